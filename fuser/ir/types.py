@@ -1,0 +1,102 @@
+"""Array types: shape, dtype and weakness; what tracing knows of a value before it exists.
+
+`ArrayType` plays the part of a jaxpr's aval. Dtypes are NumPy's, with ml_dtypes' for bfloat16 and float8.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+float8_e4m3fn = np.dtype(ml_dtypes.float8_e4m3fn)
+float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
+float8_e4m3b11fnuz = np.dtype(ml_dtypes.float8_e4m3b11fnuz)
+float8_e4m3fnuz = np.dtype(ml_dtypes.float8_e4m3fnuz)
+float8_e5m2fnuz = np.dtype(ml_dtypes.float8_e5m2fnuz)
+
+FLOAT8 = (float8_e4m3fn, float8_e5m2, float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz)
+FLOATS = (np.dtype("float16"), bfloat16, np.dtype("float32"), np.dtype("float64"))
+COMPLEX = (np.dtype("complex64"), np.dtype("complex128"))
+SIGNED = tuple(np.dtype(f"int{bits}") for bits in (8, 16, 32, 64))
+UNSIGNED = tuple(np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64))
+INTEGERS = SIGNED + UNSIGNED
+BOOL = np.dtype("bool")
+ALL_DTYPES = (BOOL, *INTEGERS, *FLOATS, *FLOAT8, *COMPLEX)
+
+_SHORT = {
+    BOOL: "bool",
+    bfloat16: "bf16",
+    **{d: "i" + d.name[3:] for d in SIGNED},
+    **{d: "u" + d.name[4:] for d in UNSIGNED},
+    **{np.dtype(f"float{bits}"): f"f{bits}" for bits in (16, 32, 64)},
+    **{d: "f8_" + d.name.removeprefix("float8_") for d in FLOAT8},
+    np.dtype("complex64"): "c64",
+    np.dtype("complex128"): "c128",
+}
+
+
+def short_dtype(dtype: np.dtype) -> str:
+    """The dtype's name in graphs and errors: f32, bf16, i8, u32, bool, c64."""
+    return _SHORT.get(dtype) or dtype.name
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """Whether the dtype is a real floating-point type, the small ones included."""
+    return dtype.kind == "f" or dtype == bfloat16 or dtype in FLOAT8
+
+
+def is_inexact(dtype: np.dtype) -> bool:
+    """Whether the dtype is a floating-point or complex type."""
+    return dtype.kind in "fc" or dtype == bfloat16 or dtype in FLOAT8
+
+
+def is_integer(dtype: np.dtype) -> bool:
+    """Whether the dtype is a signed or unsigned integer."""
+    return dtype.kind in "iu"
+
+
+def is_complex(dtype: np.dtype) -> bool:
+    """Whether the dtype is complex."""
+    return dtype.kind == "c"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """The type of an array: `shape` in elements, outermost first; `dtype`; `weak_type` when it came from a Python scalar."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    weak_type: bool = False
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory of a dense array of this type."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def update(self, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None, weak_type: bool | None = None) -> ArrayType:
+        """This type with some fields replaced."""
+        return ArrayType(
+            self.shape if shape is None else shape,
+            self.dtype if dtype is None else dtype,
+            self.weak_type if weak_type is None else weak_type,
+        )
+
+    def str_short(self) -> str:
+        """As in a jaxpr: `f32[3,4]`, with a star behind a weak type's dtype."""
+        star = "*" if self.weak_type else ""
+        return f"{short_dtype(self.dtype)}{star}[{','.join(map(str, self.shape))}]"
+
+    __str__ = str_short
