@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fuser.config import config
-from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.source import Source
 from fuser.ops.elementwise import copy_p
@@ -24,9 +24,10 @@ _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fu
 def partition(graph: Graph, backend: Any) -> Plan:
     """The fusion groups of `graph` for a backend (its `limits` and `supports`), and every refused merge."""
     graph, aliases = _with_copies(graph)
-    drafts, decisions = Drafting(graph, backend).run()
-    views = Views(graph.eqns)
-    groups = tuple(_finish(draft, graph, views, number) for number, draft in enumerate(_ordered(drafts, graph, views)))
+    drafting = Drafting(graph, backend)
+    drafts, decisions = drafting.run()
+    ordered = _ordered(drafts, graph)
+    groups = tuple(_finish(draft, drafting.uses, drafting.views, number) for number, draft in enumerate(ordered))
     slots, slot_of = assign(graph, groups, aliases)
     return Plan(graph, groups, tuple(decisions), slots, slot_of, graph.outvars, aliases, backend.name)
 
@@ -210,7 +211,7 @@ def _label(draft: Draft) -> str:
     return f"{text} ({line})" if line else text
 
 
-def _ordered(drafts: list[Draft], graph: Graph, views: Views) -> list[Draft]:
+def _ordered(drafts: list[Draft], graph: Graph) -> list[Draft]:
     """Drafts so that each comes after those that it needs; otherwise in program order."""
     position = {eqn: n for n, eqn in enumerate(graph.eqns)}
     home = {v: draft for draft in drafts for eqn in draft.eqns for v in eqn.outvars}
@@ -235,7 +236,7 @@ def _ordered(drafts: list[Draft], graph: Graph, views: Views) -> list[Draft]:
     return result
 
 
-def _finish(draft: Draft, graph: Graph, views: Views, number: int) -> FusionGroup:
+def _finish(draft: Draft, uses: Uses, views: Views, number: int) -> FusionGroup:
     """The draft as a group, with its own graph: movement equations copied in, inputs and outputs named."""
     eqns: dict[Eqn, None] = {}
     for eqn in draft.eqns:
@@ -244,20 +245,12 @@ def _finish(draft: Draft, graph: Graph, views: Views, number: int) -> FusionGrou
         eqns[eqn] = None
     produced = {v for eqn in eqns for v in eqn.outvars}
     inputs = tuple(dict.fromkeys(v for eqn in eqns for v in eqn.operands() if v not in produced))
-    own = set(draft.eqns)
-    wanted = {v for eqn in graph.eqns if eqn not in own and not is_view(eqn) for o in eqn.invars for v in _source(views, o)}
-    wanted |= {v for o in graph.outvars for v in _source(views, o)}
-    outputs = tuple(v for eqn in draft.eqns for v in eqn.outvars if v in wanted)
-    sub = Graph(inputs, (), (), tuple(eqns), outputs, f"{graph.name}_{number}")
+    own = {uses.number[eqn] for eqn in draft.eqns}
+    outputs = tuple(v for eqn in draft.eqns for v in eqn.outvars if not uses.of.get(v, frozenset()) <= own)
+    name = _name(draft, number)
+    sub = Graph(inputs, (), (), tuple(eqns), outputs, name)
     sources = tuple(dict.fromkeys(eqn.source for eqn in draft.eqns))
-    return FusionGroup(
-        draft.kind, sub, tuple(draft.rows), tuple(draft.cols), _name(draft, number), sources, draft.layout, draft.reason
-    )
-
-
-def _source(views: Views, operand: Operand) -> tuple[Var, ...]:
-    source = None if isinstance(operand, Literal) else views(operand).source
-    return () if source is None else (source,)
+    return FusionGroup(draft.kind, sub, tuple(draft.rows), tuple(draft.cols), name, sources, draft.layout, draft.reason)
 
 
 def _name(draft: Draft, number: int) -> str:
