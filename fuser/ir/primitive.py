@@ -7,6 +7,7 @@ all of its rules in one place. What the rules of a fusion class look like is sai
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,7 +91,9 @@ def register(primitive: Primitive) -> Primitive:
     """Enter a primitive of this project in the registry; names are unique."""
     if primitive.name in REGISTRY:
         raise ValueError(f"primitive {primitive.name!r} is registered twice")
-    rule = primitive.eval or primitive.type
-    primitive.file = rule.__code__.co_filename if rule is not None and hasattr(rule, "__code__") else ""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    primitive.file = frame.f_code.co_filename
     REGISTRY[primitive.name] = primitive
     return primitive

@@ -206,6 +206,7 @@ sinh, cosh, tanh, asinh, acosh, atanh = (_function(op) for op in ("sinh", "cosh"
 erf, erfc, lgamma, power = (_function(op) for op in ("erf", "erfc", "lgamma", "pow"))
 floor, ceil, rounded, truncated = (_function(op) for op in ("floor", "ceil", "round", "trunc"))
 absolute, maximum, minimum, remainder, nextafter = (_function(op) for op in ("abs", "max", "min", "rem", "nextafter"))
+equal, not_equal = _function("eq"), _function("ne")
 popcount, clz, shift_left, shift_right_logical, shift_right_arithmetic = (
     _function(op) for op in ("popcount", "clz", "shl", "shr", "sar")
 )
