@@ -17,12 +17,13 @@ import ml_dtypes
 import numpy as np
 
 from fuser.runtime import device as _device
+from fuser.runtime.memory import Lease
 
 if TYPE_CHECKING:
     from fuser.runtime.device import Device
 
 # What NumPy's DLPack and torch's from_numpy do not know, with the integers of the same width that carry the bits.
-_CARRIERS = {
+_CARRIERS: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(ml_dtypes.bfloat16): np.dtype(np.int16),
     np.dtype(ml_dtypes.float8_e4m3fn): np.dtype(np.uint8),
     np.dtype(ml_dtypes.float8_e5m2): np.dtype(np.uint8),
@@ -250,7 +251,8 @@ class Array:
         """Delete the array; returns its memory, and whether a result may be written there: nobody else can see it."""
         data = self._present()
         self.delete("it was donated to a jitted call")
-        return data, _unshared(data)
+        unshared = _owned(data) and sys.getrefcount(data) <= _references
+        return data, unshared
 
     def _present(self) -> Any:
         if self._deleted:
@@ -317,9 +319,9 @@ def from_dlpack(source: Any) -> Array:
             return Array(np.ascontiguousarray(data).reshape(data.shape))
         except (BufferError, RuntimeError):  # a dtype that NumPy's DLPack lacks, such as bfloat16
             pass
-    import torch as torch_module
+    from torch.utils import dlpack
 
-    return from_torch(torch_module.from_dlpack(source))
+    return from_torch(dlpack.from_dlpack(source))
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
@@ -354,10 +356,17 @@ class _Alias:
         self.__array_interface__ = interface | {"data": (interface["data"][0], False)}
 
 
-def _unshared(data: Any) -> bool:
-    """Whether the only references to this memory are those of `Array.donate`, which asks, and its caller's none."""
-    if not isinstance(data, np.ndarray):
+def _owned(data: Any) -> bool:
+    """Whether this ndarray, and not something that it was made from, owns its memory."""
+    if not isinstance(data, np.ndarray) or not data.flags.writeable:
         return False
-    if not data.flags.writeable or not (data.flags.owndata or type(data.base).__name__ == "_Lease"):
-        return False
-    return sys.getrefcount(data) <= 3  # the variable in donate, the one here, and the argument of getrefcount
+    return data.flags.owndata or isinstance(data.base, Lease)
+
+
+def _references_when_alone() -> int:
+    """What `getrefcount` says in `Array.donate` of data that nobody else holds: it differs between Pythons."""
+    data = np.zeros(1)
+    return sys.getrefcount(data)
+
+
+_references = _references_when_alone()

@@ -138,7 +138,7 @@ class _Pool:
         return found
 
 
-class _Lease(np.ndarray[Any, Any]):
+class Lease(np.ndarray[Any, Any]):
     """A block on loan: the base of every array made from it. Its death, the last view's, returns the block."""
 
     __slots__ = ()
@@ -151,7 +151,7 @@ class _Lease(np.ndarray[Any, Any]):
             _pool.put(block, size)
 
 
-def _lease(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Lease:
+def _lease(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Lease:
     if size > _LARGEST:
         raise _out_of_memory(size, shape, dtype, "no machine addresses that much")
     rounded = block_size(size)
@@ -168,7 +168,7 @@ def _lease(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Lease:
     else:
         _pool.reuses += 1
     _pool.allocations += 1
-    lease = _Lease(rounded, _BYTE, block, block.start)
+    lease = Lease(rounded, _BYTE, block, block.start)
     _pool.in_use += rounded
     if _pool.in_use > _pool.peak:
         _pool.peak = _pool.in_use
