@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from fuser.ir.graph import Eqn
 from fuser.partition.group import FusionGroup, FusionLimits
+from fuser.runtime import memory
 
 # A loaded kernel: takes the group's inputs, then its outputs to be written.
 KernelFunction = Callable[[Sequence[Any]], None]
@@ -62,3 +65,21 @@ class Backend(Protocol):
 
     def library(self, group: FusionGroup) -> Callable[..., Any]:
         """A function of the group's input arrays that gives its outputs, for a group that is no generated kernel."""
+
+    def constant(self, value: Any) -> Any:
+        """An array that the program closed over, where its kernels can read it."""
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """Memory for one output."""
+
+
+class Host:
+    """What the backends that run in this computer's memory share."""
+
+    @staticmethod
+    def constant(value: Any) -> Any:
+        return np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
+
+    @staticmethod
+    def allocate(shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        return memory.empty(shape, dtype)

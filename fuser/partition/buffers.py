@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fuser.ir.graph import Graph, Var
-from fuser.partition.group import FusionGroup, Slot
+from fuser.ir.primitive import Fusion
+from fuser.partition.group import FusionGroup, Kind, Slot
 
 
 def assign(graph: Graph, groups: tuple[FusionGroup, ...], aliases: dict[Var, Var]) -> tuple[tuple[Slot, ...], dict[Var, int]]:
@@ -32,3 +33,26 @@ def assign(graph: Graph, groups: tuple[FusionGroup, ...], aliases: dict[Var, Var
             end[slot_of[aliases.get(operand, operand)]] = len(groups)
     slots = tuple(Slot(i, t, s, e) for i, (t, s, e) in enumerate(zip(types, start, end)))
     return slots, slot_of
+
+
+def reusable(graph: Graph, groups: tuple[FusionGroup, ...], slots: tuple[Slot, ...], slot_of: dict[Var, int]) -> dict[int, int]:
+    """For each written slot, an input whose memory it may take over if that input is donated.
+
+    The input must have the same type, be read for the last time by the group that writes the slot, and be read there
+    only at the place that is written: an elementwise group that reads it along its own axes.
+    """
+    inputs = {slot_of[v]: v for v in graph.invars}
+    result: dict[int, int] = {}
+    taken: set[int] = set()
+    for number, group in enumerate(groups):
+        if group.kind is not Kind.ELEMENTWISE or any(eqn.primitive.fusion is Fusion.MOVEMENT for eqn in group.graph.eqns):
+            continue
+        for var in group.graph.outvars:
+            target = slot_of[var]  # type: ignore[index]
+            for read in group.graph.invars:
+                source = slot_of[read]
+                same = (read.aval.shape, read.aval.dtype) == (var.aval.shape, var.aval.dtype)
+                if same and source in inputs and source not in taken and slots[source].end == number and target not in result:
+                    result[target] = source
+                    taken.add(source)
+    return result

@@ -7,10 +7,12 @@ outputs and follows the same index maps that decided the group was legal.
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field
 
-from fuser.ir.graph import Graph, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.index import Axis
+from fuser.ir.primitive import Fusion
 from fuser.ir.source import Source
 from fuser.ir.types import ArrayType
 
@@ -61,9 +63,24 @@ class FusionGroup:
         return sum(v.aval.nbytes for v in (*self.graph.invars, *self.graph.outvars))
 
     @property
+    def flops(self) -> int:
+        """Floating-point operations by count: one an element of each arithmetic equation, 2·k an element of a product."""
+        return sum(_flops(eqn) for eqn in self.graph.eqns)
+
+    @property
     def ops(self) -> tuple[str, ...]:
         """Names of the primitives inside, in order."""
         return tuple(eqn.primitive.name for eqn in self.graph.eqns)
+
+
+def _flops(eqn: Eqn) -> int:
+    fusion, out = eqn.primitive.fusion, eqn.outvars[0].aval
+    if fusion is Fusion.DOT:
+        (contracted, _), _ = eqn.params["dimension_numbers"]
+        return 2 * out.size * math.prod(eqn.invars[0].aval.shape[d] for d in contracted)
+    if fusion in (Fusion.REDUCE, Fusion.SCAN):
+        return eqn.invars[0].aval.size
+    return out.size if fusion is Fusion.ELEMENTWISE else 0
 
 
 @dataclass(frozen=True)
@@ -97,6 +114,7 @@ class Plan:
     slot_of: dict[Var, int]
     outputs: tuple[Operand, ...]
     aliases: dict[Var, Var] = field(default_factory=dict)  # outputs that are another value in another shape
+    reuse: dict[int, int] = field(default_factory=dict)  # output slot: input slot whose memory it may take, if donated
     backend: str = ""
 
     def explain(self) -> str:

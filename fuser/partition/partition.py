@@ -14,7 +14,7 @@ from fuser.ir.primitive import Fusion
 from fuser.ir.source import Source
 from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import Views, is_view
-from fuser.partition.buffers import assign
+from fuser.partition.buffers import assign, reusable
 from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, merged, single
 from fuser.partition.group import Decision, FusionGroup, Kind, Plan
 
@@ -29,7 +29,7 @@ def partition(graph: Graph, backend: Any) -> Plan:
     ordered = _ordered(drafts, graph)
     groups = tuple(_finish(draft, drafting.uses, drafting.views, number) for number, draft in enumerate(ordered))
     slots, slot_of = assign(graph, groups, aliases)
-    return Plan(graph, groups, tuple(decisions), slots, slot_of, graph.outvars, aliases, backend.name)
+    return Plan(graph, groups, tuple(decisions), slots, slot_of, graph.outvars, aliases, reusable(graph, groups, slots, slot_of), backend.name)
 
 
 def _with_copies(graph: Graph) -> tuple[Graph, dict[Var, Var]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuser.backends.base import KernelFunction, KernelSource, Loaded
+from fuser.backends.base import Host, KernelFunction, KernelSource, Loaded
 from fuser.backends.c import spell
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import library
@@ -18,7 +18,7 @@ from fuser.runtime import toolchain
 from fuser.runtime.executable import CFunction
 
 
-class C:
+class C(Host):
     """C on the CPU."""
 
     name = "c"

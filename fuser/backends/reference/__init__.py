@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.base import KernelSource, Loaded
+from fuser.backends.base import Host, KernelSource, Loaded
 from fuser.ir.graph import Eqn, Graph, Literal
 from fuser.ir.text import show
 from fuser.partition.group import FusionGroup, FusionLimits
@@ -29,7 +29,7 @@ def evaluate(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [read(v) for v in graph.outvars]
 
 
-class Reference:
+class Reference(Host):
     """NumPy, group by group."""
 
     name = "reference"
