@@ -10,11 +10,11 @@ import re
 from html import escape
 
 _VOID = frozenset({"meta", "link", "br", "col", "rect", "circle", "path", "line"})
-_KEYWORDS = frozenset(
-    """and as assert break class continue def del elif else except finally for from global if import in is lambda not
-    or pass raise return while with yield None True False const static inline void int float double char long short
-    unsigned signed size_t struct typedef restrict int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
-    _Bool bool do switch case default extern register volatile""".split()
+_KEYWORDS = re.compile(
+    r"and|as|assert|break|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|"
+    r"lambda|not|or|pass|raise|return|while|with|yield|None|True|False|const|static|inline|void|int|float|"
+    r"double|char|long|short|unsigned|signed|size_t|struct|typedef|restrict|int8_t|int16_t|int32_t|int64_t|"
+    r"uint8_t|uint16_t|uint32_t|uint64_t|_Bool|bool|do|switch|case|default|extern|register|volatile"
 )
 _COMMENTS = {"c": r"//[^\n]*|/\*.*?\*/|^[ \t]*#[^\n]*", "python": r"\#[^\n]*"}
 _WORDS = r"|(?P<text>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')|(?P<number>\b\d[\w.]*(?:(?<=e)[+-]\d+)?)|(?P<word>[^\W\d]\w*)"
@@ -75,5 +75,5 @@ def highlight(text: str, language: str) -> Markup:
 def _marked(match: re.Match[str]) -> str:
     kind, found = match.lastgroup, match.group()
     if kind == "word":
-        return tag("b", found) if found in _KEYWORDS else found
+        return tag("b", found) if _KEYWORDS.fullmatch(found) else found
     return tag({"comment": "i", "text": "q", "number": "u"}[kind or "comment"], found)
