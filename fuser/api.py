@@ -1,0 +1,459 @@
+"""`jit` and its stages: trace, lower, compile, call; `make_jaxpr` and `eval_shape`.
+
+A jitted function keeps one entry a signature: tree structure, static arguments, and each array's shape, dtype and weak
+type. Under another trace it simply runs, so that its operations join the outer graph.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser import backends
+from fuser.backends.base import Backend, KernelSource
+from fuser.compile import Lowering, Program, load, lower
+from fuser.config import config
+from fuser.ir.graph import Graph
+from fuser.ir.source import current_source
+from fuser.ir.types import ArrayType
+from fuser.lax.values import as_value
+from fuser.partition.group import Plan
+from fuser.runtime import device as devices
+from fuser.runtime.array import Array
+from fuser.trace import tree
+from fuser.trace.core import EVALUATION, Tracer, current, type_of
+from fuser.trace.stage import stage
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a call binds to a traced function: tree, static values, and the type of each leaf."""
+
+    structure: Any
+    static: tuple[tuple[Any, Any], ...]
+    avals: tuple[ArrayType, ...]
+    settings: tuple[Any, ...]
+
+
+class Traced:
+    """A function traced for one signature. `.graph` is what was recorded; `.lower()` goes on."""
+
+    def __init__(self, graph: Graph, in_tree: Any, out_tree: Any, donated: tuple[int, ...], backend: Backend) -> None:
+        self.graph = graph
+        self.jaxpr = graph
+        self.in_tree = in_tree
+        self.out_tree = out_tree
+        self.donated = donated
+        self._backend = backend
+
+    @property
+    def out_info(self) -> Any:
+        """The tree of the results' ArrayTypes."""
+        return tree.unflatten(self.out_tree, self.graph.out_avals)
+
+    def lower(self) -> Lowered:
+        """Optimise, partition and generate the kernels' text; needs neither device nor compiler."""
+        return Lowered(self, lower(self.graph, self._backend))
+
+
+class Lowered:
+    """A program as a plan and kernel texts: `.plan`, `.plan.explain()`, `.sources[0].text`."""
+
+    def __init__(self, traced: Traced, lowering: Lowering) -> None:
+        self.traced = traced
+        self.lowering = lowering
+
+    @property
+    def graph(self) -> Graph:
+        """The optimised graph."""
+        return self.lowering.graph
+
+    @property
+    def plan(self) -> Plan:
+        return self.lowering.plan
+
+    @property
+    def sources(self) -> tuple[KernelSource, ...]:
+        return self.lowering.sources
+
+    def as_text(self) -> str:
+        """All kernels' text."""
+        return "\n\n".join(source.text for source in self.sources)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """`flops` and `bytes accessed` of one call as planned, and `optimal bytes`: inputs and outputs moved once."""
+        return cost_analysis(self.plan)
+
+    def compile(self) -> Compiled:
+        """Compile the kernels and link the steps."""
+        return Compiled(self.traced, load(self.lowering, self.traced._backend))
+
+
+class Compiled:
+    """A program ready to run on arrays of the types that it was traced for."""
+
+    def __init__(self, traced: Traced, program: Program) -> None:
+        self.traced = traced
+        self.program = program
+        self.executable = program.executable
+        self._run = _runner(traced, program)
+
+    @property
+    def plan(self) -> Plan:
+        return self.program.lowering.plan
+
+    @property
+    def sources(self) -> tuple[KernelSource, ...]:
+        return self.program.lowering.sources
+
+    def cost_analysis(self) -> dict[str, float]:
+        """As `Lowered.cost_analysis`."""
+        return cost_analysis(self.plan)
+
+    def memory_analysis(self) -> dict[str, int]:
+        """Bytes of arguments, results, temporaries, and the peak of results and temporaries together."""
+        graph = self.plan.graph
+        results = sum(v.aval.nbytes for v in self.plan.outputs)
+        peak = self.executable.planned_peak()
+        return {
+            "argument_size_in_bytes": sum(v.aval.nbytes for v in graph.invars),
+            "output_size_in_bytes": results,
+            "temp_size_in_bytes": max(peak - results, 0),
+            "peak_memory_in_bytes": peak,
+        }
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, structure = tree.flatten((args, kwargs))
+        values = [as_value(leaf) for leaf in leaves]
+        found = tuple(type_of(v) for v in values)
+        wanted = self.traced.graph.in_avals
+        if structure != self.traced.in_tree or [(a.shape, a.dtype) for a in found] != [(a.shape, a.dtype) for a in wanted]:
+            raise TypeError(
+                f"{self.traced.graph.name} was compiled for ({', '.join(map(str, wanted))}), got ({', '.join(map(str, found))}); "
+                "call the jitted function itself, which compiles for new types"
+            )
+        return self._run(values)
+
+
+def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
+    """A function from flat input values to the results' tree."""
+    run = program.executable.call
+    weak = [v.aval.weak_type for v in traced.graph.outvars]
+    shapes = [v.aval.shape for v in traced.graph.outvars]
+    views = [v in program.lowering.plan.aliases for v in program.lowering.plan.outputs]
+    out_tree, donated = traced.out_tree, traced.donated
+
+    def wrap(data: Any, shape: tuple[int, ...], view: bool, is_weak: bool) -> Array:
+        return Array(data.reshape(shape) if view else data, is_weak)
+
+    def call(values: list[Any]) -> Any:
+        writable = []
+        arrays = []
+        for position, value in enumerate(values):
+            if position in donated and isinstance(value, Array):
+                data, owned = value.donate()
+                if owned:
+                    writable.append(position)
+                arrays.append(_dense(data))
+            else:
+                arrays.append(_dense(value._data))
+        outputs = run(*arrays, writable=writable) if writable else run(*arrays)
+        return tree.unflatten(out_tree, map(wrap, outputs, shapes, views, weak))
+
+    return call
+
+
+def _dense(data: Any) -> Any:
+    if isinstance(data, np.ndarray) and not data.flags.c_contiguous:
+        return np.ascontiguousarray(data)
+    if hasattr(data, "__array__") and not isinstance(data, np.ndarray) and not hasattr(data, "data_ptr"):
+        return np.asarray(data)  # a deleted array: raises its own error
+    return data
+
+
+def cost_analysis(plan: Plan) -> dict[str, float]:
+    """What one run of a plan costs by count: `flops`, `bytes accessed`, `optimal bytes`."""
+    moved = float(sum(group.ideal_bytes for group in plan.groups))
+    graph = plan.graph
+    ends = sum(v.aval.nbytes for v in (*graph.invars, *graph.constvars, *plan.outputs))
+    return {"flops": float(sum(group.flops for group in plan.groups)), "bytes accessed": moved, "optimal bytes": float(ends)}
+
+
+class Jitted:
+    """What `jit` returns; see `jit`."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        static_argnums: tuple[int, ...],
+        static_argnames: tuple[str, ...],
+        donate_argnums: tuple[int, ...],
+        donate_argnames: tuple[str, ...],
+        keep_unused: bool,
+        inline: bool,
+        backend: str | None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.static_argnums = static_argnums
+        self.static_argnames = static_argnames
+        self.donate_argnums = donate_argnums
+        self.donate_argnames = donate_argnames
+        self.keep_unused = keep_unused
+        self.inline = inline
+        self.backend = backend
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self._entries: dict[Any, Callable[[list[Any]], Any]] = {}
+        self._programs: dict[Any, Compiled] = {}
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if current() is not EVALUATION:
+            return self.function(*args, **kwargs)
+        static, args, kwargs = self._split(args, kwargs)
+        leaves, structure = tree.flatten((args, kwargs))
+        values = [v if type(v) is Array else self._value(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
+        key = (structure, static, config.enable_x64, config.backend, *[(v.shape, v.dtype, v.weak_type) for v in values])
+        try:
+            entry = self._entries.get(key)
+        except TypeError:
+            raise self._unhashable(static) from None
+        if entry is None:
+            entry = self._compile(key, static, structure, values)
+        return entry(values)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """The graph for arguments of these types; ArrayTypes and anything with `shape` and `dtype` will do."""
+        static, args, kwargs = self._split(args, kwargs)
+        leaves, structure = tree.flatten((args, kwargs))
+        avals = [_aval(leaf, lambda v, n=n: self._value(v, n, (args, kwargs))) for n, leaf in enumerate(leaves)]
+        return self._trace(static, structure, avals)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """`trace(...).lower()`."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The results' types, without computing."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forget every compiled signature."""
+        self._entries.clear()
+        self._programs.clear()
+
+    def _cache_size(self) -> int:
+        return len(self._entries)
+
+    def _compile(self, key: Any, static: Any, structure: Any, values: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        compiled = self._trace(static, structure, [type_of(v) for v in values]).lower().compile()
+        self._programs[key] = compiled
+        self._entries[key] = compiled._run
+        return compiled._run
+
+    def _trace(self, static: Any, structure: Any, avals: Sequence[ArrayType]) -> Traced:
+        shape: list[Any] = []
+
+        def flat(*tracers: Any) -> list[Any]:
+            args, kwargs = tree.unflatten(structure, tracers)
+            args, kwargs = _merge(static, args, kwargs)
+            result = self.function(*args, **kwargs)
+            leaves, out_tree = tree.flatten(result)
+            shape.append(out_tree)
+            return [self._result(leaf, n, result) for n, leaf in enumerate(leaves)]
+
+        graph = stage(flat, avals, self.name)
+        return Traced(graph, structure, shape[0], self._donated(structure), backends.get(self._backend_name()))
+
+    def _backend_name(self) -> str:
+        return self.backend or config.backend or ("triton" if devices.default_platform() == "cuda" else "c")
+
+    def _donated(self, structure: Any) -> tuple[int, ...]:
+        if not self.donate_argnums and not self.donate_argnames:
+            return ()
+        args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
+        wanted = [args[n] for n in self.donate_argnums if n < len(args)]
+        wanted += [kwargs[name] for name in self.donate_argnames if name in kwargs]
+        return tuple(tree.leaves(wanted))
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Static arguments apart from the others: (position or name, value) pairs."""
+        if not self.static_argnums and not self.static_argnames:
+            return (), args, kwargs
+        numbers = {n % len(args) if -len(args) <= n < len(args) else -1 for n in self.static_argnums} - {-1} if args else set()
+        static = [(n, args[n]) for n in sorted(numbers)]
+        static += [(k, kwargs[k]) for k in sorted(kwargs) if k in self.static_argnames]
+        args = tuple(a for n, a in enumerate(args) if n not in numbers)
+        kwargs = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
+        return tuple((where, _Typed(value)) for where, value in static), args, kwargs
+
+    def _value(self, value: Any, number: int, arguments: Any) -> Any:
+        try:
+            return as_value(value, self.name)
+        except TypeError:
+            path = self._path(number, arguments)
+            raise TypeError(
+                f"argument {path} of {self.name} is a {type(value).__name__}, which is no array; "
+                f"pass an array or a number, or make the argument static with static_argnums ({current_source().short})"
+            ) from None
+
+    def _path(self, number: int, arguments: Any) -> str:
+        path = tree.paths(arguments)[number]
+        args, _ = arguments
+        try:
+            names = list(inspect.signature(self.function).parameters)
+        except (TypeError, ValueError):
+            names = []
+        if path.startswith("[0]["):
+            position, _, rest = path[4:].partition("]")
+            index = int(position)
+            free = [n for i, n in enumerate(names) if i not in self.static_argnums and n not in self.static_argnames]
+            return (free[index] if index < len(free) else f"number {index}") + rest
+        return path.removeprefix("[1]")
+
+    def _result(self, leaf: Any, number: int, result: Any) -> Any:
+        try:
+            return as_value(leaf, self.name)
+        except TypeError:
+            path = tree.paths(result)[number]
+            raise TypeError(
+                f"{self.name} returned a {type(leaf).__name__}{f' at {path}' if path else ''}, which is no array; "
+                "a jitted function returns arrays and numbers in tuples, lists, dicts or registered classes"
+            ) from None
+
+    def _unhashable(self, static: Any) -> ValueError:
+        for where, typed in static:
+            try:
+                hash(typed.value)
+            except TypeError:
+                what = f"argument {where}" if isinstance(where, int) else f"argument {where!r}"
+                return ValueError(
+                    f"static {what} of {self.name} is a {type(typed.value).__name__}, which cannot be hashed; "
+                    f"static arguments are compared from call to call: pass a tuple or another hashable value ({current_source().short})"
+                )
+        return ValueError(f"the arguments of {self.name} cannot be compared from call to call")
+
+
+class _Typed:
+    """A static value; 1, 1.0 and True are told apart."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Typed) and type(self.value) is type(other.value) and bool(self.value == other.value)
+
+
+def _merge(static: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with the static ones back in place."""
+    merged, named = list(args), dict(kwargs)
+    for where, typed in static:
+        if isinstance(where, int):
+            merged.insert(where, typed.value)
+        else:
+            named[where] = typed.value
+    return merged, named
+
+
+def _aval(leaf: Any, value: Callable[[Any], Any]) -> ArrayType:
+    if isinstance(leaf, ArrayType):
+        return leaf
+    if not isinstance(leaf, (Array, Tracer, np.ndarray, np.generic)) and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+        return ArrayType(tuple(leaf.shape), np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)))
+    return type_of(value(leaf))
+
+
+def _numbers(value: int | Iterable[int] | None) -> tuple[int, ...]:
+    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
+
+
+def _names(value: str | Iterable[str] | None) -> tuple[str, ...]:
+    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Iterable[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    inline: bool = False,
+    backend: str | None = None,
+) -> Any:
+    """`function` compiled: traced once for each signature, fused into few kernels, cached.
+
+    Static arguments are Python values that the trace may branch on; they must be hashable. The memory of donated
+    arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton" or "reference".
+    The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
+    """
+    if function is None:
+        return lambda f: jit(
+            f,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+            keep_unused=keep_unused,
+            inline=inline,
+            backend=backend,
+        )
+    if not callable(function):
+        raise TypeError(f"jit takes a function, got a {type(function).__name__}")
+    numbers, names = _both_ways(function, _numbers(static_argnums), _names(static_argnames))
+    donate_numbers, donate_names = _both_ways(function, _numbers(donate_argnums), _names(donate_argnames))
+    return Jitted(function, numbers, names, donate_numbers, donate_names, keep_unused, inline, backend)
+
+
+def _both_ways(function: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Numbers and names of the same parameters, so that an argument is found whichever way it is passed."""
+    if not numbers and not names:
+        return (), ()
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return numbers, names
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    for name in names:
+        if name not in [p.name for p in parameters] and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            raise ValueError(f"{getattr(function, '__name__', 'the function')} has no parameter {name!r}; it has {', '.join(p.name for p in parameters)}")
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    for number in numbers:
+        if not variadic and not -len(positional) <= number < len(positional):
+            raise ValueError(f"{getattr(function, '__name__', 'the function')} has {len(positional)} positional parameters, so none has number {number}")
+    all_numbers = {*numbers, *(positional.index(n) for n in names if n in positional)}
+    all_names = {*names, *(positional[n] for n in numbers if -len(positional) <= n < len(positional))}
+    return tuple(sorted(all_numbers)), tuple(sorted(all_names))
+
+
+def make_jaxpr(function: Callable[..., Any], static_argnums: int | Iterable[int] = (), return_shape: bool = False) -> Callable[..., Any]:
+    """A function that gives the Graph of `function` for its arguments instead of calling it."""
+    traced = jit(function, static_argnums=static_argnums)
+
+    @functools.wraps(function)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        result = traced.trace(*args, **kwargs)
+        return (result.graph, result.out_info) if return_shape else result.graph
+
+    return make
+
+
+def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The tree of the results' ArrayTypes; nothing is computed. Arguments need only `shape` and `dtype`."""
+    return jit(function).trace(*args, **kwargs).out_info
+
+
+ShapeDtypeStruct = ArrayType

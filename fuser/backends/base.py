@@ -1,0 +1,85 @@
+"""The protocol of a backend, and what a backend hands to the runtime.
+
+`emit` is pure: the same text for groups that differ only in sizes. `load` takes all sources of a plan at once, so that a
+compiler is started once a program, and gives one function a source, to be called with the group's arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from fuser.ir.graph import Eqn
+from fuser.partition.group import FusionGroup, FusionLimits
+from fuser.runtime import memory
+
+# A loaded kernel: takes the group's inputs, then its outputs to be written.
+KernelFunction = Callable[[Sequence[Any]], None]
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """One generated kernel. `launch` holds what differs between calls of one text: size arguments, grid."""
+
+    name: str
+    text: str
+    language: str
+    params: tuple[str, ...] = ()
+    launch: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def key(self) -> str:
+        """The content address of the text."""
+        return hashlib.sha256(f"{self.language}\0{self.text}".encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What `load` gives: one function a source, and what it took."""
+
+    functions: tuple[KernelFunction, ...]
+    seconds: float = 0.0
+    cached: bool = False
+    compiled: int = 0  # kernels that a compiler was run for
+
+
+class Backend(Protocol):
+    """One target. See DESIGN §6."""
+
+    name: str
+    platform: str
+    limits: FusionLimits
+
+    def supports(self, eqn: Eqn) -> str | None:
+        """None, or the reason why the equation cannot be part of a generated kernel; it then runs as a library call."""
+
+    def emit(self, group: FusionGroup) -> KernelSource:
+        """The kernel of an elementwise, reduction or scan group."""
+
+    def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
+        """Functions for the sources; ToolchainError carries the compiler's own words."""
+
+    def library(self, group: FusionGroup) -> Callable[..., Any]:
+        """A function of the group's input arrays that gives its outputs, for a group that is no generated kernel."""
+
+    def constant(self, value: Any) -> Any:
+        """An array that the program closed over, where its kernels can read it."""
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """Memory for one output."""
+
+
+class Host:
+    """What the backends that run in this computer's memory share."""
+
+    @staticmethod
+    def constant(value: Any) -> Any:
+        return np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
+
+    @staticmethod
+    def allocate(shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        return memory.empty(shape, dtype)

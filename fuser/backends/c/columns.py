@@ -1,0 +1,186 @@
+"""The loop forms with columns side by side in the vector: for reductions along an axis that is not the densest.
+
+Values of a row of the kernel become arrays over a block of columns; the reduced axes run outside the vector loop.
+"""
+
+from __future__ import annotations
+
+from fuser.backends.c import spell
+from fuser.backends.c.writer import Writer
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import is_inexact
+from fuser.kernel.kernel import Stage, fold_identity
+
+BLOCK = 2048  # columns that run side by side
+MOST_CHUNKS = 32  # chunks of the reduced axes
+CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
+
+
+class Columns(Writer):
+    """Parallel over blocks of columns; each block walks the reduced axes once a stage."""
+
+    def form(self) -> None:
+        vector = self.loops.vector
+        assert vector is not None
+        outer = [a for a in self.loops.rows if a is not vector]
+        self.line(f"#pragma omp parallel for{f' collapse({len(outer) + 1})' if outer else ''} schedule(static) {self.work()}")
+        for axis in outer:
+            self.loop(axis)
+        total = self.extents[vector]
+        self.open(f"for (int64_t base = 0; base < {total}; base += {BLOCK})")
+        self.line(f"const int64_t width = {total} - base < {BLOCK} ? {total} - base : {BLOCK};")
+        for stage in self.kernel.stages:
+            self._row_part(stage)
+            if stage.loops:
+                self._columns(stage, "0", None)
+                for fold in stage.folds:
+                    self._result(fold)
+        for _ in (*outer, vector):
+            self.close()
+
+    def _array(self, kind: str, name: str) -> None:
+        """Declare an array over the columns."""
+        self.line(f"{kind} {name}[{BLOCK}] __attribute__((aligned(64)));")
+
+    def _across(self) -> None:
+        """Open the vector loop over the columns; the axis' own name counts from the start of the array."""
+        vector = self.loops.vector
+        assert vector is not None
+        self.line("#pragma omp simd")
+        self.open("for (int64_t x = 0; x < width; ++x)")
+        self.line(f"const int64_t {self.axis_names[vector]} = base + x;")
+
+    def _row_part(self, stage: Stage) -> None:
+        nodes = [n for n in stage.row if n.op != "const"]
+        for node in nodes:
+            self._array(spell.local(node.dtype), self.name(node))
+        if not nodes and not stage.row_stores:
+            return
+        self._across()
+        for node in nodes:
+            self.define(node, f"{self.name(node)}[x]")
+        for store in stage.row_stores:
+            self.store(store)
+        self.close()
+
+    def _columns(self, stage: Stage, first: str, last: str | None, declare: bool = True) -> None:
+        """Walk the reduced axes once, with the columns inside."""
+        scans = [n for n in stage.body if n.op == "scan"]
+        for node in (*stage.folds, *scans):
+            self._start(node, declare)
+        reverse = any(s.attr.reverse for s in scans)
+        for number, axis in enumerate(self.loops.cols):
+            name = self.axis_names[axis]
+            low, high = (first, last or self.extents[axis]) if number == 0 else ("0", self.extents[axis])
+            if reverse:
+                self.open(f"for (int64_t {name} = {high} - 1; {name} >= {low}; --{name})")
+            else:
+                self.loop(axis, low, high)
+        self._across()
+        saved = dict(self.env)
+        for node in stage.body:
+            if node.op == "scan":
+                self._scan_step(node, f"{self.name(node)}_run[x]")
+            else:
+                self.define(node)
+        for fold in stage.folds:
+            self._fold_step(fold, self.operand(fold.args[0]), self._position())
+        for store in stage.stores:
+            self.store(store)
+        self.env = saved
+        for _ in (*self.loops.cols, None):
+            self.close()
+
+    def _position(self) -> str:
+        text = ""
+        for axis in self.loops.cols:
+            text = f"({text}) * {self.extents[axis]} + {self.axis_names[axis]}" if text else self.axis_names[axis]
+        return text
+
+    def _start(self, node: Scalar, declare: bool = True) -> None:
+        """Declare and reset what a fold or scan carries for each column."""
+        spec, name = node.attr, self.name(node)
+        start = spell.literal(fold_identity(spec.fold, spec.accumulator), spec.accumulator)
+        carried = f"{name}_run" if node.op == "scan" else f"{name}_acc"
+        position = spec.fold in ("argmax", "argmin")
+        if declare:
+            self._array(spell.local(spec.accumulator), carried)
+            if position:
+                self._array("int64_t", f"{name}_at")
+        reset = f"{carried}[x] = {start};" + (f" {name}_at[x] = -1;" if position else "")
+        self.line(f"for (int64_t x = 0; x < width; ++x) {{ {reset} }}")
+
+    def _fold_step(self, fold: Scalar, value: str, position: str) -> None:
+        spec, name = fold.attr, self.name(fold)
+        accumulator = f"{name}_acc[x]"
+        inexact = is_inexact(spec.accumulator)
+        if spec.fold in ("argmax", "argmin"):
+            sign = ">" if spec.fold == "argmax" else "<"
+            nan = f" | (({value} != {value}) & ({accumulator} == {accumulator}))" if inexact else ""
+            self.line(f"const _Bool {name}_new = ({name}_at[x] < 0) | ({value} {sign} {accumulator}){nan};")
+            self.line(f"{accumulator} = {name}_new ? {value} : {accumulator};")
+            self.line(f"{name}_at[x] = {name}_new ? {position} : {name}_at[x];")
+        elif spec.fold in ("max", "min"):
+            sign = ">" if spec.fold == "max" else "<"
+            nan = f" | ({value} != {value})" if inexact else ""
+            self.line(f"{accumulator} = (({value} {sign} {accumulator}){nan}) ? {value} : {accumulator};")
+        else:
+            self.line(f"{accumulator} = {self.infix(spec.fold, accumulator, value)};")
+
+    def _result(self, fold: Scalar) -> None:
+        """The fold's accumulators are its values from now on."""
+        suffix = "_at" if fold.attr.fold in ("argmax", "argmin") else "_acc"
+        self.env[fold] = f"{self.name(fold)}{suffix}[x]"
+
+
+class ColumnsSplit(Columns):
+    """Few columns over many rows: chunks of the outermost reduced axis run in parallel over all columns at once."""
+
+    def form(self) -> None:
+        vector = self.loops.vector
+        assert vector is not None
+        outer = [a for a in self.loops.rows if a is not vector]
+        for axis in outer:
+            self.loop(axis)
+        self.line(f"const int64_t base = 0, width = {self.extents[vector]};")
+        total = self.extents[self.loops.cols[0]]
+        self.line(f"const int64_t room = {CHUNK_CELLS} / width + 1, most = room < {MOST_CHUNKS} ? room : {MOST_CHUNKS};")
+        self.line(f"const int64_t length = ({total} + most - 1) / most;")
+        self.line(f"const int64_t chunks = ({total} + length - 1) / length;")
+        for stage in self.kernel.stages:
+            self._row_part(stage)
+            if stage.loops:
+                self._chunks(stage, total)
+        for _ in outer:
+            self.close()
+
+    def _array(self, kind: str, name: str) -> None:
+        self.line(f"{kind} *restrict {name} = __builtin_alloca_with_align(width * sizeof({kind}), 512);")
+
+    def _chunks(self, stage: Stage, total: str) -> None:
+        for fold in stage.folds:
+            kind = spell.local(fold.attr.accumulator)
+            self.line(f"{kind} *restrict {self.name(fold)}_part = __builtin_alloca_with_align(chunks * width * sizeof({kind}), 512);")
+            if fold.attr.fold in ("argmax", "argmin"):
+                self.line(f"int64_t *restrict {self.name(fold)}_place = __builtin_alloca_with_align(chunks * width * 8, 512);")
+        self.line(f"#pragma omp parallel for schedule(static) {self.work()}")
+        self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
+        self.line(f"const int64_t first = chunk * length, last = first + length < {total} ? first + length : {total};")
+        for fold in stage.folds:
+            kind = spell.local(fold.attr.accumulator)
+            self.line(f"{kind} *restrict {self.name(fold)}_acc = {self.name(fold)}_part + chunk * width;")
+            if fold.attr.fold in ("argmax", "argmin"):
+                self.line(f"int64_t *restrict {self.name(fold)}_at = {self.name(fold)}_place + chunk * width;")
+        self._columns(stage, "first", "last", declare=False)
+        self.close()
+        for fold in stage.folds:
+            self._start(fold)
+            self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
+            self.line("#pragma omp simd")
+            self.open("for (int64_t x = 0; x < width; ++x)")
+            kind = spell.local(fold.attr.accumulator)
+            self.line(f"const {kind} part = {self.name(fold)}_part[chunk * width + x];")
+            self._fold_step(fold, "part", f"{self.name(fold)}_place[chunk * width + x]")
+            self.close()
+            self.close()
+            self._result(fold)

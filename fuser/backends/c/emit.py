@@ -1,0 +1,37 @@
+"""Kernel → C text. One function a kernel, `void name(void **buffers, const int64_t *sizes)`.
+
+The loop form is chosen by how the axes lie in memory and by how many rows there are to share out. Chunks depend on sizes
+alone, so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from fuser.backends.c.columns import BLOCK, Columns, ColumnsSplit
+from fuser.backends.c.rows import Elementwise, Rows, RowsSplit
+from fuser.backends.c.writer import Writer
+from fuser.kernel.kernel import Kernel
+from fuser.kernel.loops import Loops, arrange
+
+SPLIT = 1 << 15  # elements from which few rows are worth splitting into chunks
+FEW_ROWS = 8  # rows that are too few to share out
+
+
+def emit_kernel(kernel: Kernel) -> tuple[str, tuple[int, ...]]:
+    """The C function of a kernel, and the size arguments of this call."""
+    loops = arrange(kernel)
+    writer = form(kernel, loops)(kernel, loops)
+    return writer.text(), tuple(writer.sizes.values)
+
+
+def form(kernel: Kernel, loops: Loops) -> type[Writer]:
+    """The loop form that suits the kernel."""
+    if not kernel.cols:
+        return Elementwise
+    scans = any(n.op == "scan" for stage in kernel.stages for n in stage.body)
+    rows, cols = loops.count(loops.rows), loops.count(loops.cols)
+    worth = rows * cols >= SPLIT and not scans
+    if loops.vector in loops.rows and loops.extents[loops.vector] >= 8:
+        width = loops.extents[loops.vector]
+        blocks = rows // width * -(-width // BLOCK)
+        return ColumnsSplit if worth and blocks < 2 * FEW_ROWS and cols >= 64 else Columns
+    return RowsSplit if worth and rows < FEW_ROWS else Rows

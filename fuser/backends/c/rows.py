@@ -1,0 +1,204 @@
+"""The loop forms with one row at a time: elementwise, rows, and few long rows split into chunks."""
+
+from __future__ import annotations
+
+from fuser.backends.c import spell
+from fuser.backends.c.writer import Writer
+from fuser.ir.index import Axis
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import is_complex, is_inexact
+from fuser.kernel.kernel import Stage, fold_identity
+
+KEPT_BYTES = 1 << 17  # a kept row stays in the core's own cache up to about this size
+CHUNK = 8192  # reduced elements in one chunk, at least
+MOST_CHUNKS = 1024
+
+
+class Elementwise(Writer):
+    """Parallel over the outer axes (or over the only one), the vector along the axis that lies densest."""
+
+    def form(self) -> None:
+        stage = self.kernel.stages[0]
+        axes = [a for a in self.loops.rows if a is not self.loops.vector]
+        vector = self.loops.vector
+        if vector is None:
+            for node in stage.row:
+                self.define(node)
+            for store in stage.row_stores:
+                self.store(store)
+            return
+        outer = self.loops.count(tuple(axes))
+        if not axes or outer < 16:
+            for axis in axes:
+                self.loop(axis)
+            self.line(f"#pragma omp parallel for simd schedule(static) {self.work()}")
+        else:
+            self.line(f"#pragma omp parallel for collapse({len(axes)}) schedule(static) {self.work()}")
+            for axis in axes:
+                self.loop(axis)
+            self.line("#pragma omp simd")
+        self.loop(vector)
+        self._nodes(stage.row)
+        for store in stage.row_stores:
+            self.store(store)
+        for _ in (*axes, vector):
+            self.close()
+
+
+class Rows(Writer):
+    """Parallel over rows; each stage runs along the row with the vector on the innermost reduced axis."""
+
+    def form(self) -> None:
+        rows = self.loops.rows
+        kept = self._kept_rows()
+        self.open(f"#pragma omp parallel {self.work()}\n  ") if rows else None
+        for node, name in kept.items():
+            count = " * ".join(self.extents[a] for a in self.loops.cols)
+            kind = spell.local(node.dtype)
+            self.line(f"{kind} *restrict {name} = __builtin_alloca_with_align({count} * sizeof({kind}), 512);")
+        if rows:
+            collapse = f" collapse({len(rows)})" if len(rows) > 1 else ""
+            self.line(f"#pragma omp for{collapse} schedule(static)")
+        for axis in rows:
+            self.loop(axis)
+        for stage in self.kernel.stages:
+            self._row_part(stage)
+            if stage.loops:
+                self._row_stage(stage)
+        for _ in rows:
+            self.close()
+        if rows:
+            self.close()
+
+    def _kept_rows(self) -> dict[Scalar, str]:
+        """Kept nodes that fit in the core's cache, with the names of their rows."""
+        nodes = [n for stage in self.kernel.stages for n in stage.kept]
+        total = sum(n.dtype.itemsize for n in nodes) * self.loops.count(self.loops.cols)
+        self.kept = {n: f"kept{k}" for k, n in enumerate(nodes)} if total <= KEPT_BYTES else {}
+        return self.kept
+
+    def _row_part(self, stage: Stage) -> None:
+        self._nodes(stage.row)
+        for store in stage.row_stores:
+            self.store(store)
+
+    def _order(self) -> list[Axis]:
+        """The reduced axes as the loops nest, the vector innermost."""
+        cols = [a for a in self.loops.cols if a is not self.loops.vector]
+        return [*cols, self.loops.vector] if self.loops.vector in self.loops.cols else cols  # type: ignore[list-item]
+
+    def _row_stage(self, stage: Stage, first: str | None = None, last: str | None = None) -> None:
+        """One run along the row; with `first` and `last`, over a part of the outermost reduced axis."""
+        accumulators = [self._declare(f) for f in stage.folds]
+        scans = [n for n in stage.body if n.op == "scan"]
+        for scan in scans:
+            kind = spell.local(scan.attr.accumulator)
+            self.line(f"{kind} {self.name(scan)}_run = {spell.literal(fold_identity(scan.attr.fold, scan.attr.accumulator), scan.attr.accumulator)};")
+        cols = self._order()
+        saved = dict(self.env)
+        reverse = any(s.attr.reverse for s in scans)
+        for number, axis in enumerate(cols):
+            if axis is cols[-1] and not scans and self._vectorises(stage):
+                self.line(f"#pragma omp simd{''.join(accumulators)}")
+            span = (first or "0", last or self.extents[axis]) if number == 0 else ("0", self.extents[axis])
+            name = self.axis_names[axis]
+            if reverse:
+                self.open(f"for (int64_t {name} = {span[1]} - 1; {name} >= {span[0]}; --{name})")
+            else:
+                self.loop(axis, *span)
+        position = self._position()
+        self._column_body(stage, position)
+        for _ in cols:
+            self.close()
+        self.env = saved
+        for fold in stage.folds:
+            self._finish(fold)
+
+    def _vectorises(self, stage: Stage) -> bool:
+        return not any(f.attr.fold in ("argmax", "argmin") or is_complex(f.attr.accumulator) for f in stage.folds)
+
+    def _position(self) -> str:
+        """The position along all reduced axes, for argmax."""
+        text = ""
+        for axis in self.loops.cols:
+            text = f"({text}) * {self.extents[axis]} + {self.axis_names[axis]}" if text else self.axis_names[axis]
+        return text
+
+    def _column_body(self, stage: Stage, position: str) -> None:
+        for node in self._body(stage):
+            if node.op == "scan":
+                self._scan_step(node)
+            else:
+                self.define(node)
+            if node in self.kept and node in stage.kept:
+                self.line(f"{self.kept[node]}[{position}] = {self.operand(node)};")
+        for fold in stage.folds:
+            self.accumulate(fold, self.operand(fold.args[0]), position)
+        for store in stage.stores:
+            self.store(store)
+
+    def _body(self, stage: Stage) -> list[Scalar]:
+        """The stage's nodes, without those that only a kept row's values need; kept rows are read back."""
+        recalled = {n for n in self.kept if n in stage.body and n not in stage.kept}
+        if not recalled:
+            return list(stage.body)
+        needed: set[Scalar] = set()
+        stack = [f.args[0] for f in stage.folds] + [s.value for s in stage.stores]
+        inside = set(stage.body)
+        while stack:
+            node = stack.pop()
+            if node in needed or node not in inside:
+                continue
+            needed.add(node)
+            if node not in recalled:
+                stack.extend(node.args)
+        for node in stage.body:
+            if node in recalled and node in needed:
+                self.env[node] = f"{self.kept[node]}[{self._position()}]"
+        return [n for n in stage.body if n in needed]
+
+
+class RowsSplit(Rows):
+    """Few long rows: each stage runs in parallel over chunks of the outermost reduced axis, then folds the chunks' results."""
+
+    def form(self) -> None:
+        for axis in self.loops.rows:
+            self.loop(axis)
+        axis, *inner = self._order()
+        count = " * ".join(self.extents[a] for a in inner) or "1"
+        total = self.extents[axis]
+        self.line(f"const int64_t spread = ({total} + {MOST_CHUNKS - 1}) / {MOST_CHUNKS}, least = {CHUNK} / ({count}) + 1;")
+        self.line("const int64_t length = spread > least ? spread : least;")
+        self.line(f"const int64_t chunks = ({total} + length - 1) / length;")
+        for number, stage in enumerate(self.kernel.stages):
+            self._row_part(stage)
+            if stage.loops:
+                self._chunks(stage, number, total)
+        for _ in self.loops.rows:
+            self.close()
+
+    def _chunks(self, stage: Stage, number: int, total: str) -> None:
+        for fold in stage.folds:
+            self.line(f"{spell.local(fold.attr.accumulator)} {self.name(fold)}_part[{MOST_CHUNKS}];")
+            if fold.attr.fold in ("argmax", "argmin"):
+                self.line(f"int64_t {self.name(fold)}_place[{MOST_CHUNKS}];")
+        self.line(f"#pragma omp parallel for schedule(static) {self.work()}")
+        self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
+        self.line(f"const int64_t first = chunk * length, last = first + length < {total} ? first + length : {total};")
+        saved = dict(self.env)
+        self._row_stage(stage, "first", "last")
+        for fold in stage.folds:
+            name = self.name(fold)
+            if fold.attr.fold in ("argmax", "argmin"):
+                self.line(f"{name}_part[chunk] = {name}_acc;")
+                self.line(f"{name}_place[chunk] = {name}_at;")
+            else:
+                self.line(f"{name}_part[chunk] = {name};")
+        self.env = saved
+        self.close()
+        for fold in stage.folds:
+            self._declare(fold)
+            self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
+            self.accumulate(fold, f"{self.name(fold)}_part[chunk]", f"{self.name(fold)}_place[chunk]")
+            self.close()
+            self._finish(fold)

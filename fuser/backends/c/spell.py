@@ -1,0 +1,232 @@
+"""How C spells the scalar vocabulary: types, operations, and the helpers that a text may need.
+
+Data: one entry an operation. `{0}`, `{1}`, `{2}` are operands; `{f}` is the suffix of libm's functions ("f" for float).
+A helper is written into a text only where its name occurs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import BOOL, FLOATS, bfloat16, is_complex, is_inexact
+
+# dtype: (type in memory, type of a local variable)
+TYPES: dict[np.dtype, tuple[str, str]] = {
+    BOOL: ("_Bool", "_Bool"),
+    **{np.dtype(f"int{b}"): (f"int{b}_t", f"int{b}_t") for b in (8, 16, 32, 64)},
+    **{np.dtype(f"uint{b}"): (f"uint{b}_t", f"uint{b}_t") for b in (8, 16, 32, 64)},
+    np.dtype("float16"): ("_Float16", "float"),
+    bfloat16: ("uint16_t", "float"),
+    np.dtype("float32"): ("float", "float"),
+    np.dtype("float64"): ("double", "double"),
+    np.dtype("complex64"): ("float _Complex", "float _Complex"),
+    np.dtype("complex128"): ("double _Complex", "double _Complex"),
+}
+
+LIBM = (
+    "exp exp2 expm1 log log1p log2 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh cbrt erf erfc pow atan2"
+).split()
+
+_FLOAT: dict[str, str] = {
+    **{name: name + "{f}({0})" for name in LIBM if name not in ("pow", "atan2")},
+    "pow": "pow{f}({0}, {1})",
+    "atan2": "atan2{f}({0}, {1})",
+    "neg": "-{0}",
+    "abs": "__builtin_fabs{f}({0})",
+    "floor": "__builtin_floor{f}({0})",
+    "ceil": "__builtin_ceil{f}({0})",
+    "trunc": "__builtin_trunc{f}({0})",
+    "round": "__builtin_rint{f}({0})",
+    "sqrt": "__builtin_sqrt{f}({0})",
+    "lgamma": "lgamma{f}({0})",
+    "rem": "fmod{f}({0}, {1})",
+    "nextafter": "nextafter{f}({0}, {1})",
+    "max": "(({0} > {1}) | ({0} != {0}) ? {0} : {1})",
+    "min": "(({0} < {1}) | ({0} != {0}) ? {0} : {1})",
+}
+_INTEGER: dict[str, str] = {
+    "neg": "-{0}",
+    "abs": "({0} < 0 ? -{0} : {0})",
+    "div": "divide_{t}({0}, {1})",
+    "rem": "remainder_{t}({0}, {1})",
+    "max": "({0} > {1} ? {0} : {1})",
+    "min": "({0} < {1} ? {0} : {1})",
+    "not": "~{0}",
+    "shl": "(({u}){1} < {bits} ? ({t_})(({u}){0} << {1}) : 0)",
+    "shr": "(({u}){1} < {bits} ? ({t_})(({u}){0} >> {1}) : 0)",
+    "sar": "(({u}){1} < {bits} ? {0} >> {1} : {0} >> ({bits} - 1))",
+    "popcount": "__builtin_popcountll(({u}){0})",
+    "clz": "({0} == 0 ? {bits} : __builtin_clzll(({u}){0}) - (64 - {bits}))",
+    "pow": "power_{t}({0}, {1})",
+}
+_BOOL: dict[str, str] = {"not": "!{0}", "max": "({0} | {1})", "min": "({0} & {1})"}
+_COMPLEX: dict[str, str] = {
+    **{n: "c" + n + "{f}({0})" for n in "exp log sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh".split()},
+    "pow": "cpow{f}({0}, {1})",
+    "neg": "-{0}",
+    "conj": "~{0}",
+    "expm1": "(cexp{f}({0}) - 1)",
+    "log1p": "clog{f}(1 + {0})",
+}
+_ANY: dict[str, str] = {
+    **{name: f"{{0}} {sign} {{1}}" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))},
+    **{name: f"{{0}} {sign} {{1}}" for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))},
+    **{name: f"{{0}} {sign} {{1}}" for name, sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))},
+    "select": "{0} ? {1} : {2}",
+}
+
+_INTEGER_HELPERS = "\n".join(
+    f"static inline {t} divide_{n}({t} a, {t} b) {{ return b == 0 ? ({t})-1 : "
+    + (f"b == -1 ? ({t})-a : a / b; }}" if n[0] == "i" else "a / b; }")
+    + f"\nstatic inline {t} remainder_{n}({t} a, {t} b) {{ return b == 0 ? a : "
+    + ("b == -1 ? 0 : a % b; }" if n[0] == "i" else "a % b; }")
+    for n, t in ((f"{s}int{b}", f"{s}int{b}_t") for s in ("", "u") for b in (8, 16, 32, 64))
+).splitlines()
+
+HELPERS: dict[str, str] = {
+    re.search(r"(\w+)\(", line).group(1): line  # type: ignore[union-attr]
+    for line in [
+        *_INTEGER_HELPERS,
+        "static inline float float_of_bits(uint32_t x) { union { uint32_t i; float f; } u = { x }; return u.f; }",
+        "static inline uint32_t bits_of_float(float x) { union { float f; uint32_t i; } u = { x }; return u.i; }",
+        "static inline double double_of_bits(uint64_t x) { union { uint64_t i; double f; } u = { x }; return u.f; }",
+        "static inline uint64_t bits_of_double(double x) { union { double f; uint64_t i; } u = { x }; return u.i; }",
+        "static inline uint16_t bits_of_half(_Float16 x) { union { _Float16 f; uint16_t i; } u = { x }; return u.i; }",
+        "static inline _Float16 half_of_bits(uint16_t x) { union { uint16_t i; _Float16 f; } u = { x }; return u.f; }",
+        "static inline float bfloat16_load(uint16_t x) { return float_of_bits((uint32_t)x << 16); }",
+        "static inline uint16_t bfloat16_round(float x) { uint32_t i = bits_of_float(x); return x != x ? (uint16_t)((i >> 16) | 64) "
+        ": (uint16_t)((i + 0x7fff + ((i >> 16) & 1)) >> 16); }",
+    ]
+}
+_NEEDS = {"bfloat16_load": ["float_of_bits"], "bfloat16_round": ["bits_of_float"]}
+
+# libm's vector forms (libmvec, at most 4 ulp) are called wherever a loop is vectorised.
+_VECTOR = '__attribute__((simd("notinbranch"), const)) '
+_SCALAR_FUNCTIONS = ("lgamma", "fmod", "nextafter")
+
+
+def header(text: str, vector: bool) -> str:
+    """What stands before the kernels: prototypes and helpers, as far as `text` uses them."""
+    words = set(re.findall(r"\w+", text))
+    lines = ["#include <stdint.h>"]
+    for name in LIBM:
+        count = 2 if name in ("pow", "atan2") else 1
+        for suffix, kind in (("f", "float"), ("", "double")):
+            if name + suffix in words:
+                lines.append(f"{_VECTOR if vector else ''}{kind} {name}{suffix}({', '.join([kind] * count)});")
+    for name in _SCALAR_FUNCTIONS:
+        for suffix, kind in (("f", "float"), ("", "double")):
+            if name + suffix in words:
+                lines.append(f"{kind} {name}{suffix}({kind}{'' if name == 'lgamma' else ', ' + kind});")
+    for word in sorted(words):
+        found = re.fullmatch(r"c(exp|log|sqrt|a?sinh?|a?cosh?|a?tanh?|pow|abs)(f?)", word)
+        if found:
+            kind = "float" if found[2] else "double"
+            args = f"{kind} _Complex" + (f", {kind} _Complex" if found[1] == "pow" else "")
+            lines.append(f"{kind if found[1] == 'abs' else kind + ' _Complex'} {word}({args});")
+    needed = {name for name in HELPERS if name in words}
+    needed |= {n for name in needed for n in _NEEDS.get(name, [])}
+    lines += [line for name, line in HELPERS.items() if name in needed]
+    return "\n".join(lines)
+
+
+def storage(dtype: np.dtype) -> str:
+    """The C type of an element in memory."""
+    return TYPES[dtype][0]
+
+
+def local(dtype: np.dtype) -> str:
+    """The C type of a variable that holds an element."""
+    return TYPES[dtype][1]
+
+
+def load(dtype: np.dtype, place: str) -> str:
+    """The value of an element in memory."""
+    return f"bfloat16_load({place})" if dtype == bfloat16 else place
+
+
+def store(dtype: np.dtype, value: str) -> str:
+    """A value as it goes to memory."""
+    return f"bfloat16_round({value})" if dtype == bfloat16 else value
+
+
+def literal(value: np.generic, dtype: np.dtype) -> str:
+    """A number as C text that reads back as exactly the same number."""
+    if dtype == BOOL:
+        return "1" if value else "0"
+    if is_complex(dtype):
+        part = np.dtype(f"float{dtype.itemsize * 4}")
+        kind = "float" if part.itemsize == 4 else "double"
+        return f"__builtin_complex(({kind}){literal(value.real, part)}, ({kind}){literal(value.imag, part)})"
+    if is_inexact(dtype):
+        number, suffix = float(value), "" if dtype == FLOATS[3] else "f"
+        if math.isnan(number):
+            return f'__builtin_nan{suffix}("")'
+        if math.isinf(number):
+            return f"{'-' if number < 0 else ''}__builtin_inf{suffix}()"
+        text = repr(float(np.float32(number))) if suffix else repr(number)
+        return f"{text}{suffix}" if number >= 0 and not text.startswith("-") else f"({text}{suffix})"
+    number = int(value)
+    if dtype.itemsize < 8:
+        return str(number) if number >= 0 else f"({number})"
+    if dtype.kind == "u":
+        return f"{number}ULL"
+    return f"(-{2**63 - 1}LL - 1)" if number == -(2**63) else f"({number}LL)" if number < 0 else f"{number}LL"
+
+
+def operation(node: Scalar, args: list[str]) -> str:
+    """The C expression of one node of the vocabulary on operands that are names or literals."""
+    dtype = node.args[1].dtype if node.op == "select" else node.args[0].dtype
+    if node.op in ("cast", "bitcast"):
+        return _cast(node, args[0]) if node.op == "cast" else _bitcast(node, args[0])
+    suffix = "" if dtype in (FLOATS[3], np.dtype("complex128")) else "f"
+    if is_complex(dtype):
+        special = _complex(node, args, suffix)
+        if special:
+            return special
+    if node.op == "complex":
+        return f"__builtin_complex({args[0]}, {args[1]})"
+    table = _COMPLEX if is_complex(dtype) else _FLOAT if is_inexact(dtype) else _BOOL if dtype == BOOL else _INTEGER
+    form = table.get(node.op) or _ANY[node.op]
+    bits = dtype.itemsize * 8
+    return form.format(*args, f=suffix, t=dtype.name, t_=storage(dtype), u=f"uint{bits}_t", bits=bits)
+
+
+def _complex(node: Scalar, args: list[str], suffix: str) -> str | None:
+    if node.op in ("real", "imag"):
+        return f"__{node.op}__ {args[0]}"
+    if node.op == "abs":
+        return f"cabs{suffix}({args[0]})"
+    return None
+
+
+def _cast(node: Scalar, x: str) -> str:
+    old, new = node.args[0].dtype, node.dtype
+    if is_complex(old) and not is_complex(new):
+        part = Scalar("input", (), np.dtype(f"float{old.itemsize * 4}"))
+        return _cast(Scalar("cast", (part,), new), f"(__real__ {x})")
+    if new == BOOL:
+        return f"{x} != 0"
+    if is_inexact(old) and new.kind in "iu":
+        info = np.iinfo(new)
+        wide = FLOATS[3] if old == FLOATS[3] else FLOATS[2]
+        low, high = literal(wide.type(info.min), wide), literal(wide.type(info.max), wide)
+        top, bottom = literal(new.type(info.max), new), literal(new.type(info.min), new)
+        return f"{x} != {x} ? 0 : {x} >= {high} ? {top} : {x} <= {low} ? {bottom} : ({storage(new)}){x}"
+    if new == bfloat16:
+        return f"bfloat16_load(bfloat16_round((float){x}))"
+    if new == FLOATS[0]:
+        return f"(float)(_Float16){x}"
+    return f"({local(new)}){x}"
+
+
+def _bitcast(node: Scalar, x: str) -> str:
+    old, new = node.args[0].dtype, node.dtype
+    readers = {FLOATS[2]: "bits_of_float({})", FLOATS[3]: "bits_of_double({})", FLOATS[0]: "bits_of_half({})", bfloat16: "bfloat16_round({})"}
+    makers = {FLOATS[2]: "float_of_bits({})", FLOATS[3]: "double_of_bits({})", FLOATS[0]: "half_of_bits({})", bfloat16: "bfloat16_load({})"}
+    bits = readers[old].format(x) if old in readers else x
+    return makers[new].format(f"(uint{new.itemsize * 8}_t){bits}") if new in makers else f"({local(new)}){bits}"

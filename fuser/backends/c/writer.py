@@ -1,0 +1,203 @@
+"""What all loop forms of the C backend share: lines, names, values, folds and stores. A form is a subclass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.backends.c import spell
+from fuser.ir.index import Axis
+from fuser.ir.scalar import COSTS, Scalar
+from fuser.ir.types import is_complex, is_inexact
+from fuser.kernel.kernel import Kernel, Stage, Store, fold_identity
+from fuser.kernel.loops import Loops
+from fuser.kernel.sizes import IndexText, Sizes
+
+PARALLEL_COST = 1 << 17  # additions below which a second thread does not pay
+
+_INFIX = {"sum": "{0} + {1}", "prod": "{0} * {1}", "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}"}
+_OPENMP = {"sum": "+", "prod": "*", "and": "&", "or": "|", "xor": "^", "max": "max", "min": "min"}
+
+
+class Writer:
+    """Writes one kernel. `env` maps nodes to the names that hold them where the text now stands."""
+
+    def __init__(self, kernel: Kernel, loops: Loops) -> None:
+        self.kernel = kernel
+        self.loops = loops
+        self.sizes = Sizes()
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[Scalar, str] = {}
+        self.env: dict[Scalar, str] = {}
+        letters = "ijklmnpq"
+        axes = [*self.loops.rows, *self.loops.cols]
+        self.axis_names = {axis: letters[n] if n < len(letters) else f"i{n}" for n, axis in enumerate(axes)}
+        self.index = IndexText(self.sizes, self.axis_names, set(self.loops.absorbed), self.operand)
+        self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
+        self.kept: dict[Scalar, str] = {}
+
+    # The parts of a text.
+
+    def text(self) -> str:
+        self.form()
+        used = "\n".join(self.lines)
+        comments = "".join(f"// {line}\n" for line in self.kernel.comments[:12])
+        params = []
+        for number, param in enumerate(self.kernel.params):
+            kind = spell.storage(param.dtype)
+            const = "" if param.out else "const "
+            params.append(f"  {const}{kind} *restrict {param.name} = buffers[{number}];")
+        slots = [f"  const int64_t s{n} = sizes[{n}];" for n in range(len(self.sizes.values))]
+        return f"{comments}void {self.kernel.name}(void **buffers, const int64_t *sizes) {{\n" + "\n".join([*params, *slots, used, "}"])
+
+    def form(self) -> None:
+        """Write the loops; each loop form is a subclass."""
+        raise NotImplementedError
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def open(self, text: str) -> None:
+        self.line(text + " {")
+        self.depth += 1
+
+    def close(self) -> None:
+        self.depth -= 1
+        self.line("}")
+
+    def loop(self, axis: Axis, first: str = "0", last: str | None = None, step: str = "++{0}") -> None:
+        name = self.axis_names[axis]
+        self.open(f"for (int64_t {name} = {first}; {name} < {last or self.extents[axis]}; {step.format(name)})")
+
+    def work(self) -> str:
+        """The `if` clause that keeps small kernels on one thread."""
+        nodes = [n for stage in self.kernel.stages for n in (*stage.row, *stage.body)]
+        cost = 1 + sum(COSTS.get(n.op, 1) for n in dict.fromkeys(nodes) if n.op not in ("const", "index"))
+        total = " * ".join(self.extents.values()) or "1"
+        return f"if ({total} > {max(PARALLEL_COST // cost, 256)})"
+
+    # Values.
+
+    def operand(self, node: Scalar) -> str:
+        """The text of a node where it is used."""
+        if node.op == "const":
+            return self._constant(node)
+        return self.env[node]
+
+    def _constant(self, node: Scalar) -> str:
+        """A literal; one that looks like a size is an argument, so that the text serves other sizes."""
+        value = node.attr
+        if (is_inexact(node.dtype) and not is_complex(node.dtype)) or node.dtype.kind in "iu":
+            number = float(value)
+            if abs(number) > 16 and number == int(number if abs(number) < 2**53 else 0):
+                return f"(({spell.local(node.dtype)}){self.sizes(('literal', int(number), node.dtype), int(number))})"
+        return spell.literal(value, node.dtype)
+
+    def name(self, node: Scalar) -> str:
+        return self.names.setdefault(node, f"v{len(self.names)}")
+
+    def define(self, node: Scalar, target: str | None = None) -> None:
+        """Compute a node into a variable of its own, or into `target`."""
+        if node.op == "const" or node in self.env:
+            return
+        text = self._expression(node)
+        if target is None:
+            target = self.name(node)
+            self.line(f"const {spell.local(node.dtype)} {target} = {text};")
+        else:
+            self.line(f"{target} = {text};")
+        self.env[node] = target
+
+    def _expression(self, node: Scalar) -> str:
+        if node.op == "load":
+            param = self.kernel.params[node.attr.param]
+            value = spell.load(param.dtype, f"{param.name}[{self._place(node.attr.param, node.attr.offset)}]")
+            return f"{self.operand(node.args[0])} ? {value} : 0" if node.args else value
+        if node.op == "index":
+            return f"({spell.local(node.dtype)})({self._place(('index', self.name(node)), node.attr)})"
+        return spell.operation(node, [self.operand(a) for a in node.args])
+
+    def _place(self, owner: Any, index: Any) -> str:
+        return self.index(index, owner, "floor_div({0}, {1})" if index.bounds[0] < 0 else "({0} / {1})")
+
+    def store(self, store: Store) -> None:
+        param = self.kernel.params[store.param]
+        value = spell.store(param.dtype, self.operand(store.value))
+        self.line(f"{param.name}[{self._place(store.param, store.offset)}] = {value};")
+
+    def _nodes(self, nodes: Sequence[Scalar]) -> None:
+        for node in nodes:
+            self.define(node)
+
+    # Folds.
+
+    def _declare(self, fold: Scalar, name: str | None = None) -> str:
+        """Declare a fold's accumulator; gives its clause for `omp simd`."""
+        spec, name = fold.attr, name or self.name(fold)
+        kind = spell.local(spec.accumulator)
+        start = spell.literal(fold_identity(spec.fold, spec.accumulator), spec.accumulator)
+        self.line(f"{kind} {name}_acc = {start};")
+        if spec.fold in ("argmax", "argmin"):
+            self.line(f"int64_t {name}_at = -1;")
+            return ""
+        clause = f" reduction({_OPENMP[spec.fold]}:{name}_acc)"
+        if spec.fold in ("max", "min") and is_inexact(spec.accumulator):
+            self.line(f"int {name}_nan = 0;")
+            clause += f" reduction(|:{name}_nan)"
+        return clause
+
+    def accumulate(self, fold: Scalar, value: str, position: str) -> None:
+        """Take one value into the fold; a position below 0 says that there was none yet."""
+        spec, name = fold.attr, self.name(fold)
+        if spec.fold in ("argmax", "argmin"):
+            sign = ">" if spec.fold == "argmax" else "<"
+            nan = f" || ({value} != {value} && {name}_acc == {name}_acc)" if is_inexact(spec.accumulator) else ""
+            self.line(f"if ({name}_at < 0 || {value} {sign} {name}_acc{nan}) {{ {name}_acc = {value}; {name}_at = {position}; }}")
+        elif spec.fold in ("max", "min"):
+            sign = ">" if spec.fold == "max" else "<"
+            self.line(f"{name}_acc = {value} {sign} {name}_acc ? {value} : {name}_acc;")
+            if is_inexact(spec.accumulator):
+                self.line(f"{name}_nan |= {value} != {value};")
+        else:
+            self.line(f"{name}_acc = {self.infix(spec.fold, f'{name}_acc', value)};")
+
+    @staticmethod
+    def infix(fold: str, a: str, b: str) -> str:
+        """One step of a fold that is a plain operator."""
+        return _INFIX[fold].format(a, b)
+
+    def _finish(self, fold: Scalar) -> None:
+        """The fold's value, once the run is over."""
+        spec, name = fold.attr, self.name(fold)
+        if spec.fold in ("argmax", "argmin"):
+            self.line(f"const {spell.local(fold.dtype)} {name} = {name}_at;")
+        elif spec.fold in ("max", "min") and is_inexact(spec.accumulator):
+            nan = spell.literal(spec.accumulator.type("nan"), spec.accumulator)
+            self.line(f"const {spell.local(fold.dtype)} {name} = {name}_nan ? {nan} : {name}_acc;")
+        else:
+            self.line(f"const {spell.local(fold.dtype)} {name} = {name}_acc;")
+        self.env[fold] = name
+
+    def _scan_step(self, scan: Scalar, run: str = "") -> None:
+        """Take the operand into the running fold, held in `run`."""
+        spec, name, value = scan.attr, self.name(scan), self.operand(scan.args[0])
+        run = run or f"{name}_run"
+        if spec.fold in _INFIX:
+            text = _INFIX[spec.fold].format(run, value)
+        elif spec.fold == "logaddexp":
+            f = "f" if spec.accumulator == np.float32 else ""
+            text = (
+                f"({run} == {value} ? {run} + {spell.literal(np.float64(0.6931471805599453), spec.accumulator)} : "
+                f"({run} > {value} ? {run} + log1p{f}(exp{f}({value} - {run})) : {value} + log1p{f}(exp{f}({run} - {value}))))"
+            )
+        else:
+            sign = ">" if spec.fold == "max" else "<"
+            nan = f" | ({value} != {value})" if is_inexact(spec.accumulator) else ""
+            keep = f"({run} == {run}) & " if is_inexact(spec.accumulator) else ""
+            text = f"({keep}(({value} {sign} {run}){nan})) ? {value} : {run}"
+        self.line(f"{run} = {text};")
+        self.line(f"const {spell.local(scan.dtype)} {name} = {run};")
+        self.env[scan] = name

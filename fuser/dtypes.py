@@ -1,0 +1,265 @@
+"""Dtype promotion: JAX's lattice with weak types, Python scalars, and canonicalisation under `enable_x64`.
+
+In: dtypes, Python scalar types, or values. Out: the dtype of a result and whether it is weak. A weak type came from a
+Python scalar and gives way to the array beside it. The lattice is data; the answer is the least upper bound in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from fuser.config import config
+from fuser.errors import FuserError
+from fuser.ir.types import ALL_DTYPES, BOOL, COMPLEX, FLOAT8, FLOATS, INTEGERS, bfloat16, is_float, is_inexact
+
+# A node of the lattice: a dtype, or the name of a weak type ("int", "float", "complex").
+Node = Any
+
+_U8, _U16, _U32, _U64 = (np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64))
+_I8, _I16, _I32, _I64 = (np.dtype(f"int{bits}") for bits in (8, 16, 32, 64))
+_F16, _F32, _F64 = (np.dtype(f"float{bits}") for bits in (16, 32, 64))
+_C64, _C128 = COMPLEX
+
+_LATTICE: dict[Node, tuple[Node, ...]] = {
+    BOOL: ("int",),
+    "int": (_U8, _I8),
+    _U8: (_I16, _U16),
+    _U16: (_I32, _U32),
+    _U32: (_I64, _U64),
+    _U64: ("float",),
+    _I8: (_I16,),
+    _I16: (_I32,),
+    _I32: (_I64,),
+    _I64: ("float",),
+    "float": (*FLOAT8, bfloat16, _F16, "complex"),
+    **{dtype: () for dtype in FLOAT8},
+    bfloat16: (_F32,),
+    _F16: (_F32,),
+    _F32: (_F64, _C64),
+    _F64: (_C128,),
+    "complex": (_C64,),
+    _C64: (_C128,),
+    _C128: (),
+}
+_NARROWED = {_U64: _U32, _I64: _I32, _F64: _F32, _C128: _C64}
+_SCALARS: dict[type, np.dtype] = {bool: BOOL, int: _I64, float: _F64, complex: _C128}
+_KINDS = {"b": BOOL, "i": "int", "u": "int", "f": "float", "c": "complex", "V": "float"}
+
+bool_ = np.bool_
+float0 = np.dtype([("float0", np.void, 0)])
+
+
+class TypePromotionError(FuserError, ValueError):
+    """Two dtypes have no dtype that both promote to without being asked."""
+
+
+def _upper_bounds(x64: bool) -> dict[Node, frozenset[Node]]:
+    lattice = dict(_LATTICE)
+    if not x64:  # without 64-bit types, uint32 with a signed integer gives int32
+        lattice[_U32] = (_I32, _U64)
+    bounds: dict[Node, frozenset[Node]] = {}
+
+    def visit(node: Node) -> frozenset[Node]:
+        if node not in bounds:
+            bounds[node] = frozenset({node}).union(*(visit(above) for above in lattice[node]))
+        return bounds[node]
+
+    for node in lattice:
+        visit(node)
+    return bounds
+
+
+@functools.cache
+def _bounds(x64: bool) -> dict[Node, frozenset[Node]]:
+    return _upper_bounds(x64)
+
+
+@functools.lru_cache(4096)
+def least_upper_bound(x64: bool, *nodes: Node) -> Node:
+    """The lowest node of the lattice that lies above all `nodes`; TypePromotionError where there is none."""
+    bounds = _bounds(x64)
+    common = frozenset.intersection(*(bounds[node] for node in nodes))
+    least = (common & set(nodes)) or {node for node in common if common <= bounds[node]}
+    if len(least) == 1:
+        return next(iter(least))
+    names = ", ".join(node if isinstance(node, str) else node.name for node in nodes)
+    small = "8-bit floats are converted only on request: " if any(node in FLOAT8 for node in nodes) else ""
+    raise TypePromotionError(f"{small}no dtype stands above {names} in the promotion lattice; convert one with x.astype(dtype)")
+
+
+def node(dtype: np.dtype, weak: bool) -> Node:
+    """The place of a dtype in the lattice."""
+    if not weak:
+        return dtype
+    return _KINDS["f" if is_float(dtype) else dtype.kind]
+
+
+def canonicalize_dtype(dtype: Any) -> np.dtype:
+    """The dtype that arrays get when `dtype` is asked for: 64-bit ones narrowed unless `enable_x64` is set."""
+    found = _dtype(dtype)
+    return found if config.enable_x64 else _NARROWED.get(found, found)
+
+
+def _dtype(dtype: Any) -> np.dtype:
+    if isinstance(dtype, type) and dtype in _SCALARS:
+        return _SCALARS[dtype]
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        named = getattr(ml_dtypes, dtype, None) if isinstance(dtype, str) else getattr(dtype, "dtype", None)
+        if named is None:
+            raise
+        found = np.dtype(named)
+    return found
+
+
+def requested(dtype: Any, function: str = "") -> np.dtype:
+    """The dtype a caller asks for by name, class or dtype; TypeError where arrays cannot have it.
+
+    A 64-bit dtype is narrowed with a warning while `enable_x64` is off; Python's scalar types without one.
+    """
+    found = _dtype(dtype)
+    if found not in _KNOWN:
+        raise TypeError(f"{function or 'fuser'} has no arrays of dtype {found}; numbers, booleans and complex numbers are supported")
+    if found in _NARROWED and not config.enable_x64:
+        narrowed = _NARROWED[found]
+        if not (isinstance(dtype, type) and dtype in _SCALARS):
+            warnings.warn(
+                f"{found.name} was asked for{f' in {function}' if function else ''}, but 64-bit types are off: the result is "
+                f"{narrowed.name}; set fuser.config.update('enable_x64', True)",
+                UserWarning,
+                stacklevel=3,
+            )
+        return narrowed
+    return found
+
+
+_KNOWN = frozenset(ALL_DTYPES)
+
+
+def check_dtype(dtype: np.dtype, value: Any) -> np.dtype:
+    """`dtype` itself, or a TypeError naming the type of `value` when no array can have it."""
+    if dtype not in _KNOWN:
+        raise TypeError(f"a {type(value).__name__} of dtype {dtype} is no array of numbers; fuser takes numbers, booleans and complex numbers")
+    return dtype
+
+
+def of(value: Any) -> tuple[np.dtype, bool]:
+    """The dtype that a value has as an array, and whether it is weak; dtypes and scalar types are taken too."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return canonicalize_dtype(kind), kind is not bool
+    if kind is type and value in _SCALARS:
+        return canonicalize_dtype(value), value is not bool
+    if hasattr(value, "weak_type"):
+        return value.dtype, value.weak_type
+    found = getattr(value, "dtype", None)
+    if isinstance(found, np.dtype) and not isinstance(value, type):
+        return canonicalize_dtype(check_dtype(found, value)), False
+    if isinstance(value, (str, np.dtype, type)):
+        return canonicalize_dtype(check_dtype(_dtype(value), value)), False
+    return canonicalize_dtype(check_dtype(np.result_type(value), value)), False
+
+
+@functools.lru_cache(4096)
+def _result(x64: bool, *types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
+    dtypes = {dtype for dtype, _ in types}
+    weak = all(w for _, w in types)
+    if len(dtypes) == 1:
+        (result,) = dtypes
+    elif weak:
+        result = least_upper_bound(x64, *dtypes)
+    else:
+        result = least_upper_bound(x64, *dict.fromkeys(node(d, w) for d, w in types))
+        if isinstance(result, str):
+            weak = True
+            result = {"int": _I64, "float": _F64, "complex": _C128}[result]
+    result = result if x64 else _NARROWED.get(result, result)
+    return result, weak and result != BOOL
+
+
+def result_of(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
+    """The dtype and weakness of an operation on operands of these (dtype, weak) types."""
+    return _result(config.enable_x64, *types)
+
+
+def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
+    """The dtype of an operation on `args` (arrays, scalars, dtypes), as jax.numpy.result_type has it."""
+    if not args:
+        raise ValueError("result_type needs at least one array or dtype")
+    dtype, weak = result_of(*(of(a) for a in args))
+    return (dtype, weak) if return_weak_type_flag else dtype
+
+
+def promote_types(a: Any, b: Any) -> np.dtype:
+    """The dtype that both promote to; Python's int, float and complex are weak."""
+    return result_of(of(a), of(b))[0]
+
+
+def inexact_of(dtype: np.dtype, weak: bool) -> tuple[np.dtype, bool]:
+    """The type that a function of real or complex numbers computes in: integers and bools become the default float."""
+    if is_inexact(dtype):
+        return dtype, weak
+    return result_of((dtype, weak), (_F64 if config.enable_x64 else _F32, True))
+
+
+_GROUPS: dict[Any, tuple[np.dtype, ...]] = {
+    np.floating: FLOATS + FLOAT8,
+    np.inexact: FLOATS + FLOAT8 + COMPLEX,
+    np.number: INTEGERS + FLOATS + FLOAT8 + COMPLEX,
+    np.generic: ALL_DTYPES,
+}
+
+
+def issubdtype(a: Any, b: Any) -> bool:
+    """NumPy's issubdtype, with bfloat16 and the 8-bit floats counted as floating."""
+    if isinstance(b, type) and b in _GROUPS:
+        if isinstance(a, type) and issubclass(a, np.generic) and a.__module__ == "numpy" and np.issubdtype(a, b):
+            return True
+        try:
+            return _dtype(a) in _GROUPS[b]
+        except TypeError:
+            return False
+    left = a if isinstance(a, type) and issubclass(a, np.generic) else _dtype(a)
+    right = b if isinstance(b, type) and issubclass(b, np.generic) else _dtype(b)
+    if isinstance(left, np.dtype) and isinstance(right, np.dtype):
+        return left == right
+    return bool(np.issubdtype(left, right))
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether `dtype` is of a kind: a dtype, or one of the array API's words ("bool", "integral", "numeric", ...)."""
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    found = _dtype(dtype)
+    groups: dict[str, tuple[np.dtype, ...]] = {
+        "bool": (BOOL,),
+        "signed integer": INTEGERS[:4],
+        "unsigned integer": INTEGERS[4:],
+        "integral": INTEGERS,
+        "real floating": FLOATS + FLOAT8,
+        "complex floating": COMPLEX,
+        "numeric": INTEGERS + FLOATS + FLOAT8 + COMPLEX,
+    }
+    for k in kinds:
+        if isinstance(k, str) and k not in groups:
+            known = ", ".join(groups)
+            raise ValueError(f"isdtype knows no kind {k!r}; the kinds are {known}")
+        if (found in groups[k]) if isinstance(k, str) else found == _dtype(k):
+            return True
+    return False
+
+
+def finfo(dtype: Any) -> Any:
+    """Limits of a floating-point dtype, bfloat16 and the 8-bit ones included."""
+    found = of(dtype)[0] if not isinstance(dtype, (np.dtype, type, str)) else _dtype(dtype)
+    return ml_dtypes.finfo(found)
+
+
+def iinfo(dtype: Any) -> np.iinfo:
+    """Limits of an integer dtype."""
+    return np.iinfo(of(dtype)[0] if not isinstance(dtype, (np.dtype, type, str)) else _dtype(dtype))

@@ -1,0 +1,96 @@
+"""The graph: variables, literals, equations; jaxpr's fields under jaxpr's names.
+
+A `Graph` is immutable. `consts` are the values of `constvars`: arrays that the traced function closed over. They live
+in the graph and reach kernels as inputs, never as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Union
+
+import numpy as np
+
+from fuser.ir.primitive import Primitive
+from fuser.ir.source import UNKNOWN, Source
+from fuser.ir.types import ArrayType
+
+
+class Var:
+    """A value in a graph. Identity is what counts; it gets a name only when printed."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ArrayType) -> None:
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Var({self.aval})"
+
+
+class Literal:
+    """A scalar written into the graph."""
+
+    __slots__ = ("aval", "val")
+
+    def __init__(self, val: Any, aval: ArrayType) -> None:
+        self.val: np.generic = np.asarray(val).astype(aval.dtype)[()]
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"{self.val}:{self.aval}"
+
+
+Operand = Union[Var, Literal]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Eqn:
+    """`outvars = primitive[params](*invars)`, and the user's line that it comes from."""
+
+    primitive: Primitive
+    invars: tuple[Operand, ...]
+    params: dict[str, Any]
+    outvars: tuple[Var, ...]
+    source: Source = UNKNOWN
+
+    def operands(self) -> Iterator[Var]:
+        """The variables among the inputs."""
+        return (v for v in self.invars if type(v) is Var)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Graph:
+    """A function on arrays: `outvars` from `invars` and `constvars` through `eqns`, in order."""
+
+    invars: tuple[Var, ...]
+    constvars: tuple[Var, ...]
+    consts: tuple[Any, ...]
+    eqns: tuple[Eqn, ...]
+    outvars: tuple[Operand, ...]
+    name: str = "main"
+    history: tuple[str, ...] = field(default=())
+
+    def updated(self, step: str, **fields: Any) -> Graph:
+        """This graph with some fields replaced and `step` added to its history."""
+        return replace(self, history=(*self.history, step), **fields)
+
+    @property
+    def jaxpr(self) -> Graph:
+        return self
+
+    @property
+    def in_avals(self) -> tuple[ArrayType, ...]:
+        return tuple(v.aval for v in self.invars)
+
+    @property
+    def out_avals(self) -> tuple[ArrayType, ...]:
+        return tuple(v.aval for v in self.outvars)
+
+    def __str__(self) -> str:
+        from fuser.ir.text import show
+
+        return show(self)
+
+    __repr__ = __str__

@@ -1,0 +1,99 @@
+"""Primitives: a name, a fusion class and the rules; and the registry of all of them.
+
+A rule is a function over data (array types, NumPy arrays, scalars or index maps); `fuser/ops` puts each primitive and
+all of its rules in one place. What the rules of a fusion class look like is said at `Fusion`.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuser.errors import MissingRuleError
+
+
+class Fusion(enum.Enum):
+    """How a primitive takes part in kernels, and so what its `lower` rule takes and gives.
+
+    ELEMENTWISE  `lower(*operands: Scalar, **params) -> Scalar`; all operands have the output's shape
+    MOVEMENT     `lower(read, index, *avals, **params) -> Scalar`: the element at `index` (one Affine a dimension) of the
+                 output, through `read(operand_number, index, mask=None) -> Scalar`
+    REDUCE       `lower(**params) -> (fold, axes)`: the fold's name in `FOLDS`, and the operand's reduced dimensions
+    SCAN         `lower(**params) -> (fold, axis, reverse)`
+    DOT          a contraction; `params["dimension_numbers"]` as in JAX
+    LIBRARY      runs as one library call
+    CONTROL      holds graphs in its params
+    """
+
+    ELEMENTWISE = "elementwise"
+    MOVEMENT = "movement"
+    REDUCE = "reduce"
+    SCAN = "scan"
+    DOT = "dot"
+    LIBRARY = "library"
+    CONTROL = "control"
+
+
+# The folds that a kernel can run; argmax and argmin carry a position beside the value.
+FOLDS = ("sum", "prod", "max", "min", "and", "or", "xor", "argmax", "argmin", "logaddexp")
+
+REGISTRY: dict[str, Primitive] = {}
+
+
+@dataclass(eq=False)
+class Primitive:
+    """An operation that graphs are made of.
+
+    `type(*avals, **params)` gives the output's ArrayType (a tuple of them with `multiple_results`); `eval(*arrays,
+    **params)` computes it in NumPy and is the reference; `lower` depends on the fusion class; `jvp`, `transpose` and
+    `batch` serve the transforms; `samples()` yields `(arrays, params)` that the registry test tries every rule on.
+    """
+
+    name: str
+    fusion: Fusion = Fusion.LIBRARY
+    linear: bool = False
+    multiple_results: bool = False
+    type: Callable[..., Any] | None = None
+    eval: Callable[..., Any] | None = None
+    lower: Callable[..., Any] | None = None
+    jvp: Any = None
+    transpose: Callable[..., Any] | None = None
+    batch: Callable[..., Any] | None = None
+    samples: Callable[[], Iterable[tuple[tuple[Any, ...], dict[str, Any]]]] | None = None
+    file: str = field(default="", repr=False)
+
+    def rule(self, kind: str) -> Callable[..., Any]:
+        """The rule `kind`, or an error that says which primitive lacks it and where it belongs."""
+        found = getattr(self, kind)
+        if found is None:
+            raise MissingRuleError(f"primitive {self.name!r} has no {kind} rule; it belongs in {self.file or 'the file that defines it'}")
+        return found  # type: ignore[no-any-return]
+
+    def __str__(self) -> str:
+        return self.name
+
+    __repr__ = __str__
+
+    # The names that libraries of the JAX ecosystem use to define primitives of their own.
+    def def_impl(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        self.eval = function
+        return function
+
+    def def_abstract_eval(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        self.type = function
+        return function
+
+
+def register(primitive: Primitive) -> Primitive:
+    """Enter a primitive of this project in the registry; names are unique."""
+    if primitive.name in REGISTRY:
+        raise ValueError(f"primitive {primitive.name!r} is registered twice")
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    primitive.file = frame.f_code.co_filename
+    REGISTRY[primitive.name] = primitive
+    return primitive

@@ -1,0 +1,263 @@
+"""The closed scalar vocabulary: the operations that every backend can spell, and expressions over them.
+
+A primitive's `lower` rule takes `Scalar`s and gives a `Scalar`; kernels are made of nothing else. `VOCABULARY` holds
+each operation's arity, result and NumPy spelling; a backend has one table of spellings for the same names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser.ir.index import Affine
+from fuser.ir.types import BOOL, is_inexact
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One scalar operation: number of operands; result "same" as the first operand, "bool", or "given"; NumPy's form."""
+
+    arity: int
+    result: str
+    numpy: Callable[..., Any] | None
+
+
+def _integer_division(a: Any, b: Any) -> Any:
+    quotient = np.floor_divide(a, np.where(b == 0, 1, b))
+    remainder = a - quotient * b
+    quotient = quotient + ((remainder != 0) & (quotient < 0)).astype(quotient.dtype)  # towards zero
+    return np.where(b == 0, np.array(-1).astype(quotient.dtype), quotient)
+
+
+def _division(a: Any, b: Any) -> Any:
+    return np.true_divide(a, b) if is_inexact(a.dtype) else _integer_division(a, b).astype(a.dtype)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    return np.fmod(a, b) if is_inexact(a.dtype) else np.where(b == 0, a, np.fmod(a, np.where(b == 0, 1, b)))
+
+
+def _vectorized(function: Callable[[float], float]) -> Callable[..., Any]:
+    wrapped = np.frompyfunc(function, 1, 1)
+    return lambda x: np.asarray(wrapped(x)).astype(x.dtype)
+
+
+def _lgamma(x: float) -> float:
+    if math.isinf(x) or (x <= 0 and x == math.floor(x)):
+        return math.inf
+    return math.lgamma(x)
+
+
+def _shift(function: Callable[..., Any], fill: Callable[[Any], Any]) -> Callable[..., Any]:
+    def shift(a: Any, b: Any) -> Any:
+        bits = a.dtype.itemsize * 8
+        count = b.astype(np.dtype(f"u{a.dtype.itemsize}"))
+        inside = count < bits
+        return np.where(inside, function(a, np.where(inside, count, 0).astype(a.dtype)), fill(a)).astype(a.dtype)
+
+    return shift
+
+
+def _shift_right_logical(a: Any, b: Any) -> Any:
+    unsigned = np.dtype(f"u{a.dtype.itemsize}")
+    return np.right_shift(a.view(unsigned), b.view(unsigned)).view(a.dtype)
+
+
+def _clz(x: Any) -> Any:
+    bits = x.dtype.itemsize * 8
+    return np.asarray(np.frompyfunc(lambda v: bits - (int(v) & ((1 << bits) - 1)).bit_length(), 1, 1)(x)).astype(x.dtype)
+
+
+def _popcount(x: Any) -> Any:
+    return np.bitwise_count(x.view(np.dtype(f"u{x.dtype.itemsize}"))).astype(x.dtype)
+
+
+def _operations(arity: int, result: str, **functions: Callable[..., Any] | None) -> dict[str, Operation]:
+    return {name.rstrip("_"): Operation(arity, result, function) for name, function in functions.items()}
+
+
+VOCABULARY: dict[str, Operation] = {
+    **_operations(1, "same", neg=np.negative, abs=np.abs, floor=np.floor, ceil=np.ceil, round=np.rint, trunc=np.trunc),
+    **_operations(1, "same", sqrt=np.sqrt, cbrt=np.cbrt, exp=np.exp, exp2=np.exp2, expm1=np.expm1),
+    **_operations(1, "same", log=np.log, log1p=np.log1p, log2=np.log2, sin=np.sin, cos=np.cos, tan=np.tan),
+    **_operations(1, "same", asin=np.arcsin, acos=np.arccos, atan=np.arctan, sinh=np.sinh, cosh=np.cosh, tanh=np.tanh),
+    **_operations(1, "same", asinh=np.arcsinh, acosh=np.arccosh, atanh=np.arctanh),
+    **_operations(1, "same", erf=_vectorized(math.erf), erfc=_vectorized(math.erfc), lgamma=_vectorized(_lgamma)),
+    **_operations(1, "same", not_=np.invert, popcount=_popcount, clz=_clz, conj=np.conj),
+    **_operations(1, "given", real=np.real, imag=np.imag, cast=None, bitcast=None),
+    **_operations(2, "same", add=np.add, sub=np.subtract, mul=np.multiply, div=_division, rem=_remainder),
+    **_operations(2, "same", pow=np.power, atan2=np.arctan2, max=np.maximum, min=np.minimum, nextafter=np.nextafter),
+    **_operations(2, "same", and_=np.bitwise_and, or_=np.bitwise_or, xor=np.bitwise_xor, shl=_shift(np.left_shift, np.zeros_like)),
+    **_operations(2, "same", shr=_shift(_shift_right_logical, np.zeros_like), sar=_shift(np.right_shift, lambda a: a >> (a.dtype.itemsize * 8 - 1))),
+    **_operations(2, "bool", eq=np.equal, ne=np.not_equal, lt=np.less, le=np.less_equal, gt=np.greater, ge=np.greater_equal),
+    **_operations(2, "given", complex_=lambda a, b: a + b * 1j),
+    **_operations(3, "given", select=np.where),
+}
+
+# Leaves: `const` (a number), `index` (an Affine as an integer), `load` (an element of a kernel argument), `fold` (the
+# result of a reduction), `scan` (a running fold), and `input` (a hole, when a rule is looked at alone).
+LEAVES = ("const", "index", "load", "fold", "scan", "input")
+
+# A rough price per element, in additions; what is dear is kept rather than computed twice.
+COSTS = {
+    **dict.fromkeys(("div", "sqrt", "rem"), 4),
+    **dict.fromkeys(("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "expm1", "log1p", "cbrt", "erf"), 12),
+    **dict.fromkeys(("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc", "pow", "atan2"), 16),
+    "lgamma": 60,
+    "nextafter": 6,
+}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scalar:
+    """One node of an expression over single elements; nodes are shared, so an expression is a graph."""
+
+    op: str
+    args: tuple[Scalar, ...]
+    dtype: np.dtype
+    attr: Any = None
+
+    def __neg__(self) -> Scalar:
+        return apply("neg", self)
+
+    def __invert__(self) -> Scalar:
+        return apply("not", self)
+
+    def _binary(op: str, swap: bool = False) -> Any:  # type: ignore[misc]
+        def method(self: Scalar, other: Any) -> Scalar:
+            other = other if isinstance(other, Scalar) else constant(other, self.dtype)
+            return apply(op, other, self) if swap else apply(op, self, other)
+
+        return method
+
+    __add__, __radd__ = _binary("add"), _binary("add", True)
+    __sub__, __rsub__ = _binary("sub"), _binary("sub", True)
+    __mul__, __rmul__ = _binary("mul"), _binary("mul", True)
+    __truediv__, __rtruediv__ = _binary("div"), _binary("div", True)
+    __and__, __rand__ = _binary("and"), _binary("and", True)
+    __or__, __ror__ = _binary("or"), _binary("or", True)
+    __xor__, __rxor__ = _binary("xor"), _binary("xor", True)
+    __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
+
+    def equals(self, other: Any) -> Scalar:
+        return apply("eq", self, other if isinstance(other, Scalar) else constant(other, self.dtype))
+
+    def differs(self, other: Any) -> Scalar:
+        return apply("ne", self, other if isinstance(other, Scalar) else constant(other, self.dtype))
+
+
+def constant(value: Any, dtype: np.dtype) -> Scalar:
+    """A number of `dtype`."""
+    return Scalar("const", (), dtype, np.asarray(value).astype(dtype)[()])
+
+
+def as_scalar(index: Affine, dtype: np.dtype = np.dtype("int64")) -> Scalar:
+    """An index as a number of an integer dtype."""
+    return constant(index.offset, dtype) if not index.terms else Scalar("index", (), dtype, index)
+
+
+def apply(op: str, *args: Scalar, dtype: np.dtype | None = None) -> Scalar:
+    """The operation `op` of the vocabulary on `args`; `dtype` where the result is "given"."""
+    operation = VOCABULARY[op]
+    if len(args) != operation.arity:
+        raise TypeError(f"scalar {op} takes {operation.arity} operands, got {len(args)}")
+    if operation.result == "bool":
+        return Scalar(op, args, BOOL)
+    return Scalar(op, args, dtype if dtype is not None else args[1 if op == "select" else 0].dtype)
+
+
+def cast(x: Scalar, dtype: np.dtype) -> Scalar:
+    """`x` converted to `dtype`, as XLA converts: floats truncate towards zero to integers, anything ≠ 0 is True."""
+    if x.dtype == dtype:
+        return x
+    if x.op == "const":
+        with np.errstate(all="ignore"):
+            return constant(x.attr, dtype)
+    return apply("cast", x, dtype=dtype)
+
+
+def where(condition: Scalar, x: Scalar | Any, y: Scalar | Any) -> Scalar:
+    """`x` where `condition` holds, else `y`; numbers take the dtype of the other side."""
+    if not isinstance(x, Scalar):
+        x = constant(x, y.dtype)
+    if not isinstance(y, Scalar):
+        y = constant(y, x.dtype)
+    return apply("select", condition, x, y)
+
+
+def _function(op: str) -> Callable[..., Scalar]:
+    def function(*args: Any) -> Scalar:
+        first = next(a for a in args if isinstance(a, Scalar))
+        return apply(op, *(a if isinstance(a, Scalar) else constant(a, first.dtype) for a in args))
+
+    function.__name__ = op
+    function.__doc__ = f"The scalar operation `{op}`."
+    return function
+
+
+exp, exp2, expm1, log, log1p, log2 = (_function(op) for op in ("exp", "exp2", "expm1", "log", "log1p", "log2"))
+sqrt, cbrt, sin, cos, tan = (_function(op) for op in ("sqrt", "cbrt", "sin", "cos", "tan"))
+asin, acos, atan, atan2 = (_function(op) for op in ("asin", "acos", "atan", "atan2"))
+sinh, cosh, tanh, asinh, acosh, atanh = (_function(op) for op in ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"))
+erf, erfc, lgamma, power = (_function(op) for op in ("erf", "erfc", "lgamma", "pow"))
+floor, ceil, rounded, truncated = (_function(op) for op in ("floor", "ceil", "round", "trunc"))
+absolute, maximum, minimum, remainder, nextafter = (_function(op) for op in ("abs", "max", "min", "rem", "nextafter"))
+equal, not_equal = _function("eq"), _function("ne")
+popcount, clz, shift_left, shift_right_logical, shift_right_arithmetic = (
+    _function(op) for op in ("popcount", "clz", "shl", "shr", "sar")
+)
+
+
+def bitcast(x: Scalar, dtype: np.dtype) -> Scalar:
+    """The same bits read as another dtype of the same size."""
+    return x if x.dtype == dtype else apply("bitcast", x, dtype=dtype)
+
+
+def evaluate(expression: Scalar, inputs: dict[Any, np.ndarray]) -> np.ndarray:
+    """The expression in NumPy, with `inputs[attr]` for each `input` leaf: the oracle of `lower` rules."""
+    known: dict[int, np.ndarray] = {}
+
+    def visit(node: Scalar) -> np.ndarray:
+        if id(node) not in known:
+            known[id(node)] = np.asarray(_evaluate_node(node, [visit(a) for a in node.args], inputs))
+        return known[id(node)]
+
+    with np.errstate(all="ignore"):
+        return visit(expression)
+
+
+def _evaluate_node(node: Scalar, args: list[np.ndarray], inputs: dict[Any, np.ndarray]) -> Any:
+    if node.op == "const":
+        return np.asarray(node.attr, node.dtype)
+    if node.op == "input":
+        return inputs[node.attr]
+    if node.op == "cast":
+        return convert(args[0], node.dtype)
+    if node.op == "bitcast":
+        return args[0].view(node.dtype)
+    function = VOCABULARY[node.op].numpy
+    assert function is not None, node.op
+    return np.asarray(function(*args)).astype(node.dtype)
+
+
+def convert(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """NumPy's conversion with XLA's results: to bool by ≠ 0; floats saturate to integers and nan becomes 0."""
+    x = np.asarray(x)
+    if dtype == BOOL:
+        return x != 0
+    if x.dtype.kind == "c" and dtype.kind != "c":
+        x = x.real
+    if is_inexact(x.dtype) and dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        wide = x.astype(np.float64)
+        inside = np.where(np.isnan(wide), 0.0, np.trunc(wide))
+        clipped = np.clip(inside, float(info.min), float(info.max))
+        with np.errstate(all="ignore"):
+            result = clipped.astype(dtype)
+        return np.where(clipped >= float(info.max), info.max, np.where(clipped <= float(info.min), info.min, result)).astype(dtype)
+    with np.errstate(all="ignore"):
+        return x.astype(dtype)

@@ -1,0 +1,77 @@
+"""Graphs as text: one line an equation, types at the definitions, the user's line behind each."""
+
+from __future__ import annotations
+
+import itertools
+import string
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.primitive import Primitive
+from fuser.ir.types import short_dtype
+
+
+def _names() -> Iterator[str]:
+    for length in itertools.count(1):
+        for letters in itertools.product(string.ascii_lowercase, repeat=length):
+            yield "".join(letters)
+
+
+class Names:
+    """Names for variables, given in the order in which they are first asked for."""
+
+    def __init__(self) -> None:
+        self._fresh = _names()
+        self._known: dict[Var, str] = {}
+
+    def __getitem__(self, operand: Operand) -> str:
+        if isinstance(operand, Literal):
+            return f"{operand.val}:{operand.aval}"
+        if operand not in self._known:
+            self._known[operand] = next(self._fresh)
+        return self._known[operand]
+
+    def typed(self, operand: Operand) -> str:
+        return f"{self[operand]}:{operand.aval}" if isinstance(operand, Var) else self[operand]
+
+
+def show_param(value: Any) -> str:
+    """A parameter of an equation as text."""
+    if isinstance(value, np.dtype):
+        return short_dtype(value)
+    if isinstance(value, Graph):
+        return "{ " + show(value).replace("\n", "\n      ") + " }"
+    if isinstance(value, np.ndarray):
+        return f"array{list(value.shape)}"
+    if isinstance(value, tuple) and value and isinstance(value[0], Graph):
+        return "(" + ", ".join(show_param(v) for v in value) + ")"
+    return str(value)
+
+
+def show_eqn(eqn: Eqn, names: Names, source: bool = True) -> str:
+    """`c:f32[3] = add a b   # model.py:4 (loss)`."""
+    params = " ".join(f"{key}={show_param(value)}" for key, value in eqn.params.items())
+    operands = " ".join(names[v] for v in eqn.invars)
+    results = " ".join(names.typed(v) for v in eqn.outvars)
+    text = f"{results} = {eqn.primitive.name}{f'[{params}]' if params else ''} {operands}".rstrip()
+    return f"{text:<64}  # {eqn.source}" if source and eqn.source.file else text
+
+
+def show(graph: Graph, source: bool = True) -> str:
+    """The whole graph, in the shape of a jaxpr."""
+    names = Names()
+    consts = " ".join(names.typed(v) for v in graph.constvars)
+    inputs = " ".join(names.typed(v) for v in graph.invars)
+    lines = [f"{{ lambda {consts} ; {inputs} . let" if consts else f"{{ lambda ; {inputs} . let"]
+    lines += ["    " + show_eqn(eqn, names, source) for eqn in graph.eqns]
+    results = ", ".join(names[v] for v in graph.outvars)
+    lines.append(f"  in ({results}{',' if len(graph.outvars) == 1 else ''}) }}")
+    return "\n".join(lines)
+
+
+def describe(primitive: Primitive, avals: tuple[Any, ...]) -> str:
+    """`add(f32[3], f32[4])`, for errors."""
+    return f"{primitive.name}({', '.join(str(a) for a in avals)})"

@@ -1,0 +1,1 @@
+"""The Kernel: the loop program of one fusion group, shared by the backends that generate loops."""

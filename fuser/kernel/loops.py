@@ -1,0 +1,104 @@
+"""Loop order: axes sorted by how they lie in memory, neighbours joined where every access allows, and the vector axis.
+
+In: a Kernel. Out: `Loops`, which the loop backends read; the kernel itself does not change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fuser.ir.index import Affine, Axis, Div
+from fuser.kernel.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class Loops:
+    """`rows` and `cols` outermost first, joined axes left out; `extents` of what is left; `vector` the axis along which
+    neighbouring iterations touch neighbouring memory."""
+
+    rows: tuple[Axis, ...]
+    cols: tuple[Axis, ...]
+    extents: dict[Axis, int]
+    absorbed: frozenset[Axis]
+    vector: Axis | None
+
+    def count(self, axes: tuple[Axis, ...]) -> int:
+        total = 1
+        for axis in axes:
+            total *= self.extents[axis]
+        return total
+
+
+def arrange(kernel: Kernel) -> Loops:
+    """The loops of a kernel."""
+    accesses = [index for index, _ in _accesses(kernel)]
+    weights = _accesses(kernel)
+    extents = {axis: axis.extent for axis in (*kernel.rows, *kernel.cols)}
+    rows = _sorted(kernel.rows, weights)
+    cols = _sorted(kernel.cols, weights)
+    absorbed: set[Axis] = set()
+    rows = _join(rows, accesses, extents, absorbed)
+    cols = _join(cols, accesses, extents, absorbed)
+    return Loops(tuple(rows), tuple(cols), extents, frozenset(absorbed), _vector(rows, cols, weights))
+
+
+def _accesses(kernel: Kernel) -> list[tuple[Affine, int]]:
+    """Every index expression of the kernel with its weight: bytes an element for loads and stores, 0 for the others."""
+    found: list[tuple[Affine, int]] = []
+    nodes = {n for stage in kernel.stages for n in (*stage.row, *stage.body)}
+    order = [n for stage in kernel.stages for n in (*stage.row, *stage.body)]
+    for node in dict.fromkeys(order):
+        if node in nodes and node.op == "load":
+            found.append((node.attr.offset, node.dtype.itemsize))
+        elif node.op == "index":
+            found.append((node.attr, 0))
+    for stage in kernel.stages:
+        for store in (*stage.row_stores, *stage.stores):
+            found.append((store.offset, 2 * kernel.params[store.param].dtype.itemsize))
+    return found
+
+
+def _stride(index: Affine, axis: Axis) -> int:
+    return abs(index.coefficient(axis))
+
+
+def _sorted(axes: tuple[Axis, ...], weights: list[tuple[Affine, int]]) -> list[Axis]:
+    """Axes with the largest steps in memory first, as the heaviest access that tells them apart sees them."""
+    heavy = sorted((w for w in weights if w[1]), key=lambda w: -w[1])
+
+    def key(axis: Axis) -> tuple[int, ...]:
+        return tuple(-_stride(index, axis) for index, _ in heavy[:4] if any(_stride(index, a) for a in axes))
+
+    return sorted(axes, key=key)
+
+
+def _join(axes: list[Axis], accesses: list[Affine], extents: dict[Axis, int], absorbed: set[Axis]) -> list[Axis]:
+    """Neighbouring axes that always move together become one: the outer is absorbed by the inner."""
+    result = list(axes)
+    position = len(result) - 1
+    while position > 0:
+        outer, inner = result[position - 1], result[position]
+        if all(_joint(index, outer, inner, extents[inner]) for index in accesses):
+            extents[inner] *= extents.pop(outer)
+            absorbed.add(outer)
+            del result[position - 1]
+        position -= 1
+    return result
+
+
+def _joint(index: Affine, outer: Axis, inner: Axis, extent: int) -> bool:
+    if index.coefficient(outer) != index.coefficient(inner) * extent:
+        return False
+    return all(_joint(atom.base, outer, inner, extent) for atom, _ in index.terms if isinstance(atom, Div))
+
+
+def _vector(rows: list[Axis], cols: list[Axis], weights: list[tuple[Affine, int]]) -> Axis | None:
+    """The axis with the most bytes at unit stride; among equals the innermost reduced axis, then the innermost row."""
+    best, score = None, -1.0
+    for position, axis in enumerate([*rows, *cols]):
+        unit = sum(w for index, w in weights if _stride(index, axis) == 1)
+        far = sum(w for index, w in weights if _stride(index, axis) > 1)
+        value = unit - 0.5 * far + position * 1e-3
+        if value > score or best is None:
+            best, score = axis, value
+    return best

@@ -1,0 +1,274 @@
+"""FusionGroup → Kernel: demand-driven from the outputs, memoised on (value, index, mask), so that movement is free.
+
+The scalar graph is then cut into stages: a fold belongs to the stage after all folds that it depends on, and folds of
+one stage share one run over the reduced axes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fuser.errors import UnsupportedError
+from fuser.ir import scalar as S
+from fuser.ir.graph import Eqn, Literal, Operand, Var
+from fuser.ir.index import ZERO, Affine, Axis, Computed, Div, linearise
+from fuser.ir.primitive import Fusion
+from fuser.ir.scalar import COSTS, Scalar
+from fuser.ir.types import FLOATS, bfloat16
+from fuser.kernel.kernel import Access, FoldSpec, Kernel, Param, Stage, Store
+from fuser.partition.group import FusionGroup
+
+Index = tuple[Affine, ...]
+
+KEEP_COST = 10  # a value computed in one stage and needed in a later one is kept if it costs more additions than this
+
+
+def lower(group: FusionGroup) -> Kernel:
+    """The loop program of an elementwise, reduction or scan group."""
+    demand = Demand(group)
+    stores = []
+    for number, var in enumerate(dict.fromkeys(group.graph.outvars)):
+        assert isinstance(var, Var)
+        index = tuple(ZERO if axis is None else Affine.of(axis) for axis in group.layout[var])
+        value = demand.value(var, index, None)
+        stores.append(Store(len(group.graph.invars) + number, linearise(index, var.aval.shape), value))
+    params = [Param(f"in{i}", v.aval.dtype, v.aval.shape, False) for i, v in enumerate(group.graph.invars)]
+    params += [Param(f"out{i}", v.aval.dtype, v.aval.shape, True) for i, v in enumerate(dict.fromkeys(group.graph.outvars))]
+    stages = Staging(group.cols).cut(stores)
+    comments = tuple(dict.fromkeys(str(source) for source in group.sources if source.file))
+    return Kernel(group.name, tuple(params), group.rows, group.cols, stages, comments)
+
+
+class Demand:
+    """Values at indices, computed once each."""
+
+    def __init__(self, group: FusionGroup) -> None:
+        self.group = group
+        self.params = {var: number for number, var in enumerate(group.graph.invars)}
+        self.producers = {var: eqn for eqn in group.graph.eqns for var in eqn.outvars}
+        self.known: dict[Any, Scalar] = {}
+
+    def value(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
+        """The element of `operand` at `index`; with `mask`, only where it holds."""
+        key = (operand, index, id(mask) if mask is not None else None)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._compute(operand, index, mask)
+        return found
+
+    def _compute(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
+        if isinstance(operand, Literal):
+            return self._once(("const", operand.val.dtype, operand.val.tobytes()), lambda: S.constant(operand.val, operand.aval.dtype))
+        eqn = self.producers.get(operand)
+        if eqn is None:
+            access = Access(self.params[operand], linearise(index, operand.aval.shape))
+            return Scalar("load", () if mask is None else (mask,), operand.aval.dtype, access)
+        fusion = eqn.primitive.fusion
+        if fusion is Fusion.ELEMENTWISE:
+            args = [self.value(v, index if v.aval.shape else (), mask) for v in eqn.invars]
+            return eqn.primitive.rule("lower")(*args, **eqn.params)  # type: ignore[no-any-return]
+        if fusion is Fusion.MOVEMENT:
+            return self._movement(eqn, operand, index, mask)
+        if fusion is Fusion.REDUCE:
+            return self._fold(eqn, index)
+        if fusion is Fusion.SCAN:
+            return self._scan(eqn, index)
+        raise UnsupportedError(f"{eqn.primitive.name} has no form inside a generated kernel")
+
+    def _once(self, key: Any, make: Any) -> Scalar:
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
+
+    def _movement(self, eqn: Eqn, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
+        def read(number: int, inner: Index, inside: Scalar | None = None) -> Scalar:
+            both = mask if inside is None else inside if mask is None else self._conjunction(mask, inside)
+            return self.value(eqn.invars[number], inner, both)
+
+        params = dict(eqn.params)
+        if eqn.primitive.multiple_results:
+            params["output"] = eqn.outvars.index(operand)  # type: ignore[arg-type]
+        return eqn.primitive.rule("lower")(read, index, *(v.aval for v in eqn.invars), **params)  # type: ignore[no-any-return]
+
+    def _conjunction(self, a: Scalar, b: Scalar) -> Scalar:
+        return self._once(("and", id(a), id(b)), lambda: a & b)
+
+    def _fold(self, eqn: Eqn, index: Index) -> Scalar:
+        """A fold stands for one value a row, so that its mask and its index are always the row's own."""
+        return self._once((eqn, "fold"), lambda: self._new_fold(eqn, index))
+
+    def _new_fold(self, eqn: Eqn, index: Index) -> Scalar:
+        fold, axes = eqn.primitive.rule("lower")(**eqn.params)
+        operand = eqn.invars[0]
+        assert isinstance(operand, Var)
+        layout = self.group.layout[operand]
+        kept = iter(index)
+        inner = tuple((ZERO if layout[d] is None else Affine.of(layout[d])) if d in axes else next(kept) for d in range(operand.aval.ndim))  # type: ignore[arg-type]
+        element = self.value(operand, inner, None)
+        if not any(isinstance(layout[d], Axis) for d in axes) or all(operand.aval.shape[d] == 1 for d in axes):
+            return element if fold not in ("argmax", "argmin") else S.constant(0, eqn.outvars[0].aval.dtype)
+        accumulator = np.dtype("float32") if element.dtype in (FLOATS[0], bfloat16) else element.dtype
+        return Scalar("fold", (element,), eqn.outvars[0].aval.dtype, FoldSpec(fold, accumulator))
+
+    def _scan(self, eqn: Eqn, index: Index) -> Scalar:
+        fold, _, reverse = eqn.primitive.rule("lower")(**eqn.params)
+        element = self.value(eqn.invars[0], index, None)
+        accumulator = np.dtype("float32") if element.dtype in (FLOATS[0], bfloat16) else element.dtype
+        return self._once((eqn, "scan"), lambda: Scalar("scan", (element,), element.dtype, FoldSpec(fold, accumulator, reverse)))
+
+
+def operands(node: Scalar) -> tuple[Scalar, ...]:
+    """What a node needs: its arguments, and the computed integers inside its index."""
+    if node.op == "load":
+        return (*node.args, *computed(node.attr.offset))
+    if node.op == "index":
+        return computed(node.attr)
+    return node.args
+
+
+def computed(index: Affine) -> tuple[Scalar, ...]:
+    """The scalar nodes that an index contains."""
+    found: list[Scalar] = []
+    for atom, _ in index.terms:
+        if isinstance(atom, Computed):
+            found.append(atom.value)
+        elif isinstance(atom, Div):
+            found += computed(atom.base)
+    return tuple(found)
+
+
+def index_axes(index: Affine) -> set[Axis]:
+    """The loop axes that an index contains itself."""
+    found: set[Axis] = set()
+    for atom, _ in index.terms:
+        if isinstance(atom, Axis):
+            found.add(atom)
+        elif isinstance(atom, Div):
+            found |= index_axes(atom.base)
+    return found
+
+
+class Staging:
+    """Cuts a scalar graph into stages; knows of each node its stage and whether it varies along the reduced axes."""
+
+    def __init__(self, cols: tuple[Axis, ...]) -> None:
+        self.cols = set(cols)
+        self.order: list[Scalar] = []  # every node, operands first
+        self.level: dict[Scalar, int] = {}  # the first stage in which the node's value can be had
+        self.varies: dict[Scalar, bool] = {}
+
+    def cut(self, stores: list[Store]) -> tuple[Stage, ...]:
+        """The stages that perform `stores`."""
+        for store in stores:
+            self._visit(store.value)
+        folds = [n for n in self.order if n.op == "fold"]
+        stage_of = {fold: self.level[fold] - 1 for fold in folds}
+        last = max([self.level[s.value] for s in stores] + [0])
+        stages = []
+        row_done: set[Scalar] = set()
+        for number in range(last + 1):
+            here = [f for f in folds if stage_of[f] == number]
+            column_stores = [s for s in stores if self._by_column(s) and self.level[s.value] == number]
+            row_stores = [s for s in stores if not self._by_column(s) and self.level[s.value] == number]
+            body = self._needed([f.args[0] for f in here] + [s.value for s in column_stores])
+            row = self._row_nodes(body, here, column_stores, row_stores, row_done)
+            stages.append(Stage(row, tuple(row_stores), body, tuple(here), tuple(column_stores)))
+        return self._keep(stages)
+
+    def _by_column(self, store: Store) -> bool:
+        return self.varies[store.value] or bool(index_axes(store.offset) & self.cols)
+
+    def _visit(self, root: Scalar) -> None:
+        stack: list[tuple[Scalar, bool]] = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if node in self.level:
+                continue
+            needs = operands(node)
+            if not ready:
+                stack.append((node, True))
+                stack.extend((n, False) for n in reversed(needs) if n not in self.level)
+                continue
+            self.level[node] = max([self.level[n] for n in needs], default=0) + (node.op == "fold")
+            own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
+            varies = any(self.varies[n] for n in needs) or (own is not None and bool(index_axes(own) & self.cols))
+            self.varies[node] = (varies or node.op == "scan") and node.op != "fold"
+            self.order.append(node)
+
+    def _needed(self, roots: list[Scalar]) -> tuple[Scalar, ...]:
+        """The nodes that vary along the reduced axes and that `roots` need, in order."""
+        found: set[Scalar] = set()
+        stack = [r for r in roots if self.varies[r]]
+        while stack:
+            node = stack.pop()
+            if node not in found:
+                found.add(node)
+                stack.extend(n for n in operands(node) if self.varies[n])
+        return tuple(n for n in self.order if n in found)
+
+    def _row_nodes(
+        self, body: tuple[Scalar, ...], folds: list[Scalar], stores: list[Store], row_stores: list[Store], done: set[Scalar]
+    ) -> tuple[Scalar, ...]:
+        """The row-level nodes that this stage is the first to need."""
+        stack = [s.value for s in (*stores, *row_stores)] + [f.args[0] for f in folds]
+        stack += [n for s in (*stores, *row_stores) for n in computed(s.offset)]
+        stack += [n for node in body for n in operands(node)]
+        found: set[Scalar] = set()
+        while stack:
+            node = stack.pop()
+            if self.varies[node] or node in done or node in found or node.op == "fold":
+                continue
+            found.add(node)
+            stack.extend(operands(node))
+        done |= found
+        return tuple(n for n in self.order if n in found)
+
+    def _keep(self, stages: list[Stage]) -> tuple[Stage, ...]:
+        """Mark what is dear and needed again by a later stage."""
+        result = []
+        kept: set[Scalar] = set()
+        for number, stage in enumerate(stages):
+            later = {n for s in stages[number + 1 :] for n in s.body}
+            dear = [n for n in stage.body if n in later and n not in kept and n.op != "load" and self.cost(n, kept) > KEEP_COST]
+            inner = {m for n in dear for m in self._below(n)}
+            outermost = tuple(n for n in dear if n not in inner or self._used_beside(n, dear, stages[number + 1 :]))
+            kept |= set(outermost)
+            result.append(Stage(stage.row, stage.row_stores, stage.body, stage.folds, stage.stores, outermost))
+        return tuple(result)
+
+    def _below(self, node: Scalar) -> set[Scalar]:
+        found: set[Scalar] = set()
+        stack = list(operands(node))
+        while stack:
+            n = stack.pop()
+            if n not in found and self.varies[n]:
+                found.add(n)
+                stack.extend(operands(n))
+        return found
+
+    def _used_beside(self, node: Scalar, dear: list[Scalar], later: list[Stage]) -> bool:
+        """Whether a later stage uses `node` other than through another dear node."""
+        others = set(dear) - {node}
+        for stage in later:
+            for user in stage.body:
+                if user not in others and node in operands(user):
+                    return not any(user in self._below(o) for o in others)
+            if any(f.args[0] is node for f in stage.folds) or any(s.value is node for s in stage.stores):
+                return True
+        return False
+
+    def cost(self, node: Scalar, free: set[Scalar]) -> int:
+        """Additions that computing a node again would take."""
+        total = 0
+        seen = {node}
+        stack = [node]
+        while stack:
+            n = stack.pop()
+            total += COSTS.get(n.op, 1) if n.args and n.op != "load" else 0
+            for m in operands(n):
+                if m not in seen and self.varies[m] and m not in free:
+                    seen.add(m)
+                    stack.append(m)
+        return total

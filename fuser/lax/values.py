@@ -1,0 +1,221 @@
+"""Operands: what users pass, in; arrays and tracers of one dtype and matching shapes, out.
+
+Primitives neither broadcast nor promote, and take operands of rank 0 beside arrays; the functions here do the rest for
+`fuser.lax` (strict: only Python scalars adapt) and `fuser.numpy` (promotion by the lattice, broadcasting).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser import dtypes
+from fuser.config import config
+from fuser.ir.types import BOOL, ArrayType
+from fuser.ops.elementwise import convert_element_type_p
+from fuser.ops.movement import broadcast_in_dim_p
+from fuser.runtime.array import Array
+from fuser.trace.core import Tracer, bind
+
+VALUES = (Array, Tracer)
+
+_DEFAULTS = {
+    False: {bool: BOOL, int: np.dtype("int32"), float: np.dtype("float32"), complex: np.dtype("complex64")},
+    True: {bool: BOOL, int: np.dtype("int64"), float: np.dtype("float64"), complex: np.dtype("complex128")},
+}
+# Which Python scalars take the dtype of the array beside them: kind of the array's dtype -> scalar types.
+_ADAPTS = {"b": (bool,), "i": (bool, int), "u": (bool, int), "f": (bool, int, float), "c": (bool, int, float, complex), "V": (bool, int, float)}
+_literals: dict[tuple[type, Any, np.dtype, bool], Array] = {}
+
+
+def literal(value: Any, dtype: np.dtype, weak: bool = False) -> Array:
+    """A Python scalar as an array of rank 0; equal scalars share one."""
+    kind = type(value)
+    if value == 0 and kind is not int:  # -0.0 equals 0.0
+        return Array(_number(value, dtype), weak)
+    key = (kind, value, dtype, weak)
+    known = _literals.get(key)
+    if known is None:
+        if len(_literals) > 4096:
+            _literals.clear()
+        known = _literals[key] = Array(_number(value, dtype), weak)
+    return known
+
+
+def _number(value: Any, dtype: np.dtype) -> np.ndarray:
+    if type(value) is not int or dtype.kind not in "iu":
+        with np.errstate(all="ignore"):
+            return np.asarray(value).astype(dtype)
+    try:
+        return np.asarray(value, dtype)
+    except OverflowError:
+        default = _DEFAULTS[config.enable_x64][int]
+        try:
+            return np.asarray(value, default).astype(dtype)  # wraps around, as the same number in an array would
+        except OverflowError:
+            raise OverflowError(f"the Python int {value} is too large for {default.name}; set enable_x64, or pass an array") from None
+
+
+def python_scalar(value: Any) -> bool:
+    """Whether `value` is a bool, int, float or complex of Python (not of NumPy)."""
+    return type(value) in _DEFAULTS[False]
+
+
+def as_value(value: Any, function: str = "fuser.numpy") -> Any:
+    """`value` as an Array or tracer: Python scalars weak, NumPy arrays canonicalised; TypeError for lists and others."""
+    if isinstance(value, VALUES):
+        return value
+    kind = type(value)
+    default = _DEFAULTS[config.enable_x64].get(kind)
+    if default is not None:
+        return literal(value, default, kind is not bool)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return from_numpy(value)
+    convert = getattr(value, "__jax_array__", None)
+    if convert is not None:
+        return as_value(convert(), function)
+    if hasattr(value, "__array__"):
+        return from_numpy(np.asarray(value))
+    for base in (int, float, complex):
+        if isinstance(value, base):
+            return as_value(base(value), function)
+    raise TypeError(f"{function} takes arrays and numbers, got {_article(kind.__name__)}; make it an array with fuser.numpy.asarray")
+
+
+def _article(word: str) -> str:
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"
+
+
+def from_numpy(value: Any) -> Array:
+    """A NumPy array or scalar as an Array of the canonical dtype."""
+    dtype = dtypes.canonicalize_dtype(dtypes.check_dtype(value.dtype, value))
+    array = np.asarray(value)
+    if array.dtype != dtype:
+        with np.errstate(all="ignore"):
+            array = array.astype(dtype)
+    return Array(array)
+
+
+def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:
+    """`x` with this dtype and weakness; `x` itself where it has them."""
+    if x.dtype == dtype and x.weak_type == weak:
+        return x
+    return bind(convert_element_type_p, x, new_dtype=dtype, weak_type=weak)
+
+
+def typed(x: Any, dtype: np.dtype, weak: bool) -> Any:
+    """`x` with this dtype; a weak operand beside strong ones needs no conversion, so only the dtype counts."""
+    return x if x.dtype == dtype else bind(convert_element_type_p, x, new_dtype=dtype, weak_type=weak)
+
+
+def promote(function: str, *args: Any) -> list[Any]:
+    """The operands in the dtype of their promotion; shapes as they are."""
+    values = [a if isinstance(a, VALUES) or type(a) in _DEFAULTS[False] else as_value(a, function) for a in args]
+    arrays = [v for v in values if isinstance(v, VALUES)]
+    if arrays and len(arrays) < len(values):  # a scalar beside arrays needs no conversion step
+        dtype = arrays[0].dtype
+        if all(a.dtype == dtype for a in arrays) and not all(a.weak_type for a in arrays):
+            fits = _ADAPTS[dtype.kind]
+            if all(isinstance(v, VALUES) or type(v) in fits for v in values):
+                return [v if isinstance(v, VALUES) else literal(v, dtype) for v in values]
+    values = [as_value(v, function) for v in values]
+    first = values[0].dtype
+    if all(v.dtype == first for v in values):
+        return values
+    dtype, weak = dtypes.result_of(*((v.dtype, v.weak_type) for v in values))
+    return [typed(v, dtype, weak) for v in values]
+
+
+def promote_inexact(function: str, *args: Any) -> list[Any]:
+    """As `promote`, with integers and bools made the default float."""
+    values = promote(function, *args)
+    dtype, weak = dtypes.inexact_of(values[0].dtype, all(v.weak_type for v in values))
+    return values if values[0].dtype == dtype else [typed(v, dtype, weak) for v in values]
+
+
+def shapes_match(values: Sequence[Any]) -> bool:
+    """Whether the operands of rank > 0 have one shape."""
+    shape = None
+    for value in values:
+        found = value.shape
+        if found:
+            if shape is None:
+                shape = found
+            elif found != shape:
+                return False
+    return True
+
+
+def broadcast_shapes(*shapes: Sequence[int], function: str = "broadcast") -> tuple[int, ...]:
+    """NumPy's broadcast of shapes; ValueError where extents differ and none is 1."""
+    result: list[int] = [1] * max((len(s) for s in shapes), default=0)
+    for shape in shapes:
+        for position, extent in enumerate(shape, len(result) - len(shape)):
+            if extent == 1 or extent == result[position]:
+                continue
+            if result[position] != 1:
+                found = " and ".join(str(tuple(s)) for s in shapes)
+                raise ValueError(f"{function} cannot broadcast shapes {found}; extents must be equal or 1")
+            result[position] = extent
+    return tuple(result)
+
+
+def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
+    """`x` repeated along new leading dimensions and along those of extent 1."""
+    if x.shape == shape:
+        return x
+    offset = len(shape) - len(x.shape)
+    return bind(broadcast_in_dim_p, x, shape=shape, broadcast_dimensions=tuple(range(offset, len(shape))))
+
+
+def broadcast(function: str, values: list[Any]) -> list[Any]:
+    """The operands with one shape, those of rank 0 left alone."""
+    if shapes_match(values):
+        return values
+    try:
+        shape = broadcast_shapes(*(v.shape for v in values), function=function)
+    except ValueError:
+        types = " and ".join(str(ArrayType(v.shape, v.dtype)) for v in values)
+        raise TypeError(f"{function} cannot broadcast {types}; extents must be equal or 1") from None
+    return [v if not v.shape else broadcast_to(v, shape) for v in values]
+
+
+def full_broadcast(function: str, values: list[Any]) -> list[Any]:
+    """The operands with one shape, those of rank 0 too."""
+    shape = broadcast_shapes(*(v.shape for v in values), function=function)
+    return [broadcast_to(v, shape) for v in values]
+
+
+def strict(function: str, *args: Any) -> list[Any]:
+    """Operands for `fuser.lax`: arrays as they are, Python scalars in the dtype of the arrays where the kind fits."""
+    arrays = [a for a in args if not python_scalar(a)]
+    if not arrays or len(arrays) == len(args):
+        return [as_value(a, function) for a in args]
+    first = as_value(arrays[0], function)
+    kinds = {"b": (bool,), "i": (int,), "u": (int,), "c": (float, complex)}.get(first.dtype.kind, (float,))
+    values = []
+    for a in args:
+        fits = python_scalar(a) and type(a) in kinds
+        values.append(literal(a, first.dtype) if fits else as_value(a, function))
+    return values
+
+
+def axis_of(axis: Any, ndim: int, function: str = "axis") -> int:
+    """A dimension counted from the end if negative; ValueError outside."""
+    position = axis.__index__()
+    if not -ndim <= position < ndim:
+        raise ValueError(f"{function}: axis {position} is out of bounds for an array of dimension {ndim}")
+    return position + ndim if position < 0 else position
+
+
+def axes_of(axis: Any, ndim: int, function: str = "axis") -> tuple[int, ...]:
+    """All dimensions for None, else those of an int or a sequence, each once."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = tuple(axis_of(a, ndim, function) for a in given)
+    if len(set(axes)) != len(axes):
+        raise ValueError(f"{function}: axis {axis} names a dimension twice")
+    return axes

@@ -1,0 +1,210 @@
+"""Neural network functions, with jax.nn's names: activations, softmax and its relatives, normalisation, one_hot.
+
+Each is made of `fuser.numpy`, so a softmax or a normalisation is one kernel. What must not carry a gradient (the
+maximum that softmax subtracts) cancels exactly, so no gradient needs stopping.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fuser import dtypes
+from fuser import numpy as fnp
+from fuser.ir.types import is_complex
+from fuser.lax.values import as_value, axes_of, axis_of, convert, literal
+from fuser.numpy.ufuncs import inexact_operand
+from fuser.ops import elementwise as E
+from fuser.scipy.special import expit, logsumexp
+from fuser.trace.core import bind
+
+sigmoid = expit
+
+
+def relu(x: Any) -> Any:
+    """max(x, 0)."""
+    return fnp.maximum(x, 0)
+
+
+def relu6(x: Any) -> Any:
+    """min(max(x, 0), 6)."""
+    return fnp.minimum(fnp.maximum(x, 0), 6.0)
+
+
+def softplus(x: Any) -> Any:
+    """log(1 + exp(x))."""
+    return fnp.logaddexp(x, 0)
+
+
+def sparse_plus(x: Any) -> Any:
+    """0 up to -1, (x + 1)²/4 up to 1, x above."""
+    x = inexact_operand("sparse_plus", x)
+    return fnp.where(x <= -1.0, 0.0, fnp.where(x >= 1.0, x, (x + 1.0) ** 2 / 4))
+
+
+def sparse_sigmoid(x: Any) -> Any:
+    """(x + 1)/2 cut to [0, 1]."""
+    return 0.5 * fnp.clip(fnp.asarray(x) + 1.0, 0.0, 2.0)
+
+
+def soft_sign(x: Any) -> Any:
+    """x / (1 + |x|)."""
+    x = inexact_operand("soft_sign", x)
+    return x / (fnp.abs(x) + 1)
+
+
+def silu(x: Any) -> Any:
+    """x·sigmoid(x)."""
+    x = inexact_operand("silu", x)
+    return x * sigmoid(x)
+
+
+swish = silu
+
+
+def mish(x: Any) -> Any:
+    """x·tanh(softplus(x))."""
+    x = inexact_operand("mish", x)
+    return x * fnp.tanh(softplus(x))
+
+
+def log_sigmoid(x: Any) -> Any:
+    """log(sigmoid(x))."""
+    return -softplus(-inexact_operand("log_sigmoid", x))
+
+
+def elu(x: Any, alpha: Any = 1.0) -> Any:
+    """x above 0, alpha·(exp(x) - 1) below."""
+    x = inexact_operand("elu", x)
+    return fnp.where(x > 0, x, alpha * fnp.expm1(fnp.where(x > 0, 0.0, x)))
+
+
+def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
+    """x from 0 on, negative_slope·x below."""
+    x = inexact_operand("leaky_relu", x)
+    return fnp.where(x >= 0, x, negative_slope * x)
+
+
+def hard_tanh(x: Any) -> Any:
+    """x cut to [-1, 1]."""
+    x = as_value(x, "hard_tanh")
+    return fnp.where(x > 1, 1, fnp.where(x < -1, -1, x))
+
+
+def celu(x: Any, alpha: Any = 1.0) -> Any:
+    """max(x, 0) + alpha·(exp(min(x, 0)/alpha) - 1)."""
+    return fnp.maximum(x, 0.0) + alpha * fnp.expm1(fnp.minimum(x, 0.0) / alpha)
+
+
+def selu(x: Any) -> Any:
+    """The self-normalising elu of Klambauer et al., 2017."""
+    return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
+
+
+def gelu(x: Any, approximate: bool = True) -> Any:
+    """x·Φ(x), by tanh or (with approximate=False) by erf."""
+    x = inexact_operand("gelu", x)
+    if not approximate:
+        return 0.5 * x * bind(E.erfc_p, -x * literal(np.sqrt(0.5), x.dtype))
+    inner = np.sqrt(2 / np.pi).item() * (x + 0.044715 * (x**3))
+    return x * (0.5 * (1.0 + fnp.tanh(inner)))
+
+
+def glu(x: Any, axis: int = -1) -> Any:
+    """The first half along `axis` times the sigmoid of the second."""
+    x = inexact_operand("glu", x)
+    extent = x.shape[axis]
+    if extent % 2:
+        raise ValueError(f"glu needs an even extent along its axis, got {extent}")
+    first, second = fnp.split(x, 2, axis)
+    return first * sigmoid(second)
+
+
+def squareplus(x: Any, b: Any = 4) -> Any:
+    """(x + √(x² + b)) / 2."""
+    x = inexact_operand("squareplus", x)
+    return (x + fnp.sqrt(fnp.square(x) + b)) / 2
+
+
+def hard_sigmoid(x: Any) -> Any:
+    """relu6(x + 3) / 6."""
+    return relu6(inexact_operand("hard_sigmoid", x) + 3.0) / 6.0
+
+
+def hard_silu(x: Any) -> Any:
+    """x·hard_sigmoid(x)."""
+    x = inexact_operand("hard_silu", x)
+    return x * hard_sigmoid(x)
+
+
+hard_swish = hard_silu
+
+
+def identity(x: Any) -> Any:
+    """x itself, as an array."""
+    return fnp.asarray(x)
+
+
+# Over an axis.
+
+
+def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
+    """exp(x) over its sum along `axis`; elements outside `where` get 0."""
+    x = inexact_operand("softmax", x)
+    exponents = fnp.exp(x - _greatest(x, axis, where))
+    if where is not None:
+        exponents = fnp.where(where, exponents, 0)
+    return exponents / fnp.sum(exponents, axis, keepdims=True)
+
+
+def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
+    """The logarithm of `softmax`; elements outside `where` get -inf."""
+    x = inexact_operand("log_softmax", x)
+    shifted = x - _greatest(x, axis, where)
+    logarithm = fnp.log(fnp.sum(fnp.exp(shifted), axis, where=where, keepdims=True))
+    result = shifted - logarithm
+    return result if where is None else fnp.where(where, result, -np.inf)
+
+
+def _greatest(x: Any, axis: Any, where: Any) -> Any:
+    return fnp.max(x, axis, keepdims=True, where=where, initial=-np.inf if where is not None or 0 in x.shape else None)
+
+
+def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+    """The logarithm of the mean of exp(x)."""
+    x = as_value(x, "logmeanexp")
+    total = logsumexp(x, axis=axis, where=where, keepdims=keepdims)
+    if where is None:
+        count: Any = float(np.prod([x.shape[d] for d in axes_of(axis, x.ndim)]))
+        return total - float(np.log(count))
+    return total - fnp.log(fnp.sum(fnp.broadcast_to(where, x.shape), axis, keepdims=keepdims))
+
+
+def standardize(x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None) -> Any:
+    """`x` with mean 0 and variance 1 along `axis`; `epsilon` is added to the variance."""
+    x = inexact_operand("standardize", x)
+    if mean is None:
+        mean = fnp.mean(x, axis, keepdims=True, where=where)
+    if variance is None:
+        variance = fnp.mean(fnp.square(x), axis, keepdims=True, where=where) - fnp.square(mean)
+    return (x - mean) * bind(E.rsqrt_p, fnp.asarray(variance + epsilon))
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> Any:
+    """Each integer as a vector with a 1 at that place; zeros for integers outside."""
+    x = as_value(x, "one_hot")
+    found = dtypes.canonicalize_dtype(float if dtype is None else dtype)
+    axis = axis_of(axis, x.ndim + 1, "one_hot")
+    wide = fnp.expand_dims(x, axis)
+    shape = tuple(num_classes if d == axis else 1 for d in range(x.ndim + 1))
+    positions = fnp.reshape(fnp.arange(num_classes, dtype=x.dtype if x.dtype.kind in "iuf" else None), shape)
+    return convert(wide == positions, found)
+
+
+def log1mexp(x: Any) -> Any:
+    """log(1 - exp(-x)) for x > 0, exact at both ends."""
+    x = inexact_operand("log1mexp", x)
+    if is_complex(x.dtype):
+        raise TypeError("log1mexp takes real numbers")
+    return fnp.where(x < float(np.log(2)), fnp.log(-fnp.expm1(-x)), fnp.log1p(-fnp.exp(-x)))

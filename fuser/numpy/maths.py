@@ -1,0 +1,417 @@
+"""Elementwise functions made of several ufuncs: division with Python's signs, floats taken apart, nan handling, complex.
+
+Formulas are those of JAX, so that corner cases (division by zero, ±inf, nan, -0.0) agree with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fuser import dtypes
+from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact
+from fuser.lax.values import as_value, broadcast, convert, literal, promote
+from fuser.numpy import ufuncs as U
+from fuser.ops import elementwise as E
+from fuser.trace.core import bind
+
+
+def select(condition: Any, x: Any, y: Any) -> Any:
+    """`x` where the bool `condition` holds, else `y`; both already of one dtype, scalars in the dtype of the other."""
+    if not hasattr(x, "dtype"):
+        x = literal(x, y.dtype, y.weak_type)
+    elif not hasattr(y, "dtype"):
+        y = literal(y, x.dtype, x.weak_type)
+    return bind(E.select_n_p, condition, y, x)
+
+
+def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """`x` where `condition` is nonzero, else `y`; with the condition alone, the positions where it is nonzero."""
+    if x is None and y is None:
+        from fuser.numpy.sets import nonzero
+
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None:
+        raise ValueError("where takes both x and y, or neither")
+    if size is not None or fill_value is not None:
+        raise ValueError("where takes size and fill_value only without x and y")
+    condition = U.truth(condition, "where")
+    first, second = promote("where", x, y)
+    condition, first, second = broadcast("where", [condition, first, second])
+    return bind(E.select_n_p, condition, second, first)
+
+
+def clip(arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None) -> Any:
+    """`arr` with values below `min` raised to it and values above `max` lowered to it."""
+    x = as_value(a if arr is None else arr, "clip")
+    low = a_min if min is None else min
+    high = a_max if max is None else max
+    if is_complex(x.dtype):
+        raise ValueError("clip takes real numbers; clip the real and imaginary parts separately")
+    if low is not None:
+        x = U.maximum(low, x)
+    return x if high is None else U.minimum(high, x)
+
+
+def floor_divide(x: Any, y: Any, /) -> Any:
+    """The greatest integer ≤ x / y."""
+    x, y = U.operands("floor_divide", x, y)
+    if x.dtype == BOOL:
+        dtype = np.dtype("int32")
+        x, y = convert(x, dtype), convert(y, dtype)
+    if x.dtype.kind == "u":
+        return bind(E.div_p, x, y)
+    if not is_inexact(x.dtype):
+        quotient = bind(E.div_p, x, y)
+        apart = bind(E.ne_p, bind(E.sign_p, x), bind(E.sign_p, y))
+        inexact = bind(E.ne_p, bind(E.rem_p, x, y), literal(0, x.dtype))
+        return select(bind(E.and_p, apart, inexact), bind(E.sub_p, quotient, literal(1, x.dtype)), quotient)
+    return _floor_divmod(x, y)[0]
+
+
+def _floor_divmod(x: Any, y: Any) -> tuple[Any, Any]:
+    remainder = bind(E.rem_p, x, y)
+    whole = bind(E.sub_p, x, remainder)
+    quotient = bind(E.div_p, select(U.equal(y, 0), x, whole), y)
+    apart = bind(E.ne_p, bind(E.sign_p, y), bind(E.sign_p, remainder))
+    adjust = bind(E.and_p, U.not_equal(remainder, 0), apart)
+    remainder = select(adjust, bind(E.add_p, remainder, y), remainder)
+    quotient = select(adjust, U.subtract(quotient, 1), quotient)
+    return bind(E.round_p, quotient, rounding_method=0), remainder
+
+
+def remainder(x: Any, y: Any, /) -> Any:
+    """x - y·floor(x / y): it has the sign of y, as Python's `%`."""
+    x, y = U.operands("remainder", x, y)
+    if x.dtype == BOOL:
+        dtype = np.dtype("int32")
+        x, y = convert(x, dtype), convert(y, dtype)
+    if not is_inexact(x.dtype):
+        y = select(U.equal(y, 0), 1, y)
+    result = bind(E.rem_p, x, y)
+    if x.dtype.kind == "u":
+        return result
+    apart = bind(E.ne_p, U.less(result, 0), U.less(y, 0))
+    return select(bind(E.and_p, apart, U.not_equal(result, 0)), bind(E.add_p, result, y), result)
+
+
+mod = remainder
+
+
+def fmod(x: Any, y: Any, /) -> Any:
+    """x - y·trunc(x / y): it has the sign of x, as C's fmod."""
+    x, y = U.operands("fmod", x, y)
+    if not is_inexact(x.dtype):
+        y = select(U.equal(y, 0), 1, y)
+    return bind(E.rem_p, x, y)
+
+
+def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
+    """(x // y, x % y)."""
+    x, y = U.operands("divmod", x, y)
+    return (floor_divide(x, y), remainder(x, y)) if not is_inexact(x.dtype) else _floor_divmod(x, y)
+
+
+def fmax(x: Any, y: Any, /) -> Any:
+    """The greater of x and y, or the one that is not nan."""
+    x, y = U.operands("fmax", x, y)
+    return where(bind(E.or_p, U.greater(x, y), isnan(y)), x, y)
+
+
+def fmin(x: Any, y: Any, /) -> Any:
+    """The lesser of x and y, or the one that is not nan."""
+    x, y = U.operands("fmin", x, y)
+    return where(bind(E.or_p, U.less(x, y), isnan(y)), x, y)
+
+
+def hypot(x: Any, y: Any, /) -> Any:
+    """√(x² + y²) without overflow on the way; inf where either is infinite."""
+    x, y = U.inexact_operands("hypot", x, y)
+    if is_complex(x.dtype):
+        raise ValueError("hypot takes real numbers, got complex ones; take abs(x) first")
+    x, y = U.abs(x), U.abs(y)
+    infinite = bind(E.or_p, isinf(x), isinf(y))
+    large, small = bind(E.max_p, x, y), bind(E.min_p, x, y)
+    zero = U.equal(large, 0)
+    ratio = bind(E.div_p, small, select(zero, 1.0, large))
+    result = bind(E.mul_p, large, U.sqrt(U.add(1, U.square(ratio))))
+    return select(infinite, np.inf, select(zero, large, result))
+
+
+def logaddexp(x: Any, y: Any, /) -> Any:
+    """log(exp(x) + exp(y)) without overflow."""
+    x, y = U.inexact_operands("logaddexp", x, y)
+    return _log_of_sum(x, y, U.exp, 1.0)
+
+
+def logaddexp2(x: Any, y: Any, /) -> Any:
+    """log2(2**x + 2**y) without overflow."""
+    x, y = U.inexact_operands("logaddexp2", x, y)
+    return _log_of_sum(x, y, U.exp2, float(1 / np.log(2)))
+
+
+def _log_of_sum(x: Any, y: Any, exponential: Any, scale: float) -> Any:
+    difference = bind(E.sub_p, x, y)
+    tail = U.log1p(exponential(U.negative(U.abs(difference))))
+    result = bind(E.add_p, bind(E.max_p, x, y), tail if scale == 1.0 else U.multiply(scale, tail))
+    return select(bind(E.ne_p, difference, difference), bind(E.add_p, x, y), result)
+
+
+def heaviside(x: Any, y: Any, /) -> Any:
+    """0 for x < 0, 1 for x > 0, y at 0, nan for nan."""
+    x, y = U.inexact_operands("heaviside", x, y)
+    x, y = broadcast("heaviside", [x, y])
+    middle = select(bind(E.ne_p, x, x), x, y)
+    return select(U.less(x, 0), 0.0, select(U.greater(x, 0), 1.0, middle))
+
+
+def isnan(x: Any, /) -> Any:
+    """Whether x is nan."""
+    x = U.inexact_operand("isnan", x)
+    return bind(E.ne_p, x, x)
+
+
+def isinf(x: Any, /) -> Any:
+    """Whether x is inf or -inf."""
+    x = as_value(x, "isinf")
+    if not is_inexact(x.dtype):
+        return U.not_equal(x, x)
+    if is_complex(x.dtype):
+        return bind(E.or_p, isinf(real(x)), isinf(imag(x)))
+    return U.equal(U.abs(x), np.inf)
+
+
+def isposinf(x: Any, /, out: None = None) -> Any:
+    """Whether x is inf."""
+    return U.equal(U.inexact_operand("isposinf", x), np.inf)
+
+
+def isneginf(x: Any, /, out: None = None) -> Any:
+    """Whether x is -inf."""
+    return U.equal(U.inexact_operand("isneginf", x), -np.inf)
+
+
+def isfinite(x: Any, /) -> Any:
+    """Whether x is neither infinite nor nan."""
+    x = as_value(x, "isfinite")
+    if is_complex(x.dtype):
+        return bind(E.and_p, isfinite(real(x)), isfinite(imag(x)))
+    return bind(E.is_finite_p, x) if is_inexact(x.dtype) else U.equal(x, x)
+
+
+def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
+    """Whether |a - b| ≤ atol + rtol·|b|, or a == b."""
+    a, b = U.inexact_operands("isclose", a, b)
+    allowed = U.add(atol, U.multiply(rtol, U.abs(b)))
+    close = U.logical_and(isfinite(b), U.less_equal(U.abs(U.subtract(a, b)), allowed))
+    close = U.logical_or(U.equal(a, b), close)
+    return U.logical_or(close, U.logical_and(isnan(a), isnan(b))) if equal_nan else close
+
+
+def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
+    """Whether every pair of elements is close; see `isclose`."""
+    from fuser.numpy.reductions import all
+
+    return all(isclose(a, b, rtol, atol, equal_nan))
+
+
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    """Whether both have one shape and equal elements."""
+    a1, a2 = _array(a1), _array(a2)
+    if a1.shape != a2.shape:
+        return literal(False, BOOL)
+    return _all_equal(a1, a2, equal_nan)
+
+
+def array_equiv(a1: Any, a2: Any) -> Any:
+    """Whether both have equal elements once broadcast to one shape."""
+    a1, a2 = _array(a1), _array(a2)
+    try:
+        return _all_equal(a1, a2, False)
+    except TypeError:
+        return literal(False, BOOL)
+
+
+def _array(x: Any) -> Any:
+    from fuser.numpy.creation import asarray
+
+    return asarray(x)
+
+
+def _all_equal(x: Any, y: Any, equal_nan: bool) -> Any:
+    from fuser.numpy.reductions import all
+
+    same = U.equal(x, y)
+    return all(U.logical_or(same, U.logical_and(isnan(x), isnan(y))) if equal_nan else same)
+
+
+# Floats taken apart.
+
+
+def _layout(dtype: np.dtype) -> tuple[np.dtype, int, int]:
+    """Of a float dtype: the integer dtype of its width, its mantissa's bits and its exponent's bias."""
+    integer = np.dtype(f"int{dtype.itemsize * 8}")
+    mantissa = 7 if dtype == bfloat16 else {2: 10, 4: 23, 8: 52}[dtype.itemsize]
+    exponent_bits = dtype.itemsize * 8 - 1 - mantissa
+    return integer, mantissa, (1 << (exponent_bits - 1)) - 1
+
+
+def signbit(x: Any, /) -> Any:
+    """Whether the sign bit is set: for negative numbers, and for -0.0."""
+    x = as_value(x, "signbit")
+    if x.dtype.kind in "bu":
+        return U.not_equal(x, x)
+    if not is_inexact(x.dtype):
+        return U.less(x, 0)
+    bits = bind(E.bitcast_convert_type_p, x, new_dtype=_layout(x.dtype)[0])
+    return U.less(bits, 0)
+
+
+def copysign(x: Any, y: Any, /) -> Any:
+    """|x| with the sign of y."""
+    x, y = U.inexact_operands("copysign", x, y)
+    return where(signbit(y), U.negative(U.abs(x)), U.abs(x))
+
+
+def frexp(x: Any, /) -> tuple[Any, Any]:
+    """(m, e) with x = m·2**e and 0.5 ≤ |m| < 1; (x, 0) for 0, ±inf and nan."""
+    x = U.inexact_operand("frexp", x)
+    integer, mantissa, bias = _layout(x.dtype)
+    tiny = U.less(U.abs(x), float(dtypes.finfo(x.dtype).smallest_normal))
+    scaled = select(tiny, U.multiply(x, float(2**mantissa)), x)
+    bits = bind(E.bitcast_convert_type_p, scaled, new_dtype=integer)
+    field = U.bitwise_and(U.right_shift(bits, mantissa), 2 * bias + 1)
+    exponent = U.add(U.subtract(field, bias - 1), where(tiny, -mantissa, 0))
+    kept = -((2 * bias + 1) << mantissa) - 1
+    half = U.bitwise_or(U.bitwise_and(bits, kept), (bias - 1) << mantissa)
+    special = U.logical_or(U.logical_not(isfinite(x)), U.equal(x, 0))
+    fraction = select(special, x, bind(E.bitcast_convert_type_p, half, new_dtype=x.dtype))
+    return fraction, where(special, 0, convert(exponent, np.dtype("int32")))
+
+
+def ldexp(x1: Any, x2: Any, /) -> Any:
+    """x1·2**x2, exact unless it leaves the range; x2 holds integers."""
+    x2 = as_value(x2, "ldexp")
+    if is_inexact(x2.dtype):
+        raise ValueError(f"ldexp takes an integer exponent, got {x2.dtype.name}")
+    x1 = U.inexact_operand("ldexp", x1)
+    fraction, exponent = frexp(x1)
+    exponent = U.add(exponent, convert(x2, np.dtype("int32")))
+    above = U.greater(exponent, 0)
+    fraction = where(above, U.multiply(fraction, 2.0), fraction)
+    exponent = where(above, U.subtract(exponent, 1), exponent)
+    scale = bind(E.pow_p, literal(2.0, x1.dtype), convert(exponent, x1.dtype))
+    unchanged = U.logical_or(isinf(x1), U.equal(x1, 0))
+    return where(unchanged, x1, U.multiply(fraction, scale))
+
+
+def modf(x: Any, /, out: None = None) -> tuple[Any, Any]:
+    """(fraction, whole part), both with the sign of x."""
+    x = U.inexact_operand("modf", x)
+    whole = select(U.greater_equal(x, 0), U.floor(x), U.ceil(x))
+    return U.subtract(x, whole), whole
+
+
+def sinc(x: Any, /) -> Any:
+    """sin(πx) / (πx), and 1 at 0."""
+    x = U.inexact_operand("sinc", x)
+    zero = U.equal(x, 0)
+    angle = select(zero, 1.0, U.multiply(np.pi, x))
+    return select(zero, 1.0, U.divide(U.sin(angle), angle))
+
+
+def deg2rad(x: Any, /) -> Any:
+    """Degrees to radians."""
+    x = U.inexact_operand("deg2rad", x)
+    return U.multiply(x, np.pi / 180)
+
+
+def rad2deg(x: Any, /) -> Any:
+    """Radians to degrees."""
+    x = U.inexact_operand("rad2deg", x)
+    return U.multiply(x, 180 / np.pi)
+
+
+radians, degrees = deg2rad, rad2deg
+
+
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """`x` with nan, inf and -inf replaced: by 0 and the greatest and least finite number unless given."""
+    x = as_value(x, "nan_to_num")
+    if not is_inexact(x.dtype):
+        return x
+    if is_complex(x.dtype):
+        return bind(E.complex_p, *(nan_to_num(part, copy, nan, posinf, neginf) for part in (real(x), imag(x))))
+    info = dtypes.finfo(x.dtype)
+    x = where(isnan(x), convert(as_value(nan), x.dtype), x)
+    x = where(isposinf(x), convert(as_value(float(info.max) if posinf is None else posinf), x.dtype), x)
+    return where(isneginf(x), convert(as_value(float(info.min) if neginf is None else neginf), x.dtype), x)
+
+
+def bitwise_count(x: Any, /) -> Any:
+    """The number of one bits in |x|, as uint8."""
+    x = as_value(x, "bitwise_count")
+    if x.dtype == BOOL:
+        return convert(x, np.dtype("uint8"))
+    return convert(bind(E.population_count_p, U.abs(x)), np.dtype("uint8"))
+
+
+# Complex numbers.
+
+
+def real(val: Any, /) -> Any:
+    """The real part."""
+    x = as_value(val, "real")
+    return bind(E.real_p, x) if is_complex(x.dtype) else x
+
+
+def imag(val: Any, /) -> Any:
+    """The imaginary part; zeros for real numbers."""
+    x = as_value(val, "imag")
+    if is_complex(x.dtype):
+        return bind(E.imag_p, x)
+    from fuser.numpy.creation import zeros_like
+
+    return zeros_like(x)
+
+
+def conjugate(x: Any, /) -> Any:
+    """The complex conjugate."""
+    x = as_value(x, "conjugate")
+    return bind(E.conj_p, x) if is_complex(x.dtype) else x
+
+
+conj = conjugate
+
+
+def angle(z: Any, deg: bool = False) -> Any:
+    """The angle of a complex number with the positive real axis, in radians (degrees with `deg`)."""
+    z = U.inexact_operand("angle", z)
+    result = U.arctan2(imag(z), real(z))
+    return rad2deg(result) if deg else result
+
+
+def isreal(x: Any) -> Any:
+    """Whether the imaginary part is zero."""
+    return U.equal(imag(x), 0)
+
+
+def iscomplex(x: Any) -> Any:
+    """Whether the imaginary part is not zero."""
+    return U.not_equal(imag(x), 0)
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Whether the dtype is complex."""
+    return x is not None and is_complex(dtypes.of(x)[0])
+
+
+def isrealobj(x: Any) -> bool:
+    """Whether the dtype is real."""
+    return not iscomplexobj(x)
+
+
+def isscalar(element: Any) -> bool:
+    """Whether it is a Python or NumPy scalar, or an array of rank 0."""
+    return np.isscalar(element) or (hasattr(element, "shape") and hasattr(element, "dtype") and element.shape == ())

@@ -1,0 +1,396 @@
+"""Reductions over axes: sums, products, extremes, logic, means and variances, positions, running folds.
+
+`axis`, `keepdims`, `where`, `initial` and `dtype` work as in NumPy; dtypes as in JAX: small integers sum in the default
+integer, and a mean divides by a literal count, so that it stays one kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fuser import dtypes
+from fuser.ir.primitive import Primitive
+from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact
+from fuser.lax.values import as_value, axes_of, axis_of, broadcast_to, convert, literal
+from fuser.numpy import maths as M
+from fuser.numpy import ufuncs as U
+from fuser.ops import cumulative as C
+from fuser.ops import elementwise as E
+from fuser.ops import reduce as R
+from fuser.ops.movement import reshape_p
+from fuser.trace.core import bind
+
+_HALVES = (np.dtype("float16"), bfloat16)
+
+
+def _kept(result: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
+    if not keepdims or not axes:
+        return result
+    return bind(reshape_p, result, new_sizes=tuple(1 if d in axes else e for d, e in enumerate(shape)), dimensions=None)
+
+
+def _fold(primitive: Primitive, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    return _kept(bind(primitive, x, axes=axes) if axes else x, x.shape, axes, keepdims)
+
+
+def _masked(function: str, x: Any, where: Any, neutral: Any) -> Any:
+    if where is None:
+        return x
+    mask = U.truth(where, function)
+    if mask.shape != x.shape:
+        mask = broadcast_to(mask, x.shape)
+    return M.select(mask, x, literal(neutral, x.dtype, x.weak_type))
+
+
+def _summed_dtype(x: Any, dtype: Any) -> Any:
+    """Sums and products of bools and small integers are made in the default integer of their sign."""
+    if dtype is not None:
+        return convert(x, dtypes.requested(dtype, "a reduction"))
+    if is_inexact(x.dtype):
+        return x
+    default = dtypes.canonicalize_dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
+    return x if x.dtype.itemsize >= default.itemsize else convert(x, default)
+
+
+def _accumulate(name: str, primitive: Primitive, neutral: Any, combine: Callable[..., Any], text: str) -> Callable[..., Any]:
+    def reduction(
+        a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+        where: Any = None, promote_integers: bool = True,
+    ) -> Any:  # fmt: skip
+        x = as_value(a, name)
+        axes = axes_of(axis, x.ndim, name)
+        weak = x.weak_type
+        x = _summed_dtype(x, dtype) if promote_integers or dtype is not None else x
+        if x.dtype == BOOL:
+            x = convert(x, dtypes.canonicalize_dtype(int))
+        result = _fold(primitive, _masked(name, x, where, neutral), axes, keepdims)
+        if weak and dtype is not None and result.weak_type:
+            result = convert(result, result.dtype)
+        return result if initial is None else combine(convert(as_value(initial), result.dtype, result.weak_type), result)
+
+    reduction.__name__ = reduction.__qualname__ = name
+    reduction.__doc__ = text
+    return reduction
+
+
+sum = _accumulate("sum", R.reduce_sum_p, 0, U.add, "The sum over `axis` (None: all), in `dtype` if given.")
+prod = _accumulate("prod", R.reduce_prod_p, 1, U.multiply, "The product over `axis` (None: all), in `dtype` if given.")
+
+
+def _lowest(dtype: np.dtype) -> Any:
+    return R._extreme(dtype, "max")
+
+
+def _highest(dtype: np.dtype) -> Any:
+    return R._extreme(dtype, "min")
+
+
+def _extreme(name: str, primitive: Primitive, neutral: Callable[[np.dtype], Any], combine: Any, text: str) -> Callable[..., Any]:
+    def reduction(
+        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    ) -> Any:
+        x = as_value(a, name)
+        axes = axes_of(axis, x.ndim, name)
+        if initial is None:
+            if np.prod([x.shape[d] for d in axes], dtype=np.int64) == 0:
+                raise ValueError(f"{name} over an axis of extent 0 has no value; give initial=")
+            if where is not None:
+                raise ValueError(f"{name} with where= needs initial=, the value where nothing is chosen")
+        if where is not None:
+            x = _masked(name, x, where, neutral(x.dtype).item())
+        result = _fold_extreme(primitive, x, axes, keepdims)
+        return result if initial is None else combine(convert(as_value(initial), result.dtype, result.weak_type), result)
+
+    reduction.__name__ = reduction.__qualname__ = name
+    reduction.__doc__ = text
+    return reduction
+
+
+def _fold_extreme(primitive: Primitive, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    if not is_complex(x.dtype):
+        return _fold(primitive, x, axes, keepdims)
+    real, imag = M.real(x), M.imag(x)  # by real part, then imaginary part
+    first = _fold(primitive, real, axes, True)
+    worst = _lowest(imag.dtype) if primitive is R.reduce_max_p else _highest(imag.dtype)
+    second = _fold(primitive, M.select(bind(E.eq_p, real, broadcast_to(first, x.shape)), imag, worst.item()), axes, keepdims)
+    return bind(E.complex_p, _fold(primitive, real, axes, keepdims), second)
+
+
+max = amax = _extreme("max", R.reduce_max_p, _lowest, U.maximum, "The greatest over `axis` (None: all); nan if any is nan.")
+min = amin = _extreme("min", R.reduce_min_p, _highest, U.minimum, "The least over `axis` (None: all); nan if any is nan.")
+
+
+def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
+    """Whether every element over `axis` is nonzero."""
+    x = U.truth(a, "all")
+    return _fold(R.reduce_and_p, _masked("all", x, where, True), axes_of(axis, x.ndim, "all"), keepdims)
+
+
+def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
+    """Whether some element over `axis` is nonzero."""
+    x = U.truth(a, "any")
+    return _fold(R.reduce_or_p, _masked("any", x, where, False), axes_of(axis, x.ndim, "any"), keepdims)
+
+
+def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """How many elements over `axis` are nonzero."""
+    return sum(U.truth(a, "count_nonzero"), axis=axis, dtype=int, keepdims=keepdims)
+
+
+def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+    """The greatest minus the least."""
+    return U.subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
+
+
+def _position(name: str, primitive: Primitive, text: str) -> Callable[..., Any]:
+    def reduction(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
+        x = as_value(a, name)
+        shape = x.shape
+        if axis is None:
+            axes = tuple(range(x.ndim))
+            x, position = bind(reshape_p, x, new_sizes=(x.size,), dimensions=None) if x.ndim != 1 else x, 0
+        else:
+            position = axis_of(axis, x.ndim, name)
+            axes = (position,)
+        if x.shape[position] == 0:
+            raise ValueError(f"{name} over an axis of extent 0 has no answer")
+        index_dtype = dtypes.canonicalize_dtype(int)
+        return _kept(bind(primitive, x, axes=(position,), index_dtype=index_dtype), shape, axes, bool(keepdims))
+
+    reduction.__name__ = reduction.__qualname__ = name
+    reduction.__doc__ = text
+    return reduction
+
+
+argmax = _position("argmax", R.argmax_p, "The first position of the greatest element; of a nan where there is one.")
+argmin = _position("argmin", R.argmin_p, "The first position of the least element; of a nan where there is one.")
+
+
+# Means and variances.
+
+
+def _float_dtype(x: Any, dtype: Any) -> np.dtype:
+    return dtypes.requested(dtype, "mean") if dtype is not None else dtypes.inexact_of(x.dtype, False)[0]
+
+
+def _count(x: Any, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:
+    """How many elements a mean divides by: a Python number, or counts where a mask chooses."""
+    if where is None:
+        return float(np.prod([x.shape[d] for d in axes], dtype=np.float64))
+    mask = broadcast_to(U.truth(where, "mean"), x.shape)
+    return sum(mask, axis=axes, dtype=int, keepdims=keepdims)
+
+
+def mean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
+    """The arithmetic mean over `axis`; halves are summed in float32 and rounded once."""
+    x = as_value(a, "mean")
+    axes = axes_of(axis, x.ndim, "mean")
+    result_dtype = _float_dtype(x, dtype)
+    weak = x.weak_type and is_inexact(x.dtype) and dtype is None
+    wide = np.dtype("float32") if result_dtype in _HALVES else result_dtype
+    total = sum(convert(x, wide, weak), axis=axes, keepdims=keepdims, where=where)
+    count = _count(x, axes, where, keepdims)
+    divisor = literal(count, wide, weak) if isinstance(count, float) else convert(count, wide)
+    return convert(bind(E.div_p, total, divisor), result_dtype, weak)
+
+
+def var(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, *,
+    where: Any = None, mean: Any = None, correction: Any = None,
+) -> Any:  # fmt: skip
+    """The mean of |a - mean|² with `ddof` (or `correction`) taken off the count."""
+    if correction is not None:
+        ddof = correction
+    x = as_value(a, "var")
+    axes = axes_of(axis, x.ndim, "var")
+    computed = _float_dtype(x, dtype)
+    result_dtype = computed if not is_complex(computed) else np.dtype(f"float{computed.itemsize * 4}")
+    wide = np.dtype("float32") if computed in _HALVES else computed
+    x = convert(x, wide)
+    centre = globals()["mean"](x, axes, keepdims=True, where=where) if mean is None else convert(as_value(mean), wide)
+    centred = U.subtract(x, centre)
+    squares = U.square(centred) if not is_complex(wide) else M.real(U.multiply(centred, M.conj(centred)))
+    total = sum(squares, axis=axes, keepdims=keepdims, where=where)
+    count = _count(x, axes, where, keepdims)
+    divisor = literal(float(np.maximum(count - ddof, 0)) if count - ddof > 0 else 0.0, total.dtype) if isinstance(count, float) else None
+    if divisor is None:
+        divisor = convert(U.maximum(U.subtract(count, ddof), 0), total.dtype)
+    return convert(bind(E.div_p, total, divisor), result_dtype)
+
+
+def std(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, *,
+    where: Any = None, mean: Any = None, correction: Any = None,
+) -> Any:  # fmt: skip
+    """The square root of `var`."""
+    return U.sqrt(var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean, correction=correction))
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+    """The mean weighted by `weights`, of the shape of `a` or 1-D along `axis`; with the sum of weights if `returned`."""
+    from fuser.numpy.creation import full_like
+    from fuser.numpy.movement import expand_dims
+
+    x = U.inexact_operand("average", a)
+    if weights is None:
+        result = mean(x, axis, keepdims=keepdims)
+        count = float(np.prod([x.shape[d] for d in axes_of(axis, x.ndim, "average")]))
+        return (result, full_like(result, count)) if returned else result
+    x, w = U.inexact_operands("average", x, as_value(weights)) if np.shape(weights) == x.shape else (x, U.inexact_operand("average", weights))
+    if w.shape != x.shape:
+        if axis is None or w.ndim != 1 or w.shape[0] != x.shape[axis_of(axis, x.ndim, "average")]:
+            raise ValueError(f"average: weights of shape {w.shape} fit neither the array's shape {x.shape} nor one axis of it")
+        position = axis_of(axis, x.ndim, "average")
+        w = broadcast_to(expand_dims(w, tuple(d for d in range(x.ndim) if d != position)), x.shape)
+    total = sum(w, axis, keepdims=keepdims)
+    result = U.divide(sum(U.multiply(x, w), axis, keepdims=keepdims), total)
+    return (result, broadcast_to(total, result.shape)) if returned else result
+
+
+# Running folds.
+
+
+def _running(name: str, primitive: Primitive, promotes: bool, text: str) -> Callable[..., Any]:
+    def cumulative(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+        x = as_value(a, name)
+        if axis is None:
+            x = bind(reshape_p, x, new_sizes=(x.size,), dimensions=None) if x.ndim != 1 else x
+            axis = 0
+        if dtype is not None:
+            x = convert(x, dtypes.requested(dtype, name))
+        elif x.dtype == BOOL or (promotes and not is_inexact(x.dtype)):
+            x = _summed_dtype(x, None)
+        return bind(primitive, x, axis=axis_of(axis, x.ndim, name), reverse=False)
+
+    cumulative.__name__ = cumulative.__qualname__ = name
+    cumulative.__doc__ = text
+    return cumulative
+
+
+cumsum = _running("cumsum", C.cumsum_p, False, "The running sum along `axis` (None: of the flattened array).")
+cumprod = _running("cumprod", C.cumprod_p, False, "The running product along `axis` (None: of the flattened array).")
+
+
+def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
+    """The running sum along `axis`, with a zero in front if `include_initial`."""
+    return _with_initial(cumsum, x, axis, dtype, include_initial, 0)
+
+
+def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
+    """The running product along `axis`, with a one in front if `include_initial`."""
+    return _with_initial(cumprod, x, axis, dtype, include_initial, 1)
+
+
+def _with_initial(function: Any, x: Any, axis: int | None, dtype: Any, include: bool, first: int) -> Any:
+    from fuser.numpy.creation import full
+    from fuser.numpy.movement import concatenate
+
+    x = as_value(x, "cumulative_sum")
+    if axis is None and x.ndim != 1:
+        raise ValueError(f"a running fold over an array of {x.ndim} dimensions needs axis=")
+    axis = axis_of(axis or 0, x.ndim)
+    out = function(_summed_dtype(x, dtype), axis)
+    if not include:
+        return out
+    shape = (*out.shape[:axis], 1, *out.shape[axis + 1 :])
+    return concatenate([full(shape, first, dtype=out.dtype), out], axis)
+
+
+# Ignoring nan.
+
+
+def _without_nan(name: str, a: Any, neutral: Any) -> tuple[Any, Any]:
+    x = as_value(a, name)
+    if not is_inexact(x.dtype):
+        return x, None
+    missing = M.isnan(x)
+    value = neutral(x.dtype).item() if callable(neutral) else neutral
+    return M.select(missing, literal(value, x.dtype, x.weak_type), x), missing
+
+
+def nansum(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """The sum with nan counted as 0."""
+    return sum(_without_nan("nansum", a, 0)[0], axis, dtype, None, keepdims, initial, where)
+
+
+def nanprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """The product with nan counted as 1."""
+    return prod(_without_nan("nanprod", a, 1)[0], axis, dtype, None, keepdims, initial, where)
+
+
+def nanmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """The greatest that is not nan; nan where all are."""
+    x, missing = _without_nan("nanmax", a, _lowest)
+    result = max(x, axis, None, keepdims, initial, where)
+    return result if missing is None else M.select(all(missing, axis, keepdims=keepdims), np.nan, result)
+
+
+def nanmin(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    """The least that is not nan; nan where all are."""
+    x, missing = _without_nan("nanmin", a, _highest)
+    result = min(x, axis, None, keepdims, initial, where)
+    return result if missing is None else M.select(all(missing, axis, keepdims=keepdims), np.nan, result)
+
+
+def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
+    """The position of the greatest that is not nan; -1 where all are."""
+    x, missing = _without_nan("nanargmax", a, lambda d: _lowest(d))
+    result = argmax(x, axis, None, keepdims)
+    return result if missing is None else M.where(all(missing, axis, keepdims=bool(keepdims)), -1, result)
+
+
+def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
+    """The position of the least that is not nan; -1 where all are."""
+    x, missing = _without_nan("nanargmin", a, lambda d: _highest(d))
+    result = argmin(x, axis, None, keepdims)
+    return result if missing is None else M.where(all(missing, axis, keepdims=bool(keepdims)), -1, result)
+
+
+def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None) -> Any:
+    """The mean of what is not nan; nan where all are."""
+    x = as_value(a, "nanmean")
+    if not is_inexact(x.dtype):
+        return mean(x, axis, dtype, None, keepdims, where=where)
+    present = U.logical_not(M.isnan(x))
+    if where is not None:
+        present = U.logical_and(present, where)
+    total = nansum(x, axis, dtype, None, keepdims, None, where)
+    return U.divide(total, sum(convert(present, total.dtype), axis, keepdims=keepdims))
+
+
+def nanvar(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, where: Any = None
+) -> Any:
+    """The variance of what is not nan."""
+    x = U.inexact_operand("nanvar", a)
+    x = x if dtype is None else convert(x, dtypes.requested(dtype, "nanvar"))
+    present = U.logical_not(M.isnan(x))
+    if where is not None:
+        present = U.logical_and(present, where)
+    centred = M.where(present, U.subtract(x, nanmean(x, axis, keepdims=True, where=where)), 0)
+    squares = U.square(centred) if not is_complex(x.dtype) else M.real(U.multiply(centred, M.conj(centred)))
+    count = U.subtract(sum(convert(present, squares.dtype), axis, keepdims=keepdims), ddof)
+    variance = U.divide(sum(squares, axis, keepdims=keepdims), count)
+    return M.where(U.less_equal(count, 0), np.nan, variance)
+
+
+def nanstd(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, where: Any = None
+) -> Any:
+    """The standard deviation of what is not nan."""
+    return U.sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, where))
+
+
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    """The running sum with nan counted as 0."""
+    return cumsum(_without_nan("nancumsum", a, 0)[0], axis, dtype)
+
+
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    """The running product with nan counted as 1."""
+    return cumprod(_without_nan("nancumprod", a, 1)[0], axis, dtype)
+
+

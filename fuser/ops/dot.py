@@ -1,0 +1,83 @@
+"""dot_general: contraction with batch dimensions, as in JAX; half-precision operands accumulate in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fuser.errors import TypeRuleError
+from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.scalar import convert
+from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
+from fuser.ops.family import sample
+
+Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+def free_dimensions(ndim: int, contracted: Any, batch: Any) -> tuple[int, ...]:
+    """The dimensions that are neither contracted nor batch, in order."""
+    return tuple(d for d in range(ndim) if d not in contracted and d not in batch)
+
+
+def _type(
+    x: ArrayType, y: ArrayType, dimension_numbers: Dimensions, precision: Any = None, preferred_element_type: Any = None
+) -> ArrayType:
+    (xc, yc), (xb, yb) = dimension_numbers
+    if x.dtype != y.dtype:
+        raise TypeRuleError(f"dot_general needs equal dtypes, got {x} and {y}; convert one of them first")
+    if len(xc) != len(yc) or len(xb) != len(yb):
+        raise TypeRuleError(f"dot_general of {x} and {y} needs as many dimensions on each side, got {dimension_numbers}")
+    for a, b, word in (*((a, b, "contracted") for a, b in zip(xc, yc)), *((a, b, "batch") for a, b in zip(xb, yb))):
+        if x.shape[a] != y.shape[b]:
+            raise TypeRuleError(
+                f"dot_general of {x} and {y}: {word} dimensions {a} and {b} need equal extents, got {x.shape[a]} and {y.shape[b]}"
+            )
+    shape = (
+        *(x.shape[d] for d in xb),
+        *(x.shape[d] for d in free_dimensions(x.ndim, xc, xb)),
+        *(y.shape[d] for d in free_dimensions(y.ndim, yc, yb)),
+    )
+    dtype = x.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
+    return ArrayType(shape, dtype, x.weak_type and y.weak_type and preferred_element_type is None)
+
+
+def _eval(x: np.ndarray, y: np.ndarray, dimension_numbers: Dimensions, precision: Any = None, preferred_element_type: Any = None) -> np.ndarray:
+    out = _type(ArrayType(x.shape, x.dtype), ArrayType(y.shape, y.dtype), dimension_numbers, precision, preferred_element_type)
+    wide = np.dtype("float32") if out.dtype in (FLOATS[0], bfloat16) else out.dtype
+    product = np.matmul(*as_matrices(x.astype(wide), y.astype(wide), dimension_numbers))
+    return convert(product.reshape(out.shape), out.dtype)
+
+
+def as_matrices(x: np.ndarray, y: np.ndarray, dimension_numbers: Dimensions) -> tuple[np.ndarray, np.ndarray]:
+    """The operands as (batch, m, k) and (batch, k, n); views where their layout allows."""
+    (xc, yc), (xb, yb) = dimension_numbers
+    xf, yf = free_dimensions(x.ndim, xc, xb), free_dimensions(y.ndim, yc, yb)
+    batch = tuple(x.shape[d] for d in xb)
+    k = int(np.prod([x.shape[d] for d in xc], dtype=np.int64))
+    m = int(np.prod([x.shape[d] for d in xf], dtype=np.int64))
+    n = int(np.prod([y.shape[d] for d in yf], dtype=np.int64))
+    b = int(np.prod(batch, dtype=np.int64))
+    return x.transpose(*xb, *xf, *xc).reshape(b, m, k), y.transpose(*yb, *yc, *yf).reshape(b, k, n)
+
+
+def _samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    rng = np.random.default_rng(0)
+    cases: tuple[tuple[tuple[int, ...], tuple[int, ...], Dimensions], ...] = (
+        ((3, 4), (4, 5), (((1,), (0,)), ((), ()))),
+        ((4, 3), (4, 5), (((0,), (0,)), ((), ()))),
+        ((2, 3, 4), (2, 4, 5), (((2,), (1,)), ((0,), (0,)))),
+        ((3, 2, 4), (4, 5, 2), (((2,), (0,)), ((1,), (2,)))),
+        ((4,), (4,), (((0,), (0,)), ((), ()))),
+        ((3,), (4,), (((), ()), ((), ()))),
+    )
+    for dtype in (*INTEGERS, *FLOATS, *COMPLEX, BOOL):
+        for a, b, numbers in cases:
+            yield (
+                (sample(rng, a, dtype), sample(rng, b, dtype)),
+                {"dimension_numbers": numbers, "precision": None, "preferred_element_type": None},
+            )
+
+
+dot_general_p = register(Primitive("dot_general", Fusion.DOT, type=_type, eval=_eval, samples=_samples))

@@ -1,0 +1,140 @@
+"""How a family of primitives is stated: `elementwise(...)` and what the type rules of all families share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.errors import TypeRuleError
+from fuser.ir import scalar
+from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import BOOL, FLOATS, ArrayType, bfloat16, is_complex, is_float, short_dtype
+
+# A result rule: the output dtype from the operands' dtypes and the params.
+Result = Callable[..., np.dtype]
+
+SHAPE = (5, 7)
+
+
+def same(*dtypes: np.dtype, **params: Any) -> np.dtype:
+    """The result has the operands' dtype."""
+    return dtypes[0]
+
+
+def boolean(*dtypes: np.dtype, **params: Any) -> np.dtype:
+    """The result is bool."""
+    return BOOL
+
+
+def real_part(*dtypes: np.dtype, **params: Any) -> np.dtype:
+    """The result has the dtype of a complex operand's parts."""
+    return np.dtype(f"float{dtypes[0].itemsize * 4}") if is_complex(dtypes[0]) else dtypes[0]
+
+
+def common_shape(name: str, avals: Sequence[ArrayType]) -> tuple[int, ...]:
+    """The one shape of all operands of rank > 0; scalars go with any."""
+    shape: tuple[int, ...] = ()
+    for aval in avals:
+        if aval.shape:
+            if shape and aval.shape != shape:
+                types = " and ".join(map(str, avals))
+                raise TypeRuleError(f"{name} needs equal shapes, got {types}; broadcast one of them first")
+            shape = aval.shape
+    return shape
+
+
+def allow(name: str, aval: ArrayType, dtypes: Sequence[np.dtype]) -> None:
+    """TypeRuleError unless the operand's dtype is one of `dtypes`."""
+    if aval.dtype not in dtypes:
+        names = ", ".join(short_dtype(d) for d in dtypes)
+        raise TypeRuleError(f"{name} does not take {short_dtype(aval.dtype)}, got {aval}; it takes {names}; convert it first")
+
+
+def elementwise(
+    name: str,
+    dtypes: Sequence[np.dtype],
+    *,
+    eval: Callable[..., Any] | None = None,
+    lower: Callable[..., Scalar] | None = None,
+    both: Callable[..., Any] | None = None,
+    arity: int = 1,
+    result: Result = same,
+    mixed: bool = False,
+    jvp: Any = None,
+    linear: bool = False,
+    domain: tuple[float, float] = (-3.0, 3.0),
+    params: Iterable[dict[str, Any]] = ({},),
+    type: Callable[..., ArrayType] | None = None,
+) -> Primitive:
+    """A primitive on single elements.
+
+    `eval` takes NumPy arrays and `lower` scalars; `both(*operands, m, **params)` is one definition for the two, with `m`
+    the module of functions (numpy or ir.scalar). Operands share one dtype unless `mixed`; `domain` is where random
+    samples are drawn; each of `params` is tried by the registry test.
+    """
+    if both is not None:
+        eval = lambda *operands, **p: both(*operands, m=np, **p)
+        lower = lambda *operands, **p: both(*operands, m=scalar, **p)
+
+    def infer(*avals: ArrayType, **p: Any) -> ArrayType:
+        if len(avals) != arity:
+            raise TypeRuleError(f"{name} takes {arity} operands, got {len(avals)}")
+        allow(name, avals[0], dtypes)
+        if not mixed and any(a.dtype != avals[0].dtype for a in avals):
+            raise TypeRuleError(f"{name} needs equal dtypes, got {' and '.join(map(str, avals))}; convert one of them first")
+        dtype = result(*(a.dtype for a in avals), **p)
+        weak = all(a.weak_type for a in avals) and dtype != BOOL
+        return ArrayType(common_shape(name, avals), dtype, weak)
+
+    primitive = Primitive(
+        name,
+        Fusion.ELEMENTWISE,
+        linear=linear,
+        type=type or infer,
+        eval=_precise(eval),
+        lower=lower,
+        jvp=jvp,
+        samples=lambda: _samples(dtypes, arity, domain, params),
+    )
+    return register(primitive)
+
+
+def _precise(function: Callable[..., Any] | None) -> Callable[..., Any]:
+    """The rule with float16 and bfloat16 computed in float32 and rounded once."""
+    assert function is not None
+
+    def rule(*operands: np.ndarray, **params: Any) -> Any:
+        narrow = operands[0].dtype
+        if narrow not in (FLOATS[0], bfloat16):
+            return function(*operands, **params)
+        wide = (o.astype(np.float32) if o.dtype == narrow else o for o in operands)
+        out = np.asarray(function(*wide, **params))
+        return out.astype(narrow) if out.dtype == np.float32 else out
+
+    return rule
+
+
+def _samples(
+    dtypes: Sequence[np.dtype], arity: int, domain: tuple[float, float], params: Iterable[dict[str, Any]]
+) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    for number, dtype in enumerate(dtypes):
+        for p in params:
+            rng = np.random.default_rng(number)
+            yield tuple(sample(rng, SHAPE, dtype, domain) for _ in range(arity)), p
+
+
+def sample(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, domain: tuple[float, float] = (-3.0, 3.0)) -> np.ndarray:
+    """Random values of any dtype, within `domain` for numbers that can be."""
+    if dtype == BOOL:
+        return rng.random(shape) < 0.5
+    if dtype.kind in "iu":
+        low = max(np.iinfo(dtype).min, -9 if domain[0] < 0 else 0)
+        return rng.integers(low, 10, shape).astype(dtype)
+    values = rng.uniform(*domain, shape)
+    if is_complex(dtype):
+        return (values + 1j * rng.uniform(*domain, shape)).astype(dtype)
+    assert is_float(dtype)
+    return values.astype(dtype)

@@ -1,0 +1,376 @@
+"""Movement: broadcast, reshape, transpose, slice, pad, concatenate, reverse, iota. Index arithmetic, never arithmetic.
+
+A `lower` rule says which element of which operand stands at an index of the output; partition and lowering both read
+it, so these operations cost no pass over memory inside a kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from fuser.errors import TypeRuleError
+from fuser.ir import scalar as S
+from fuser.ir.index import ZERO, Affine, delinearise, linearise
+from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import ALL_DTYPES, ArrayType
+from fuser.ops.family import sample
+
+Read = Callable[..., Scalar]
+Index = tuple[Affine, ...]
+
+
+def movement(name: str, *, type: Any, eval: Any, lower: Any, samples: Any, linear: bool = True, multiple_results: bool = False) -> Primitive:
+    """A primitive that moves elements; see `Fusion.MOVEMENT` for the form of `lower`."""
+
+    def arrays() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+        rng = np.random.default_rng(0)
+        for number, (shapes, params) in enumerate(samples):
+            dtype = ALL_DTYPES[number % len(ALL_DTYPES)]
+            yield tuple(sample(rng, shape, dtype) for shape in shapes), params
+
+    return register(
+        Primitive(name, Fusion.MOVEMENT, linear=linear, multiple_results=multiple_results, type=type, eval=eval, lower=lower, samples=arrays)
+    )
+
+
+# broadcast_in_dim
+def _broadcast_type(x: ArrayType, shape: Any, broadcast_dimensions: Any) -> ArrayType:
+    shape, dims = tuple(shape), tuple(broadcast_dimensions)
+    if len(dims) != x.ndim or any(b <= a for a, b in zip(dims, dims[1:])) or any(not 0 <= d < len(shape) for d in dims):
+        raise TypeRuleError(f"broadcast_in_dim needs {x.ndim} increasing dimensions below {len(shape)}, got {dims} for {x}")
+    for extent, d in zip(x.shape, dims):
+        if extent not in (1, shape[d]):
+            raise TypeRuleError(f"broadcast_in_dim cannot broadcast {x} to shape {shape} along dimensions {dims}: {extent} against {shape[d]}")
+    return ArrayType(shape, x.dtype, x.weak_type)
+
+
+def _broadcast_eval(x: np.ndarray, shape: Any, broadcast_dimensions: Any) -> np.ndarray:
+    aligned = [1] * len(shape)
+    for extent, d in zip(x.shape, broadcast_dimensions):
+        aligned[d] = extent
+    return np.broadcast_to(x.reshape(aligned), shape)
+
+
+def _broadcast_lower(read: Read, index: Index, x: ArrayType, shape: Any, broadcast_dimensions: Any) -> Scalar:
+    return read(0, tuple(ZERO if x.shape[k] == 1 else index[d] for k, d in enumerate(broadcast_dimensions)))
+
+
+broadcast_in_dim_p = movement(
+    "broadcast_in_dim",
+    type=_broadcast_type,
+    eval=_broadcast_eval,
+    lower=_broadcast_lower,
+    samples=[
+        (((),), {"shape": (3, 4), "broadcast_dimensions": ()}),
+        (((4,),), {"shape": (3, 4), "broadcast_dimensions": (1,)}),
+        (((3,),), {"shape": (3, 4), "broadcast_dimensions": (0,)}),
+        (((3, 1),), {"shape": (3, 4), "broadcast_dimensions": (0, 1)}),
+        (((4, 4),), {"shape": (4, 2, 4), "broadcast_dimensions": (0, 2)}),
+    ],
+)
+
+
+# reshape
+def _reshape_type(x: ArrayType, new_sizes: Any, dimensions: None = None) -> ArrayType:
+    shape = tuple(new_sizes)
+    if math.prod(shape) != x.size:
+        raise TypeRuleError(f"reshape from {x} ({x.size} elements) to {shape} ({math.prod(shape)} elements) changes the number of elements")
+    return ArrayType(shape, x.dtype, x.weak_type)
+
+
+def _reshape_lower(read: Read, index: Index, x: ArrayType, new_sizes: Any, dimensions: None = None) -> Scalar:
+    return read(0, reshape_index(index, tuple(new_sizes), x.shape))
+
+
+def reshape_index(index: Index, shape: tuple[int, ...], old: tuple[int, ...]) -> Index:
+    """The index in `old` for an index in `shape`; dimensions are matched in blocks of equal size, so most stay as they are."""
+    result: list[Affine] = []
+    i = j = 0
+    while i < len(shape) or j < len(old):
+        new_block, old_block = [i], [j]
+        new_size, old_size = (shape[i] if i < len(shape) else 1), (old[j] if j < len(old) else 1)
+        i, j = i + 1, j + 1
+        while new_size != old_size:
+            if new_size < old_size:
+                new_block.append(i)
+                new_size *= shape[i]
+                i += 1
+            else:
+                old_block.append(j)
+                old_size *= old[j]
+                j += 1
+        new_dims = [d for d in new_block if d < len(shape)]
+        old_dims = [d for d in old_block if d < len(old)]
+        position = linearise(tuple(index[d] for d in new_dims), tuple(shape[d] for d in new_dims))
+        result += delinearise(position, tuple(old[d] for d in old_dims))
+    return tuple(result)
+
+
+reshape_p = movement(
+    "reshape",
+    type=_reshape_type,
+    eval=lambda x, new_sizes, dimensions=None: np.reshape(x, new_sizes),
+    lower=_reshape_lower,
+    samples=[
+        (((3, 4),), {"new_sizes": (12,)}),
+        (((12,),), {"new_sizes": (3, 4)}),
+        (((3, 4),), {"new_sizes": (4, 3)}),
+        (((6, 4),), {"new_sizes": (2, 3, 4)}),
+        (((1, 3, 1),), {"new_sizes": (3,)}),
+        (((2, 3, 4),), {"new_sizes": (6, 2, 2)}),
+        (((),), {"new_sizes": (1, 1)}),
+        (((0, 3),), {"new_sizes": (3, 0)}),
+    ],
+)
+
+
+# transpose, squeeze, rev
+def _transpose_type(x: ArrayType, permutation: Any) -> ArrayType:
+    if sorted(permutation) != list(range(x.ndim)):
+        raise TypeRuleError(f"transpose of {x} needs a permutation of {tuple(range(x.ndim))}, got {tuple(permutation)}")
+    return ArrayType(tuple(x.shape[d] for d in permutation), x.dtype, x.weak_type)
+
+
+def _transpose_lower(read: Read, index: Index, x: ArrayType, permutation: Any) -> Scalar:
+    inner: list[Affine] = [ZERO] * x.ndim
+    for position, d in enumerate(permutation):
+        inner[d] = index[position]
+    return read(0, tuple(inner))
+
+
+transpose_p = movement(
+    "transpose",
+    type=_transpose_type,
+    eval=lambda x, permutation: np.transpose(x, permutation),
+    lower=_transpose_lower,
+    samples=[(((3, 4),), {"permutation": (1, 0)}), (((2, 3, 4),), {"permutation": (2, 0, 1)}), (((4, 4),), {"permutation": (1, 0)})],
+)
+
+
+def _squeeze_type(x: ArrayType, dimensions: Any) -> ArrayType:
+    for d in dimensions:
+        if not 0 <= d < x.ndim or x.shape[d] != 1:
+            raise TypeRuleError(f"squeeze of {x} along {tuple(dimensions)}: dimension {d} is not of extent 1")
+    return ArrayType(tuple(e for d, e in enumerate(x.shape) if d not in dimensions), x.dtype, x.weak_type)
+
+
+def _squeeze_lower(read: Read, index: Index, x: ArrayType, dimensions: Any) -> Scalar:
+    rest = iter(index)
+    return read(0, tuple(ZERO if d in dimensions else next(rest) for d in range(x.ndim)))
+
+
+squeeze_p = movement(
+    "squeeze",
+    type=_squeeze_type,
+    eval=lambda x, dimensions: np.squeeze(x, tuple(dimensions)),
+    lower=_squeeze_lower,
+    samples=[(((1, 3, 1),), {"dimensions": (0, 2)}), (((1, 3),), {"dimensions": (0,)})],
+)
+
+
+def _rev_type(x: ArrayType, dimensions: Any) -> ArrayType:
+    if any(not 0 <= d < x.ndim for d in dimensions) or len(set(dimensions)) != len(dimensions):
+        raise TypeRuleError(f"rev of {x} needs distinct dimensions below {x.ndim}, got {tuple(dimensions)}")
+    return x
+
+
+rev_p = movement(
+    "rev",
+    type=_rev_type,
+    eval=lambda x, dimensions: np.flip(x, tuple(dimensions)),
+    lower=lambda read, index, x, dimensions: read(
+        0, tuple(-i + (x.shape[d] - 1) if d in dimensions and x.shape[d] > 0 else i for d, i in enumerate(index))
+    ),
+    samples=[(((5,),), {"dimensions": (0,)}), (((3, 4),), {"dimensions": (1,)}), (((3, 4),), {"dimensions": (0, 1)})],
+)
+
+
+# slice
+def _slice_type(x: ArrayType, start_indices: Any, limit_indices: Any, strides: Any = None) -> ArrayType:
+    strides = strides or (1,) * x.ndim
+    if not len(start_indices) == len(limit_indices) == len(strides) == x.ndim:
+        raise TypeRuleError(f"slice of {x} needs {x.ndim} starts, limits and strides")
+    for d, (low, high, step) in enumerate(zip(start_indices, limit_indices, strides)):
+        if not (0 <= low <= high <= x.shape[d] and step > 0):
+            raise TypeRuleError(f"slice of {x} along dimension {d}: {low}:{high}:{step} lies outside 0:{x.shape[d]}")
+    shape = tuple(-(-(high - low) // step) for low, high, step in zip(start_indices, limit_indices, strides))
+    return ArrayType(shape, x.dtype, x.weak_type)
+
+
+slice_p = movement(
+    "slice",
+    type=_slice_type,
+    eval=lambda x, start_indices, limit_indices, strides=None: x[
+        tuple(slice(a, b, c) for a, b, c in zip(start_indices, limit_indices, strides or (1,) * x.ndim))
+    ],
+    lower=lambda read, index, x, start_indices, limit_indices, strides=None: read(
+        0, tuple(i * step + low for i, low, step in zip(index, start_indices, strides or (1,) * x.ndim))
+    ),
+    samples=[
+        (((9,),), {"start_indices": (2,), "limit_indices": (7,), "strides": None}),
+        (((9,),), {"start_indices": (1,), "limit_indices": (9,), "strides": (3,)}),
+        (((5, 6),), {"start_indices": (1, 0), "limit_indices": (4, 6), "strides": (1, 2)}),
+        (((5,),), {"start_indices": (2,), "limit_indices": (2,), "strides": None}),
+    ],
+)
+
+
+# pad
+def _pad_type(x: ArrayType, value: ArrayType, padding_config: Any) -> ArrayType:
+    if value.shape or value.dtype != x.dtype:
+        raise TypeRuleError(f"pad of {x} needs a padding value of type {ArrayType((), x.dtype)}, got {value}")
+    if len(padding_config) != x.ndim or any(inner < 0 for _, _, inner in padding_config):
+        raise TypeRuleError(f"pad of {x} needs {x.ndim} triples (low, high, interior ≥ 0), got {tuple(padding_config)}")
+    shape = tuple(low + high + e + max(e - 1, 0) * inner for e, (low, high, inner) in zip(x.shape, padding_config))
+    if any(e < 0 for e in shape):
+        raise TypeRuleError(f"pad of {x} by {tuple(padding_config)} gives a negative shape {shape}")
+    return ArrayType(shape, x.dtype, x.weak_type and value.weak_type)
+
+
+def _pad_eval(x: np.ndarray, value: np.ndarray, padding_config: Any) -> np.ndarray:
+    wide = tuple(e + max(e - 1, 0) * inner for e, (_, _, inner) in zip(x.shape, padding_config))
+    spread = np.full(wide, value, x.dtype)
+    spread[tuple(slice(None, None, inner + 1) for _, _, inner in padding_config)] = x
+    spread = spread[tuple(slice(max(-low, 0), e - max(-high, 0)) for e, (low, high, _) in zip(wide, padding_config))]
+    return np.pad(spread, [(max(low, 0), max(high, 0)) for low, high, _ in padding_config], constant_values=value)
+
+
+def _pad_lower(read: Read, index: Index, x: ArrayType, value: ArrayType, padding_config: Any) -> Scalar:
+    if x.size == 0:
+        return read(1, ())
+    inside: Scalar | None = None
+    inner_index: list[Affine] = []
+    for i, extent, (low, _, interior) in zip(index, x.shape, padding_config):
+        position = i - low
+        tests = []
+        if interior:
+            tests.append(S.equal(S.as_scalar(position % (interior + 1)), 0))
+            position = position // (interior + 1)
+        tests += within(position, extent)
+        for test in tests:
+            inside = test if inside is None else inside & test
+        inner_index.append(position)
+    if inside is None:
+        return read(0, tuple(inner_index))
+    return S.where(inside, read(0, tuple(inner_index), inside), read(1, ()))
+
+
+def within(position: Affine, extent: int) -> list[Scalar]:
+    """The tests, none where it is known, that `0 <= position < extent`."""
+    low, high = position.bounds
+    tests = []
+    if low < 0:
+        tests.append(S.as_scalar(position) >= 0)
+    if high >= extent:
+        tests.append(S.as_scalar(position) < S.as_scalar(Affine.of(extent)))
+    return tests
+
+
+pad_p = movement(
+    "pad",
+    type=_pad_type,
+    eval=_pad_eval,
+    lower=_pad_lower,
+    samples=[
+        (((4,), ()), {"padding_config": ((1, 2, 0),)}),
+        (((4,), ()), {"padding_config": ((-1, 2, 0),)}),
+        (((4,), ()), {"padding_config": ((1, 0, 2),)}),
+        (((3, 4), ()), {"padding_config": ((1, 1, 0), (0, 2, 1))}),
+        (((3, 4), ()), {"padding_config": ((0, -1, 0), (-1, 0, 1))}),
+    ],
+)
+
+
+# concatenate
+def _concatenate_type(*operands: ArrayType, dimension: int) -> ArrayType:
+    first = operands[0]
+    for operand in operands:
+        rest = [(d, e) for d, e in enumerate(operand.shape) if d != dimension]
+        if operand.ndim != first.ndim or rest != [(d, e) for d, e in enumerate(first.shape) if d != dimension]:
+            raise TypeRuleError(f"concatenate along dimension {dimension} needs equal other dimensions, got {' and '.join(map(str, operands))}")
+        if operand.dtype != first.dtype:
+            raise TypeRuleError(f"concatenate needs equal dtypes, got {' and '.join(map(str, operands))}; convert one of them first")
+    if not 0 <= dimension < first.ndim:
+        raise TypeRuleError(f"concatenate of {first} has no dimension {dimension}")
+    total = sum(o.shape[dimension] for o in operands)
+    shape = (*first.shape[:dimension], total, *first.shape[dimension + 1 :])
+    return ArrayType(shape, first.dtype, all(o.weak_type for o in operands))
+
+
+def _concatenate_lower(read: Read, index: Index, *operands: ArrayType, dimension: int) -> Scalar:
+    result: Scalar | None = None
+    end = sum(o.shape[dimension] for o in operands)
+    for number in reversed(range(len(operands))):
+        start = end - operands[number].shape[dimension]
+        if start == end:
+            continue
+        position = index[dimension] - start
+        here = (*index[:dimension], position, *index[dimension + 1 :])
+        mask: Scalar | None = None
+        for test in within(position, operands[number].shape[dimension]):
+            mask = test if mask is None else mask & test
+        element = read(number, here, mask)
+        result = element if result is None else S.where(S.as_scalar(position) < S.as_scalar(Affine.of(end - start)), element, result)
+        end = start
+    assert result is not None
+    return result
+
+
+concatenate_p = movement(
+    "concatenate",
+    type=_concatenate_type,
+    eval=lambda *operands, dimension: np.concatenate(operands, axis=dimension),
+    lower=_concatenate_lower,
+    samples=[
+        (((3,), (4,)), {"dimension": 0}),
+        (((2, 3), (2, 1), (2, 4)), {"dimension": 1}),
+        (((2, 3), (0, 3), (1, 3)), {"dimension": 0}),
+    ],
+)
+
+
+# split
+def _split_type(x: ArrayType, sizes: Any, axis: int) -> tuple[ArrayType, ...]:
+    if sum(sizes) != x.shape[axis]:
+        raise TypeRuleError(f"split of {x} along {axis} into {tuple(sizes)}: the sizes add up to {sum(sizes)}, not {x.shape[axis]}")
+    return tuple(ArrayType((*x.shape[:axis], e, *x.shape[axis + 1 :]), x.dtype, x.weak_type) for e in sizes)
+
+
+def _split_lower(read: Read, index: Index, x: ArrayType, sizes: Any, axis: int, output: int) -> Scalar:
+    start = sum(sizes[:output])
+    return read(0, (*index[:axis], index[axis] + start, *index[axis + 1 :]))
+
+
+split_p = movement(
+    "split",
+    type=_split_type,
+    eval=lambda x, sizes, axis: np.split(x, np.cumsum(sizes)[:-1], axis),
+    lower=_split_lower,
+    multiple_results=True,
+    samples=[(((7,),), {"sizes": (2, 5), "axis": 0}), (((3, 6),), {"sizes": (1, 2, 3), "axis": 1})],
+)
+
+
+# iota
+def _iota_eval(dtype: Any, shape: Any, dimension: int) -> np.ndarray:
+    line = S.convert(np.arange(shape[dimension]), np.dtype(dtype))
+    return np.broadcast_to(line.reshape([-1 if d == dimension else 1 for d in range(len(shape))]), shape)
+
+
+iota_p = movement(
+    "iota",
+    linear=False,
+    type=lambda dtype, shape, dimension: ArrayType(tuple(shape), np.dtype(dtype)),
+    eval=_iota_eval,
+    lower=lambda read, index, dtype, shape, dimension: S.cast(S.as_scalar(index[dimension]), np.dtype(dtype)),
+    samples=[
+        ((), {"dtype": np.dtype("int32"), "shape": (5,), "dimension": 0}),
+        ((), {"dtype": np.dtype("float32"), "shape": (3, 4), "dimension": 1}),
+        ((), {"dtype": np.dtype("uint8"), "shape": (3, 300), "dimension": 1}),
+    ],
+)

@@ -1,0 +1,122 @@
+"""Index maps: which loop axis runs along each dimension, read off the same `lower` rules that kernels are made with.
+
+`View` is the way from a value through movement equations to an operand. Where it only permutes, adds or drops whole
+dimensions it is transparent, and axes can be matched through it; otherwise it is opaque.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fuser.ir import scalar as S
+from fuser.ir.graph import Eqn, Literal, Operand, Var
+from fuser.ir.index import Affine, Axis, linearise
+from fuser.ir.primitive import Fusion, Primitive
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import ArrayType
+
+# Dimension of the operand that runs along each dimension of the source; None for an extent of 1.
+DimensionMap = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """An operand as seen from the value it is made of.
+
+    `source` is that value (a Var that is no view itself, or None for iotas and literals); `path` the movement
+    equations between; `dimensions` the transparent map, or None where the view is opaque; `dense` whether elements keep
+    their order in memory, so that the view costs nothing at all.
+    """
+
+    source: Var | None
+    path: tuple[Eqn, ...]
+    dimensions: DimensionMap | None
+    dense: bool = False
+
+
+def is_view(eqn: Eqn) -> bool:
+    """Whether the equation is pure index arithmetic on at most one operand, and so is never computed by itself."""
+    if eqn.primitive.fusion is not Fusion.MOVEMENT:
+        return False
+    operands = [v for v in eqn.invars if isinstance(v, Var)]
+    return len(operands) == 0 or (len(eqn.invars) == 1 and eqn.primitive.name in VIEWS)
+
+
+VIEWS = ("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "expand_dims")
+
+
+class Views:
+    """Resolves operands through movement equations; each variable is resolved once."""
+
+    def __init__(self, eqns: tuple[Eqn, ...]) -> None:
+        self.eqn_of = {var: eqn for eqn in eqns if is_view(eqn) for var in eqn.outvars}
+        self.known: dict[Var, View] = {}
+
+    def __call__(self, operand: Operand) -> View:
+        """The view behind an operand; a variable that no movement makes is its own source."""
+        if isinstance(operand, Literal):
+            return View(None, (), ())
+        found = self.known.get(operand)
+        if found is None:
+            found = self.known[operand] = self._resolve(operand)
+        return found
+
+    def _resolve(self, var: Var) -> View:
+        eqn = self.eqn_of.get(var)
+        if eqn is None:
+            identity = tuple(None if e == 1 else d for d, e in enumerate(var.aval.shape))
+            return View(var, (), identity, True)
+        inputs = [v for v in eqn.invars if isinstance(v, Var)]
+        if not inputs:
+            return View(None, (eqn,), None)
+        inner = self(inputs[0])
+        if inner.source is None:
+            return View(None, (*inner.path, eqn), None)
+        step, dense = step_map(eqn, var)
+        through: DimensionMap | None = None
+        if inner.dimensions is not None and step is not None:
+            through = tuple(None if d is None else step[d] for d in inner.dimensions)
+            if any(t is None and e != 1 for t, e in zip(through, inner.source.aval.shape)):
+                through = None
+        return View(inner.source, (*inner.path, eqn), through, inner.dense and dense)
+
+
+def step_map(eqn: Eqn, var: Var) -> tuple[DimensionMap | None, bool]:
+    """Of one movement equation: its transparent map (None if opaque), and whether it keeps the order of elements."""
+    output = eqn.outvars.index(var) if eqn.primitive.multiple_results else -1
+    params = tuple(sorted((k, _hashable(v)) for k, v in eqn.params.items()))
+    return _step_map(eqn.primitive, params, tuple(v.aval for v in eqn.invars), var.aval, output)
+
+
+def _hashable(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=65536)
+def _step_map(
+    primitive: Primitive, params: tuple[tuple[str, object], ...], avals: tuple[ArrayType, ...], out: ArrayType, output: int
+) -> tuple[DimensionMap | None, bool]:
+    axes = [Axis(extent) for extent in out.shape]
+    index = tuple(Affine.of(axis) for axis in axes)
+    seen: list[tuple[Affine, ...]] = []
+
+    def read(number: int, inner: tuple[Affine, ...], mask: Scalar | None = None) -> Scalar:
+        seen.append(inner)
+        return S.constant(0, avals[number].dtype)
+
+    more = {} if output < 0 else {"output": output}
+    primitive.rule("lower")(read, index, *avals, **dict(params), **more)
+    inner = seen[0]
+    shape = avals[0].shape
+    dense = out.size == avals[0].size and linearise(inner, shape) == linearise(index, out.shape)
+    dimensions: list[int | None] = []
+    for extent, i in zip(shape, inner):
+        axis = i.axis()
+        if extent == 1:
+            dimensions.append(None)
+        elif axis is not None and axis.extent == extent and axes.index(axis) not in dimensions:
+            dimensions.append(axes.index(axis))
+        else:
+            return None, dense
+    return tuple(dimensions), dense

@@ -1,0 +1,58 @@
+"""Buffer slots: where each value of the plan lives, from which group to which, and which slots share memory."""
+
+from __future__ import annotations
+
+from fuser.ir.graph import Graph, Var
+from fuser.ir.primitive import Fusion
+from fuser.partition.group import FusionGroup, Kind, Slot
+
+
+def assign(graph: Graph, groups: tuple[FusionGroup, ...], aliases: dict[Var, Var]) -> tuple[tuple[Slot, ...], dict[Var, int]]:
+    """The slots of a plan, and the slot of each variable: inputs first, then constants, then what groups write."""
+    slot_of: dict[Var, int] = {}
+    start: list[int] = []
+    end: list[int] = []
+    types = []
+
+    def add(var: Var, begin: int) -> None:
+        slot_of[var] = len(types)
+        types.append(var.aval)
+        start.append(begin)
+        end.append(begin)
+
+    for var in (*graph.invars, *graph.constvars):
+        add(var, -1)
+    for number, group in enumerate(groups):
+        for var in group.graph.invars:
+            end[slot_of[var]] = max(end[slot_of[var]], number)
+        for var in group.graph.outvars:
+            if isinstance(var, Var) and var not in slot_of:
+                add(var, number)
+    for operand in graph.outvars:
+        if isinstance(operand, Var):
+            end[slot_of[aliases.get(operand, operand)]] = len(groups)
+    slots = tuple(Slot(i, t, s, e) for i, (t, s, e) in enumerate(zip(types, start, end)))
+    return slots, slot_of
+
+
+def reusable(graph: Graph, groups: tuple[FusionGroup, ...], slots: tuple[Slot, ...], slot_of: dict[Var, int]) -> dict[int, int]:
+    """For each written slot, an input whose memory it may take over if that input is donated.
+
+    The input must have the same type, be read for the last time by the group that writes the slot, and be read there
+    only at the place that is written: an elementwise group that reads it along its own axes.
+    """
+    inputs = {slot_of[v]: v for v in graph.invars}
+    result: dict[int, int] = {}
+    taken: set[int] = set()
+    for number, group in enumerate(groups):
+        if group.kind is not Kind.ELEMENTWISE or any(eqn.primitive.fusion is Fusion.MOVEMENT for eqn in group.graph.eqns):
+            continue
+        for var in group.graph.outvars:
+            target = slot_of[var]  # type: ignore[index]
+            for read in group.graph.invars:
+                source = slot_of[read]
+                same = (read.aval.shape, read.aval.dtype) == (var.aval.shape, var.aval.dtype)
+                if same and source in inputs and source not in taken and slots[source].end == number and target not in result:
+                    result[target] = source
+                    taken.add(source)
+    return result

@@ -1,0 +1,276 @@
+"""A Draft: a fusion group while it grows. Pure data and the two questions asked of it: `blocker` and `gain`.
+
+`rows` and `cols` are the draft's loop axes; `layout` the axes along each value that it computes; `reads` how it reads
+values from outside: with one axis (or None) a dimension, or opaquely.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from fuser.ir.graph import Eqn, Var
+from fuser.ir.index import Axis
+from fuser.ir.primitive import Fusion
+from fuser.ir.scalar import COSTS
+from fuser.partition.axes import Views
+from fuser.partition.group import FusionLimits, Kind, Layout
+
+FUSIBLE = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN)
+
+
+@dataclass(eq=False)
+class Draft:
+    """A group in the making; replaced, not changed, by a merge."""
+
+    number: int
+    kind: Kind
+    eqns: list[Eqn]
+    rows: list[Axis]
+    cols: list[Axis]
+    layout: dict[Var, Layout]
+    reads: dict[Var, set[Layout]] = field(default_factory=dict)
+    opaque: dict[Var, int] = field(default_factory=dict)  # value: how many times each element is read, about
+    cost: int = 0
+    reverse: bool | None = None  # direction of the scans inside
+    reason: str = ""
+
+    @property
+    def produced(self) -> set[Var]:
+        return {v for eqn in self.eqns for v in eqn.outvars}
+
+    @property
+    def axes(self) -> list[Axis]:
+        return self.rows + self.cols
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Who reads each value, views seen through: the numbers of equations (−1: a result of the program)."""
+
+    of: dict[Var, frozenset[int]]
+    number: dict[Eqn, int]
+
+
+# Cost of a primitive, an element, in additions.
+_COST_NAMES = {"logistic": "exp", "rsqrt": "sqrt", "erf_inv": "erf", "digamma": "lgamma", "integer_pow": "mul", "convert_element_type": "cast"}
+
+
+def cost(eqn: Eqn) -> int:
+    """Additions an element that one equation is worth."""
+    name = eqn.primitive.name
+    return COSTS.get(_COST_NAMES.get(name, name), 1)
+
+
+def single(number: int, eqn: Eqn, views: Views) -> Draft:
+    """The draft of one equation, with axes of its own."""
+    fusion = eqn.primitive.fusion
+    out = eqn.outvars[0]
+    if fusion is Fusion.REDUCE:
+        _, reduced = eqn.primitive.rule("lower")(**eqn.params)
+        domain = eqn.invars[0].aval.shape
+    elif fusion is Fusion.SCAN:
+        _, axis, reverse = eqn.primitive.rule("lower")(**eqn.params)
+        reduced, domain = (axis,), out.aval.shape
+    else:
+        reduced, domain = (), out.aval.shape
+    labels: Layout = tuple(None if e == 1 else Axis(e) for e in domain)
+    rows = [a for d, a in enumerate(labels) if a is not None and d not in reduced]
+    cols = [a for d, a in enumerate(labels) if a is not None and d in reduced]
+    kind = Kind.SCAN if fusion is Fusion.SCAN else Kind.REDUCTION if cols and fusion is Fusion.REDUCE else Kind.ELEMENTWISE
+    layout = labels if fusion is not Fusion.REDUCE else tuple(a for d, a in enumerate(labels) if d not in reduced)
+    draft = Draft(number, kind, [eqn], rows, cols, {out: layout}, cost=cost(eqn))
+    if fusion is Fusion.SCAN:
+        draft.reverse = reverse
+    for operand in eqn.invars:
+        view = views(operand)
+        if view.source is None:
+            continue
+        whole = fusion is not Fusion.MOVEMENT and (operand.aval.shape == domain or not operand.aval.shape)
+        if whole and view.dimensions is not None:
+            read = tuple(None if d is None else labels[d] for d in view.dimensions)
+            draft.reads.setdefault(view.source, set()).add(read)
+        else:
+            size = math.prod(domain) if fusion is not Fusion.MOVEMENT else out.aval.size
+            times = max(1, round(size / max(view.source.aval.size, 1)))
+            draft.opaque[view.source] = draft.opaque.get(view.source, 0) + times
+    if fusion is Fusion.REDUCE and isinstance(eqn.invars[0], Var):
+        draft.layout[eqn.invars[0]] = labels
+    return draft
+
+
+def gain(a: Draft, b: Draft) -> int:
+    """Bytes of device memory no longer read or written once `a` and `b` share a kernel."""
+    produced = a.produced | b.produced
+    inside = [v for v in _read(a) | _read(b) if v in produced]
+    shared = (_read(a) & _read(b)) - produced
+    return 2 * sum(v.aval.nbytes for v in inside) + sum(v.aval.nbytes for v in shared)
+
+
+def _read(draft: Draft) -> set[Var]:
+    return draft.reads.keys() | draft.opaque.keys()
+
+
+def blocker(a: Draft, b: Draft, uses: Uses, limits: FusionLimits) -> str | None:
+    """Why `a` and `b`, which reads values of `a` or shares inputs with it, may not share a kernel; None if they may."""
+    for draft in (a, b):
+        if draft.kind not in FUSIBLE:
+            return draft.reason or f"{draft.eqns[0].primitive.name} runs as a {draft.kind.value} step"
+    if len(a.eqns) + len(b.eqns) > limits.max_ops:
+        return f"together they have more than {limits.max_ops} operations"
+    if len((_read(a) | _read(b)) - a.produced) > limits.max_params:
+        return f"together they read more than {limits.max_params} arrays"
+    produced = a.produced
+    opaque = b.opaque.keys() & produced
+    if opaque:
+        return _inline_blocker(a, b, opaque, uses, limits)
+    matched = match(a, b)
+    if isinstance(matched, str):
+        return matched
+    return _domain_blocker(a, b, matched, uses, limits)
+
+
+def _inline_blocker(a: Draft, b: Draft, opaque: set[Var], uses: Uses, limits: FusionLimits) -> str | None:
+    """`b` reads values of `a` at other places than its own: `a` can only be computed anew at each of them."""
+    if a.cols:
+        return "it reads a reduction of the other at shifted or reshaped places"
+    if escaping(a, b, uses):
+        return "it reads a value at shifted or reshaped places that others need in memory too"
+    places = sum(b.opaque[v] for v in opaque)
+    if places > 1 and a.cost > limits.recompute_cost:
+        return f"it reads a value at {places} different places; computing it again at each costs more than storing it"
+    return None
+
+
+def escaping(a: Draft, b: Draft, uses: Uses) -> bool:
+    """Whether anything outside `a` and `b` needs a value of `a`."""
+    inside = {uses.number[eqn] for draft in (a, b) for eqn in draft.eqns}
+    return any(not uses.of.get(v, frozenset()) <= inside for v in a.produced)
+
+
+def match(a: Draft, b: Draft) -> dict[Axis, Axis] | str:
+    """Which axis of `a` each axis of `b` is, by the values that connect them; a reason where they disagree."""
+    mapping: dict[Axis, Axis] = {}
+    taken: set[Axis] = set()
+
+    def unify(theirs: Layout, ours: Layout) -> bool:
+        for x, y in zip(theirs, ours):
+            if x is None or y is None:
+                if x is not y:
+                    return False
+            elif mapping.get(x, y) is not y or (y in taken and x not in mapping):
+                return False
+            else:
+                mapping[x] = y
+                taken.add(y)
+        return True
+
+    for var, layouts in b.reads.items():
+        if var in a.layout and var not in a.reads:
+            for read in layouts:
+                if not unify(read, a.layout[var]):
+                    return "it reads a value of the other along other axes"
+    for var in b.reads.keys() & a.reads.keys():  # hints only: shared inputs, where they agree
+        if len(b.reads[var]) == len(a.reads[var]) == 1:
+            saved = dict(mapping), set(taken)
+            if not unify(next(iter(b.reads[var])), next(iter(a.reads[var]))):
+                mapping, taken = saved
+    for x in b.axes:  # what is left runs along any free axis of the same extent, reduced ones first
+        if x not in mapping:
+            free = [y for y in (a.cols + a.rows if a.cols else a.rows) if y not in taken and y.extent == x.extent]
+            if free:
+                mapping[x] = free[0]
+                taken.add(free[0])
+    return mapping
+
+
+def _domain_blocker(a: Draft, b: Draft, mapping: dict[Axis, Axis], uses: Uses, limits: FusionLimits) -> str | None:
+    rows_a, cols_a = set(a.rows), set(a.cols)
+    mapped = {mapping[x] for x in b.axes if x in mapping}
+    fresh = [x for x in b.axes if x not in mapping]
+    b_cols = {mapping.get(x, x) for x in b.cols}
+    b_rows = {mapping.get(x, x) for x in b.rows}
+    if a.reverse is not None and b.reverse is not None and a.reverse != b.reverse:
+        return "one scan runs forwards and the other backwards"
+    if cols_a:
+        if b_cols:
+            if b_cols != cols_a or b_rows != rows_a:
+                if b_cols & rows_a:
+                    return "it reduces over rows, and so needs every row of the other first"
+                return "they reduce over different axes"
+            return _sync_blocker(a, b, limits)
+        if fresh:
+            return _growth_blocker(a, b, fresh, uses, limits)
+        if mapped == rows_a | cols_a:
+            return _sync_blocker(a, b, limits)
+        return None if mapped == rows_a else "it runs over only a part of the other's axes"
+    if fresh:
+        return _growth_blocker(a, b, fresh, uses, limits)
+    if mapped != rows_a:
+        return "it runs over only a part of the other's axes"
+    if b_cols and not all(len([x for x in layout if x is not None]) in (len(rows_a), len(b_rows)) for layout in a.layout.values()):
+        return "the reduction would find values that cover only a part of its axes"
+    return None
+
+
+def _sync_blocker(a: Draft, b: Draft, limits: FusionLimits) -> str | None:
+    """A second run over the reduced axes: needs a row that fits, or a barrier across the grid."""
+    if limits.grid_sync or a.kind is Kind.SCAN:
+        return None
+    columns = 1
+    for axis in a.cols:
+        columns *= axis.extent
+    if limits.max_row and columns > limits.max_row:
+        return f"rows of {columns} elements are longer than the {limits.max_row} that one kernel reduces and then uses"
+    return None
+
+
+def _growth_blocker(a: Draft, b: Draft, fresh: list[Axis], uses: Uses, limits: FusionLimits) -> str | None:
+    """`b` runs over more axes than `a`: `a` would be computed again for each step of the new ones."""
+    if a.cols:
+        extents = "×".join(str(x.extent) for x in fresh)
+        return f"it uses the reduction's result over {extents} more elements, which the kernel does not run over"
+    values = {mapped for mapped in b.rows if mapped not in fresh}
+    row_level = bool(b.cols) and len(values) == len(b.rows) and not any(x in b.rows for x in fresh)
+    if row_level:
+        return None
+    if escaping(a, b, uses):
+        return "the other is broadcast here and needed in memory by others too"
+    if a.cost > limits.recompute_cost:
+        return "the other is broadcast here; computing it again for each element costs more than storing it"
+    return None
+
+
+def merged(a: Draft, b: Draft) -> Draft:
+    """The draft of both; `blocker` has said that it is legal. The axes of `a` stay."""
+    produced = a.produced
+    if b.opaque.keys() & produced:
+        return _inlined(a, b)
+    mapping = match(a, b)
+    assert isinstance(mapping, dict)
+    rename = lambda layout: tuple(None if x is None else mapping.get(x, x) for x in layout)
+    cols = list(dict.fromkeys([*a.cols, *(mapping.get(x, x) for x in b.cols)]))
+    rows = list(dict.fromkeys([*a.rows, *(mapping.get(x, x) for x in b.rows)]))
+    rows = [x for x in rows if x not in cols]
+    everything = produced | b.produced
+    reads: dict[Var, set[Layout]] = {v: set(r) for v, r in a.reads.items() if v not in everything}
+    for var, layouts in b.reads.items():
+        if var not in everything:
+            reads.setdefault(var, set()).update(rename(r) for r in layouts)
+    kind = Kind.SCAN if Kind.SCAN in (a.kind, b.kind) else Kind.REDUCTION if cols else Kind.ELEMENTWISE
+    layout = {**{v: rename(r) for v, r in b.layout.items()}, **a.layout}
+    reverse = a.reverse if a.reverse is not None else b.reverse
+    opaque = _join_counts(a.opaque, b.opaque, everything)
+    return Draft(a.number, kind, a.eqns + b.eqns, rows, cols, layout, reads, opaque, a.cost + b.cost, reverse)
+
+
+def _inlined(a: Draft, b: Draft) -> Draft:
+    """`a` computed wherever `b` reads it; its own axes are forgotten."""
+    everything = a.produced | b.produced
+    reads = {v: set(r) for v, r in b.reads.items() if v not in everything}
+    opaque = _join_counts({**dict.fromkeys(a.reads, 1), **a.opaque}, b.opaque, everything)
+    return Draft(a.number, b.kind, a.eqns + b.eqns, b.rows, b.cols, dict(b.layout), reads, opaque, a.cost + b.cost, b.reverse)
+
+
+def _join_counts(a: dict[Var, int], b: dict[Var, int], produced: set[Var]) -> dict[Var, int]:
+    return {v: a.get(v, 0) + b.get(v, 0) for v in {**a, **b} if v not in produced}

@@ -1,0 +1,64 @@
+"""A Plan in plain words: what became of each line of the user's program, and every refused merge with its reason."""
+
+from __future__ import annotations
+
+from fuser.partition.group import FusionGroup, Kind, Plan
+
+_WORDS = {
+    Kind.ELEMENTWISE: "one elementwise kernel",
+    Kind.REDUCTION: "one reduction kernel",
+    Kind.SCAN: "one running-fold kernel",
+    Kind.CONTRACTION: "a matrix product",
+    Kind.LOOP: "one kernel with its loop inside",
+    Kind.LIBRARY: "a library call",
+    Kind.CONTROL: "control flow",
+}
+
+
+def size(count: float) -> str:
+    """A number of bytes for a person: 16.8 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def show(plan: Plan) -> str:
+    """One line a group: name, kind, operations, and the buffers read and written."""
+    lines = [f"plan of {plan.graph.name} for {plan.backend}: {len(plan.groups)} steps"]
+    for group in plan.groups:
+        reads = " ".join(f"%{plan.slot_of[v]}" for v in group.graph.invars)
+        writes = " ".join(f"%{plan.slot_of[v]}:{v.aval}" for v in dict.fromkeys(group.graph.outvars))  # type: ignore[index]
+        lines.append(f"  {writes} = {group.name} {reads}")
+    results = " ".join(str(v.aval) for v in plan.outputs)
+    lines.append(f"  results: {results}")
+    return "\n".join(lines)
+
+
+def explain(plan: Plan) -> str:
+    """What fused, what did not and why."""
+    total = sum(group.ideal_bytes for group in plan.groups)
+    unfused = sum(eqn_bytes(group) for group in plan.groups)
+    lines = [
+        f"{plan.graph.name}: {sum(len(g.graph.eqns) for g in plan.groups)} operations became {len(plan.groups)} "
+        f"{'step' if len(plan.groups) == 1 else 'steps'} on {plan.backend}, moving {size(total)} instead of {size(unfused)}."
+    ]
+    for group in plan.groups:
+        lines.append(_describe(group))
+    if plan.decisions:
+        lines.append("Not fused:")
+        lines += [f"  {d.first}  with  {d.second}: {d.reason}" for d in dict.fromkeys(plan.decisions)]
+    return "\n".join(lines)
+
+
+def eqn_bytes(group: FusionGroup) -> int:
+    """Bytes that the group's operations would move one by one."""
+    return sum(v.aval.nbytes for eqn in group.graph.eqns for v in (*eqn.invars, *eqn.outvars))
+
+
+def _describe(group: FusionGroup) -> str:
+    ops = ", ".join(dict.fromkeys(group.ops))
+    sources = ", ".join(dict.fromkeys(str(s) for s in group.sources if s.file)) or "no source line"
+    why = f" ({group.reason})" if group.reason else ""
+    return f"  {group.name}: {_WORDS[group.kind]}{why}: {ops}\n      from {sources}; {size(group.ideal_bytes)}"

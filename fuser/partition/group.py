@@ -1,0 +1,129 @@
+"""What the partition hands on: FusionGroups in order, the refused merges with their reasons, and the buffers.
+
+A group's `layout` says which loop axis runs along each dimension of a value; lowering starts from the layout of the
+outputs and follows the same index maps that decided the group was legal.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field
+
+from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.index import Axis
+from fuser.ir.primitive import Fusion
+from fuser.ir.source import Source
+from fuser.ir.types import ArrayType
+
+
+class Kind(enum.Enum):
+    """What kind of kernel a group becomes."""
+
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    SCAN = "scan"
+    CONTRACTION = "contraction"
+    LOOP = "loop"
+    LIBRARY = "library"
+    CONTROL = "control"
+
+
+Layout = tuple[Axis | None, ...]  # one entry a dimension; None for a dimension of extent 1
+
+
+@dataclass(frozen=True)
+class FusionLimits:
+    """A backend's declared capacity: data, no callbacks."""
+
+    grid_sync: bool = True  # a kernel may run a second pass over memory after a reduction that spans the whole grid
+    max_params: int = 64  # arrays that one kernel may read and write
+    max_ops: int = 600  # scalar operations in one kernel
+    recompute_cost: int = 8  # additions an element that are cheaper to do again than to load
+    max_row: int = 0  # reduced elements of one row that a kernel can hold at a time; 0 = any number
+    dots: bool = False  # contractions take prologues and epilogues into their kernel
+
+
+@dataclass(frozen=True, eq=False)
+class FusionGroup:
+    """One kernel to be: its equations as a graph of its own, the parallel axes `rows` and the reduced axes `cols`."""
+
+    kind: Kind
+    graph: Graph
+    rows: tuple[Axis, ...]
+    cols: tuple[Axis, ...]
+    name: str
+    sources: tuple[Source, ...]
+    layout: dict[Var, Layout] = field(default_factory=dict)
+    reason: str = ""  # of a LIBRARY group: why it is no generated kernel
+
+    @property
+    def ideal_bytes(self) -> int:
+        """Bytes that any implementation must move: each input and output once."""
+        return sum(v.aval.nbytes for v in (*self.graph.invars, *self.graph.outvars))
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations by count: one an element of each arithmetic equation, 2·k an element of a product."""
+        return sum(_flops(eqn) for eqn in self.graph.eqns)
+
+    @property
+    def ops(self) -> tuple[str, ...]:
+        """Names of the primitives inside, in order."""
+        return tuple(eqn.primitive.name for eqn in self.graph.eqns)
+
+
+def _flops(eqn: Eqn) -> int:
+    fusion, out = eqn.primitive.fusion, eqn.outvars[0].aval
+    if fusion is Fusion.DOT:
+        (contracted, _), _ = eqn.params["dimension_numbers"]
+        return 2 * out.size * math.prod(eqn.invars[0].aval.shape[d] for d in contracted)
+    if fusion in (Fusion.REDUCE, Fusion.SCAN):
+        return eqn.invars[0].aval.size
+    return out.size if fusion is Fusion.ELEMENTWISE else 0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A refused merge: the two things (as names a person can find) and the reason."""
+
+    first: str
+    second: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A buffer of the plan: its type, and the steps between which it lives (−1: an input; ≥ number of groups: an output)."""
+
+    index: int
+    aval: ArrayType
+    start: int
+    end: int
+    shares: int | None = None  # the slot whose memory it takes over
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The program as groups in order. `inputs`, `reads`, `writes` and `outputs` are slot numbers."""
+
+    graph: Graph
+    groups: tuple[FusionGroup, ...]
+    decisions: tuple[Decision, ...]
+    slots: tuple[Slot, ...]
+    slot_of: dict[Var, int]
+    outputs: tuple[Operand, ...]
+    aliases: dict[Var, Var] = field(default_factory=dict)  # outputs that are another value in another shape
+    reuse: dict[int, int] = field(default_factory=dict)  # output slot: input slot whose memory it may take, if donated
+    backend: str = ""
+
+    def explain(self) -> str:
+        """What fused, what did not and why, in the user's source lines."""
+        from fuser.partition.explain import explain
+
+        return explain(self)
+
+    def __str__(self) -> str:
+        from fuser.partition.explain import show
+
+        return show(self)

@@ -1,0 +1,260 @@
+"""Graph → Plan: greedy in program order, then one sweep over groups that share inputs.
+
+Each equation starts as a draft of its own and joins the drafts that made its operands, the most bytes first, unless
+`blocker` gives a reason. Movement equations belong to no draft: they are copied into each group that looks through them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuser.config import config
+from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.primitive import Fusion
+from fuser.ir.source import Source
+from fuser.ops.elementwise import copy_p
+from fuser.partition.axes import Views, is_view
+from fuser.partition.buffers import assign, reusable
+from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, merged, single
+from fuser.partition.group import Decision, FusionGroup, Kind, Plan
+
+_LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
+
+
+def partition(graph: Graph, backend: Any) -> Plan:
+    """The fusion groups of `graph` for a backend (its `limits` and `supports`), and every refused merge."""
+    graph, aliases = _with_copies(graph)
+    drafting = Drafting(graph, backend)
+    drafts, decisions = drafting.run()
+    ordered = _ordered(drafts, graph)
+    groups = tuple(_finish(draft, drafting.uses, drafting.views, number) for number, draft in enumerate(ordered))
+    slots, slot_of = assign(graph, groups, aliases)
+    return Plan(graph, groups, tuple(decisions), slots, slot_of, graph.outvars, aliases, reusable(graph, groups, slots, slot_of), backend.name)
+
+
+def _with_copies(graph: Graph) -> tuple[Graph, dict[Var, Var]]:
+    """The graph with a copy of each result that is a view, a literal or an input; and the results that only need another shape.
+
+    A result that holds a computed value's elements in the same order shares its memory; the second dict says whose.
+    """
+    views = Views(graph.eqns)
+    computed = {v for eqn in graph.eqns if not is_view(eqn) for v in eqn.outvars}
+    eqns, outvars, aliases = list(graph.eqns), [], {}
+    copies: dict[Operand, Var] = {}
+    for operand in graph.outvars:
+        view = views(operand)
+        if isinstance(operand, Var) and operand in computed:
+            outvars.append(operand)
+            continue
+        if isinstance(operand, Var) and view.dense and view.source in computed and view.source is not None:
+            aliases[operand] = view.source
+            outvars.append(operand)
+            continue
+        if operand not in copies:
+            copies[operand] = Var(operand.aval)
+            line = next((e.source for e in reversed(graph.eqns) if operand in e.outvars), Source())
+            eqns.append(Eqn(copy_p, (operand,), {}, (copies[operand],), line))
+        outvars.append(copies[operand])
+    return graph.updated("outputs", eqns=tuple(eqns), outvars=tuple(outvars)), aliases
+
+
+class Drafting:
+    """The greedy pass. `drafts` maps a number to its draft; `ancestors` are bitmasks over those numbers."""
+
+    def __init__(self, graph: Graph, backend: Any) -> None:
+        self.graph = graph
+        self.backend = backend
+        self.limits = backend.limits
+        self.views = Views(graph.eqns)
+        self.anchors = [eqn for eqn in graph.eqns if not is_view(eqn)]
+        self.uses = _uses(graph, self.anchors, self.views)
+        self.drafts: dict[int, Draft] = {}
+        self.ancestors: dict[int, int] = {}
+        self.home: dict[Var, int] = {}
+        self.decisions: list[Decision] = []
+        self.fuel = config.fuel
+
+    def run(self) -> tuple[list[Draft], list[Decision]]:
+        for number, eqn in enumerate(self.anchors):
+            draft = self._new(number, eqn)
+            for producer in self._producers(draft):
+                self._try(producer, self._current(eqn))
+        self._sweep()
+        return list(self.drafts.values()), self.decisions
+
+    def _current(self, eqn: Eqn) -> int:
+        return self.home[eqn.outvars[0]]
+
+    def _new(self, number: int, eqn: Eqn) -> Draft:
+        kind = _LIBRARY_KINDS.get(eqn.primitive.fusion)
+        reason = self.backend.supports(eqn)
+        if kind is None and reason is not None:
+            kind = Kind.LIBRARY
+        if kind is None:
+            draft = single(number, eqn, self.views)
+        else:
+            draft = Draft(number, kind, [eqn], [], [], {}, reason=reason or f"{eqn.primitive.name} is a library call")
+            for operand in eqn.invars:
+                source = self.views(operand).source
+                if source is not None:
+                    draft.opaque[source] = 1
+        self.drafts[number] = draft
+        mask = 0
+        for var in (*draft.reads, *draft.opaque):
+            home = self.home.get(var)
+            if home is not None:
+                mask |= self.ancestors[home] | 1 << home
+        self.ancestors[number] = mask
+        for var in eqn.outvars:
+            self.home[var] = number
+        return draft
+
+    def _producers(self, draft: Draft) -> list[int]:
+        """The drafts that made the operands, those that save the most bytes first."""
+        homes = {self.home[v] for v in (*draft.reads, *draft.opaque) if v in self.home}
+        return sorted(homes, key=lambda n: (-gain(self.drafts[n], draft), -n))
+
+    def _try(self, a: int, b: int) -> None:
+        """Merge draft `b` into draft `a`, which comes before it, or record why not."""
+        if a == b or a not in self.drafts or b not in self.drafts:
+            return
+        first, second = self.drafts[a], self.drafts[b]
+        reason = blocker(first, second, self.uses, self.limits)
+        if reason is None and self._path_between(a, b):
+            reason = "another kernel must run between them"
+        if reason is None and self.fuel == 0:
+            reason = "the merges allowed by FUSER_FUEL are used up"
+        if reason is not None:
+            self.decisions.append(Decision(_label(first), _label(second), reason))
+            return
+        self.fuel -= self.fuel > 0
+        self._merge(a, b, merged(first, second))
+
+    def _path_between(self, a: int, b: int) -> bool:
+        """Whether a third draft needs `a` and is needed by `b`."""
+        between = self.ancestors[b] & ~(1 << a)
+        while between:
+            low = between & -between
+            if self.ancestors[low.bit_length() - 1] >> a & 1:
+                return True
+            between ^= low
+        return False
+
+    def _merge(self, a: int, b: int, draft: Draft) -> None:
+        draft.number = a
+        moved = self.drafts.pop(b)
+        self.drafts[a] = draft
+        for eqn in moved.eqns:
+            for var in eqn.outvars:
+                self.home[var] = a
+        gained = (self.ancestors.pop(b) & ~(1 << a)) & ~self.ancestors[a]
+        self.ancestors[a] |= gained
+        inherited = self.ancestors[a]
+        old, new = 1 << b, 1 << a
+        for number, mask in self.ancestors.items():
+            if mask & old:
+                self.ancestors[number] = mask & ~old | new | inherited
+            elif gained and mask & new:
+                self.ancestors[number] = mask | inherited
+
+    def _sweep(self) -> None:
+        """Merge groups that read the same arrays and do not depend on each other."""
+        readers: dict[Var, list[int]] = {}
+        for number, draft in sorted(self.drafts.items()):
+            if draft.kind in FUSIBLE:
+                for var in draft.reads:
+                    if var.aval.shape:
+                        readers.setdefault(var, []).append(number)
+        for numbers in readers.values():
+            first = numbers[0]
+            for second in numbers[1:]:
+                if first in self.drafts and second in self.drafts and first != second:
+                    if self._related(first, second):
+                        continue
+                    a, b = self.drafts[first], self.drafts[second]
+                    if blocker(a, b, self.uses, self.limits) is None and _same_domain(a, b) and self.fuel != 0:
+                        self.fuel -= self.fuel > 0
+                        self._merge(first, second, merged(a, b))
+                elif first not in self.drafts:
+                    first = second
+
+    def _related(self, a: int, b: int) -> bool:
+        return bool(self.ancestors[a] >> b & 1 or self.ancestors[b] >> a & 1)
+
+
+def _same_domain(a: Draft, b: Draft) -> bool:
+    """Whether two independent drafts run over the same axes, as far as the arrays that both read tell."""
+    shared = [v for v in a.reads.keys() & b.reads.keys() if len(a.reads[v]) == len(b.reads[v]) == 1]
+    covered = {x for v in shared for x in next(iter(b.reads[v]))}
+    return set(b.axes) <= covered and len(a.axes) == len(b.axes)
+
+
+def _uses(graph: Graph, anchors: list[Eqn], views: Views) -> Uses:
+    of: dict[Var, set[int]] = {}
+    for number, eqn in enumerate(anchors):
+        for operand in eqn.invars:
+            source = views(operand).source
+            if source is not None:
+                of.setdefault(source, set()).add(number)
+    for operand in graph.outvars:
+        source = views(operand).source
+        if source is not None:
+            of.setdefault(source, set()).add(-1)
+    return Uses({v: frozenset(s) for v, s in of.items()}, {eqn: n for n, eqn in enumerate(anchors)})
+
+
+def _label(draft: Draft) -> str:
+    """The draft's operations and the line of its last equation, for a person."""
+    names = list(dict.fromkeys(eqn.primitive.name for eqn in draft.eqns))
+    text = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
+    line = draft.eqns[-1].source.short if draft.eqns[-1].source.file else ""
+    return f"{text} ({line})" if line else text
+
+
+def _ordered(drafts: list[Draft], graph: Graph) -> list[Draft]:
+    """Drafts so that each comes after those that it needs; otherwise in program order."""
+    position = {eqn: n for n, eqn in enumerate(graph.eqns)}
+    home = {v: draft for draft in drafts for eqn in draft.eqns for v in eqn.outvars}
+    result: list[Draft] = []
+    state: dict[Draft, int] = {}
+    for root in sorted(drafts, key=lambda d: position[d.eqns[0]]):
+        stack = [root]
+        while stack:
+            draft = stack[-1]
+            if state.get(draft) == 2:
+                stack.pop()
+                continue
+            needs = [home[v] for v in (*draft.reads, *draft.opaque) if v in home and state.get(home[v]) != 2]
+            if state.get(draft) == 1 or not needs:
+                assert not needs, "the drafts depend on each other in a circle"
+                state[draft] = 2
+                result.append(draft)
+                stack.pop()
+            else:
+                state[draft] = 1
+                stack.extend(sorted(needs, key=lambda d: -position[d.eqns[0]]))
+    return result
+
+
+def _finish(draft: Draft, uses: Uses, views: Views, number: int) -> FusionGroup:
+    """The draft as a group, with its own graph: movement equations copied in, inputs and outputs named."""
+    eqns: dict[Eqn, None] = {}
+    for eqn in draft.eqns:
+        for operand in eqn.invars:
+            eqns.update(dict.fromkeys(views(operand).path))
+        eqns[eqn] = None
+    produced = {v for eqn in eqns for v in eqn.outvars}
+    inputs = tuple(dict.fromkeys(v for eqn in eqns for v in eqn.operands() if v not in produced))
+    own = {uses.number[eqn] for eqn in draft.eqns}
+    outputs = tuple(v for eqn in draft.eqns for v in eqn.outvars if not uses.of.get(v, frozenset()) <= own)
+    name = _name(draft, number)
+    sub = Graph(inputs, (), (), tuple(eqns), outputs, name)
+    sources = tuple(dict.fromkeys(eqn.source for eqn in draft.eqns))
+    return FusionGroup(draft.kind, sub, tuple(draft.rows), tuple(draft.cols), name, sources, draft.layout, draft.reason)
+
+
+def _name(draft: Draft, number: int) -> str:
+    """`k0_sub_exp_div`: the number of the group and its last few distinct operations."""
+    names = [n for n in dict.fromkeys(eqn.primitive.name for eqn in draft.eqns) if n not in ("copy", "convert_element_type")]
+    words = "_".join(names[-4:]) or draft.eqns[-1].primitive.name
+    return f"k{number}_{''.join(c if c.isalnum() else '_' for c in words)}"

@@ -1,0 +1,26 @@
+"""Passes: a literal tuple of named pure functions Graph → Graph, run in order; the checker runs between them in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fuser.config import config
+from fuser.ir.check import check
+from fuser.ir.graph import Graph
+from fuser.passes.cse import merge_common
+from fuser.passes.dce import drop_dead
+
+PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
+    ("drop_dead", drop_dead),
+    ("merge_common", merge_common),
+)
+
+
+def run(graph: Graph) -> Graph:
+    """The graph after every pass; its `history` names them."""
+    for name, step in PIPELINE:
+        graph = step(graph)
+        graph = graph.updated(name)
+        if config.check:
+            check(graph)
+    return graph

@@ -1,0 +1,21 @@
+"""Dead code: equations none of whose results are needed go away. All primitives are pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fuser.ir.graph import Graph, Var
+
+
+def drop_dead(graph: Graph) -> Graph:
+    """The graph without dead equations and constants; inputs stay, they are the function's arguments."""
+    needed = {v for v in graph.outvars if isinstance(v, Var)}
+    kept = []
+    for eqn in reversed(graph.eqns):
+        if any(v in needed for v in eqn.outvars):
+            kept.append(eqn)
+            needed.update(eqn.operands())
+    constants = [(v, c) for v, c in zip(graph.constvars, graph.consts) if v in needed]
+    return replace(
+        graph, eqns=tuple(reversed(kept)), constvars=tuple(v for v, _ in constants), consts=tuple(c for _, c in constants)
+    )

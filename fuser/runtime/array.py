@@ -1,0 +1,372 @@
+"""`Array`: the immutable n-dimensional array that users hold.
+
+In: a C-contiguous ndarray (CPU) or torch tensor (CUDA), taken without a copy. Out: shape, dtype, printing, conversion
+to Python, NumPy, torch and DLPack (without a copy where memory allows), pickling, and deletion, after which every use
+raises. Operators, indexing and the other methods of arrays are put on the class by the API layer, with `install`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from fuser.runtime import device as _device
+from fuser.runtime.memory import Lease
+
+if TYPE_CHECKING:
+    from fuser.runtime.device import Device
+
+# What NumPy's DLPack and torch's from_numpy do not know, with the integers of the same width that carry the bits.
+_CARRIERS: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(ml_dtypes.bfloat16): np.dtype(np.int16),
+    np.dtype(ml_dtypes.float8_e4m3fn): np.dtype(np.uint8),
+    np.dtype(ml_dtypes.float8_e5m2): np.dtype(np.uint8),
+    np.dtype(ml_dtypes.float8_e4m3fnuz): np.dtype(np.uint8),
+    np.dtype(ml_dtypes.float8_e5m2fnuz): np.dtype(np.uint8),
+}
+_CPU_DLPACK = (1, 0)  # kDLCPU
+
+
+class Array:
+    """An immutable n-dimensional array; `data` is taken as it is and must not be written to afterwards."""
+
+    __slots__ = ("__weakref__", "_data", "_deleted", "_weak_type")
+    __hash__ = None  # type: ignore[assignment]
+    __array_priority__ = 100
+
+    def __init__(self, data: Any, weak_type: bool = False) -> None:
+        self._data = data
+        self._weak_type = weak_type
+        self._deleted = False
+
+    # ---- what it is
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._data.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype = self._data.dtype
+        return dtype if isinstance(dtype, np.dtype) else numpy_dtype(dtype)
+
+    @property
+    def ndim(self) -> int:
+        return len(self._data.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self._data.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether the dtype came from a Python scalar and so gives way to others."""
+        return self._weak_type
+
+    @property
+    def device(self) -> Device:
+        """The device whose memory holds the array."""
+        data = self._present()
+        return _device.CPU if isinstance(data, np.ndarray) else _device.cuda(data.device.index or 0)
+
+    def devices(self) -> set[Device]:
+        """The devices that hold the array: one."""
+        return {self.device}
+
+    # ---- its values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """A read-only ndarray over the same memory; a writable copy with copy=True or another dtype."""
+        data = to_numpy(self)
+        if copy:
+            return np.array(data, dtype=dtype)
+        if dtype is None or data.dtype == dtype:
+            return data
+        if copy is False:
+            raise ValueError(
+                f"a view of a {data.dtype} array as {np.dtype(dtype)} needs a copy, and copy=False forbids it"
+            )
+        return data.astype(dtype)
+
+    def __len__(self) -> int:
+        if not self._data.shape:
+            raise TypeError("len() of unsized object")
+        return int(self._data.shape[0])
+
+    def __iter__(self) -> Iterator[Array]:
+        if not self._data.shape:
+            raise TypeError("iteration over a 0-d array")
+        data = self._present()
+        # Rows are copies: an array that shares its memory could not be donated without changing them.
+        copy = np.array if isinstance(data, np.ndarray) else lambda row: row.clone()
+        return (Array(copy(data[i]), self._weak_type) for i in range(len(data)))
+
+    def item(self, *index: Any) -> Any:
+        """The element at the index, or the only one, as a Python scalar."""
+        return to_numpy(self).item(*index)
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python scalars."""
+        return to_numpy(self).tolist()
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        """The values' bytes in the given order of elements."""
+        return to_numpy(self).tobytes(order)
+
+    def __bool__(self) -> bool:
+        if self.size == 0:
+            raise ValueError(
+                "The truth value of an empty array is ambiguous."
+                " Use `array.size > 0` to check that an array is not empty."
+            )
+        if self.size > 1:
+            raise ValueError(
+                "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
+            )
+        return bool(to_numpy(self))
+
+    def __int__(self) -> int:
+        return int(self._scalar())
+
+    def __float__(self) -> float:
+        return float(self._scalar())
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar())
+
+    def __index__(self) -> int:
+        if self._data.shape or self.dtype.kind not in "iub":
+            raise TypeError("Only integer scalar arrays can be converted to a scalar index.")
+        return operator.index(to_numpy(self).item())
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError("fuser arrays are immutable: x[index] = value cannot run; use x = x.at[index].set(value)")
+
+    def _scalar(self) -> np.ndarray[Any, Any]:
+        if self._data.shape:
+            raise TypeError(f"Only scalar arrays can be converted to Python scalars; got arr.ndim={self.ndim}")
+        return to_numpy(self)
+
+    # ---- printing
+
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self._weak_type else ""
+        dtype = f"dtype={self.dtype.name}{weak}"
+        width = np.get_printoptions()["linewidth"]
+        if self.size == 0:
+            self._present()
+            values = f"[], shape={self.shape}"
+        else:
+            values = np.array2string(to_numpy(self), prefix="Array(", suffix=",", separator=", ", max_line_width=width)
+        last_line = len(values) - values.rfind("\n") + 1
+        separator = " " * len("Array(") if last_line + len(dtype) + 2 > width else " "
+        return f"Array({values},{separator}{dtype})"
+
+    def __str__(self) -> str:
+        return str(to_numpy(self))
+
+    def __format__(self, spec: str) -> str:
+        data = to_numpy(self)
+        return format(data if data.ndim else data[()], spec)
+
+    # ---- exchange
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        """A DLPack capsule over the same memory. Whoever takes it must not write to it: DLPack cannot always say so."""
+        data = self._present()
+        if not isinstance(data, np.ndarray):
+            return data.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        if data.dtype in _CARRIERS:
+            return self.torch().__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+        return _writable(data).__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        data = self._present()
+        if isinstance(data, np.ndarray):
+            return _CPU_DLPACK
+        kind, index = data.__dlpack_device__()
+        return int(kind), int(index)
+
+    def torch(self) -> Any:
+        """A torch tensor over the same memory; do not write to it. Raises ImportError without torch."""
+        data = self._present()
+        if not isinstance(data, np.ndarray):
+            return data
+        import torch
+
+        carrier = _CARRIERS.get(data.dtype)
+        if carrier is None:
+            return torch.from_numpy(_writable(data))
+        return torch.from_numpy(_writable(data.view(carrier))).view(getattr(torch, data.dtype.name))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Array, (np.array(to_numpy(self), order="C"), self._weak_type)
+
+    def __copy__(self) -> Array:
+        """An array with memory of its own, which outlives the donation of this one."""
+        data = self._present()
+        return Array(data.copy() if isinstance(data, np.ndarray) else data.clone(), self._weak_type)
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        return self.__copy__()
+
+    # ---- life
+
+    def block_until_ready(self) -> Array:
+        """This array, once the device has computed it."""
+        data = self._present()
+        if not isinstance(data, np.ndarray) and data.is_cuda:
+            import torch
+
+            torch.cuda.current_stream(data.device).synchronize()
+        return self
+
+    def delete(self, reason: str = "x.delete() was called") -> None:
+        """Give the memory up now; every later use of the values raises RuntimeError."""
+        if not self._deleted:
+            self._data = _Deleted(self.shape, self.dtype, reason)
+            self._deleted = True
+
+    def is_deleted(self) -> bool:
+        """Whether the memory was given up, by `delete` or by donation."""
+        return self._deleted
+
+    def donate(self) -> tuple[Any, bool]:
+        """Delete the array; returns its memory, and whether a result may be written there: nobody else can see it."""
+        data = self._present()
+        self.delete("it was donated to a jitted call")
+        unshared = _owned(data) and sys.getrefcount(data) <= _references
+        return data, unshared
+
+    def _present(self) -> Any:
+        if self._deleted:
+            raise self._data.error()
+        return self._data
+
+
+class _Deleted:
+    """What stands in the place of an array's memory once it is gone: it still knows shape and dtype."""
+
+    __slots__ = ("dtype", "reason", "shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], reason: str) -> None:
+        self.shape, self.dtype, self.reason = shape, dtype, reason
+
+    def error(self) -> RuntimeError:
+        extents = ",".join(map(str, self.shape))
+        return RuntimeError(f"Array has been deleted with shape={self.dtype.name}[{extents}]; {self.reason}")
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise self.error()
+
+    def __getattr__(self, name: str) -> Any:
+        raise self.error()
+
+
+def install(name: str, function: Callable[..., Any]) -> None:
+    """Put a method, property or operator on `Array`."""
+    setattr(Array, name, function)
+
+
+def to_numpy(x: Any) -> np.ndarray[Any, Any]:
+    """The values on the host: read-only and over the same memory where `x` lives there. Takes array-likes too."""
+    if not isinstance(x, Array):
+        return np.asarray(x)
+    data = x._present()
+    if not isinstance(data, np.ndarray):
+        data = _tensor_to_numpy(data.cpu())
+    view: np.ndarray[Any, Any] = data.view()
+    view.flags.writeable = False
+    return view
+
+
+def from_torch(tensor: Any) -> Array:
+    """An Array over a torch tensor's memory (a contiguous copy if it is strided); CUDA tensors stay on their device."""
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return Array(_tensor_to_numpy(tensor) if tensor.device.type == "cpu" else tensor)
+
+
+def from_dlpack(source: Any) -> Array:
+    """An Array over the memory of anything that speaks DLPack, or of an ndarray; a contiguous copy if it is strided."""
+    if isinstance(source, Array):
+        return source
+    if isinstance(source, np.ndarray):
+        return Array(np.ascontiguousarray(source).reshape(source.shape))
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(source, torch.Tensor):
+        return from_torch(source)
+    if not hasattr(source, "__dlpack__"):
+        raise TypeError(f"from_dlpack needs an object with __dlpack__, got {type(source).__name__}")
+    if source.__dlpack_device__()[0] == _CPU_DLPACK[0]:
+        try:
+            data = np.from_dlpack(source)
+            return Array(np.ascontiguousarray(data).reshape(data.shape))
+        except (BufferError, RuntimeError):  # a dtype that NumPy's DLPack lacks, such as bfloat16
+            pass
+    from torch.utils import dlpack
+
+    return from_torch(dlpack.from_dlpack(source))
+
+
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """The NumPy dtype of the same name as a torch dtype."""
+    name = str(dtype).removeprefix("torch.")
+    return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def _tensor_to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
+    dtype = numpy_dtype(tensor.dtype)
+    carrier = _CARRIERS.get(dtype)
+    if carrier is None:
+        return np.asarray(tensor.numpy())
+    import torch
+
+    return np.asarray(tensor.view(getattr(torch, carrier.name)).numpy()).view(dtype)
+
+
+def _writable(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """`data`, or if it is read-only, which old DLPack cannot express, an alias that does not say so."""
+    if data.flags.writeable:
+        return data
+    return np.asarray(_Alias(data))
+
+
+class _Alias:
+    """The memory of a read-only ndarray, offered as writable."""
+
+    def __init__(self, data: np.ndarray[Any, Any]) -> None:
+        self.owner = data
+        interface = dict(data.__array_interface__)
+        self.__array_interface__ = interface | {"data": (interface["data"][0], False)}
+
+
+def _owned(data: Any) -> bool:
+    """Whether this ndarray, and not something that it was made from, owns its memory."""
+    if not isinstance(data, np.ndarray) or not data.flags.writeable:
+        return False
+    return data.flags.owndata or isinstance(data.base, Lease)
+
+
+def _references_when_alone() -> int:
+    """What `getrefcount` says in `Array.donate` of data that nobody else holds: it differs between Pythons."""
+    data = np.zeros(1)
+    return sys.getrefcount(data)
+
+
+_references = _references_when_alone()

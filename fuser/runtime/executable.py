@@ -1,0 +1,270 @@
+"""`Executable`: a flat list of steps over numbered buffer slots, and the call of a compiled C function.
+
+In: steps that name the slots they read and write. Out: a callable from arrays to arrays. Outputs of kernels are
+allocated right before their step, and every temporary is dropped right after its last use, so that the pool hands its
+warm memory to the next one. Nothing here knows what a step computes. Calls from several threads do not disturb each
+other: all that changes lives in the call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fuser.runtime import memory
+
+Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], Any]
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A slot that a kernel fills. It may take over the memory of an input in slot `reuse`, if that was donated."""
+
+    slot: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    reuse: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class KernelStep:
+    """Runs `function` on one list: the arrays in the slots `arguments`, then the freshly allocated `outputs`."""
+
+    name: str
+    function: Callable[[list[Any]], object]
+    arguments: tuple[int, ...]
+    outputs: tuple[Allocation, ...]
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        return tuple(output.slot for output in self.outputs)
+
+
+@dataclass(frozen=True)
+class LibraryStep:
+    """Runs `function` on the arrays in the slots `arguments`; what it returns, one array or several, fills `outputs`."""
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        return self.outputs
+
+
+Step = KernelStep | LibraryStep
+
+
+@dataclass(frozen=True)
+class _Move:
+    """One step, prepared: which slots to gather, to allocate, to fill and to drop."""
+
+    function: Callable[..., Any]
+    gather: tuple[int, ...]
+    allocations: tuple[Allocation, ...] | None  # None for a library step
+    fill: tuple[int, ...]
+    drop: tuple[int, ...]
+    name: str = field(compare=False)
+
+
+class Executable:
+    """Steps over slots. `inputs` and `outputs` are slots in order; `consts` maps slots to arrays that never change."""
+
+    def __init__(
+        self,
+        inputs: Sequence[int],
+        consts: dict[int, Any],
+        steps: Sequence[Step],
+        outputs: Sequence[int],
+        allocate: Allocate = memory.empty,
+    ) -> None:
+        self.inputs, self.consts, self.outputs = tuple(inputs), dict(consts), tuple(outputs)
+        self.steps = tuple(steps)
+        self.allocate = allocate
+        self._check()
+        drops = self.drops()
+        self._moves = [_prepare(step, drop) for step, drop in zip(self.steps, drops, strict=True)]
+        used = [*self.inputs, *self.consts, *(slot for step in self.steps for slot in step.writes)]
+        self._blank: list[Any] = [None] * (max(used, default=-1) + 1)
+        for slot, value in self.consts.items():
+            self._blank[slot] = value
+
+    def call(self, *arrays: Any, writable: Collection[int] = ()) -> list[Any]:
+        """The outputs. `writable` holds the positions of inputs whose memory a result may take over."""
+        slots = self._start(arrays)
+        spare = {self.inputs[position] for position in writable}
+        allocate = self.allocate
+        for move in self._moves:
+            operands = [slots[k] for k in move.gather]
+            if move.allocations is None:
+                _fill(slots, move, move.function(*operands))
+            else:
+                for output in move.allocations:
+                    if spare and output.reuse in spare:
+                        array = _take_over(slots[output.reuse], output, allocate)
+                    else:
+                        array = allocate(output.shape, output.dtype)
+                    slots[output.slot] = array
+                    operands.append(array)
+                move.function(operands)
+                array = None
+            operands = None  # type: ignore[assignment]  # or dead arrays would live on into the next allocation
+            for k in move.drop:
+                slots[k] = None
+        return [slots[k] for k in self.outputs]
+
+    __call__ = call
+
+    def call_profiled(
+        self, arrays: Sequence[Any], clock: Callable[[], float]
+    ) -> tuple[list[Any], list[tuple[int, float]]]:
+        """The outputs, and (step index, seconds by `clock`) of each step; allocation is not counted."""
+        slots = self._start(arrays)
+        times = []
+        for index, move in enumerate(self._moves):
+            operands = [slots[k] for k in move.gather]
+            for output in move.allocations or ():
+                slots[output.slot] = self.allocate(output.shape, output.dtype)
+                operands.append(slots[output.slot])
+            start = clock()
+            results = move.function(*operands) if move.allocations is None else move.function(operands)
+            times.append((index, clock() - start))
+            if move.allocations is None:
+                _fill(slots, move, results)
+            operands = results = None
+            for k in move.drop:
+                slots[k] = None
+        return [slots[k] for k in self.outputs], times
+
+    def drops(self) -> list[tuple[int, ...]]:
+        """For each step, the temporaries that nobody needs after it."""
+        keep = {*self.inputs, *self.consts, *self.outputs}
+        result: list[tuple[int, ...]] = []
+        for step in reversed(self.steps):
+            dead = dict.fromkeys(slot for slot in (*step.arguments, *step.writes) if slot not in keep)
+            result.append(tuple(dead))
+            keep.update(dead)
+        return result[::-1]
+
+    def planned_peak(self) -> int:
+        """Bytes of kernels' outputs and temporaries that live at once, at the worst moment; blocks are not rounded."""
+        alive: dict[int, int] = {}
+        peak = 0
+        for step, dropped in zip(self.steps, self.drops(), strict=True):
+            if isinstance(step, KernelStep):
+                alive |= {output.slot: output.nbytes for output in step.outputs}
+            peak = max(peak, sum(alive.values()))
+            for slot in dropped:
+                alive.pop(slot, None)
+        return peak
+
+    def __str__(self) -> str:
+        lines = [f"executable({', '.join(f'%{slot}' for slot in self.inputs)}):"]
+        for step, dropped in zip(self.steps, self.drops(), strict=True):
+            results = ", ".join(_describe(output) for output in step.outputs)
+            arguments = ", ".join(f"%{slot}" for slot in step.arguments)
+            freed = f"   frees {', '.join(f'%{slot}' for slot in dropped)}" if dropped else ""
+            kind = "kernel" if isinstance(step, KernelStep) else "library"
+            lines.append(f"  {results or '()'} = {kind} {step.name}({arguments}){freed}")
+        return "\n".join([*lines, f"  return {', '.join(f'%{slot}' for slot in self.outputs)}"])
+
+    def _start(self, arrays: Sequence[Any]) -> list[Any]:
+        if len(arrays) != len(self.inputs):
+            raise TypeError(f"this executable takes {len(self.inputs)} arrays, got {len(arrays)}")
+        slots = self._blank.copy()
+        for slot, array in zip(self.inputs, arrays):
+            slots[slot] = array
+        return slots
+
+    def _check(self) -> None:
+        """A step reads only what is there, and no slot is written twice: a broken plan must fail before it runs."""
+        known = {*self.inputs, *self.consts}
+        for step in self.steps:
+            for slot in step.arguments:
+                if slot not in known:
+                    raise ValueError(f"step {step.name} reads slot {slot}, which nothing has written")
+            for slot in step.writes:
+                if slot in known:
+                    raise ValueError(f"step {step.name} writes slot {slot} a second time")
+                known.add(slot)
+        for slot in self.outputs:
+            if slot not in known:
+                raise ValueError(f"slot {slot} is an output, and nothing has written it")
+
+
+class CFunction:
+    """A C function `void name(void **buffers, const int64_t *sizes)` that takes a list of ndarrays; frees the GIL."""
+
+    __slots__ = ("_function", "_keep", "_sizes", "sizes")
+
+    def __init__(self, symbol: Any, sizes: Sequence[int] = (), keep: object = None) -> None:
+        """`symbol` comes from a `ctypes.CDLL`; `keep` is held for as long as the function is."""
+        symbol.restype = None
+        self.sizes = tuple(sizes)
+        self._sizes = (ctypes.c_int64 * max(1, len(self.sizes)))(*self.sizes)
+        self._function = symbol
+        self._keep = keep
+
+    def __call__(self, arrays: list[np.ndarray[Any, Any]]) -> None:
+        # The pointers belong to the call: other threads may be in the same function.
+        self._function((ctypes.c_void_p * len(arrays))(*[data_pointer(array) for array in arrays]), self._sizes)
+
+
+def _prepare(step: Step, drop: tuple[int, ...]) -> _Move:
+    allocations = step.outputs if isinstance(step, KernelStep) else None
+    return _Move(step.function, step.arguments, allocations, step.writes, drop, step.name)
+
+
+def _fill(slots: list[Any], move: _Move, results: Any) -> None:
+    if not isinstance(results, (tuple, list)):
+        results = (results,)
+    if len(results) != len(move.fill):
+        raise ValueError(f"step {move.name} returned {len(results)} arrays and its plan says {len(move.fill)}")
+    for k, value in zip(move.fill, results):
+        slots[k] = value
+
+
+def _take_over(array: Any, output: Allocation, allocate: Allocate) -> Any:
+    if tuple(array.shape) == output.shape and array.dtype == output.dtype:
+        return array
+    return allocate(output.shape, output.dtype)
+
+
+def _describe(output: Allocation | int) -> str:
+    if isinstance(output, int):
+        return f"%{output}"
+    over = "" if output.reuse is None else f" over %{output.reuse}"
+    return f"%{output.slot}: {output.dtype}[{','.join(map(str, output.shape))}]{over}"
+
+
+def _pointer_of(array: np.ndarray[Any, Any]) -> int:
+    """The address of an ndarray's first element, by the documented way, which takes most of a microsecond."""
+    return int(array.ctypes.data)
+
+
+_POINTER_FIELD = object.__basicsize__  # an ndarray's data pointer follows the header that all objects have
+_at = ctypes.c_size_t.from_address
+
+
+def _pointer_by_layout(array: np.ndarray[Any, Any]) -> int:
+    """The address of an ndarray's first element, read out of the object."""
+    return _at(id(array) + _POINTER_FIELD).value
+
+
+def _layout_holds() -> bool:
+    samples = [np.zeros(3), np.zeros((4, 4), np.int8)[1:, 2:], np.zeros(())]
+    return all(_pointer_by_layout(sample) == _pointer_of(sample) for sample in samples)
+
+
+data_pointer: Callable[[np.ndarray[Any, Any]], int] = _pointer_by_layout if _layout_holds() else _pointer_of

@@ -1,0 +1,205 @@
+"""The C compiler: where it is, what it is told, and shared libraries made from generated text.
+
+In: C text. Out: the path of a shared library in the disk cache, keyed by all that its bytes depend on: text, flags,
+compiler and processor. The compiler runs only on a miss, and its own words travel in `ToolchainError`.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+
+from fuser.config import config
+from fuser.errors import ToolchainError
+from fuser.runtime.cache import DiskCache, default_cache
+
+CANDIDATES = ("cc", "gcc", "clang")
+_locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)  # by library key
+os.register_at_fork(after_in_child=_locks.clear)
+# Without contraction a product and a sum round apart, as in NumPy, whatever else shares their kernel.
+CONTRACTION = "-ffp-contract=off"
+_X86 = platform.machine() in ("x86_64", "AMD64")
+FLAGS = (
+    "-O3",
+    "-march=native",
+    *(("-mprefer-vector-width=512",) if _X86 else ()),
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-semantic-interposition",
+    CONTRACTION,
+    *(() if platform.system() == "Darwin" else ("-fopenmp",)),
+    "-shared",
+    "-fPIC",
+    "-std=gnu11",
+    "-w",
+)
+_FORMAT = 1  # to be raised when the meaning of a cached library changes though its text does not
+_TIMEOUT = 600  # seconds
+
+
+@dataclass(frozen=True)
+class CompiledLibrary:
+    """A shared library on disk."""
+
+    path: pathlib.Path
+    seconds: float  # that the compiler ran; 0 when the library was there already
+    cached: bool
+
+
+def has_libmvec() -> bool:
+    """Whether the C library has vector versions of all of expf, sinf, tanhf, ...: glibc from 2.35 on x86-64."""
+    if not _X86:
+        return False
+    try:
+        name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
+        return name == "glibc" and tuple(map(int, version.split(".")[:2])) >= (2, 35)
+    except (AttributeError, ValueError, OSError):
+        return False
+
+
+LIBRARIES = ("-lmvec", "-lm") if has_libmvec() else ("-lm",)
+
+
+def find_compiler() -> str:
+    """The path of the C compiler: FUSER_CC, else the first of cc, gcc and clang. Raises ToolchainError."""
+    path: str | None
+    if config.cc:
+        path = shutil.which(config.cc)
+        if path is None:
+            raise ToolchainError(
+                f"FUSER_CC names {config.cc!r}, which is no program on PATH; correct it, or unset it to let fuser look "
+                f"for {', '.join(CANDIDATES)}"
+            )
+        return path
+    for name in CANDIDATES:
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    raise ToolchainError(
+        f"no C compiler was found (looked for {', '.join(CANDIDATES)} on PATH); install one: "
+        '"apt-get install gcc" (Debian, Ubuntu), "dnf install gcc" (Fedora), "xcode-select --install" (macOS); '
+        "or set FUSER_BACKEND=reference to run in NumPy"
+    )
+
+
+def compiler_version(path: str) -> str:
+    """The first line of what the compiler says of itself; asked once per installed compiler, not per process."""
+    real = os.path.realpath(path)
+    status = os.stat(real)
+    return _version(real, status.st_mtime_ns, status.st_size)
+
+
+@functools.cache
+def _version(path: str, modified: int, size: int) -> str:
+    key = f"compiler version {path} {modified} {size}"
+    known = default_cache().get_json(key)
+    if isinstance(known, str):
+        return known
+    try:
+        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ToolchainError(f"the C compiler {path} cannot be run: {error}; set FUSER_CC to another one") from None
+    if output.returncode:
+        raise ToolchainError(
+            f"the C compiler {path} cannot be run: {output.stderr.strip()}; set FUSER_CC to another one"
+        )
+    version = output.stdout.strip().split("\n")[0]
+    default_cache().put_json(key, version)
+    return version
+
+
+@functools.cache
+def processor() -> str:
+    """The model and features that -march=native stands for here."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            fields = dict(line.split(":", 1) for line in file.read(16384).split("\n\n")[0].splitlines() if ":" in line)
+    except (OSError, ValueError):
+        return f"{platform.machine()} {platform.processor()}"
+    names = ("vendor_id", "cpu family", "model", "model name", "flags", "Features", "CPU part")
+    return "; ".join(value.strip() for name, value in fields.items() if name.strip() in names)
+
+
+def library_key(text: str, compiler: str) -> str:
+    """The cache key of the library that the compiler makes of the text."""
+    parts = [_FORMAT, text, FLAGS, LIBRARIES, os.path.realpath(compiler), compiler_version(compiler), processor()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def compile_shared(text: str) -> CompiledLibrary:
+    """The library of the C text, from the cache or the compiler. Threads and processes may call it at once.
+
+    Raises ToolchainError with the compiler's own words and the path of the refused source.
+    """
+    compiler = find_compiler()
+    key = library_key(text, compiler)
+    cache = default_cache()
+    path = cache.get(key)
+    if path is not None:
+        return CompiledLibrary(path, 0.0, True)
+    with _locks[key]:
+        path = cache.get(key)  # another thread may have been compiling the same text
+        if path is not None:
+            return CompiledLibrary(path, 0.0, True)
+        start = time.perf_counter()
+        data = _compile(compiler, text, key, cache)
+        try:
+            path = cache.put(key, ".so", data)
+        except OSError as error:
+            raise ToolchainError(
+                f"a compiled library cannot be stored, nor in a temporary directory: {error}"
+            ) from None
+        return CompiledLibrary(path, time.perf_counter() - start, False)
+
+
+def load_shared(path: str | os.PathLike[str]) -> ctypes.CDLL:
+    """The library in this process, its symbols kept apart from those of others. Raises ToolchainError."""
+    try:
+        return ctypes.CDLL(os.fspath(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+    except OSError as error:
+        raise ToolchainError(f"a compiled library cannot be loaded: {error}") from None
+
+
+def overridden(name: str, text: str, suffix: str = ".c") -> str:
+    """The text of `<name>.c` in the directory FUSER_OVERRIDE, if there is one, else `text`."""
+    if config.override:
+        path = pathlib.Path(config.override) / f"{name}{suffix}"
+        if path.is_file():
+            return path.read_text()
+    return text
+
+
+def _compile(compiler: str, text: str, key: str, cache: DiskCache) -> bytes:
+    try:
+        with tempfile.TemporaryDirectory(prefix="fuser-cc-") as folder:
+            source, target = os.path.join(folder, "kernel.c"), os.path.join(folder, "kernel.so")
+            pathlib.Path(source).write_text(text)
+            command = [compiler, *FLAGS, source, "-o", target, *LIBRARIES]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, cwd=folder, check=False)
+            if result.returncode == 0:
+                return pathlib.Path(target).read_bytes()
+    except subprocess.TimeoutExpired:
+        kept = cache.put(key + " source", ".c", text.encode())
+        raise ToolchainError(
+            f"the C compiler {compiler} ran for {_TIMEOUT} seconds on {kept} and was stopped"
+        ) from None
+    except OSError as error:
+        raise ToolchainError(f"the C compiler {compiler} cannot be run in {tempfile.gettempdir()}: {error}") from None
+    kept = cache.put(key + " source", ".c", text.encode())
+    words = result.stderr.strip().replace(source, str(kept))
+    raise ToolchainError(
+        f"the C compiler {compiler} refused generated code (exit status {result.returncode}), "
+        f"which is kept in {kept}; it says:\n{words}"
+    )

@@ -1,0 +1,239 @@
+"""The current Trace and `bind`, through which every operation goes.
+
+Traces are stackless: one Trace is current; it is given every primitive that is bound and decides what to do. The
+outermost Trace evaluates; `stage` makes one that records a Graph; transforms make theirs around the one before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from fuser.errors import (
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    UnexpectedTracerError,
+)
+from fuser.ir.primitive import Primitive
+from fuser.ir.source import Source, current_source
+from fuser.ir.types import ArrayType
+from fuser.runtime.array import Array
+
+
+class Trace:
+    """What happens to each primitive while this trace is current."""
+
+    name = "trace"
+    closed = False
+
+    def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The result of the primitive (a list of results with `multiple_results`) for values of any kind."""
+        raise NotImplementedError
+
+
+class Tracer:
+    """A value that a Trace follows. It has a type but no contents; operators are installed by fuser.numpy."""
+
+    __slots__ = ("__weakref__", "_trace", "aval")
+    __array_priority__ = 1000
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, trace: Trace, aval: ArrayType) -> None:
+        self._trace = trace
+        self.aval = aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the dimensions, outermost first."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of the elements."""
+        return self.aval.dtype
+
+    @property
+    def weak_type(self) -> bool:
+        return self.aval.weak_type
+
+    @property
+    def ndim(self) -> int:
+        return len(self.aval.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.aval.size
+
+    @property
+    def nbytes(self) -> int:
+        return self.aval.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self.aval.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d array")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Traced<{self.aval}>"
+
+    def __bool__(self) -> bool:
+        source = current_source()
+        raise TracerBoolConversionError(
+            f"a traced {self.aval} has no value yet, so `if` cannot read it ({source.short}); "
+            "use fuser.lax.cond, or fuser.numpy.where"
+        )
+
+    def _refuse(self, what: str) -> ConcretizationTypeError:
+        return ConcretizationTypeError(
+            f"a traced {self.aval} has no value yet, so {what} cannot read it ({current_source().short}); "
+            "keep it an array, or make the argument static with static_argnums"
+        )
+
+    def __float__(self) -> float:
+        raise self._refuse("float()")
+
+    def __int__(self) -> int:
+        raise self._refuse("int()")
+
+    def __complex__(self) -> complex:
+        raise self._refuse("complex()")
+
+    def item(self) -> Any:
+        raise self._refuse(".item()")
+
+    def tolist(self) -> Any:
+        raise self._refuse(".tolist()")
+
+    def __index__(self) -> int:
+        raise TracerIntegerConversionError(
+            f"a traced {self.aval} has no value yet, so Python cannot use it as an integer ({current_source().short}); "
+            "make the argument static with static_argnums, or use fuser.lax.fori_loop or fuser.lax.dynamic_slice"
+        )
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        raise TracerArrayConversionError(
+            f"a traced {self.aval} has no value yet, so NumPy cannot read it ({current_source().short}); "
+            "use fuser.numpy inside a jitted function, or fuser.accelerate for functions written with NumPy"
+        )
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError("fuser arrays are immutable: x[index] = value cannot run; use x = x.at[index].set(value)")
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(self.shape[0]))  # type: ignore[index]
+
+    def block_until_ready(self) -> Tracer:
+        return self
+
+
+class _State(threading.local):
+    trace: Trace | None = None
+
+
+_state = _State()
+
+
+def current() -> Trace:
+    """The Trace that now receives every bound primitive."""
+    return _state.trace or EVALUATION
+
+
+@contextlib.contextmanager
+def using(trace: Trace) -> Iterator[Trace]:
+    """Make `trace` current while the block runs."""
+    saved = _state.trace
+    _state.trace = trace
+    try:
+        yield trace
+    finally:
+        _state.trace = saved
+
+
+def bind(primitive: Primitive, *args: Any, **params: Any) -> Any:
+    """Apply a primitive to arrays, NumPy values or tracers under the current Trace."""
+    return (_state.trace or EVALUATION).process(primitive, args, params)
+
+
+Primitive.bind = lambda self, *args, **params: bind(self, *args, **params)  # type: ignore[attr-defined]
+
+
+def type_of(value: Any) -> ArrayType:
+    """The ArrayType of a tracer, an Array, or a NumPy array or scalar."""
+    if isinstance(value, Tracer):
+        return value.aval
+    if isinstance(value, Array):
+        return ArrayType(value.shape, value.dtype, value.weak_type)
+    value = np.asarray(value)
+    return ArrayType(value.shape, value.dtype, False)
+
+
+def infer(primitive: Primitive, avals: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
+    """The primitive's output type; errors of its type rule gain the user's line."""
+    try:
+        return primitive.rule("type")(*avals, **params)
+    except (TypeError, ValueError) as error:
+        source = current_source()
+        if source.file and error.args and isinstance(error.args[0], str) and source.short not in error.args[0]:
+            error.args = (f"{error.args[0]} ({source.short})", *error.args[1:])
+        raise
+
+
+def leaked(tracer: Tracer, source: Source | None = None) -> UnexpectedTracerError:
+    """The error for a tracer whose trace has ended."""
+    return UnexpectedTracerError(
+        f"a traced {tracer.aval} of {tracer._trace.name} was used after its trace had ended "
+        f"({(source or current_source()).short}); return the value from the traced function instead of storing it outside"
+    )
+
+
+class EvalTrace(Trace):
+    """Runs each primitive at once: NumPy's eval rule on the CPU, or what `override` (set by a GPU runtime) does."""
+
+    name = "evaluation"
+    override: Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Any] | None = None
+
+    def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        for arg in args:
+            if isinstance(arg, Tracer):
+                raise leaked(arg)
+        if self.override is not None:
+            result = self.override(primitive, args, params)
+            if result is not NotImplemented:
+                return result
+        avals = tuple(type_of(a) for a in args)
+        result_type = infer(primitive, avals, params)
+        with np.errstate(all="ignore"):
+            result = primitive.rule("eval")(*(host(a) for a in args), **params)
+        if primitive.multiple_results:
+            return [_wrap(r, t) for r, t in zip(result, result_type)]
+        return _wrap(result, result_type)
+
+
+def host(value: Any) -> np.ndarray:
+    """The NumPy array behind an Array, or the value itself as one; bfloat16 and float8 included."""
+    return np.asarray(value)
+
+
+def _wrap(result: Any, aval: ArrayType) -> Array:
+    result = np.asarray(result)
+    if result.dtype != aval.dtype:
+        result = result.astype(aval.dtype)
+    if result.shape != aval.shape:
+        result = result.reshape(aval.shape)
+    return Array(np.ascontiguousarray(result).reshape(aval.shape), aval.weak_type)
+
+
+EVALUATION = EvalTrace()

@@ -1,0 +1,98 @@
+"""Staging: run a Python function once on tracers and record what it did as a Graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.primitive import Primitive
+from fuser.ir.source import current_source
+from fuser.ir.types import ArrayType
+from fuser.runtime.array import Array
+from fuser.trace.core import Trace, Tracer, _state, infer, leaked, type_of
+
+
+class StageTracer(Tracer):
+    """A value of the graph being recorded."""
+
+    __slots__ = ("var",)
+
+    def __init__(self, trace: Trace, var: Operand) -> None:
+        super().__init__(trace, var.aval)
+        self.var = var
+
+
+class StageTrace(Trace):
+    """Records each primitive as an equation. Values from outside become literals (scalars) or consts (arrays)."""
+
+    def __init__(self, name: str, parent: Trace | None = None) -> None:
+        self.name = name
+        self.parent = parent
+        self.eqns: list[Eqn] = []
+        self.constants: dict[int, tuple[Var, Any]] = {}
+
+    def new_input(self, aval: ArrayType) -> StageTracer:
+        return StageTracer(self, Var(aval))
+
+    def operand(self, value: Any) -> Operand:
+        """The variable or literal that stands for `value` in this graph."""
+        if isinstance(value, StageTracer) and value._trace is self:
+            return value.var
+        if isinstance(value, Tracer) and value._trace.closed:
+            raise leaked(value)
+        aval = type_of(value)
+        if not aval.shape and not isinstance(value, Tracer):
+            return Literal(np.asarray(value), aval)
+        known = self.constants.get(id(value))
+        if known is None:
+            known = self.constants[id(value)] = (Var(aval), value)
+        return known[0]
+
+    def lift(self, value: Any) -> StageTracer:
+        """`value` as a tracer of this trace."""
+        if isinstance(value, StageTracer) and value._trace is self:
+            return value
+        return StageTracer(self, self.operand(value))
+
+    def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if self.closed:
+            raise RuntimeError(f"the trace of {self.name} has ended")
+        invars = tuple([self.operand(a) for a in args])
+        result = infer(primitive, tuple([v.aval for v in invars]), params)
+        outvars = tuple([Var(t) for t in result]) if primitive.multiple_results else (Var(result),)
+        self.eqns.append(Eqn(primitive, invars, params, outvars, current_source()))
+        if primitive.multiple_results:
+            return [StageTracer(self, v) for v in outvars]
+        return StageTracer(self, outvars[0])
+
+    def graph(self, invars: Sequence[Var], outputs: Sequence[Any]) -> Graph:
+        """What was recorded, with these inputs and outputs."""
+        outvars = tuple(self.operand(value) for value in outputs)
+        constants = tuple(self.constants.values())
+        return Graph(
+            tuple(invars), tuple(v for v, _ in constants), tuple(c for _, c in constants), tuple(self.eqns), outvars, self.name, ("traced",)
+        )
+
+
+def stage(function: Callable[..., Sequence[Any]], avals: Sequence[ArrayType], name: str = "main") -> Graph:
+    """The graph of `function`, which takes one tracer a type in `avals` and returns a flat sequence of values.
+
+    A tracer that outlives the call raises UnexpectedTracerError where it is used.
+    """
+    trace = StageTrace(name, _state.trace)
+    saved, _state.trace = _state.trace, trace
+    try:
+        inputs = [trace.new_input(aval) for aval in avals]
+        outputs = function(*inputs)
+        return trace.graph([i.var for i in inputs], outputs)  # type: ignore[misc]
+    finally:
+        _state.trace = saved
+        trace.closed = True
+
+
+def is_array(value: Any) -> bool:
+    """Whether `value` is something that an operation takes: an Array, a tracer, or a NumPy array or scalar."""
+    return isinstance(value, (Array, Tracer, np.ndarray, np.generic))
