@@ -26,7 +26,14 @@ _DEFAULTS = {
     True: {bool: BOOL, int: np.dtype("int64"), float: np.dtype("float64"), complex: np.dtype("complex128")},
 }
 # Which Python scalars take the dtype of the array beside them: kind of the array's dtype -> scalar types.
-_ADAPTS = {"b": (bool,), "i": (bool, int), "u": (bool, int), "f": (bool, int, float), "c": (bool, int, float, complex), "V": (bool, int, float)}
+_ADAPTS = {
+    "b": (bool,),
+    "i": (bool, int),
+    "u": (bool, int),
+    "f": (bool, int, float),
+    "c": (bool, int, float, complex),
+    "V": (bool, int, float),
+}
 _literals: dict[tuple[type, Any, np.dtype, bool], Array] = {}
 
 
@@ -55,7 +62,9 @@ def _number(value: Any, dtype: np.dtype) -> np.ndarray:
         try:
             return np.asarray(value, default).astype(dtype)  # wraps around, as the same number in an array would
         except OverflowError:
-            raise OverflowError(f"the Python int {value} is too large for {default.name}; set enable_x64, or pass an array") from None
+            raise OverflowError(
+                f"the Python int {value} is too large for {default.name}; set enable_x64, or pass an array"
+            ) from None
 
 
 def python_scalar(value: Any) -> bool:
@@ -81,7 +90,9 @@ def as_value(value: Any, function: str = "fuser.numpy") -> Any:
     for base in (int, float, complex):
         if isinstance(value, base):
             return as_value(base(value), function)
-    raise TypeError(f"{function} takes arrays and numbers, got {_article(kind.__name__)}; make it an array with fuser.numpy.asarray")
+    raise TypeError(
+        f"{function} takes arrays and numbers, got {_article(kind.__name__)}; make it an array with fuser.numpy.asarray"
+    )
 
 
 def _article(word: str) -> str:

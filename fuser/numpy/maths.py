@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from fuser import dtypes
 from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact
 from fuser.lax.values import as_value, broadcast, convert, literal, promote
@@ -42,7 +41,9 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     return bind(E.select_n_p, condition, second, first)
 
 
-def clip(arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None) -> Any:
+def clip(
+    arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
+) -> Any:
     """`arr` with values below `min` raised to it and values above `max` lowered to it."""
     x = as_value(a if arr is None else arr, "clip")
     low = a_min if min is None else min

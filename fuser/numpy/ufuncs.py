@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 from fuser import dtypes
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_integer
@@ -310,7 +309,9 @@ pow = power
 
 def _integer_power(x: Any, exponent: int) -> Any:
     if exponent < 0 and not is_inexact(x.dtype):
-        raise TypeError(f"integers cannot be raised to the negative power {exponent}; make them floats first, with x.astype(float)")
+        raise TypeError(
+            f"integers cannot be raised to the negative power {exponent}; make them floats first, with x.astype(float)"
+        )
     if exponent == 0:
         return bind(E.integer_pow_p, x, y=0)
     return x if exponent == 1 else bind(E.integer_pow_p, x, y=exponent)
