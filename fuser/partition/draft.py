@@ -35,6 +35,7 @@ class Draft:
     reverse: bool | None = None  # direction of the scans inside
     partial: bool = False  # some value covers only a part of the axes, and is computed again along the others
     reason: str = ""
+    order: list[Axis] = field(default_factory=list)  # all axes as they lie in memory, outermost first
     produced: set[Var] = field(default_factory=set)
     open: set[Var] = field(default_factory=set)  # what is produced here and needed outside too
 
@@ -90,6 +91,7 @@ def single(number: int, eqn: Eqn, views: Views) -> Draft:
     kind = Kind.SCAN if fusion is Fusion.SCAN else Kind.REDUCTION if cols and fusion is Fusion.REDUCE else Kind.ELEMENTWISE
     layout = labels if fusion is not Fusion.REDUCE else tuple(a for d, a in enumerate(labels) if d not in reduced)
     draft = Draft(kind, [eqn], {number}, rows, cols, {out: layout}, cost=cost(eqn), produced={out}, open={out})
+    draft.order = [a for a in labels if a is not None]
     if fusion is Fusion.SCAN:
         draft.reverse = reverse
     for operand in eqn.invars:
@@ -182,13 +184,21 @@ def match(a: Draft, b: Draft) -> dict[Axis, Axis] | str:
             saved = dict(mapping), set(taken)
             if not unify(next(iter(b.reads[var])), next(iter(a.reads[var]))):
                 mapping, taken = saved
-    for x in b.axes:  # what is left runs along any free axis of the same extent, reduced ones first
+    for x in b.axes:  # what is left runs along a free axis of the same extent that lies alike in memory
         if x not in mapping:
-            free = [y for y in (a.cols + a.rows if a.cols else a.rows) if y not in taken and y.extent == x.extent]
+            free = [y for y in a.cols + a.rows if y not in taken and y.extent == x.extent and _alike(a, b, mapping, x, y)]
             if free:
                 mapping[x] = free[0]
                 taken.add(free[0])
     return mapping
+
+
+def _alike(a: Draft, b: Draft, mapping: dict[Axis, Axis], x: Axis, y: Axis) -> bool:
+    """Whether `x` lies inside and outside of the same axes in `b` as `y` does in `a`."""
+    place_a = {axis: n for n, axis in enumerate(a.order)}
+    place_b = {axis: n for n, axis in enumerate(b.order)}
+    pairs = [(p, q) for p, q in mapping.items() if p in place_b and q in place_a]
+    return all((place_b[p] < place_b[x]) == (place_a[q] < place_a[y]) for p, q in pairs)
 
 
 def _domain_blocker(a: Draft, b: Draft, mapping: dict[Axis, Axis], uses: Uses, limits: FusionLimits) -> str | None:
@@ -254,7 +264,7 @@ def join(a: Draft, b: Draft, uses: Uses) -> Draft:
     if b.opaque.keys() & a.produced:
         _forget_axes(a)
         big, small, rename = (b, a, {}) if len(b.eqns) >= len(a.eqns) else (a, b, {})
-        rows, cols, kind, partial = b.rows, b.cols, b.kind, b.partial
+        rows, cols, kind, partial, order = b.rows, b.cols, b.kind, b.partial, b.order
     else:
         mapping = match(a, b)
         assert isinstance(mapping, dict)
@@ -264,12 +274,13 @@ def join(a: Draft, b: Draft, uses: Uses) -> Draft:
         kind = Kind.SCAN if Kind.SCAN in (a.kind, b.kind) else Kind.REDUCTION if cols else Kind.ELEMENTWISE
         fresh = [x for x in b.axes if x not in mapping]
         partial = a.partial or b.partial or bool(fresh and not row_level(b, fresh))
+        order = a.order if len(a.order) >= len(b.order) else [mapping.get(x, x) for x in b.order]
         big, small, rename = a, b, mapping
         if len(a.eqns) < len(b.eqns):
             big, small, rename = b, a, {y: x for x, y in mapping.items()}
-            rows, cols = [rename.get(x, x) for x in rows], [rename.get(x, x) for x in cols]
+            rows, cols, order = ([rename.get(x, x) for x in axes] for axes in (rows, cols, order))
     _absorb(big, small, rename, uses)
-    big.rows, big.cols, big.kind, big.partial = rows, cols, kind, partial
+    big.rows, big.cols, big.kind, big.partial, big.order = rows, cols, kind, partial, order
     return big
 
 
@@ -277,7 +288,7 @@ def _forget_axes(draft: Draft) -> None:
     """The draft's values will be computed wherever they are read, along no axes of their own."""
     for var in draft.reads:
         draft.opaque[var] = max(draft.opaque.get(var, 0), 1)
-    draft.reads, draft.layout, draft.rows, draft.cols = {}, {}, [], []
+    draft.reads, draft.layout, draft.rows, draft.cols, draft.order = {}, {}, [], [], []
 
 
 def _absorb(big: Draft, small: Draft, rename: dict[Axis, Axis], uses: Uses) -> None:
