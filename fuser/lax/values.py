@@ -14,7 +14,7 @@ import numpy as np
 from fuser import dtypes
 from fuser.config import config
 from fuser.ir.types import BOOL, ArrayType
-from fuser.ops.elementwise import convert_element_type_p
+from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, bind
@@ -230,3 +230,24 @@ def axes_of(axis: Any, ndim: int, function: str = "axis") -> tuple[int, ...]:
     if len(set(axes)) != len(axes):
         raise ValueError(f"{function}: axis {axis} names a dimension twice")
     return axes
+
+
+def concrete(value: Any) -> bool:
+    """Whether the values are at hand on the host."""
+    return isinstance(value, np.ndarray) or (isinstance(value, Array) and isinstance(value._data, np.ndarray))
+
+
+def wrapped_index(part: Any, extent: int) -> Any:
+    """Positions counted from the end made positive; int32 (or int64 where the index may not fit)."""
+    wide = part.dtype.itemsize == 8 or part.dtype == np.dtype("uint32")
+    dtype = np.dtype("int64") if wide else np.dtype("int32")
+    if concrete(part):
+        values = np.asarray(part)
+        values = values.astype(np.int64)
+        values = np.where(values < 0, values + extent, values) if part.dtype.kind == "i" else values
+        return np.clip(values, -1, 2**31 - 1).astype(np.int32) if extent < 2**31 else values
+    value = convert(part, dtype)
+    if part.dtype.kind == "u":
+        return value
+    shifted = bind(add_p, value, literal(extent, dtype))
+    return bind(select_n_p, bind(lt_p, value, literal(0, dtype)), value, shifted)

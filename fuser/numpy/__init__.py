@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import ml_dtypes as _ml_dtypes
-
 import numpy as _np
+
 from fuser import dtypes as _dtypes
 from fuser.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
 from fuser.lax.values import as_value as _as_value

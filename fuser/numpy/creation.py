@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 from fuser import dtypes
 from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.lax.values import (

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from fuser.errors import NonConcreteBooleanIndexError
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
-from fuser.lax.values import VALUES, as_value, convert, literal
-from fuser.ops import elementwise as E
+from fuser.lax.values import VALUES, as_value, convert, literal, wrapped_index
 from fuser.ops import movement as V
 from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, dynamic_slice_p, gather_p
 from fuser.runtime.array import Array
@@ -169,29 +169,8 @@ def _array_entry(part: Any, dimension: int, extent: int) -> Entry:
     if part.dtype.kind not in "iu":
         found = ArrayType(tuple(part.shape), part.dtype)
         raise TypeError(f"an index must have an integer or boolean type, got {found}")
-    value = _normalised(part, extent)
+    value = wrapped_index(part, extent)
     return Entry("array" if value.ndim else "scalar", dimension, value)
-
-
-def concrete(value: Any) -> bool:
-    """Whether the values are at hand on the host."""
-    return isinstance(value, np.ndarray) or (isinstance(value, Array) and isinstance(value._data, np.ndarray))
-
-
-def _normalised(part: Any, extent: int) -> Any:
-    """Positions counted from the end made positive; int32 (or int64 where the index may not fit)."""
-    wide = part.dtype.itemsize == 8 or part.dtype == np.dtype("uint32")
-    dtype = np.dtype("int64") if wide else _INT32
-    if concrete(part):
-        values = np.asarray(part)
-        values = values.astype(np.int64)
-        values = np.where(values < 0, values + extent, values) if part.dtype.kind == "i" else values
-        return np.clip(values, -1, 2**31 - 1).astype(np.int32) if extent < 2**31 else values
-    value = convert(part, dtype)
-    if part.dtype.kind == "u":
-        return value
-    shifted = bind(E.add_p, value, literal(extent, dtype))
-    return bind(E.select_n_p, bind(E.lt_p, value, literal(0, dtype)), value, shifted)
 
 
 # From entries to a plan.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from fuser import dtypes
 from fuser.lax.values import as_value, axes_of, broadcast_to, convert, promote
 from fuser.numpy import maths as M

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from fuser import dtypes
 from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact
 from fuser.lax.values import as_value, broadcast, convert, literal, promote

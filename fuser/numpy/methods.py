@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from fuser import dtypes
 from fuser.lax.values import VALUES
 from fuser.numpy import creation, linear, maths, movement, reductions, selection, sorting, ufuncs

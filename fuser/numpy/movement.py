@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from fuser.lax.values import as_value, axes_of, axis_of
 from fuser.lax.values import broadcast_to as _broadcast
 from fuser.numpy.creation import _shape, asarray, common_arrays

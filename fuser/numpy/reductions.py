@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from fuser import dtypes
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from fuser.lax.values import as_value, axis_of, broadcast_to, convert, literal, promote
+
+from fuser.lax.values import as_value, axis_of, broadcast_to, concrete, convert, literal, promote, wrapped_index
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
 from fuser.numpy import ufuncs as U
 from fuser.numpy.creation import asarray, full_like, iota
-from fuser.numpy.indexing import Entry, _normalised, concrete, gathered
+from fuser.numpy.indexing import Entry, gathered
 from fuser.ops import indexing as I
 from fuser.trace.core import Tracer, bind
 
@@ -45,7 +46,7 @@ def take(
     elif mode in _MODES:
         chosen = _MODES[mode]
         if mode != "clip":
-            positions = _normalised(positions, extent)
+            positions = wrapped_index(positions, extent)
     else:
         raise ValueError(f"take knows the modes fill, clip and wrap, got {mode!r}")
     kind = "array" if np.ndim(positions) else "scalar"
@@ -84,7 +85,7 @@ def take_along_axis(
 def _gather_along(x: Any, positions: Any, axis: int, mode: Any, fill_value: Any) -> Any:
     others = tuple(d for d in range(x.ndim) if d != axis)
     numbers = I.GatherDimensionNumbers((), (axis,), (axis,), others, others)
-    positions = asarray(_normalised(positions, x.shape[axis]))
+    positions = asarray(wrapped_index(positions, x.shape[axis]))
     return bind(
         I.gather_p,
         x,

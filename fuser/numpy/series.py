@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from fuser.ir.types import BOOL, is_inexact
 from fuser.lax.values import as_value, axis_of, convert, literal, promote, promote_inexact
 from fuser.numpy import linear as L

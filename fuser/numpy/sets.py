@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
 from fuser import dtypes
 from fuser.errors import ConcretizationTypeError
 from fuser.ir.source import current_source

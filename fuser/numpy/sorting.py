@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from fuser import dtypes
 from fuser.ir.types import is_inexact
 from fuser.lax.values import as_value, axes_of, axis_of, convert, promote

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 from fuser import dtypes
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_integer
