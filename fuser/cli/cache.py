@@ -52,7 +52,8 @@ def _list(cache: Any, output: Output) -> dict[str, Any]:
         output.print(table)
     output.print(f"{_count(len(entries))} in {cache.directory}")
     listed = [
-        {"key": e.key, "bytes": e.size, "kind": _kind(e), "last_used": _moment(e.last_used), "path": str(e.path)} for e in entries
+        {"key": e.key, "bytes": e.size, "kind": _kind(e), "last_used": _moment(e.last_used), "path": str(e.path)}
+        for e in entries
     ]
     return {"entries": listed}
 
@@ -70,7 +71,9 @@ def _clear(cache: Any, output: Output) -> dict[str, Any]:
 
 
 def _kind(entry: Any) -> str:
-    return {".so": "library", ".json": "figures", ".c": "refused source"}.get(entry.path.suffix, entry.path.suffix.strip("."))
+    return {".so": "library", ".json": "figures", ".c": "refused source"}.get(
+        entry.path.suffix, entry.path.suffix.strip(".")
+    )
 
 
 def _moment(seconds: float) -> str:

@@ -56,8 +56,16 @@ class Outcome:
 
 def declare(subparsers: Any, shared: argparse.ArgumentParser) -> None:
     """Add the command to the command line."""
-    parser = subparsers.add_parser(NAME, parents=[shared], help="see what fuser does, in 20 seconds", description=__doc__)
-    parser.add_argument("--output", metavar="DIR", type=pathlib.Path, default=pathlib.Path("fuser-demo"), help="where reports and pictures go (default: fuser-demo)")
+    parser = subparsers.add_parser(
+        NAME, parents=[shared], help="see what fuser does, in 20 seconds", description=__doc__
+    )
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        type=pathlib.Path,
+        default=pathlib.Path("fuser-demo"),
+        help="where reports and pictures go (default: fuser-demo)",
+    )
     parser.add_argument("--small", action="store_true", help="small inputs: shows what is done, not how fast it can be")
     parser.set_defaults(run=run)
 
@@ -73,7 +81,9 @@ def run(options: argparse.Namespace, output: Output) -> int:
     _conclude(outcomes, pictures, output)
     fine = all(outcome.agrees for outcome in outcomes)
     files = [str(path) for path in pictures] + [outcome.report for outcome in outcomes]
-    output.document({"ok": fine, "copy_bandwidth": copy_bandwidth, "programs": [asdict(o) for o in outcomes], "files": files})
+    output.document(
+        {"ok": fine, "copy_bandwidth": copy_bandwidth, "programs": [asdict(o) for o in outcomes], "files": files}
+    )
     return 0 if fine else 1
 
 
@@ -83,7 +93,9 @@ def _programs(small: bool) -> list[Program]:
     try:
         photograph = made.photograph(1 if small else 4)
     except ImportError:
-        raise UsageError('the demo needs scikit-image for its photograph; install it with: python -m pip install ".[demo]"') from None
+        raise UsageError(
+            'the demo needs scikit-image for its photograph; install it with: python -m pip install ".[demo]"'
+        ) from None
     count, rows = (20_000, 256) if small else (2_000_000, 4096)
     pixels = f"{photograph.shape[1]} × {photograph.shape[0]} pixels"
     return [
@@ -133,7 +145,9 @@ def _measure(program: Program, copy_bandwidth: float, folder: pathlib.Path) -> O
     wanted = program.plain(*program.arguments)
     difference = float(np.abs(found - wanted).max() / np.abs(wanted).max())
     del found, wanted
-    plain_seconds, fused_seconds = _alternate(lambda: program.plain(*program.arguments), lambda: fused(*program.arguments))
+    plain_seconds, fused_seconds = _alternate(
+        lambda: program.plain(*program.arguments), lambda: fused(*program.arguments)
+    )
     name = program.function.__name__
     page = fuser.profile(fused)(*program.arguments).save(folder / f"{name}.html")
     explanation = fuser.explain(fused)(*program.arguments)

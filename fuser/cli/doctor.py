@@ -113,7 +113,9 @@ def _compiler() -> Iterator[Finding]:
         yield Finding("OpenMP", OK, f"{library.fuser_threads()} threads")
     except ToolchainError as error:
         words = str(error).strip().splitlines()
-        yield Finding("OpenMP", state, words[-1], "install the compiler's OpenMP library (libgomp with gcc, libomp with clang)")
+        yield Finding(
+            "OpenMP", state, words[-1], "install the compiler's OpenMP library (libgomp with gcc, libomp with clang)"
+        )
 
 
 def _vector_maths() -> Iterator[Finding]:
@@ -122,8 +124,12 @@ def _vector_maths() -> Iterator[Finding]:
     if toolchain.has_libmvec():
         yield Finding("vector maths", OK, "libmvec of glibc, for exp, sin, tanh and the like")
     else:
-        remedy = "run on Linux with glibc 2.35 or newer (Debian 12, Ubuntu 22.04) on x86-64; results are the same without"
-        yield Finding("vector maths", ABSENT, "no libmvec: exp, sin, tanh and the like run one element at a time", remedy)
+        remedy = (
+            "run on Linux with glibc 2.35 or newer (Debian 12, Ubuntu 22.04) on x86-64; results are the same without"
+        )
+        yield Finding(
+            "vector maths", ABSENT, "no libmvec: exp, sin, tanh and the like run one element at a time", remedy
+        )
 
 
 def _gpu() -> Iterator[Finding]:
@@ -136,7 +142,9 @@ def _gpu() -> Iterator[Finding]:
 
     for index in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(index)
-        yield Finding("GPU", OK, f"{about.name}, {size(about.total_memory)}, compute capability {about.major}.{about.minor}")
+        yield Finding(
+            "GPU", OK, f"{about.name}, {size(about.total_memory)}, compute capability {about.major}.{about.minor}"
+        )
 
 
 def _packages() -> Iterator[Finding]:
@@ -168,7 +176,9 @@ def _disk_cache() -> Iterator[Finding]:
 def _settings() -> Iterator[Finding]:
     from fuser.config import FLAGS, environment
 
-    changed = [f"{variable}={environment(variable)}" for variable, _, _ in FLAGS.values() if environment(variable) is not None]
+    changed = [
+        f"{variable}={environment(variable)}" for variable, _, _ in FLAGS.values() if environment(variable) is not None
+    ]
     yield Finding("settings", OK, ", ".join(changed) or "none changed by the environment")
 
 
@@ -184,7 +194,9 @@ def _first_program() -> Iterator[Finding]:
     try:
         agrees = np.allclose(np.asarray(program(x)), (x * 2 + 1).sum(axis=1))
     except ToolchainError as error:
-        yield Finding("first program", PROBLEM, str(error).splitlines()[0].partition("; ")[0], "see the C compiler above")
+        yield Finding(
+            "first program", PROBLEM, str(error).splitlines()[0].partition("; ")[0], "see the C compiler above"
+        )
         return
     backend = program.lower(x).plan.backend
     words = "compiled, ran and agreed with NumPy" if agrees else "gave other results than NumPy"

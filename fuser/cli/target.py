@@ -90,12 +90,18 @@ def _import(path: pathlib.Path) -> types.ModuleType:
     try:
         spec.loader.exec_module(module)
     except SystemExit as error:
-        raise UsageError(f'{path.name} exits when it is imported (status {error.code}); put its main program under if __name__ == "__main__":') from None
+        raise UsageError(
+            f'{path.name} exits when it is imported (status {error.code}); put its main program under if __name__ == "__main__":'
+        ) from None
     return module
 
 
 def _known(module: types.ModuleType) -> str:
-    own = [name for name, value in vars(module).items() if callable(value) and getattr(value, "__module__", "") == module.__name__]
+    own = [
+        name
+        for name, value in vars(module).items()
+        if callable(value) and getattr(value, "__module__", "") == module.__name__
+    ]
     return f"its functions are {', '.join(own)}" if own else "it defines no functions"
 
 
@@ -106,7 +112,7 @@ def _from_module(target: Target) -> tuple[tuple[Any, ...], dict[str, Any]]:
             value = value() if callable(value) else value
             if isinstance(value, dict):
                 return (), value
-            return (value, ) if not isinstance(value, tuple) else value, {}
+            return (value,) if not isinstance(value, tuple) else value, {}
     if _needs_nothing(target.function):
         return (), {}
     raise UsageError(f"{target.name} needs example arguments: {_how(target)}")
@@ -131,4 +137,7 @@ def _uses_numpy(function: Callable[..., Any]) -> bool:
     if code is None:
         return False
     found = [scope[name] for name in code.co_names if name in scope]
-    return any(value is np or isinstance(value, np.ufunc) or str(getattr(value, "__module__", "")).startswith("numpy") for value in found)
+    return any(
+        value is np or isinstance(value, np.ufunc) or str(getattr(value, "__module__", "")).startswith("numpy")
+        for value in found
+    )

@@ -169,7 +169,9 @@ def _run_steps(compiled: Compiled, inputs: Sequence[Any]) -> dict[int, Any]:
     return slots
 
 
-def _checked(group: FusionGroup, aval: ArrayType, found: np.ndarray, alone: np.ndarray, whole: np.ndarray) -> CheckedStep:
+def _checked(
+    group: FusionGroup, aval: ArrayType, found: np.ndarray, alone: np.ndarray, whole: np.ndarray
+) -> CheckedStep:
     allowed = ALLOWED_EPSILONS * _epsilon(aval.dtype) if is_inexact(aval.dtype) else 0.0
     error, mismatches = _error(found, alone)
     total, _ = _error(found, whole)

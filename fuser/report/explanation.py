@@ -132,9 +132,7 @@ def compilations(function: Any) -> tuple[ExplainedCompilation, ...]:
         return ()
     keys = list(jitted._programs)
     signatures = [_signature(jitted, key) for key in keys]
-    return tuple(
-        _compilation(signatures[:n], signatures[n], jitted._programs[key]) for n, key in enumerate(keys)
-    )
+    return tuple(_compilation(signatures[:n], signatures[n], jitted._programs[key]) for n, key in enumerate(keys))
 
 
 def source_line(source: Source) -> tuple[str, str]:
@@ -149,7 +147,14 @@ def _step(group: FusionGroup) -> ExplainedStep:
     ordered = sorted(by_source.items(), key=lambda item: (item[0].file, item[0].lineno))
     lines = tuple(ExplainedLine(*source_line(source), tuple(dict.fromkeys(ops))) for source, ops in ordered)
     return ExplainedStep(
-        group.name, group.kind.value, WORDS[group.kind], group.reason, lines, group.ideal_bytes, eqn_bytes(group), group.flops
+        group.name,
+        group.kind.value,
+        WORDS[group.kind],
+        group.reason,
+        lines,
+        group.ideal_bytes,
+        eqn_bytes(group),
+        group.flops,
     )
 
 
