@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from fuser import dtypes, lax, nn, numpy, tree
 from fuser.api import ShapeDtypeStruct, eval_shape, jit, make_jaxpr
 from fuser.config import config
 from fuser.runtime.array import Array
+from fuser.runtime.memory import memory_stats
 
-__all__ = ["Array", "ShapeDtypeStruct", "config", "eval_shape", "jit", "make_jaxpr"]
+__all__ = [
+    "Array",
+    "ShapeDtypeStruct",
+    "config",
+    "dtypes",
+    "eval_shape",
+    "jit",
+    "lax",
+    "make_jaxpr",
+    "memory_stats",
+    "nn",
+    "numpy",
+    "tree",
+]
 __version__ = "0.1.0"

@@ -37,7 +37,7 @@ _LATTICE: dict[Node, tuple[Node, ...]] = {
     _I32: (_I64,),
     _I64: ("float",),
     "float": (*FLOAT8, bfloat16, _F16, "complex"),
-    **{dtype: () for dtype in FLOAT8},
+    **dict.fromkeys(FLOAT8, ()),
     bfloat16: (_F32,),
     _F16: (_F32,),
     _F32: (_F64, _C64),
@@ -89,7 +89,9 @@ def least_upper_bound(x64: bool, *nodes: Node) -> Node:
         return next(iter(least))
     names = ", ".join(node if isinstance(node, str) else node.name for node in nodes)
     small = "8-bit floats are converted only on request: " if any(node in FLOAT8 for node in nodes) else ""
-    raise TypePromotionError(f"{small}no dtype stands above {names} in the promotion lattice; convert one with x.astype(dtype)")
+    raise TypePromotionError(
+        f"{small}no dtype stands above {names} in the promotion lattice; convert one with x.astype(dtype)"
+    )
 
 
 def node(dtype: np.dtype, weak: bool) -> Node:
@@ -125,7 +127,9 @@ def requested(dtype: Any, function: str = "") -> np.dtype:
     """
     found = _dtype(dtype)
     if found not in _KNOWN:
-        raise TypeError(f"{function or 'fuser'} has no arrays of dtype {found}; numbers, booleans and complex numbers are supported")
+        raise TypeError(
+            f"{function or 'fuser'} has no arrays of dtype {found}; numbers, booleans and complex numbers are supported"
+        )
     if found in _NARROWED and not config.enable_x64:
         narrowed = _NARROWED[found]
         if not (isinstance(dtype, type) and dtype in _SCALARS):
@@ -145,7 +149,9 @@ _KNOWN = frozenset(ALL_DTYPES)
 def check_dtype(dtype: np.dtype, value: Any) -> np.dtype:
     """`dtype` itself, or a TypeError naming the type of `value` when no array can have it."""
     if dtype not in _KNOWN:
-        raise TypeError(f"a {type(value).__name__} of dtype {dtype} is no array of numbers; fuser takes numbers, booleans and complex numbers")
+        raise TypeError(
+            f"a {type(value).__name__} of dtype {dtype} is no array of numbers; fuser takes numbers, booleans and complex numbers"
+        )
     return dtype
 
 

@@ -6,6 +6,8 @@ one stage share one run over the reduced axes.
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,15 @@ KEEP_COST = 10  # a value computed in one stage and needed in a later one is kep
 
 def lower(group: FusionGroup) -> Kernel:
     """The loop program of an elementwise, reduction or scan group."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 100_000))  # a chain of equations is followed by Python calls, which need no C stack
+    try:
+        return _lower(group)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _lower(group: FusionGroup) -> Kernel:
     demand = Demand(group)
     stores = []
     for number, var in enumerate(dict.fromkeys(group.graph.outvars)):
@@ -226,49 +237,30 @@ class Staging:
         return tuple(n for n in self.order if n in found)
 
     def _keep(self, stages: list[Stage]) -> tuple[Stage, ...]:
-        """Mark what is dear and needed again by a later stage."""
-        result = []
-        kept: set[Scalar] = set()
+        """Mark, in the stage that computes it first, what is dear and needed again by a later stage."""
+        price = self._prices()
+        first: dict[Scalar, int] = {}
+        kept: dict[int, dict[Scalar, None]] = {number: {} for number in range(len(stages))}
         for number, stage in enumerate(stages):
-            later = {n for s in stages[number + 1 :] for n in s.body}
-            dear = [n for n in stage.body if n in later and n not in kept and n.op != "load" and self.cost(n, kept) > KEEP_COST]
-            inner = {m for n in dear for m in self._below(n)}
-            outermost = tuple(n for n in dear if n not in inner or self._used_beside(n, dear, stages[number + 1 :]))
-            kept |= set(outermost)
-            result.append(Stage(stage.row, stage.row_stores, stage.body, stage.folds, stage.stores, outermost))
-        return tuple(result)
+            stack = [f.args[0] for f in stage.folds] + [s.value for s in stage.stores]
+            seen: set[Scalar] = set()
+            while stack:
+                node = stack.pop()
+                if node in seen or not self.varies[node]:
+                    continue
+                seen.add(node)
+                if node in first and node.op != "load" and price[node] > KEEP_COST:
+                    kept[first[node]][node] = None
+                else:
+                    stack.extend(operands(node))
+            for node in stage.body:
+                first.setdefault(node, number)
+        return tuple(replace(stage, kept=tuple(kept[number])) for number, stage in enumerate(stages))
 
-    def _below(self, node: Scalar) -> set[Scalar]:
-        found: set[Scalar] = set()
-        stack = list(operands(node))
-        while stack:
-            n = stack.pop()
-            if n not in found and self.varies[n]:
-                found.add(n)
-                stack.extend(operands(n))
-        return found
-
-    def _used_beside(self, node: Scalar, dear: list[Scalar], later: list[Stage]) -> bool:
-        """Whether a later stage uses `node` other than through another dear node."""
-        others = set(dear) - {node}
-        for stage in later:
-            for user in stage.body:
-                if user not in others and node in operands(user):
-                    return not any(user in self._below(o) for o in others)
-            if any(f.args[0] is node for f in stage.folds) or any(s.value is node for s in stage.stores):
-                return True
-        return False
-
-    def cost(self, node: Scalar, free: set[Scalar]) -> int:
-        """Additions that computing a node again would take."""
-        total = 0
-        seen = {node}
-        stack = [node]
-        while stack:
-            n = stack.pop()
-            total += COSTS.get(n.op, 1) if n.args and n.op != "load" else 0
-            for m in operands(n):
-                if m not in seen and self.varies[m] and m not in free:
-                    seen.add(m)
-                    stack.append(m)
-        return total
+    def _prices(self) -> dict[Scalar, int]:
+        """About how many additions computing each node again would take, from the arrays up; large ones are cut off."""
+        price: dict[Scalar, int] = {}
+        for node in self.order:
+            own = COSTS.get(node.op, 1) if node.args and node.op != "load" else 0
+            price[node] = min(own + sum(price[n] for n in operands(node) if self.varies[n]), 1000)
+        return price

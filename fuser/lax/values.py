@@ -14,7 +14,7 @@ import numpy as np
 from fuser import dtypes
 from fuser.config import config
 from fuser.ir.types import BOOL, ArrayType
-from fuser.ops.elementwise import convert_element_type_p
+from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, bind
@@ -26,7 +26,14 @@ _DEFAULTS = {
     True: {bool: BOOL, int: np.dtype("int64"), float: np.dtype("float64"), complex: np.dtype("complex128")},
 }
 # Which Python scalars take the dtype of the array beside them: kind of the array's dtype -> scalar types.
-_ADAPTS = {"b": (bool,), "i": (bool, int), "u": (bool, int), "f": (bool, int, float), "c": (bool, int, float, complex), "V": (bool, int, float)}
+_ADAPTS = {
+    "b": (bool,),
+    "i": (bool, int),
+    "u": (bool, int),
+    "f": (bool, int, float),
+    "c": (bool, int, float, complex),
+    "V": (bool, int, float),
+}
 _literals: dict[tuple[type, Any, np.dtype, bool], Array] = {}
 
 
@@ -55,7 +62,9 @@ def _number(value: Any, dtype: np.dtype) -> np.ndarray:
         try:
             return np.asarray(value, default).astype(dtype)  # wraps around, as the same number in an array would
         except OverflowError:
-            raise OverflowError(f"the Python int {value} is too large for {default.name}; set enable_x64, or pass an array") from None
+            raise OverflowError(
+                f"the Python int {value} is too large for {default.name}; set enable_x64, or pass an array"
+            ) from None
 
 
 def python_scalar(value: Any) -> bool:
@@ -81,7 +90,9 @@ def as_value(value: Any, function: str = "fuser.numpy") -> Any:
     for base in (int, float, complex):
         if isinstance(value, base):
             return as_value(base(value), function)
-    raise TypeError(f"{function} takes arrays and numbers, got {_article(kind.__name__)}; make it an array with fuser.numpy.asarray")
+    raise TypeError(
+        f"{function} takes arrays and numbers, got {_article(kind.__name__)}; make it an array with fuser.numpy.asarray"
+    )
 
 
 def _article(word: str) -> str:
@@ -219,3 +230,24 @@ def axes_of(axis: Any, ndim: int, function: str = "axis") -> tuple[int, ...]:
     if len(set(axes)) != len(axes):
         raise ValueError(f"{function}: axis {axis} names a dimension twice")
     return axes
+
+
+def concrete(value: Any) -> bool:
+    """Whether the values are at hand on the host."""
+    return isinstance(value, np.ndarray) or (isinstance(value, Array) and isinstance(value._data, np.ndarray))
+
+
+def wrapped_index(part: Any, extent: int) -> Any:
+    """Positions counted from the end made positive; int32 (or int64 where the index may not fit)."""
+    wide = part.dtype.itemsize == 8 or part.dtype == np.dtype("uint32")
+    dtype = np.dtype("int64") if wide else np.dtype("int32")
+    if concrete(part):
+        values = np.asarray(part)
+        values = values.astype(np.int64)
+        values = np.where(values < 0, values + extent, values) if part.dtype.kind == "i" else values
+        return np.clip(values, -1, 2**31 - 1).astype(np.int32) if extent < 2**31 else values
+    value = convert(part, dtype)
+    if part.dtype.kind == "u":
+        return value
+    shifted = bind(add_p, value, literal(extent, dtype))
+    return bind(select_n_p, bind(lt_p, value, literal(0, dtype)), value, shifted)

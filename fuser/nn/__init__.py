@@ -181,7 +181,9 @@ def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = Fal
     return total - fnp.log(fnp.sum(fnp.broadcast_to(where, x.shape), axis, keepdims=keepdims))
 
 
-def standardize(x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None) -> Any:
+def standardize(
+    x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None
+) -> Any:
     """`x` with mean 0 and variance 1 along `axis`; `epsilon` is added to the variance."""
     x = inexact_operand("standardize", x)
     if mean is None:

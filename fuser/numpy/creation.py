@@ -114,7 +114,11 @@ def _leaves(value: Any) -> Any:
 
 def _shape(shape: Any) -> tuple[int, ...]:
     try:
-        extents = (operator.index(shape),) if not isinstance(shape, (tuple, list)) and np.ndim(shape) == 0 else tuple(operator.index(e) for e in shape)
+        extents = (
+            (operator.index(shape),)
+            if not isinstance(shape, (tuple, list)) and np.ndim(shape) == 0
+            else tuple(operator.index(e) for e in shape)
+        )
     except TypeError:
         raise TypeError(f"a shape is made of integers, got {shape!r}") from None
     if any(e < 0 for e in extents):
@@ -183,10 +187,18 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     for part in (start, stop, step):
         if isinstance(part, Tracer):
             raise part._refuse("arange")
-    found = dtypes.result_type(*(p for p in (start, stop, step) if p is not None)) if dtype is None else dtypes.requested(dtype, "arange")
+    found = (
+        dtypes.result_type(*(p for p in (start, stop, step) if p is not None))
+        if dtype is None
+        else dtypes.requested(dtype, "arange")
+    )
     low, high = (0, start) if stop is None else (start, stop)
     if step is None and found.kind in "iu":
-        size = max(0, math.ceil(high) - math.ceil(low)) if is_inexact(np.asarray(high).dtype) else max(0, int(high) - int(low))
+        size = (
+            max(0, math.ceil(high) - math.ceil(low))
+            if is_inexact(np.asarray(high).dtype)
+            else max(0, int(high) - int(low))
+        )
         if int(low) == 0:
             return iota((size,), 0, found)
         return U.add(iota((size,), 0, found), convert(as_value(int(low)), found))
@@ -197,7 +209,15 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
 
 
 def linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0, *, device: Any = None
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
 ) -> Any:
     """`num` numbers evenly spaced from `start` to `stop`, the end included unless `endpoint` is False."""
     num = operator.index(num)
@@ -236,7 +256,9 @@ def _interpolate(first: Any, last: Any, num: int, parts: int, endpoint: bool, dt
     return bind(E.select_n_p, at_end, broadcast_to(result, shape), broadcast_to(last, shape))
 
 
-def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0) -> Any:
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
+) -> Any:
     """`base` to the powers evenly spaced from `start` to `stop`."""
     powers = U.power(base, linspace(start, stop, num, endpoint, axis=axis))
     return powers if dtype is None else astype(powers, dtype)

@@ -42,7 +42,9 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     return bind(E.select_n_p, condition, second, first)
 
 
-def clip(arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None) -> Any:
+def clip(
+    arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
+) -> Any:
     """`arr` with values below `min` raised to it and values above `max` lowered to it."""
     x = as_value(a if arr is None else arr, "clip")
     low = a_min if min is None else min

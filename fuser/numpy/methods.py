@@ -52,7 +52,9 @@ _UNARY: dict[str, Function] = {
     "abs": ufuncs.absolute,
 }
 _METHODS: dict[str, Function] = {
-    **{n: getattr(reductions, n) for n in ("all", "any", "argmax", "argmin", "cumprod", "cumsum", "max", "mean", "min")},
+    **{
+        n: getattr(reductions, n) for n in ("all", "any", "argmax", "argmin", "cumprod", "cumsum", "max", "mean", "min")
+    },
     **{n: getattr(reductions, n) for n in ("prod", "ptp", "std", "sum", "var")},
     **{n: getattr(movement, n) for n in ("ravel", "repeat", "squeeze", "swapaxes")},
     **{n: getattr(sorting, n) for n in ("argsort", "searchsorted", "sort")},
@@ -140,7 +142,9 @@ def _view(self: Any, dtype: Any = None) -> Any:
     if old == new or self.dtype == wanted:
         return self if self.dtype == wanted else bind(bitcast_convert_type_p, self, new_dtype=wanted)
     if not self.ndim or self.shape[-1] * old % new:
-        raise ValueError(f"view of shape {self.shape} as {wanted.name}: the last dimension's bytes are no multiple of {new}")
+        raise ValueError(
+            f"view of shape {self.shape} as {wanted.name}: the last dimension's bytes are no multiple of {new}"
+        )
     if old < new:
         grouped = movement.reshape(self, (*self.shape[:-1], self.shape[-1] * old // new, new // old))
         return bind(bitcast_convert_type_p, grouped, new_dtype=wanted)
@@ -184,7 +188,9 @@ def _table() -> dict[str, Any]:
     members["mT"] = property(_matrix_transposed, doc="The last two dimensions swapped.")
     members["real"] = property(maths.real, doc="The real part.")
     members["imag"] = property(maths.imag, doc="The imaginary part.")
-    members["at"] = property(IndexUpdateHelper, doc="x.at[index].set(value) and its relatives: updates that give a new array.")
+    members["at"] = property(
+        IndexUpdateHelper, doc="x.at[index].set(value) and its relatives: updates that give a new array."
+    )
     return members
 
 

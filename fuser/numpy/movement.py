@@ -5,6 +5,7 @@ Each function becomes the fewest movement primitives, which cost nothing inside 
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Sequence
@@ -37,17 +38,25 @@ def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _resolve(x: Any, shape: Any) -> tuple[int, ...]:
-    extents = (operator.index(shape),) if not isinstance(shape, (tuple, list)) and np.ndim(shape) == 0 else tuple(operator.index(e) for e in shape)
+    extents = (
+        (operator.index(shape),)
+        if not isinstance(shape, (tuple, list)) and np.ndim(shape) == 0
+        else tuple(operator.index(e) for e in shape)
+    )
     unknown = [d for d, e in enumerate(extents) if e == -1]
     if len(unknown) > 1:
         raise ValueError(f"reshape takes at most one -1, got {extents}")
     if unknown:
         rest = -math.prod(extents)
         if rest == 0 or x.size % rest:
-            raise TypeError(f"reshape from shape {x.shape} ({x.size} elements) to {extents}: {x.size} is not divisible by {rest}")
+            raise TypeError(
+                f"reshape from shape {x.shape} ({x.size} elements) to {extents}: {x.size} is not divisible by {rest}"
+            )
         extents = tuple(x.size // rest if e == -1 else e for e in extents)
     if math.prod(extents) != x.size or any(e < 0 for e in extents):
-        raise TypeError(f"reshape from shape {x.shape} ({x.size} elements) to {extents} ({math.prod(extents)} elements) changes the number of elements")
+        raise TypeError(
+            f"reshape from shape {x.shape} ({x.size} elements) to {extents} ({math.prod(extents)} elements) changes the number of elements"
+        )
     return extents
 
 
@@ -109,7 +118,9 @@ def squeeze(a: Any, axis: Any = None) -> Any:
     axes = tuple(d for d, e in enumerate(x.shape) if e == 1) if axis is None else axes_of(axis, x.ndim, "squeeze")
     for d in axes:
         if x.shape[d] != 1:
-            raise ValueError(f"squeeze takes dimensions of extent 1, got axis {d} of extent {x.shape[d]} in shape {x.shape}")
+            raise ValueError(
+                f"squeeze takes dimensions of extent 1, got axis {d} of extent {x.shape[d]} in shape {x.shape}"
+            )
     return bind(V.squeeze_p, x, dimensions=tuple(sorted(axes))) if axes else x
 
 
@@ -218,7 +229,9 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     if np.ndim(indices_or_sections) == 0:
         parts = operator.index(indices_or_sections)
         if parts <= 0 or extent % parts:
-            raise ValueError(f"split needs parts of equal extent, got {extent} elements for {parts} parts; use array_split")
+            raise ValueError(
+                f"split needs parts of equal extent, got {extent} elements for {parts} parts; use array_split"
+            )
         sizes = [extent // parts] * parts
     else:
         sizes = _sizes_between(indices_or_sections, extent)
@@ -229,7 +242,7 @@ def _sizes_between(positions: Any, extent: int) -> list[int]:
     cuts = [operator.index(p) for p in positions]
     cuts = [min(max(c + extent if c < 0 else c, 0), extent) for c in cuts]
     edges = [0, *cuts, extent]
-    return [max(b - a, 0) for a, b in zip(edges, edges[1:])]
+    return [max(b - a, 0) for a, b in itertools.pairwise(edges)]
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
@@ -321,7 +334,10 @@ def tile(A: Any, reps: Any) -> Any:
     shape = (1,) * (rank - x.ndim) + x.shape
     times = (1,) * (rank - len(times)) + times
     spread = reshape(x, tuple(e for extent in shape for e in (1, extent)))
-    return reshape(_broadcast(spread, tuple(e for t, extent in zip(times, shape) for e in (t, extent))), tuple(t * e for t, e in zip(times, shape)))
+    return reshape(
+        _broadcast(spread, tuple(e for t, extent in zip(times, shape) for e in (t, extent))),
+        tuple(t * e for t, e in zip(times, shape)),
+    )
 
 
 def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Any:
@@ -350,5 +366,3 @@ def resize(a: Any, new_shape: Any) -> Any:
         return zeros_like(x, shape=shape)
     repeated = tile(x, -(-size // x.size))
     return reshape(split(repeated, [size])[0], shape)
-
-

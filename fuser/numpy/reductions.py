@@ -20,7 +20,7 @@ from fuser.numpy import ufuncs as U
 from fuser.ops import cumulative as C
 from fuser.ops import elementwise as E
 from fuser.ops import reduce as R
-from fuser.ops.movement import reshape_p
+from fuser.ops.movement import broadcast_in_dim_p, reshape_p
 from fuser.trace.core import bind
 
 _HALVES = (np.dtype("float16"), bfloat16)
@@ -29,7 +29,13 @@ _HALVES = (np.dtype("float16"), bfloat16)
 def _kept(result: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
     if not keepdims or not axes:
         return result
-    return bind(reshape_p, result, new_sizes=tuple(1 if d in axes else e for d, e in enumerate(shape)), dimensions=None)
+    kept = tuple(1 if d in axes else e for d, e in enumerate(shape))
+    return bind(
+        broadcast_in_dim_p,
+        result,
+        shape=kept,
+        broadcast_dimensions=tuple(d for d in range(len(shape)) if d not in axes),
+    )
 
 
 def _fold(primitive: Primitive, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
@@ -55,7 +61,9 @@ def _summed_dtype(x: Any, dtype: Any) -> Any:
     return x if x.dtype.itemsize >= default.itemsize else convert(x, default)
 
 
-def _accumulate(name: str, primitive: Primitive, neutral: Any, combine: Callable[..., Any], text: str) -> Callable[..., Any]:
+def _accumulate(
+    name: str, primitive: Primitive, neutral: Any, combine: Callable[..., Any], text: str
+) -> Callable[..., Any]:
     def reduction(
         a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
         where: Any = None, promote_integers: bool = True,
@@ -69,7 +77,9 @@ def _accumulate(name: str, primitive: Primitive, neutral: Any, combine: Callable
         result = _fold(primitive, _masked(name, x, where, neutral), axes, keepdims)
         if weak and dtype is not None and result.weak_type:
             result = convert(result, result.dtype)
-        return result if initial is None else combine(convert(as_value(initial), result.dtype, result.weak_type), result)
+        return (
+            result if initial is None else combine(convert(as_value(initial), result.dtype, result.weak_type), result)
+        )
 
     reduction.__name__ = reduction.__qualname__ = name
     reduction.__doc__ = text
@@ -88,7 +98,9 @@ def _highest(dtype: np.dtype) -> Any:
     return R._extreme(dtype, "min")
 
 
-def _extreme(name: str, primitive: Primitive, neutral: Callable[[np.dtype], Any], combine: Any, text: str) -> Callable[..., Any]:
+def _extreme(
+    name: str, primitive: Primitive, neutral: Callable[[np.dtype], Any], combine: Any, text: str
+) -> Callable[..., Any]:
     def reduction(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Any:
@@ -102,7 +114,9 @@ def _extreme(name: str, primitive: Primitive, neutral: Callable[[np.dtype], Any]
         if where is not None:
             x = _masked(name, x, where, neutral(x.dtype).item())
         result = _fold_extreme(primitive, x, axes, keepdims)
-        return result if initial is None else combine(convert(as_value(initial), result.dtype, result.weak_type), result)
+        return (
+            result if initial is None else combine(convert(as_value(initial), result.dtype, result.weak_type), result)
+        )
 
     reduction.__name__ = reduction.__qualname__ = name
     reduction.__doc__ = text
@@ -115,12 +129,18 @@ def _fold_extreme(primitive: Primitive, x: Any, axes: tuple[int, ...], keepdims:
     real, imag = M.real(x), M.imag(x)  # by real part, then imaginary part
     first = _fold(primitive, real, axes, True)
     worst = _lowest(imag.dtype) if primitive is R.reduce_max_p else _highest(imag.dtype)
-    second = _fold(primitive, M.select(bind(E.eq_p, real, broadcast_to(first, x.shape)), imag, worst.item()), axes, keepdims)
+    second = _fold(
+        primitive, M.select(bind(E.eq_p, real, broadcast_to(first, x.shape)), imag, worst.item()), axes, keepdims
+    )
     return bind(E.complex_p, _fold(primitive, real, axes, keepdims), second)
 
 
-max = amax = _extreme("max", R.reduce_max_p, _lowest, U.maximum, "The greatest over `axis` (None: all); nan if any is nan.")
-min = amin = _extreme("min", R.reduce_min_p, _highest, U.minimum, "The least over `axis` (None: all); nan if any is nan.")
+max = amax = _extreme(
+    "max", R.reduce_max_p, _lowest, U.maximum, "The greatest over `axis` (None: all); nan if any is nan."
+)
+min = amin = _extreme(
+    "min", R.reduce_min_p, _highest, U.minimum, "The least over `axis` (None: all); nan if any is nan."
+)
 
 
 def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
@@ -184,7 +204,9 @@ def _count(x: Any, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:
     return sum(mask, axis=axes, dtype=int, keepdims=keepdims)
 
 
-def mean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Any:
     """The arithmetic mean over `axis`; halves are summed in float32 and rounded once."""
     x = as_value(a, "mean")
     axes = axes_of(axis, x.ndim, "mean")
@@ -215,7 +237,11 @@ def var(
     squares = U.square(centred) if not is_complex(wide) else M.real(U.multiply(centred, M.conj(centred)))
     total = sum(squares, axis=axes, keepdims=keepdims, where=where)
     count = _count(x, axes, where, keepdims)
-    divisor = literal(float(np.maximum(count - ddof, 0)) if count - ddof > 0 else 0.0, total.dtype) if isinstance(count, float) else None
+    divisor = (
+        literal(float(np.maximum(count - ddof, 0)) if count - ddof > 0 else 0.0, total.dtype)
+        if isinstance(count, float)
+        else None
+    )
     if divisor is None:
         divisor = convert(U.maximum(U.subtract(count, ddof), 0), total.dtype)
     return convert(bind(E.div_p, total, divisor), result_dtype)
@@ -239,10 +265,16 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         result = mean(x, axis, keepdims=keepdims)
         count = float(np.prod([x.shape[d] for d in axes_of(axis, x.ndim, "average")]))
         return (result, full_like(result, count)) if returned else result
-    x, w = U.inexact_operands("average", x, as_value(weights)) if np.shape(weights) == x.shape else (x, U.inexact_operand("average", weights))
+    x, w = (
+        U.inexact_operands("average", x, as_value(weights))
+        if np.shape(weights) == x.shape
+        else (x, U.inexact_operand("average", weights))
+    )
     if w.shape != x.shape:
         if axis is None or w.ndim != 1 or w.shape[0] != x.shape[axis_of(axis, x.ndim, "average")]:
-            raise ValueError(f"average: weights of shape {w.shape} fit neither the array's shape {x.shape} nor one axis of it")
+            raise ValueError(
+                f"average: weights of shape {w.shape} fit neither the array's shape {x.shape} nor one axis of it"
+            )
         position = axis_of(axis, x.ndim, "average")
         w = broadcast_to(expand_dims(w, tuple(d for d in range(x.ndim) if d != position)), x.shape)
     total = sum(w, axis, keepdims=keepdims)
@@ -311,24 +343,44 @@ def _without_nan(name: str, a: Any, neutral: Any) -> tuple[Any, Any]:
     return M.select(missing, literal(value, x.dtype, x.weak_type), x), missing
 
 
-def nansum(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def nansum(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Any:
     """The sum with nan counted as 0."""
     return sum(_without_nan("nansum", a, 0)[0], axis, dtype, None, keepdims, initial, where)
 
 
-def nanprod(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def nanprod(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Any:
     """The product with nan counted as 1."""
     return prod(_without_nan("nanprod", a, 1)[0], axis, dtype, None, keepdims, initial, where)
 
 
-def nanmax(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def nanmax(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
     """The greatest that is not nan; nan where all are."""
     x, missing = _without_nan("nanmax", a, _lowest)
     result = max(x, axis, None, keepdims, initial, where)
     return result if missing is None else M.select(all(missing, axis, keepdims=keepdims), np.nan, result)
 
 
-def nanmin(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def nanmin(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
     """The least that is not nan; nan where all are."""
     x, missing = _without_nan("nanmin", a, _highest)
     result = min(x, axis, None, keepdims, initial, where)
@@ -349,7 +401,9 @@ def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool 
     return result if missing is None else M.where(all(missing, axis, keepdims=bool(keepdims)), -1, result)
 
 
-def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None) -> Any:
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
+) -> Any:
     """The mean of what is not nan; nan where all are."""
     x = as_value(a, "nanmean")
     if not is_inexact(x.dtype):
@@ -362,7 +416,13 @@ def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepd
 
 
 def nanvar(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    where: Any = None,
 ) -> Any:
     """The variance of what is not nan."""
     x = U.inexact_operand("nanvar", a)
@@ -378,7 +438,13 @@ def nanvar(
 
 
 def nanstd(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, where: Any = None
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: None = None,
+    ddof: int = 0,
+    keepdims: bool = False,
+    where: Any = None,
 ) -> Any:
     """The standard deviation of what is not nan."""
     return U.sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, where))
@@ -392,5 +458,3 @@ def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = No
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
     """The running product with nan counted as 1."""
     return cumprod(_without_nan("nancumprod", a, 1)[0], axis, dtype)
-
-

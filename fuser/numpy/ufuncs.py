@@ -310,7 +310,9 @@ pow = power
 
 def _integer_power(x: Any, exponent: int) -> Any:
     if exponent < 0 and not is_inexact(x.dtype):
-        raise TypeError(f"integers cannot be raised to the negative power {exponent}; make them floats first, with x.astype(float)")
+        raise TypeError(
+            f"integers cannot be raised to the negative power {exponent}; make them floats first, with x.astype(float)"
+        )
     if exponent == 0:
         return bind(E.integer_pow_p, x, y=0)
     return x if exponent == 1 else bind(E.integer_pow_p, x, y=exponent)

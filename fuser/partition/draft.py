@@ -1,7 +1,7 @@
-"""A Draft: a fusion group while it grows. Pure data and the two questions asked of it: `blocker` and `gain`.
+"""A Draft: a fusion group while it grows; the two questions asked of a pair, `blocker` and `gain`; and `join`.
 
 `rows` and `cols` are the draft's loop axes; `layout` the axes along each value that it computes; `reads` how it reads
-values from outside: with one axis (or None) a dimension, or opaquely.
+values from outside: with one axis (or None) a dimension, or opaquely. The questions only look; `join` alone changes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ FUSIBLE = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN)
 
 @dataclass(eq=False)
 class Draft:
-    """A group in the making; replaced, not changed, by a merge."""
+    """A group in the making."""
 
-    number: int
     kind: Kind
     eqns: list[Eqn]
+    numbers: set[int]  # of the equations, as `Uses` counts them
     rows: list[Axis]
     cols: list[Axis]
     layout: dict[Var, Layout]
@@ -33,15 +33,19 @@ class Draft:
     opaque: dict[Var, int] = field(default_factory=dict)  # value: how many times each element is read, about
     cost: int = 0
     reverse: bool | None = None  # direction of the scans inside
+    partial: bool = False  # some value covers only a part of the axes, and is computed again along the others
     reason: str = ""
-
-    @property
-    def produced(self) -> set[Var]:
-        return {v for eqn in self.eqns for v in eqn.outvars}
+    order: list[Axis] = field(default_factory=list)  # all axes as they lie in memory, outermost first
+    produced: set[Var] = field(default_factory=set)
+    open: set[Var] = field(default_factory=set)  # what is produced here and needed outside too
 
     @property
     def axes(self) -> list[Axis]:
         return self.rows + self.cols
+
+    @property
+    def inputs(self) -> set[Var]:
+        return self.reads.keys() | self.opaque.keys()
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,13 @@ def cost(eqn: Eqn) -> int:
     return COSTS.get(_COST_NAMES.get(name, name), 1)
 
 
+def solid(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> Draft:
+    """The draft of an equation that is no loop: a library call, a contraction, control flow."""
+    sources = [view.source for view in map(views, eqn.invars) if view.source is not None]
+    produced = set(eqn.outvars)
+    return Draft(kind, [eqn], {number}, [], [], {}, {}, dict.fromkeys(sources, 1), reason=reason, produced=produced, open=set(produced))
+
+
 def single(number: int, eqn: Eqn, views: Views) -> Draft:
     """The draft of one equation, with axes of its own."""
     fusion = eqn.primitive.fusion
@@ -79,7 +90,8 @@ def single(number: int, eqn: Eqn, views: Views) -> Draft:
     cols = [a for d, a in enumerate(labels) if a is not None and d in reduced]
     kind = Kind.SCAN if fusion is Fusion.SCAN else Kind.REDUCTION if cols and fusion is Fusion.REDUCE else Kind.ELEMENTWISE
     layout = labels if fusion is not Fusion.REDUCE else tuple(a for d, a in enumerate(labels) if d not in reduced)
-    draft = Draft(number, kind, [eqn], rows, cols, {out: layout}, cost=cost(eqn))
+    draft = Draft(kind, [eqn], {number}, rows, cols, {out: layout}, cost=cost(eqn), produced={out}, open={out})
+    draft.order = [a for a in labels if a is not None]
     if fusion is Fusion.SCAN:
         draft.reverse = reverse
     for operand in eqn.invars:
@@ -101,14 +113,9 @@ def single(number: int, eqn: Eqn, views: Views) -> Draft:
 
 def gain(a: Draft, b: Draft) -> int:
     """Bytes of device memory no longer read or written once `a` and `b` share a kernel."""
-    produced = a.produced | b.produced
-    inside = [v for v in _read(a) | _read(b) if v in produced]
-    shared = (_read(a) & _read(b)) - produced
+    inside = [v for v in b.inputs if v in a.produced] + [v for v in a.inputs if v in b.produced]
+    shared = [v for v in a.inputs & b.inputs]
     return 2 * sum(v.aval.nbytes for v in inside) + sum(v.aval.nbytes for v in shared)
-
-
-def _read(draft: Draft) -> set[Var]:
-    return draft.reads.keys() | draft.opaque.keys()
 
 
 def blocker(a: Draft, b: Draft, uses: Uses, limits: FusionLimits) -> str | None:
@@ -118,10 +125,9 @@ def blocker(a: Draft, b: Draft, uses: Uses, limits: FusionLimits) -> str | None:
             return draft.reason or f"{draft.eqns[0].primitive.name} runs as a {draft.kind.value} step"
     if len(a.eqns) + len(b.eqns) > limits.max_ops:
         return f"together they have more than {limits.max_ops} operations"
-    if len((_read(a) | _read(b)) - a.produced) > limits.max_params:
+    if len((a.inputs | b.inputs) - a.produced) > limits.max_params:
         return f"together they read more than {limits.max_params} arrays"
-    produced = a.produced
-    opaque = b.opaque.keys() & produced
+    opaque = b.opaque.keys() & a.produced
     if opaque:
         return _inline_blocker(a, b, opaque, uses, limits)
     matched = match(a, b)
@@ -144,8 +150,11 @@ def _inline_blocker(a: Draft, b: Draft, opaque: set[Var], uses: Uses, limits: Fu
 
 def escaping(a: Draft, b: Draft, uses: Uses) -> bool:
     """Whether anything outside `a` and `b` needs a value of `a`."""
-    inside = {uses.number[eqn] for draft in (a, b) for eqn in draft.eqns}
-    return any(not uses.of.get(v, frozenset()) <= inside for v in a.produced)
+    return any(not _within(v, a, b, uses) for v in a.open)
+
+
+def _within(var: Var, a: Draft, b: Draft, uses: Uses) -> bool:
+    return all(n in a.numbers or n in b.numbers for n in uses.of.get(var, ()))
 
 
 def match(a: Draft, b: Draft) -> dict[Axis, Axis] | str:
@@ -175,13 +184,21 @@ def match(a: Draft, b: Draft) -> dict[Axis, Axis] | str:
             saved = dict(mapping), set(taken)
             if not unify(next(iter(b.reads[var])), next(iter(a.reads[var]))):
                 mapping, taken = saved
-    for x in b.axes:  # what is left runs along any free axis of the same extent, reduced ones first
+    for x in b.axes:  # what is left runs along a free axis of the same extent that lies alike in memory
         if x not in mapping:
-            free = [y for y in (a.cols + a.rows if a.cols else a.rows) if y not in taken and y.extent == x.extent]
+            free = [y for y in a.cols + a.rows if y not in taken and y.extent == x.extent and _alike(a, b, mapping, x, y)]
             if free:
                 mapping[x] = free[0]
                 taken.add(free[0])
     return mapping
+
+
+def _alike(a: Draft, b: Draft, mapping: dict[Axis, Axis], x: Axis, y: Axis) -> bool:
+    """Whether `x` lies inside and outside of the same axes in `b` as `y` does in `a`."""
+    place_a = {axis: n for n, axis in enumerate(a.order)}
+    place_b = {axis: n for n, axis in enumerate(b.order)}
+    pairs = [(p, q) for p, q in mapping.items() if p in place_b and q in place_a]
+    return all((place_b[p] < place_b[x]) == (place_a[q] < place_a[y]) for p, q in pairs)
 
 
 def _domain_blocker(a: Draft, b: Draft, mapping: dict[Axis, Axis], uses: Uses, limits: FusionLimits) -> str | None:
@@ -208,8 +225,6 @@ def _domain_blocker(a: Draft, b: Draft, mapping: dict[Axis, Axis], uses: Uses, l
         return _growth_blocker(a, b, fresh, uses, limits)
     if mapped != rows_a:
         return "it runs over only a part of the other's axes"
-    if b_cols and not all(len([x for x in layout if x is not None]) in (len(rows_a), len(b_rows)) for layout in a.layout.values()):
-        return "the reduction would find values that cover only a part of its axes"
     return None
 
 
@@ -230,9 +245,7 @@ def _growth_blocker(a: Draft, b: Draft, fresh: list[Axis], uses: Uses, limits: F
     if a.cols:
         extents = "×".join(str(x.extent) for x in fresh)
         return f"it uses the reduction's result over {extents} more elements, which the kernel does not run over"
-    values = {mapped for mapped in b.rows if mapped not in fresh}
-    row_level = bool(b.cols) and len(values) == len(b.rows) and not any(x in b.rows for x in fresh)
-    if row_level:
+    if row_level(b, fresh):
         return None
     if escaping(a, b, uses):
         return "the other is broadcast here and needed in memory by others too"
@@ -241,36 +254,58 @@ def _growth_blocker(a: Draft, b: Draft, fresh: list[Axis], uses: Uses, limits: F
     return None
 
 
-def merged(a: Draft, b: Draft) -> Draft:
-    """The draft of both; `blocker` has said that it is legal. The axes of `a` stay."""
-    produced = a.produced
-    if b.opaque.keys() & produced:
-        return _inlined(a, b)
-    mapping = match(a, b)
-    assert isinstance(mapping, dict)
-    rename = lambda layout: tuple(None if x is None else mapping.get(x, x) for x in layout)
-    cols = list(dict.fromkeys([*a.cols, *(mapping.get(x, x) for x in b.cols)]))
-    rows = list(dict.fromkeys([*a.rows, *(mapping.get(x, x) for x in b.rows)]))
-    rows = [x for x in rows if x not in cols]
-    everything = produced | b.produced
-    reads: dict[Var, set[Layout]] = {v: set(r) for v, r in a.reads.items() if v not in everything}
-    for var, layouts in b.reads.items():
-        if var not in everything:
-            reads.setdefault(var, set()).update(rename(r) for r in layouts)
-    kind = Kind.SCAN if Kind.SCAN in (a.kind, b.kind) else Kind.REDUCTION if cols else Kind.ELEMENTWISE
-    layout = {**{v: rename(r) for v, r in b.layout.items()}, **a.layout}
-    reverse = a.reverse if a.reverse is not None else b.reverse
-    opaque = _join_counts(a.opaque, b.opaque, everything)
-    return Draft(a.number, kind, a.eqns + b.eqns, rows, cols, layout, reads, opaque, a.cost + b.cost, reverse)
+def row_level(b: Draft, fresh: list[Axis]) -> bool:
+    """Whether only the reduced axes of `b` are new to the other draft, whose values then stand once a row."""
+    return bool(b.cols) and not any(x in fresh for x in b.rows)
 
 
-def _inlined(a: Draft, b: Draft) -> Draft:
-    """`a` computed wherever `b` reads it; its own axes are forgotten."""
-    everything = a.produced | b.produced
-    reads = {v: set(r) for v, r in b.reads.items() if v not in everything}
-    opaque = _join_counts({**dict.fromkeys(a.reads, 1), **a.opaque}, b.opaque, everything)
-    return Draft(a.number, b.kind, a.eqns + b.eqns, b.rows, b.cols, dict(b.layout), reads, opaque, a.cost + b.cost, b.reverse)
+def join(a: Draft, b: Draft, uses: Uses) -> Draft:
+    """The draft of both, made out of the larger one; `blocker` has said that it is legal."""
+    if b.opaque.keys() & a.produced:
+        _forget_axes(a)
+        big, small, rename = (b, a, {}) if len(b.eqns) >= len(a.eqns) else (a, b, {})
+        rows, cols, kind, partial, order = b.rows, b.cols, b.kind, b.partial, b.order
+    else:
+        mapping = match(a, b)
+        assert isinstance(mapping, dict)
+        cols = list(dict.fromkeys([*a.cols, *(mapping.get(x, x) for x in b.cols)]))
+        rows = list(dict.fromkeys([*a.rows, *(mapping.get(x, x) for x in b.rows)]))
+        rows = [x for x in rows if x not in cols]
+        kind = Kind.SCAN if Kind.SCAN in (a.kind, b.kind) else Kind.REDUCTION if cols else Kind.ELEMENTWISE
+        fresh = [x for x in b.axes if x not in mapping]
+        partial = a.partial or b.partial or bool(fresh and not row_level(b, fresh))
+        order = a.order if len(a.order) >= len(b.order) else [mapping.get(x, x) for x in b.order]
+        big, small, rename = a, b, mapping
+        if len(a.eqns) < len(b.eqns):
+            big, small, rename = b, a, {y: x for x, y in mapping.items()}
+            rows, cols, order = ([rename.get(x, x) for x in axes] for axes in (rows, cols, order))
+    _absorb(big, small, rename, uses)
+    big.rows, big.cols, big.kind, big.partial, big.order = rows, cols, kind, partial, order
+    return big
 
 
-def _join_counts(a: dict[Var, int], b: dict[Var, int], produced: set[Var]) -> dict[Var, int]:
-    return {v: a.get(v, 0) + b.get(v, 0) for v in {**a, **b} if v not in produced}
+def _forget_axes(draft: Draft) -> None:
+    """The draft's values will be computed wherever they are read, along no axes of their own."""
+    for var in draft.reads:
+        draft.opaque[var] = max(draft.opaque.get(var, 0), 1)
+    draft.reads, draft.layout, draft.rows, draft.cols, draft.order = {}, {}, [], [], []
+
+
+def _absorb(big: Draft, small: Draft, rename: dict[Axis, Axis], uses: Uses) -> None:
+    """Put all of `small` into `big`, its axes renamed."""
+    layout = lambda dims: tuple(None if x is None else rename.get(x, x) for x in dims)
+    big.eqns += small.eqns
+    big.numbers |= small.numbers
+    big.produced |= small.produced
+    for var, dims in small.layout.items():
+        big.layout.setdefault(var, layout(dims))
+    for var, several in small.reads.items():
+        big.reads.setdefault(var, set()).update(layout(dims) for dims in several)
+    for var, count in small.opaque.items():
+        big.opaque[var] = big.opaque.get(var, 0) + count
+    for reads in (big.reads, big.opaque):
+        for var in [v for v in reads if v in big.produced]:
+            del reads[var]  # type: ignore[attr-defined]
+    big.open = {v for v in big.open | small.open if not _within(v, big, small, uses)}
+    big.cost += small.cost
+    big.reverse = big.reverse if big.reverse is not None else small.reverse

@@ -6,6 +6,7 @@ Each equation starts as a draft of its own and joins the drafts that made its op
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from fuser.config import config
@@ -15,7 +16,7 @@ from fuser.ir.source import Source
 from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, reusable
-from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, merged, single
+from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, single, solid
 from fuser.partition.group import Decision, FusionGroup, Kind, Plan
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
@@ -71,6 +72,7 @@ class Drafting:
         self.drafts: dict[int, Draft] = {}
         self.ancestors: dict[int, int] = {}
         self.home: dict[Var, int] = {}
+        self.parent: dict[int, int] = {}
         self.decisions: list[Decision] = []
         self.fuel = config.fuel
 
@@ -78,12 +80,15 @@ class Drafting:
         for number, eqn in enumerate(self.anchors):
             draft = self._new(number, eqn)
             for producer in self._producers(draft):
-                self._try(producer, self._current(eqn))
+                self._try(self._find(producer), self._find(number))
         self._sweep()
         return list(self.drafts.values()), self.decisions
 
-    def _current(self, eqn: Eqn) -> int:
-        return self.home[eqn.outvars[0]]
+    def _find(self, number: int) -> int:
+        """The draft that draft `number` has become part of."""
+        while number in self.parent:
+            number = self.parent[number]
+        return number
 
     def _new(self, number: int, eqn: Eqn) -> Draft:
         kind = _LIBRARY_KINDS.get(eqn.primitive.fusion)
@@ -93,17 +98,13 @@ class Drafting:
         if kind is None:
             draft = single(number, eqn, self.views)
         else:
-            draft = Draft(number, kind, [eqn], [], [], {}, reason=reason or f"{eqn.primitive.name} is a library call")
-            for operand in eqn.invars:
-                source = self.views(operand).source
-                if source is not None:
-                    draft.opaque[source] = 1
-        self.drafts[number] = draft
+            draft = solid(number, eqn, self.views, kind, reason or f"{eqn.primitive.name} is a library call")
         mask = 0
-        for var in (*draft.reads, *draft.opaque):
-            home = self.home.get(var)
-            if home is not None:
+        for var in draft.inputs:
+            if var in self.home:
+                home = self._find(self.home[var])
                 mask |= self.ancestors[home] | 1 << home
+        self.drafts[number] = draft
         self.ancestors[number] = mask
         for var in eqn.outvars:
             self.home[var] = number
@@ -111,12 +112,12 @@ class Drafting:
 
     def _producers(self, draft: Draft) -> list[int]:
         """The drafts that made the operands, those that save the most bytes first."""
-        homes = {self.home[v] for v in (*draft.reads, *draft.opaque) if v in self.home}
+        homes = {self._find(self.home[v]) for v in draft.inputs if v in self.home}
         return sorted(homes, key=lambda n: (-gain(self.drafts[n], draft), -n))
 
     def _try(self, a: int, b: int) -> None:
-        """Merge draft `b` into draft `a`, which comes before it, or record why not."""
-        if a == b or a not in self.drafts or b not in self.drafts:
+        """Merge draft `b` into draft `a`, which it reads from, or record why not."""
+        if a == b:
             return
         first, second = self.drafts[a], self.drafts[b]
         reason = blocker(first, second, self.uses, self.limits)
@@ -127,8 +128,7 @@ class Drafting:
         if reason is not None:
             self.decisions.append(Decision(_label(first), _label(second), reason))
             return
-        self.fuel -= self.fuel > 0
-        self._merge(a, b, merged(first, second))
+        self._merge(a, b)
 
     def _path_between(self, a: int, b: int) -> bool:
         """Whether a third draft needs `a` and is needed by `b`."""
@@ -140,22 +140,20 @@ class Drafting:
             between ^= low
         return False
 
-    def _merge(self, a: int, b: int, draft: Draft) -> None:
-        draft.number = a
-        moved = self.drafts.pop(b)
-        self.drafts[a] = draft
-        for eqn in moved.eqns:
-            for var in eqn.outvars:
-                self.home[var] = a
-        gained = (self.ancestors.pop(b) & ~(1 << a)) & ~self.ancestors[a]
+    def _merge(self, a: int, b: int) -> None:
+        self.fuel -= self.fuel > 0
+        self.drafts[a] = join(self.drafts[a], self.drafts.pop(b), self.uses)
+        self.parent[b] = a
+        old, new = 1 << b, 1 << a
+        gained = self.ancestors.pop(b) & ~new & ~self.ancestors[a]
         self.ancestors[a] |= gained
         inherited = self.ancestors[a]
-        old, new = 1 << b, 1 << a
-        for number, mask in self.ancestors.items():
-            if mask & old:
-                self.ancestors[number] = mask & ~old | new | inherited
-            elif gained and mask & new:
-                self.ancestors[number] = mask | inherited
+        if gained or b != len(self.parent) + len(self.drafts) - 1:  # else nothing can come after `b` yet
+            for number, mask in self.ancestors.items():
+                if mask & old:
+                    self.ancestors[number] = mask & ~old | new | inherited
+                elif gained and mask & new:
+                    self.ancestors[number] = mask | inherited
 
     def _sweep(self) -> None:
         """Merge groups that read the same arrays and do not depend on each other."""
@@ -166,17 +164,12 @@ class Drafting:
                     if var.aval.shape:
                         readers.setdefault(var, []).append(number)
         for numbers in readers.values():
-            first = numbers[0]
-            for second in numbers[1:]:
-                if first in self.drafts and second in self.drafts and first != second:
-                    if self._related(first, second):
-                        continue
-                    a, b = self.drafts[first], self.drafts[second]
-                    if blocker(a, b, self.uses, self.limits) is None and _same_domain(a, b) and self.fuel != 0:
-                        self.fuel -= self.fuel > 0
-                        self._merge(first, second, merged(a, b))
-                elif first not in self.drafts:
-                    first = second
+            for a, b in itertools.pairwise(numbers):
+                a, b = self._find(a), self._find(b)
+                if a != b and not self._related(a, b) and self.fuel != 0:
+                    first, second = self.drafts[a], self.drafts[b]
+                    if _same_domain(first, second) and blocker(first, second, self.uses, self.limits) is None:
+                        self._merge(a, b)
 
     def _related(self, a: int, b: int) -> bool:
         return bool(self.ancestors[a] >> b & 1 or self.ancestors[b] >> a & 1)
@@ -217,6 +210,8 @@ def _ordered(drafts: list[Draft], graph: Graph) -> list[Draft]:
     home = {v: draft for draft in drafts for eqn in draft.eqns for v in eqn.outvars}
     result: list[Draft] = []
     state: dict[Draft, int] = {}
+    for draft in drafts:
+        draft.eqns.sort(key=position.__getitem__)
     for root in sorted(drafts, key=lambda d: position[d.eqns[0]]):
         stack = [root]
         while stack:
@@ -224,7 +219,7 @@ def _ordered(drafts: list[Draft], graph: Graph) -> list[Draft]:
             if state.get(draft) == 2:
                 stack.pop()
                 continue
-            needs = [home[v] for v in (*draft.reads, *draft.opaque) if v in home and state.get(home[v]) != 2]
+            needs = [home[v] for v in draft.inputs if v in home and state.get(home[v]) != 2]
             if state.get(draft) == 1 or not needs:
                 assert not needs, "the drafts depend on each other in a circle"
                 state[draft] = 2
@@ -245,8 +240,7 @@ def _finish(draft: Draft, uses: Uses, views: Views, number: int) -> FusionGroup:
         eqns[eqn] = None
     produced = {v for eqn in eqns for v in eqn.outvars}
     inputs = tuple(dict.fromkeys(v for eqn in eqns for v in eqn.operands() if v not in produced))
-    own = {uses.number[eqn] for eqn in draft.eqns}
-    outputs = tuple(v for eqn in draft.eqns for v in eqn.outvars if not uses.of.get(v, frozenset()) <= own)
+    outputs = tuple(v for eqn in draft.eqns for v in eqn.outvars if v in draft.open)
     name = _name(draft, number)
     sub = Graph(inputs, (), (), tuple(eqns), outputs, name)
     sources = tuple(dict.fromkeys(eqn.source for eqn in draft.eqns))

@@ -6,9 +6,11 @@ torch is imported only where a driver shows that there is a GPU.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pathlib
+import platform as platform_module
 from dataclasses import dataclass
 
 
@@ -63,3 +65,63 @@ def _quota() -> int | None:
         return -(-granted // int((group / "cpu.cfs_period_us").read_text())) if granted > 0 else None
     except (OSError, ValueError):
         return None
+
+
+def has_cuda() -> bool:
+    """Whether there is an NVIDIA GPU that torch can use; torch is imported only where a driver is."""
+    return _driver() and _torch_cuda()
+
+
+def default_platform() -> str:
+    """ "cuda" where there is a GPU, else "cpu"."""
+    return "cuda" if has_cuda() else "cpu"
+
+
+def devices(platform: str | None = None) -> list[Device]:
+    """The devices of a platform, of the default one if none is named."""
+    platform = platform or default_platform()
+    if platform == "cpu":
+        return [CPU]
+    if platform in ("cuda", "gpu") and has_cuda():
+        import torch
+
+        return [cuda(index) for index in range(torch.cuda.device_count())]
+    known = "cpu, cuda" if has_cuda() else "cpu"
+    raise RuntimeError(f"there is no platform {platform!r} on this machine; it has {known}")
+
+
+@functools.cache
+def cpu_name() -> str:
+    """The processor's model name."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith(("model name", "Model\t")):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform_module.processor() or platform_module.machine()
+
+
+def last_level_cache() -> int:
+    """Bytes of the largest cache of the first processor; 32 MiB where the system does not say."""
+    sizes = []
+    for path in pathlib.Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with contextlib.suppress(OSError, ValueError):
+            text = path.read_text().strip()
+            sizes.append(int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1], 0))
+    return max(sizes, default=32 << 20)
+
+
+def _driver() -> bool:
+    return any(pathlib.Path(path).exists() for path in ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"))
+
+
+@functools.cache
+def _torch_cuda() -> bool:
+    try:
+        import torch
+
+        return bool(torch.cuda.is_available())
+    except ImportError:
+        return False

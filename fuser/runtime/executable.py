@@ -142,7 +142,7 @@ class Executable:
             times.append((index, clock() - start))
             if move.allocations is None:
                 _fill(slots, move, results)
-            operands = results = None
+            operands = results = None  # type: ignore[assignment]
             for k in move.drop:
                 slots[k] = None
         return [slots[k] for k in self.outputs], times
@@ -204,7 +204,7 @@ class Executable:
 
 
 class CFunction:
-    """A C function `void name(void **buffers, const int64_t *sizes)` that takes a list of ndarrays; frees the GIL."""
+    """A C function `void name(void **buffers, const int64_t *sizes)` that takes a list of contiguous ndarrays; frees the GIL."""
 
     __slots__ = ("_function", "_keep", "_sizes", "sizes")
 
@@ -263,7 +263,7 @@ def _pointer_by_layout(array: np.ndarray[Any, Any]) -> int:
 
 
 def _layout_holds() -> bool:
-    samples = [np.zeros(3), np.zeros((4, 4), np.int8)[1:, 2:], np.zeros(())]
+    samples: list[np.ndarray[Any, Any]] = [np.zeros(3), np.zeros((4, 4), np.int8)[1:, 2:], np.zeros(())]
     return all(_pointer_by_layout(sample) == _pointer_of(sample) for sample in samples)
 
 

@@ -108,13 +108,17 @@ def kl_div(p: Any, q: Any) -> Any:
     return rel_entr(p, q) - p + q
 
 
-def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None) -> Any:
+def logsumexp(
+    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+) -> Any:
     """log(Σ b·exp(a)) along `axis` without overflow; with `return_sign`, of the absolute value, and the sign."""
     if b is not None:
         a, b = inexact_operands("logsumexp", a, b)
         a = fnp.where(b != 0, a, -np.inf)
     a = inexact_operand("logsumexp", a)
-    greatest = fnp.max(fnp.real(a), axis, keepdims=True, where=where, initial=-np.inf if where is not None or 0 in a.shape else None)
+    greatest = fnp.max(
+        fnp.real(a), axis, keepdims=True, where=where, initial=-np.inf if where is not None or 0 in a.shape else None
+    )
     greatest = fnp.where(fnp.isfinite(greatest), greatest, 0)
     exponents = fnp.exp(a - greatest)
     if b is not None:

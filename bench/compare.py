@@ -1,0 +1,78 @@
+"""Verdicts: is one run faster than another beyond the noise, and does fuser reach what it must against JAX?
+
+A difference counts when medians and best times both differ by more than the noise: half the two interquartile
+ranges, relative to their medians, and never less than 3 %.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Row = dict[str, Any]
+KEY = ("workload", "size", "dtype", "device", "system")
+LEAST_NOISE = 0.03
+
+# (workload, how many times faster than JAX); at "full" size, float32, on a CPU
+MUST_REACH = (
+    ("polynomial", 4.0),
+    ("chain", 6.0),
+    ("softmax", 4.0),
+    ("layer_norm", 3.0),
+    ("column_sum", 1.0),
+    ("full_sum", 1.0),
+)
+
+
+def noise(old: Row, new: Row) -> float:
+    """The relative difference that the spread of both rows explains."""
+    spreads = [(row["q3_s"] - row["q1_s"]) / row["median_s"] for row in (old, new)]
+    return max(LEAST_NOISE, sum(spreads) / 2)
+
+
+def verdict(old: Row, new: Row) -> str:
+    """FASTER, SLOWER or SAME: how the row `new` stands to the row `old`."""
+    threshold = 1.0 + noise(old, new)
+    ratios = [old[figure] / new[figure] for figure in ("median_s", "min_s")]
+    if min(ratios) > threshold:
+        return "FASTER"
+    return "SLOWER" if max(ratios) < 1.0 / threshold else "SAME"
+
+
+def compare(old: list[Row], new: list[Row]) -> list[Row]:
+    """One entry per row that both runs measured: KEY, both medians, the ratio old / new, the noise and the verdict."""
+    before = {_key(row): row for row in old if "median_s" in row}
+    found = []
+    for row in new:
+        if "median_s" in row and (past := before.get(_key(row))) is not None:
+            entry = {field: row[field] for field in KEY}
+            entry |= {"old_s": past["median_s"], "new_s": row["median_s"], "ratio": past["median_s"] / row["median_s"]}
+            found.append(entry | {"noise": noise(past, row), "verdict": verdict(past, row)})
+    return found
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return tuple(row[field] for field in KEY)
+
+
+def must_reach(rows: list[Row], system: str = "fuser") -> list[Row]:
+    """One check per target: `ratio` of medians and `best_ratio` of best times JAX / fuser, PASS, MISS or NOT MEASURED.
+
+    "No slower" (1×) passes unless fuser is slower beyond the noise; a wrong result never passes.
+    """
+    full = {
+        (row["workload"], row["system"]): row
+        for row in rows
+        if row["size"] == "full" and row["dtype"] == "float32" and row["device"] == "cpu" and "median_s" in row
+    }
+    checks = []
+    for workload, required in MUST_REACH:
+        ours, peer = full.get((workload, system)), full.get((workload, "jax"))
+        check: Row = {"workload": workload, "required": required, "ratio": None, "best_ratio": None}
+        if ours is None or peer is None:
+            checks.append(check | {"verdict": "NOT MEASURED"})
+            continue
+        check["ratio"] = peer["median_s"] / ours["median_s"]
+        check["best_ratio"] = peer["min_s"] / ours["min_s"]
+        reached = verdict(peer, ours) != "SLOWER" if required == 1.0 else check["ratio"] >= required
+        checks.append(check | {"verdict": "PASS" if reached and ours["correct"] else "MISS"})
+    return checks

@@ -1,0 +1,55 @@
+#!/bin/sh
+# The whole GPU check and benchmark in one command, within 8 minutes, without network and without installing anything:
+#   sh bench/gpu.sh            results in bench/results, or in $OUT where that is set
+# It wants torch, triton and an NVIDIA GPU; what is missing is said in words and left out. PYTHON names the interpreter.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+PYTHON=${PYTHON:-python3}
+OUT=${OUT:-bench/results}
+SECONDS_FOR_TESTS=${SECONDS_FOR_TESTS:-150}
+SECONDS_FOR_BENCH=${SECONDS_FOR_BENCH:-210}
+PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+FUSER_CACHE_DIR=${FUSER_CACHE_DIR:-$(mktemp -d)}
+PYTHONUNBUFFERED=1
+export PYTHONPATH FUSER_CACHE_DIR PYTHONUNBUFFERED
+mkdir -p "$OUT"
+status=0
+
+echo "== versions"
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo "nvidia-smi: not found"
+"$PYTHON" - <<'END' || exit 1
+import importlib.metadata, importlib.util, platform
+print("Python", platform.python_version())
+for name in ("torch", "triton", "numpy", "ml_dtypes", "optree", "opt_einsum", "rich", "jax", "pytest", "matplotlib"):
+    found = importlib.util.find_spec(name) is not None
+    print(name, importlib.metadata.version(name) if found else "not installed")
+if importlib.util.find_spec("torch"):
+    import torch
+    print("GPU:", torch.cuda.get_device_name() if torch.cuda.is_available() else "torch sees none")
+END
+"$PYTHON" -c "import sys, torch; sys.exit(not torch.cuda.is_available())" 2>/dev/null || {
+    echo "torch with an NVIDIA GPU is what this script is for; neither the tests nor the benchmark can run here"
+    exit 1
+}
+
+echo "== tests on the GPU"
+if "$PYTHON" -c "import pytest" 2>/dev/null; then
+    # the project's addopts name a plugin (xdist) that may be missing here
+    timeout "$SECONDS_FOR_TESTS" "$PYTHON" -m pytest -o addopts= -q -m gpu tests
+    result=$?
+    case $result in
+        0) ;;
+        5) echo "no test is marked gpu" ;;
+        124) echo "the tests were stopped after $SECONDS_FOR_TESTS s"; status=1 ;;
+        *) status=1 ;;
+    esac
+else
+    echo "pytest is not installed: the tests marked gpu are left out; the benchmark checks every result against float64"
+fi
+
+echo "== benchmark on the GPU"
+plot=
+"$PYTHON" -c "import matplotlib" 2>/dev/null && plot="--plot $OUT"
+# shellcheck disable=SC2086
+timeout $((SECONDS_FOR_BENCH + 90)) "$PYTHON" -m bench --gpu --budget "$SECONDS_FOR_BENCH" --json "$OUT/gpu.json" $plot || status=1
+exit $status

@@ -1,0 +1,114 @@
+"""What a program pays before it computes: import time, first calls with a cold and a warm disk cache, compilations.
+
+Every figure comes from fresh processes that print JSON; each is repeated and its median counts. fuser's processes get
+a cache folder of their own, so nothing that was compiled before helps them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIMITS = {  # what: (largest value, unit)
+    "import fuser": (0.25, "s"),
+    "first call, cold": (0.150, "s"),
+    "first call, warm disk cache": (0.015, "s"),
+    "kernels for 100 softmax sizes": (4, "kernels"),
+}
+
+IMPORT = """
+import json, time
+start = time.perf_counter()
+import {module}
+print(json.dumps(time.perf_counter() - start))
+"""
+
+# A small function on a small array; the array is placed and the library's imports are done before the clock starts.
+FIRST_CALL = """
+import json, time
+import numpy as np
+import {module}, {module}.numpy as xnp
+x = xnp.asarray(np.ones((64, 64), np.float32))
+x.block_until_ready()
+function = {module}.jit(lambda x: xnp.tanh(x) * 2.0 + xnp.sum(x * x, axis=-1, keepdims=True))
+start = time.perf_counter()
+function(x).block_until_ready()
+print(json.dumps(time.perf_counter() - start))
+"""
+
+COMPILATIONS = """
+import json
+import numpy as np
+import fuser, fuser.numpy as fnp
+function = fuser.jit(lambda x: (e := fnp.exp(x - fnp.max(x, axis=-1, keepdims=True))) / fnp.sum(e, -1, keepdims=True))
+before = fuser.compile_count()
+for size in range(100):
+    function(fnp.asarray(np.ones((16 + size, 100 + 37 * size), np.float32))).block_until_ready()
+print(json.dumps(fuser.compile_count() - before))
+"""
+
+
+def measure_startup(repeats: int = 5, systems: tuple[str, ...] = ("fuser", "jax")) -> list[dict[str, Any]]:
+    """One entry per figure: what, system, value, unit, limit, verdict (PASS, MISS or NOT MEASURED) and `failure`."""
+    entries = []
+    for system in systems:
+        entries.append(_entry(f"import {system}", system, lambda s=system: _median(IMPORT, s, repeats, warm=True)))
+        entries.append(_entry("first call, cold", system, lambda s=system: _median(FIRST_CALL, s, repeats, warm=False)))
+    if "fuser" in systems:
+        warm = "first call, warm disk cache"
+        entries.append(_entry(warm, "fuser", lambda: _median(FIRST_CALL, "fuser", repeats, warm=True)))
+        what = "kernels for 100 softmax sizes"
+        entries.append(_entry(what, "fuser", lambda: _median(COMPILATIONS, "fuser", 1, warm=False)))
+    return entries
+
+
+def _entry(what: str, system: str, figure: Any) -> dict[str, Any]:
+    limit, unit = LIMITS.get(what, (None, "s"))
+    entry: dict[str, Any] = {
+        "what": what,
+        "system": system,
+        "value": None,
+        "unit": unit,
+        "limit": None,
+        "failure": None,
+    }
+    entry["verdict"] = None
+    if system == "fuser":
+        entry |= {"limit": limit, "verdict": "NOT MEASURED"}
+    try:
+        entry["value"] = figure()
+    except RuntimeError as error:
+        return entry | {"failure": str(error)}
+    if entry["limit"] is not None:
+        entry["verdict"] = "PASS" if entry["value"] <= entry["limit"] else "MISS"
+    return entry
+
+
+def _median(template: str, module: str, repeats: int, warm: bool) -> float:
+    """The median over fresh processes. Warm: one process more goes first and fills the folder; cold: an empty one each."""
+    script = template.replace("{module}", module)
+    values = []
+    with tempfile.TemporaryDirectory(prefix="bench-cache-") as folder:
+        if warm:
+            _run(script, os.path.join(folder, "shared"))
+        for turn in range(repeats):
+            values.append(_run(script, os.path.join(folder, "shared" if warm else str(turn))))
+    return statistics.median(values)
+
+
+def _run(script: str, cache: str) -> float:
+    """The number that a fresh process prints; RuntimeError with the last line of its complaint where it fails."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"FUSER_CACHE_DIR": cache, "PYTHONPATH": path}
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
+    return json.loads(done.stdout.strip().splitlines()[-1])

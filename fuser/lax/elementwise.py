@@ -1,0 +1,204 @@
+"""Elementwise functions of `fuser.lax`: one primitive each, dtypes checked and never promoted.
+
+A Python scalar takes the dtype of the arrays beside it where its kind fits; an operand of rank 0 goes with any shape.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fuser import dtypes
+from fuser.errors import TypeRuleError
+from fuser.ir.primitive import Primitive
+from fuser.ir.types import is_complex
+from fuser.lax.values import as_value, literal, strict
+from fuser.lax.values import convert as _convert
+from fuser.ops import elementwise as E
+from fuser.trace.core import bind, type_of
+
+
+class RoundingMethod(enum.IntEnum):
+    """Where halves go."""
+
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
+
+
+def _function(primitive: Primitive, text: str) -> Callable[..., Any]:
+    name = primitive.name
+
+    def function(*operands: Any, accuracy: Any = None) -> Any:
+        return bind(primitive, *strict(name, *operands))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return function
+
+
+def _table(**texts: str) -> list[Callable[..., Any]]:
+    return [_function(getattr(E, f"{name}_p"), text) for name, text in texts.items()]
+
+
+neg, sign, floor, ceil, is_finite = _table(
+    neg="-x.",
+    sign="The sign of x.",
+    floor="The greatest integer ≤ x.",
+    ceil="The least integer ≥ x.",
+    is_finite="Whether x is finite.",
+)
+exp, exp2, expm1, log, log1p, logistic = _table(
+    exp="e to the power x.",
+    exp2="2 to the power x.",
+    expm1="exp(x) - 1.",
+    log="The natural logarithm.",
+    log1p="log(1 + x).",
+    logistic="1 / (1 + exp(-x)).",
+)
+sin, cos, tan, asin, acos, atan = _table(
+    sin="The sine.",
+    cos="The cosine.",
+    tan="The tangent.",
+    asin="The inverse sine.",
+    acos="The inverse cosine.",
+    atan="The inverse tangent.",
+)
+sinh, cosh, tanh, asinh, acosh, atanh = _table(
+    sinh="The hyperbolic sine.",
+    cosh="The hyperbolic cosine.",
+    tanh="The hyperbolic tangent.",
+    asinh="The inverse hyperbolic sine.",
+    acosh="The inverse hyperbolic cosine.",
+    atanh="The inverse hyperbolic tangent.",
+)
+sqrt, rsqrt, cbrt, square = _table(sqrt="The square root.", rsqrt="1 / sqrt(x).", cbrt="The cube root.", square="x·x.")
+erf, erfc, erf_inv, lgamma, digamma = _table(
+    erf="The error function.",
+    erfc="1 - erf(x).",
+    erf_inv="The inverse error function.",
+    lgamma="log|Γ(x)|.",
+    digamma="The derivative of log Γ.",
+)
+real, imag = _table(real="The real part of a complex number.", imag="The imaginary part of a complex number.")
+population_count, clz = _table(population_count="The number of one bits.", clz="The number of leading zero bits.")
+add, sub, mul, div, rem = _table(
+    add="x + y.",
+    sub="x - y.",
+    mul="x·y.",
+    div="x / y; integers divide towards zero.",
+    rem="The remainder, with the sign of x.",
+)
+max, min, atan2, nextafter, complex = _table(
+    max="The greater.",
+    min="The lesser.",
+    atan2="The angle of (y, x).",
+    nextafter="The float next to x towards y.",
+    complex="x + i·y.",
+)
+shift_left, shift_right_logical, shift_right_arithmetic = _table(
+    shift_left="x << y.",
+    shift_right_logical="x >> y, filling with zeros.",
+    shift_right_arithmetic="x >> y, keeping the sign.",
+)
+eq, ne, lt, le, gt, ge = _table(
+    eq="Whether x == y.",
+    ne="Whether x != y.",
+    lt="Whether x < y.",
+    le="Whether x <= y.",
+    gt="Whether x > y.",
+    ge="Whether x >= y.",
+)
+bitwise_not = _function(E.not_p, "~x.")
+bitwise_and = _function(E.and_p, "x & y.")
+bitwise_or = _function(E.or_p, "x | y.")
+bitwise_xor = _function(E.xor_p, "x ^ y.")
+
+
+def abs(x: Any) -> Any:
+    """|x|; unsigned integers stay as they are."""
+    x = as_value(x, "abs")
+    return x if x.dtype.kind == "u" else bind(E.abs_p, x)
+
+
+def conj(x: Any) -> Any:
+    """The complex conjugate."""
+    x = as_value(x, "conj")
+    if is_complex(x.dtype):
+        return bind(E.conj_p, x)
+    return bind(E.complex_p, x, literal(0, x.dtype))
+
+
+def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
+    """The nearest integer; `rounding_method` says where halves go."""
+    return bind(E.round_p, as_value(x, "round"), rounding_method=int(rounding_method))
+
+
+def integer_pow(x: Any, y: int) -> Any:
+    """x to the power of a Python integer."""
+    x = as_value(x, "integer_pow")
+    if y < 0 and x.dtype.kind in "iu":
+        raise TypeRuleError(
+            f"integers cannot be raised to a negative power, got integer_pow of {type_of(x)} to {y}; convert to floats first"
+        )
+    return x if y == 1 else bind(E.integer_pow_p, x, y=int(y))
+
+
+def pow(x: Any, y: Any) -> Any:
+    """x to the power y; y is of the dtype of x, or an integer."""
+    if type(y) is int:
+        return integer_pow(x, y)
+    x, y = strict("pow", x, y)
+    return bind(E.pow_p, x, y)
+
+
+def reciprocal(x: Any) -> Any:
+    """1 / x."""
+    return integer_pow(x, -1)
+
+
+def select_n(which: Any, *cases: Any) -> Any:
+    """cases[which] at each place; `which` holds bools or int32 numbers."""
+    return bind(E.select_n_p, as_value(which, "select_n"), *strict("select_n", *cases))
+
+
+def select(pred: Any, on_true: Any, on_false: Any) -> Any:
+    """`on_true` where `pred`, else `on_false`."""
+    return select_n(pred, on_false, on_true)
+
+
+def clamp(min: Any, x: Any, max: Any) -> Any:
+    """`x` brought into min … max; the bounds have its shape or rank 0."""
+    low, x, high = strict("clamp", min, x, max)
+    return bind(E.clamp_p, low, x, high)
+
+
+def convert_element_type(operand: Any, new_dtype: Any) -> Any:
+    """The operand in another dtype; a Python scalar type gives a weak one."""
+    operand = as_value(operand, "convert_element_type")
+    weak = new_dtype in (int, float, builtins.complex)
+    wanted = dtypes.requested(new_dtype, "convert_element_type")
+    if is_complex(operand.dtype) and not is_complex(wanted):
+        operand = bind(E.real_p, operand)
+    return _convert(operand, wanted, weak)
+
+
+def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
+    """The bits of the operand read as another dtype; a last dimension holds the parts where sizes differ."""
+    operand = as_value(operand, "bitcast_convert_type")
+    wanted = dtypes.canonicalize_dtype(new_dtype)
+    return bind(E.bitcast_convert_type_p, operand, new_dtype=wanted)
+
+
+def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+    """The operand rounded to a float format of fewer bits, in its own dtype."""
+    operand = as_value(operand, "reduce_precision")
+    return bind(E.reduce_precision_p, operand, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)
+
+
+def dtype(x: Any) -> np.dtype:
+    """The dtype that `x` has as an array."""
+    return dtypes.of(x)[0]

@@ -1,0 +1,206 @@
+"""Reductions, running folds, products and sorting of `fuser.lax`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser import dtypes
+from fuser.errors import UnsupportedError
+from fuser.ir.primitive import Primitive
+from fuser.ir.types import ArrayType
+from fuser.lax.values import as_value, axes_of, axis_of
+from fuser.ops import cumulative as C
+from fuser.ops import elementwise as E
+from fuser.ops import reduce as R
+from fuser.ops.dot import dot_general_p
+from fuser.ops.sorting import sort_p, top_k_p
+from fuser.trace.core import bind, type_of
+from fuser.trace.stage import stage
+
+
+def _reduction(primitive: Primitive, text: str) -> Callable[..., Any]:
+    def function(operand: Any, axes: Sequence[int], *, out_sharding: None = None) -> Any:
+        x = as_value(operand, primitive.name)
+        return bind(primitive, x, axes=axes_of(tuple(axes), x.ndim, primitive.name))
+
+    function.__name__ = function.__qualname__ = primitive.name
+    function.__doc__ = text
+    return function
+
+
+reduce_sum = _reduction(R.reduce_sum_p, "The sum over these dimensions.")
+reduce_prod = _reduction(R.reduce_prod_p, "The product over these dimensions.")
+reduce_max = _reduction(R.reduce_max_p, "The greatest over these dimensions.")
+reduce_min = _reduction(R.reduce_min_p, "The least over these dimensions.")
+reduce_and = _reduction(R.reduce_and_p, "The bitwise and over these dimensions.")
+reduce_or = _reduction(R.reduce_or_p, "The bitwise or over these dimensions.")
+reduce_xor = _reduction(R.reduce_xor_p, "The bitwise exclusive or over these dimensions.")
+
+# A binary primitive, the reduction that folds with it, and the value that changes nothing.
+_MONOIDS: dict[Primitive, tuple[Primitive, Callable[[np.dtype], Any]]] = {
+    E.add_p: (R.reduce_sum_p, lambda dtype: 0),
+    E.mul_p: (R.reduce_prod_p, lambda dtype: 1),
+    E.max_p: (R.reduce_max_p, lambda dtype: R._extreme(dtype, "max")),
+    E.min_p: (R.reduce_min_p, lambda dtype: R._extreme(dtype, "min")),
+    E.and_p: (R.reduce_and_p, lambda dtype: True if dtype.kind == "b" else -1),
+    E.or_p: (R.reduce_or_p, lambda dtype: 0),
+    E.xor_p: (R.reduce_xor_p, lambda dtype: 0),
+}
+
+
+def reduce(
+    operands: Any,
+    init_values: Any,
+    computation: Callable[[Any, Any], Any],
+    dimensions: Sequence[int],
+    out_sharding: None = None,
+) -> Any:
+    """A fold over dimensions by `computation`, one of add, mul, max, min, and, or, xor of its two arguments."""
+    if isinstance(operands, (tuple, list)):
+        if len(operands) != 1:
+            raise UnsupportedError(
+                "reduce folds one array; for argmax and its like use argmax, for others reduce each array on its own"
+            )
+        return [reduce(operands[0], init_values[0], lambda a, b: computation([a], [b])[0], dimensions)]
+    x = as_value(operands, "reduce")
+    start = as_value(init_values, "reduce")
+    primitive = _monoid(computation, x.dtype)
+    if primitive is None:
+        raise UnsupportedError(
+            "reduce takes a computation that is one of add, mul, max, min, and, or, xor of its two arguments; write others as a combination of these"
+        )
+    reduction, neutral = _MONOIDS[primitive]
+    result = bind(reduction, x, axes=axes_of(tuple(dimensions), x.ndim, "reduce"))
+    if not hasattr(start, "_trace") and np.asarray(start) == np.asarray(neutral(x.dtype)).astype(x.dtype):
+        return result
+    return bind(
+        primitive,
+        result,
+        start if start.dtype == x.dtype else bind(E.convert_element_type_p, start, new_dtype=x.dtype, weak_type=False),
+    )
+
+
+def _monoid(computation: Callable[[Any, Any], Any], dtype: np.dtype) -> Primitive | None:
+    aval = ArrayType((), dtype)
+    graph = stage(lambda a, b: [computation(a, b)], [aval, aval], "reduce")
+    if len(graph.eqns) != 1 or graph.eqns[0].outvars != graph.outvars:
+        return None
+    (eqn,) = graph.eqns
+    whole = {*map(id, eqn.invars)} == {*map(id, graph.invars)}
+    return eqn.primitive if whole and eqn.primitive in _MONOIDS else None
+
+
+def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
+    """The first position of the greatest element along `axis`."""
+    x = as_value(operand, "argmax")
+    return bind(
+        R.argmax_p, x, axes=(axis_of(axis, x.ndim, "argmax"),), index_dtype=dtypes.canonicalize_dtype(index_dtype)
+    )
+
+
+def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
+    """The first position of the least element along `axis`."""
+    x = as_value(operand, "argmin")
+    return bind(
+        R.argmin_p, x, axes=(axis_of(axis, x.ndim, "argmin"),), index_dtype=dtypes.canonicalize_dtype(index_dtype)
+    )
+
+
+def _running(primitive: Primitive, text: str) -> Callable[..., Any]:
+    def function(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+        x = as_value(operand, primitive.name)
+        return bind(primitive, x, axis=axis_of(axis, x.ndim, primitive.name), reverse=bool(reverse))
+
+    function.__name__ = function.__qualname__ = primitive.name
+    function.__doc__ = text
+    return function
+
+
+cumsum = _running(C.cumsum_p, "The running sum along `axis`, from the end if `reverse`.")
+cumprod = _running(C.cumprod_p, "The running product along `axis`, from the end if `reverse`.")
+cummax = _running(C.cummax_p, "The running maximum along `axis`, from the end if `reverse`.")
+cummin = _running(C.cummin_p, "The running minimum along `axis`, from the end if `reverse`.")
+cumlogsumexp = _running(C.cumlogsumexp_p, "The running log(Σ exp) along `axis`, from the end if `reverse`.")
+
+
+# Products.
+
+
+def dot_general(
+    lhs: Any,
+    rhs: Any,
+    dimension_numbers: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    *,
+    out_sharding: None = None,
+) -> Any:
+    """The contraction ((lhs, rhs contracted), (lhs, rhs batch)); batch dimensions come first in the result."""
+    x, y = as_value(lhs, "dot_general"), as_value(rhs, "dot_general")
+    (xc, yc), (xb, yb) = dimension_numbers
+    numbers = (
+        (axes_of(tuple(xc), x.ndim, "dot_general"), axes_of(tuple(yc), y.ndim, "dot_general")),
+        (axes_of(tuple(xb), x.ndim, "dot_general"), axes_of(tuple(yb), y.ndim, "dot_general")),
+    )
+    element = None if preferred_element_type is None else dtypes.requested(preferred_element_type, "dot_general")
+    return bind(dot_general_p, x, y, dimension_numbers=numbers, precision=precision, preferred_element_type=element)
+
+
+def dot(
+    lhs: Any,
+    rhs: Any,
+    *,
+    dimension_numbers: Any = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: None = None,
+) -> Any:
+    """The product of vectors and matrices, or the contraction of `dimension_numbers`."""
+    x, y = as_value(lhs, "dot"), as_value(rhs, "dot")
+    if dimension_numbers is None:
+        if not (1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]):
+            raise TypeError(
+                f"dot takes vectors and matrices with equal inner extents, got {type_of(x)} and {type_of(y)}"
+            )
+        dimension_numbers = (((x.ndim - 1,), (0,)), ((), ()))
+    return dot_general(x, y, dimension_numbers, precision, preferred_element_type)
+
+
+def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
+    """The matrix products over equal leading dimensions."""
+    x, y = as_value(lhs, "batch_matmul"), as_value(rhs, "batch_matmul")
+    if x.ndim < 2 or x.ndim != y.ndim:
+        raise ValueError(f"batch_matmul needs equal ranks of at least 2, got {type_of(x)} and {type_of(y)}")
+    batch = tuple(range(x.ndim - 2))
+    return dot_general(x, y, (((x.ndim - 1,), (x.ndim - 2,)), (batch, batch)), precision)
+
+
+# Sorting.
+
+
+def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+    """The operand in ascending order along a dimension; of several operands the first `num_keys` are keys."""
+    several = isinstance(operand, (tuple, list))
+    values = [as_value(o, "sort") for o in (operand if several else (operand,))]
+    if not values:
+        raise TypeError("sort needs at least one operand")
+    axis = axis_of(dimension, values[0].ndim, "sort")
+    results = bind(sort_p, *values, dimension=axis, is_stable=is_stable, num_keys=num_keys)
+    return tuple(results) if several else results[0]
+
+
+def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:
+    """Keys in ascending order, and values moved with them."""
+    first, second = sort((keys, values), dimension, is_stable, 1)
+    return first, second
+
+
+def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
+    """The k greatest elements along `axis`, greatest first, and their positions."""
+    x = as_value(operand, "top_k")
+    values, places = bind(top_k_p, x, k=operator.index(k), axis=axis_of(axis, x.ndim, "top_k"))
+    return values, places

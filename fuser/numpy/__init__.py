@@ -1,0 +1,400 @@
+"""NumPy's functions on fuser's arrays, with jax.numpy's names, dtypes and semantics.
+
+Importing this module also puts operators and methods on arrays and tracers.
+"""
+
+# ruff: noqa: F401
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes as _ml_dtypes
+import numpy as _np
+
+from fuser import dtypes as _dtypes
+from fuser.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
+from fuser.lax.values import as_value as _as_value
+from fuser.lax.values import broadcast_shapes
+from fuser.numpy import methods as _methods
+from fuser.numpy.creation import (
+    arange,
+    array,
+    asarray,
+    astype,
+    broadcast_arrays,
+    empty,
+    empty_like,
+    eye,
+    fromfunction,
+    full,
+    full_like,
+    geomspace,
+    identity,
+    indices,
+    linspace,
+    logspace,
+    meshgrid,
+    ones,
+    ones_like,
+    tri,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)
+from fuser.numpy.linear import (
+    cross,
+    diag,
+    diagflat,
+    diagonal,
+    dot,
+    einsum,
+    inner,
+    kron,
+    matmul,
+    matvec,
+    outer,
+    tensordot,
+    trace,
+    vander,
+    vdot,
+    vecdot,
+    vecmat,
+)
+from fuser.numpy.maths import (
+    allclose,
+    angle,
+    array_equal,
+    array_equiv,
+    bitwise_count,
+    clip,
+    conj,
+    conjugate,
+    copysign,
+    deg2rad,
+    degrees,
+    divmod,
+    floor_divide,
+    fmax,
+    fmin,
+    fmod,
+    frexp,
+    heaviside,
+    hypot,
+    imag,
+    isclose,
+    iscomplex,
+    iscomplexobj,
+    isfinite,
+    isinf,
+    isnan,
+    isneginf,
+    isposinf,
+    isreal,
+    isrealobj,
+    isscalar,
+    ldexp,
+    logaddexp,
+    logaddexp2,
+    mod,
+    modf,
+    nan_to_num,
+    rad2deg,
+    radians,
+    real,
+    remainder,
+    signbit,
+    sinc,
+    where,
+)
+from fuser.numpy.movement import (
+    append,
+    array_split,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    broadcast_to,
+    column_stack,
+    concat,
+    concatenate,
+    dsplit,
+    dstack,
+    expand_dims,
+    flip,
+    fliplr,
+    flipud,
+    hsplit,
+    hstack,
+    matrix_transpose,
+    moveaxis,
+    permute_dims,
+    ravel,
+    repeat,
+    reshape,
+    resize,
+    roll,
+    rollaxis,
+    rot90,
+    split,
+    squeeze,
+    stack,
+    swapaxes,
+    tile,
+    transpose,
+    unstack,
+    vsplit,
+    vstack,
+)
+from fuser.numpy.reductions import (
+    all,
+    amax,
+    amin,
+    any,
+    argmax,
+    argmin,
+    average,
+    count_nonzero,
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    max,
+    mean,
+    min,
+    nanargmax,
+    nanargmin,
+    nancumprod,
+    nancumsum,
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+    prod,
+    ptp,
+    std,
+    sum,
+    var,
+)
+from fuser.numpy.selection import (
+    choose,
+    compress,
+    extract,
+    piecewise,
+    put_along_axis,
+    ravel_multi_index,
+    select,
+    take,
+    take_along_axis,
+    unravel_index,
+)
+from fuser.numpy.series import (
+    apply_over_axes,
+    convolve,
+    corrcoef,
+    correlate,
+    cov,
+    delete,
+    diff,
+    ediff1d,
+    gradient,
+    insert,
+    interp,
+    pad,
+    polyval,
+    trapezoid,
+)
+from fuser.numpy.sets import (
+    argwhere,
+    bincount,
+    flatnonzero,
+    histogram,
+    histogram_bin_edges,
+    intersect1d,
+    isin,
+    nonzero,
+    setdiff1d,
+    setxor1d,
+    trim_zeros,
+    union1d,
+    unique,
+    unique_values,
+)
+from fuser.numpy.sorting import (
+    argpartition,
+    argsort,
+    digitize,
+    lexsort,
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    partition,
+    percentile,
+    quantile,
+    searchsorted,
+    sort,
+    sort_complex,
+    top_k,
+)
+from fuser.numpy.ufuncs import (
+    abs,
+    absolute,
+    acos,
+    acosh,
+    add,
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
+    arctan,
+    arctan2,
+    arctanh,
+    around,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_not,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    cbrt,
+    ceil,
+    cos,
+    cosh,
+    divide,
+    equal,
+    exp,
+    exp2,
+    expm1,
+    fabs,
+    fix,
+    float_power,
+    floor,
+    greater,
+    greater_equal,
+    invert,
+    left_shift,
+    less,
+    less_equal,
+    log,
+    log1p,
+    log2,
+    log10,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    nextafter,
+    not_equal,
+    positive,
+    pow,
+    power,
+    reciprocal,
+    right_shift,
+    rint,
+    round,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    true_divide,
+    trunc,
+)
+from fuser.runtime.array import Array as ndarray
+from fuser.runtime.array import from_dlpack
+
+pi, e, euler_gamma, inf, nan = _np.pi, _np.e, _np.euler_gamma, _np.inf, _np.nan
+newaxis = None
+
+bool_, int8, int16, int32, int64 = _np.bool_, _np.int8, _np.int16, _np.int32, _np.int64
+uint8, uint16, uint32, uint64 = _np.uint8, _np.uint16, _np.uint32, _np.uint64
+float16, float32, float64, complex64, complex128 = _np.float16, _np.float32, _np.float64, _np.complex64, _np.complex128
+bfloat16, float8_e4m3fn, float8_e5m2 = _ml_dtypes.bfloat16, _ml_dtypes.float8_e4m3fn, _ml_dtypes.float8_e5m2
+float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz = (
+    _ml_dtypes.float8_e4m3b11fnuz,
+    _ml_dtypes.float8_e4m3fnuz,
+    _ml_dtypes.float8_e5m2fnuz,
+)
+single, double, csingle, cdouble = _np.float32, _np.float64, _np.complex64, _np.complex128
+generic, number, integer, signedinteger, unsignedinteger = (
+    _np.generic,
+    _np.number,
+    _np.integer,
+    _np.signedinteger,
+    _np.unsignedinteger,
+)
+inexact, floating, complexfloating, character, flexible, object_ = (
+    _np.inexact,
+    _np.floating,
+    _np.complexfloating,
+    _np.character,
+    _np.flexible,
+    _np.object_,
+)
+dtype = _np.dtype
+printoptions, set_printoptions, get_printoptions = _np.printoptions, _np.set_printoptions, _np.get_printoptions
+array_repr, array_str = _np.array_repr, _np.array_str
+_DEFAULT_SCALARS = {"int_": int, "uint": _np.uint64, "float_": float, "complex_": complex}
+
+
+def __getattr__(name: str) -> Any:
+    """The default dtypes, which depend on `enable_x64`."""
+    if name in _DEFAULT_SCALARS:
+        return _dtypes.canonicalize_dtype(_DEFAULT_SCALARS[name]).type
+    raise AttributeError(f"module 'fuser.numpy' has no attribute {name!r}")
+
+
+def ndim(a: Any) -> int:
+    """The number of dimensions."""
+    return len(shape(a))
+
+
+def shape(a: Any) -> tuple[int, ...]:
+    """The extents of the dimensions."""
+    return tuple(a.shape) if hasattr(a, "shape") else _np.shape(a)
+
+
+def size(a: Any, axis: Any = None) -> int:
+    """The number of elements, or the extent along `axis`."""
+    extents = shape(a)
+    if axis is None:
+        return int(_np.prod(extents, dtype=_np.int64))
+    return int(_np.prod([extents[d] for d in (axis if isinstance(axis, (tuple, list)) else (axis,))], dtype=_np.int64))
+
+
+def copy(a: Any, order: Any = None) -> Any:
+    """An array with memory of its own."""
+    return array(a, copy=True)
+
+
+def iterable(y: Any) -> bool:
+    """Whether it can be iterated over."""
+    return bool(_np.iterable(y))
+
+
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+    """Whether NumPy's casting rule allows the conversion."""
+    return bool(
+        _np.can_cast(
+            getattr(_as_value(from_), "dtype", from_) if not isinstance(from_, (type, str, _np.dtype)) else from_,
+            to,
+            casting,
+        )
+    )

@@ -1,0 +1,426 @@
+"""Functions of neighbours: differences, integrals, interpolation, padding, polynomials, convolution, correlation."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.ir.types import BOOL, is_inexact
+from fuser.lax.values import as_value, axis_of, convert, literal, promote, promote_inexact
+from fuser.numpy import linear as L
+from fuser.numpy import maths as M
+from fuser.numpy import movement as V
+from fuser.numpy import reductions as R
+from fuser.numpy import ufuncs as U
+from fuser.numpy.creation import asarray, zeros_like
+from fuser.numpy.sorting import searchsorted
+from fuser.ops.movement import pad_p, slice_p
+from fuser.trace.core import bind
+
+
+def part(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
+    """The elements start:stop:step of one dimension."""
+    starts = tuple(start if d == axis else 0 for d in range(x.ndim))
+    limits = tuple(stop if d == axis else e for d, e in enumerate(x.shape))
+    strides = None if step == 1 else tuple(step if d == axis else 1 for d in range(x.ndim))
+    return bind(slice_p, x, start_indices=starts, limit_indices=limits, strides=strides)
+
+
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """The n-th differences of neighbours along `axis`."""
+    x = as_value(a, "diff")
+    if n < 0:
+        raise ValueError(f"diff takes an order >= 0, got {n}")
+    if not x.ndim:
+        raise ValueError("diff takes arrays of at least 1 dimension")
+    axis = axis_of(axis, x.ndim, "diff")
+    ends = [asarray(e) if e is not None else None for e in (prepend, append)]
+    edge = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    before, after = ([] if e is None else [V.broadcast_to(e, edge) if not e.ndim else e] for e in ends)
+    if before or after:
+        x = V.concatenate([*before, x, *after], axis)
+    for _ in range(n):
+        extent = x.shape[axis]
+        if not extent:
+            break
+        upper, lower = part(x, axis, 1, extent), part(x, axis, 0, extent - 1)
+        x = U.not_equal(upper, lower) if x.dtype == BOOL else U.subtract(upper, lower)
+    return x
+
+
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    """The differences of neighbours of the flattened array, with values put in front and behind."""
+    x = V.ravel(as_value(ary, "ediff1d"))
+    middle = U.subtract(x[1:], x[:-1])
+    front = [] if to_begin is None else [convert(V.ravel(asarray(to_begin)), x.dtype)]
+    back = [] if to_end is None else [convert(V.ravel(asarray(to_end)), x.dtype)]
+    return V.concatenate([*front, middle, *back]) if front or back else middle
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
+    """Central differences along each dimension, one-sided at the ends; spacings are numbers or coordinates."""
+    if edge_order not in (None, 1):
+        raise NotImplementedError("gradient offers edge_order 1")
+    x = U.inexact_operand("gradient", f)
+    axes = (
+        tuple(range(x.ndim))
+        if axis is None
+        else tuple(axis_of(d, x.ndim) for d in (axis if isinstance(axis, (tuple, list)) else (axis,)))
+    )
+    spacings = [1.0] * len(axes) if not varargs else list(varargs) * len(axes) if len(varargs) == 1 else list(varargs)
+    if len(spacings) != len(axes):
+        raise TypeError(
+            f"gradient takes no spacing, one, or one for each of {len(axes)} dimensions, got {len(varargs)}"
+        )
+    results = [_gradient(x, h, d) for h, d in zip(spacings, axes)]
+    return results[0] if len(results) == 1 else results
+
+
+def _gradient(x: Any, spacing: Any, axis: int) -> Any:
+    extent = x.shape[axis]
+    if extent < 2:
+        raise ValueError(f"gradient needs at least 2 elements along each dimension, got {extent}")
+    lower, upper = part(x, axis, 0, extent - 1), part(x, axis, 1, extent)
+    steps = U.subtract(upper, lower)
+    if np.ndim(spacing) == 0:
+        middle = U.multiply(U.subtract(part(x, axis, 2, extent), part(x, axis, 0, extent - 2)), U.divide(0.5, spacing))
+        ends = [
+            U.divide(part(steps, axis, 0, 1), spacing),
+            U.divide(part(steps, axis, extent - 2, extent - 1), spacing),
+        ]
+        return V.concatenate([ends[0], middle, ends[1]], axis)
+    coordinates = convert(asarray(spacing), x.dtype)
+    widths = V.reshape(diff(coordinates), tuple(-1 if d == axis else 1 for d in range(x.ndim)))
+    slopes = U.divide(steps, widths)
+    first, second = part(widths, axis, 0, extent - 2), part(widths, axis, 1, extent - 1)
+    weighted = U.add(
+        U.multiply(part(slopes, axis, 0, extent - 2), second), U.multiply(part(slopes, axis, 1, extent - 1), first)
+    )
+    middle = U.divide(weighted, U.add(first, second))
+    return V.concatenate([part(slopes, axis, 0, 1), middle, part(slopes, axis, extent - 2, extent - 1)], axis)
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    """The integral by the trapezoidal rule along `axis`."""
+    values = V.moveaxis(U.inexact_operand("trapezoid", y), axis, -1)
+    extent = values.shape[-1]
+    if x is None:
+        width: Any = dx
+    else:
+        points = U.inexact_operand("trapezoid", x)
+        width = diff(points if points.ndim == 1 else V.moveaxis(points, axis, -1))
+    pairs = U.add(part(values, values.ndim - 1, 1, extent), part(values, values.ndim - 1, 0, extent - 1))
+    return U.multiply(0.5, R.sum(U.multiply(width, pairs), -1))
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """Linear interpolation of the points (xp, fp), xp ascending; beyond them the end values or `left` and `right`."""
+    if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
+        raise ValueError(
+            f"interp needs xp and fp to be vectors of one length, got shapes {np.shape(xp)} and {np.shape(fp)}"
+        )
+    x, xp = promote_inexact("interp", x, xp)
+    fp = U.inexact_operand("interp", fp)
+    if period is not None:
+        x, xp, fp = _periodic(x, xp, fp, period)
+    place = M.clip(searchsorted(xp, x, "right"), 1, xp.shape[0] - 1)
+    low, high = fp[place - 1], fp[place]
+    width = xp[place] - xp[place - 1]
+    near = U.less_equal(
+        U.abs(width),
+        float(np.spacing(np.finfo(np.float32).eps if xp.dtype.itemsize <= 4 else np.finfo(np.float64).eps)),
+    )
+    step = U.divide(U.subtract(x, xp[place - 1]), M.where(near, 1, width))
+    result = M.where(near, low, U.add(low, U.multiply(step, U.subtract(high, low))))
+    if period is None:
+        result = M.where(U.less(x, xp[0]), fp[0] if left is None else left, result)
+        result = M.where(U.greater(x, xp[-1]), fp[-1] if right is None else right, result)
+    return result
+
+
+def _periodic(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
+    from fuser.numpy.sorting import argsort
+
+    period = U.abs(period)
+    x, xp = M.remainder(x, period), M.remainder(xp, period)
+    order = argsort(xp)
+    xp, fp = xp[order], fp[order]
+    return x, V.concatenate([xp[-1:] - period, xp, xp[:1] + period]), V.concatenate([fp[-1:], fp, fp[:1]])
+
+
+# Padding.
+
+
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
+    """The array with more elements at both ends of each dimension: constant, edge, reflect, symmetric, wrap, linear_ramp, empty, or statistics."""
+    x = asarray(array)
+    widths = _pairs(pad_width, x.ndim)
+    if any(w < 0 for pair in widths for w in pair):
+        raise ValueError(f"pad takes widths >= 0, got {pad_width}")
+    if callable(mode):
+        raise NotImplementedError("pad takes a mode by name; pad with zeros and set the border through .at")
+    allowed = {
+        "constant": {"constant_values"},
+        "reflect": {"reflect_type"},
+        "symmetric": {"reflect_type"},
+        "linear_ramp": {"end_values"},
+    }
+    allowed |= {m: {"stat_length"} for m in ("maximum", "minimum", "mean", "median")}
+    allowed |= {m: set() for m in ("edge", "wrap", "empty")}
+    if mode not in allowed:
+        raise NotImplementedError(f"pad knows the modes {', '.join(sorted(allowed))}, got {mode!r}")
+    if unknown := set(options) - allowed[mode]:
+        raise ValueError(f"pad with mode {mode!r} takes no {', '.join(sorted(unknown))}")
+    if mode in ("constant", "empty"):
+        return _pad_constant(x, widths, options.get("constant_values", 0))
+    for d, pair in enumerate(widths):
+        x = _pad_dimension(x, d, pair, mode, options)
+    return x
+
+
+def _pairs(value: Any, ndim: int) -> list[tuple[int, int]]:
+    given = np.asarray(
+        value if not isinstance(value, dict) else [value.get(d, value.get(d - ndim, (0, 0))) for d in range(ndim)]
+    )
+    if given.dtype.kind not in "iu":
+        raise TypeError(f"pad takes integer widths, got {value}")
+    if given.shape == (1,):
+        given = given[0]
+    return [(operator.index(a), operator.index(b)) for a, b in np.broadcast_to(given, (ndim, 2))]
+
+
+def _pad_constant(x: Any, widths: list[tuple[int, int]], values: Any) -> Any:
+    if np.ndim(values) == 0:
+        value = convert(asarray(values), x.dtype, x.weak_type)
+        return bind(pad_p, x, value, padding_config=tuple((a, b, 0) for a, b in widths))
+    table = np.broadcast_to(np.asarray(values), (x.ndim, 2))
+    for d, pair in enumerate(widths):
+        for side in (0, 1):
+            config = tuple(((pair[0], 0, 0), (0, pair[1], 0))[side] if k == d else (0, 0, 0) for k in range(x.ndim))
+            x = bind(pad_p, x, convert(asarray(table[d, side]), x.dtype), padding_config=config)
+    return x
+
+
+def _pad_dimension(x: Any, d: int, pair: tuple[int, int], mode: str, options: dict[str, Any]) -> Any:
+    extent = x.shape[d]
+    if pair == (0, 0):
+        return x
+    if not extent:
+        raise ValueError(f"pad with mode {mode!r} cannot extend axis {d} of extent 0")
+    if mode == "edge":
+        front, back = part(x, d, 0, 1), part(x, d, extent - 1, extent)
+        return V.concatenate([V.repeat(front, pair[0], d), x, V.repeat(back, pair[1], d)], d)
+    if mode == "wrap":
+        return _wrapped(x, d, pair)
+    if mode == "linear_ramp":
+        return _ramped(x, d, pair, np.broadcast_to(np.asarray(options.get("end_values", 0)), (x.ndim, 2))[d])
+    if mode in ("maximum", "minimum", "mean", "median"):
+        return _statistic(x, d, pair, mode, options.get("stat_length"))
+    odd = options.get("reflect_type", "even") == "odd"
+    return _mirrored(x, d, pair, 1 if mode == "reflect" else 0, odd)
+
+
+def _wrapped(x: Any, d: int, pair: tuple[int, int]) -> Any:
+    extent = x.shape[d]
+    before = [part(x, d, extent - pair[0] % extent, extent)] if pair[0] % extent else []
+    after = [x] * (pair[1] // extent) + ([part(x, d, 0, pair[1] % extent)] if pair[1] % extent else [])
+    return V.concatenate([*before, *[x] * (pair[0] // extent), x, *after], d)
+
+
+def _mirrored(x: Any, d: int, pair: tuple[int, int], offset: int, odd: bool) -> Any:
+    original = x.shape[d]
+    if offset and original == 1:
+        return V.concatenate([V.repeat(x, pair[0], d), x, V.repeat(x, pair[1], d)], d)
+    for side in (0, 1):
+        left = pair[side]
+        while left > 0:
+            extent = x.shape[d]
+            count = min(left, original - offset)
+            edge = part(x, d, 0, 1) if side == 0 else part(x, d, extent - 1, extent)
+            piece = (
+                part(x, d, offset, offset + count)
+                if side == 0
+                else part(x, d, extent - offset - count, extent - offset)
+            )
+            piece = V.flip(piece, d)
+            if odd:
+                piece = U.subtract(U.multiply(2, edge), piece)
+            x = V.concatenate([piece, x] if side == 0 else [x, piece], d)
+            left -= count
+    return x
+
+
+def _ramped(x: Any, d: int, pair: tuple[int, int], ends: Any) -> Any:
+    from fuser.numpy.creation import linspace
+
+    extent = x.shape[d]
+    pieces = [x]
+    for side in (0, 1):
+        if not pair[side]:
+            continue
+        edge = V.squeeze(part(x, d, 0, 1) if side == 0 else part(x, d, extent - 1, extent), d)
+        ramp = linspace(asarray(ends[side]), edge, pair[side], endpoint=False, axis=d)
+        ramp = convert(U.floor(ramp) if not is_inexact(x.dtype) else ramp, x.dtype)
+        pieces = [ramp, *pieces] if side == 0 else [*pieces, V.flip(ramp, d)]
+    return V.concatenate(pieces, d)
+
+
+def _statistic(x: Any, d: int, pair: tuple[int, int], mode: str, length: Any) -> Any:
+    from fuser.numpy.sorting import median
+
+    functions = {"maximum": R.max, "minimum": R.min, "mean": R.mean, "median": median}
+    extent = x.shape[d]
+    lengths = (extent, extent) if length is None else _pairs(length, x.ndim)[d]
+    counts = [min(n, extent) for n in lengths]
+    sides = (part(x, d, 0, counts[0]), part(x, d, extent - counts[1], extent))
+    ends = []
+    for side, width in zip(sides, pair):
+        value = functions[mode](side, d, keepdims=True)
+        value = U.round(value) if not is_inexact(x.dtype) and mode in ("mean", "median") else value
+        ends.append(V.repeat(convert(value, x.dtype), width, d))
+    return V.concatenate([ends[0], x, ends[1]], d)
+
+
+# Polynomials, convolution, covariance.
+
+
+def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
+    """The polynomial with coefficients `p`, the highest power first, at `x`, by Horner's rule."""
+    coefficients, x = promote("polyval", asarray(p), asarray(x))
+    if not coefficients.shape[0]:
+        return zeros_like(x)
+    result = U.add(zeros_like(x), coefficients[0])
+    for k in range(1, coefficients.shape[0]):
+        result = U.add(U.multiply(result, x), coefficients[k])
+    return result
+
+
+def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """The discrete convolution of two vectors: "full", "same" length as the longer, or "valid" overlaps only."""
+    return _convolved("convolve", a, v, mode, True)
+
+
+def correlate(a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """The cross-correlation of two vectors, the second conjugated."""
+    return _convolved("correlate", a, v, mode, False)
+
+
+def _convolved(name: str, a: Any, v: Any, mode: str, flips: bool) -> Any:
+    x, y = promote_inexact(name, asarray(a), asarray(v))
+    if x.ndim != 1 or y.ndim != 1:
+        raise ValueError(f"{name} takes vectors, got shapes {x.shape} and {y.shape}")
+    if not x.shape[0] or not y.shape[0]:
+        raise ValueError(f"{name} takes vectors of at least 1 element, got shapes {x.shape} and {y.shape}")
+    y = y if flips else M.conj(V.flip(y))
+    backwards = False
+    if x.shape[0] < y.shape[0]:
+        x, y, backwards = y, x, not flips and mode == "same"
+    long, short = x.shape[0], y.shape[0]
+    total = _sum_of_shifts(x, y)
+    if mode == "full":
+        return total
+    if mode == "valid":
+        return part(total, 0, short - 1, long)
+    if mode != "same":
+        raise ValueError(f'{name} takes mode "full", "same" or "valid", got {mode!r}')
+    start = short // 2 if backwards else (short - 1) // 2
+    return part(total, 0, start, start + long)
+
+
+def _sum_of_shifts(x: Any, y: Any) -> Any:
+    """Every window of the padded vector as a matrix (index arithmetic alone), times the reversed kernel."""
+    long, short = x.shape[0], y.shape[0]
+    padded = _pad_constant(x, [(short - 1, short - 1)], 0)
+    rows = np.arange(long + short - 1)[:, None] + np.arange(short)[None, :]
+    return L.matmul(padded[rows.astype(np.int32)], V.flip(y))
+
+
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: int | None = None,
+    fweights: Any = None,
+    aweights: Any = None,
+) -> Any:
+    """The covariance matrix of variables (rows, or columns without `rowvar`) over their observations."""
+    x = U.inexact_operand("cov", m)
+    if x.ndim > 2:
+        raise ValueError(f"cov takes at most 2 dimensions, got shape {x.shape}")
+    x = V.atleast_2d(x)
+    x = x if rowvar or x.shape[0] == 1 else x.T
+    if y is not None:
+        other = V.atleast_2d(asarray(y))
+        x = V.concatenate([x, other if rowvar or other.shape[0] == 1 else other.T], 0)
+    weights = _weights(fweights, aweights)
+    ddof = (0 if bias else 1) if ddof is None else ddof
+    if weights is None:
+        centred, total = U.subtract(x, R.mean(x, 1, keepdims=True)), literal(float(max(x.shape[1] - ddof, 0)), x.dtype)
+        return V.squeeze(U.divide(L.matmul(centred, M.conj(centred.T)), total))
+    weight_sum = R.sum(weights)
+    mean = U.divide(R.sum(U.multiply(x, weights), 1, keepdims=True), weight_sum)
+    centred = U.subtract(x, mean)
+    squared = R.sum(U.multiply(weights, asarray(aweights))) if aweights is not None else weight_sum
+    total = U.subtract(weight_sum, U.multiply(ddof, U.divide(squared, weight_sum)))
+    return V.squeeze(U.divide(L.matmul(U.multiply(centred, weights), M.conj(centred.T)), total))
+
+
+def _weights(fweights: Any, aweights: Any) -> Any:
+    given = [asarray(w) for w in (fweights, aweights) if w is not None]
+    if not given:
+        return None
+    return given[0] if len(given) == 1 else U.multiply(*given)
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+    """The matrix of Pearson's correlation coefficients."""
+    matrix = cov(x, y, rowvar)
+    if not matrix.ndim:
+        return U.divide(matrix, matrix)
+    deviation = U.sqrt(M.real(L.diag(matrix)))
+    result = U.divide(U.divide(matrix, deviation[:, None]), deviation[None, :])
+    return M.clip(result, -1, 1) if not M.iscomplexobj(result) else result
+
+
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
+    """The array with `values` put in before the positions `obj`, which must be known."""
+    x = asarray(arr)
+    if axis is None:
+        x, axis = V.ravel(x), 0
+    axis = axis_of(axis, x.ndim, "insert")
+    positions = np.insert(np.arange(x.shape[axis]), np.asarray(obj), -1)
+    source = np.cumsum(positions >= 0) - 1
+    from fuser.numpy.selection import take
+
+    spread = take(x, np.maximum(source, 0).astype(np.int32), axis=axis, mode="clip")
+    index = (*(slice(None),) * axis, np.nonzero(positions < 0)[0].astype(np.int32))
+    new = asarray(values)
+    new = V.moveaxis(new, 0, axis) if np.ndim(obj) == 0 and new.ndim == x.ndim else new
+    shape = tuple(int((positions < 0).sum()) if d == axis else e for d, e in enumerate(x.shape))
+    new = V.expand_dims(new, axis) if np.ndim(obj) == 0 and new.ndim == x.ndim - 1 and new.ndim else new
+    return spread.at[index].set(V.broadcast_to(convert(new, x.dtype), shape))
+
+
+def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
+    """The array without the slices at the positions `obj`, which must be known."""
+    from fuser.numpy.selection import take
+
+    x = asarray(arr)
+    if axis is None:
+        x, axis = V.ravel(x), 0
+    axis = axis_of(axis, x.ndim, "delete")
+    chosen = obj if isinstance(obj, slice) else np.asarray(obj)
+    return take(x, np.delete(np.arange(x.shape[axis], dtype=np.int32), chosen), axis=axis, mode="clip")
+
+
+def apply_over_axes(func: Any, a: Any, axes: Sequence[int]) -> Any:
+    """`func(a, axis)` for one axis after the other, dimensions kept."""
+    x = asarray(a)
+    for axis in axes:
+        result = func(x, axis)
+        x = result if result.ndim == x.ndim else V.expand_dims(result, axis)
+    return x

@@ -1,0 +1,274 @@
+"""Sorting and searching: sort, argsort, lexsort, partition, searchsorted, digitize, top positions, quantiles and the median."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser import dtypes
+from fuser.ir.types import is_inexact
+from fuser.lax.values import as_value, axes_of, axis_of, convert, promote
+from fuser.numpy import maths as M
+from fuser.numpy import movement as V
+from fuser.numpy import reductions as R
+from fuser.numpy import ufuncs as U
+from fuser.numpy.creation import asarray, iota, zeros
+from fuser.ops.sorting import sort_p
+from fuser.trace.core import bind
+
+
+def _flat(x: Any, axis: int | None, function: str) -> tuple[Any, int]:
+    return (V.ravel(x), 0) if axis is None else (x, axis_of(axis, x.ndim, function))
+
+
+def sort(
+    a: Any,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
+) -> Any:
+    """The elements in ascending order along `axis` (None: flattened); nan comes last."""
+    x, axis = _flat(as_value(a, "sort"), axis, "sort")
+    (result,) = bind(sort_p, x, dimension=axis, is_stable=stable, num_keys=1)
+    return V.flip(result, axis) if descending else result
+
+
+def argsort(
+    a: Any,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
+) -> Any:
+    """The positions that sort the elements along `axis`; equal ones keep their order."""
+    x, axis = _flat(as_value(a, "argsort"), axis, "argsort")
+    positions = iota(x.shape, axis, dtypes.canonicalize_dtype(int))
+    if not descending:
+        return bind(sort_p, x, positions, dimension=axis, is_stable=stable, num_keys=1)[1]
+    last = x.shape[axis] - 1
+    backwards = bind(
+        sort_p, V.flip(x, axis), U.subtract(last, positions), dimension=axis, is_stable=stable, num_keys=1
+    )[1]
+    return V.flip(backwards, axis)
+
+
+def lexsort(keys: Any, axis: int = -1) -> Any:
+    """The positions that sort by the last key, then the one before it, and so on."""
+    arrays = [asarray(k) for k in keys]
+    if not arrays:
+        raise TypeError("lexsort needs at least one key")
+    if not arrays[0].ndim:
+        return as_value(np.int32(0))
+    axis = axis_of(axis, arrays[0].ndim, "lexsort")
+    positions = iota(arrays[0].shape, axis, dtypes.canonicalize_dtype(int))
+    return bind(sort_p, *reversed(arrays), positions, dimension=axis, is_stable=True, num_keys=len(arrays))[-1]
+
+
+def sort_complex(a: Any) -> Any:
+    """The elements sorted, as complex numbers."""
+    x = sort(a)
+    return convert(x, dtypes.result_of((x.dtype, False), (np.dtype("complex64"), False))[0])
+
+
+def partition(a: Any, kth: int, axis: int = -1) -> Any:
+    """The elements with the kth in its sorted place, smaller ones before it: here, all sorted."""
+    x, axis = _flat(as_value(a, "partition"), axis, "partition")
+    axis_of(kth, x.shape[axis], "partition")
+    return sort(x, axis)
+
+
+def argpartition(a: Any, kth: int, axis: int = -1) -> Any:
+    """The positions of `partition`."""
+    x, axis = _flat(as_value(a, "argpartition"), axis, "argpartition")
+    axis_of(kth, x.shape[axis], "argpartition")
+    return argsort(x, axis)
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Any:
+    """For each value of `v` the place in the sorted vector `a` that keeps it sorted: before equals, or after ("right")."""
+    if side not in ("left", "right"):
+        raise ValueError(f'searchsorted takes side "left" or "right", got {side!r}')
+    table, values = promote("searchsorted", asarray(a), asarray(v))
+    if table.ndim != 1:
+        raise ValueError(f"searchsorted needs a vector to search, got shape {table.shape}")
+    if sorter is not None:
+        from fuser.numpy.selection import take
+
+        table = take(table, sorter)
+    dtype = dtypes.canonicalize_dtype(int)
+    extent = table.shape[0]
+    if not extent:
+        return zeros(values.shape, dtype)
+    low, high = zeros(values.shape, dtype), U.add(zeros(values.shape, dtype), extent)
+    for _ in range(extent.bit_length()):
+        middle = U.right_shift(U.add(low, high), 1)
+        element = table.at[middle].get(mode="clip")
+        right = U.logical_and(U.less(low, high), _before(element, values, side))
+        low, high = (
+            M.where(right, U.add(middle, 1), low),
+            M.where(U.logical_or(right, U.greater_equal(low, high)), high, middle),
+        )
+    return low
+
+
+def _before(element: Any, value: Any, side: str) -> Any:
+    """Whether `element` stands before the place of `value`; nan is greater than every number."""
+    less = U.less(element, value) if side == "left" else U.less_equal(element, value)
+    if not is_inexact(element.dtype):
+        return less
+    if side == "left":
+        return U.logical_or(less, U.logical_and(M.isnan(value), U.logical_not(M.isnan(element))))
+    return U.logical_or(less, M.isnan(value))
+
+
+def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Any:
+    """For each value the number of its bin, 0 below the first edge; `bins` ascend or descend."""
+    edges = asarray(bins)
+    if edges.ndim != 1:
+        raise ValueError(f"digitize needs a vector of edges, got shape {edges.shape}")
+    side = "left" if right else "right"
+    if not edges.shape[0]:
+        return zeros(asarray(x).shape, dtypes.canonicalize_dtype(int))
+    ascending = searchsorted(edges, x, side)
+    descending = U.subtract(edges.shape[0], searchsorted(V.flip(edges), x, "right" if side == "left" else "left"))
+    return M.where(U.greater_equal(edges[-1], edges[0]), ascending, descending)
+
+
+# Quantiles.
+
+
+def quantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    **unused: Any,
+) -> Any:
+    """The q-quantiles along `axis`; nan where an element is nan. Methods: linear, lower, higher, nearest, midpoint."""
+    x, q = (U.inexact_operand("quantile", v if not isinstance(v, (list, tuple)) else asarray(v)) for v in (a, q))
+    return _quantile(x, convert(q, x.dtype), axis, method, keepdims, squash_nan=False)
+
+
+def nanquantile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+    **unused: Any,
+) -> Any:
+    """The quantiles of what is not nan."""
+    x, q = (U.inexact_operand("nanquantile", v if not isinstance(v, (list, tuple)) else asarray(v)) for v in (a, q))
+    return _quantile(x, convert(q, x.dtype), axis, method, keepdims, squash_nan=True)
+
+
+def percentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+) -> Any:
+    """The q-th percentiles along `axis`."""
+    return quantile(a, U.divide(asarray(q), 100), axis, method=method, keepdims=keepdims)
+
+
+def nanpercentile(
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    out: None = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: bool = False,
+) -> Any:
+    """The percentiles of what is not nan."""
+    return nanquantile(a, U.divide(asarray(q), 100), axis, method=method, keepdims=keepdims)
+
+
+def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+    """The middle value along `axis`, or the mean of the middle two."""
+    return quantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
+
+
+def nanmedian(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+    """The median of what is not nan."""
+    return nanquantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
+
+
+def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, squash_nan: bool) -> Any:
+    if method not in ("linear", "lower", "higher", "nearest", "midpoint"):
+        raise ValueError(f"quantile knows linear, lower, higher, nearest and midpoint, got {method!r}")
+    if q.ndim > 1:
+        raise ValueError(f"quantile takes one level or a vector of them, got shape {q.shape}")
+    shape, axes = x.shape, axes_of(axis, x.ndim, "quantile")
+    kept = tuple(d for d in range(x.ndim) if d not in axes)
+    x = V.reshape(V.transpose(x, (*kept, *axes)), (*(shape[d] for d in kept), -1))
+    x = sort(x, -1)
+    missing = M.isnan(x)
+    count: Any = x.shape[-1]
+    if squash_nan:
+        count = R.sum(U.logical_not(missing), -1, dtype=x.dtype)
+        count = V.expand_dims(count, 0) if q.ndim else count
+    elif x.shape[-1]:
+        x = M.where(V.expand_dims(R.any(missing, -1), -1), np.nan, x)
+    levels = V.reshape(q, (*q.shape, *(1,) * len(kept)))
+    result = _at_level(x, U.multiply(levels, U.subtract(count, 1)), count, method, len(kept), q.ndim)
+    if keepdims:
+        result = V.reshape(result, (*q.shape, *(1 if d in axes else e for d, e in enumerate(shape))))
+    return result
+
+
+def _at_level(x: Any, position: Any, count: Any, method: str, rank: int, levels: int) -> Any:
+    below, above = U.floor(position), U.ceil(position)
+    weight = U.subtract(position, below)
+    last = U.subtract(count, 1)
+    low, high = (_element(x, M.clip(p, 0, last), rank, levels) for p in (below, above))
+    if method == "linear":
+        return U.add(U.multiply(low, U.subtract(1, weight)), U.multiply(high, weight))
+    if method == "lower":
+        return low
+    if method == "higher":
+        return high
+    if method == "nearest":
+        return M.where(U.less_equal(weight, 0.5), low, high)
+    return U.multiply(U.add(low, high), 0.5)
+
+
+def _element(x: Any, position: Any, rank: int, levels: int) -> Any:
+    """The elements of the last dimension at `position`, of shape (levels…, kept…)."""
+    from fuser.numpy.selection import take_along_axis
+
+    places = convert(position, np.dtype("int32"))
+    shape = (*places.shape[:levels], *x.shape[:rank])
+    places = V.broadcast_to(places, shape)
+    if levels:
+        places = V.moveaxis(places, 0, -1)
+        return V.moveaxis(take_along_axis(x, places, -1, mode="clip"), -1, 0)
+    return V.squeeze(take_along_axis(x, V.expand_dims(places, rank), -1, mode="clip"), -1)
+
+
+def top_k(x: Any, k: int, axis: int = -1) -> Sequence[Any]:
+    """The k greatest elements along `axis`, greatest first, and their positions."""
+    from fuser.ops.sorting import top_k_p
+
+    x = as_value(x, "top_k")
+    axis = axis_of(axis, x.ndim, "top_k")
+    moved = V.moveaxis(x, axis, -1)
+    values, places = bind(top_k_p, moved, k=operator.index(k), axis=moved.ndim - 1)
+    return [V.moveaxis(values, -1, axis), V.moveaxis(places, -1, axis)]
