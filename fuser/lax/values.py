@@ -13,6 +13,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.config import config
+from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
 from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
 from fuser.ops.movement import broadcast_in_dim_p
@@ -189,7 +190,7 @@ def broadcast(function: str, values: list[Any]) -> list[Any]:
         shape = broadcast_shapes(*(v.shape for v in values), function=function)
     except ValueError:
         types = " and ".join(str(ArrayType(v.shape, v.dtype)) for v in values)
-        raise TypeError(f"{function} cannot broadcast {types}; extents must be equal or 1") from None
+        raise TypeError(f"{function} cannot broadcast {types}; extents must be equal or 1 ({current_source().short})") from None
     return [v if not v.shape else broadcast_to(v, shape) for v in values]
 
 

@@ -211,6 +211,8 @@ def _cast(node: Scalar, x: str) -> str:
         return _cast(Scalar("cast", (part,), new), f"(__real__ {x})")
     if new == BOOL:
         return f"{x} != 0"
+    if old == BOOL:  # gcc vectorises a choice, not a conversion
+        return f"{x} ? {literal(new.type(1), new)} : {literal(new.type(0), new)}"
     if is_inexact(old) and new.kind in "iu":
         info = np.iinfo(new)
         wide = FLOATS[3] if old == FLOATS[3] else FLOATS[2]
