@@ -75,7 +75,7 @@ class CheckReport:
         for step in self.steps:
             odd = f"; {step.mismatches} elements differ in kind or value" if step.mismatches else ""
             lines.append(
-                f"  {'ok   ' if step.ok else 'WRONG'} {step.name} ({step.kind}) {step.type}: error {step.error:.1e}, "
+                f"  {'ok     ' if step.ok else 'DIFFERS'} {step.name} ({step.kind}) {step.type}: error {step.error:.1e}, "
                 f"with earlier steps {step.total:.1e}, allowed {step.allowed:.1e}{odd}"
             )
             if not step.ok:

@@ -177,7 +177,7 @@ _SETTINGS = ("enable_x64", "backend", "structure")
 
 def _compilation(earlier: list[dict[str, str]], found: dict[str, str], program: Compiled) -> ExplainedCompilation:
     text = ", ".join(f"{name}={value}" for name, value in found.items() if name not in _SETTINGS)
-    differences = [_differences(known, found) for known in earlier]
+    differences = [_differences(known, found) for known in reversed(earlier)]
     because = min(differences, key=len) if differences else ("the first call",)
     seconds = sum(program.program.seconds.values())
     return ExplainedCompilation(text, because, seconds, program.program.loaded.compiled)
