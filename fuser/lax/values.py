@@ -142,9 +142,13 @@ def promote(function: str, *args: Any) -> list[Any]:
 
 def promote_inexact(function: str, *args: Any) -> list[Any]:
     """As `promote`, with integers and bools made the default float."""
-    values = promote(function, *args)
-    dtype, weak = dtypes.inexact_of(values[0].dtype, all(v.weak_type for v in values))
-    return values if values[0].dtype == dtype else [typed(v, dtype, weak) for v in values]
+    dtype, weak = dtypes.result_of(*(dtypes.of(a) if python_scalar(a) else _type(as_value(a, function)) for a in args))
+    dtype = dtypes.inexact_of(dtype)
+    return [literal(a, dtype, weak) if python_scalar(a) else typed(as_value(a, function), dtype, weak) for a in args]
+
+
+def _type(value: Any) -> tuple[np.dtype, bool]:
+    return value.dtype, value.weak_type
 
 
 def shapes_match(values: Sequence[Any]) -> bool:

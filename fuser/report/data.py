@@ -71,6 +71,11 @@ class KernelProfile:
     text: str = ""
 
     @property
+    def generated(self) -> bool:
+        """Whether fuser generated this kernel; if not, the step calls a library, and nothing is compiled for it."""
+        return bool(self.text)
+
+    @property
     def achieved_bandwidth(self) -> float:
         """Bytes moved per second, by the median time."""
         return self.bytes_moved / self.median_seconds if self.median_seconds > 0 else 0.0
@@ -125,7 +130,7 @@ class ProgramProfile:
     """One profiled program. Print it, show it in a notebook, or `save` it as HTML, JSON, Chrome trace or text.
 
     `median_seconds` and `min_seconds` are of a whole call over `repeats` runs; `planned_bytes` is what its kernels
-    move together, `ideal_bytes` what they would move if each value crossed memory once.
+    move together, `ideal_bytes` what any program must move: each input and each result once.
     """
 
     name: str

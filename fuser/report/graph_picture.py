@@ -17,7 +17,7 @@ MARGIN = 6.0
 
 def graph_picture(profile: ProgramProfile) -> Markup:
     """The graph as one SVG element of its natural size."""
-    titles = {index: f"{index + 1} {kernel.name}" for index, kernel in enumerate(profile.kernels)}
+    titles = {index: kernel.name for index, kernel in enumerate(profile.kernels)}
     layout = lay_out(profile.graph, titles)
     width, height = layout.width + 2 * MARGIN, layout.height + 2 * MARGIN
     drawn = tag(
@@ -58,14 +58,14 @@ def _group(profile: ProgramProfile, group: int, box: Box, titles: dict[int, str]
         "a",
         tag("title", told),
         tag("rect", x=box.x, y=box.y, width=box.width, height=box.height, rx=9),
-        href=f"#kernel-{group + 1}", class_=f"group {kind_class(kind)}",
+        href=f"#kernel-{group}", class_=f"group {kind_class(kind)}",
     )  # fmt: skip
 
 
 def _group_title(profile: ProgramProfile, group: int, box: Box, titles: dict[int, str]) -> Markup:
     """The group's name, drawn after the curves so that it stays readable."""
     kind = profile.kernels[group].kind if group < len(profile.kernels) else "other"
-    title = clipped(titles.get(group, f"{group + 1}"), 40)
+    title = clipped(titles.get(group, f"{group}"), 40)
     return tag("text", title, x=box.x + 14, y=box.y + 21, class_=kind_class(kind))
 
 

@@ -15,8 +15,9 @@ from fuser.report.units import bandwidth, flop_rate, intensity, percent, seconds
 
 WIDTH, HEIGHT = 720.0, 400.0
 LEFT, RIGHT, TOP, BOTTOM = 84.0, 18.0, 18.0, 48.0
-NAMED = 10  # with more kernels than this, labels are numbers alone
+NAMED = 10  # with more kernels than this, labels are numbers
 LABEL_HEIGHT, LABEL_DROP = 15.0, 9.0  # labels hang a little, clear of the roof above their dot
+LABEL_ROOM = 110.0  # from the middle of a roof's label to the nearest dot, if it can be had
 KINDS = ("elementwise", "reduction", "scan", "contraction", "loop", "library", "control")
 
 
@@ -53,7 +54,7 @@ def roofline(profile: ProgramProfile) -> Markup:
     """The picture as one SVG element: the axes, the roofs, and a dot with its label for each kernel."""
     scale = fit(profile)
     return tag(
-        "svg", _grid(scale), _roofs(profile.machine, scale), _dots(profile, scale),
+        "svg", _grid(scale), _roofs(profile, scale), _dots(profile, scale),
         class_="roofline", viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}", role="img", aria_label=_description(profile),
     )  # fmt: skip
 
@@ -107,28 +108,41 @@ def _power(power: int) -> str:
     return f"{10**power:,}" if 0 <= power < 6 else f"{10.0**power:.{-power}f}" if -4 < power < 0 else f"1e{power}"
 
 
-def _roofs(machine: Machine, scale: Scale) -> Markup:
+def _roofs(profile: ProgramProfile, scale: Scale) -> Markup:
     """The slanted roof of the bandwidth and the flat one of arithmetic, each as far as it was measured."""
+    machine = profile.machine
     left, right = 10.0**scale.x_first, 10.0**scale.x_last
     drawn: list[Markup] = []
     if machine.copy_bandwidth > 0:
         low = max(left, 10.0**scale.y_first / machine.copy_bandwidth)
         high = min(right, machine.ridge or right, 10.0**scale.y_last / machine.copy_bandwidth)
         ends = [(scale.x(at), scale.y(at * machine.copy_bandwidth)) for at in (low, high)]
-        drawn += [_roof(*ends, f"copy bandwidth {bandwidth(machine.copy_bandwidth)}", "middle")]
+        spots = [_spot(kernel, scale) for kernel in profile.kernels]
+        drawn += [_roof(*ends, f"copy bandwidth {bandwidth(machine.copy_bandwidth)}", "middle", _clear(*ends, spots))]
     if machine.peak_flops > 0:
         start = min(right, max(left, machine.ridge))
         ends = [(scale.x(at), scale.y(machine.peak_flops)) for at in (start, right)]
-        drawn += [_roof(*ends, f"peak {flop_rate(machine.peak_flops)}", "end")]
+        drawn += [_roof(*ends, f"peak {flop_rate(machine.peak_flops)}", "end", 1.0)]
     return tag("g", *drawn, class_="roofs")
 
 
-def _roof(start: tuple[float, float], end: tuple[float, float], label: str, anchor: str) -> Markup:
+def _roof(start: tuple[float, float], end: tuple[float, float], label: str, anchor: str, along: float) -> Markup:
     (x1, y1), (x2, y2) = start, end
     angle = math.degrees(math.atan2(y2 - y1, x2 - x1)) if x2 > x1 else 0.0
-    x, y = (x2, y2) if anchor == "end" else ((x1 + x2) / 2, (y1 + y2) / 2)
+    x, y = x1 + along * (x2 - x1), y1 + along * (y2 - y1)
     text = tag("text", label, x=x, y=y - 8, class_=anchor, transform=f"rotate({angle:.1f} {x:.1f} {y:.1f})")
     return join(tag("line", x1=x1, y1=y1, x2=x2, y2=y2), text)
+
+
+def _clear(start: tuple[float, float], end: tuple[float, float], spots: list[tuple[float, float]]) -> float:
+    """How far along a roof, from 0.25 to 0.75, its label is furthest from the dots; in the middle if there are none."""
+    (x1, y1), (x2, y2) = start, end
+
+    def distance(along: float) -> float:
+        x, y = x1 + along * (x2 - x1), y1 + along * (y2 - y1) - 14
+        return min((math.hypot(x - dot[0], y - dot[1]) for dot in spots), default=0.0)
+
+    return max((0.5, 0.4, 0.6, 0.3, 0.7, 0.25, 0.75), key=lambda along: min(distance(along), LABEL_ROOM))
 
 
 def _dots(profile: ProgramProfile, scale: Scale) -> Markup:
@@ -137,7 +151,7 @@ def _dots(profile: ProgramProfile, scale: Scale) -> Markup:
     heights = _apart(spots)
     drawn: list[Markup] = []
     for index, (kernel, (x, y), height) in enumerate(zip(profile.kernels, spots, heights)):
-        label = f"{index + 1} {kernel.name[:28]}" if named else str(index + 1)
+        label = kernel.name[:30] if named else str(index)
         side, shift = ("end", -11) if x > WIDTH * 0.68 else ("start", 11)
         leader = (
             tag("line", x1=x, y1=y, x2=x + shift * 0.8, y2=height, class_="leader")
@@ -147,7 +161,7 @@ def _dots(profile: ProgramProfile, scale: Scale) -> Markup:
         dot = tag("circle", tag("title", _told(kernel, profile.machine)), cx=x, cy=y, r=5.5)
         classes = f"dot {kind_class(kernel.kind)}{' idle' if _idle(kernel) else ''}"
         text = tag("text", label, x=x + shift, y=height + 4, class_=side)
-        drawn.append(tag("a", leader, dot, text, href=f"#kernel-{index + 1}", class_=classes))
+        drawn.append(tag("a", leader, dot, text, href=f"#kernel-{index}", class_=classes))
     return tag("g", *drawn, class_="dots")
 
 

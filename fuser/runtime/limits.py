@@ -96,7 +96,7 @@ def _cpu_flops() -> float:
     if library is None:
         a = np.ones((512, 512), np.float32)
         return 2 * 512**3 / _best(lambda: a @ a)
-    threads, rounds = cpu_count(), 400_000  # about a millisecond, so that starting the threads is nothing
+    threads, rounds = cpu_count(), 400_000  # about a millisecond: far above the cost of starting the threads
     out = np.ones(_CHAINS + threads, np.float32)
     arguments = (_pointer(out), ctypes.c_int64(rounds), ctypes.c_int(threads))
     return 2 * _CHAINS * rounds * threads / _best(lambda: library.arithmetic(*arguments))
