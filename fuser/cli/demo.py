@@ -10,6 +10,7 @@ import argparse
 import inspect
 import pathlib
 import statistics
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -26,13 +27,16 @@ TOLERANCES = {4: 1e-4, 8: 1e-10}  # largest difference from NumPy, over the larg
 
 @dataclass(frozen=True)
 class Program:
-    """One part of the demo. `plain` is what NumPy runs; `fused` is `function` behind `decorator`."""
+    """One part of the demo: a decorated function, what NumPy runs instead, and the input of both."""
 
     title: str
-    decorator: str
-    function: Callable[..., Any]
+    fused: Callable[..., Any]
     plain: Callable[..., Any]
     arguments: tuple[np.ndarray, ...]
+
+    @property
+    def name(self) -> str:
+        return self.fused.__name__
 
 
 @dataclass(frozen=True)
@@ -72,26 +76,42 @@ def declare(subparsers: Any, shared: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, output: Output) -> int:
     """Run the three programs; status 1 if a result differs from NumPy's."""
+    file = _place(options.output)
     with output.progress("reading the photograph"):
-        programs = _programs(options.small)
-    _make_directory(options.output)
+        programs = _programs(file, options.small)
     copy_bandwidth = _measured_copy_bandwidth(output)
     outcomes = [_show(program, copy_bandwidth, options.output, output) for program in programs]
     pictures = _pictures(programs[0], options.output)
-    _conclude(outcomes, pictures, output)
+    _conclude(file, outcomes, pictures, output)
     fine = all(outcome.agrees for outcome in outcomes)
-    files = [str(path) for path in pictures] + [outcome.report for outcome in outcomes]
-    output.document(
-        {"ok": fine, "copy_bandwidth": copy_bandwidth, "programs": [asdict(o) for o in outcomes], "files": files}
-    )
+    files = [str(path) for path in (file, *pictures)] + [outcome.report for outcome in outcomes]
+    parts = [asdict(outcome) for outcome in outcomes]
+    output.document({"ok": fine, "copy_bandwidth": copy_bandwidth, "programs": parts, "files": files})
     return 0 if fine else 1
 
 
-def _programs(small: bool) -> list[Program]:
-    from fuser.cli import demo_programs as made
-
+def _place(folder: pathlib.Path) -> pathlib.Path:
+    """The file of programs in the output directory; one that is there is the user's and stays."""
+    file = folder / "programs.py"
     try:
-        photograph = made.photograph(1 if small else 4)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not file.exists():
+            file.write_text(
+                pathlib.Path(__file__).with_name("programs.py").read_text(encoding="utf-8"), encoding="utf-8"
+            )
+    except OSError as error:
+        raise UsageError(
+            f"{folder} cannot be written: {error.strerror}; name another directory with --output"
+        ) from None
+    return file
+
+
+def _programs(file: pathlib.Path, small: bool) -> list[Program]:
+    from fuser.cli.target import load
+
+    module = load(f"{file}:develop").module
+    try:
+        (photograph,) = module.develop_args(1 if small else 4)
     except ImportError:
         raise UsageError(
             'the demo needs scikit-image for its photograph; install it with: python -m pip install ".[demo]"'
@@ -99,17 +119,15 @@ def _programs(small: bool) -> list[Program]:
     count, rows = (20_000, 256) if small else (2_000_000, 4096)
     pixels = f"{photograph.shape[1]} × {photograph.shape[0]} pixels"
     return [
-        Program(f"A photograph, {pixels}", "@fuser.accelerate", made.develop, made.develop, (photograph,)),
-        Program(f"{count:,} options", "@fuser.accelerate", made.black_scholes, made.black_scholes, made.options(count)),
-        Program(f"Softmax of {rows} × {rows}", "@fuser.jit", made.softmax, made.softmax_in_numpy, (made.scores(rows),)),
+        Program(f"A photograph of {pixels}", module.develop, module.develop.__wrapped__, (photograph,)),
+        Program(
+            f"{count:,} options",
+            module.black_scholes,
+            module.black_scholes.__wrapped__,
+            module.black_scholes_args(count),
+        ),
+        Program(f"Softmax of {rows} × {rows}", module.softmax, module.softmax_in_numpy, module.softmax_args(rows)),
     ]
-
-
-def _make_directory(path: pathlib.Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be made: {error.strerror}; name another directory with --output") from None
 
 
 def _measured_copy_bandwidth(output: Output) -> float:
@@ -126,10 +144,9 @@ def _measured_copy_bandwidth(output: Output) -> float:
 
 def _show(program: Program, copy_bandwidth: float, folder: pathlib.Path, output: Output) -> Outcome:
     """Run one program both ways, and print what came of it."""
-    name = program.function.__name__
     output.print(f"\n[bold]{program.title}[/bold]\n", markup=True)
-    output.print(_indented(f"{program.decorator}\n{_source(program.function)}"))
-    with output.progress(f"running {name}"):
+    output.print(textwrap.indent(inspect.getsource(program.fused.__wrapped__), "    "))  # type: ignore[attr-defined]
+    with output.progress(f"running {program.name}"):
         outcome = _measure(program, copy_bandwidth, folder)
     _print_outcome(outcome, output)
     return outcome
@@ -138,7 +155,7 @@ def _show(program: Program, copy_bandwidth: float, folder: pathlib.Path, output:
 def _measure(program: Program, copy_bandwidth: float, folder: pathlib.Path) -> Outcome:
     import fuser
 
-    fused = getattr(fuser, program.decorator.removeprefix("@fuser."))(program.function)
+    fused = program.fused
     start = time.perf_counter()
     found = np.asarray(fused(*program.arguments))
     first = time.perf_counter() - start
@@ -148,11 +165,10 @@ def _measure(program: Program, copy_bandwidth: float, folder: pathlib.Path) -> O
     plain_seconds, fused_seconds = _alternate(
         lambda: program.plain(*program.arguments), lambda: fused(*program.arguments)
     )
-    name = program.function.__name__
-    page = fuser.profile(fused)(*program.arguments).save(folder / f"{name}.html")
+    page = fuser.profile(fused)(*program.arguments).save(folder / f"{program.name}.html")
     explanation = fuser.explain(fused)(*program.arguments)
     return Outcome(
-        name,
+        program.name,
         plain_seconds,
         fused_seconds,
         first,
@@ -209,18 +225,9 @@ def _pictures(program: Program, folder: pathlib.Path) -> list[pathlib.Path]:
     return paths
 
 
-def _conclude(outcomes: list[Outcome], pictures: list[pathlib.Path], output: Output) -> None:
+def _conclude(file: pathlib.Path, outcomes: list[Outcome], pictures: list[pathlib.Path], output: Output) -> None:
     output.print("\nOpen the reports in a browser: " + ", ".join(outcome.report for outcome in outcomes))
     if pictures:
         output.print("The photograph before and after: " + ", ".join(str(path) for path in pictures))
-    output.print('Your own function: "python -m fuser report FILE:FUNCTION", or "explain" for what fuses and why.')
-
-
-def _source(function: Callable[..., Any]) -> str:
-    """The function as a user would write it: without what only checkers read."""
-    lines = inspect.getsource(function).splitlines()
-    return "\n".join(line.partition("  # type: ignore")[0] for line in lines)
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}".rstrip() for line in text.splitlines()) + "\n"
+    output.print(f'What fuses, line by line: "python -m fuser explain {file}:{outcomes[0].name}"')
+    output.print(f"Your own function: put the decorator on it, or change {file} and run the demo again.")

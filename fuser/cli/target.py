@@ -49,7 +49,9 @@ def load(text: str) -> Target:
     except AttributeError:
         raise UsageError(f"{path.name} has no function {name!r}; {_known(module)}") from None
     if not callable(function):
-        raise UsageError(f"{name} of {path.name} is of type {type(function).__name__}, not a function; {_known(module)}")
+        raise UsageError(
+            f"{name} of {path.name} is of type {type(function).__name__}, not a function; {_known(module)}"
+        )
     return Target(path, name, module, function)
 
 

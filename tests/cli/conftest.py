@@ -13,7 +13,7 @@ import pytest
 from fuser.cli import main
 from fuser.config import config
 
-MODEL = '''
+MODEL = """
 import numpy as np
 
 import fuser
@@ -47,7 +47,7 @@ class Model:
 
 if __name__ == "__main__":
     raise SystemExit("the main program ran")
-'''
+"""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ def test_explain_as_json(command: Any, model: pathlib.Path) -> None:
         {"where": "model.py:18 (project)", "text": "return jnp.tanh(x) @ weights", "ops": ["tanh"]}
     ]
     assert document["bytes"] == 4 * (20 + 20 + 20 + 15 + 12)
-    assert [(r["first"], r["second"]) for r in document["refused"]] == [("tanh (model.py:18)", "dot_general (model.py:18)")]
+    assert [(r["first"], r["second"]) for r in document["refused"]] == [
+        ("tanh (model.py:18)", "dot_general (model.py:18)")
+    ]
     assert [kernel["language"] for kernel in document["kernels"]] == ["c"]
 
 
@@ -93,7 +95,9 @@ def test_the_file_imports_its_neighbours(command: Any, model: pathlib.Path) -> N
     ],
 )
 @pytest.mark.parametrize("name", ["explain", "report"])
-def test_usage_errors(command: Any, model: pathlib.Path, name: str, target: str, args: str | None, message: str) -> None:
+def test_usage_errors(
+    command: Any, model: pathlib.Path, name: str, target: str, args: str | None, message: str
+) -> None:
     result = command(name, target.format(model=model), *(["--args", args] if args else []))
     assert result.status == 2
     assert result.text == ""
@@ -241,5 +245,3 @@ def test_version_and_help() -> None:
     assert _run("--version").stdout == f"fuser {fuser.__version__}\n"
     text = _run("--help").stdout
     assert all(name in text for name in ("demo", "explain", "report", "cache", "doctor"))
-
-
