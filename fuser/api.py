@@ -18,6 +18,7 @@ from fuser import backends
 from fuser.backends.base import Backend, KernelSource
 from fuser.compile import Lowering, Program, load, lower
 from fuser.config import config
+from fuser.frames import hide
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
@@ -226,7 +227,10 @@ class Jitted:
         except TypeError:
             raise self._unhashable(static) from None
         if entry is None:
-            entry = self._compile(key, static, structure, values)
+            try:
+                entry = self._compile(key, static, structure, values)
+            except Exception as error:
+                raise hide(error)  # noqa: B904
         return entry(values)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:

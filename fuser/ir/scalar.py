@@ -76,6 +76,14 @@ def _popcount(x: Any) -> Any:
     return np.bitwise_count(x.view(np.dtype(f"u{x.dtype.itemsize}"))).astype(x.dtype)
 
 
+def compose(real: Any, imag: Any) -> Any:
+    """The complex numbers of these parts, to the bit: `real + 1j * imag` loses signs of zero and spreads nan."""
+    real, imag = np.broadcast_arrays(real, imag)
+    result = np.empty(real.shape, np.dtype(f"complex{real.dtype.itemsize * 16}"))
+    result.real, result.imag = real, imag
+    return result
+
+
 def _operations(arity: int, result: str, **functions: Callable[..., Any] | None) -> dict[str, Operation]:
     return {name.rstrip("_"): Operation(arity, result, function) for name, function in functions.items()}
 
@@ -94,7 +102,7 @@ VOCABULARY: dict[str, Operation] = {
     **_operations(2, "same", and_=np.bitwise_and, or_=np.bitwise_or, xor=np.bitwise_xor, shl=_shift(np.left_shift, np.zeros_like)),
     **_operations(2, "same", shr=_shift(_shift_right_logical, np.zeros_like), sar=_shift(np.right_shift, lambda a: a >> (a.dtype.itemsize * 8 - 1))),
     **_operations(2, "bool", eq=np.equal, ne=np.not_equal, lt=np.less, le=np.less_equal, gt=np.greater, ge=np.greater_equal),
-    **_operations(2, "given", complex_=lambda a, b: a + b * 1j),
+    **_operations(2, "given", complex_=compose),
     **_operations(3, "given", select=np.where),
 }
 

@@ -193,7 +193,7 @@ argmin = _position("argmin", R.argmin_p, "The first position of the least elemen
 
 
 def _float_dtype(x: Any, dtype: Any) -> np.dtype:
-    return dtypes.requested(dtype, "mean") if dtype is not None else dtypes.inexact_of(x.dtype, False)[0]
+    return dtypes.requested(dtype, "mean") if dtype is not None else dtypes.inexact_of(x.dtype)
 
 
 def _count(x: Any, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fuser import dtypes
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_integer
 from fuser.lax.values import _ADAPTS, VALUES, as_value, broadcast, convert, literal, promote, promote_inexact
 from fuser.ops import elementwise as E
+from fuser.runtime.array import Array
 from fuser.trace.core import bind
 
 Ufunc = Callable[..., Any]
@@ -44,11 +44,10 @@ def operands(function: str, x: Any, y: Any) -> tuple[Any, Any]:
 
 def inexact_operands(function: str, x: Any, y: Any) -> tuple[Any, Any]:
     """As `operands`, with integers and bools made the default float."""
-    x, y = operands(function, x, y)
-    if is_inexact(x.dtype):
-        return x, y
-    dtype, weak = dtypes.inexact_of(x.dtype, x.weak_type and y.weak_type)
-    return convert(x, dtype, weak), convert(y, dtype, weak)
+    if isinstance(x, VALUES) and is_inexact(x.dtype):
+        return operands(function, x, y)
+    first, second = broadcast(function, promote_inexact(function, x, y))
+    return first, second
 
 
 def inexact_operand(function: str, x: Any) -> Any:
@@ -293,16 +292,27 @@ def log10(x: Any, /) -> Any:
 
 
 def power(x1: Any, x2: Any, /) -> Any:
-    """x1 to the power x2; a Python integer exponent becomes repeated multiplication."""
-    if type(x2) is int or isinstance(x2, np.integer):
+    """x1 to the power x2; an integer exponent that is known becomes repeated multiplication."""
+    exponent = _known_integer(x2)
+    if exponent is not None:
         base = as_value(x1, "power")
-        if type(x2) is int and base.dtype != BOOL:
-            return _integer_power(base, x2)
+        return _integer_power(convert(base, np.dtype("int32")) if base.dtype == BOOL else base, exponent)
+    base, by = as_value(x1, "power"), as_value(x2, "power")
+    if is_inexact(base.dtype) and is_integer(by.dtype):  # the primitive takes both, and its gradient at 0 is right
+        base, by = broadcast("power", [base, by])
+        return bind(E.pow_p, base, by)
     x, y = operands("power", x1, x2)
     if x.dtype == BOOL:
-        dtype = dtypes.canonicalize_dtype(int)
-        x, y = convert(x, dtype), convert(y, dtype)
+        x, y = convert(x, np.dtype("int32")), convert(y, np.dtype("int32"))
     return bind(E.pow_p, x, y) if is_inexact(x.dtype) else _power_of_integers(x, y)
+
+
+def _known_integer(value: Any) -> int | None:
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (Array, np.ndarray)) and not value.shape and value.dtype.kind in "iu":
+        return int(np.asarray(value))
+    return None
 
 
 pow = power

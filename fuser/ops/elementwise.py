@@ -150,7 +150,7 @@ pow_p = elementwise(
 def _integer_pow(x: Any, m: Any, y: int) -> Any:
     """Repeated squaring; a negative exponent inverts at the end."""
     if y == 0:
-        return x * 0 + 1 if m is np else S.constant(1, x.dtype)
+        return np.ones_like(x) if m is np else S.constant(1, x.dtype)
     result, square, exponent = None, x, abs(y)
     while exponent:
         if exponent & 1:
@@ -240,7 +240,7 @@ complex_p = elementwise(
     (FLOATS[2], FLOATS[3]),
     arity=2,
     result=lambda *d, **p: np.dtype(f"complex{d[0].itemsize * 16}"),
-    eval=lambda x, y: x + np.asarray(1j, np.result_type(x.dtype, np.complex64)) * y,
+    eval=S.compose,
     lower=lambda x, y: S.apply("complex", x, y, dtype=np.dtype(f"complex{x.dtype.itemsize * 16}")),
 )
 real_p = elementwise("real", COMPLEX, result=real_part, eval=np.real, lower=lambda x: S.apply("real", x, dtype=real_part(x.dtype)))

@@ -233,7 +233,9 @@ def _wrap(result: Any, aval: ArrayType) -> Array:
         result = result.astype(aval.dtype)
     if result.shape != aval.shape:
         result = result.reshape(aval.shape)
-    return Array(np.ascontiguousarray(result).reshape(aval.shape), aval.weak_type)
+    if not result.flags.c_contiguous:
+        result = np.ascontiguousarray(result)
+    return Array(result, aval.weak_type)
 
 
 EVALUATION = EvalTrace()
