@@ -20,6 +20,16 @@ __all__ = [
     "memory_stats",
     "nn",
     "numpy",
+    "profile",
     "tree",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """`profile` loads when it is first asked for: most programs need no report."""
+    if name == "profile":
+        from fuser.report.profile import profile
+
+        return profile
+    raise AttributeError(f"module 'fuser' has no attribute {name!r}")
