@@ -14,7 +14,7 @@ from fuser.backends.triton.emit import emit_kernel
 from fuser.backends.triton.launch import launcher, module_of
 from fuser.backends.triton.library import library
 from fuser.ir.graph import Eqn
-from fuser.ir.types import FLOAT8, is_complex, short_dtype
+from fuser.ir.types import FLOAT8, float8_e4m3b11fnuz, is_complex, short_dtype
 from fuser.kernel.lower import lower
 from fuser.partition.group import FusionGroup, FusionLimits
 from fuser.runtime.array import Array
@@ -66,10 +66,12 @@ class Triton:
         return torch.empty(shape, dtype=getattr(torch, dtype.name), device=self.device())
 
     def place(self, value: Any) -> Any:
-        """An array where kernels can read it: a torch tensor on the GPU."""
+        """An array where kernels can read it: a torch tensor on the GPU; dtypes that torch lacks stay on the host."""
         if not isinstance(value, np.ndarray) and hasattr(value, "data_ptr"):
             return value if value.device.type == self.device() else value.to(self.device())
         value = np.asarray(value)
+        if value.dtype == float8_e4m3b11fnuz:
+            return value
         return Array(np.ascontiguousarray(value).reshape(value.shape)).torch().to(self.device())
 
     def device(self) -> str:

@@ -65,6 +65,7 @@ _SIGNED: dict[str, str] = {
 }
 _UNSIGNED: dict[str, str] = {
     **_SIGNED,
+    "not": "(~{0}.to({i}, bitcast=True)).to({t}, bitcast=True)",
     "div": "divide_unsigned({0}, {1})",
     "rem": "remainder_unsigned({0}, {1})",
     "shr": "shift_right({0}, {1}, {bits})",
@@ -100,7 +101,7 @@ HELPERS: dict[str, str] = {
     "divide_unsigned": """def divide_unsigned(a, b):
     # x / 0 is the largest number.
     safe = tl.where(b == 0, 1, b).to(b.dtype)
-    return tl.where(b == 0, ~(a ^ a), a // safe)""",
+    return tl.where(b == 0, (a ^ a) - 1, a // safe)""",
     "remainder_unsigned": """def remainder_unsigned(a, b):
     # x % 0 is x.
     safe = tl.where(b == 0, 1, b).to(b.dtype)
@@ -230,7 +231,7 @@ def operation(node: Scalar, args: list[str]) -> str:
     bits = dtype.itemsize * 8
     word = "tl.int64" if bits == 64 else "tl.int32"
     wide = f"{args[0]}.to(tl.uint{bits}, bitcast=True).to({word})" if bits < 32 else f"{args[0]}.to({word}, bitcast=True)"
-    return form.format(*args, t=local(dtype), u=f"tl.uint{bits}", bits=bits, word=wide, spare=max(32 - bits, 0))
+    return form.format(*args, t=local(dtype), u=f"tl.uint{bits}", i=f"tl.int{bits}", bits=bits, word=wide, spare=max(32 - bits, 0))
 
 
 def _table(dtype: np.dtype) -> dict[str, str]:

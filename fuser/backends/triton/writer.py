@@ -80,9 +80,8 @@ class Writer:
         if hints:
             slots = self._alignable()
             constants = {**constants, "ALIGNED": bool(slots) and all(self.sizes.values[s] % 16 == 0 for s in slots)}
-            names = ", ".join(f"s{s}" for s in slots)
-            hinted = ", ".join(f"tl.multiple_of(s{s}, 16)" for s in slots)
-            note = ["    if ALIGNED:  # lets loads and stores move 16 bytes at a time", f"        {names} = {hinted}"] if slots else []
+            note = [f"        s{s} = s{s} // 16 * 16" for s in slots]  # tl.multiple_of does not hold for arguments
+            note = ["    if ALIGNED:  # says that sizes are multiples of 16, so that accesses are 16 bytes wide", *note] if slots else []
         else:
             note = []
         sizes = [f"s{n}" for n in range(len(self.sizes.values))]
