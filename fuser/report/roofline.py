@@ -20,6 +20,8 @@ LABEL_HEIGHT, LABEL_DROP = 15.0, 9.0  # labels hang a little, clear of the roof 
 LABEL_ROOM = 110.0  # from the middle of a roof's label to the nearest dot, if it can be had
 KINDS = ("elementwise", "reduction", "scan", "contraction", "loop", "library", "control")
 
+Point = tuple[float, float]  # in the picture, pixels from the upper left
+
 
 def kind_class(kind: str) -> str:
     """The CSS class that colours a kind of kernel, the same in every picture of the page."""
@@ -116,17 +118,18 @@ def _roofs(profile: ProgramProfile, scale: Scale) -> Markup:
     if machine.copy_bandwidth > 0:
         low = max(left, 10.0**scale.y_first / machine.copy_bandwidth)
         high = min(right, machine.ridge or right, 10.0**scale.y_last / machine.copy_bandwidth)
-        ends = [(scale.x(at), scale.y(at * machine.copy_bandwidth)) for at in (low, high)]
-        spots = [_spot(kernel, scale) for kernel in profile.kernels]
-        drawn += [_roof(*ends, f"copy bandwidth {bandwidth(machine.copy_bandwidth)}", "middle", _clear(*ends, spots))]
+        start, end = ((scale.x(at), scale.y(at * machine.copy_bandwidth)) for at in (low, high))
+        along = _clear(start, end, [_spot(kernel, scale) for kernel in profile.kernels])
+        drawn.append(_roof(start, end, f"copy bandwidth {bandwidth(machine.copy_bandwidth)}", "middle", along))
     if machine.peak_flops > 0:
-        start = min(right, max(left, machine.ridge))
-        ends = [(scale.x(at), scale.y(machine.peak_flops)) for at in (start, right)]
-        drawn += [_roof(*ends, f"peak {flop_rate(machine.peak_flops)}", "end", 1.0)]
+        y = scale.y(machine.peak_flops)
+        start, end = (scale.x(min(right, max(left, machine.ridge))), y), (scale.x(right), y)
+        drawn.append(_roof(start, end, f"peak {flop_rate(machine.peak_flops)}", "end", 1.0))
     return tag("g", *drawn, class_="roofs")
 
 
-def _roof(start: tuple[float, float], end: tuple[float, float], label: str, anchor: str, along: float) -> Markup:
+def _roof(start: Point, end: Point, label: str, anchor: str, along: float) -> Markup:
+    """A line from `start` to `end`, its label above it at the share `along` of the way."""
     (x1, y1), (x2, y2) = start, end
     angle = math.degrees(math.atan2(y2 - y1, x2 - x1)) if x2 > x1 else 0.0
     x, y = x1 + along * (x2 - x1), y1 + along * (y2 - y1)
@@ -134,7 +137,7 @@ def _roof(start: tuple[float, float], end: tuple[float, float], label: str, anch
     return join(tag("line", x1=x1, y1=y1, x2=x2, y2=y2), text)
 
 
-def _clear(start: tuple[float, float], end: tuple[float, float], spots: list[tuple[float, float]]) -> float:
+def _clear(start: Point, end: Point, spots: list[Point]) -> float:
     """How far along a roof, from 0.25 to 0.75, its label is furthest from the dots; in the middle if there are none."""
     (x1, y1), (x2, y2) = start, end
 
@@ -165,13 +168,13 @@ def _dots(profile: ProgramProfile, scale: Scale) -> Markup:
     return tag("g", *drawn, class_="dots")
 
 
-def _spot(kernel: KernelProfile, scale: Scale) -> tuple[float, float]:
+def _spot(kernel: KernelProfile, scale: Scale) -> Point:
     if _idle(kernel):
         return LEFT, scale.y(10.0**scale.x_first * kernel.achieved_bandwidth)
     return scale.x(kernel.arithmetic_intensity), scale.y(kernel.achieved_flops)
 
 
-def _apart(spots: list[tuple[float, float]]) -> list[float]:
+def _apart(spots: list[Point]) -> list[float]:
     """Label heights: each at its dot's, or as little lower as keeps it clear of a label near it."""
     heights: dict[int, float] = {}
     for index in sorted(range(len(spots)), key=lambda index: spots[index][1]):
