@@ -31,16 +31,6 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-<<<<<<< HEAD
-
-def __getattr__(name: str) -> object:
-    """`profile` loads when it is first asked for: most programs need no report."""
-    if name == "profile":
-        from fuser.report.profile import profile
-
-        return profile
-    raise AttributeError(f"module 'fuser' has no attribute {name!r}")
-=======
 # What a program that only runs does not need, and where it is.
 _LATER = {"accelerate": "fuser.interop.accelerate", "check": "fuser.debug.check", "explain": "fuser.report.explanation", "profile": "fuser.report.profile"}
 
@@ -50,4 +40,3 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'fuser' has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
     return value
->>>>>>> cli
