@@ -147,7 +147,7 @@ def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
     weak = [v.aval.weak_type for v in traced.graph.outvars]
     shapes = [v.aval.shape for v in traced.graph.outvars]
     views = [v in program.lowering.plan.aliases for v in program.lowering.plan.outputs]
-    out_tree, donated = traced.out_tree, traced.donated
+    out_tree, donated, place = traced.out_tree, traced.donated, traced._backend.place
 
     def wrap(data: Any, shape: tuple[int, ...], view: bool, is_weak: bool) -> Array:
         return Array(data.reshape(shape) if view else data, is_weak)
@@ -160,21 +160,13 @@ def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
                 data, owned = value.donate()
                 if owned:
                     writable.append(position)
-                arrays.append(_dense(data))
+                arrays.append(place(data))
             else:
-                arrays.append(_dense(value._data))
+                arrays.append(place(value._data))
         outputs = run(*arrays, writable=writable) if writable else run(*arrays)
         return tree.unflatten(out_tree, map(wrap, outputs, shapes, views, weak))
 
     return call
-
-
-def _dense(data: Any) -> Any:
-    if isinstance(data, np.ndarray) and not data.flags.c_contiguous:
-        return np.ascontiguousarray(data)
-    if hasattr(data, "__array__") and not isinstance(data, np.ndarray) and not hasattr(data, "data_ptr"):
-        return np.asarray(data)  # a deleted array: raises its own error
-    return data
 
 
 def cost_analysis(plan: Plan) -> dict[str, float]:

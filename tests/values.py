@@ -96,7 +96,10 @@ def ordinal(x: np.ndarray) -> np.ndarray:
 
 def ulps_apart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """How many representable values lie between each pair, as floats; nan against nan is 0, nan against a number inf."""
-    distance = np.abs(ordinal(x).astype(np.float64) - ordinal(y).astype(np.float64))
+    a, b = ordinal(x), ordinal(y)
+    with np.errstate(over="ignore"):
+        near = np.abs(a - b).astype(np.float64)
+    distance = np.where((a < 0) == (b < 0), near, np.abs(a.astype(np.float64)) + np.abs(b.astype(np.float64)))
     nan_x, nan_y = np.isnan(x.astype(np.float64)), np.isnan(y.astype(np.float64))
     return np.where(nan_x & nan_y, 0, np.where(nan_x | nan_y, np.inf, distance))
 

@@ -240,8 +240,10 @@ def kind_of(x: Any) -> Kind:
 @functools.lru_cache(8192)
 def loop_dtypes(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: Any) -> tuple[np.dtype, ...]:
     """The dtypes of operands and results that NumPy chooses."""
-    signature = None if dtype is None else (*(None,) * ufunc.nin, *(dtype,) * ufunc.nout)
-    return ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), signature=signature)
+    operands = (*kinds, *(None,) * ufunc.nout)
+    if dtype is None:
+        return ufunc.resolve_dtypes(operands)
+    return ufunc.resolve_dtypes(operands, signature=(*(None,) * ufunc.nin, *(dtype,) * ufunc.nout))
 
 
 def operand(context: Context, x: Any, dtype: np.dtype) -> Any:

@@ -39,7 +39,7 @@ def _folded(eqn: Eqn, rewriter: Rewriter) -> Eqn | Literal:
     if primitive.fusion not in _FOLDED or primitive.multiple_results or not eqn.invars or primitive.eval is None:
         return eqn
     out = eqn.outvars[0].aval
-    if 0 in out.shape or any(0 in v.aval.shape for v in eqn.invars[:1]) and primitive.fusion is Fusion.REDUCE:
+    if 0 in out.shape or (any(0 in v.aval.shape for v in eqn.invars[:1]) and primitive.fusion is Fusion.REDUCE):
         return _spread(eqn, _of_nothing(eqn))
     if primitive.fusion is not Fusion.ELEMENTWISE:
         if not out.shape and all(isinstance(v, Literal) for v in eqn.invars):

@@ -68,10 +68,10 @@ def test_nothing_imports_torch_without_need():
 
 def test_limits_are_measured_by_compiled_code_and_remembered(monkeypatch):
     assert toolchain.compile_shared(limits._SOURCE).path.exists()
-    monkeypatch.setattr(limits, "_BUDGET", 0.02)
+    monkeypatch.setattr(limits, "_BUDGET", 0.05)
     monkeypatch.setattr(limits, "_LARGEST_COPY", 8 << 20)
     bandwidth, flops = limits.copy_bandwidth(), limits.peak_flops()
-    assert 1e8 < bandwidth < 1e13 and 1e8 < flops < 1e14
+    assert 1e6 < bandwidth < 1e13 and 1e6 < flops < 1e14
     assert (limits.copy_bandwidth(), limits.peak_flops()) == (bandwidth, flops)
     now = limits.time.time()
     monkeypatch.setattr(limits.time, "time", lambda: now + 2 * 86400)
@@ -79,11 +79,11 @@ def test_limits_are_measured_by_compiled_code_and_remembered(monkeypatch):
 
 
 def test_limits_without_a_compiler(monkeypatch):
-    monkeypatch.setattr(limits, "_BUDGET", 0.02)
+    monkeypatch.setattr(limits, "_BUDGET", 0.05)
     monkeypatch.setattr(limits, "_LARGEST_COPY", 8 << 20)
     with config.using(cc="no-such-compiler"):
-        assert 1e8 < limits.copy_bandwidth() < 1e13
-        assert 1e8 < limits.peak_flops() < 1e14
+        assert 1e6 < limits.copy_bandwidth() < 1e13
+        assert 1e6 < limits.peak_flops() < 1e14
 
 
 def test_timings(monkeypatch):

@@ -14,6 +14,7 @@ from fuser.config import config
 from fuser.errors import ToolchainError
 from fuser.runtime import toolchain
 from fuser.runtime.cache import default_cache
+from fuser.runtime.device import cpu_count
 
 ADD = "int add(int a, int b) { return a + b; }\n"
 
@@ -200,3 +201,60 @@ def test_edited_text_takes_the_place_of_the_generated_one(tmp_path):
         assert toolchain.overridden("softmax", "generated") == "edited"
         assert toolchain.overridden("other", "generated") == "generated"
     assert toolchain.overridden("softmax", "generated") == "generated"
+
+
+PARALLEL = """
+#include <stdint.h>
+void run(void **buffers, const int64_t *sizes) {
+  float *x = buffers[0];
+#pragma omp parallel for
+  for (int64_t i = 0; i < sizes[0]; i++) x[i] += 1;
+}
+"""
+FORKED = f"""
+import os, signal, numpy as np
+from fuser.runtime import toolchain
+from fuser.runtime.executable import CFunction
+run = CFunction(toolchain.load_shared(toolchain.compile_shared({PARALLEL!r}).path).run, (100_000,))
+x = np.zeros(100_000, np.float32)
+run([x])
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    run([x])
+    os._exit(0 if (x == 2).all() else 1)
+assert os.waitpid(child, 0)[1] == 0
+run([x])
+assert (x == 2).all()
+assert "GOMP_SPINCOUNT" not in os.environ
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("policy", ["", "passive"])
+def test_kernels_run_in_forked_children(policy):
+    environment = {**os.environ, "FUSER_CACHE_DIR": config.cache_dir, "OMP_NUM_THREADS": "2"}
+    if policy:
+        environment["OMP_WAIT_POLICY"] = policy
+    root = pathlib.Path(toolchain.__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", FORKED], cwd=root, env=environment, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "settings, expected",
+    [({}, None), ({"OMP_NUM_THREADS": "3"}, 3), ({"OMP_NUM_THREADS": "3", "FUSER_THREADS": "5"}, 5)],
+)
+def test_kernels_use_the_threads_that_they_are_given(settings, expected):
+    code = (
+        "from fuser.runtime import toolchain as t\n"
+        "text = 'int omp_get_max_threads(void); int threads(void) { return omp_get_max_threads(); }'\n"
+        "print(t.load_shared(t.compile_shared(text).path).threads())\n"
+        "import subprocess; print(subprocess.run(['sh', '-c', 'echo $OMP_NUM_THREADS'], text=True, capture_output=True).stdout)"
+    )
+    clean = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "FUSER_THREADS")}
+    environment = {**clean, "FUSER_CACHE_DIR": config.cache_dir, **settings}
+    root = pathlib.Path(toolchain.__file__).parents[2]
+    result = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
+    threads, *inherited = result.stdout.split()
+    assert int(threads) == (expected or cpu_count())
+    assert inherited == ([settings["OMP_NUM_THREADS"]] if settings else [])
