@@ -77,6 +77,7 @@ class Run:
         self.donates = bool(traced.donated)
         traced.donated = ()
         self.backend = traced._backend
+        self.device = CPU if self.backend.platform == "cpu" else devices(self.backend.platform)[0]
         self.compiled: Compiled = traced.lower().compile()
         self.clock = clock_for(self.backend.platform)
         if isinstance(traceable, Jitted):
@@ -87,12 +88,7 @@ class Run:
             self.input_names = tree.paths((args, kwargs))
             self.call = functools.partial(traceable, *args, **kwargs)
         leaves = zip(tree.leaves((args, kwargs)), traced.graph.in_avals, strict=True)
-        self.arrays = [self.backend.constant(_array(leaf, aval)) for leaf, aval in leaves]
-
-    @property
-    def device(self) -> Device:
-        """Where the kernels run."""
-        return CPU if self.backend.platform == "cpu" else devices(self.backend.platform)[0]
+        self.arrays = [self.backend.place(_array(leaf, aval)) for leaf, aval in leaves]
 
     def times(self, repeats: int | None) -> Times:
         """Whole calls and calls timed step by step, in turn; the machine's moods meet both."""
@@ -177,9 +173,9 @@ class Run:
 
 
 def _array(leaf: Any, aval: ArrayType) -> Any:
-    """An argument's values in the dtype that was traced."""
+    """An argument's memory, in the dtype that was traced."""
     if isinstance(leaf, Array) or hasattr(leaf, "data_ptr"):
-        return as_value(leaf)
+        return as_value(leaf)._data
     return np.asarray(leaf).astype(aval.dtype, copy=False)
 
 

@@ -204,6 +204,13 @@ def test_columns_run_side_by_side():
     assert moved(centred, tall)[0] == 3 * tall.nbytes
 
 
+def test_a_missing_gpu_is_named(monkeypatch):
+    monkeypatch.setattr("fuser.runtime.device.has_cuda", lambda: False)
+    with pytest.raises(RuntimeError) as caught:
+        fuser.profile(fuser.jit(softmax, backend="triton"))(uniform(4, 4))
+    assert str(caught.value) == "there is no platform 'cuda' on this machine; it has cpu"
+
+
 def test_shape_errors_are_the_functions_own():
     with pytest.raises(TypeError):
         fuser.profile(softmax)("no array")
