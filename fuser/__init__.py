@@ -14,6 +14,7 @@ from fuser.runtime.memory import memory_stats
 __all__ = [
     "Array",
     "ShapeDtypeStruct",
+    "accelerate",
     "check",
     "config",
     "dtypes",
@@ -31,7 +32,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 # What a program that only runs does not need, and where it is.
-_LATER = {"check": "fuser.debug.check", "explain": "fuser.report.explanation", "profile": "fuser.report.profile"}
+_LATER = {"accelerate": "fuser.interop.accelerate", "check": "fuser.debug.check", "explain": "fuser.report.explanation", "profile": "fuser.report.profile"}
 
 
 def __getattr__(name: str) -> Any:
