@@ -1,6 +1,7 @@
 """The optimised graph, drawn: nodes as boxes, fusion groups as coloured boxes around them, data as curves (SVG).
 
-In: a profile and the layout of its graph. Out: one SVG element; a group's box and the nodes in it link to its kernel's row in the table.
+In: a profile and the layout of its graph. Out: one SVG element; a group's box and the nodes in it link to the row of
+its kernel in the table.
 """
 
 from __future__ import annotations

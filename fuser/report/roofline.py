@@ -17,6 +17,7 @@ WIDTH, HEIGHT = 720.0, 400.0
 LEFT, RIGHT, TOP, BOTTOM = 84.0, 18.0, 18.0, 48.0
 NAMED = 10  # with more kernels than this, labels are numbers
 LABEL_HEIGHT, LABEL_DROP = 15.0, 9.0  # labels hang a little, clear of the roof above their dot
+HEAP = 14.0  # dots nearer to one another than this share a label
 LABEL_ROOM = 110.0  # from the middle of a roof's label to the nearest dot, if it can be had
 KINDS = ("elementwise", "reduction", "scan", "contraction", "loop", "library", "control")
 
@@ -149,23 +150,49 @@ def _clear(start: Point, end: Point, spots: list[Point]) -> float:
 
 
 def _dots(profile: ProgramProfile, scale: Scale) -> Markup:
-    named = len(profile.kernels) <= NAMED
     spots = [_spot(kernel, scale) for kernel in profile.kernels]
-    heights = _apart(spots)
+    heaps = _heaps(spots)
+    heights = dict(zip((heap[0] for heap in heaps), _apart([spots[heap[0]] for heap in heaps])))
+    written = {heap[0]: _label(profile, heap) for heap in heaps}
     drawn: list[Markup] = []
-    for index, (kernel, (x, y), height) in enumerate(zip(profile.kernels, spots, heights)):
-        label = kernel.name[:30] if named else str(index)
-        side, shift = ("end", -11) if x > WIDTH * 0.68 else ("start", 11)
-        leader = (
-            tag("line", x1=x, y1=y, x2=x + shift * 0.8, y2=height, class_="leader")
-            if height - y > LABEL_DROP + 2
-            else None
-        )
+    for index, (kernel, (x, y)) in enumerate(zip(profile.kernels, spots)):
         dot = tag("circle", tag("title", _told(kernel, profile.machine)), cx=x, cy=y, r=5.5)
+        label = _label_text(written[index], (x, y), heights[index]) if index in written else None
         classes = f"dot {kind_class(kernel.kind)}{' idle' if _idle(kernel) else ''}"
-        text = tag("text", label, x=x + shift, y=height + 4, class_=side)
-        drawn.append(tag("a", leader, dot, text, href=f"#kernel-{index}", class_=classes))
+        drawn.append(tag("a", label, dot, href=f"#kernel-{index}", class_=classes))
     return tag("g", *drawn, class_="dots")
+
+
+def _heaps(spots: list[Point]) -> list[list[int]]:
+    """Dots that lie on one another, as lists of indices; each list gets one label."""
+    heaps: list[list[int]] = []
+    for index, spot in enumerate(spots):
+        heap = next((heap for heap in heaps if math.dist(spots[heap[0]], spot) < HEAP), None)
+        if heap is None:
+            heaps.append([index])
+        else:
+            heap.append(index)
+    return heaps
+
+
+def _label(profile: ProgramProfile, heap: list[int]) -> str:
+    """The name of a single dot; of a heap its first and how many more; numbers where there are many kernels."""
+    if len(profile.kernels) > NAMED:
+        return ", ".join(map(str, heap[:4])) + (" …" if len(heap) > 4 else "")
+    more = f" +{len(heap) - 1}" if len(heap) > 1 else ""
+    return profile.kernels[heap[0]].name[:30] + more
+
+
+def _label_text(label: str, spot: Point, height: float) -> Markup | None:
+    """The label beside its dot, with a leader if it had to move; none if there is no room left for it."""
+    x, y = spot
+    if height > HEIGHT - BOTTOM:
+        return None
+    side, shift = ("end", -11) if x > WIDTH * 0.68 else ("start", 11)
+    leader = (
+        tag("line", x1=x, y1=y, x2=x + shift * 0.8, y2=height, class_="leader") if height - y > LABEL_DROP + 2 else None
+    )
+    return join(leader, tag("text", label, x=x + shift, y=height + 4, class_=side))
 
 
 def _spot(kernel: KernelProfile, scale: Scale) -> Point:
