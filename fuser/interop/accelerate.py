@@ -109,8 +109,25 @@ class Accelerated(Jitted):
         super().__init__(function, static_argnums, static_argnames, (), (), False, False, backend)
         self.fallback = fallback
         self._warned: set[str] = set()
+        self._has_static = bool(static_argnums or static_argnames)
+        self._quick: dict[Any, Callable[[Sequence[Any]], Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs and not self._has_static:  # plain arguments need no flattening
+            try:
+                quick = (config.backend, *[_QUICK[type(arg)](arg) for arg in args])
+            except KeyError:
+                return self._call(args, kwargs)
+            entry = self._quick.get(quick)
+            return entry(args) if entry is not None else self._call(args, kwargs, quick)
+        return self._call(args, kwargs)
+
+    def clear_cache(self) -> None:
+        """Forget every compiled signature."""
+        super().clear_cache()
+        self._quick.clear()
+
+    def _call(self, args: Any, kwargs: Any, quick: Any = None) -> Any:
         if self.static_argnums or self.static_argnames:
             static, args, kwargs = self._split(args, kwargs)
         else:
@@ -128,8 +145,13 @@ class Accelerated(Jitted):
         except TypeError:
             raise self._unhashable_argument(static, leaves, (args, kwargs)) from None
         if entry is None:
-            return self._first(key, static, structure, leaves)
-        return entry(leaves)
+            result = self._first(key, static, structure, leaves)
+            entry = self._entries[key]
+        else:
+            result = entry(leaves)
+        if quick is not None:
+            self._quick[quick] = entry
+        return result
 
     # ---- stages
 
@@ -313,6 +335,7 @@ _KEYS: dict[type, Callable[[Any], Any]] = {
     **{kind: lambda leaf: (type(leaf), leaf) for kind in _PLAIN},
     **{np.dtype(code).type: type for code in "?bBhHiIlLqQefdFD"},
 }
+_QUICK = {kind: key for kind, key in _KEYS.items() if kind is not type(None)}
 
 
 def accelerate(

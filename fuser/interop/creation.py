@@ -26,6 +26,11 @@ def common_dtype(*values: Any) -> np.dtype:
     return np.result_type(*(k(0) if isinstance(k, type) else k for k in map(kind_of, values)))
 
 
+def stored_dtype(*values: Any) -> np.dtype:
+    """The dtype of an array that holds the values: Python's floats count as float64, its ints as int64."""
+    return np.result_type(*(v.dtype if hasattr(v, "dtype") else np.asarray(v).dtype for v in values))
+
+
 def array(context: Context, value: Any, dtype: Any = None, copy: bool | None = True, order: Any = "K", subok: bool = False, ndmin: int = 0) -> Any:
     """`np.array(value)`, whose nested lists may hold traced arrays."""
     if isinstance(value, TracedArray):
@@ -49,7 +54,7 @@ def _joined(context: Context, value: Any) -> TracedArray:
     parts = [array(context, v) if isinstance(v, (list, tuple)) else v for v in value]
     if any(isinstance(p, Selected) for p in parts):
         raise _unknown_shape()
-    dtype = common_dtype(*parts)
+    dtype = stored_dtype(*parts)
     return TracedArray(context, movement.stack([operand(context, p, dtype) for p in parts]))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import fuser.numpy as fnp
 from fuser.interop.context import Context, to_dtype, untraceable
-from fuser.interop.creation import astype, common_dtype
+from fuser.interop.creation import astype, common_dtype, stored_dtype
 from fuser.interop.dispatch import Handler, implements, numpy_function
 from fuser.interop.indexing import Selected, setitem
 from fuser.interop.movement import as_traced
@@ -163,7 +163,7 @@ def isclose(context: Context, a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-
 
 @implements(np.allclose)
 def _allclose(context: Context, a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> TracedArray:
-    return wrapped(context, fnp.all(isclose(context, a, b, rtol, atol, equal_nan).lifted()))
+    return TracedArray(context, fnp.all(isclose(context, a, b, rtol, atol, equal_nan).lifted()), scalar=True, weak=bool)
 
 
 @implements(np.array_equal)
@@ -172,7 +172,7 @@ def _array_equal(context: Context, a1: Any, a2: Any, equal_nan: bool = False) ->
     if x.shape != y.shape:
         return False
     dtype = common_dtype(x, y)
-    return wrapped(context, fnp.array_equal(x.lifted(dtype), y.lifted(dtype), equal_nan))
+    return TracedArray(context, fnp.array_equal(x.lifted(dtype), y.lifted(dtype), equal_nan), scalar=True, weak=bool)
 
 
 @implements(np.nan_to_num)
@@ -235,7 +235,7 @@ def _can_cast(context: Context, from_: Any, to: Any, casting: str = "safe") -> b
 def _diff(context: Context, a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> TracedArray:
     x = as_traced(context, a)
     parts = [p for p in (prepend, append) if p is not None]
-    dtype = common_dtype(x, *parts)
+    dtype = stored_dtype(x, *parts)
     ends = {k: operand(context, v, dtype) for k, v in (("prepend", prepend), ("append", append)) if v is not None}
     return TracedArray(context, fnp.diff(x.lifted(dtype), n=n, axis=axis, **ends))
 
@@ -375,10 +375,10 @@ def _bincount(context: Context, x: Any, /, weights: Any = None, minlength: int =
 def _histogram(context: Context, a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
     if np.ndim(bins) == 0 and range is None:
         raise untraceable("np.histogram without range= chooses its bins by the values, so it cannot be traced", "give range= or the bin edges")
-    edges = np.histogram_bin_edges(np.zeros(1), np.asarray(bins) if np.ndim(bins) else bins, range)
     if density or weights is not None:
         raise untraceable("np.histogram with density= or weights= cannot be traced")
     x = as_traced(context, a)
+    edges = np.histogram_bin_edges(np.zeros(1, x.dtype), np.asarray(bins) if np.ndim(bins) else bins, range)
     dtype = floats(x, edges)
     flat = fnp.ravel(x.lifted(dtype))
     inner = fnp.searchsorted(edges.astype(dtype), flat, side="right")

@@ -243,8 +243,10 @@ def _quantile(name: str) -> Handler:
         context: Context, a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False
     ) -> TracedArray:
         x = _input(context, a)
-        wanted = np.result_type(x.dtype, np.float64 if x.dtype.kind in "biu" else x.dtype)
-        levels = operand(context, q, wanted) if isinstance(q, TracedArray) else np.asarray(q, wanted)
+        if isinstance(q, TracedArray):
+            raise untraceable(f"np.{name} at traced levels cannot be traced", "make the levels static with static_argnames")
+        wanted = getattr(np, name)(np.ones(2, x.dtype), q).dtype
+        levels = np.asarray(q, wanted)
         return _result(context, getattr(sorting, name)(to_dtype(x, wanted), levels, axis, method=method, keepdims=keepdims), wanted)
 
     return handler

@@ -231,7 +231,7 @@ def choose(context: Context, condition: Any, x: Any, y: Any) -> TracedArray:
 def kind_of(x: Any) -> Kind:
     """How NumPy's promotion sees an operand: its dtype, or Python's int, float or complex."""
     if isinstance(x, TracedArray):
-        return x.weak or x.dtype
+        return x.weak if x.weak in _WEAK else x.dtype
     if type(x) in _WEAK:
         return type(x)
     return x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -99,7 +100,9 @@ def main(arguments: list[str]) -> None:
 
         cases = triton_cases.cases(suite)
     for case in cases:
-        print(json.dumps({"case": case[0], "error": check(case)}), flush=True)
+        start = time.perf_counter()
+        error = check(case)
+        print(json.dumps({"case": case[0], "error": error, "seconds": round(time.perf_counter() - start, 2)}), flush=True)
 
 
 if __name__ == "__main__":
