@@ -36,7 +36,11 @@ def registry(shard: int, shards: int) -> Iterator[Case]:
     """Every sample of every primitive that has a lower rule, and of the products."""
     number = 0
     for name, primitive in sorted(REGISTRY.items()):
-        if primitive.samples is None or primitive.eval is None or (primitive.lower is None and primitive.fusion is not Fusion.DOT):
+        if (
+            primitive.samples is None
+            or primitive.eval is None
+            or (primitive.lower is None and primitive.fusion is not Fusion.DOT)
+        ):
             continue
         for arrays, params in primitive.samples():
             number += 1
@@ -102,7 +106,9 @@ def main(arguments: list[str]) -> None:
     for case in cases:
         start = time.perf_counter()
         error = check(case)
-        print(json.dumps({"case": case[0], "error": error, "seconds": round(time.perf_counter() - start, 2)}), flush=True)
+        print(
+            json.dumps({"case": case[0], "error": error, "seconds": round(time.perf_counter() - start, 2)}), flush=True
+        )
 
 
 if __name__ == "__main__":
