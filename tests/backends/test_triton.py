@@ -19,7 +19,7 @@ from fuser import jit
 from fuser.backends.triton import tile
 from fuser.errors import UnsupportedError
 from fuser.ir.types import ArrayType
-from tests.backends.triton_cases import FORMS, LARGE, bits, f32, of, places, softmax
+from tests.backends.triton_cases import FORMS, LARGE, bits, f32, of, softmax
 
 pytestmark = pytest.mark.xdist_group("triton")
 ROOT = pathlib.Path(__file__).resolve().parents[2]

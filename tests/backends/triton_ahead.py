@@ -17,13 +17,13 @@ os.environ["FUSER_BACKEND"] = "triton"
 os.environ["FUSER_ENABLE_X64"] = "1"
 os.environ.pop("TRITON_INTERPRET", None)
 
-from bench.workloads import WORKLOADS  # noqa: E402
-from fuser import jit  # noqa: E402
-from fuser import numpy as fnp  # noqa: E402
-from fuser.backends.base import KernelSource  # noqa: E402
-from fuser.backends.triton.ahead import compile_ahead  # noqa: E402
-from fuser.ir.types import ArrayType  # noqa: E402
-from tests.backends import triton_cases  # noqa: E402
+from bench.workloads import WORKLOADS
+from fuser import jit
+from fuser import numpy as fnp
+from fuser.backends.base import KernelSource
+from fuser.backends.triton.ahead import compile_ahead
+from fuser.ir.types import ArrayType
+from tests.backends import triton_cases
 
 TARGETS = (("cuda", 80), ("cuda", 90), ("cuda", 100), ("hip", "gfx942"))
 

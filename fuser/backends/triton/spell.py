@@ -27,9 +27,30 @@ TYPES: dict[np.dtype, tuple[str, str]] = {
     F64: ("tl.float64", "tl.float64"),
 }
 
-LIBDEVICE = (
-    "exp exp2 expm1 log log1p log2 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma trunc"
-).split()
+LIBDEVICE = [
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log1p",
+    "log2",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "lgamma",
+    "trunc",
+]
 
 _FLOAT: dict[str, str] = {
     **{name: f"libdevice.{name}({{0}})" for name in LIBDEVICE},
