@@ -48,6 +48,7 @@ _LATTICE: dict[Node, tuple[Node, ...]] = {
 }
 _NARROWED = {_U64: _U32, _I64: _I32, _F64: _F32, _C128: _C64}
 _SCALARS: dict[type, np.dtype] = {bool: BOOL, int: _I64, float: _F64, complex: _C128}
+_WEAK = {"int": _I64, "float": _F64, "complex": _C128}
 _KINDS = {"b": BOOL, "i": "int", "u": "int", "f": "float", "c": "complex", "V": "float"}
 
 bool_ = np.bool_
@@ -184,7 +185,7 @@ def _result(x64: bool, *types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
         result = least_upper_bound(x64, *dict.fromkeys(node(d, w) for d, w in types))
         if isinstance(result, str):
             weak = True
-            result = {"int": _I64, "float": _F64, "complex": _C128}[result]
+            result = _WEAK[result]
     result = result if x64 else _NARROWED.get(result, result)
     return result, weak and result != BOOL
 
@@ -203,15 +204,17 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
 
 
 def promote_types(a: Any, b: Any) -> np.dtype:
-    """The dtype that both promote to; Python's int, float and complex are weak."""
-    return result_of(of(a), of(b))[0]
+    """The dtype that both promote to; Python's int, float and complex are weak. 64-bit dtypes stay as they are."""
+    nodes = (_KINDS[_dtype(t).kind] if isinstance(t, type) and t in _SCALARS else _dtype(t) for t in (a, b))
+    found = least_upper_bound(config.enable_x64, *nodes)
+    return _WEAK[found] if isinstance(found, str) else found
 
 
-def inexact_of(dtype: np.dtype, weak: bool) -> tuple[np.dtype, bool]:
-    """The type that a function of real or complex numbers computes in: integers and bools become the default float."""
+def inexact_of(dtype: np.dtype) -> np.dtype:
+    """The dtype that a function of real or complex numbers computes in: integers and bools become the default float."""
     if is_inexact(dtype):
-        return dtype, weak
-    return result_of((dtype, weak), (_F64 if config.enable_x64 else _F32, True))
+        return dtype
+    return _F64 if dtype.itemsize == 8 and config.enable_x64 else _F32
 
 
 _GROUPS: dict[Any, tuple[np.dtype, ...]] = {

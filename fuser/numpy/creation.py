@@ -85,7 +85,7 @@ def _from_sequence(value: Sequence[Any], wanted: np.dtype | None) -> Any:
             raise ValueError("None is not a valid value for array; use nan for what is missing")
         if leaves and wanted is None:
             wanted, _ = dtypes.result_of(*{dtypes.of(leaf) for leaf in leaves})
-        plain = np.asarray(value) if leaves else np.asarray(value, np.float32)
+        plain = np.asarray(value) if leaves else np.asarray(value, np.float64)
         if plain.dtype.kind == "i" and (wanted is None or wanted.kind == "i"):
             info = np.iinfo(wanted or np.int32)
             if plain.size and not (info.min <= plain.min() and plain.max() <= info.max):

@@ -1,0 +1,11 @@
+"""Settings of the whole suite: graphs are checked after each pass, JAX, the oracle, runs on the CPU, and compiled kernels
+go to a cache of their own, which later runs find again."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+os.environ.setdefault("FUSER_CHECK", "1")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("FUSER_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"fuser-tests-{os.getuid()}"))
