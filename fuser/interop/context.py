@@ -49,9 +49,9 @@ class Context:
         array = np.asarray(value)
         supported(array.dtype)
         if not array.ndim:
-            return Array(array.astype(dtype))
+            return Array(np.asarray(array.astype(dtype)))
         if array.size and all(stride == 0 or extent == 1 for stride, extent in zip(array.strides, array.shape)):
-            return broadcast_to(Array(array[(0,) * array.ndim].astype(dtype)), array.shape)
+            return broadcast_to(Array(np.asarray(array[(0,) * array.ndim], dtype)), array.shape)
         key = (id(value), dtype)
         if key not in self._constants:
             dense = np.ascontiguousarray(array.astype(dtype))

@@ -42,6 +42,10 @@ class Selected(TracedArray):
     def size(self) -> int:
         raise _unknown_shape()
 
+    @property
+    def known(self) -> bool:
+        return False
+
     def __len__(self) -> int:
         raise _unknown_shape()
 

@@ -231,7 +231,7 @@ def choose(context: Context, condition: Any, x: Any, y: Any) -> TracedArray:
 def kind_of(x: Any) -> Kind:
     """How NumPy's promotion sees an operand: its dtype, or Python's int, float or complex."""
     if isinstance(x, TracedArray):
-        return x.weak or x.dtype
+        return x.weak if x.weak in _WEAK else x.dtype
     if type(x) in _WEAK:
         return type(x)
     return x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
@@ -240,8 +240,10 @@ def kind_of(x: Any) -> Kind:
 @functools.lru_cache(8192)
 def loop_dtypes(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: Any) -> tuple[np.dtype, ...]:
     """The dtypes of operands and results that NumPy chooses."""
-    signature = None if dtype is None else (*(None,) * ufunc.nin, *(dtype,) * ufunc.nout)
-    return ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), signature=signature)
+    operands = (*kinds, *(None,) * ufunc.nout)
+    if dtype is None:
+        return ufunc.resolve_dtypes(operands)
+    return ufunc.resolve_dtypes(operands, signature=(*(None,) * ufunc.nin, *(dtype,) * ufunc.nout))
 
 
 def operand(context: Context, x: Any, dtype: np.dtype) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.errors import OperandError
 from fuser.lax.values import as_value, axes_of, axis_of
 from fuser.lax.values import broadcast_to as _broadcast
 from fuser.numpy.creation import _shape, asarray, common_arrays
@@ -49,12 +50,12 @@ def _resolve(x: Any, shape: Any) -> tuple[int, ...]:
     if unknown:
         rest = -math.prod(extents)
         if rest == 0 or x.size % rest:
-            raise TypeError(
+            raise OperandError(
                 f"reshape from shape {x.shape} ({x.size} elements) to {extents}: {x.size} is not divisible by {rest}"
             )
         extents = tuple(x.size // rest if e == -1 else e for e in extents)
     if math.prod(extents) != x.size or any(e < 0 for e in extents):
-        raise TypeError(
+        raise OperandError(
             f"reshape from shape {x.shape} ({x.size} elements) to {extents} ({math.prod(extents)} elements) changes the number of elements"
         )
     return extents

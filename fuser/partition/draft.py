@@ -114,7 +114,7 @@ def single(number: int, eqn: Eqn, views: Views) -> Draft:
 def gain(a: Draft, b: Draft) -> int:
     """Bytes of device memory no longer read or written once `a` and `b` share a kernel."""
     inside = [v for v in b.inputs if v in a.produced] + [v for v in a.inputs if v in b.produced]
-    shared = [v for v in a.inputs & b.inputs]
+    shared = a.inputs & b.inputs
     return 2 * sum(v.aval.nbytes for v in inside) + sum(v.aval.nbytes for v in shared)
 
 

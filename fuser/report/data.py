@@ -124,6 +124,14 @@ class GraphPicture:
     nodes: tuple[GraphNode, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
 
+    def __post_init__(self) -> None:
+        ids = {node.id for node in self.nodes}
+        if len(ids) < len(self.nodes):
+            raise ValueError("two nodes of a graph picture have the same id; give each its own")
+        for edge in self.edges:
+            if not ids.issuperset(edge):
+                raise ValueError(f"edge {edge} of a graph picture ends at no node; the nodes are {sorted(ids)}")
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramProfile:

@@ -1,6 +1,7 @@
 """The optimised graph, drawn: nodes as boxes, fusion groups as coloured boxes around them, data as curves (SVG).
 
-In: a profile and the layout of its graph. Out: one SVG element; a group's box links to its kernel's row in the table.
+In: a profile and the layout of its graph. Out: one SVG element; a group's box and the nodes in it link to the row of
+its kernel in the table.
 """
 
 from __future__ import annotations
@@ -73,13 +74,13 @@ def _node(node: GraphNode, box: Box) -> Markup:
     outside = " outside" if node.group < 0 else ""
     told = " · ".join(part for part in (node.label, node.primitive, node.type, node.line) if part)
     return tag(
-        "g",
+        "g" if node.group < 0 else "a",
         tag("title", told),
         tag("rect", x=box.x, y=box.y, width=box.width, height=box.height, rx=6),
         tag("text", clipped(node.label), x=box.centre, y=box.y + 19),
         tag("text", clipped(node.type), x=box.centre, y=box.y + 35, class_="type"),
-        class_=f"node{outside}",
-    )
+        class_=f"node{outside}", href=None if node.group < 0 else f"#kernel-{node.group}",
+    )  # fmt: skip
 
 
 def _edges(profile: ProgramProfile, layout: Layout) -> list[Markup]:

@@ -18,17 +18,20 @@ from typing import Any
 
 import numpy as np
 
-from fuser import backends
-from fuser.api import Compiled, Jitted, _dense, cost_analysis, jit
+from fuser.api import Compiled, Jitted, Traced, cost_analysis, jit
+from fuser.backends.base import Backend
 from fuser.compile import generated
 from fuser.errors import ToolchainError
+from fuser.interop.accelerate import Accelerated, is_dynamic
 from fuser.ir.source import Source
+from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
 from fuser.partition.group import FusionGroup
 from fuser.report.data import KernelProfile, Machine, ProgramProfile, Refusal, SourceLine, Stage
 from fuser.report.picture import picture
 from fuser.report.traffic import bytes_moved
 from fuser.runtime import limits, toolchain
+from fuser.runtime.array import Array
 from fuser.runtime.device import CPU, Device, cpu_count, cpu_name, devices
 from fuser.runtime.profiler import clock_for
 from fuser.trace import tree
@@ -41,16 +44,17 @@ WARMUP = 2  # runs that fill the memory pool and wake the threads
 def profile(function: Callable[..., Any], *, repeats: int | None = None) -> Callable[..., ProgramProfile]:
     """A function of `function`'s arguments that compiles and runs it, and returns a `ProgramProfile`.
 
-    `function` is a plain function or one that `jit` made. `repeats` runs are timed; if None, as many as fit in a
-    second, from 5 to 200. Arguments are never donated, so that a call can be repeated.
+    `function` is a plain function, one that `jit` made, or any callable whose `.trace(*args)` gives a `Traced` of its
+    array arguments. `repeats` runs are timed; if None, as many as fit in a second, from 5 to 200. Arguments are never
+    donated, so that a call can be repeated.
     """
     if repeats is not None and repeats < 1:
         raise ValueError(f"a profile needs at least 1 repeat, got {repeats}")
-    jitted = function if isinstance(function, Jitted) else jit(function)
+    traceable = function if hasattr(function, "trace") else jit(function)
 
-    @functools.wraps(jitted.function)
+    @functools.wraps(function)
     def profiled(*args: Any, **kwargs: Any) -> ProgramProfile:
-        run = Run(jitted, args, kwargs)
+        run = Run(traceable, args, kwargs)
         return run.report(run.times(repeats))
 
     return profiled
@@ -67,44 +71,45 @@ class Times:
 class Run:
     """One function compiled for one set of arguments, ready to be timed."""
 
-    def __init__(self, jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, traceable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         start = time.perf_counter()
-        traced = jitted.trace(*args, **kwargs)
+        traced: Traced = traceable.trace(*args, **kwargs)
         self.trace_seconds = time.perf_counter() - start
         self.donates = bool(traced.donated)
         traced.donated = ()
-        self.backend = backends.get(jitted._backend_name())
+        self.backend = traced._backend
+        self.device = CPU if self.backend.platform == "cpu" else devices(self.backend.platform)[0]
         self.compiled: Compiled = traced.lower().compile()
-        self.arguments = jitted._split(args, kwargs)[1:]
-        self.input_names = [jitted._path(n, self.arguments) for n in range(len(tree.leaves(self.arguments)))]
         self.clock = clock_for(self.backend.platform)
-
-    @property
-    def device(self) -> Device:
-        """Where the kernels run."""
-        return CPU if self.backend.platform == "cpu" else devices(self.backend.platform)[0]
+        if isinstance(traceable, Jitted):
+            _, args, kwargs = traceable._split(args, kwargs)
+            self.input_names = [traceable._path(n, (args, kwargs)) for n in range(len(traced.graph.invars))]
+            self.call = functools.partial(self.compiled, *args, **kwargs)
+        else:
+            self.input_names = tree.paths((args, kwargs))
+            self.call = functools.partial(traceable, *args, **kwargs)
+        self.arrays = input_arrays(traceable, self.compiled, args, kwargs)
 
     def times(self, repeats: int | None) -> Times:
         """Whole calls and calls timed step by step, in turn; the machine's moods meet both."""
-        arrays = [_dense(as_value(leaf)._data) for leaf in tree.leaves(self.arguments)]
         for _ in range(WARMUP):
-            self.compiled.executable.call_profiled(arrays, self.clock)
-            first = self._call()
+            self._steps()
+            first = self._whole()
         if repeats is None:
             repeats = min(MOST, max(FEWEST, int(BUDGET / (2 * first + 1e-9))))
-        calls, rounds = [], []
-        for _ in range(repeats):
-            calls.append(self._call())
-            rounds.append([seconds for _, seconds in self.compiled.executable.call_profiled(arrays, self.clock)[1]])
-        return Times(tuple(calls), tuple(zip(*rounds)))
+        rounds = [(self._whole(), self._steps()) for _ in range(repeats)]
+        calls, steps = zip(*rounds)
+        return Times(calls, tuple(zip(*steps)))
 
-    def _call(self) -> float:
-        args, kwargs = self.arguments
+    def _whole(self) -> float:
         start = self.clock()
-        result = self.compiled(*args, **kwargs)
+        result = self.call()
         seconds = self.clock() - start
         del result
         return seconds
+
+    def _steps(self) -> tuple[float, ...]:
+        return tuple(seconds for _, seconds in self.compiled.executable.call_profiled(self.arrays, self.clock)[1])
 
     def report(self, times: Times) -> ProgramProfile:
         """All that is known of the program, with these times."""
@@ -160,9 +165,27 @@ class Run:
             notes.append(
                 "The compiler ran once for all kernels; each kernel's compile time is its share by length of text."
             )
+        if self.backend.platform != "cpu":
+            notes.append("Each kernel's time includes its launch: the device was idle before it.")
         if self.donates:
             notes.append("Donated arguments were kept, so that the call could be repeated.")
         return list(dict.fromkeys(notes))
+
+
+def input_arrays(traceable: Any, compiled: Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """What the program's steps read, where they can read it; `args` and `kwargs` are without static arguments."""
+    leaves = tree.leaves((args, kwargs))
+    if isinstance(traceable, Accelerated):  # its signature holds integers, strings and the like
+        leaves = [leaf for leaf in leaves if is_dynamic(leaf)]
+    place = compiled.traced._backend.place
+    return [place(_array(leaf, aval)) for leaf, aval in zip(leaves, compiled.traced.graph.in_avals, strict=True)]
+
+
+def _array(leaf: Any, aval: ArrayType) -> Any:
+    """An argument's memory, in the dtype that was traced."""
+    if isinstance(leaf, Array) or hasattr(leaf, "data_ptr"):
+        return as_value(leaf)._data
+    return np.asarray(leaf).astype(aval.dtype, copy=False)
 
 
 def _library_note(group: FusionGroup) -> str:
@@ -179,7 +202,7 @@ def user_lines(sources: Sequence[Source]) -> tuple[SourceLine, ...]:
     return tuple(dict.fromkeys(lines))
 
 
-def machine(backend: backends.Backend, device: Device) -> Machine:
+def machine(backend: Backend, device: Device) -> Machine:
     """The machine of a device, with its measured limits and the versions that matter."""
     versions = [("python", platform.python_version()), ("numpy", np.__version__), *_toolchain(backend)]
     name = cpu_name() if device.platform == "cpu" else device.kind
@@ -188,7 +211,7 @@ def machine(backend: backends.Backend, device: Device) -> Machine:
     return Machine(name, cores, bandwidth, peak, backend.name, tuple(versions))
 
 
-def _toolchain(backend: backends.Backend) -> list[tuple[str, str]]:
+def _toolchain(backend: Backend) -> list[tuple[str, str]]:
     """The compiler that the backend's kernels go through."""
     if backend.name == "c":
         try:

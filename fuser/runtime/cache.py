@@ -16,9 +16,7 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import stat
-import tempfile
 import threading
 import time
 import warnings
@@ -138,6 +136,8 @@ class DiskCache:
 
     def _private_directory(self) -> pathlib.Path:
         """A directory of this process, removed when it ends."""
+        import tempfile
+
         process = os.getpid()
         with self._lock:
             if process not in self._private:
@@ -256,6 +256,8 @@ def _own(status: os.stat_result) -> bool:
 
 def _write(folder: pathlib.Path, name: str, data: bytes) -> pathlib.Path:
     """Write a file so that other processes see it whole or not at all."""
+    import tempfile  # only where something is written; the import takes milliseconds
+
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
     try:
@@ -293,5 +295,7 @@ def _scan(folder: str | pathlib.Path) -> list[os.DirEntry[str]]:
 
 
 def _remove(process: int, directory: str) -> None:
+    import shutil
+
     if os.getpid() == process:
         shutil.rmtree(directory, ignore_errors=True)

@@ -15,8 +15,6 @@ import os
 import pathlib
 import platform
 import shutil
-import subprocess
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -44,6 +42,7 @@ FLAGS = (
     "-shared",
     "-fPIC",
     "-std=gnu11",
+    "-fwrapv",  # integers wrap around, as in NumPy
     "-w",
 )
 _FORMAT = 1  # to be raised when the meaning of a cached library changes though its text does not
@@ -109,6 +108,8 @@ def _version(path: str, modified: int, size: int) -> str:
     known = default_cache().get_json(key)
     if isinstance(known, str):
         return known
+    import subprocess  # with a warm cache no process is ever started, and the import takes milliseconds
+
     try:
         output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.SubprocessError) as error:
@@ -211,6 +212,9 @@ def overridden(name: str, text: str, suffix: str = ".c") -> str:
 
 
 def _compile(compiler: str, text: str, key: str, cache: DiskCache) -> bytes:
+    import subprocess
+    import tempfile
+
     try:
         with tempfile.TemporaryDirectory(prefix="fuser-cc-") as folder:
             source, target = os.path.join(folder, "kernel.c"), os.path.join(folder, "kernel.so")

@@ -7,7 +7,7 @@ torch's MKL 103. It also spares programs with products the import of torch.
 from __future__ import annotations
 
 import functools
-import importlib.resources
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +59,7 @@ def _multiply(eqn: Eqn) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     return multiply
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _gemm(operand: np.dtype, out: np.dtype) -> Any:
     """The compiled product for operands and results of these dtypes."""
     text = gemm_text(operand, out)
@@ -73,5 +73,5 @@ def gemm_text(operand: np.dtype, out: np.dtype) -> str:
     helpers = "\n".join(spell.HELPERS[n] for n in ("float_of_bits", "bits_of_float", "bfloat16_load", "bfloat16_round"))
     types = f"#define IN {spell.storage(operand)}\n#define T {spell.local(wide)}\n#define OUT {spell.storage(out)}\n"
     needs = f"#include <stdint.h>\n{helpers}\n" if bfloat16 in (operand, out) else ""
-    body = importlib.resources.files("fuser.backends.c").joinpath("gemm.c").read_text()
+    body = pathlib.Path(__file__).with_name("gemm.c").read_text()
     return f"{types}{conversions}{needs}{body}"
