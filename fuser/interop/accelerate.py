@@ -119,7 +119,7 @@ class Accelerated(Jitted):
         self.fallback = fallback
         self._warned: set[str] = set()
         self._has_static = bool(static_argnums or static_argnames)
-        self._quick: dict[Any, Callable[[Sequence[Any]], Any]] = {}
+        self._quick: dict[Any, Callable[[Any], Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs and not self._has_static:  # plain arguments need no flattening

@@ -67,7 +67,7 @@ def _joined(context: Context, value: Any) -> TracedArray:
 
 
 def astype(
-    x: TracedArray, dtype: Any, order: Any = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    x: TracedArray, dtype: Any, order: Any = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
 ) -> Any:
     """`x.astype(dtype)`."""
     wanted = supported(np.dtype(dtype))

@@ -92,7 +92,7 @@ def _part(part: Any) -> Any:
 
 def is_basic(parts: tuple[Any, ...]) -> bool:
     """Whether an index has integers, slices, None and Ellipsis only, so that NumPy gives a view."""
-    return all(isinstance(p, _BASIC) and not isinstance(p, (bool, np.bool_)) for p in parts)
+    return all(isinstance(p, _BASIC) and not isinstance(p, (bool, np.bool_, TracedArray)) for p in parts)
 
 
 def getitem(x: TracedArray, index: Any) -> Any:
@@ -109,8 +109,7 @@ def getitem(x: TracedArray, index: Any) -> Any:
     if x.known and not any(isinstance(p, TracedArray) for p in parts):
         return wrap(x._context, x.value[parts])
     result = _take(x.lifted(), _for_fuser(x, parts))
-    guard = "" if result.shape and not any(isinstance(p, slice) for p in parts) else ""
-    return TracedArray(x._context, result, scalar=not result.shape, guard=guard)
+    return wrap(x._context, result)
 
 
 def _basic_view(x: TracedArray, parts: tuple[Any, ...]) -> Any:
@@ -215,14 +214,10 @@ def _same_index(a: Any, parts: tuple[Any, ...]) -> bool:
 def cast_value(x: TracedArray, value: Any) -> Any:
     """`value` as primitives take it, in the dtype of `x` (assignment casts without asking, as in NumPy)."""
     if isinstance(value, TracedArray):
-        return _real_part(value.lifted(), x.dtype)
+        return value.lifted(x.dtype)
     if isinstance(value, (Tracer, Array)):
         return to_dtype(value, x.dtype)
     return x._context.constant(value if isinstance(value, np.ndarray) else np.asarray(value).astype(x.dtype), x.dtype)
-
-
-def _real_part(value: Any, dtype: np.dtype) -> Any:
-    return to_dtype(value, dtype)
 
 
 def _assign_masked(x: TracedArray, mask: TracedArray, value: Any) -> None:

@@ -42,8 +42,21 @@ _COMPARISONS = {
 }
 _UNARY = {"neg": np.negative, "pos": np.positive, "invert": np.invert, "abs": np.absolute}
 _FUNCTIONS = (
-    *("sum prod max min all any argmax argmin mean var std ptp cumsum cumprod").split(),
-    *("argsort clip diagonal dot repeat round searchsorted squeeze swapaxes take trace choose").split(),
+    *["sum", "prod", "max", "min", "all", "any", "argmax", "argmin", "mean", "var", "std", "ptp", "cumsum", "cumprod"],
+    *[
+        "argsort",
+        "clip",
+        "diagonal",
+        "dot",
+        "repeat",
+        "round",
+        "searchsorted",
+        "squeeze",
+        "swapaxes",
+        "take",
+        "trace",
+        "choose",
+    ],
 )
 _ARRAYS = (bool, int, float, complex, np.ndarray, np.generic, list, tuple, Tracer, Array, TracedArray)
 _RESULTS = {int: int, float: float, complex: complex}

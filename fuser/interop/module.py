@@ -175,34 +175,30 @@ class _Rebinder:
         if names is None:
             return function
         scope = dict(function.__globals__)
+        old = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        new = {name: types.CellType() if _replaceable(cell) else cell for name, cell in old.items()}
         copy = types.FunctionType(
-            function.__code__,
-            scope,
-            function.__name__,
-            function.__defaults__,
-            None if not function.__closure__ else function.__closure__,
+            function.__code__, scope, function.__name__, function.__defaults__, tuple(new.values()) or None
         )
-        self.known[id(function)] = copy
+        copy.__kwdefaults__ = function.__kwdefaults__
+        copy.__dict__.update(function.__dict__)
+        self.known[id(function)] = copy  # before what it refers to is visited, for that may refer to it
         for name in names:
             if name in scope:
                 scope[name] = self.visit(scope[name], name)
-        if function.__closure__:
-            cells = tuple(
-                self._cell(cell, name) for cell, name in zip(function.__closure__, function.__code__.co_freevars)
-            )
-            copy = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, cells)
-            self.known[id(function)] = copy
-        copy.__kwdefaults__ = function.__kwdefaults__
-        copy.__dict__.update(function.__dict__)
+        for name, cell in new.items():
+            if cell is not old[name]:
+                cell.cell_contents = self.visit(old[name].cell_contents, name)
         return copy
 
-    def _cell(self, cell: Any, name: str) -> Any:
-        try:
-            value = cell.cell_contents
-        except ValueError:
-            return cell
-        seen = self.visit(value, name)
-        return cell if seen is value else types.CellType(seen)
+
+def _replaceable(cell: Any) -> bool:
+    """Whether a closure's variable may hold what is replaced; others keep their cell, which `nonlocal` may write to."""
+    try:
+        value = cell.cell_contents
+    except ValueError:  # not set yet
+        return False
+    return isinstance(value, (types.ModuleType, types.FunctionType, types.MethodType, np.ndarray)) or callable(value)
 
 
 def _names(code: types.CodeType) -> set[str] | None:

@@ -6,6 +6,7 @@ writing to it, or reading it after its base has changed, is refused.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -258,7 +259,7 @@ def _split(exact: bool) -> Handler:
         axis = axis_of(axis, x.ndim, "split")
         edges = [0, *_cuts(x.shape[axis], indices_or_sections, exact), x.shape[axis]]
         lead = (slice(None),) * axis
-        return [x[(*lead, slice(a, b))] for a, b in zip(edges, edges[1:])]  # type: ignore[index]
+        return [x[(*lead, slice(a, b))] for a, b in itertools.pairwise(edges)]  # type: ignore[index]
 
     return handler
 

@@ -231,8 +231,8 @@ def _as_is(name: str, scalar: bool | None = None) -> Handler:
 for _name in ("isposinf", "isneginf", "iscomplex", "isreal"):
     implements(getattr(np, _name))(_as_is(_name))
 implements(np.fix)(lambda context, x, out=None: call_ufunc(context, np.trunc, (x,)))
-implements(np.real)(lambda context, val: as_traced(context, val).real)
-implements(np.imag)(lambda context, val: as_traced(context, val).imag)
+implements(np.real, view=True)(lambda context, val: as_traced(context, val).real)
+implements(np.imag, view=True)(lambda context, val: as_traced(context, val).imag)
 implements(np.iscomplexobj)(lambda context, x: x.dtype.kind == "c")
 implements(np.isrealobj)(lambda context, x: x.dtype.kind != "c")
 implements(np.shape)(lambda context, a: as_traced(context, a).shape)
@@ -247,7 +247,7 @@ def _size(context: Context, a: Any, axis: Any = None) -> int:
 
 
 @implements(np.can_cast)
-def _can_cast(context: Context, from_: Any, to: Any, casting: str = "safe") -> bool:
+def _can_cast(context: Context, from_: Any, to: Any, casting: Any = "safe") -> bool:
     return np.can_cast(from_.dtype if isinstance(from_, TracedArray) else from_, to, casting)
 
 
@@ -294,8 +294,8 @@ def _trapezoid(context: Context, y: Any, x: Any = None, dx: Any = 1.0, axis: int
 def _interp(
     context: Context, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> TracedArray:
-    values = [operand(context, as_traced(context, v), np.dtype(np.float64)) for v in (x, xp, fp)]
-    return wrapped(context, fnp.interp(*values, left, right, period))
+    places, known_places, heights = (operand(context, as_traced(context, v), np.dtype(np.float64)) for v in (x, xp, fp))
+    return wrapped(context, fnp.interp(places, known_places, heights, left, right, period))
 
 
 @implements(np.pad)

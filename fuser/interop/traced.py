@@ -53,6 +53,8 @@ class TracedArray:
         "weak",
     )
     __array_priority__ = 1e6
+    real: Any  # these and the methods of ndarray are put on by fuser.interop.methods
+    imag: Any
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(
@@ -139,7 +141,7 @@ class TracedArray:
 
     # ---- what it is
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> type:  # so that `isinstance(x, np.ndarray)` holds in the traced function
         return self.dtype.type if self.scalar else np.ndarray
 

@@ -246,9 +246,9 @@ def test_numpys_own_errors() -> None:
         ),
     ):
         accelerate(lambda x: np.zeros(3, int).__iadd__(x))(X)
-    with pytest.raises(ValueError, match="Integers to negative integer powers are not allowed."):
+    with pytest.raises(ValueError, match=r"Integers to negative integer powers are not allowed\."):
         accelerate(lambda x: x**-1)(np.arange(3))
-    with pytest.raises(TypeError, match="'numpy.float64' object does not support item assignment"):
+    with pytest.raises(TypeError, match=r"'numpy\.float64' object does not support item assignment"):
         accelerate(lambda x: x.sum().__setitem__(0, 1))(X)
 
 
