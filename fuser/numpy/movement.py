@@ -46,7 +46,7 @@ def _resolve(x: Any, shape: Any) -> tuple[int, ...]:
     )
     unknown = [d for d, e in enumerate(extents) if e == -1]
     if len(unknown) > 1:
-        raise ValueError(f"reshape takes at most one -1, got {extents}")
+        raise OperandError(f"reshape takes at most one -1, got {extents}")
     if unknown:
         rest = -math.prod(extents)
         if rest == 0 or x.size % rest:
@@ -243,6 +243,8 @@ def _sizes_between(positions: Any, extent: int) -> list[int]:
     cuts = [operator.index(p) for p in positions]
     cuts = [min(max(c + extent if c < 0 else c, 0), extent) for c in cuts]
     edges = [0, *cuts, extent]
+    if edges != sorted(edges):
+        raise OperandError(f"split needs ascending positions, got {[operator.index(p) for p in positions]}")
     return [max(b - a, 0) for a, b in itertools.pairwise(edges)]
 
 
