@@ -97,7 +97,7 @@ def test_paths_named_in_text_exist(page: str) -> None:
 
 def test_every_setting_is_documented() -> None:
     rows = re.findall(
-        r"^\| `(FUSER_\w+)` \| `(\w+)` \| (.*?) \|", (ROOT / "docs/environment.md").read_text(), re.MULTILINE
+        r"^\| `(FUSER_\w+)` \| `(\w+)` \|(.*?)\|", (ROOT / "docs/environment.md").read_text(), re.MULTILINE
     )
     assert sorted((variable, name) for variable, name, _ in rows) == sorted((v, n) for n, (v, _, _) in FLAGS.items())
     for variable, name, default in rows:
@@ -105,9 +105,9 @@ def test_every_setting_is_documented() -> None:
             continue
         _, read, value = FLAGS[name]
         if isinstance(value, bool):
-            assert default == ("on" if value else "off"), variable
+            assert default.strip() == ("on" if value else "off"), variable
         else:
-            assert (read(default) if default else "") == value, variable
+            assert (read(default.strip()) if default.strip() else "") == value, variable
 
 
 def test_every_error_is_documented() -> None:
