@@ -38,12 +38,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.list:
         print_list(workloads, list((systems.GPU if options.gpu else systems.CPU).values()), console)
         return 0
-    if not any(system.unavailable() is None for system in chosen):
-        reasons = "; ".join(f"{system.name}: {system.unavailable()}" for system in chosen)
-        progress.print(f"error: none of the systems can run here ({reasons})")
-        return 2
     older = _read(options.compare) if options.compare else None
-    with progress.status("starting") as status:
+    with systems.fresh_caches(), progress.status("starting") as status:
+        reasons = {system.name: system.unavailable() for system in chosen}
+        if all(reasons.values()):
+            words = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+            progress.print(f"error: none of the systems can run here ({words})")
+            return 2
         document = run(workloads, sizes, chosen, options, lambda text: status.update(text))
     report.print_run(document, console)
     _write(document, options, console)

@@ -9,9 +9,8 @@ OUT=${OUT:-bench/results}
 SECONDS_FOR_TESTS=${SECONDS_FOR_TESTS:-150}
 SECONDS_FOR_BENCH=${SECONDS_FOR_BENCH:-210}
 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-FUSER_CACHE_DIR=${FUSER_CACHE_DIR:-$(mktemp -d)}
 PYTHONUNBUFFERED=1
-export PYTHONPATH FUSER_CACHE_DIR PYTHONUNBUFFERED
+export PYTHONPATH PYTHONUNBUFFERED
 mkdir -p "$OUT"
 status=0
 
@@ -30,6 +29,11 @@ END
 "$PYTHON" -c "import sys, torch; sys.exit(not torch.cuda.is_available())" 2>/dev/null || {
     echo "torch with an NVIDIA GPU is what this script is for; neither the tests nor the benchmark can run here"
     exit 1
+}
+"$PYTHON" -c "import fuser" || {
+    echo "fuser does not import; a package that it needs and that cannot be installed here may be unpacked into a folder"
+    echo "named in PYTHONPATH. The peers are measured without it."
+    status=1
 }
 
 echo "== tests on the GPU"

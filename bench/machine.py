@@ -5,11 +5,11 @@ from __future__ import annotations
 import concurrent.futures
 import datetime
 import importlib.metadata
+import importlib.util
 import pathlib
 import platform
 import re
 import subprocess
-import sys
 import time
 from typing import Any
 
@@ -85,7 +85,7 @@ def copy_bandwidth(gpu: bool, repeats: int = 9) -> float:
     if gpu:
         return _torch_copy("cuda", 4 * COPY_BYTES, repeats)
     best = _numpy_copy(repeats)
-    return max(best, _torch_copy("cpu", COPY_BYTES, repeats)) if "torch" in sys.modules else best
+    return max(best, _torch_copy("cpu", COPY_BYTES, repeats)) if importlib.util.find_spec("torch") else best
 
 
 def _numpy_copy(repeats: int) -> float:

@@ -7,10 +7,12 @@ gets all cores and its users' ordinary code; float32 matrix products stay float3
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,7 @@ Inputs = tuple[np.ndarray, ...]
 BEST_ON_CPU = {"options": {"max_autotune": True, "cpp_wrapper": True}}
 BEST_ON_GPU = {"mode": "max-autotune"}
 NO_BFLOAT16 = "NumPy promotes bfloat16 to float32 beside a Python number, and sums it in bfloat16"
+CACHES = ("FUSER_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 OURS = ("fuser", "accelerate")
 
 
@@ -57,6 +60,22 @@ class System:
     def prepare(self, workload: Workload, inputs: Inputs, dtype: str) -> Prepared:
         """Place the inputs; nothing is compiled before the first `launch`."""
         raise NotImplementedError
+
+
+@contextlib.contextmanager
+def fresh_caches() -> Iterator[None]:
+    """Compilers' disk caches start empty and go away afterwards, so that every first call is a cold one."""
+    with tempfile.TemporaryDirectory(prefix="bench-caches-") as folder:
+        before = {name: os.environ.get(name) for name in CACHES}
+        os.environ.update({name: os.path.join(folder, name) for name in CACHES})
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
 
 def cores() -> int:
@@ -93,6 +112,7 @@ class Jax(System):
         reason = super().unavailable()
         if reason or self.device == "cpu":
             return reason
+        os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.4")  # jax takes 75 % of the GPU's memory otherwise
         import jax
 
         try:

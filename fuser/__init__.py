@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from fuser import dtypes, lax, nn, numpy, tree
 from fuser.api import ShapeDtypeStruct, eval_shape, jit, make_jaxpr
 from fuser.config import config
@@ -11,15 +14,29 @@ from fuser.runtime.memory import memory_stats
 __all__ = [
     "Array",
     "ShapeDtypeStruct",
+    "accelerate",
+    "check",
     "config",
     "dtypes",
     "eval_shape",
+    "explain",
     "jit",
     "lax",
     "make_jaxpr",
     "memory_stats",
     "nn",
     "numpy",
+    "profile",
     "tree",
 ]
 __version__ = "0.1.0"
+
+# What a program that only runs does not need, and where it is.
+_LATER = {"accelerate": "fuser.interop.accelerate", "check": "fuser.debug.check", "explain": "fuser.report.explanation", "profile": "fuser.report.profile"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'fuser' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return value

@@ -16,9 +16,10 @@ import numpy as np
 from fuser.ir.graph import Eqn
 from fuser.partition.group import FusionGroup, FusionLimits
 from fuser.runtime import memory
+from fuser.runtime.array import Array, to_numpy
 
 # A loaded kernel: takes the group's inputs, then its outputs to be written.
-KernelFunction = Callable[[Sequence[Any]], None]
+KernelFunction = Callable[[list[Any]], object]
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,9 @@ class Backend(Protocol):
     def constant(self, value: Any) -> Any:
         """An array that the program closed over, where its kernels can read it."""
 
+    def place(self, value: Any) -> Any:
+        """An input's memory (ndarray or tensor) where kernels can read it: itself if it is there, else a copy."""
+
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """Memory for one output."""
 
@@ -79,6 +83,12 @@ class Host:
     @staticmethod
     def constant(value: Any) -> Any:
         return np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
+
+    @staticmethod
+    def place(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value if value.flags.c_contiguous else np.ascontiguousarray(value)
+        return to_numpy(Array(value)) if hasattr(value, "data_ptr") else np.asarray(value)  # a deleted array: its own error
 
     @staticmethod
     def allocate(shape: tuple[int, ...], dtype: np.dtype) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.index import Affine
-from fuser.ir.types import BOOL, is_inexact
+from fuser.ir.types import BOOL, is_complex, is_inexact
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,40 @@ def _integer_division(a: Any, b: Any) -> Any:
 
 
 def _division(a: Any, b: Any) -> Any:
+    if is_complex(a.dtype):
+        return _complex_division(np.asarray(a), np.asarray(b))
     return np.true_divide(a, b) if is_inexact(a.dtype) else _integer_division(a, b).astype(a.dtype)
+
+
+def _complex_division(a: Any, b: Any) -> Any:
+    """NumPy's quotient, with the infinities and zeros of C99's Annex G where that is nan: 1/0 is inf, 1/inf is 0."""
+    a, b = np.broadcast_arrays(a, b)
+    quotient = np.true_divide(a, b, dtype=np.complex128).astype(a.dtype)
+    lost = np.isnan(quotient.real) & np.isnan(quotient.imag)
+    by_zero = lost & (b == 0) & ~(np.isnan(a.real) & np.isnan(a.imag))
+    infinite = lost & np.isinf(a) & np.isfinite(b)
+    vanishing = lost & np.isfinite(a) & np.isinf(b)
+    direction = np.where(infinite, _unit(a), a) * np.conj(np.where(vanishing, _unit(b), b))
+    size = np.where(vanishing, 0, np.inf).astype(a.real.dtype)
+    zero = np.copysign(size, b.real)
+    limit = np.where(by_zero, compose(zero * a.real, zero * a.imag), compose(size * direction.real, size * direction.imag))
+    return np.where(by_zero | infinite | vanishing, limit, quotient)
+
+
+def _unit(x: Any) -> Any:
+    """Infinite parts as ±1 and finite ones as ±0."""
+    return compose(*(np.copysign(np.isinf(part).astype(part.dtype), part) for part in (x.real, x.imag)))
+
+
+def _maximum(a: Any, b: Any) -> Any:
+    """The larger one, nan if either is; 0.0 is larger than -0.0 (IEEE 754-2019)."""
+    larger = np.maximum(a, b)
+    return larger if larger.dtype.kind in "iub" else np.where((a == 0) & (b == 0), a + b, larger)
+
+
+def _minimum(a: Any, b: Any) -> Any:
+    smaller = np.minimum(a, b)
+    return smaller if smaller.dtype.kind in "iub" else np.where((a == 0) & (b == 0), -(-a + -b), smaller)
 
 
 def _remainder(a: Any, b: Any) -> Any:
@@ -49,7 +82,10 @@ def _vectorized(function: Callable[[float], float]) -> Callable[..., Any]:
 def _lgamma(x: float) -> float:
     if math.isinf(x) or (x <= 0 and x == math.floor(x)):
         return math.inf
-    return math.lgamma(x)
+    try:
+        return math.lgamma(x)
+    except OverflowError:
+        return math.inf
 
 
 def _shift(function: Callable[..., Any], fill: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -67,6 +103,13 @@ def _shift_right_logical(a: Any, b: Any) -> Any:
     return np.right_shift(a.view(unsigned), b.view(unsigned)).view(a.dtype)
 
 
+def _shift_right_arithmetic(a: Any, b: Any) -> Any:
+    """The top bit is the sign, in unsigned integers too."""
+    bits = a.dtype.itemsize * 8
+    signed, count = a.view(np.dtype(f"i{a.dtype.itemsize}")), b.view(np.dtype(f"u{b.dtype.itemsize}"))
+    return np.right_shift(signed, np.minimum(count, bits - 1).astype(signed.dtype)).view(a.dtype)
+
+
 def _clz(x: Any) -> Any:
     bits = x.dtype.itemsize * 8
     return np.asarray(np.frompyfunc(lambda v: bits - (int(v) & ((1 << bits) - 1)).bit_length(), 1, 1)(x)).astype(x.dtype)
@@ -74,6 +117,14 @@ def _clz(x: Any) -> Any:
 
 def _popcount(x: Any) -> Any:
     return np.bitwise_count(x.view(np.dtype(f"u{x.dtype.itemsize}"))).astype(x.dtype)
+
+
+def compose(real: Any, imag: Any) -> Any:
+    """The complex numbers of these parts, to the bit: `real + 1j * imag` loses signs of zero and spreads nan."""
+    real, imag = np.broadcast_arrays(real, imag)
+    result = np.empty(real.shape, np.dtype(f"complex{real.dtype.itemsize * 16}"))
+    result.real, result.imag = real, imag
+    return result
 
 
 def _operations(arity: int, result: str, **functions: Callable[..., Any] | None) -> dict[str, Operation]:
@@ -90,13 +141,15 @@ VOCABULARY: dict[str, Operation] = {
     **_operations(1, "same", not_=np.invert, popcount=_popcount, clz=_clz, conj=np.conj),
     **_operations(1, "given", real=np.real, imag=np.imag, cast=None, bitcast=None),
     **_operations(2, "same", add=np.add, sub=np.subtract, mul=np.multiply, div=_division, rem=_remainder),
-    **_operations(2, "same", pow=np.power, atan2=np.arctan2, max=np.maximum, min=np.minimum, nextafter=np.nextafter),
+    **_operations(2, "same", pow=np.power, atan2=np.arctan2, max=_maximum, min=_minimum, nextafter=np.nextafter),
     **_operations(2, "same", and_=np.bitwise_and, or_=np.bitwise_or, xor=np.bitwise_xor, shl=_shift(np.left_shift, np.zeros_like)),
-    **_operations(2, "same", shr=_shift(_shift_right_logical, np.zeros_like), sar=_shift(np.right_shift, lambda a: a >> (a.dtype.itemsize * 8 - 1))),
+    **_operations(2, "same", shr=_shift(_shift_right_logical, np.zeros_like), sar=_shift_right_arithmetic),
     **_operations(2, "bool", eq=np.equal, ne=np.not_equal, lt=np.less, le=np.less_equal, gt=np.greater, ge=np.greater_equal),
-    **_operations(2, "given", complex_=lambda a, b: a + b * 1j),
+    **_operations(2, "given", complex_=compose),
     **_operations(3, "given", select=np.where),
 }
+
+INDEX = np.dtype("int64")  # the dtype of index arithmetic
 
 # Leaves: `const` (a number), `index` (an Affine as an integer), `load` (an element of a kernel argument), `fold` (the
 # result of a reduction), `scan` (a running fold), and `input` (a hole, when a rule is looked at alone).
@@ -155,7 +208,7 @@ def constant(value: Any, dtype: np.dtype) -> Scalar:
     return Scalar("const", (), dtype, np.asarray(value).astype(dtype)[()])
 
 
-def as_scalar(index: Affine, dtype: np.dtype = np.dtype("int64")) -> Scalar:
+def as_scalar(index: Affine, dtype: np.dtype = INDEX) -> Scalar:
     """An index as a number of an integer dtype."""
     return constant(index.offset, dtype) if not index.terms else Scalar("index", (), dtype, index)
 
@@ -247,10 +300,10 @@ def _evaluate_node(node: Scalar, args: list[np.ndarray], inputs: dict[Any, np.nd
 def convert(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """NumPy's conversion with XLA's results: to bool by ≠ 0; floats saturate to integers and nan becomes 0."""
     x = np.asarray(x)
-    if dtype == BOOL:
-        return x != 0
     if x.dtype.kind == "c" and dtype.kind != "c":
         x = x.real
+    if dtype == BOOL:
+        return x != 0
     if is_inexact(x.dtype) and dtype.kind in "iu":
         info = np.iinfo(dtype)
         wide = x.astype(np.float64)

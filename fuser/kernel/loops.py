@@ -43,19 +43,28 @@ def arrange(kernel: Kernel) -> Loops:
 
 
 def _accesses(kernel: Kernel) -> list[tuple[Affine, int]]:
-    """Every index expression of the kernel with its weight: bytes an element for loads and stores, 0 for the others."""
+    """Every index expression of the kernel with its weight: bytes that it touches, 0 where it is no access."""
     found: list[tuple[Affine, int]] = []
-    nodes = {n for stage in kernel.stages for n in (*stage.row, *stage.body)}
     order = [n for stage in kernel.stages for n in (*stage.row, *stage.body)]
     for node in dict.fromkeys(order):
-        if node in nodes and node.op == "load":
-            found.append((node.attr.offset, node.dtype.itemsize))
+        if node.op == "load":
+            found.append((node.attr.offset, node.dtype.itemsize * _places(node.attr.offset, kernel)))
         elif node.op == "index":
             found.append((node.attr, 0))
     for stage in kernel.stages:
         for store in (*stage.row_stores, *stage.stores):
-            found.append((store.offset, 2 * kernel.params[store.param].dtype.itemsize))
+            itemsize = kernel.params[store.param].dtype.itemsize
+            found.append((store.offset, 2 * itemsize * _places(store.offset, kernel)))
     return found
+
+
+def _places(index: Affine, kernel: Kernel) -> int:
+    """How many different values the index takes, about."""
+    total = 1
+    for axis in (*kernel.rows, *kernel.cols):
+        if index.coefficient(axis):
+            total *= axis.extent
+    return total
 
 
 def _stride(index: Affine, axis: Axis) -> int:
@@ -94,11 +103,11 @@ def _joint(index: Affine, outer: Axis, inner: Axis, extent: int) -> bool:
 
 def _vector(rows: list[Axis], cols: list[Axis], weights: list[tuple[Affine, int]]) -> Axis | None:
     """The axis with the most bytes at unit stride; among equals the innermost reduced axis, then the innermost row."""
-    best, score = None, -1.0
-    for position, axis in enumerate([*rows, *cols]):
+    best, score = None, 0.0
+    for axis in [*rows, *cols]:
         unit = sum(w for index, w in weights if _stride(index, axis) == 1)
         far = sum(w for index, w in weights if _stride(index, axis) > 1)
-        value = unit - 0.5 * far + position * 1e-3
-        if value > score or best is None:
+        value = unit - 0.5 * far
+        if best is None or value >= score:
             best, score = axis, value
     return best

@@ -52,8 +52,9 @@ sub_p = _plain("sub", "sub", NUMBERS, linear=True)
 mul_p = _plain("mul", "mul", NUMBERS)
 div_p = _plain("div", "div", NUMBERS)
 rem_p = _plain("rem", "rem", REALS)
-max_p = elementwise("max", ANY, arity=2, eval=np.maximum, lower=lambda x, y: _lexicographic(x, y, "max"))
-min_p = elementwise("min", ANY, arity=2, eval=np.minimum, lower=lambda x, y: _lexicographic(x, y, "min"))
+max_p, min_p = (
+    elementwise(n, ANY, arity=2, both=lambda x, y, m, n=n: _extreme(x, y, m, n)) for n in ("max", "min")
+)
 square_p = elementwise("square", NUMBERS, eval=np.square, lower=lambda x: x * x)
 abs_p = elementwise(
     "abs",
@@ -64,20 +65,24 @@ abs_p = elementwise(
 )
 
 
-def _lexicographic(x: Scalar, y: Scalar, op: str) -> Scalar:
-    """max and min; complex numbers compare by real part, then imaginary part."""
+def _extreme(x: Any, y: Any, m: Any, op: str) -> Any:
+    """max and min; complex numbers compare by real part, then imaginary part, and `y` is taken where nothing compares."""
+    operation: Any = VOCABULARY[op].numpy if m is np else lambda x, y: S.apply(op, x, y)
     if x.dtype == BOOL:
         return x | y if op == "max" else x & y
     if not is_complex(x.dtype):
-        return S.apply(op, x, y)
-    part = real_part(x.dtype)
-    xr, yr, xi, yi = (S.apply(f, v, dtype=part) for f in ("real", "imag") for v in (x, y))
-    greater = S.where(S.equal(xr, yr), xi > yi, xr > yr)
-    return S.where(greater, x, y) if op == "max" else S.where(greater, y, x)
+        return operation(x, y)
+    part: Any = (lambda f, v: getattr(v, f)) if m is np else (lambda f, v: S.apply(f, v, dtype=real_part(v.dtype)))
+    xr, yr, xi, yi = (part(f, v) for f in ("real", "imag") for v in (x, y))
+    first = m.where(m.equal(xr, yr), xi > yi, xr > yr) if op == "max" else m.where(m.equal(xr, yr), xi < yi, xr < yr)
+    return m.where(first, x, y)
 
 
-def _sign(x: Any, m: Any) -> Any:
-    return m.where(x > 0, x * 0 + 1, m.where(x < 0, x * 0 - 1, x))
+def _sign_eval(x: np.ndarray) -> np.ndarray:
+    if is_complex(x.dtype):
+        size = np.abs(x)
+        return np.where(size == 0, x, x / size)
+    return np.where(x == 0, x, np.sign(x))
 
 
 def _sign_lower(x: Scalar) -> Scalar:
@@ -90,7 +95,7 @@ def _sign_lower(x: Scalar) -> Scalar:
     return S.where(x > 0, one, S.where(x < 0, -one, x))
 
 
-sign_p = elementwise("sign", NUMBERS, eval=np.sign, lower=_sign_lower)
+sign_p = elementwise("sign", NUMBERS, eval=_sign_eval, lower=_sign_lower)
 
 # Rounding.
 floor_p = _plain("floor", "floor", FLOATS)
@@ -150,7 +155,7 @@ pow_p = elementwise(
 def _integer_pow(x: Any, m: Any, y: int) -> Any:
     """Repeated squaring; a negative exponent inverts at the end."""
     if y == 0:
-        return x * 0 + 1 if m is np else S.constant(1, x.dtype)
+        return np.ones_like(x) if m is np else S.constant(1, x.dtype)
     result, square, exponent = None, x, abs(y)
     while exponent:
         if exponent & 1:
@@ -172,7 +177,22 @@ atan_p, sinh_p, cosh_p, tanh_p, asinh_p = (_plain(n, n, INEXACT) for n in ("atan
 acosh_p = _plain("acosh", "acosh", INEXACT, domain=(1.0, 9.0))
 atanh_p = _plain("atanh", "atanh", INEXACT, domain=(-0.9, 0.9))
 atan2_p = _plain("atan2", "atan2", FLOATS)
-nextafter_p = elementwise("nextafter", FLOATS, arity=2, eval=np.nextafter, lower=lambda x, y: S.nextafter(x, y))
+
+
+def _nextafter(x: Scalar, y: Scalar) -> Scalar:
+    """Half-precision numbers step by their bits, since kernels hold them as float32."""
+    if x.dtype not in FLOATS[:2]:
+        return S.nextafter(x, y)
+    integer = np.dtype("int16")
+    bits = S.bitcast(x, integer)
+    outwards = S.equal(y > x, x > 0)
+    stepped = S.bitcast(S.where(outwards, bits + 1, bits - 1), x.dtype)
+    least = S.bitcast(S.where(y > 0, S.constant(1, integer), S.constant(-(2**15) + 1, integer)), x.dtype)
+    away = S.where(S.equal(x, 0), least, stepped)
+    return S.where(S.not_equal(x, x), x, S.where(S.not_equal(y, y) | S.equal(x, y), y, away))
+
+
+nextafter_p = elementwise("nextafter", FLOATS, arity=2, eval=lambda x, y: np.where(x == y, y, np.nextafter(x, y)), lower=_nextafter, rounded=False)
 
 # Special functions.
 erf_p = _plain("erf", "erf", FLOATS)
@@ -211,14 +231,14 @@ def _erfc(x: Any, m: Any) -> Any:
     return VOCABULARY["erfc"].numpy(x) if m is np else S.erfc(x)  # type: ignore[misc]
 
 
-erf_inv_p = elementwise("erf_inv", FLOATS, both=_erf_inv, domain=(-0.99, 0.99))
+erf_inv_p = elementwise("erf_inv", FLOATS, both=_erf_inv, wide=True, domain=(-0.99, 0.99))
 
 
 def _digamma(x: Any, m: Any) -> Any:
     """Reflection for x < 1/2, recurrence up to x ≥ 8, then the asymptotic series (Abramowitz & Stegun 6.3.5, 6.3.7, 6.3.18)."""
     reflected = x < 0.5
     y = m.where(reflected, 1 - x, x)
-    shift = y * 0
+    shift: Any = 0.0
     for _ in range(8):
         below = y < 8
         shift = m.where(below, shift + 1 / y, shift)
@@ -226,13 +246,13 @@ def _digamma(x: Any, m: Any) -> Any:
     inverse = 1 / (y * y)
     series = inverse * _horner(inverse, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
     value = m.log(y) - 0.5 / y - series - shift
-    fraction = x - m.floor(x)
-    pole = reflected & (m.equal(fraction, x * 0))
-    result = m.where(reflected, value - math.pi / m.tan(math.pi * fraction), value)
-    return m.where(pole, x * 0 + math.nan, result)
+    beside = x - m.floor(x + 0.5)  # from the nearest integer, so that it is exact close to a pole
+    pole = reflected & (m.equal(beside, x * 0))
+    result = m.where(reflected, value - math.pi / m.tan(math.pi * beside), value)
+    return m.where(pole, math.nan, result)
 
 
-digamma_p = elementwise("digamma", FLOATS, both=_digamma, domain=(0.1, 9.0))
+digamma_p = elementwise("digamma", FLOATS, both=_digamma, wide=True, domain=(0.1, 9.0))
 
 # Complex numbers.
 complex_p = elementwise(
@@ -240,7 +260,7 @@ complex_p = elementwise(
     (FLOATS[2], FLOATS[3]),
     arity=2,
     result=lambda *d, **p: np.dtype(f"complex{d[0].itemsize * 16}"),
-    eval=lambda x, y: x + np.asarray(1j, np.result_type(x.dtype, np.complex64)) * y,
+    eval=S.compose,
     lower=lambda x, y: S.apply("complex", x, y, dtype=np.dtype(f"complex{x.dtype.itemsize * 16}")),
 )
 real_p = elementwise("real", COMPLEX, result=real_part, eval=np.real, lower=lambda x: S.apply("real", x, dtype=real_part(x.dtype)))
@@ -319,7 +339,7 @@ clamp_p = elementwise(
     REALS,
     arity=3,
     type=_clamp_type,
-    eval=lambda low, x, high: np.minimum(np.maximum(x, low), high),
+    eval=lambda low, x, high: _extreme(_extreme(x, low, np, "max"), high, np, "min"),
     lower=lambda low, x, high: S.minimum(S.maximum(x, low), high),
 )
 

@@ -63,6 +63,8 @@ def elementwise(
     arity: int = 1,
     result: Result = same,
     mixed: bool = False,
+    wide: bool = False,
+    rounded: bool = True,
     jvp: Any = None,
     linear: bool = False,
     domain: tuple[float, float] = (-3.0, 3.0),
@@ -73,7 +75,8 @@ def elementwise(
 
     `eval` takes NumPy arrays and `lower` scalars; `both(*operands, m, **params)` is one definition for the two, with `m`
     the module of functions (numpy or ir.scalar). Operands share one dtype unless `mixed`; `domain` is where random
-    samples are drawn; each of `params` is tried by the registry test.
+    samples are drawn; each of `params` is tried by the registry test. `wide` is for rules with constants that float16 and
+    bfloat16 would round: kernels compute them in float32. With `rounded` (the rule) `eval` gets those two as float32.
     """
     if both is not None:
         eval = lambda *operands, **p: both(*operands, m=np, **p)
@@ -94,8 +97,8 @@ def elementwise(
         Fusion.ELEMENTWISE,
         linear=linear,
         type=type or infer,
-        eval=_precise(eval),
-        lower=lower,
+        eval=_precise(eval) if rounded else eval,
+        lower=_widened(lower) if wide else lower,
         jvp=jvp,
         samples=lambda: _samples(dtypes, arity, domain, params),
     )
@@ -113,6 +116,19 @@ def _precise(function: Callable[..., Any] | None) -> Callable[..., Any]:
         wide = (o.astype(np.float32) if o.dtype == narrow else o for o in operands)
         out = np.asarray(function(*wide, **params))
         return out.astype(narrow) if out.dtype == np.float32 else out
+
+    return rule
+
+
+def _widened(lower: Callable[..., Scalar] | None) -> Callable[..., Scalar]:
+    """The same for a `lower` rule."""
+    assert lower is not None
+
+    def rule(*operands: Scalar, **params: Any) -> Scalar:
+        narrow = operands[0].dtype
+        if narrow not in (FLOATS[0], bfloat16):
+            return lower(*operands, **params)
+        return scalar.cast(lower(*(scalar.cast(o, FLOATS[2]) for o in operands), **params), narrow)
 
     return rule
 

@@ -89,6 +89,8 @@ def _reshape_lower(read: Read, index: Index, x: ArrayType, new_sizes: Any, dimen
 
 def reshape_index(index: Index, shape: tuple[int, ...], old: tuple[int, ...]) -> Index:
     """The index in `old` for an index in `shape`; dimensions are matched in blocks of equal size, so most stay as they are."""
+    if 0 in shape:
+        return (ZERO,) * len(old)
     result: list[Affine] = []
     i = j = 0
     while i < len(shape) or j < len(old):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuser.partition.group import FusionGroup, Kind, Plan
 
-_WORDS = {
+WORDS = {
     Kind.ELEMENTWISE: "one elementwise kernel",
     Kind.REDUCTION: "one reduction kernel",
     Kind.SCAN: "one running-fold kernel",
@@ -61,4 +61,4 @@ def _describe(group: FusionGroup) -> str:
     ops = ", ".join(dict.fromkeys(group.ops))
     sources = ", ".join(dict.fromkeys(str(s) for s in group.sources if s.file)) or "no source line"
     why = f" ({group.reason})" if group.reason else ""
-    return f"  {group.name}: {_WORDS[group.kind]}{why}: {ops}\n      from {sources}; {size(group.ideal_bytes)}"
+    return f"  {group.name}: {WORDS[group.kind]}{why}: {ops}\n      from {sources}; {size(group.ideal_bytes)}"

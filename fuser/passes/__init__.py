@@ -7,12 +7,18 @@ from collections.abc import Callable
 from fuser.config import config
 from fuser.ir.check import check
 from fuser.ir.graph import Graph
+from fuser.passes.algebra import simplify
 from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
+from fuser.passes.fold import fold_constants
 
 PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("drop_dead", drop_dead),
     ("merge_common", merge_common),
+    ("fold_constants", fold_constants),
+    ("simplify", simplify),
+    ("merge_again", merge_common),
+    ("drop_again", drop_dead),
 )
 
 

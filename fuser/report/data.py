@@ -71,6 +71,11 @@ class KernelProfile:
     text: str = ""
 
     @property
+    def generated(self) -> bool:
+        """Whether fuser generated this kernel; if not, the step calls a library, and nothing is compiled for it."""
+        return bool(self.text)
+
+    @property
     def achieved_bandwidth(self) -> float:
         """Bytes moved per second, by the median time."""
         return self.bytes_moved / self.median_seconds if self.median_seconds > 0 else 0.0
@@ -119,13 +124,21 @@ class GraphPicture:
     nodes: tuple[GraphNode, ...] = ()
     edges: tuple[tuple[int, int], ...] = ()
 
+    def __post_init__(self) -> None:
+        ids = {node.id for node in self.nodes}
+        if len(ids) < len(self.nodes):
+            raise ValueError("two nodes of a graph picture have the same id; give each its own")
+        for edge in self.edges:
+            if not ids.issuperset(edge):
+                raise ValueError(f"edge {edge} of a graph picture ends at no node; the nodes are {sorted(ids)}")
+
 
 @dataclass(frozen=True, slots=True)
 class ProgramProfile:
     """One profiled program. Print it, show it in a notebook, or `save` it as HTML, JSON, Chrome trace or text.
 
     `median_seconds` and `min_seconds` are of a whole call over `repeats` runs; `planned_bytes` is what its kernels
-    move together, `ideal_bytes` what they would move if each value crossed memory once.
+    move together, `ideal_bytes` what any program must move: each input and each result once.
     """
 
     name: str

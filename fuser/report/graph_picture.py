@@ -1,6 +1,7 @@
 """The optimised graph, drawn: nodes as boxes, fusion groups as coloured boxes around them, data as curves (SVG).
 
-In: a profile and the layout of its graph. Out: one SVG element; a group's box links to its kernel's row in the table.
+In: a profile and the layout of its graph. Out: one SVG element; a group's box and the nodes in it link to the row of
+its kernel in the table.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ MARGIN = 6.0
 
 def graph_picture(profile: ProgramProfile) -> Markup:
     """The graph as one SVG element of its natural size."""
-    titles = {index: f"{index + 1} {kernel.name}" for index, kernel in enumerate(profile.kernels)}
+    titles = {index: kernel.name for index, kernel in enumerate(profile.kernels)}
     layout = lay_out(profile.graph, titles)
     width, height = layout.width + 2 * MARGIN, layout.height + 2 * MARGIN
     drawn = tag(
@@ -58,14 +59,14 @@ def _group(profile: ProgramProfile, group: int, box: Box, titles: dict[int, str]
         "a",
         tag("title", told),
         tag("rect", x=box.x, y=box.y, width=box.width, height=box.height, rx=9),
-        href=f"#kernel-{group + 1}", class_=f"group {kind_class(kind)}",
+        href=f"#kernel-{group}", class_=f"group {kind_class(kind)}",
     )  # fmt: skip
 
 
 def _group_title(profile: ProgramProfile, group: int, box: Box, titles: dict[int, str]) -> Markup:
     """The group's name, drawn after the curves so that it stays readable."""
     kind = profile.kernels[group].kind if group < len(profile.kernels) else "other"
-    title = clipped(titles.get(group, f"{group + 1}"), 40)
+    title = clipped(titles.get(group, f"{group}"), 40)
     return tag("text", title, x=box.x + 14, y=box.y + 21, class_=kind_class(kind))
 
 
@@ -73,13 +74,13 @@ def _node(node: GraphNode, box: Box) -> Markup:
     outside = " outside" if node.group < 0 else ""
     told = " · ".join(part for part in (node.label, node.primitive, node.type, node.line) if part)
     return tag(
-        "g",
+        "g" if node.group < 0 else "a",
         tag("title", told),
         tag("rect", x=box.x, y=box.y, width=box.width, height=box.height, rx=6),
         tag("text", clipped(node.label), x=box.centre, y=box.y + 19),
         tag("text", clipped(node.type), x=box.centre, y=box.y + 35, class_="type"),
-        class_=f"node{outside}",
-    )
+        class_=f"node{outside}", href=None if node.group < 0 else f"#kernel-{node.group}",
+    )  # fmt: skip
 
 
 def _edges(profile: ProgramProfile, layout: Layout) -> list[Markup]:

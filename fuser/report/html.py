@@ -161,8 +161,8 @@ def _legend(kinds: tuple[str, ...]) -> Markup:
 def _timelines(profile: ProgramProfile) -> tuple[Markup, ...]:
     stages = [(stage.name, stage.seconds, "kind-stage", "") for stage in profile.stages]
     call = [
-        (f"{index} {kernel.name}", kernel.median_seconds, kind_class(kernel.kind), f"#kernel-{index}")
-        for index, kernel in enumerate(profile.kernels, 1)
+        (kernel.name, kernel.median_seconds, kind_class(kernel.kind), f"#kernel-{index}")
+        for index, kernel in enumerate(profile.kernels)
     ]
     if profile.between_seconds > 0:
         call.append(("between kernels", profile.between_seconds, "kind-other", ""))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fuser.report.data import KernelProfile, ProgramProfile, SourceLine
 from fuser.report.markup import Child, Markup, highlight, join, tag
 from fuser.report.roofline import kind_class
-from fuser.report.units import bandwidth, flop_rate, flops, intensity, percent, seconds, size, tally
+from fuser.report.units import bandwidth, compiled, flop_rate, flops, intensity, percent, seconds, size, tally
 
 # heading, and the class that says from which width of the window on the column shows
 COLUMNS = (
@@ -32,7 +32,7 @@ def kernel_table(profile: ProgramProfile) -> Markup:
         tag("th", tag("button", heading, type="button"), scope="col", class_=shown or None, aria_sort="none")
         for heading, shown in COLUMNS
     )
-    bodies = (_body(index, kernel, profile) for index, kernel in enumerate(profile.kernels, 1))
+    bodies = (_body(index, kernel, profile) for index, kernel in enumerate(profile.kernels))
     return tag("table", tag("thead", tag("tr", *heads)), *bodies, class_="kernels", id="kernel-table")
 
 
@@ -52,7 +52,6 @@ def _cells(index: int, kernel: KernelProfile, profile: ProgramProfile) -> list[M
     share = _share(kernel, profile)
     fraction = kernel.fraction_of_bandwidth(machine)
     of_copy = _meter(fraction) if machine.copy_bandwidth > 0 else Markup("–")
-    compiled = "cached" if kernel.cache_hit else seconds(kernel.compile_seconds)
     values: list[tuple[str | int | float, Child]] = [
         (index, str(index)),
         (kernel.name, _title(index, kernel)),
@@ -64,7 +63,7 @@ def _cells(index: int, kernel: KernelProfile, profile: ProgramProfile) -> list[M
         (kernel.achieved_bandwidth, bandwidth(kernel.achieved_bandwidth)),
         (fraction, of_copy),
         (kernel.flops, flops(kernel.flops).removesuffix("FLOP").rstrip()),
-        (0.0 if kernel.cache_hit else kernel.compile_seconds, compiled),
+        (0.0 if kernel.cache_hit else kernel.compile_seconds, _compiled(kernel)),
     ]
     return [
         tag("td", shown, class_=visible or None, data_value=repr(value) if isinstance(value, float) else value)
@@ -78,6 +77,10 @@ def _share(kernel: KernelProfile, profile: ProgramProfile) -> float:
 
 def _excess(kernel: KernelProfile) -> bool:
     return kernel.bytes_moved > 1.01 * kernel.bytes_ideal
+
+
+def _compiled(kernel: KernelProfile) -> str:
+    return compiled(kernel.generated, kernel.cache_hit, kernel.compile_seconds)
 
 
 def _title(index: int, kernel: KernelProfile) -> Markup:
@@ -131,7 +134,7 @@ def _figures(kernel: KernelProfile, profile: ProgramProfile) -> Markup:
         ("bytes moved", size(kernel.bytes_moved)),
         ("arithmetic", f"{flops(kernel.flops)} at {flop_rate(kernel.achieved_flops)}"),
         ("intensity", intensity(kernel.arithmetic_intensity)),
-        ("compiling", f"{seconds(kernel.compile_seconds)}{', from the disk cache' if kernel.cache_hit else ''}"),
+        ("compiling", _compiled(kernel)),
     )
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs))
 

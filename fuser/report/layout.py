@@ -14,11 +14,11 @@ from fuser.report.data import GraphNode, GraphPicture
 
 LINE = 46.0  # height of a node
 GAP = 14.0  # between boxes side by side
-RANK_GAP = 22.0  # between the layers inside of a group
+RANK_GAP = 20.0  # between the layers inside of a group
 GROUP_GAP = 44.0  # between the layers of groups
 PADDING, HEADER = 14.0, 30.0  # around the nodes of a group, and the extra room of its title
 WIDE = 700.0  # a layer of groups wider than this breaks
-RANKS, COLUMNS = 10, 5  # a group deeper than RANKS layers goes on in the next column
+RANKS, COLUMNS = 24, 5  # a group deeper than RANKS layers goes on in the next column
 GROUPS_ONLY = 300  # with more nodes than this the picture shows groups without their nodes
 
 Key = TypeVar("Key", bound=Hashable)

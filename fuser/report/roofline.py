@@ -15,9 +15,13 @@ from fuser.report.units import bandwidth, flop_rate, intensity, percent, seconds
 
 WIDTH, HEIGHT = 720.0, 400.0
 LEFT, RIGHT, TOP, BOTTOM = 84.0, 18.0, 18.0, 48.0
-NAMED = 10  # with more kernels than this, labels are numbers alone
+NAMED = 10  # with more kernels than this, labels are numbers
 LABEL_HEIGHT, LABEL_DROP = 15.0, 9.0  # labels hang a little, clear of the roof above their dot
+HEAP = 14.0  # dots nearer to one another than this share a label
+LABEL_ROOM = 110.0  # from the middle of a roof's label to the nearest dot, if it can be had
 KINDS = ("elementwise", "reduction", "scan", "contraction", "loop", "library", "control")
+
+Point = tuple[float, float]  # in the picture, pixels from the upper left
 
 
 def kind_class(kind: str) -> str:
@@ -53,7 +57,7 @@ def roofline(profile: ProgramProfile) -> Markup:
     """The picture as one SVG element: the axes, the roofs, and a dot with its label for each kernel."""
     scale = fit(profile)
     return tag(
-        "svg", _grid(scale), _roofs(profile.machine, scale), _dots(profile, scale),
+        "svg", _grid(scale), _roofs(profile, scale), _dots(profile, scale),
         class_="roofline", viewBox=f"0 0 {WIDTH:.0f} {HEIGHT:.0f}", role="img", aria_label=_description(profile),
     )  # fmt: skip
 
@@ -107,57 +111,97 @@ def _power(power: int) -> str:
     return f"{10**power:,}" if 0 <= power < 6 else f"{10.0**power:.{-power}f}" if -4 < power < 0 else f"1e{power}"
 
 
-def _roofs(machine: Machine, scale: Scale) -> Markup:
+def _roofs(profile: ProgramProfile, scale: Scale) -> Markup:
     """The slanted roof of the bandwidth and the flat one of arithmetic, each as far as it was measured."""
+    machine = profile.machine
     left, right = 10.0**scale.x_first, 10.0**scale.x_last
     drawn: list[Markup] = []
     if machine.copy_bandwidth > 0:
         low = max(left, 10.0**scale.y_first / machine.copy_bandwidth)
         high = min(right, machine.ridge or right, 10.0**scale.y_last / machine.copy_bandwidth)
-        ends = [(scale.x(at), scale.y(at * machine.copy_bandwidth)) for at in (low, high)]
-        drawn += [_roof(*ends, f"copy bandwidth {bandwidth(machine.copy_bandwidth)}", "middle")]
+        start, end = ((scale.x(at), scale.y(at * machine.copy_bandwidth)) for at in (low, high))
+        along = _clear(start, end, [_spot(kernel, scale) for kernel in profile.kernels])
+        drawn.append(_roof(start, end, f"copy bandwidth {bandwidth(machine.copy_bandwidth)}", "middle", along))
     if machine.peak_flops > 0:
-        start = min(right, max(left, machine.ridge))
-        ends = [(scale.x(at), scale.y(machine.peak_flops)) for at in (start, right)]
-        drawn += [_roof(*ends, f"peak {flop_rate(machine.peak_flops)}", "end")]
+        y = scale.y(machine.peak_flops)
+        start, end = (scale.x(min(right, max(left, machine.ridge))), y), (scale.x(right), y)
+        drawn.append(_roof(start, end, f"peak {flop_rate(machine.peak_flops)}", "end", 1.0))
     return tag("g", *drawn, class_="roofs")
 
 
-def _roof(start: tuple[float, float], end: tuple[float, float], label: str, anchor: str) -> Markup:
+def _roof(start: Point, end: Point, label: str, anchor: str, along: float) -> Markup:
+    """A line from `start` to `end`, its label above it at the share `along` of the way."""
     (x1, y1), (x2, y2) = start, end
     angle = math.degrees(math.atan2(y2 - y1, x2 - x1)) if x2 > x1 else 0.0
-    x, y = (x2, y2) if anchor == "end" else ((x1 + x2) / 2, (y1 + y2) / 2)
+    x, y = x1 + along * (x2 - x1), y1 + along * (y2 - y1)
     text = tag("text", label, x=x, y=y - 8, class_=anchor, transform=f"rotate({angle:.1f} {x:.1f} {y:.1f})")
     return join(tag("line", x1=x1, y1=y1, x2=x2, y2=y2), text)
 
 
+def _clear(start: Point, end: Point, spots: list[Point]) -> float:
+    """How far along a roof, from 0.25 to 0.75, its label is furthest from the dots; in the middle if there are none."""
+    (x1, y1), (x2, y2) = start, end
+
+    def distance(along: float) -> float:
+        x, y = x1 + along * (x2 - x1), y1 + along * (y2 - y1) - 14
+        return min((math.hypot(x - dot[0], y - dot[1]) for dot in spots), default=0.0)
+
+    return max((0.5, 0.4, 0.6, 0.3, 0.7, 0.25, 0.75), key=lambda along: min(distance(along), LABEL_ROOM))
+
+
 def _dots(profile: ProgramProfile, scale: Scale) -> Markup:
-    named = len(profile.kernels) <= NAMED
     spots = [_spot(kernel, scale) for kernel in profile.kernels]
-    heights = _apart(spots)
+    heaps = _heaps(spots)
+    heights = dict(zip((heap[0] for heap in heaps), _apart([spots[heap[0]] for heap in heaps])))
+    written = {heap[0]: _label(profile, heap) for heap in heaps}
     drawn: list[Markup] = []
-    for index, (kernel, (x, y), height) in enumerate(zip(profile.kernels, spots, heights)):
-        label = f"{index + 1} {kernel.name[:28]}" if named else str(index + 1)
-        side, shift = ("end", -11) if x > WIDTH * 0.68 else ("start", 11)
-        leader = (
-            tag("line", x1=x, y1=y, x2=x + shift * 0.8, y2=height, class_="leader")
-            if height - y > LABEL_DROP + 2
-            else None
-        )
+    for index, (kernel, (x, y)) in enumerate(zip(profile.kernels, spots)):
         dot = tag("circle", tag("title", _told(kernel, profile.machine)), cx=x, cy=y, r=5.5)
+        label = _label_text(written[index], (x, y), heights[index]) if index in written else None
         classes = f"dot {kind_class(kernel.kind)}{' idle' if _idle(kernel) else ''}"
-        text = tag("text", label, x=x + shift, y=height + 4, class_=side)
-        drawn.append(tag("a", leader, dot, text, href=f"#kernel-{index + 1}", class_=classes))
+        drawn.append(tag("a", label, dot, href=f"#kernel-{index}", class_=classes))
     return tag("g", *drawn, class_="dots")
 
 
-def _spot(kernel: KernelProfile, scale: Scale) -> tuple[float, float]:
+def _heaps(spots: list[Point]) -> list[list[int]]:
+    """Dots that lie on one another, as lists of indices; each list gets one label."""
+    heaps: list[list[int]] = []
+    for index, spot in enumerate(spots):
+        heap = next((heap for heap in heaps if math.dist(spots[heap[0]], spot) < HEAP), None)
+        if heap is None:
+            heaps.append([index])
+        else:
+            heap.append(index)
+    return heaps
+
+
+def _label(profile: ProgramProfile, heap: list[int]) -> str:
+    """The name of a single dot; of a heap its first and how many more; numbers where there are many kernels."""
+    if len(profile.kernels) > NAMED:
+        return ", ".join(map(str, heap[:4])) + (" …" if len(heap) > 4 else "")
+    more = f" +{len(heap) - 1}" if len(heap) > 1 else ""
+    return profile.kernels[heap[0]].name[:30] + more
+
+
+def _label_text(label: str, spot: Point, height: float) -> Markup | None:
+    """The label beside its dot, with a leader if it had to move; none if there is no room left for it."""
+    x, y = spot
+    if height > HEIGHT - BOTTOM:
+        return None
+    side, shift = ("end", -11) if x > WIDTH * 0.68 else ("start", 11)
+    leader = (
+        tag("line", x1=x, y1=y, x2=x + shift * 0.8, y2=height, class_="leader") if height - y > LABEL_DROP + 2 else None
+    )
+    return join(leader, tag("text", label, x=x + shift, y=height + 4, class_=side))
+
+
+def _spot(kernel: KernelProfile, scale: Scale) -> Point:
     if _idle(kernel):
         return LEFT, scale.y(10.0**scale.x_first * kernel.achieved_bandwidth)
     return scale.x(kernel.arithmetic_intensity), scale.y(kernel.achieved_flops)
 
 
-def _apart(spots: list[tuple[float, float]]) -> list[float]:
+def _apart(spots: list[Point]) -> list[float]:
     """Label heights: each at its dot's, or as little lower as keeps it clear of a label near it."""
     heights: dict[int, float] = {}
     for index in sorted(range(len(spots)), key=lambda index: spots[index][1]):

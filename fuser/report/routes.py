@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from fuser.report.layout import GAP, Box
 
 PORTS = 13.0  # pixels between the ends of two curves on one box
+TURN = 14.0  # how far a curve that goes up again runs on before it turns
 MARGIN = 3.0  # a curve nearer to a box than this counts as behind it
 
 
@@ -37,12 +38,23 @@ def _ports(pairs: list[tuple[Box, Box]]) -> list[float]:
 def _route(first: Box, second: Box, end: float, boxes: list[Box]) -> str:
     x1, y1, x2, y2 = first.centre, first.y + first.height, end, second.y
     start = f"M{x1:.1f} {y1:.1f}"
+    if y2 <= y1:
+        return start + _upward(first, second, end)
     hit = [box for box in boxes if box not in (first, second) and _behind(box, x1, y1, x2, y2)]
     if not hit:
         return start + _bend(x1, y1, x2, y2)
     top, bottom = min(box.y for box in hit), max(box.y + box.height for box in hit)
     lane = _lane(hit, boxes, top, bottom, (x1 + x2) / 2)
     return start + _bend(x1, y1, lane, top) + f"L{lane:.1f} {bottom:.1f}" + _bend(lane, bottom, x2, y2)
+
+
+def _upward(first: Box, second: Box, end: float) -> str:
+    """From the foot of one column to the head of the next, through the gap between them."""
+    right = second.x > first.x
+    lane = second.x - GAP if right else second.x + second.width + GAP
+    x1, y1, y2 = first.centre, first.y + first.height, second.y
+    turn = f"C{x1:.1f} {y1 + TURN:.1f} {lane:.1f} {y1 + TURN:.1f} {lane:.1f} {y1:.1f}L{lane:.1f} {y2:.1f}"
+    return turn + f"C{lane:.1f} {y2 - TURN:.1f} {end:.1f} {y2 - TURN:.1f} {end:.1f} {y2:.1f}"
 
 
 def _behind(box: Box, x1: float, y1: float, x2: float, y2: float) -> bool:

@@ -71,7 +71,9 @@ def _read(kind: Any, value: Any, where: str) -> Any:
 
 def _read_record(kind: Any, value: Any, where: str) -> Any:
     hints = typing.get_type_hints(kind)
-    given = set(value) - {DERIVED} if isinstance(value, dict) else set()
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} of a profile must be a record of {kind.__name__}, found {value!r}")
+    given = set(value) - {DERIVED}
     if given != set(hints):
         odd = ", ".join(sorted(given ^ set(hints)))
         raise ValueError(f"{where} of a profile has missing or unknown fields: {odd}")

@@ -102,10 +102,14 @@ def _refused(profile: ProgramProfile) -> str:
 
 def _compiling(profile: ProgramProfile) -> str:
     total = profile.compile_seconds
-    hits = sum(kernel.cache_hit for kernel in profile.kernels)
-    cache = f"{hits} of {count(len(profile.kernels), 'kernel')} came from the disk cache."
+    generated = [kernel for kernel in profile.kernels if kernel.generated]
+    if not generated:
+        cache = "no kernel was generated."
+    else:
+        hits = sum(kernel.cache_hit for kernel in generated)
+        cache = f"{hits} of {count(len(generated), 'generated kernel')} came from the disk cache."
     if not profile.stages or total <= 0:
-        return cache
+        return cache.capitalize()
     longest = max(profile.stages, key=lambda stage: stage.seconds)
     share = percent(longest.seconds / total)
     return f"{seconds(total)} once, before the first call, {share} of it in `{longest.name}`; {cache}"

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from fuser.report.data import KernelProfile, ProgramProfile
 from fuser.report.summary import summary
-from fuser.report.units import bandwidth, count, flops, intensity, percent, seconds, size, tally
+from fuser.report.units import bandwidth, compiled, count, flops, intensity, percent, seconds, size, tally
 
 # a figure of a kernel, and the width of the report from which there is room for it
 FIGURES = {
@@ -67,7 +67,7 @@ def kernel_table(profile: ProgramProfile, width: int = 120) -> Table:
     shown = [heading for heading, least in FIGURES.items() if width >= least]
     for heading in shown:
         table.add_column(heading, justify="right", no_wrap=True)
-    for index, kernel in enumerate(profile.kernels, 1):
+    for index, kernel in enumerate(profile.kernels):
         figures = _figures(kernel, profile)
         table.add_row(str(index), Text(kernel.name), Text(kernel.kind), *(figures[heading] for heading in shown))
     return table
@@ -84,7 +84,7 @@ def _figures(kernel: KernelProfile, profile: ProgramProfile) -> dict[str, str]:
         "of copy": percent(kernel.fraction_of_bandwidth(machine)) if machine.copy_bandwidth > 0 else "–",
         "FLOP": flops(kernel.flops).removesuffix("FLOP").rstrip(),
         "FLOP/B": intensity(kernel.arithmetic_intensity).removesuffix(" FLOP/B"),
-        "compile": "cached" if kernel.cache_hit else seconds(kernel.compile_seconds),
+        "compile": compiled(kernel.generated, kernel.cache_hit, kernel.compile_seconds),
     }
 
 
@@ -94,7 +94,7 @@ def lines_table(profile: ProgramProfile) -> Table:
     table.add_column("#", justify="right")
     table.add_column("operations", overflow="fold", ratio=1)
     table.add_column("your lines", overflow="fold", ratio=1)
-    for index, kernel in enumerate(profile.kernels, 1):
+    for index, kernel in enumerate(profile.kernels):
         names = tally(kernel.ops)
         more = f" and {count(len(names) - SHOWN, 'more operation')}" if len(names) > SHOWN else ""
         where = "\n".join(f"{line.where}  {line.text.strip()}".rstrip() for line in kernel.lines)

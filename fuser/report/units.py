@@ -38,6 +38,11 @@ def seconds(value: float) -> str:
     return f"{_digits(value / 1e-9)} ns"
 
 
+def compiled(generated: bool, cache_hit: bool, time: float) -> str:
+    """What compiling a kernel took: a time, `cached`, or – for a library call."""
+    return "–" if not generated else "cached" if cache_hit else seconds(time)
+
+
 def size(value: float) -> str:
     """Bytes: `134 MB`, `512 B`."""
     return _large(value, "B")

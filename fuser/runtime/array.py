@@ -149,7 +149,7 @@ class Array:
         return complex(self._scalar())
 
     def __index__(self) -> int:
-        if self._data.shape or self.dtype.kind not in "iub":
+        if self._data.shape or self.dtype.kind not in "iu":
             raise TypeError("Only integer scalar arrays can be converted to a scalar index.")
         return operator.index(to_numpy(self).item())
 

@@ -16,9 +16,7 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import stat
-import tempfile
 import threading
 import time
 import warnings
@@ -57,6 +55,8 @@ class DiskCache:
         self._known = 0  # bytes, as far as this process knows
         self._puts = 0
         self._warned = False
+        # By process, because a forked child must not rely on what its parent removes.
+        self._private: dict[int, pathlib.Path] = {}
 
     def get(self, key: str) -> pathlib.Path | None:
         """The file stored under the key, checked against its digest, or None."""
@@ -83,7 +83,7 @@ class DiskCache:
             except OSError as error:
                 self._warn(f"it cannot be written ({error.strerror or error})")
         if path is None:
-            path = _write(_private_directory() / name[:2], file_name, data)
+            path = _write(self._private_directory() / name[:2], file_name, data)
         else:
             self._bound(path, len(data))
         return path
@@ -131,8 +131,19 @@ class DiskCache:
 
     def _roots(self) -> list[pathlib.Path]:
         roots = [self.directory] if self._usable() and self.directory is not None else []
-        private = _existing_private_directory()
+        private = self._private.get(os.getpid())
         return roots if private is None else [*roots, private]
+
+    def _private_directory(self) -> pathlib.Path:
+        """A directory of this process, removed when it ends."""
+        import tempfile
+
+        process = os.getpid()
+        with self._lock:
+            if process not in self._private:
+                self._private[process] = pathlib.Path(tempfile.mkdtemp(prefix="fuser-"))
+                atexit.register(_remove, process, str(self._private[process]))
+            return self._private[process]
 
     def _usable(self) -> bool:
         """Whether the directory exists, or could be made, and belongs to this user alone; looked at once."""
@@ -245,6 +256,8 @@ def _own(status: os.stat_result) -> bool:
 
 def _write(folder: pathlib.Path, name: str, data: bytes) -> pathlib.Path:
     """Write a file so that other processes see it whole or not at all."""
+    import tempfile  # only where something is written; the import takes milliseconds
+
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
     try:
@@ -281,22 +294,8 @@ def _scan(folder: str | pathlib.Path) -> list[os.DirEntry[str]]:
         return []
 
 
-_private: dict[int, pathlib.Path] = {}  # by process, because a forked child must not use what its parent removes
-
-
-def _existing_private_directory() -> pathlib.Path | None:
-    return _private.get(os.getpid())
-
-
-def _private_directory() -> pathlib.Path:
-    """A directory of this process, removed when it ends."""
-    process = os.getpid()
-    if process not in _private:
-        _private[process] = pathlib.Path(tempfile.mkdtemp(prefix="fuser-"))
-        atexit.register(_remove, process, str(_private[process]))
-    return _private[process]
-
-
 def _remove(process: int, directory: str) -> None:
+    import shutil
+
     if os.getpid() == process:
         shutil.rmtree(directory, ignore_errors=True)

@@ -167,7 +167,7 @@ def bind(primitive: Primitive, *args: Any, **params: Any) -> Any:
     return (_state.trace or EVALUATION).process(primitive, args, params)
 
 
-Primitive.bind = lambda self, *args, **params: bind(self, *args, **params)  # type: ignore[attr-defined]
+Primitive.binder = staticmethod(bind)
 
 
 def type_of(value: Any) -> ArrayType:
@@ -233,7 +233,9 @@ def _wrap(result: Any, aval: ArrayType) -> Array:
         result = result.astype(aval.dtype)
     if result.shape != aval.shape:
         result = result.reshape(aval.shape)
-    return Array(np.ascontiguousarray(result).reshape(aval.shape), aval.weak_type)
+    if not result.flags.c_contiguous:
+        result = np.ascontiguousarray(result)
+    return Array(result, aval.weak_type)
 
 
 EVALUATION = EvalTrace()

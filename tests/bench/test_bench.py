@@ -145,6 +145,17 @@ def test_a_wrong_system_is_flagged_and_a_failing_one_is_told_in_words() -> None:
     assert rows["broken"]["failure"] == "MemoryError: no room" and "median_s" not in rows["broken"]
 
 
+def test_a_result_that_goes_wrong_later_is_flagged() -> None:
+    calls: list[int] = []
+
+    def stale(workload: Any, inputs: Any) -> Any:
+        calls.append(1)
+        return right(workload, inputs) if len(calls) < 5 else np.zeros_like(inputs[0])
+
+    row = measure.measure_cell(WORKLOADS["softmax"], "tiny", [Scripted("stale", stale)], QUICK)[0]
+    assert row["correct"] is False and row["error"] > 0.5
+
+
 def test_mandelbrot_forgives_few_pixels_and_not_many() -> None:
     workload = WORKLOADS["mandelbrot"]
     (count,) = workload.reference(workload.inputs("small"))
@@ -168,7 +179,9 @@ def test_rounds_interleave_the_systems_and_rotate_the_first() -> None:
 
     rows = measure.measure_cell(WORKLOADS["chain"], "tiny", [logged("a"), logged("b")], measure.Settings(rounds=4))
     assert [(row["calls_per_sample"], len(row["samples_s"])) for row in rows] == [(1, 4), (1, 4)]
-    assert "".join(order[-16:]) == "aabb" + "bbaa" + "aabb" + "bbaa"  # an untimed call, then the sample
+    assert (
+        "".join(order[-18:]) == "aabb" + "bbaa" + "aabb" + "bbaa" + "ab"
+    )  # an untimed call, then the sample; a last check
     assert all(row["min_s"] >= measure.SAMPLE_SECONDS for row in rows)
 
 

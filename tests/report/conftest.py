@@ -111,10 +111,6 @@ def example() -> ProgramProfile:
     )  # fmt: skip
 
 
-def replace(profile: ProgramProfile, **changes) -> ProgramProfile:
-    return dataclasses.replace(profile, **changes)
-
-
 @pytest.fixture
 def profile() -> ProgramProfile:
     return example()
@@ -124,7 +120,7 @@ def profile() -> ProgramProfile:
 def bare(profile: ProgramProfile) -> ProgramProfile:
     """A program without kernels on a machine of which nothing is measured."""
     machine = Machine("Example CPU", 0, 0.0, 0.0, "reference")
-    return replace(
+    return dataclasses.replace(
         profile, machine=machine, stages=(), kernels=(), refused=(), launches=0, median_seconds=0.0, min_seconds=0.0,
         peak_bytes=0, planned_bytes=0, ideal_bytes=0, graph=GraphPicture(), notes=(),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from fuser.backends.c import spell
 from fuser.ir.index import Axis
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import is_complex, is_inexact
-from fuser.kernel.kernel import Kernel, Stage, Store, fold_identity
+from fuser.kernel.kernel import Kernel, Store, fold_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.sizes import IndexText, Sizes
 
@@ -191,7 +191,7 @@ class Writer:
             f = "f" if spec.accumulator == np.float32 else ""
             text = (
                 f"({run} == {value} ? {run} + {spell.literal(np.float64(0.6931471805599453), spec.accumulator)} : "
-                f"({run} > {value} ? {run} + log1p{f}(exp{f}({value} - {run})) : {value} + log1p{f}(exp{f}({run} - {value}))))"
+                f"({run} > {value} ? {run} + log1p{f}(exp_{f}({value} - {run})) : {value} + log1p{f}(exp_{f}({run} - {value}))))"
             )
         else:
             sign = ">" if spec.fold == "max" else "<"

@@ -1,0 +1,143 @@
+// Matrix products C[m,n] = sum over k of A[m,k]·B[k,n], for each of a batch; any strides, row-major dense result.
+//
+// Goto & van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008): panels of A and B are packed, and a
+// tile of MR×NR accumulators stays in vector registers. Sums over k run in blocks of KC in a fixed order, so results do
+// not depend on the number of threads. IN, T and OUT are the types in memory, of the accumulators, and of the result;
+// LOAD and SAVE convert.
+#include <stdint.h>
+#include <stdlib.h>
+
+#if defined(__AVX512F__)
+#define BYTES 64
+#define MR 14
+#elif defined(__AVX__)
+#define BYTES 32
+#define MR 6
+#else
+#define BYTES 16
+#define MR 6
+#endif
+#define VL (BYTES / (int)sizeof(T))
+#define NR (2 * VL)
+#define KC 192
+#define MC (MR * 16)
+#define NC 4096
+#define FUSED __attribute__((optimize("fp-contract=fast")))
+
+typedef T vec __attribute__((vector_size(BYTES), aligned(sizeof(T))));
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static inline __attribute__((always_inline)) FUSED void tile(int64_t k, const T *restrict a, const T *restrict b,
+                                                             T *restrict c, int64_t ldc, int add) {
+  vec acc[MR][2];
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i) acc[i][0] = acc[i][1] = (vec){0};
+  for (int64_t p = 0; p < k; ++p, a += MR, b += NR) {
+    const vec b0 = *(const vec *)b, b1 = *(const vec *)(b + VL);
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i) {
+      acc[i][0] += a[i] * b0;
+      acc[i][1] += a[i] * b1;
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i) {
+    vec *d0 = (vec *)(c + i * ldc), *d1 = (vec *)(c + i * ldc + VL);
+    *d0 = add ? *d0 + acc[i][0] : acc[i][0];
+    *d1 = add ? *d1 + acc[i][1] : acc[i][1];
+  }
+}
+
+// The MR×NR tile of rows below m and columns below n, through a full tile of its own.
+static FUSED void ragged(int64_t k, const T *a, const T *b, T *c, int64_t ldc, int add, int64_t m, int64_t n) {
+  T whole[MR * NR] __attribute__((aligned(64)));
+  tile(k, a, b, whole, NR, 0);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) c[i * ldc + j] = add ? c[i * ldc + j] + whole[i * NR + j] : whole[i * NR + j];
+}
+
+static void pack_a(const IN *A, int64_t ra, int64_t ca, int64_t m, int64_t k, T *q) {
+  for (int64_t i = 0; i < m; i += MR, q += MR * k)
+    for (int64_t x = 0; x < MR; ++x)
+      for (int64_t p = 0; p < k; ++p) q[p * MR + x] = i + x < m ? LOAD(A[(i + x) * ra + p * ca]) : 0;
+}
+
+static void pack_b(const IN *B, int64_t rb, int64_t cb, int64_t k, int64_t n, T *q) {
+  for (int64_t p = 0; p < k; ++p)
+    for (int64_t x = 0; x < NR; ++x) q[p * NR + x] = x < n ? LOAD(B[p * rb + x * cb]) : 0;
+}
+
+// One product into C of the accumulators' type.
+static FUSED void product(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb, int64_t cb, T *C, int64_t ldc,
+                          int64_t M, int64_t N, int64_t K) {
+  const int64_t kc = least(K, KC), nc = (least(N, NC) + NR - 1) / NR * NR;
+  T *pb = aligned_alloc(64, (kc * nc * sizeof(T) + 63) / 64 * 64);
+  #pragma omp parallel if (M * N * K > 200000)
+  {
+    T *pa = aligned_alloc(64, (MC * kc * sizeof(T) + 63) / 64 * 64);
+    for (int64_t jc = 0; jc < N; jc += NC)
+      for (int64_t pc = 0; pc < K; pc += KC) {
+        const int64_t n = least(NC, N - jc), k = least(KC, K - pc);
+        #pragma omp for schedule(static)
+        for (int64_t j = 0; j < n; j += NR) pack_b(B + pc * rb + (jc + j) * cb, rb, cb, k, least(NR, n - j), pb + j * k);
+        #pragma omp for schedule(dynamic)
+        for (int64_t ic = 0; ic < M; ic += MC) {
+          const int64_t m = least(MC, M - ic);
+          pack_a(A + ic * ra + pc * ca, ra, ca, m, k, pa);
+          for (int64_t j = 0; j < n; j += NR)
+            for (int64_t i = 0; i < m; i += MR) {
+              T *c = C + (ic + i) * ldc + jc + j;
+              if (i + MR <= m && j + NR <= n) tile(k, pa + i * k, pb + j * k, c, ldc, pc > 0);
+              else ragged(k, pa + i * k, pb + j * k, c, ldc, pc > 0, least(MR, m - i), least(NR, n - j));
+            }
+        }
+      }
+    free(pa);
+  }
+  free(pb);
+}
+
+// A row times a matrix: nothing is packed, for each element of the matrix is used once.
+static FUSED void row_product(const IN *a, int64_t sa, const IN *B, int64_t rb, int64_t cb, T *c, int64_t sc, int64_t N,
+                              int64_t K) {
+  if (cb == 1 && sc == 1) {
+    #pragma omp parallel for schedule(static) if (N * K > 100000)
+    for (int64_t base = 0; base < N; base += 1024) {
+      const int64_t n = least(1024, N - base);
+      for (int64_t j = 0; j < n; ++j) c[base + j] = 0;
+      for (int64_t p = 0; p < K; ++p) {
+        const T x = LOAD(a[p * sa]);
+        #pragma omp simd
+        for (int64_t j = 0; j < n; ++j) c[base + j] += x * (T)LOAD(B[p * rb + base + j]);
+      }
+    }
+    return;
+  }
+  #pragma omp parallel for schedule(static) if (N * K > 100000)
+  for (int64_t j = 0; j < N; ++j) {
+    T total = 0;
+    #pragma omp simd reduction(+ : total)
+    for (int64_t p = 0; p < K; ++p) total += (T)LOAD(a[p * sa]) * (T)LOAD(B[p * rb + j * cb]);
+    c[j * sc] = total;
+  }
+}
+
+// sizes: batch M N K, then the strides of A (batch, m, k) and of B (batch, k, n), in elements.
+void gemm(void **buffers, const int64_t *sizes) {
+  const int64_t batch = sizes[0], M = sizes[1], N = sizes[2], K = sizes[3];
+  const int64_t *sa = sizes + 4, *sb = sizes + 7;
+  #pragma omp parallel for schedule(static) if (batch > 1 && M * N * K < 4000000 && batch * M * N * K > 200000)
+  for (int64_t item = 0; item < batch; ++item) {
+    const IN *A = (const IN *)buffers[0] + item * sa[0], *B = (const IN *)buffers[1] + item * sb[0];
+    OUT *out = (OUT *)buffers[2] + item * M * N;
+    T *C = sizeof(T) == sizeof(OUT) ? (T *)out : malloc(M * N * sizeof(T));
+    if (M == 1) row_product(A, sa[2], B, sb[1], sb[2], C, 1, N, K);
+    else if (N == 1) row_product(B, sb[1], A, sa[2], sa[1], C, 1, M, K);
+    else product(A, sa[1], sa[2], B, sb[1], sb[2], C, N, M, N, K);
+    if (sizeof(T) != sizeof(OUT)) {
+      for (int64_t i = 0; i < M * N; ++i) out[i] = SAVE(C[i]);
+      free(C);
+    }
+  }
+}

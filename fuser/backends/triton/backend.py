@@ -1,0 +1,105 @@
+"""The Triton backend's six names, and how arrays come to the GPU and memory from torch's allocator."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.backends.base import KernelSource, Loaded
+from fuser.backends.triton import interpreter
+from fuser.backends.triton.emit import emit_kernel
+from fuser.backends.triton.launch import launcher, module_of
+from fuser.backends.triton.library import library
+from fuser.errors import UnsupportedError
+from fuser.ir.graph import Eqn
+from fuser.ir.types import FLOAT8, float8_e4m3b11fnuz, is_complex, short_dtype
+from fuser.kernel.lower import lower
+from fuser.partition.group import FusionGroup, FusionLimits
+from fuser.runtime.array import Array
+
+
+class Triton:
+    """Triton on the GPU."""
+
+    name = "triton"
+    platform = "cuda"
+    limits = FusionLimits()
+
+    def supports(self, eqn: Eqn) -> str | None:
+        if eqn.primitive.lower is None:
+            return f"{eqn.primitive.name} runs in a library"
+        for var in (*eqn.invars, *eqn.outvars):
+            dtype = var.aval.dtype
+            if dtype in FLOAT8:
+                return f"{short_dtype(dtype)} is converted by ml_dtypes"
+            if is_complex(dtype):
+                return f"Triton has no complex numbers such as {short_dtype(dtype)}"
+        if eqn.outvars[0].aval.size == 0:
+            return "it has no elements"
+        if (
+            eqn.primitive.name == "bitcast_convert_type"
+            and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize
+        ):
+            return "the bitcast changes the number of elements"
+        return None
+
+    def emit(self, group: FusionGroup) -> KernelSource:
+        kernel = lower(group)
+        emitted = emit_kernel(kernel)
+        dtypes = tuple(param.dtype for param in kernel.params)
+        launch = {"launches": emitted.launches, "scratch": emitted.scratch, "dtypes": dtypes}
+        return KernelSource(group.name, emitted.text, "triton", tuple(p.name for p in kernel.params), launch)
+
+    def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
+        start = time.perf_counter()
+        _require_gpu()
+        new = sum(not module_of(source)[1] for source in sources)
+        functions = tuple(launcher(source, self.device()) for source in sources)
+        return Loaded(functions, time.perf_counter() - start, new == 0, new)
+
+    def library(self, group: FusionGroup) -> Callable[..., Any]:
+        return library(group, self.place)
+
+    def constant(self, value: Any) -> Any:
+        return self.place(value._data if isinstance(value, Array) else value)
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, dtype.name), device=self.device())
+
+    def place(self, value: Any) -> Any:
+        """An array where kernels can read it: a torch tensor on the GPU; dtypes that torch lacks stay on the host."""
+        if not isinstance(value, np.ndarray) and hasattr(value, "data_ptr"):
+            return value if value.device.type == self.device() else value.to(self.device())
+        value = np.asarray(value)
+        if value.dtype == float8_e4m3b11fnuz:
+            return value
+        return Array(np.ascontiguousarray(value).reshape(value.shape)).torch().to(self.device())
+
+    def device(self) -> str:
+        """Where torch keeps the arrays; the interpreter runs on the CPU's."""
+        return "cpu" if interpreter.active() else "cuda"
+
+
+def _require_gpu() -> None:
+    """UnsupportedError, with what to do, where Triton's kernels cannot run."""
+    for name in ("torch", "triton"):
+        if importlib.util.find_spec(name) is None:
+            raise UnsupportedError(
+                f"the triton backend needs {name}, which is not installed; install fuser[gpu], or set FUSER_BACKEND=c"
+            )
+    import torch
+
+    if not interpreter.active() and not torch.cuda.is_available():
+        raise UnsupportedError(
+            "the triton backend needs a GPU, and torch sees none; set FUSER_BACKEND=c, "
+            "or TRITON_INTERPRET=1 to run kernels slowly in Triton's interpreter"
+        )
+
+
+BACKEND = Triton()

@@ -1,0 +1,103 @@
+"""Elementwise kernels: blocks along one axis, or tiles over two where neighbours in memory run along different axes."""
+
+from __future__ import annotations
+
+from fuser.backends.triton import tile as tiles
+from fuser.backends.triton.tile import Tile
+from fuser.backends.triton.writer import Dims, Function, Writer
+from fuser.ir.index import Axis
+from fuser.kernel.kernel import Kernel, Store
+from fuser.kernel.loops import Loops
+
+
+def elementwise(kernel: Kernel, loops: Loops) -> list[Function]:
+    """The function of a kernel without reduced axes."""
+    plane = _plane(kernel, loops)
+    if plane is None:
+        return [Line(kernel, loops, kernel.name).write()]
+    return [Plane(kernel, loops, kernel.name).write(*plane)]
+
+
+class Line(Writer):
+    """One axis, or none at all."""
+
+    def write(self) -> Function:
+        tile = tiles.line_tile(_itemsize(self.kernel))
+        count = 1
+        if self.loops.rows:
+            (axis,) = self.loops.rows
+            name = self.axis_names[axis]
+            self.axis_dims[axis] = frozenset("x")
+            self.line(f"{name} = {self.program()} * BLOCK + tl.arange(0, BLOCK)")
+            self.line(f"inside = {name} < {self.extents[axis]}")
+            self.masks["x"] = "inside"
+            count = self.loops.extents[axis]
+        stage = self.kernel.stages[0]
+        self.define_all(stage.row)
+        for store in stage.row_stores:
+            self.store(store)
+        constants = {"BLOCK": tile.columns} if self.loops.rows else {}
+        return self.finish(constants, -(-count // tile.columns), tile.warps if self.loops.rows else 1, tile.hints)
+
+    def zero(self, dim: str) -> str:
+        return "tl.zeros((BLOCK,), tl.int32)"
+
+
+class Plane(Writer):
+    """Two axes as a tile, the others by the program's number."""
+
+    def write(self, y: Axis, x: Axis, tile: Tile) -> Function:
+        extents = self.loops.extents
+        outer = [a for a in self.loops.rows if a not in (y, x)]
+        blocks_x, blocks_y = -(-extents[x] // tile.columns), -(-extents[y] // tile.rows)
+        self.line(f"program = {self.program()}")
+        self.line(f"blocks = tl.cdiv({self.extents[x]}, COLUMNS)")
+        self.line(f"{self.axis_names[x]} = (program % blocks) * COLUMNS + tl.arange(0, COLUMNS)[None, :]")
+        self.line("program = program // blocks")
+        self.line(f"blocks = tl.cdiv({self.extents[y]}, ROWS)")
+        self.line(f"{self.axis_names[y]} = (program % blocks) * ROWS + tl.arange(0, ROWS)[:, None]")
+        if outer:
+            self.line("program = program // blocks")
+            self.split("program", outer, frozenset(), "program")
+        self.line(f"inside_x = {self.axis_names[x]} < {self.extents[x]}")
+        self.line(f"inside_y = {self.axis_names[y]} < {self.extents[y]}")
+        self.masks = {"x": "inside_x", "y": "inside_y"}
+        self.axis_dims |= {x: frozenset("x"), y: frozenset("y")}
+        stage = self.kernel.stages[0]
+        self.define_all(stage.row)
+        for store in stage.row_stores:
+            self.store(store)
+        grid = blocks_x * blocks_y
+        for axis in outer:
+            grid *= extents[axis]
+        return self.finish({"ROWS": tile.rows, "COLUMNS": tile.columns}, grid, tile.warps, tile.hints)
+
+    def zero(self, dim: str) -> str:
+        return "tl.zeros((1, COLUMNS), tl.int32)" if dim == "x" else "tl.zeros((ROWS, 1), tl.int32)"
+
+    def store_dims(self, store: Store) -> Dims:
+        return frozenset("xy")
+
+
+def _plane(kernel: Kernel, loops: Loops) -> tuple[Axis, Axis, Tile] | None:
+    """The two axes of the tile (the second along memory) and its shape; None where there is but one axis."""
+    if len(loops.rows) < 2:
+        return None
+    vector = loops.vector if loops.vector in loops.rows else loops.rows[-1]
+    assert vector is not None
+    others = [a for a in loops.rows if a is not vector]
+    for axis in others:
+        if loops.extents[axis] >= 16 and loops.extents[vector] >= 16 and _dense(kernel, axis):
+            return axis, vector, tiles.TRANSPOSED
+    return others[-1], vector, tiles.plane_tile(loops.extents[vector], _itemsize(kernel))
+
+
+def _dense(kernel: Kernel, axis: Axis) -> bool:
+    """Whether some array lies densest along the axis."""
+    stage = kernel.stages[0]
+    loads = [n.attr.offset for n in stage.row if n.op == "load"]
+    return any(abs(index.coefficient(axis)) == 1 for index in [*loads, *(s.offset for s in stage.row_stores)])
+
+
+def _itemsize(kernel: Kernel) -> int:
+    return max(param.dtype.itemsize for param in kernel.params)

@@ -1,0 +1,56 @@
+"""Kernel → Triton text and launches. The form is chosen by how the axes lie in memory and how many rows there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fuser.backends.triton import spell
+from fuser.backends.triton import tile as tiles
+from fuser.backends.triton.elementwise import elementwise
+from fuser.backends.triton.rows import LongRows, Rows
+from fuser.backends.triton.split import Scratch, split
+from fuser.backends.triton.writer import Function, Launch
+from fuser.kernel.kernel import Kernel
+from fuser.kernel.loops import Loops, arrange
+
+WIDE_ENOUGH = 8  # columns side by side from which a block takes them along memory
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A file of kernels, the launches of one call in order, and the scratch arrays (elements, dtype) between them."""
+
+    text: str
+    launches: tuple[Launch, ...]
+    scratch: tuple[tuple[int, np.dtype], ...] = ()
+
+
+def emit_kernel(kernel: Kernel) -> Emitted:
+    """The Triton file of a kernel, and how this call of it is launched."""
+    functions, scratch = _functions(kernel, arrange(kernel))
+    comments = "\n".join(f"# {line}" for line in kernel.comments[:12])
+    body = "\n\n\n".join(function.text for function in functions)
+    text = "\n\n\n".join(part for part in (spell.header(body), comments + "\n" + body if comments else body))
+    return Emitted(text + "\n", tuple(f.launch for f in functions), tuple(scratch.values()))
+
+
+def _functions(kernel: Kernel, loops: Loops) -> tuple[list[Function], Scratch]:
+    """The functions of the form that suits the kernel."""
+    if not kernel.cols:
+        return elementwise(kernel, loops), {}
+    reduced = loops.count(loops.cols)
+    along_rows = loops.vector in loops.rows and loops.extents[loops.vector] >= WIDE_ENOUGH
+    tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced)
+    if tile is not None:
+        return [Rows(kernel, loops, kernel.name, tile).write()], {}
+    tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
+    chunks = None if _scanning(kernel) else tiles.chunks(-(-loops.count(loops.rows) // tile.rows), reduced, tile)
+    if chunks is None:
+        return [LongRows(kernel, loops, kernel.name, tile).write()], {}
+    return split(kernel, loops, tile, chunks)
+
+
+def _scanning(kernel: Kernel) -> bool:
+    return any(n.op == "scan" for stage in kernel.stages for n in stage.body)

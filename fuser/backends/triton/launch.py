@@ -1,0 +1,110 @@
+"""Loaded kernels: a generated file as a Python module, and functions that launch its kernels on arrays.
+
+A file's text goes into the disk cache under its content's address and is imported from there; Triton compiles each
+kernel when it is first launched and keeps the result on disk itself.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import threading
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from fuser.backends.base import KernelSource
+from fuser.backends.triton import interpreter
+from fuser.backends.triton.writer import Launch
+from fuser.errors import ToolchainError
+from fuser.runtime import toolchain
+from fuser.runtime.cache import default_cache
+
+_modules: dict[str, ModuleType] = {}
+_lock = threading.Lock()
+
+
+def module_of(source: KernelSource) -> tuple[ModuleType, bool]:
+    """The file of a source as a module, and whether this process had it already. Raises ToolchainError."""
+    text = toolchain.overridden(source.name, source.text, ".py")
+    with _lock:
+        known = _modules.get(text)
+        if known is not None:
+            return known, True
+        path = default_cache().get(f"triton {text}") or default_cache().put(f"triton {text}", ".py", text.encode())
+        name = f"fuser_kernels_{len(_modules)}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            raise ToolchainError(
+                f"the Triton kernels in {path} cannot be read: {type(error).__name__}: {error}"
+            ) from error
+        linecache.checkcache(str(path))
+        if interpreter.active():
+            interpreter.prepare(module)
+        _modules[text] = module
+        return module, False
+
+
+def options(platform: str = "") -> dict[str, Any]:
+    """What every kernel is compiled with: a product and a sum round apart, and subnormal numbers stay."""
+    import triton
+
+    fixed = {"enable_fp_fusion": False}
+    if not platform and not interpreter.active():
+        platform = triton.runtime.driver.active.get_current_target().backend
+    if platform != "cuda":
+        return fixed
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    known = "enable_reflect_ftz" in CUDAOptions.__dataclass_fields__  # older releases keep them without being told
+    return fixed | ({"enable_reflect_ftz": False} if known else {})
+
+
+def launcher(source: KernelSource, device: str) -> Callable[[Sequence[Any]], None]:
+    """A function of the group's arrays (inputs, then outputs) that launches the source's kernels on the current stream."""
+    module, _ = module_of(source)
+    launches: tuple[Launch, ...] = source.launch["launches"]
+    scratch = source.launch["scratch"]
+    kernels = [(getattr(module, launch.function), launch) for launch in launches]
+    common = options()
+
+    def run(arrays: Sequence[Any]) -> None:
+        buffers = [*arrays, *(allocate(size, dtype, device) for size, dtype in scratch)]
+        for kernel, launch in kernels:
+            if launch.grid == 0:
+                continue
+            arguments = [buffers[n] for n in launch.buffers]
+            try:
+                kernel[(launch.grid,)](
+                    *arguments,
+                    *launch.sizes,
+                    **launch.constants,
+                    num_warps=launch.warps,
+                    num_stages=launch.stages,
+                    **common,
+                )
+            except Exception as error:
+                raise _refused(error, source) from error
+
+    return run
+
+
+def allocate(size: int, dtype: Any, device: str) -> Any:
+    """Uninitialised device memory for a scratch array."""
+    import torch
+
+    return torch.empty(size, dtype=getattr(torch, dtype.name), device=device)
+
+
+def _refused(error: Exception, source: KernelSource) -> Exception:
+    """The error of a launch, as a ToolchainError if the compiler is its origin."""
+    import triton
+
+    compilers = (triton.CompilationError, getattr(triton, "OutOfResources", triton.CompilationError))
+    if isinstance(error, compilers) or type(error).__name__ in ("PTXASError", "InterpreterError"):
+        return ToolchainError(f"Triton refused generated code for {source.name}; it says:\n{error}")
+    return error

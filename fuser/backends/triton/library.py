@@ -1,0 +1,88 @@
+"""Library steps on the GPU: matrix products through torch (cuBLAS), the rest by their primitives' eval rules on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fuser.backends.reference import evaluate
+from fuser.ir.graph import Eqn
+from fuser.ir.primitive import Fusion
+from fuser.ir.types import COMPLEX, FLOATS
+from fuser.ops.dot import as_matrices
+from fuser.partition.group import FusionGroup
+from fuser.runtime.array import Array, to_numpy
+
+
+def library(group: FusionGroup, place: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A function of the group's input arrays that gives the list of its outputs; `place` puts arrays on the device."""
+    *before, last = group.graph.eqns
+    if last.primitive.fusion is not Fusion.DOT or last.outvars[0].aval.dtype not in (*FLOATS, *COMPLEX) or before:
+        return _on_host(group, place)
+    multiply = _multiply(last)
+    position = {var: number for number, var in enumerate(group.graph.invars)}
+    operands = [position.get(v) for v in last.invars]
+    if None in operands:
+        return _on_host(group, place)
+    first, second = operands
+    return lambda *arrays: [multiply(arrays[first], arrays[second])]
+
+
+def _on_host(group: FusionGroup, place: Callable[[Any], Any]) -> Callable[..., Any]:
+    def run(*arrays: Any) -> list[Any]:
+        return [
+            place(np.ascontiguousarray(v).reshape(v.shape))
+            for v in evaluate(group.graph, [to_numpy(Array(a)) for a in arrays])
+        ]
+
+    return run
+
+
+def _multiply(eqn: Eqn) -> Callable[[Any, Any], Any]:
+    out = eqn.outvars[0].aval
+    numbers = eqn.params["dimension_numbers"]
+
+    def by_torch(x: Any, y: Any) -> Any:
+        import torch
+
+        dtype = getattr(torch, out.dtype.name)
+        a, b = _matrices(x.to(dtype), y.to(dtype), numbers)
+        with precise(torch):
+            return (a @ b).reshape(out.shape)
+
+    return by_torch
+
+
+def _matrices(x: Any, y: Any, numbers: Any) -> tuple[Any, Any]:
+    return as_matrices(_Permuting(x), _Permuting(y), numbers)  # type: ignore[arg-type,return-value]
+
+
+class _Permuting:
+    """A torch tensor with the two methods of an ndarray that `as_matrices` uses."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+        self.shape = tuple(tensor.shape)
+        self.ndim = tensor.ndim
+
+    def transpose(self, *dims: int) -> _Permuting:
+        return _Permuting(self.tensor.permute(*dims))
+
+    def reshape(self, *shape: int) -> Any:
+        return self.tensor.reshape(*shape)
+
+
+class precise:
+    """Turns TF32 off for matrix products in the block: float32 means float32 unless the user asks otherwise."""
+
+    def __init__(self, torch: Any) -> None:
+        self.settings = torch.backends.cuda.matmul
+
+    def __enter__(self) -> None:
+        self.saved = self.settings.allow_tf32
+        self.settings.allow_tf32 = False
+
+    def __exit__(self, *error: Any) -> None:
+        self.settings.allow_tf32 = self.saved

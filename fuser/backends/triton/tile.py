@@ -1,0 +1,96 @@
+"""Block sizes: how many rows and columns one program takes, how many warps share it, and what to tell Triton of sizes.
+
+Block sizes come from a few buckets, so that a hundred neighbouring sizes of one kernel need at most four compilations:
+rows of up to 4, 16 and 128 elements have one each; those of up to 1024, 4096 and 16384 have two, because loads and stores
+are only as wide as a multiple of 16 among the sizes allows. All of it depends on sizes alone, so results do not depend
+on the machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FLAT = 1024  # elements of 4 bytes of a program that runs along one axis
+FEW = 264  # programs that are too few to fill a large GPU (two on each of 132 multiprocessors)
+LONGEST_ROW = 16384  # reduced elements that one program holds at once
+LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along memory
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What one program takes: `rows` × `columns` elements on `warps` warps; `hints`: a variant for aligned sizes pays."""
+
+    rows: int
+    columns: int
+    warps: int
+    hints: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.columns
+
+
+# (columns up to, tile)
+_ROWS = (
+    (4, Tile(256, 4, 4)),
+    (16, Tile(128, 16, 4)),
+    (128, Tile(16, 128, 4)),
+    (1024, Tile(2, 1024, 4, True)),
+    (4096, Tile(1, 4096, 8, True)),
+    (LONGEST_ROW, Tile(1, LONGEST_ROW, 16, True)),
+)
+LONG_ROW = Tile(1, 4096, 8, True)  # the piece of a longer row that one step of a loop takes
+_COLUMNS = ((4, Tile(256, 4, 4)), (16, Tile(128, 16, 4)), (LONGEST_COLUMN, Tile(32, LONGEST_COLUMN, 8)))
+_LONG_COLUMNS = ((32, Tile(32, 128, 8, True)),)
+_LONG_COLUMN = Tile(128, 32, 8, True)
+_PLANES = (  # (extent of the axis along memory up to, tile of it with the next axis)
+    (4, Tile(256, 4, 4)),
+    (16, Tile(64, 16, 4)),
+    (1023, Tile(8, 128, 4, True)),
+)
+TRANSPOSED = Tile(64, 64, 8, True)
+
+
+def line_tile(itemsize: int) -> Tile:
+    """The tile of an elementwise kernel along one axis, its largest elements of so many bytes: 32 bytes a thread."""
+    return Tile(1, FLAT * 4 // min(itemsize, 4), 4, True)
+
+
+def row_tile(columns: int) -> Tile | None:
+    """The tile that holds whole rows which lie along memory; None where they are too long."""
+    return next((tile for limit, tile in _ROWS if columns <= limit), None)
+
+
+def column_tile(rows: int) -> Tile | None:
+    """The tile that holds whole columns, with neighbours in memory side by side; None where they are too long."""
+    return next((tile for limit, tile in _COLUMNS if rows <= limit), None)
+
+
+def long_column_tile(width: int) -> Tile:
+    """The piece of longer columns that one step of a loop takes, for `width` columns side by side."""
+    return next((tile for limit, tile in _LONG_COLUMNS if width <= limit), _LONG_COLUMN)
+
+
+def plane_tile(extent: int, itemsize: int) -> Tile:
+    """The tile of an elementwise kernel over two or more axes, the innermost of this extent."""
+    return next((tile for limit, tile in _PLANES if extent <= limit), line_tile(itemsize))
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """How a long reduction is shared out: `count` chunks of `length` elements, combined in one block of `block`."""
+
+    count: int
+    length: int
+    block: int
+
+
+def chunks(programs: int, reduced: int, tile: Tile) -> Chunks | None:
+    """Chunks of the reduced axis for a kernel with that many programs; None where there are programs enough."""
+    if programs >= FEW or reduced < 4 * tile.columns:
+        return None
+    wanted = max(2, 4 * FEW // programs)
+    length = max(-(-reduced // min(wanted, 1024)), 2 * tile.columns)
+    length = -(-length // tile.columns) * tile.columns
+    count = -(-reduced // length)
+    return Chunks(count, length, 32 if count <= 32 else 1024) if count > 1 else None

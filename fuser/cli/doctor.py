@@ -1,0 +1,229 @@
+"""`python -m fuser doctor`: what fuser found on this machine, what is missing and how to get it.
+
+Each check gives a `Finding`; its state is `ok`, `absent` (optional, and not here) or `problem` (exit status 1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.text import Text
+
+from fuser.cli.output import Output
+
+NAME = "doctor"
+OK, ABSENT, PROBLEM = "ok", "absent", "problem"
+STYLES = {OK: "green", ABSENT: "dim", PROBLEM: "bold red"}
+NEEDED = ("numpy", "ml_dtypes", "optree", "opt_einsum", "rich")
+OPTIONAL = {
+    "torch": ("matrix products on the CPU, memory on the GPU, torch tensors in and out", 'pip install "fuser[gpu]"'),
+    "triton": ("kernels on GPUs", 'pip install "fuser[gpu]"'),
+    "jax": ("comparisons in the benchmarks and tests", 'pip install "fuser[bench]"'),
+    "scikit-image": ("the demo's photograph", 'pip install "fuser[demo]"'),
+}
+_OPENMP_PROBE = "#include <omp.h>\nint fuser_threads(void) { return omp_get_max_threads(); }\n"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: `found` says what is there, `remedy` what to do about what is not."""
+
+    name: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+def declare(subparsers: Any, shared: argparse.ArgumentParser) -> None:
+    """Add the command to the command line."""
+    parser = subparsers.add_parser(NAME, parents=[shared], help="what this machine has and lacks", description=__doc__)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace, output: Output) -> int:
+    """Look at everything, print a line each, and say what to do."""
+    with output.progress("examining this machine"):
+        found = findings()
+    for finding in found:
+        state, name = (f"{finding.state:<8}", STYLES[finding.state]), (f"{finding.name:<14}", "bold")
+        output.print(Text.assemble(state, name, finding.found))
+    wanted = [finding for finding in found if finding.state != OK and finding.remedy]
+    if wanted:
+        output.print("\nTo get what is missing:")
+    for finding in wanted:
+        output.print(f"  {finding.name}: {finding.remedy}")
+    status = int(any(finding.state == PROBLEM for finding in found))
+    output.document({"ok": not status, "findings": [asdict(finding) for finding in found]})
+    return status
+
+
+def findings() -> list[Finding]:
+    """What every check found, in order."""
+    result = []
+    for check in CHECKS:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                result += list(check())
+        except Exception as error:
+            name = check.__name__.strip("_").replace("_", " ")
+            result.append(Finding(name, PROBLEM, f"{type(error).__name__}: {error}"))
+    return result
+
+
+def _python() -> Iterator[Finding]:
+    from fuser import __version__
+
+    version = platform.python_version()
+    yield Finding("fuser", OK, f"{__version__} under Python {version} on {platform.system()} {platform.machine()}")
+    for name in NEEDED:
+        found = _version(name)
+        yield Finding(name, OK if found else PROBLEM, found or "missing", "" if found else f"pip install {name}")
+
+
+def _processor() -> Iterator[Finding]:
+    from fuser.report.units import bandwidth, count
+    from fuser.runtime import device, limits
+
+    facts = f"{device.cpu_name()}, {count(device.cpu_count(), 'core')} for this process"
+    yield Finding("processor", OK, f"{facts}, copies {bandwidth(limits.copy_bandwidth())}")
+
+
+def _compiler() -> Iterator[Finding]:
+    from fuser.config import config
+    from fuser.errors import ToolchainError
+    from fuser.runtime import toolchain
+
+    state = ABSENT if config.backend == "reference" or _has_gpu() else PROBLEM
+    try:
+        path = toolchain.find_compiler()
+        yield Finding("C compiler", OK, f"{path}: {toolchain.compiler_version(path)}")
+    except ToolchainError as error:
+        what, _, remedy = str(error).partition("; ")
+        yield Finding("C compiler", state, what, remedy)
+        return
+    try:
+        library = toolchain.load_shared(toolchain.compile_shared(_OPENMP_PROBE).path)
+        yield Finding("OpenMP", OK, f"{library.fuser_threads()} threads")
+    except ToolchainError as error:
+        words = str(error).strip().splitlines()
+        yield Finding(
+            "OpenMP", state, words[-1], "install the compiler's OpenMP library (libgomp with gcc, libomp with clang)"
+        )
+
+
+def _vector_maths() -> Iterator[Finding]:
+    from fuser.runtime import toolchain
+
+    if toolchain.has_libmvec():
+        yield Finding("vector maths", OK, "libmvec of glibc, for exp, sin, tanh and the like")
+    else:
+        remedy = (
+            "run on Linux with glibc 2.35 or newer (Debian 12, Ubuntu 22.04) on x86-64; results are the same without"
+        )
+        yield Finding(
+            "vector maths", ABSENT, "no libmvec: exp, sin, tanh and the like run one element at a time", remedy
+        )
+
+
+def _gpu() -> Iterator[Finding]:
+    from fuser.report.units import size
+
+    if not _has_gpu():
+        yield Finding("GPU", ABSENT, "none; programs run on the processor")
+        return
+    import torch
+
+    for index in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(index)
+        yield Finding(
+            "GPU", OK, f"{about.name}, {size(about.total_memory)}, compute capability {about.major}.{about.minor}"
+        )
+
+
+def _packages() -> Iterator[Finding]:
+    for name, (use, remedy) in OPTIONAL.items():
+        found = _version(name)
+        yield Finding(name, OK if found else ABSENT, found or f"not installed; used for {use}", "" if found else remedy)
+
+
+def _disk_cache() -> Iterator[Finding]:
+    from fuser.cli.cache import in_words
+    from fuser.runtime.cache import DiskCache, default_cache
+
+    known = default_cache()
+    if known.directory is None:
+        yield Finding("disk cache", ABSENT, "switched off by FUSER_CACHE", "unset FUSER_CACHE")
+        return
+    cache = DiskCache(known.directory, known.limit_bytes)  # a fresh one: it says once what is wrong with a directory
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        cache.put_json("doctor", True)
+        cache.remove("doctor")
+    if said:
+        what, _, remedy = str(said[0].message).rpartition("; ")
+        yield Finding("disk cache", PROBLEM, what, remedy)
+    else:
+        yield Finding("disk cache", OK, in_words(cache))
+
+
+def _settings() -> Iterator[Finding]:
+    from fuser.config import FLAGS, environment
+
+    changed = [
+        f"{variable}={environment(variable)}" for variable, _, _ in FLAGS.values() if environment(variable) is not None
+    ]
+    yield Finding("settings", OK, ", ".join(changed) or "none changed by the environment")
+
+
+def _first_program() -> Iterator[Finding]:
+    """A small program from end to end on the default backend."""
+    import numpy as np
+
+    import fuser
+    from fuser.errors import ToolchainError
+
+    x = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
+    program = fuser.jit(lambda x: (x * 2 + 1).sum(axis=1))
+    try:
+        agrees = np.allclose(np.asarray(program(x)), (x * 2 + 1).sum(axis=1))
+    except ToolchainError as error:
+        yield Finding(
+            "first program", PROBLEM, str(error).splitlines()[0].partition("; ")[0], "see the C compiler above"
+        )
+        return
+    backend = program.lower(x).plan.backend
+    words = "compiled, ran and agreed with NumPy" if agrees else "gave other results than NumPy"
+    yield Finding("first program", OK if agrees else PROBLEM, f"{words} (backend {backend})")
+
+
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _python,
+    _processor,
+    _compiler,
+    _vector_maths,
+    _gpu,
+    _packages,
+    _disk_cache,
+    _settings,
+    _first_program,
+)
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _has_gpu() -> bool:
+    from fuser.runtime import device
+
+    return device.has_cuda()

@@ -1,0 +1,76 @@
+"""Rewriting a graph front to back: what a pass needs to replace equations by operands or by new equations.
+
+A pass walks `graph.eqns`, asks `resolve` for each equation's operands as they now stand, and calls `keep`, `replace` or
+`make`; `finish` gives the new graph. Each equation is seen once, so a pass is linear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.primitive import Primitive
+from fuser.ir.source import UNKNOWN, Source
+
+
+class Rewriter:
+    """The new equations so far, the equation that makes each variable, and what replaced variables stand for now."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.eqns: list[Eqn] = []
+        self.producers: dict[Var, Eqn] = {}
+        self.replaced: dict[Var, Operand] = {}
+        self.source: Source = UNKNOWN
+
+    def resolve(self, eqn: Eqn) -> Eqn:
+        """The equation on the operands that now stand for its own; equations made from here on get its source."""
+        self.source = eqn.source
+        replaced = self.replaced
+        if not any(v in replaced for v in eqn.invars if type(v) is Var):
+            return eqn
+        return replace(eqn, invars=tuple(self.current(v) for v in eqn.invars))
+
+    def current(self, operand: Operand) -> Operand:
+        """What now stands for an operand of the old graph."""
+        return self.replaced.get(operand, operand) if isinstance(operand, Var) else operand
+
+    def keep(self, eqn: Eqn) -> None:
+        """Take an equation into the new graph."""
+        self.eqns.append(eqn)
+        for var in eqn.outvars:
+            self.producers[var] = eqn
+
+    def replace(self, var: Var, operand: Operand) -> None:
+        """Let `operand`, of the same shape and dtype, stand for `var`."""
+        assert (operand.aval.shape, operand.aval.dtype) == (var.aval.shape, var.aval.dtype), (
+            f"{operand.aval} for {var.aval}"
+        )
+        self.replaced[var] = operand
+
+    def make(self, primitive: Primitive, *operands: Operand, **params: Any) -> Eqn:
+        """A new equation with one result, not taken into the graph yet."""
+        aval = primitive.rule("type")(*(v.aval for v in operands), **params)
+        return Eqn(primitive, operands, params, (Var(aval),), self.source)
+
+    def producer(self, operand: Operand, name: str) -> Eqn | None:
+        """The equation that makes `operand`, where it is one of the primitive `name`."""
+        eqn = self.producers.get(operand) if isinstance(operand, Var) else None
+        return eqn if eqn is not None and eqn.primitive.name == name else None
+
+    def number(self, operand: Operand) -> np.generic | None:
+        """The one number that all elements of `operand` are known to be: a literal, or a literal broadcast."""
+        if isinstance(operand, Literal):
+            return operand.val
+        spread = self.producer(operand, "broadcast_in_dim")
+        if spread is not None and isinstance(spread.invars[0], Literal):
+            return spread.invars[0].val
+        return None
+
+    def finish(self) -> Graph:
+        """The graph with the new equations."""
+        outvars = tuple(self.current(v) for v in self.graph.outvars)
+        return replace(self.graph, eqns=tuple(self.eqns), outvars=outvars)

@@ -1,0 +1,232 @@
+"""`fuser.explain(f)(x)`: what fused, what did not and why, what was compiled again and why, in the user's lines.
+
+In: a function (plain, jitted or accelerated) and arguments. Out: an `Explanation`, which prints itself and is plain data.
+Nothing runs: the program is traced and partitioned, unless the function already has it for these arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fuser.api import Compiled, Jitted, jit
+from fuser.ir.source import Source
+from fuser.ir.types import ArrayType
+from fuser.partition.explain import WORDS, eqn_bytes, size
+from fuser.partition.group import FusionGroup, Plan
+from fuser.trace import tree
+
+_UNKNOWN_LINE = "(no line known)"
+
+
+@dataclass(frozen=True)
+class ExplainedLine:
+    """A line of the user's program inside of a step: `where` is `mlp.py:12 (loss)`, `text` its code, `ops` what it became."""
+
+    where: str
+    text: str
+    ops: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ExplainedStep:
+    """One kernel or library call. `bytes` must move; `unfused_bytes` would move if each operation ran alone."""
+
+    name: str
+    kind: str
+    words: str
+    reason: str  # why it is no generated kernel; "" for one that is
+    lines: tuple[ExplainedLine, ...]
+    bytes: int
+    unfused_bytes: int
+    flops: int
+
+
+@dataclass(frozen=True)
+class ExplainedRefusal:
+    """Two things that do not share a kernel, and why."""
+
+    first: str
+    second: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ExplainedCompilation:
+    """One signature that the function was compiled for, what about it was new, and what it cost."""
+
+    signature: str
+    because: tuple[str, ...]
+    seconds: float
+    kernels_compiled: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What became of a program."""
+
+    name: str
+    backend: str
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    operations: int
+    steps: tuple[ExplainedStep, ...]
+    refused: tuple[ExplainedRefusal, ...]
+    compilations: tuple[ExplainedCompilation, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that one call must move."""
+        return sum(step.bytes for step in self.steps)
+
+    @property
+    def unfused_bytes(self) -> int:
+        """Bytes that one call would move with a kernel for each operation."""
+        return sum(step.unfused_bytes for step in self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The explanation as values that JSON knows."""
+        return {**asdict(self), "bytes": self.bytes, "unfused_bytes": self.unfused_bytes}
+
+    def __str__(self) -> str:
+        return "\n".join([_headline(self), *_steps(self), *_refusals(self), *_compilations(self)])
+
+    __repr__ = __str__
+
+
+def explain(function: Callable[..., Any]) -> Callable[..., Explanation]:
+    """A function of the same arguments that says what becomes of `function` for them.
+
+    Arguments are arrays, or types (`ShapeDtypeStruct`) where only shapes and dtypes are known.
+    """
+    staged = function if hasattr(function, "lower") else jit(function)
+
+    @functools.wraps(function)
+    def explained(*args: Any, **kwargs: Any) -> Explanation:
+        return of_plan(staged.lower(*args, **kwargs).plan, compilations(staged))
+
+    return explained
+
+
+def of_plan(plan: Plan, compiled: tuple[ExplainedCompilation, ...] = ()) -> Explanation:
+    """The explanation of one plan."""
+    return Explanation(
+        plan.graph.name,
+        plan.backend,
+        tuple(str(v.aval) for v in plan.graph.invars),
+        tuple(str(v.aval) for v in plan.outputs),
+        sum(len(group.graph.eqns) for group in plan.groups),
+        tuple(_step(group) for group in plan.groups),
+        tuple(ExplainedRefusal(d.first, d.second, d.reason) for d in dict.fromkeys(plan.decisions)),
+        compiled,
+    )
+
+
+def compilations(function: Any) -> tuple[ExplainedCompilation, ...]:
+    """Every signature that a jitted function was compiled for so far, in order; () for functions that keep none."""
+    jitted = function if isinstance(function, Jitted) else getattr(function, "jitted", None)
+    if not isinstance(jitted, Jitted):
+        return ()
+    keys = list(jitted._programs)
+    signatures = [_signature(jitted, key) for key in keys]
+    return tuple(_compilation(signatures[:n], signatures[n], jitted._programs[key]) for n, key in enumerate(keys))
+
+
+def source_line(source: Source) -> tuple[str, str]:
+    """`mlp.py:12 (loss)`, and the code on that line ("" where the file cannot be read)."""
+    return str(source) if source.file else _UNKNOWN_LINE, linecache.getline(source.file, source.lineno).strip()
+
+
+def _step(group: FusionGroup) -> ExplainedStep:
+    by_source: dict[Source, list[str]] = {}
+    for eqn in group.graph.eqns:
+        by_source.setdefault(eqn.source, []).append(eqn.primitive.name)
+    ordered = sorted(by_source.items(), key=lambda item: (item[0].file, item[0].lineno))
+    lines = tuple(ExplainedLine(*source_line(source), tuple(dict.fromkeys(ops))) for source, ops in ordered)
+    return ExplainedStep(
+        group.name,
+        group.kind.value,
+        WORDS[group.kind],
+        group.reason,
+        lines,
+        group.ideal_bytes,
+        eqn_bytes(group),
+        group.flops,
+    )
+
+
+def _signature(jitted: Jitted, key: tuple[Any, ...]) -> dict[str, str]:
+    """What a cache key says, by the name of each part: arguments by their path, and the settings."""
+    structure, static, x64, backend, *types = key
+    arguments = tree.unflatten(structure, range(structure.num_leaves))
+    parts = {jitted._path(n, arguments): str(ArrayType(*found)) for n, found in enumerate(types)}
+    parts |= {f"static {_parameter(jitted, where)}": repr(typed.value) for where, typed in static}
+    return parts | {"enable_x64": str(x64), "backend": repr(backend), "structure": str(structure)}
+
+
+def _parameter(jitted: Jitted, where: int | str) -> str:
+    names = jitted.function.__code__.co_varnames if hasattr(jitted.function, "__code__") else ()
+    return names[where] if isinstance(where, int) and where < len(names) else str(where)
+
+
+_SETTINGS = ("enable_x64", "backend", "structure")
+
+
+def _compilation(earlier: list[dict[str, str]], found: dict[str, str], program: Compiled) -> ExplainedCompilation:
+    text = ", ".join(f"{name}={value}" for name, value in found.items() if name not in _SETTINGS)
+    differences = [_differences(known, found) for known in reversed(earlier)]
+    because = min(differences, key=len) if differences else ("the first call",)
+    seconds = sum(program.program.seconds.values())
+    return ExplainedCompilation(text, because, seconds, program.program.loaded.compiled)
+
+
+def _differences(known: dict[str, str], found: dict[str, str]) -> tuple[str, ...]:
+    """How a signature differs from an earlier one, a phrase a difference."""
+    if known["structure"] != found["structure"]:
+        return (f"the arguments are arranged as {found['structure']}, before as {known['structure']}",)
+    changed = ((name, known.get(name), value) for name, value in found.items())
+    return tuple(f"{name} is {value}, before {old}" for name, old, value in changed if old != value)
+
+
+def _headline(explained: Explanation) -> str:
+    arguments = ", ".join(explained.arguments)
+    number = len(explained.steps)
+    return (
+        f"{explained.name}({arguments}): {_count(explained.operations, 'operation')} became {_count(number, 'step')} on "
+        f"{explained.backend}, moving {size(explained.bytes)} instead of {size(explained.unfused_bytes)}"
+    )
+
+
+def _steps(explained: Explanation) -> list[str]:
+    width = max((len(line.where) for step in explained.steps for line in step.lines), default=0)
+    result = []
+    for step in explained.steps:
+        why = f" ({step.reason})" if step.reason else ""
+        result += ["", f"  {step.name}: {step.words}{why}; moves {size(step.bytes)}"]
+        for line in step.lines:
+            result.append(f"      {line.where:<{width}}  {line.text}".rstrip())
+            result.append(f"      {'':<{width}}  = {', '.join(line.ops)}")
+    return result
+
+
+def _refusals(explained: Explanation) -> list[str]:
+    if not explained.refused:
+        return []
+    return ["", "Not fused:", *(f"  {r.first}  with  {r.second}: {r.reason}" for r in explained.refused)]
+
+
+def _compilations(explained: Explanation) -> list[str]:
+    if not explained.compilations:
+        return []
+    lines = ["", f"Compiled {_count(len(explained.compilations), 'time')} so far:"]
+    for found in explained.compilations:
+        kernels = f"{_count(found.kernels_compiled, 'new kernel')}" if found.kernels_compiled else "no new kernel"
+        lines.append(f"  {found.signature}: {'; '.join(found.because)} ({kernels}, {found.seconds * 1e3:.1f} ms)")
+    return lines
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,226 @@
+"""`profile(f)(*args)`: compile f for its arguments, run it step by step with a clock, and report.
+
+In: a function and arguments. Out: a `ProgramProfile`: stages and bytes from compiling and from the plan, times as
+medians and minima over runs in which whole calls and calls timed step by step take turns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import linecache
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser.api import Compiled, Jitted, Traced, cost_analysis, jit
+from fuser.backends.base import Backend
+from fuser.compile import generated
+from fuser.errors import ToolchainError
+from fuser.interop.accelerate import Accelerated, is_dynamic
+from fuser.ir.source import Source
+from fuser.ir.types import ArrayType
+from fuser.lax.values import as_value
+from fuser.partition.group import FusionGroup
+from fuser.report.data import KernelProfile, Machine, ProgramProfile, Refusal, SourceLine, Stage
+from fuser.report.picture import picture
+from fuser.report.traffic import bytes_moved
+from fuser.runtime import limits, toolchain
+from fuser.runtime.array import Array
+from fuser.runtime.device import CPU, Device, cpu_count, cpu_name, devices
+from fuser.runtime.profiler import clock_for
+from fuser.trace import tree
+
+BUDGET = 1.0  # seconds of measuring, where `repeats` does not say how often
+FEWEST, MOST = 5, 200
+WARMUP = 2  # runs that fill the memory pool and wake the threads
+
+
+def profile(function: Callable[..., Any], *, repeats: int | None = None) -> Callable[..., ProgramProfile]:
+    """A function of `function`'s arguments that compiles and runs it, and returns a `ProgramProfile`.
+
+    `function` is a plain function, one that `jit` made, or any callable whose `.trace(*args)` gives a `Traced` of its
+    array arguments. `repeats` runs are timed; if None, as many as fit in a second, from 5 to 200. Arguments are never
+    donated, so that a call can be repeated.
+    """
+    if repeats is not None and repeats < 1:
+        raise ValueError(f"a profile needs at least 1 repeat, got {repeats}")
+    traceable = function if hasattr(function, "trace") else jit(function)
+
+    @functools.wraps(function)
+    def profiled(*args: Any, **kwargs: Any) -> ProgramProfile:
+        run = Run(traceable, args, kwargs)
+        return run.report(run.times(repeats))
+
+    return profiled
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of each whole call, and of each step in each call that was timed step by step."""
+
+    calls: tuple[float, ...]
+    steps: tuple[tuple[float, ...], ...]
+
+
+class Run:
+    """One function compiled for one set of arguments, ready to be timed."""
+
+    def __init__(self, traceable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        start = time.perf_counter()
+        traced: Traced = traceable.trace(*args, **kwargs)
+        self.trace_seconds = time.perf_counter() - start
+        self.donates = bool(traced.donated)
+        traced.donated = ()
+        self.backend = traced._backend
+        self.device = CPU if self.backend.platform == "cpu" else devices(self.backend.platform)[0]
+        self.compiled: Compiled = traced.lower().compile()
+        self.clock = clock_for(self.backend.platform)
+        if isinstance(traceable, Jitted):
+            _, args, kwargs = traceable._split(args, kwargs)
+            self.input_names = [traceable._path(n, (args, kwargs)) for n in range(len(traced.graph.invars))]
+            self.call = functools.partial(self.compiled, *args, **kwargs)
+        else:
+            self.input_names = tree.paths((args, kwargs))
+            self.call = functools.partial(traceable, *args, **kwargs)
+        self.arrays = input_arrays(traceable, self.compiled, args, kwargs)
+
+    def times(self, repeats: int | None) -> Times:
+        """Whole calls and calls timed step by step, in turn; the machine's moods meet both."""
+        for _ in range(WARMUP):
+            self._steps()
+            first = self._whole()
+        if repeats is None:
+            repeats = min(MOST, max(FEWEST, int(BUDGET / (2 * first + 1e-9))))
+        rounds = [(self._whole(), self._steps()) for _ in range(repeats)]
+        calls, steps = zip(*rounds)
+        return Times(calls, tuple(zip(*steps)))
+
+    def _whole(self) -> float:
+        start = self.clock()
+        result = self.call()
+        seconds = self.clock() - start
+        del result
+        return seconds
+
+    def _steps(self) -> tuple[float, ...]:
+        return tuple(seconds for _, seconds in self.compiled.executable.call_profiled(self.arrays, self.clock)[1])
+
+    def report(self, times: Times) -> ProgramProfile:
+        """All that is known of the program, with these times."""
+        plan, program = self.compiled.plan, self.compiled.program
+        kernels = self._kernels(times)
+        memory = self.compiled.memory_analysis()
+        return ProgramProfile(
+            name=plan.graph.name,
+            machine=self._machine(kernels),
+            stages=tuple(
+                Stage(name, seconds) for name, seconds in {"trace": self.trace_seconds, **program.seconds}.items()
+            ),
+            kernels=kernels,
+            refused=tuple(Refusal(d.first, d.second, d.reason) for d in dict.fromkeys(plan.decisions)),
+            launches=len(kernels),
+            repeats=len(times.calls),
+            median_seconds=statistics.median(times.calls),
+            min_seconds=min(times.calls),
+            peak_bytes=memory["argument_size_in_bytes"] + memory["peak_memory_in_bytes"],
+            planned_bytes=sum(kernel.bytes_moved for kernel in kernels),
+            ideal_bytes=int(cost_analysis(plan)["optimal bytes"]),
+            graph=picture(plan, self.input_names),
+            notes=tuple(self._notes()),
+        )
+
+    def _machine(self, kernels: Sequence[KernelProfile]) -> Machine:
+        """The machine; a kernel faster than its measured peak shows that the measurement was disturbed, and raises it."""
+        known = machine(self.backend, self.device)
+        peak = max(known.peak_flops, *(kernel.flops / kernel.min_seconds for kernel in kernels), 0.0)
+        return dataclasses.replace(known, peak_flops=peak)
+
+    def _kernels(self, times: Times) -> tuple[KernelProfile, ...]:
+        """A profile of each step. The compiler runs once a program, so a kernel's part is that of its text."""
+        loaded, sources = self.compiled.program.loaded, iter(self.compiled.sources)
+        length = sum(len(source.text) for source in self.compiled.sources)
+        made = []
+        for group, samples in zip(self.compiled.plan.groups, times.steps):
+            source = next(sources) if generated(group, self.backend) else None
+            text = source.text if source else ""
+            made.append(KernelProfile(
+                name=group.name, kind=group.kind.value, lines=user_lines(group.sources), ops=group.ops,
+                bytes_ideal=group.ideal_bytes, bytes_moved=bytes_moved(group, source is not None), flops=group.flops,
+                median_seconds=statistics.median(samples), min_seconds=min(samples),
+                compile_seconds=loaded.seconds * len(text) / length if text else 0.0,
+                cache_hit=source is not None and loaded.cached,
+                language=source.language if source else "", text=text,
+            ))  # fmt: skip
+        return tuple(made)
+
+    def _notes(self) -> list[str]:
+        notes = [_library_note(group) for group in self.compiled.plan.groups if group.reason]
+        if len(self.compiled.sources) > 1 and not self.compiled.program.loaded.cached:
+            notes.append(
+                "The compiler ran once for all kernels; each kernel's compile time is its share by length of text."
+            )
+        if self.backend.platform != "cpu":
+            notes.append("Each kernel's time includes its launch: the device was idle before it.")
+        if self.donates:
+            notes.append("Donated arguments were kept, so that the call could be repeated.")
+        return list(dict.fromkeys(notes))
+
+
+def input_arrays(traceable: Any, compiled: Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """What the program's steps read, where they can read it; `args` and `kwargs` are without static arguments."""
+    leaves = tree.leaves((args, kwargs))
+    if isinstance(traceable, Accelerated):  # its signature holds integers, strings and the like
+        leaves = [leaf for leaf in leaves if is_dynamic(leaf)]
+    place = compiled.traced._backend.place
+    return [place(_array(leaf, aval)) for leaf, aval in zip(leaves, compiled.traced.graph.in_avals, strict=True)]
+
+
+def _array(leaf: Any, aval: ArrayType) -> Any:
+    """An argument's memory, in the dtype that was traced."""
+    if isinstance(leaf, Array) or hasattr(leaf, "data_ptr"):
+        return as_value(leaf)._data
+    return np.asarray(leaf).astype(aval.dtype, copy=False)
+
+
+def _library_note(group: FusionGroup) -> str:
+    return f"{group.name} is no generated kernel: {group.reason}."
+
+
+def user_lines(sources: Sequence[Source]) -> tuple[SourceLine, ...]:
+    """The user's lines, each once, with the code on them where its file can be read."""
+    lines = (
+        SourceLine(str(source), linecache.getline(source.file, source.lineno).strip())
+        for source in sources
+        if source.file
+    )
+    return tuple(dict.fromkeys(lines))
+
+
+def machine(backend: Backend, device: Device) -> Machine:
+    """The machine of a device, with its measured limits and the versions that matter."""
+    versions = [("python", platform.python_version()), ("numpy", np.__version__), *_toolchain(backend)]
+    name = cpu_name() if device.platform == "cpu" else device.kind
+    bandwidth, peak = limits.copy_bandwidth(device), limits.peak_flops(device)
+    cores = cpu_count() if device.platform == "cpu" else 0
+    return Machine(name, cores, bandwidth, peak, backend.name, tuple(versions))
+
+
+def _toolchain(backend: Backend) -> list[tuple[str, str]]:
+    """The compiler that the backend's kernels go through."""
+    if backend.name == "c":
+        try:
+            return [("compiler", toolchain.compiler_version(toolchain.find_compiler()))]
+        except ToolchainError:
+            return []
+    if backend.name == "triton":
+        import torch
+        import triton
+
+        return [("torch", torch.__version__), ("triton", triton.__version__)]
+    return []

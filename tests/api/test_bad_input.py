@@ -1,0 +1,153 @@
+"""Bad input: each error word for word, naming the user's line, what was found, what was expected and what to do."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import errors
+
+X = np.ones(3, np.float32)
+
+
+def here(offset: int = 0) -> str:
+    """`test_bad_input.py:LINE` of the caller's line."""
+    return f"test_bad_input.py:{inspect.currentframe().f_back.f_lineno + offset}"
+
+
+def message(error_type, function, *args, **options):
+    with pytest.raises(error_type) as caught:
+        fuser.jit(function, **options)(*args)
+    return str(caught.value)
+
+
+def test_if_on_a_traced_value():
+    def f(x):
+        return x if x.sum() > 0 else -x
+
+    line = f"test_bad_input.py:{f.__code__.co_firstlineno + 1}"
+    assert message(errors.TracerBoolConversionError, f, X) == (
+        f"a traced bool[] has no value yet, so `if` cannot read it ({line}); use fuser.lax.cond, or fuser.numpy.where"
+    )
+
+
+def test_float_of_a_traced_value():
+    f, line = lambda x: float(x[0]), here()
+    assert message(errors.ConcretizationTypeError, f, X) == (
+        f"a traced f32[] has no value yet, so float() cannot read it ({line}); "
+        "keep it an array, or make the argument static with static_argnums"
+    )
+
+
+def test_range_of_a_traced_value():
+    f, line = lambda n: [0 for _ in range(n)], here()
+    assert message(errors.TracerIntegerConversionError, f, 3) == (
+        f"a traced i32*[] has no value yet, so Python cannot use it as an integer ({line}); "
+        "make the argument static with static_argnums, or use fuser.lax.fori_loop or fuser.lax.dynamic_slice"
+    )
+
+
+def test_numpy_of_a_traced_value():
+    f, line = lambda x: np.asarray(x), here()
+    assert message(errors.TracerArrayConversionError, f, X) == (
+        f"a traced f32[3] has no value yet, so NumPy cannot read it ({line}); "
+        "use fuser.numpy inside a jitted function, or fuser.accelerate for functions written with NumPy"
+    )
+
+
+def test_leaked_tracer():
+    kept = []
+    fuser.jit(lambda x: kept.append(x * 2))(X)
+    with pytest.raises(errors.UnexpectedTracerError) as caught:
+        line = here(1)
+        kept[0] + 1
+    assert str(caught.value) == (
+        f"a traced f32[3] of <lambda> was used after its trace had ended ({line}); "
+        "return the value from the traced function instead of storing it outside"
+    )
+
+
+def test_assignment_into_an_array():
+    def f(x):
+        x[0] = 1
+        return x
+
+    expected = "fuser arrays are immutable: x[index] = value cannot run; use x = x.at[index].set(value)"
+    assert message(TypeError, f, X) == expected
+    with pytest.raises(TypeError) as caught:
+        fnp.ones(3)[0] = 1
+    assert str(caught.value) == expected
+
+
+def test_unhashable_static_argument():
+    with pytest.raises(ValueError) as caught:
+        line = here(1)
+        fuser.jit(lambda x, n: x, static_argnums=1)(X, [1])
+    assert str(caught.value) == (
+        "static argument 1 of <lambda> is a list, which cannot be hashed; static arguments are compared from call to "
+        f"call: pass a tuple or another hashable value ({line})"
+    )
+
+
+def test_argument_that_is_no_array():
+    with pytest.raises(TypeError) as caught:
+        line = here(1)
+        fuser.jit(lambda d: d)({"a": "text"})
+    assert str(caught.value) == (
+        "argument d['a'] of <lambda> is a str, which is no array; pass an array or a number, "
+        f"or make the argument static with static_argnums ({line})"
+    )
+
+
+def test_result_that_is_no_array():
+    assert message(TypeError, lambda x: {"name": "text"}, X) == (
+        "<lambda> returned a str at ['name'], which is no array; "
+        "a jitted function returns arrays and numbers in tuples, lists, dicts or registered classes"
+    )
+
+
+def test_shapes_that_do_not_match():
+    f, line = lambda x: x + fnp.ones(4), here()
+    assert message(TypeError, f, X) == f"add cannot broadcast f32[3] and f32[4]; extents must be equal or 1 ({line})"
+
+
+def test_lax_does_not_broadcast():
+    f, line = lambda x: fuser.lax.add(x, fnp.ones(4)), here()
+    assert message(TypeError, f, X) == (
+        f"add needs equal shapes, got f32[3] and f32[4]; broadcast one of them first ({line})"
+    )
+
+
+def test_unsupported_dtype():
+    with pytest.raises(TypeError, match="which no array can have|is no array|object"):
+        fnp.asarray(np.array([object()]))
+
+
+def test_unknown_backend():
+    with pytest.raises(ValueError, match=r"no backend 'cuda13'; the backends are c, triton, reference"):
+        fuser.jit(lambda x: x, backend="cuda13")(X)
+
+
+def test_parameter_that_does_not_exist():
+    with pytest.raises(ValueError, match="has no parameter 'y'; it has x"):
+        fuser.jit(lambda x: x, static_argnames="y")
+
+
+def test_tracebacks_end_in_the_users_line():
+    def f(x):
+        return x + fnp.ones(4)
+
+    try:
+        fuser.jit(f)(X)
+    except TypeError as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        assert frames[-1].name == "f" and frames[-1].filename == __file__
+        assert error.__notes__ == ["fuser's own frames are hidden; set FUSER_TRACEBACK=full to see them"]
+    with fuser.config.using(traceback="full"), pytest.raises(TypeError) as caught:
+        fuser.jit(f)(X)
+    assert "fuser" in traceback.extract_tb(caught.value.__traceback__)[-1].filename

@@ -1,0 +1,115 @@
+"""Runs programs through the Triton backend in Triton's interpreter and compares them with the reference backend.
+
+In: names of suites on the command line ("registry 0 2" is the first half). Out: one JSON line a case, `{"case", "error"}`,
+error empty where it passed. A process of its own, because TRITON_INTERPRET must be set before Triton is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+os.environ["TRITON_INTERPRET"] = "1"
+os.environ["FUSER_BACKEND"] = "triton"
+os.environ["FUSER_ENABLE_X64"] = "1"
+
+import numpy as np
+
+from fuser import config, jit
+from fuser.ir.primitive import REGISTRY, Fusion
+from fuser.ir.types import is_inexact
+from fuser.trace.core import bind
+
+# dtype: (relative, absolute) error that a few operations may have against the reference
+TOLERANCE = {"float16": (4e-3, 4e-3), "bfloat16": (3e-2, 3e-2), "float32": (2e-5, 2e-5), "float64": (1e-11, 1e-11)}
+
+Case = tuple[str, Callable[..., Any], tuple[Any, ...]]
+
+
+def registry(shard: int, shards: int) -> Iterator[Case]:
+    """Every sample of every primitive that has a lower rule, and of the products."""
+    number = 0
+    for name, primitive in sorted(REGISTRY.items()):
+        if (
+            primitive.samples is None
+            or primitive.eval is None
+            or (primitive.lower is None and primitive.fusion is not Fusion.DOT)
+        ):
+            continue
+        for arrays, params in primitive.samples():
+            number += 1
+            if number % shards == shard:
+                dtypes = ", ".join(str(np.asarray(a).dtype) for a in arrays)
+                function = lambda *a, primitive=primitive, params=params: bind(primitive, *a, **params)
+                yield f"{name} {number} ({dtypes}) {params}", function, arrays
+
+
+def check(case: Case) -> str:
+    """What went wrong with a case, or nothing."""
+    _, function, arrays = case
+    try:
+        got = _flat(jit(function)(*arrays))
+        with config.using(backend="reference"):
+            want = _flat(jit(function)(*arrays))
+    except Exception:
+        return traceback.format_exc(limit=-6)
+    for a, b in zip(got, want, strict=True):
+        reason = difference(np.asarray(a), np.asarray(b))
+        if reason:
+            return reason
+    return ""
+
+
+def difference(got: np.ndarray, want: np.ndarray) -> str:
+    """How two results differ beyond their dtype's tolerance, or nothing."""
+    if (got.shape, got.dtype) != (want.shape, want.dtype):
+        return f"{got.dtype}{got.shape} instead of {want.dtype}{want.shape}"
+    if not is_inexact(want.dtype) or want.dtype.name not in TOLERANCE:
+        wrong = got != want if not is_inexact(want.dtype) else ~np.isclose(_wide(got), _wide(want), equal_nan=True)
+    else:
+        relative, absolute = TOLERANCE[want.dtype.name]
+        wrong = ~np.isclose(_wide(got), _wide(want), relative, absolute, equal_nan=True)
+    if not wrong.any():
+        return ""
+    place = tuple(np.argwhere(wrong)[0].tolist())
+    return f"{int(wrong.sum())} of {want.size} elements differ, first at {place}: {got[place]} instead of {want[place]}"
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+def _flat(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
+def kinds(function: Callable[..., Any], arrays: tuple[Any, ...]) -> list[str]:
+    """The kinds of the groups that a program becomes."""
+    return [group.kind.value for group in jit(function).lower(*arrays).plan.groups]
+
+
+def main(arguments: list[str]) -> None:
+    warnings.simplefilter("ignore")
+    suite, *rest = arguments
+    if suite == "registry":
+        cases = registry(*map(int, rest))
+    else:
+        from tests.backends import triton_cases
+
+        cases = triton_cases.cases(suite)
+    for case in cases:
+        start = time.perf_counter()
+        error = check(case)
+        print(
+            json.dumps({"case": case[0], "error": error, "seconds": round(time.perf_counter() - start, 2)}), flush=True
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

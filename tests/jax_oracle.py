@@ -1,0 +1,60 @@
+"""Real JAX as an oracle: the function of jax.lax behind each primitive of this project, on NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+# Primitives whose function in jax.lax has another name or signature.
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "and": lambda lax, x, y: lax.bitwise_and(x, y),
+    "or": lambda lax, x, y: lax.bitwise_or(x, y),
+    "xor": lambda lax, x, y: lax.bitwise_xor(x, y),
+    "not": lambda lax, x: lax.bitwise_not(x),
+    "round": lambda lax, x, rounding_method: lax.round(x, lax.RoundingMethod(rounding_method)),
+    "convert_element_type": lambda lax, x, new_dtype, weak_type: lax.convert_element_type(x, new_dtype),
+    "copy": lambda lax, x: x,
+    "transpose": lambda lax, x, permutation: lax.transpose(x, permutation),
+    "reshape": lambda lax, x, new_sizes, dimensions=None: lax.reshape(x, new_sizes),
+    "pad": lambda lax, x, value, padding_config: lax.pad(x, value, padding_config),
+    "concatenate": lambda lax, *x, dimension: lax.concatenate(x, dimension),
+    "broadcast_in_dim": lambda lax, x, shape, broadcast_dimensions: lax.broadcast_in_dim(
+        x, shape, broadcast_dimensions
+    ),
+    "iota": lambda lax, dtype, shape, dimension: lax.broadcasted_iota(dtype, shape, dimension),
+    "argmax": lambda lax, x, axes, index_dtype: lax.argmax(x, axes[0], index_dtype),
+    "argmin": lambda lax, x, axes, index_dtype: lax.argmin(x, axes[0], index_dtype),
+    "integer_pow": lambda lax, x, y: lax.integer_pow(x, y),
+}
+# Primitives with arithmetic that jax.lax spells only as primitives.
+_BOUND = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor")
+
+
+def call(name: str, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """The primitive in JAX; AttributeError where jax.lax has none of the name."""
+    import jax
+
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name](jax.lax, *operands, **params)
+    if name in _BOUND:
+        more = {"out_sharding": None} if name in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min") else {}
+        return getattr(jax.lax, name + "_p").bind(*operands, axes=params["axes"], **more)
+    return getattr(jax.lax, name)(*operands, **params)
+
+
+def run(cases: list[tuple[str, tuple[np.ndarray, ...], dict[str, Any]]]) -> list[Any]:
+    """The results of many primitives, compiled as one program with 64-bit types."""
+    import jax
+
+    with jax.enable_x64(True):
+        arrays = [tuple(jax.numpy.asarray(a) for a in operands) for _, operands, _ in cases]
+
+        def program(arrays: Any) -> Any:
+            return [call(name, operands, params) for (name, _, params), operands in zip(cases, arrays)]
+
+        return [
+            np.asarray(r) if not isinstance(r, (list, tuple)) else [np.asarray(x) for x in r]
+            for r in jax.jit(program)(arrays)
+        ]

@@ -1,0 +1,95 @@
+"""`fuser.explain`: steps, lines, refusals and compilations of known programs; sums against the plan."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as jnp
+from fuser.config import config
+
+
+@pytest.fixture(autouse=True)
+def backend() -> Any:
+    with config.using(backend="c"):
+        yield
+
+
+def softmax(x: Any) -> Any:
+    e = jnp.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def layer(x: Any, weights: Any, scale: float = 3.0) -> Any:
+    return jnp.tanh(x) @ weights * scale
+
+
+def test_one_kernel_with_its_lines() -> None:
+    x = np.ones((8, 16), np.float32)
+    explained = fuser.explain(softmax)(x)
+    (step,) = explained.steps
+    assert (step.kind, step.reason, explained.refused) == ("reduction", "", ())
+    assert explained.bytes == step.bytes == 2 * x.nbytes
+    assert explained.unfused_bytes > 5 * x.nbytes
+    assert [line.text for line in step.lines] == [
+        "e = jnp.exp(x - x.max(axis=-1, keepdims=True))",
+        "return e / e.sum(axis=-1, keepdims=True)",
+    ]
+    assert [set(line.ops) - {"broadcast_in_dim"} for line in step.lines] == [
+        {"reduce_max", "sub", "exp"},
+        {"reduce_sum", "div"},
+    ]
+    assert explained.operations == sum(len(g.graph.eqns) for g in fuser.jit(softmax).lower(x).plan.groups)
+
+
+def test_library_steps_say_why() -> None:
+    explained = fuser.explain(layer)(np.ones((4, 5), np.float32), np.ones((5, 3), np.float32))
+    kinds = [step.kind for step in explained.steps]
+    assert kinds == ["elementwise", "contraction", "elementwise"]
+    assert all(bool(step.reason) == (step.kind == "contraction") for step in explained.steps)
+    assert explained.refused and all(refusal.reason for refusal in explained.refused)
+    assert all(refusal.reason in str(explained) for refusal in explained.refused)
+
+
+def test_compilations_say_what_changed() -> None:
+    program = fuser.jit(layer, static_argnames="scale")
+    x, weights = np.ones((4, 5), np.float32), np.ones((5, 3), np.float32)
+    assert fuser.explain(program)(x, weights).compilations == ()
+    program(x, weights)
+    program(x[:2], weights)
+    program(x[:2], weights)
+    program(x[:2], weights, scale=2.0)
+    program(x[:2].astype(np.float16), weights.astype(np.float16))
+    found = fuser.explain(program)(x, weights).compilations
+    assert [each.because for each in found] == [
+        ("the first call",),
+        ("x is f32[2,5], before f32[4,5]",),
+        ("static scale is 2.0, before None",),
+        ("x is f16[2,5], before f32[2,5]", "weights is f16[5,3], before f32[5,3]"),
+    ]
+    assert found[1].kernels_compiled == 0, "kernels serve every size"
+    assert found[0].signature == "x=f32[4,5], weights=f32[5,3]"
+
+
+def test_types_will_do_for_arguments() -> None:
+    explained = fuser.explain(softmax)(fuser.ShapeDtypeStruct((1 << 20, 1 << 20), np.dtype(np.float32)))
+    assert explained.arguments == ("f32[1048576,1048576]",)
+
+
+def test_the_dict_is_json() -> None:
+    document = json.loads(json.dumps(fuser.explain(softmax)(np.ones((3, 4), np.float32)).to_dict()))
+    assert document["steps"][0]["words"] == "one reduction kernel"
+    assert document["bytes"] == 96
+
+
+def test_accelerated_functions() -> None:
+    program = fuser.accelerate(lambda x, power: np.exp(x**power))
+    program(np.ones(3), 2)
+    program(np.ones(3), 3)
+    first, second = fuser.explain(program)(np.ones(3), 2).compilations
+    assert (first.signature, second.signature) == ("x=f64[3], static power=2", "x=f64[3], static power=3")
+    assert second.because == ("static power is 3, before 2",)

@@ -1,0 +1,260 @@
+"""The C compiler: found or missed, words passed on, libraries cached by all that they depend on."""
+
+import ctypes
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from fuser.config import config
+from fuser.errors import ToolchainError
+from fuser.runtime import toolchain
+from fuser.runtime.cache import default_cache
+from fuser.runtime.device import cpu_count
+
+ADD = "int add(int a, int b) { return a + b; }\n"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path):
+    with config.using(cache=True, cache_dir=str(tmp_path / "cache")):
+        yield
+
+
+def script(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_library_is_compiled_once_and_works():
+    first, second = toolchain.compile_shared(ADD), toolchain.compile_shared(ADD)
+    assert (first.cached, second.cached) == (False, True)
+    assert first.path == second.path
+    assert first.seconds > 0 and second.seconds == 0
+    assert toolchain.load_shared(second.path).add(3, 4) == 7
+
+
+def test_a_damaged_library_is_compiled_again():
+    path = toolchain.compile_shared(ADD).path
+    path.write_bytes(path.read_bytes()[:-1])
+    again = toolchain.compile_shared(ADD)
+    assert not again.cached
+    assert toolchain.load_shared(again.path).add(1, 2) == 3
+
+
+def test_the_key_depends_on_text_flags_compiler_and_processor(monkeypatch, tmp_path):
+    compiler = toolchain.find_compiler()
+    other = script(tmp_path / "othercc", 'echo "other compiler 1.0"')
+    keys = {toolchain.library_key(ADD, compiler), toolchain.library_key(ADD + " ", compiler)}
+    keys.add(toolchain.library_key(ADD, other))
+    with monkeypatch.context() as patch:
+        patch.setattr(toolchain, "FLAGS", (*toolchain.FLAGS, "-g"))
+        keys.add(toolchain.library_key(ADD, compiler))
+    monkeypatch.setattr(toolchain, "processor", lambda: "another processor")
+    keys.add(toolchain.library_key(ADD, compiler))
+    assert len(keys) == 5
+
+
+def test_the_compiler_is_asked_its_version_once_until_it_changes(tmp_path):
+    log = tmp_path / "log"
+    path = script(tmp_path / "mycc", f'echo asked >> {log}; echo "mycc 1.0"; echo more')
+    assert toolchain.compiler_version(path) == "mycc 1.0"
+    toolchain._version.cache_clear()  # as a new process has it
+    assert toolchain.compiler_version(path) == "mycc 1.0"
+    assert log.read_text() == "asked\n"
+    script(tmp_path / "mycc", f'echo asked >> {log}; echo "mycc 2.0.1"')
+    assert toolchain.compiler_version(path) == "mycc 2.0.1"
+
+
+def test_no_compiler(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolchainError) as error:
+        toolchain.compile_shared(ADD)
+    assert str(error.value) == (
+        "no C compiler was found (looked for cc, gcc, clang on PATH); install one: "
+        '"apt-get install gcc" (Debian, Ubuntu), "dnf install gcc" (Fedora), "xcode-select --install" (macOS); '
+        "or set FUSER_BACKEND=reference to run in NumPy"
+    )
+
+
+def test_the_first_compiler_on_the_path_is_taken(monkeypatch, tmp_path):
+    clang = script(tmp_path / "clang", "exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert toolchain.find_compiler() == clang
+    gcc = script(tmp_path / "gcc", "exit 1")
+    assert toolchain.find_compiler() == gcc
+
+
+def test_the_setting_chooses_the_compiler(tmp_path):
+    mine = script(tmp_path / "mine", "exit 1")
+    with config.using(cc=mine):
+        assert toolchain.find_compiler() == mine
+    with config.using(cc="no-such-compiler"), pytest.raises(ToolchainError) as error:
+        toolchain.find_compiler()
+    assert str(error.value) == (
+        "FUSER_CC names 'no-such-compiler', which is no program on PATH; correct it, or unset it to let fuser look "
+        "for cc, gcc, clang"
+    )
+
+
+def test_a_compiler_that_cannot_run(tmp_path):
+    broken = script(tmp_path / "broken", 'echo "broken: not today" >&2; exit 3')
+    with config.using(cc=broken), pytest.raises(ToolchainError) as error:
+        toolchain.compile_shared(ADD)
+    assert str(error.value) == f"the C compiler {broken} cannot be run: broken: not today; set FUSER_CC to another one"
+
+
+def test_refused_text_is_kept_and_the_compiler_heard(tmp_path):
+    says = 'if [ "$1" = --version ]; then echo "moody 1.0"; else echo "moody: I refuse" >&2; exit 4; fi'
+    moody = script(tmp_path / "moody", says)
+    with config.using(cc=moody), pytest.raises(ToolchainError) as error:
+        toolchain.compile_shared(ADD)
+    kept = next(entry.path for entry in default_cache().entries() if entry.path.suffix == ".c")
+    assert kept.read_text() == ADD
+    assert str(error.value) == (
+        f"the C compiler {moody} refused generated code (exit status 4), which is kept in {kept}; it says:\n"
+        "moody: I refuse"
+    )
+
+
+def test_the_real_compiler_names_the_line_in_the_kept_source():
+    with pytest.raises(ToolchainError) as error:
+        toolchain.compile_shared("int good;\nint bad = missing_name;\n")
+    kept = next(entry.path for entry in default_cache().entries() if entry.path.suffix == ".c")
+    assert f"{kept}:2:11: error:" in str(error.value) and "missing_name" in str(error.value)
+    assert not [entry for entry in default_cache().entries() if entry.path.suffix == ".so"]
+
+
+def test_threads_compile_the_same_and_different_texts():
+    results = []
+    directory = config.cache_dir
+
+    def work(number):
+        text = f"int f(void) {{ return {number % 2}; }}\n"
+        with config.using(cache_dir=directory):
+            results.append((number % 2, toolchain.load_shared(toolchain.compile_shared(text).path).f()))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [(0, 0)] * 3 + [(1, 1)] * 3
+    assert len([entry for entry in default_cache().entries() if entry.path.suffix == ".so"]) == 2
+
+
+def test_processes_compile_the_same_text():
+    code = f"from fuser.runtime import toolchain as t\nprint(t.load_shared(t.compile_shared({ADD!r}).path).add(20, 22))"
+    environment = {**os.environ, "FUSER_CACHE_DIR": config.cache_dir}
+    root = pathlib.Path(toolchain.__file__).parents[2]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment, cwd=root)
+        for _ in range(3)
+    ]
+    assert [process.communicate(timeout=60)[0] for process in processes] == ["42\n"] * 3
+
+
+def test_vector_functions_keep_special_values():
+    if not toolchain.has_libmvec():
+        pytest.skip("the C library has no vector functions")
+    library = toolchain.load_shared(
+        toolchain.compile_shared(
+            '__attribute__((simd("notinbranch"), const)) float expf(float);\n'
+            "void run(const float *x, float *y, long n) { for (long i = 0; i < n; i++) y[i] = expf(x[i]); }\n"
+        ).path
+    )
+    x = np.resize(np.array([np.nan, np.inf, -np.inf, -0.0, 1.5, 100.0], np.float32), 96)
+    y = np.empty_like(x)
+    library.run(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), ctypes.c_long(x.size))
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
+
+
+def test_products_and_sums_round_apart():
+    """Or the last bit of a result would depend on what it was fused with."""
+    library = toolchain.load_shared(
+        toolchain.compile_shared(
+            "void run(const float *x, float *y, long n) { for (long i = 0; i < n; i++) y[i] = x[i] * x[i] - 1.0f; }\n"
+        ).path
+    )
+    x = np.random.default_rng(0).normal(1, 1e-3, 1000).astype(np.float32)
+    y = np.empty_like(x)
+    library.run(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), ctypes.c_long(x.size))
+    np.testing.assert_array_equal(y, x * x - np.float32(1))
+
+
+def test_a_library_that_is_none(tmp_path):
+    path = tmp_path / "x.so"
+    path.write_bytes(b"not a library")
+    with pytest.raises(ToolchainError, match=r"^a compiled library cannot be loaded: .*x\.so"):
+        toolchain.load_shared(path)
+
+
+def test_edited_text_takes_the_place_of_the_generated_one(tmp_path):
+    (tmp_path / "softmax.c").write_text("edited")
+    with config.using(override=str(tmp_path)):
+        assert toolchain.overridden("softmax", "generated") == "edited"
+        assert toolchain.overridden("other", "generated") == "generated"
+    assert toolchain.overridden("softmax", "generated") == "generated"
+
+
+PARALLEL = """
+#include <stdint.h>
+void run(void **buffers, const int64_t *sizes) {
+  float *x = buffers[0];
+#pragma omp parallel for
+  for (int64_t i = 0; i < sizes[0]; i++) x[i] += 1;
+}
+"""
+FORKED = f"""
+import os, signal, numpy as np
+from fuser.runtime import toolchain
+from fuser.runtime.executable import CFunction
+run = CFunction(toolchain.load_shared(toolchain.compile_shared({PARALLEL!r}).path).run, (100_000,))
+x = np.zeros(100_000, np.float32)
+run([x])
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    run([x])
+    os._exit(0 if (x == 2).all() else 1)
+assert os.waitpid(child, 0)[1] == 0
+run([x])
+assert (x == 2).all()
+assert "GOMP_SPINCOUNT" not in os.environ
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("policy", ["", "passive"])
+def test_kernels_run_in_forked_children(policy):
+    environment = {**os.environ, "FUSER_CACHE_DIR": config.cache_dir, "OMP_NUM_THREADS": "2"}
+    if policy:
+        environment["OMP_WAIT_POLICY"] = policy
+    root = pathlib.Path(toolchain.__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", FORKED], cwd=root, env=environment, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "settings, expected",
+    [({}, None), ({"OMP_NUM_THREADS": "3"}, 3), ({"OMP_NUM_THREADS": "3", "FUSER_THREADS": "5"}, 5)],
+)
+def test_kernels_use_the_threads_that_they_are_given(settings, expected):
+    code = (
+        "from fuser.runtime import toolchain as t\n"
+        "text = 'int omp_get_max_threads(void); int threads(void) { return omp_get_max_threads(); }'\n"
+        "print(t.load_shared(t.compile_shared(text).path).threads())\n"
+        "import subprocess; print(subprocess.run(['sh', '-c', 'echo $OMP_NUM_THREADS'], text=True, capture_output=True).stdout)"
+    )
+    clean = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "FUSER_THREADS")}
+    environment = {**clean, "FUSER_CACHE_DIR": config.cache_dir, **settings}
+    root = pathlib.Path(toolchain.__file__).parents[2]
+    result = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
+    threads, *inherited = result.stdout.split()
+    assert int(threads) == (expected or cpu_count())
+    assert inherited == ([settings["OMP_NUM_THREADS"]] if settings else [])
