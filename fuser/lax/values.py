@@ -13,12 +13,8 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.config import config
-<<<<<<< HEAD
 from fuser.errors import TypeRuleError
-=======
-from fuser.errors import OperandError
 from fuser.ir.source import current_source
->>>>>>> main
 from fuser.ir.types import BOOL, ArrayType
 from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
 from fuser.ops.movement import broadcast_in_dim_p
@@ -199,11 +195,9 @@ def broadcast(function: str, values: list[Any]) -> list[Any]:
         shape = broadcast_shapes(*(v.shape for v in values), function=function)
     except ValueError:
         types = " and ".join(str(ArrayType(v.shape, v.dtype)) for v in values)
-<<<<<<< HEAD
-        raise TypeRuleError(f"{function} cannot broadcast {types}; extents must be equal or 1") from None
-=======
-        raise OperandError(f"{function} cannot broadcast {types}; extents must be equal or 1 ({current_source().short})") from None
->>>>>>> main
+        raise TypeRuleError(
+            f"{function} cannot broadcast {types}; extents must be equal or 1 ({current_source().short})"
+        ) from None
     return [v if not v.shape else broadcast_to(v, shape) for v in values]
 
 
