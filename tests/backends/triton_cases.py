@@ -179,6 +179,10 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
             yield name, function, arrays(types)
             if all(t.dtype.kind == "f" for t in types):
                 yield f"{name} with special values", function, arrays(types, special=True)
+    elif suite == "eager":
+        for name in ("line", "softmax", "layer norm", "places", "stencil", "gathered", "cumsum", "integers", "bytes"):
+            function, types = FORMS[name]
+            yield f"eager {name}", function, arrays(types)
     elif suite == "special values":
         names = ("line", "softmax", "folds", "places", "cumsum", "column places", "float64 line", "bfloat16 line")
         for name in names:

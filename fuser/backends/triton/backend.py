@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.base import KernelSource, Loaded
-from fuser.backends.triton import interpreter
+from fuser.backends.triton import eager, interpreter
 from fuser.backends.triton.emit import emit_kernel
 from fuser.backends.triton.launch import launcher, module_of
 from fuser.backends.triton.library import library
@@ -57,6 +57,7 @@ class Triton:
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         start = time.perf_counter()
         _require_gpu()
+        eager.install(self)
         new = sum(not module_of(source)[1] for source in sources)
         functions = tuple(launcher(source, self.device()) for source in sources)
         return Loaded(functions, time.perf_counter() - start, new == 0, new)
