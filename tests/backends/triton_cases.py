@@ -103,6 +103,22 @@ FORMS: dict[str, Form] = {
     "cumulative maximum down columns": (lambda x: bind(REGISTRY["cummax"], x, axis=0, reverse=True), (f32(50, 40),)),
     "cumprod of integers": (lambda x: fnp.cumprod(x), (of("int32", 30),)),
     "normalised cumsum": (lambda x: fnp.cumsum(x, axis=1) / fnp.sum(x, axis=1, keepdims=True), (f32(20, 50),)),
+    # products: with an epilogue, batched, of transposed operands, in several dtypes, of odd sizes
+    "product": (
+        lambda x, w, b: fnp.tanh(x @ w + b),
+        (of("bfloat16", 40, 70), of("bfloat16", 70, 50), of("bfloat16", 50)),
+    ),
+    "float32 product": (lambda x, w: fnp.maximum(x @ w, 0), (f32(33, 20), f32(20, 65))),
+    "transposed product": (lambda x, w: (x.T @ w.T) * 2, (of("float16", 48, 32), of("float16", 96, 48))),
+    "batched product": (lambda x, w: x @ w, (of("bfloat16", 3, 20, 32), of("bfloat16", 3, 32, 24))),
+    "batch of one matrix": (lambda x, w: x @ w, (of("bfloat16", 3, 20, 32), of("bfloat16", 32, 24))),
+    "product to float32": (
+        lambda x, w: fnp.matmul(x, w, preferred_element_type="float32") + 1,
+        (of("bfloat16", 20, 32), of("bfloat16", 32, 24)),
+    ),
+    "vector times matrix": (lambda x, w: x @ w + 1, (f32(40), f32(40, 30))),
+    "product of sliced operands": (lambda x, w: x[3:, 1:33] @ w[::2], (f32(20, 40), f32(64, 24))),
+    "product used twice": (lambda x, w: (x @ w, fnp.exp(x @ w)), (of("float16", 20, 32), of("float16", 32, 24))),
 }
 
 # Rows and columns longer than a block, for the blocks of `shrink`: loops, and few rows shared out over chunks.
@@ -136,6 +152,11 @@ LARGE: dict[str, Form] = {
     "few long rows": (softmax, (f32(2, 1 << 20),)),
     "long cumsum": (lambda x: fnp.cumsum(x, axis=1), (f32(300, 40000),)),
     "long places": (places, (f32(2, 1 << 20),)),
+    "product in bfloat16": (
+        lambda x, w, b: fnp.maximum(x @ w + b, 0),
+        (of("bfloat16", 4096, 1024), of("bfloat16", 1024, 4096), of("bfloat16", 4096)),
+    ),
+    "short product": (lambda x, w: fnp.tanh(x @ w), (f32(1 << 16, 64), f32(64, 64))),
     "past 32 bits": (lambda x: x + 1, (of("uint8", 3, 1 << 30),)),
     "rows past 32 bits": (lambda x: fnp.sum(x, axis=1), (of("int8", 1 << 16, 1 << 16),)),
 }

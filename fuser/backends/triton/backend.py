@@ -11,14 +11,16 @@ import numpy as np
 
 from fuser.backends.base import KernelSource, Loaded
 from fuser.backends.triton import eager, interpreter
-from fuser.backends.triton.emit import emit_kernel
+from fuser.backends.triton.emit import emit_kernel, emit_product
 from fuser.backends.triton.launch import launcher, module_of
 from fuser.backends.triton.library import library
+from fuser.backends.triton.product import refusal
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
+from fuser.ir.primitive import Fusion
 from fuser.ir.types import FLOAT8, float8_e4m3b11fnuz, is_complex, short_dtype
 from fuser.kernel.lower import lower
-from fuser.partition.group import FusionGroup, FusionLimits
+from fuser.partition.group import FusionGroup, FusionLimits, Kind
 from fuser.runtime.array import Array
 
 
@@ -27,9 +29,11 @@ class Triton:
 
     name = "triton"
     platform = "cuda"
-    limits = FusionLimits()
+    limits = FusionLimits(dots=True)
 
     def supports(self, eqn: Eqn) -> str | None:
+        if eqn.primitive.fusion is Fusion.DOT:
+            return refusal(eqn)
         if eqn.primitive.lower is None:
             return f"{eqn.primitive.name} runs in a library"
         for var in (*eqn.invars, *eqn.outvars):
@@ -48,8 +52,11 @@ class Triton:
         return None
 
     def emit(self, group: FusionGroup) -> KernelSource:
-        kernel = lower(group)
-        emitted = emit_kernel(kernel)
+        if group.kind is Kind.CONTRACTION:
+            kernel, emitted = emit_product(group)
+        else:
+            kernel = lower(group)
+            emitted = emit_kernel(kernel)
         dtypes = tuple(param.dtype for param in kernel.params)
         launch = {"launches": emitted.launches, "scratch": emitted.scratch, "dtypes": dtypes}
         return KernelSource(group.name, emitted.text, "triton", tuple(p.name for p in kernel.params), launch)

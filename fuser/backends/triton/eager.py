@@ -56,7 +56,9 @@ class Eager:
         results = [Array(r, w) for r, w in zip(program(*(self.backend.place(d) for d in data)), weak)]
         return results if primitive.multiple_results else results[0]
 
-    def _program(self, primitive: Primitive, avals: tuple[Any, ...], params: dict[str, Any]) -> tuple[Program, list[bool]]:
+    def _program(
+        self, primitive: Primitive, avals: tuple[Any, ...], params: dict[str, Any]
+    ) -> tuple[Program, list[bool]]:
         out = infer(primitive, avals, params)
         inputs = tuple(Var(aval) for aval in avals)
         outputs = tuple(Var(aval) for aval in (out if primitive.multiple_results else (out,)))
@@ -66,7 +68,11 @@ class Eager:
 
 
 def _executable(plan: Plan, backend: Backend) -> Executable:
-    sources = {group: backend.emit(group) for group in plan.groups if group.kind not in (Kind.LIBRARY, Kind.CONTROL, Kind.CONTRACTION)}
+    sources = {
+        group: backend.emit(group)
+        for group in plan.groups
+        if group.kind not in (Kind.LIBRARY, Kind.CONTROL) and not group.reason
+    }
     functions = dict(zip(sources, backend.load(list(sources.values())).functions))
     steps: list[Step] = []
     for group in plan.groups:
