@@ -7,7 +7,6 @@ writing and reading its result weighs more. float32 means float32: TF32 is never
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,10 +19,10 @@ from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, bfloat16, short_dtype
 from fuser.kernel.kernel import Kernel, Param, Stage, Store
-from fuser.kernel.loops import Loops, arrange
-from fuser.kernel.lower import Demand, Index, Staging
+from fuser.kernel.loops import arrange
+from fuser.kernel.lower import Demand, Index, Staging, index_axes
 from fuser.ops.dot import free_dimensions
-from fuser.partition.group import FusionGroup
+from fuser.partition.group import FusionGroup, Layout
 
 # dtype: the contracted extent up to which a product is generated
 LONGEST = {FLOATS[0]: 1024, bfloat16: 1024, FLOATS[2]: 64}
@@ -32,7 +31,7 @@ SHORTEST = 16  # the least extent that tl.dot takes
 
 def refusal(eqn: Eqn) -> str | None:
     """Why a contraction runs as a library call; None if it becomes a kernel."""
-    x, y = (v.aval for v in eqn.invars)
+    x = eqn.invars[0].aval
     (contracted, _), _ = eqn.params["dimension_numbers"]
     dtype, out = x.dtype, eqn.outvars[0].aval
     if dtype not in LONGEST or out.dtype not in (dtype, FLOATS[2]):
@@ -52,9 +51,7 @@ class Parts:
     """A contraction taken apart: the axes of its result by kind, its operands' elements, and the kernel around them."""
 
     kernel: Kernel
-    batch: frozenset[Axis]
-    m: frozenset[Axis]
-    n: frozenset[Axis]
+    kinds: dict[str, frozenset[Axis]]  # of the result's axes: "batch", "m" (left operand), "n" (right)
     k: tuple[Axis, Axis]  # the contracted axis, as each side reads along it
     sides: tuple[Scalar, Scalar]
     orders: tuple[tuple[Scalar, ...], tuple[Scalar, ...]]
@@ -62,7 +59,6 @@ class Parts:
     stores: tuple[Store, ...]
     result: Scalar
     dtype: np.dtype  # of the operands
-    length: int
 
 
 class _Demand(Demand):
@@ -76,48 +72,50 @@ class _Demand(Demand):
     def _compute(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
         return self.result if operand is self.dot.outvars[0] else super()._compute(operand, index, mask)
 
+    def side(self, number: int, contracted: Axis, others: Layout) -> Scalar:
+        """The element of one operand: `others` are the axes along its batch and free dimensions, in order."""
+        numbers = self.dot.params["dimension_numbers"]
+        dims, batch = numbers[0][number], numbers[1][number]
+        operand = self.dot.invars[number]
+        free = free_dimensions(operand.aval.ndim, dims, batch)
+        axes = dict(zip((*batch, *free, *dims), (*others, contracted), strict=True))
+        index = tuple(ZERO if axes[d] is None else Affine.of(axes[d]) for d in range(operand.aval.ndim))  # type: ignore[arg-type]
+        return self.value(operand, index, None)
+
 
 def lower_product(group: FusionGroup) -> Parts:
     """The parts of a contraction group."""
     demand = _Demand(group)
-    eqn = demand.dot
+    eqn, graph = demand.dot, group.graph
     labels = group.layout[eqn.outvars[0]]
-    (contracted, batch), ranks = eqn.params["dimension_numbers"], tuple(v.aval.ndim for v in eqn.invars)
-    k = tuple(Axis(eqn.invars[side].aval.shape[contracted[side][0]]) for side in range(2))
-    split = len(batch[0])
-    free = [free_dimensions(ranks[side], contracted[side], batch[side]) for side in range(2)]
-    own = (labels[split : split + len(free[0])], labels[split + len(free[0]) :])
-    sides = []
-    for side in range(2):
-        axes: list[Axis | None] = [None] * ranks[side]
-        for dims, found in ((batch[side], labels[:split]), (free[side], own[side]), (contracted[side], (k[side],))):
-            for dim, axis in zip(dims, found):
-                axes[dim] = axis
-        index = tuple(ZERO if a is None else Affine.of(a) for a in axes)
-        sides.append(demand.value(eqn.invars[side], index, None))
+    k = (_contracted(eqn, 0), _contracted(eqn, 1))
+    batch, m, n = _kinds(eqn, labels)
+    sides = (demand.side(0, k[0], (*batch, *m)), demand.side(1, k[1], (*batch, *n)))
     stores = _stores(demand, group)
-    orders = tuple(_order([Store(0, ZERO, side)]) for side in sides)
+    orders = (_order([Store(0, ZERO, sides[0])]), _order([Store(0, ZERO, sides[1])]))
     epilogue = _order(stores)
     stage = Stage((*orders[0], *orders[1], *epilogue), tuple(stores), (), (), ())
-    graph = group.graph
     params = [Param(f"in{i}", v.aval.dtype, v.aval.shape, False) for i, v in enumerate(graph.invars)]
     params += [Param(f"out{i}", v.aval.dtype, v.aval.shape, True) for i, v in enumerate(dict.fromkeys(graph.outvars))]
     comments = tuple(dict.fromkeys(str(source) for source in group.sources if source.file))
-    kernel = Kernel(group.name, tuple(params), tuple(a for a in labels if a is not None), k, (stage,), comments)
-    groups = [frozenset(a for a in part if a is not None) for part in (labels[:split], *own)]
-    dtype = eqn.invars[0].aval.dtype
-    return Parts(
-        kernel,
-        *groups,
-        k,
-        (sides[0], sides[1]),
-        (orders[0], orders[1]),
-        epilogue,
-        tuple(stores),
-        demand.result,
-        dtype,
-        k[0].extent,
-    )  # type: ignore[arg-type]
+    kernel = Kernel(group.name, tuple(params), group.rows, k, (stage,), comments)
+    kinds = {"batch": _axes(batch), "m": _axes(m), "n": _axes(n)}
+    return Parts(kernel, kinds, k, sides, orders, epilogue, tuple(stores), demand.result, eqn.invars[0].aval.dtype)
+
+
+def _contracted(eqn: Eqn, side: int) -> Axis:
+    return Axis(eqn.invars[side].aval.shape[eqn.params["dimension_numbers"][0][side][0]])
+
+
+def _kinds(eqn: Eqn, labels: Layout) -> tuple[Layout, Layout, Layout]:
+    """The result's labels apart: batch, from the left operand, from the right one."""
+    (contracted, _), (batch, _) = eqn.params["dimension_numbers"]
+    left = len(batch) + len(free_dimensions(eqn.invars[0].aval.ndim, contracted, batch))
+    return labels[: len(batch)], labels[len(batch) : left], labels[left:]
+
+
+def _axes(labels: Layout) -> frozenset[Axis]:
+    return frozenset(a for a in labels if a is not None)
 
 
 def _stores(demand: _Demand, group: FusionGroup) -> list[Store]:
@@ -141,11 +139,8 @@ class Product(Writer):
         loops = arrange(parts.kernel)
         super().__init__(parts.kernel, loops, parts.kernel.name)
         self.parts = parts
-        self.kinds = {
-            name: [a for a in loops.rows if a in axes]
-            for name, axes in (("batch", parts.batch), ("m", parts.m), ("n", parts.n))
-        }
-        self.counts = {name: _count(loops, axes) for name, axes in self.kinds.items()}
+        self.kinds = {name: [a for a in loops.rows if a in axes] for name, axes in parts.kinds.items()}
+        self.counts = {name: loops.count(tuple(axes)) for name, axes in self.kinds.items()}
         self.tile: DotTile = dot_tile(self.counts["m"], self.counts["n"], parts.dtype.itemsize)
 
     def write(self) -> Function:
@@ -202,7 +197,7 @@ class Product(Writer):
             return True
         if node.op in ("load", "index"):
             index = node.attr.offset if node.op == "load" else node.attr
-            return bool(set(_axes(index)) & set(self.parts.k)) or any(self._walks(a) for a in node.args)
+            return bool(index_axes(index) & set(self.parts.k)) or any(self._walks(a) for a in node.args)
         return any(self._walks(a) for a in node.args)
 
     def _side(self, number: int, length: str) -> str:
@@ -240,13 +235,3 @@ class Product(Writer):
 
     def store_dims(self, store: Store) -> Dims:
         return frozenset("mn")
-
-
-def _count(loops: Loops, axes: list[Axis]) -> int:
-    return loops.count(tuple(axes))
-
-
-def _axes(index: Affine) -> list[Any]:
-    from fuser.kernel.lower import index_axes
-
-    return list(index_axes(index))
