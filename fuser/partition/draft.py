@@ -167,7 +167,7 @@ def _inline_blocker(a: Draft, b: Draft, opaque: set[Var], uses: Uses, limits: Fu
     if escaping(a, b, uses):
         return "it reads a value at shifted or reshaped places that others need in memory too"
     places = sum(b.opaque[v] for v in opaque)
-    if places > 1 and a.cost > limits.recompute_cost:
+    if places > 1 and a.cost * (places - 1) > limits.recompute_cost:
         return f"it reads a value at {places} different places; computing it again at each costs more than storing it"
     return None
 

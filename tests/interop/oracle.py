@@ -15,7 +15,9 @@ from fuser.interop import accelerate
 TOLERANCES = {"float16": 4e-3, "float32": 3e-5, "float64": 1e-11, "complex64": 3e-5, "complex128": 1e-11}
 
 
-def agree(function: Callable[..., Any], *args: Any, backend: str = "reference", tolerance: float | None = None, **kwargs: Any) -> Any:
+def agree(
+    function: Callable[..., Any], *args: Any, backend: str = "reference", tolerance: float | None = None, **kwargs: Any
+) -> Any:
     """Assert that the accelerated function gives what NumPy gives: values, dtypes, shapes, and scalars for scalars."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

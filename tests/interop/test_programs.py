@@ -72,8 +72,22 @@ def principal(x: np.ndarray, rounds: int) -> tuple[np.ndarray, float]:
 
 def sobel(image: np.ndarray) -> np.ndarray:
     padded = np.pad(image.astype(np.float32), 1, mode="edge")
-    horizontal = padded[:-2, 2:] + 2 * padded[1:-1, 2:] + padded[2:, 2:] - padded[:-2, :-2] - 2 * padded[1:-1, :-2] - padded[2:, :-2]
-    vertical = padded[2:, :-2] + 2 * padded[2:, 1:-1] + padded[2:, 2:] - padded[:-2, :-2] - 2 * padded[:-2, 1:-1] - padded[:-2, 2:]
+    horizontal = (
+        padded[:-2, 2:]
+        + 2 * padded[1:-1, 2:]
+        + padded[2:, 2:]
+        - padded[:-2, :-2]
+        - 2 * padded[1:-1, :-2]
+        - padded[2:, :-2]
+    )
+    vertical = (
+        padded[2:, :-2]
+        + 2 * padded[2:, 1:-1]
+        + padded[2:, 2:]
+        - padded[:-2, :-2]
+        - 2 * padded[:-2, 1:-1]
+        - padded[:-2, 2:]
+    )
     strength = np.hypot(horizontal, vertical)
     return (strength / strength.max() * 255).astype(np.uint8)
 
@@ -91,7 +105,9 @@ def cumulative_normal(x: np.ndarray) -> np.ndarray:
     return np.where(x >= 0, 1 - tail, tail)
 
 
-def option_price(spot: np.ndarray, strike: np.ndarray, years: np.ndarray, rate: float, volatility: float) -> dict[str, np.ndarray]:
+def option_price(
+    spot: np.ndarray, strike: np.ndarray, years: np.ndarray, rate: float, volatility: float
+) -> dict[str, np.ndarray]:
     spread = volatility * np.sqrt(years)
     d1 = (np.log(spot / strike) + (rate + volatility**2 / 2) * years) / spread
     d2 = d1 - spread
@@ -146,9 +162,15 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "principal": (principal, (rng.normal(size=(30, 4)), 5)),
     "sobel": (sobel, (image,)),
     "moving average": (moving_average, (rng.normal(size=50), 5)),
-    "option price": (option_price, (rng.uniform(10, 50, 40), rng.uniform(10, 50, 40), rng.uniform(0.2, 2, 40), 0.02, 0.3)),
+    "option price": (
+        option_price,
+        (rng.uniform(10, 50, 40), rng.uniform(10, 50, 40), rng.uniform(0.2, 2, 40), 0.02, 0.3),
+    ),
     "bodies": (bodies, (rng.normal(size=(12, 3)), rng.normal(size=(12, 3)), rng.random(12), 0.01)),
-    "relu layers": (relu_layers, (rng.normal(size=(4, 6)).astype("f4"), [rng.normal(size=(6, 6)).astype("f4") for _ in range(2)])),
+    "relu layers": (
+        relu_layers,
+        (rng.normal(size=(4, 6)).astype("f4"), [rng.normal(size=(6, 6)).astype("f4") for _ in range(2)]),
+    ),
     "energy": (energy, (rng.normal(size=(3, 4)),)),
     "checkerboard": (checkerboard, (rng.normal(size=8),)),
 }
