@@ -134,6 +134,12 @@ def test_few_long_rows_take_one_launch_a_stage() -> None:
     assert len(launches(softmax, f32(4096, 1 << 16))) == 1  # rows enough: no chunks
 
 
+def test_a_long_scan_folds_chunks_first_and_then_carries_on() -> None:
+    first, second = launches(lambda x: fnp.cumsum(x), f32(1 << 24))
+    assert first.grid == second.grid == 1024
+    assert len(launches(lambda x: fnp.cumsum(fnp.cumsum(x)), f32(1 << 20))) == 1  # a scan of a scan walks alone
+
+
 def test_a_column_sum_reads_neighbours_side_by_side() -> None:
     first, second = launches(lambda x: fnp.sum(x, axis=0), f32(4096, 4096))
     assert first.constants["ROWS"] * 4 >= 128  # bytes next to each other

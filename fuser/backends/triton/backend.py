@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from fuser.backends.triton.emit import emit_kernel, emit_product
 from fuser.backends.triton.launch import launcher, module_of
 from fuser.backends.triton.library import library
 from fuser.backends.triton.product import refusal
-from fuser.errors import UnsupportedError
+from fuser.errors import OutOfMemoryError, UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import FLOAT8, float8_e4m3b11fnuz, is_complex, short_dtype
@@ -78,7 +79,13 @@ class Triton:
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, dtype.name), device=self.device())
+        try:
+            return torch.empty(shape, dtype=getattr(torch, dtype.name), device=self.device())
+        except torch.OutOfMemoryError as error:
+            wanted = math.prod(shape) * dtype.itemsize
+            raise OutOfMemoryError(
+                f"the GPU has no {wanted} bytes left for {short_dtype(dtype)}{list(shape)}; torch says: {error}"
+            ) from None
 
     def place(self, value: Any) -> Any:
         """An array where kernels can read it: a torch tensor on the GPU; dtypes that torch lacks stay on the host."""

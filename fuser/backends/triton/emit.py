@@ -11,7 +11,7 @@ from fuser.backends.triton import tile as tiles
 from fuser.backends.triton.elementwise import elementwise
 from fuser.backends.triton.product import Product, lower_product
 from fuser.backends.triton.rows import LongRows, Rows
-from fuser.backends.triton.split import Scratch, split
+from fuser.backends.triton.split import Scratch, split, splittable
 from fuser.backends.triton.writer import Function, Launch
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
@@ -58,11 +58,7 @@ def _functions(kernel: Kernel, loops: Loops) -> tuple[list[Function], Scratch]:
     if tile is not None:
         return [Rows(kernel, loops, kernel.name, tile).write()], {}
     tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
-    chunks = None if _scanning(kernel) else tiles.chunks(-(-loops.count(loops.rows) // tile.rows), reduced, tile)
+    chunks = None if not splittable(kernel) else tiles.chunks(-(-loops.count(loops.rows) // tile.rows), reduced, tile)
     if chunks is None:
         return [LongRows(kernel, loops, kernel.name, tile).write()], {}
     return split(kernel, loops, tile, chunks)
-
-
-def _scanning(kernel: Kernel) -> bool:
-    return any(n.op == "scan" for stage in kernel.stages for n in stage.body)
