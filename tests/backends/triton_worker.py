@@ -31,10 +31,12 @@ TOLERANCE = {"float16": (4e-3, 4e-3), "bfloat16": (3e-2, 3e-2), "float32": (2e-5
 Case = tuple[str, Callable[..., Any], tuple[Any, ...]]
 
 
-def registry(shard: int, shards: int) -> Iterator[Case]:
-    """Every sample of every primitive that has a lower rule, and of the products."""
+def registry(shard: int, shards: int, only: str = "") -> Iterator[Case]:
+    """Every sample of every primitive (or of one) that has a lower rule, and of the products."""
     number = 0
     for name, primitive in sorted(REGISTRY.items()):
+        if only and name != only:
+            continue
         if (
             primitive.samples is None
             or primitive.eval is None

@@ -32,9 +32,8 @@ class Rows(Writer):
         self.columns("tl.arange(0, COLUMNS)[None, :]")
         for stage in self.kernel.stages:
             self.row_part(stage)
-            self.define_all(n for n in stage.body if n.op != "scan") if not scans_of(stage) else self._withscans_of(
-                stage
-            )
+            for node in stage.body:
+                self.scan(node) if node.op == "scan" else self.define(node)
             for fold in stage.folds:
                 self.fold(fold)
             for store in stage.stores:
@@ -147,13 +146,6 @@ class Rows(Writer):
 
     # Scans.
 
-    def _with_scans(self, stage: Stage) -> None:
-        for node in stage.body:
-            if node.op == "scan":
-                self.scan(node)
-            else:
-                self.define(node)
-
     def scan(self, node: Scalar, carry: str = "") -> None:
         """The running fold along the rows of a block, behind what is carried from the pieces before it."""
         if node in self.env:
@@ -199,10 +191,7 @@ class LongRows(Rows):
             begin = f"tl.cdiv({last}, COLUMNS) * COLUMNS - COLUMNS - start" + (f" + {first}" if first != "0" else "")
         self.columns(f"{begin} + tl.arange(0, COLUMNS)[None, :]")  # only the last piece of all can be cut short
         for node in self.body(stage):
-            if node.op == "scan":
-                self.scan(node, f"{self.name(node)}_carry")
-            else:
-                self.define(node)
+            self.scan(node, f"{self.name(node)}_carry") if node.op == "scan" else self.define(node)
         for fold in stage.folds:
             self._step(fold)
         for store in stage.stores:
