@@ -57,7 +57,10 @@ class Uses:
 
 
 # Cost of a primitive, an element, in additions.
-_COST_NAMES = {"logistic": "exp", "rsqrt": "sqrt", "erf_inv": "erf", "digamma": "lgamma", "integer_pow": "mul", "convert_element_type": "cast"}
+_COST_NAMES = {
+    **{"logistic": "exp", "rsqrt": "sqrt", "erf_inv": "erf", "integer_pow": "mul", "convert_element_type": "cast"},
+    **dict.fromkeys(("digamma", "polygamma", "zeta", "bessel_i0e", "bessel_i1e"), "lgamma"),
+}
 
 
 def cost(eqn: Eqn) -> int:
