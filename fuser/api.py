@@ -1,4 +1,4 @@
-"""`jit` and its stages: trace, lower, compile, call; `make_jaxpr` and `eval_shape`.
+"""`jit`, which traces, compiles and caches by signature; `make_jaxpr` and `eval_shape`.
 
 A jitted function keeps one entry a signature: tree structure, static arguments, and each array's shape, dtype and weak
 type. Under another trace it simply runs, so that its operations join the outer graph.
@@ -9,172 +9,22 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fuser import backends
-from fuser.backends.base import Backend, KernelSource
-from fuser.compile import Lowering, Program, load, lower
 from fuser.config import config
 from fuser.frames import hide
-from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
-from fuser.partition.group import Plan
 from fuser.runtime import device as devices
 from fuser.runtime.array import Array
+from fuser.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.trace import tree
 from fuser.trace.core import EVALUATION, Tracer, current, type_of
 from fuser.trace.stage import stage
-
-
-@dataclass(frozen=True)
-class Signature:
-    """How a call binds to a traced function: tree, static values, and the type of each leaf."""
-
-    structure: Any
-    static: tuple[tuple[Any, Any], ...]
-    avals: tuple[ArrayType, ...]
-    settings: tuple[Any, ...]
-
-
-class Traced:
-    """A function traced for one signature. `.graph` is what was recorded; `.lower()` goes on."""
-
-    def __init__(self, graph: Graph, in_tree: Any, out_tree: Any, donated: tuple[int, ...], backend: Backend) -> None:
-        self.graph = graph
-        self.jaxpr = graph
-        self.in_tree = in_tree
-        self.out_tree = out_tree
-        self.donated = donated
-        self._backend = backend
-
-    @property
-    def out_info(self) -> Any:
-        """The tree of the results' ArrayTypes."""
-        return tree.unflatten(self.out_tree, self.graph.out_avals)
-
-    def lower(self) -> Lowered:
-        """Optimise, partition and generate the kernels' text; needs neither device nor compiler."""
-        return Lowered(self, lower(self.graph, self._backend))
-
-
-class Lowered:
-    """A program as a plan and kernel texts: `.plan`, `.plan.explain()`, `.sources[0].text`."""
-
-    def __init__(self, traced: Traced, lowering: Lowering) -> None:
-        self.traced = traced
-        self.lowering = lowering
-
-    @property
-    def graph(self) -> Graph:
-        """The optimised graph."""
-        return self.lowering.graph
-
-    @property
-    def plan(self) -> Plan:
-        return self.lowering.plan
-
-    @property
-    def sources(self) -> tuple[KernelSource, ...]:
-        return self.lowering.sources
-
-    def as_text(self) -> str:
-        """All kernels' text."""
-        return "\n\n".join(source.text for source in self.sources)
-
-    def cost_analysis(self) -> dict[str, float]:
-        """`flops` and `bytes accessed` of one call as planned, and `optimal bytes`: inputs and outputs moved once."""
-        return cost_analysis(self.plan)
-
-    def compile(self) -> Compiled:
-        """Compile the kernels and link the steps."""
-        return Compiled(self.traced, load(self.lowering, self.traced._backend))
-
-
-class Compiled:
-    """A program ready to run on arrays of the types that it was traced for."""
-
-    def __init__(self, traced: Traced, program: Program) -> None:
-        self.traced = traced
-        self.program = program
-        self.executable = program.executable
-        self._run = _runner(traced, program)
-
-    @property
-    def plan(self) -> Plan:
-        return self.program.lowering.plan
-
-    @property
-    def sources(self) -> tuple[KernelSource, ...]:
-        return self.program.lowering.sources
-
-    def cost_analysis(self) -> dict[str, float]:
-        """As `Lowered.cost_analysis`."""
-        return cost_analysis(self.plan)
-
-    def memory_analysis(self) -> dict[str, int]:
-        """Bytes of arguments, results, temporaries, and the peak of results and temporaries together."""
-        graph = self.plan.graph
-        results = sum(v.aval.nbytes for v in self.plan.outputs)
-        peak = self.executable.planned_peak()
-        return {
-            "argument_size_in_bytes": sum(v.aval.nbytes for v in graph.invars),
-            "output_size_in_bytes": results,
-            "temp_size_in_bytes": max(peak - results, 0),
-            "peak_memory_in_bytes": peak,
-        }
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, structure = tree.flatten((args, kwargs))
-        values = [as_value(leaf) for leaf in leaves]
-        found = tuple(type_of(v) for v in values)
-        wanted = self.traced.graph.in_avals
-        if structure != self.traced.in_tree or [(a.shape, a.dtype) for a in found] != [(a.shape, a.dtype) for a in wanted]:
-            raise TypeError(
-                f"{self.traced.graph.name} was compiled for ({', '.join(map(str, wanted))}), got ({', '.join(map(str, found))}); "
-                "call the jitted function itself, which compiles for new types"
-            )
-        return self._run(values)
-
-
-def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
-    """A function from flat input values to the results' tree."""
-    run = program.executable.call
-    weak = [v.aval.weak_type for v in traced.graph.outvars]
-    shapes = [v.aval.shape for v in traced.graph.outvars]
-    views = [v in program.lowering.plan.aliases for v in program.lowering.plan.outputs]
-    out_tree, donated, place = traced.out_tree, traced.donated, traced._backend.place
-
-    def wrap(data: Any, shape: tuple[int, ...], view: bool, is_weak: bool) -> Array:
-        return Array(data.reshape(shape) if view else data, is_weak)
-
-    def call(values: list[Any]) -> Any:
-        writable = []
-        arrays = []
-        for position, value in enumerate(values):
-            if position in donated and isinstance(value, Array):
-                data, owned = value.donate()
-                if owned:
-                    writable.append(position)
-                arrays.append(place(data))
-            else:
-                arrays.append(place(value._data))
-        outputs = run(*arrays, writable=writable) if writable else run(*arrays)
-        return tree.unflatten(out_tree, map(wrap, outputs, shapes, views, weak))
-
-    return call
-
-
-def cost_analysis(plan: Plan) -> dict[str, float]:
-    """What one run of a plan costs by count: `flops`, `bytes accessed`, `optimal bytes`."""
-    moved = float(sum(group.ideal_bytes for group in plan.groups))
-    graph = plan.graph
-    ends = sum(v.aval.nbytes for v in (*graph.invars, *graph.constvars, *plan.outputs))
-    return {"flops": float(sum(group.flops for group in plan.groups)), "bytes accessed": moved, "optimal bytes": float(ends)}
 
 
 class Jitted:
@@ -229,7 +79,7 @@ class Jitted:
         """The graph for arguments of these types; ArrayTypes and anything with `shape` and `dtype` will do."""
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
-        avals = [_aval(leaf, lambda v, n=n: self._value(v, n, (args, kwargs))) for n, leaf in enumerate(leaves)]
+        avals = [_described(leaf) or type_of(self._value(leaf, n, (args, kwargs))) for n, leaf in enumerate(leaves)]
         return self._trace(static, structure, avals)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
@@ -284,7 +134,7 @@ class Jitted:
         if not self.static_argnums and not self.static_argnames:
             return (), args, kwargs
         numbers = {n % len(args) if -len(args) <= n < len(args) else -1 for n in self.static_argnums} - {-1} if args else set()
-        static = [(n, args[n]) for n in sorted(numbers)]
+        static: list[tuple[int | str, Any]] = [(n, args[n]) for n in sorted(numbers)]
         static += [(k, kwargs[k]) for k in sorted(kwargs) if k in self.static_argnames]
         args = tuple(a for n, a in enumerate(args) if n not in numbers)
         kwargs = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
@@ -302,7 +152,6 @@ class Jitted:
 
     def _path(self, number: int, arguments: Any) -> str:
         path = tree.paths(arguments)[number]
-        args, _ = arguments
         try:
             names = list(inspect.signature(self.function).parameters)
         except (TypeError, ValueError):
@@ -363,12 +212,13 @@ def _merge(static: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, An
     return merged, named
 
 
-def _aval(leaf: Any, value: Callable[[Any], Any]) -> ArrayType:
+def _described(leaf: Any) -> ArrayType | None:
+    """The type that a description of an array (anything with `shape` and `dtype` that is none itself) stands for."""
     if isinstance(leaf, ArrayType):
         return leaf
     if not isinstance(leaf, (Array, Tracer, np.ndarray, np.generic)) and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return ArrayType(tuple(leaf.shape), np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)))
-    return type_of(value(leaf))
+    return None
 
 
 def _numbers(value: int | Iterable[int] | None) -> tuple[int, ...]:
@@ -453,3 +303,5 @@ def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 ShapeDtypeStruct = ArrayType
+
+__all__ = ["Compiled", "Jitted", "Lowered", "ShapeDtypeStruct", "Traced", "cost_analysis", "eval_shape", "jit", "make_jaxpr"]

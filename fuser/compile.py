@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-
 from fuser import passes
 from fuser.backends.base import Backend, KernelSource, Loaded
 from fuser.debug.dump import dump
@@ -72,8 +71,8 @@ def link(plan: Plan, sources: Sequence[KernelSource], loaded: Loaded, backend: B
         reads = tuple(slot[v] for v in group.graph.invars)
         writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
         if generated(group, backend):
-            outputs = tuple(Allocation(slot[v], v.aval.shape, v.aval.dtype, plan.reuse.get(slot[v])) for v in writes)
-            steps.append(KernelStep(group.name, next(functions), reads, outputs))
+            filled = tuple(Allocation(slot[v], v.aval.shape, v.aval.dtype, plan.reuse.get(slot[v])) for v in writes)
+            steps.append(KernelStep(group.name, next(functions), reads, filled))
         else:
             steps.append(LibraryStep(group.name, backend.library(group), reads, tuple(slot[v] for v in writes)))
     graph = plan.graph

@@ -16,6 +16,10 @@ class TypeRuleError(FuserError, TypeError):
     """An operation was given shapes or dtypes that it does not take."""
 
 
+class OperandError(TypeRuleError, ValueError):
+    """Shapes or kinds of numbers do not go together: NumPy's users catch ValueError here, JAX's TypeError."""
+
+
 class ConcretizationTypeError(FuserError, TypeError):
     """Python asked a traced array for its value."""
 

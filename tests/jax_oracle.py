@@ -20,7 +20,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "reshape": lambda lax, x, new_sizes, dimensions=None: lax.reshape(x, new_sizes),
     "pad": lambda lax, x, value, padding_config: lax.pad(x, value, padding_config),
     "concatenate": lambda lax, *x, dimension: lax.concatenate(x, dimension),
-    "broadcast_in_dim": lambda lax, x, shape, broadcast_dimensions: lax.broadcast_in_dim(x, shape, broadcast_dimensions),
+    "broadcast_in_dim": lambda lax, x, shape, broadcast_dimensions: lax.broadcast_in_dim(
+        x, shape, broadcast_dimensions
+    ),
     "iota": lambda lax, dtype, shape, dimension: lax.broadcasted_iota(dtype, shape, dimension),
     "argmax": lambda lax, x, axes, index_dtype: lax.argmax(x, axes[0], index_dtype),
     "argmin": lambda lax, x, axes, index_dtype: lax.argmin(x, axes[0], index_dtype),
@@ -37,7 +39,7 @@ def call(name: str, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     if name in _FUNCTIONS:
         return _FUNCTIONS[name](jax.lax, *operands, **params)
     if name in _BOUND:
-        more = {"out_sharding": None} if name in ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or") else {}
+        more = {"out_sharding": None} if name in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min") else {}
         return getattr(jax.lax, name + "_p").bind(*operands, axes=params["axes"], **more)
     return getattr(jax.lax, name)(*operands, **params)
 
@@ -52,4 +54,7 @@ def run(cases: list[tuple[str, tuple[np.ndarray, ...], dict[str, Any]]]) -> list
         def program(arrays: Any) -> Any:
             return [call(name, operands, params) for (name, _, params), operands in zip(cases, arrays)]
 
-        return [np.asarray(r) if not isinstance(r, (list, tuple)) else [np.asarray(x) for x in r] for r in jax.jit(program)(arrays)]
+        return [
+            np.asarray(r) if not isinstance(r, (list, tuple)) else [np.asarray(x) for x in r]
+            for r in jax.jit(program)(arrays)
+        ]

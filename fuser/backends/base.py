@@ -19,7 +19,7 @@ from fuser.runtime import memory
 from fuser.runtime.array import Array, to_numpy
 
 # A loaded kernel: takes the group's inputs, then its outputs to be written.
-KernelFunction = Callable[[Sequence[Any]], None]
+KernelFunction = Callable[[list[Any]], object]
 
 
 @dataclass(frozen=True)

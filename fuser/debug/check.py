@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from fuser.api import Compiled, jit
+from fuser.api import Compiled, Jitted, jit
 from fuser.ir.graph import Eqn, Graph, Literal, Var
 from fuser.ir.types import ArrayType, is_float, is_inexact
-from fuser.lax.values import as_value
 from fuser.partition.group import FusionGroup
+from fuser.report.profile import input_arrays
 from fuser.runtime.array import Array
 from fuser.runtime.executable import KernelStep
-from fuser.trace import tree
 
 # Their results depend on how a number is stored, so they run in the dtype of the program.
 BOUND_TO_DTYPE = ("bitcast_convert_type", "nextafter", "reduce_precision")
@@ -87,13 +86,14 @@ class CheckReport:
 
 def check(function: Callable[..., Any]) -> Callable[..., CheckReport]:
     """A function of the same arguments that runs `function` step by step and compares each step with float64."""
-    staged = function if hasattr(function, "lower") else jit(function)
+    staged: Any = function if hasattr(function, "lower") else jit(function)
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> CheckReport:
         compiled = staged.lower(*args, **kwargs).compile()
-        _, args, kwargs = staged._split(args, kwargs)
-        return _compare(compiled, [as_value(leaf)._data for leaf in tree.leaves((args, kwargs))])
+        if isinstance(staged, Jitted):
+            _, args, kwargs = staged._split(args, kwargs)
+        return _compare(compiled, input_arrays(staged, compiled, args, kwargs))
 
     return checked
 

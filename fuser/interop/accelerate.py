@@ -22,7 +22,7 @@ from fuser.errors import FuserError
 from fuser.frames import hide
 from fuser.interop import methods
 from fuser.interop.context import Context, supported, untraceable
-from fuser.interop.indexing import Selected, _unknown_shape
+from fuser.interop.indexing import Selected, unknown_shape
 from fuser.interop.module import rebound
 from fuser.interop.outputs import Output, runner
 from fuser.interop.traced import TracedArray
@@ -93,7 +93,11 @@ class AcceleratedCompiled(Compiled):
 
 def is_dynamic(leaf: Any) -> bool:
     """Whether an argument is traced (arrays, NumPy scalars, floats, complex numbers) rather than part of the signature."""
-    return isinstance(leaf, (np.ndarray, np.generic, Array, ArrayType)) or type(leaf) in (float, complex) or _described(leaf)
+    return (
+        isinstance(leaf, (np.ndarray, np.generic, Array, ArrayType))
+        or type(leaf) in (float, complex)
+        or _described(leaf)
+    )
 
 
 def _described(leaf: Any) -> bool:
@@ -104,13 +108,35 @@ class Accelerated(Jitted):
     """What `accelerate` returns; see `accelerate`. It has the stages of a jitted function: `.trace`, `.lower`, ..."""
 
     def __init__(
-        self, function: Callable[..., Any], static_argnums: tuple[int, ...], static_argnames: tuple[str, ...], fallback: str, backend: str | None
+        self,
+        function: Callable[..., Any],
+        static_argnums: tuple[int, ...],
+        static_argnames: tuple[str, ...],
+        fallback: str,
+        backend: str | None,
     ) -> None:
         super().__init__(function, static_argnums, static_argnames, (), (), False, False, backend)
         self.fallback = fallback
         self._warned: set[str] = set()
+        self._has_static = bool(static_argnums or static_argnames)
+        self._quick: dict[Any, Callable[[Any], Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs and not self._has_static:  # plain arguments need no flattening
+            try:
+                quick = (config.backend, *[_QUICK[type(arg)](arg) for arg in args])
+            except KeyError:
+                return self._call(args, kwargs)
+            entry = self._quick.get(quick)
+            return entry(args) if entry is not None else self._call(args, kwargs, quick)
+        return self._call(args, kwargs)
+
+    def clear_cache(self) -> None:
+        """Forget every compiled signature."""
+        super().clear_cache()
+        self._quick.clear()
+
+    def _call(self, args: Any, kwargs: Any, quick: Any = None) -> Any:
         if self.static_argnums or self.static_argnames:
             static, args, kwargs = self._split(args, kwargs)
         else:
@@ -128,8 +154,13 @@ class Accelerated(Jitted):
         except TypeError:
             raise self._unhashable_argument(static, leaves, (args, kwargs)) from None
         if entry is None:
-            return self._first(key, static, structure, leaves)
-        return entry(leaves)
+            result = self._first(key, static, structure, leaves)
+            entry = self._entries[key]
+        else:
+            result = entry(leaves)
+        if quick is not None:
+            self._quick[quick] = entry
+        return result
 
     # ---- stages
 
@@ -161,7 +192,9 @@ class Accelerated(Jitted):
         held = tree.structure(tree.unflatten(structure, [n if n in dynamic else None for n in range(len(leaves))]))
         return AcceleratedTraced(graph, held, tuple(outputs), trees[0], backends.get(self._backend_name()))
 
-    def _run_traced(self, context: Context, static: Any, structure: Any, leaves: Sequence[Any], tracers: dict[int, Any]) -> Any:
+    def _run_traced(
+        self, context: Context, static: Any, structure: Any, leaves: Sequence[Any], tracers: dict[int, Any]
+    ) -> Any:
         names = tree.unflatten(structure, range(len(leaves)))
         inside = [self._argument(context, leaf, tracers.get(n), n, names) for n, leaf in enumerate(leaves)]
         args, kwargs = tree.unflatten(structure, inside)
@@ -211,7 +244,9 @@ class Accelerated(Jitted):
         result = in_numpy(leaves)  # first: an error of the user's own shows here, and is no reason for a warning
         if str(error) not in self._warned:
             self._warned.add(str(error))
-            warnings.warn(f"{self.name} runs in NumPy, not accelerated: {_reason(error)}", FallbackWarning, stacklevel=4)
+            warnings.warn(
+                f"{self.name} runs in NumPy, not accelerated: {_reason(error)}", FallbackWarning, stacklevel=5
+            )
         self._entries[key] = in_numpy
         return result
 
@@ -251,7 +286,14 @@ class Accelerated(Jitted):
         if outer is not None:
             return rebound(self.function, outer)(*args, **kwargs)
         context = Context(self.name)
-        inside = [TracedArray(context, leaf) if isinstance(leaf, Tracer) else np.asarray(leaf) if isinstance(leaf, Array) else leaf for leaf in leaves]
+        inside = [
+            TracedArray(context, leaf)
+            if isinstance(leaf, Tracer)
+            else np.asarray(leaf)
+            if isinstance(leaf, Array)
+            else leaf
+            for leaf in leaves
+        ]
         args, kwargs = tree.unflatten(structure, inside)
         with config.using(enable_x64=True):
             result = rebound(self.function, context)(*args, **kwargs)
@@ -287,13 +329,13 @@ def _dtype_of(leaf: Any) -> np.dtype:
 
 def _result(leaf: Any) -> Any:
     if isinstance(leaf, Selected):
-        raise _unknown_shape()
+        raise unknown_shape(leaf.line)
     return leaf.lifted() if isinstance(leaf, TracedArray) else leaf
 
 
 def _reason(error: Exception) -> str:
     text = str(error) if isinstance(error, FuserError) else f"{type(error).__name__}: {error}"
-    return text.replace(", or run the function in NumPy with fuser.accelerate(f, fallback=\"warn\")", "")
+    return text.replace(', or run the function in NumPy with fuser.accelerate(f, fallback="warn")', "")
 
 
 def _array_key(leaf: np.ndarray) -> Any:
@@ -313,6 +355,7 @@ _KEYS: dict[type, Callable[[Any], Any]] = {
     **{kind: lambda leaf: (type(leaf), leaf) for kind in _PLAIN},
     **{np.dtype(code).type: type for code in "?bBhHiIlLqQefdFD"},
 }
+_QUICK = {kind: key for kind, key in _KEYS.items() if kind is not type(None)}
 
 
 def accelerate(
@@ -331,7 +374,9 @@ def accelerate(
     traced indices are not checked against bounds. The result has the stages of a jitted function.
     """
     if function is None:
-        return lambda f: accelerate(f, fallback=fallback, static_argnums=static_argnums, static_argnames=static_argnames, backend=backend)
+        return lambda f: accelerate(
+            f, fallback=fallback, static_argnums=static_argnums, static_argnames=static_argnames, backend=backend
+        )
     if not callable(function) or inspect.isclass(function):
         raise TypeError(f"accelerate takes a function, got a {type(function).__name__}")
     if fallback not in ("error", "warn"):

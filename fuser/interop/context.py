@@ -22,9 +22,9 @@ FALL_BACK = 'or run the function in NumPy with fuser.accelerate(f, fallback="war
 _DTYPES = frozenset(ALL_DTYPES)
 
 
-def untraceable(what: str, way_out: str = "") -> UnsupportedError:
-    """The error for something that tracing cannot follow: what, the user's line, and the way out."""
-    return UnsupportedError(f"{what} ({current_source().short}); {way_out}{', ' if way_out else ''}{FALL_BACK}")
+def untraceable(what: str, way_out: str = "", line: str = "") -> UnsupportedError:
+    """The error for something that tracing cannot follow: what, the user's line (the one that runs now), and the way out."""
+    return UnsupportedError(f"{what} ({line or current_source().short}); {way_out}{', ' if way_out else ''}{FALL_BACK}")
 
 
 def supported(dtype: np.dtype, what: str = "an array") -> np.dtype:
@@ -73,7 +73,9 @@ class Context:
         if not (isinstance(a, Tracer) and isinstance(b, Tracer)) or a._trace is not b._trace:
             return False
         var_a, var_b = getattr(a, "var", None), getattr(b, "var", None)
-        return var_a is not None and var_b is not None and self._number(a._trace, var_a) == self._number(b._trace, var_b)
+        return (
+            var_a is not None and var_b is not None and self._number(a._trace, var_a) == self._number(b._trace, var_b)
+        )
 
     def _number(self, trace: Any, operand: Any) -> Any:
         """A value number: equal for operands that the same primitives made of the same operands."""

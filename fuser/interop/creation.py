@@ -11,7 +11,7 @@ import numpy as np
 
 from fuser.interop.context import Context, supported, untraceable
 from fuser.interop.dispatch import implements
-from fuser.interop.indexing import Selected, _unknown_shape
+from fuser.interop.indexing import Selected, unknown_shape
 from fuser.interop.traced import TracedArray
 from fuser.interop.ufuncs import kind_of, operand
 from fuser.lax.values import broadcast_to, literal
@@ -26,7 +26,20 @@ def common_dtype(*values: Any) -> np.dtype:
     return np.result_type(*(k(0) if isinstance(k, type) else k for k in map(kind_of, values)))
 
 
-def array(context: Context, value: Any, dtype: Any = None, copy: bool | None = True, order: Any = "K", subok: bool = False, ndmin: int = 0) -> Any:
+def stored_dtype(*values: Any) -> np.dtype:
+    """The dtype of an array that holds the values: Python's floats count as float64, its ints as int64."""
+    return np.result_type(*(v.dtype if hasattr(v, "dtype") else np.asarray(v).dtype for v in values))
+
+
+def array(
+    context: Context,
+    value: Any,
+    dtype: Any = None,
+    copy: bool | None = True,
+    order: Any = "K",
+    subok: bool = False,
+    ndmin: int = 0,
+) -> Any:
     """`np.array(value)`, whose nested lists may hold traced arrays."""
     if isinstance(value, TracedArray):
         made = astype(value, value.dtype if dtype is None else dtype, copy=bool(copy))
@@ -48,12 +61,14 @@ def holds_traced(value: Any) -> bool:
 def _joined(context: Context, value: Any) -> TracedArray:
     parts = [array(context, v) if isinstance(v, (list, tuple)) else v for v in value]
     if any(isinstance(p, Selected) for p in parts):
-        raise _unknown_shape()
-    dtype = common_dtype(*parts)
+        raise unknown_shape()
+    dtype = stored_dtype(*parts)
     return TracedArray(context, movement.stack([operand(context, p, dtype) for p in parts]))
 
 
-def astype(x: TracedArray, dtype: Any, order: Any = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True) -> Any:
+def astype(
+    x: TracedArray, dtype: Any, order: Any = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
+) -> Any:
     """`x.astype(dtype)`."""
     wanted = supported(np.dtype(dtype))
     if not np.can_cast(x.dtype, wanted, casting):
@@ -91,7 +106,14 @@ def filled(context: Context, shape: Any, value: Any, dtype: Any = None) -> Trace
 
 def _like(value: Any) -> Any:
     def handler(
-        context: Context, a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+        context: Context,
+        a: Any,
+        dtype: Any = None,
+        order: str = "K",
+        subok: bool = True,
+        shape: Any = None,
+        *,
+        device: Any = None,
     ) -> TracedArray:
         return filled(context, np.shape(a) if shape is None else shape, value, a.dtype if dtype is None else dtype)
 
@@ -105,9 +127,19 @@ implements(np.ones_like)(_like(1))
 
 @implements(np.full_like)
 def _full_like(
-    context: Context, a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    context: Context,
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
 ) -> TracedArray:
-    return filled(context, np.shape(a) if shape is None else shape, fill_value, (kind_of(a) if dtype is None else dtype))
+    return filled(
+        context, np.shape(a) if shape is None else shape, fill_value, (kind_of(a) if dtype is None else dtype)
+    )
 
 
 def _triangular(name: str) -> Any:
@@ -122,19 +154,32 @@ implements(np.triu)(_triangular("triu"))
 
 
 @implements(np.meshgrid)
-def _meshgrid(context: Context, *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
+def _meshgrid(
+    context: Context, *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+) -> tuple[Any, ...]:
     values = [operand(context, x, x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype) for x in xi]
     return tuple(TracedArray(context, v) for v in creation.meshgrid(*values, sparse=sparse, indexing=indexing))
 
 
 @implements(np.linspace)
 def _linspace(
-    context: Context, start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0, *, device: Any = None
+    context: Context,
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
 ) -> Any:
     """Between traced ends: start + i * step, the last element exactly stop."""
     if axis not in (0,) or np.ndim(start) or np.ndim(stop):
         raise untraceable("np.linspace between traced arrays cannot be traced", "give scalars")
-    float_dtype = np.result_type(common_dtype(start, stop), np.float64 if all(kind_of(v) in (int, float) for v in (start, stop)) else 0.0)
+    float_dtype = np.result_type(
+        common_dtype(start, stop), np.float64 if all(kind_of(v) in (int, float) for v in (start, stop)) else 0.0
+    )
     first, last = (operand(context, v, float_dtype) for v in (start, stop))
     parts = num - 1 if endpoint else num
     step = bind(E.div_p, bind(E.sub_p, last, first), literal(float(max(parts, 1)), float_dtype))

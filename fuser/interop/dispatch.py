@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuser.interop.context import Context, untraceable
-from fuser.interop.indexing import Selected, _unknown_shape
+from fuser.interop.indexing import Selected, unknown_shape
 from fuser.interop.traced import TracedArray
 from fuser.interop.ufuncs import known, store
 
@@ -55,7 +55,7 @@ def call(context: Context, function: Any, args: tuple[Any, ...], kwargs: dict[st
     handler = ON_SELECTED.get(function) if _any_selected(args) else FUNCTIONS.get(function)
     if handler is None:
         if _any_selected(args):
-            raise _unknown_shape()
+            raise unknown_shape()
         raise untraceable(f"{title(function)} cannot be traced", "call it before or after the traced function")
     try:
         result = handler(context, *args, **{k: v for k, v in kwargs.items() if v is not np._NoValue})
@@ -92,5 +92,7 @@ def wrap_known(context: Context, result: Any) -> Any:
     """What NumPy gave: arrays in tuples and lists become known traced arrays."""
     if isinstance(result, (list, tuple)):
         items = [wrap_known(context, r) for r in result]
-        return items if isinstance(result, list) else type(result)(*items) if hasattr(result, "_fields") else tuple(items)
+        return (
+            items if isinstance(result, list) else type(result)(*items) if hasattr(result, "_fields") else tuple(items)
+        )
     return known(context, result)

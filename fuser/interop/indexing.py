@@ -14,6 +14,7 @@ import numpy as np
 from fuser.errors import UnsupportedError
 from fuser.interop.context import to_dtype, untraceable
 from fuser.interop.traced import TracedArray, Value, View, wrap
+from fuser.ir.source import current_source
 from fuser.ir.types import BOOL
 from fuser.lax.values import broadcast_to, literal
 from fuser.numpy import indexing
@@ -28,26 +29,27 @@ _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
 class Selected(TracedArray):
     """What `x[mask]` is for a traced mask: all elements, of which those where the mask holds count."""
 
-    __slots__ = ("mask",)
+    __slots__ = ("line", "mask")
 
     def __init__(self, full: TracedArray, mask: Value) -> None:
         super().__init__(full._context, full.value)
         self.mask = mask
+        self.line = current_source().short
 
     @property
     def shape(self) -> tuple[int, ...]:
-        raise _unknown_shape()
+        raise unknown_shape()
 
     @property
     def size(self) -> int:
-        raise _unknown_shape()
+        raise unknown_shape()
 
     @property
     def known(self) -> bool:
         return False
 
     def __len__(self) -> int:
-        raise _unknown_shape()
+        raise unknown_shape()
 
     def __repr__(self) -> str:
         return f"selected<{self.full()._aval}>"
@@ -57,11 +59,12 @@ class Selected(TracedArray):
         return TracedArray(self._context, self.value)
 
 
-def _unknown_shape() -> UnsupportedError:
+def unknown_shape(line: str = "") -> UnsupportedError:
     return untraceable(
         "x[mask] with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the "
         "same mask, sums, means and extremes of it, and x[mask] = ... are traced, and this is not",
         "use np.where(mask, x, y) or where=mask",
+        line,
     )
 
 
@@ -74,7 +77,7 @@ def normal(index: Any) -> tuple[Any, ...]:
 def _part(part: Any) -> Any:
     if isinstance(part, TracedArray):
         if isinstance(part, Selected):
-            raise _unknown_shape()
+            raise unknown_shape()
         value = part.value
         if isinstance(value, Tracer):
             return part
@@ -89,7 +92,7 @@ def _part(part: Any) -> Any:
 
 def is_basic(parts: tuple[Any, ...]) -> bool:
     """Whether an index has integers, slices, None and Ellipsis only, so that NumPy gives a view."""
-    return all(isinstance(p, _BASIC) and not isinstance(p, (bool, np.bool_)) for p in parts)
+    return all(isinstance(p, _BASIC) and not isinstance(p, (bool, np.bool_, TracedArray)) for p in parts)
 
 
 def getitem(x: TracedArray, index: Any) -> Any:
@@ -101,13 +104,12 @@ def getitem(x: TracedArray, index: Any) -> Any:
     mask = _traced_mask(parts)
     if mask is not None:
         if mask.shape != x.shape:
-            raise _unknown_shape()
+            raise unknown_shape()
         return Selected(x, mask.value)
     if x.known and not any(isinstance(p, TracedArray) for p in parts):
         return wrap(x._context, x.value[parts])
     result = _take(x.lifted(), _for_fuser(x, parts))
-    guard = "" if result.shape and not any(isinstance(p, slice) for p in parts) else ""
-    return TracedArray(x._context, result, scalar=not result.shape, guard=guard)
+    return wrap(x._context, result)
 
 
 def _basic_view(x: TracedArray, parts: tuple[Any, ...]) -> Any:
@@ -169,8 +171,15 @@ def _traced_mask(parts: tuple[Any, ...]) -> TracedArray | None:
 
 def setitem(x: TracedArray, index: Any, value: Any) -> None:
     """`x[index] = value`."""
+    if x.scalar:
+        raise TypeError(f"'numpy.{x.dtype.type.__name__}' object does not support item assignment")
     parts = normal(index)
-    if isinstance(value, TracedArray) and value._base is x and value._view is not None and _same_index(value._view.index, parts):
+    if (
+        isinstance(value, TracedArray)
+        and value._base is x
+        and value._view is not None
+        and _same_index(value._view.index, parts)
+    ):
         return  # the end of `x[index] += y`, which has written to the view already
     if isinstance(value, list):
         from fuser.interop.creation import array
@@ -180,7 +189,7 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
     if mask is not None:
         return _assign_masked(x, mask, value)
     if isinstance(value, Selected):
-        raise _unknown_shape()
+        raise unknown_shape()
     _check_bounds(parts, x.shape)
     unknown = any(isinstance(p, TracedArray) for p in parts) or (isinstance(value, TracedArray) and not value.known)
     if not unknown and x.known:
@@ -195,31 +204,33 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
 
 def _same_index(a: Any, parts: tuple[Any, ...]) -> bool:
     known = a if isinstance(a, tuple) else (a,)
-    return len(known) == len(parts) and is_basic(parts) and all(type(p) is type(q) and p == q for p, q in zip(known, parts))
+    return (
+        len(known) == len(parts)
+        and is_basic(parts)
+        and all(type(p) is type(q) and p == q for p, q in zip(known, parts))
+    )
 
 
 def cast_value(x: TracedArray, value: Any) -> Any:
     """`value` as primitives take it, in the dtype of `x` (assignment casts without asking, as in NumPy)."""
     if isinstance(value, TracedArray):
-        return _real_part(value.lifted(), x.dtype)
+        return value.lifted(x.dtype)
     if isinstance(value, (Tracer, Array)):
         return to_dtype(value, x.dtype)
     return x._context.constant(value if isinstance(value, np.ndarray) else np.asarray(value).astype(x.dtype), x.dtype)
-
-
-def _real_part(value: Any, dtype: np.dtype) -> Any:
-    return to_dtype(value, dtype)
 
 
 def _assign_masked(x: TracedArray, mask: TracedArray, value: Any) -> None:
     mask_value = mask.lifted()
     if isinstance(value, Selected):
         if not x._context.same(value.mask, mask.value):
-            raise untraceable("x[mask] = y[other_mask] cannot be traced where the masks are not the same", "use one mask variable")
+            raise untraceable(
+                "x[mask] = y[other_mask] cannot be traced where the masks are not the same", "use one mask variable"
+            )
         value = value.full()
     elif np.ndim(value) and np.shape(value) != (1,):
         if mask.ndim == x.ndim:
-            raise _unknown_shape()
+            raise unknown_shape()
         raise untraceable("x[mask] = array cannot be traced where the mask is", "use np.where")
     new = cast_value(x, value)
     if mask.ndim < x.ndim:
@@ -278,7 +289,9 @@ def _placed(operand: Any, block: Any, spans: list[tuple[int, int, int]]) -> Any:
         used = (size - 1) * abs(step) + 1
         padding.append((low, extent - low - used, abs(step) - 1 if size > 1 else 0))
     config = tuple(padding)
-    padded = bind(V.pad_p, block, literal(0, block.dtype) if block.dtype != BOOL else literal(False, BOOL), padding_config=config)
+    padded = bind(
+        V.pad_p, block, literal(0, block.dtype) if block.dtype != BOOL else literal(False, BOOL), padding_config=config
+    )
     inside = broadcast_to(literal(True, BOOL), tuple(block.shape))
     inside = bind(V.pad_p, inside, literal(False, BOOL), padding_config=config)
     return bind(E.select_n_p, inside, operand, padded)

@@ -31,7 +31,15 @@ for _name in ("dot", "vdot", "inner", "outer", "tensordot", "kron", "cross"):
 
 
 @implements(np.einsum)
-def _einsum(context: Context, subscripts: Any, *operands: Any, out: Any = None, optimize: Any = False, dtype: Any = None, **unused: Any) -> TracedArray:
+def _einsum(
+    context: Context,
+    subscripts: Any,
+    *operands: Any,
+    out: Any = None,
+    optimize: Any = False,
+    dtype: Any = None,
+    **unused: Any,
+) -> TracedArray:
     if not isinstance(subscripts, str):
         raise untraceable("np.einsum with lists of subscripts cannot be traced", "give the subscripts as a string")
     wanted = common_dtype(*operands) if dtype is None else np.dtype(dtype)
@@ -39,7 +47,9 @@ def _einsum(context: Context, subscripts: Any, *operands: Any, out: Any = None, 
 
 
 @implements(np.trace)
-def _trace(context: Context, a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> TracedArray:
+def _trace(
+    context: Context, a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
+) -> TracedArray:
     from fuser.interop.reductions import result_dtype
 
     x = as_traced(context, a)
@@ -106,4 +116,7 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
         extreme = fnp.max if ord > 0 else fnp.min
         result = extreme(sums, axis=second, keepdims=True)
         return result if keepdims else fnp.squeeze(result, axes)
-    raise untraceable(f"np.linalg.norm of a matrix with ord={ord!r} needs singular values and cannot be traced", "use ord='fro', 1 or np.inf")
+    raise untraceable(
+        f"np.linalg.norm of a matrix with ord={ord!r} needs singular values and cannot be traced",
+        "use ord='fro', 1 or np.inf",
+    )

@@ -32,11 +32,31 @@ _BINARY = {
     "lshift": np.left_shift,
     "rshift": np.right_shift,
 }
-_COMPARISONS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+_COMPARISONS = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
 _UNARY = {"neg": np.negative, "pos": np.positive, "invert": np.invert, "abs": np.absolute}
 _FUNCTIONS = (
-    *("sum prod max min all any argmax argmin mean var std ptp cumsum cumprod").split(),
-    *("argsort clip diagonal dot repeat round searchsorted squeeze swapaxes take trace choose").split(),
+    *["sum", "prod", "max", "min", "all", "any", "argmax", "argmin", "mean", "var", "std", "ptp", "cumsum", "cumprod"],
+    *[
+        "argsort",
+        "clip",
+        "diagonal",
+        "dot",
+        "repeat",
+        "round",
+        "searchsorted",
+        "squeeze",
+        "swapaxes",
+        "take",
+        "trace",
+        "choose",
+    ],
 )
 _ARRAYS = (bool, int, float, complex, np.ndarray, np.generic, list, tuple, Tracer, Array, TracedArray)
 _RESULTS = {int: int, float: float, complex: complex}
@@ -48,7 +68,9 @@ def _operand(other: Any) -> bool:
 
 def _weak_result(self: TracedArray, other: Any, result: Any) -> Any:
     """Python numbers beside Python numbers give Python numbers, which stay weak."""
-    if self.weak is None or not (type(other) in (bool, int, float, complex) or (isinstance(other, TracedArray) and other.weak)):
+    if self.weak is None or not (
+        type(other) in (bool, int, float, complex) or (isinstance(other, TracedArray) and other.weak)
+    ):
         return result
     for item in result if isinstance(result, tuple) else (result,):
         if isinstance(item, TracedArray) and item.dtype.kind in "ifc":
@@ -146,7 +168,9 @@ def _view(self: TracedArray, dtype: Any = None, type: Any = None) -> Any:
         return TracedArray(self._context, self.value.view(wanted))
     from fuser.numpy.methods import _view as bits
 
-    return TracedArray(self._context, bits(self.lifted(), wanted), guard="writing to x.view(dtype) cannot be traced|use .copy()")
+    return TracedArray(
+        self._context, bits(self.lifted(), wanted), guard="writing to x.view(dtype) cannot be traced|use .copy()"
+    )
 
 
 def _refuse(name: str, way_out: str) -> Callable[..., Any]:
@@ -172,7 +196,13 @@ def _part(name: str) -> property:
 
     def get(self: TracedArray) -> Any:
         if self.dtype.kind != "c":
-            return self if name == "real" else TracedArray(self._context, np.broadcast_to(np.zeros((), self.dtype), self.shape), scalar=self.scalar)
+            return (
+                self
+                if name == "real"
+                else TracedArray(
+                    self._context, np.broadcast_to(np.zeros((), self.dtype), self.shape), scalar=self.scalar
+                )
+            )
         if self.scalar:
             return TracedArray(self._context, read(self.value), scalar=True)
         return self.view_of(View(read, write), False)
@@ -207,18 +237,32 @@ def _members() -> dict[str, Any]:
     members.update({f"__{name}__": _unary(ufunc) for name, ufunc in _UNARY.items()})
     members.update({name: _function(name) for name in _FUNCTIONS})
     members.update(conj=_unary(np.conjugate), conjugate=_unary(np.conjugate))
-    members.update(reshape=_reshape, transpose=_transpose, flatten=_flatten, fill=_fill, sort=_sort, view=_view, astype=astype)
+    members.update(
+        reshape=_reshape, transpose=_transpose, flatten=_flatten, fill=_fill, sort=_sort, view=_view, astype=astype
+    )
     members.update(__getitem__=indexing.getitem, __setitem__=indexing.setitem)
-    members.update(copy=lambda self, order="C": copy(self._context, self, order), ravel=_function("ravel"), nonzero=_function("nonzero"))
+    members.update(
+        copy=lambda self, order="C": copy(self._context, self, order),
+        ravel=_function("ravel"),
+        nonzero=_function("nonzero"),
+    )
     members.update(__copy__=members["copy"], __deepcopy__=lambda self, memo: copy(self._context, self))
     members["T"] = property(lambda self: movement.transpose(self._context, self), doc="The dimensions reversed.")
-    members["mT"] = property(lambda self: movement.matrix_transpose(self._context, self), doc="The last two dimensions swapped.")
+    members["mT"] = property(
+        lambda self: movement.matrix_transpose(self._context, self), doc="The last two dimensions swapped."
+    )
     members["real"], members["imag"] = _part("real"), _part("imag")
     members["flags"] = property(Flags)
     members["flat"] = property(lambda self: movement.ravel(self._context, self), doc="The elements in one dimension.")
     for name, way_out in (
-        *((n, "call it outside the traced function") for n in ("tofile", "tobytes", "dump", "dumps", "tostring", "byteswap", "setflags")),
-        *((n, "use slices or np.where") for n in ("put", "itemset", "resize", "partition", "argpartition", "compress", "getfield")),
+        *(
+            (n, "call it outside the traced function")
+            for n in ("tofile", "tobytes", "dump", "dumps", "tostring", "byteswap", "setflags")
+        ),
+        *(
+            (n, "use slices or np.where")
+            for n in ("put", "itemset", "resize", "partition", "argpartition", "compress", "getfield")
+        ),
     ):
         members[name] = _refuse(name, way_out)
     return members

@@ -18,8 +18,21 @@ from fuser.interop.context import Context, untraceable
 from fuser.interop.dispatch import wrap_known
 from fuser.interop.traced import TracedArray
 from fuser.ir.source import is_hidden
+from fuser.ir.types import ALL_DTYPES
 
-_MAKERS = ("arange", "eye", "identity", "tri", "indices", "logspace", "geomspace", "fromfunction", "hanning", "hamming", "blackman")
+_MAKERS = (
+    "arange",
+    "eye",
+    "identity",
+    "tri",
+    "indices",
+    "logspace",
+    "geomspace",
+    "fromfunction",
+    "hanning",
+    "hamming",
+    "blackman",
+)
 _HIDDEN_STATE = "draws from a state that tracing would freeze: every later call would get the same numbers"
 
 
@@ -28,7 +41,19 @@ class NumpyModule:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        for name in ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "zeros", "ones", "empty", "full", "linspace", "meshgrid"):
+        for name in (
+            "array",
+            "asarray",
+            "asanyarray",
+            "ascontiguousarray",
+            "asfortranarray",
+            "zeros",
+            "ones",
+            "empty",
+            "full",
+            "linspace",
+            "meshgrid",
+        ):
             setattr(self, name, getattr(self, f"_{name}"))
         for name in _MAKERS:
             setattr(self, name, self._maker(getattr(np, name)))
@@ -44,10 +69,22 @@ class NumpyModule:
 
         return make
 
-    def _array(self, object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", subok: bool = False, ndmin: int = 0, like: Any = None) -> Any:
+    def _array(
+        self,
+        object: Any,
+        dtype: Any = None,
+        *,
+        copy: Any = True,
+        order: Any = "K",
+        subok: bool = False,
+        ndmin: int = 0,
+        like: Any = None,
+    ) -> Any:
         return creation.array(self._context, object, dtype, copy, ndmin=ndmin)
 
-    def _asarray(self, a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None) -> Any:
+    def _asarray(
+        self, a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
+    ) -> Any:
         if isinstance(a, TracedArray) and not a.scalar and not copy and (dtype is None or np.dtype(dtype) == a.dtype):
             return a
         if isinstance(a, np.ndarray) and not isinstance(a, TracedArray):
@@ -61,15 +98,21 @@ class NumpyModule:
         made = self._asarray(a, dtype)
         return made if not isinstance(made, TracedArray) or made.contiguous else creation.copy(self._context, made, "C")
 
-    def _zeros(self, shape: Any, dtype: Any = float, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
+    def _zeros(
+        self, shape: Any, dtype: Any = float, order: str = "C", *, device: Any = None, like: Any = None
+    ) -> TracedArray:
         return creation.filled(self._context, shape, 0, np.dtype(dtype))
 
     _empty = _zeros
 
-    def _ones(self, shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
+    def _ones(
+        self, shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+    ) -> TracedArray:
         return creation.filled(self._context, shape, 1, np.dtype(float if dtype is None else dtype))
 
-    def _full(self, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> TracedArray:
+    def _full(
+        self, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+    ) -> TracedArray:
         return creation.filled(self._context, shape, fill_value, dtype)
 
     def _linspace(self, *args: Any, **kwargs: Any) -> Any:
@@ -102,19 +145,27 @@ class _Rebinder:
         self.module = module
         self.known: dict[int, Any] = {}
 
-    def visit(self, value: Any) -> Any:
+    def visit(self, value: Any, name: str = "") -> Any:
         """What stands for `value` in the traced function."""
         if value is np:
             return self.module
         if value is np.random:
             return self.module.random
+        if type(value) is np.ndarray and value.dtype in ALL_DTYPES:
+            guard = f"writing to the array {name}, which was not made in the traced function, cannot be traced|write to a copy: {name}.copy()"
+            return TracedArray(self.module._context, value, contiguous=bool(value.flags.c_contiguous), guard=guard)
         if isinstance(value, types.FunctionType) and not is_hidden(value.__code__.co_filename):
             return self._function(value)
         if isinstance(value, types.MethodType) and isinstance(value.__func__, types.FunctionType):
             return types.MethodType(self.visit(value.__func__), value.__self__)
-        name = getattr(value, "__name__", None)
-        if isinstance(name, str) and callable(value) and name in self.module.__dict__ and getattr(np, name, None) is value:
-            return self.module.__dict__[name]
+        called = getattr(value, "__name__", None)
+        if (
+            isinstance(called, str)
+            and callable(value)
+            and called in self.module.__dict__
+            and getattr(np, called, None) is value
+        ):
+            return self.module.__dict__[called]
         return value
 
     def _function(self, function: types.FunctionType) -> Any:
@@ -124,26 +175,30 @@ class _Rebinder:
         if names is None:
             return function
         scope = dict(function.__globals__)
-        copy = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, None if not function.__closure__ else function.__closure__)
-        self.known[id(function)] = copy
-        for name in names:
-            if name in scope:
-                scope[name] = self.visit(scope[name])
-        if function.__closure__:
-            cells = tuple(self._cell(cell) for cell in function.__closure__)
-            copy = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, cells)
-            self.known[id(function)] = copy
+        old = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        new = {name: types.CellType() if _replaceable(cell) else cell for name, cell in old.items()}
+        copy = types.FunctionType(
+            function.__code__, scope, function.__name__, function.__defaults__, tuple(new.values()) or None
+        )
         copy.__kwdefaults__ = function.__kwdefaults__
         copy.__dict__.update(function.__dict__)
+        self.known[id(function)] = copy  # before what it refers to is visited, for that may refer to it
+        for name in names:
+            if name in scope:
+                scope[name] = self.visit(scope[name], name)
+        for name, cell in new.items():
+            if cell is not old[name]:
+                cell.cell_contents = self.visit(old[name].cell_contents, name)
         return copy
 
-    def _cell(self, cell: Any) -> Any:
-        try:
-            value = cell.cell_contents
-        except ValueError:
-            return cell
-        seen = self.visit(value)
-        return cell if seen is value else types.CellType(seen)
+
+def _replaceable(cell: Any) -> bool:
+    """Whether a closure's variable may hold what is replaced; others keep their cell, which `nonlocal` may write to."""
+    try:
+        value = cell.cell_contents
+    except ValueError:  # not set yet
+        return False
+    return isinstance(value, (types.ModuleType, types.FunctionType, types.MethodType, np.ndarray)) or callable(value)
 
 
 def _names(code: types.CodeType) -> set[str] | None:

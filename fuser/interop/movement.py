@@ -6,6 +6,7 @@ writing to it, or reading it after its base has changed, is refused.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from fuser.interop.context import Context, untraceable
 from fuser.interop.creation import array, common_dtype
 from fuser.interop.dispatch import Handler, implements, numpy_function
-from fuser.interop.indexing import Selected, _unknown_shape
+from fuser.interop.indexing import Selected, unknown_shape
 from fuser.interop.traced import TracedArray, Value, View
 from fuser.interop.ufuncs import operand
 from fuser.lax.values import axes_of, axis_of
@@ -30,7 +31,7 @@ _READ_ONLY = "writing to a broadcast array cannot be traced, and NumPy forbids i
 def as_traced(context: Context, x: Any) -> TracedArray:
     """`x` as a traced array."""
     if isinstance(x, Selected):
-        raise _unknown_shape()
+        raise unknown_shape()
     return x if isinstance(x, TracedArray) else array(context, x)
 
 
@@ -92,7 +93,9 @@ def _counted(x: TracedArray, extents: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @implements(np.reshape, view=True)
-def reshape(context: Context, a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: bool | None = None) -> TracedArray:
+def reshape(
+    context: Context, a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: bool | None = None
+) -> TracedArray:
     """`np.reshape`."""
     x = as_traced(context, a)
     wanted = resolved(x, shape if newshape is None else newshape)
@@ -228,7 +231,11 @@ def rot90(context: Context, m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     k %= 4
     if k in (0, 2):
         return flip(context, m, axes) if k else as_traced(context, m)[:]  # type: ignore[index]
-    return swapaxes(context, flip(context, m, second), first, second) if k == 1 else flip(context, swapaxes(context, m, first, second), second)
+    return (
+        swapaxes(context, flip(context, m, second), first, second)
+        if k == 1
+        else flip(context, swapaxes(context, m, first, second), second)
+    )
 
 
 # Splitting: views.
@@ -252,7 +259,7 @@ def _split(exact: bool) -> Handler:
         axis = axis_of(axis, x.ndim, "split")
         edges = [0, *_cuts(x.shape[axis], indices_or_sections, exact), x.shape[axis]]
         lead = (slice(None),) * axis
-        return [x[(*lead, slice(a, b))] for a, b in zip(edges, edges[1:])]  # type: ignore[index]
+        return [x[(*lead, slice(a, b))] for a, b in itertools.pairwise(edges)]  # type: ignore[index]
 
     return handler
 
@@ -261,7 +268,9 @@ _equal_parts = _split(True)
 implements(np.split, view=True)(_equal_parts)
 implements(np.array_split, view=True)(_split(False))
 implements(np.vsplit, view=True)(lambda context, ary, parts: _equal_parts(context, ary, parts, 0))
-implements(np.hsplit, view=True)(lambda context, ary, parts: _equal_parts(context, ary, parts, 0 if ary.ndim == 1 else 1))
+implements(np.hsplit, view=True)(
+    lambda context, ary, parts: _equal_parts(context, ary, parts, 0 if ary.ndim == 1 else 1)
+)
 implements(np.dsplit, view=True)(lambda context, ary, parts: _equal_parts(context, ary, parts, 2))
 
 
@@ -277,7 +286,7 @@ def _joining(name: str) -> Handler:
     def handler(context: Context, arrays: Any, *args: Any, **kwargs: Any) -> TracedArray:
         arrays = list(arrays)
         if any(isinstance(a, Selected) for a in arrays):
-            raise _unknown_shape()
+            raise unknown_shape()
         arrays = [array(context, a) if isinstance(a, (list, tuple)) else a for a in arrays]
         dtype = kwargs.pop("dtype", None)
         kwargs.pop("casting", None)

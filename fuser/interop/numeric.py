@@ -12,7 +12,7 @@ import numpy as np
 
 import fuser.numpy as fnp
 from fuser.interop.context import Context, to_dtype, untraceable
-from fuser.interop.creation import astype, common_dtype
+from fuser.interop.creation import astype, common_dtype, stored_dtype
 from fuser.interop.dispatch import Handler, implements, numpy_function
 from fuser.interop.indexing import Selected, setitem
 from fuser.interop.movement import as_traced
@@ -45,10 +45,13 @@ def where(context: Context, condition: Any, x: Any = None, y: Any = None, /) -> 
     """`np.where(condition, x, y)`; with the condition alone the result's shape would depend on values."""
     if x is None and y is None:
         raise untraceable(
-            "np.where(condition) gives as many positions as the values have, so it cannot be traced", "use np.where(condition, x, y)"
+            "np.where(condition) gives as many positions as the values have, so it cannot be traced",
+            "use np.where(condition, x, y)",
         )
     dtype = common_dtype(x, y)
-    values = full_broadcast("where", [operand(context, condition, BOOL), operand(context, y, dtype), operand(context, x, dtype)])
+    values = full_broadcast(
+        "where", [operand(context, condition, BOOL), operand(context, y, dtype), operand(context, x, dtype)]
+    )
     return wrapped(context, bind(E.select_n_p, *values), scalar=False)
 
 
@@ -63,7 +66,16 @@ def _select(context: Context, condlist: Any, choicelist: Any, default: Any = 0) 
 
 @implements(np.clip)
 def clip(
-    context: Context, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None, dtype: Any = None, **unused: Any
+    context: Context,
+    a: Any,
+    a_min: Any = None,
+    a_max: Any = None,
+    out: Any = None,
+    *,
+    min: Any = None,
+    max: Any = None,
+    dtype: Any = None,
+    **unused: Any,
 ) -> Any:
     """`np.clip`."""
     low, high = a_min if min is None else min, a_max if max is None else max
@@ -98,7 +110,10 @@ def take(context: Context, a: Any, indices: Any, axis: Any = None, out: Any = No
         extent = x.size if axis is None else x.shape[axis]
         if mode == "raise" and positions.size and (positions.max() >= extent or positions.min() < -extent):
             raise IndexError(f"index {positions.max()} is out of bounds for size {extent}")
-    return wrapped(context, fnp.take(x, positions, axis=axis, mode="wrap" if mode == "wrap" else "clip" if mode == "clip" else None))
+    return wrapped(
+        context,
+        fnp.take(x, positions, axis=axis, mode="wrap" if mode == "wrap" else "clip" if mode == "clip" else None),
+    )
 
 
 @implements(np.take_along_axis)
@@ -142,7 +157,9 @@ def _round(context: Context, a: Any, decimals: int = 0, out: Any = None) -> Trac
     if x.dtype.kind in "biu":
         if decimals < 0:
             raise untraceable("rounding integers to tens cannot be traced", "divide, round and multiply")
-        return TracedArray(context, x.lifted(np.result_type(x.dtype, np.float16) if x.dtype == BOOL else x.dtype), scalar=x.scalar)
+        return TracedArray(
+            context, x.lifted(np.result_type(x.dtype, np.float16) if x.dtype == BOOL else x.dtype), scalar=x.scalar
+        )
     if not decimals:
         return TracedArray(context, fnp.round(x.lifted()), scalar=x.scalar)
     value, factor = x.lifted(), literal(10.0 ** abs(decimals), x.dtype)
@@ -154,7 +171,9 @@ implements(np.round, np.around)(_round)
 
 
 @implements(np.isclose)
-def isclose(context: Context, a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> TracedArray:
+def isclose(
+    context: Context, a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False
+) -> TracedArray:
     """`np.isclose`."""
     dtype = floats(a, b)
     x, y = operand(context, a, dtype), operand(context, b, dtype)
@@ -162,8 +181,10 @@ def isclose(context: Context, a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-
 
 
 @implements(np.allclose)
-def _allclose(context: Context, a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> TracedArray:
-    return wrapped(context, fnp.all(isclose(context, a, b, rtol, atol, equal_nan).lifted()))
+def _allclose(
+    context: Context, a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False
+) -> TracedArray:
+    return TracedArray(context, fnp.all(isclose(context, a, b, rtol, atol, equal_nan).lifted()), scalar=True, weak=bool)
 
 
 @implements(np.array_equal)
@@ -172,11 +193,13 @@ def _array_equal(context: Context, a1: Any, a2: Any, equal_nan: bool = False) ->
     if x.shape != y.shape:
         return False
     dtype = common_dtype(x, y)
-    return wrapped(context, fnp.array_equal(x.lifted(dtype), y.lifted(dtype), equal_nan))
+    return TracedArray(context, fnp.array_equal(x.lifted(dtype), y.lifted(dtype), equal_nan), scalar=True, weak=bool)
 
 
 @implements(np.nan_to_num)
-def _nan_to_num(context: Context, x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> TracedArray:
+def _nan_to_num(
+    context: Context, x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> TracedArray:
     a = as_traced(context, x)
     made = TracedArray(context, fnp.nan_to_num(a.lifted(), nan=nan, posinf=posinf, neginf=neginf), scalar=a.scalar)
     return made if copy else store(made, a)
@@ -208,8 +231,8 @@ def _as_is(name: str, scalar: bool | None = None) -> Handler:
 for _name in ("isposinf", "isneginf", "iscomplex", "isreal"):
     implements(getattr(np, _name))(_as_is(_name))
 implements(np.fix)(lambda context, x, out=None: call_ufunc(context, np.trunc, (x,)))
-implements(np.real)(lambda context, val: as_traced(context, val).real)
-implements(np.imag)(lambda context, val: as_traced(context, val).imag)
+implements(np.real, view=True)(lambda context, val: as_traced(context, val).real)
+implements(np.imag, view=True)(lambda context, val: as_traced(context, val).imag)
 implements(np.iscomplexobj)(lambda context, x: x.dtype.kind == "c")
 implements(np.isrealobj)(lambda context, x: x.dtype.kind != "c")
 implements(np.shape)(lambda context, a: as_traced(context, a).shape)
@@ -224,7 +247,7 @@ def _size(context: Context, a: Any, axis: Any = None) -> int:
 
 
 @implements(np.can_cast)
-def _can_cast(context: Context, from_: Any, to: Any, casting: str = "safe") -> bool:
+def _can_cast(context: Context, from_: Any, to: Any, casting: Any = "safe") -> bool:
     return np.can_cast(from_.dtype if isinstance(from_, TracedArray) else from_, to, casting)
 
 
@@ -235,7 +258,7 @@ def _can_cast(context: Context, from_: Any, to: Any, casting: str = "safe") -> b
 def _diff(context: Context, a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> TracedArray:
     x = as_traced(context, a)
     parts = [p for p in (prepend, append) if p is not None]
-    dtype = common_dtype(x, *parts)
+    dtype = stored_dtype(x, *parts)
     ends = {k: operand(context, v, dtype) for k, v in (("prepend", prepend), ("append", append)) if v is not None}
     return TracedArray(context, fnp.diff(x.lifted(dtype), n=n, axis=axis, **ends))
 
@@ -268,9 +291,11 @@ def _trapezoid(context: Context, y: Any, x: Any = None, dx: Any = 1.0, axis: int
 
 
 @implements(np.interp)
-def _interp(context: Context, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> TracedArray:
-    values = [operand(context, as_traced(context, v), np.dtype(np.float64)) for v in (x, xp, fp)]
-    return wrapped(context, fnp.interp(*values, left, right, period))
+def _interp(
+    context: Context, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> TracedArray:
+    places, known_places, heights = (operand(context, as_traced(context, v), np.dtype(np.float64)) for v in (x, xp, fp))
+    return wrapped(context, fnp.interp(places, known_places, heights, left, right, period))
 
 
 @implements(np.pad)
@@ -321,7 +346,9 @@ def _cov(
 ) -> TracedArray:  # fmt: skip
     if fweights is not None or aweights is not None:
         raise untraceable("np.cov with weights cannot be traced")
-    wanted = np.result_type(common_dtype(m, *(() if y is None else (y,))), np.float64) if dtype is None else np.dtype(dtype)
+    wanted = (
+        np.result_type(common_dtype(m, *(() if y is None else (y,))), np.float64) if dtype is None else np.dtype(dtype)
+    )
     second = None if y is None else operand(context, y, wanted)
     return wrapped(context, fnp.cov(operand(context, m, wanted), second, rowvar, bias, ddof), scalar=False)
 
@@ -329,20 +356,26 @@ def _cov(
 @implements(np.corrcoef)
 def _corrcoef(context: Context, x: Any, y: Any = None, rowvar: bool = True, **unused: Any) -> TracedArray:
     wanted = np.result_type(common_dtype(x, *(() if y is None else (y,))), np.float64)
-    return wrapped(context, fnp.corrcoef(operand(context, x, wanted), None if y is None else operand(context, y, wanted), rowvar))
+    return wrapped(
+        context, fnp.corrcoef(operand(context, x, wanted), None if y is None else operand(context, y, wanted), rowvar)
+    )
 
 
 # Sorting and searching.
 
 
 @implements(np.sort)
-def sort(context: Context, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> TracedArray:
+def sort(
+    context: Context, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+) -> TracedArray:
     """`np.sort`."""
     return TracedArray(context, fnp.sort(as_traced(context, a).lifted(), axis))
 
 
 @implements(np.argsort)
-def argsort(context: Context, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> TracedArray:
+def argsort(
+    context: Context, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+) -> TracedArray:
     """`np.argsort`; equal elements keep their order."""
     return TracedArray(context, to_dtype(fnp.argsort(as_traced(context, a).lifted(), axis), np.dtype(np.intp)))
 
@@ -359,7 +392,9 @@ def _searchsorted(context: Context, a: Any, v: Any, side: str = "left", sorter: 
 @implements(np.digitize)
 def _digitize(context: Context, x: Any, bins: Any, right: bool = False) -> TracedArray:
     if isinstance(bins, TracedArray) and not bins.known:
-        raise untraceable("np.digitize with traced bins cannot be traced, for their order is not known", "use np.searchsorted")
+        raise untraceable(
+            "np.digitize with traced bins cannot be traced, for their order is not known", "use np.searchsorted"
+        )
     edges = np.asarray(bins)
     dtype = common_dtype(x, edges)
     value = fnp.digitize(operand(context, x, dtype), edges.astype(dtype), right)
@@ -368,17 +403,25 @@ def _digitize(context: Context, x: Any, bins: Any, right: bool = False) -> Trace
 
 @implements(np.bincount)
 def _bincount(context: Context, x: Any, /, weights: Any = None, minlength: int = 0) -> TracedArray:
-    raise untraceable("np.bincount gives as many counts as the values need, so it cannot be traced", "use np.add.at(np.zeros(n), x, 1)")
+    raise untraceable(
+        "np.bincount gives as many counts as the values need, so it cannot be traced",
+        "use np.add.at(np.zeros(n), x, 1)",
+    )
 
 
 @implements(np.histogram)
-def _histogram(context: Context, a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+def _histogram(
+    context: Context, a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
+) -> Any:
     if np.ndim(bins) == 0 and range is None:
-        raise untraceable("np.histogram without range= chooses its bins by the values, so it cannot be traced", "give range= or the bin edges")
-    edges = np.histogram_bin_edges(np.zeros(1), np.asarray(bins) if np.ndim(bins) else bins, range)
+        raise untraceable(
+            "np.histogram without range= chooses its bins by the values, so it cannot be traced",
+            "give range= or the bin edges",
+        )
     if density or weights is not None:
         raise untraceable("np.histogram with density= or weights= cannot be traced")
     x = as_traced(context, a)
+    edges = np.histogram_bin_edges(np.zeros(1, x.dtype), np.asarray(bins) if np.ndim(bins) else bins, range)
     dtype = floats(x, edges)
     flat = fnp.ravel(x.lifted(dtype))
     inner = fnp.searchsorted(edges.astype(dtype), flat, side="right")
@@ -400,15 +443,29 @@ def _refused(name: str, way_out: str) -> Handler:
 
 
 for _name, _way in (
-    *((n, "use np.where(mask, x, y) or where=mask") for n in ("nonzero", "flatnonzero", "argwhere", "extract", "compress", "trim_zeros")),
-    *((n, "call it before or after the traced function") for n in ("unique", "union1d", "intersect1d", "setdiff1d", "setxor1d")),
+    *(
+        (n, "use np.where(mask, x, y) or where=mask")
+        for n in ("nonzero", "flatnonzero", "argwhere", "extract", "compress", "trim_zeros")
+    ),
+    *(
+        (n, "call it before or after the traced function")
+        for n in ("unique", "union1d", "intersect1d", "setdiff1d", "setxor1d")
+    ),
 ):
     if hasattr(np, _name):
         implements(getattr(np, _name))(_refused(_name, _way))
 
 
 @implements(np.isin)
-def _isin(context: Context, element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None) -> TracedArray:
+def _isin(
+    context: Context,
+    element: Any,
+    test_elements: Any,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    kind: Any = None,
+) -> TracedArray:
     dtype = common_dtype(as_traced(context, element), as_traced(context, test_elements))
     x, y = as_traced(context, element).lifted(dtype), as_traced(context, test_elements).lifted(dtype)
     return wrapped(context, fnp.isin(x, y, invert=invert))

@@ -57,16 +57,32 @@ def _masked(mask: Any, x: Any) -> Any:
 
 def _accumulated(name: str) -> Handler:
     def handler(
-        context: Context, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+        context: Context,
+        a: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
     ) -> TracedArray:
         x = _input(context, a)
         wanted = result_dtype(name, x.dtype, None if dtype is None else np.dtype(dtype))
         first = None if initial is None else operand(context, initial, wanted)
         if wanted == BOOL:
             fold = R.any if name == "sum" else R.all
-            return _result(context, fold(to_dtype(x, BOOL), axis, keepdims=keepdims, where=_masked(_mask(context, where), x)))
+            return _result(
+                context, fold(to_dtype(x, BOOL), axis, keepdims=keepdims, where=_masked(_mask(context, where), x))
+            )
         function = getattr(R, name)
-        value = function(to_dtype(x, wanted), axis, keepdims=keepdims, initial=first, where=_mask(context, where), promote_integers=False)
+        value = function(
+            to_dtype(x, wanted),
+            axis,
+            keepdims=keepdims,
+            initial=first,
+            where=_mask(context, where),
+            promote_integers=False,
+        )
         return _result(context, value, wanted)
 
     return handler
@@ -78,11 +94,19 @@ for _name in ("sum", "prod"):
 
 def _extreme(name: str) -> Handler:
     def handler(
-        context: Context, a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+        context: Context,
+        a: Any,
+        axis: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
     ) -> TracedArray:
         x = _input(context, a)
         first = None if initial is None else operand(context, initial, x.dtype)
-        return _result(context, getattr(R, name)(x, axis, keepdims=keepdims, initial=first, where=_mask(context, where)))
+        return _result(
+            context, getattr(R, name)(x, axis, keepdims=keepdims, initial=first, where=_mask(context, where))
+        )
 
     return handler
 
@@ -92,7 +116,9 @@ for _name in ("max", "min"):
 
 
 def _logic(name: str) -> Handler:
-    def handler(context: Context, a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> TracedArray:
+    def handler(
+        context: Context, a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None
+    ) -> TracedArray:
         x = _input(context, a)
         return _result(context, getattr(R, name)(x, axis, keepdims=keepdims, where=_mask(context, where)))
 
@@ -115,7 +141,16 @@ for _name in ("argmax", "argmin", "nanargmax", "nanargmin"):
 
 
 @implements(np.mean)
-def mean(context: Context, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> TracedArray:
+def mean(
+    context: Context,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    where: Any = None,
+) -> TracedArray:
     """`np.mean`: integers in float64, halves summed in float32."""
     x = _input(context, a)
     wanted = result_dtype("mean", x.dtype, None if dtype is None else np.dtype(dtype))
@@ -132,7 +167,9 @@ def _spread(name: str) -> Handler:
         x = x if x.dtype.kind == "c" else to_dtype(x, wanted)
         centre = None if mean is None else operand(context, mean, x.dtype)
         function = getattr(R, name)
-        value = function(x, axis, ddof=ddof, keepdims=keepdims, where=_mask(context, where), mean=centre, correction=correction)
+        value = function(
+            x, axis, ddof=ddof, keepdims=keepdims, where=_mask(context, where), mean=centre, correction=correction
+        )
         return _result(context, value, wanted)
 
     return handler
@@ -153,7 +190,9 @@ def _count_nonzero(context: Context, a: Any, axis: Any = None, *, keepdims: bool
 
 
 @implements(np.average)
-def _average(context: Context, a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+def _average(
+    context: Context, a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False
+) -> Any:
     from fuser.interop.creation import common_dtype
 
     if weights is None:
@@ -168,14 +207,18 @@ def _average(context: Context, a: Any, axis: Any = None, weights: Any = None, re
 
 
 def _nan(name: str, extra: tuple[str, ...] = ()) -> Handler:
-    def handler(context: Context, a: Any, axis: Any = None, *args: Any, keepdims: bool = False, where: Any = None, **more: Any) -> TracedArray:
+    def handler(
+        context: Context, a: Any, axis: Any = None, *args: Any, keepdims: bool = False, where: Any = None, **more: Any
+    ) -> TracedArray:
         x = _input(context, a)
         if args or any(k not in extra and v is not None for k, v in more.items()):
             raise untraceable(f"np.{name} with these arguments cannot be traced", "give axis= and keepdims= only")
         more = {k: v for k, v in more.items() if v is not None}
         wanted = result_dtype(name, x.dtype)
         x = x if x.dtype.kind == "c" else to_dtype(x, wanted)
-        return _result(context, getattr(R, name)(x, axis, keepdims=keepdims, where=_mask(context, where), **more), wanted)
+        return _result(
+            context, getattr(R, name)(x, axis, keepdims=keepdims, where=_mask(context, where), **more), wanted
+        )
 
     return handler
 
@@ -215,11 +258,24 @@ for _name in ("cumsum", "cumprod", "nancumsum", "nancumprod"):
 
 def _cumulative(name: str) -> Handler:
     def handler(
-        context: Context, x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+        context: Context,
+        x: Any,
+        /,
+        *,
+        axis: Any = None,
+        dtype: Any = None,
+        out: Any = None,
+        include_initial: bool = False,
     ) -> TracedArray:
         if include_initial:
             raise untraceable(f"np.{name} with include_initial=True cannot be traced", "use np.concatenate")
-        return running(context, {"cumulative_sum": "cumsum", "cumulative_prod": "cumprod"}[name], x, 0 if axis is None else axis, dtype)
+        return running(
+            context,
+            {"cumulative_sum": "cumsum", "cumulative_prod": "cumprod"}[name],
+            x,
+            0 if axis is None else axis,
+            dtype,
+        )
 
     return handler
 
@@ -232,7 +288,9 @@ for _name in ("cumulative_sum", "cumulative_prod"):
 
 
 @implements(np.median)
-def _median(context: Context, a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> TracedArray:
+def _median(
+    context: Context, a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+) -> TracedArray:
     x = _input(context, a)
     wanted = result_dtype("median", x.dtype)
     return _result(context, sorting.median(to_dtype(x, wanted), axis, keepdims=keepdims), wanted)
@@ -240,12 +298,25 @@ def _median(context: Context, a: Any, axis: Any = None, out: Any = None, overwri
 
 def _quantile(name: str) -> Handler:
     def handler(
-        context: Context, a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear", keepdims: bool = False
+        context: Context,
+        a: Any,
+        q: Any,
+        axis: Any = None,
+        out: Any = None,
+        overwrite_input: bool = False,
+        method: str = "linear",
+        keepdims: bool = False,
     ) -> TracedArray:
         x = _input(context, a)
-        wanted = np.result_type(x.dtype, np.float64 if x.dtype.kind in "biu" else x.dtype)
-        levels = operand(context, q, wanted) if isinstance(q, TracedArray) else np.asarray(q, wanted)
-        return _result(context, getattr(sorting, name)(to_dtype(x, wanted), levels, axis, method=method, keepdims=keepdims), wanted)
+        if isinstance(q, TracedArray):
+            raise untraceable(
+                f"np.{name} at traced levels cannot be traced", "make the levels static with static_argnames"
+            )
+        wanted = getattr(np, name)(np.ones(2, x.dtype), q).dtype
+        levels = np.asarray(q, wanted)
+        return _result(
+            context, getattr(sorting, name)(to_dtype(x, wanted), levels, axis, method=method, keepdims=keepdims), wanted
+        )
 
     return handler
 

@@ -38,12 +38,34 @@ class View:
 class TracedArray:
     """An array of a function that is being traced; `scalar` where NumPy would have a scalar, `weak` for Python numbers."""
 
-    __slots__ = ("__weakref__", "_base", "_cached", "_context", "_guard", "_seen", "_value", "_version", "_view", "contiguous", "scalar", "weak")
+    __slots__ = (
+        "__weakref__",
+        "_base",
+        "_cached",
+        "_context",
+        "_guard",
+        "_seen",
+        "_value",
+        "_version",
+        "_view",
+        "contiguous",
+        "scalar",
+        "weak",
+    )
     __array_priority__ = 1e6
+    real: Any  # these and the methods of ndarray are put on by fuser.interop.methods
+    imag: Any
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(
-        self, context: Context, value: Value, *, scalar: bool = False, weak: type | None = None, contiguous: bool = True, guard: str = ""
+        self,
+        context: Context,
+        value: Value,
+        *,
+        scalar: bool = False,
+        weak: type | None = None,
+        contiguous: bool = True,
+        guard: str = "",
     ) -> None:
         self._context = context
         self._value = value
@@ -91,8 +113,6 @@ class TracedArray:
 
     def write(self, value: Value) -> None:
         """Replace the contents; `value` has this array's shape and dtype."""
-        if self.scalar:
-            raise TypeError(f"'{self.dtype.type.__module__}.{self.dtype.type.__name__}' object does not support item assignment")
         if self._guard:
             raise untraceable(*self._guard_words())
         if self._base is None:
@@ -121,7 +141,7 @@ class TracedArray:
 
     # ---- what it is
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> type:  # so that `isinstance(x, np.ndarray)` holds in the traced function
         return self.dtype.type if self.scalar else np.ndarray
 
@@ -220,9 +240,8 @@ class TracedArray:
         if self.known:
             return np.array(self.value, dtype)
         raise TracerArrayConversionError(
-            f"a traced {self._aval} has no value yet, so NumPy cannot store or read it ({current_source().short}); if an array made "
-            "in the function is assigned to, make it with np.zeros_like(x) or np.empty_like(x) of a traced x, or join parts with "
-            f"np.stack or np.where, {FALL_BACK}"
+            f"a traced {self._aval} has no value yet, so NumPy cannot store or read it ({current_source().short}); "
+            f"assign to arrays made with np.zeros_like(x) of a traced x, and index others with np.take(table, x), {FALL_BACK}"
         )
 
     # ---- NumPy's protocols

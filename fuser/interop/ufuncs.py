@@ -127,11 +127,75 @@ def _from_maths(name: str) -> Function:
 
 
 _SAME_NAME = (
-    *("add subtract multiply maximum minimum negative positive absolute fabs square sign sqrt cbrt exp exp2 expm1 log log1p log2 log10").split(),
-    *("sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh arctan2 nextafter").split(),
-    *("equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not").split(),
-    *("bitwise_and bitwise_or bitwise_xor left_shift right_shift floor ceil trunc").split(),
-    *("fmax fmin hypot logaddexp logaddexp2 heaviside isnan isinf isfinite signbit copysign frexp ldexp modf deg2rad rad2deg").split(),
+    *[
+        "add",
+        "subtract",
+        "multiply",
+        "maximum",
+        "minimum",
+        "negative",
+        "positive",
+        "absolute",
+        "fabs",
+        "square",
+        "sign",
+        "sqrt",
+        "cbrt",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log1p",
+        "log2",
+        "log10",
+    ],
+    *[
+        "sin",
+        "cos",
+        "tan",
+        "arcsin",
+        "arccos",
+        "arctan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "arcsinh",
+        "arccosh",
+        "arctanh",
+        "arctan2",
+        "nextafter",
+    ],
+    *[
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "logical_not",
+    ],
+    *["bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift", "floor", "ceil", "trunc"],
+    *[
+        "fmax",
+        "fmin",
+        "hypot",
+        "logaddexp",
+        "logaddexp2",
+        "heaviside",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "signbit",
+        "copysign",
+        "frexp",
+        "ldexp",
+        "modf",
+        "deg2rad",
+        "rad2deg",
+    ],
 )
 TABLE: dict[np.ufunc, Function] = {
     **{getattr(np, name): getattr(U, name, None) or getattr(M, name) for name in _SAME_NAME},
@@ -158,7 +222,14 @@ if hasattr(np, "bitwise_count"):
 _COMPARISONS = frozenset((np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal))
 _CONTRACTIONS = frozenset((np.matmul, np.vecdot))
 _FOLDS = {
-    **{np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min", np.logical_and: "all", np.logical_or: "any"},
+    **{
+        np.add: "sum",
+        np.multiply: "prod",
+        np.maximum: "max",
+        np.minimum: "min",
+        np.logical_and: "all",
+        np.logical_or: "any",
+    },
 }
 _RUNNING = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", np.minimum: "cummin"}
 
@@ -170,7 +241,9 @@ def dispatch(context: Context, ufunc: np.ufunc, method: str, inputs: tuple[Any, 
     """What `__array_ufunc__` does."""
     outputs = kwargs.pop("out", None) or ()
     if method == "__call__":
-        result = call(context, ufunc, inputs, **kwargs) if not outputs else _into(context, ufunc, inputs, outputs, kwargs)
+        result = (
+            call(context, ufunc, inputs, **kwargs) if not outputs else _into(context, ufunc, inputs, outputs, kwargs)
+        )
         return result
     handler = _METHODS.get(method)
     if handler is None:
@@ -183,7 +256,8 @@ def store(result: Any, target: Any) -> Any:
     """Write a result to an `out=` array; returns that array."""
     if not isinstance(target, TracedArray):
         raise untraceable(
-            "out= names an array that was not made in the traced function, and the caller would not see it change", "make it with np.zeros_like(x)"
+            "out= names an array that was not made in the traced function, and the caller would not see it change",
+            "make it with np.zeros_like(x)",
         )
     dtype = result.dtype if hasattr(result, "dtype") else np.asarray(result).dtype
     if not np.can_cast(dtype, target.dtype, "same_kind"):
@@ -231,7 +305,7 @@ def choose(context: Context, condition: Any, x: Any, y: Any) -> TracedArray:
 def kind_of(x: Any) -> Kind:
     """How NumPy's promotion sees an operand: its dtype, or Python's int, float or complex."""
     if isinstance(x, TracedArray):
-        return x.weak or x.dtype
+        return x.weak if x.weak in _WEAK else x.dtype
     if type(x) in _WEAK:
         return type(x)
     return x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
@@ -258,14 +332,23 @@ def operand(context: Context, x: Any, dtype: np.dtype) -> Any:
 
 
 def call(
-    context: Context, ufunc: np.ufunc, inputs: Any, *, dtype: Any = None, where: Any = True, casting: str = "same_kind", **unused: Any
+    context: Context,
+    ufunc: np.ufunc,
+    inputs: Any,
+    *,
+    dtype: Any = None,
+    where: Any = True,
+    casting: str = "same_kind",
+    **unused: Any,
 ) -> Any:
     """`ufunc(*inputs)`."""
     inputs = [_listed(context, x) for x in inputs]
     if all(x.known if isinstance(x, TracedArray) else True for x in inputs) and not isinstance(where, TracedArray):
         return _known(context, ufunc, inputs, dtype, where)
     if where is not True:
-        raise untraceable(f"np.{ufunc.__name__} with where= and no out= leaves elements undefined", "give out=np.zeros_like(x)")
+        raise untraceable(
+            f"np.{ufunc.__name__} with where= and no out= leaves elements undefined", "give out=np.zeros_like(x)"
+        )
     if any(isinstance(x, Selected) for x in inputs):
         return _selected(context, ufunc, inputs, dtype)
     function = TABLE.get(ufunc)
@@ -348,10 +431,15 @@ def _selected(context: Context, ufunc: np.ufunc, inputs: list[Any], dtype: Any) 
     """Elementwise arithmetic of selections by one mask: on all elements, selected alike."""
     masks = [x.mask for x in inputs if isinstance(x, Selected)]
     if any(not context.same(m, masks[0]) for m in masks):
-        raise untraceable("arithmetic on x[mask] and y[other_mask] cannot be traced where the masks are not the same", "use one mask variable")
+        raise untraceable(
+            "arithmetic on x[mask] and y[other_mask] cannot be traced where the masks are not the same",
+            "use one mask variable",
+        )
     full = [x.full() if isinstance(x, Selected) else x for x in inputs]
     if any(np.ndim(x) for x, y in zip(full, inputs) if x is y) or ufunc in _CONTRACTIONS:
-        raise untraceable("arithmetic on x[mask], with a traced mask, and an array cannot be traced", "use np.where(mask, x, y)")
+        raise untraceable(
+            "arithmetic on x[mask], with a traced mask, and an array cannot be traced", "use np.where(mask, x, y)"
+        )
     results = call(context, ufunc, full, dtype=dtype)
     made = tuple(Selected(r, masks[0]) for r in (results if isinstance(results, tuple) else (results,)))
     return made if isinstance(results, tuple) else made[0]
@@ -360,9 +448,13 @@ def _selected(context: Context, ufunc: np.ufunc, inputs: list[Any], dtype: Any) 
 # Methods of ufuncs.
 
 
-def _reduce(context: Context, ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, keepdims: bool = False, **more: Any) -> Any:
+def _reduce(
+    context: Context, ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, keepdims: bool = False, **more: Any
+) -> Any:
     if ufunc not in _FOLDS:
-        raise untraceable(f"np.{ufunc.__name__}.reduce cannot be traced", "use np.sum, np.prod, np.max, np.min, np.all or np.any")
+        raise untraceable(
+            f"np.{ufunc.__name__}.reduce cannot be traced", "use np.sum, np.prod, np.max, np.min, np.all or np.any"
+        )
     from fuser.interop import dispatch as functions
 
     more = {k: v for k, v in more.items() if v is not np._NoValue}
@@ -398,9 +490,14 @@ def _at(context: Context, ufunc: np.ufunc, x: Any, index: Any, value: Any = None
     from fuser.numpy.at import IndexUpdateRef
 
     if ufunc not in _AT or value is None:
-        raise untraceable(f"np.{ufunc.__name__}.at cannot be traced", "use np.add.at, np.multiply.at, np.maximum.at or np.minimum.at")
+        raise untraceable(
+            f"np.{ufunc.__name__}.at cannot be traced", "use np.add.at, np.multiply.at, np.maximum.at or np.minimum.at"
+        )
     if not isinstance(x, TracedArray):
-        raise untraceable(f"np.{ufunc.__name__}.at changes an array that was not made in the traced function", "make it with np.zeros_like")
+        raise untraceable(
+            f"np.{ufunc.__name__}.at changes an array that was not made in the traced function",
+            "make it with np.zeros_like",
+        )
     parts = _for_fuser(x, normal(index))
     reference = IndexUpdateRef(x.lifted(), parts[0] if len(parts) == 1 else parts)
     x.write(convert(getattr(reference, _AT[ufunc])(cast_value(x, value)), x.dtype))

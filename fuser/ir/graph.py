@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -35,14 +35,14 @@ class Literal:
     __slots__ = ("aval", "val")
 
     def __init__(self, val: Any, aval: ArrayType) -> None:
-        self.val: np.generic = np.asarray(val).astype(aval.dtype)[()]
+        self.val: Any = np.asarray(val).astype(aval.dtype)[()]
         self.aval = aval
 
     def __repr__(self) -> str:
         return f"{self.val}:{self.aval}"
 
 
-Operand = Union[Var, Literal]
+Operand = Var | Literal
 
 
 @dataclass(frozen=True, eq=False, slots=True)

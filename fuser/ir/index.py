@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 _serial = itertools.count()
 
@@ -62,7 +62,7 @@ class Computed:
         return f"computed{self.order[1]}"
 
 
-Atom = Union[Axis, Div, Computed]
+Atom = Axis | Div | Computed
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import enum
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from fuser.errors import MissingRuleError
 
@@ -76,6 +76,13 @@ class Primitive:
         return self.name
 
     __repr__ = __str__
+
+    # Set by fuser.trace, which stands above: how a primitive is applied under the current Trace.
+    binder: ClassVar[Callable[..., Any]]
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        """The primitive applied to arrays or tracers under the current Trace."""
+        return Primitive.binder(self, *args, **params)
 
     # The names that libraries of the JAX ecosystem use to define primitives of their own.
     def def_impl(self, function: Callable[..., Any]) -> Callable[..., Any]:

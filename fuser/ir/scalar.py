@@ -149,6 +149,8 @@ VOCABULARY: dict[str, Operation] = {
     **_operations(3, "given", select=np.where),
 }
 
+INDEX = np.dtype("int64")  # the dtype of index arithmetic
+
 # Leaves: `const` (a number), `index` (an Affine as an integer), `load` (an element of a kernel argument), `fold` (the
 # result of a reduction), `scan` (a running fold), and `input` (a hole, when a rule is looked at alone).
 LEAVES = ("const", "index", "load", "fold", "scan", "input")
@@ -206,7 +208,7 @@ def constant(value: Any, dtype: np.dtype) -> Scalar:
     return Scalar("const", (), dtype, np.asarray(value).astype(dtype)[()])
 
 
-def as_scalar(index: Affine, dtype: np.dtype = np.dtype("int64")) -> Scalar:
+def as_scalar(index: Affine, dtype: np.dtype = INDEX) -> Scalar:
     """An index as a number of an integer dtype."""
     return constant(index.offset, dtype) if not index.terms else Scalar("index", (), dtype, index)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.config import config
+from fuser.errors import OperandError
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
 from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
@@ -173,7 +174,7 @@ def broadcast_shapes(*shapes: Sequence[int], function: str = "broadcast") -> tup
                 continue
             if result[position] != 1:
                 found = " and ".join(str(tuple(s)) for s in shapes)
-                raise ValueError(f"{function} cannot broadcast shapes {found}; extents must be equal or 1")
+                raise OperandError(f"{function} cannot broadcast shapes {found}; extents must be equal or 1")
             result[position] = extent
     return tuple(result)
 
@@ -194,7 +195,7 @@ def broadcast(function: str, values: list[Any]) -> list[Any]:
         shape = broadcast_shapes(*(v.shape for v in values), function=function)
     except ValueError:
         types = " and ".join(str(ArrayType(v.shape, v.dtype)) for v in values)
-        raise TypeError(f"{function} cannot broadcast {types}; extents must be equal or 1 ({current_source().short})") from None
+        raise OperandError(f"{function} cannot broadcast {types}; extents must be equal or 1 ({current_source().short})") from None
     return [v if not v.shape else broadcast_to(v, shape) for v in values]
 
 
@@ -219,10 +220,10 @@ def strict(function: str, *args: Any) -> list[Any]:
 
 
 def axis_of(axis: Any, ndim: int, function: str = "axis") -> int:
-    """A dimension counted from the end if negative; ValueError outside."""
+    """A dimension counted from the end if negative; AxisError (a ValueError and an IndexError) outside."""
     position = axis.__index__()
     if not -ndim <= position < ndim:
-        raise ValueError(f"{function}: axis {position} is out of bounds for an array of dimension {ndim}")
+        raise np.exceptions.AxisError(f"{function}: axis {position} is out of bounds for an array of dimension {ndim}")
     return position + ndim if position < 0 else position
 
 

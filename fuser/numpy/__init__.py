@@ -12,7 +12,6 @@ from typing import Any
 import ml_dtypes as _ml_dtypes
 import numpy as _np
 
-from fuser import dtypes as _dtypes
 from fuser.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
 from fuser.lax.values import as_value as _as_value
 from fuser.lax.values import broadcast_shapes
@@ -351,14 +350,7 @@ inexact, floating, complexfloating, character, flexible, object_ = (
 dtype = _np.dtype
 printoptions, set_printoptions, get_printoptions = _np.printoptions, _np.set_printoptions, _np.get_printoptions
 array_repr, array_str = _np.array_repr, _np.array_str
-_DEFAULT_SCALARS = {"int_": int, "uint": _np.uint64, "float_": float, "complex_": complex}
-
-
-def __getattr__(name: str) -> Any:
-    """The default dtypes, which depend on `enable_x64`."""
-    if name in _DEFAULT_SCALARS:
-        return _dtypes.canonicalize_dtype(_DEFAULT_SCALARS[name]).type
-    raise AttributeError(f"module 'fuser.numpy' has no attribute {name!r}")
+int_, uint, float_, complex_ = _np.int64, _np.uint64, _np.float64, _np.complex128
 
 
 def ndim(a: Any) -> int:

@@ -49,7 +49,7 @@ def scatter(primitive: Primitive, x: Any, index: Any, value: Any, mode: Any, sor
         )
     entries = parse(index, x.shape)
     plan = plan_of(entries, x.shape)
-    if 0 in plan.result_shape:
+    if 0 in plan.result_shape or 0 in x.shape:
         return x
     operand, update = promote("scatter", x, value)
     update = _aligned(update, plan)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.errors import OperandError
 from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.lax.values import (
     VALUES,
@@ -122,7 +123,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
     except TypeError:
         raise TypeError(f"a shape is made of integers, got {shape!r}") from None
     if any(e < 0 for e in extents):
-        raise ValueError(f"a shape has no negative extents, got {extents}")
+        raise OperandError(f"a shape has no negative extents, got {extents}")
     return extents
 
 
@@ -158,6 +159,8 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
     value = asarray(fill_value)
     if found == BOOL:
         value = U.truth(value)
+    elif is_complex(value.dtype) and not is_complex(found):
+        raise TypeError(f"full_like cannot fill {found.name} with {fill_value!r}; give dtype=complex, or the real part")
     return broadcast_to(convert(value, found, weak), tuple(like.shape) if shape is None else _shape(shape))
 
 

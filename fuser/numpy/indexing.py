@@ -158,7 +158,8 @@ def _slice_entry(part: slice, dimension: int, extent: int) -> Entry:
     try:
         bounds = [None if b is None else operator.index(b) for b in (part.start, part.stop, part.step)]
     except TypeError as error:
-        raise IndexError(
+        kind = IndexError if any(isinstance(b, VALUES) for b in (part.start, part.stop, part.step)) else TypeError
+        raise kind(
             f"slice bounds must be static integers, got {part}; use fuser.lax.dynamic_slice for traced ones"
         ) from error
     start, stop, step = slice(*bounds).indices(extent)

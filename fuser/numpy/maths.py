@@ -103,7 +103,7 @@ mod = remainder
 
 def fmod(x: Any, y: Any, /) -> Any:
     """x - y·trunc(x / y): it has the sign of x, as C's fmod."""
-    x, y = U.operands("fmod", x, y)
+    x, y = map(U.numeric, U.operands("fmod", x, y))
     if not is_inexact(x.dtype):
         y = select(U.equal(y, 0), 1, y)
     return bind(E.rem_p, x, y)
@@ -154,15 +154,27 @@ def logaddexp2(x: Any, y: Any, /) -> Any:
 
 
 def _log_of_sum(x: Any, y: Any, exponential: Any, scale: float) -> Any:
+    if is_complex(x.dtype):
+        return _complex_log_of_sum(x, y, exponential, scale)
     difference = bind(E.sub_p, x, y)
     tail = U.log1p(exponential(U.negative(U.abs(difference))))
     result = bind(E.add_p, bind(E.max_p, x, y), tail if scale == 1.0 else U.multiply(scale, tail))
     return select(bind(E.ne_p, difference, difference), bind(E.add_p, x, y), result)
 
 
+def _complex_log_of_sum(x: Any, y: Any, exponential: Any, scale: float) -> Any:
+    larger = bind(E.max_p, x, y)
+    difference = U.subtract(select(U.equal(larger, x), y, x), larger)
+    result = U.add(larger, U.multiply(scale, U.log1p(exponential(difference))))
+    turn = 2 * np.pi * scale  # the imaginary part is brought into (-turn/2, turn/2]
+    part = imag(result)
+    part = U.subtract(part, U.multiply(turn, U.ceil(U.subtract(U.divide(part, turn), 0.5))))
+    return bind(E.complex_p, real(result), part)
+
+
 def heaviside(x: Any, y: Any, /) -> Any:
     """0 for x < 0, 1 for x > 0, y at 0, nan for nan."""
-    x, y = U.inexact_operands("heaviside", x, y)
+    x, y = (U.real_operand("heaviside", v) for v in U.inexact_operands("heaviside", x, y))
     x, y = broadcast("heaviside", [x, y])
     middle = select(bind(E.ne_p, x, x), x, y)
     return select(U.less(x, 0), 0.0, select(U.greater(x, 0), 1.0, middle))
@@ -186,12 +198,12 @@ def isinf(x: Any, /) -> Any:
 
 def isposinf(x: Any, /, out: None = None) -> Any:
     """Whether x is inf."""
-    return U.equal(U.inexact_operand("isposinf", x), np.inf)
+    return U.equal(U.real_operand("isposinf", x), np.inf)
 
 
 def isneginf(x: Any, /, out: None = None) -> Any:
     """Whether x is -inf."""
-    return U.equal(U.inexact_operand("isneginf", x), -np.inf)
+    return U.equal(U.real_operand("isneginf", x), -np.inf)
 
 
 def isfinite(x: Any, /) -> Any:
@@ -266,7 +278,7 @@ def signbit(x: Any, /) -> Any:
         return U.not_equal(x, x)
     if not is_inexact(x.dtype):
         return U.less(x, 0)
-    bits = bind(E.bitcast_convert_type_p, x, new_dtype=_layout(x.dtype)[0])
+    bits = bind(E.bitcast_convert_type_p, U.real_operand("signbit", x), new_dtype=_layout(x.dtype)[0])
     return U.less(bits, 0)
 
 
@@ -278,7 +290,7 @@ def copysign(x: Any, y: Any, /) -> Any:
 
 def frexp(x: Any, /) -> tuple[Any, Any]:
     """(m, e) with x = m·2**e and 0.5 ≤ |m| < 1; (x, 0) for 0, ±inf and nan."""
-    x = U.inexact_operand("frexp", x)
+    x = U.real_operand("frexp", x)
     integer, mantissa, bias = _layout(x.dtype)
     tiny = U.less(U.abs(x), float(dtypes.finfo(x.dtype).smallest_normal))
     scaled = select(tiny, U.multiply(x, float(2**mantissa)), x)

@@ -26,6 +26,12 @@ from fuser.trace.core import bind
 _HALVES = (np.dtype("float16"), bfloat16)
 
 
+def _operand(a: Any, function: str) -> Any:
+    """The operand with a strong type, which all results have."""
+    x = as_value(a, function)
+    return convert(x, x.dtype) if x.weak_type else x
+
+
 def _kept(result: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
     if not keepdims or not axes:
         return result
@@ -68,15 +74,12 @@ def _accumulate(
         a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
         where: Any = None, promote_integers: bool = True,
     ) -> Any:  # fmt: skip
-        x = as_value(a, name)
+        x = _operand(a, name)
         axes = axes_of(axis, x.ndim, name)
-        weak = x.weak_type
         x = _summed_dtype(x, dtype) if promote_integers or dtype is not None else x
         if x.dtype == BOOL:
             x = convert(x, dtypes.canonicalize_dtype(int))
         result = _fold(primitive, _masked(name, x, where, neutral), axes, keepdims)
-        if weak and dtype is not None and result.weak_type:
-            result = convert(result, result.dtype)
         return (
             result if initial is None else combine(convert(as_value(initial), result.dtype, result.weak_type), result)
         )
@@ -104,7 +107,7 @@ def _extreme(
     def reduction(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Any:
-        x = as_value(a, name)
+        x = _operand(a, name)
         axes = axes_of(axis, x.ndim, name)
         if initial is None:
             if np.prod([x.shape[d] for d in axes], dtype=np.int64) == 0:
@@ -167,7 +170,7 @@ def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> A
 
 def _position(name: str, primitive: Primitive, text: str) -> Callable[..., Any]:
     def reduction(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
-        x = as_value(a, name)
+        x = _operand(a, name)
         shape = x.shape
         if axis is None:
             axes = tuple(range(x.ndim))
@@ -208,15 +211,14 @@ def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Any:
     """The arithmetic mean over `axis`; halves are summed in float32 and rounded once."""
-    x = as_value(a, "mean")
+    x = _operand(a, "mean")
     axes = axes_of(axis, x.ndim, "mean")
     result_dtype = _float_dtype(x, dtype)
-    weak = x.weak_type and is_inexact(x.dtype) and dtype is None
     wide = np.dtype("float32") if result_dtype in _HALVES else result_dtype
-    total = sum(convert(x, wide, weak), axis=axes, keepdims=keepdims, where=where)
+    total = convert(sum(convert(x, wide), axis=axes, keepdims=keepdims, where=where), wide)
     count = _count(x, axes, where, keepdims)
-    divisor = literal(count, wide, weak) if isinstance(count, float) else convert(count, wide)
-    return convert(bind(E.div_p, total, divisor), result_dtype, weak)
+    divisor = literal(count, wide) if isinstance(count, float) else convert(count, wide)
+    return convert(bind(E.div_p, total, divisor), result_dtype)
 
 
 def var(
@@ -226,10 +228,10 @@ def var(
     """The mean of |a - mean|² with `ddof` (or `correction`) taken off the count."""
     if correction is not None:
         ddof = correction
-    x = as_value(a, "var")
+    x = _operand(a, "var")
     axes = axes_of(axis, x.ndim, "var")
     computed = _float_dtype(x, dtype)
-    result_dtype = computed if not is_complex(computed) else np.dtype(f"float{computed.itemsize * 4}")
+    result_dtype = np.dtype(f"float{computed.itemsize * 4}") if is_complex(computed) and dtype is None else computed
     wide = np.dtype("float32") if computed in _HALVES else computed
     x = convert(x, wide)
     centre = globals()["mean"](x, axes, keepdims=True, where=where) if mean is None else convert(as_value(mean), wide)
@@ -237,13 +239,10 @@ def var(
     squares = U.square(centred) if not is_complex(wide) else M.real(U.multiply(centred, M.conj(centred)))
     total = sum(squares, axis=axes, keepdims=keepdims, where=where)
     count = _count(x, axes, where, keepdims)
-    divisor = (
-        literal(float(np.maximum(count - ddof, 0)) if count - ddof > 0 else 0.0, total.dtype)
-        if isinstance(count, float)
-        else None
-    )
+    divisor = literal(count - ddof if count > ddof else np.nan, total.dtype) if isinstance(count, float) else None
     if divisor is None:
-        divisor = convert(U.maximum(U.subtract(count, ddof), 0), total.dtype)
+        divisor = convert(U.subtract(count, ddof), total.dtype)
+        divisor = M.select(U.greater(divisor, 0), divisor, np.nan)
     return convert(bind(E.div_p, total, divisor), result_dtype)
 
 
@@ -287,7 +286,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 
 def _running(name: str, primitive: Primitive, promotes: bool, text: str) -> Callable[..., Any]:
     def cumulative(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
-        x = as_value(a, name)
+        x = _operand(a, name)
         if axis is None:
             x = bind(reshape_p, x, new_sizes=(x.size,), dimensions=None) if x.ndim != 1 else x
             axis = 0
@@ -324,7 +323,7 @@ def _with_initial(function: Any, x: Any, axis: int | None, dtype: Any, include: 
     if axis is None and x.ndim != 1:
         raise ValueError(f"a running fold over an array of {x.ndim} dimensions needs axis=")
     axis = axis_of(axis or 0, x.ndim)
-    out = function(_summed_dtype(x, dtype), axis)
+    out = function(_summed_dtype(x, dtype) if function is cumsum or dtype is not None else x, axis)
     if not include:
         return out
     shape = (*out.shape[:axis], 1, *out.shape[axis + 1 :])
@@ -335,7 +334,7 @@ def _with_initial(function: Any, x: Any, axis: int | None, dtype: Any, include: 
 
 
 def _without_nan(name: str, a: Any, neutral: Any) -> tuple[Any, Any]:
-    x = as_value(a, name)
+    x = _operand(a, name)
     if not is_inexact(x.dtype):
         return x, None
     missing = M.isnan(x)

@@ -103,7 +103,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
         from fuser.numpy.selection import take
 
         table = take(table, sorter)
-    dtype = dtypes.canonicalize_dtype(int)
+    dtype = np.dtype("int32")
     extent = table.shape[0]
     if not extent:
         return zeros(values.shape, dtype)

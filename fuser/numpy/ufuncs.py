@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from fuser.errors import OperandError
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_integer
 from fuser.lax.values import _ADAPTS, VALUES, as_value, broadcast, convert, literal, promote, promote_inexact
 from fuser.ops import elementwise as E
 from fuser.runtime.array import Array
-from fuser.trace.core import bind
+from fuser.trace.core import bind, type_of
 
 Ufunc = Callable[..., Any]
 _SCALARS = frozenset((bool, int, float, complex))
@@ -63,6 +64,19 @@ def _documented(function: Ufunc, name: str, text: str) -> Ufunc:
     return function
 
 
+def numeric(x: Any) -> Any:
+    """`x` with bools made int32."""
+    return convert(x, np.dtype("int32")) if x.dtype == BOOL else x
+
+
+def real_operand(function: str, x: Any) -> Any:
+    """One operand as a real float; an error for complex numbers."""
+    x = inexact_operand(function, x)
+    if is_complex(x.dtype):
+        raise OperandError(f"{function} takes real numbers, got {type_of(x)}; take the real or imaginary part first")
+    return x
+
+
 def _binary(name: str, primitive: Primitive, text: str, for_bool: Primitive | None = None) -> Ufunc:
     def function(x: Any, y: Any, /) -> Any:
         x, y = operands(name, x, y)
@@ -78,7 +92,7 @@ def _bits(name: str, primitive: Primitive, text: str) -> Ufunc:
         x, y = operands(name, x, y)
         if is_inexact(x.dtype):
             raise TypeError(f"{name} takes integers and bools, got {x.dtype.name}")
-        return bind(primitive, x, y)
+        return bind(primitive, numeric(x), numeric(y)) if name == "left_shift" else bind(primitive, x, y)
 
     return _documented(function, name, text)
 
@@ -154,7 +168,6 @@ bitwise_and = _bits("bitwise_and", E.and_p, "x & y, bit by bit.")
 bitwise_or = _bits("bitwise_or", E.or_p, "x | y, bit by bit.")
 bitwise_xor = _bits("bitwise_xor", E.xor_p, "x ^ y, bit by bit.")
 bitwise_left_shift = left_shift = _bits("left_shift", E.shift_left_p, "x << y; zero once all bits are shifted out.")
-arctan2 = atan2 = _inexact_binary("arctan2", E.atan2_p, "The angle of the point (y, x), in radians within [-π, π].")
 nextafter = _inexact_binary("nextafter", E.nextafter_p, "The float next to x in the direction of y.")
 
 equal = _comparison("equal", E.eq_p, "Whether x == y.")
@@ -170,7 +183,6 @@ logical_xor = _logical("logical_xor", E.xor_p, "Whether exactly one is nonzero."
 
 negative = _unary("negative", E.neg_p, "-x.")
 sign = _unary("sign", E.sign_p, "-1, 0 or 1 by the sign of x; x/|x| for complex x.")
-square = _unary("square", E.square_p, "x·x.")
 bitwise_not = invert = bitwise_invert = _unary("bitwise_not", E.not_p, "~x: every bit flipped; logical not for bools.")
 
 floor = _rounding("floor", E.floor_p, "The greatest integer ≤ x; integers stay as they are.")
@@ -202,10 +214,15 @@ def right_shift(x: Any, y: Any, /) -> Any:
     x, y = operands("right_shift", x, y)
     if is_inexact(x.dtype):
         raise TypeError(f"right_shift takes integers and bools, got {x.dtype.name}")
-    return bind(E.shift_right_logical_p if x.dtype.kind == "u" else E.shift_right_arithmetic_p, x, y)
+    return bind(E.shift_right_logical_p if x.dtype.kind == "u" else E.shift_right_arithmetic_p, numeric(x), numeric(y))
 
 
 bitwise_right_shift = right_shift
+
+
+def square(x: Any, /) -> Any:
+    """x·x."""
+    return bind(E.square_p, numeric(as_value(x, "square")))
 
 
 def logical_not(x: Any, /) -> Any:
@@ -223,8 +240,8 @@ abs = absolute
 
 
 def fabs(x: Any, /) -> Any:
-    """|x| in floating point."""
-    return bind(E.abs_p, inexact_operand("fabs", x))
+    """|x| in floating point, for real numbers."""
+    return bind(E.abs_p, real_operand("fabs", x))
 
 
 def positive(x: Any, /) -> Any:
@@ -252,6 +269,8 @@ fix = trunc
 def round(a: Any, decimals: int = 0, out: None = None) -> Any:
     """`a` rounded to `decimals` places, halves to even."""
     a = as_value(a, "round")
+    if a.dtype == BOOL:
+        raise ValueError("round takes numbers, got bools")
     if is_integer(a.dtype):
         if decimals < 0:
             raise NotImplementedError("round of integers takes decimals >= 0")
@@ -289,6 +308,19 @@ def log10(x: Any, /) -> Any:
     """The logarithm to base 10."""
     x = inexact_operand("log10", x)
     return bind(E.div_p, bind(E.log_p, x), literal(float(np.log(10.0)), x.dtype, x.weak_type))
+
+
+def arctan2(x1: Any, x2: Any, /) -> Any:
+    """The angle of the point (x2, x1), in radians within [-π, π]."""
+    y, x = inexact_operands("arctan2", x1, x2)
+    if not is_complex(y.dtype):
+        return bind(E.atan2_p, y, x)
+    turn = literal(1j, y.dtype)
+    rotated = bind(E.div_p, bind(E.add_p, x, bind(E.mul_p, turn, y)), sqrt(add(square(x), square(y))))
+    return bind(E.mul_p, bind(E.neg_p, turn), bind(E.log_p, rotated))
+
+
+atan2 = arctan2
 
 
 def power(x1: Any, x2: Any, /) -> Any:

@@ -177,7 +177,22 @@ atan_p, sinh_p, cosh_p, tanh_p, asinh_p = (_plain(n, n, INEXACT) for n in ("atan
 acosh_p = _plain("acosh", "acosh", INEXACT, domain=(1.0, 9.0))
 atanh_p = _plain("atanh", "atanh", INEXACT, domain=(-0.9, 0.9))
 atan2_p = _plain("atan2", "atan2", FLOATS)
-nextafter_p = elementwise("nextafter", FLOATS, arity=2, eval=np.nextafter, lower=lambda x, y: S.nextafter(x, y))
+
+
+def _nextafter(x: Scalar, y: Scalar) -> Scalar:
+    """Half-precision numbers step by their bits, since kernels hold them as float32."""
+    if x.dtype not in FLOATS[:2]:
+        return S.nextafter(x, y)
+    integer = np.dtype("int16")
+    bits = S.bitcast(x, integer)
+    outwards = S.equal(y > x, x > 0)
+    stepped = S.bitcast(S.where(outwards, bits + 1, bits - 1), x.dtype)
+    least = S.bitcast(S.where(y > 0, S.constant(1, integer), S.constant(-(2**15) + 1, integer)), x.dtype)
+    away = S.where(S.equal(x, 0), least, stepped)
+    return S.where(S.not_equal(x, x), x, S.where(S.not_equal(y, y) | S.equal(x, y), y, away))
+
+
+nextafter_p = elementwise("nextafter", FLOATS, arity=2, eval=lambda x, y: np.where(x == y, y, np.nextafter(x, y)), lower=_nextafter, rounded=False)
 
 # Special functions.
 erf_p = _plain("erf", "erf", FLOATS)

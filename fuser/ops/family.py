@@ -64,6 +64,7 @@ def elementwise(
     result: Result = same,
     mixed: bool = False,
     wide: bool = False,
+    rounded: bool = True,
     jvp: Any = None,
     linear: bool = False,
     domain: tuple[float, float] = (-3.0, 3.0),
@@ -75,7 +76,8 @@ def elementwise(
     `eval` takes NumPy arrays and `lower` scalars; `both(*operands, m, **params)` is one definition for the two, with `m`
     the module of functions (numpy or ir.scalar). Operands share one dtype unless `mixed`; `domain` is where random
     samples are drawn; each of `params` is tried by the registry test. `wide` is for rules with constants that float16 and
-    bfloat16 would round: kernels compute them in float32. With `eval` alone it is a library call.
+    bfloat16 would round: kernels compute them in float32. With `rounded` (the rule) `eval` gets those two as float32.
+    With `eval` alone it is a library call.
     """
     if both is not None:
         eval = lambda *operands, **p: both(*operands, m=np, **p)
@@ -96,7 +98,7 @@ def elementwise(
         Fusion.ELEMENTWISE if lower is not None else Fusion.LIBRARY,
         linear=linear,
         type=type or infer,
-        eval=_precise(eval),
+        eval=_precise(eval) if rounded else eval,
         lower=_widened(lower) if wide and lower is not None else lower,
         jvp=jvp,
         samples=lambda: _samples(dtypes, arity, domain, params),

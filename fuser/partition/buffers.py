@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fuser.ir.graph import Graph, Var
+from fuser.ir.types import ArrayType
 from fuser.ir.primitive import Fusion
 from fuser.partition.group import FusionGroup, Kind, Slot
 
@@ -12,7 +13,7 @@ def assign(graph: Graph, groups: tuple[FusionGroup, ...], aliases: dict[Var, Var
     slot_of: dict[Var, int] = {}
     start: list[int] = []
     end: list[int] = []
-    types = []
+    types: list[ArrayType] = []
 
     def add(var: Var, begin: int) -> None:
         slot_of[var] = len(types)
@@ -25,9 +26,9 @@ def assign(graph: Graph, groups: tuple[FusionGroup, ...], aliases: dict[Var, Var
     for number, group in enumerate(groups):
         for var in group.graph.invars:
             end[slot_of[var]] = max(end[slot_of[var]], number)
-        for var in group.graph.outvars:
-            if isinstance(var, Var) and var not in slot_of:
-                add(var, number)
+        for written in group.graph.outvars:
+            if isinstance(written, Var) and written not in slot_of:
+                add(written, number)
     for operand in graph.outvars:
         if isinstance(operand, Var):
             end[slot_of[aliases.get(operand, operand)]] = len(groups)

@@ -117,7 +117,7 @@ def single(number: int, eqn: Eqn, views: Views) -> Draft:
 def gain(a: Draft, b: Draft) -> int:
     """Bytes of device memory no longer read or written once `a` and `b` share a kernel."""
     inside = [v for v in b.inputs if v in a.produced] + [v for v in a.inputs if v in b.produced]
-    shared = [v for v in a.inputs & b.inputs]
+    shared = a.inputs & b.inputs
     return 2 * sum(v.aval.nbytes for v in inside) + sum(v.aval.nbytes for v in shared)
 
 
@@ -146,7 +146,7 @@ def _inline_blocker(a: Draft, b: Draft, opaque: set[Var], uses: Uses, limits: Fu
     if escaping(a, b, uses):
         return "it reads a value at shifted or reshaped places that others need in memory too"
     places = sum(b.opaque[v] for v in opaque)
-    if places > 1 and a.cost > limits.recompute_cost:
+    if places > 1 and a.cost * (places - 1) > limits.recompute_cost:
         return f"it reads a value at {places} different places; computing it again at each costs more than storing it"
     return None
 

@@ -22,6 +22,7 @@ from fuser.api import Compiled, Jitted, Traced, cost_analysis, jit
 from fuser.backends.base import Backend
 from fuser.compile import generated
 from fuser.errors import ToolchainError
+from fuser.interop.accelerate import Accelerated, is_dynamic
 from fuser.ir.source import Source
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
@@ -87,8 +88,7 @@ class Run:
         else:
             self.input_names = tree.paths((args, kwargs))
             self.call = functools.partial(traceable, *args, **kwargs)
-        leaves = zip(tree.leaves((args, kwargs)), traced.graph.in_avals, strict=True)
-        self.arrays = [self.backend.place(_array(leaf, aval)) for leaf, aval in leaves]
+        self.arrays = input_arrays(traceable, self.compiled, args, kwargs)
 
     def times(self, repeats: int | None) -> Times:
         """Whole calls and calls timed step by step, in turn; the machine's moods meet both."""
@@ -170,6 +170,15 @@ class Run:
         if self.donates:
             notes.append("Donated arguments were kept, so that the call could be repeated.")
         return list(dict.fromkeys(notes))
+
+
+def input_arrays(traceable: Any, compiled: Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """What the program's steps read, where they can read it; `args` and `kwargs` are without static arguments."""
+    leaves = tree.leaves((args, kwargs))
+    if isinstance(traceable, Accelerated):  # its signature holds integers, strings and the like
+        leaves = [leaf for leaf in leaves if is_dynamic(leaf)]
+    place = compiled.traced._backend.place
+    return [place(_array(leaf, aval)) for leaf, aval in zip(leaves, compiled.traced.graph.in_avals, strict=True)]
 
 
 def _array(leaf: Any, aval: ArrayType) -> Any:

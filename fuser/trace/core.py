@@ -167,7 +167,7 @@ def bind(primitive: Primitive, *args: Any, **params: Any) -> Any:
     return (_state.trace or EVALUATION).process(primitive, args, params)
 
 
-Primitive.bind = lambda self, *args, **params: bind(self, *args, **params)  # type: ignore[attr-defined]
+Primitive.binder = staticmethod(bind)
 
 
 def type_of(value: Any) -> ArrayType:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,12 +19,12 @@ os.environ["TRITON_INTERPRET"] = "1"
 os.environ["FUSER_BACKEND"] = "triton"
 os.environ["FUSER_ENABLE_X64"] = "1"
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from fuser import config, jit, make_jaxpr  # noqa: E402
-from fuser.ir.primitive import REGISTRY, Fusion  # noqa: E402
-from fuser.ir.types import is_inexact  # noqa: E402
-from fuser.trace.core import bind  # noqa: E402
+from fuser import config, jit
+from fuser.ir.primitive import REGISTRY, Fusion
+from fuser.ir.types import is_inexact
+from fuser.trace.core import bind
 
 # dtype: (relative, absolute) error that a few operations may have against the reference
 TOLERANCE = {"float16": (4e-3, 4e-3), "bfloat16": (3e-2, 3e-2), "float32": (2e-5, 2e-5), "float64": (1e-11, 1e-11)}
@@ -35,7 +36,11 @@ def registry(shard: int, shards: int) -> Iterator[Case]:
     """Every sample of every primitive that has a lower rule, and of the products."""
     number = 0
     for name, primitive in sorted(REGISTRY.items()):
-        if primitive.samples is None or primitive.eval is None or (primitive.lower is None and primitive.fusion is not Fusion.DOT):
+        if (
+            primitive.samples is None
+            or primitive.eval is None
+            or (primitive.lower is None and primitive.fusion is not Fusion.DOT)
+        ):
             continue
         for arrays, params in primitive.samples():
             number += 1
@@ -99,7 +104,11 @@ def main(arguments: list[str]) -> None:
 
         cases = triton_cases.cases(suite)
     for case in cases:
-        print(json.dumps({"case": case[0], "error": check(case)}), flush=True)
+        start = time.perf_counter()
+        error = check(case)
+        print(
+            json.dumps({"case": case[0], "error": error, "seconds": round(time.perf_counter() - start, 2)}), flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -161,6 +161,12 @@ def test_report_as_json_is_a_profile(command: Any, model: pathlib.Path) -> None:
     assert (profile.name, len(profile.kernels)) == ("softmax", 1)
 
 
+def test_report_of_a_numpy_function(command: Any, model: pathlib.Path) -> None:
+    model.write_text("import numpy as np\n\ndef gelu(x, order):\n    return x * np.tanh(x**order)\n")
+    profile = from_json(command("report", f"{model}:gelu", "--args", "f64[100], 3", "--json").text)
+    assert [node.type for node in profile.graph.nodes if node.label == "x"] == ["f64[100]"]
+
+
 def test_report_into_no_directory(command: Any, model: pathlib.Path, tmp_path: pathlib.Path) -> None:
     result = command("report", f"{model}:softmax", "--html", tmp_path / "missing" / "out.html")
     assert result.status == 2

@@ -86,3 +86,10 @@ def test_wide_evaluation_is_float64() -> None:
     (found,) = wide_evaluate(graph, [x])
     assert found.dtype == np.float64
     assert found == pytest.approx((np.exp(x.astype(np.float64)) / 3).sum(), rel=1e-6)
+
+
+def test_accelerated_functions() -> None:
+    program = fuser.accelerate(lambda x, power, scale: np.exp(-(x**power)) * scale)
+    report = fuser.check(program)(data(40, dtype=np.float64), 2, 0.5)
+    assert report.ok and [step.type for step in report.steps] == ["f64[40]"]
+    assert report.steps[0].allowed < 1e-12

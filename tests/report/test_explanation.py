@@ -84,3 +84,12 @@ def test_the_dict_is_json() -> None:
     document = json.loads(json.dumps(fuser.explain(softmax)(np.ones((3, 4), np.float32)).to_dict()))
     assert document["steps"][0]["words"] == "one reduction kernel"
     assert document["bytes"] == 96
+
+
+def test_accelerated_functions() -> None:
+    program = fuser.accelerate(lambda x, power: np.exp(x**power))
+    program(np.ones(3), 2)
+    program(np.ones(3), 3)
+    first, second = fuser.explain(program)(np.ones(3), 2).compilations
+    assert (first.signature, second.signature) == ("x=f64[3], static power=2", "x=f64[3], static power=3")
+    assert second.because == ("static power is 3, before 2",)

@@ -59,7 +59,7 @@ def _multiply(eqn: Eqn) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     return multiply
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _gemm(operand: np.dtype, out: np.dtype) -> Any:
     """The compiled product for operands and results of these dtypes."""
     text = gemm_text(operand, out)

@@ -6,7 +6,7 @@ from fuser.backends.c import spell
 from fuser.backends.c.writer import Writer
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import is_complex, is_inexact
+from fuser.ir.types import is_complex
 from fuser.kernel.kernel import Stage, fold_identity
 
 KEPT_BYTES = 1 << 17  # a kept row stays in the core's own cache up to about this size

@@ -27,9 +27,7 @@ TYPES: dict[np.dtype, tuple[str, str]] = {
     np.dtype("complex128"): ("double _Complex", "double _Complex"),
 }
 
-LIBM = (
-    "exp exp2 expm1 log log1p log2 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh cbrt erf erfc pow atan2"
-).split()
+LIBM = ["exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "pow", "atan2"]
 
 _FLOAT: dict[str, str] = {
     **{name: name + "{f}({0})" for name in LIBM if name not in ("pow", "atan2", "exp")},
@@ -64,7 +62,7 @@ _INTEGER: dict[str, str] = {
 }
 _BOOL: dict[str, str] = {"not": "!{0}", "max": "({0} | {1})", "min": "({0} & {1})"}
 _COMPLEX: dict[str, str] = {
-    **{n: "c" + n + "{f}({0})" for n in "exp log sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh".split()},
+    **{n: "c" + n + "{f}({0})" for n in ["exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"]},
     "pow": "power_complex{f}({0}, {1})",
     "mul": "multiply_complex{f}({0}, {1})",
     "neg": "-{0}",

@@ -11,7 +11,7 @@ from fuser.backends.c import spell
 from fuser.ir.index import Axis
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import is_complex, is_inexact
-from fuser.kernel.kernel import Kernel, Stage, Store, fold_identity
+from fuser.kernel.kernel import Kernel, Store, fold_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.sizes import IndexText, Sizes
 

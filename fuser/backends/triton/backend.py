@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from fuser.backends.triton import interpreter
 from fuser.backends.triton.emit import emit_kernel
 from fuser.backends.triton.launch import launcher, module_of
 from fuser.backends.triton.library import library
+from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.ir.types import FLOAT8, float8_e4m3b11fnuz, is_complex, short_dtype
 from fuser.kernel.lower import lower
@@ -38,18 +40,23 @@ class Triton:
                 return f"Triton has no complex numbers such as {short_dtype(dtype)}"
         if eqn.outvars[0].aval.size == 0:
             return "it has no elements"
-        if eqn.primitive.name == "bitcast_convert_type" and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize:
+        if (
+            eqn.primitive.name == "bitcast_convert_type"
+            and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize
+        ):
             return "the bitcast changes the number of elements"
         return None
 
     def emit(self, group: FusionGroup) -> KernelSource:
         kernel = lower(group)
         emitted = emit_kernel(kernel)
-        launch = {"launches": emitted.launches, "scratch": emitted.scratch}
+        dtypes = tuple(param.dtype for param in kernel.params)
+        launch = {"launches": emitted.launches, "scratch": emitted.scratch, "dtypes": dtypes}
         return KernelSource(group.name, emitted.text, "triton", tuple(p.name for p in kernel.params), launch)
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         start = time.perf_counter()
+        _require_gpu()
         new = sum(not module_of(source)[1] for source in sources)
         functions = tuple(launcher(source, self.device()) for source in sources)
         return Loaded(functions, time.perf_counter() - start, new == 0, new)
@@ -77,6 +84,22 @@ class Triton:
     def device(self) -> str:
         """Where torch keeps the arrays; the interpreter runs on the CPU's."""
         return "cpu" if interpreter.active() else "cuda"
+
+
+def _require_gpu() -> None:
+    """UnsupportedError, with what to do, where Triton's kernels cannot run."""
+    for name in ("torch", "triton"):
+        if importlib.util.find_spec(name) is None:
+            raise UnsupportedError(
+                f"the triton backend needs {name}, which is not installed; install fuser[gpu], or set FUSER_BACKEND=c"
+            )
+    import torch
+
+    if not interpreter.active() and not torch.cuda.is_available():
+        raise UnsupportedError(
+            "the triton backend needs a GPU, and torch sees none; set FUSER_BACKEND=c, "
+            "or TRITON_INTERPRET=1 to run kernels slowly in Triton's interpreter"
+        )
 
 
 BACKEND = Triton()

@@ -22,7 +22,7 @@ class Line(Writer):
     """One axis, or none at all."""
 
     def write(self) -> Function:
-        tile = tiles.LINE
+        tile = tiles.line_tile(_itemsize(self.kernel))
         count = 1
         if self.loops.rows:
             (axis,) = self.loops.rows
@@ -89,7 +89,7 @@ def _plane(kernel: Kernel, loops: Loops) -> tuple[Axis, Axis, Tile] | None:
     for axis in others:
         if loops.extents[axis] >= 16 and loops.extents[vector] >= 16 and _dense(kernel, axis):
             return axis, vector, tiles.TRANSPOSED
-    return others[-1], vector, tiles.plane_tile(loops.extents[vector])
+    return others[-1], vector, tiles.plane_tile(loops.extents[vector], _itemsize(kernel))
 
 
 def _dense(kernel: Kernel, axis: Axis) -> bool:
@@ -97,3 +97,7 @@ def _dense(kernel: Kernel, axis: Axis) -> bool:
     stage = kernel.stages[0]
     loads = [n.attr.offset for n in stage.row if n.op == "load"]
     return any(abs(index.coefficient(axis)) == 1 for index in [*loads, *(s.offset for s in stage.row_stores)])
+
+
+def _itemsize(kernel: Kernel) -> int:
+    return max(param.dtype.itemsize for param in kernel.params)

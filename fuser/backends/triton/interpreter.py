@@ -48,19 +48,20 @@ class Libdevice:
             dtype = next(a for a in arrays if a.ndim or a.dtype.kind != "O").dtype
             with np.errstate(all="ignore"):
                 result = np.asarray(function(*(np.asarray(a, dtype) for a in arrays))).astype(dtype)
-            return _tensor(result, np.dtype("int32") if name in _BITS else dtype)
+            block = any(a.type.is_block() for a in args if hasattr(a, "handle"))
+            return _tensor(result, np.dtype("int32") if name in _BITS else dtype, block)
 
         return call
 
 
-def _tensor(data: Any, dtype: np.dtype) -> Any:
+def _tensor(data: Any, dtype: np.dtype, block: bool) -> Any:
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 
     kinds = {"f": "fp", "i": "int", "u": "uint"}
     scalar = tl.dtype(f"{kinds[dtype.kind]}{dtype.itemsize * 8}")
     data = np.asarray(data).astype(dtype)
-    return tl.core.tensor(TensorHandle(data, scalar), tl.block_type(scalar, list(data.shape)) if data.shape else scalar)
+    return tl.core.tensor(TensorHandle(data, scalar), tl.block_type(scalar, list(data.shape)) if block else scalar)
 
 
 def _reduce(self: Any, inputs: Any) -> Any:
@@ -70,7 +71,7 @@ def _reduce(self: Any, inputs: Any) -> Any:
     data = [np.moveaxis(x.handle.data, axis, 0) for x in flat]
     while data[0].shape[0] > 1:
         half = data[0].shape[0] // 2
-        data = self_combine(self, [d[:half] for d in data], [d[half:] for d in data], dtypes)
+        data = _combine(self, [d[:half] for d in data], [d[half:] for d in data], dtypes)
     results = []
     for array, dtype in zip(data, dtypes):
         result = np.moveaxis(array, 0, axis) if self.keep_dims else array[0]
@@ -79,17 +80,18 @@ def _reduce(self: Any, inputs: Any) -> Any:
 
 
 def _scan(self: Any, inputs: Any) -> Any:
-    """ScanOps.generic_scan, one position of the axis at a time for all others at once."""
+    """ScanOps.generic_scan, in steps of 1, 2, 4, ... positions for all of the block at once."""
     dtypes = [x.dtype for x in inputs]
-    data = [np.moveaxis(x.handle.data, self.axis, 0).copy() for x in inputs]
-    for position in range(1, data[0].shape[0]):
-        step = self_combine(self, [d[position - 1] for d in data], [d[position] for d in data], dtypes)
-        for array, value in zip(data, step):
-            array[position] = value
+    data = [np.moveaxis(x.handle.data, self.axis, 0) for x in inputs]
+    distance = 1
+    while distance < data[0].shape[0]:
+        step = _combine(self, [np.roll(d, distance, 0) for d in data], data, dtypes)  # blocks keep their extents
+        data = [np.concatenate([old[:distance], new[distance:]]) for old, new in zip(data, step)]
+        distance *= 2
     return [self.to_tensor(np.moveaxis(array, 0, self.axis), dtype) for array, dtype in zip(data, dtypes)]
 
 
-def self_combine(op: Any, left: list[Any], right: list[Any], dtypes: list[Any]) -> list[Any]:
+def _combine(op: Any, left: list[Any], right: list[Any], dtypes: list[Any]) -> list[Any]:
     """One call of a fold's combine function on arrays."""
     result = op.combine_fn.fn(*(op.to_tensor(a, d) for a, d in zip((*left, *right), (*dtypes, *dtypes))))
     result = result if isinstance(result, tuple) else (result,)

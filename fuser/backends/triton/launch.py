@@ -39,7 +39,9 @@ def module_of(source: KernelSource) -> tuple[ModuleType, bool]:
         try:
             spec.loader.exec_module(module)
         except Exception as error:
-            raise ToolchainError(f"the Triton kernels in {path} cannot be read: {type(error).__name__}: {error}") from error
+            raise ToolchainError(
+                f"the Triton kernels in {path} cannot be read: {type(error).__name__}: {error}"
+            ) from error
         linecache.checkcache(str(path))
         if interpreter.active():
             interpreter.prepare(module)
@@ -47,21 +49,19 @@ def module_of(source: KernelSource) -> tuple[ModuleType, bool]:
         return module, False
 
 
-def options() -> dict[str, Any]:
+def options(platform: str = "") -> dict[str, Any]:
     """What every kernel is compiled with: a product and a sum round apart, and subnormal numbers stay."""
     import triton
 
-    target = {"enable_fp_fusion": False}
-    if interpreter.active():
-        return target
-    active = triton.runtime.driver.active.get_current_target()
-    return target | ({"enable_reflect_ftz": False} if active.backend == "cuda" and _knows_ftz() else {})
-
-
-def _knows_ftz() -> bool:
+    fixed = {"enable_fp_fusion": False}
+    if not platform and not interpreter.active():
+        platform = triton.runtime.driver.active.get_current_target().backend
+    if platform != "cuda":
+        return fixed
     from triton.backends.nvidia.compiler import CUDAOptions
 
-    return "enable_reflect_ftz" in CUDAOptions.__dataclass_fields__
+    known = "enable_reflect_ftz" in CUDAOptions.__dataclass_fields__  # older releases keep them without being told
+    return fixed | ({"enable_reflect_ftz": False} if known else {})
 
 
 def launcher(source: KernelSource, device: str) -> Callable[[Sequence[Any]], None]:
@@ -80,7 +80,12 @@ def launcher(source: KernelSource, device: str) -> Callable[[Sequence[Any]], Non
             arguments = [buffers[n] for n in launch.buffers]
             try:
                 kernel[(launch.grid,)](
-                    *arguments, *launch.sizes, **launch.constants, num_warps=launch.warps, num_stages=launch.stages, **common
+                    *arguments,
+                    *launch.sizes,
+                    **launch.constants,
+                    num_warps=launch.warps,
+                    num_stages=launch.stages,
+                    **common,
                 )
             except Exception as error:
                 raise _refused(error, source) from error

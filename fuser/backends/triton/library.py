@@ -32,7 +32,10 @@ def library(group: FusionGroup, place: Callable[[Any], Any]) -> Callable[..., An
 
 def _on_host(group: FusionGroup, place: Callable[[Any], Any]) -> Callable[..., Any]:
     def run(*arrays: Any) -> list[Any]:
-        return [place(np.ascontiguousarray(v).reshape(v.shape)) for v in evaluate(group.graph, [to_numpy(Array(a)) for a in arrays])]
+        return [
+            place(np.ascontiguousarray(v).reshape(v.shape))
+            for v in evaluate(group.graph, [to_numpy(Array(a)) for a in arrays])
+        ]
 
     return run
 

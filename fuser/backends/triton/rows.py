@@ -94,7 +94,13 @@ class Rows(Writer):
         return self.spans(store.value) | {ROW}
 
     def zero(self, dim: str) -> str:
-        return "tl.zeros((ROWS, 1), tl.int32)" if dim == ROW and self.loops.rows else "row" if dim == ROW else "tl.zeros((1, COLUMNS), tl.int32)"
+        return (
+            "tl.zeros((ROWS, 1), tl.int32)"
+            if dim == ROW and self.loops.rows
+            else "row"
+            if dim == ROW
+            else "tl.zeros((1, COLUMNS), tl.int32)"
+        )
 
     # Folds.
 
@@ -187,7 +193,9 @@ class LongRows(Rows):
             self.line(f"{self.name(node)}_carry = tl.full((ROWS, 1), {identity(spec)}, {working(spec)})")
         saved = dict(self.env)
         self.open(f"for start in range({first}, {last}, COLUMNS):")
-        begin = f"tl.cdiv({last}, COLUMNS) * COLUMNS - COLUMNS - start" if any(s.attr.reverse for s in scans) else "start"
+        begin = (
+            f"tl.cdiv({last}, COLUMNS) * COLUMNS - COLUMNS - start" if any(s.attr.reverse for s in scans) else "start"
+        )
         self.columns(f"{begin} + tl.arange(0, COLUMNS)[None, :]")  # only the last piece of all can be cut short
         for node in self.body(stage):
             if node.op == "scan":
@@ -253,7 +261,11 @@ def identity(spec: FoldSpec) -> str:
     if spec.accumulator.kind == "b":
         return str(int(value))
     text = spell.literal(value, spec.accumulator)
-    return text if spec.accumulator.itemsize < 8 or spec.accumulator.kind == "f" else f"tl.full((), {text}, {working(spec)})"
+    return (
+        text
+        if spec.accumulator.itemsize < 8 or spec.accumulator.kind == "f"
+        else f"tl.full((), {text}, {working(spec)})"
+    )
 
 
 def reduced(spec: FoldSpec, value: str) -> str:

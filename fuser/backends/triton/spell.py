@@ -27,9 +27,30 @@ TYPES: dict[np.dtype, tuple[str, str]] = {
     F64: ("tl.float64", "tl.float64"),
 }
 
-LIBDEVICE = (
-    "exp exp2 expm1 log log1p log2 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc lgamma trunc"
-).split()
+LIBDEVICE = [
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log1p",
+    "log2",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "erf",
+    "erfc",
+    "lgamma",
+    "trunc",
+]
 
 _FLOAT: dict[str, str] = {
     **{name: f"libdevice.{name}({{0}})" for name in LIBDEVICE},
@@ -75,12 +96,18 @@ _BOOL: dict[str, str] = {
     "not": "{0} == 0",
     "max": "{0} | {1}",
     "min": "{0} & {1}",
-    **{name: f"{{0}}.to(tl.int32) {sign} {{1}}.to(tl.int32)" for name, sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))},
+    **{
+        name: f"{{0}}.to(tl.int32) {sign} {{1}}.to(tl.int32)"
+        for name, sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))
+    },
 }
 _ANY: dict[str, str] = {
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"))},
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))},
-    **{name: f"{{0}} {sign} {{1}}" for name, sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))},
+    **{
+        name: f"{{0}} {sign} {{1}}"
+        for name, sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))
+    },
     "select": "tl.where({0}, {1}, {2})",
 }
 INFIX = frozenset(("add", "sub", "mul", "and", "or", "xor", "eq", "ne", "lt", "le", "gt", "ge"))
@@ -230,8 +257,12 @@ def operation(node: Scalar, args: list[str]) -> str:
     form = _table(dtype).get(node.op) or _ANY[node.op]
     bits = dtype.itemsize * 8
     word = "tl.int64" if bits == 64 else "tl.int32"
-    wide = f"{args[0]}.to(tl.uint{bits}, bitcast=True).to({word})" if bits < 32 else f"{args[0]}.to({word}, bitcast=True)"
-    return form.format(*args, t=local(dtype), u=f"tl.uint{bits}", i=f"tl.int{bits}", bits=bits, word=wide, spare=max(32 - bits, 0))
+    wide = (
+        f"{args[0]}.to(tl.uint{bits}, bitcast=True).to({word})" if bits < 32 else f"{args[0]}.to({word}, bitcast=True)"
+    )
+    return form.format(
+        *args, t=local(dtype), u=f"tl.uint{bits}", i=f"tl.int{bits}", bits=bits, word=wide, spare=max(32 - bits, 0)
+    )
 
 
 def _table(dtype: np.dtype) -> dict[str, str]:

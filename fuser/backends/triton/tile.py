@@ -1,19 +1,19 @@
 """Block sizes: how many rows and columns one program takes, how many warps share it, and what to tell Triton of sizes.
 
-Block sizes come from a few buckets, so that a hundred sizes of one kernel need at most four compilations: a row of up
-to 4, 16, 128 or 1024 elements has one each, one of up to 4096 has two (vector loads need to know that sizes are
-multiples of 16), one of up to 16384 has one. All of it depends on sizes alone, so results do not depend on the machine.
+Block sizes come from a few buckets, so that a hundred neighbouring sizes of one kernel need at most four compilations:
+rows of up to 4, 16 and 128 elements have one each; those of up to 1024, 4096 and 16384 have two, because loads and stores
+are only as wide as a multiple of 16 among the sizes allows. All of it depends on sizes alone, so results do not depend
+on the machine.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-FLAT = 1024  # elements of a program that runs along one axis
+FLAT = 1024  # elements of 4 bytes of a program that runs along one axis
 FEW = 264  # programs that are too few to fill a large GPU (two on each of 132 multiprocessors)
 LONGEST_ROW = 16384  # reduced elements that one program holds at once
 LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along memory
-MULTIPLE = 16  # what sizes need to be multiples of for the widest loads and stores
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ _ROWS = (
     (4, Tile(256, 4, 4)),
     (16, Tile(128, 16, 4)),
     (128, Tile(16, 128, 4)),
-    (1024, Tile(2, 1024, 4)),
+    (1024, Tile(2, 1024, 4, True)),
     (4096, Tile(1, 4096, 8, True)),
-    (LONGEST_ROW, Tile(1, LONGEST_ROW, 16)),
+    (LONGEST_ROW, Tile(1, LONGEST_ROW, 16, True)),
 )
 LONG_ROW = Tile(1, 4096, 8, True)  # the piece of a longer row that one step of a loop takes
 _COLUMNS = ((4, Tile(256, 4, 4)), (16, Tile(128, 16, 4)), (LONGEST_COLUMN, Tile(32, LONGEST_COLUMN, 8)))
@@ -48,9 +48,12 @@ _PLANES = (  # (extent of the axis along memory up to, tile of it with the next 
     (16, Tile(64, 16, 4)),
     (1023, Tile(8, 128, 4, True)),
 )
-_WIDE_PLANE = Tile(1, FLAT, 4, True)
 TRANSPOSED = Tile(64, 64, 8, True)
-LINE = Tile(1, FLAT, 4, True)
+
+
+def line_tile(itemsize: int) -> Tile:
+    """The tile of an elementwise kernel along one axis, its largest elements of so many bytes: 32 bytes a thread."""
+    return Tile(1, FLAT * 4 // min(itemsize, 4), 4, True)
 
 
 def row_tile(columns: int) -> Tile | None:
@@ -68,9 +71,9 @@ def long_column_tile(width: int) -> Tile:
     return next((tile for limit, tile in _LONG_COLUMNS if width <= limit), _LONG_COLUMN)
 
 
-def plane_tile(extent: int) -> Tile:
+def plane_tile(extent: int, itemsize: int) -> Tile:
     """The tile of an elementwise kernel over two or more axes, the innermost of this extent."""
-    return next((tile for limit, tile in _PLANES if extent <= limit), _WIDE_PLANE)
+    return next((tile for limit, tile in _PLANES if extent <= limit), line_tile(itemsize))
 
 
 @dataclass(frozen=True)

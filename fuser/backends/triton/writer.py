@@ -81,7 +81,11 @@ class Writer:
             slots = self._alignable()
             constants = {**constants, "ALIGNED": bool(slots) and all(self.sizes.values[s] % 16 == 0 for s in slots)}
             note = [f"        s{s} = s{s} // 16 * 16" for s in slots]  # tl.multiple_of does not hold for arguments
-            note = ["    if ALIGNED:  # says that sizes are multiples of 16, so that accesses are 16 bytes wide", *note] if slots else []
+            note = (
+                ["    if ALIGNED:  # says that sizes are multiples of 16, so that accesses are 16 bytes wide", *note]
+                if slots
+                else []
+            )
         else:
             note = []
         sizes = [f"s{n}" for n in range(len(self.sizes.values))]
@@ -103,8 +107,18 @@ class Writer:
         return Function(text, launch)
 
     def _alignable(self) -> list[int]:
-        """The size arguments that decide how rows lie in memory: extents and strides."""
-        return [slot for key, slot in self.sizes.slots.items() if key[0] in ("extent", "factor")]
+        """The size arguments that decide how rows lie in memory: strides, and extents of axes along memory."""
+        dense = {axis for axis in self.extents if any(abs(i.coefficient(axis)) == 1 for i in self._indices())}
+        return [
+            slot
+            for key, slot in self.sizes.slots.items()
+            if key[0] == "factor" or (key[0] == "extent" and key[1] in dense)
+        ]
+
+    def _indices(self) -> list[Affine]:
+        loads = [n for stage in self.kernel.stages for n in (*stage.row, *stage.body) if n.op == "load"]
+        stores = [s for stage in self.kernel.stages for s in (*stage.row_stores, *stage.stores)]
+        return [n.attr.offset for n in loads] + [s.offset for s in stores]
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -180,7 +194,13 @@ class Writer:
         for position, arg in enumerate(node.args):
             small = arg.op == "const" and abs(float(arg.attr)) <= 16 if arg.dtype.kind != "b" else False
             wide = arg.dtype.kind in "f" or arg.dtype.itemsize >= 4 or node.op in spell.INFIX
-            if bare and small and wide and not (node.op == "select" and position == 0) and spell.plain(arg.attr, arg.dtype):
+            if (
+                bare
+                and small
+                and wide
+                and not (node.op == "select" and position == 0)
+                and spell.plain(arg.attr, arg.dtype)
+            ):
                 result.append(spell.literal(arg.attr, arg.dtype))
             else:
                 result.append(self.operand(arg))

@@ -1,0 +1,151 @@
+"""The stages that a user can look into: Traced (a graph), Lowered (a plan and kernel texts), Compiled (ready to run)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fuser.backends.base import Backend, KernelSource
+from fuser.compile import Lowering, Program, load, lower
+from fuser.ir.graph import Graph
+from fuser.lax.values import as_value
+from fuser.partition.group import Plan
+from fuser.runtime.array import Array
+from fuser.trace import tree
+from fuser.trace.core import type_of
+
+
+class Traced:
+    """A function traced for one signature. `.graph` is what was recorded; `.lower()` goes on."""
+
+    def __init__(self, graph: Graph, in_tree: Any, out_tree: Any, donated: tuple[int, ...], backend: Backend) -> None:
+        self.graph = graph
+        self.jaxpr = graph
+        self.in_tree = in_tree
+        self.out_tree = out_tree
+        self.donated = donated
+        self._backend = backend
+
+    @property
+    def out_info(self) -> Any:
+        """The tree of the results' ArrayTypes."""
+        return tree.unflatten(self.out_tree, self.graph.out_avals)
+
+    def lower(self) -> Lowered:
+        """Optimise, partition and generate the kernels' text; needs neither device nor compiler."""
+        return Lowered(self, lower(self.graph, self._backend))
+
+
+class Lowered:
+    """A program as a plan and kernel texts: `.plan`, `.plan.explain()`, `.sources[0].text`."""
+
+    def __init__(self, traced: Traced, lowering: Lowering) -> None:
+        self.traced = traced
+        self.lowering = lowering
+
+    @property
+    def graph(self) -> Graph:
+        """The optimised graph."""
+        return self.lowering.graph
+
+    @property
+    def plan(self) -> Plan:
+        return self.lowering.plan
+
+    @property
+    def sources(self) -> tuple[KernelSource, ...]:
+        return self.lowering.sources
+
+    def as_text(self) -> str:
+        """All kernels' text."""
+        return "\n\n".join(source.text for source in self.sources)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """`flops` and `bytes accessed` of one call as planned, and `optimal bytes`: inputs and outputs moved once."""
+        return cost_analysis(self.plan)
+
+    def compile(self) -> Compiled:
+        """Compile the kernels and link the steps."""
+        return Compiled(self.traced, load(self.lowering, self.traced._backend))
+
+
+class Compiled:
+    """A program ready to run on arrays of the types that it was traced for."""
+
+    def __init__(self, traced: Traced, program: Program) -> None:
+        self.traced = traced
+        self.program = program
+        self.executable = program.executable
+        self._run = _runner(traced, program)
+
+    @property
+    def plan(self) -> Plan:
+        return self.program.lowering.plan
+
+    @property
+    def sources(self) -> tuple[KernelSource, ...]:
+        return self.program.lowering.sources
+
+    def cost_analysis(self) -> dict[str, float]:
+        """As `Lowered.cost_analysis`."""
+        return cost_analysis(self.plan)
+
+    def memory_analysis(self) -> dict[str, int]:
+        """Bytes of arguments, results, temporaries, and the peak of results and temporaries together."""
+        graph = self.plan.graph
+        results = sum(v.aval.nbytes for v in self.plan.outputs)
+        peak = self.executable.planned_peak()
+        return {
+            "argument_size_in_bytes": sum(v.aval.nbytes for v in graph.invars),
+            "output_size_in_bytes": results,
+            "temp_size_in_bytes": max(peak - results, 0),
+            "peak_memory_in_bytes": peak,
+        }
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, structure = tree.flatten((args, kwargs))
+        values = [as_value(leaf) for leaf in leaves]
+        found = tuple(type_of(v) for v in values)
+        wanted = self.traced.graph.in_avals
+        if structure != self.traced.in_tree or [(a.shape, a.dtype) for a in found] != [(a.shape, a.dtype) for a in wanted]:
+            raise TypeError(
+                f"{self.traced.graph.name} was compiled for ({', '.join(map(str, wanted))}), got ({', '.join(map(str, found))}); "
+                "call the jitted function itself, which compiles for new types"
+            )
+        return self._run(values)
+
+
+def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
+    """A function from flat input values to the results' tree."""
+    run = program.executable.call
+    weak = [v.aval.weak_type for v in traced.graph.outvars]
+    shapes = [v.aval.shape for v in traced.graph.outvars]
+    views = [v in program.lowering.plan.aliases for v in program.lowering.plan.outputs]
+    out_tree, donated, place = traced.out_tree, traced.donated, traced._backend.place
+
+    def wrap(data: Any, shape: tuple[int, ...], view: bool, is_weak: bool) -> Array:
+        return Array(data.reshape(shape) if view else data, is_weak)
+
+    def call(values: list[Any]) -> Any:
+        writable = []
+        arrays = []
+        for position, value in enumerate(values):
+            if position in donated and isinstance(value, Array):
+                data, owned = value.donate()
+                if owned:
+                    writable.append(position)
+                arrays.append(place(data))
+            else:
+                arrays.append(place(value._data))
+        outputs = run(*arrays, writable=writable) if writable else run(*arrays)
+        return tree.unflatten(out_tree, map(wrap, outputs, shapes, views, weak))
+
+    return call
+
+
+def cost_analysis(plan: Plan) -> dict[str, float]:
+    """What one run of a plan costs by count: `flops`, `bytes accessed`, `optimal bytes`."""
+    moved = float(sum(group.ideal_bytes for group in plan.groups))
+    graph = plan.graph
+    ends = sum(v.aval.nbytes for v in (*graph.invars, *graph.constvars, *plan.outputs))
+    return {"flops": float(sum(group.flops for group in plan.groups)), "bytes accessed": moved, "optimal bytes": float(ends)}

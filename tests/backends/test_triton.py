@@ -1,0 +1,246 @@
+"""The Triton backend without a GPU: its texts, every form in Triton's interpreter, and compilation for real targets."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser.numpy as fnp
+from bench.workloads import WORKLOADS
+from fuser import jit
+from fuser.backends.triton import tile
+from fuser.errors import UnsupportedError
+from fuser.ir.types import ArrayType
+from tests.backends.triton_cases import FORMS, LARGE, bits, f32, of, softmax
+
+pytestmark = pytest.mark.xdist_group("triton")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def lower(function: Callable[..., Any], *types: Any) -> Any:
+    return jit(function, backend="triton").lower(*types)
+
+
+def worker(module: str, *arguments: str, tmp: pathlib.Path) -> list[dict[str, Any]]:
+    """The lines of JSON that a worker process prints."""
+    environment = {**os.environ, "FUSER_CACHE_DIR": str(tmp / "cache"), "TRITON_CACHE_DIR": str(tmp / "triton")}
+    (tmp / "cache").mkdir(mode=0o700, exist_ok=True)
+    command = [sys.executable, "-m", f"tests.backends.{module}", *arguments]
+    result = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300, check=False
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.parametrize("suite", ["forms", "long", "special values", "workloads"])
+def test_interpreter_agrees_with_the_reference(suite: str, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("triton")
+    rows = worker("triton_worker", suite, tmp=tmp_path)
+    assert len(rows) >= 8
+    assert {row["case"]: row["error"] for row in rows if row["error"]} == {}
+
+
+def test_every_sample_of_the_registry_in_the_interpreter(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("triton")
+    rows = worker("triton_worker", "registry", "0", "1", tmp=tmp_path)
+    assert len(rows) > 1500
+    assert {row["case"]: row["error"] for row in rows if row["error"]} == {}
+
+
+def test_every_form_compiles_for_nvidia_and_amd(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("triton")
+    environment = {
+        **os.environ,
+        "FUSER_CACHE_DIR": str(tmp_path / "cache"),
+        "TRITON_CACHE_DIR": str(tmp_path / "triton"),
+    }
+    (tmp_path / "cache").mkdir(mode=0o700)
+    command = [sys.executable, "-m", "tests.backends.triton_ahead"]
+    shards = [
+        subprocess.Popen([*command, str(n), "2"], stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+        for n in range(2)
+    ]
+    rows = [json.loads(line) for shard in shards for line in shard.communicate(timeout=300)[0].splitlines()]
+    assert all(shard.returncode == 0 for shard in shards)
+    assert {(row["case"], *row["target"]): row["error"] for row in rows if row["error"]} == {}
+    assert len({tuple(row["target"]) for row in rows}) == 4
+    wide = (
+        "large softmax",
+        "large layer norm",
+        "large column sum",
+        "large full sum",
+        "large polynomial",
+        "large few long rows",
+    )
+    loads = {row["case"]: row["load"] for row in rows if row["target"] == ["cuda", 90] and row["case"] in wide}
+    assert loads == dict.fromkeys(wide, 128)
+    polynomials = [row["fused"] for row in rows if row["case"] == "large polynomial" and row["target"][0] == "cuda"]
+    assert polynomials == [False] * 3  # a product and a sum round apart
+
+
+def variants(function: Callable[..., Any], shapes: list[tuple[int, ...]]) -> set[Any]:
+    """The different compilations that a function of one array needs over all these shapes."""
+    found = set()
+    for shape in shapes:
+        (source,) = lower(function, f32(*shape)).sources
+        found |= {
+            (source.key, launch.function, tuple(launch.constants.items()), launch.warps)
+            for launch in source.launch["launches"]
+        }
+    return found
+
+
+@pytest.mark.parametrize(
+    "columns", [range(100, 200), range(1000, 1100), range(64, 6464, 64), range(5000, 5100), range(17000, 17100)]
+)
+def test_a_hundred_sizes_of_softmax_need_four_compilations(columns: range) -> None:
+    assert len(variants(softmax, [(1000 + c % 7, c) for c in columns])) <= 4
+
+
+def test_sizes_of_elementwise_kernels_need_two_compilations() -> None:
+    assert len(variants(lambda x: fnp.tanh(x) * 2, [(n,) for n in range(1000, 1100)])) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax", "layer_norm", "rms_norm", "polynomial", "chain", "black_scholes", "mandelbrot"]
+)
+def test_workloads_are_one_kernel(name: str) -> None:
+    workload = WORKLOADS[name]
+    types = [ArrayType(x.shape, x.dtype) for x in workload.inputs("small")]
+    lowered = lower(lambda *a: workload.array(fnp, *a), *types)
+    assert [len(source.launch["launches"]) for source in lowered.sources] == [1]
+
+
+def launches(function: Callable[..., Any], *types: ArrayType) -> list[Any]:
+    return [launch for source in lower(function, *types).sources for launch in source.launch["launches"]]
+
+
+def test_a_full_sum_is_shared_out_and_then_combined() -> None:
+    first, second = launches(lambda x: fnp.sum(x), f32(1 << 24))
+    assert (first.grid, second.grid) == (1024, 1)
+
+
+def test_few_long_rows_take_one_launch_a_stage() -> None:
+    assert [launch.grid > 2 for launch in launches(softmax, f32(2, 1 << 20))] == [True] * 3
+    assert len(launches(softmax, f32(4096, 1 << 16))) == 1  # rows enough: no chunks
+
+
+def test_a_column_sum_reads_neighbours_side_by_side() -> None:
+    first, second = launches(lambda x: fnp.sum(x, axis=0), f32(4096, 4096))
+    assert first.constants["ROWS"] * 4 >= 128  # bytes next to each other
+    assert first.grid >= tile.FEW
+    assert second.grid == 4096 // first.constants["ROWS"]
+
+
+def test_chunks_do_not_depend_on_anything_but_sizes() -> None:
+    chunks = tile.chunks(1, 1 << 24, tile.LONG_ROW)
+    assert chunks is not None
+    assert chunks.count * chunks.length >= 1 << 24 > (chunks.count - 1) * chunks.length
+    assert tile.chunks(tile.FEW, 1 << 24, tile.LONG_ROW) is None
+    assert tile.chunks(1, 100, tile.LONG_ROW) is None
+
+
+def test_transposed_access_takes_square_tiles() -> None:
+    (launch,) = launches(*(lambda f, t: (f, *t))(*FORMS["transposed"]))
+    assert launch.constants["ROWS"] == launch.constants["COLUMNS"] == 64
+
+
+def test_arrays_past_two_to_the_31_use_64_bit_positions() -> None:
+    for name in ("past 32 bits", "rows past 32 bits"):
+        function, types = LARGE[name]
+        assert "tl.program_id(0).to(tl.int64)" in lower(function, *types).sources[0].text
+    assert "int64" not in lower(lambda x: x + 1, of("uint8", 1 << 30)).sources[0].text
+
+
+def test_the_text_names_the_users_lines_and_stands_alone() -> None:
+    (source,) = lower(softmax, f32(37, 100)).sources
+    assert "# triton_cases.py:" in source.text
+    assert "import fuser" not in source.text
+    compile(source.text, "kernel.py", "exec")
+
+
+def test_equal_programs_of_other_sizes_share_their_text() -> None:
+    texts = {
+        lower(bits, of("int32", rows, columns)).sources[0].text for rows, columns in ((20, 50), (33, 90), (1000, 7))
+    }
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "types", "reason"),
+    [
+        (lambda x: x + 1, (of("complex64", 4),), "Triton has no complex numbers such as c64"),
+        (
+            lambda x: x.astype("float32"),
+            (ArrayType((4,), np.dtype(fnp.float8_e5m2)),),
+            "f8_e5m2 is converted by ml_dtypes",
+        ),
+        (lambda x: x + 1, (f32(0, 3),), "it has no elements"),
+    ],
+)
+def test_what_is_refused_runs_as_a_library_step(function: Any, types: Any, reason: str) -> None:
+    plan = lower(function, *types).plan
+    assert [(group.kind.value, group.reason) for group in plan.groups] == [("library", reason)]
+
+
+def test_importing_fuser_loads_neither_torch_nor_triton() -> None:
+    code = (
+        "import sys, fuser, fuser.backends.triton; sys.exit(any(name in sys.modules for name in ('torch', 'triton')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+OVERRIDE = """
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+import numpy as np, fuser
+print(np.asarray(fuser.jit(lambda x: x * 2, backend="triton")(np.ones(3, np.float32))).tolist())
+"""
+
+
+def run(code: str, tmp: pathlib.Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    (tmp / "cache").mkdir(mode=0o700, exist_ok=True)
+    settings = {**os.environ, "FUSER_CACHE_DIR": str(tmp / "cache"), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=settings, check=False
+    )
+
+
+def test_a_hand_edited_kernel_takes_the_place_of_the_generated_one(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("triton")
+    (source,) = lower(lambda x: x * 2, f32(3)).sources
+    (tmp_path / f"{source.name}.py").write_text(source.text.replace("* 2.0", "* 5.0"))
+    assert run(OVERRIDE, tmp_path).stdout.strip() == "[2.0, 2.0, 2.0]"
+    assert run(OVERRIDE, tmp_path, FUSER_OVERRIDE=str(tmp_path)).stdout.strip() == "[5.0, 5.0, 5.0]"
+
+
+def test_a_kernel_that_triton_refuses_raises_with_its_own_words(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("triton")
+    (source,) = lower(lambda x: x * 2, f32(3)).sources
+    (tmp_path / f"{source.name}.py").write_text(source.text.replace("* 2.0", "* tl.no_such_function(2)"))
+    words = run(OVERRIDE, tmp_path, FUSER_OVERRIDE=str(tmp_path)).stderr
+    assert f"ToolchainError: Triton refused generated code for {source.name}; it says:" in words
+    assert "no_such_function" in words
+    (tmp_path / f"{source.name}.py").write_text("import (")
+    assert "cannot be read: SyntaxError" in run(OVERRIDE, tmp_path, FUSER_OVERRIDE=str(tmp_path)).stderr
+
+
+def test_without_a_gpu_the_backend_says_so() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(UnsupportedError) as caught:
+        jit(lambda x: x + 1, backend="triton")(np.ones(3, np.float32))
+    assert str(caught.value) == (
+        "the triton backend needs a GPU, and torch sees none; set FUSER_BACKEND=c, "
+        "or TRITON_INTERPRET=1 to run kernels slowly in Triton's interpreter"
+    )

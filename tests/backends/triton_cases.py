@@ -1,0 +1,194 @@
+"""Programs for the Triton backend: every form of kernel, and the benchmark's workloads.
+
+`FORMS[name]` is a function and the types of its arguments, of sizes that choose the form but that the interpreter can
+run; `LARGE[name]` are sizes of real work, for compilation ahead of time alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import fuser.numpy as fnp
+from bench.workloads import WORKLOADS
+from fuser.backends.triton import tile
+from fuser.ir.primitive import REGISTRY
+from fuser.ir.types import ArrayType
+from fuser.trace.core import bind
+
+F32 = np.dtype("float32")
+Form = tuple[Callable[..., Any], tuple[ArrayType, ...]]
+
+
+def f32(*shape: int) -> ArrayType:
+    return ArrayType(shape, F32)
+
+
+def of(dtype: str, *shape: int) -> ArrayType:
+    return ArrayType(shape, fnp.dtype(dtype) if dtype == "bfloat16" else np.dtype(dtype))
+
+
+def softmax(x: Any, axis: int = -1) -> Any:
+    e = fnp.exp(x - fnp.max(x, axis=axis, keepdims=True))
+    return e / fnp.sum(e, axis=axis, keepdims=True)
+
+
+def layer_norm(x: Any, scale: Any, bias: Any) -> Any:
+    mean = fnp.mean(x, axis=-1, keepdims=True)
+    variance = fnp.mean((x - mean) ** 2, axis=-1, keepdims=True)
+    return (x - mean) / fnp.sqrt(variance + 1e-5) * scale + bias
+
+
+def folds(x: Any, axis: Any = -1) -> Any:
+    return tuple(f(x, axis=axis) for f in (fnp.sum, fnp.max, fnp.min, fnp.prod))
+
+
+def places(x: Any, axis: int = -1) -> Any:
+    return fnp.argmax(x, axis=axis), fnp.argmin(x, axis=axis)
+
+
+def bits(x: Any) -> Any:
+    return fnp.any(x > 100, axis=-1), fnp.all(x > -100, axis=-1), bind(REGISTRY["reduce_xor"], x, axes=(1,))
+
+
+FORMS: dict[str, Form] = {
+    # one axis; a scalar; several axes; neighbours along different axes
+    "line": (lambda x: fnp.tanh(x) * 2 + 1, (f32(3000),)),
+    "line of joined axes": (lambda x, y: fnp.maximum(x, y) - 0.5, (f32(7, 5, 64), f32(7, 5, 64))),
+    "scalar": (lambda x: fnp.sin(x) + 1, (f32(),)),
+    "bfloat16 line": (lambda x: fnp.exp(x) / 3, (of("bfloat16", 1000),)),
+    "float16 and float32": (lambda x, y: x.astype("float32") + y, (of("float16", 100), f32(100))),
+    "float64 line": (lambda x: fnp.exp(x) * 0.1 + fnp.sqrt(abs(x)), (of("float64", 100),)),
+    "integers": (lambda x, y: (x // y, x % y, x << 3, -x), (of("int32", 1000), of("int32", 1000))),
+    "bytes": (lambda x: x * x + 200, (of("uint8", 1000),)),
+    "rows and columns": (lambda x, y: x + y, (f32(40, 300), f32(300))),
+    "columns of three": (lambda x, y: x * y, (f32(500, 3), f32(3))),
+    "transposed": (lambda x: fnp.transpose(x) + 1, (f32(70, 90),)),
+    "permuted": (lambda x: fnp.transpose(x, (2, 0, 1)) * 2, (f32(20, 30, 40),)),
+    "broadcast outer": (lambda x, y: x[:, None] * y[None, :], (f32(50), f32(70))),
+    "stencil": (lambda u: u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4 * u[1:-1, 1:-1], (f32(40, 50),)),
+    "padded": (lambda x: fnp.pad(x, ((1, 2), (3, 0))) + 1, (f32(20, 30),)),
+    "joined": (lambda x, y: fnp.concatenate([x, y * 2], axis=1), (f32(20, 30), f32(20, 11))),
+    "reshaped": (lambda x: (x.reshape(6, 35) + 1).T, (f32(10, 21),)),
+    "reversed": (lambda x: x[::-1, ::-1] * 2, (f32(20, 30),)),
+    "gathered": (lambda x, i: x[i] + 1, (f32(50, 20), of("int32", 64))),
+    "counted": (lambda x: x + fnp.arange(1000), (of("int32", 1000),)),
+    # whole rows
+    "softmax": (softmax, (f32(37, 100),)),
+    "softmax of three": (softmax, (f32(300, 3),)),
+    "softmax of 700": (softmax, (f32(5, 700),)),
+    "softmax of 2000": (softmax, (f32(3, 2000),)),
+    "softmax of 6000": (softmax, (f32(2, 6000),)),
+    "layer norm": (layer_norm, (f32(33, 128), f32(128), f32(128))),
+    "layer norm in bfloat16": (layer_norm, tuple(of("bfloat16", *s) for s in ((9, 128), (128,), (128,)))),
+    "folds": (folds, (f32(20, 50),)),
+    "folds of bytes": (folds, (of("int8", 20, 50),)),
+    "folds of float64": (folds, (of("float64", 20, 50),)),
+    "places": (places, (f32(20, 50),)),
+    "places of integers": (places, (of("uint8", 20, 50),)),
+    "bits": (bits, (of("int32", 20, 50),)),
+    "several rows axes": (lambda x: fnp.sum(x * 2, axis=2), (f32(6, 7, 60),)),
+    "outer and inner reduced": (lambda x: fnp.sum(x, axis=(0, 2)), (f32(6, 20, 15),)),
+    "small full sum": (lambda x: fnp.sum(x), (f32(9, 11),)),
+    # columns, with neighbours in memory side by side
+    "column sum": (lambda x: fnp.sum(x * x, axis=0), (f32(40, 300),)),
+    "column softmax": (lambda x: softmax(x, 0), (f32(60, 100),)),
+    "middle sum": (lambda x: fnp.sum(x, axis=1), (f32(5, 20, 100),)),
+    "column places": (lambda x: places(x, 0), (f32(30, 200),)),
+    # scans
+    "cumsum": (lambda x: fnp.cumsum(x, axis=1), (f32(20, 50),)),
+    "cumulative maximum down columns": (lambda x: bind(REGISTRY["cummax"], x, axis=0, reverse=True), (f32(50, 40),)),
+    "cumprod of integers": (lambda x: fnp.cumprod(x), (of("int32", 30),)),
+    "normalised cumsum": (lambda x: fnp.cumsum(x, axis=1) / fnp.sum(x, axis=1, keepdims=True), (f32(20, 50),)),
+}
+
+# Rows and columns longer than a block, for the blocks of `shrink`: loops, and few rows shared out over chunks.
+LONG: dict[str, Form] = {
+    "long rows": (softmax, (f32(9, 300),)),
+    "long columns": (lambda x: fnp.max(x, axis=0), (f32(150, 200),)),
+    "long cumsum": (lambda x: fnp.cumsum(x, axis=1), (of("int32", 2, 300),)),
+    "long reverse cumsum": (lambda x: bind(REGISTRY["cumsum"], x, axis=1, reverse=True) * 2, (of("int32", 2, 300),)),
+    "long cumulative logarithm": (lambda x: bind(REGISTRY["cumlogsumexp"], x, axis=1, reverse=False), (f32(2, 300),)),
+    "full sum": (lambda x: fnp.sum(x), (f32(3000),)),
+    "few long rows": (softmax, (f32(2, 700),)),
+    "long layer norm": (layer_norm, (f32(2, 700), f32(700), f32(700))),
+    "long places": (places, (f32(2, 700),)),
+    "long places down columns": (lambda x: places(x, 0), (f32(500, 20),)),
+    "long folds of bytes": (folds, (of("int8", 2, 700),)),
+    "long bits": (bits, (of("int32", 2, 700),)),
+    "long folds of float64": (folds, (of("float64", 700),)),
+    "tall column sum": (lambda x: fnp.sum(x * x, axis=0), (f32(700, 40),)),
+    "tall column softmax": (lambda x: softmax(x, 0), (f32(700, 20),)),
+    "tall middle softmax": (lambda x: softmax(x, 1), (f32(2, 300, 20),)),
+}
+
+LARGE: dict[str, Form] = {
+    "softmax": (softmax, (f32(4096, 4096),)),
+    "softmax in bfloat16": (softmax, (of("bfloat16", 4096, 8192),)),
+    "layer norm": (layer_norm, (f32(4096, 4096), f32(4096), f32(4096))),
+    "column sum": (lambda x: fnp.sum(x * x, axis=0), (f32(4096, 4096),)),
+    "full sum": (lambda x: fnp.sum(x), (f32(1 << 24),)),
+    "polynomial": (lambda x, y: 0.5 * x * x * x + 2 * x * x * y - y, (f32(1 << 24), f32(1 << 24))),
+    "long softmax": (softmax, (f32(4096, 40000),)),
+    "few long rows": (softmax, (f32(2, 1 << 20),)),
+    "long cumsum": (lambda x: fnp.cumsum(x, axis=1), (f32(300, 40000),)),
+    "long places": (places, (f32(2, 1 << 20),)),
+    "past 32 bits": (lambda x: x + 1, (of("uint8", 3, 1 << 30),)),
+    "rows past 32 bits": (lambda x: fnp.sum(x, axis=1), (of("int8", 1 << 16, 1 << 16),)),
+}
+
+
+def arrays(types: tuple[ArrayType, ...], special: bool = False) -> tuple[np.ndarray, ...]:
+    """Random arguments; with `special`, some of the floats are nan, infinite or minus zero."""
+    random = np.random.default_rng(3)
+    result = []
+    for number, aval in enumerate(types):
+        if aval.dtype.kind in "iu":
+            low = 0 if aval.dtype.kind == "u" or number else -9
+            array = random.integers(low, 12, aval.shape)
+        else:
+            array = random.standard_normal(aval.shape)
+            if special and aval.shape:
+                flat = array.reshape(-1)
+                flat[random.integers(0, flat.size, 5)] = [np.nan, np.inf, -np.inf, -0.0, 0.0]
+        result.append(np.asarray(array).astype(aval.dtype))
+    return tuple(result)
+
+
+def shrink() -> None:
+    """Make blocks so small that the interpreter reaches loops and chunks quickly."""
+    tile._ROWS = ((16, tile.Tile(4, 16, 4)),)
+    tile._COLUMNS = ((16, tile.Tile(8, 16, 4)),)
+    tile.LONG_ROW = tile.Tile(1, 64, 4, True)
+    tile._LONG_COLUMNS = ((32, tile.Tile(32, 16, 4, True)),)
+    tile._LONG_COLUMN = tile.Tile(64, 16, 4, True)
+    tile.FEW = 4
+
+
+def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarray, ...]]]:
+    """The cases of one suite: "forms", "special values" or "workloads"."""
+    if suite == "forms":
+        for name, (function, types) in FORMS.items():
+            yield name, function, arrays(types)
+    elif suite == "long":
+        shrink()
+        for name, (function, types) in LONG.items():
+            yield name, function, arrays(types)
+            if all(t.dtype.kind == "f" for t in types):
+                yield f"{name} with special values", function, arrays(types, special=True)
+    elif suite == "special values":
+        names = ("line", "softmax", "folds", "places", "cumsum", "column places", "float64 line", "bfloat16 line")
+        for name in names:
+            function, types = FORMS[name]
+            yield f"{name} with special values", function, arrays(types, special=True)
+    else:
+        for workload in WORKLOADS.values():
+            yield workload.name, lambda *a, workload=workload: workload.array(fnp, *a), workload.inputs("tiny")
+
+
+def pairs() -> Iterator[tuple[str, Form]]:
+    """All forms and large sizes, with a name each."""
+    yield from itertools.chain(FORMS.items(), ((f"large {name}", form) for name, form in LARGE.items()))

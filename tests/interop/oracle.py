@@ -1,0 +1,51 @@
+"""The oracle of accelerated functions: the function itself, run by NumPy on copies of the same arguments."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fuser.interop import accelerate
+
+# Relative and absolute tolerance for results of a dtype: a few roundings of sums and of transcendental functions.
+TOLERANCES = {"float16": 4e-3, "float32": 3e-5, "float64": 1e-11, "complex64": 3e-5, "complex128": 1e-11}
+
+
+def agree(
+    function: Callable[..., Any], *args: Any, backend: str = "reference", tolerance: float | None = None, **kwargs: Any
+) -> Any:
+    """Assert that the accelerated function gives what NumPy gives: values, dtypes, shapes, and scalars for scalars."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        wanted = function(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+    before = copy.deepcopy((args, kwargs))
+    found = accelerate(function, backend=backend)(*args, **kwargs)
+    same(wanted, found, tolerance)
+    same(before, (args, kwargs), 0.0)  # the arguments are as they were
+    return found
+
+
+def same(wanted: Any, found: Any, tolerance: float | None = None) -> None:
+    """Assert that two results are of one structure, type, dtype and shape, and have the same values."""
+    assert type(wanted) is type(found), f"{type(found)} instead of {type(wanted)}: {found!r} against {wanted!r}"
+    if isinstance(wanted, (list, tuple)):
+        assert len(wanted) == len(found)
+        for w, f in zip(wanted, found):
+            same(w, f, tolerance)
+    elif isinstance(wanted, dict):
+        assert wanted.keys() == found.keys()
+        for key in wanted:
+            same(wanted[key], found[key], tolerance)
+    elif isinstance(wanted, (np.ndarray, np.generic)):
+        assert wanted.dtype == found.dtype, f"{found.dtype} instead of {wanted.dtype}"
+        assert wanted.shape == found.shape, f"{found.shape} instead of {wanted.shape}"
+        bound = TOLERANCES.get(wanted.dtype.name, 0.0) if tolerance is None else tolerance
+        np.testing.assert_allclose(found, wanted, rtol=bound, atol=bound)
+    elif isinstance(wanted, float):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    else:
+        assert wanted == found

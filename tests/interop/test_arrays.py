@@ -1,0 +1,288 @@
+"""Memory as NumPy has it: views see writes, copies do not, results are new; signatures, static values and nesting."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+from fuser.errors import UnsupportedError
+from fuser.interop import accelerate
+from tests.interop.oracle import agree, same
+
+X = np.arange(24.0).reshape(4, 6)
+
+
+def test_views_write_to_their_base_and_copies_do_not() -> None:
+    def program(x: np.ndarray) -> tuple[Any, ...]:
+        a = x + 0
+        a[1:3][0] = 7
+        a.T[2] += 1
+        a.reshape(2, 12)[1, 3:5] = -1
+        a[:, ::2][1:] *= 2
+        a.ravel()[-1] = 100
+        np.swapaxes(a, 0, 1)[0, 0] = 5
+        a[::-1][0, 0] = 50
+        b = a.copy()
+        b[:] = 0
+        c = a.flatten()
+        c[0] = -9
+        d = a[[0, 1]]
+        d[0] = 3
+        e = a.astype(a.dtype)
+        e += 1
+        return a, b, c, d, e
+
+    agree(program, X)
+
+
+def test_views_see_later_writes_to_their_base() -> None:
+    def program(x: np.ndarray) -> tuple[Any, ...]:
+        a = x * 1
+        row, column, flat, block = a[1], a[:, 2], a.reshape(-1), a[1:, 1:].T
+        scalar = a[0, 0]
+        a[1, 2] = 99
+        a += 1
+        return row.copy(), column.copy(), flat.copy(), block.copy(), scalar, [r.sum() for r in a]
+
+    agree(program, X)
+
+
+def test_assignment_forms() -> None:
+    def program(x: np.ndarray) -> np.ndarray:
+        a = x.copy()
+        a[0] = 1
+        a[1, :] = x[2]
+        a[..., 0] = [1, 2, 3, 4]
+        a[1:3, 1:4] = x[0, 3:0:-1]
+        a[::-2, 5] = x[:2, 0]
+        a[[0, 2], [1, 3]] = 77
+        a[np.array([3, 3]), 4] = [5.0, 5.0]
+        a[None, 2:3, None, :2] = 8
+        a[a > 20] = 0
+        a[np.array([True, False, False, True])] += 0.5
+        a[x[:, 0] > 10] = -1
+        a.fill(3) if x.shape[0] > 9 else None
+        a[()] += 1
+        a[...] = np.where(a > 0, a, -a)
+        return a
+
+    agree(program, X, backend="c")
+
+
+def test_integer_arrays_cut_what_is_assigned() -> None:
+    def program(x: np.ndarray) -> np.ndarray:
+        a = np.zeros(4, dtype=np.int32)
+        a[:2] = x[0, :2] * 1.9
+        a[2] = 3.7
+        a += 2
+        return a
+
+    agree(program, X)
+
+
+def test_traced_indices() -> None:
+    def program(x: np.ndarray, i: np.ndarray) -> tuple[Any, ...]:
+        best = x.argmax(axis=1)
+        table = np.arange(10) * 10
+        a = x.copy()
+        a[np.arange(len(x)), best] = -1
+        return x[i], x[np.arange(len(x)), best], x[best.max() - 5], table[i], np.take(x, i, axis=0), a
+
+    agree(program, X, np.array([3, 0, -1]))
+
+
+def test_out_arguments_and_in_place_functions() -> None:
+    def program(x: np.ndarray) -> tuple[Any, ...]:
+        a = np.empty_like(x)
+        np.exp(x / 10, out=a)
+        np.sqrt(a, a)
+        b = x.copy()
+        b.sort(axis=0)
+        c = x - 5
+        np.copyto(c, 0, where=c < 0)
+        np.putmask(c, c > 10, 10)
+        np.fill_diagonal(c, -1)
+        total = np.zeros(x.shape[1])
+        np.sum(x, axis=0, out=total)
+        return a, b, c, total, np.clip(x, 2, 5, out=c)
+
+    agree(program, X)
+
+
+def test_complex_parts_are_views() -> None:
+    def program(x: np.ndarray) -> np.ndarray:
+        z = np.zeros(x.shape, complex)
+        z.real = x
+        z.imag[1] = 2
+        z.real[0] += 1
+        return z
+
+    agree(program, X)
+
+
+def test_results_are_new_and_writable() -> None:
+    x = X.copy()
+    first, second, third = accelerate(lambda a: (a, a[1:], a.T))(x)
+    first[:] = second[:] = third[:] = -1
+    np.testing.assert_array_equal(x, X)
+    whole, flat = accelerate(lambda a: (lambda b: (b, b.reshape(-1)))(a + 1))(x)
+    flat[:] = 0
+    np.testing.assert_array_equal(whole, X + 1)
+    constant = accelerate(lambda a: np.zeros(3))
+    constant(x)[:] = 5
+    np.testing.assert_array_equal(constant(x), np.zeros(3))
+
+
+def test_whether_a_reshape_is_a_view_may_depend_on_layout() -> None:
+    def program(x: np.ndarray) -> np.ndarray:
+        a = x.T + 0
+        flat = a.reshape(-1)
+        flat[0] = 9
+        return a
+
+    with pytest.raises(UnsupportedError, match=r"writing to an array that NumPy may or may not have made as a view cannot be traced \(test_arrays"):
+        accelerate(program)(X)
+    agree(lambda x: (x.T + 0).reshape(-1) * 2, X)
+
+
+def test_arguments_in_any_memory_order() -> None:
+    def program(x: np.ndarray) -> tuple[Any, ...]:
+        return x + 1, x.sum(axis=0), x.T @ x, x.reshape(-1)
+
+    for x in (np.asfortranarray(X), X[::2, 1::2], X.T, X[::-1], np.broadcast_to(X[0], (3, 6))):
+        agree(program, x, backend="c")
+    unaligned = np.frombuffer(b"\0" + X.tobytes(), np.float64, offset=1).reshape(X.shape)
+    agree(program, unaligned, backend="c")
+    read_only = X.copy()
+    read_only.flags.writeable = False
+    agree(program, read_only, backend="c")
+
+
+def test_empty_and_scalar_arguments() -> None:
+    agree(lambda x: (x + 1, x.sum(), x.sum(axis=0), x.reshape(3, 0)), np.zeros((0, 3)), backend="c")
+    agree(lambda x: (x + 1, x[()], np.sin(x), x.item if False else x.sum()), np.array(2.5), backend="c")
+    agree(lambda x, y: (x + y, x * 2, y / 3), np.float32(2), np.int16(7), backend="c")
+
+
+def test_trees_in_and_out() -> None:
+    def program(state: dict[str, Any], steps: int, *, scale: float, name: str = "run") -> dict[str, Any]:
+        x, v = state["x"], state["v"]
+        for _ in range(steps):
+            v = v - scale * x
+            x = x + scale * v
+        return {"x": x, "v": v, "energy": ((x**2).sum(), (v**2).sum()), "name": name, "steps": steps, "none": None}
+
+    agree(program, {"x": X[0], "v": X[1]}, 3, scale=0.1)
+    agree(program, {"x": X[0], "v": X[1]}, 2, scale=0.2, name="other")
+
+
+def test_one_entry_a_signature() -> None:
+    @accelerate
+    def power(x: np.ndarray, n: int, scale: float = 1.0) -> np.ndarray:
+        return scale * x**n
+
+    for scale in (1.0, 2.0, 3.0):
+        same(scale * X**2, power(X, 2, scale))
+    assert power._cache_size() == 1
+    power(X, 3, 1.0)
+    power(X.astype("f4"), 2, 1.0)
+    power(X, n=2, scale=1.0)
+    assert power._cache_size() == 4
+    power.clear_cache()
+    assert power._cache_size() == 0
+    same(X**2.0, power(X, 2, 1.0))
+
+
+def test_static_arguments() -> None:
+    @functools.partial(accelerate, static_argnames="limit")
+    def clipped(x: np.ndarray, limit: float) -> np.ndarray:
+        return np.minimum(x, limit) if limit > 0 else x * 1
+
+    same(np.minimum(X, 5.0), clipped(X, 5.0))
+    same(X, clipped(X, limit=-1.0))
+
+
+def scaled(x: np.ndarray) -> np.ndarray:
+    total = np.zeros(x.shape)
+    total[:] = x * FACTOR
+    return total
+
+
+FACTOR = np.array([1.0, 2, 3, 4, 5, 6])
+
+
+def test_functions_called_by_name_are_traced_too() -> None:
+    def helper(x: np.ndarray, n: int) -> np.ndarray:
+        return scaled(x) if n == 0 else helper(x, n - 1) + 1
+
+    agree(lambda x: helper(x, 3), X)
+
+
+def test_accelerated_functions_join_what_calls_them() -> None:
+    inner = accelerate(scaled)
+    assert len(accelerate(lambda x: inner(x) + 1).lower(X).plan.groups) == 1
+    agree(lambda x: inner(x) + 1, X)
+    outer = fuser.jit(lambda x: inner(x) + 1)
+    np.testing.assert_allclose(np.asarray(outer(np.float32(X))), X * FACTOR + 1)
+
+
+def test_methods_and_known_values() -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.weights = np.linspace(0, 1, 6)
+
+        @accelerate
+        def predict(self, x: np.ndarray) -> np.ndarray:
+            scale = np.arange(3.0)
+            if scale[1] > 0 and float(np.ones(2).sum()) == 2.0:
+                return x @ self.weights * scale[1]
+            return x
+
+    model = Model()
+    np.testing.assert_allclose(model.predict(X), X @ model.weights)
+
+
+def test_isinstance_and_asarray_in_the_function() -> None:
+    def program(x: np.ndarray) -> tuple[Any, ...]:
+        x = np.asarray(x, dtype=float)
+        assert isinstance(x, np.ndarray) and isinstance(x.sum(), np.floating)
+        return np.ascontiguousarray(x.T), np.array(x), np.atleast_2d(x)
+
+    agree(program, X)
+
+
+def test_the_stages_of_a_jitted_function() -> None:
+    program = accelerate(lambda x, n: (np.exp(x) * n).sum(axis=1))
+    assert str(program.trace(X, 2).graph.outvars[0].aval) == "f64[4]"
+    assert str(program.trace(fuser.ShapeDtypeStruct((4, 6), np.dtype("f4")), 2).out_info) == "f32[4]"
+    compiled = program.lower(X, 2).compile()
+    same((np.exp(X) * 2).sum(axis=1), compiled(X, 2))
+    with pytest.raises(TypeError, match=r"<lambda> was compiled for \(f64\[4,6\]\), got \(f64\[2\]\); call the accelerated function itself"):
+        compiled(np.ones(2), 2)
+    assert "one reduction kernel" in str(fuser.explain(program)(X, 2))
+    assert fuser.check(program)(X, 2).ok
+
+
+def test_calls_from_threads() -> None:
+    program = accelerate(lambda x: np.tanh(x).sum())
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda n=n: found.append((n, program(np.full(100 + n % 3, 0.1 * n))))) for n in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for n, value in found:
+        np.testing.assert_allclose(value, np.tanh(np.full(100 + n % 3, 0.1 * n)).sum())
+    assert len(found) == 12
+
+
+def test_numpy_functions_of_fuser_arrays_give_numpy_arrays() -> None:
+    x = fuser.numpy.arange(3.0)
+    assert isinstance(np.exp(x), np.ndarray)
+    np.testing.assert_allclose(np.exp(x), np.exp([0, 1, 2]), rtol=1e-6)
+    same(np.array([0.0, 1.0, 2.0], np.float32), accelerate(lambda a: a * 1)(x))

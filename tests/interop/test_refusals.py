@@ -1,0 +1,287 @@
+"""What cannot be traced: every error says why, on which line, and the way out; or the function falls back to NumPy."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser.errors import (
+    ConcretizationTypeError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    UnsupportedError,
+)
+from fuser.interop import FallbackWarning, accelerate
+
+X = np.array([1.0, -2.0, 3.0])
+OUT = ', or run the function in NumPy with fuser.accelerate(f, fallback="warn")'
+
+
+def decides(x: np.ndarray) -> np.ndarray:
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+def makes_float(x: np.ndarray) -> float:
+    return float(x[0]) + 1
+
+
+def counts(x: np.ndarray) -> int:
+    return sum(1 for _ in range(x.argmax()))
+
+
+def factorises(x: np.ndarray) -> np.ndarray:
+    return np.linalg.svd(x[:, None] * x)
+
+
+def transforms(x: np.ndarray) -> np.ndarray:
+    return np.fft.fft(x)
+
+
+def selects(x: np.ndarray) -> np.ndarray:
+    return x[x > 0]
+
+
+def finds(x: np.ndarray) -> np.ndarray:
+    return np.nonzero(x > 0)[0]
+
+
+def draws(x: np.ndarray) -> np.ndarray:
+    return x + np.random.normal(size=3)
+
+
+def writes(x: np.ndarray) -> np.ndarray:
+    x[0] = 1
+    return x
+
+
+def adds(x: np.ndarray) -> np.ndarray:
+    x += 1
+    return x
+
+
+TABLE = np.zeros(3)
+
+
+def stores(x: np.ndarray) -> np.ndarray:
+    TABLE[:] = x
+    return TABLE
+
+
+HOLDER = types.SimpleNamespace(table=np.zeros(3))
+
+
+def stores_in_a_field(x: np.ndarray) -> np.ndarray:
+    HOLDER.table[:] = x
+    return HOLDER.table
+
+
+def lists(x: np.ndarray) -> list[float]:
+    return x.tolist()
+
+
+def unusual(x: np.ndarray) -> np.ndarray:
+    return np.spacing(x)
+
+
+def partial_ufunc(x: np.ndarray) -> np.ndarray:
+    return np.divide(1.0, x, where=x > 0)
+
+
+CASES: dict[Callable[..., Any], tuple[type[Exception], str, str]] = {
+    decides: (
+        TracerBoolConversionError,
+        "if x.sum",
+        "a traced bool[] has no value yet, so `if` cannot read it (LINE); use np.where, or make the argument that decides static with static_argnames",
+    ),
+    makes_float: (
+        ConcretizationTypeError,
+        "return float",
+        "a traced f64[] has no value yet, so float() cannot read it (LINE); keep it an array, or make the argument static with static_argnames",
+    ),
+    counts: (
+        TracerIntegerConversionError,
+        "range(x",
+        "a traced i64[] has no value yet, so Python cannot use it as an integer (LINE); make the argument static with static_argnames, or index with np.take",
+    ),
+    factorises: (
+        UnsupportedError,
+        "svd",
+        "np.linalg.svd cannot be traced (LINE); call it before or after the traced function",
+    ),
+    transforms: (
+        UnsupportedError,
+        "fft",
+        "np.fft.fft cannot be traced (LINE); call it before or after the traced function",
+    ),
+    selects: (
+        UnsupportedError,
+        "return x[x > 0]",
+        "x[mask] with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the same mask, "
+        "sums, means and extremes of it, and x[mask] = ... are traced, and this is not (LINE); use np.where(mask, x, y) or where=mask",
+    ),
+    finds: (
+        UnsupportedError,
+        "np.nonzero",
+        "np.nonzero gives as many elements as the values have, so it cannot be traced (LINE); use np.where(mask, x, y) or where=mask",
+    ),
+    draws: (
+        UnsupportedError,
+        "np.random",
+        "np.random.normal draws from a state that tracing would freeze: every later call would get the same numbers (LINE); "
+        "draw the numbers outside and pass them in",
+    ),
+    writes: (
+        UnsupportedError,
+        "x[0] = 1",
+        "writing to the argument x, which the caller would see, cannot be traced (LINE); write to a copy: x = x.copy()",
+    ),
+    adds: (
+        UnsupportedError,
+        "x += 1",
+        "writing to the argument x, which the caller would see, cannot be traced (LINE); write to a copy: x = x.copy()",
+    ),
+    stores: (
+        UnsupportedError,
+        "TABLE[:] = x",
+        "writing to the array TABLE, which was not made in the traced function, cannot be traced (LINE); write to a copy: TABLE.copy()",
+    ),
+    stores_in_a_field: (
+        TracerArrayConversionError,
+        "HOLDER.table[:] = x",
+        "a traced f64[3] has no value yet, so NumPy cannot store or read it (LINE); "
+        "assign to arrays made with np.zeros_like(x) of a traced x, and index others with np.take(table, x)",
+    ),
+    lists: (
+        ConcretizationTypeError,
+        "tolist",
+        "a traced f64[3] has no value yet, so .tolist() cannot read it (LINE); keep it an array, or make the argument static with static_argnames",
+    ),
+    unusual: (UnsupportedError, "np.spacing", "np.spacing cannot be traced (LINE); compute it before the call"),
+    partial_ufunc: (
+        UnsupportedError,
+        "np.divide",
+        "np.divide with where= and no out= leaves elements undefined (LINE); give out=np.zeros_like(x)",
+    ),
+}
+
+
+def line_of(function: Callable[..., Any], part: str) -> str:
+    """`file.py:12`, the first line of the function that holds `part`."""
+    lines, start = inspect.getsourcelines(function)
+    return f"test_refusals.py:{start + next(n for n, text in enumerate(lines) if part in text)}"
+
+
+@pytest.mark.parametrize("function", CASES, ids=lambda f: f.__name__)
+def test_errors_say_why_where_and_the_way_out(function: Callable[..., Any]) -> None:
+    kind, part, words = CASES[function]
+    before = X.copy()
+    with pytest.raises(kind) as caught:
+        accelerate(function)(X)
+    assert str(caught.value) == words.replace("LINE", line_of(function, part)) + OUT
+    np.testing.assert_array_equal(X, before)
+
+
+@pytest.mark.parametrize(
+    "function", [f for f in CASES if f not in (draws, writes, adds, partial_ufunc)], ids=lambda f: f.__name__
+)
+def test_fallback_runs_in_numpy_and_warns_once(function: Callable[..., Any]) -> None:
+    accelerated = accelerate(function, fallback="warn")
+    with pytest.warns(
+        FallbackWarning, match=re.escape(f"{function.__name__} runs in NumPy, not accelerated: ")
+    ) as caught:
+        found = accelerated(X)
+    assert caught[0].filename == __file__
+    assert "fallback=" not in str(caught[0].message)
+    for f, w in zip(
+        np.atleast_1d(found) if not isinstance(found, tuple) else found,
+        function(X) if isinstance(found, tuple) else np.atleast_1d(function(X)),
+    ):
+        np.testing.assert_array_equal(f, w)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        accelerated(X)
+
+
+def test_fallback_shows_the_users_own_errors() -> None:
+    def wrong(x: np.ndarray) -> np.ndarray:
+        return x + np.ones(4)
+
+    with warnings.catch_warnings(), pytest.raises(ValueError, match="operands could not be broadcast together"):
+        warnings.simplefilter("error")
+        accelerate(wrong, fallback="warn")(X)
+
+
+def test_fallback_lets_functions_write_to_their_arguments() -> None:
+    x = X.copy()
+    with pytest.warns(FallbackWarning):
+        accelerate(adds, fallback="warn")(x)
+    np.testing.assert_array_equal(x, X + 1)
+
+
+def test_numpys_own_errors() -> None:
+    with pytest.raises(ValueError, match=re.escape("operands could not be broadcast together with shapes (3,) (4,)")):
+        accelerate(lambda x: x + np.ones(4))(X)
+    with pytest.raises(IndexError, match="index 7 is out of bounds for axis 0 with size 3"):
+        accelerate(lambda x: x[7])(X)
+    with pytest.raises(IndexError, match="too many indices for array"):
+        accelerate(lambda x: x[0, 1])(X)
+    with pytest.raises(ValueError, match=re.escape("cannot reshape array of size 3 into shape (2,2)")):
+        accelerate(lambda x: x.reshape(2, 2))(X)
+    with pytest.raises(ValueError, match=re.escape("could not broadcast input array from shape (3,) into shape (2,)")):
+        accelerate(lambda x: np.zeros_like(x).__setitem__(slice(2), x))(X)
+    with pytest.raises(
+        TypeError,
+        match=re.escape(
+            "Cannot cast ufunc 'add' output from dtype('float64') to dtype('int64') with casting rule 'same_kind'"
+        ),
+    ):
+        accelerate(lambda x: np.zeros(3, int).__iadd__(x))(X)
+    with pytest.raises(ValueError, match=r"Integers to negative integer powers are not allowed\."):
+        accelerate(lambda x: x**-1)(np.arange(3))
+    with pytest.raises(TypeError, match=r"'numpy\.float64' object does not support item assignment"):
+        accelerate(lambda x: x.sum().__setitem__(0, 1))(X)
+
+
+def test_arguments_that_are_no_arrays() -> None:
+    with pytest.raises(UnsupportedError, match=re.escape("argument x of <lambda> of dtype object cannot be traced")):
+        accelerate(lambda x: x)(np.array([None]))
+    with pytest.raises(
+        UnsupportedError,
+        match=re.escape(
+            "argument x of <lambda> of dtype longdouble cannot be traced".replace("longdouble", "float128")
+        ),
+    ):
+        accelerate(lambda x: x)(np.ones(2, np.longdouble))
+    with pytest.raises(
+        UnsupportedError, match="argument rng of <lambda> is a random generator, and tracing would freeze its numbers"
+    ):
+        accelerate(lambda x, rng: x + rng.normal())(X, np.random.default_rng(0))
+    with pytest.raises(
+        UnsupportedError, match="argument x of <lambda> is a MaskedArray, whose rules differ from those of ndarray"
+    ):
+        accelerate(lambda x: x)(np.ma.array([1.0]))
+    with pytest.raises(
+        TypeError, match="argument s of <lambda> is a set, which is no array and cannot be compared from call to call"
+    ):
+        accelerate(lambda x, s: x)(X, {1})
+    with pytest.raises(TypeError, match="accelerate takes a function, got a int"):
+        accelerate(3)
+    with pytest.raises(ValueError, match='fallback is "error" or "warn", got \'never\''):
+        accelerate(lambda x: x, fallback="never")
+
+
+def test_tracebacks_end_in_the_users_line() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        accelerate(factorises)(X)
+    assert caught.traceback[-1].path.name == "test_refusals.py"
+    assert caught.traceback[-1].name == "factorises"
