@@ -24,8 +24,6 @@ from fuser.ir.types import (
     SIGNED,
     ArrayType,
     is_complex,
-    is_float,
-    is_inexact,
     short_dtype,
 )
 from fuser.ops.family import SHAPE, allow, boolean, common_shape, elementwise, real_part, sample

@@ -26,7 +26,7 @@ _TINY = 1e-300
 Flat = Callable[..., np.ndarray]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _quadrature() -> list[tuple[float, float]]:
     """Nodes and weights on [0, 1]."""
     nodes, weights = np.polynomial.legendre.leggauss(64)
@@ -52,7 +52,9 @@ def _excess(z: np.ndarray, above: np.ndarray | None = None) -> np.ndarray:
     series = np.zeros_like(r)
     for k in range(33, 1, -2):
         series = series * square + 1 / k
-    return np.where(np.abs(z) < 0.5, z * r - 2 * r * square * series, z - (np.log1p(z) if above is None else np.log(above)))
+    return np.where(
+        np.abs(z) < 0.5, z * r - 2 * r * square * series, z - (np.log1p(z) if above is None else np.log(above))
+    )
 
 
 def _positive_root(a: np.ndarray, b: np.ndarray, c: float) -> np.ndarray:
@@ -197,7 +199,9 @@ def _beta_density(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) ->
     both = p + q
     beside = np.where(x < 0.5, x * both - p, q - y * both)  # x·q - y·p
     log_x, log_y = np.where(x < 0.5, np.log(x), np.log1p(-y)), np.where(x < 0.5, np.log1p(-x), np.log(y))
-    total = -p * _excess(beside / p, x / p * both) - q * _excess(-beside / q, y / q * both) - up_a * log_x - up_b * log_y
+    total = (
+        -p * _excess(beside / p, x / p * both) - q * _excess(-beside / q, y / q * both) - up_a * log_x - up_b * log_y
+    )
     total += 0.5 * np.log(p / both * (q / (2 * math.pi))) + stirling(both, np) - stirling(p, np) - stirling(q, np)
     for k in range(10):
         total += np.where(a < 10, np.log(a + k), 0) + np.where(b < 10, np.log(b + k), 0)

@@ -7,6 +7,7 @@ computed with 40 digits; a dtype takes as many of them as it can resolve. Functi
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from fuser.ir import scalar as S
 from fuser.ir.scalar import VOCABULARY
 from fuser.ir.types import FLOATS
-from fuser.ops.family import elementwise
+from fuser.ops.family import SHAPE, elementwise, sample
 
 # Σ c[n]·T_n(t) is exp(-x)·I0(x)·(1 + x), or exp(-x)·I1(x)/x·(1 + x)², with x = 4(t + 1), factors that keep it near 1; FAR is
 # exp(-x)·√x·I(x) with x = 16/(t + 1); PSI is digamma(x)/(x - root) with x = (t + 3)/2.
@@ -177,17 +178,17 @@ def _hurwitz(s: Any, q: Any, m: Any) -> Any:
     return m.where(negligible, head, head + tail)
 
 
-
 def _zeta(s: Any, q: Any, m: Any) -> Any:
-    """Hurwitz's ζ(s, q): inf at s = 1, nan below. For q < 0 with q = r - n it is, for an integer s alone,
-    ζ(s, r) + (-1)^s·(ζ(s, 1 - r) - ζ(s, 1 - q)); at the poles 0, -1, … it is inf for an even s, else nan."""
+    """Hurwitz's ζ(s, q): inf at s = 1, nan below. For q = 1 - l - n < 0, with 0 < l < 1, it is, for an integer s alone,
+    ζ(s, 1 - l) + (-1)^s·(ζ(s, l) - ζ(s, 1 - q)); at the poles 0, -1, … it is inf for an even s, else nan."""
     whole = m.floor(q)
     negative = q < 0
-    r = m.where(negative, q - whole, q)
-    value = _hurwitz(s, r, m)
-    mirrored = _hurwitz(s, 1 - r, m) - _hurwitz(s, 1 - q, m)
+    left = -q - m.floor(-q)  # exact, as the distance to the pole above has to be
+    value = _hurwitz(s, m.where(negative, 1 - left, q), m)
+    below, beyond = _hurwitz(s, left, m), _hurwitz(s, 1 - q, m)
     even = m.equal(m.floor(s / 2) * 2, s)
-    across = m.where(m.equal(m.floor(s), s), value + m.where(even, mirrored, -mirrored), math.nan)
+    across = m.where(even, (value + below) - beyond, (value - below) + beyond)  # in this order: below may be value
+    across = m.where(m.equal(m.floor(s), s), across, math.nan)
     value = m.where(negative, across, value)
     value = m.where((q <= 0) & m.equal(q, whole), m.where(even, s * 0 + math.inf, s * 0 + math.nan), value)
     value = m.where(m.equal(q, q * 0 + math.inf), q * 0, value)
@@ -215,18 +216,28 @@ def factorial(n: Any, m: Any) -> Any:
 def stirling(z: Any, m: Any) -> Any:
     """log Γ(z) - (z - 1/2)·log(z) + z - log(2π)/2, for z ≥ 9 (Abramowitz & Stegun 6.1.41)."""
     inverse = 1 / z
-    return inverse * _horner(inverse * inverse, (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12))
+    return inverse * _horner(
+        inverse * inverse, (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
+    )
 
 
 def _polygamma(n: Any, x: Any, m: Any) -> Any:
-    """The n-th derivative of digamma, (-1)^(n+1)·n!·ζ(n + 1, x) (Abramowitz & Stegun 6.4.10); nan unless n is 0, 1, 2, …"""
+    """The n-th derivative of digamma, (-1)^(n+1)·n!·ζ(n + 1, x) (Abramowitz & Stegun 6.4.10); nan unless n is 0, 1, 2, …,
+    and where n! overflows while ζ vanishes."""
     value = factorial(n, m) * _zeta(n + 1, x, m)
     odd = m.where(m.equal(m.floor(n / 2) * 2, n), -value, value)
     value = m.where(m.equal(n, n * 0), _digamma(x, m), odd)
     return m.where((n >= 0) & m.equal(m.floor(n), n), value, math.nan)
 
 
-polygamma_p = elementwise("polygamma", FLOATS, arity=2, both=_polygamma, wide=True, domain=(0.5, 9.0))
+def _polygamma_samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    for dtype in FLOATS:
+        rng = np.random.default_rng(0)
+        yield (rng.integers(0, 6, SHAPE).astype(dtype), sample(rng, SHAPE, dtype, (0.5, 9.0))), {}
+
+
+polygamma_p = elementwise("polygamma", FLOATS, arity=2, both=_polygamma, wide=True)
+polygamma_p.samples = _polygamma_samples  # orders are whole numbers
 
 
 # Modified Bessel functions.

@@ -82,7 +82,7 @@ def factorial(n: Any, exact: bool = False) -> Any:
 
 
 def poch(z: Any, m: Any) -> Any:
-    """Pochhammer's symbol Γ(z + m) / Γ(z); 1 where m is 0."""
+    """Pochhammer's symbol Γ(z + m) / Γ(z); 1 where m is 0, nan at negative integers."""
     z, m = inexact_operands("poch", z, m)
     quotient = gammasgn(z) * gammasgn(z + m) * fnp.exp(gammaln(z + m) - gammaln(z))
     return fnp.where(m == 0, 1.0, quotient)
