@@ -12,12 +12,8 @@ class FuserError(Exception):
     """Base of every error of this project."""
 
 
-class TypeRuleError(FuserError, TypeError):
-    """An operation was given shapes or dtypes that it does not take."""
-
-
-class OperandError(TypeRuleError, ValueError):
-    """Shapes or kinds of numbers do not go together: NumPy's users catch ValueError here, JAX's TypeError."""
+class TypeRuleError(FuserError, TypeError, ValueError):
+    """An operation was given shapes or dtypes that it does not take; NumPy's users catch ValueError, JAX's TypeError."""
 
 
 class ConcretizationTypeError(FuserError, TypeError):

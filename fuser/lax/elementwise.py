@@ -5,7 +5,6 @@ A Python scalar takes the dtype of the arrays beside it where its kind fits; an 
 
 from __future__ import annotations
 
-import builtins
 import enum
 from collections.abc import Callable
 from typing import Any
@@ -150,7 +149,7 @@ def integer_pow(x: Any, y: int) -> Any:
 def pow(x: Any, y: Any) -> Any:
     """x to the power y; y is of the dtype of x, or an integer."""
     if type(y) is int:
-        return integer_pow(x, y)
+        return bind(E.pow_p, as_value(x, "pow"), as_value(y, "pow"))
     x, y = strict("pow", x, y)
     return bind(E.pow_p, x, y)
 
@@ -177,13 +176,12 @@ def clamp(min: Any, x: Any, max: Any) -> Any:
 
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
-    """The operand in another dtype; a Python scalar type gives a weak one."""
+    """The operand in another dtype, which is not weak; complex numbers lose their imaginary part."""
     operand = as_value(operand, "convert_element_type")
-    weak = new_dtype in (int, float, builtins.complex)
     wanted = dtypes.requested(new_dtype, "convert_element_type")
     if is_complex(operand.dtype) and not is_complex(wanted):
         operand = bind(E.real_p, operand)
-    return _convert(operand, wanted, weak)
+    return _convert(operand, wanted)
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:

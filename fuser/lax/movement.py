@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
-from fuser.lax.values import as_value, axes_of, axis_of, convert, literal
+from fuser.errors import TypeRuleError
+from fuser.lax.values import as_value, axes_of, axis_of, convert, strict
 from fuser.lax.values import broadcast_shapes as _broadcast_shapes
 from fuser.lax.values import broadcast_to as _broadcast_to
 from fuser.ops import elementwise as E
@@ -75,7 +76,7 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
     x = as_value(array, "squeeze")
     axes = tuple(sorted(axes_of(tuple(dimensions), x.ndim, "squeeze")))
     if any(x.shape[d] != 1 for d in axes):
-        raise ValueError(f"squeeze takes dimensions of extent 1, got {axes} of {type_of(x)}")
+        raise TypeRuleError(f"squeeze takes dimensions of extent 1, got {axes} of {type_of(x)}")
     return bind(V.squeeze_p, x, dimensions=axes) if axes else x
 
 
@@ -84,7 +85,7 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     x = as_value(operand, "collapse")
     low, high, _ = builtins.slice(start_dimension, stop_dimension).indices(x.ndim)
     if high < low:
-        raise ValueError(f"collapse needs start <= stop, got {start_dimension} and {stop_dimension}")
+        raise TypeRuleError(f"collapse needs start <= stop, got {start_dimension} and {stop_dimension}")
     return reshape(x, (*x.shape[:low], math.prod(x.shape[low:high]), *x.shape[high:]))
 
 
@@ -104,14 +105,13 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Any:
     """The operands, of one dtype, one after the other."""
     values = [as_value(o, "concatenate") for o in operands]
     if not values:
-        raise ValueError("concatenate needs at least one operand")
+        raise TypeRuleError("concatenate needs at least one operand")
     return values[0] if len(values) == 1 else bind(V.concatenate_p, *values, dimension=operator.index(dimension))
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Any:
     """The operand with (low, high, interior) elements of padding a dimension; negative ones cut."""
-    x = as_value(operand, "pad")
-    value = literal(padding_value, x.dtype) if type(padding_value) in (int, float) else as_value(padding_value, "pad")
+    x, value = strict("pad", operand, padding_value)
     return bind(V.pad_p, x, value, padding_config=tuple(_extents(c) for c in padding_config))
 
 
@@ -125,7 +125,7 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
     """The operand repeated so often along each dimension."""
     x, times = as_value(operand, "tile"), _extents(reps)
     if len(times) != x.ndim:
-        raise ValueError(f"tile of {type_of(x)} needs {x.ndim} repetitions, got {times}")
+        raise TypeRuleError(f"tile of {type_of(x)} needs {x.ndim} repetitions, got {times}")
     spread = reshape(x, tuple(e for extent in x.shape for e in (1, extent)))
     wide = _broadcast_to(spread, tuple(e for t, extent in zip(times, x.shape) for e in (t, extent)))
     return reshape(wide, tuple(t * e for t, e in zip(times, x.shape)))
@@ -150,7 +150,7 @@ def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sh
 def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: None = None) -> Any:
     """An array filled with one number."""
     if np.ndim(fill_value):
-        raise TypeError(f"full takes a scalar, got shape {np.shape(fill_value)}; use broadcast_in_dim")
+        raise TypeRuleError(f"full takes a scalar, got shape {np.shape(fill_value)}; use broadcast_in_dim")
     value = as_value(fill_value, "full")
     wanted = value.dtype if dtype is None else dtypes.requested(dtype, "full")
     return _broadcast_to(convert(value, wanted, dtype is None and value.weak_type), _extents(shape))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
-from fuser.errors import UnsupportedError
+from fuser.errors import TypeRuleError, UnsupportedError
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value, axes_of, axis_of
@@ -163,7 +163,7 @@ def dot(
     x, y = as_value(lhs, "dot"), as_value(rhs, "dot")
     if dimension_numbers is None:
         if not (1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]):
-            raise TypeError(
+            raise TypeRuleError(
                 f"dot takes vectors and matrices with equal inner extents, got {type_of(x)} and {type_of(y)}"
             )
         dimension_numbers = (((x.ndim - 1,), (0,)), ((), ()))
@@ -174,7 +174,7 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
     """The matrix products over equal leading dimensions."""
     x, y = as_value(lhs, "batch_matmul"), as_value(rhs, "batch_matmul")
     if x.ndim < 2 or x.ndim != y.ndim:
-        raise ValueError(f"batch_matmul needs equal ranks of at least 2, got {type_of(x)} and {type_of(y)}")
+        raise TypeRuleError(f"batch_matmul needs equal ranks of at least 2, got {type_of(x)} and {type_of(y)}")
     batch = tuple(range(x.ndim - 2))
     return dot_general(x, y, (((x.ndim - 1,), (x.ndim - 2,)), (batch, batch)), precision)
 
@@ -187,7 +187,7 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     several = isinstance(operand, (tuple, list))
     values = [as_value(o, "sort") for o in (operand if several else (operand,))]
     if not values:
-        raise TypeError("sort needs at least one operand")
+        raise TypeRuleError("sort needs at least one operand")
     axis = axis_of(dimension, values[0].ndim, "sort")
     results = bind(sort_p, *values, dimension=axis, is_stable=is_stable, num_keys=num_keys)
     return tuple(results) if several else results[0]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
 from fuser.lax.movement import concatenate, expand_dims, reshape, squeeze
@@ -61,10 +62,10 @@ def _starts(function: str, x: Any, indices: Any) -> list[Any]:
     if isinstance(indices, (*VALUES, np.ndarray)):
         vector = as_value(indices, function)
         if vector.ndim != 1:
-            raise TypeError(f"{function} needs start indices in one dimension, got {type_of(vector)}")
+            raise TypeRuleError(f"{function} needs start indices in one dimension, got {type_of(vector)}")
         indices = [squeeze(slice_in_dim(vector, d, d + 1), (0,)) for d in range(vector.shape[0])]
     if len(indices) != x.ndim:
-        raise TypeError(f"{function} of {type_of(x)} needs {x.ndim} start indices, got {len(indices)}")
+        raise TypeRuleError(f"{function} of {type_of(x)} needs {x.ndim} start indices, got {len(indices)}")
     values = [_start(function, i, extent) for i, extent in zip(indices, x.shape)]
     wide = any(v.dtype.itemsize == 8 for v in values)
     return [convert(v, np.dtype("int64" if wide else "int32")) for v in values]
@@ -76,7 +77,9 @@ def _start(function: str, index: Any, extent: int) -> Any:
         return literal(builtins.max(place + extent if place < 0 else place, 0), np.dtype("int32"))
     value = as_value(index, function)
     if value.dtype.kind not in "iu" or value.ndim:
-        raise TypeError(f"{function} needs integer start indices of rank 0, got {ArrayType(value.shape, value.dtype)}")
+        raise TypeRuleError(
+            f"{function} needs integer start indices of rank 0, got {ArrayType(value.shape, value.dtype)}"
+        )
     return as_value(wrapped_index(value, extent))
 
 
@@ -150,7 +153,7 @@ def gather(
     fill_value: Any = None,
 ) -> Any:
     """Windows of the operand at computed start indices; see `GatherDimensionNumbers` and `GatherScatterMode`."""
-    chosen = GatherScatterMode.from_any(mode)
+    chosen = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else GatherScatterMode.from_any(mode)
     return bind(
         I.gather_p,
         as_value(operand, "gather"),

@@ -13,7 +13,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.config import config
-from fuser.errors import OperandError
+from fuser.errors import TypeRuleError
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
 from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
@@ -174,7 +174,7 @@ def broadcast_shapes(*shapes: Sequence[int], function: str = "broadcast") -> tup
                 continue
             if result[position] != 1:
                 found = " and ".join(str(tuple(s)) for s in shapes)
-                raise OperandError(f"{function} cannot broadcast shapes {found}; extents must be equal or 1")
+                raise TypeRuleError(f"{function} cannot broadcast shapes {found}; extents must be equal or 1")
             result[position] = extent
     return tuple(result)
 
@@ -195,7 +195,9 @@ def broadcast(function: str, values: list[Any]) -> list[Any]:
         shape = broadcast_shapes(*(v.shape for v in values), function=function)
     except ValueError:
         types = " and ".join(str(ArrayType(v.shape, v.dtype)) for v in values)
-        raise OperandError(f"{function} cannot broadcast {types}; extents must be equal or 1 ({current_source().short})") from None
+        raise TypeRuleError(
+            f"{function} cannot broadcast {types}; extents must be equal or 1 ({current_source().short})"
+        ) from None
     return [v if not v.shape else broadcast_to(v, shape) for v in values]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
-from fuser.errors import OperandError
+from fuser.errors import TypeRuleError
 from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.lax.values import (
     VALUES,
@@ -123,7 +123,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
     except TypeError:
         raise TypeError(f"a shape is made of integers, got {shape!r}") from None
     if any(e < 0 for e in extents):
-        raise OperandError(f"a shape has no negative extents, got {extents}")
+        raise TypeRuleError(f"a shape has no negative extents, got {extents}")
     return extents
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
-from fuser.errors import OperandError
+from fuser.errors import TypeRuleError
 from fuser.lax.values import as_value, axes_of, broadcast_to, convert, promote
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
@@ -39,7 +39,7 @@ def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = 
         return product if preferred_element_type is None else convert(product, dtypes.requested(preferred_element_type))
     other = 0 if b.ndim == 1 else b.ndim - 2
     if a.shape[-1] != b.shape[other]:
-        raise OperandError(
+        raise TypeRuleError(
             f"dot needs equal extents, got shapes {a.shape} and {b.shape}: {a.shape[-1]} against {b.shape[other]}"
         )
     return contract(a, b, ((a.ndim - 1,), (other,)), precision=precision, preferred=preferred_element_type)
@@ -54,7 +54,7 @@ def matmul(
         raise ValueError("matmul takes arrays of at least 1 dimension, got a scalar; use multiply")
     other = 0 if b.ndim == 1 else b.ndim - 2
     if a.shape[-1] != b.shape[other]:
-        raise OperandError(
+        raise TypeRuleError(
             f"matmul needs equal inner extents, got shapes {a.shape} and {b.shape}: {a.shape[-1]} against {b.shape[other]}"
         )
     options = {"precision": precision, "preferred": preferred_element_type}
@@ -108,7 +108,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred
     if np.ndim(axes) == 0:
         count = int(axes)
         if count > min(a.ndim, b.ndim):
-            raise OperandError(
+            raise TypeRuleError(
                 f"tensordot over {count} dimensions needs as many in both arrays, got shapes {a.shape} and {b.shape}"
             )
         contracted = tuple(range(a.ndim - count, a.ndim)), tuple(range(count))

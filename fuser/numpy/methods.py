@@ -160,7 +160,7 @@ def _nonzero(self: Any, *, size: int | None = None, fill_value: Any = None) -> A
 
 
 def _round(self: Any, ndigits: int | None = None) -> Any:
-    return ufuncs.round(self, ndigits or 0)
+    return creation.astype(ufuncs.round(self), int) if ndigits is None else ufuncs.round(self, ndigits)
 
 
 def _matrix_transposed(self: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.errors import OperandError
+from fuser.errors import TypeRuleError
 from fuser.lax.values import as_value, axes_of, axis_of
 from fuser.lax.values import broadcast_to as _broadcast
 from fuser.numpy.creation import _shape, asarray, common_arrays
@@ -46,16 +46,16 @@ def _resolve(x: Any, shape: Any) -> tuple[int, ...]:
     )
     unknown = [d for d, e in enumerate(extents) if e == -1]
     if len(unknown) > 1:
-        raise OperandError(f"reshape takes at most one -1, got {extents}")
+        raise TypeRuleError(f"reshape takes at most one -1, got {extents}")
     if unknown:
         rest = -math.prod(extents)
         if rest == 0 or x.size % rest:
-            raise OperandError(
+            raise TypeRuleError(
                 f"reshape from shape {x.shape} ({x.size} elements) to {extents}: {x.size} is not divisible by {rest}"
             )
         extents = tuple(x.size // rest if e == -1 else e for e in extents)
     if math.prod(extents) != x.size or any(e < 0 for e in extents):
-        raise OperandError(
+        raise TypeRuleError(
             f"reshape from shape {x.shape} ({x.size} elements) to {extents} ({math.prod(extents)} elements) changes the number of elements"
         )
     return extents
@@ -244,7 +244,7 @@ def _sizes_between(positions: Any, extent: int) -> list[int]:
     cuts = [min(max(c + extent if c < 0 else c, 0), extent) for c in cuts]
     edges = [0, *cuts, extent]
     if edges != sorted(edges):
-        raise OperandError(f"split needs ascending positions, got {[operator.index(p) for p in positions]}")
+        raise TypeRuleError(f"split needs ascending positions, got {[operator.index(p) for p in positions]}")
     return [max(b - a, 0) for a, b in itertools.pairwise(edges)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.errors import OperandError
+from fuser.errors import TypeRuleError
 from fuser.lax.values import as_value, axis_of, broadcast_to, concrete, convert, literal, promote, wrapped_index
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
@@ -37,7 +37,7 @@ def take(
     axis = axis_of(axis, x.ndim, "take")
     extent = x.shape[axis]
     if positions.dtype.kind not in "iu":
-        raise OperandError(f"take needs integer indices, got {positions.dtype.name}; convert them first")
+        raise TypeRuleError(f"take needs integer indices, got {positions.dtype.name}; convert them first")
     if not extent:
         if positions.size:
             raise IndexError("take cannot read from an axis of extent 0")

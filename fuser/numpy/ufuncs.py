@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.errors import OperandError
+from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_integer
 from fuser.lax.values import _ADAPTS, VALUES, as_value, broadcast, convert, literal, promote, promote_inexact
@@ -73,7 +73,7 @@ def real_operand(function: str, x: Any) -> Any:
     """One operand as a real float; an error for complex numbers."""
     x = inexact_operand(function, x)
     if is_complex(x.dtype):
-        raise OperandError(f"{function} takes real numbers, got {type_of(x)}; take the real or imaginary part first")
+        raise TypeRuleError(f"{function} takes real numbers, got {type_of(x)}; take the real or imaginary part first")
     return x
 
 

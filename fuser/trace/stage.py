@@ -18,11 +18,11 @@ from fuser.trace.core import Trace, Tracer, _state, infer, leaked, type_of
 class StageTracer(Tracer):
     """A value of the graph being recorded."""
 
-    __slots__ = ("var",)
+    __slots__ = ("_var",)  # private: tracers have the methods of arrays, `var` among them
 
     def __init__(self, trace: Trace, var: Operand) -> None:
         super().__init__(trace, var.aval)
-        self.var = var
+        self._var = var
 
 
 class StageTrace(Trace):
@@ -40,7 +40,7 @@ class StageTrace(Trace):
     def operand(self, value: Any) -> Operand:
         """The variable or literal that stands for `value` in this graph."""
         if isinstance(value, StageTracer) and value._trace is self:
-            return value.var
+            return value._var
         if isinstance(value, Tracer) and value._trace.closed:
             raise leaked(value)
         aval = type_of(value)
@@ -87,7 +87,7 @@ def stage(function: Callable[..., Sequence[Any]], avals: Sequence[ArrayType], na
     try:
         inputs = [trace.new_input(aval) for aval in avals]
         outputs = function(*inputs)
-        return trace.graph([i.var for i in inputs], outputs)  # type: ignore[misc]
+        return trace.graph([i._var for i in inputs], outputs)  # type: ignore[misc]
     finally:
         _state.trace = saved
         trace.closed = True

@@ -1,0 +1,347 @@
+"""`fuser.lax` against jax.lax: values, dtypes, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agreement import Weak, agree, numbers
+from jax import lax as jlax
+
+from fuser import lax
+
+X, Y = numbers(np.float32, (3, 4)), numbers(np.float32, (3, 4), 1)
+K = numbers(np.int32, (3, 4))
+C = numbers(np.complex64, (3, 4))
+M = np.arange(12).reshape(3, 4) % 2 == 0
+
+
+def same(name, *args, **kwargs):
+    tolerance = kwargs.pop("tolerance", 8)
+    agree(getattr(lax, name), getattr(jlax, name), *args, tolerance=tolerance, **kwargs)
+
+
+UNARY = [
+    "neg",
+    "sign",
+    "floor",
+    "ceil",
+    "is_finite",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log1p",
+    "logistic",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "sqrt",
+    "rsqrt",
+    "cbrt",
+    "square",
+    "erf",
+    "erfc",
+    "erf_inv",
+    "lgamma",
+    "digamma",
+    "real",
+    "imag",
+    "population_count",
+    "clz",
+    "bitwise_not",
+    "abs",
+    "conj",
+    "round",
+    "reciprocal",
+]
+BINARY = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "rem",
+    "max",
+    "min",
+    "atan2",
+    "nextafter",
+    "complex",
+    "shift_left",
+    "shift_right_logical",
+    "shift_right_arithmetic",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "pow",
+]
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name):
+    for x in (X * 0.3, K, C, M, 2.5, 3):
+        if name in ("abs", "sign") and x is M:
+            continue
+        if name == "conj" and not isinstance(x, np.ndarray):
+            continue
+        same(name, x)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name):
+    for x, y in (
+        (np.abs(X), Y),
+        (np.abs(K), np.abs(K.T.reshape(3, 4)) + 1),
+        (C, C),
+        (M, ~M),
+        (np.abs(X), 2.5),
+        (2.5, Y),
+        (X, 2),
+        (K, 3),
+        (K, 2.5),
+        (X, K),
+        (X, Y[0]),
+        (X, np.float32(2)),
+    ):
+        if name in ("max", "min", "atan2") and x is C:
+            continue
+        same(name, x, y)
+
+
+def test_errors_name_what_was_found():
+    with pytest.raises(
+        TypeError, match=r"add needs equal shapes, got f32\[3\] and f32\[4\]; broadcast one of them first"
+    ):
+        lax.add(np.ones(3, np.float32), np.ones(4, np.float32))
+    with pytest.raises(
+        TypeError, match=r"add needs equal dtypes, got f32\[3\] and i32\[3\]; convert one of them first"
+    ):
+        lax.add(np.ones(3, np.float32), np.ones(3, np.int32))
+    with pytest.raises(TypeError, match=r"exp does not take i32, got i32\[3\]"):
+        lax.exp(np.ones(3, np.int32))
+    with pytest.raises(TypeError, match="add takes arrays and numbers, got a list"):
+        lax.add([1.0], 2.0)
+
+
+CALLS = [
+    ("round", X * 3, lax.RoundingMethod.TO_NEAREST_EVEN),
+    ("integer_pow", X, 3),
+    ("integer_pow", K, -1),
+    ("integer_pow", X, -2),
+    ("select", M, X, Y),
+    ("select", M, X, K),
+    ("select", M[0], X, Y),
+    ("select_n", K % 3, X, Y, X),
+    ("select_n", True, X, Y),
+    ("clamp", -1.0, X, 1.0),
+    ("clamp", Y, X, Y + 1),
+    ("clamp", 0, K, 2),
+    ("clamp", 0.0, K, 2.0),
+    ("convert_element_type", X, np.int8),
+    ("convert_element_type", X, int),
+    ("convert_element_type", X * 300, np.uint8),
+    ("convert_element_type", np.array([np.nan, np.inf, -np.inf, 1e20], np.float32), np.int32),
+    ("convert_element_type", X, bool),
+    ("convert_element_type", 3, np.float16),
+    ("bitcast_convert_type", X, np.int32),
+    ("bitcast_convert_type", X, np.uint8),
+    ("bitcast_convert_type", X.astype(np.float16), np.float32),
+    ("reduce_precision", X, 5, 10),
+    ("broadcast", X, (2,)),
+    ("broadcast_in_dim", X, (3, 2, 4), (0, 2)),
+    ("broadcast_in_dim", X[:, :1], (3, 5), (0, 1)),
+    ("broadcast_in_dim", X, (3, 5), (0, 1)),
+    ("reshape", X, (4, 3)),
+    ("reshape", X, (5, 3)),
+    ("reshape", X, (4, 3), (1, 0)),
+    ("expand_dims", X, (0, 3)),
+    ("squeeze", X[None], (0,)),
+    ("squeeze", X, (0,)),
+    ("collapse", X, 0),
+    ("collapse", X[None], 1, 3),
+    ("transpose", X, (1, 0)),
+    ("transpose", X, (0, 0)),
+    ("rev", X, (1,)),
+    ("concatenate", [X, Y], 1),
+    ("concatenate", [X, K], 1),
+    ("concatenate", [X, X[:, :2]], 0),
+    ("pad", X, 0.0, ((1, 2, 0), (0, -1, 1))),
+    ("pad", X, np.float32(7), ((-1, 2, 2), (0, 0, 0))),
+    ("pad", X, 0, ((1, 2, 0), (0, -1, 1))),
+    ("pad", X, 0.0, ((1, 2, 0),)),
+    ("split", X, (1, 3), 1),
+    ("split", X, (1, 2), 1),
+    ("tile", X, (2, 1)),
+    ("iota", np.float32, 5),
+    ("broadcasted_iota", np.int8, (3, 4), 1),
+    ("full", (2, 3), 1.5),
+    ("full", (2, 3), 1, np.float16),
+    ("full", (2, 3), X),
+    ("full_like", X, 2),
+    ("full_like", Weak(2.0), 2),
+    ("slice", X, (0, 1), (3, 4)),
+    ("slice", X, (0, 1), (3, 4), (2, 2)),
+    ("slice", X, (2, 1), (1, 3)),
+    ("slice_in_dim", X, 1, -1, 1, 1),
+    ("slice_in_dim", X, None, None, 2, 0),
+    ("index_in_dim", X, -1, 1),
+    ("index_in_dim", X, 1, 0, False),
+    ("index_in_dim", X, 9, 0),
+    ("dynamic_slice", X, (1, 2), (2, 2)),
+    ("dynamic_slice", X, (5, -1), (2, 2)),
+    ("dynamic_slice", X, np.array([1, 1]), (2, 2)),
+    ("dynamic_slice", X, (1,), (2, 2)),
+    ("dynamic_slice", X, (1, 1), (4, 2)),
+    ("dynamic_slice", X, (1.0, 1), (2, 2)),
+    ("dynamic_slice_in_dim", X, np.int32(2), 2, 1),
+    ("dynamic_index_in_dim", X, np.int32(-1), 0, False),
+    ("dynamic_update_slice", X, Y[:2, :2], (1, 2)),
+    ("dynamic_update_slice", X, Y[:2, :2], (9, -1)),
+    ("dynamic_update_slice", X, K[:2, :2], (1, 2)),
+    ("dynamic_update_slice_in_dim", X, Y[:, :1], np.int32(3), 1),
+    ("dynamic_update_index_in_dim", X, Y[0], np.int32(1), 0),
+    ("index_take", X, (np.array([0, 2]), np.array([1, 3])), (0, 1)),
+    ("reduce_sum", X, (0,)),
+    ("reduce_prod", K, (0, 1)),
+    ("reduce_max", X, (1,)),
+    ("reduce_min", K, (1,)),
+    ("reduce_and", M, (0,)),
+    ("reduce_or", K, (0,)),
+    ("reduce_xor", K, (1,)),
+    ("reduce_sum", X, (2,)),
+    ("reduce_sum", X, (0, 0)),
+    ("argmax", X, 1, np.int32),
+    ("argmin", K, 0, np.uint8),
+    ("cumsum", X, 1),
+    ("cumsum", X, 0, True),
+    ("cumprod", X, 1),
+    ("cummax", X, 1),
+    ("cummin", K, 1, True),
+    ("cumlogsumexp", X, 1),
+    ("cumlogsumexp", X, 0, True),
+    ("dot", X, Y.T),
+    ("dot", X, Y),
+    ("dot", X[0], Y[0]),
+    ("dot_general", X, Y, (((1,), (1,)), ((0,), (0,)))),
+    ("dot_general", X, Y, (((0, 1), (0, 1)), ((), ()))),
+    ("dot_general", X, Y, (((1,), (0,)), ((), ()))),
+    ("dot_general", X.astype(np.float16), Y.astype(np.float16), (((1,), (1,)), ((), ())), None, np.dtype("float32")),
+    ("batch_matmul", X[None], Y.T[None]),
+    ("sort", X),
+    ("sort", (K, X)),
+    ("sort", (K % 2, K, X), 1, True, 2),
+    ("sort", X, 5),
+    ("sort_key_val", K, X),
+    ("top_k", X, 2),
+    ("top_k", K, 3),
+    ("top_k", X, 9),
+    ("broadcast_shapes", (3, 1), (4,)),
+    ("broadcast_shapes", (3,), (4,)),
+    ("nextafter", X, Y),
+]
+
+
+def label(case):
+    name, *args = case
+    return (
+        name
+        + "-"
+        + "-".join(
+            str(np.shape(a)) if isinstance(a, np.ndarray) else str(a)[:20] for a in args if not isinstance(a, list)
+        ).replace("\n", " ")
+    )
+
+
+@pytest.mark.parametrize("case", CALLS, ids=label)
+def test_call(case):
+    same(case[0], *case[1:])
+
+
+@pytest.mark.parametrize("name", ["add", "mul", "max", "min"])
+@pytest.mark.parametrize("start", ["neutral", 2.0])
+def test_reduce_by_a_monoid(name, start):
+    neutral = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}[name] if start == "neutral" else start
+    agree(
+        lambda x: lax.reduce(x, neutral, getattr(lax, name), (1,)),
+        lambda x: jlax.reduce(x, neutral, getattr(jlax, name), (1,)),
+        X,
+    )
+    agree(
+        lambda x: lax.reduce(x, neutral, lambda a, b: getattr(lax, name)(b, a), (0, 1)),
+        lambda x: jlax.reduce(x, neutral, getattr(jlax, name), (0, 1)),
+        X,
+    )
+
+
+def test_reduce_refuses_other_computations():
+    from fuser.errors import UnsupportedError
+
+    with pytest.raises(
+        UnsupportedError, match="reduce takes a computation that is one of add, mul, max, min, and, or, xor"
+    ):
+        lax.reduce(X, 0.0, lambda a, b: a + 2 * b, (0,))
+    with pytest.raises(UnsupportedError):
+        lax.reduce(X, 0.0, lambda a, b: a + a, (0,))
+
+
+GATHERS = [
+    (X, np.array([[0], [2], [5], [-1]]), ((1,), (0,), (0,)), (1, 4)),
+    (X, np.array([[0, 1], [2, 3], [2, -1]]), ((1, 2), (), (0, 1)), (2, 2)),
+    (X, np.array([[[0], [1]], [[2], [9]], [[1], [1]]]), ((), (1,), (1,), (0,), (0,)), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill", "promise_in_bounds", None])
+@pytest.mark.parametrize("case", range(len(GATHERS)))
+def test_gather_and_scatter(case, mode):
+    x, indices, numbers_, sizes = GATHERS[case]
+    ours, theirs = lax.GatherDimensionNumbers(*numbers_), _theirs(jlax.GatherDimensionNumbers, numbers_)
+    agree(
+        lambda a, i: lax.gather(a, i, ours, sizes, mode=mode),
+        lambda a, i: jlax.gather(a, i, theirs, sizes, mode=mode),
+        x,
+        indices,
+    )
+    shape = np.shape(lax.gather(x, indices, ours, sizes))
+    updates = numbers(np.float32, shape, 7)
+    ours, theirs = lax.ScatterDimensionNumbers(*numbers_), _theirs(jlax.ScatterDimensionNumbers, numbers_)
+    for name in (
+        "scatter_add",
+        "scatter_mul",
+        "scatter_min",
+        "scatter_max",
+        *(("scatter",) if case == 0 and mode != "clip" else ()),
+    ):
+        agree(
+            lambda a, i, u, f=getattr(lax, name): f(a, i, u, ours, mode=mode),
+            lambda a, i, u, f=getattr(jlax, name): f(a, i, u, theirs, mode=mode),
+            x,
+            indices,
+            updates,
+        )
+
+
+def _theirs(kind, values):
+    return kind(*values)
+
+
+def test_gather_checks_its_numbers():
+    with pytest.raises(TypeError, match=r"gather needs indices with a last dimension of 1, got i32\[2,2\]"):
+        lax.gather(X, np.zeros((2, 2), np.int32), lax.GatherDimensionNumbers((1,), (0,), (0,)), (1, 4))
+    with pytest.raises(TypeError, match=r"gather of f32\[3,4\] needs slice sizes within its shape"):
+        lax.gather(X, np.zeros((2, 1), np.int32), lax.GatherDimensionNumbers((1,), (0,), (0,)), (1, 5))
+    with pytest.raises(ValueError, match="no indexing mode 'other'"):
+        lax.gather(X, np.zeros((2, 1), np.int32), lax.GatherDimensionNumbers((1,), (0,), (0,)), (1, 4), mode="other")
