@@ -57,7 +57,10 @@ class Uses:
 
 
 # Cost of a primitive, an element, in additions.
-_COST_NAMES = {"logistic": "exp", "rsqrt": "sqrt", "erf_inv": "erf", "digamma": "lgamma", "integer_pow": "mul", "convert_element_type": "cast"}
+_COST_NAMES = {
+    **{"logistic": "exp", "rsqrt": "sqrt", "erf_inv": "erf", "integer_pow": "mul", "convert_element_type": "cast"},
+    **dict.fromkeys(("digamma", "polygamma", "zeta", "bessel_i0e", "bessel_i1e"), "lgamma"),
+}
 
 
 def cost(eqn: Eqn) -> int:
@@ -236,7 +239,7 @@ def _domain_blocker(a: Draft, b: Draft, mapping: dict[Axis, Axis], uses: Uses, l
     if cols_a:
         if b_cols:
             if b_cols != cols_a or b_rows != rows_a:
-                if b_cols & rows_a:
+                if b_cols & rows_a and b.inputs & a.produced:
                     return "it reduces over rows, and so needs every row of the other first"
                 return "they reduce over different axes"
             return _sync_blocker(a, b, limits)

@@ -170,8 +170,13 @@ class Drafting:
                 a, b = self._find(a), self._find(b)
                 if a != b and not self._related(a, b) and self.fuel != 0:
                     first, second = self.drafts[a], self.drafts[b]
-                    if _same_domain(first, second) and blocker(first, second, self.uses, self.limits) is None:
+                    if not _same_domain(first, second):
+                        continue
+                    reason = blocker(first, second, self.uses, self.limits)
+                    if reason is None:
                         self._merge(a, b)
+                    else:
+                        self.decisions.append(Decision(_label(first), _label(second), reason))
 
     def _related(self, a: int, b: int) -> bool:
         return bool(self.ancestors[a] >> b & 1 or self.ancestors[b] >> a & 1)
