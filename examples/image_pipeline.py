@@ -29,11 +29,11 @@ def denoise(image, rounds=8, strength=0.2, edge=0.1):
     return image
 
 
-def tone_map(image, exposure=1.6):
-    """Brightness by an S-shaped film curve (Narkowicz's fit of ACES), then a little gamma."""
-    x = image * exposure
-    mapped = (x * (2.51 * x + 0.03)) / (x * (2.43 * x + 0.59) + 0.14)
-    return np.clip(mapped, 0.0, 1.0) ** (1 / 1.1)
+def tone_map(image, exposure=0.9):
+    """Light made linear, mapped by an S-shaped film curve (Narkowicz's fit of ACES), and encoded for a screen."""
+    light = image**2.2 * exposure
+    mapped = (light * (2.51 * light + 0.03)) / (light * (2.43 * light + 0.59) + 0.14)
+    return np.clip(mapped, 0.0, 1.0) ** (1 / 2.2)
 
 
 def blur(image):
