@@ -16,7 +16,7 @@ from fuser.ir.source import Source
 from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, reusable
-from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, single, solid
+from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, product, single, solid
 from fuser.partition.group import Decision, FusionGroup, Kind, Plan
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
@@ -97,6 +97,8 @@ class Drafting:
             kind = Kind.LIBRARY
         if kind is None:
             draft = single(number, eqn, self.views)
+        elif kind is Kind.CONTRACTION and self.limits.dots and reason is None:
+            draft = product(number, eqn, self.views)
         else:
             draft = solid(number, eqn, self.views, kind, reason or f"{eqn.primitive.name} is a library call")
         mask = 0
