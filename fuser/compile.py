@@ -59,7 +59,7 @@ def load(lowering: Lowering, backend: Backend, device: Any = None) -> Program:
 
 def generated(group: FusionGroup, backend: Backend) -> bool:
     """Whether the group becomes a generated kernel rather than a library call."""
-    return group.kind in GENERATED or (group.kind is Kind.CONTRACTION and backend.limits.dots)
+    return group.kind in GENERATED or (group.kind is Kind.CONTRACTION and backend.limits.dots and not group.reason)
 
 
 def link(plan: Plan, sources: Sequence[KernelSource], loaded: Loaded, backend: Backend) -> Executable:

@@ -19,6 +19,10 @@ LOOSER: dict[str, tuple[float, float]] = {
     "digamma": (16, 32),
     "lgamma": (8, 8),
     "erf_inv": (8, 0),
+    "bessel_i0e": (8, 0),
+    "bessel_i1e": (8, 0),
+    "zeta": (16, 0),
+    "polygamma": (16, 0),
     "integer_pow": (6, 0),
     "logistic": (6, 0),
 }

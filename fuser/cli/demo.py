@@ -201,11 +201,12 @@ def _print_outcome(outcome: Outcome, output: Output) -> None:
     from fuser.report.units import count, percent, seconds, size
 
     fused = f"{count(outcome.operations, 'operation')} became {count(outcome.kernels, 'kernel')}"
+    faster = f"{outcome.speedup:.1f}× faster" if outcome.speedup >= 1 else f"{1 / outcome.speedup:.1f}× slower"
     verdict = "the same results" if outcome.agrees else "[red]other results than NumPy[/red]"
     output.print(
         f"  NumPy {seconds(outcome.numpy_seconds)}, fuser {seconds(outcome.fuser_seconds)}: "
-        f"[bold]{outcome.speedup:.1f}× faster[/bold], {verdict} (largest difference {outcome.difference:.0e})\n"
-        f"  {fused}, which move {size(outcome.bytes)} instead of {size(outcome.unfused_bytes)}, at "
+        f"[bold]{faster}[/bold], {verdict} (largest difference {outcome.difference:.0e})\n"
+        f"  {fused}, moving {size(outcome.bytes)} instead of {size(outcome.unfused_bytes)}, at "
         f"{percent(outcome.fraction_of_copy_bandwidth)} of the copy bandwidth\n"
         f"  the first call took {seconds(outcome.first_call_seconds)}, compiling included; full report: {outcome.report}",
         markup=True,

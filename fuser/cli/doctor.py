@@ -22,10 +22,10 @@ OK, ABSENT, PROBLEM = "ok", "absent", "problem"
 STYLES = {OK: "green", ABSENT: "dim", PROBLEM: "bold red"}
 NEEDED = ("numpy", "ml_dtypes", "optree", "opt_einsum", "rich")
 OPTIONAL = {
-    "torch": ("matrix products on the CPU, memory on the GPU, torch tensors in and out", 'pip install "fuser[gpu]"'),
-    "triton": ("kernels on GPUs", 'pip install "fuser[gpu]"'),
-    "jax": ("comparisons in the benchmarks and tests", 'pip install "fuser[bench]"'),
-    "scikit-image": ("the demo's photograph", 'pip install "fuser[demo]"'),
+    "torch": ("matrix products on the CPU, memory on the GPU, torch tensors in and out", "pip install torch"),
+    "triton": ("kernels on GPUs", "pip install triton"),
+    "jax": ("comparisons in the benchmarks and tests", "pip install jax"),
+    "scikit-image": ("the demo's photograph", "pip install scikit-image"),
 }
 _OPENMP_PROBE = "#include <omp.h>\nint fuser_threads(void) { return omp_get_max_threads(); }\n"
 
@@ -53,14 +53,17 @@ def run(options: argparse.Namespace, output: Output) -> int:
     for finding in found:
         state, name = (f"{finding.state:<8}", STYLES[finding.state]), (f"{finding.name:<14}", "bold")
         output.print(Text.assemble(state, name, finding.found))
-    wanted = [finding for finding in found if finding.state != OK and finding.remedy]
-    if wanted:
-        output.print("\nTo get what is missing:")
-    for finding in wanted:
-        output.print(f"  {finding.name}: {finding.remedy}")
+    _print_remedies("\nTo be mended:", [finding for finding in found if finding.state == PROBLEM], output)
+    _print_remedies("\nOptional:", [finding for finding in found if finding.state == ABSENT], output)
     status = int(any(finding.state == PROBLEM for finding in found))
     output.document({"ok": not status, "findings": [asdict(finding) for finding in found]})
     return status
+
+
+def _print_remedies(heading: str, found: list[Finding], output: Output) -> None:
+    remedies = [f"  {finding.name}: {finding.remedy}" for finding in found if finding.remedy]
+    if remedies:
+        output.print("\n".join([heading, *remedies]))
 
 
 def findings() -> list[Finding]:

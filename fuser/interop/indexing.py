@@ -20,6 +20,7 @@ from fuser.lax.values import broadcast_to, literal
 from fuser.numpy import indexing
 from fuser.ops import elementwise as E
 from fuser.ops import movement as V
+from fuser.ops.indexing import dynamic_update_slice_p
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, bind
 
@@ -279,21 +280,28 @@ def _words(shape: tuple[int, ...]) -> str:
 
 
 def _placed(operand: Any, block: Any, spans: list[tuple[int, int, int]]) -> Any:
-    """`operand` with `block` at the spans (start, size, step): padded to the operand's shape and selected."""
+    """`operand` with `block` at the spans (start, size, step)."""
     backwards = tuple(d for d, (_, size, step) in enumerate(spans) if step < 0 and size > 1)
     if backwards:
         block = bind(V.rev_p, block, dimensions=backwards)
-    padding = []
-    for (start, size, step), extent in zip(spans, operand.shape):
-        low = start if step > 0 else start + (size - 1) * step
-        used = (size - 1) * abs(step) + 1
-        padding.append((low, extent - low - used, abs(step) - 1 if size > 1 else 0))
-    config = tuple(padding)
-    padded = bind(
-        V.pad_p, block, literal(0, block.dtype) if block.dtype != BOOL else literal(False, BOOL), padding_config=config
+    forward = [(start if step > 0 else start + (size - 1) * step, size, abs(step)) for start, size, step in spans]
+    if all(step == 1 or size == 1 for _, size, step in forward):
+        starts = [literal(start, np.dtype(np.int32)) for start, _, _ in forward]
+        return bind(dynamic_update_slice_p, operand, block, *starts)
+    return _interleaved(operand, block, forward)
+
+
+def _interleaved(operand: Any, block: Any, spans: list[tuple[int, int, int]]) -> Any:
+    """`block` spread out to the operand's shape, and chosen where it has elements."""
+    config = tuple(
+        (start, extent - start - (size - 1) * step - 1, step - 1 if size > 1 else 0)
+        for (start, size, step), extent in zip(spans, operand.shape)
     )
-    inside = broadcast_to(literal(True, BOOL), tuple(block.shape))
-    inside = bind(V.pad_p, inside, literal(False, BOOL), padding_config=config)
+    zero = literal(False, BOOL) if block.dtype == BOOL else literal(0, block.dtype)
+    padded = bind(V.pad_p, block, zero, padding_config=config)
+    inside = bind(
+        V.pad_p, broadcast_to(literal(True, BOOL), tuple(block.shape)), literal(False, BOOL), padding_config=config
+    )
     return bind(E.select_n_p, inside, operand, padded)
 
 

@@ -75,13 +75,7 @@ sinh, cosh, tanh, asinh, acosh, atanh = _table(
     atanh="The inverse hyperbolic tangent.",
 )
 sqrt, rsqrt, cbrt, square = _table(sqrt="The square root.", rsqrt="1 / sqrt(x).", cbrt="The cube root.", square="x·x.")
-erf, erfc, erf_inv, lgamma, digamma = _table(
-    erf="The error function.",
-    erfc="1 - erf(x).",
-    erf_inv="The inverse error function.",
-    lgamma="log|Γ(x)|.",
-    digamma="The derivative of log Γ.",
-)
+erf, erfc, lgamma = _table(erf="The error function.", erfc="1 - erf(x).", lgamma="log|Γ(x)|.")
 real, imag = _table(real="The real part of a complex number.", imag="The imaginary part of a complex number.")
 population_count, clz = _table(population_count="The number of one bits.", clz="The number of leading zero bits.")
 add, sub, mul, div, rem = _table(

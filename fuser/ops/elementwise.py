@@ -24,8 +24,6 @@ from fuser.ir.types import (
     SIGNED,
     ArrayType,
     is_complex,
-    is_float,
-    is_inexact,
     short_dtype,
 )
 from fuser.ops.family import SHAPE, allow, boolean, common_shape, elementwise, real_part, sample
@@ -198,61 +196,6 @@ nextafter_p = elementwise("nextafter", FLOATS, arity=2, eval=lambda x, y: np.whe
 erf_p = _plain("erf", "erf", FLOATS)
 erfc_p = _plain("erfc", "erfc", FLOATS)
 lgamma_p = _plain("lgamma", "lgamma", FLOATS, domain=(0.1, 9.0))
-
-
-def _horner(x: Any, coefficients: tuple[float, ...]) -> Any:
-    total = coefficients[0]
-    for c in coefficients[1:]:
-        total = total * x + c
-    return total
-
-
-def _erf_inv(x: Any, m: Any) -> Any:
-    """Giles, "Approximating the erfinv function", GPU Computing Gems Jade (2011): table 5 (f32); then a Newton step for f64."""
-    w = -m.log1p(-(x * x))
-    small, large = w - 2.5, m.sqrt(m.maximum(w, x * 0 + 5)) - 3
-    near = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)
-    far = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)
-    y = m.where(w < 5, _horner(small, near), _horner(large, far)) * x
-    if x.dtype == np.float64:
-        for _ in range(2):
-            error = m.where(m.absolute(x) < 0.5, (_erf(y, m) - x), m.where(x > 0, (1 - x) - _erfc(y, m), _erfc(-y, m) - (1 + x)))
-            step = error / (2 / math.sqrt(math.pi) * m.exp(-(y * y)))
-            y = y - step / (1 + y * step)
-    at_one = m.where(x < 0, x * 0 - math.inf, x * 0 + math.inf)
-    return m.where(m.equal(m.absolute(x), x * 0 + 1), at_one, y)
-
-
-def _erf(x: Any, m: Any) -> Any:
-    return VOCABULARY["erf"].numpy(x) if m is np else S.erf(x)  # type: ignore[misc]
-
-
-def _erfc(x: Any, m: Any) -> Any:
-    return VOCABULARY["erfc"].numpy(x) if m is np else S.erfc(x)  # type: ignore[misc]
-
-
-erf_inv_p = elementwise("erf_inv", FLOATS, both=_erf_inv, wide=True, domain=(-0.99, 0.99))
-
-
-def _digamma(x: Any, m: Any) -> Any:
-    """Reflection for x < 1/2, recurrence up to x ≥ 8, then the asymptotic series (Abramowitz & Stegun 6.3.5, 6.3.7, 6.3.18)."""
-    reflected = x < 0.5
-    y = m.where(reflected, 1 - x, x)
-    shift: Any = 0.0
-    for _ in range(8):
-        below = y < 8
-        shift = m.where(below, shift + 1 / y, shift)
-        y = m.where(below, y + 1, y)
-    inverse = 1 / (y * y)
-    series = inverse * _horner(inverse, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
-    value = m.log(y) - 0.5 / y - series - shift
-    beside = x - m.floor(x + 0.5)  # from the nearest integer, so that it is exact close to a pole
-    pole = reflected & (m.equal(beside, x * 0))
-    result = m.where(reflected, value - math.pi / m.tan(math.pi * beside), value)
-    return m.where(pole, math.nan, result)
-
-
-digamma_p = elementwise("digamma", FLOATS, both=_digamma, wide=True, domain=(0.1, 9.0))
 
 # Complex numbers.
 complex_p = elementwise(

@@ -77,6 +77,7 @@ def elementwise(
     the module of functions (numpy or ir.scalar). Operands share one dtype unless `mixed`; `domain` is where random
     samples are drawn; each of `params` is tried by the registry test. `wide` is for rules with constants that float16 and
     bfloat16 would round: kernels compute them in float32. With `rounded` (the rule) `eval` gets those two as float32.
+    With `eval` alone it is a library call.
     """
     if both is not None:
         eval = lambda *operands, **p: both(*operands, m=np, **p)
@@ -94,11 +95,11 @@ def elementwise(
 
     primitive = Primitive(
         name,
-        Fusion.ELEMENTWISE,
+        Fusion.ELEMENTWISE if lower is not None else Fusion.LIBRARY,
         linear=linear,
         type=type or infer,
         eval=_precise(eval) if rounded else eval,
-        lower=_widened(lower) if wide else lower,
+        lower=_widened(lower) if wide and lower is not None else lower,
         jvp=jvp,
         samples=lambda: _samples(dtypes, arity, domain, params),
     )

@@ -241,7 +241,9 @@ def _gather_lower(
 
 
 def clamped(value: Scalar, high: int) -> Affine:
-    """A computed integer as an index in 0 … high."""
+    """A computed integer as an index in 0 … high; a number that is known becomes plain index arithmetic."""
+    if value.op == "const":
+        return Affine.of(max(min(int(value.attr), high), 0))
     return Affine.of(Computed(S.maximum(S.minimum(value, high), 0), (0, high)))
 
 

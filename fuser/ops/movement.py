@@ -235,6 +235,8 @@ def _pad_type(x: ArrayType, value: ArrayType, padding_config: Any) -> ArrayType:
 
 
 def _pad_eval(x: np.ndarray, value: np.ndarray, padding_config: Any) -> np.ndarray:
+    if not x.ndim:
+        return x
     wide = tuple(e + max(e - 1, 0) * inner for e, (_, _, inner) in zip(x.shape, padding_config))
     spread = np.full(wide, value, x.dtype)
     spread[tuple(slice(None, None, inner + 1) for _, _, inner in padding_config)] = x
@@ -280,6 +282,7 @@ pad_p = movement(
     lower=_pad_lower,
     samples=[
         (((4,), ()), {"padding_config": ((1, 2, 0),)}),
+        (((), ()), {"padding_config": ()}),
         (((4,), ()), {"padding_config": ((-1, 2, 0),)}),
         (((4,), ()), {"padding_config": ((1, 0, 2),)}),
         (((3, 4), ()), {"padding_config": ((1, 1, 0), (0, 2, 1))}),

@@ -57,7 +57,10 @@ class Uses:
 
 
 # Cost of a primitive, an element, in additions.
-_COST_NAMES = {"logistic": "exp", "rsqrt": "sqrt", "erf_inv": "erf", "digamma": "lgamma", "integer_pow": "mul", "convert_element_type": "cast"}
+_COST_NAMES = {
+    **{"logistic": "exp", "rsqrt": "sqrt", "erf_inv": "erf", "integer_pow": "mul", "convert_element_type": "cast"},
+    **dict.fromkeys(("digamma", "polygamma", "zeta", "bessel_i0e", "bessel_i1e"), "lgamma"),
+}
 
 
 def cost(eqn: Eqn) -> int:
@@ -71,6 +74,17 @@ def solid(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> Draft
     sources = [view.source for view in map(views, eqn.invars) if view.source is not None]
     produced = set(eqn.outvars)
     return Draft(kind, [eqn], {number}, [], [], {}, {}, dict.fromkeys(sources, 1), reason=reason, produced=produced, open=set(produced))
+
+
+def product(number: int, eqn: Eqn, views: Views) -> Draft:
+    """The draft of a contraction that becomes a kernel: rows along the result, operands read wherever they are needed."""
+    draft = solid(number, eqn, views, Kind.CONTRACTION, "")
+    (out,) = eqn.outvars
+    labels: Layout = tuple(None if e == 1 else Axis(e) for e in out.aval.shape)
+    draft.rows = draft.order = [a for a in labels if a is not None]
+    draft.layout = {out: labels}
+    draft.cost = 1 << 20  # never computed twice
+    return draft
 
 
 def single(number: int, eqn: Eqn, views: Views) -> Draft:
@@ -121,19 +135,32 @@ def gain(a: Draft, b: Draft) -> int:
 def blocker(a: Draft, b: Draft, uses: Uses, limits: FusionLimits) -> str | None:
     """Why `a` and `b`, which reads values of `a` or shares inputs with it, may not share a kernel; None if they may."""
     for draft in (a, b):
-        if draft.kind not in FUSIBLE:
+        if draft.kind not in FUSIBLE and (draft.kind is not Kind.CONTRACTION or draft.reason):
             return draft.reason or f"{draft.eqns[0].primitive.name} runs as a {draft.kind.value} step"
     if len(a.eqns) + len(b.eqns) > limits.max_ops:
         return f"together they have more than {limits.max_ops} operations"
     if len((a.inputs | b.inputs) - a.produced) > limits.max_params:
         return f"together they read more than {limits.max_params} arrays"
     opaque = b.opaque.keys() & a.produced
+    if Kind.CONTRACTION in (a.kind, b.kind):
+        reason = _product_blocker(a, b, bool(opaque))
+        if reason is not None:
+            return reason
     if opaque:
         return _inline_blocker(a, b, opaque, uses, limits)
     matched = match(a, b)
     if isinstance(matched, str):
         return matched
     return _domain_blocker(a, b, matched, uses, limits)
+
+
+def _product_blocker(a: Draft, b: Draft, opaque: bool) -> str | None:
+    """Elementwise work on a product's result joins it, nothing else."""
+    if b.kind is Kind.CONTRACTION:
+        return "a product reads each element of its operands many times, so they are computed before it"
+    if b.kind is not Kind.ELEMENTWISE:
+        return f"a {b.kind.value} needs whole rows of the product, which are spread over several blocks"
+    return "it reads the product at shifted or reshaped places" if opaque else None
 
 
 def _inline_blocker(a: Draft, b: Draft, opaque: set[Var], uses: Uses, limits: FusionLimits) -> str | None:
@@ -212,7 +239,7 @@ def _domain_blocker(a: Draft, b: Draft, mapping: dict[Axis, Axis], uses: Uses, l
     if cols_a:
         if b_cols:
             if b_cols != cols_a or b_rows != rows_a:
-                if b_cols & rows_a:
+                if b_cols & rows_a and b.inputs & a.produced:
                     return "it reduces over rows, and so needs every row of the other first"
                 return "they reduce over different axes"
             return _sync_blocker(a, b, limits)
@@ -272,6 +299,7 @@ def join(a: Draft, b: Draft, uses: Uses) -> Draft:
         rows = list(dict.fromkeys([*a.rows, *(mapping.get(x, x) for x in b.rows)]))
         rows = [x for x in rows if x not in cols]
         kind = Kind.SCAN if Kind.SCAN in (a.kind, b.kind) else Kind.REDUCTION if cols else Kind.ELEMENTWISE
+        kind = Kind.CONTRACTION if a.kind is Kind.CONTRACTION else kind
         fresh = [x for x in b.axes if x not in mapping]
         partial = a.partial or b.partial or bool(fresh and not row_level(b, fresh))
         order = a.order if len(a.order) >= len(b.order) else [mapping.get(x, x) for x in b.order]

@@ -16,7 +16,7 @@ from fuser.ir.source import Source
 from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, reusable
-from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, single, solid
+from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, product, single, solid
 from fuser.partition.group import Decision, FusionGroup, Kind, Plan
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
@@ -97,6 +97,8 @@ class Drafting:
             kind = Kind.LIBRARY
         if kind is None:
             draft = single(number, eqn, self.views)
+        elif kind is Kind.CONTRACTION and self.limits.dots and reason is None:
+            draft = product(number, eqn, self.views)
         else:
             draft = solid(number, eqn, self.views, kind, reason or f"{eqn.primitive.name} is a library call")
         mask = 0
@@ -168,8 +170,13 @@ class Drafting:
                 a, b = self._find(a), self._find(b)
                 if a != b and not self._related(a, b) and self.fuel != 0:
                     first, second = self.drafts[a], self.drafts[b]
-                    if _same_domain(first, second) and blocker(first, second, self.uses, self.limits) is None:
+                    if not _same_domain(first, second):
+                        continue
+                    reason = blocker(first, second, self.uses, self.limits)
+                    if reason is None:
                         self._merge(a, b)
+                    else:
+                        self.decisions.append(Decision(_label(first), _label(second), reason))
 
     def _related(self, a: int, b: int) -> bool:
         return bool(self.ancestors[a] >> b & 1 or self.ancestors[b] >> a & 1)

@@ -193,11 +193,18 @@ def _differences(known: dict[str, str], found: dict[str, str]) -> tuple[str, ...
 
 def _headline(explained: Explanation) -> str:
     arguments = ", ".join(explained.arguments)
-    number = len(explained.steps)
     return (
-        f"{explained.name}({arguments}): {_count(explained.operations, 'operation')} became {_count(number, 'step')} on "
+        f"{explained.name}({arguments}): {_count(explained.operations, 'operation')} became {_parts(explained)} on "
         f"{explained.backend}, moving {size(explained.bytes)} instead of {size(explained.unfused_bytes)}"
     )
+
+
+def _parts(explained: Explanation) -> str:
+    """`2 kernels and 1 library call`."""
+    library = sum(bool(step.reason) for step in explained.steps)
+    kernels = len(explained.steps) - library
+    parts = [_count(kernels, "kernel")] if kernels or not library else []
+    return " and ".join([*parts, *([_count(library, "library call")] if library else [])])
 
 
 def _steps(explained: Explanation) -> list[str]:

@@ -1,4 +1,5 @@
-"""Special functions, with jax.scipy.special's names: error and gamma functions, entropies, the normal distribution."""
+"""Special functions, with jax.scipy.special's names: error, gamma, zeta and Bessel functions, entropies, the normal
+distribution."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ import numpy as np
 from fuser import numpy as fnp
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import is_complex
-from fuser.lax.values import literal
+from fuser.lax.values import as_value, broadcast, literal, promote_inexact
 from fuser.numpy.ufuncs import Ufunc, inexact_operand, inexact_operands
 from fuser.ops import elementwise as E
+from fuser.ops import incomplete as I
+from fuser.ops import special as P
 from fuser.trace.core import bind
 
 
@@ -26,10 +29,10 @@ def _function(name: str, primitive: Primitive, text: str) -> Ufunc:
 
 erf = _function("erf", E.erf_p, "The error function.")
 erfc = _function("erfc", E.erfc_p, "1 - erf(x), exact for large x.")
-erfinv = _function("erfinv", E.erf_inv_p, "The inverse error function on [-1, 1].")
+erfinv = _function("erfinv", P.erf_inv_p, "The inverse error function on [-1, 1].")
 expit = _function("expit", E.logistic_p, "The logistic function, 1 / (1 + exp(-x)).")
 gammaln = _function("gammaln", E.lgamma_p, "log|Γ(x)|.")
-digamma = _function("digamma", E.digamma_p, "The derivative of log Γ.")
+digamma = _function("digamma", P.digamma_p, "The derivative of log Γ.")
 
 
 def logit(x: Any) -> Any:
@@ -54,9 +57,14 @@ def gammasgn(x: Any) -> Any:
 
 
 def betaln(a: Any, b: Any) -> Any:
-    """log|B(a, b)|."""
+    """log|B(a, b)|; where one of them is large and a > 0, Γ(b)/Γ(a + b) by Stirling's series, which loses nothing."""
     a, b = inexact_operands("betaln", a, b)
-    return gammaln(a) + gammaln(b) - gammaln(a + b)
+    a, b = fnp.minimum(a, b), fnp.maximum(a, b)
+    z = fnp.maximum(b, 9.0)
+    both = z + a
+    ratio = a - (z - 0.5) * fnp.log1p(a / z) - a * fnp.log(both) + P.stirling(z, fnp) - P.stirling(both, fnp)
+    plain = gammaln(b) - gammaln(a + b)
+    return gammaln(a) + fnp.where(fnp.logical_and(a > 0, b >= 9), ratio, plain)
 
 
 def beta(a: Any, b: Any) -> Any:
@@ -70,7 +78,61 @@ def factorial(n: Any, exact: bool = False) -> Any:
     if exact:
         raise NotImplementedError("factorial computes in floating point; exact=True is not offered")
     n = inexact_operand("factorial", n)
-    return fnp.where(n < 0, 0, fnp.exp(gammaln(n + 1)))
+    return fnp.where(n < 0, 0, P.factorial(fnp.maximum(n, 0), fnp))
+
+
+def poch(z: Any, m: Any) -> Any:
+    """Pochhammer's symbol Γ(z + m) / Γ(z); 1 where m is 0, nan at negative integers."""
+    z, m = inexact_operands("poch", z, m)
+    quotient = gammasgn(z) * gammasgn(z + m) * fnp.exp(gammaln(z + m) - gammaln(z))
+    return fnp.where(m == 0, 1.0, quotient)
+
+
+def polygamma(n: Any, x: Any) -> Any:
+    """The n-th derivative of digamma, for integers n; nan for a negative one."""
+    n = as_value(n, "polygamma")
+    if n.dtype.kind not in "iu":
+        raise ValueError(f"polygamma takes an order of an integer dtype, got {n.dtype.name}; convert it first")
+    return bind(P.polygamma_p, *inexact_operands("polygamma", n, x))
+
+
+def zeta(x: Any, q: Any = None) -> Any:
+    """Hurwitz's zeta function Σ (q + k)^-x over k ≥ 0; inf at x = 1, nan below."""
+    if q is None:
+        raise NotImplementedError("zeta is Hurwitz's function of x and q; pass q=1 for Riemann's, for x > 1")
+    return bind(P.zeta_p, *inexact_operands("zeta", x, q))
+
+
+def gammainc(a: Any, x: Any) -> Any:
+    """P(a, x), the regularized lower incomplete gamma function."""
+    return bind(I.igamma_p, *inexact_operands("gammainc", a, x))
+
+
+def gammaincc(a: Any, x: Any) -> Any:
+    """Q(a, x) = 1 - P(a, x), the regularized upper incomplete gamma function."""
+    return bind(I.igammac_p, *inexact_operands("gammaincc", a, x))
+
+
+def betainc(a: Any, b: Any, x: Any) -> Any:
+    """The regularized incomplete beta function of x in [0, 1]."""
+    operands = broadcast("betainc", promote_inexact("betainc", a, b, x))
+    return bind(I.regularized_incomplete_beta_p, *operands)
+
+
+i0e = _function("i0e", P.bessel_i0e_p, "exp(-|x|)·I0(x), I0 being the modified Bessel function of order 0.")
+i1e = _function("i1e", P.bessel_i1e_p, "exp(-|x|)·I1(x), I1 being the modified Bessel function of order 1.")
+
+
+def i0(x: Any) -> Any:
+    """The modified Bessel function of order 0."""
+    x = inexact_operand("i0", x)
+    return fnp.exp(fnp.abs(x)) * i0e(x)
+
+
+def i1(x: Any) -> Any:
+    """The modified Bessel function of order 1."""
+    x = inexact_operand("i1", x)
+    return fnp.exp(fnp.abs(x)) * i1e(x)
 
 
 def xlogy(x: Any, y: Any) -> Any:

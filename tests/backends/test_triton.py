@@ -35,13 +35,13 @@ def worker(module: str, *arguments: str, tmp: pathlib.Path) -> list[dict[str, An
     (tmp / "cache").mkdir(mode=0o700, exist_ok=True)
     command = [sys.executable, "-m", f"tests.backends.{module}", *arguments]
     result = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300, check=False
+        command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=600, check=False
     )
     assert result.returncode == 0, result.stderr[-3000:]
     return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
 
 
-@pytest.mark.parametrize("suite", ["forms", "long", "special values", "workloads"])
+@pytest.mark.parametrize("suite", ["forms", "long", "special values", "workloads", "eager"])
 def test_interpreter_agrees_with_the_reference(suite: str, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("triton")
     rows = worker("triton_worker", suite, tmp=tmp_path)
@@ -69,7 +69,7 @@ def test_every_form_compiles_for_nvidia_and_amd(tmp_path: pathlib.Path) -> None:
         subprocess.Popen([*command, str(n), "2"], stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
         for n in range(2)
     ]
-    rows = [json.loads(line) for shard in shards for line in shard.communicate(timeout=300)[0].splitlines()]
+    rows = [json.loads(line) for shard in shards for line in shard.communicate(timeout=600)[0].splitlines()]
     assert all(shard.returncode == 0 for shard in shards)
     assert {(row["case"], *row["target"]): row["error"] for row in rows if row["error"]} == {}
     assert len({tuple(row["target"]) for row in rows}) == 4
@@ -134,11 +134,68 @@ def test_few_long_rows_take_one_launch_a_stage() -> None:
     assert len(launches(softmax, f32(4096, 1 << 16))) == 1  # rows enough: no chunks
 
 
+def test_a_long_scan_folds_chunks_first_and_then_carries_on() -> None:
+    first, second = launches(lambda x: fnp.cumsum(x), f32(1 << 24))
+    assert first.grid == second.grid == 1024
+    assert len(launches(lambda x: fnp.cumsum(fnp.cumsum(x)), f32(1 << 20))) == 1  # a scan of a scan walks alone
+
+
 def test_a_column_sum_reads_neighbours_side_by_side() -> None:
     first, second = launches(lambda x: fnp.sum(x, axis=0), f32(4096, 4096))
     assert first.constants["ROWS"] * 4 >= 128  # bytes next to each other
     assert first.grid >= tile.FEW
     assert second.grid == 4096 // first.constants["ROWS"]
+
+
+def kinds(plan: Any) -> list[tuple[str, tuple[str, ...]]]:
+    return [(group.kind.value, group.ops) for group in plan.groups]
+
+
+def test_elementwise_work_on_a_product_joins_it() -> None:
+    plan = lower(
+        lambda x, w, b: fnp.maximum(x @ w + b, 0), of("bfloat16", 64, 64), of("bfloat16", 64, 64), of("bfloat16", 64)
+    ).plan
+    assert kinds(plan) == [("contraction", ("dot_general", "broadcast_in_dim", "add", "max"))]
+    assert sum(group.ideal_bytes for group in plan.groups) == 2 * (3 * 64 * 64 + 64)
+
+
+def test_what_must_not_join_a_product() -> None:
+    x = of("bfloat16", 64, 64)
+    for function, kind, reason in (
+        (
+            lambda x: softmax(x @ x),
+            "reduction",
+            "a reduction needs whole rows of the product, which are spread over several blocks",
+        ),
+        (
+            lambda x: (x + 1) @ x,
+            "contraction",
+            "a product reads each element of its operands many times, so they are computed before it",
+        ),
+        (lambda x: (x @ x)[1:] + 1, "elementwise", "it reads the product at shifted or reshaped places"),
+        (
+            lambda x: x @ x @ x,
+            "contraction",
+            "a product reads each element of its operands many times, so they are computed before it",
+        ),
+    ):
+        plan = lower(function, x).plan
+        assert [group.kind.value for group in plan.groups][-1] == kind
+        assert len(plan.groups) == 2
+        assert reason in {decision.reason for decision in plan.decisions}
+
+
+def test_long_and_float64_products_stay_library_calls() -> None:
+    reasons = [
+        lower(lambda x: x @ x, x).plan.groups[0].reason
+        for x in (of("bfloat16", 2048, 2048), f32(128, 128), f32(8, 8), of("int32", 64, 64))
+    ]
+    assert reasons == [
+        "a product over 2048 elements runs in a library; fused are those over 16 to 1024",
+        "a product over 128 elements runs in a library; fused are those over 16 to 64",
+        "a product over 8 elements runs in a library; fused are those over 16 to 64",
+        "products of i32 run in a library",
+    ]
 
 
 def test_chunks_do_not_depend_on_anything_but_sizes() -> None:

@@ -103,15 +103,36 @@ FORMS: dict[str, Form] = {
     "cumulative maximum down columns": (lambda x: bind(REGISTRY["cummax"], x, axis=0, reverse=True), (f32(50, 40),)),
     "cumprod of integers": (lambda x: fnp.cumprod(x), (of("int32", 30),)),
     "normalised cumsum": (lambda x: fnp.cumsum(x, axis=1) / fnp.sum(x, axis=1, keepdims=True), (f32(20, 50),)),
+    # products: with an epilogue, batched, of transposed operands, in several dtypes, of odd sizes
+    "product": (
+        lambda x, w, b: fnp.tanh(x @ w + b),
+        (of("bfloat16", 40, 70), of("bfloat16", 70, 50), of("bfloat16", 50)),
+    ),
+    "float32 product": (lambda x, w: fnp.maximum(x @ w, 0), (f32(33, 20), f32(20, 65))),
+    "transposed product": (lambda x, w: (x.T @ w.T) * 2, (of("float16", 48, 32), of("float16", 96, 48))),
+    "batched product": (lambda x, w: x @ w, (of("bfloat16", 3, 20, 32), of("bfloat16", 3, 32, 24))),
+    "batch of one matrix": (lambda x, w: x @ w, (of("bfloat16", 3, 20, 32), of("bfloat16", 32, 24))),
+    "product to float32": (
+        lambda x, w: fnp.matmul(x, w, preferred_element_type="float32") + 1,
+        (of("bfloat16", 20, 32), of("bfloat16", 32, 24)),
+    ),
+    "vector times matrix": (lambda x, w: x @ w + 1, (f32(40), f32(40, 30))),
+    "product of sliced operands": (lambda x, w: x[3:, 1:33] @ w[::2], (f32(20, 40), f32(64, 24))),
+    "product used twice": (lambda x, w: (x @ w, fnp.exp(x @ w)), (of("float16", 20, 32), of("float16", 32, 24))),
 }
 
 # Rows and columns longer than a block, for the blocks of `shrink`: loops, and few rows shared out over chunks.
 LONG: dict[str, Form] = {
     "long rows": (softmax, (f32(9, 300),)),
     "long columns": (lambda x: fnp.max(x, axis=0), (f32(150, 200),)),
-    "long cumsum": (lambda x: fnp.cumsum(x, axis=1), (of("int32", 2, 300),)),
-    "long reverse cumsum": (lambda x: bind(REGISTRY["cumsum"], x, axis=1, reverse=True) * 2, (of("int32", 2, 300),)),
+    "long cumsum": (lambda x: fnp.cumsum(x, axis=1), (of("int32", 6, 300),)),
+    "long reverse cumsum": (lambda x: bind(REGISTRY["cumsum"], x, axis=1, reverse=True) * 2, (of("int32", 6, 300),)),
     "long cumulative logarithm": (lambda x: bind(REGISTRY["cumlogsumexp"], x, axis=1, reverse=False), (f32(2, 300),)),
+    "split cumsum": (lambda x: fnp.cumsum(x) - 1, (of("int32", 3000),)),
+    "split reverse cumsum": (lambda x: bind(REGISTRY["cumsum"], x, axis=0, reverse=True), (of("int16", 1500),)),
+    "split cummax of rows": (lambda x: bind(REGISTRY["cummax"], x, axis=1, reverse=False), (f32(2, 900),)),
+    "split normalised cumsum": (lambda x: fnp.cumsum(x / fnp.max(x)) / fnp.sum(abs(x)), (of("float64", 2000),)),
+    "split cumsum down columns": (lambda x: fnp.cumsum(x, axis=0), (of("int32", 700, 20),)),
     "full sum": (lambda x: fnp.sum(x), (f32(3000),)),
     "few long rows": (softmax, (f32(2, 700),)),
     "long layer norm": (layer_norm, (f32(2, 700), f32(700), f32(700))),
@@ -134,8 +155,14 @@ LARGE: dict[str, Form] = {
     "polynomial": (lambda x, y: 0.5 * x * x * x + 2 * x * x * y - y, (f32(1 << 24), f32(1 << 24))),
     "long softmax": (softmax, (f32(4096, 40000),)),
     "few long rows": (softmax, (f32(2, 1 << 20),)),
-    "long cumsum": (lambda x: fnp.cumsum(x, axis=1), (f32(300, 40000),)),
+    "long cumsum": (lambda x: fnp.cumsum(x, axis=1), (f32(3000, 40000),)),
+    "split cumsum": (lambda x: fnp.cumsum(x), (f32(1 << 24),)),
     "long places": (places, (f32(2, 1 << 20),)),
+    "product in bfloat16": (
+        lambda x, w, b: fnp.maximum(x @ w + b, 0),
+        (of("bfloat16", 4096, 1024), of("bfloat16", 1024, 4096), of("bfloat16", 4096)),
+    ),
+    "short product": (lambda x, w: fnp.tanh(x @ w), (f32(1 << 16, 64), f32(64, 64))),
     "past 32 bits": (lambda x: x + 1, (of("uint8", 3, 1 << 30),)),
     "rows past 32 bits": (lambda x: fnp.sum(x, axis=1), (of("int8", 1 << 16, 1 << 16),)),
 }
@@ -179,6 +206,10 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
             yield name, function, arrays(types)
             if all(t.dtype.kind == "f" for t in types):
                 yield f"{name} with special values", function, arrays(types, special=True)
+    elif suite == "eager":
+        for name in ("line", "softmax", "layer norm", "places", "stencil", "gathered", "cumsum", "integers", "bytes"):
+            function, types = FORMS[name]
+            yield f"eager {name}", function, arrays(types)
     elif suite == "special values":
         names = ("line", "softmax", "folds", "places", "cumsum", "column places", "float64 line", "bfloat16 line")
         for name in names:
@@ -189,6 +220,30 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
             yield workload.name, lambda *a, workload=workload: workload.array(fnp, *a), workload.inputs("tiny")
 
 
+# Forms whose text is, but for names and block sizes, that of another one: the interpreter alone runs them.
+ALIKE = frozenset(
+    (
+        "line of joined axes",
+        "permuted",
+        "broadcast outer",
+        "reversed",
+        "counted",
+        "softmax of three",
+        "softmax of 700",
+        "several rows axes",
+        "outer and inner reduced",
+        "small full sum",
+        "middle sum",
+        "batch of one matrix",
+        "product to float32",
+        "vector times matrix",
+        "product of sliced operands",
+        "product used twice",
+    )
+)
+
+
 def pairs() -> Iterator[tuple[str, Form]]:
-    """All forms and large sizes, with a name each."""
-    yield from itertools.chain(FORMS.items(), ((f"large {name}", form) for name, form in LARGE.items()))
+    """What is compiled ahead of time: forms and large sizes, with a name each."""
+    forms = ((name, form) for name, form in FORMS.items() if name not in ALIKE)
+    yield from itertools.chain(forms, ((f"large {name}", form) for name, form in LARGE.items()))

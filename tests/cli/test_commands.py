@@ -25,7 +25,7 @@ ROOT = pathlib.Path(fuser.__file__).parents[1]
 def test_explain_names_steps_and_lines(command: Any, model: pathlib.Path) -> None:
     result = command("explain", f"{model}:softmax")
     assert (result.status, result.errors) == (0, "")
-    assert "became 1 step on c" in result.text
+    assert "became 1 kernel on c" in result.text
     assert "model.py:11 (softmax)  e = jnp.exp(x - x.max(axis=-1, keepdims=True))" in result.text
 
 

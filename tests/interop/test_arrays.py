@@ -145,7 +145,10 @@ def test_whether_a_reshape_is_a_view_may_depend_on_layout() -> None:
         flat[0] = 9
         return a
 
-    with pytest.raises(UnsupportedError, match=r"writing to an array that NumPy may or may not have made as a view cannot be traced \(test_arrays"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"writing to an array that NumPy may or may not have made as a view cannot be traced \(test_arrays",
+    ):
         accelerate(program)(X)
     agree(lambda x: (x.T + 0).reshape(-1) * 2, X)
 
@@ -262,7 +265,10 @@ def test_the_stages_of_a_jitted_function() -> None:
     assert str(program.trace(fuser.ShapeDtypeStruct((4, 6), np.dtype("f4")), 2).out_info) == "f32[4]"
     compiled = program.lower(X, 2).compile()
     same((np.exp(X) * 2).sum(axis=1), compiled(X, 2))
-    with pytest.raises(TypeError, match=r"<lambda> was compiled for \(f64\[4,6\]\), got \(f64\[2\]\); call the accelerated function itself"):
+    with pytest.raises(
+        TypeError,
+        match=r"<lambda> was compiled for \(f64\[4,6\]\), got \(f64\[2\]\); call the accelerated function itself",
+    ):
         compiled(np.ones(2), 2)
     assert "one reduction kernel" in str(fuser.explain(program)(X, 2))
     assert fuser.check(program)(X, 2).ok
@@ -271,7 +277,10 @@ def test_the_stages_of_a_jitted_function() -> None:
 def test_calls_from_threads() -> None:
     program = accelerate(lambda x: np.tanh(x).sum())
     found: list[Any] = []
-    threads = [threading.Thread(target=lambda n=n: found.append((n, program(np.full(100 + n % 3, 0.1 * n))))) for n in range(12)]
+    threads = [
+        threading.Thread(target=lambda n=n: found.append((n, program(np.full(100 + n % 3, 0.1 * n)))))
+        for n in range(12)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

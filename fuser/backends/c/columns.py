@@ -68,7 +68,7 @@ class Columns(Writer):
         scans = [n for n in stage.body if n.op == "scan"]
         for node in (*stage.folds, *scans):
             self._start(node, declare)
-        reverse = any(s.attr.reverse for s in scans)
+        reverse = self.backwards = any(s.attr.reverse for s in scans)
         for number, axis in enumerate(self.loops.cols):
             name = self.axis_names[axis]
             low, high = (first, last or self.extents[axis]) if number == 0 else ("0", self.extents[axis])
@@ -103,7 +103,8 @@ class Columns(Writer):
         start = spell.literal(fold_identity(spec.fold, spec.accumulator), spec.accumulator)
         carried = f"{name}_run" if node.op == "scan" else f"{name}_acc"
         position = spec.fold in ("argmax", "argmin")
-        if declare:
+        if declare and carried not in self.declared:
+            self.declared.add(carried)
             self._array(spell.local(spec.accumulator), carried)
             if position:
                 self._array("int64_t", f"{name}_at")
@@ -115,9 +116,7 @@ class Columns(Writer):
         accumulator = f"{name}_acc[x]"
         inexact = is_inexact(spec.accumulator)
         if spec.fold in ("argmax", "argmin"):
-            sign = ">" if spec.fold == "argmax" else "<"
-            nan = f" | (({value} != {value}) & ({accumulator} == {accumulator}))" if inexact else ""
-            self.line(f"const _Bool {name}_new = ({name}_at[x] < 0) | ({value} {sign} {accumulator}){nan};")
+            self.line(f"const _Bool {name}_new = {self.takes_over(fold, value, accumulator, f'{name}_at[x]')};")
             self.line(f"{accumulator} = {name}_new ? {value} : {accumulator};")
             self.line(f"{name}_at[x] = {name}_new ? {position} : {name}_at[x];")
         elif spec.fold in ("max", "min"):

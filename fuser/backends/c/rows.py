@@ -8,6 +8,7 @@ from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex
 from fuser.kernel.kernel import Stage, fold_identity
+from fuser.kernel.lower import operands
 
 KEPT_BYTES = 1 << 17  # a kept row stays in the core's own cache up to about this size
 CHUNK = 8192  # reduced elements in one chunk, at least
@@ -89,14 +90,17 @@ class Rows(Writer):
 
     def _row_stage(self, stage: Stage, first: str | None = None, last: str | None = None) -> None:
         """One run along the row; with `first` and `last`, over a part of the outermost reduced axis."""
-        accumulators = [self._declare(f) for f in stage.folds]
-        scans = [n for n in stage.body if n.op == "scan"]
-        for scan in scans:
-            kind = spell.local(scan.attr.accumulator)
-            self.line(f"{kind} {self.name(scan)}_run = {spell.literal(fold_identity(scan.attr.fold, scan.attr.accumulator), scan.attr.accumulator)};")
-        cols = self._order()
         saved = dict(self.env)
-        reverse = any(s.attr.reverse for s in scans)
+        accumulators = [self._declare(f) for f in stage.folds]
+        body = self._body(stage)
+        scans = [n for n in body if n.op == "scan"]
+        for scan in scans:
+            run = f"{self.name(scan)}_run"
+            kind = "" if run in self.declared else spell.local(scan.attr.accumulator) + " "
+            self.declared.add(run)
+            self.line(f"{kind}{run} = {spell.literal(fold_identity(scan.attr.fold, scan.attr.accumulator), scan.attr.accumulator)};")
+        cols = self._order()
+        reverse = self.backwards = any(s.attr.reverse for s in scans)
         for number, axis in enumerate(cols):
             if axis is cols[-1] and not scans and self._vectorises(stage):
                 self.line(f"#pragma omp simd{''.join(accumulators)}")
@@ -107,7 +111,7 @@ class Rows(Writer):
             else:
                 self.loop(axis, *span)
         position = self._position()
-        self._column_body(stage, position)
+        self._column_body(stage, body, position)
         for _ in cols:
             self.close()
         self.env = saved
@@ -124,8 +128,8 @@ class Rows(Writer):
             text = f"({text}) * {self.extents[axis]} + {self.axis_names[axis]}" if text else self.axis_names[axis]
         return text
 
-    def _column_body(self, stage: Stage, position: str) -> None:
-        for node in self._body(stage):
+    def _column_body(self, stage: Stage, body: list[Scalar], position: str) -> None:
+        for node in body:
             if node.op == "scan":
                 self._scan_step(node)
             else:
@@ -138,7 +142,7 @@ class Rows(Writer):
             self.store(store)
 
     def _body(self, stage: Stage) -> list[Scalar]:
-        """The stage's nodes, without those that only a kept row's values need; kept rows are read back."""
+        """The nodes to compute: not those that are read back from kept rows, nor those that only these need."""
         recalled = {n for n in self.kept if n in stage.body and n not in stage.kept}
         if not recalled:
             return list(stage.body)
@@ -151,11 +155,10 @@ class Rows(Writer):
                 continue
             needed.add(node)
             if node not in recalled:
-                stack.extend(node.args)
-        for node in stage.body:
-            if node in recalled and node in needed:
-                self.env[node] = f"{self.kept[node]}[{self._position()}]"
-        return [n for n in stage.body if n in needed]
+                stack.extend(operands(node))
+        for node in recalled & needed:
+            self.env[node] = f"{self.kept[node]}[{self._position()}]"
+        return [n for n in stage.body if n in needed - recalled]
 
 
 class RowsSplit(Rows):

@@ -38,6 +38,8 @@ class Writer:
         self.index = IndexText(self.sizes, self.axis_names, set(self.loops.absorbed), self.operand)
         self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
         self.kept: dict[Scalar, str] = {}
+        self.declared: set[str] = set()  # what scans carry; a scan that two stages compute is declared by the first
+        self.backwards = False  # whether the stage being written runs over the reduced axes from their end
 
     # The parts of a text.
 
@@ -153,9 +155,8 @@ class Writer:
         """Take one value into the fold; a position below 0 says that there was none yet."""
         spec, name = fold.attr, self.name(fold)
         if spec.fold in ("argmax", "argmin"):
-            sign = ">" if spec.fold == "argmax" else "<"
-            nan = f" || ({value} != {value} && {name}_acc == {name}_acc)" if is_inexact(spec.accumulator) else ""
-            self.line(f"if ({name}_at < 0 || {value} {sign} {name}_acc{nan}) {{ {name}_acc = {value}; {name}_at = {position}; }}")
+            test = self.takes_over(fold, value, f"{name}_acc", f"{name}_at")
+            self.line(f"if ({test}) {{ {name}_acc = {value}; {name}_at = {position}; }}")
         elif spec.fold in ("max", "min"):
             sign = ">" if spec.fold == "max" else "<"
             self.line(f"{name}_acc = {value} {sign} {name}_acc ? {value} : {name}_acc;")
@@ -163,6 +164,14 @@ class Writer:
                 self.line(f"{name}_nan |= {value} != {value};")
         else:
             self.line(f"{name}_acc = {self.infix(spec.fold, f'{name}_acc', value)};")
+
+    def takes_over(self, fold: Scalar, value: str, held: str, place: str) -> str:
+        """The test by which `value` becomes the extreme: the lowest position among equals wins, and nan over numbers."""
+        sign = (">" if fold.attr.fold == "argmax" else "<") + ("=" if self.backwards else "")
+        nan = ""
+        if is_inexact(fold.attr.accumulator):
+            nan = f" | ({value} != {value})" if self.backwards else f" | (({value} != {value}) & ({held} == {held}))"
+        return f"({place} < 0) | ({value} {sign} {held}){nan}"
 
     @staticmethod
     def infix(fold: str, a: str, b: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,15 +11,17 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.base import KernelSource, Loaded
-from fuser.backends.triton import interpreter
-from fuser.backends.triton.emit import emit_kernel
+from fuser.backends.triton import eager, interpreter
+from fuser.backends.triton.emit import emit_kernel, emit_product
 from fuser.backends.triton.launch import launcher, module_of
 from fuser.backends.triton.library import library
-from fuser.errors import UnsupportedError
+from fuser.backends.triton.product import refusal
+from fuser.errors import OutOfMemoryError, UnsupportedError
 from fuser.ir.graph import Eqn
+from fuser.ir.primitive import Fusion
 from fuser.ir.types import FLOAT8, float8_e4m3b11fnuz, is_complex, short_dtype
 from fuser.kernel.lower import lower
-from fuser.partition.group import FusionGroup, FusionLimits
+from fuser.partition.group import FusionGroup, FusionLimits, Kind
 from fuser.runtime.array import Array
 
 
@@ -27,9 +30,11 @@ class Triton:
 
     name = "triton"
     platform = "cuda"
-    limits = FusionLimits()
+    limits = FusionLimits(dots=True)
 
     def supports(self, eqn: Eqn) -> str | None:
+        if eqn.primitive.fusion is Fusion.DOT:
+            return refusal(eqn)
         if eqn.primitive.lower is None:
             return f"{eqn.primitive.name} runs in a library"
         for var in (*eqn.invars, *eqn.outvars):
@@ -48,8 +53,11 @@ class Triton:
         return None
 
     def emit(self, group: FusionGroup) -> KernelSource:
-        kernel = lower(group)
-        emitted = emit_kernel(kernel)
+        if group.kind is Kind.CONTRACTION:
+            kernel, emitted = emit_product(group)
+        else:
+            kernel = lower(group)
+            emitted = emit_kernel(kernel)
         dtypes = tuple(param.dtype for param in kernel.params)
         launch = {"launches": emitted.launches, "scratch": emitted.scratch, "dtypes": dtypes}
         return KernelSource(group.name, emitted.text, "triton", tuple(p.name for p in kernel.params), launch)
@@ -57,6 +65,7 @@ class Triton:
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         start = time.perf_counter()
         _require_gpu()
+        eager.install(self)
         new = sum(not module_of(source)[1] for source in sources)
         functions = tuple(launcher(source, self.device()) for source in sources)
         return Loaded(functions, time.perf_counter() - start, new == 0, new)
@@ -70,7 +79,13 @@ class Triton:
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, dtype.name), device=self.device())
+        try:
+            return torch.empty(shape, dtype=getattr(torch, dtype.name), device=self.device())
+        except torch.OutOfMemoryError as error:
+            wanted = math.prod(shape) * dtype.itemsize
+            raise OutOfMemoryError(
+                f"the GPU has no {wanted} bytes left for {short_dtype(dtype)}{list(shape)}; torch says: {error}"
+            ) from None
 
     def place(self, value: Any) -> Any:
         """An array where kernels can read it: a torch tensor on the GPU; dtypes that torch lacks stay on the host."""

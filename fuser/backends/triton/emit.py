@@ -9,11 +9,13 @@ import numpy as np
 from fuser.backends.triton import spell
 from fuser.backends.triton import tile as tiles
 from fuser.backends.triton.elementwise import elementwise
+from fuser.backends.triton.product import Product, lower_product
 from fuser.backends.triton.rows import LongRows, Rows
-from fuser.backends.triton.split import Scratch, split
+from fuser.backends.triton.split import Scratch, split, splittable
 from fuser.backends.triton.writer import Function, Launch
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
+from fuser.partition.group import FusionGroup
 
 WIDE_ENOUGH = 8  # columns side by side from which a block takes them along memory
 
@@ -30,6 +32,16 @@ class Emitted:
 def emit_kernel(kernel: Kernel) -> Emitted:
     """The Triton file of a kernel, and how this call of it is launched."""
     functions, scratch = _functions(kernel, arrange(kernel))
+    return _file(kernel, functions, scratch)
+
+
+def emit_product(group: FusionGroup) -> tuple[Kernel, Emitted]:
+    """The parameters and the Triton file of a contraction with what follows it."""
+    parts = lower_product(group)
+    return parts.kernel, _file(parts.kernel, [Product(parts).write()], {})
+
+
+def _file(kernel: Kernel, functions: list[Function], scratch: Scratch) -> Emitted:
     comments = "\n".join(f"# {line}" for line in kernel.comments[:12])
     body = "\n\n\n".join(function.text for function in functions)
     text = "\n\n\n".join(part for part in (spell.header(body), comments + "\n" + body if comments else body))
@@ -46,11 +58,7 @@ def _functions(kernel: Kernel, loops: Loops) -> tuple[list[Function], Scratch]:
     if tile is not None:
         return [Rows(kernel, loops, kernel.name, tile).write()], {}
     tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
-    chunks = None if _scanning(kernel) else tiles.chunks(-(-loops.count(loops.rows) // tile.rows), reduced, tile)
+    chunks = None if not splittable(kernel) else tiles.chunks(-(-loops.count(loops.rows) // tile.rows), reduced, tile)
     if chunks is None:
         return [LongRows(kernel, loops, kernel.name, tile).write()], {}
     return split(kernel, loops, tile, chunks)
-
-
-def _scanning(kernel: Kernel) -> bool:
-    return any(n.op == "scan" for stage in kernel.stages for n in stage.body)

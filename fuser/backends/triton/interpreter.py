@@ -31,6 +31,9 @@ def prepare(module: Any) -> None:
         module.libdevice = Libdevice()
     from triton.runtime import interpreter
 
+    if interpreter.InterpreterBuilder.create_dot is not _dot:
+        _original.append(interpreter.InterpreterBuilder.create_dot)
+        interpreter.InterpreterBuilder.create_dot = _dot
     interpreter.ReduceOps.generic_reduce = _reduce
     interpreter.ScanOps.generic_scan = _scan
 
@@ -62,6 +65,24 @@ def _tensor(data: Any, dtype: np.dtype, block: bool) -> Any:
     scalar = tl.dtype(f"{kinds[dtype.kind]}{dtype.itemsize * 8}")
     data = np.asarray(data).astype(dtype)
     return tl.core.tensor(TensorHandle(data, scalar), tl.block_type(scalar, list(data.shape)) if block else scalar)
+
+
+_original: list[Callable[..., Any]] = []  # Triton's own dot
+
+
+def _dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+    """InterpreterBuilder.create_dot, with bfloat16, which the interpreter holds as bare bits, widened first."""
+    return _original[0](self, _widened(a), _widened(b), *rest)
+
+
+def _widened(handle: Any) -> Any:
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    if handle.dtype != tl.bfloat16:
+        return handle
+    bits = np.asarray(handle.data).view(np.uint16).astype(np.uint32) << 16
+    return TensorHandle(bits.view(np.float32), tl.float32)
 
 
 def _reduce(self: Any, inputs: Any) -> Any:

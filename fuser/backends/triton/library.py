@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.reference import evaluate
-from fuser.ir.graph import Eqn
+from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import COMPLEX, FLOATS
 from fuser.ops.dot import as_matrices
@@ -19,14 +19,11 @@ from fuser.runtime.array import Array, to_numpy
 def library(group: FusionGroup, place: Callable[[Any], Any]) -> Callable[..., Any]:
     """A function of the group's input arrays that gives the list of its outputs; `place` puts arrays on the device."""
     *before, last = group.graph.eqns
+    position = {var: number for number, var in enumerate(group.graph.invars)}
     if last.primitive.fusion is not Fusion.DOT or last.outvars[0].aval.dtype not in (*FLOATS, *COMPLEX) or before:
         return _on_host(group, place)
     multiply = _multiply(last)
-    position = {var: number for number, var in enumerate(group.graph.invars)}
-    operands = [position.get(v) for v in last.invars]
-    if None in operands:
-        return _on_host(group, place)
-    first, second = operands
+    first, second = (position[v] for v in last.invars if isinstance(v, Var))
     return lambda *arrays: [multiply(arrays[first], arrays[second])]
 
 

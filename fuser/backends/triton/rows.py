@@ -16,7 +16,7 @@ from fuser.kernel.loops import Loops
 
 POSITIONS = ("argmax", "argmin")
 ROW, COLUMN = "r", "c"
-_WORDS = {"prod": "combine_prod", "logaddexp": "log_add_exp"}
+WORDS = {"prod": "combine_prod", "logaddexp": "log_add_exp"}
 
 
 class Rows(Writer):
@@ -32,7 +32,8 @@ class Rows(Writer):
         self.columns("tl.arange(0, COLUMNS)[None, :]")
         for stage in self.kernel.stages:
             self.row_part(stage)
-            self.define_all(n for n in stage.body if n.op != "scan") if not _scans(stage) else self._with_scans(stage)
+            for node in stage.body:
+                self.scan(node) if node.op == "scan" else self.define(node)
             for fold in stage.folds:
                 self.fold(fold)
             for store in stage.stores:
@@ -145,13 +146,6 @@ class Rows(Writer):
 
     # Scans.
 
-    def _with_scans(self, stage: Stage) -> None:
-        for node in stage.body:
-            if node.op == "scan":
-                self.scan(node)
-            else:
-                self.define(node)
-
     def scan(self, node: Scalar, carry: str = "") -> None:
         """The running fold along the rows of a block, behind what is carried from the pieces before it."""
         if node in self.env:
@@ -159,7 +153,7 @@ class Rows(Writer):
         spec, name, (operand,) = node.attr, self.name(node), node.args
         self.varies[node] = self.spans(operand) | {COLUMN}
         reverse = ", reverse=True" if spec.reverse else ""
-        combine = _WORDS.get(spec.fold, f"combine_{spec.fold}")
+        combine = WORDS.get(spec.fold, f"combine_{spec.fold}")
         text = f"tl.associative_scan({self.element(operand, spec)}, 1, {combine}{reverse})"
         if carry:
             edge = "0" if spec.reverse else "COLUMNS - 1"
@@ -187,21 +181,17 @@ class LongRows(Rows):
         """Run a stage over the columns from `first` up to `last`."""
         for fold in stage.folds:
             self._start(fold)
-        scans = _scans(stage)
+        scans = scans_of(stage)
         for node in scans:
-            spec = node.attr
-            self.line(f"{self.name(node)}_carry = tl.full((ROWS, 1), {identity(spec)}, {working(spec)})")
+            self.start_carry(node)
         saved = dict(self.env)
         self.open(f"for start in range({first}, {last}, COLUMNS):")
-        begin = (
-            f"tl.cdiv({last}, COLUMNS) * COLUMNS - COLUMNS - start" if any(s.attr.reverse for s in scans) else "start"
-        )
+        begin = "start"
+        if any(s.attr.reverse for s in scans):
+            begin = f"tl.cdiv({last}, COLUMNS) * COLUMNS - COLUMNS - start" + (f" + {first}" if first != "0" else "")
         self.columns(f"{begin} + tl.arange(0, COLUMNS)[None, :]")  # only the last piece of all can be cut short
         for node in self.body(stage):
-            if node.op == "scan":
-                self.scan(node, f"{self.name(node)}_carry")
-            else:
-                self.define(node)
+            self.scan(node, f"{self.name(node)}_carry") if node.op == "scan" else self.define(node)
         for fold in stage.folds:
             self._step(fold)
         for store in stage.stores:
@@ -210,6 +200,11 @@ class LongRows(Rows):
         self.env = saved
         for fold in stage.folds:
             self._end(fold)
+
+    def start_carry(self, scan: Scalar) -> None:
+        """What a scan carries before the first piece."""
+        spec = scan.attr
+        self.line(f"{self.name(scan)}_carry = tl.full((ROWS, 1), {identity(spec)}, {working(spec)})")
 
     def body(self, stage: Stage) -> list[Scalar]:
         roots = [f.args[0] for f in stage.folds] + [s.value for s in stage.stores]
@@ -231,7 +226,7 @@ class LongRows(Rows):
             at = f"tl.where(column_inside, {self.position()}, -1)"
             self.line(f"{name}_value, {name}_at = combine_{spec.fold}({name}_value, {name}_at, {name}_next, {at})")
         else:
-            combine = _WORDS.get(spec.fold, f"combine_{spec.fold}")
+            combine = WORDS.get(spec.fold, f"combine_{spec.fold}")
             self.line(f"{name}_run = {combine}({name}_run, {value})")
 
     def _end(self, fold: Scalar) -> None:
@@ -245,7 +240,8 @@ class LongRows(Rows):
         self.env[fold] = name
 
 
-def _scans(stage: Stage) -> list[Scalar]:
+def scans_of(stage: Stage) -> list[Scalar]:
+    """The running folds of a stage."""
     return [n for n in stage.body if n.op == "scan"]
 
 
@@ -270,4 +266,4 @@ def identity(spec: FoldSpec) -> str:
 
 def reduced(spec: FoldSpec, value: str) -> str:
     """The fold of a block along its columns."""
-    return f"tl.reduce({value}, 1, {_WORDS.get(spec.fold, f'combine_{spec.fold}')}, keep_dims=True)"
+    return f"tl.reduce({value}, 1, {WORDS.get(spec.fold, f'combine_{spec.fold}')}, keep_dims=True)"

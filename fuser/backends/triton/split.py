@@ -1,16 +1,18 @@
 """Few long rows: each stage is a launch of its own, shared out over chunks of the reduced axes.
 
-A launch writes one partial result a chunk and row; the next one folds them in a fixed order before it goes on. What a
-stage computes of each element is computed again by the next: nothing of the rows' length is kept between launches.
+A launch writes one partial result a chunk and row; the next one folds them in a fixed order before it goes on; a scan
+takes two launches, one for the chunks' totals and one that carries on from those before it. What a stage computes of
+each element is computed again by the next: nothing of the rows' length is kept between launches.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fuser.backends.triton.rows import POSITIONS, LongRows, identity, reduced, working
+from fuser.backends.triton.rows import POSITIONS, LongRows, identity, reduced, scans_of, working
 from fuser.backends.triton.tile import Chunks, Tile
 from fuser.backends.triton.writer import Function, required
 from fuser.ir.scalar import Scalar
@@ -23,6 +25,7 @@ Scratch = dict[str, tuple[int, np.dtype]]  # name: elements and dtype, in order
 
 def split(kernel: Kernel, loops: Loops, tile: Tile, chunks: Chunks) -> tuple[list[Function], Scratch]:
     """One function a stage, and the arrays of partial results between them."""
+    kernel, totals = _with_totals(kernel)
     cells = loops.count(loops.rows) * chunks.count
     scratch: Scratch = {}
     for number, fold in enumerate(f for stage in kernel.stages for f in stage.folds):
@@ -32,7 +35,9 @@ def split(kernel: Kernel, loops: Loops, tile: Tile, chunks: Chunks) -> tuple[lis
     functions = []
     for number, stage in enumerate(kernel.stages):
         if stage.loops or stage.row_stores:
-            functions.append(Phase(kernel, loops, f"{kernel.name}_{number}", tile, chunks, number, scratch).write())
+            functions.append(
+                Phase(kernel, loops, f"{kernel.name}_{number}", tile, chunks, number, scratch, totals).write()
+            )
     return functions, scratch
 
 
@@ -40,11 +45,20 @@ class Phase(LongRows):
     """One stage over chunks."""
 
     def __init__(
-        self, kernel: Kernel, loops: Loops, name: str, tile: Tile, chunks: Chunks, number: int, scratch: Scratch
+        self,
+        kernel: Kernel,
+        loops: Loops,
+        name: str,
+        tile: Tile,
+        chunks: Chunks,
+        number: int,
+        scratch: Scratch,
+        totals: dict[Scalar, Scalar],
     ) -> None:
         super().__init__(kernel, loops, name, tile)
         self.chunks = chunks
         self.number = number
+        self.totals = totals
         self.numbers = {name: position for position, name in enumerate(scratch)}
         folds = [f for stage in kernel.stages for f in stage.folds]
         self.part = {fold: position for position, fold in enumerate(folds)}
@@ -86,7 +100,7 @@ class Phase(LongRows):
         roots += [n for node in stage.body for n in operands(node)] + [f.args[0] for f in stage.folds]
         needed = required(roots, list(dict.fromkeys(order)))
         folds = [n for n in needed if n.op == "fold"]
-        if folds:
+        if folds or scans_of(stage):
             self.line("chunks = tl.arange(0, CHUNKS)[None, :]")
             inside = f"row_inside & (chunks < {count})" if self.loops.rows else f"chunks < {count}"
             self.line(f"chunks_inside = {inside}")
@@ -111,6 +125,15 @@ class Phase(LongRows):
             self.line(f"{name} = {reduced(spec, load)}{self._narrow(fold)}")
         self.env[fold] = name
 
+    def start_carry(self, scan: Scalar) -> None:
+        """The fold of the totals of all chunks that come before this one."""
+        fold, name = self.totals[scan], self.name(scan)
+        rows = " * ".join(self.extents[a] for a in self.loops.rows) or "1"
+        before = "chunks > chunk" if scan.attr.reverse else "chunks < chunk"
+        place = f"{self._buffer(f'part{self.part[fold]}')} + chunks * ({rows}) + row"
+        load = f"tl.load({place}, mask=chunks_inside & ({before}), other={_bare(fold)})"
+        self.line(f"{name}_carry = {reduced(fold.attr, load)}")
+
     def _write_part(self, fold: Scalar, rows: str) -> None:
         name, number = self.name(fold), self.part[fold]
         mask = ", mask=row_inside" if self.loops.rows else ""
@@ -128,6 +151,32 @@ class Phase(LongRows):
             self.line(f"{name}_value, {name}_at = tl.reduce({pair}, 1, combine_{spec.fold}, keep_dims=True)")
         else:
             self.line(f"{name}_part = {reduced(spec, f'{name}_run')}")
+
+
+def splittable(kernel: Kernel) -> bool:
+    """Whether the kernel's stages can be launched by chunks: no scan may run over the results of another."""
+    return not any(
+        node.op == "scan"
+        for stage in kernel.stages
+        for scan in scans_of(stage)
+        for node in required(scan.args, stage.body)
+    )
+
+
+def _with_totals(kernel: Kernel) -> tuple[Kernel, dict[Scalar, Scalar]]:
+    """The kernel with a stage before each new scan that folds what the scan runs over; and each scan's fold."""
+    totals: dict[Scalar, Scalar] = {}
+    stages: list[Stage] = []
+    for stage in kernel.stages:
+        new = [scan for scan in scans_of(stage) if scan not in totals]
+        for scan in new:
+            spec = replace(scan.attr, reverse=False)
+            totals[scan] = Scalar("fold", scan.args, spec.accumulator, spec)
+        if new:
+            body = tuple(required([scan.args[0] for scan in new], stage.body))
+            stages.append(Stage(stage.row, (), body, tuple(totals[scan] for scan in new), ()))
+        stages.append(stage)
+    return replace(kernel, stages=tuple(stages)), totals
 
 
 def _storage(fold: Scalar) -> np.dtype:

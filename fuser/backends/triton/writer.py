@@ -75,7 +75,7 @@ class Writer:
 
     # The parts of a text.
 
-    def finish(self, constants: dict[str, Any], grid: int, warps: int, hints: bool) -> Function:
+    def finish(self, constants: dict[str, Any], grid: int, warps: int, hints: bool, stages: int = 2) -> Function:
         """The function around the lines written so far."""
         if hints:
             slots = self._alignable()
@@ -103,6 +103,7 @@ class Writer:
             constants,
             grid,
             warps,
+            stages,
         )
         return Function(text, launch)
 
@@ -177,7 +178,7 @@ class Writer:
         if node.op == "const" or node in self.env:
             return
         if node.op == "load":
-            text = self._load(node)
+            text = self.load_text(node)
         elif node.op == "index":
             place, dims = self.place(("index", self.name(node)), node.attr)
             self.varies[node] = dims
@@ -206,7 +207,8 @@ class Writer:
                 result.append(self.operand(arg))
         return result
 
-    def _load(self, node: Scalar) -> str:
+    def load_text(self, node: Scalar, widen: bool = True) -> str:
+        """The load of an element, widened to the type that values have in registers."""
         param = self.kernel.params[node.attr.param]
         place, dims = self.place(node.attr.param, node.attr.offset)
         conditions = [self.operand(a) for a in node.args]
@@ -217,7 +219,7 @@ class Writer:
         self.varies[node] = dims
         mask = " & ".join([*(self.masks[d] for d in sorted(dims) if d in self.masks), *conditions])
         masked = f", mask={mask}, other=0" if mask else ""
-        return f"tl.load({param.name} + {_sum(place)}{masked}){spell.widened(param.dtype)}"
+        return f"tl.load({param.name} + {_sum(place)}{masked}){spell.widened(param.dtype) if widen else ''}"
 
     def zero(self, dim: str) -> str:
         """Zeros along a block dimension, to widen a pointer."""

@@ -1,0 +1,263 @@
+"""Special functions as fixed formulas, so that they lower into kernels: erf_inv, digamma, polygamma, zeta, bessel_i0e, bessel_i1e.
+
+Each is one rule for NumPy and the scalar vocabulary alike, `m` being the module of functions. Chebyshev coefficients were
+computed with 40 digits; a dtype takes as many of them as it can resolve. Functions that need loops are in incomplete.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fuser.ir import scalar as S
+from fuser.ir.scalar import VOCABULARY
+from fuser.ir.types import FLOATS
+from fuser.ops.family import SHAPE, elementwise, sample
+
+# Σ c[n]·T_n(t) is exp(-x)·I0(x)·(1 + x), or exp(-x)·I1(x)/x·(1 + x)², with x = 4(t + 1), factors that keep it near 1; FAR is
+# exp(-x)·√x·I(x) with x = 16/(t + 1); PSI is digamma(x)/(x - root) with x = (t + 3)/2.
+_I0_NEAR = (
+    1.0826228413372934, 0.17341899014737772, 0.05893696882855179, -0.032653113716479255, 0.009249397490459317,
+    0.0010164152390340696, -0.003391147628925098, 0.0027503220478197884, -0.0016039930544716377,
+    0.000774079131381443, -0.00032532062379959855, 0.00012219291582903592, -4.167513656491509e-05,
+    1.3047979427404248e-05, -3.780697792105105e-06, 1.0203180517207398e-06, -2.5780951986075134e-07,
+    6.125829740089075e-08, -1.3739340696640081e-08, 2.9182658292546064e-09, -5.887051943872218e-10,
+    1.1308497146164624e-10, -2.0732551869805302e-11, 3.635405644675414e-12, -6.10850747448126e-13,
+    9.852782815324172e-14, -1.527996529752083e-14, 2.2817585382127336e-15, -3.285469266614377e-16,
+    4.567301774543236e-17,
+)  # fmt: skip
+_I0_FAR = (
+    0.4022452055070544, 0.0033691164782556943, 6.889758346916825e-05, 2.8913705208347567e-06,
+    2.0489185894690638e-07, 2.266668990498178e-08, 3.3962320257083865e-09, 4.94060238822497e-10,
+    1.1889147107846439e-11, -3.1499165279632416e-11, -1.3215811840447713e-11, -1.7941785315068062e-12,
+    7.180124451383666e-13, 3.8527783827421426e-13, 1.54008621752141e-14, -4.150569347287222e-14,
+    -9.554846698828307e-15, 3.8116806693526224e-15, 1.7725601330565263e-15, -3.425485619677219e-16,
+    -2.8276239805165836e-16, 3.461222867697461e-17, 4.46562142029676e-17, -4.830504485944182e-18,
+    -7.233180487874754e-18, 9.921475412173699e-19,
+)  # fmt: skip
+_I1_NEAR = (
+    1.0499328439226625, 0.365421798597375, -0.09075471265658609, 0.05226236153249651, -0.027028177507108803,
+    0.011204423341218583, -0.0034362497956433465, 0.0005229042969895451, 0.0002157256059735574,
+    -0.00024345723452223663, 0.00014026172575964808, -6.276710438600214e-05, 2.3981501721786787e-05,
+    -8.135618192946756e-06, 2.5029517136685683e-06, -7.076863625536756e-07, 1.8560205049411322e-07,
+    -4.54662182546269e-08, 1.0459849241143645e-08, -2.269982224155994e-09, 4.664423451749204e-10,
+    -9.104111877680419e-11, 1.6925740984118488e-11, -3.00464077762507e-12, 5.104123409873028e-13,
+    -8.3135626502778e-14, 1.3006611098342774e-14, -1.957751226661135e-15, 2.8393171450914343e-16,
+    -3.973095253709405e-17,
+)  # fmt: skip
+_I1_FAR = (
+    0.38928811750914005, -0.009761097491361469, -0.00011058893876262371, -3.882564808877691e-06,
+    -2.512236237870209e-07, -2.6314688468895196e-08, -3.835380385964237e-09, -5.589743462196584e-10,
+    -1.8974958123505413e-11, 3.2526035830154884e-11, 1.4125807436613782e-11, 2.0356285441470896e-12,
+    -7.198551776245908e-13, -4.0835511110921974e-13, -2.1015418427726643e-14, 4.272440016711951e-14,
+    1.0420276984128802e-14, -3.8144030724370075e-15, -1.8803547755107825e-15, 3.3082023109209285e-16,
+    2.96262899764595e-16, -3.209525921993424e-17, -4.6503053684893586e-17, 4.414348323071708e-18,
+    7.517296310842105e-18, -9.314178867326884e-19,
+)  # fmt: skip
+_PSI = (
+    0.983570260441567, -0.2270640863346444, 0.03336889902393011, -0.005320077271596548, 0.0008788656937820505,
+    -0.00014773492650606044, 2.5060543468359146e-05, -4.2721034029993324e-06, 7.302769272465923e-07,
+    -1.2502886813559594e-07, 2.1425009322359472e-08, -3.673295918565179e-09, 6.299717236108931e-10,
+    -1.080593028883266e-10, 1.853735192053638e-11, -3.18023536582553e-12, 5.456147570322795e-13,
+    -9.360993131036438e-14, 1.606064636295075e-14, -2.7555431377438815e-15, 4.727736178601912e-16,
+    -8.11148420346509e-17, 1.391707769474154e-17, -2.3877901082188625e-18,
+)  # fmt: skip
+_PSI_ROOT = (1.4616317749023438, 3.7006601859126265e-07)  # of digamma; the first part has 20 bits
+
+
+def _horner(x: Any, coefficients: tuple[float, ...]) -> Any:
+    total: Any = coefficients[0]
+    for c in coefficients[1:]:
+        total = total * x + c
+    return total
+
+
+def _chebyshev(t: Any, coefficients: tuple[float, ...]) -> Any:
+    """Σ c[n]·T_n(t) by Clenshaw's recurrence, without the terms that t's dtype cannot resolve."""
+    least = float(np.finfo(t.dtype).eps) / 16 * abs(coefficients[0])
+    count = max(n for n, c in enumerate(coefficients) if abs(c) > least)
+    before, total = 0.0, coefficients[count]
+    twice = t + t
+    for c in reversed(coefficients[1:count]):
+        before, total = total, (c - before) + twice * total
+    return (coefficients[0] - before) + t * total
+
+
+# The inverse error function.
+_GILES_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941)  # fmt: skip
+_GILES_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
+
+
+def _erf_inv(x: Any, m: Any) -> Any:
+    """±inf at ±1, nan beyond. Giles, "Approximating the erfinv function", GPU Computing Gems Jade (2011), table 5; two
+    Newton steps for float64."""
+    w = -m.log((1 - x) * (1 + x))  # 1 - x is exact near 1, where 1 - x·x is not
+    y = m.where(w < 5, _horner(w - 2.5, _GILES_CENTRE), _horner(m.sqrt(m.maximum(w, x * 0 + 5)) - 3, _GILES_TAIL)) * x
+    if x.dtype == np.float64:
+        for _ in range(2):
+            beyond = m.where(x > 0, (1 - x) - _erfc(y, m), _erfc(-y, m) - (1 + x))
+            error = m.where(m.absolute(x) < 0.5, _erf(y, m) - x, beyond)
+            step = error / (2 / math.sqrt(math.pi) * m.exp(-(y * y)))
+            y = y - step / (1 + y * step)
+    at_one = m.where(x < 0, x * 0 - math.inf, x * 0 + math.inf)
+    return m.where(m.equal(m.absolute(x), x * 0 + 1), at_one, y)
+
+
+def _erf(x: Any, m: Any) -> Any:
+    return VOCABULARY["erf"].numpy(x) if m is np else S.erf(x)  # type: ignore[misc]
+
+
+def _erfc(x: Any, m: Any) -> Any:
+    return VOCABULARY["erfc"].numpy(x) if m is np else S.erfc(x)  # type: ignore[misc]
+
+
+erf_inv_p = elementwise("erf_inv", FLOATS, both=_erf_inv, wide=True, domain=(-0.99, 0.99))
+
+
+# The gamma function's logarithmic derivatives.
+def _digamma(x: Any, m: Any) -> Any:
+    """nan at 0, -1, -2, … Reflection below 0 (Abramowitz & Stegun 6.3.7); recurrence (6.3.5) to [1, 2), where the root is
+    divided out of a Chebyshev sum, or to x ≥ 8, where the asymptotic series holds (6.3.18)."""
+    reflected = x < 0
+    y = m.where(reflected, 1 - x, x)
+    value = m.where(y < 3, _digamma_near(y, m), _digamma_far(y, m))
+    beside = x - m.floor(x + 0.5)  # from the nearest integer, so that it is exact close to a pole
+    value = m.where(reflected, value - math.pi / m.tan(math.pi * beside), value)
+    return m.where((x <= 0) & m.equal(beside, x * 0), math.nan, value)
+
+
+def _digamma_near(y: Any, m: Any) -> Any:
+    """digamma on (0, 3)."""
+    below, above = y < 1, y >= 2
+    t = m.where(below, y + 1, m.where(above, y - 1, y))
+    value = ((t - _PSI_ROOT[0]) - _PSI_ROOT[1]) * _chebyshev(2 * t - 3, _PSI)
+    return m.where(below, value - 1 / y, m.where(above, value + 1 / t, value))
+
+
+def _digamma_far(y: Any, m: Any) -> Any:
+    """digamma from 3 on."""
+    shift: Any = 0.0
+    for _ in range(5):
+        below = y < 8
+        shift = m.where(below, shift + 1 / y, shift)
+        y = m.where(below, y + 1, y)
+    inverse = 1 / (y * y)
+    series = inverse * _horner(inverse, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
+    return m.log(y) - 0.5 / y - series - shift
+
+
+digamma_p = elementwise("digamma", FLOATS, both=_digamma, wide=True, domain=(0.1, 9.0))
+
+# B(2j) / (2j)! of the Euler–Maclaurin formula.
+_EULER_MACLAURIN = (
+    1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600, -3617 / 10670622842880000,
+    43867 / 5109094217170944000, -174611 / 802857662698291200000,
+)  # fmt: skip
+# How many terms are summed one by one before the formula takes over, and how many terms it has itself.
+_HURWITZ = {4: (6, 4), 8: (9, 10)}
+
+
+def _hurwitz(s: Any, q: Any, m: Any) -> Any:
+    """Σ (q + k)^-s over k ≥ 0, for s > 1 and q > 0: Euler–Maclaurin summation, as Cephes' zeta.c (Moshier, 1984)."""
+    count, terms = _HURWITZ[s.dtype.itemsize]
+    head = m.power(q, -s)
+    for k in range(1, count):
+        head = head + m.power(q + k, -s)
+    a = q + count
+    lead = m.power(a, 1 - s)  # the tail's integral, times s - 1
+    inverse = 1 / a
+    factor, bracket = s * inverse, 0.5 + s * inverse * _EULER_MACLAURIN[0]
+    for j, c in enumerate(_EULER_MACLAURIN[1:terms], 1):
+        factor = factor * ((s + (2 * j - 1)) * inverse) * ((s + 2 * j) * inverse)
+        bracket = bracket + factor * c
+    tail = lead * (1 / (s - 1) + inverse * bracket)
+    negligible = lead <= float(np.finfo(s.dtype).eps) / 8 * m.minimum(s - 1, s * 0 + 1) * head
+    return m.where(negligible, head, head + tail)
+
+
+def _zeta(s: Any, q: Any, m: Any) -> Any:
+    """Hurwitz's ζ(s, q): inf at s = 1, nan below. For q = 1 - l - n < 0, with 0 < l < 1, it is, for an integer s alone,
+    ζ(s, 1 - l) + (-1)^s·(ζ(s, l) - ζ(s, 1 - q)); at the poles 0, -1, … it is inf for an even s, else nan."""
+    whole = m.floor(q)
+    negative = q < 0
+    left = -q - m.floor(-q)  # exact, as the distance to the pole above has to be
+    value = _hurwitz(s, m.where(negative, 1 - left, q), m)
+    below, beyond = _hurwitz(s, left, m), _hurwitz(s, 1 - q, m)
+    even = m.equal(m.floor(s / 2) * 2, s)
+    across = m.where(even, (value + below) - beyond, (value - below) + beyond)  # in this order: below may be value
+    across = m.where(m.equal(m.floor(s), s), across, math.nan)
+    value = m.where(negative, across, value)
+    value = m.where((q <= 0) & m.equal(q, whole), m.where(even, s * 0 + math.inf, s * 0 + math.nan), value)
+    value = m.where(m.equal(q, q * 0 + math.inf), q * 0, value)
+    value = m.where(s > 1, value, m.where(m.equal(s, s * 0 + 1), s * 0 + math.inf, s * 0 + math.nan))
+    return m.where(m.equal(q, q), value, q)
+
+
+zeta_p = elementwise("zeta", FLOATS, arity=2, both=_zeta, wide=True, domain=(1.1, 9.0))
+
+
+def factorial(n: Any, m: Any) -> Any:
+    """n! = Γ(n + 1) for n ≥ 0; Stirling's series at n + 9, divided back down.
+
+    The power is taken in two halves, which fit the dtype whenever n! does; n + 9 is exact for an integer n, and is kept
+    from where inf would meet exp(-z) = 0.
+    """
+    z = m.minimum(n + 9, 60.0 if n.dtype.itemsize < 8 else 200.0)
+    down = n + 1
+    for k in range(2, 9):
+        down = down * (n + k)
+    half = m.power(z, z * 0.5 - 0.25) * m.exp(z * -0.5)
+    return half / down * half * (math.sqrt(2 * math.pi) * m.exp(stirling(z, m)))
+
+
+def stirling(z: Any, m: Any) -> Any:
+    """log Γ(z) - (z - 1/2)·log(z) + z - log(2π)/2, for z ≥ 9 (Abramowitz & Stegun 6.1.41)."""
+    inverse = 1 / z
+    return inverse * _horner(
+        inverse * inverse, (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
+    )
+
+
+def _polygamma(n: Any, x: Any, m: Any) -> Any:
+    """The n-th derivative of digamma, (-1)^(n+1)·n!·ζ(n + 1, x) (Abramowitz & Stegun 6.4.10); nan unless n is 0, 1, 2, …,
+    and where n! overflows while ζ vanishes."""
+    value = factorial(n, m) * _zeta(n + 1, x, m)
+    odd = m.where(m.equal(m.floor(n / 2) * 2, n), -value, value)
+    value = m.where(m.equal(n, n * 0), _digamma(x, m), odd)
+    return m.where((n >= 0) & m.equal(m.floor(n), n), value, math.nan)
+
+
+def _polygamma_samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    for dtype in FLOATS:
+        rng = np.random.default_rng(0)
+        yield (rng.integers(0, 6, SHAPE).astype(dtype), sample(rng, SHAPE, dtype, (0.5, 9.0))), {}
+
+
+polygamma_p = elementwise("polygamma", FLOATS, arity=2, both=_polygamma, wide=True)
+polygamma_p.samples = _polygamma_samples  # orders are whole numbers
+
+
+# Modified Bessel functions.
+def _bessel(x: Any, near: tuple[float, ...], far: tuple[float, ...], m: Any) -> tuple[Any, Any]:
+    """The two Chebyshev sums of |x|: up to 8, divided by 1 + |x|, and above, divided by √|x|."""
+    size = m.absolute(x)
+    return _chebyshev(size * 0.25 - 1, near) / (1 + size), _chebyshev(16 / size - 1, far) / m.sqrt(size)
+
+
+def _bessel_i0e(x: Any, m: Any) -> Any:
+    """exp(-|x|)·I0(x), by Chebyshev sums on [0, 8] and [8, ∞], after Cephes' i0.c (Moshier)."""
+    near, far = _bessel(x, _I0_NEAR, _I0_FAR, m)
+    return m.where(m.absolute(x) <= 8, near, far)
+
+
+def _bessel_i1e(x: Any, m: Any) -> Any:
+    """exp(-|x|)·I1(x), by Chebyshev sums on [0, 8] and [8, ∞], after Cephes' i1.c (Moshier)."""
+    near, far = _bessel(x, _I1_NEAR, _I1_FAR, m)
+    return m.where(m.absolute(x) <= 8, x * (near / (1 + m.absolute(x))), m.where(x < 0, -far, far))
+
+
+bessel_i0e_p = elementwise("bessel_i0e", FLOATS, both=_bessel_i0e, wide=True, domain=(-20.0, 20.0))
+bessel_i1e_p = elementwise("bessel_i1e", FLOATS, both=_bessel_i1e, wide=True, domain=(-20.0, 20.0))

@@ -1,0 +1,100 @@
+"""Loop forms of the C backend on programs that once went wrong, and results that do not depend on the number of threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser.backends import get
+from fuser.debug.bisect import bisect
+from fuser.ops.cumulative import cumsum_p
+from fuser.ops.reduce import argmax_p, argmin_p
+from fuser.partition.group import Kind
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (2, 3, 4), (3, 5000), (2, 70, 33)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_scan_that_two_stages_need(shape: tuple[int, ...], axis: int) -> None:
+    """The scan is kept or computed again in the second run over its axis; both ways it is right."""
+
+    def function(x: Any) -> Any:
+        for _ in range(6):
+            x = fnp.tanh(x)
+        total = fnp.cumsum(x, axis=axis)
+        return total - total.max(axis=axis, keepdims=True)
+
+    x = RNG.standard_normal(shape).astype(np.float32)
+    assert [g.kind for g in fuser.jit(function).lower(x).plan.groups] == [Kind.SCAN]
+    assert bisect(function, x) is None
+
+
+@pytest.mark.parametrize("primitive", [argmax_p, argmin_p])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_first_extreme_wins_when_the_loop_runs_backwards(primitive: Any, axis: int) -> None:
+    def function(x: Any) -> Any:
+        return primitive.bind(cumsum_p.bind(x, axis=axis, reverse=True), axes=(axis,), index_dtype=np.dtype("int32"))
+
+    x = np.array([[0, 0, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0], [0, np.nan, 0, np.nan]], np.float32)
+    assert len(fuser.jit(function).lower(x).plan.groups) == 1
+    assert np.asarray(fuser.jit(function)(x)).tolist() == np.asarray(function(x)).tolist()
+
+
+DETERMINISM = """
+import hashlib, numpy as np, fuser, fuser.numpy as fnp
+rng = np.random.default_rng(1)
+digest = hashlib.sha256()
+def softmax(x):
+    e = fnp.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+programs = [
+    softmax, lambda x: x.sum(), lambda x: x.sum(axis=0), lambda x: x.sum(axis=1), lambda x: (x * x).mean(axis=0), lambda x: fnp.var(x),
+    lambda x: x - x.mean(axis=0), lambda x: fnp.cumsum(x, axis=0), lambda x: fnp.cumsum(x, axis=1), lambda x: fnp.argmax(x),
+    lambda x: fnp.prod(1 + x / 1000), lambda x: (x.sum(axis=0), x.max(axis=0)), lambda x: x.std(axis=1), lambda x: fnp.logaddexp(x, 1).sum(),
+]
+for shape in ((1000, 1000), (3, 300000), (300000, 3), (200000,), (40, 50, 60), (17, 1)):
+    x = rng.standard_normal(shape).astype(np.float32)
+    for program in programs:
+        if x.ndim == 1 and program in (programs[3], programs[8], programs[12]):
+            continue
+        for result in fuser.tree.leaves(fuser.jit(program)(x)):
+            digest.update(np.asarray(result).tobytes())
+print(digest.hexdigest())
+"""
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    """Every loop form of a fold, with one thread and with two, three and eight: the same bits."""
+
+    def run(threads: int) -> str:
+        environment = {
+            **os.environ,
+            "FUSER_THREADS": str(threads),
+            "OMP_NUM_THREADS": str(threads),
+            "OMP_DYNAMIC": "false",
+        }
+        result = subprocess.run(
+            [sys.executable, "-c", DETERMINISM], env=environment, capture_output=True, text=True, check=True
+        )
+        return result.stdout
+
+    assert len({run(threads) for threads in (1, 2, 3, 8)}) == 1
+
+
+def test_every_loop_form_of_a_fold_is_in_that_test() -> None:
+    """Rows, few long rows, columns and few columns over many rows: told by what is parallel in the text."""
+
+    def text(shape: tuple[int, ...], axis: int) -> str:
+        return fuser.jit(lambda x: x.sum(axis=axis)).lower(np.zeros(shape, np.float32)).sources[0].text
+
+    assert "chunk" not in text((1000, 1000), 1) and "chunk" in text((3, 300000), 1)
+    assert "width" in text((1000, 1000), 0) and "chunk" in text((300000, 3), 0)
+    assert get("c").name == "c"

@@ -1,0 +1,105 @@
+"""On a real GPU: every form of kernel, the workloads, eager operations, streams, and samples of each primitive.
+
+Elsewhere each test is skipped with the reason. `python -m pytest -m gpu` runs these alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser.numpy as fnp
+from bench.workloads import WORKLOADS
+from fuser import config, jit
+from fuser.ir.primitive import REGISTRY
+from tests.backends import triton_cases, triton_worker
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.xdist_group("gpu"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU"),
+]
+
+
+@pytest.fixture(autouse=True)
+def on_the_gpu() -> Iterator[None]:
+    with config.using(backend="triton", enable_x64=True):
+        yield
+
+
+@pytest.mark.parametrize("suite", ["forms", "special values", "workloads"])
+def test_forms(suite: str) -> None:
+    failures = {case[0]: error for case in triton_cases.cases(suite) if (error := triton_worker.check(case))}
+    assert failures == {}
+
+
+def test_eager_operations_stay_on_the_gpu() -> None:
+    failures = {case[0]: error for case in triton_cases.cases("eager") if (error := triton_worker.check_eager(case))}
+    assert failures == {}
+
+
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+def test_workloads_are_right_at_real_sizes(name: str) -> None:
+    workload = WORKLOADS[name]
+    inputs = workload.inputs("medium")
+    got = jit(lambda *a: workload.array(fnp, *a))(*inputs)
+    results = tuple(np.asarray(r) for r in (got if isinstance(got, tuple) else (got,)))
+    assert workload.error(results, workload.reference(inputs)) <= workload.tolerance("float32")
+
+
+def test_long_rows_and_chunks() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 200_000)).astype(np.float32)
+    got = np.asarray(jit(triton_cases.softmax)(x))
+    e = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(got, e / e.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
+def test_results_do_not_change_from_run_to_run() -> None:
+    x = torch.randn(1 << 22, device="cuda")
+    total = jit(lambda x: fnp.sum(x))
+    results = {np.asarray(total(_array(x))).tobytes() for _ in range(20)}
+    assert len(results) == 1
+
+
+def test_arrays_stay_on_the_gpu_between_calls() -> None:
+    double = jit(lambda x: x * 2)
+    first = double(np.ones(1000, np.float32))
+    assert first._data.is_cuda
+    second = double(first)
+    assert second.device.platform == "cuda"
+    assert np.asarray(second).tolist() == [4.0] * 1000
+
+
+def test_kernels_run_on_the_current_stream() -> None:
+    stream = torch.cuda.Stream()
+    x = torch.zeros(1 << 24, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        for _ in range(50):
+            x += 1
+        result = jit(lambda x: x * 2)(_array(x))
+    stream.synchronize()
+    assert float(result._data[0]) == float(result._data[-1]) == 100.0
+
+
+SAMPLED = sorted(name for name, p in REGISTRY.items() if p.samples is not None and p.eval is not None)
+SAMPLES = 3  # of each primitive, spread over its dtypes: each costs a compilation, and the interpreter runs them all
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_registry_samples(name: str) -> None:
+    cases = list(triton_worker.registry(0, 1, name))
+    chosen = cases[:: max(1, len(cases) // SAMPLES)]
+    failures = {case[0]: error for case in chosen if (error := triton_worker.check(case))}
+    assert failures == {}
+
+
+def _array(tensor: Any) -> Any:
+    from fuser.runtime.array import from_torch
+
+    return from_torch(tensor)
