@@ -7,6 +7,7 @@ types on; the stages are those of `jit`. What cannot be traced raises an error, 
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -76,7 +77,7 @@ class AcceleratedCompiled(Compiled):
 
     def __init__(self, traced: Any, program: Any) -> None:
         super().__init__(traced, program)
-        self.run = runner(program, traced.outputs, traced.out_tree)
+        self.run = runner(program, traced.outputs, traced.out_tree, traced._backend)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = [leaf for leaf in tree.leaves((args, kwargs)) if is_dynamic(leaf)]
@@ -107,6 +108,8 @@ def _described(leaf: Any) -> bool:
 class Accelerated(Jitted):
     """What `accelerate` returns; see `accelerate`. It has the stages of a jitted function: `.trace`, `.lower`, ..."""
 
+    library = "NumPy"
+
     def __init__(
         self,
         function: Callable[..., Any],
@@ -117,17 +120,19 @@ class Accelerated(Jitted):
     ) -> None:
         super().__init__(function, static_argnums, static_argnames, (), (), False, False, backend)
         self.fallback = fallback
+        self._torch: Accelerated | None = None
         self._warned: set[str] = set()
         self._has_static = bool(static_argnums or static_argnames)
         self._quick: dict[Any, Callable[[Any], Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs and not self._has_static:  # plain arguments need no flattening
+            quick: Any
             try:
                 quick = (config.backend, *[_QUICK[type(arg)](arg) for arg in args])
             except KeyError:
-                return self._call(args, kwargs)
-            entry = self._quick.get(quick)
+                quick = None
+            entry = None if quick is None else self._quick.get(quick)
             return entry(args) if entry is not None else self._call(args, kwargs, quick)
         return self._call(args, kwargs)
 
@@ -135,6 +140,8 @@ class Accelerated(Jitted):
         """Forget every compiled signature."""
         super().clear_cache()
         self._quick.clear()
+        if self._torch is not None:
+            self._torch.clear_cache()
 
     def _call(self, args: Any, kwargs: Any, quick: Any = None) -> Any:
         if self.static_argnums or self.static_argnames:
@@ -142,13 +149,15 @@ class Accelerated(Jitted):
         else:
             static = ()
         leaves, structure = tree.flatten((args, kwargs))
-        try:
-            key = (structure, static, config.backend, *[_KEYS[type(leaf)](leaf) for leaf in leaves])
-        except KeyError:
+        if not all(type(leaf) in _KEYS for leaf in leaves):
+            twin = self._twin(leaves)
+            if twin is not self:
+                args, kwargs = _merge(static, args, kwargs)
+                return twin(*args, **kwargs)
             if any(isinstance(leaf, (TracedArray, Tracer)) for leaf in leaves):
                 return self._inline(*_merge(static, args, kwargs))
             leaves = [self._admitted(leaf, n, (args, kwargs)) for n, leaf in enumerate(leaves)]
-            key = (structure, static, config.backend, *[_KEYS.get(type(leaf), _hashed)(leaf) for leaf in leaves])
+        key = (structure, static, config.backend, *[self._key_of(leaf) for leaf in leaves])
         try:
             entry = self._entries.get(key)
         except TypeError:
@@ -169,26 +178,34 @@ class Accelerated(Jitted):
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
         leaves = [self._admitted(leaf, n, (args, kwargs)) for n, leaf in enumerate(leaves)]
-        return self._staged(static, structure, leaves)
+        return self._twin(leaves)._staged(static, structure, leaves)
+
+    def _twin(self, leaves: Sequence[Any]) -> Accelerated:
+        """This function for the library that the arguments come from: itself, or the one for torch's tensors."""
+        if not any(hasattr(type(leaf), "__torch_function__") for leaf in leaves):
+            return self
+        if self._torch is None:
+            from fuser.interop.torch_accelerate import TorchAccelerated
+
+            self._torch = TorchAccelerated(self)
+        return self._torch
 
     def _staged(self, static: Any, structure: Any, leaves: Sequence[Any]) -> AcceleratedTraced:
-        dynamic = [n for n, leaf in enumerate(leaves) if is_dynamic(leaf)]
-        avals = [ArrayType(tuple(np.shape(leaves[n])), _dtype_of(leaves[n])) for n in dynamic]
-        for n, aval in zip(dynamic, avals):
-            supported(aval.dtype, f"argument {self._path(n, tree.unflatten(structure, list(leaves)))} of {self.name}")
+        types = [self._type_of(leaf) for leaf in leaves]
+        dynamic = [n for n, aval in enumerate(types) if aval is not None]
+        context = self._context(structure, leaves)
         outputs: list[Output] = []
         trees: list[Any] = []
 
         def flat(*tracers: Any) -> list[Any]:
-            context = Context(self.name, all(_is_dense(leaves[n]) for n in dynamic))
             result = self._run_traced(context, static, structure, leaves, dict(zip(dynamic, tracers)))
             found, out_tree = tree.flatten(result)
-            outputs.extend(Output.of(leaf) for leaf in found)
+            outputs.extend(self._output(leaf) for leaf in found)
             trees.append(out_tree)
-            return [_result(leaf) for leaf, output in zip(found, outputs) if output.computed]
+            return [self._result_of(leaf) for leaf, output in zip(found, outputs) if output.computed]
 
         with config.using(enable_x64=True):
-            graph = stage(flat, avals, self.name)
+            graph = stage(flat, [types[n] for n in dynamic], self.name)  # type: ignore[misc]
         held = tree.structure(tree.unflatten(structure, [n if n in dynamic else None for n in range(len(leaves))]))
         return AcceleratedTraced(graph, held, tuple(outputs), trees[0], backends.get(self._backend_name()))
 
@@ -199,7 +216,36 @@ class Accelerated(Jitted):
         inside = [self._argument(context, leaf, tracers.get(n), n, names) for n, leaf in enumerate(leaves)]
         args, kwargs = tree.unflatten(structure, inside)
         args, kwargs = _merge(static, args, kwargs)
-        return rebound(self.function, context)(*args, **kwargs)
+        return self._function(context)(*args, **kwargs)
+
+    # ---- what differs for torch
+
+    def _key_of(self, leaf: Any) -> Any:
+        return _KEYS.get(type(leaf), _hashed)(leaf)
+
+    def _type_of(self, leaf: Any) -> ArrayType | None:
+        """The type of an argument that is traced; None for one that is part of the signature."""
+        return ArrayType(tuple(np.shape(leaf)), _dtype_of(leaf)) if is_dynamic(leaf) else None
+
+    def _context(self, structure: Any, leaves: Sequence[Any]) -> Context:
+        """What the arrays of one trace share; refuses arguments that cannot be traced."""
+        for n, leaf in enumerate(leaves):
+            if is_dynamic(leaf):
+                path = self._path(n, tree.unflatten(structure, range(len(leaves))))
+                supported(_dtype_of(leaf), f"argument {path} of {self.name}")
+        return Context(self.name, all(_is_dense(leaf) for leaf in leaves))
+
+    def _function(self, context: Context) -> Callable[..., Any]:
+        return rebound(self.function, context)  # type: ignore[no-any-return]
+
+    def _output(self, leaf: Any) -> Output:
+        return Output.of(leaf)
+
+    def _result_of(self, leaf: Any) -> Any:
+        return _result(leaf)
+
+    def _entry_of(self, compiled: Any, leaves: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
+        return _entry(compiled, leaves)
 
     def _argument(self, context: Context, leaf: Any, tracer: Any, number: int, names: Any) -> Any:
         if tracer is None:
@@ -227,13 +273,13 @@ class Accelerated(Jitted):
         held = tuple((path, _Typed(leaf)) for path, leaf in self._held(structure, leaves))
         types = [(a.shape, a.dtype, a.weak_type) for a in compiled.traced.graph.in_avals]
         self._programs[compiled.traced.in_tree, (*static, *held), True, config.backend, *types] = compiled
-        entry = self._entries[key] = _entry(compiled, leaves)
+        entry = self._entries[key] = self._entry_of(compiled, leaves)
         return entry(leaves)
 
     def _held(self, structure: Any, leaves: Sequence[Any]) -> list[tuple[str, Any]]:
         """Arguments that are part of the signature, with their paths."""
         names = tree.unflatten(structure, range(len(leaves)))
-        return [(self._path(n, names), leaf) for n, leaf in enumerate(leaves) if not is_dynamic(leaf)]
+        return [(self._path(n, names), leaf) for n, leaf in enumerate(leaves) if self._type_of(leaf) is None]
 
     def _fall_back(self, error: Exception, key: Any, static: Any, structure: Any, leaves: Sequence[Any]) -> Any:
         def in_numpy(leaves: Sequence[Any]) -> Any:
@@ -245,7 +291,7 @@ class Accelerated(Jitted):
         if str(error) not in self._warned:
             self._warned.add(str(error))
             warnings.warn(
-                f"{self.name} runs in NumPy, not accelerated: {_reason(error)}", FallbackWarning, stacklevel=5
+                f"{self.name} runs in {self.library}, not accelerated: {_reason(error)}", FallbackWarning, stacklevel=5
             )
         self._entries[key] = in_numpy
         return result
@@ -335,7 +381,7 @@ def _result(leaf: Any) -> Any:
 
 def _reason(error: Exception) -> str:
     text = str(error) if isinstance(error, FuserError) else f"{type(error).__name__}: {error}"
-    return text.replace(', or run the function in NumPy with fuser.accelerate(f, fallback="warn")', "")
+    return re.sub(r', or run the function in \w+ with fuser\.accelerate\(f, fallback="warn"\)', "", text)
 
 
 def _array_key(leaf: np.ndarray) -> Any:

@@ -109,7 +109,7 @@ def getitem(x: TracedArray, index: Any) -> Any:
         return Selected(x, mask.value)
     if x.known and not any(isinstance(p, TracedArray) for p in parts):
         return wrap(x._context, x.value[parts])
-    result = _take(x.lifted(), _for_fuser(x, parts))
+    result = _take(x.lifted(), for_fuser(x, parts))
     return wrap(x._context, result)
 
 
@@ -147,7 +147,7 @@ def _take(value: Any, parts: tuple[Any, ...]) -> Any:
     return indexing.getitem(value, parts[0] if len(parts) == 1 else parts)
 
 
-def _for_fuser(x: TracedArray, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+def for_fuser(x: TracedArray, parts: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(p.lifted() if isinstance(p, TracedArray) else p for p in parts)
 
 
@@ -309,6 +309,6 @@ def _assign_positions(x: TracedArray, parts: tuple[Any, ...], new: Any) -> Any:
     """`x[parts] = new` with index arrays, by a scatter."""
     from fuser.numpy.at import IndexUpdateRef
 
-    index = _for_fuser(x, parts)
+    index = for_fuser(x, parts)
     operand = x.lifted()
     return IndexUpdateRef(operand, index[0] if len(index) == 1 else index).set(new)

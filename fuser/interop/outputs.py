@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from fuser.backends.base import Backend
 from fuser.compile import Program
 from fuser.interop.traced import TracedArray
 from fuser.ir.graph import Var
-from fuser.runtime.array import Array
+from fuser.runtime.array import Array, to_numpy
 from fuser.trace import tree
 from fuser.trace.core import Tracer
 
@@ -41,9 +42,11 @@ class Output:
         return cls("copy", np.array(leaf)) if isinstance(leaf, np.ndarray) else cls("same", leaf)
 
 
-def runner(program: Program, outputs: tuple[Output, ...], out_tree: Any) -> Callable[[Sequence[Any]], Any]:
+def runner(
+    program: Program, outputs: tuple[Output, ...], out_tree: Any, backend: Backend
+) -> Callable[[Sequence[Any]], Any]:
     """A function from the list of input arrays to the results' tree. Results never share memory."""
-    call = program.executable.call
+    call = program.executable.call if backend.platform == "cpu" else _through(program, backend)
     makers = _makers(program, outputs)
     if len(outputs) == 1 and outputs[0].computed and out_tree == tree.structure(0):
         (make,) = makers
@@ -63,6 +66,12 @@ def runner(program: Program, outputs: tuple[Output, ...], out_tree: Any) -> Call
         return tree.unflatten(out_tree, leaves)
 
     return run
+
+
+def _through(program: Program, backend: Backend) -> Callable[..., list[np.ndarray]]:
+    """The program's call with arrays taken to the device and results brought back."""
+    run, place = program.executable.call, backend.place
+    return lambda *arrays: [np.array(to_numpy(Array(result))) for result in run(*map(place, arrays))]
 
 
 def _makers(program: Program, outputs: tuple[Output, ...]) -> list[Callable[[Any], Any] | None]:

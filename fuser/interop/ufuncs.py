@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from fuser.interop.context import Context, to_dtype, untraceable
-from fuser.interop.indexing import Selected, getitem, setitem
+from fuser.interop.indexing import Selected, setitem
 from fuser.interop.traced import TracedArray
 from fuser.ir.types import BOOL, is_complex, is_inexact
-from fuser.lax.values import broadcast_to, convert, literal
+from fuser.lax.values import broadcast_to, literal
 from fuser.numpy import maths as M
 from fuser.numpy import ufuncs as U
 from fuser.ops import elementwise as E
@@ -221,17 +221,6 @@ if hasattr(np, "bitwise_count"):
     TABLE[np.bitwise_count] = M.bitwise_count
 _COMPARISONS = frozenset((np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal))
 _CONTRACTIONS = frozenset((np.matmul, np.vecdot))
-_FOLDS = {
-    **{
-        np.add: "sum",
-        np.multiply: "prod",
-        np.maximum: "max",
-        np.minimum: "min",
-        np.logical_and: "all",
-        np.logical_or: "any",
-    },
-}
-_RUNNING = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", np.minimum: "cummin"}
 
 
 # The protocol.
@@ -245,7 +234,9 @@ def dispatch(context: Context, ufunc: np.ufunc, method: str, inputs: tuple[Any, 
             call(context, ufunc, inputs, **kwargs) if not outputs else _into(context, ufunc, inputs, outputs, kwargs)
         )
         return result
-    handler = _METHODS.get(method)
+    from fuser.interop.ufunc_methods import METHODS
+
+    handler = METHODS.get(method)
     if handler is None:
         raise untraceable(f"np.{ufunc.__name__}.{method} cannot be traced", "use whole-array operations")
     result = handler(context, ufunc, *inputs, **kwargs)
@@ -443,64 +434,3 @@ def _selected(context: Context, ufunc: np.ufunc, inputs: list[Any], dtype: Any) 
     results = call(context, ufunc, full, dtype=dtype)
     made = tuple(Selected(r, masks[0]) for r in (results if isinstance(results, tuple) else (results,)))
     return made if isinstance(results, tuple) else made[0]
-
-
-# Methods of ufuncs.
-
-
-def _reduce(
-    context: Context, ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, keepdims: bool = False, **more: Any
-) -> Any:
-    if ufunc not in _FOLDS:
-        raise untraceable(
-            f"np.{ufunc.__name__}.reduce cannot be traced", "use np.sum, np.prod, np.max, np.min, np.all or np.any"
-        )
-    from fuser.interop import dispatch as functions
-
-    more = {k: v for k, v in more.items() if v is not np._NoValue}
-    if dtype is not None:
-        more["dtype"] = dtype
-    return functions.call(context, getattr(np, _FOLDS[ufunc]), (x,), {"axis": axis, "keepdims": keepdims, **more})
-
-
-def _accumulate(context: Context, ufunc: np.ufunc, x: Any, axis: int = 0, dtype: Any = None) -> Any:
-    from fuser.interop.reductions import running
-
-    if ufunc not in _RUNNING:
-        raise untraceable(f"np.{ufunc.__name__}.accumulate cannot be traced", "use np.cumsum or np.cumprod")
-    return running(context, _RUNNING[ufunc], x, axis, dtype)
-
-
-def _outer(context: Context, ufunc: np.ufunc, x: Any, y: Any, **more: Any) -> Any:
-    rank = np.ndim(y)
-    return call(context, ufunc, (getitem_any(context, x, (..., *(None,) * rank)), y), **more)
-
-
-def getitem_any(context: Context, x: Any, index: Any) -> Any:
-    """`x[index]` for anything like an array."""
-    return getitem(x, index) if isinstance(x, TracedArray) else np.asarray(x)[index]
-
-
-_AT = {np.add: "add", np.subtract: "subtract", np.multiply: "multiply", np.maximum: "max", np.minimum: "min"}
-
-
-def _at(context: Context, ufunc: np.ufunc, x: Any, index: Any, value: Any = None) -> None:
-    """`np.add.at(x, index, value)`: unbuffered, so that repeated indices count every time."""
-    from fuser.interop.indexing import _for_fuser, cast_value, normal
-    from fuser.numpy.at import IndexUpdateRef
-
-    if ufunc not in _AT or value is None:
-        raise untraceable(
-            f"np.{ufunc.__name__}.at cannot be traced", "use np.add.at, np.multiply.at, np.maximum.at or np.minimum.at"
-        )
-    if not isinstance(x, TracedArray):
-        raise untraceable(
-            f"np.{ufunc.__name__}.at changes an array that was not made in the traced function",
-            "make it with np.zeros_like",
-        )
-    parts = _for_fuser(x, normal(index))
-    reference = IndexUpdateRef(x.lifted(), parts[0] if len(parts) == 1 else parts)
-    x.write(convert(getattr(reference, _AT[ufunc])(cast_value(x, value)), x.dtype))
-
-
-_METHODS: dict[str, Function] = {"reduce": _reduce, "accumulate": _accumulate, "outer": _outer, "at": _at}
