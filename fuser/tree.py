@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fuser.trace.tree import flatten, leaves, map, paths, register_pytree_node, register_pytree_node_class, structure, unflatten
+from fuser.trace.tree import (
+    flatten,
+    leaves,
+    map,
+    paths,
+    register_pytree_node,
+    register_pytree_node_class,
+    structure,
+    unflatten,
+)
 
 __all__ = [
     "all",

@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fuser
+import fuser.numpy as fnp
+from fuser import nn
 from fuser.backends import get
 from fuser.backends.reference import evaluate
 from fuser.debug.bisect import agreement, bisect_graph, run
@@ -22,6 +24,7 @@ from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType
 from fuser.ops import cumulative as C
 from fuser.ops import elementwise as E
+from fuser.ops import indexing as I
 from fuser.ops import movement as M
 from fuser.ops import reduce as R
 from fuser.trace.stage import stage
@@ -60,14 +63,14 @@ def _is_float(x: Value) -> bool:
 def _unary(x: Value, _: Value, n: list[int]) -> Value:
     floats = (E.tanh_p, E.neg_p, E.abs_p, E.logistic_p, E.sin_p, E.floor_p, E.square_p, E.exp_p)
     integers = (E.neg_p, E.abs_p, E.sign_p, E.not_p, E.population_count_p)
-    if x.dtype == np.bool_:
+    if x.dtype.kind in "bu":
         return E.not_p.bind(x)
     primitive = (floats if _is_float(x) else integers)[n[0] % (8 if _is_float(x) else 5)]
     return primitive.bind(E.clamp_p.bind(_number(-4, x), x, _number(4, x)) if primitive is E.exp_p else x)
 
 
 def _number(value: float, x: Value) -> np.generic:
-    return x.dtype.type(value)
+    return np.asarray(value).astype(x.dtype)[()]
 
 
 def _binary(x: Value, y: Value, n: list[int]) -> Value:
@@ -87,7 +90,7 @@ def _where(x: Value, y: Value, n: list[int]) -> Value:
 
 
 def _convert(x: Value, _: Value, n: list[int]) -> Value:
-    new = (F32, I32, F64, np.dtype("int8"), np.dtype("bool"))[n[0] % 5]
+    new = (F32, I32, F64, np.dtype("int8"), np.dtype("bool"), np.dtype("uint8"), np.dtype("int64"))[n[0] % 7]
     if _is_float(x) and new.kind == "i":
         x = E.clamp_p.bind(_number(-100, x), x, _number(100, x))
     return E.convert_element_type_p.bind(x, new_dtype=new, weak_type=False)
@@ -210,6 +213,53 @@ def _iota(x: Value, _: Value, n: list[int]) -> Value:
     return E.add_p.bind(x, M.iota_p.bind(dtype=x.dtype, shape=x.shape, dimension=n[0] % x.ndim))
 
 
+def _whole(x: Value) -> Value:
+    """The values as int32, for positions."""
+    low, high = (0, 1) if x.dtype == np.bool_ else (-9, 9)
+    x = x if x.dtype == np.bool_ else E.clamp_p.bind(_number(low, x), x, _number(high, x))
+    return E.convert_element_type_p.bind(x, new_dtype=I32, weak_type=False)
+
+
+def _take(x: Value, y: Value, n: list[int]) -> Value:
+    """Elements at computed positions, out of range ones among them."""
+    if not x.ndim or 0 in x.shape or math.prod(x.shape) > 20000:
+        return x
+    axis = n[0] % x.ndim
+    line = _whole(y.reshape(-1)[: 1 + n[1]])
+    return fnp.take(x, line, axis=axis, mode=("fill", "clip", "wrap")[n[2] % 3], fill_value=3)
+
+
+def _window(x: Value, y: Value, n: list[int]) -> Value:
+    """A slice, or an update, at a computed place."""
+    if not x.ndim or 0 in x.shape:
+        return x
+    starts = [_whole(y).max() + d for d in range(x.ndim)]
+    sizes = tuple(1 + n[d % 3] % e for d, e in enumerate(x.shape))
+    part = I.dynamic_slice_p.bind(x, *starts, slice_sizes=sizes)
+    return part if n[0] % 2 else I.dynamic_update_slice_p.bind(x, part, *(s * 0 for s in starts))
+
+
+def _scatter(x: Value, y: Value, n: list[int]) -> Value:
+    if not x.ndim or 0 in x.shape or x.dtype == np.bool_ or math.prod(x.shape) > 20000:
+        return x
+    at = x.at[_whole(y.reshape(-1)[:3])]
+    return (at.add, at.max, at.set)[n[0] % 3](_number(n[1], x))
+
+
+def _product(x: Value, y: Value, n: list[int]) -> Value:
+    return x @ y.T if x.ndim == 2 and x.dtype == F32 and math.prod(x.shape) < 20000 else x
+
+
+def _statistics(x: Value, _: Value, n: list[int]) -> Value:
+    """Functions of fuser.numpy and fuser.nn made of several folds."""
+    if not x.ndim or not _is_float(x) or 0 in x.shape:
+        return x
+    axis = n[1] % x.ndim
+    functions: tuple[Any, ...] = (fnp.mean, fnp.var, fnp.median, nn.softmax, nn.logsumexp, nn.standardize)
+    x = E.clamp_p.bind(_number(-50, x), x, _number(50, x))
+    return functions[n[0] % len(functions)](x, axis=axis)
+
+
 STEPS: tuple[Step, ...] = (
     _unary,
     _binary,
@@ -233,6 +283,11 @@ STEPS: tuple[Step, ...] = (
     _running,
     _stencil,
     _iota,
+    _take,
+    _window,
+    _scatter,
+    _product,
+    _statistics,
 )
 
 Drawn = tuple[int, int, int, list[int]]

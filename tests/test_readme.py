@@ -1,7 +1,8 @@
 """README and docs: every Python block runs and prints what stands below it; commands, links and tables are true.
 
 A `python` block directly followed by a `text` block must print exactly that; one that raises prints its error as Python's
-last line does. Blocks of one file run in one process, in order, in an empty directory.
+last line does. Blocks of one file run in one process, in order, in an empty directory. `python -m tests.test_readme` writes
+what they print now into the pages; read the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 
 import pytest
@@ -136,3 +138,21 @@ def test_every_direct_dependency_is_pinned() -> None:
 
 def version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
+
+
+def renew(page: str) -> None:
+    """Write what a page's examples print below them."""
+    path = ROOT / page
+    with tempfile.TemporaryDirectory() as folder:
+        printed = iter(run_blocks([code for code, _ in BLOCKS.findall(path.read_text())], pathlib.Path(folder)))
+
+    def block(match: re.Match[str]) -> str:
+        text = next(printed)
+        return match[0] if match[2] is None else f"```python\n{match[1]}```\n\n```text\n{text}```"
+
+    path.write_text(BLOCKS.sub(block, path.read_text()))
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        renew(page)

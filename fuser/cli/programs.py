@@ -13,7 +13,7 @@ import fuser.numpy as fnp
 def develop(photo):
     """A photograph, tone-mapped, made more vivid and sharpened; height × width × 3, values from 0 to 1."""
     height, width, _ = photo.shape
-    light = 1.6 * photo**2.2
+    light = 0.8 * photo**2.2
     mapped = light * (2.51 * light + 0.03) / (light * (2.43 * light + 0.59) + 0.14)
     grey = 0.2126 * mapped[..., 0:1] + 0.7152 * mapped[..., 1:2] + 0.0722 * mapped[..., 2:3]
     vivid = grey + 1.3 * (mapped - grey)

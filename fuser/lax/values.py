@@ -89,7 +89,8 @@ def as_value(value: Any, function: str = "fuser.numpy") -> Any:
         return as_value(convert(), function)
     if hasattr(value, "__array__"):
         return from_numpy(np.asarray(value))
-    for base in (int, float, complex):
+    kinds: tuple[Any, ...] = (int, float, complex)  # subclasses, as enumerations are
+    for base in kinds:
         if isinstance(value, base):
             return as_value(base(value), function)
     raise TypeError(

@@ -153,9 +153,8 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
     """exp(x) over its sum along `axis`; elements outside `where` get 0."""
     x = inexact_operand("softmax", x)
     exponents = fnp.exp(x - _greatest(x, axis, where))
-    if where is not None:
-        exponents = fnp.where(where, exponents, 0)
-    return exponents / fnp.sum(exponents, axis, keepdims=True)
+    result = exponents / fnp.sum(exponents, axis, where=where, keepdims=True)
+    return result if where is None else fnp.where(where, result, 0)
 
 
 def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:

@@ -381,7 +381,7 @@ def iterable(y: Any) -> bool:
     return bool(_np.iterable(y))
 
 
-def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
     """Whether NumPy's casting rule allows the conversion."""
     return bool(
         _np.can_cast(

@@ -205,7 +205,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
         if int(low) == 0:
             return iota((size,), 0, found)
         return U.add(iota((size,), 0, found), convert(as_value(int(low)), found))
-    values = np.arange(np.asarray(low)[()], np.asarray(high)[()], 1 if step is None else np.asarray(step)[()])
+    values: np.ndarray = np.arange(*(np.asarray(v).item() for v in (low, high, 1 if step is None else step)))
     if stop is None and step is None and is_inexact(found) and not is_complex(found):
         return iota((len(values),), 0, found)
     return from_numpy(values.astype(found))

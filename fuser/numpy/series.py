@@ -271,7 +271,7 @@ def _ramped(x: Any, d: int, pair: tuple[int, int], ends: Any) -> Any:
 def _statistic(x: Any, d: int, pair: tuple[int, int], mode: str, length: Any) -> Any:
     from fuser.numpy.sorting import median
 
-    functions = {"maximum": R.max, "minimum": R.min, "mean": R.mean, "median": median}
+    functions: dict[str, Any] = {"maximum": R.max, "minimum": R.min, "mean": R.mean, "median": median}
     extent = x.shape[d]
     lengths = (extent, extent) if length is None else _pairs(length, x.ndim)[d]
     counts = [min(n, extent) for n in lengths]

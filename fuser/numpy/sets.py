@@ -191,6 +191,6 @@ def histogram(
     return counts, edges
 
 
-def trim_zeros(filt: Any, trim: str = "fb") -> Any:
+def trim_zeros(filt: Any, trim: Any = "fb") -> Any:
     """A vector without its zeros in front ("f") and at the back ("b"); values must be known."""
     return array(np.trim_zeros(known(filt, "trim_zeros", "slice it"), trim))

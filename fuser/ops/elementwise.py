@@ -154,7 +154,8 @@ def _integer_pow(x: Any, m: Any, y: int) -> Any:
     """Repeated squaring; a negative exponent inverts at the end."""
     if y == 0:
         return np.ones_like(x) if m is np else S.constant(1, x.dtype)
-    result, square, exponent = None, x, abs(y)
+    result: Any = None
+    square, exponent = x, abs(y)
     while exponent:
         if exponent & 1:
             result = square if result is None else result * square

@@ -6,6 +6,7 @@ it, so these operations cost no pass over memory inside a kernel.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,7 +42,7 @@ def movement(name: str, *, type: Any, eval: Any, lower: Any, samples: Any, linea
 # broadcast_in_dim
 def _broadcast_type(x: ArrayType, shape: Any, broadcast_dimensions: Any) -> ArrayType:
     shape, dims = tuple(shape), tuple(broadcast_dimensions)
-    if len(dims) != x.ndim or any(b <= a for a, b in zip(dims, dims[1:])) or any(not 0 <= d < len(shape) for d in dims):
+    if len(dims) != x.ndim or any(b <= a for a, b in itertools.pairwise(dims)) or any(not 0 <= d < len(shape) for d in dims):
         raise TypeRuleError(f"broadcast_in_dim needs {x.ndim} increasing dimensions below {len(shape)}, got {dims} for {x}")
     for extent, d in zip(x.shape, dims):
         if extent not in (1, shape[d]):

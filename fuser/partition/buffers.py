@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fuser.ir.graph import Graph, Var
-from fuser.ir.types import ArrayType
 from fuser.ir.primitive import Fusion
+from fuser.ir.types import ArrayType
 from fuser.partition.group import FusionGroup, Kind, Slot
 
 

@@ -108,8 +108,8 @@ def _holds(old: np.dtype, new: np.dtype) -> bool:
         bits = old.itemsize * 8 - (old.kind == "i")
         return bits <= finfo(new).nmant + 1 and bits < finfo(new).maxexp
     if old in FLOATS and new in FLOATS:
-        a, b = finfo(old), finfo(new)
-        return a.nmant <= b.nmant and a.maxexp <= b.maxexp and a.minexp >= b.minexp
+        x, y = finfo(old), finfo(new)
+        return x.nmant <= y.nmant and x.maxexp <= y.maxexp and x.minexp >= y.minexp
     return False
 
 

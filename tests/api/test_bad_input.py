@@ -124,7 +124,7 @@ def test_lax_does_not_broadcast():
 
 
 def test_unsupported_dtype():
-    with pytest.raises(TypeError, match="which no array can have|is no array|object"):
+    with pytest.raises(TypeError, match="object"):
         fnp.asarray(np.array([object()]))
 
 

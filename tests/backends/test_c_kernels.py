@@ -98,3 +98,13 @@ def test_every_loop_form_of_a_fold_is_in_that_test() -> None:
     assert "chunk" not in text((1000, 1000), 1) and "chunk" in text((3, 300000), 1)
     assert "width" in text((1000, 1000), 0) and "chunk" in text((300000, 3), 0)
     assert get("c").name == "c"
+
+
+def test_a_library_result_that_numpy_lays_out_otherwise() -> None:
+    """NumPy's copy of a broadcast array keeps its order in memory; kernels read row-major arrays."""
+
+    def function(x: Any) -> Any:
+        spread = fnp.broadcast_to(fnp.tanh(x), (3, 4, 4))
+        return fnp.tanh(spread.at[fnp.array([0, 2])].add(1.0)), fnp.exp(fnp.sort(fnp.exp(x).T, axis=0))
+
+    assert bisect(function, RNG.standard_normal((4, 4)).astype(np.float32)) is None

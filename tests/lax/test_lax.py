@@ -326,8 +326,8 @@ def test_gather_and_scatter(case, mode):
         *(("scatter",) if case == 0 and mode != "clip" else ()),
     ):
         agree(
-            lambda a, i, u, f=getattr(lax, name): f(a, i, u, ours, mode=mode),
-            lambda a, i, u, f=getattr(jlax, name): f(a, i, u, theirs, mode=mode),
+            lambda a, i, u, name=name: getattr(lax, name)(a, i, u, ours, mode=mode),
+            lambda a, i, u, name=name: getattr(jlax, name)(a, i, u, theirs, mode=mode),
             x,
             indices,
             updates,

@@ -17,15 +17,12 @@ from fuser.trace.stage import stage
 
 X = numbers(np.float32, (4, 6), low=-4, high=4)
 MASK = np.arange(24).reshape(4, 6) % 3 > 0
-ACTIVATIONS = """relu relu6 sigmoid silu swish gelu softplus sparse_plus sparse_sigmoid soft_sign mish log_sigmoid elu leaky_relu hard_tanh celu selu
-    squareplus hard_sigmoid hard_silu hard_swish identity glu softmax log_softmax logsumexp standardize logmeanexp""".split()
+ACTIVATIONS = ["relu", "relu6", "sigmoid", "silu", "swish", "gelu", "softplus", "sparse_plus", "sparse_sigmoid", "soft_sign", "mish", "log_sigmoid", "elu", "leaky_relu", "hard_tanh", "celu", "selu", "squareplus", "hard_sigmoid", "hard_silu", "hard_swish", "identity", "glu", "softmax", "log_softmax", "logsumexp", "standardize", "logmeanexp"]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activation(name, dtype):
-    if name == "log1mexp" or (dtype == "int32" and name in ("celu", "selu", "gelu")):
-        pytest.skip("for floats")
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
     x = X.astype(kind)
     agree(getattr(nn, name), getattr(jax.nn, name), x, tolerance=8 if dtype in ("float16", "bfloat16") else 2)
@@ -37,6 +34,10 @@ def test_activation(name, dtype):
 def test_activations_at_the_edges(name):
     x = np.array([0.0, -0.0, 100, -100, 1e30, -1e30, np.inf, -np.inf], np.float32)
     agree(getattr(nn, name), getattr(jax.nn, name), x if name not in ("softmax", "silu", "gelu") else x[:6])
+
+
+def test_relu_takes_integers():
+    agree(nn.relu, jax.nn.relu, np.arange(-2, 3))
 
 
 def test_parameters():
@@ -76,7 +77,7 @@ def test_softmax_subtracts_divides_and_sums_once():
     assert "gather" not in names
 
 
-SPECIAL = """erf erfc erfinv expit logit gammaln digamma gamma gammasgn entr ndtr ndtri log_ndtr""".split()
+SPECIAL = ["erf", "erfc", "erfinv", "expit", "logit", "gammaln", "digamma", "gamma", "gammasgn", "entr", "ndtr", "ndtri", "log_ndtr"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.c import spell
-from fuser.backends.reference import evaluate
+from fuser.backends.reference import dense, evaluate
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import BOOL, FLOAT8, FLOATS, bfloat16, is_complex
@@ -28,7 +28,7 @@ def library(group: FusionGroup) -> Callable[..., Any]:
     """A function of the group's input arrays that gives the list of its outputs."""
     *before, last = group.graph.eqns
     if last.primitive.fusion is not Fusion.DOT or not _has_gemm(last):
-        return lambda *arrays: evaluate(group.graph, arrays)
+        return lambda *arrays: dense(evaluate(group.graph, arrays))
     multiply = _multiply(last)
     if not before and last.invars == group.graph.invars:
         return lambda *arrays: [multiply(*arrays)]

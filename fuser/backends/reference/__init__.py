@@ -29,6 +29,11 @@ def evaluate(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [read(v) for v in graph.outvars]
 
 
+def dense(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The arrays row-major and without gaps, as kernels read them."""
+    return [np.asarray(array, order="C") for array in arrays]
+
+
 class Reference(Host):
     """NumPy, group by group."""
 
@@ -46,7 +51,7 @@ class Reference(Host):
         return Loaded(tuple(_kernel(source.launch["graph"]) for source in sources))
 
     def library(self, group: FusionGroup) -> Callable[..., Any]:
-        return lambda *arrays: evaluate(group.graph, arrays)
+        return lambda *arrays: dense(evaluate(group.graph, arrays))
 
 
 def _kernel(graph: Graph) -> Callable[[Sequence[Any]], None]:
