@@ -17,6 +17,7 @@ from fuser.ir.types import ALL_DTYPES
 from fuser.lax.values import broadcast_to, convert
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer
+from fuser.trace.stage import StageTracer
 
 FALL_BACK = 'or run the function in NumPy with fuser.accelerate(f, fallback="warn")'
 _DTYPES = frozenset(ALL_DTYPES)
@@ -70,16 +71,14 @@ class Context:
         """Whether two values are surely equal: one tracer, or tracers that the same operations made."""
         if a is b:
             return True
-        if not (isinstance(a, Tracer) and isinstance(b, Tracer)) or a._trace is not b._trace:
+        if not (isinstance(a, StageTracer) and isinstance(b, StageTracer)) or a._trace is not b._trace:
             return False
-        var_a, var_b = getattr(a, "var", None), getattr(b, "var", None)
-        return (
-            var_a is not None and var_b is not None and self._number(a._trace, var_a) == self._number(b._trace, var_b)
-        )
+        trace: Any = a._trace
+        return bool(self._number(trace, trace.operand(a)) == self._number(trace, trace.operand(b)))
 
     def _number(self, trace: Any, operand: Any) -> Any:
         """A value number: equal for operands that the same primitives made of the same operands."""
-        eqns = getattr(trace, "eqns", [])
+        eqns = trace.eqns
         for eqn in eqns[self._numbered :]:
             key = (eqn.primitive.name, repr(eqn.params), *(self._key(v) for v in eqn.invars))
             for position, out in enumerate(eqn.outvars):

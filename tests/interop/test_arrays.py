@@ -96,6 +96,32 @@ def test_traced_indices() -> None:
     agree(program, X, np.array([3, 0, -1]))
 
 
+def test_selections_by_equal_masks() -> None:
+    def program(x: np.ndarray) -> tuple[Any, ...]:
+        a = x - 10
+        a[a < 0] = -a[a < 0]
+        b = a.copy()
+        b[x > 5] = np.sqrt(a[x > 5]) + 1
+        b[a > 9] /= 2
+        chosen = a[(a > 2) & (a < 8)]
+        return (
+            a,
+            b,
+            chosen.sum(),
+            chosen.mean(),
+            chosen.max(),
+            chosen.std(),
+            (a[a > 3] * 2).min(),
+            np.count_nonzero(a[a > 3]),
+        )
+
+    agree(program, X, backend="c")
+    with pytest.raises(
+        UnsupportedError, match=r"x\[mask\] = y\[other_mask\] cannot be traced where the masks are not the same"
+    ):
+        accelerate(lambda x: np.zeros_like(x).__setitem__(x > 1, x[x > 2]))(X)
+
+
 def test_out_arguments_and_in_place_functions() -> None:
     def program(x: np.ndarray) -> tuple[Any, ...]:
         a = np.empty_like(x)

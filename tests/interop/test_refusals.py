@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fuser.config import config
 from fuser.errors import (
     ConcretizationTypeError,
     TracerArrayConversionError,
@@ -281,7 +282,7 @@ def test_arguments_that_are_no_arrays() -> None:
 
 
 def test_tracebacks_end_in_the_users_line() -> None:
-    with pytest.raises(UnsupportedError) as caught:
+    with config.using(traceback="short"), pytest.raises(UnsupportedError) as caught:
         accelerate(factorises)(X)
     assert caught.traceback[-1].path.name == "test_refusals.py"
     assert caught.traceback[-1].name == "factorises"
