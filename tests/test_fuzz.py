@@ -18,15 +18,17 @@ import fuser
 import fuser.numpy as fnp
 from fuser import nn
 from fuser.backends import get
+from fuser.backends.c.backend import C
 from fuser.backends.reference import evaluate
 from fuser.debug.bisect import agreement, bisect_graph, run
 from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType
-from fuser.ops import cumulative as C
+from fuser.ops import cumulative
 from fuser.ops import elementwise as E
 from fuser.ops import indexing as I
 from fuser.ops import movement as M
 from fuser.ops import reduce as R
+from fuser.partition.group import FusionLimits
 from fuser.trace.stage import stage
 
 SHAPES = (
@@ -195,7 +197,7 @@ def _expand(x: Value, _: Value, n: list[int]) -> Value:
 def _running(x: Value, _: Value, n: list[int]) -> Value:
     if not x.ndim or x.dtype == np.bool_:
         return x
-    return (C.cumsum_p, C.cummax_p)[n[0] % 2].bind(x, axis=n[1] % x.ndim, reverse=bool(n[2] % 2))
+    return (cumulative.cumsum_p, cumulative.cummax_p)[n[0] % 2].bind(x, axis=n[1] % x.ndim, reverse=bool(n[2] % 2))
 
 
 def _stencil(x: Value, _: Value, n: list[int]) -> Value:
@@ -339,6 +341,24 @@ def test_c_agrees_with_the_reference(drawn: list[Drawn], outputs: list[int], sha
             raise AssertionError(
                 f"result {number}: {x!r}, expected {y!r}\n{arrays}\n{graph}\n{bisect_graph(graph, arrays, get('c'))}"
             )
+
+
+class Narrow(C):
+    """C with the limits of a backend that holds little in a kernel and computes much again."""
+
+    limits = FusionLimits(grid_sync=False, max_params=5, max_ops=9, recompute_cost=1000, max_row=64)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(steps, st.lists(st.integers(0, 20), max_size=3), st.lists(st.sampled_from(SHAPES[:14]), min_size=1, max_size=3))
+def test_plans_under_other_limits(drawn: list[Drawn], outputs: list[int], shapes: list[tuple[int, ...]]) -> None:
+    graph = graph_of(drawn, outputs, shapes)
+    arrays = arrays_for(graph)
+    with np.errstate(all="ignore"):
+        expected = evaluate(graph, arrays)
+    _, found = run(graph, arrays, Narrow(), -1)
+    for x, y in zip(found, expected, strict=True):
+        assert agreement(x, y), f"{graph}\n{bisect_graph(graph, arrays, Narrow())}"
 
 
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
