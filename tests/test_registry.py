@@ -344,6 +344,35 @@ def test_edges_in_c_and_in_numpy(name: str) -> None:
             assert not bad.any(), report(f"{name} in {'C' if found is x else 'NumPy'}", case, found, expected, bad)
 
 
+def _whole_range(count: int, seed: int) -> np.ndarray:
+    """float32 numbers of all magnitudes, and more of them where functions are used most."""
+    rng = np.random.default_rng(seed)
+    parts = [
+        rng.integers(0, 2**32, count, dtype=np.uint32).view(np.float32),
+        rng.uniform(-20, 20, count),
+        rng.uniform(-1, 1, count),
+    ]
+    return rng.permutation(np.concatenate([part.astype(np.float32) for part in parts]))
+
+
+@pytest.mark.parametrize("name", [n for n in ELEMENTWISE if n not in (*OF_THE_DTYPE, "complex", "zeta", "polygamma")])
+def test_accuracy_over_the_whole_range(name: str) -> None:
+    primitive = REGISTRY[name]
+    case = next((c for c in reversed(samples(name)) if {a.dtype for a in c[0]} == {np.dtype("float32")}), None)
+    if case is None:
+        return  # a primitive of integers or complex numbers
+    arrays = tuple(_whole_range(8000, seed) for seed in range(len(case[0])))
+    if name == "pow":
+        arrays = (np.abs(arrays[0]), arrays[1])
+    cases = [(arrays, case[1])]
+    [found] = run_in_c(graph_of(primitive, cases), list(arrays))
+    with np.errstate(all="ignore"):
+        native = np.asarray(primitive.rule("eval")(*arrays, **case[1])).astype(found.dtype)
+    expected = exact(primitive, arrays, case[1], native)
+    bad = wrong(name, found, expected, arrays)
+    assert not bad.any(), report(f"{name} in C", cases[0], found, expected, bad)
+
+
 @pytest.mark.parametrize("name", [n for n in ELEMENTWISE if n != "reduce_precision"])
 def test_edges_in_jax(name: str) -> None:
     primitive = REGISTRY[name]
