@@ -35,7 +35,15 @@ ELEMENTWISE = [name for name in ALL if REGISTRY[name].fusion is Fusion.ELEMENTWI
 FOLDS = [name for name in ALL if REGISTRY[name].fusion in (Fusion.REDUCE, Fusion.SCAN)]
 
 # Rules whose meaning depends on the dtype itself (polygamma: where n! overflows), so that a wider run is no oracle for them.
-OF_THE_DTYPE = ("polygamma", "nextafter", "reduce_precision", "bitcast_convert_type", "convert_element_type", "copy", "select_n")
+OF_THE_DTYPE = (
+    "polygamma",
+    "nextafter",
+    "reduce_precision",
+    "bitcast_convert_type",
+    "convert_element_type",
+    "copy",
+    "select_n",
+)
 # Complex functions that are one formula of C99 and NumPy, with their results for infinities and nan.
 COMPLEX_EDGES = (
     "neg",
@@ -60,7 +68,12 @@ COMPLEX_EDGES = (
 # Where JAX on the CPU is known to be off: exp2 in bfloat16 by 3 %, lgamma close to 1 by 5e-7, zeta below -9 and at infinity.
 JAX_IS_OFF = {
     ("exp2", "bfloat16"),
-    *((name, dtype.name) for name in ("lgamma", "zeta", "polygamma") for dtype in FLOATS if (name, dtype) != ("lgamma", FLOATS[0])),
+    *(
+        (name, dtype.name)
+        for name in ("lgamma", "zeta", "polygamma")
+        for dtype in FLOATS
+        if (name, dtype) != ("lgamma", FLOATS[0])
+    ),
 }
 # Complex functions for which JAX itself takes other branches or loses digits.
 JAX_COMPLEX = (
@@ -295,6 +308,27 @@ def test_lower_agrees_with_eval(name: str) -> None:
             continue
         bad = wrong(name, np.ascontiguousarray(found), expected, ())
         assert not bad.any(), report(name, (arrays, params), found, expected, bad)
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_scalars_beside_arrays_and_arrays_of_every_rank(name: str) -> None:
+    """Each operand but one as a scalar; then all operands as scalars, and as arrays without elements."""
+    primitive = REGISTRY[name]
+    some = {tuple(a.dtype for a in arrays): (arrays, params) for arrays, params in samples(name)}
+    cases: list[Case] = []
+    for arrays, params in list(some.values())[:24]:
+        if name == "bitcast_convert_type" and np.dtype(params["new_dtype"]).itemsize != arrays[0].dtype.itemsize:
+            continue
+        scalars = tuple(np.asarray(a.flat[5]) for a in arrays)
+        cases += [((*scalars[:k], arrays[k], *scalars[k + 1 :]), params) for k in range(len(arrays)) if len(arrays) > 1]
+        cases += [(scalars, params), (tuple(a[:, :1] for a in arrays), params), (tuple(a[:0] for a in arrays), params)]
+    cases = [(tuple(np.ascontiguousarray(a).reshape(a.shape) for a in arrays), params) for arrays, params in cases]
+    graph = graph_of(primitive, cases)
+    arrays_of_all = flat(cases)
+    for case, x, y in zip(cases, run_in_c(graph, arrays_of_all), evaluate(graph, arrays_of_all), strict=True):
+        assert x.shape == y.shape
+        bad = wrong(name, x, y.astype(x.dtype), ())
+        assert not bad.any(), report(name, case, x, y, bad)
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
