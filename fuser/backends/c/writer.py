@@ -56,7 +56,9 @@ class Writer:
             const = "" if param.out else "const "
             params.append(f"  {const}{kind} *restrict {param.name} = buffers[{number}];")
         slots = [f"  const int64_t s{n} = sizes[{n}];" for n in range(len(self.sizes.values))]
-        return f"{comments}void {self.kernel.name}(void **buffers, const int64_t *sizes) {{\n" + "\n".join([*params, *slots, used, "}"])
+        return f"{comments}void {self.kernel.name}(void **buffers, const int64_t *sizes) {{\n" + "\n".join(
+            [*params, *slots, used, "}"]
+        )
 
     def form(self) -> None:
         """Write the loops; each loop form is a subclass."""
