@@ -32,7 +32,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 # What a program that only runs does not need, and where it is.
-_LATER = {"accelerate": "fuser.interop.accelerate", "check": "fuser.debug.check", "explain": "fuser.report.explanation", "profile": "fuser.report.profile"}
+_LATER = {
+    "accelerate": "fuser.interop.accelerate",
+    "check": "fuser.debug.check",
+    "explain": "fuser.report.explanation",
+    "profile": "fuser.report.profile",
+}
 
 
 def __getattr__(name: str) -> Any:

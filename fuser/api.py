@@ -133,7 +133,11 @@ class Jitted:
         """Static arguments apart from the others: (position or name, value) pairs."""
         if not self.static_argnums and not self.static_argnames:
             return (), args, kwargs
-        numbers = {n % len(args) if -len(args) <= n < len(args) else -1 for n in self.static_argnums} - {-1} if args else set()
+        numbers = (
+            {n % len(args) if -len(args) <= n < len(args) else -1 for n in self.static_argnums} - {-1}
+            if args
+            else set()
+        )
         static: list[tuple[int | str, Any]] = [(n, args[n]) for n in sorted(numbers)]
         static += [(k, kwargs[k]) for k in sorted(kwargs) if k in self.static_argnames]
         args = tuple(a for n, a in enumerate(args) if n not in numbers)
@@ -216,7 +220,11 @@ def _described(leaf: Any) -> ArrayType | None:
     """The type that a description of an array (anything with `shape` and `dtype` that is none itself) stands for."""
     if isinstance(leaf, ArrayType):
         return leaf
-    if not isinstance(leaf, (Array, Tracer, np.ndarray, np.generic)) and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+    if (
+        not isinstance(leaf, (Array, Tracer, np.ndarray, np.generic))
+        and hasattr(leaf, "shape")
+        and hasattr(leaf, "dtype")
+    ):
         return ArrayType(tuple(leaf.shape), np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)))
     return None
 
@@ -264,7 +272,9 @@ def jit(
     return Jitted(function, numbers, names, donate_numbers, donate_names, keep_unused, inline, backend)
 
 
-def _both_ways(function: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _both_ways(
+    function: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Numbers and names of the same parameters, so that an argument is found whichever way it is passed."""
     if not numbers and not names:
         return (), ()
@@ -275,17 +285,23 @@ def _both_ways(function: Callable[..., Any], numbers: tuple[int, ...], names: tu
     positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     for name in names:
         if name not in [p.name for p in parameters] and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            raise ValueError(f"{getattr(function, '__name__', 'the function')} has no parameter {name!r}; it has {', '.join(p.name for p in parameters)}")
+            raise ValueError(
+                f"{getattr(function, '__name__', 'the function')} has no parameter {name!r}; it has {', '.join(p.name for p in parameters)}"
+            )
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     for number in numbers:
         if not variadic and not -len(positional) <= number < len(positional):
-            raise ValueError(f"{getattr(function, '__name__', 'the function')} has {len(positional)} positional parameters, so none has number {number}")
+            raise ValueError(
+                f"{getattr(function, '__name__', 'the function')} has {len(positional)} positional parameters, so none has number {number}"
+            )
     all_numbers = {*numbers, *(positional.index(n) for n in names if n in positional)}
     all_names = {*names, *(positional[n] for n in numbers if -len(positional) <= n < len(positional))}
     return tuple(sorted(all_numbers)), tuple(sorted(all_names))
 
 
-def make_jaxpr(function: Callable[..., Any], static_argnums: int | Iterable[int] = (), return_shape: bool = False) -> Callable[..., Any]:
+def make_jaxpr(
+    function: Callable[..., Any], static_argnums: int | Iterable[int] = (), return_shape: bool = False
+) -> Callable[..., Any]:
     """A function that gives the Graph of `function` for its arguments instead of calling it."""
     traced = jit(function, static_argnums=static_argnums)
 
@@ -304,4 +320,14 @@ def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 ShapeDtypeStruct = ArrayType
 
-__all__ = ["Compiled", "Jitted", "Lowered", "ShapeDtypeStruct", "Traced", "cost_analysis", "eval_shape", "jit", "make_jaxpr"]
+__all__ = [
+    "Compiled",
+    "Jitted",
+    "Lowered",
+    "ShapeDtypeStruct",
+    "Traced",
+    "cost_analysis",
+    "eval_shape",
+    "jit",
+    "make_jaxpr",
+]

@@ -93,5 +93,3 @@ class Clock:
         result = stage(*args)
         self.seconds[name] = time.perf_counter() - start
         return result
-
-

@@ -107,7 +107,9 @@ class Compiled:
         values = [as_value(leaf) for leaf in leaves]
         found = tuple(type_of(v) for v in values)
         wanted = self.traced.graph.in_avals
-        if structure != self.traced.in_tree or [(a.shape, a.dtype) for a in found] != [(a.shape, a.dtype) for a in wanted]:
+        if structure != self.traced.in_tree or [(a.shape, a.dtype) for a in found] != [
+            (a.shape, a.dtype) for a in wanted
+        ]:
             raise TypeError(
                 f"{self.traced.graph.name} was compiled for ({', '.join(map(str, wanted))}), got ({', '.join(map(str, found))}); "
                 "call the jitted function itself, which compiles for new types"
@@ -148,4 +150,8 @@ def cost_analysis(plan: Plan) -> dict[str, float]:
     moved = float(sum(group.ideal_bytes for group in plan.groups))
     graph = plan.graph
     ends = sum(v.aval.nbytes for v in (*graph.invars, *graph.constvars, *plan.outputs))
-    return {"flops": float(sum(group.flops for group in plan.groups)), "bytes accessed": moved, "optimal bytes": float(ends)}
+    return {
+        "flops": float(sum(group.flops for group in plan.groups)),
+        "bytes accessed": moved,
+        "optimal bytes": float(ends),
+    }

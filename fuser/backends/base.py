@@ -88,7 +88,9 @@ class Host:
     def place(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return value if value.flags.c_contiguous else np.ascontiguousarray(value)
-        return to_numpy(Array(value)) if hasattr(value, "data_ptr") else np.asarray(value)  # a deleted array: its own error
+        return (
+            to_numpy(Array(value)) if hasattr(value, "data_ptr") else np.asarray(value)
+        )  # a deleted array: its own error
 
     @staticmethod
     def allocate(shape: tuple[int, ...], dtype: np.dtype) -> Any:

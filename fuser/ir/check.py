@@ -51,4 +51,6 @@ def _check_types(eqn: Eqn, where: str) -> None:
     expected = tuple(result) if eqn.primitive.multiple_results else (result,)
     found = tuple(v.aval for v in eqn.outvars)
     if [(a.shape, a.dtype) for a in expected] != [(a.shape, a.dtype) for a in found]:
-        raise GraphError(f"{where}: its type rule gives {', '.join(map(str, expected))}, the graph says {', '.join(map(str, found))}")
+        raise GraphError(
+            f"{where}: its type rule gives {', '.join(map(str, expected))}, the graph says {', '.join(map(str, found))}"
+        )

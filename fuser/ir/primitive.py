@@ -69,7 +69,9 @@ class Primitive:
         """The rule `kind`, or an error that says which primitive lacks it and where it belongs."""
         found = getattr(self, kind)
         if found is None:
-            raise MissingRuleError(f"primitive {self.name!r} has no {kind} rule; it belongs in {self.file or 'the file that defines it'}")
+            raise MissingRuleError(
+                f"primitive {self.name!r} has no {kind} rule; it belongs in {self.file or 'the file that defines it'}"
+            )
         return found  # type: ignore[no-any-return]
 
     def __str__(self) -> str:

@@ -50,7 +50,9 @@ def _complex_division(a: Any, b: Any) -> Any:
     direction = np.where(infinite, _unit(a), a) * np.conj(np.where(vanishing, _unit(b), b))
     size = np.where(vanishing, 0, np.inf).astype(a.real.dtype)
     zero = np.copysign(size, b.real)
-    limit = np.where(by_zero, compose(zero * a.real, zero * a.imag), compose(size * direction.real, size * direction.imag))
+    limit = np.where(
+        by_zero, compose(zero * a.real, zero * a.imag), compose(size * direction.real, size * direction.imag)
+    )
     return np.where(by_zero | infinite | vanishing, limit, quotient)
 
 
@@ -112,7 +114,9 @@ def _shift_right_arithmetic(a: Any, b: Any) -> Any:
 
 def _clz(x: Any) -> Any:
     bits = x.dtype.itemsize * 8
-    return np.asarray(np.frompyfunc(lambda v: bits - (int(v) & ((1 << bits) - 1)).bit_length(), 1, 1)(x)).astype(x.dtype)
+    return np.asarray(np.frompyfunc(lambda v: bits - (int(v) & ((1 << bits) - 1)).bit_length(), 1, 1)(x)).astype(
+        x.dtype
+    )
 
 
 def _popcount(x: Any) -> Any:
@@ -142,9 +146,13 @@ VOCABULARY: dict[str, Operation] = {
     **_operations(1, "given", real=np.real, imag=np.imag, cast=None, bitcast=None),
     **_operations(2, "same", add=np.add, sub=np.subtract, mul=np.multiply, div=_division, rem=_remainder),
     **_operations(2, "same", pow=np.power, atan2=np.arctan2, max=_maximum, min=_minimum, nextafter=np.nextafter),
-    **_operations(2, "same", and_=np.bitwise_and, or_=np.bitwise_or, xor=np.bitwise_xor, shl=_shift(np.left_shift, np.zeros_like)),
+    **_operations(
+        2, "same", and_=np.bitwise_and, or_=np.bitwise_or, xor=np.bitwise_xor, shl=_shift(np.left_shift, np.zeros_like)
+    ),
     **_operations(2, "same", shr=_shift(_shift_right_logical, np.zeros_like), sar=_shift_right_arithmetic),
-    **_operations(2, "bool", eq=np.equal, ne=np.not_equal, lt=np.less, le=np.less_equal, gt=np.greater, ge=np.greater_equal),
+    **_operations(
+        2, "bool", eq=np.equal, ne=np.not_equal, lt=np.less, le=np.less_equal, gt=np.greater, ge=np.greater_equal
+    ),
     **_operations(2, "given", complex_=compose),
     **_operations(3, "given", select=np.where),
 }
@@ -159,7 +167,9 @@ LEAVES = ("const", "index", "load", "fold", "scan", "input")
 COSTS = {
     **dict.fromkeys(("div", "sqrt", "rem"), 4),
     **dict.fromkeys(("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "expm1", "log1p", "cbrt", "erf"), 12),
-    **dict.fromkeys(("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc", "pow", "atan2"), 16),
+    **dict.fromkeys(
+        ("tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc", "pow", "atan2"), 16
+    ),
     "lgamma": 60,
     "nextafter": 6,
 }
@@ -311,6 +321,8 @@ def convert(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         clipped = np.clip(inside, float(info.min), float(info.max))
         with np.errstate(all="ignore"):
             result = clipped.astype(dtype)
-        return np.where(clipped >= float(info.max), info.max, np.where(clipped <= float(info.min), info.min, result)).astype(dtype)
+        return np.where(
+            clipped >= float(info.max), info.max, np.where(clipped <= float(info.min), info.min, result)
+        ).astype(dtype)
     with np.errstate(all="ignore"):
         return x.astype(dtype)

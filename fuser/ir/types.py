@@ -86,7 +86,9 @@ class ArrayType:
         """Bytes of memory of a dense array of this type."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def update(self, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None, weak_type: bool | None = None) -> ArrayType:
+    def update(
+        self, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None, weak_type: bool | None = None
+    ) -> ArrayType:
         """This type with some fields replaced."""
         return ArrayType(
             self.shape if shape is None else shape,

@@ -30,7 +30,9 @@ KEEP_COST = 10  # a value computed in one stage and needed in a later one is kep
 def lower(group: FusionGroup) -> Kernel:
     """The loop program of an elementwise, reduction or scan group."""
     limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, 100_000))  # a chain of equations is followed by Python calls, which need no C stack
+    sys.setrecursionlimit(
+        max(limit, 100_000)
+    )  # a chain of equations is followed by Python calls, which need no C stack
     try:
         return _lower(group)
     finally:
@@ -46,7 +48,9 @@ def _lower(group: FusionGroup) -> Kernel:
         value = demand.value(var, index, None)
         stores.append(Store(len(group.graph.invars) + number, linearise(index, var.aval.shape), value))
     params = [Param(f"in{i}", v.aval.dtype, v.aval.shape, False) for i, v in enumerate(group.graph.invars)]
-    params += [Param(f"out{i}", v.aval.dtype, v.aval.shape, True) for i, v in enumerate(dict.fromkeys(group.graph.outvars))]
+    params += [
+        Param(f"out{i}", v.aval.dtype, v.aval.shape, True) for i, v in enumerate(dict.fromkeys(group.graph.outvars))
+    ]
     stages = Staging(group.cols).cut(stores)
     comments = tuple(dict.fromkeys(str(source) for source in group.sources if source.file))
     return Kernel(group.name, tuple(params), group.rows, group.cols, stages, comments)
@@ -71,7 +75,9 @@ class Demand:
 
     def _compute(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
         if isinstance(operand, Literal):
-            return self._once(("const", operand.val.dtype, operand.val.tobytes()), lambda: S.constant(operand.val, operand.aval.dtype))
+            return self._once(
+                ("const", operand.val.dtype, operand.val.tobytes()), lambda: S.constant(operand.val, operand.aval.dtype)
+            )
         eqn = self.producers.get(operand)
         if eqn is None:
             access = Access(self.params[operand], linearise(index, operand.aval.shape))
@@ -116,7 +122,10 @@ class Demand:
         assert isinstance(operand, Var)
         layout = self.group.layout[operand]
         kept = iter(index)
-        inner = tuple((ZERO if layout[d] is None else Affine.of(layout[d])) if d in axes else next(kept) for d in range(operand.aval.ndim))  # type: ignore[arg-type]
+        inner = tuple(
+            (ZERO if layout[d] is None else Affine.of(layout[d])) if d in axes else next(kept)
+            for d in range(operand.aval.ndim)
+        )  # type: ignore[arg-type]
         element = self.value(operand, inner, None)
         if not any(isinstance(layout[d], Axis) for d in axes) or all(operand.aval.shape[d] == 1 for d in axes):
             return element if fold not in ("argmax", "argmin") else S.constant(0, eqn.outvars[0].aval.dtype)
@@ -127,7 +136,9 @@ class Demand:
         fold, _, reverse = eqn.primitive.rule("lower")(**eqn.params)
         element = self.value(eqn.invars[0], index, None)
         accumulator = np.dtype("float32") if element.dtype in (FLOATS[0], bfloat16) else element.dtype
-        return self._once((eqn, "scan"), lambda: Scalar("scan", (element,), element.dtype, FoldSpec(fold, accumulator, reverse)))
+        return self._once(
+            (eqn, "scan"), lambda: Scalar("scan", (element,), element.dtype, FoldSpec(fold, accumulator, reverse))
+        )
 
 
 def operands(node: Scalar) -> tuple[Scalar, ...]:
@@ -220,7 +231,12 @@ class Staging:
         return tuple(n for n in self.order if n in found)
 
     def _row_nodes(
-        self, body: tuple[Scalar, ...], folds: list[Scalar], stores: list[Store], row_stores: list[Store], done: set[Scalar]
+        self,
+        body: tuple[Scalar, ...],
+        folds: list[Scalar],
+        stores: list[Store],
+        row_stores: list[Store],
+        done: set[Scalar],
     ) -> tuple[Scalar, ...]:
         """The row-level nodes that this stage is the first to need."""
         stack = [s.value for s in (*stores, *row_stores)] + [f.args[0] for f in folds]

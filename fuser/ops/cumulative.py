@@ -37,7 +37,13 @@ def cumulative(name: str, fold: str, function: Any, dtypes: tuple[np.dtype, ...]
 
     return register(
         Primitive(
-            name, Fusion.SCAN, linear=linear, type=infer, eval=evaluate, lower=lambda axis, reverse=False: (fold, axis, reverse), samples=samples
+            name,
+            Fusion.SCAN,
+            linear=linear,
+            type=infer,
+            eval=evaluate,
+            lower=lambda axis, reverse=False: (fold, axis, reverse),
+            samples=samples,
         )
     )
 

@@ -28,7 +28,9 @@ def _type(
     if x.dtype != y.dtype:
         raise TypeRuleError(f"dot_general needs equal dtypes, got {x} and {y}; convert one of them first")
     if len(xc) != len(yc) or len(xb) != len(yb):
-        raise TypeRuleError(f"dot_general of {x} and {y} needs as many dimensions on each side, got {dimension_numbers}")
+        raise TypeRuleError(
+            f"dot_general of {x} and {y} needs as many dimensions on each side, got {dimension_numbers}"
+        )
     for a, b, word in (*((a, b, "contracted") for a, b in zip(xc, yc)), *((a, b, "batch") for a, b in zip(xb, yb))):
         if x.shape[a] != y.shape[b]:
             raise TypeRuleError(
@@ -43,8 +45,16 @@ def _type(
     return ArrayType(shape, dtype, x.weak_type and y.weak_type and preferred_element_type is None)
 
 
-def _eval(x: np.ndarray, y: np.ndarray, dimension_numbers: Dimensions, precision: Any = None, preferred_element_type: Any = None) -> np.ndarray:
-    out = _type(ArrayType(x.shape, x.dtype), ArrayType(y.shape, y.dtype), dimension_numbers, precision, preferred_element_type)
+def _eval(
+    x: np.ndarray,
+    y: np.ndarray,
+    dimension_numbers: Dimensions,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> np.ndarray:
+    out = _type(
+        ArrayType(x.shape, x.dtype), ArrayType(y.shape, y.dtype), dimension_numbers, precision, preferred_element_type
+    )
     wide = np.dtype("float32") if out.dtype in (FLOATS[0], bfloat16) else out.dtype
     product = np.matmul(*as_matrices(x.astype(wide), y.astype(wide), dimension_numbers))
     return convert(product.reshape(out.shape), out.dtype)

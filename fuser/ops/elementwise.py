@@ -50,9 +50,7 @@ sub_p = _plain("sub", "sub", NUMBERS, linear=True)
 mul_p = _plain("mul", "mul", NUMBERS)
 div_p = _plain("div", "div", NUMBERS)
 rem_p = _plain("rem", "rem", REALS)
-max_p, min_p = (
-    elementwise(n, ANY, arity=2, both=lambda x, y, m, n=n: _extreme(x, y, m, n)) for n in ("max", "min")
-)
+max_p, min_p = (elementwise(n, ANY, arity=2, both=lambda x, y, m, n=n: _extreme(x, y, m, n)) for n in ("max", "min"))
 square_p = elementwise("square", NUMBERS, eval=np.square, lower=lambda x: x * x)
 abs_p = elementwise(
     "abs",
@@ -134,7 +132,9 @@ logistic_p = elementwise("logistic", INEXACT, both=lambda x, m: 1 / (1 + m.exp(-
 def _pow_type(x: ArrayType, y: ArrayType) -> ArrayType:
     allow("pow", x, INEXACT)
     if y.dtype != x.dtype and y.dtype.kind not in "iu":
-        raise TypeRuleError(f"pow needs an exponent of the same dtype or an integer, got {x} and {y}; convert one of them first")
+        raise TypeRuleError(
+            f"pow needs an exponent of the same dtype or an integer, got {x} and {y}; convert one of them first"
+        )
     return ArrayType(common_shape("pow", (x, y)), x.dtype, x.weak_type and y.weak_type)
 
 
@@ -191,7 +191,14 @@ def _nextafter(x: Scalar, y: Scalar) -> Scalar:
     return S.where(S.not_equal(x, x), x, S.where(S.not_equal(y, y) | S.equal(x, y), y, away))
 
 
-nextafter_p = elementwise("nextafter", FLOATS, arity=2, eval=lambda x, y: np.where(x == y, y, np.nextafter(x, y)), lower=_nextafter, rounded=False)
+nextafter_p = elementwise(
+    "nextafter",
+    FLOATS,
+    arity=2,
+    eval=lambda x, y: np.where(x == y, y, np.nextafter(x, y)),
+    lower=_nextafter,
+    rounded=False,
+)
 
 # Special functions.
 erf_p = _plain("erf", "erf", FLOATS)
@@ -207,8 +214,12 @@ complex_p = elementwise(
     eval=S.compose,
     lower=lambda x, y: S.apply("complex", x, y, dtype=np.dtype(f"complex{x.dtype.itemsize * 16}")),
 )
-real_p = elementwise("real", COMPLEX, result=real_part, eval=np.real, lower=lambda x: S.apply("real", x, dtype=real_part(x.dtype)))
-imag_p = elementwise("imag", COMPLEX, result=real_part, eval=np.imag, lower=lambda x: S.apply("imag", x, dtype=real_part(x.dtype)))
+real_p = elementwise(
+    "real", COMPLEX, result=real_part, eval=np.real, lower=lambda x: S.apply("real", x, dtype=real_part(x.dtype))
+)
+imag_p = elementwise(
+    "imag", COMPLEX, result=real_part, eval=np.imag, lower=lambda x: S.apply("imag", x, dtype=real_part(x.dtype))
+)
 conj_p = elementwise("conj", COMPLEX, eval=np.conj, lower=lambda x, **p: S.apply("conj", x))
 
 # Bits.
@@ -234,7 +245,9 @@ def _select_type(which: ArrayType, *cases: ArrayType) -> ArrayType:
     if which.dtype not in (BOOL, np.dtype("int32")):
         raise TypeRuleError(f"select_n needs a bool or i32 selector, got {which}")
     if any(c.dtype != cases[0].dtype for c in cases):
-        raise TypeRuleError(f"select_n needs cases of one dtype, got {' and '.join(map(str, cases))}; convert one of them first")
+        raise TypeRuleError(
+            f"select_n needs cases of one dtype, got {' and '.join(map(str, cases))}; convert one of them first"
+        )
     if which.dtype == BOOL and len(cases) > 2:
         raise TypeRuleError(f"select_n with a bool selector takes 2 cases, got {len(cases)}")
     shape = common_shape("select_n", (which, *cases))
@@ -267,7 +280,14 @@ def _select_samples() -> Any:
 
 
 select_n_p = register(
-    Primitive("select_n", Fusion.ELEMENTWISE, type=_select_type, eval=_select_eval, lower=_select_lower, samples=_select_samples)
+    Primitive(
+        "select_n",
+        Fusion.ELEMENTWISE,
+        type=_select_type,
+        eval=_select_eval,
+        lower=_select_lower,
+        samples=_select_samples,
+    )
 )
 
 
@@ -323,7 +343,9 @@ def _bitcast_type(x: ArrayType, new_dtype: Any) -> ArrayType:
     if old > new:
         return ArrayType((*x.shape, old // new), new_dtype)
     if not x.shape or x.shape[-1] != new // old:
-        raise TypeRuleError(f"bitcast_convert_type from {x} to {short_dtype(new_dtype)} needs a last dimension of {new // old}")
+        raise TypeRuleError(
+            f"bitcast_convert_type from {x} to {short_dtype(new_dtype)} needs a last dimension of {new // old}"
+        )
     return ArrayType(x.shape[:-1], new_dtype)
 
 
@@ -334,7 +356,15 @@ def _bitcast_eval(x: np.ndarray, new_dtype: Any) -> np.ndarray:
 
 def _bitcast_samples() -> Any:
     rng = np.random.default_rng(0)
-    for old, new in (("float32", "int32"), ("int32", "float32"), ("float64", "uint64"), ("float16", "int16"), ("uint32", "int32"), ("float32", "uint8"), ("int64", "float64")):
+    for old, new in (
+        ("float32", "int32"),
+        ("int32", "float32"),
+        ("float64", "uint64"),
+        ("float16", "int16"),
+        ("uint32", "int32"),
+        ("float32", "uint8"),
+        ("int64", "float64"),
+    ):
         yield (sample(rng, SHAPE, np.dtype(old)),), {"new_dtype": np.dtype(new)}
 
 
@@ -398,4 +428,3 @@ copy_p = register(
         samples=lambda: (((sample(np.random.default_rng(0), SHAPE, d),), {}) for d in ALL_DTYPES),
     )
 )
-

@@ -50,7 +50,9 @@ def allow(name: str, aval: ArrayType, dtypes: Sequence[np.dtype]) -> None:
     """TypeRuleError unless the operand's dtype is one of `dtypes`."""
     if aval.dtype not in dtypes:
         names = ", ".join(short_dtype(d) for d in dtypes)
-        raise TypeRuleError(f"{name} does not take {short_dtype(aval.dtype)}, got {aval}; it takes {names}; convert it first")
+        raise TypeRuleError(
+            f"{name} does not take {short_dtype(aval.dtype)}, got {aval}; it takes {names}; convert it first"
+        )
 
 
 def elementwise(
@@ -88,7 +90,9 @@ def elementwise(
             raise TypeRuleError(f"{name} takes {arity} operands, got {len(avals)}")
         allow(name, avals[0], dtypes)
         if not mixed and any(a.dtype != avals[0].dtype for a in avals):
-            raise TypeRuleError(f"{name} needs equal dtypes, got {' and '.join(map(str, avals))}; convert one of them first")
+            raise TypeRuleError(
+                f"{name} needs equal dtypes, got {' and '.join(map(str, avals))}; convert one of them first"
+            )
         dtype = result(*(a.dtype for a in avals), **p)
         weak = all(a.weak_type for a in avals) and dtype != BOOL
         return ArrayType(common_shape(name, avals), dtype, weak)
@@ -143,7 +147,9 @@ def _samples(
             yield tuple(sample(rng, SHAPE, dtype, domain) for _ in range(arity)), p
 
 
-def sample(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, domain: tuple[float, float] = (-3.0, 3.0)) -> np.ndarray:
+def sample(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, domain: tuple[float, float] = (-3.0, 3.0)
+) -> np.ndarray:
     """Random values of any dtype, within `domain` for numbers that can be."""
     if dtype == BOOL:
         return rng.random(shape) < 0.5

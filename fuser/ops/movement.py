@@ -25,7 +25,9 @@ Read = Callable[..., Scalar]
 Index = tuple[Affine, ...]
 
 
-def movement(name: str, *, type: Any, eval: Any, lower: Any, samples: Any, linear: bool = True, multiple_results: bool = False) -> Primitive:
+def movement(
+    name: str, *, type: Any, eval: Any, lower: Any, samples: Any, linear: bool = True, multiple_results: bool = False
+) -> Primitive:
     """A primitive that moves elements; see `Fusion.MOVEMENT` for the form of `lower`."""
 
     def arrays() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -35,18 +37,35 @@ def movement(name: str, *, type: Any, eval: Any, lower: Any, samples: Any, linea
             yield tuple(sample(rng, shape, dtype) for shape in shapes), params
 
     return register(
-        Primitive(name, Fusion.MOVEMENT, linear=linear, multiple_results=multiple_results, type=type, eval=eval, lower=lower, samples=arrays)
+        Primitive(
+            name,
+            Fusion.MOVEMENT,
+            linear=linear,
+            multiple_results=multiple_results,
+            type=type,
+            eval=eval,
+            lower=lower,
+            samples=arrays,
+        )
     )
 
 
 # broadcast_in_dim
 def _broadcast_type(x: ArrayType, shape: Any, broadcast_dimensions: Any) -> ArrayType:
     shape, dims = tuple(shape), tuple(broadcast_dimensions)
-    if len(dims) != x.ndim or any(b <= a for a, b in itertools.pairwise(dims)) or any(not 0 <= d < len(shape) for d in dims):
-        raise TypeRuleError(f"broadcast_in_dim needs {x.ndim} increasing dimensions below {len(shape)}, got {dims} for {x}")
+    if (
+        len(dims) != x.ndim
+        or any(b <= a for a, b in itertools.pairwise(dims))
+        or any(not 0 <= d < len(shape) for d in dims)
+    ):
+        raise TypeRuleError(
+            f"broadcast_in_dim needs {x.ndim} increasing dimensions below {len(shape)}, got {dims} for {x}"
+        )
     for extent, d in zip(x.shape, dims):
         if extent not in (1, shape[d]):
-            raise TypeRuleError(f"broadcast_in_dim cannot broadcast {x} to shape {shape} along dimensions {dims}: {extent} against {shape[d]}")
+            raise TypeRuleError(
+                f"broadcast_in_dim cannot broadcast {x} to shape {shape} along dimensions {dims}: {extent} against {shape[d]}"
+            )
     return ArrayType(shape, x.dtype, x.weak_type)
 
 
@@ -80,7 +99,9 @@ broadcast_in_dim_p = movement(
 def _reshape_type(x: ArrayType, new_sizes: Any, dimensions: None = None) -> ArrayType:
     shape = tuple(new_sizes)
     if math.prod(shape) != x.size:
-        raise TypeRuleError(f"reshape from {x} ({x.size} elements) to {shape} ({math.prod(shape)} elements) changes the number of elements")
+        raise TypeRuleError(
+            f"reshape from {x} ({x.size} elements) to {shape} ({math.prod(shape)} elements) changes the number of elements"
+        )
     return ArrayType(shape, x.dtype, x.weak_type)
 
 
@@ -151,7 +172,11 @@ transpose_p = movement(
     type=_transpose_type,
     eval=lambda x, permutation: np.transpose(x, permutation),
     lower=_transpose_lower,
-    samples=[(((3, 4),), {"permutation": (1, 0)}), (((2, 3, 4),), {"permutation": (2, 0, 1)}), (((4, 4),), {"permutation": (1, 0)})],
+    samples=[
+        (((3, 4),), {"permutation": (1, 0)}),
+        (((2, 3, 4),), {"permutation": (2, 0, 1)}),
+        (((4, 4),), {"permutation": (1, 0)}),
+    ],
 )
 
 
@@ -298,9 +323,13 @@ def _concatenate_type(*operands: ArrayType, dimension: int) -> ArrayType:
     for operand in operands:
         rest = [(d, e) for d, e in enumerate(operand.shape) if d != dimension]
         if operand.ndim != first.ndim or rest != [(d, e) for d, e in enumerate(first.shape) if d != dimension]:
-            raise TypeRuleError(f"concatenate along dimension {dimension} needs equal other dimensions, got {' and '.join(map(str, operands))}")
+            raise TypeRuleError(
+                f"concatenate along dimension {dimension} needs equal other dimensions, got {' and '.join(map(str, operands))}"
+            )
         if operand.dtype != first.dtype:
-            raise TypeRuleError(f"concatenate needs equal dtypes, got {' and '.join(map(str, operands))}; convert one of them first")
+            raise TypeRuleError(
+                f"concatenate needs equal dtypes, got {' and '.join(map(str, operands))}; convert one of them first"
+            )
     if not 0 <= dimension < first.ndim:
         raise TypeRuleError(f"concatenate of {first} has no dimension {dimension}")
     total = sum(o.shape[dimension] for o in operands)
@@ -321,7 +350,11 @@ def _concatenate_lower(read: Read, index: Index, *operands: ArrayType, dimension
         for test in within(position, operands[number].shape[dimension]):
             mask = test if mask is None else mask & test
         element = read(number, here, mask)
-        result = element if result is None else S.where(S.as_scalar(position) < S.as_scalar(Affine.of(end - start)), element, result)
+        result = (
+            element
+            if result is None
+            else S.where(S.as_scalar(position) < S.as_scalar(Affine.of(end - start)), element, result)
+        )
         end = start
     assert result is not None
     return result
@@ -343,7 +376,9 @@ concatenate_p = movement(
 # split
 def _split_type(x: ArrayType, sizes: Any, axis: int) -> tuple[ArrayType, ...]:
     if sum(sizes) != x.shape[axis]:
-        raise TypeRuleError(f"split of {x} along {axis} into {tuple(sizes)}: the sizes add up to {sum(sizes)}, not {x.shape[axis]}")
+        raise TypeRuleError(
+            f"split of {x} along {axis} into {tuple(sizes)}: the sizes add up to {sum(sizes)}, not {x.shape[axis]}"
+        )
     return tuple(ArrayType((*x.shape[:axis], e, *x.shape[axis + 1 :]), x.dtype, x.weak_type) for e in sizes)
 
 

@@ -16,7 +16,15 @@ from fuser.ir.scalar import convert
 from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
 from fuser.ops.family import allow, sample
 
-AXES = (((5, 7), (1,)), ((5, 7), (0,)), ((5, 7), (0, 1)), ((2, 3, 4), (0, 2)), ((2, 3, 4), (1,)), ((4,), ()), ((4, 4), (0,)))
+AXES = (
+    ((5, 7), (1,)),
+    ((5, 7), (0,)),
+    ((5, 7), (0, 1)),
+    ((2, 3, 4), (0, 2)),
+    ((2, 3, 4), (1,)),
+    ((4,), ()),
+    ((4, 4), (0,)),
+)
 
 
 def reduced_shape(name: str, x: ArrayType, axes: Any) -> tuple[int, ...]:
@@ -48,7 +56,13 @@ def reduction(name: str, fold: str, function: Any, dtypes: tuple[np.dtype, ...],
 
     return register(
         Primitive(
-            name, Fusion.REDUCE, linear=linear, type=infer, eval=evaluate, lower=lambda axes: (fold, tuple(axes)), samples=samples
+            name,
+            Fusion.REDUCE,
+            linear=linear,
+            type=infer,
+            eval=evaluate,
+            lower=lambda axes: (fold, tuple(axes)),
+            samples=samples,
         )
     )
 
@@ -100,7 +114,14 @@ def _position(name: str, fold: str) -> Primitive:
                     yield (sample(rng, shape, dtype),), {"axes": axes, "index_dtype": np.dtype("int32")}
 
     return register(
-        Primitive(name, Fusion.REDUCE, type=infer, eval=evaluate, lower=lambda axes, index_dtype: (fold, tuple(axes)), samples=samples)
+        Primitive(
+            name,
+            Fusion.REDUCE,
+            type=infer,
+            eval=evaluate,
+            lower=lambda axes, index_dtype: (fold, tuple(axes)),
+            samples=samples,
+        )
     )
 
 

@@ -95,7 +95,11 @@ def _hashable(value: object) -> object:
 
 @lru_cache(maxsize=65536)
 def _step_map(
-    primitive: Primitive, params: tuple[tuple[str, object], ...], avals: tuple[ArrayType, ...], out: ArrayType, output: int
+    primitive: Primitive,
+    params: tuple[tuple[str, object], ...],
+    avals: tuple[ArrayType, ...],
+    out: ArrayType,
+    output: int,
 ) -> tuple[DimensionMap | None, bool]:
     axes = [Axis(extent) for extent in out.shape]
     index = tuple(Affine.of(axis) for axis in axes)

@@ -8,7 +8,9 @@ from fuser.ir.types import ArrayType
 from fuser.partition.group import FusionGroup, Kind, Slot
 
 
-def assign(graph: Graph, groups: tuple[FusionGroup, ...], aliases: dict[Var, Var]) -> tuple[tuple[Slot, ...], dict[Var, int]]:
+def assign(
+    graph: Graph, groups: tuple[FusionGroup, ...], aliases: dict[Var, Var]
+) -> tuple[tuple[Slot, ...], dict[Var, int]]:
     """The slots of a plan, and the slot of each variable: inputs first, then constants, then what groups write."""
     slot_of: dict[Var, int] = {}
     start: list[int] = []
@@ -36,7 +38,9 @@ def assign(graph: Graph, groups: tuple[FusionGroup, ...], aliases: dict[Var, Var
     return slots, slot_of
 
 
-def reusable(graph: Graph, groups: tuple[FusionGroup, ...], slots: tuple[Slot, ...], slot_of: dict[Var, int]) -> dict[int, int]:
+def reusable(
+    graph: Graph, groups: tuple[FusionGroup, ...], slots: tuple[Slot, ...], slot_of: dict[Var, int]
+) -> dict[int, int]:
     """For each written slot, an input whose memory it may take over if that input is donated.
 
     The input must have the same type, be read for the last time by the group that writes the slot, and be read there
@@ -46,14 +50,22 @@ def reusable(graph: Graph, groups: tuple[FusionGroup, ...], slots: tuple[Slot, .
     result: dict[int, int] = {}
     taken: set[int] = set()
     for number, group in enumerate(groups):
-        if group.kind is not Kind.ELEMENTWISE or any(eqn.primitive.fusion is Fusion.MOVEMENT for eqn in group.graph.eqns):
+        if group.kind is not Kind.ELEMENTWISE or any(
+            eqn.primitive.fusion is Fusion.MOVEMENT for eqn in group.graph.eqns
+        ):
             continue
         for var in group.graph.outvars:
             target = slot_of[var]  # type: ignore[index]
             for read in group.graph.invars:
                 source = slot_of[read]
                 same = (read.aval.shape, read.aval.dtype) == (var.aval.shape, var.aval.dtype)
-                if same and source in inputs and source not in taken and slots[source].end == number and target not in result:
+                if (
+                    same
+                    and source in inputs
+                    and source not in taken
+                    and slots[source].end == number
+                    and target not in result
+                ):
                     result[target] = source
                     taken.add(source)
     return result

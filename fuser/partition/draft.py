@@ -73,7 +73,19 @@ def solid(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> Draft
     """The draft of an equation that is no loop: a library call, a contraction, control flow."""
     sources = [view.source for view in map(views, eqn.invars) if view.source is not None]
     produced = set(eqn.outvars)
-    return Draft(kind, [eqn], {number}, [], [], {}, {}, dict.fromkeys(sources, 1), reason=reason, produced=produced, open=set(produced))
+    return Draft(
+        kind,
+        [eqn],
+        {number},
+        [],
+        [],
+        {},
+        {},
+        dict.fromkeys(sources, 1),
+        reason=reason,
+        produced=produced,
+        open=set(produced),
+    )
 
 
 def product(number: int, eqn: Eqn, views: Views) -> Draft:
@@ -102,7 +114,9 @@ def single(number: int, eqn: Eqn, views: Views) -> Draft:
     labels: Layout = tuple(None if e == 1 else Axis(e) for e in domain)
     rows = [a for d, a in enumerate(labels) if a is not None and d not in reduced]
     cols = [a for d, a in enumerate(labels) if a is not None and d in reduced]
-    kind = Kind.SCAN if fusion is Fusion.SCAN else Kind.REDUCTION if cols and fusion is Fusion.REDUCE else Kind.ELEMENTWISE
+    kind = (
+        Kind.SCAN if fusion is Fusion.SCAN else Kind.REDUCTION if cols and fusion is Fusion.REDUCE else Kind.ELEMENTWISE
+    )
     layout = labels if fusion is not Fusion.REDUCE else tuple(a for d, a in enumerate(labels) if d not in reduced)
     draft = Draft(kind, [eqn], {number}, rows, cols, {out: layout}, cost=cost(eqn), produced={out}, open={out})
     draft.order = [a for a in labels if a is not None]
@@ -213,7 +227,9 @@ def match(a: Draft, b: Draft) -> dict[Axis, Axis] | str:
                 mapping, taken = saved
     for x in b.axes:  # what is left runs along a free axis of the same extent that lies alike in memory
         if x not in mapping:
-            free = [y for y in a.cols + a.rows if y not in taken and y.extent == x.extent and _alike(a, b, mapping, x, y)]
+            free = [
+                y for y in a.cols + a.rows if y not in taken and y.extent == x.extent and _alike(a, b, mapping, x, y)
+            ]
             if free:
                 mapping[x] = free[0]
                 taken.add(free[0])

@@ -26,7 +26,9 @@ def size(count: float) -> str:
 
 def show(plan: Plan) -> str:
     """One line a group: name, kind, operations, and the buffers read and written."""
-    lines = [f"plan of {plan.graph.name} for {plan.backend}: {len(plan.groups)} {'step' if len(plan.groups) == 1 else 'steps'}"]
+    lines = [
+        f"plan of {plan.graph.name} for {plan.backend}: {len(plan.groups)} {'step' if len(plan.groups) == 1 else 'steps'}"
+    ]
     for group in plan.groups:
         reads = " ".join(f"%{plan.slot_of[v]}" for v in group.graph.invars)
         writes = " ".join(f"%{plan.slot_of[v]}:{v.aval}" for v in dict.fromkeys(group.graph.outvars))  # type: ignore[index]

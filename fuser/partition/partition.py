@@ -30,7 +30,17 @@ def partition(graph: Graph, backend: Any) -> Plan:
     ordered = _ordered(drafts, graph)
     groups = tuple(_finish(draft, drafting.uses, drafting.views, number) for number, draft in enumerate(ordered))
     slots, slot_of = assign(graph, groups, aliases)
-    return Plan(graph, groups, tuple(decisions), slots, slot_of, graph.outvars, aliases, reusable(graph, groups, slots, slot_of), backend.name)
+    return Plan(
+        graph,
+        groups,
+        tuple(decisions),
+        slots,
+        slot_of,
+        graph.outvars,
+        aliases,
+        reusable(graph, groups, slots, slot_of),
+        backend.name,
+    )
 
 
 def _with_copies(graph: Graph) -> tuple[Graph, dict[Var, Var]]:
@@ -256,6 +266,8 @@ def _finish(draft: Draft, uses: Uses, views: Views, number: int) -> FusionGroup:
 
 def _name(draft: Draft, number: int) -> str:
     """`k0_sub_exp_div`: the number of the group and its last few distinct operations."""
-    names = [n for n in dict.fromkeys(eqn.primitive.name for eqn in draft.eqns) if n not in ("copy", "convert_element_type")]
+    names = [
+        n for n in dict.fromkeys(eqn.primitive.name for eqn in draft.eqns) if n not in ("copy", "convert_element_type")
+    ]
     words = "_".join(names[-4:]) or draft.eqns[-1].primitive.name
     return f"k{number}_{''.join(c if c.isalnum() else '_' for c in words)}"

@@ -17,5 +17,8 @@ def drop_dead(graph: Graph) -> Graph:
             needed.update(eqn.operands())
     constants = [(v, c) for v, c in zip(graph.constvars, graph.consts) if v in needed]
     return replace(
-        graph, eqns=tuple(reversed(kept)), constvars=tuple(v for v, _ in constants), consts=tuple(c for _, c in constants)
+        graph,
+        eqns=tuple(reversed(kept)),
+        constvars=tuple(v for v, _ in constants),
+        consts=tuple(c for _, c in constants),
     )

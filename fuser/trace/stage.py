@@ -73,7 +73,13 @@ class StageTrace(Trace):
         outvars = tuple(self.operand(value) for value in outputs)
         constants = tuple(self.constants.values())
         return Graph(
-            tuple(invars), tuple(v for v, _ in constants), tuple(c for _, c in constants), tuple(self.eqns), outvars, self.name, ("traced",)
+            tuple(invars),
+            tuple(v for v, _ in constants),
+            tuple(c for _, c in constants),
+            tuple(self.eqns),
+            outvars,
+            self.name,
+            ("traced",),
         )
 
 

@@ -17,7 +17,36 @@ from fuser.trace.stage import stage
 
 X = numbers(np.float32, (4, 6), low=-4, high=4)
 MASK = np.arange(24).reshape(4, 6) % 3 > 0
-ACTIVATIONS = ["relu", "relu6", "sigmoid", "silu", "swish", "gelu", "softplus", "sparse_plus", "sparse_sigmoid", "soft_sign", "mish", "log_sigmoid", "elu", "leaky_relu", "hard_tanh", "celu", "selu", "squareplus", "hard_sigmoid", "hard_silu", "hard_swish", "identity", "glu", "softmax", "log_softmax", "logsumexp", "standardize", "logmeanexp"]
+ACTIVATIONS = [
+    "relu",
+    "relu6",
+    "sigmoid",
+    "silu",
+    "swish",
+    "gelu",
+    "softplus",
+    "sparse_plus",
+    "sparse_sigmoid",
+    "soft_sign",
+    "mish",
+    "log_sigmoid",
+    "elu",
+    "leaky_relu",
+    "hard_tanh",
+    "celu",
+    "selu",
+    "squareplus",
+    "hard_sigmoid",
+    "hard_silu",
+    "hard_swish",
+    "identity",
+    "glu",
+    "softmax",
+    "log_softmax",
+    "logsumexp",
+    "standardize",
+    "logmeanexp",
+]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -77,7 +106,21 @@ def test_softmax_subtracts_divides_and_sums_once():
     assert "gather" not in names
 
 
-SPECIAL = ["erf", "erfc", "erfinv", "expit", "logit", "gammaln", "digamma", "gamma", "gammasgn", "entr", "ndtr", "ndtri", "log_ndtr"]
+SPECIAL = [
+    "erf",
+    "erfc",
+    "erfinv",
+    "expit",
+    "logit",
+    "gammaln",
+    "digamma",
+    "gamma",
+    "gammasgn",
+    "entr",
+    "ndtr",
+    "ndtri",
+    "log_ndtr",
+]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -33,7 +33,10 @@ class C(Host):
                 return f"{short_dtype(var.aval.dtype)} is converted by ml_dtypes"
         if eqn.outvars[0].aval.size == 0:
             return "it has no elements"
-        if eqn.primitive.name == "bitcast_convert_type" and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize:
+        if (
+            eqn.primitive.name == "bitcast_convert_type"
+            and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize
+        ):
             return "the bitcast changes the number of elements"
         if is_complex(eqn.invars[0].aval.dtype if eqn.invars else eqn.outvars[0].aval.dtype):
             return _complex_reason(eqn)

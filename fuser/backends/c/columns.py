@@ -23,7 +23,9 @@ class Columns(Writer):
         vector = self.loops.vector
         assert vector is not None
         outer = [a for a in self.loops.rows if a is not vector]
-        self.line(f"#pragma omp parallel for{f' collapse({len(outer) + 1})' if outer else ''} schedule(static) {self.work()}")
+        self.line(
+            f"#pragma omp parallel for{f' collapse({len(outer) + 1})' if outer else ''} schedule(static) {self.work()}"
+        )
         for axis in outer:
             self.loop(axis)
         total = self.extents[vector]
@@ -143,7 +145,9 @@ class ColumnsSplit(Columns):
             self.loop(axis)
         self.line(f"const int64_t base = 0, width = {self.extents[vector]};")
         total = self.extents[self.loops.cols[0]]
-        self.line(f"const int64_t room = {CHUNK_CELLS} / width + 1, most = room < {MOST_CHUNKS} ? room : {MOST_CHUNKS};")
+        self.line(
+            f"const int64_t room = {CHUNK_CELLS} / width + 1, most = room < {MOST_CHUNKS} ? room : {MOST_CHUNKS};"
+        )
         self.line(f"const int64_t length = ({total} + most - 1) / most;")
         self.line(f"const int64_t chunks = ({total} + length - 1) / length;")
         for stage in self.kernel.stages:
@@ -159,9 +163,13 @@ class ColumnsSplit(Columns):
     def _chunks(self, stage: Stage, total: str) -> None:
         for fold in stage.folds:
             kind = spell.local(fold.attr.accumulator)
-            self.line(f"{kind} *restrict {self.name(fold)}_part = __builtin_alloca_with_align(chunks * width * sizeof({kind}), 512);")
+            self.line(
+                f"{kind} *restrict {self.name(fold)}_part = __builtin_alloca_with_align(chunks * width * sizeof({kind}), 512);"
+            )
             if fold.attr.fold in ("argmax", "argmin"):
-                self.line(f"int64_t *restrict {self.name(fold)}_place = __builtin_alloca_with_align(chunks * width * 8, 512);")
+                self.line(
+                    f"int64_t *restrict {self.name(fold)}_place = __builtin_alloca_with_align(chunks * width * 8, 512);"
+                )
         self.line(f"#pragma omp parallel for schedule(static) {self.work()}")
         self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
         self.line(f"const int64_t first = chunk * length, last = first + length < {total} ? first + length : {total};")

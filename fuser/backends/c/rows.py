@@ -98,7 +98,9 @@ class Rows(Writer):
             run = f"{self.name(scan)}_run"
             kind = "" if run in self.declared else spell.local(scan.attr.accumulator) + " "
             self.declared.add(run)
-            self.line(f"{kind}{run} = {spell.literal(fold_identity(scan.attr.fold, scan.attr.accumulator), scan.attr.accumulator)};")
+            self.line(
+                f"{kind}{run} = {spell.literal(fold_identity(scan.attr.fold, scan.attr.accumulator), scan.attr.accumulator)};"
+            )
         cols = self._order()
         reverse = self.backwards = any(s.attr.reverse for s in scans)
         for number, axis in enumerate(cols):
@@ -170,7 +172,9 @@ class RowsSplit(Rows):
         axis, *inner = self._order()
         count = " * ".join(self.extents[a] for a in inner) or "1"
         total = self.extents[axis]
-        self.line(f"const int64_t spread = ({total} + {MOST_CHUNKS - 1}) / {MOST_CHUNKS}, least = {CHUNK} / ({count}) + 1;")
+        self.line(
+            f"const int64_t spread = ({total} + {MOST_CHUNKS - 1}) / {MOST_CHUNKS}, least = {CHUNK} / ({count}) + 1;"
+        )
         self.line("const int64_t length = spread > least ? spread : least;")
         self.line(f"const int64_t chunks = ({total} + length - 1) / length;")
         for number, stage in enumerate(self.kernel.stages):

@@ -27,7 +27,31 @@ TYPES: dict[np.dtype, tuple[str, str]] = {
     np.dtype("complex128"): ("double _Complex", "double _Complex"),
 }
 
-LIBM = ["exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "pow", "atan2"]
+LIBM = [
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log1p",
+    "log2",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "cbrt",
+    "erf",
+    "erfc",
+    "pow",
+    "atan2",
+]
 
 _FLOAT: dict[str, str] = {
     **{name: name + "{f}({0})" for name in LIBM if name not in ("pow", "atan2", "exp")},
@@ -62,7 +86,26 @@ _INTEGER: dict[str, str] = {
 }
 _BOOL: dict[str, str] = {"not": "!{0}", "max": "({0} | {1})", "min": "({0} & {1})"}
 _COMPLEX: dict[str, str] = {
-    **{n: "c" + n + "{f}({0})" for n in ["exp", "log", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"]},
+    **{
+        n: "c" + n + "{f}({0})"
+        for n in [
+            "exp",
+            "log",
+            "sqrt",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "acosh",
+            "atanh",
+        ]
+    },
     "pow": "power_complex{f}({0}, {1})",
     "mul": "multiply_complex{f}({0}, {1})",
     "neg": "-{0}",
@@ -73,7 +116,10 @@ _COMPLEX: dict[str, str] = {
 _ANY: dict[str, str] = {
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))},
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))},
-    **{name: f"{{0}} {sign} {{1}}" for name, sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))},
+    **{
+        name: f"{{0}} {sign} {{1}}"
+        for name, sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))
+    },
     "select": "{0} ? {1} : {2}",
 }
 
@@ -274,7 +320,17 @@ def _cast(node: Scalar, x: str) -> str:
 
 def _bitcast(node: Scalar, x: str) -> str:
     old, new = node.args[0].dtype, node.dtype
-    readers = {FLOATS[2]: "bits_of_float({})", FLOATS[3]: "bits_of_double({})", FLOATS[0]: "bits_of_half({})", bfloat16: "bfloat16_round({})"}
-    makers = {FLOATS[2]: "float_of_bits({})", FLOATS[3]: "double_of_bits({})", FLOATS[0]: "half_of_bits({})", bfloat16: "bfloat16_load({})"}
+    readers = {
+        FLOATS[2]: "bits_of_float({})",
+        FLOATS[3]: "bits_of_double({})",
+        FLOATS[0]: "bits_of_half({})",
+        bfloat16: "bfloat16_round({})",
+    }
+    makers = {
+        FLOATS[2]: "float_of_bits({})",
+        FLOATS[3]: "double_of_bits({})",
+        FLOATS[0]: "half_of_bits({})",
+        bfloat16: "bfloat16_load({})",
+    }
     bits = readers[old].format(x) if old in readers else x
     return makers[new].format(f"(uint{new.itemsize * 8}_t){bits}") if new in makers else f"({local(new)}){bits}"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fuser.backends.c import spell
-from fuser.ir.index import Axis
+from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import is_complex, is_inexact
 from fuser.kernel.kernel import Kernel, Store, fold_identity
 from fuser.kernel.loops import Loops
+from fuser.kernel.lower import computed, index_axes, operands
 from fuser.kernel.sizes import IndexText, Sizes
 
 PARALLEL_COST = 1 << 17  # additions below which a second thread does not pay
@@ -38,6 +40,7 @@ class Writer:
         self.index = IndexText(self.sizes, self.axis_names, set(self.loops.absorbed), self.operand)
         self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
         self.kept: dict[Scalar, str] = {}
+        self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
         self.declared: set[str] = set()  # what scans carry; a scan that two stages compute is declared by the first
         self.backwards = False  # whether the stage being written runs over the reduced axes from their end
 
@@ -53,7 +56,9 @@ class Writer:
             const = "" if param.out else "const "
             params.append(f"  {const}{kind} *restrict {param.name} = buffers[{number}];")
         slots = [f"  const int64_t s{n} = sizes[{n}];" for n in range(len(self.sizes.values))]
-        return f"{comments}void {self.kernel.name}(void **buffers, const int64_t *sizes) {{\n" + "\n".join([*params, *slots, used, "}"])
+        return f"{comments}void {self.kernel.name}(void **buffers, const int64_t *sizes) {{\n" + "\n".join(
+            [*params, *slots, used, "}"]
+        )
 
     def form(self) -> None:
         """Write the loops; each loop form is a subclass."""
@@ -116,11 +121,55 @@ class Writer:
     def _expression(self, node: Scalar) -> str:
         if node.op == "load":
             param = self.kernel.params[node.attr.param]
+            place = self._guarded(node) if node.args else self._place(node.attr.param, node.attr.offset)
+            if place is not None:
+                return spell.load(param.dtype, f"{param.name}[{place}]")
             value = spell.load(param.dtype, f"{param.name}[{self._place(node.attr.param, node.attr.offset)}]")
-            return f"{self.operand(node.args[0])} ? {value} : 0" if node.args else value
+            return f"{self.operand(node.args[0])} ? {value} : 0"
         if node.op == "index":
             return f"({spell.local(node.dtype)})({self._place(('index', self.name(node)), node.attr)})"
         return spell.operation(node, [self.operand(a) for a in node.args])
+
+    def _guarded(self, node: Scalar) -> str | None:
+        """A place that is safe to read whether or not the mask holds, where the mask or the place is the same all along
+        the vector; what is read where the mask fails is not used. A branch there keeps gcc from vectorising the loop.
+        """
+        vector = self.loops.vector
+        if vector is None:
+            return None
+        offset: Affine = node.attr.offset
+        if vector not in index_axes(offset) and not any(self._follows(value, vector) for value in computed(offset)):
+            return self._clamped(node)
+        if self._follows(node.args[0], vector):
+            return None
+        step = offset.coefficient(vector)
+        along = Affine.of(vector) * step
+        rest = offset - along
+        size = math.prod(self.kernel.params[node.attr.param].shape)
+        steady = not any(isinstance(atom, Div) and vector in index_axes(atom.base) for atom, _ in rest.terms)
+        steady = steady and not any(self._follows(value, vector) for value in computed(rest))
+        if not steady or step < 0 or step * (self.loops.extents[vector] - 1) >= size:
+            return None
+        start = f"({self.operand(node.args[0])} ? {self._place(node.attr.param, rest)} : 0)"
+        return f"{start} + {self._place(node.attr.param, along)}" if along.terms else start
+
+    def _clamped(self, node: Scalar) -> str:
+        """The place of a load, moved into the array where it lies outside."""
+        size = math.prod(self.kernel.params[node.attr.param].shape)
+        last = self.sizes(("last", node.attr.param), size - 1)
+        name = f"{self.name(node)}_place"
+        self.line(f"const int64_t {name} = {self._place(node.attr.param, node.attr.offset)};")
+        return f"{name} < 0 ? 0 : {name} > {last} ? {last} : {name}"
+
+    def _follows(self, node: Scalar, axis: Axis) -> bool:
+        """Whether a value changes along an axis."""
+        known = self.following.get(node)
+        if known is None:
+            own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
+            known = own is not None and axis in index_axes(own)
+            known = known or any(self._follows(operand, axis) for operand in operands(node))
+            self.following[node] = known
+        return known
 
     def _place(self, owner: Any, index: Any) -> str:
         return self.index(index, owner, "floor_div({0}, {1})" if index.bounds[0] < 0 else "({0} / {1})")
