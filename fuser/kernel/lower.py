@@ -123,9 +123,8 @@ class Demand:
         layout = self.group.layout[operand]
         kept = iter(index)
         inner = tuple(
-            (ZERO if layout[d] is None else Affine.of(layout[d])) if d in axes else next(kept)
-            for d in range(operand.aval.ndim)
-        )  # type: ignore[arg-type]
+            next(kept) if d not in axes else ZERO if axis is None else Affine.of(axis) for d, axis in enumerate(layout)
+        )
         element = self.value(operand, inner, None)
         if not any(isinstance(layout[d], Axis) for d in axes) or all(operand.aval.shape[d] == 1 for d in axes):
             return element if fold not in ("argmax", "argmin") else S.constant(0, eqn.outvars[0].aval.dtype)

@@ -124,7 +124,9 @@ def _digamma(x: Any, m: Any) -> Any:
     reflected = x < 0
     y = m.where(reflected, 1 - x, x)
     value = m.where(y < 3, _digamma_near(y, m), _digamma_far(y, m))
-    beside = x - (m.rint(x) if m is np else S.rounded(x))  # from the nearest integer, so that it is exact close to a pole
+    beside = x - (
+        m.rint(x) if m is np else S.rounded(x)
+    )  # from the nearest integer, so that it is exact close to a pole
     value = m.where(reflected, value - math.pi / m.tan(math.pi * beside), value)
     return m.where((x <= 0) & m.equal(beside, x * 0), math.nan, value)
 

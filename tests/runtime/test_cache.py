@@ -4,13 +4,13 @@ import multiprocessing
 import os
 import pathlib
 import stat
+import tempfile
 import time
 import warnings
 
 import pytest
 
 from fuser.config import config
-from fuser.runtime import cache as cache_module
 from fuser.runtime.cache import DiskCache, default_cache
 
 
@@ -198,14 +198,14 @@ def test_a_directory_of_another_user(cache):
 @pytest.mark.parametrize("number, words", [(30, "Read-only file system"), (28, "No space left on device")])
 def test_a_directory_that_is_read_only_or_full(cache, monkeypatch, number, words):
     hit = cache.put("before", ".so", b"hit")
-    real = cache_module.tempfile.mkstemp
+    real = tempfile.mkstemp
 
     def mkstemp(*args, dir=None, **options):
         if cache.directory in pathlib.Path(dir).parents:
             raise OSError(number, os.strerror(number))
         return real(*args, dir=dir, **options)
 
-    monkeypatch.setattr(cache_module.tempfile, "mkstemp", mkstemp)
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
     falls_back_keeping = cache.get("before")
     assert falls_back_keeping == hit
     falls_back(cache, f"it cannot be written ({words})")
