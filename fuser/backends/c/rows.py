@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 from fuser.backends.c import spell
 from fuser.backends.c.writer import Writer
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex
-from fuser.kernel.kernel import Stage, fold_identity
-from fuser.kernel.lower import operands
+from fuser.kernel.kernel import Param, Stage, Store, fold_identity
+from fuser.kernel.lower import index_axes, operands
 
 KEPT_BYTES = 1 << 17  # a kept row stays in the core's own cache up to about this size
+BLOCK = 1024  # elements of a large result that are computed before they leave for memory
+STREAM_BYTES = 1 << 25  # results from this size on are too large for a cache to keep
 CHUNK = 8192  # reduced elements in one chunk, at least
 MOST_CHUNKS = 1024
 
@@ -28,6 +32,10 @@ class Elementwise(Writer):
             for store in stage.row_stores:
                 self.store(store)
             return
+        streamed = [s for s in stage.row_stores if not axes and self._streams(s, vector)]
+        if streamed:
+            self._in_blocks(vector, streamed)
+            return
         outer = self.loops.count(tuple(axes))
         if not axes or outer < 16:
             for axis in axes:
@@ -44,6 +52,45 @@ class Elementwise(Writer):
             self.store(store)
         for _ in (*axes, vector):
             self.close()
+
+    def _streams(self, store: Store, vector: Axis) -> bool:
+        """Whether the store fills, one element after the other, memory too large for a cache to keep."""
+        param = self.kernel.params[store.param]
+        dense = store.offset.offset == 0 and all(
+            axis is vector or axis in self.loops.absorbed for axis in index_axes(store.offset)
+        )
+        return dense and store.offset.coefficient(vector) == 1 and _bytes(param) >= STREAM_BYTES
+
+    def _in_blocks(self, vector: Axis, streamed: list[Store]) -> None:
+        """Large results leave for memory in blocks that are computed in the core's own cache."""
+        stage = self.kernel.stages[0]
+        total = self.extents[vector]
+        self.line(f"#pragma omp parallel for schedule(static) {self.work()}")
+        self.open(f"for (int64_t base = 0; base < {total}; base += {BLOCK})")
+        self.line(f"const int64_t width = {total} - base < {BLOCK} ? {total} - base : {BLOCK};")
+        names = {store: f"{self.kernel.params[store.param].name}_block" for store in streamed}
+        for store, name in names.items():
+            kind = spell.storage(self.kernel.params[store.param].dtype)
+            self.line(f"{kind} {name}[{BLOCK}] __attribute__((aligned(64)));")
+        self.line("#pragma omp simd")
+        self.open("for (int64_t x = 0; x < width; ++x)")
+        self.line(f"const int64_t {self.axis_names[vector]} = base + x;")
+        self._nodes(stage.row)
+        for store in stage.row_stores:
+            if store in names:
+                dtype = self.kernel.params[store.param].dtype
+                self.line(f"{names[store]}[x] = {spell.store(dtype, self.operand(store.value))};")
+            else:
+                self.store(store)
+        self.close()
+        for store, name in names.items():
+            param = self.kernel.params[store.param]
+            self.line(f"stream({param.name} + base, {name}, width * sizeof({spell.storage(param.dtype)}));")
+        self.close()
+
+
+def _bytes(param: Param) -> int:
+    return math.prod(param.shape) * param.dtype.itemsize
 
 
 class Rows(Writer):

@@ -54,8 +54,7 @@ LIBM = [
 ]
 
 _FLOAT: dict[str, str] = {
-    **{name: name + "{f}({0})" for name in LIBM if name not in ("pow", "atan2", "exp")},
-    "exp": "exp_{f}({0})",
+    **{name: name + "{f}({0})" for name in LIBM if name not in ("pow", "atan2")},
     "pow": "pow{f}({0}, {1})",
     "atan2": "atan2{f}({0}, {1})",
     "neg": "-{0}",
@@ -158,28 +157,34 @@ HELPERS: dict[str, str] = {
         ": (uint16_t)((i + 0x7fff + ((i >> 16) & 1)) >> 16); }",
     ]
 }
-# exp of float by Cephes' polynomial (Moshier, expf.c), at most 1.01 ulp here where libmvec's is 2.6 and a sixth slower. The
-# power of two is multiplied in two steps, so that results below the normal range round once and large ones overflow.
-HELPERS["exp_f"] = """#ifdef __FMA__
-#define multiply_add(a, b, c) __builtin_fmaf(a, b, c)
-#else
-#define multiply_add(a, b, c) ((a) * (b) + (c))
+# Stores that go past the caches: memory that is only written need not be read first, a quarter or more of the traffic.
+# The barrier at the end of a parallel loop makes them visible to other threads.
+HELPERS["stream"] = """#if defined(__clang__) && defined(__SSE2__)
+#define STREAMED 16
+#define STREAM(place, value) __builtin_nontemporal_store(value, (whole *)(place))
+#elif defined(__AVX512F__)
+#define STREAMED 64
+#define STREAM(place, value) __builtin_ia32_movntps512((float *)(place), value)
+#elif defined(__AVX__)
+#define STREAMED 32
+#define STREAM(place, value) __builtin_ia32_movntps256((float *)(place), value)
 #endif
-static inline float exp_f(float x) {
-  const float c = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
-  const float n = __builtin_rintf(c * 1.44269504f);
-  const float r = multiply_add(n, 2.12194440e-4f, multiply_add(n, -0.693359375f, c));
-  float p = multiply_add(1.9875691500e-4f, r, 1.3981999507e-3f);
-  p = multiply_add(p, r, 8.3334519073e-3f);
-  p = multiply_add(p, r, 4.1665795894e-2f);
-  p = multiply_add(p, r, 1.6666665459e-1f);
-  p = multiply_add(p, r, 5.0000001201e-1f);
-  p = multiply_add(p, r * r, r) + 1.0f;
-  const int32_t i = (int32_t)n, half = i >> 1;
-  return p * float_of_bits((uint32_t)(half + 127) << 23) * float_of_bits((uint32_t)(i - half + 127) << 23);
+static inline void stream(void *target, const void *source, int64_t bytes) {
+#ifdef STREAMED
+  typedef float whole __attribute__((vector_size(STREAMED)));
+  typedef float loose __attribute__((vector_size(STREAMED), aligned(1), may_alias));
+  char *t = target;
+  const char *s = source;
+  const int64_t gap = -(uintptr_t)t & (STREAMED - 1), head = gap < bytes ? gap : bytes;
+  __builtin_memcpy(t, s, head);
+  int64_t k = head;
+  for (; k + STREAMED <= bytes; k += STREAMED) STREAM(t + k, (whole)*(const loose *)(s + k));
+  __builtin_memcpy(t + k, s + k, bytes - k);
+#else
+  __builtin_memcpy(target, source, bytes);
+#endif
 }"""
-HELPERS["exp_"] = "static inline double exp_(double x) { return exp(x); }"
-_NEEDS = {"exp_f": ["float_of_bits"], "bfloat16_load": ["float_of_bits"], "bfloat16_round": ["bits_of_float"]}
+_NEEDS = {"bfloat16_load": ["float_of_bits"], "bfloat16_round": ["bits_of_float"]}
 
 # libm's vector forms (libmvec, at most 4 ulp) are called wherever a loop is vectorised.
 _VECTOR = '__attribute__((simd("notinbranch"), const)) '
@@ -197,7 +202,7 @@ def header(text: str, vector: bool) -> str:
     for name in LIBM:
         count = 2 if name in ("pow", "atan2") else 1
         for suffix, kind in (("f", "float"), ("", "double")):
-            if name + suffix in words or (name + suffix == "exp" and "exp_" in words):
+            if name + suffix in words:
                 lines.append(f"{_VECTOR if vector else ''}{kind} {name}{suffix}({', '.join([kind] * count)});")
     for name in _SCALAR_FUNCTIONS:
         for suffix, kind in (("f", "float"), ("", "double")):

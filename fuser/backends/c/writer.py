@@ -249,7 +249,7 @@ class Writer:
             f = "f" if spec.accumulator == np.float32 else ""
             text = (
                 f"({run} == {value} ? {run} + {spell.literal(np.float64(0.6931471805599453), spec.accumulator)} : "
-                f"({run} > {value} ? {run} + log1p{f}(exp_{f}({value} - {run})) : {value} + log1p{f}(exp_{f}({run} - {value}))))"
+                f"({run} > {value} ? {run} + log1p{f}(exp{f}({value} - {run})) : {value} + log1p{f}(exp{f}({run} - {value}))))"
             )
         else:
             sign = ">" if spec.fold == "max" else "<"
