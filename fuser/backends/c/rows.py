@@ -96,11 +96,15 @@ def _bytes(param: Param) -> int:
 class Rows(Writer):
     """Parallel over rows; each stage runs along the row with the vector on the innermost reduced axis."""
 
+    lodged: dict[Scalar, Store]
+
     def form(self) -> None:
         rows = self.loops.rows
         kept = self._kept_rows()
         self.open(f"#pragma omp parallel {self.work()}\n  ") if rows else None
         for node, name in kept.items():
+            if node in self.lodged:
+                continue
             count = " * ".join(self.extents[a] for a in self.loops.cols)
             kind = spell.local(node.dtype)
             self.line(f"{kind} *restrict {name} = __builtin_alloca_with_align({count} * sizeof({kind}), 512);")
@@ -123,7 +127,30 @@ class Rows(Writer):
         nodes = [n for stage in self.kernel.stages for n in stage.kept]
         total = sum(n.dtype.itemsize for n in nodes) * self.loops.count(self.loops.cols)
         self.kept = {n: f"kept{k}" for k, n in enumerate(nodes)} if total <= KEPT_BYTES else {}
+        self.lodged = self._lodgings()
         return self.kept
+
+    def _lodgings(self) -> dict[Scalar, Store]:
+        """Kept nodes that wait in a result's own row, which the last stage overwrites element by element."""
+        cols = self.loops.cols
+        stores = list(self.kernel.stages[-1].stores) if len(cols) == 1 else []
+        lodged: dict[Scalar, Store] = {}
+        for node in self.kept:
+            for store in stores:
+                same_type = self.kernel.params[store.param].dtype == node.dtype and not is_complex(node.dtype)
+                narrow = spell.storage(node.dtype) != spell.local(node.dtype)
+                if same_type and not narrow and self.loops.vector is cols[0] and store.offset.coefficient(cols[0]) == 1:
+                    lodged[node] = store
+                    stores.remove(store)
+                    break
+        return lodged
+
+    def _kept_place(self, node: Scalar) -> str:
+        """Where the element of a kept row stands that belongs to the running iteration."""
+        store = self.lodged.get(node)
+        if store is None:
+            return f"{self.kept[node]}[{self._position()}]"
+        return f"{self.kernel.params[store.param].name}[{self._place(store.param, store.offset)}]"
 
     def _row_part(self, stage: Stage) -> None:
         self._nodes(stage.row)
@@ -184,7 +211,7 @@ class Rows(Writer):
             else:
                 self.define(node)
             if node in self.kept and node in stage.kept:
-                self.line(f"{self.kept[node]}[{position}] = {self.operand(node)};")
+                self.line(f"{self._kept_place(node)} = {self.operand(node)};")
         for fold in stage.folds:
             self.accumulate(fold, self.operand(fold.args[0]), position)
         for store in stage.stores:
@@ -206,7 +233,7 @@ class Rows(Writer):
             if node not in recalled:
                 stack.extend(operands(node))
         for node in recalled & needed:
-            self.env[node] = f"{self.kept[node]}[{self._position()}]"
+            self.env[node] = self._kept_place(node)
         return [n for n in stage.body if n in needed - recalled]
 
 
