@@ -7,6 +7,7 @@ from typing import Any
 
 from fuser import dtypes, lax, nn, numpy, tree
 from fuser.api import ShapeDtypeStruct, eval_shape, jit, make_jaxpr
+from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
 from fuser.config import config
 from fuser.runtime.array import Array
 from fuser.runtime.memory import memory_stats
