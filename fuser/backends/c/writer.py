@@ -40,6 +40,8 @@ class Writer:
         self.index = IndexText(self.sizes, self.axis_names, set(self.loops.absorbed), self.operand)
         self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
         self.kept: dict[Scalar, str] = {}
+        functions = {n.op for stage in kernel.stages for n in (*stage.row, *stage.body)} & set(spell.LIBM)
+        self.lone_exp = functions == {"exp"}  # the only function, which is then faster in line
         self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
         self.declared: set[str] = set()  # what scans carry; a scan that two stages compute is declared by the first
         self.backwards = False  # whether the stage being written runs over the reduced axes from their end
@@ -128,6 +130,8 @@ class Writer:
             return f"{self.operand(node.args[0])} ? {value} : 0"
         if node.op == "index":
             return f"({spell.local(node.dtype)})({self._place(('index', self.name(node)), node.attr)})"
+        if node.op == "exp" and self.lone_exp and spell.local(node.dtype) == "float":
+            return f"exp_in_line({self.operand(node.args[0])})"
         return spell.operation(node, [self.operand(a) for a in node.args])
 
     def _guarded(self, node: Scalar) -> str | None:
