@@ -14,6 +14,7 @@ from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact
 from fuser.lax.values import as_value, broadcast, convert, literal, promote
 from fuser.numpy import ufuncs as U
 from fuser.ops import elementwise as E
+from fuser.ops.special import bessel_i0e_p
 from fuser.trace.core import bind
 
 
@@ -24,6 +25,12 @@ def select(condition: Any, x: Any, y: Any) -> Any:
     elif not hasattr(y, "dtype"):
         y = literal(y, x.dtype, x.weak_type)
     return bind(E.select_n_p, condition, y, x)
+
+
+def i0(x: Any) -> Any:
+    """The modified Bessel function of the first kind of order 0, as exp(|x|) times its scaled form."""
+    x = U.real_operand("i0", x)
+    return U.multiply(U.exp(U.abs(x)), bind(bessel_i0e_p, x))
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:

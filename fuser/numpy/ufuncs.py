@@ -168,6 +168,20 @@ bitwise_and = _bits("bitwise_and", E.and_p, "x & y, bit by bit.")
 bitwise_or = _bits("bitwise_or", E.or_p, "x | y, bit by bit.")
 bitwise_xor = _bits("bitwise_xor", E.xor_p, "x ^ y, bit by bit.")
 bitwise_left_shift = left_shift = _bits("left_shift", E.shift_left_p, "x << y; zero once all bits are shifted out.")
+
+
+def _integers(name: str, primitive: Primitive, text: str) -> Ufunc:
+    def function(x: Any, y: Any, /) -> Any:
+        x, y = operands(name, x, y)
+        if x.dtype.kind not in "iu":
+            raise ValueError(f"{name} takes integers, got {type_of(x)} and {type_of(y)}; convert them first")
+        return bind(primitive, x, y)
+
+    return _documented(function, name, text)
+
+
+gcd = _integers("gcd", E.gcd_p, "The greatest common divisor, never negative; gcd(0, 0) is 0.")
+lcm = _integers("lcm", E.lcm_p, "The least common multiple, never negative.")
 nextafter = _inexact_binary("nextafter", E.nextafter_p, "The float next to x in the direction of y.")
 
 equal = _comparison("equal", E.eq_p, "Whether x == y.")

@@ -233,6 +233,10 @@ shift_right_arithmetic_p = _plain("shift_right_arithmetic", "sar", INTEGERS)
 population_count_p = _plain("population_count", "popcount", INTEGERS)
 clz_p = _plain("clz", "clz", INTEGERS)
 
+# Number theory: Euclid's loop runs in NumPy.
+gcd_p = elementwise("gcd", INTEGERS, arity=2, eval=np.gcd)
+lcm_p = elementwise("lcm", INTEGERS, arity=2, eval=np.lcm)
+
 # Comparison.
 eq_p, ne_p = (_plain(n, n, ANY, result=boolean) for n in ("eq", "ne"))
 lt_p, le_p, gt_p, ge_p = (_plain(n, n, (BOOL, *REALS), result=boolean) for n in ("lt", "le", "gt", "ge"))
