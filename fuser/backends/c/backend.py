@@ -70,9 +70,6 @@ def translation_unit(sources: Sequence[KernelSource]) -> str:
     return f"{spell.header(kernels, toolchain.has_libmvec())}\n\n{kernels}\n"
 
 
-_COMPLEX_FUSED = {"max", "min", "integer_pow", "square", "sign", "logistic", "rsqrt", "exp2"}
-
-
 def _complex_reason(eqn: Eqn) -> str | None:
     name = eqn.primitive.name
     if eqn.primitive.fusion is Fusion.SCAN or name in ("reduce_prod", "cumsum", "expm1", "log1p"):

@@ -93,12 +93,6 @@ class Columns(Writer):
         for _ in (*self.loops.cols, None):
             self.close()
 
-    def _position(self) -> str:
-        text = ""
-        for axis in self.loops.cols:
-            text = f"({text}) * {self.extents[axis]} + {self.axis_names[axis]}" if text else self.axis_names[axis]
-        return text
-
     def _start(self, node: Scalar, declare: bool = True) -> None:
         """Declare and reset what a fold or scan carries for each column."""
         spec, name = node.attr, self.name(node)

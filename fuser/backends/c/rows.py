@@ -197,13 +197,6 @@ class Rows(Writer):
     def _vectorises(self, stage: Stage) -> bool:
         return not any(f.attr.fold in ("argmax", "argmin") or is_complex(f.attr.accumulator) for f in stage.folds)
 
-    def _position(self) -> str:
-        """The position along all reduced axes, for argmax."""
-        text = ""
-        for axis in self.loops.cols:
-            text = f"({text}) * {self.extents[axis]} + {self.axis_names[axis]}" if text else self.axis_names[axis]
-        return text
-
     def _column_body(self, stage: Stage, body: list[Scalar], position: str) -> None:
         for node in body:
             if node.op == "scan":

@@ -178,6 +178,13 @@ class Writer:
     def _place(self, owner: Any, index: Any) -> str:
         return self.index(index, owner, "floor_div({0}, {1})" if index.bounds[0] < 0 else "({0} / {1})")
 
+    def _position(self) -> str:
+        """The position along all reduced axes, for argmax."""
+        text = ""
+        for axis in self.loops.cols:
+            text = f"({text}) * {self.extents[axis]} + {self.axis_names[axis]}" if text else self.axis_names[axis]
+        return text
+
     def store(self, store: Store) -> None:
         param = self.kernel.params[store.param]
         value = spell.store(param.dtype, self.operand(store.value))
