@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
-from fuser.ir.primitive import Primitive
 from fuser.ir.types import short_dtype
 
 
@@ -70,8 +69,3 @@ def show(graph: Graph, source: bool = True) -> str:
     results = ", ".join(names[v] for v in graph.outvars)
     lines.append(f"  in ({results}{',' if len(graph.outvars) == 1 else ''}) }}")
     return "\n".join(lines)
-
-
-def describe(primitive: Primitive, avals: tuple[Any, ...]) -> str:
-    """`add(f32[3], f32[4])`, for errors."""
-    return f"{primitive.name}({', '.join(str(a) for a in avals)})"

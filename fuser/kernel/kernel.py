@@ -6,7 +6,7 @@ and stores. A later stage may use the folds of earlier ones. A kernel without re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,6 @@ class Kernel:
     cols: tuple[Axis, ...]
     stages: tuple[Stage, ...]
     comments: tuple[str, ...] = ()
-    literals: tuple[Scalar, ...] = ()  # numbers passed as arguments, because they look like sizes
-    notes: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         from fuser.kernel.text import show

@@ -31,8 +31,8 @@ class Loops:
 
 def arrange(kernel: Kernel) -> Loops:
     """The loops of a kernel."""
-    accesses = [index for index, _ in _accesses(kernel)]
     weights = _accesses(kernel)
+    accesses = [index for index, _ in weights]
     extents = {axis: axis.extent for axis in (*kernel.rows, *kernel.cols)}
     rows = _sorted(kernel.rows, weights)
     cols = _sorted(kernel.cols, weights)

@@ -100,7 +100,6 @@ class Slot:
     aval: ArrayType
     start: int
     end: int
-    shares: int | None = None  # the slot whose memory it takes over
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,9 +28,8 @@ class StageTracer(Tracer):
 class StageTrace(Trace):
     """Records each primitive as an equation. Values from outside become literals (scalars) or consts (arrays)."""
 
-    def __init__(self, name: str, parent: Trace | None = None) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.parent = parent
         self.eqns: list[Eqn] = []
         self.constants: dict[int, tuple[Var, Any]] = {}
 
@@ -50,12 +49,6 @@ class StageTrace(Trace):
         if known is None:
             known = self.constants[id(value)] = (Var(aval), value)
         return known[0]
-
-    def lift(self, value: Any) -> StageTracer:
-        """`value` as a tracer of this trace."""
-        if isinstance(value, StageTracer) and value._trace is self:
-            return value
-        return StageTracer(self, self.operand(value))
 
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if self.closed:
@@ -88,7 +81,7 @@ def stage(function: Callable[..., Sequence[Any]], avals: Sequence[ArrayType], na
 
     A tracer that outlives the call raises UnexpectedTracerError where it is used.
     """
-    trace = StageTrace(name, _state.trace)
+    trace = StageTrace(name)
     saved, _state.trace = _state.trace, trace
     try:
         inputs = [trace.new_input(aval) for aval in avals]
