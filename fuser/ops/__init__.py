@@ -1,6 +1,7 @@
 """Every primitive with all its rules beside it, one file per family."""
 
 from fuser.ops import (
+    control,
     cumulative,
     dot,
     dynamic,
@@ -15,6 +16,7 @@ from fuser.ops import (
 )
 
 __all__ = [
+    "control",
     "cumulative",
     "dot",
     "dynamic",
