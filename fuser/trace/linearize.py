@@ -25,7 +25,9 @@ class Linearized:
     `inputs` tells which inputs do (those of differentiable types); `outputs` has None for those that do, else the tangent.
     """
 
-    def __init__(self, graph: Graph, avals: Sequence[ArrayType], inputs: Sequence[bool], outputs: Sequence[Any]) -> None:
+    def __init__(
+        self, graph: Graph, avals: Sequence[ArrayType], inputs: Sequence[bool], outputs: Sequence[Any]
+    ) -> None:
         self.graph = graph
         self.avals = avals
         self.inputs = inputs

@@ -28,7 +28,7 @@ def check_callable(function: Any, transform: str) -> None:
 def checked_argnums(argnums: Any, count: int, transform: str, function: Callable[..., Any]) -> tuple[int, ...]:
     """The positions, counted from the front; TypeError where the call has too few arguments."""
     try:
-        numbers = (operator.index(argnums),)
+        numbers: tuple[int, ...] = (operator.index(argnums),)
     except TypeError:
         numbers = tuple(operator.index(n) for n in argnums)
     for number in numbers:
@@ -65,7 +65,13 @@ class Flat:
     """
 
     def __init__(
-        self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], numbers: Sequence[int], in_tree: Any, has_aux: bool = False
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        numbers: Sequence[int],
+        in_tree: Any,
+        has_aux: bool = False,
     ) -> None:
         self.function = function
         self.args = args
@@ -106,11 +112,17 @@ class Flat:
 
 
 def flat(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], numbers: Sequence[int], has_aux: bool = False
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    numbers: Sequence[int],
+    has_aux: bool = False,
 ) -> tuple[Flat, list[Any]]:
     """`function` on the leaves of the arguments at these positions, and those leaves."""
     leaves, in_tree = tree.flatten(tuple(args[n] for n in numbers))
-    return Flat(function, args, kwargs, numbers, in_tree, has_aux), leaf_values(leaves, f"the arguments of {name_of(function)}")
+    return Flat(function, args, kwargs, numbers, in_tree, has_aux), leaf_values(
+        leaves, f"the arguments of {name_of(function)}"
+    )
 
 
 def check_input(aval: ArrayType, transform: str, holomorphic: bool, allow_int: bool) -> None:
@@ -130,7 +142,9 @@ def check_output(aval: ArrayType, transform: str, holomorphic: bool) -> None:
     """TypeError for a result that the transform cannot differentiate."""
     if holomorphic:
         if not is_complex(aval.dtype):
-            raise TypeError(f"{transform} with holomorphic=True needs complex outputs, got {aval} ({current_source().short})")
+            raise TypeError(
+                f"{transform} with holomorphic=True needs complex outputs, got {aval} ({current_source().short})"
+            )
     elif is_complex(aval.dtype):
         raise TypeError(
             f"{transform} needs outputs of float dtype, got {short_dtype(aval.dtype)}; pass holomorphic=True for a holomorphic function, "

@@ -146,7 +146,9 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     avals = [ArrayType(tuple(leaf.shape), leaf.dtype) if hasattr(leaf, "shape") else type_of(leaf) for leaf in given]
     function = Flat(fun, tuple(primals), {}, range(len(primals)), in_tree)
     if not all(differentiable(a) for a in avals):
-        raise TypeError(f"linear_transpose needs inputs of float or complex dtype, got {', '.join(map(str, avals))} ({current_source().short})")
+        raise TypeError(
+            f"linear_transpose needs inputs of float or complex dtype, got {', '.join(map(str, avals))} ({current_source().short})"
+        )
 
     def transpose(cotangent: Any) -> Any:
         values, structure = tree.flatten(cotangent)
