@@ -162,7 +162,7 @@ def _batch_custom_jvp(
     return custom_jvp_call_p.bind(*operands, **params), batching.results
 
 
-custom_jvp_call_p = register(
+custom_jvp_call_p: Primitive = register(
     Primitive(
         "custom_jvp_call",
         Fusion.CONTROL,
@@ -251,7 +251,7 @@ def _batched_bwd(
     return batched
 
 
-custom_vjp_call_p = register(
+custom_vjp_call_p: Primitive = register(
     Primitive(
         "custom_vjp_call",
         Fusion.CONTROL,
