@@ -1,6 +1,8 @@
 """Every primitive with all its rules beside it, one file per family."""
 
 from fuser.ops import (
+    calls,
+    collective,
     control,
     cumulative,
     dot,
@@ -16,6 +18,8 @@ from fuser.ops import (
 )
 
 __all__ = [
+    "calls",
+    "collective",
     "control",
     "cumulative",
     "dot",
