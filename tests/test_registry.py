@@ -15,9 +15,9 @@ import pytest
 
 import fuser.ops  # noqa: F401  (fills the registry)
 from fuser.backends import get
-from fuser.backends.reference import evaluate
 from fuser.compile import load, lower
 from fuser.config import config
+from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive
 from fuser.ir.scalar import Scalar
