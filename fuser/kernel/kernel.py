@@ -123,6 +123,18 @@ class Kernel:
     comments: tuple[str, ...] = ()
     loop: Loop | None = None
 
+    @property
+    def nodes(self) -> tuple[Scalar, ...]:
+        """All nodes that the kernel computes, each once."""
+        found = [n for stage in self.stages for n in (*stage.row, *stage.body)]
+        return tuple(dict.fromkeys([*found, *(self.loop.body if self.loop else ())]))
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """All that the kernel writes."""
+        found = [s for stage in self.stages for s in (*stage.row_stores, *stage.stores)]
+        return (*found, *(self.loop.stores if self.loop else ()))
+
     def __str__(self) -> str:
         from fuser.kernel.text import show
 
