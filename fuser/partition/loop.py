@@ -22,7 +22,7 @@ from fuser.partition.group import Layout
 from fuser.partition.values import Body, Index, Refused
 
 REGISTERS = 64  # numbers of the carry that one lane may hold
-MOST_OPERATIONS = 6000  # scalar operations of one iteration of a lane
+MOST_OPERATIONS = 3000  # scalar operations of one iteration of a lane
 USUAL_STEPS = 64  # of a while, where a guess is needed
 
 Supports = Callable[[Eqn], str | None]
@@ -92,10 +92,10 @@ def loop_form(eqn: Eqn, supports: Supports) -> LoopForm | str:
     pieces = parts(eqn)
     graphs = [pieces.body] if pieces.predicate is None else [pieces.predicate, pieces.body]
     try:
-        for graph in graphs:
-            _supported(graph, supports)
         if any(v.aval.size == 0 for v in eqn.outvars[: pieces.carries]):
             raise Refused("its carry has no elements")
+        for graph in graphs:
+            _supported(graph, supports)
         return _Tracing(eqn, pieces).form()
     except Refused as refusal:
         return str(refusal)
@@ -416,12 +416,18 @@ class _Counting(Expansion):
         self.time = Axis(pieces.length or 0)
 
     def count(self) -> int:
+        seen: set[Scalar] = set()
         for number, layout in enumerate(self.layouts):
             for _, index in self.places(layout):
-                self.following(number, index)
+                stack = [self.following(number, index)]
                 if self.predicate is not None:
-                    self.continues(index)
-        return len(self.body.known) + (len(self.predicate.known) if self.predicate else 0)
+                    stack.append(self.continues(index))
+                while stack:
+                    node = stack.pop()
+                    if node not in seen:
+                        seen.add(node)
+                        stack.extend(node.args)
+        return len(seen)
 
     def operand(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
         return Scalar("input", (), operand.aval.dtype)
