@@ -23,7 +23,7 @@ ORDER = (
     {"backends"},
     {"debug.dump"},
     {"compile"},
-    {"dtypes", "lax", "numpy", "nn", "scipy", "random", "tree", "api", "stages"},
+    {"dtypes", "lax", "numpy", "nn", "scipy", "random", "tree", "api", "eager", "stages"},
     {"parallel", "interop", "report"},
     {"debug"},
     {"__init__", "__main__", "cli"},
