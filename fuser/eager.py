@@ -42,7 +42,7 @@ def _runner(primitive: Primitive) -> Callable[..., list[Any]]:
     def run(*args: Any, **params: Any) -> list[Any]:
         values = [as_array(a) for a in args]
         avals = tuple(type_of(v) for v in values)
-        key = (primitive, avals, backend_name(), tuple((name, freeze(params[name])) for name in sorted(params)))
+        key = (primitive, avals, config.backend, tuple((name, freeze(params[name])) for name in sorted(params)))
         program = _programs.get(key)
         if program is None:
             program = _programs[key] = _program(primitive, avals, params)
