@@ -57,6 +57,7 @@ class FusionGroup:
     sources: tuple[Source, ...]
     layout: dict[Var, Layout] = field(default_factory=dict)
     reason: str = ""  # of a LIBRARY or CONTROL group: why it is no generated kernel
+    refusal: str = ""  # of a CONTROL group: why it is not one kernel with its loop inside
     bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
 
     @property

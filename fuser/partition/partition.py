@@ -120,7 +120,7 @@ class Drafting:
         elif kind is Kind.CONTRACTION and self.limits.dots and reason is None:
             draft = product(number, eqn, self.views)
         else:
-            draft = solid(number, eqn, self.views, kind, reason or f"{eqn.primitive.name} is a library call")
+            draft = solid(number, eqn, self.views, kind, _reason(eqn, kind, reason))
         mask = 0
         for var in draft.inputs:
             if var in self.home:
@@ -202,6 +202,11 @@ class Drafting:
         return bool(self.ancestors[a] >> b & 1 or self.ancestors[b] >> a & 1)
 
 
+def _reason(eqn: Eqn, kind: Kind, reason: str | None) -> str:
+    """Why an equation is no generated kernel; control flow learns that when its bodies are planned."""
+    return "" if kind is Kind.CONTROL else reason or f"{eqn.primitive.name} is a library call"
+
+
 def _same_domain(a: Draft, b: Draft) -> bool:
     """Whether two independent drafts run over the same axes, as far as the arrays that both read tell."""
     shared = [v for v in a.reads.keys() & b.reads.keys() if len(a.reads[v]) == len(b.reads[v]) == 1]
@@ -263,10 +268,11 @@ def _with_bodies(group: FusionGroup, backend: Any, prefix: str) -> FusionGroup:
     if group.kind is not Kind.CONTROL:
         return group
     if not backend.limits.control:
-        return replace(group, reason=f"it runs in Python on {backend.name}")
+        return replace(group, reason=f"{group.ops[-1]} runs step by step in NumPy")
     plans = tuple(partition(body, backend, f"{prefix}_{name}_") for name, body in bodies(group.graph.eqns[-1]).items())
     reasons = (backend.native(inner) for plan in plans for inner in plan.groups)
-    return replace(group, bodies=plans, reason=next((r for r in reasons if r is not None), ""))
+    reason = next((r for r in reasons if r is not None), "")
+    return replace(group, bodies=plans, reason=reason and f"it is driven from Python: {reason}", refusal=group.reason)
 
 
 def _finish(draft: Draft, uses: Uses, views: Views, number: str) -> FusionGroup:

@@ -60,7 +60,7 @@ class BatchTrace(Trace):
         try:
             with through("vmap"):
                 if named and primitive.collect is not None:
-                    out, dim = primitive.collect(values, dims, self.axis_name, self.size, **params)
+                    out, dim = primitive.collect(values, dims, self.size, **params)
                 elif named:
                     out, dim = primitive.rule("batch")(values, dims, axis=(self.axis_name, self.size), **params)
                 else:
@@ -83,8 +83,8 @@ def mentions(primitive: Primitive, params: dict[str, Any], axis_name: Any) -> bo
 
 def axis_names(params: dict[str, Any]) -> tuple[Any, ...]:
     """The named axes of a collective's params."""
-    names = params.get("axis_name", params.get("axes"))
-    return tuple(names) if isinstance(names, (tuple, list)) else (names,)
+    name = params.get("axis_name")
+    return name if isinstance(name, tuple) else (name,)
 
 
 class _Axes(threading.local):

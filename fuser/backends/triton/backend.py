@@ -53,7 +53,7 @@ class Triton:
         return None
 
     def native(self, group: FusionGroup) -> str | None:
-        return "its kernels are launched one by one from Python"
+        return f"{group.name} is launched from there"
 
     def emit(self, group: FusionGroup) -> KernelSource:
         if group.kind is Kind.CONTRACTION:
