@@ -70,6 +70,6 @@ def _describe(group: FusionGroup, indent: str = "  ") -> str:
 
 
 def _words(group: FusionGroup) -> str:
-    if group.kind is Kind.CONTROL and group.bodies and not group.reason:
-        return "control flow in native code"
+    if group.kind is Kind.CONTROL:
+        return "control flow driven from Python" if group.reason else "control flow in native code"
     return WORDS[group.kind]

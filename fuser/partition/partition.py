@@ -272,7 +272,7 @@ def _with_bodies(group: FusionGroup, backend: Any, prefix: str) -> FusionGroup:
     plans = tuple(partition(body, backend, f"{prefix}_{name}_") for name, body in bodies(group.graph.eqns[-1]).items())
     reasons = (backend.native(inner) for plan in plans for inner in plan.groups)
     reason = next((r for r in reasons if r is not None), "")
-    return replace(group, bodies=plans, reason=reason and f"it is driven from Python: {reason}", refusal=group.reason)
+    return replace(group, bodies=plans, reason=reason, refusal=group.reason)
 
 
 def _finish(draft: Draft, uses: Uses, views: Views, number: str) -> FusionGroup:
