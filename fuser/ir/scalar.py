@@ -123,6 +123,23 @@ def _popcount(x: Any) -> Any:
     return np.bitwise_count(x.view(np.dtype(f"u{x.dtype.itemsize}"))).astype(x.dtype)
 
 
+def threefry(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
+    """Threefry-2x32 with 20 rounds: the two words that stand for the counter (x0, x1) under the key (k0, k1), all uint32.
+
+    Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+    """
+    keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+    with np.errstate(over="ignore"):
+        x0, x1 = x0 + k0, x1 + k1
+        for number in range(5):
+            for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[number % 2]:
+                x0 = x0 + x1
+                x1 = ((x1 << np.uint32(turn)) | (x1 >> np.uint32(32 - turn))) ^ x0
+            x0 = x0 + keys[(number + 1) % 3]
+            x1 = x1 + (keys[(number + 2) % 3] + np.uint32(number + 1))
+    return x0, x1
+
+
 def compose(real: Any, imag: Any) -> Any:
     """The complex numbers of these parts, to the bit: `real + 1j * imag` loses signs of zero and spreads nan."""
     real, imag = np.broadcast_arrays(real, imag)
@@ -155,6 +172,7 @@ VOCABULARY: dict[str, Operation] = {
     ),
     **_operations(2, "given", complex_=compose),
     **_operations(3, "given", select=np.where),
+    **_operations(4, "same", threefry0=lambda *a: threefry(*a)[0], threefry1=lambda *a: threefry(*a)[1]),
 }
 
 INDEX = np.dtype("int64")  # the dtype of index arithmetic
@@ -172,6 +190,7 @@ COSTS = {
     ),
     "lgamma": 60,
     "nextafter": 6,
+    **dict.fromkeys(("threefry0", "threefry1"), 50),
 }
 
 
