@@ -48,8 +48,17 @@ class Primitive:
     """An operation that graphs are made of.
 
     `type(*avals, **params)` gives the output's ArrayType (a tuple of them with `multiple_results`); `eval(*arrays,
-    **params)` computes it in NumPy and is the reference; `lower` depends on the fusion class; `jvp`, `transpose` and
-    `batch` serve the transforms; `samples()` yields `(arrays, params)` that the registry test tries every rule on.
+    **params)` computes it in NumPy and is the reference; `lower` depends on the fusion class; `samples()` yields
+    `(arrays, params)` that the registry test tries every rule on. The rules of the transforms:
+
+    jvp        a tuple with one `f(tangent, *operands, out, **params) -> tangent of out` an operand (None: no derivative),
+               or a function `(primals, tangents, **params) -> (out, tangent)`; tangents may be `Zero`
+    transpose  `(ct, *operands, **params)` gives a cotangent (or None) an operand; those that are linear come as `Undefined`
+    batch      `(operands, dims, **params) -> (out, dim)`; a dim is None for what is not batched
+    collect    `(operands, dims, axis_name, size, **params) -> (out, dim)` of a collective over the axis being batched
+
+    A primitive that holds functions or graphs may also say how it is evaluated on Arrays (`impl`), recorded
+    (`stage(trace, args, params)`), and split into what is known and what is linear (`partial(trace, args, params)`).
     """
 
     name: str
@@ -62,6 +71,10 @@ class Primitive:
     jvp: Any = None
     transpose: Callable[..., Any] | None = None
     batch: Callable[..., Any] | None = None
+    collect: Callable[..., Any] | None = None
+    impl: Callable[..., Any] | None = None
+    stage: Callable[..., Any] | None = None
+    partial: Callable[..., Any] | None = None
     samples: Callable[[], Iterable[tuple[tuple[Any, ...], dict[str, Any]]]] | None = None
     file: str = field(default="", repr=False)
 

@@ -75,10 +75,23 @@ def current_source() -> Source:
 
 
 @contextlib.contextmanager
+def replayed(source: Source) -> Iterator[None]:
+    """Equations made in this block come from `source`, through its transforms and those of the block around."""
+    saved = _state.forward
+    via = (*source.via, *(name for name in _state.via if name not in source.via))
+    _state.forward = source if via == source.via else Source(source.file, source.lineno, source.function, via)
+    try:
+        yield
+    finally:
+        _state.forward = saved
+
+
+@contextlib.contextmanager
 def through(transform: str, forward: Source | None = None) -> Iterator[None]:
     """Equations made in this block came through `transform`; with `forward`, from that line of the forward pass."""
     saved = _state.via, _state.forward
-    _state.via = (*_state.via, transform)
+    _state.via = _state.via if transform in _state.via else (*_state.via, transform)
+    forward = forward or _state.forward
     if forward is not None:
         via = forward.via if transform in forward.via else (*forward.via, transform)
         _state.forward = Source(forward.file, forward.lineno, forward.function, via)

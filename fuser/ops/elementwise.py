@@ -26,7 +26,7 @@ from fuser.ir.types import (
     is_complex,
     short_dtype,
 )
-from fuser.ops.family import SHAPE, allow, boolean, common_shape, elementwise, real_part, sample
+from fuser.ops.family import SHAPE, allow, boolean, common_shape, elementwise, linear_in, real_part, sample, unbroadcast
 
 INEXACT = (*FLOATS, *COMPLEX)
 NUMBERS = (*INTEGERS, *INEXACT)
@@ -44,11 +44,45 @@ def _plain(name: str, op: str, dtypes: tuple[np.dtype, ...], **more: Any) -> Pri
 
 
 # Arithmetic.
-neg_p = _plain("neg", "neg", NUMBERS, linear=True)
-add_p = _plain("add", "add", NUMBERS, linear=True)
-sub_p = _plain("sub", "sub", NUMBERS, linear=True)
-mul_p = _plain("mul", "mul", NUMBERS)
-div_p = _plain("div", "div", NUMBERS)
+neg_p = _plain("neg", "neg", NUMBERS, linear=True, jvp=(lambda t, x, out: -t,), transpose=lambda ct, x: (-ct,))
+add_p = _plain(
+    "add",
+    "add",
+    NUMBERS,
+    linear=True,
+    jvp=(lambda t, x, y, out: t, lambda t, x, y, out: t),
+    transpose=lambda ct, x, y: (unbroadcast(ct, x), unbroadcast(ct, y)),
+)
+sub_p = _plain(
+    "sub",
+    "sub",
+    NUMBERS,
+    linear=True,
+    jvp=(lambda t, x, y, out: t, lambda t, x, y, out: -t),
+    transpose=lambda ct, x, y: (unbroadcast(ct, x), unbroadcast(-ct, y) if linear_in(y) else None),
+)
+
+
+def _mul_transpose(ct: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    if linear_in(x):
+        return unbroadcast(mul_p.bind(ct, y), x), None
+    return None, unbroadcast(mul_p.bind(x, ct), y)
+
+
+mul_p: Primitive = _plain(
+    "mul",
+    "mul",
+    NUMBERS,
+    jvp=(lambda t, x, y, out: mul_p.bind(t, y), lambda t, x, y, out: mul_p.bind(x, t)),
+    transpose=_mul_transpose,
+)
+div_p: Primitive = _plain(
+    "div",
+    "div",
+    NUMBERS,
+    jvp=(lambda t, x, y, out: div_p.bind(t, y), lambda t, x, y, out: -mul_p.bind(div_p.bind(out, y), t)),
+    transpose=lambda ct, x, y: (unbroadcast(div_p.bind(ct, y), x), None),
+)
 rem_p = _plain("rem", "rem", REALS)
 max_p, min_p = (elementwise(n, ANY, arity=2, both=lambda x, y, m, n=n: _extreme(x, y, m, n)) for n in ("max", "min"))
 square_p = elementwise("square", NUMBERS, eval=np.square, lower=lambda x: x * x)
@@ -113,7 +147,7 @@ is_finite_p = elementwise(
 )
 
 # Exponentials and roots.
-exp_p = _plain("exp", "exp", INEXACT)
+exp_p = _plain("exp", "exp", INEXACT, jvp=(lambda t, x, out: t * out,))
 exp2_p = elementwise(
     "exp2",
     INEXACT,
@@ -170,7 +204,9 @@ integer_pow_p = elementwise(
 )
 
 # Trigonometric and hyperbolic functions.
-sin_p, cos_p, tan_p = (_plain(n, n, INEXACT) for n in ("sin", "cos", "tan"))
+sin_p: Primitive = _plain("sin", "sin", INEXACT, jvp=(lambda t, x, out: t * cos_p.bind(x),))
+cos_p: Primitive = _plain("cos", "cos", INEXACT, jvp=(lambda t, x, out: -(t * sin_p.bind(x)),))
+tan_p = _plain("tan", "tan", INEXACT, jvp=(lambda t, x, out: t * (1 + out * out),))
 asin_p, acos_p = (_plain(n, n, INEXACT, domain=(-1.0, 1.0)) for n in ("asin", "acos"))
 atan_p, sinh_p, cosh_p, tanh_p, asinh_p = (_plain(n, n, INEXACT) for n in ("atan", "sinh", "cosh", "tanh", "asinh"))
 acosh_p = _plain("acosh", "acosh", INEXACT, domain=(1.0, 9.0))

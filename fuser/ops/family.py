@@ -9,9 +9,11 @@ import numpy as np
 
 from fuser.errors import TypeRuleError
 from fuser.ir import scalar
-from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, FLOATS, ArrayType, bfloat16, is_complex, is_float, short_dtype
+from fuser.trace.batch import aligned
+from fuser.trace.tangent import Undefined
 
 # A result rule: the output dtype from the operands' dtypes and the params.
 Result = Callable[..., np.dtype]
@@ -68,6 +70,7 @@ def elementwise(
     wide: bool = False,
     rounded: bool = True,
     jvp: Any = None,
+    transpose: Callable[..., Any] | None = None,
     linear: bool = False,
     domain: tuple[float, float] = (-3.0, 3.0),
     params: Iterable[dict[str, Any]] = ({},),
@@ -105,9 +108,34 @@ def elementwise(
         eval=_precise(eval) if rounded else eval,
         lower=_widened(lower) if wide and lower is not None else lower,
         jvp=jvp,
+        transpose=transpose,
         samples=lambda: _samples(dtypes, arity, domain, params),
     )
+    primitive.batch = batch_elementwise(primitive)
     return register(primitive)
+
+
+def batch_elementwise(primitive: Primitive) -> Callable[..., Any]:
+    """The batch rule of every primitive on single elements: operands aligned, the primitive applied."""
+
+    def rule(operands: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
+        values, dim = aligned(operands, dims)
+        return primitive.bind(*values, **params), dim
+
+    return rule
+
+
+def unbroadcast(cotangent: Any, operand: Any) -> Any:
+    """The cotangent of an operand that may have rank 0 beside a result that has not: summed to its shape."""
+    shape = operand.aval.shape if isinstance(operand, Undefined) else operand.shape
+    if cotangent.shape == shape:
+        return cotangent
+    return REGISTRY["reduce_sum"].bind(cotangent, axes=tuple(range(len(cotangent.shape))))
+
+
+def linear_in(operand: Any) -> bool:
+    """Whether a transpose rule is asked for this operand's cotangent."""
+    return isinstance(operand, Undefined)
 
 
 def _precise(function: Callable[..., Any] | None) -> Callable[..., Any]:

@@ -53,6 +53,12 @@ class StageTrace(Trace):
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if self.closed:
             raise RuntimeError(f"the trace of {self.name} has ended")
+        if primitive.stage is not None:
+            return primitive.stage(self, args, params)
+        return self.record(primitive, args, params)
+
+    def record(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """One more equation; its results as tracers."""
         invars = tuple([self.operand(a) for a in args])
         result = infer(primitive, tuple([v.aval for v in invars]), params)
         outvars = tuple([Var(t) for t in result]) if primitive.multiple_results else (Var(result),)

@@ -1,0 +1,189 @@
+"""Batching: a Trace that carries one dimension more beside what the function sees.
+
+A value of the function is an array with a batch dimension somewhere, or one that is the same for all. Each primitive's
+batch rule says how it works on arrays with that dimension; collectives over the trace's named axis act on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from fuser.ir.graph import Graph
+from fuser.ir.primitive import REGISTRY, Fusion, Primitive
+from fuser.ir.source import through
+from fuser.trace.core import Trace, Tracer, _state, current, type_of
+from fuser.trace.tangent import as_array
+
+
+class BatchTracer(Tracer):
+    """One element, as the function sees it, of `_value` along its dimension `_dim`."""
+
+    __slots__ = ("_dim", "_value")
+
+    def __init__(self, trace: Trace, value: Any, dim: int) -> None:
+        aval = type_of(value)
+        super().__init__(trace, aval.update(shape=(*aval.shape[:dim], *aval.shape[dim + 1 :])))
+        self._value = value
+        self._dim = dim
+
+
+class BatchTrace(Trace):
+    """Gives each primitive to its batch rule, bound under the parent."""
+
+    name = "vmap"
+
+    def __init__(self, parent: Trace, size: int, axis_name: Any = None) -> None:
+        self.parent = parent
+        self.size = size
+        self.axis_name = axis_name
+
+    def pair(self, value: Any) -> tuple[Any, int | None]:
+        """A value and its batch dimension, None for what is the same for all."""
+        if isinstance(value, BatchTracer) and value._trace is self:
+            return value._value, value._dim
+        return value, None
+
+    def result(self, value: Any, dim: int | None) -> Any:
+        return value if dim is None else BatchTracer(self, value, dim)
+
+    def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        named = self.axis_name is not None and mentions(primitive, params, self.axis_name)
+        if not named and not any(isinstance(a, BatchTracer) and a._trace is self for a in args):
+            return self.parent.process(primitive, args, params)
+        pairs = [self.pair(a) for a in args]
+        values = tuple([as_array(v) for v, _ in pairs])
+        dims = tuple([d for _, d in pairs])
+        saved, _state.trace = _state.trace, self.parent
+        try:
+            with through("vmap"):
+                if named and primitive.collect is not None:
+                    out, dim = primitive.collect(values, dims, self.axis_name, self.size, **params)
+                elif named:
+                    out, dim = primitive.rule("batch")(values, dims, axis=(self.axis_name, self.size), **params)
+                else:
+                    out, dim = primitive.rule("batch")(values, dims, **params)
+        finally:
+            _state.trace = saved
+        if primitive.multiple_results:
+            return [self.result(o, d) for o, d in zip(out, dim)]
+        return self.result(out, dim)
+
+
+def mentions(primitive: Primitive, params: dict[str, Any], axis_name: Any) -> bool:
+    """Whether a collective over this axis is applied, here or in a graph among the params."""
+    if primitive.collect is not None:
+        return axis_name in axis_names(params)
+    if primitive.fusion is not Fusion.CONTROL:
+        return False
+    return any(mentions(e.primitive, e.params, axis_name) for g in graphs_in(params) for e in g.eqns)
+
+
+def axis_names(params: dict[str, Any]) -> tuple[Any, ...]:
+    """The named axes of a collective's params."""
+    names = params.get("axis_name", params.get("axes"))
+    return tuple(names) if isinstance(names, (tuple, list)) else (names,)
+
+
+def graphs_in(params: dict[str, Any]) -> Iterator[Graph]:
+    """The graphs among the params of a primitive."""
+    for value in params.values():
+        if isinstance(value, Graph):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (v for v in value if isinstance(v, Graph))
+
+
+class _Axes(threading.local):
+    def __init__(self) -> None:
+        self.sizes: dict[Any, int] = {}
+
+
+_axes = _Axes()
+
+
+def named_axes() -> dict[Any, int]:
+    """The named axes in scope, and their sizes."""
+    return _axes.sizes
+
+
+@contextlib.contextmanager
+def axis(name: Any, size: int) -> Iterator[None]:
+    """Bring a named axis into scope; None names none."""
+    saved = _axes.sizes
+    if name is not None:
+        _axes.sizes = {**saved, name: size}
+    try:
+        yield
+    finally:
+        _axes.sizes = saved
+
+
+def batch(
+    function: Callable[..., Sequence[Any]],
+    values: Sequence[Any],
+    dims: Sequence[int | None],
+    size: int,
+    axis_name: Any = None,
+) -> tuple[list[Any], list[int | None]]:
+    """Results of a flat function mapped over `dims` of its arguments, each with its batch dimension or None."""
+    trace = BatchTrace(current(), size, axis_name)
+    saved, _state.trace = _state.trace, trace
+    try:
+        with axis(axis_name, size):
+            inputs = [trace.result(v, d) for v, d in zip(values, dims)]
+            pairs = [trace.pair(o) for o in function(*inputs)]
+    finally:
+        _state.trace = saved
+        trace.closed = True
+    return [v for v, _ in pairs], [d for _, d in pairs]
+
+
+# What rules need.
+
+
+def moved(value: Any, dim: int | None, to: int, size: int | None = None) -> Any:
+    """The value with its batch dimension at `to`; one that has none is repeated `size` times, or left alone."""
+    aval = type_of(value)
+    if dim is None:
+        if size is None:
+            return value
+        shape = (*aval.shape[:to], size, *aval.shape[to:])
+        kept = tuple(d for d in range(len(shape)) if d != to)
+        return REGISTRY["broadcast_in_dim"].bind(value, shape=shape, broadcast_dimensions=kept)
+    if dim == to:
+        return value
+    order = [d for d in range(aval.ndim) if d != dim]
+    order.insert(to, dim)
+    return REGISTRY["transpose"].bind(value, permutation=tuple(order))
+
+
+def size_of(values: Sequence[Any], dims: Sequence[int | None]) -> int:
+    """The extent of the batch dimension."""
+    return next(type_of(v).shape[d] for v, d in zip(values, dims) if d is not None)
+
+
+def aligned(values: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[Any], int]:
+    """Operands of an elementwise primitive with their batch dimensions at one place, and that place.
+
+    They come out with equal shapes, or with rank 0 where they are neither batched nor of another rank.
+    """
+    avals = [type_of(v) for v in values]
+    shapes = [a.shape if d is None else a.shape[:d] + a.shape[d + 1 :] for a, d in zip(avals, dims)]
+    shape = max(shapes, key=len)
+    places = {d for d in dims if d is not None}
+    if len(places) == 1 and all(
+        (d is not None and s == shape) or a.shape == () for a, s, d in zip(avals, shapes, dims)
+    ):
+        return list(values), places.pop()  # all that is batched stands alike: nothing needs to move
+    size = size_of(values, dims)
+    out = []
+    for value, aval, inner, dim in zip(values, avals, shapes, dims):
+        value = moved(value, dim, 0)
+        if aval.shape and not (dim is not None and inner == shape):
+            kept = tuple(range(1, len(shape) + 1)) if dim is None else (0,)
+            value = REGISTRY["broadcast_in_dim"].bind(value, shape=(size, *shape), broadcast_dimensions=kept)
+        out.append(value)
+    return out, 0

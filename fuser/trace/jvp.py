@@ -1,0 +1,144 @@
+"""Forward-mode differentiation: a Trace that carries a tangent beside each value.
+
+Values of the function become pairs; each primitive is bound under the parent trace for the values, and its jvp rule for
+the tangents. Tangents that are zero stay symbolic, so what does not depend on the inputs costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fuser.errors import TypeRuleError
+from fuser.ir.primitive import REGISTRY, Primitive
+from fuser.ir.source import current_source, through
+from fuser.trace.core import Trace, Tracer, _state, current, type_of
+from fuser.trace.tangent import Zero, add_tangents, as_array, differentiable, zero_like
+
+
+class JVPTracer(Tracer):
+    """A value with its tangent."""
+
+    __slots__ = ("_primal", "_tangent")
+
+    def __init__(self, trace: Trace, primal: Any, tangent: Any) -> None:
+        super().__init__(trace, type_of(primal))
+        self._primal = primal
+        self._tangent = tangent
+
+    # Python may read a value that is there: control flow of Python works in eager differentiation.
+    def __bool__(self) -> bool:
+        return bool(self._primal)
+
+    def __int__(self) -> int:
+        return int(self._primal)
+
+    def __float__(self) -> float:
+        return float(self._primal)
+
+    def __complex__(self) -> complex:
+        return complex(self._primal)
+
+    def __index__(self) -> int:
+        return self._primal.__index__()
+
+    def item(self) -> Any:
+        return self._primal.item()
+
+    def tolist(self) -> Any:
+        return self._primal.tolist()
+
+
+class JVPTrace(Trace):
+    """Gives each primitive to the parent for its value, and to its jvp rule for the tangent."""
+
+    def __init__(self, parent: Trace, name: str = "jvp") -> None:
+        self.parent = parent
+        self.name = name
+
+    def pair(self, value: Any) -> tuple[Any, Any]:
+        """A value and its tangent; what this trace does not follow is constant."""
+        if isinstance(value, JVPTracer) and value._trace is self:
+            return value._primal, value._tangent
+        return value, zero_like(value)
+
+    def result(self, primal: Any, tangent: Any) -> Any:
+        return primal if type(tangent) is Zero else JVPTracer(self, primal, tangent)
+
+    def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if not any(isinstance(a, JVPTracer) and a._trace is self for a in args):
+            return self.parent.process(primitive, args, params)
+        pairs = [self.pair(a) for a in args]
+        primals = tuple([as_array(p) for p, _ in pairs])
+        tangents = tuple([t for _, t in pairs])
+        saved, _state.trace = _state.trace, self.parent
+        try:
+            out, tangent = differentiate(primitive, primals, tangents, params, self.name)
+        finally:
+            _state.trace = saved
+        if primitive.multiple_results:
+            return [self.result(p, t) for p, t in zip(out, tangent)]
+        return self.result(out, tangent)
+
+
+def differentiate(
+    primitive: Primitive, primals: tuple[Any, ...], tangents: tuple[Any, ...], params: dict[str, Any], name: str = "jvp"
+) -> tuple[Any, Any]:
+    """The primitive's result and its tangent, by its jvp rule, under the current trace."""
+    rule = primitive.jvp
+    if callable(rule):
+        with through(name):
+            return rule(primals, tangents, **params)
+    out = primitive.bind(*primals, **params)
+    if primitive.multiple_results:
+        if not any(differentiable(type_of(o)) for o in out):
+            return out, [zero_like(o) for o in out]
+        primitive.rule("jvp")
+    aval = type_of(out)
+    if not differentiable(aval):
+        return out, zero_like(out)
+    if rule is None:
+        if not (primitive.linear and len(primals) == 1):
+            primitive.rule("jvp")
+        with through(name):
+            return out, primitive.bind(tangents[0], **params)
+    total: Any = zero_like(out)
+    with through(name):
+        for function, tangent in zip(rule, tangents):
+            if type(tangent) is Zero or function is None:
+                continue
+            part = function(tangent, *primals, out, **params)
+            total = add_tangents(total, expanded(part, aval.shape))
+    return out, total
+
+
+def expanded(tangent: Any, shape: tuple[int, ...]) -> Any:
+    """The tangent of a rank-0 operand in the result's shape."""
+    if type(tangent) is Zero or tangent.shape == shape:
+        return tangent
+    return REGISTRY["broadcast_in_dim"].bind(tangent, shape=shape, broadcast_dimensions=())
+
+
+def jvp(
+    function: Callable[..., Sequence[Any]], primals: Sequence[Any], tangents: Sequence[Any], name: str = "jvp"
+) -> tuple[list[Any], list[Any]]:
+    """Results and their tangents (`Zero` where they are) of a flat function, at `primals` along `tangents`."""
+    trace = JVPTrace(current(), name)
+    saved, _state.trace = _state.trace, trace
+    try:
+        inputs = [trace.result(p, t) for p, t in zip(primals, tangents)]
+        pairs = [trace.pair(o) for o in function(*inputs)]
+    finally:
+        _state.trace = saved
+        trace.closed = True
+    return [p for p, _ in pairs], [t for _, t in pairs]
+
+
+def check_tangent(primal: Any, tangent: Any, what: str) -> None:
+    """TypeRuleError unless the tangent has the type of a tangent of `primal`."""
+    p, t = type_of(primal), type_of(tangent)
+    if p.shape != t.shape or (differentiable(p) and p.dtype != t.dtype):
+        raise TypeRuleError(
+            f"{what} needs tangents of the types of the primals, got {t} for {p}; "
+            f"make the tangent {p.update(weak_type=False)} ({current_source().short})"
+        )

@@ -1,0 +1,38 @@
+"""Replay: bind each equation of a Graph again, under whatever Trace is current. A graph is a function once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fuser.ir.graph import Graph, Literal, Operand, Var
+from fuser.ir.source import replayed
+from fuser.runtime.array import Array
+from fuser.trace.core import _state
+
+
+def replay(graph: Graph, *args: Any) -> list[Any]:
+    """The results of the graph for `args`; each equation keeps its user's line."""
+    environment: dict[Var, Any] = dict(zip(graph.constvars, graph.consts))
+    environment.update(zip(graph.invars, args, strict=True))
+
+    def read(operand: Operand) -> Any:
+        if type(operand) is Literal:
+            return Array(operand.val, operand.aval.weak_type)
+        return environment[operand]  # type: ignore[index]
+
+    trace = _state.trace
+    for eqn in graph.eqns:
+        with replayed(eqn.source):
+            result = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
+        assert _state.trace is trace
+        if eqn.primitive.multiple_results:
+            environment.update(zip(eqn.outvars, result))
+        else:
+            environment[eqn.outvars[0]] = result
+    return [read(v) for v in graph.outvars]
+
+
+def as_function(graph: Graph) -> Callable[..., list[Any]]:
+    """`replay` of this graph."""
+    return lambda *args: replay(graph, *args)

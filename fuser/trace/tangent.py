@@ -1,0 +1,92 @@
+"""What differentiation passes between rules: symbolic zeros, and the places that a transpose is to fill.
+
+`Zero` is a tangent or cotangent that is known to be zero; `Undefined` stands for the operand of a linear equation whose
+cotangent is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.ir.primitive import REGISTRY
+from fuser.ir.types import ArrayType, is_inexact
+from fuser.runtime.array import Array
+from fuser.trace.core import Tracer, bind, type_of
+
+# The dtype of tangents of integers and bools, as in JAX: no bytes, since nothing can be in them.
+float0 = np.dtype([("float0", np.void, 0)])
+
+
+class Zero:
+    """A tangent or cotangent of zeros for a value of type `aval`."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ArrayType) -> None:
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Zero({self.aval})"
+
+
+class Undefined:
+    """An operand without a value: the linear one, whose cotangent a transpose rule returns."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ArrayType) -> None:
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Undefined({self.aval})"
+
+
+def as_array(value: Any) -> Any:
+    """Tracers and Arrays as they are, NumPy values as Arrays."""
+    return value if isinstance(value, (Array, Tracer)) else Array(np.asarray(value))
+
+
+def full(aval: ArrayType, value: Any) -> Any:
+    """An array of this type with one value everywhere."""
+    scalar = Array(np.asarray(value).astype(aval.dtype), aval.weak_type)
+    if not aval.shape:
+        return scalar
+    return bind(REGISTRY["broadcast_in_dim"], scalar, shape=aval.shape, broadcast_dimensions=())
+
+
+def zeros(aval: ArrayType) -> Any:
+    """Zeros of this type; float0 for a type without derivative."""
+    if not differentiable(aval):
+        return np.zeros(aval.shape, float0)
+    return full(aval, 0)
+
+
+def instantiate(tangent: Any) -> Any:
+    """The tangent as an array, also where it is a symbolic zero."""
+    return zeros(tangent.aval) if type(tangent) is Zero else tangent
+
+
+def differentiable(aval: ArrayType) -> bool:
+    """Whether values of this type have tangents: floats and complex numbers do."""
+    return is_inexact(aval.dtype)
+
+
+def add_tangents(a: Any, b: Any) -> Any:
+    """The sum of two tangents or cotangents of one type."""
+    if type(a) is Zero:
+        return b
+    if type(b) is Zero:
+        return a
+    return bind(REGISTRY["add"], a, b)
+
+
+def zero_like(value: Any) -> Zero:
+    """A symbolic zero for a value."""
+    return Zero(type_of(value).update(weak_type=False))
+
+
+def all_zero(tangents: Sequence[Any]) -> bool:
+    return all(type(t) is Zero for t in tangents)

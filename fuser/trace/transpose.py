@@ -1,0 +1,79 @@
+"""Transposition: the cotangents of a linear Graph's inputs from those of its outputs, equation by equation backwards.
+
+Each equation that this makes names the forward line of the equation that it transposes, `via` grad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.source import through
+from fuser.runtime.array import Array
+from fuser.trace.linear import linear_part
+from fuser.trace.replay import replay
+from fuser.trace.tangent import Undefined, Zero, add_tangents, all_zero
+
+
+def backward(graph: Graph, cotangents: Sequence[Any], name: str = "grad") -> list[Any]:
+    """The cotangent (or `Zero`) of each input of a linear graph; every equation must be linear in its operands that vary."""
+    values: dict[Var, Any] = dict(zip(graph.constvars, graph.consts))
+    found: dict[Var, Any] = {}
+    for var, cotangent in zip(graph.outvars, cotangents):
+        if type(var) is Var:
+            _add(found, var, cotangent)
+    for eqn in reversed(graph.eqns):
+        given = [found.pop(v) if v in found else Zero(v.aval) for v in eqn.outvars]
+        if not all_zero(given):
+            with through(name, eqn.source):
+                _transpose(eqn, given, values, found)
+    return [found.get(v, Zero(v.aval)) for v in graph.invars]
+
+
+def _add(found: dict[Var, Any], var: Var, cotangent: Any) -> None:
+    if type(cotangent) is not Zero:
+        known = found.get(var)
+        found[var] = cotangent if known is None else add_tangents(known, cotangent)
+
+
+def _transpose(eqn: Eqn, cotangents: list[Any], values: dict[Var, Any], found: dict[Var, Any]) -> None:
+    operands = [_operand(v, values) for v in eqn.invars]
+    given = cotangents if eqn.primitive.multiple_results else cotangents[0]
+    results = eqn.primitive.rule("transpose")(given, *operands, **eqn.params)
+    for operand, result in zip(eqn.invars, results):
+        if result is not None and type(operand) is Var and operand not in values:
+            _add(found, operand, result)
+
+
+def _operand(operand: Operand, values: dict[Var, Any]) -> Any:
+    if type(operand) is Literal:
+        return Array(operand.val, operand.aval.weak_type)
+    value = values.get(operand)  # type: ignore[arg-type]
+    return Undefined(operand.aval) if value is None else value
+
+
+def transposed(function: Callable[..., Sequence[Any]], operands: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangents of the `Undefined` operands (None for the others) of a flat function that is linear in them.
+
+    What does not depend on them is computed at once, under the current trace.
+    """
+    places = [n for n, o in enumerate(operands) if type(o) is Undefined]
+
+    def on_linear(*inputs: Any) -> Sequence[Any]:
+        full = list(operands)
+        for place, value in zip(places, inputs):
+            full[place] = value
+        return function(*full)
+
+    known, graph = linear_part(on_linear, [operands[n].aval for n in places], "transpose")
+    wanted = [c for c, k in zip(cotangents, known) if k is None]
+    results: list[Any] = [None] * len(operands)
+    for place, cotangent in zip(places, backward(graph, wanted)):
+        results[place] = cotangent
+    return results
+
+
+def transposed_graph(graph: Graph, operands: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """`transposed` of a graph as a function."""
+    return transposed(lambda *values: replay(graph, *values), operands, cotangents)
