@@ -18,7 +18,7 @@ from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ir.index import ZERO, Affine, Axis, Computed, Div, linearise
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import COSTS, Scalar
-from fuser.ir.types import FLOATS, bfloat16
+from fuser.ir.types import FLOATS, KEY, UNSIGNED, bfloat16
 from fuser.kernel.kernel import Access, FoldSpec, Kernel, Param, Stage, Store
 from fuser.partition.group import FusionGroup
 
@@ -74,6 +74,8 @@ class Demand:
         return found
 
     def _compute(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
+        if isinstance(operand, Literal) and operand.aval.dtype == KEY:
+            return S.bitcast(S.constant(operand.val.view(np.uint64), UNSIGNED[3]), KEY)
         if isinstance(operand, Literal):
             return self._once(
                 ("const", operand.val.dtype, operand.val.tobytes()), lambda: S.constant(operand.val, operand.aval.dtype)

@@ -21,6 +21,7 @@ from fuser.ir.types import (
     FLOAT8,
     FLOATS,
     INTEGERS,
+    KEY,
     SIGNED,
     ArrayType,
     is_complex,
@@ -274,7 +275,7 @@ gcd_p = elementwise("gcd", INTEGERS, arity=2, eval=np.gcd)
 lcm_p = elementwise("lcm", INTEGERS, arity=2, eval=np.lcm)
 
 # Comparison.
-eq_p, ne_p = (_plain(n, n, ANY, result=boolean) for n in ("eq", "ne"))
+eq_p, ne_p = (_plain(n, n, (*ANY, KEY), result=boolean) for n in ("eq", "ne"))
 lt_p, le_p, gt_p, ge_p = (_plain(n, n, (BOOL, *REALS), result=boolean) for n in ("lt", "le", "gt", "ge"))
 
 
@@ -350,6 +351,11 @@ clamp_p = elementwise(
 
 # Conversion.
 def _convert_type(x: ArrayType, new_dtype: Any, weak_type: bool = False) -> ArrayType:
+    if KEY in (x.dtype, np.dtype(new_dtype)) and x.dtype != np.dtype(new_dtype):
+        raise TypeRuleError(
+            f"keys are no numbers: {x} cannot be converted to {short_dtype(np.dtype(new_dtype))}; "
+            "see fuser.random.key_data and fuser.random.wrap_key_data"
+        )
     return ArrayType(x.shape, np.dtype(new_dtype), weak_type)
 
 

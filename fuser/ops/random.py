@@ -19,8 +19,8 @@ from fuser.ir.index import Affine, linearise
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import INTEGERS, KEY, UNSIGNED, ArrayType
-from fuser.ops.family import common_shape
-from fuser.ops.movement import transpose_p
+from fuser.ops.family import batch_elementwise, common_shape
+from fuser.trace.batch import moved
 
 Read = Callable[..., Scalar]
 Index = tuple[Affine, ...]
@@ -47,6 +47,9 @@ def _pack(first: Scalar, second: Scalar) -> Scalar:
 
 
 def _unpack(key: Scalar) -> tuple[Scalar, Scalar]:
+    if key.op == "bitcast" and key.args[0].op == "or":  # packed in the same kernel
+        first, high = key.args[0].args
+        return first.args[0], high.args[0].args[0].args[0]
     both = S.bitcast(key, WIDE)
     return S.cast(both, WORD), S.cast(S.shift_right_logical(S.shift_right_logical(both, 16), 16), WORD)
 
@@ -84,21 +87,12 @@ def _only_keys(name: str, aval: ArrayType) -> None:
         raise TypeRuleError(f"{name} takes an array of keys, got {aval}; make keys with fuser.random.key")
 
 
-def _front(x: Any, dim: int) -> Any:
-    """`x` with dimension `dim` first."""
-    if dim == 0:
-        return x
-    order = (dim, *(d for d in range(x.ndim) if d != dim))
-    return transpose_p.bind(x, permutation=order)
-
-
 def _leading(primitive: Primitive) -> Callable[..., Any]:
     """The batch rule of what treats leading dimensions of keys alike: a batch is one more of them."""
 
     def rule(operands: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
         (x,), (dim,) = operands, dims
-        assert dim is not None
-        return primitive.bind(_front(x, dim), **params), 0
+        return primitive.bind(moved(x, dim, 0), **params), 0
 
     return rule
 
@@ -200,28 +194,6 @@ def _fold_in_eval(keys: np.ndarray, msgs: np.ndarray) -> np.ndarray:
     return keys_of(np.stack(S.threefry(words[..., 0], words[..., 1], high, msgs + high), axis=-1))
 
 
-def _fold_in_batch(operands: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, int]:
-    """Operands of rank 0 go with any; other unbatched ones gain the batch's dimension."""
-    size = next(x.shape[d] for x, d in zip(operands, dims) if d is not None)
-    rank = max(x.ndim - (d is not None) for x, d in zip(operands, dims))
-    full = [_spread(x, d, size, rank) for x, d in zip(operands, dims)]
-    return random_fold_in_p.bind(*full), 0
-
-
-def _spread(x: Any, dim: int | None, size: int, rank: int) -> Any:
-    from fuser.ops.movement import broadcast_in_dim_p
-
-    if dim is None and not x.shape:
-        return x
-    x = x if dim is None else _front(x, dim)
-    own = x.shape if dim is None else x.shape[1:]
-    if dim is not None and len(own) == rank:
-        return x
-    # A scalar for each element of the batch goes with every element of the other operand, whose shape is not known here.
-    shape = (size, *own)
-    return broadcast_in_dim_p.bind(x, shape=shape, broadcast_dimensions=tuple(range(len(shape) - x.ndim, len(shape))))
-
-
 def _fold_in_samples() -> Iterator[tuple[tuple[np.ndarray, ...], dict[str, Any]]]:
     rng = np.random.default_rng(0)
     for keys, msgs in (((), ()), ((3,), (3,)), ((), (4,)), ((2, 3), ())):
@@ -237,10 +209,10 @@ random_fold_in_p = register(
         eval=_fold_in_eval,
         lower=lambda key, msg: _pack(*_hash(key, (S.constant(0, WORD), msg))),
         jvp=(None, None),
-        batch=_fold_in_batch,
         samples=_fold_in_samples,
     )
 )
+random_fold_in_p.batch = batch_elementwise(random_fold_in_p)
 
 
 # random_seed: integers to keys
@@ -271,13 +243,13 @@ random_seed_p = register(
         eval=_seed_eval,
         lower=_seed_lower,
         jvp=(None,),
-        batch=lambda operands, dims, **params: (random_seed_p.bind(*operands, **params), dims[0]),
         samples=lambda: (
             ((np.arange(-3, 4).astype(dtype) if dtype.kind == "i" else np.arange(7).astype(dtype),), {})
             for dtype in INTEGERS
         ),
     )
 )
+random_seed_p.batch = batch_elementwise(random_seed_p)
 
 
 # random_wrap and random_unwrap: words of keys along a last dimension of 2
@@ -334,7 +306,7 @@ random_clone_p = register(
         eval=lambda keys: np.array(keys),
         lower=lambda key: key,
         jvp=(None,),
-        batch=lambda operands, dims: (random_clone_p.bind(*operands), dims[0]),
         samples=_samples(((3,), {})),
     )
 )
+random_clone_p.batch = batch_elementwise(random_clone_p)

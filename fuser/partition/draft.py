@@ -59,6 +59,7 @@ class Uses:
 # Cost of a primitive, an element, in additions.
 _COST_NAMES = {
     **{"logistic": "exp", "rsqrt": "sqrt", "erf_inv": "erf", "integer_pow": "mul", "convert_element_type": "cast"},
+    **dict.fromkeys(("random_bits", "random_fold_in"), "threefry0"),
     **dict.fromkeys(("digamma", "polygamma", "zeta", "bessel_i0e", "bessel_i1e"), "lgamma"),
 }
 
@@ -183,7 +184,7 @@ def _inline_blocker(a: Draft, b: Draft, opaque: set[Var], uses: Uses, limits: Fu
         return "it reads a reduction of the other at shifted or reshaped places"
     if escaping(a, b, uses):
         return "it reads a value at shifted or reshaped places that others need in memory too"
-    places = sum(b.opaque[v] for v in opaque)
+    places = sum(b.opaque[v] for v in opaque) if a.rows else 1  # a single number is computed once a kernel
     if places > 1 and a.cost * (places - 1) > limits.recompute_cost:
         return f"it reads a value at {places} different places; computing it again at each costs more than storing it"
     return None
@@ -292,7 +293,7 @@ def _growth_blocker(a: Draft, b: Draft, fresh: list[Axis], uses: Uses, limits: F
         return None
     if escaping(a, b, uses):
         return "the other is broadcast here and needed in memory by others too"
-    if a.cost > limits.recompute_cost:
+    if a.rows and a.cost > limits.recompute_cost:
         return "the other is broadcast here; computing it again for each element costs more than storing it"
     return None
 

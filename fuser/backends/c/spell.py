@@ -68,6 +68,7 @@ _FLOAT: dict[str, str] = {
     "lgamma": "lgamma{f}({0})",
     "rem": "fmod{f}({0}, {1})",
     "nextafter": "nextafter{f}({0}, {1})",
+    "fma": "__builtin_fma{f}({0}, {1}, {2})",
 }
 _INTEGER: dict[str, str] = {
     "neg": "-{0}",

@@ -11,6 +11,7 @@ from fuser.backends.base import Host, KernelSource, Loaded
 from fuser.ir.graph import Eqn, Graph, Literal
 from fuser.ir.text import show
 from fuser.partition.group import FusionGroup, FusionLimits
+from fuser.runtime.array import to_numpy
 
 
 def evaluate(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -18,7 +19,7 @@ def evaluate(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     values: dict[Any, np.ndarray] = dict(zip((*graph.constvars, *graph.invars), (*graph.consts, *arrays)))
 
     def read(operand: Any) -> np.ndarray:
-        return np.asarray(operand.val) if isinstance(operand, Literal) else np.asarray(values[operand])
+        return np.asarray(operand.val) if isinstance(operand, Literal) else to_numpy(values[operand])
 
     with np.errstate(all="ignore"):
         for eqn in graph.eqns:

@@ -61,6 +61,7 @@ _FLOAT: dict[str, str] = {
     "nextafter": "libdevice.nextafter({0}, {1})",
     "round": "libdevice.rint({0})",
     "cbrt": "cube_root({0})",
+    "fma": "tl.fma({0}, {1}, {2})",
     "neg": "{0} * -1.0",  # Triton negates by 0 - x, which loses the sign of zero
     "abs": "tl.abs({0})",
     "floor": "tl.floor({0})",
