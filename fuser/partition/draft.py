@@ -30,7 +30,7 @@ class Draft:
     cols: list[Axis]
     layout: dict[Var, Layout]
     reads: dict[Var, set[Layout]] = field(default_factory=dict)
-    opaque: dict[Var, int] = field(default_factory=dict)  # value: how many times each element is read, about
+    opaque: dict[Var, float] = field(default_factory=dict)  # value: how many times each element is read, about
     cost: int = 0
     reverse: bool | None = None  # direction of the scans inside
     partial: bool = False  # some value covers only a part of the axes, and is computed again along the others
@@ -133,7 +133,7 @@ def single(number: int, eqn: Eqn, views: Views) -> Draft:
             draft.reads.setdefault(view.source, set()).add(read)
         else:
             size = math.prod(domain) if fusion is not Fusion.MOVEMENT else out.aval.size
-            times = max(1, round(size / max(view.source.aval.size, 1)))
+            times = size / max(view.source.aval.size, 1)
             draft.opaque[view.source] = draft.opaque.get(view.source, 0) + times
     if fusion is Fusion.REDUCE and isinstance(eqn.invars[0], Var):
         draft.layout[eqn.invars[0]] = labels
@@ -186,7 +186,7 @@ def _inline_blocker(a: Draft, b: Draft, opaque: set[Var], uses: Uses, limits: Fu
         return "it reads a value at shifted or reshaped places that others need in memory too"
     places = sum(b.opaque[v] for v in opaque) if a.rows else 1  # a single number is computed once a kernel
     if places > 1 and a.cost * (places - 1) > limits.recompute_cost:
-        return f"it reads a value at {places} different places; computing it again at each costs more than storing it"
+        return f"it reads a value at {math.ceil(places)} different places; computing it again at each costs more than storing it"
     return None
 
 

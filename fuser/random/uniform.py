@@ -74,7 +74,11 @@ def _affine(x: Any, factor: Any, term: Any, dtype: np.dtype) -> Any:
     """x·factor + term: rounded once where processors do that, after each step in half precision."""
     if dtype in FLOATS[2:]:
         return bind(fma_p, x, factor, term)
-    return lax.add(lax.mul(x, factor), term)
+    if dtype not in HALVES:
+        return lax.add(lax.mul(x, factor), term)
+    wide = lambda v: converted(v, FLOATS[2])  # kernels compute in float32 and round where they convert
+    product = converted(lax.mul(wide(x), wide(factor)), dtype)
+    return converted(lax.add(wide(product), wide(term)), dtype)
 
 
 def randint(
