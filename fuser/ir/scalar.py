@@ -239,7 +239,7 @@ COSTS = {
     ),
     "lgamma": 60,
     "nextafter": 6,
-    **dict.fromkeys(("threefry0", "threefry1"), 50),
+    **dict.fromkeys(("threefry0", "threefry1"), 10),
 }
 
 
