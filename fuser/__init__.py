@@ -11,6 +11,10 @@ from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is chea
 from fuser.config import config
 from fuser.runtime.array import Array
 from fuser.runtime.memory import memory_stats
+from fuser.transforms.grad import grad, value_and_grad
+from fuser.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
+from fuser.transforms.linear import jvp, linear_transpose, linearize, vjp
+from fuser.transforms.vmap import vmap
 
 __all__ = [
     "Array",
@@ -21,14 +25,25 @@ __all__ = [
     "dtypes",
     "eval_shape",
     "explain",
+    "grad",
+    "hessian",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
     "jit",
+    "jvp",
     "lax",
+    "linear_transpose",
+    "linearize",
     "make_jaxpr",
     "memory_stats",
     "nn",
     "numpy",
     "profile",
     "tree",
+    "value_and_grad",
+    "vjp",
+    "vmap",
 ]
 __version__ = "0.1.0"
 

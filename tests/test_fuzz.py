@@ -19,8 +19,8 @@ import fuser.numpy as fnp
 from fuser import nn
 from fuser.backends import get
 from fuser.backends.c.backend import C
-from fuser.backends.reference import evaluate
 from fuser.debug.bisect import agreement, bisect_graph, run
+from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType
 from fuser.ops import cumulative

@@ -16,9 +16,9 @@ import numpy as np
 from fuser import backends
 from fuser.api import jit
 from fuser.backends.base import Backend
-from fuser.backends.reference import evaluate
 from fuser.compile import Lowering, load, lower
 from fuser.config import config
+from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph
 from fuser.ir.text import show
 from fuser.ir.types import is_inexact

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401
 
+from fuser.lax.control import associative_scan, cond, fori_loop, map, scan, switch, while_loop
 from fuser.lax.elementwise import (
     RoundingMethod,
     abs,
@@ -96,6 +97,20 @@ from fuser.lax.movement import (
     squeeze,
     tile,
     transpose,
+)
+from fuser.lax.parallel import (
+    all_gather,
+    all_to_all,
+    axis_index,
+    axis_size,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    pshuffle,
+    psum,
+    psum_scatter,
+    pswapaxes,
 )
 from fuser.lax.reduction import (
     argmax,

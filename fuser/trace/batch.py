@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from fuser.ir.graph import Graph
+from fuser.ir.graph import graphs_in
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive
 from fuser.ir.source import through
 from fuser.trace.core import Trace, Tracer, _state, current, type_of
@@ -60,7 +60,7 @@ class BatchTrace(Trace):
         try:
             with through("vmap"):
                 if named and primitive.collect is not None:
-                    out, dim = primitive.collect(values, dims, self.axis_name, self.size, **params)
+                    out, dim = primitive.collect(values, dims, self.size, **params)
                 elif named:
                     out, dim = primitive.rule("batch")(values, dims, axis=(self.axis_name, self.size), **params)
                 else:
@@ -83,17 +83,8 @@ def mentions(primitive: Primitive, params: dict[str, Any], axis_name: Any) -> bo
 
 def axis_names(params: dict[str, Any]) -> tuple[Any, ...]:
     """The named axes of a collective's params."""
-    names = params.get("axis_name", params.get("axes"))
-    return tuple(names) if isinstance(names, (tuple, list)) else (names,)
-
-
-def graphs_in(params: dict[str, Any]) -> Iterator[Graph]:
-    """The graphs among the params of a primitive."""
-    for value in params.values():
-        if isinstance(value, Graph):
-            yield value
-        elif isinstance(value, tuple):
-            yield from (v for v in value if isinstance(v, Graph))
+    name = params.get("axis_name")
+    return name if isinstance(name, tuple) else (name,)
 
 
 class _Axes(threading.local):

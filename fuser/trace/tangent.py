@@ -85,7 +85,7 @@ def add_tangents(a: Any, b: Any) -> Any:
 
 def zero_like(value: Any) -> Zero:
     """A symbolic zero for a value."""
-    return Zero(type_of(value).update(weak_type=False))
+    return Zero(type_of(value))
 
 
 def all_zero(tangents: Sequence[Any]) -> bool:

@@ -7,8 +7,8 @@ import inspect
 import numpy as np
 import pytest
 
-from fuser.backends.reference import evaluate
 from fuser.ir.check import check
+from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType, short_dtype
 from fuser.passes.algebra import RULES, simplify, table

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fuser import passes
-from fuser.backends.reference import evaluate
 from fuser.config import config
+from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph, Literal
 from fuser.ir.types import ArrayType
 from fuser.ops import dot as D

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.c import spell
-from fuser.backends.reference import dense, evaluate
+from fuser.backends.reference import dense
+from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import BOOL, FLOAT8, FLOATS, bfloat16, is_complex

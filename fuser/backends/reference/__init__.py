@@ -8,26 +8,10 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.base import Host, KernelSource, Loaded
-from fuser.ir.graph import Eqn, Graph, Literal
+from fuser.ir.evaluate import evaluate
+from fuser.ir.graph import Eqn, Graph
 from fuser.ir.text import show
 from fuser.partition.group import FusionGroup, FusionLimits
-from fuser.runtime.array import to_numpy
-
-
-def evaluate(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The graph's outputs, by the eval rules."""
-    values: dict[Any, np.ndarray] = dict(zip((*graph.constvars, *graph.invars), (*graph.consts, *arrays)))
-
-    def read(operand: Any) -> np.ndarray:
-        return np.asarray(operand.val) if isinstance(operand, Literal) else to_numpy(values[operand])
-
-    with np.errstate(all="ignore"):
-        for eqn in graph.eqns:
-            result = eqn.primitive.rule("eval")(*(read(v) for v in eqn.invars), **eqn.params)
-            results = result if eqn.primitive.multiple_results else (result,)
-            for var, value in zip(eqn.outvars, results):
-                values[var] = np.asarray(value)
-    return [read(v) for v in graph.outvars]
 
 
 def dense(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

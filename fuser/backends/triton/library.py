@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.reference import evaluate
+from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import COMPLEX, FLOATS

@@ -1,0 +1,166 @@
+"""What control flow demands of its bodies' results: equal trees, equal types; and the errors that say where they differ."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fuser import dtypes
+from fuser.ir.source import current_source
+from fuser.ir.types import BOOL, ArrayType
+from fuser.lax.elementwise import convert_element_type
+from fuser.lax.values import as_value
+from fuser.trace import tree
+from fuser.trace.body import Body
+from fuser.trace.core import type_of
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two parts of the result of a scan's body: the structure of each, and the number of the carry's leaves."""
+
+    structure: Any
+    ys: Any
+    carry: int
+
+
+def pair(step: Body) -> Pair | None:
+    """The body's result as a pair; None where it is none."""
+    whole = step.structure
+    parts = whole.children() if whole.type is tuple else []
+    if len(parts) != 2:
+        return None
+    return Pair(parts[0], parts[1], parts[0].num_leaves)
+
+
+def described(step: Body) -> str:
+    """The body's result for a person: a tree of types."""
+    return str(tree.unflatten(step.structure, [_Shown(str(a)) for a in step.out_avals]))
+
+
+class _Shown:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def result_value(leaf: Any, number: int, result: Any, name: str) -> Any:
+    """A leaf of a body's result as a value; TypeError where it is no array."""
+    try:
+        return as_value(leaf, name)
+    except TypeError:
+        path = tree.paths(result)[number]
+        raise TypeError(
+            f"{name} returned a {type(leaf).__name__}{f' at {path}' if path else ''}, which is no array "
+            f"({current_source().short}); control flow takes functions that return arrays and numbers"
+        ) from None
+
+
+def same(a: ArrayType, b: ArrayType) -> bool:
+    """Whether shapes and dtypes agree; weakness does not count."""
+    return a.shape == b.shape and a.dtype == b.dtype
+
+
+def promoted(init: Sequence[Any], results: Sequence[ArrayType]) -> tuple[list[Any], bool]:
+    """The initial carry with weakly typed parts in the dtype that the body gives them, and whether any changed."""
+    if len(init) != len(results):
+        return list(init), False
+    values, changed = [], False
+    for value, result in zip(init, results):
+        if value.weak_type and not same(type_of(value), result):
+            dtype, _ = dtypes.result_of((value.dtype, True), (result.dtype, result.weak_type))
+            value, changed = convert_element_type(value, dtype), True
+        values.append(value)
+    return values, changed
+
+
+def predicate(function: str, test: Body) -> None:
+    """TypeError unless a loop's predicate is one bool."""
+    if test.structure.num_leaves != 1 or test.structure != tree.structure(0):
+        raise TypeError(
+            f"{function} needs a predicate that returns a scalar bool, got {described(test)} from {test.name} "
+            f"({current_source().short})"
+        )
+    [aval] = test.out_avals
+    if aval.shape or aval.dtype != BOOL:
+        hint = "; reduce it with fuser.numpy.any or fuser.numpy.all" if aval.shape else "; compare it, as in x != 0"
+        raise TypeError(
+            f"{function} needs a predicate that returns a scalar bool, got {aval} from {test.name} "
+            f"({current_source().short}){hint}"
+        )
+
+
+def same_carry(
+    function: str,
+    owner: Callable[..., Any],
+    structure: Any,
+    init: Any,
+    avals: Sequence[ArrayType],
+    step: Body,
+    found: Sequence[ArrayType],
+    kind: str = "",
+    found_structure: Any = None,
+) -> None:
+    """TypeError unless the body gives back a carry of the tree and the types that it takes."""
+    found_structure = step.structure if found_structure is None else found_structure
+    name = _carry_name(owner, function)
+    of_name = getattr(owner, "__name__", "the body")
+    if found_structure != structure:
+        if function == "fori_loop":
+            last = 2 if kind == "while" else 1
+            structure, found_structure = structure.children()[last], found_structure.children()[last]
+        raise TypeError(
+            f"the carry of {function} must keep its structure: {name} goes into {of_name} as {_tree(structure)} and comes "
+            f"out as {_tree(found_structure)} ({current_source().short}); return what it takes"
+        )
+    differing = [
+        f"{name}{_own(path, function)} goes in as {a} and comes out as {b}"
+        for path, a, b in zip(tree.paths(init), avals, found)
+        if not same(a, b)
+    ]
+    if differing:
+        raise TypeError(
+            f"the carry of {function} must keep its types: {'; '.join(differing)}, of {of_name} "
+            f"({current_source().short}); convert the result or the initial value"
+        )
+
+
+def _own(path: str, function: str) -> str:
+    """The path within the user's carry; a fori_loop's stands behind its counter."""
+    return path.removeprefix("[2]").removeprefix("[1]") if function == "fori_loop" else path
+
+
+def _carry_name(owner: Callable[..., Any], function: str) -> str:
+    try:
+        names = list(inspect.signature(owner).parameters)
+        return names[1 if function == "fori_loop" else 0]
+    except (TypeError, ValueError, IndexError):
+        return "the carry"
+
+
+def _tree(structure: Any) -> str:
+    return str(tree.unflatten(structure, [_Shown("*")] * structure.num_leaves))
+
+
+def same_branches(function: str, first: str, a: Body, second: str, b: Body) -> None:
+    """TypeError unless two branches return the same tree of the same types."""
+    if a.structure != b.structure:
+        raise TypeError(
+            f"the branches of {function} must return one structure: {first} returns {_tree(a.structure)} and {second} "
+            f"returns {_tree(b.structure)} ({current_source().short})"
+        )
+    paths = a.paths or [""] * len(a.out_avals)
+    differing = [
+        f"{first} returns {x} and {second} returns {y}{f' at {path}' if path else ''}"
+        for path, x, y in zip(paths, a.out_avals, b.out_avals)
+        if not same(x, y)
+    ]
+    if differing:
+        raise TypeError(
+            f"the branches of {function} must return equal types: {'; '.join(differing)} ({current_source().short}); "
+            "convert one of them"
+        )

@@ -1,0 +1,127 @@
+"""Bodies of control flow: a Python function in, a closed Graph out, with what it closed over hoisted to operands.
+
+A body is staged once for each function and each types of its arguments while operations are evaluated, as `jit` does;
+under another trace it is staged each time, for it may close over that trace's values.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fuser.ir.graph import Graph, Literal, Var
+from fuser.ir.types import ArrayType
+from fuser.trace import tree
+from fuser.trace.core import EVALUATION, current
+from fuser.trace.stage import stage
+
+MOST = 64  # bodies that are kept for one function
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A staged function. `graph` takes `consts` and then the arguments' leaves, and gives the result's leaves."""
+
+    graph: Graph
+    consts: tuple[Any, ...]
+    structure: Any  # of the result
+    name: str  # of the function, for errors
+    paths: tuple[str, ...] | None = None  # of the result's leaves
+
+    @property
+    def out_avals(self) -> tuple[ArrayType, ...]:
+        return self.graph.out_avals
+
+    def forwarded(self) -> list[int | None]:
+        """For each result, the argument (counted after the constants) that it is, unchanged; else None."""
+        place = {v: n for n, v in enumerate(self.graph.invars)}
+        found = (place.get(v) if isinstance(v, Var) else None for v in self.graph.outvars)
+        return [None if n is None or n < len(self.consts) else n - len(self.consts) for n in found]
+
+
+_staged: weakref.WeakKeyDictionary[Any, dict[Any, Body]] = weakref.WeakKeyDictionary()
+
+
+def staged_body(
+    function: Callable[..., Any],
+    structure: Any,
+    avals: Sequence[ArrayType],
+    convert: Callable[[Any, Any], list[Any]],
+    owner: Callable[..., Any] | None = None,
+    kind: str = "",
+    setting: Any = None,
+) -> Body:
+    """The body of `function` for arguments of this tree `structure` (of a tuple of arguments) and these types.
+
+    `convert(leaves, result)` makes values of the result's leaves. `owner` is the user's function where `function` is a
+    wrapper made for this call, of the given `kind`; `setting` is what else the body depends on.
+    """
+    owner = owner or function
+    key = (kind, structure, tuple(avals), setting)
+    known = _cache(owner)
+    if known is not None and key in known:
+        return known[key]
+    body = _stage(function, structure, avals, convert, getattr(owner, "__name__", type(owner).__name__))
+    if known is not None:
+        if len(known) >= MOST:
+            known.clear()
+        known[key] = body
+    return body
+
+
+def _cache(owner: Callable[..., Any]) -> dict[Any, Body] | None:
+    """The bodies kept for a function; None where there can be none."""
+    if current() is not EVALUATION:
+        return None
+    try:
+        return _staged.setdefault(owner, {})
+    except TypeError:  # it cannot be hashed or referred to weakly
+        return None
+
+
+def _stage(function: Callable[..., Any], structure: Any, avals: Sequence[ArrayType], convert: Any, name: str) -> Body:
+    out: list[Any] = []
+
+    def flat(*tracers: Any) -> list[Any]:
+        result = function(*tree.unflatten(structure, tracers))
+        leaves, out_structure = tree.flatten(result)
+        out.extend((out_structure, tree.paths(result)))
+        return convert(leaves, result)
+
+    graph = stage(flat, avals, name)
+    closed, consts = close(graph)
+    return Body(closed, consts, out[0], name, tuple(out[1]))
+
+
+def close(graph: Graph) -> tuple[Graph, tuple[Any, ...]]:
+    """The graph with its constants as its first inputs, and their values."""
+    if not graph.constvars:
+        return graph, ()
+    return replace(graph, invars=(*graph.constvars, *graph.invars), constvars=(), consts=()), graph.consts
+
+
+def with_consts(graphs: Sequence[tuple[Graph, Sequence[Any]]]) -> tuple[list[Graph], list[Any]]:
+    """Graphs (each taking its own constants first) made to take the same constants; equal ones are there once."""
+    union: dict[int, Any] = {id(value): value for _, consts in graphs for value in consts}
+    result = []
+    for graph, consts in graphs:
+        own = dict(zip(map(id, consts), graph.invars))
+        types = {id(v): var.aval for g, values in graphs for v, var in zip(values, g.invars)}
+        shared = tuple(own.get(key) or Var(types[key]) for key in union)
+        result.append(replace(graph, invars=(*shared, *graph.invars[len(consts) :])))
+    return result, list(union.values())
+
+
+def pick(graph: Graph, inputs: Sequence[int] | None = None, outputs: Sequence[int] | None = None) -> Graph:
+    """The graph with its inputs in this order, and only these outputs; inputs that are left out must not be read."""
+    invars = graph.invars if inputs is None else tuple(graph.invars[n] for n in inputs)
+    outvars = graph.outvars if outputs is None else tuple(graph.outvars[n] for n in outputs)
+    return replace(graph, invars=invars, outvars=outvars)
+
+
+def reads(graph: Graph) -> set[Var]:
+    """The variables that equations of the graph or its outputs read."""
+    found = {v for eqn in graph.eqns for v in eqn.operands()}
+    return found | {v for v in graph.outvars if not isinstance(v, Literal)}
