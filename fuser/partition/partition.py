@@ -18,8 +18,9 @@ from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, reusable
 from fuser.partition.control import bodies, with_dense_operands
-from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, product, single, solid
+from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, looped, product, single, solid
 from fuser.partition.group import Decision, FusionGroup, Kind, Plan
+from fuser.partition.loop import LoopForm, loop_form
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
@@ -115,7 +116,14 @@ class Drafting:
         reason = self.backend.supports(eqn)
         if kind is None and reason is not None:
             kind = Kind.LIBRARY
-        if kind is None:
+        form: LoopForm | str | None = None
+        if kind is Kind.CONTROL:
+            form = self._loop_form(eqn)
+        if isinstance(form, LoopForm):
+            draft = looped(number, eqn, self.views, form, self.uses)
+        elif isinstance(form, str):
+            draft = solid(number, eqn, self.views, kind, form)  # type: ignore[arg-type]
+        elif kind is None:
             draft = single(number, eqn, self.views)
         elif kind is Kind.CONTRACTION and self.limits.dots and reason is None:
             draft = product(number, eqn, self.views)
@@ -131,6 +139,14 @@ class Drafting:
         for var in eqn.outvars:
             self.home[var] = number
         return draft
+
+    def _loop_form(self, eqn: Eqn) -> LoopForm | str:
+        """How a control equation becomes one kernel with its loop inside, or why it does not."""
+        if self.fuel == 0:
+            return "the merges allowed by FUSER_FUEL are used up"
+        form = loop_form(eqn, self.backend.supports)
+        self.fuel -= isinstance(form, LoopForm) and self.fuel > 0
+        return form
 
     def _producers(self, draft: Draft) -> list[int]:
         """The drafts that made the operands, those that save the most bytes first."""

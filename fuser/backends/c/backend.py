@@ -14,6 +14,7 @@ from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import FLOAT8, is_complex, short_dtype
 from fuser.kernel.lower import lower
+from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, FusionLimits, Kind
 from fuser.runtime import toolchain
 from fuser.runtime.executable import CFunction
@@ -53,7 +54,7 @@ class C(Host):
     def emit(self, group: FusionGroup) -> KernelSource:
         if group.kind is Kind.CONTROL:
             return emit_control(group, self.emit)
-        kernel = lower(group)
+        kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
         text, sizes = emit_kernel(kernel)
         return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), {"sizes": sizes})
 
