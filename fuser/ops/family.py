@@ -12,7 +12,7 @@ from fuser.ir import scalar
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.source import current_source
-from fuser.ir.types import BOOL, FLOATS, ArrayType, bfloat16, is_complex, is_float, short_dtype
+from fuser.ir.types import BOOL, FLOATS, KEY, ArrayType, bfloat16, is_complex, is_float, short_dtype
 from fuser.runtime.array import Array
 from fuser.trace.batch import aligned
 from fuser.trace.tangent import Undefined
@@ -200,6 +200,8 @@ def sample(
     """Random values of any dtype, within `domain` for numbers that can be."""
     if dtype == BOOL:
         return rng.random(shape) < 0.5
+    if dtype == KEY:
+        return rng.integers(0, 4, (*shape, 2)).astype(np.uint32).view(KEY)[..., 0]
     if dtype.kind in "iu":
         low = max(np.iinfo(dtype).min, -9 if domain[0] < 0 else 0)
         return rng.integers(low, 10, shape).astype(dtype)

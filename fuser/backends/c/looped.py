@@ -158,7 +158,7 @@ class Looped(Writer):
             self.line(f"if (!({going})) break;")
         self._nodes([n for n in steady if n not in self.env])
         varying = [n for n in inside.body if not self._steady(n)]
-        if self.arrays and any(c.node in self.arrays for c in inside.carries) or varying:
+        if (self.arrays and any(c.node in self.arrays for c in inside.carries)) or varying:
             self._across(lambda: self._step(varying), "" if alone or self.time is not None else " reduction(|:any)")
         self._steady_stores(inside.stores)
         self._hand_on([c for c in inside.carries if c.node not in self.arrays])
@@ -186,7 +186,9 @@ class Looped(Writer):
         for carry in carries:
             text, dtype = self.operand(carry.following), carry.node.dtype
             if spell.storage(dtype) != spell.local(dtype):
-                text = spell.load(dtype, spell.store(dtype, f"({spell.storage(dtype)}){text}" if dtype.kind == "f" else text))
+                text = spell.load(
+                    dtype, spell.store(dtype, f"({spell.storage(dtype)}){text}" if dtype.kind == "f" else text)
+                )
             if guards:
                 text = f"{self.operand(guards[carry.guard])} ? {text} : {self.operand(carry.node)}"
             texts.append(text)
@@ -210,7 +212,9 @@ class Looped(Writer):
         """Whether the store writes one element a block."""
         if self.vector is None:
             return True
-        place = self._along(index_axes(store.offset)) or any(self._follows(n, self.vector) for n in computed(store.offset))
+        place = self._along(index_axes(store.offset)) or any(
+            self._follows(n, self.vector) for n in computed(store.offset)
+        )
         return not place
 
     def _steady_stores(self, stores: Sequence[Store]) -> None:
