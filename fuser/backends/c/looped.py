@@ -67,8 +67,8 @@ class Looped(Writer):
 
     def _block(self) -> None:
         before, after = self.kernel.stages
-        varying = [n for n in before.row if not self._steady(n)]
-        self._nodes([n for n in before.row if self._steady(n) and n.op != "carry"])
+        varying = [n for n in before.row if not self._same_along(n)]
+        self._nodes([n for n in before.row if self._same_along(n) and n.op != "carry"])
         self._declare_arrays(varying)
         if varying or any(c.node in self.arrays for c in self.loop_inside.carries):
             self._across(lambda: self._begin(varying))
@@ -81,18 +81,18 @@ class Looped(Writer):
         for node in after.row:
             if node.op == "final" and node not in self.arrays:
                 self.env[node] = f"carry{node.attr.number}"
-        self._nodes([n for n in after.row if self._steady(n)])
+        self._nodes([n for n in after.row if self._same_along(n)])
         self._write(after.row, after.row_stores)
 
     def _declare_arrays(self, varying: Sequence[Scalar]) -> None:
         """Arrays for the carry, and for what was computed before the loop and is needed later."""
         inside = self.loop_inside
         for carry in inside.carries:
-            if not self._steady(carry.node):
+            if not self._same_along(carry.node):
                 self.arrays[carry.node] = f"carry{carry.node.attr.number}"
                 self._array(carry.node, self.arrays[carry.node])
         for node in self.kernel.stages[1].row:
-            if node.op == "final" and not self._steady(node):
+            if node.op == "final" and not self._same_along(node):
                 self.arrays[node] = f"carry{node.attr.number}"
         later = [*inside.body, *self.kernel.stages[1].row]
         needed = {n for node in later for n in operands(node)}
@@ -143,8 +143,8 @@ class Looped(Writer):
     def _iterations(self) -> None:
         inside = self.loop_inside
         saved = dict(self.env)
-        steady = [n for n in inside.body if self._steady(n)]
-        alone = self.time is None and all(self._steady(p) for p in inside.predicates)
+        steady = [n for n in inside.body if self._same_along(n)]
+        alone = self.time is None and all(self._same_along(p) for p in inside.predicates)
         if self.time is not None:
             self.open(f"for (int64_t t = 0; t < {self.extents[self.time]}; ++t)")
         else:
@@ -157,7 +157,7 @@ class Looped(Writer):
             going = " | ".join(self.operand(p) for p in inside.predicates)
             self.line(f"if (!({going})) break;")
         self._nodes([n for n in steady if n not in self.env])
-        varying = [n for n in inside.body if not self._steady(n)]
+        varying = [n for n in inside.body if not self._same_along(n)]
         if (self.arrays and any(c.node in self.arrays for c in inside.carries)) or varying:
             self._across(lambda: self._step(varying), "" if alone or self.time is not None else " reduction(|:any)")
         self._steady_stores(inside.stores)
@@ -170,7 +170,7 @@ class Looped(Writer):
     def _step(self, varying: Sequence[Scalar]) -> None:
         inside = self.loop_inside
         self._nodes(varying)
-        if self.time is None and not all(self._steady(p) for p in inside.predicates):
+        if self.time is None and not all(self._same_along(p) for p in inside.predicates):
             self.line(f"any |= {' | '.join(self.operand(p) for p in inside.predicates)};")
         for store in inside.stores:
             if not self._steady_store(store):
@@ -180,7 +180,7 @@ class Looped(Writer):
     def _hand_on(self, carries: Sequence[Carry]) -> None:
         """The carry of the next iteration, all of it computed before any of it changes."""
         guards = self.loop_inside.predicates if len(self.loop_inside.predicates) > 1 else ()
-        if self.time is None and not all(self._steady(p) for p in self.loop_inside.predicates):
+        if self.time is None and not all(self._same_along(p) for p in self.loop_inside.predicates):
             guards = self.loop_inside.predicates
         texts = []
         for carry in carries:
@@ -203,7 +203,7 @@ class Looped(Writer):
     def _write(self, nodes: Sequence[Scalar], stores: Sequence[Store]) -> None:
         """What comes after the loop."""
         self._steady_stores(stores)
-        varying = [n for n in nodes if not self._steady(n) and n.op != "final"]
+        varying = [n for n in nodes if not self._same_along(n) and n.op != "final"]
         rest = [s for s in stores if not self._steady_store(s)]
         if rest:
             self._across(lambda: (self._nodes(varying), [self._guarded_store(s) for s in rest]))
@@ -240,9 +240,12 @@ class Looped(Writer):
         outer = [axis for axis in self.loops.rows if axis is not self.vector and axis not in axes]
         return [f"{self.axis_names[axis]} == 0" for axis in outer]
 
+    def _steady(self) -> None:
+        """The loops place by themselves what does not change along them."""
+
     # What differs between the lanes of a block.
 
-    def _steady(self, node: Scalar) -> bool:
+    def _same_along(self, node: Scalar) -> bool:
         return self.vector is None or not self._follows(node, self.vector)
 
     def _along(self, axes: set[Axis] | frozenset[Axis]) -> bool:
