@@ -42,6 +42,7 @@ class FusionLimits:
     recompute_cost: int = 8  # additions an element that are cheaper to do again than to load
     max_row: int = 0  # reduced elements of one row that a kernel can hold at a time; 0 = any number
     dots: bool = False  # contractions take prologues and epilogues into their kernel
+    teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
 
 
 @dataclass(frozen=True, eq=False)

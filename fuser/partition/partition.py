@@ -134,7 +134,7 @@ class Drafting:
         """How a control equation becomes one kernel with its loop inside, or why it does not."""
         if self.fuel == 0:
             return "the merges allowed by FUSER_FUEL are used up"
-        form = loop_form(eqn, self.backend.supports)
+        form = loop_form(eqn, self.backend.supports, self.limits.teams)
         self.fuel -= isinstance(form, LoopForm) and self.fuel > 0
         return form
 

@@ -24,7 +24,7 @@ class C(Host):
 
     name = "c"
     platform = "cpu"
-    limits = FusionLimits()
+    limits = FusionLimits(teams=True)
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.lower is None:

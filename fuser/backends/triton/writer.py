@@ -117,9 +117,8 @@ class Writer:
         ]
 
     def _indices(self) -> list[Affine]:
-        loads = [n for stage in self.kernel.stages for n in (*stage.row, *stage.body) if n.op == "load"]
-        stores = [s for stage in self.kernel.stages for s in (*stage.row_stores, *stage.stores)]
-        return [n.attr.offset for n in loads] + [s.offset for s in stores]
+        loads = [n.attr.offset for n in self.kernel.nodes if n.op == "load"]
+        return loads + [s.offset for s in self.kernel.stores]
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
