@@ -123,11 +123,11 @@ ONE_KERNEL: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "a carry along the outer lanes": (
         lambda x, y: lax.fori_loop(0, 5, lambda i, s: (s[0] * 0.5 + s[1][:, None], s[1] + 1), (x, y)),
-        (PLANE, PLANE[:, 0]),
+        (PLANE, PLANE[:, 0].copy()),
     ),
     "a carry along the inner lanes": (
         lambda x, y: lax.fori_loop(0, 5, lambda i, s: (s[0] * 0.5 + s[1], s[1] + 1), (x, y)),
-        (PLANE, PLANE[0]),
+        (PLANE, PLANE[0].copy()),
     ),
     "a short scan in the body": (
         lambda x: lax.fori_loop(0, 5, lambda i, v: lax.scan(lambda c, _: (c * 0.5 + i, None), v, None, length=3)[0], x),
