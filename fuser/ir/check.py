@@ -6,8 +6,7 @@ Every variable is defined once and before its use, and every equation's outputs 
 from __future__ import annotations
 
 from fuser.errors import GraphError
-from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
-from fuser.ir.primitive import Fusion
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var, graphs_in
 from fuser.ir.text import Names, show_eqn
 
 
@@ -45,8 +44,10 @@ def _known(operand: Operand, defined: set[Var], where: str) -> None:
 
 
 def _check_types(eqn: Eqn, where: str) -> None:
-    if eqn.primitive.fusion is Fusion.CONTROL:
-        return
+    for inner in graphs_in(eqn.params):
+        if inner.constvars:
+            raise GraphError(f"{where}: a graph among its params has constants; they belong among the operands")
+        check(inner)
     result = eqn.primitive.rule("type")(*(v.aval for v in eqn.invars), **eqn.params)
     expected = tuple(result) if eqn.primitive.multiple_results else (result,)
     found = tuple(v.aval for v in eqn.outvars)

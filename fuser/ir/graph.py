@@ -94,3 +94,12 @@ class Graph:
         return show(self)
 
     __repr__ = __str__
+
+
+def graphs_in(params: dict[str, Any]) -> Iterator[Graph]:
+    """The graphs among the params of a primitive."""
+    for value in params.values():
+        if isinstance(value, Graph):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (v for v in value if isinstance(v, Graph))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import string
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var, graphs_in
 from fuser.ir.types import short_dtype
 
 
@@ -42,21 +43,25 @@ def show_param(value: Any) -> str:
     if isinstance(value, np.dtype):
         return short_dtype(value)
     if isinstance(value, Graph):
-        return "{ " + show(value).replace("\n", "\n      ") + " }"
+        return f"\n{textwrap.indent(show(value), ' ' * 8)}"
     if isinstance(value, np.ndarray):
         return f"array{list(value.shape)}"
     if isinstance(value, tuple) and value and isinstance(value[0], Graph):
-        return "(" + ", ".join(show_param(v) for v in value) + ")"
+        return "".join(show_param(v) for v in value)
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
     return str(value)
 
 
 def show_eqn(eqn: Eqn, names: Names, source: bool = True) -> str:
     """`c:f32[3] = add a b   # model.py:4 (loss)`."""
-    params = " ".join(f"{key}={show_param(value)}" for key, value in eqn.params.items())
+    plain = {key: value for key, value in eqn.params.items() if not list(graphs_in({key: value}))}
+    inner = "".join(f"\n      {key}={show_param(eqn.params[key])}" for key in eqn.params if key not in plain)
+    params = " ".join(f"{key}={show_param(value)}" for key, value in plain.items())
     operands = " ".join(names[v] for v in eqn.invars)
     results = " ".join(names.typed(v) for v in eqn.outvars)
     text = f"{results} = {eqn.primitive.name}{f'[{params}]' if params else ''} {operands}".rstrip()
-    return f"{text:<64}  # {eqn.source}" if source and eqn.source.file else text
+    return (f"{text:<64}  # {eqn.source}" if source and eqn.source.file else text) + inner
 
 
 def show(graph: Graph, source: bool = True) -> str:

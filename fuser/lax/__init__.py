@@ -98,6 +98,20 @@ from fuser.lax.movement import (
     tile,
     transpose,
 )
+from fuser.lax.parallel import (
+    all_gather,
+    all_to_all,
+    axis_index,
+    axis_size,
+    pmax,
+    pmean,
+    pmin,
+    ppermute,
+    pshuffle,
+    psum,
+    psum_scatter,
+    pswapaxes,
+)
 from fuser.lax.reduction import (
     argmax,
     argmin,

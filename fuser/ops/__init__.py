@@ -1,5 +1,39 @@
 """Every primitive with all its rules beside it, one file per family."""
 
-from fuser.ops import control, cumulative, dot, elementwise, incomplete, movement, reduce, special
+from fuser.ops import (
+    calls,
+    collective,
+    control,
+    cumulative,
+    dot,
+    dynamic,
+    elementwise,
+    fma,
+    incomplete,
+    indexing,
+    movement,
+    random,
+    reduce,
+    scatter,
+    sorting,
+    special,
+)
 
-__all__ = ["control", "cumulative", "dot", "elementwise", "incomplete", "movement", "reduce", "special"]
+__all__ = [
+    "calls",
+    "collective",
+    "control",
+    "cumulative",
+    "dot",
+    "dynamic",
+    "elementwise",
+    "fma",
+    "incomplete",
+    "indexing",
+    "movement",
+    "random",
+    "reduce",
+    "scatter",
+    "sorting",
+    "special",
+]

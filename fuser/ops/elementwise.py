@@ -1,6 +1,7 @@
-"""Elementwise primitives: arithmetic, maths, bits, comparison, selection and conversion.
+"""Elementwise primitives: arithmetic, maths, bits, comparison and selection; conversion stands in conversion.py.
 
-Each statement holds a primitive's whole definition. Names and params are those of jax.lax.
+Each statement holds a primitive's whole definition. Names, params and derivatives (at ties and singular points too) are
+those of jax.lax. A derivative is written as the tangent times what does not depend on it, which is a residual then.
 """
 
 from __future__ import annotations
@@ -12,21 +13,30 @@ import numpy as np
 
 from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
-from fuser.ir.primitive import Fusion, Primitive, register
-from fuser.ir.scalar import VOCABULARY, Scalar, evaluate
-from fuser.ir.types import (
-    ALL_DTYPES,
-    BOOL,
-    COMPLEX,
-    FLOAT8,
-    FLOATS,
-    INTEGERS,
-    SIGNED,
-    ArrayType,
-    is_complex,
-    short_dtype,
+from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
+from fuser.ir.scalar import VOCABULARY, Scalar
+from fuser.ir.types import BOOL, COMPLEX, FLOAT8, FLOATS, INTEGERS, KEY, SIGNED, ArrayType, is_complex
+from fuser.ops.conversion import (  # noqa: F401  (elementwise primitives all)
+    bitcast_convert_type_p,
+    convert_element_type_p,
+    copy_p,
+    reduce_precision_p,
 )
-from fuser.ops.family import SHAPE, allow, boolean, common_shape, elementwise, linear_in, real_part, sample, unbroadcast
+from fuser.ops.family import (
+    SHAPE,
+    allow,
+    batch_elementwise,
+    boolean,
+    common_shape,
+    constant,
+    elementwise,
+    linear_in,
+    real_part,
+    sample,
+    unbroadcast,
+)
+from fuser.trace.jvp import expanded
+from fuser.trace.tangent import Zero, all_zero, zero_like
 
 INEXACT = (*FLOATS, *COMPLEX)
 NUMBERS = (*INTEGERS, *INEXACT)
@@ -83,16 +93,54 @@ div_p: Primitive = _plain(
     jvp=(lambda t, x, y, out: div_p.bind(t, y), lambda t, x, y, out: -mul_p.bind(div_p.bind(out, y), t)),
     transpose=lambda ct, x, y: (unbroadcast(div_p.bind(ct, y), x), None),
 )
-rem_p = _plain("rem", "rem", REALS)
-max_p, min_p = (elementwise(n, ANY, arity=2, both=lambda x, y, m, n=n: _extreme(x, y, m, n)) for n in ("max", "min"))
-square_p = elementwise("square", NUMBERS, eval=np.square, lower=lambda x: x * x)
+
+
+def _rem_jvp(t: Any, x: Any, y: Any, out: Any) -> Any:
+    quotient = x / y
+    return t * -(sign_p.bind(quotient) * floor_p.bind(abs_p.bind(quotient)))
+
+
+rem_p = _plain("rem", "rem", REALS, jvp=(lambda t, x, y, out: t, _rem_jvp))
+max_p, min_p = (
+    elementwise(
+        n,
+        ANY,
+        arity=2,
+        both=lambda x, y, m, n=n: _extreme(x, y, m, n),
+        jvp=(lambda t, x, y, out: t * _share(x, y, out), lambda t, x, y, out: t * _share(y, x, out)),
+    )
+    for n in ("max", "min")
+)
+square_p = elementwise("square", NUMBERS, eval=np.square, lower=lambda x: x * x, jvp=(lambda t, x, out: t * (2 * x),))
+
+
+def _abs_jvp(t: Any, x: Any, out: Any) -> Any:
+    """The derivative at 0 is 1 for real numbers, 0 for complex ones."""
+    if not is_complex(x.dtype):
+        return select_n_p.bind(x >= 0, -t, t)
+    size = convert_element_type_p.bind(_nonzero(out), new_dtype=x.dtype)
+    return real_p.bind(t * (conj_p.bind(x) / size))
+
+
 abs_p = elementwise(
     "abs",
     (*SIGNED, *INEXACT),
     result=real_part,
     eval=np.abs,
     lower=lambda x: S.apply("abs", x, dtype=real_part(x.dtype)),
+    jvp=(_abs_jvp,),
 )
+
+
+def _share(x: Any, y: Any, out: Any) -> Any:
+    """The part of max or min's derivative that is x's: 1 where x alone is the result, 1/2 where y is too, else 0."""
+    half, one, zero = (constant(c, out) for c in (0.5, 1, 0))
+    return select_n_p.bind(x == out, zero, select_n_p.bind(y == out, one, half))
+
+
+def _nonzero(x: Any) -> Any:
+    """x, and 1 where it is 0."""
+    return select_n_p.bind(x == 0, x, constant(1, x))
 
 
 def _extreme(x: Any, y: Any, m: Any, op: str) -> Any:
@@ -125,11 +173,11 @@ def _sign_lower(x: Scalar) -> Scalar:
     return S.where(x > 0, one, S.where(x < 0, -one, x))
 
 
-sign_p = elementwise("sign", NUMBERS, eval=_sign_eval, lower=_sign_lower)
+sign_p: Primitive = elementwise("sign", NUMBERS, eval=_sign_eval, lower=_sign_lower, jvp=(None,))
 
 # Rounding.
-floor_p = _plain("floor", "floor", FLOATS)
-ceil_p = _plain("ceil", "ceil", FLOATS)
+floor_p: Primitive = _plain("floor", "floor", FLOATS, jvp=(None,))
+ceil_p = _plain("ceil", "ceil", FLOATS, jvp=(None,))
 
 
 def _round(x: Any, m: Any, rounding_method: int) -> Any:
@@ -141,7 +189,9 @@ def _round(x: Any, m: Any, rounding_method: int) -> Any:
     return m.where(m.absolute(x - whole) >= 0.5, up, whole)
 
 
-round_p = elementwise("round", FLOATS, both=_round, params=({"rounding_method": 0}, {"rounding_method": 1}))
+round_p = elementwise(
+    "round", FLOATS, both=_round, params=({"rounding_method": 0}, {"rounding_method": 1}), jvp=(None,)
+)
 is_finite_p = elementwise(
     "is_finite", FLOATS, result=boolean, eval=np.isfinite, lower=lambda x: S.absolute(x) < math.inf
 )
@@ -153,14 +203,23 @@ exp2_p = elementwise(
     INEXACT,
     eval=lambda x: np.exp2(x) if x.dtype.kind != "c" else np.exp(x * math.log(2)),
     lower=lambda x: S.exp(x * math.log(2)) if is_complex(x.dtype) else S.exp2(x),
+    jvp=(lambda t, x, out: t * (math.log(2) * out),),
 )
-expm1_p = _plain("expm1", "expm1", INEXACT)
-log_p = _plain("log", "log", INEXACT, domain=(0.1, 9.0))
-log1p_p = _plain("log1p", "log1p", INEXACT, domain=(-0.9, 9.0))
-sqrt_p = _plain("sqrt", "sqrt", INEXACT, domain=(0.0, 9.0))
-rsqrt_p = elementwise("rsqrt", INEXACT, both=lambda x, m: 1 / m.sqrt(x), domain=(0.1, 9.0))
-cbrt_p = _plain("cbrt", "cbrt", FLOATS)
-logistic_p = elementwise("logistic", INEXACT, both=lambda x, m: 1 / (1 + m.exp(-x)))
+expm1_p = _plain("expm1", "expm1", INEXACT, jvp=(lambda t, x, out: t * (out + 1),))
+log_p: Primitive = _plain("log", "log", INEXACT, domain=(0.1, 9.0), jvp=(lambda t, x, out: t / x,))
+log1p_p = _plain("log1p", "log1p", INEXACT, domain=(-0.9, 9.0), jvp=(lambda t, x, out: t / (x + 1),))
+sqrt_p = _plain("sqrt", "sqrt", INEXACT, domain=(0.0, 9.0), jvp=(lambda t, x, out: t * (0.5 / out),))
+rsqrt_p: Primitive = elementwise(
+    "rsqrt",
+    INEXACT,
+    both=lambda x, m: 1 / m.sqrt(x),
+    domain=(0.1, 9.0),
+    jvp=(lambda t, x, out: t * (-0.5 * (out / x)),),
+)
+cbrt_p = _plain("cbrt", "cbrt", FLOATS, jvp=(lambda t, x, out: t * (1 / 3 * integer_pow_p.bind(out, y=-2)),))
+logistic_p = elementwise(
+    "logistic", INEXACT, both=lambda x, m: 1 / (1 + m.exp(-x)), jvp=(lambda t, x, out: t * (out * (1 - out)),)
+)
 
 
 def _pow_type(x: ArrayType, y: ArrayType) -> ArrayType:
@@ -172,7 +231,16 @@ def _pow_type(x: ArrayType, y: ArrayType) -> ArrayType:
     return ArrayType(common_shape("pow", (x, y)), x.dtype, x.weak_type and y.weak_type)
 
 
-pow_p = elementwise(
+def _pow_jvp_base(t: Any, x: Any, y: Any, out: Any) -> Any:
+    """y·x^(y - 1); for an integer y of 0 it is 0 wherever x is."""
+    if y.dtype.kind not in "iu":
+        return t * (y * pow_p.bind(x, y - 1))
+    exponent = convert_element_type_p.bind(y, new_dtype=x.dtype)
+    slope = _nonzero(exponent) * pow_p.bind(x, exponent - 1)
+    return t * select_n_p.bind(y == 0, slope, constant(0, x))
+
+
+pow_p: Primitive = elementwise(
     "pow",
     INEXACT,
     arity=2,
@@ -181,6 +249,7 @@ pow_p = elementwise(
     eval=lambda x, y: np.power(x, y.astype(x.dtype)),
     lower=lambda x, y: S.power(x, S.cast(y, x.dtype)),
     domain=(0.1, 3.0),
+    jvp=(_pow_jvp_base, lambda t, x, y, out: t * (log_p.bind(_nonzero(x)) * out)),
 )
 
 
@@ -199,19 +268,42 @@ def _integer_pow(x: Any, m: Any, y: int) -> Any:
     return 1 / result if y < 0 else result
 
 
-integer_pow_p = elementwise(
-    "integer_pow", NUMBERS, both=_integer_pow, params=tuple({"y": y} for y in (0, 1, 2, 3, 7)), domain=(0.5, 2.0)
+def _integer_pow_jvp(t: Any, x: Any, out: Any, y: int) -> Any:
+    if y == 0:
+        return zero_like(out)
+    if y in (1, 2):
+        return t if y == 1 else t * (2 * x)
+    return t * (y * integer_pow_p.bind(x, y=y - 1))
+
+
+integer_pow_p: Primitive = elementwise(
+    "integer_pow",
+    NUMBERS,
+    both=_integer_pow,
+    params=tuple({"y": y} for y in (0, 1, 2, 3, 7)),
+    domain=(0.5, 2.0),
+    jvp=(_integer_pow_jvp,),
 )
 
 # Trigonometric and hyperbolic functions.
 sin_p: Primitive = _plain("sin", "sin", INEXACT, jvp=(lambda t, x, out: t * cos_p.bind(x),))
-cos_p: Primitive = _plain("cos", "cos", INEXACT, jvp=(lambda t, x, out: -(t * sin_p.bind(x)),))
+cos_p: Primitive = _plain("cos", "cos", INEXACT, jvp=(lambda t, x, out: t * -sin_p.bind(x),))
 tan_p = _plain("tan", "tan", INEXACT, jvp=(lambda t, x, out: t * (1 + out * out),))
-asin_p, acos_p = (_plain(n, n, INEXACT, domain=(-1.0, 1.0)) for n in ("asin", "acos"))
-atan_p, sinh_p, cosh_p, tanh_p, asinh_p = (_plain(n, n, INEXACT) for n in ("atan", "sinh", "cosh", "tanh", "asinh"))
-acosh_p = _plain("acosh", "acosh", INEXACT, domain=(1.0, 9.0))
-atanh_p = _plain("atanh", "atanh", INEXACT, domain=(-0.9, 0.9))
-atan2_p = _plain("atan2", "atan2", FLOATS)
+asin_p = _plain("asin", "asin", INEXACT, domain=(-1.0, 1.0), jvp=(lambda t, x, out: t * rsqrt_p.bind(1 - x * x),))
+acos_p = _plain("acos", "acos", INEXACT, domain=(-1.0, 1.0), jvp=(lambda t, x, out: t * -rsqrt_p.bind(1 - x * x),))
+atan_p = _plain("atan", "atan", INEXACT, jvp=(lambda t, x, out: t / (1 + x * x),))
+sinh_p: Primitive = _plain("sinh", "sinh", INEXACT, jvp=(lambda t, x, out: t * cosh_p.bind(x),))
+cosh_p: Primitive = _plain("cosh", "cosh", INEXACT, jvp=(lambda t, x, out: t * sinh_p.bind(x),))
+tanh_p = _plain("tanh", "tanh", INEXACT, jvp=(lambda t, x, out: t * ((1 + out) * (1 - out)),))
+asinh_p = _plain("asinh", "asinh", INEXACT, jvp=(lambda t, x, out: t * rsqrt_p.bind(x * x + 1),))
+acosh_p = _plain("acosh", "acosh", INEXACT, domain=(1.0, 9.0), jvp=(lambda t, x, out: t * rsqrt_p.bind(x * x - 1),))
+atanh_p = _plain("atanh", "atanh", INEXACT, domain=(-0.9, 0.9), jvp=(lambda t, x, out: t / ((1 + x) * (1 - x)),))
+atan2_p = _plain(
+    "atan2",
+    "atan2",
+    FLOATS,
+    jvp=(lambda t, x, y, out: t * (y / (x * x + y * y)), lambda t, x, y, out: t * (-x / (x * x + y * y))),
+)
 
 
 def _nextafter(x: Scalar, y: Scalar) -> Scalar:
@@ -234,29 +326,66 @@ nextafter_p = elementwise(
     eval=lambda x, y: np.where(x == y, y, np.nextafter(x, y)),
     lower=_nextafter,
     rounded=False,
+    jvp=(lambda t, x, y, out: t, None),
 )
 
 # Special functions.
-erf_p = _plain("erf", "erf", FLOATS)
-erfc_p = _plain("erfc", "erfc", FLOATS)
-lgamma_p = _plain("lgamma", "lgamma", FLOATS, domain=(0.1, 9.0))
+_BELL = 2 / math.sqrt(math.pi)
+erf_p = _plain("erf", "erf", FLOATS, jvp=(lambda t, x, out: t * (_BELL * exp_p.bind(-(x * x))),))
+erfc_p = _plain("erfc", "erfc", FLOATS, jvp=(lambda t, x, out: t * (-_BELL * exp_p.bind(-(x * x))),))
+lgamma_p = _plain(
+    "lgamma", "lgamma", FLOATS, domain=(0.1, 9.0), jvp=(lambda t, x, out: t * REGISTRY["digamma"].bind(x),)
+)
+
 
 # Complex numbers.
-complex_p = elementwise(
+def _complex_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    out = complex_p.bind(*primals)
+    parts = [constant(0, p) if type(t) is Zero else t for p, t in zip(primals, tangents)]
+    return out, expanded(complex_p.bind(*parts), out.shape)
+
+
+# The cotangents of complex numbers are such that the real part of cotangent times tangent is what a function changes by.
+complex_p: Primitive = elementwise(
     "complex",
     (FLOATS[2], FLOATS[3]),
     arity=2,
     result=lambda *d, **p: np.dtype(f"complex{d[0].itemsize * 16}"),
     eval=S.compose,
     lower=lambda x, y: S.apply("complex", x, y, dtype=np.dtype(f"complex{x.dtype.itemsize * 16}")),
+    linear=True,
+    jvp=_complex_jvp,
+    transpose=lambda ct, x, y: (
+        unbroadcast(real_p.bind(ct), x) if linear_in(x) else None,
+        unbroadcast(-imag_p.bind(ct), y) if linear_in(y) else None,
+    ),
 )
-real_p = elementwise(
-    "real", COMPLEX, result=real_part, eval=np.real, lower=lambda x: S.apply("real", x, dtype=real_part(x.dtype))
+real_p: Primitive = elementwise(
+    "real",
+    COMPLEX,
+    result=real_part,
+    eval=np.real,
+    lower=lambda x: S.apply("real", x, dtype=real_part(x.dtype)),
+    linear=True,
+    transpose=lambda ct, x: (complex_p.bind(ct, constant(0, ct)),),
 )
-imag_p = elementwise(
-    "imag", COMPLEX, result=real_part, eval=np.imag, lower=lambda x: S.apply("imag", x, dtype=real_part(x.dtype))
+imag_p: Primitive = elementwise(
+    "imag",
+    COMPLEX,
+    result=real_part,
+    eval=np.imag,
+    lower=lambda x: S.apply("imag", x, dtype=real_part(x.dtype)),
+    linear=True,
+    transpose=lambda ct, x: (complex_p.bind(constant(0, ct), -ct),),
 )
-conj_p = elementwise("conj", COMPLEX, eval=np.conj, lower=lambda x, **p: S.apply("conj", x))
+conj_p: Primitive = elementwise(
+    "conj",
+    COMPLEX,
+    eval=np.conj,
+    lower=lambda x, **p: S.apply("conj", x),
+    linear=True,
+    transpose=lambda ct, x: (conj_p.bind(ct),),
+)
 
 # Bits.
 and_p = _plain("and", "and", BITS)
@@ -274,7 +403,7 @@ gcd_p = elementwise("gcd", INTEGERS, arity=2, eval=np.gcd)
 lcm_p = elementwise("lcm", INTEGERS, arity=2, eval=np.lcm)
 
 # Comparison.
-eq_p, ne_p = (_plain(n, n, ANY, result=boolean) for n in ("eq", "ne"))
+eq_p, ne_p = (_plain(n, n, (*ANY, KEY), result=boolean) for n in ("eq", "ne"))
 lt_p, le_p, gt_p, ge_p = (_plain(n, n, (BOOL, *REALS), result=boolean) for n in ("lt", "le", "gt", "ge"))
 
 
@@ -319,16 +448,43 @@ def _select_samples() -> Any:
     yield (rng.integers(0, 3, SHAPE).astype(np.int32), *(sample(rng, SHAPE, FLOATS[2]) for _ in range(3))), {}
 
 
-select_n_p = register(
+def _select_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+    """The tangent of the case that is chosen; those of the others (nan, perhaps) leave no trace."""
+    which, *cases = primals
+    out = select_n_p.bind(which, *cases)
+    if all_zero(tangents[1:]):
+        return out, zero_like(out)
+    given = [constant(0, c) if type(t) is Zero else t for c, t in zip(cases, tangents[1:])]
+    return out, expanded(select_n_p.bind(which, *given), out.shape)
+
+
+def _select_transpose(ct: Any, which: Any, *cases: Any) -> list[Any]:
+    zero, last = constant(0, ct), len(cases) - 1
+    found: list[Any] = [None]
+    for number, case in enumerate(cases):
+        if not linear_in(case):
+            found.append(None)
+        elif which.dtype == BOOL:
+            found.append(select_n_p.bind(which, *((ct, zero) if number == 0 else (zero, ct))))
+        else:  # a number beyond the cases chooses the nearest
+            chosen = which <= 0 if number == 0 else which >= last if number == last else which == number
+            found.append(select_n_p.bind(chosen, zero, ct))
+    return [f if f is None else unbroadcast(f, c) for f, c in zip(found, (which, *cases))]
+
+
+select_n_p: Primitive = register(
     Primitive(
         "select_n",
         Fusion.ELEMENTWISE,
         type=_select_type,
         eval=_select_eval,
         lower=_select_lower,
+        jvp=_select_jvp,
+        transpose=_select_transpose,
         samples=_select_samples,
     )
 )
+select_n_p.batch = batch_elementwise(select_n_p)
 
 
 def _clamp_type(low: ArrayType, x: ArrayType, high: ArrayType) -> ArrayType:
@@ -345,126 +501,9 @@ clamp_p = elementwise(
     type=_clamp_type,
     eval=lambda low, x, high: _extreme(_extreme(x, low, np, "max"), high, np, "min"),
     lower=lambda low, x, high: S.minimum(S.maximum(x, low), high),
-)
-
-
-# Conversion.
-def _convert_type(x: ArrayType, new_dtype: Any, weak_type: bool = False) -> ArrayType:
-    return ArrayType(x.shape, np.dtype(new_dtype), weak_type)
-
-
-def _convert_samples() -> Any:
-    rng = np.random.default_rng(0)
-    for old in ALL_DTYPES:
-        for new in ALL_DTYPES:
-            yield (sample(rng, SHAPE, old),), {"new_dtype": new, "weak_type": False}
-
-
-convert_element_type_p = register(
-    Primitive(
-        "convert_element_type",
-        Fusion.ELEMENTWISE,
-        linear=True,
-        type=_convert_type,
-        eval=lambda x, new_dtype, weak_type=False: S.convert(x, np.dtype(new_dtype)),
-        lower=lambda x, new_dtype, weak_type=False: S.cast(x, np.dtype(new_dtype)),
-        samples=_convert_samples,
-    )
-)
-
-
-def _bitcast_type(x: ArrayType, new_dtype: Any) -> ArrayType:
-    new_dtype = np.dtype(new_dtype)
-    old, new = x.dtype.itemsize, new_dtype.itemsize
-    if (x.dtype == BOOL) != (new_dtype == BOOL) or is_complex(x.dtype) != is_complex(new_dtype):
-        raise TypeRuleError(f"bitcast_convert_type cannot read {x} as {short_dtype(new_dtype)}")
-    if old == new:
-        return ArrayType(x.shape, new_dtype)
-    if old > new:
-        return ArrayType((*x.shape, old // new), new_dtype)
-    if not x.shape or x.shape[-1] != new // old:
-        raise TypeRuleError(
-            f"bitcast_convert_type from {x} to {short_dtype(new_dtype)} needs a last dimension of {new // old}"
-        )
-    return ArrayType(x.shape[:-1], new_dtype)
-
-
-def _bitcast_eval(x: np.ndarray, new_dtype: Any) -> np.ndarray:
-    aval = _bitcast_type(ArrayType(x.shape, x.dtype), new_dtype)
-    return np.frombuffer(np.ascontiguousarray(x).tobytes(), aval.dtype).reshape(aval.shape)
-
-
-def _bitcast_samples() -> Any:
-    rng = np.random.default_rng(0)
-    for old, new in (
-        ("float32", "int32"),
-        ("int32", "float32"),
-        ("float64", "uint64"),
-        ("float16", "int16"),
-        ("uint32", "int32"),
-        ("float32", "uint8"),
-        ("int64", "float64"),
-    ):
-        yield (sample(rng, SHAPE, np.dtype(old)),), {"new_dtype": np.dtype(new)}
-
-
-bitcast_convert_type_p = register(
-    Primitive(
-        "bitcast_convert_type",
-        Fusion.ELEMENTWISE,
-        type=_bitcast_type,
-        eval=_bitcast_eval,
-        lower=lambda x, new_dtype: S.bitcast(x, np.dtype(new_dtype)),
-        samples=_bitcast_samples,
-    )
-)
-
-
-def _reduce_precision(x: Scalar, exponent_bits: int, mantissa_bits: int) -> Scalar:
-    """XLA's algorithm: round the mantissa to nearest even in integer arithmetic, then flush or overflow the exponent."""
-    dtype = x.dtype
-    if dtype in (FLOATS[0], FLOATS[1]):
-        return S.cast(_reduce_precision(S.cast(x, FLOATS[2]), exponent_bits, mantissa_bits), dtype)
-    bits = dtype.itemsize * 8
-    mantissa, exponent = (23, 8) if bits == 32 else (52, 11)
-    integer = np.dtype(f"uint{bits}")
-    raw = S.bitcast(x, integer)
-    drop = mantissa - mantissa_bits
-    if drop > 0:
-        last = S.shift_right_logical(raw, S.constant(drop, integer)) & 1
-        raw = (raw + (last + ((1 << (drop - 1)) - 1))) & (((1 << bits) - 1) ^ ((1 << drop) - 1))
-    if exponent_bits < exponent:
-        sign_mask = 1 << (bits - 1)
-        bias, small = (1 << (exponent - 1)) - 1, (1 << (exponent_bits - 1)) - 1
-        magnitude_exponent = raw & (((1 << exponent) - 1) << mantissa)
-        overflow = magnitude_exponent > ((bias + small) << mantissa)
-        underflow = magnitude_exponent <= ((bias - small) << mantissa)
-        signed = raw & sign_mask
-        infinity = signed | (((1 << exponent) - 1) << mantissa)
-        raw = S.where(underflow, signed, S.where(overflow, infinity, raw))
-    return S.where(S.not_equal(x, x), x, S.bitcast(raw, dtype))
-
-
-def _reduce_precision_eval(x: np.ndarray, exponent_bits: int, mantissa_bits: int) -> np.ndarray:
-    hole = Scalar("input", (), x.dtype, 0)
-    return evaluate(_reduce_precision(hole, exponent_bits, mantissa_bits), {0: x})
-
-
-reduce_precision_p = elementwise(
-    "reduce_precision",
-    FLOATS,
-    eval=_reduce_precision_eval,
-    lower=_reduce_precision,
-    params=({"exponent_bits": 5, "mantissa_bits": 10}, {"exponent_bits": 8, "mantissa_bits": 7}),
-)
-copy_p = register(
-    Primitive(
-        "copy",
-        Fusion.ELEMENTWISE,
-        linear=True,
-        type=lambda x: x,
-        eval=lambda x: np.array(x),
-        lower=lambda x: x,
-        samples=lambda: (((sample(np.random.default_rng(0), SHAPE, d),), {}) for d in ALL_DTYPES),
-    )
+    jvp=(  # where the operand equals a bound, all three are 0, as in JAX
+        lambda t, low, x, high, out: select_n_p.bind((low > x) & (low < high), constant(0, t), t),
+        lambda t, low, x, high, out: select_n_p.bind((x > low) & (x < high), constant(0, t), t),
+        lambda t, low, x, high, out: select_n_p.bind(high < x, constant(0, t), t),
+    ),
 )

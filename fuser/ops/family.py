@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fuser.errors import TypeRuleError
+from fuser.errors import TypeRuleError, UnsupportedError
 from fuser.ir import scalar
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, FLOATS, ArrayType, bfloat16, is_complex, is_float, short_dtype
+from fuser.ir.source import current_source
+from fuser.ir.types import BOOL, FLOATS, KEY, ArrayType, bfloat16, is_complex, is_float, short_dtype
+from fuser.runtime.array import Array
 from fuser.trace.batch import aligned
 from fuser.trace.tangent import Undefined
 
@@ -133,6 +135,23 @@ def unbroadcast(cotangent: Any, operand: Any) -> Any:
     return REGISTRY["reduce_sum"].bind(cotangent, axes=tuple(range(len(cotangent.shape))))
 
 
+def constant(value: Any, like: Any) -> Array:
+    """A number as an array of rank 0 in the dtype of `like`, for rules of derivatives."""
+    return Array(np.asarray(value).astype(like.dtype))
+
+
+def underivable(function: str, operand: str) -> Callable[..., Any]:
+    """The rule of an operand with respect to which no derivative is known: it raises when one is asked for."""
+
+    def rule(*values: Any, **params: Any) -> Any:
+        raise UnsupportedError(
+            f"{function} has no derivative with respect to {operand} ({current_source().short}); "
+            f"hold {operand} constant with fuser.lax.stop_gradient"
+        )
+
+    return rule
+
+
 def linear_in(operand: Any) -> bool:
     """Whether a transpose rule is asked for this operand's cotangent."""
     return isinstance(operand, Undefined)
@@ -181,6 +200,8 @@ def sample(
     """Random values of any dtype, within `domain` for numbers that can be."""
     if dtype == BOOL:
         return rng.random(shape) < 0.5
+    if dtype == KEY:
+        return rng.integers(0, 4, (*shape, 2)).astype(np.uint32).view(KEY)[..., 0]
     if dtype.kind in "iu":
         low = max(np.iinfo(dtype).min, -9 if domain[0] < 0 else 0)
         return rng.integers(low, 10, shape).astype(dtype)

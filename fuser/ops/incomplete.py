@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import FLOATS
-from fuser.ops.family import elementwise
+from fuser.ops.elementwise import exp_p, lgamma_p, log1p_p, log_p
+from fuser.ops.family import elementwise, underivable
 from fuser.ops.special import digamma_p, stirling
 
 _SMOOTH = 20.0  # from here on t^(a - 1) is smooth enough at 0 for quadrature
@@ -33,8 +35,8 @@ def _quadrature() -> list[tuple[float, float]]:
     return list(zip((nodes + 1) / 2, weights / 2))
 
 
-def _library(name: str, arity: int, function: Flat, domain: tuple[float, float]) -> Primitive:
-    """A primitive whose `function` takes and gives flat float64 arrays."""
+def _library(name: str, function: Flat, domain: tuple[float, float], jvp: tuple[Any, ...]) -> Primitive:
+    """A primitive whose `function` takes and gives flat float64 arrays; one derivative an operand."""
 
     def evaluate(*operands: np.ndarray) -> np.ndarray:
         arrays = np.broadcast_arrays(*(np.asarray(o, np.float64) for o in operands))
@@ -42,7 +44,7 @@ def _library(name: str, arity: int, function: Flat, domain: tuple[float, float])
             result = function(*(a.ravel() for a in arrays))
             return result.reshape(arrays[0].shape).astype(operands[0].dtype)
 
-    return elementwise(name, FLOATS, arity=arity, eval=evaluate, domain=domain)
+    return elementwise(name, FLOATS, arity=len(jvp), eval=evaluate, domain=domain, jvp=jvp)
 
 
 def _excess(z: np.ndarray, above: np.ndarray | None = None) -> np.ndarray:
@@ -160,10 +162,40 @@ def _random_gamma_grad(a: np.ndarray, x: np.ndarray) -> np.ndarray:
     return result
 
 
-igamma_p = _library("igamma", 2, functools.partial(_incomplete_gamma, wanted_upper=False), (0.1, 9.0))
-igammac_p = _library("igammac", 2, functools.partial(_incomplete_gamma, wanted_upper=True), (0.1, 9.0))
-igamma_grad_a_p = _library("igamma_grad_a", 2, _igamma_grad_a, (0.1, 9.0))
-random_gamma_grad_p = _library("random_gamma_grad", 2, _random_gamma_grad, (0.1, 9.0))
+def _density(a: Any, x: Any) -> Any:
+    """The density of Gamma(a, 1) at x."""
+    return exp_p.bind((a - 1) * log_p.bind(x) - x - lgamma_p.bind(a))
+
+
+def _random_gamma_grad_jvp(t: Any, a: Any, x: Any, out: Any) -> Any:
+    """With p the density and g the result -(dP/da) / p: dg/dx is -d(log p)/da - g·d(log p)/dx."""
+    return t * (digamma_p.bind(a) - log_p.bind(x) - out * ((a - 1) / x - 1))
+
+
+igamma_p = _library(
+    "igamma",
+    functools.partial(_incomplete_gamma, wanted_upper=False),
+    (0.1, 9.0),
+    (lambda t, a, x, out: t * igamma_grad_a_p.bind(a, x), lambda t, a, x, out: t * _density(a, x)),
+)
+igammac_p = _library(
+    "igammac",
+    functools.partial(_incomplete_gamma, wanted_upper=True),
+    (0.1, 9.0),
+    (lambda t, a, x, out: t * -igamma_grad_a_p.bind(a, x), lambda t, a, x, out: t * -_density(a, x)),
+)
+igamma_grad_a_p: Primitive = _library(
+    "igamma_grad_a",
+    _igamma_grad_a,
+    (0.1, 9.0),
+    (
+        underivable("igamma_grad_a", "a"),
+        lambda t, a, x, out: t * (_density(a, x) * (log_p.bind(x) - digamma_p.bind(a))),
+    ),
+)
+random_gamma_grad_p = _library(
+    "random_gamma_grad", _random_gamma_grad, (0.1, 9.0), (underivable("random_gamma_grad", "a"), _random_gamma_grad_jvp)
+)
 
 
 # The incomplete beta function; y is 1 - x, and both are given so that the lesser one is exact.
@@ -240,4 +272,15 @@ def _beta_fraction(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -
     return value / a
 
 
-regularized_incomplete_beta_p = _library("regularized_incomplete_beta", 3, _incomplete_beta, (0.05, 0.95))
+def _beta_jvp(t: Any, a: Any, b: Any, x: Any, out: Any) -> Any:
+    """The density of Beta(a, b) at x."""
+    log_beta = lgamma_p.bind(a) + lgamma_p.bind(b) - lgamma_p.bind(a + b)
+    return t * exp_p.bind((b - 1) * log1p_p.bind(-x) + (a - 1) * log_p.bind(x) - log_beta)
+
+
+regularized_incomplete_beta_p = _library(
+    "regularized_incomplete_beta",
+    _incomplete_beta,
+    (0.05, 0.95),
+    (underivable("betainc", "a"), underivable("betainc", "b"), _beta_jvp),
+)

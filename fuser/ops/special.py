@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from fuser.ir import scalar as S
+from fuser.ir.primitive import Primitive
 from fuser.ir.scalar import VOCABULARY
 from fuser.ir.types import FLOATS
-from fuser.ops.family import SHAPE, elementwise, sample
+from fuser.ops.elementwise import exp_p, select_n_p, sign_p
+from fuser.ops.family import SHAPE, constant, elementwise, sample, underivable
 
 # Σ c[n]·T_n(t) is exp(-x)·I0(x)·(1 + x), or exp(-x)·I1(x)/x·(1 + x)², with x = 4(t + 1), factors that keep it near 1; FAR is
 # exp(-x)·√x·I(x) with x = 16/(t + 1); PSI is digamma(x)/(x - root) with x = (t + 3)/2.
@@ -95,15 +97,14 @@ def _erf_inv(x: Any, m: Any) -> Any:
     """±inf at ±1, nan beyond. Giles, "Approximating the erfinv function", GPU Computing Gems Jade (2011), table 5; two
     Newton steps for float64."""
     w = -m.log((1 - x) * (1 + x))  # 1 - x is exact near 1, where 1 - x·x is not
-    y = m.where(w < 5, _horner(w - 2.5, _GILES_CENTRE), _horner(m.sqrt(m.maximum(w, x * 0 + 5)) - 3, _GILES_TAIL)) * x
+    y = m.where(w < 5, _horner(w - 2.5, _GILES_CENTRE), _horner(m.sqrt(w) - 3, _GILES_TAIL)) * x
     if x.dtype == np.float64:
         for _ in range(2):
             beyond = m.where(x > 0, (1 - x) - _erfc(y, m), _erfc(-y, m) - (1 + x))
             error = m.where(m.absolute(x) < 0.5, _erf(y, m) - x, beyond)
             step = error / (2 / math.sqrt(math.pi) * m.exp(-(y * y)))
             y = y - step / (1 + y * step)
-    at_one = m.where(x < 0, x * 0 - math.inf, x * 0 + math.inf)
-    return m.where(m.equal(m.absolute(x), x * 0 + 1), at_one, y)
+    return m.where(m.equal(m.absolute(x), 1), x * math.inf, y)
 
 
 def _erf(x: Any, m: Any) -> Any:
@@ -114,7 +115,14 @@ def _erfc(x: Any, m: Any) -> Any:
     return VOCABULARY["erfc"].numpy(x) if m is np else S.erfc(x)  # type: ignore[misc]
 
 
-erf_inv_p = elementwise("erf_inv", FLOATS, both=_erf_inv, wide=True, domain=(-0.99, 0.99))
+erf_inv_p = elementwise(
+    "erf_inv",
+    FLOATS,
+    both=_erf_inv,
+    wide=True,
+    domain=(-0.99, 0.99),
+    jvp=(lambda t, x, out: t * (math.sqrt(math.pi) / 2 * exp_p.bind(out * out)),),
+)
 
 
 # The gamma function's logarithmic derivatives.
@@ -151,7 +159,14 @@ def _digamma_far(y: Any, m: Any) -> Any:
     return m.log(y) - 0.5 / y - series - shift
 
 
-digamma_p = elementwise("digamma", FLOATS, both=_digamma, wide=True, domain=(0.1, 9.0))
+digamma_p = elementwise(
+    "digamma",
+    FLOATS,
+    both=_digamma,
+    wide=True,
+    domain=(0.1, 9.0),
+    jvp=(lambda t, x, out: t * polygamma_p.bind(constant(1, x), x),),
+)
 
 # B(2j) / (2j)! of the Euler–Maclaurin formula.
 _EULER_MACLAURIN = (
@@ -198,7 +213,15 @@ def _zeta(s: Any, q: Any, m: Any) -> Any:
     return m.where(m.equal(q, q), value, q)
 
 
-zeta_p = elementwise("zeta", FLOATS, arity=2, both=_zeta, wide=True, domain=(1.1, 9.0))
+zeta_p: Primitive = elementwise(
+    "zeta",
+    FLOATS,
+    arity=2,
+    both=_zeta,
+    wide=True,
+    domain=(1.1, 9.0),
+    jvp=(underivable("zeta", "x"), lambda t, s, q, out: t * (-s * zeta_p.bind(s + 1, q))),
+)
 
 
 def factorial(n: Any, m: Any) -> Any:
@@ -238,7 +261,14 @@ def _polygamma_samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         yield (rng.integers(0, 6, SHAPE).astype(dtype), sample(rng, SHAPE, dtype, (0.5, 9.0))), {}
 
 
-polygamma_p = elementwise("polygamma", FLOATS, arity=2, both=_polygamma, wide=True)
+polygamma_p: Primitive = elementwise(
+    "polygamma",
+    FLOATS,
+    arity=2,
+    both=_polygamma,
+    wide=True,
+    jvp=(underivable("polygamma", "its order"), lambda t, n, x, out: t * polygamma_p.bind(n + 1, x)),
+)
 polygamma_p.samples = _polygamma_samples  # orders are whole numbers
 
 
@@ -261,5 +291,23 @@ def _bessel_i1e(x: Any, m: Any) -> Any:
     return m.where(m.absolute(x) <= 8, x * (near / (1 + m.absolute(x))), m.where(x < 0, -far, far))
 
 
-bessel_i0e_p = elementwise("bessel_i0e", FLOATS, both=_bessel_i0e, wide=True, domain=(-20.0, 20.0))
-bessel_i1e_p = elementwise("bessel_i1e", FLOATS, both=_bessel_i1e, wide=True, domain=(-20.0, 20.0))
+def _bessel_i1e_jvp(t: Any, x: Any, out: Any) -> Any:
+    """exp(-|x|)·I0(x) - out·(sign(x) + 1/x), which is 1/2 at 0."""
+    eps = constant(np.finfo(np.float32).eps if x.dtype.itemsize < 4 else np.finfo(x.dtype).eps, x)
+    tiny = abs(x) <= eps
+    safe = select_n_p.bind(tiny, x, eps)
+    slope = bessel_i0e_p.bind(safe) - out * (sign_p.bind(safe) + 1 / safe)
+    return t * select_n_p.bind(tiny, slope, constant(0.5, x))
+
+
+bessel_i0e_p: Primitive = elementwise(
+    "bessel_i0e",
+    FLOATS,
+    both=_bessel_i0e,
+    wide=True,
+    domain=(-20.0, 20.0),
+    jvp=(lambda t, x, out: t * (bessel_i1e_p.bind(x) - sign_p.bind(x) * out),),
+)
+bessel_i1e_p: Primitive = elementwise(
+    "bessel_i1e", FLOATS, both=_bessel_i1e, wide=True, domain=(-20.0, 20.0), jvp=(_bessel_i1e_jvp,)
+)

@@ -18,7 +18,7 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.index import Affine, Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS, bfloat16, is_inexact
+from fuser.ir.types import FLOATS, KEY, UNSIGNED, bfloat16, is_inexact
 from fuser.ops.dot import free_dimensions
 
 Index = tuple[Affine, ...]
@@ -62,6 +62,8 @@ class Values:
         return self.known[key]
 
     def _compute(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
+        if isinstance(operand, Literal) and operand.aval.dtype == KEY:
+            return S.bitcast(S.constant(operand.val.view(np.uint64), UNSIGNED[3]), KEY)
         if isinstance(operand, Literal):
             return self.once(
                 ("const", operand.val.dtype, operand.val.tobytes()), lambda: S.constant(operand.val, operand.aval.dtype)
@@ -279,7 +281,9 @@ def few(extents: Sequence[int]) -> None:
     """Refused where there are more steps than are written out."""
     total = int(np.prod(extents, dtype=np.int64))
     if total > MOST_STEPS:
-        raise Refused(f"its body folds over {total} elements in each iteration, and at most {MOST_STEPS} are written out")
+        raise Refused(
+            f"its body folds over {total} elements in each iteration, and at most {MOST_STEPS} are written out"
+        )
 
 
 _COMBINE: dict[str, Callable[[Scalar, Scalar], Scalar]] = {

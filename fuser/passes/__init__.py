@@ -8,12 +8,23 @@ from fuser.config import config
 from fuser.ir.check import check
 from fuser.ir.graph import Graph
 from fuser.passes.algebra import simplify
+from fuser.passes.control import forward, in_bodies
 from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
 from fuser.passes.fold import fold_constants
+from fuser.passes.inline import inline_calls
+
+
+def optimise_bodies(graph: Graph) -> Graph:
+    """The graph with every pass done to the bodies of its control flow, inner ones first."""
+    return in_bodies(graph, run)
+
 
 PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
+    ("inline_calls", inline_calls),
     ("drop_dead", drop_dead),
+    ("optimise_bodies", optimise_bodies),
+    ("forward", forward),
     ("merge_common", merge_common),
     ("fold_constants", fold_constants),
     ("simplify", simplify),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuser.ir.graph import Graph, Var
+from fuser.ir.primitive import Fusion
+from fuser.passes.control import pruned
 
 
 def drop_dead(graph: Graph) -> Graph:
@@ -12,7 +14,10 @@ def drop_dead(graph: Graph) -> Graph:
     needed = {v for v in graph.outvars if isinstance(v, Var)}
     kept = []
     for eqn in reversed(graph.eqns):
-        if any(v in needed for v in eqn.outvars):
+        used = [v in needed for v in eqn.outvars]
+        if any(used):
+            if eqn.primitive.fusion is Fusion.CONTROL:
+                eqn = pruned(eqn, used, drop_dead)
             kept.append(eqn)
             needed.update(eqn.operands())
     constants = [(v, c) for v, c in zip(graph.constvars, graph.consts) if v in needed]

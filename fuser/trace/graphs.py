@@ -39,7 +39,7 @@ def jvp_graph(graph: Graph, active: Sequence[bool], wanted: Sequence[bool] | boo
         present.extend(type(t) is not Zero for t in out)
         return [*results, *(t for t in out if type(t) is not Zero)]
 
-    avals = [*graph.in_avals, *(a.update(weak_type=False) for a, use in zip(graph.in_avals, active) if use)]
+    avals = [*graph.in_avals, *(a for a, use in zip(graph.in_avals, active) if use)]
     return stage(function, avals, graph.name), present
 
 
@@ -116,5 +116,5 @@ def transpose_graph(
         return [c for c in found if type(c) is not Zero]
 
     avals: list[ArrayType] = [a for a, use in zip(graph.in_avals, linear) if not use]
-    avals += [a.update(weak_type=False) for a, use in zip(graph.out_avals, active) if use]
+    avals += [a for a, use in zip(graph.out_avals, active) if use]
     return stage(function, avals, graph.name), present

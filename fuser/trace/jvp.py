@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuser.errors import TypeRuleError
 from fuser.ir.primitive import REGISTRY, Primitive
-from fuser.ir.source import current_source, through
+from fuser.ir.source import through
 from fuser.trace.core import Trace, Tracer, _state, current, type_of
 from fuser.trace.tangent import Zero, add_tangents, as_array, differentiable, zero_like
 
@@ -26,27 +25,15 @@ class JVPTracer(Tracer):
         self._primal = primal
         self._tangent = tangent
 
-    # Python may read a value that is there: control flow of Python works in eager differentiation.
+    # Control flow of Python may read a value that is there; float() and item() would lose the tangent, and refuse.
     def __bool__(self) -> bool:
         return bool(self._primal)
 
     def __int__(self) -> int:
         return int(self._primal)
 
-    def __float__(self) -> float:
-        return float(self._primal)
-
-    def __complex__(self) -> complex:
-        return complex(self._primal)
-
     def __index__(self) -> int:
         return self._primal.__index__()
-
-    def item(self) -> Any:
-        return self._primal.item()
-
-    def tolist(self) -> Any:
-        return self._primal.tolist()
 
 
 class JVPTrace(Trace):
@@ -132,13 +119,3 @@ def jvp(
         _state.trace = saved
         trace.closed = True
     return [p for p, _ in pairs], [t for _, t in pairs]
-
-
-def check_tangent(primal: Any, tangent: Any, what: str) -> None:
-    """TypeRuleError unless the tangent has the type of a tangent of `primal`."""
-    p, t = type_of(primal), type_of(tangent)
-    if p.shape != t.shape or (differentiable(p) and p.dtype != t.dtype):
-        raise TypeRuleError(
-            f"{what} needs tangents of the types of the primals, got {t} for {p}; "
-            f"make the tangent {p.update(weak_type=False)} ({current_source().short})"
-        )

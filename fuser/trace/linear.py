@@ -1,7 +1,7 @@
-"""Linearization: a Trace that records what is linear and lets its parent do all the rest at once.
+"""A Trace that records what is linear in its inputs and lets its parent do all the rest at once.
 
-`linearize` runs a jvp over a LinearTrace: values are computed as always, and the tangents' equations become a Graph from
-input tangents to output tangents whose consts are the residuals. No other partial evaluation is needed.
+What comes out is a linear Graph whose consts are the residuals. No other partial evaluation is needed: derivatives
+(`linearize`) and transposes (`transposed`) both rest on it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuser.ir.graph import Graph, Literal, Operand, Var
+from fuser.ir.graph import Graph, Operand, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
 from fuser.trace.core import Trace, Tracer, _state, current, leaked, type_of
-from fuser.trace.jvp import jvp
 from fuser.trace.stage import StageTrace, StageTracer
-from fuser.trace.tangent import Zero, as_array, differentiable
 
 
 class LinearTrace(StageTrace):
@@ -87,45 +85,3 @@ def pruned(graph: Graph) -> Graph:
         constvars=tuple(v for v, _ in consts),
         consts=tuple(c for _, c in consts),
     )
-
-
-class Linearized:
-    """The linear part of a flat function at a point: its Graph, which inputs it takes, which outputs it gives."""
-
-    def __init__(self, graph: Graph, inputs: list[bool], outputs: list[Any]) -> None:
-        self.graph = graph
-        self.inputs = inputs
-        self.outputs = outputs  # None where the graph gives the tangent, else a Zero or a constant tangent
-
-    def outputs_of(self, results: Sequence[Any]) -> list[Any]:
-        """All output tangents, from those that the graph gives."""
-        rest = iter(results)
-        return [next(rest) if o is None else o for o in self.outputs]
-
-
-def linearize(
-    function: Callable[..., Sequence[Any]],
-    primals: Sequence[Any],
-    active: Sequence[bool] | None = None,
-    name: str = "grad",
-) -> tuple[list[Any], Linearized]:
-    """Results of a flat function at `primals`, and its derivative there with respect to the `active` inputs."""
-    primals = [as_array(p) for p in primals]
-    avals = [type_of(p).update(weak_type=False) for p in primals]
-    mask = [differentiable(a) and (active is None or active[n]) for n, a in enumerate(avals)]
-    outs: list[Any] = []
-
-    def tangents_of(*inputs: Any) -> list[Any]:
-        rest = iter(inputs)
-        tangents = [next(rest) if use else Zero(aval) for use, aval in zip(mask, avals)]
-        results, out_tangents = jvp(function, primals, tangents, name)
-        outs.extend(results)
-        return out_tangents
-
-    known, graph = linear_part(tangents_of, [a for a, use in zip(avals, mask) if use], name)
-    return outs, Linearized(graph, mask, known)
-
-
-def literal_or(environment: dict[Var, Any], operand: Operand) -> Any:
-    """The operand's value."""
-    return operand.val if type(operand) is Literal else environment[operand]  # type: ignore[index]

@@ -1,0 +1,176 @@
+"""What transforms share about arguments: which are differentiated, flat functions, and what leaves may be."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fuser.errors import TypeRuleError
+from fuser.ir.source import current_source
+from fuser.ir.types import ArrayType, float0, is_complex, is_inexact, short_dtype
+from fuser.lax.values import as_value
+from fuser.trace import tree
+from fuser.trace.core import type_of
+from fuser.trace.tangent import Zero, as_array, zeros
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What messages call the function."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def check_callable(function: Any, transform: str) -> None:
+    if not callable(function):
+        raise TypeError(f"{transform} takes a function, got a {type(function).__name__} ({current_source().short})")
+
+
+def checked_argnums(argnums: Any, count: int, transform: str, function: Callable[..., Any]) -> tuple[int, ...]:
+    """The positions, counted from the front; TypeError where the call has too few arguments."""
+    try:
+        numbers: tuple[int, ...] = (operator.index(argnums),)
+    except TypeError:
+        numbers = tuple(operator.index(n) for n in argnums)
+    for number in numbers:
+        if not -count <= number < count:
+            need = number + 1 if number >= 0 else -number
+            raise TypeError(
+                f"{transform} of {name_of(function)} with argnums={argnums} needs at least {need} positional arguments, got {count}; "
+                f"pass them by position ({current_source().short})"
+            )
+    return tuple(n % count for n in numbers)
+
+
+def leaf_values(leaves: Sequence[Any], what: str) -> list[Any]:
+    """Leaves as arrays; TypeError for what is none."""
+    values = []
+    for leaf in leaves:
+        if getattr(leaf, "dtype", None) == float0:
+            values.append(leaf)
+            continue
+        try:
+            values.append(as_value(leaf))
+        except TypeError:
+            raise TypeError(
+                f"{what} has a leaf of type {type(leaf).__name__} ({leaf!r}), which is no array; "
+                f"pass arrays and numbers in tuples, lists, dicts or registered classes ({current_source().short})"
+            ) from None
+    return values
+
+
+class Flat:
+    """A function on leaves: `flat(*leaves) -> leaves`; the tree of the results is in `out_tree` afterwards.
+
+    With `has_aux` the function gives `(result, aux)`; the leaves of the result come first, `count` of them.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        numbers: Sequence[int],
+        in_tree: Any,
+        has_aux: bool = False,
+    ) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.numbers = numbers
+        self.in_tree = in_tree
+        self.has_aux = has_aux
+        self.out_tree: Any = None
+        self.aux_tree: Any = None
+        self.result: Any = None
+        self.count = 0
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        args = list(self.args)
+        for number, value in zip(self.numbers, tree.unflatten(self.in_tree, leaves)):
+            args[number] = value
+        result = self.function(*args, **self.kwargs)
+        aux: list[Any] = []
+        if self.has_aux:
+            if not (isinstance(result, tuple) and len(result) == 2):
+                raise TypeError(
+                    f"{name_of(self.function)} with has_aux must return a pair (result, aux), got a {type(result).__name__} ({current_source().short})"
+                )
+            result, extra = result
+            aux, self.aux_tree = tree.flatten(extra)
+        self.result = result
+        out, self.out_tree = tree.flatten(result)
+        self.count = len(out)
+        what = f"the result of {name_of(self.function)}"
+        return [*leaf_values(out, what), *leaf_values(aux, what)]
+
+    def results(self, values: Sequence[Any]) -> Any:
+        """The tree of the result, without aux."""
+        return tree.unflatten(self.out_tree, values[: self.count])
+
+    def aux(self, values: Sequence[Any]) -> Any:
+        return tree.unflatten(self.aux_tree, values[self.count :])
+
+
+def flat(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    numbers: Sequence[int],
+    has_aux: bool = False,
+) -> tuple[Flat, list[Any]]:
+    """`function` on the leaves of the arguments at these positions, and those leaves."""
+    leaves, in_tree = tree.flatten(tuple(args[n] for n in numbers))
+    return Flat(function, args, kwargs, numbers, in_tree, has_aux), leaf_values(
+        leaves, f"the arguments of {name_of(function)}"
+    )
+
+
+def check_input(aval: ArrayType, transform: str, holomorphic: bool, allow_int: bool) -> None:
+    """TypeError for a dtype that the transform does not differentiate by."""
+    if holomorphic and not is_complex(aval.dtype):
+        raise TypeError(
+            f"{transform} with holomorphic=True needs complex inputs, got {aval}; convert them, or leave holomorphic out ({current_source().short})"
+        )
+    if not is_inexact(aval.dtype) and not allow_int:
+        raise TypeError(
+            f"{transform} needs inputs of float or complex dtype, got {aval}; convert it to a float, "
+            f"differentiate by another argument with argnums, or use vjp or allow_int=True ({current_source().short})"
+        )
+
+
+def check_output(aval: ArrayType, transform: str, holomorphic: bool) -> None:
+    """TypeError for a result that the transform cannot differentiate."""
+    if holomorphic:
+        if not is_complex(aval.dtype):
+            raise TypeError(
+                f"{transform} with holomorphic=True needs complex outputs, got {aval} ({current_source().short})"
+            )
+    elif is_complex(aval.dtype):
+        raise TypeError(
+            f"{transform} needs outputs of float dtype, got {short_dtype(aval.dtype)}; pass holomorphic=True for a holomorphic function, "
+            f"or use vjp ({current_source().short})"
+        )
+    elif not is_inexact(aval.dtype):
+        raise TypeError(
+            f"{transform} needs outputs of float dtype, got {aval}; use vjp for functions with integer outputs ({current_source().short})"
+        )
+
+
+def cotangent_values(given: Sequence[Any], avals: Sequence[ArrayType], what: str) -> list[Any]:
+    """Tangents or cotangents that a user gave, checked against the types they belong to; float0 becomes Zero."""
+    values = []
+    for leaf, aval in zip(given, avals):
+        if getattr(leaf, "dtype", None) == float0 or not is_inexact(aval.dtype):
+            values.append(Zero(aval))
+            continue
+        value = as_array(as_value(leaf))
+        found = type_of(value)
+        if found.shape != aval.shape or found.dtype != aval.dtype:
+            raise TypeRuleError(f"{what} needs {aval.update(weak_type=False)}, got {found} ({current_source().short})")
+        values.append(value)
+    return values
+
+
+def dense(tangents: Sequence[Any]) -> list[Any]:
+    """Symbolic zeros as arrays of zeros; float0 for types without derivative."""
+    return [zeros(t.aval) if type(t) is Zero else t for t in tangents]

@@ -1,0 +1,168 @@
+"""`jvp`, `vjp`, `linearize` and `linear_transpose`: derivatives as linear functions.
+
+The functions that come back are pytrees whose leaves are the residuals, so they pass through jit and other transforms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fuser.errors import TypeRuleError
+from fuser.frames import hide
+from fuser.ir.source import current_source
+from fuser.ir.types import ArrayType
+from fuser.trace import jvp as forward
+from fuser.trace import tree
+from fuser.trace.core import type_of
+from fuser.trace.linearize import Linearized
+from fuser.trace.linearize import linearize as linearized
+from fuser.trace.tangent import Undefined, differentiable
+from fuser.trace.transpose import transposed
+from fuser.transforms.arguments import Flat, check_callable, cotangent_values, dense, flat, name_of
+
+
+def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
+    """`fun(*primals)` and its derivative along `tangents`, which have the trees and types of `primals` (float0 for integers).
+
+    Gives `(result, tangent)`, with `has_aux` `(result, tangent, aux)`. TypeError where trees or types differ.
+    """
+    check_callable(fun, "jvp")
+    for values in (primals, tangents):
+        if not isinstance(values, (tuple, list)):
+            raise TypeError(
+                f"jvp takes primals and tangents as tuples or lists, got {type(primals).__name__} and {type(tangents).__name__} ({current_source().short})"
+            )
+    function, leaves = flat(fun, tuple(primals), {}, range(len(primals)), has_aux)
+    given, structure = tree.flatten(tuple(tangents))
+    if structure != function.in_tree:
+        raise TypeError(
+            f"jvp needs tangents with the tree of the primals, got {structure} for {function.in_tree} ({current_source().short})"
+        )
+    for primal, tangent in zip(leaves, given):
+        _check_tangent(type_of(primal), tangent)
+    values = cotangent_values(given, [type_of(v) for v in leaves], f"the tangent of {name_of(fun)}")
+    try:
+        outs, out_tangents = forward.jvp(function, leaves, values)
+    except Exception as error:
+        raise hide(error)  # noqa: B904
+    result = (function.results(outs), function.results(dense(out_tangents)))
+    return (*result, function.aux(outs)) if has_aux else result
+
+
+def _check_tangent(aval: ArrayType, tangent: Any) -> None:
+    dtype = getattr(tangent, "dtype", None)
+    if not differentiable(aval) and (dtype is None or dtype.kind != "V"):
+        raise TypeError(
+            f"jvp of {aval} needs a tangent of dtype float0, got {dtype or type(tangent).__name__}; "
+            f"pass numpy.zeros(shape, fuser.dtypes.float0), or make the input a float ({current_source().short})"
+        )
+    if differentiable(aval) and isinstance(tangent, int):
+        raise TypeError(f"jvp of {aval} needs a tangent of the same dtype, got a Python int ({current_source().short})")
+
+
+@tree.register_pytree_node_class
+class LinearFunction:
+    """A linear function of tangents or cotangents; its residuals are its leaves."""
+
+    def __init__(self, linear: Linearized, function: Flat, outs: Sequence[ArrayType], backwards: bool) -> None:
+        self.linear = linear
+        self.function = function
+        self.outs = outs
+        self.backwards = backwards
+        self.__name__ = f"{'pullback' if backwards else 'pushforward'} of {name_of(function.function)}"
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        graph = self.linear.graph
+        return tuple(graph.consts), (self.linear, self.function, tuple(self.outs), self.backwards)
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> LinearFunction:
+        linear, function, outs, backwards = aux
+        graph = linear.graph.updated("residuals", consts=tuple(children))
+        return cls(Linearized(graph, linear.avals, linear.inputs, linear.outputs), function, outs, backwards)
+
+    def __call__(self, *values: Any) -> Any:
+        return self._pull(*values) if self.backwards else self._push(*values)
+
+    def _push(self, *tangents: Any) -> Any:
+        given, structure = tree.flatten(tangents)
+        if structure != self.function.in_tree:
+            raise TypeError(
+                f"the {self.__name__} needs tangents with the tree {self.function.in_tree}, got {structure} ({current_source().short})"
+            )
+        values = cotangent_values(given, self.linear.avals, f"the {self.__name__}")
+        return tree.unflatten(self.function.out_tree, dense(self.linear.pushforward(values)))
+
+    def _pull(self, *cotangents: Any) -> Any:
+        if len(cotangents) != 1:
+            raise TypeError(
+                f"the {self.__name__} takes one argument, the tree of cotangents, got {len(cotangents)} ({current_source().short})"
+            )
+        given, structure = tree.flatten(cotangents[0])
+        if structure != self.function.out_tree:
+            raise ValueError(
+                f"the {self.__name__} needs a cotangent with the tree of the result, {self.function.out_tree}, got {structure} ({current_source().short})"
+            )
+        values = cotangent_values(given, self.outs, f"the {self.__name__}")
+        return tree.unflatten(self.function.in_tree, dense(self.linear.pullback(values)))
+
+
+def _linear(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, backwards: bool, transform: str) -> Any:
+    check_callable(fun, transform)
+    function, leaves = flat(fun, primals, {}, range(len(primals)), has_aux)
+    try:
+        outs, linear = linearized(function, leaves, lambda: function.count, "grad" if backwards else "jvp")
+    except Exception as error:
+        raise hide(error)  # noqa: B904
+    derivative = LinearFunction(linear, function, [type_of(o) for o in outs[: function.count]], backwards)
+    result = (function.results(outs), derivative)
+    return (*result, function.aux(outs)) if has_aux else result
+
+
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """`fun(*primals)` and its pullback: cotangents of the result (its tree and types) to a tuple of cotangents of `primals`.
+
+    Gives `(result, pullback)`, with `has_aux` `(result, pullback, aux)`. The pullback may be called any number of times.
+    """
+    return _linear(fun, primals, has_aux, True, "vjp")
+
+
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """`fun(*primals)` and its pushforward there: tangents of `primals` to the tangent of the result.
+
+    The function is evaluated once; each call of the pushforward costs its linear part alone.
+    """
+    return _linear(fun, primals, has_aux, False, "linearize")
+
+
+def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = ()) -> Callable[..., Any]:
+    """The transpose of `fun`, which must be linear in `primals`, whose values are not used: arrays or types will do.
+
+    The function takes a cotangent of the result and gives a tuple of cotangents of `primals`.
+    """
+    check_callable(fun, "linear_transpose")
+    given, in_tree = tree.flatten(tuple(primals))
+    avals = [ArrayType(tuple(leaf.shape), leaf.dtype) if hasattr(leaf, "shape") else type_of(leaf) for leaf in given]
+    function = Flat(fun, tuple(primals), {}, range(len(primals)), in_tree)
+    if not all(differentiable(a) for a in avals):
+        raise TypeError(
+            f"linear_transpose needs inputs of float or complex dtype, got {', '.join(map(str, avals))} ({current_source().short})"
+        )
+
+    def transpose(cotangent: Any) -> Any:
+        values, structure = tree.flatten(cotangent)
+
+        def checked(*inputs: Any) -> list[Any]:
+            outs = function(*inputs)
+            if structure != function.out_tree:
+                raise TypeRuleError(
+                    f"the transpose of {name_of(fun)} needs a cotangent with the tree {function.out_tree}, got {structure} ({current_source().short})"
+                )
+            values[:] = cotangent_values(values, [type_of(o) for o in outs], f"the transpose of {name_of(fun)}")
+            return outs
+
+        results = transposed(checked, [Undefined(a) for a in avals], values)
+        return tree.unflatten(in_tree, dense(results))
+
+    return transpose

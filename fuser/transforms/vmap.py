@@ -1,0 +1,170 @@
+"""`vmap`: a function on one example made one on many, by a dimension that its body does not see."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import optree
+
+from fuser.errors import UnsupportedError
+from fuser.frames import hide
+from fuser.ir.source import current_source
+from fuser.trace import tree
+from fuser.trace.batch import batch, moved
+from fuser.trace.core import type_of
+from fuser.transforms.arguments import check_callable, leaf_values, name_of
+
+
+class _Unmapped:
+    """Stands for None in a tree of axes, where None itself would be an empty tree."""
+
+    def __repr__(self) -> str:
+        return "None"
+
+
+_UNMAPPED = _Unmapped()
+
+
+def vmap(
+    fun: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Any = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Any = None,
+) -> Callable[..., Any]:
+    """`fun` mapped over one dimension of its arguments, all lanes at once.
+
+    `in_axes` is an int, None (the same for all lanes), or a tuple with one entry an argument, each a tree prefix of it;
+    keyword arguments are mapped along dimension 0. `out_axes` is a tree prefix of the result: where the mapped dimension
+    stands in it, None for results that are the same for all lanes. Negative axes count from the end. `axis_name` names
+    the dimension for collectives (`fuser.lax.psum`, ...); `axis_size` is needed where nothing is mapped.
+    ValueError for sizes that differ and for axes that do not fit.
+    """
+    check_callable(fun, "vmap")
+    if spmd_axis_name is not None:
+        raise UnsupportedError(
+            "vmap with spmd_axis_name needs a mesh of devices, which fuser does not have yet; leave it out"
+        )
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if not (in_axes is None or isinstance(in_axes, (int, tuple, dict)) or hasattr(in_axes, "__index__")):
+        raise TypeError(
+            f"vmap takes in_axes as an int, None, or a tuple with one entry an argument, got {in_axes!r} ({current_source().short})"
+        )
+
+    @functools.wraps(fun)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return _vmap(fun, in_axes, out_axes, axis_name, axis_size, args, kwargs)
+        except Exception as error:
+            raise hide(error)  # noqa: B904
+
+    return mapped
+
+
+def _vmap(
+    fun: Callable[..., Any], in_axes: Any, out_axes: Any, axis_name: Any, axis_size: int | None, args: Any, kwargs: Any
+) -> Any:
+    if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+        raise ValueError(
+            f"vmap of {name_of(fun)} has {len(in_axes)} entries in in_axes={in_axes} for {len(args)} arguments; "
+            f"give one an argument ({current_source().short})"
+        )
+    leaves, structure = tree.flatten((args, kwargs))
+    values = leaf_values(leaves, f"the arguments of {name_of(fun)}")
+    given = prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
+    dims = [_dimension(axis, v, fun, n, (args, kwargs)) for n, (axis, v) in enumerate(zip(given, values))]
+    size = _size(fun, values, dims, axis_size, (args, kwargs))
+    found: list[Any] = []
+
+    def flat(*inputs: Any) -> list[Any]:
+        inner_args, inner_kwargs = tree.unflatten(structure, inputs)
+        result = fun(*inner_args, **inner_kwargs)
+        outs, out_tree = tree.flatten(result)
+        found.append(out_tree)
+        return leaf_values(outs, f"the result of {name_of(fun)}")
+
+    outs, out_dims = batch(flat, values, dims, size, axis_name)
+    (out_tree,) = found
+    wanted = prefix(out_axes, tree.unflatten(out_tree, outs), "out_axes")
+    return tree.unflatten(out_tree, [_placed(o, d, w, size, fun) for o, d, w in zip(outs, out_dims, wanted)])
+
+
+def prefix(axes: Any, full: Any, what: str) -> list[Any]:
+    """One axis for each leaf of `full`; ValueError where `axes` is no tree prefix of it."""
+    marked = optree.tree_map(lambda a: _UNMAPPED if a is None else a, axes, none_is_leaf=True, namespace=tree.NAMESPACE)
+    try:
+        found = optree.broadcast_prefix(marked, full, none_is_leaf=False, namespace=tree.NAMESPACE)
+    except ValueError as error:
+        raise ValueError(
+            f"vmap needs {what} to be a tree prefix of what it describes, got {axes!r} for {tree.structure(full)}: {error} ({current_source().short})"
+        ) from None
+    return [None if a is _UNMAPPED else a for a in found]
+
+
+def _dimension(axis: Any, value: Any, fun: Any, number: int, arguments: Any) -> int | None:
+    """The axis counted from the front; ValueError where the value has none such."""
+    if axis is None:
+        return None
+    rank = type_of(value).ndim
+    try:
+        place = axis.__index__()
+    except AttributeError:
+        raise TypeError(f"vmap takes ints and None in in_axes, got {axis!r} ({current_source().short})") from None
+    if not -rank <= place < rank:
+        raise ValueError(
+            f"vmap of {name_of(fun)} maps axis {axis} of argument {path(number, fun, arguments)}, which is {type_of(value)} and has {rank}; "
+            f"give it None in in_axes, or another dimension ({current_source().short})"
+        )
+    return place % rank
+
+
+def path(number: int, fun: Any, arguments: Any) -> str:
+    """What the user calls the leaf with this number."""
+    found = tree.paths(arguments)[number]
+    if not found.startswith("[0]["):
+        return found.removeprefix("[1]")
+    position, _, rest = found[4:].partition("]")
+    try:
+        names = list(inspect.signature(fun).parameters)
+    except (TypeError, ValueError):
+        names = []
+    return (names[int(position)] if int(position) < len(names) else f"number {position}") + rest
+
+
+def _size(fun: Any, values: Any, dims: Any, axis_size: int | None, arguments: Any) -> int:
+    found = {n: type_of(v).shape[d] for n, (v, d) in enumerate(zip(values, dims)) if d is not None}
+    sizes = set(found.values()) | ({axis_size} if axis_size is not None else set())
+    if not sizes:
+        raise ValueError(
+            f"vmap of {name_of(fun)} maps nothing: all of in_axes is None; map an argument, or give axis_size ({current_source().short})"
+        )
+    if len(sizes) > 1:
+        words = [
+            f"{size} along axis {dims[n]} of {path(n, fun, arguments)}, {type_of(values[n])}"
+            for n, size in found.items()
+        ]
+        words = ([f"axis_size={axis_size}"] if axis_size is not None else []) + words
+        raise ValueError(
+            f"vmap of {name_of(fun)} needs one size along the mapped axes, got {'; '.join(words)} ({current_source().short})"
+        )
+    return int(sizes.pop())
+
+
+def _placed(value: Any, dim: int | None, wanted: Any, size: int, fun: Any) -> Any:
+    if wanted is None:
+        if dim is not None:
+            raise ValueError(
+                f"vmap of {name_of(fun)} has out_axes=None for a result that differs from lane to lane; give it an axis ({current_source().short})"
+            )
+        return value
+    rank = type_of(value).ndim + (dim is None)
+    if not -rank <= wanted < rank:
+        raise ValueError(
+            f"vmap of {name_of(fun)} has out_axes={wanted} for a result of {rank} dimensions ({current_source().short})"
+        )
+    return moved(value, dim, wanted % rank, size)
