@@ -88,7 +88,7 @@ def test_what_is_no_single_kernel_says_why(name: str) -> None:
     function, args, reason = REFUSED[name]
     plan = partition_of(function, args)
     control = [group for group in plan.groups if group.kind is Kind.CONTROL]
-    assert [group.reason for group in control] == [reason]
+    assert [group.refusal for group in control] == [reason]
     assert reason in plan.explain()
     assert Kind.LOOP not in kinds(plan)
 
