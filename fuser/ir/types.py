@@ -18,6 +18,9 @@ float8_e4m3b11fnuz = np.dtype(ml_dtypes.float8_e4m3b11fnuz)
 float8_e4m3fnuz = np.dtype(ml_dtypes.float8_e4m3fnuz)
 float8_e5m2fnuz = np.dtype(ml_dtypes.float8_e5m2fnuz)
 
+# The dtype of tangents of integers and bools, as in JAX: no bytes, since nothing can be in them.
+float0 = np.dtype([("float0", np.void, 0)])
+
 FLOAT8 = (float8_e4m3fn, float8_e5m2, float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz)
 FLOATS = (np.dtype("float16"), bfloat16, np.dtype("float32"), np.dtype("float64"))
 COMPLEX = (np.dtype("complex64"), np.dtype("complex128"))
@@ -26,6 +29,8 @@ UNSIGNED = tuple(np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64))
 INTEGERS = SIGNED + UNSIGNED
 BOOL = np.dtype("bool")
 ALL_DTYPES = (BOOL, *INTEGERS, *FLOATS, *FLOAT8, *COMPLEX)
+# A key of random numbers, one element of an array of keys: the two words of a Threefry key. It is no number.
+KEY = np.dtype([("fry", np.uint32, (2,))])
 
 _SHORT = {
     BOOL: "bool",
@@ -36,6 +41,7 @@ _SHORT = {
     **{d: "f8_" + d.name.removeprefix("float8_") for d in FLOAT8},
     np.dtype("complex64"): "c64",
     np.dtype("complex128"): "c128",
+    KEY: "key<fry>",
 }
 
 

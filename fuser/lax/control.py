@@ -381,7 +381,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     step = lambda _, x: ((), f(x))
     if batch_size is None:
         return _scan(step, (), xs, None, False, 1, "map", f, "map")[1]
-    from fuser.transforms import vmap
+    from fuser.transforms.vmap import vmap
 
     each = vmap(f)
     leaves, structure = tree.flatten(xs)

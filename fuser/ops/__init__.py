@@ -1,14 +1,18 @@
 """Every primitive with all its rules beside it, one file per family."""
 
 from fuser.ops import (
+    calls,
+    collective,
     control,
     cumulative,
     dot,
     dynamic,
     elementwise,
+    fma,
     incomplete,
     indexing,
     movement,
+    random,
     reduce,
     scatter,
     sorting,
@@ -16,14 +20,18 @@ from fuser.ops import (
 )
 
 __all__ = [
+    "calls",
+    "collective",
     "control",
     "cumulative",
     "dot",
     "dynamic",
     "elementwise",
+    "fma",
     "incomplete",
     "indexing",
     "movement",
+    "random",
     "reduce",
     "scatter",
     "sorting",
