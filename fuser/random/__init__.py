@@ -21,6 +21,7 @@ from fuser.random.continuous import (
 )
 from fuser.random.discrete import categorical, choice, geometric, permutation
 from fuser.random.keys import PRNGKey, clone, fold_in, key, key_data, key_dtype, key_impl, split, wrap_key_data
+from fuser.random.matrices import multivariate_normal, orthogonal
 from fuser.random.rejection import (
     ball,
     beta,
