@@ -2,4 +2,16 @@
 
 from fuser.ops import control, cumulative, dot, elementwise, fma, incomplete, linalg, movement, random, reduce, special
 
-__all__ = ["control", "cumulative", "dot", "elementwise", "fma", "incomplete", "linalg", "movement", "random", "reduce", "special"]
+__all__ = [
+    "control",
+    "cumulative",
+    "dot",
+    "elementwise",
+    "fma",
+    "incomplete",
+    "linalg",
+    "movement",
+    "random",
+    "reduce",
+    "special",
+]

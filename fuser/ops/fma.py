@@ -9,7 +9,6 @@ from fuser.ir.scalar import fused
 from fuser.ir.types import FLOATS
 from fuser.ops.family import elementwise
 
-
 fma_p = elementwise(
     "fma",
     (FLOATS[2], FLOATS[3]),

@@ -24,6 +24,7 @@ from fuser.random.keys import (
 from fuser.random.uniform import draw, rademacher, random_bits
 
 WORD = np.dtype("uint32")
+ONE = np.float32(1)
 
 
 def _start(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any) -> tuple[Any, tuple[int, ...], np.dtype]:
@@ -107,9 +108,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
     return lax.tan(lax.mul(found.type(np.pi), lax.sub(u, found.type(0.5))))
 
 
-def gumbel(
-    key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *, out_sharding: Any = None
-) -> Any:
+def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the density exp(-(x + exp(-x))). Mode "low" (the default) ends at about 16, "high" at about 32."""
     key, shape, found = _start("gumbel", key, shape, dtype, out_sharding)
     mode = mode or "low"
@@ -188,9 +187,7 @@ def triangular(
     return fnp.where(u < (mode - left) / (right - left), rising, falling)
 
 
-def lognormal(
-    key: Any, sigma: Any = np.float32(1), shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+def lognormal(key: Any, sigma: Any = ONE, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """exp of normal numbers with the standard deviation `sigma`."""
     key, _ = typed("lognormal", key)
     one_device("lognormal", out_sharding)
@@ -220,5 +217,3 @@ def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype
     """Numbers of a density proportional to x^(c - 1)·exp(-(x / scale)^c), c being the concentration."""
     key, shape, found = _start("weibull_min", key, shape, dtype, None)
     return fnp.power(-fnp.log1p(-draw(key, shape, found)), 1.0 / concentration) * scale
-
-

@@ -70,9 +70,7 @@ def _without_replacement(
     return fnp.reshape(fnp.moveaxis(places, -1, 0), shape)
 
 
-def permutation(
-    key: Any, x: Any, axis: int = 0, independent: bool = False, *, out_sharding: Any = None
-) -> Any:
+def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, out_sharding: Any = None) -> Any:
     """The array with its slices along `axis` in random order, or arange(x) so; with `independent` each vector its own."""
     key, _ = typed("permutation", key)
     one_device("permutation", out_sharding)

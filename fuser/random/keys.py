@@ -24,7 +24,6 @@ from fuser.trace.core import bind
 WORD = R.WORD
 
 
-
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
     """A key made from an integer; `dtype` (or `impl`) may name the generator, of which there is one: "threefry2x32"."""
     _implementation("key", impl, dtype)
@@ -153,9 +152,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     try:
         found = tuple(operator.index(e) for e in shape)
     except TypeError:
-        raise TypeError(
-            f"Shapes must be 1D sequences of concrete values of integer type, got {shape}."
-        ) from None
+        raise TypeError(f"Shapes must be 1D sequences of concrete values of integer type, got {shape}.") from None
     if any(e < 0 for e in found):
         raise TypeError(f"Shapes must be 1D sequences of integers ≥ 0, got {shape}.")
     return found

@@ -85,5 +85,3 @@ def orthogonal(
     signs = lax.sign(fnp.diagonal(r, axis1=-2, axis2=-1))
     x = q * signs[..., None, :]
     return fnp.swapaxes(x, -1, -2) if rows < columns else x
-
-

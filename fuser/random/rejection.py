@@ -22,7 +22,6 @@ from fuser.random.keys import castable, check_shape, common_shape, float_dtype, 
 from fuser.random.uniform import draw, rademacher
 from fuser.transforms.vmap import vmap
 
-
 # Gamma.
 
 
@@ -133,7 +132,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: 
 
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Sums of squares of `df` normal numbers."""
-    key, whole, found, df = _degrees("chisquare", key, shape, dtype, out_sharding, df)
+    key, whole, _, df = _degrees("chisquare", key, shape, dtype, out_sharding, df)
     return _chisquare(key, broadcast_to(df, whole))
 
 
@@ -142,11 +141,9 @@ def _chisquare(key: Any, df: Any) -> Any:
     return lax.exp(sample_gamma(key, df / two, True)) * two
 
 
-def f(
-    key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Quotients of two chi-square numbers, each divided by its degrees of freedom."""
-    key, whole, found, dfnum, dfden = _degrees("f", key, shape, dtype, out_sharding, dfnum, dfden)
+    key, whole, _, dfnum, dfden = _degrees("f", key, shape, dtype, out_sharding, dfnum, dfden)
     keys = split_key(key)
     dfnum, dfden = broadcast_to(dfnum, whole), broadcast_to(dfden, whole)
     return (_chisquare(keys[1], dfnum) / dfnum) / (_chisquare(keys[0], dfden) / dfden)
@@ -161,9 +158,7 @@ def _degrees(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any, *de
     return key, whole, found, *(converted(as_value(d, name), found) for d in degrees)
 
 
-def generalized_normal(
-    key: Any, p: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of a density proportional to exp(-|x|^p)."""
     key, _ = typed("generalized_normal", key)
     one_device("generalized_normal", out_sharding)
@@ -176,9 +171,7 @@ def _generalized(key: Any, p: Any, shape: tuple[int, ...], dtype: np.dtype) -> A
     return rademacher(keys[1], shape, dtype) * size ** (1 / p)
 
 
-def ball(
-    key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Points in the unit ball of the p-norm in `d` dimensions, all parts of it equally likely."""
     key, _ = typed("ball", key)
     one_device("ball", out_sharding)
@@ -278,9 +271,7 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     count = lax.floor(count)
     most = found.type(dtypes.finfo(found).max)
     few = _binomial_inversion(key, fnp.where(inversion, count, 0.0), q, whole, found, most)
-    many = _binomial_rejection(
-        key, fnp.where(inversion, 1e4, count), fnp.where(inversion, 0.5, q), whole, found, most
-    )
+    many = _binomial_rejection(key, fnp.where(inversion, 1e4, count), fnp.where(inversion, 0.5, q), whole, found, most)
     samples = fnp.where(inversion, few, many)
     invalid = negative | no_number | no_count
     samples = fnp.where(invalid, found.type(np.nan), samples)
@@ -358,9 +349,7 @@ def _stirling_tail(k: Any) -> Any:
     return fnp.where(known, value, series)
 
 
-def multinomial(
-    key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1
-) -> Any:
+def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None, unroll: int | bool = 1) -> Any:
     """How often each outcome along the last axis of `p` comes up in `n` trials."""
     key, _ = typed("multinomial", key)
     _arraylike("multinomial", n)
@@ -380,5 +369,3 @@ def multinomial(
     _, counts = lax.scan(step, n, (ratios, split_key(key, ratios.shape[0])), unroll=unroll)
     counts = fnp.moveaxis(counts, 0, -1)
     return counts if dtype is None else counts.astype(dtypes.requested(dtype, "multinomial"))
-
-

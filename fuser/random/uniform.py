@@ -15,7 +15,6 @@ from fuser.ir.types import FLOATS, bfloat16, is_float, is_integer
 from fuser.lax.values import as_value, broadcast_to, python_scalar
 from fuser.lax.values import convert as converted
 from fuser.numpy.creation import asarray
-from fuser.ops import elementwise as E
 from fuser.ops.fma import fma_p
 from fuser.ops.random import random_bits_p
 from fuser.random.keys import check_shape, common_shape, float_dtype, one_device, shape_of, split_key, typed
@@ -81,9 +80,7 @@ def _affine(x: Any, factor: Any, term: Any, dtype: np.dtype) -> Any:
     return converted(lax.add(wide(product), wide(term)), dtype)
 
 
-def randint(
-    key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Integers in [minval, maxval), int32 by default; the bounds broadcast to `shape`.
 
     A remainder of twice as many bits as the dtype has: all but unbiased.

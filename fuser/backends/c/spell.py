@@ -183,6 +183,7 @@ static inline float exp_in_line(float x) {
   return p * float_of_bits((uint32_t)(half + 127) << 23) * float_of_bits((uint32_t)(i - half + 127) << 23);
 }"""
 
+
 def _threefry(word: int) -> str:
     """One word of Threefry-2x32 with 20 rounds; where a kernel needs both, gcc finds that they are computed together."""
     lines = [

@@ -68,9 +68,11 @@ class Writer:
         moving: set[Scalar] = set()
         for node in dict.fromkeys(n for stage in self.kernel.stages for n in (*stage.row, *stage.body)):
             index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
-            if node.op in ("fold", "scan") or (index is not None and index_axes(index)):
-                moving.add(node)
-            elif any(n in moving or n.op == "fold" for n in operands(node)):
+            if (
+                node.op in ("fold", "scan")
+                or (index is not None and index_axes(index))
+                or any(n in moving or n.op == "fold" for n in operands(node))
+            ):
                 moving.add(node)
             else:
                 self.define(node)
