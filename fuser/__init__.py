@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fuser import dtypes, lax, nn, numpy, random, tree
+from fuser import dtypes, errors, lax, nn, numpy, random, tree
 from fuser.api import ShapeDtypeStruct, eval_shape, jit, make_jaxpr
 from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
 from fuser.config import config
 from fuser.runtime.array import Array
 from fuser.runtime.memory import memory_stats
+from fuser.transforms import custom_derivatives
+from fuser.transforms.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
 from fuser.transforms.grad import grad, value_and_grad
 from fuser.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
 from fuser.transforms.linear import jvp, linear_transpose, linearize, vjp
@@ -21,8 +23,14 @@ __all__ = [
     "ShapeDtypeStruct",
     "accelerate",
     "check",
+    "closure_convert",
     "config",
+    "custom_derivatives",
+    "custom_gradient",
+    "custom_jvp",
+    "custom_vjp",
     "dtypes",
+    "errors",
     "eval_shape",
     "explain",
     "grad",

@@ -32,6 +32,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "random_fold_in": lambda lax, keys, numbers: _each("fold_in", keys, numbers),
     "random_clone": lambda lax, keys: _each("clone", keys),
     "integer_pow": lambda lax, x, y: lax.integer_pow(x, y),
+    "regularized_incomplete_beta": lambda lax, a, b, x: lax.betainc(a, b, x),
 }
 
 

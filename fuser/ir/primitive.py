@@ -58,13 +58,15 @@ class Primitive:
     collect    `(operands, dims, size, **params) -> (out, dim)` of a collective over the axis that is batched
 
     A primitive that holds functions or graphs may also say how it is evaluated on Arrays (`impl`), recorded
-    (`stage(trace, args, params)`), and split into what is known and what is linear (`partial(trace, args, params)`).
+    (`stage(trace, args, params)`), and split into what is known and what is linear (`partial(trace, args, params)`). With
+    `calls` its params hold functions, which may close over tracers: its batch rule is always asked, and given `trace`.
     """
 
     name: str
     fusion: Fusion = Fusion.LIBRARY
     linear: bool = False
     multiple_results: bool = False
+    calls: bool = False
     type: Callable[..., Any] | None = None
     eval: Callable[..., Any] | None = None
     lower: Callable[..., Any] | None = None

@@ -48,6 +48,8 @@ def show_param(value: Any) -> str:
         return f"array{list(value.shape)}"
     if isinstance(value, tuple) and value and isinstance(value[0], Graph):
         return "".join(show_param(v) for v in value)
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
     return str(value)
 
 

@@ -1,17 +1,41 @@
 """Every primitive with all its rules beside it, one file per family."""
 
-from fuser.ops import control, cumulative, dot, elementwise, fma, incomplete, linalg, movement, random, reduce, special
+from fuser.ops import (
+    calls,
+    collective,
+    control,
+    cumulative,
+    dot,
+    dynamic,
+    elementwise,
+    fma,
+    incomplete,
+    indexing,
+    linalg,
+    movement,
+    random,
+    reduce,
+    scatter,
+    sorting,
+    special,
+)
 
 __all__ = [
+    "calls",
+    "collective",
     "control",
     "cumulative",
     "dot",
+    "dynamic",
     "elementwise",
     "fma",
     "incomplete",
+    "indexing",
     "linalg",
     "movement",
     "random",
     "reduce",
+    "scatter",
+    "sorting",
     "special",
 ]

@@ -31,6 +31,7 @@ from fuser.ops.family import (
     constant,
     elementwise,
     linear_in,
+    not_both,
     real_part,
     sample,
     unbroadcast,
@@ -74,6 +75,7 @@ sub_p = _plain(
 
 
 def _mul_transpose(ct: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    not_both("mul", x, y)
     if linear_in(x):
         return unbroadcast(mul_p.bind(ct, y), x), None
     return None, unbroadcast(mul_p.bind(x, ct), y)

@@ -12,6 +12,7 @@ from fuser.passes.control import forward, in_bodies
 from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
 from fuser.passes.fold import fold_constants
+from fuser.passes.inline import inline_calls
 
 
 def optimise_bodies(graph: Graph) -> Graph:
@@ -20,6 +21,7 @@ def optimise_bodies(graph: Graph) -> Graph:
 
 
 PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
+    ("inline_calls", inline_calls),
     ("drop_dead", drop_dead),
     ("optimise_bodies", optimise_bodies),
     ("forward", forward),

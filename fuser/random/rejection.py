@@ -20,7 +20,6 @@ from fuser.random.continuous import exponential, standard
 from fuser.random.discrete import _arraylike
 from fuser.random.keys import castable, check_shape, common_shape, float_dtype, one_device, shape_of, split_key, typed
 from fuser.random.uniform import draw, rademacher
-from fuser.transforms.vmap import vmap
 
 # Gamma.
 
@@ -78,6 +77,8 @@ def _gamma(name: str, key: Any, a: Any, shape: Any, dtype: Any, out_sharding: An
 
 def sample_gamma(key: Any, a: Any, log_space: bool = False) -> Any:
     """A number of the gamma distribution for each parameter, each with a key of its own."""
+    from fuser.transforms.vmap import vmap
+
     keys = split_key(key, (math.prod(a.shape),))
     samples = vmap(lambda k, alpha: _gamma_one(k, alpha, log_space))(keys, fnp.ravel(a))
     return fnp.reshape(samples, a.shape)

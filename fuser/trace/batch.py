@@ -35,23 +35,26 @@ class BatchTrace(Trace):
 
     name = "vmap"
 
-    def __init__(self, parent: Trace, size: int, axis_name: Any = None) -> None:
+    def __init__(self, parent: Trace, size: int, axis_name: Any = None, tag: Any = None) -> None:
         self.parent = parent
         self.size = size
         self.axis_name = axis_name
+        self.tag = self if tag is None else tag  # traces with one tag know each other's tracers
+
+    def follows(self, value: Any) -> bool:
+        """Whether the value has a batch dimension of this trace."""
+        return isinstance(value, BatchTracer) and value._trace.tag is self.tag  # type: ignore[attr-defined]
 
     def pair(self, value: Any) -> tuple[Any, int | None]:
         """A value and its batch dimension, None for what is the same for all."""
-        if isinstance(value, BatchTracer) and value._trace is self:
-            return value._value, value._dim
-        return value, None
+        return (value._value, value._dim) if self.follows(value) else (value, None)
 
     def result(self, value: Any, dim: int | None) -> Any:
         return value if dim is None else BatchTracer(self, value, dim)
 
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         named = self.axis_name is not None and mentions(primitive, params, self.axis_name)
-        if not named and not any(isinstance(a, BatchTracer) and a._trace is self for a in args):
+        if not named and not primitive.calls and not any(map(self.follows, args)):
             return self.parent.process(primitive, args, params)
         pairs = [self.pair(a) for a in args]
         values = tuple([as_array(v) for v, _ in pairs])
@@ -59,7 +62,9 @@ class BatchTrace(Trace):
         saved, _state.trace = _state.trace, self.parent
         try:
             with through("vmap"):
-                if named and primitive.collect is not None:
+                if primitive.calls:
+                    out, dim = primitive.rule("batch")(values, dims, trace=self, **params)
+                elif named and primitive.collect is not None:
                     out, dim = primitive.collect(values, dims, self.size, **params)
                 elif named:
                     out, dim = primitive.rule("batch")(values, dims, axis=(self.axis_name, self.size), **params)
@@ -118,9 +123,13 @@ def batch(
     dims: Sequence[int | None],
     size: int,
     axis_name: Any = None,
+    tag: Any = None,
 ) -> tuple[list[Any], list[int | None]]:
-    """Results of a flat function mapped over `dims` of its arguments, each with its batch dimension or None."""
-    trace = BatchTrace(current(), size, axis_name)
+    """Results of a flat function mapped over `dims` of its arguments, each with its batch dimension or None.
+
+    With the `tag` of another BatchTrace the function may close over that one's values.
+    """
+    trace = BatchTrace(current(), size, axis_name, tag)
     saved, _state.trace = _state.trace, trace
     try:
         with axis(axis_name, size):

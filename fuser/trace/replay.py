@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from fuser.ir.graph import Graph, Literal, Operand, Var
 from fuser.ir.source import replayed
 from fuser.runtime.array import Array
@@ -18,7 +20,7 @@ def replay(graph: Graph, *args: Any) -> list[Any]:
 
     def read(operand: Operand) -> Any:
         if type(operand) is Literal:
-            return Array(operand.val, operand.aval.weak_type)
+            return Array(np.asarray(operand.val), operand.aval.weak_type)
         return environment[operand]  # type: ignore[index]
 
     trace = _state.trace

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.source import through
 from fuser.runtime.array import Array
@@ -48,7 +50,7 @@ def _transpose(eqn: Eqn, cotangents: list[Any], values: dict[Var, Any], found: d
 
 def _operand(operand: Operand, values: dict[Var, Any]) -> Any:
     if type(operand) is Literal:
-        return Array(operand.val, operand.aval.weak_type)
+        return Array(np.asarray(operand.val), operand.aval.weak_type)
     value = values.get(operand)  # type: ignore[arg-type]
     return Undefined(operand.aval) if value is None else value
 

@@ -36,6 +36,13 @@ def map(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[
     return optree.tree_map(function, tree, *rest, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
 
 
+def broadcast_prefix(prefix: Any, tree: Any) -> list[Any]:
+    """For each leaf of `tree`, the leaf of `prefix` (None is one) that stands for it; ValueError if it is no prefix."""
+    given, spec = optree.tree_flatten(prefix, none_is_leaf=True, namespace=NAMESPACE)
+    subtrees = spec.flatten_up_to(tree)
+    return [leaf for leaf, subtree in zip(given, subtrees) for _ in leaves(subtree)]
+
+
 def paths(tree: Any) -> list[str]:
     """A readable path of each leaf: `['w'][0]`."""
     accessors = optree.tree_accessors(tree, none_is_leaf=False, namespace=NAMESPACE)

@@ -1,0 +1,69 @@
+"""Calls become the equations of their Graphs, so that kernels never see them; rules for derivatives end here.
+
+A graph without calls comes back as it is. What stands in bodies of control flow is inlined when those are optimised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ops.calls import refuse_forward
+
+# The primitives that hold one Graph and do what it does, and the param that holds it.
+CALLS = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+
+
+def inline_calls(graph: Graph) -> Graph:
+    """The graph with the equations of every called graph in the place of the call."""
+    if not any(eqn.primitive.name in CALLS or eqn.primitive.name == "custom_lin" for eqn in graph.eqns):
+        return graph
+    inlined = _Inlined()
+    outvars = inlined.take(graph, {}, fresh=False)
+    constants = (*zip(graph.constvars, graph.consts), *inlined.constants)
+    return replace(
+        graph,
+        eqns=tuple(inlined.eqns),
+        outvars=tuple(outvars),
+        constvars=tuple(v for v, _ in constants),
+        consts=tuple(c for _, c in constants),
+    )
+
+
+class _Inlined:
+    """The equations so far, and the constants of called graphs."""
+
+    def __init__(self) -> None:
+        self.eqns: list[Eqn] = []
+        self.constants: list[tuple[Var, Any]] = []
+
+    def take(self, graph: Graph, known: dict[Var, Operand], fresh: bool) -> list[Operand]:
+        """Add the graph's equations, with the operands that are `known` in the place of its variables; its results.
+
+        With `fresh` its variables are made anew: one graph may be called twice.
+        """
+
+        def read(operand: Operand) -> Operand:
+            return operand if isinstance(operand, Literal) else known.get(operand, operand)
+
+        for eqn in graph.eqns:
+            invars = tuple(read(v) for v in eqn.invars)
+            if eqn.primitive.name == "custom_lin":
+                refuse_forward(**eqn.params)
+            if eqn.primitive.name in CALLS:
+                inner = eqn.params[CALLS[eqn.primitive.name]]
+                known.update(zip(eqn.outvars, self.call(inner, invars)))
+                continue
+            outvars = tuple(Var(v.aval) for v in eqn.outvars) if fresh else eqn.outvars
+            known.update(zip(eqn.outvars, outvars))
+            self.eqns.append(replace(eqn, invars=invars, outvars=outvars))
+        return [read(v) for v in graph.outvars]
+
+    def call(self, graph: Graph, operands: tuple[Operand, ...]) -> list[Operand]:
+        """Add a called graph's equations on these operands; its results."""
+        known: dict[Var, Operand] = dict(zip(graph.invars, operands))
+        for var, value in zip(graph.constvars, graph.consts):
+            constant = known[var] = Var(var.aval)
+            self.constants.append((constant, value))
+        return self.take(graph, known, fresh=True)

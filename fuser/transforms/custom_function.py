@@ -1,0 +1,210 @@
+"""What custom_jvp and custom_vjp share: a call of the user's functions on trees as flat functions, checked.
+
+The flat functions go into the params of one primitive (ops/calls); the tree of the results is known once one has run.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fuser.ir.source import current_source
+from fuser.ir.types import ArrayType
+from fuser.lax.values import as_value
+from fuser.trace import tree
+from fuser.trace.core import Tracer, type_of
+from fuser.trace.tangent import Zero, as_array, float0, zeros
+from fuser.transforms.arguments import leaf_values, name_of
+
+
+class SymbolicZero(Zero):
+    """A tangent or cotangent that is known to be zero, as rules with `symbolic_zeros=True` get it; it has no contents."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.aval.shape)
+
+    @property
+    def size(self) -> int:
+        return self.aval.size
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval})"
+
+
+class CustomFunction:
+    """What custom_jvp and custom_vjp share: the function, and which arguments are not differentiated."""
+
+    kind = ""
+
+    def __init__(
+        self, fun: Callable[..., Any], nondiff_argnums: int | Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+    ) -> None:
+        if not callable(fun):
+            raise TypeError(f"{self.kind} takes a function, got a {type(fun).__name__} ({current_source().short})")
+        functools.update_wrapper(self, fun)  # type: ignore[arg-type]
+        self.fun = fun
+        numbers = {nondiff_argnums} if isinstance(nondiff_argnums, int) else set(nondiff_argnums)
+        if nondiff_argnames:
+            names = {nondiff_argnames} if isinstance(nondiff_argnames, str) else set(nondiff_argnames)
+            parameters = list(inspect.signature(fun).parameters)
+            missing = sorted(names.difference(parameters))
+            if missing:
+                raise ValueError(
+                    f"{name_of(fun)} has no parameter {missing[0]!r}; it has {', '.join(parameters)} ({current_source().short})"
+                )
+            numbers |= {n for n, parameter in enumerate(parameters) if parameter in names}
+        self.nondiff_argnums = tuple(sorted(numbers))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "fun":  # not yet set, as while it is copied
+            raise AttributeError(name)
+        return getattr(self.fun, name)
+
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """All arguments by position, defaults filled in."""
+        try:
+            signature = inspect.signature(self.fun)
+        except (TypeError, ValueError):
+            signature = inspect.signature(lambda *args, **kwargs: None)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(
+                f"the {self.kind} function {name_of(self.fun)}: {error} ({current_source().short})"
+            ) from None
+        bound.apply_defaults()
+        left = [k for k in bound.kwargs if k in kwargs]
+        if left:
+            raise TypeError(
+                f"the {self.kind} function {name_of(self.fun)} got {', '.join(left)} by keyword only; its rules take arguments "
+                f"by position: make them positional parameters ({current_source().short})"
+            )
+        return bound.args
+
+    def _call(self, args: tuple[Any, ...]) -> Call:
+        return Call(self.fun, args, self.nondiff_argnums)
+
+
+class Call:
+    """One call of a custom function: its arguments flat, and the tree of its results once a function has run.
+
+    Flat functions take the tracers among the arguments that are not differentiated first (`hidden`), then the leaves of
+    the others: so an equation that outlives the trace holds no tracer.
+    """
+
+    def __init__(self, fun: Callable[..., Any], args: tuple[Any, ...], nondiff: Sequence[int]) -> None:
+        self.fun = fun
+        self.name = name_of(fun)
+        self.count = len(args)
+        self.nondiff = [n % len(args) for n in nondiff if -len(args) <= n < len(args)]
+        self.diff = [n for n in range(len(args)) if n not in self.nondiff]
+        leaves, self.static_tree = tree.flatten([args[n] for n in self.nondiff])
+        self.static = [None if isinstance(leaf, Tracer) else leaf for leaf in leaves]
+        self.places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Tracer)]
+        self.hidden = [leaves[n] for n in self.places]
+        leaves, self.in_tree = tree.flatten(tuple(args[n] for n in self.diff))
+        self.leaves = leaf_values(leaves, f"the arguments of {self.name}")
+        self.out_tree: Any = None
+        self.out_avals: list[ArrayType] | None = None
+
+    @property
+    def operands(self) -> list[Any]:
+        return [*self.hidden, *self.leaves]
+
+    def static_args(self, hidden: Sequence[Any]) -> list[Any]:
+        """The arguments that are not differentiated."""
+        leaves = list(self.static)
+        for place, value in zip(self.places, hidden):
+            leaves[place] = value
+        return tree.unflatten(self.static_tree, leaves)
+
+    def merged(self, function: Callable[..., Any], hidden: Sequence[Any], given: Sequence[Any]) -> Any:
+        """`function` on all arguments, those that are differentiated being `given` as leaves."""
+        args: list[Any] = [None] * self.count
+        for number, value in zip(self.nondiff, self.static_args(hidden)):
+            args[number] = value
+        for number, value in zip(self.diff, tree.unflatten(self.in_tree, given)):
+            args[number] = value
+        return function(*args)
+
+    def function(self, *operands: Any) -> list[Any]:
+        """The flat function."""
+        count = len(self.hidden)
+        result = self.merged(self.fun, operands[:count], operands[count:])
+        leaves, self.out_tree = tree.flatten(result)
+        values = leaf_values(leaves, f"the result of {self.name}")
+        self.out_avals = [type_of(v) for v in values]
+        return values
+
+    def primals_out(self, result: Any, rule: str) -> list[Any]:
+        """The leaves of the results as a rule gives them; TypeError where the function's own differ."""
+        leaves, structure = tree.flatten(result)
+        values = leaf_values(leaves, f"the primal output of {rule}")
+        avals = [type_of(v) for v in values]
+        if self.out_avals is not None and not _agree(self.out_tree, self.out_avals, structure, avals):
+            raise TypeError(
+                f"the rule {rule} of {self.name} must return the primal output of {self.name} first, got "
+                f"{_described(structure, avals)} where {self.name} returned {_described(self.out_tree, self.out_avals)} "
+                f"({current_source().short})"
+            )
+        self.out_tree = structure
+        return values
+
+    def result(self, values: Sequence[Any]) -> Any:
+        return tree.unflatten(self.out_tree, values)
+
+
+def _agree(tree_a: Any, avals_a: Sequence[ArrayType], tree_b: Any, avals_b: Sequence[ArrayType]) -> bool:
+    return tree_a == tree_b and [(a.shape, a.dtype) for a in avals_a] == [(b.shape, b.dtype) for b in avals_b]
+
+
+def _described(structure: Any, avals: Sequence[ArrayType]) -> str:
+    """Types in their tree: `(f32[3], {'a': f32[]})`."""
+    return str(tree.unflatten(structure, [_Type(str(a)) for a in avals]))
+
+
+class _Type:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def pair_of(result: Any, rule: str, name: str, what: str) -> tuple[Any, Any]:
+    """A rule's result, which must be a pair."""
+    if not isinstance(result, (tuple, list)) or len(result) != 2:
+        raise TypeError(
+            f"the rule {rule} of {name} must return a pair ({what}), got a {type(result).__name__}"
+            f"{f' of length {len(result)}' if isinstance(result, (tuple, list)) else ''} ({current_source().short})"
+        )
+    return result[0], result[1]
+
+
+def given_tangent(tangent: Any, symbolic: bool) -> Any:
+    """A tangent as a user's rule gets it."""
+    if type(tangent) is Zero:
+        return SymbolicZero(tangent.aval) if symbolic else zeros(tangent.aval)
+    return tangent
+
+
+def taken_tangent(leaf: Any) -> Any:
+    """A tangent as a user's rule gives it; Zero for symbolic ones and float0."""
+    if isinstance(leaf, Zero):
+        return Zero(leaf.aval)
+    if getattr(leaf, "dtype", None) == float0:
+        return leaf
+    return as_array(as_value(leaf))
