@@ -1,5 +1,5 @@
 """Every primitive with all its rules beside it, one file per family."""
 
-from fuser.ops import calls, control, cumulative, dot, elementwise, incomplete, movement, reduce, special
+from fuser.ops import calls, control, cumulative, dot, elementwise, incomplete, jit, movement, reduce, special
 
-__all__ = ["calls", "control", "cumulative", "dot", "elementwise", "incomplete", "movement", "reduce", "special"]
+__all__ = ["calls", "control", "cumulative", "dot", "elementwise", "incomplete", "jit", "movement", "reduce", "special"]
