@@ -14,15 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from fuser import backends
+from fuser import backends, eager
 from fuser.config import config
 from fuser.frames import hide
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
+<<<<<<< HEAD
 from fuser.ops.jit import Program
 from fuser.runtime import device as devices
+=======
+>>>>>>> main
 from fuser.runtime.array import Array
 from fuser.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.trace import tree
@@ -159,7 +162,7 @@ class Jitted:
         return Traced(graph, structure, shape[0], self._donated(structure), backends.get(self._backend_name()))
 
     def _backend_name(self) -> str:
-        return self.backend or config.backend or ("triton" if devices.default_platform() == "cuda" else "c")
+        return self.backend or eager.backend_name()
 
     def _donated(self, structure: Any) -> tuple[int, ...]:
         if not self.donate_argnums and not self.donate_argnames:
@@ -377,6 +380,7 @@ def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 ShapeDtypeStruct = ArrayType
+eager.install()
 
 __all__ = [
     "Compiled",

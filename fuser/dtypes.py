@@ -15,7 +15,7 @@ import numpy as np
 
 from fuser.config import config
 from fuser.errors import FuserError
-from fuser.ir.types import ALL_DTYPES, BOOL, COMPLEX, FLOAT8, FLOATS, INTEGERS, bfloat16, is_float, is_inexact
+from fuser.ir.types import ALL_DTYPES, BOOL, COMPLEX, FLOAT8, FLOATS, INTEGERS, bfloat16, float0, is_float, is_inexact
 
 # A node of the lattice: a dtype, or the name of a weak type ("int", "float", "complex").
 Node = Any
@@ -52,7 +52,6 @@ _WEAK = {"int": _I64, "float": _F64, "complex": _C128}
 _KINDS = {"b": BOOL, "i": "int", "u": "int", "f": "float", "c": "complex", "V": "float"}
 
 bool_ = np.bool_
-float0 = np.dtype([("float0", np.void, 0)])
 
 
 class TypePromotionError(FuserError, ValueError):

@@ -27,6 +27,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "argmax": lambda lax, x, axes, index_dtype: lax.argmax(x, axes[0], index_dtype),
     "argmin": lambda lax, x, axes, index_dtype: lax.argmin(x, axes[0], index_dtype),
     "integer_pow": lambda lax, x, y: lax.integer_pow(x, y),
+    "regularized_incomplete_beta": lambda lax, a, b, x: lax.betainc(a, b, x),
 }
 # Primitives with arithmetic that jax.lax spells only as primitives.
 _BOUND = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor")

@@ -24,8 +24,8 @@ from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType
 from fuser.ops import cumulative
+from fuser.ops import dynamic as D
 from fuser.ops import elementwise as E
-from fuser.ops import indexing as I
 from fuser.ops import movement as M
 from fuser.ops import reduce as R
 from fuser.partition.group import FusionLimits
@@ -237,8 +237,8 @@ def _window(x: Value, y: Value, n: list[int]) -> Value:
         return x
     starts = [_whole(y).max() + d for d in range(x.ndim)]
     sizes = tuple(1 + n[d % 3] % e for d, e in enumerate(x.shape))
-    part = I.dynamic_slice_p.bind(x, *starts, slice_sizes=sizes)
-    return part if n[0] % 2 else I.dynamic_update_slice_p.bind(x, part, *(s * 0 for s in starts))
+    part = D.dynamic_slice_p.bind(x, *starts, slice_sizes=sizes)
+    return part if n[0] % 2 else D.dynamic_update_slice_p.bind(x, part, *(s * 0 for s in starts))
 
 
 def _scatter(x: Value, y: Value, n: list[int]) -> Value:

@@ -22,7 +22,7 @@ ORDER = (
     {"backends"},
     {"debug.dump"},
     {"compile"},
-    {"dtypes", "lax", "numpy", "nn", "scipy", "random", "tree", "transforms", "api", "stages"},
+    {"dtypes", "lax", "numpy", "nn", "scipy", "random", "tree", "transforms", "api", "eager", "stages"},
     {"parallel", "interop", "report"},
     {"debug"},
     {"__init__", "__main__", "cli"},

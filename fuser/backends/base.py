@@ -58,8 +58,11 @@ class Backend(Protocol):
     def supports(self, eqn: Eqn) -> str | None:
         """None, or the reason why the equation cannot be part of a generated kernel; it then runs as a library call."""
 
+    def native(self, group: FusionGroup) -> str | None:
+        """None, or the reason why native code cannot run the group, so that a loop around it is driven from Python."""
+
     def emit(self, group: FusionGroup) -> KernelSource:
-        """The kernel of an elementwise, reduction or scan group."""
+        """The kernel of an elementwise, reduction or scan group, or of control flow all of whose groups are native."""
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         """Functions for the sources; ToolchainError carries the compiler's own words."""

@@ -20,7 +20,7 @@ from fuser.lax.values import broadcast_to, literal
 from fuser.numpy import indexing
 from fuser.ops import elementwise as E
 from fuser.ops import movement as V
-from fuser.ops.indexing import dynamic_update_slice_p
+from fuser.ops.dynamic import dynamic_update_slice_p
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, bind
 

@@ -18,6 +18,9 @@ float8_e4m3b11fnuz = np.dtype(ml_dtypes.float8_e4m3b11fnuz)
 float8_e4m3fnuz = np.dtype(ml_dtypes.float8_e4m3fnuz)
 float8_e5m2fnuz = np.dtype(ml_dtypes.float8_e5m2fnuz)
 
+# The dtype of tangents of integers and bools, as in JAX: no bytes, since nothing can be in them.
+float0 = np.dtype([("float0", np.void, 0)])
+
 FLOAT8 = (float8_e4m3fn, float8_e5m2, float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz)
 FLOATS = (np.dtype("float16"), bfloat16, np.dtype("float32"), np.dtype("float64"))
 COMPLEX = (np.dtype("complex64"), np.dtype("complex128"))

@@ -76,9 +76,44 @@ class Stage:
         return bool(self.folds or self.stores)
 
 
+@dataclass(frozen=True)
+class Carried:
+    """`attr` of a `carry` node (a number that iterations hand on, as an iteration finds it) and of a `final` node (what
+    it is after the last one): its place in `Loop.carries`, and the axes along which it differs between lanes."""
+
+    number: int
+    axes: frozenset[Axis]
+
+
+@dataclass(frozen=True, eq=False)
+class Carry:
+    """A number that one iteration hands on to the next: the `carry` node that stands for it, its first value, the value
+    after one iteration, and which of the loop's predicates guards it."""
+
+    node: Scalar
+    initial: Scalar
+    following: Scalar
+    guard: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """The loop that each lane of a kernel runs, between the kernel's two stages.
+
+    It runs `time.extent` times; without `time`, while any of `predicates` holds in any lane, and a carry keeps its value
+    where its guard does not hold. `body` are the nodes of one iteration, in order; `stores` what it leaves in memory.
+    """
+
+    time: Axis | None
+    carries: tuple[Carry, ...]
+    predicates: tuple[Scalar, ...]
+    body: tuple[Scalar, ...]
+    stores: tuple[Store, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """The loop program of one group."""
+    """The loop program of one group. With a `loop` there are two stages of rows, before it and after it."""
 
     name: str
     params: tuple[Param, ...]
@@ -86,6 +121,19 @@ class Kernel:
     cols: tuple[Axis, ...]
     stages: tuple[Stage, ...]
     comments: tuple[str, ...] = ()
+    loop: Loop | None = None
+
+    @property
+    def nodes(self) -> tuple[Scalar, ...]:
+        """All nodes that the kernel computes, each once."""
+        found = [n for stage in self.stages for n in (*stage.row, *stage.body)]
+        return tuple(dict.fromkeys([*found, *(self.loop.body if self.loop else ())]))
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """All that the kernel writes."""
+        found = [s for stage in self.stages for s in (*stage.row_stores, *stage.stores)]
+        return (*found, *(self.loop.stores if self.loop else ()))
 
     def __str__(self) -> str:
         from fuser.kernel.text import show

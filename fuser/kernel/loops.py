@@ -45,16 +45,14 @@ def arrange(kernel: Kernel) -> Loops:
 def _accesses(kernel: Kernel) -> list[tuple[Affine, int]]:
     """Every index expression of the kernel with its weight: bytes that it touches, 0 where it is no access."""
     found: list[tuple[Affine, int]] = []
-    order = [n for stage in kernel.stages for n in (*stage.row, *stage.body)]
-    for node in dict.fromkeys(order):
+    for node in kernel.nodes:
         if node.op == "load":
             found.append((node.attr.offset, node.dtype.itemsize * _places(node.attr.offset, kernel)))
         elif node.op == "index":
             found.append((node.attr, 0))
-    for stage in kernel.stages:
-        for store in (*stage.row_stores, *stage.stores):
-            itemsize = kernel.params[store.param].dtype.itemsize
-            found.append((store.offset, 2 * itemsize * _places(store.offset, kernel)))
+    for store in kernel.stores:
+        itemsize = kernel.params[store.param].dtype.itemsize
+        found.append((store.offset, 2 * itemsize * _places(store.offset, kernel)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""FusionGroup → Kernel: demand-driven from the outputs, memoised on (value, index, mask), so that movement is free.
+"""FusionGroup → Kernel: demand-driven from the outputs, so that movement is free (`partition/values.py`).
 
 The scalar graph is then cut into stages: a fold belongs to the stage after all folds that it depends on, and folds of
 one stage share one run over the reduced axes.
@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from fuser.errors import UnsupportedError
 from fuser.ir import scalar as S
-from fuser.ir.graph import Eqn, Literal, Operand, Var
+from fuser.ir.graph import Eqn, Var
 from fuser.ir.index import ZERO, Affine, Axis, Computed, Div, linearise
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import FLOATS, bfloat16
 from fuser.kernel.kernel import Access, FoldSpec, Kernel, Param, Stage, Store
 from fuser.partition.group import FusionGroup
-
-Index = tuple[Affine, ...]
+from fuser.partition.values import Index, Values
 
 KEEP_COST = 10  # a value computed in one stage and needed in a later one is kept if it costs more additions than this
 
@@ -42,79 +40,51 @@ def lower(group: FusionGroup) -> Kernel:
 def _lower(group: FusionGroup) -> Kernel:
     demand = Demand(group)
     stores = []
-    for number, var in enumerate(dict.fromkeys(group.graph.outvars)):
-        assert isinstance(var, Var)
+    for number, var in enumerate(results(group)):
         index = tuple(ZERO if axis is None else Affine.of(axis) for axis in group.layout[var])
         value = demand.value(var, index, None)
         stores.append(Store(len(group.graph.invars) + number, linearise(index, var.aval.shape), value))
-    params = [Param(f"in{i}", v.aval.dtype, v.aval.shape, False) for i, v in enumerate(group.graph.invars)]
-    params += [
-        Param(f"out{i}", v.aval.dtype, v.aval.shape, True) for i, v in enumerate(dict.fromkeys(group.graph.outvars))
-    ]
-    stages = Staging(group.cols).cut(stores)
-    comments = tuple(dict.fromkeys(str(source) for source in group.sources if source.file))
-    return Kernel(group.name, tuple(params), group.rows, group.cols, stages, comments)
+    return Kernel(group.name, params(group), group.rows, group.cols, Staging(group.cols).cut(stores), comments(group))
 
 
-class Demand:
-    """Values at indices, computed once each."""
+def results(group: FusionGroup) -> list[Var]:
+    """What the group's kernel writes, in the order of its parameters."""
+    return [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
+
+
+def params(group: FusionGroup) -> tuple[Param, ...]:
+    """The arrays of the group's kernel: what it reads, then what it writes."""
+    found = [Param(f"in{i}", v.aval.dtype, v.aval.shape, False) for i, v in enumerate(group.graph.invars)]
+    return (*found, *(Param(f"out{i}", v.aval.dtype, v.aval.shape, True) for i, v in enumerate(results(group))))
+
+
+def comments(group: FusionGroup) -> tuple[str, ...]:
+    """The user's lines that the group comes from."""
+    return tuple(dict.fromkeys(str(source) for source in group.sources if source.file))
+
+
+class Demand(Values):
+    """Values of a group at indices, computed once each."""
 
     def __init__(self, group: FusionGroup) -> None:
+        super().__init__(group.graph)
         self.group = group
         self.params = {var: number for number, var in enumerate(group.graph.invars)}
-        self.producers = {var: eqn for eqn in group.graph.eqns for var in eqn.outvars}
-        self.known: dict[Any, Scalar] = {}
 
-    def value(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
-        """The element of `operand` at `index`; with `mask`, only where it holds."""
-        key = (operand, index, id(mask) if mask is not None else None)
-        found = self.known.get(key)
-        if found is None:
-            found = self.known[key] = self._compute(operand, index, mask)
-        return found
+    def input(self, var: Var, index: Index, mask: Scalar | None) -> Scalar:
+        access = Access(self.params[var], linearise(index, var.aval.shape))
+        return Scalar("load", () if mask is None else (mask,), var.aval.dtype, access)
 
-    def _compute(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
-        if isinstance(operand, Literal):
-            return self._once(
-                ("const", operand.val.dtype, operand.val.tobytes()), lambda: S.constant(operand.val, operand.aval.dtype)
-            )
-        eqn = self.producers.get(operand)
-        if eqn is None:
-            access = Access(self.params[operand], linearise(index, operand.aval.shape))
-            return Scalar("load", () if mask is None else (mask,), operand.aval.dtype, access)
-        fusion = eqn.primitive.fusion
-        if fusion is Fusion.ELEMENTWISE:
-            args = [self.value(v, index if v.aval.shape else (), mask) for v in eqn.invars]
-            return eqn.primitive.rule("lower")(*args, **eqn.params)  # type: ignore[no-any-return]
-        if fusion is Fusion.MOVEMENT:
-            return self._movement(eqn, operand, index, mask)
-        if fusion is Fusion.REDUCE:
+    def other(self, eqn: Eqn, operand: Var, index: Index, mask: Scalar | None) -> Scalar:
+        if eqn.primitive.fusion is Fusion.REDUCE:
             return self._fold(eqn, index)
-        if fusion is Fusion.SCAN:
+        if eqn.primitive.fusion is Fusion.SCAN:
             return self._scan(eqn, index)
         raise UnsupportedError(f"{eqn.primitive.name} has no form inside a generated kernel")
 
-    def _once(self, key: Any, make: Any) -> Scalar:
-        if key not in self.known:
-            self.known[key] = make()
-        return self.known[key]
-
-    def _movement(self, eqn: Eqn, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
-        def read(number: int, inner: Index, inside: Scalar | None = None) -> Scalar:
-            both = mask if inside is None else inside if mask is None else self._conjunction(mask, inside)
-            return self.value(eqn.invars[number], inner, both)
-
-        params = dict(eqn.params)
-        if eqn.primitive.multiple_results:
-            params["output"] = eqn.outvars.index(operand)  # type: ignore[arg-type]
-        return eqn.primitive.rule("lower")(read, index, *(v.aval for v in eqn.invars), **params)  # type: ignore[no-any-return]
-
-    def _conjunction(self, a: Scalar, b: Scalar) -> Scalar:
-        return self._once(("and", id(a), id(b)), lambda: a & b)
-
     def _fold(self, eqn: Eqn, index: Index) -> Scalar:
         """A fold stands for one value a row, so that its mask and its index are always the row's own."""
-        return self._once((eqn, "fold"), lambda: self._new_fold(eqn, index))
+        return self.once((eqn, "fold"), lambda: self._new_fold(eqn, index))
 
     def _new_fold(self, eqn: Eqn, index: Index) -> Scalar:
         fold, axes = eqn.primitive.rule("lower")(**eqn.params)
@@ -135,7 +105,7 @@ class Demand:
         fold, _, reverse = eqn.primitive.rule("lower")(**eqn.params)
         element = self.value(eqn.invars[0], index, None)
         accumulator = np.dtype("float32") if element.dtype in (FLOATS[0], bfloat16) else element.dtype
-        return self._once(
+        return self.once(
             (eqn, "scan"), lambda: Scalar("scan", (element,), element.dtype, FoldSpec(fold, accumulator, reverse))
         )
 

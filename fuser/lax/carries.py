@@ -107,6 +107,8 @@ def same_carry(
 ) -> None:
     """TypeError unless the body gives back a carry of the tree and the types that it takes."""
     found_structure = step.structure if found_structure is None else found_structure
+    if found_structure == structure and all(same(a, b) for a, b in zip(avals, found)):
+        return
     name = _carry_name(owner, function)
     of_name = getattr(owner, "__name__", "the body")
     if found_structure != structure:
@@ -122,11 +124,10 @@ def same_carry(
         for path, a, b in zip(tree.paths(init), avals, found)
         if not same(a, b)
     ]
-    if differing:
-        raise TypeError(
-            f"the carry of {function} must keep its types: {'; '.join(differing)}, of {of_name} "
-            f"({current_source().short}); convert the result or the initial value"
-        )
+    raise TypeError(
+        f"the carry of {function} must keep its types: {'; '.join(differing)}, of {of_name} "
+        f"({current_source().short}); convert the result or the initial value"
+    )
 
 
 def _own(path: str, function: str) -> str:

@@ -14,8 +14,10 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
 from fuser.lax.movement import concatenate, expand_dims, reshape, squeeze
 from fuser.lax.values import VALUES, as_value, axis_of, convert, literal, wrapped_index
+from fuser.ops import dynamic as D
 from fuser.ops import indexing as I
 from fuser.ops import movement as V
+from fuser.ops import scatter as W
 from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from fuser.trace.core import bind, type_of
 
@@ -93,7 +95,7 @@ def dynamic_slice(
     """A window of `slice_sizes` at computed start indices, moved inside where it would reach out."""
     x = as_value(operand, "dynamic_slice")
     starts = _starts("dynamic_slice", x, start_indices)
-    return bind(I.dynamic_slice_p, x, *starts, slice_sizes=tuple(operator.index(s) for s in slice_sizes))
+    return bind(D.dynamic_slice_p, x, *starts, slice_sizes=tuple(operator.index(s) for s in slice_sizes))
 
 
 def dynamic_slice_in_dim(
@@ -120,7 +122,7 @@ def dynamic_update_slice(
 ) -> Any:
     """The operand with a window at computed start indices replaced."""
     x, new = as_value(operand, "dynamic_update_slice"), as_value(update, "dynamic_update_slice")
-    return bind(I.dynamic_update_slice_p, x, new, *_starts("dynamic_update_slice", x, start_indices))
+    return bind(D.dynamic_update_slice_p, x, new, *_starts("dynamic_update_slice", x, start_indices))
 
 
 def dynamic_update_slice_in_dim(
@@ -197,12 +199,12 @@ def _scatter(primitive: Primitive, text: str) -> Callable[..., Any]:
 
 
 scatter = _scatter(
-    I.scatter_p, "The operand with windows replaced by updates; of several updates of one element the last stays."
+    W.scatter_p, "The operand with windows replaced by updates; of several updates of one element the last stays."
 )
-scatter_add = _scatter(I.scatter_add_p, "The operand with updates added.")
-scatter_mul = _scatter(I.scatter_mul_p, "The operand multiplied by updates.")
-scatter_min = _scatter(I.scatter_min_p, "The operand brought down to updates.")
-scatter_max = _scatter(I.scatter_max_p, "The operand brought up to updates.")
+scatter_add = _scatter(W.scatter_add_p, "The operand with updates added.")
+scatter_mul = _scatter(W.scatter_mul_p, "The operand multiplied by updates.")
+scatter_min = _scatter(W.scatter_min_p, "The operand brought down to updates.")
+scatter_max = _scatter(W.scatter_max_p, "The operand brought up to updates.")
 
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:

@@ -20,6 +20,7 @@ from fuser.numpy import ufuncs as U
 from fuser.numpy.indexing import Plan, parse, plan_of, take_index
 from fuser.ops import indexing as I
 from fuser.ops import movement as V
+from fuser.ops import scatter as W
 from fuser.trace.core import bind
 
 
@@ -142,11 +143,11 @@ class IndexUpdateRef:
         """`x[index]` with `mode` for indices out of bounds ("clip", "fill") and the value that "fill" gives."""
         return take_index(self.array, self.index, mode, fill_value)
 
-    set = _update("set", I.scatter_p, "`x` with x[index] = values.")
-    add = _update("add", I.scatter_add_p, "`x` with x[index] += values; repeated indices add up.")
-    multiply = mul = _update("multiply", I.scatter_mul_p, "`x` with x[index] *= values; repeated indices multiply.")
-    min = _update("min", I.scatter_min_p, "`x` with x[index] = minimum(x[index], values).")
-    max = _update("max", I.scatter_max_p, "`x` with x[index] = maximum(x[index], values).")
+    set = _update("set", W.scatter_p, "`x` with x[index] = values.")
+    add = _update("add", W.scatter_add_p, "`x` with x[index] += values; repeated indices add up.")
+    multiply = mul = _update("multiply", W.scatter_mul_p, "`x` with x[index] *= values; repeated indices multiply.")
+    min = _update("min", W.scatter_min_p, "`x` with x[index] = minimum(x[index], values).")
+    max = _update("max", W.scatter_max_p, "`x` with x[index] = maximum(x[index], values).")
 
     def subtract(self, values: Any, **options: Any) -> Any:
         """`x` with x[index] -= values."""
@@ -178,7 +179,7 @@ class IndexUpdateRef:
         current = take_index(self.array, self.index, "clip" if mode is None else mode)
         value = as_value(func(current))
         return scatter(
-            I.scatter_p,
+            W.scatter_p,
             self.array,
             self.index,
             convert(value, self.array.dtype),

@@ -18,7 +18,8 @@ from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
 from fuser.lax.values import VALUES, as_value, convert, literal, wrapped_index
 from fuser.ops import movement as V
-from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, dynamic_slice_p, gather_p
+from fuser.ops.dynamic import dynamic_slice_p
+from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, bind
 

@@ -1,5 +1,39 @@
 """Every primitive with all its rules beside it, one file per family."""
 
-from fuser.ops import calls, control, cumulative, dot, elementwise, incomplete, jit, movement, reduce, special
+from fuser.ops import (
+    calls,
+    collective,
+    control,
+    cumulative,
+    dot,
+    dynamic,
+    elementwise,
+    incomplete,
+    indexing,
+    jit,
+    movement,
+    reduce,
+    remat,
+    scatter,
+    sorting,
+    special,
+)
 
-__all__ = ["calls", "control", "cumulative", "dot", "elementwise", "incomplete", "jit", "movement", "reduce", "special"]
+__all__ = [
+    "calls",
+    "collective",
+    "control",
+    "cumulative",
+    "dot",
+    "dynamic",
+    "elementwise",
+    "incomplete",
+    "indexing",
+    "jit",
+    "movement",
+    "reduce",
+    "remat",
+    "scatter",
+    "sorting",
+    "special",
+]

@@ -11,7 +11,10 @@ from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
 from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
-from fuser.ops.family import sample
+from fuser.ops.elementwise import convert_element_type_p
+from fuser.ops.family import linear_in, sample
+from fuser.ops.movement import shifted, transpose_p
+from fuser.trace.core import type_of
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
 
@@ -90,4 +93,78 @@ def _samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
             )
 
 
-dot_general_p = register(Primitive("dot_general", Fusion.DOT, type=_type, eval=_eval, samples=_samples))
+def _transpose(
+    ct: Any, x: Any, y: Any, dimension_numbers: Dimensions, precision: Any = None, preferred_element_type: Any = None
+) -> tuple[Any, Any]:
+    """The cotangent of one operand contracts the result's with the other operand, over the other's free dimensions."""
+    (xc, yc), (xb, yb) = dimension_numbers
+    batch, x_free = len(xb), len(free_dimensions(type_of_operand(x).ndim, xc, xb))
+    if linear_in(x):
+        places = range(batch + x_free, ct.ndim)
+        return _cotangent(ct, places, x.aval, (xc, xb), y, (yc, yb), precision), None
+    return None, _cotangent(ct, range(batch, batch + x_free), y.aval, (yc, yb), x, (xc, xb), precision)
+
+
+def type_of_operand(operand: Any) -> ArrayType:
+    """The type of an operand of a transpose rule."""
+    return operand.aval if linear_in(operand) else type_of(operand)
+
+
+def _cotangent(ct: Any, places: range, aval: ArrayType, own: Any, other: Any, others: Any, precision: Any) -> Any:
+    """The cotangent of the operand of type `aval`; `places` are the other operand's free dimensions in `ct`."""
+    (contracted, batch), (other_contracted, other_batch) = own, others
+    free = free_dimensions(other.ndim, other_contracted, other_batch)
+    wide = max(ct.dtype, other.dtype, key=lambda d: d.itemsize)
+    product = dot_general_p.bind(
+        *(
+            x if x.dtype == wide else convert_element_type_p.bind(x, new_dtype=wide, weak_type=False)
+            for x in (ct, other)
+        ),
+        dimension_numbers=((tuple(places), free), (tuple(range(len(batch))), tuple(other_batch))),
+        precision=precision,
+        preferred_element_type=None,
+    )
+    # The product has the batch dimensions, the operand's own free ones, and its contracted ones as `other` orders them.
+    by_other = [c for _, c in sorted(zip(other_contracted, contracted))]
+    order = [*batch, *free_dimensions(aval.ndim, contracted, batch), *by_other]
+    permutation = tuple(order.index(d) for d in range(aval.ndim))
+    if permutation != tuple(range(aval.ndim)):
+        product = transpose_p.bind(product, permutation=permutation)
+    return (
+        product if wide == aval.dtype else convert_element_type_p.bind(product, new_dtype=aval.dtype, weak_type=False)
+    )
+
+
+def _batch(operands: Any, dims: Any, dimension_numbers: Dimensions, **params: Any) -> tuple[Any, int]:
+    """Two batched operands share a batch dimension; one alone gives a free dimension, so the product stays one matrix."""
+    (x, y), (xd, yd) = operands, dims
+    (xc, yc), (xb, yb) = dimension_numbers
+    if xd is not None:
+        xc, xb = shifted(xc, xd), shifted(xb, xd)
+    if yd is not None:
+        yc, yb = shifted(yc, yd), shifted(yb, yd)
+    if xd is not None and yd is not None:
+        xb, yb = (xd, *xb), (yd, *yb)
+        place = 0
+    elif xd is not None:
+        place = len(xb) + free_dimensions(x.ndim, xc, xb).index(xd)
+    else:
+        place = x.ndim - len(xc) + free_dimensions(y.ndim, yc, yb).index(yd)
+    return dot_general_p.bind(x, y, dimension_numbers=((xc, yc), (xb, yb)), **params), place
+
+
+dot_general_p: Primitive = register(
+    Primitive(
+        "dot_general",
+        Fusion.DOT,
+        type=_type,
+        eval=_eval,
+        jvp=(
+            lambda t, x, y, out, **params: dot_general_p.bind(t, y, **params),
+            lambda t, x, y, out, **params: dot_general_p.bind(x, t, **params),
+        ),
+        transpose=_transpose,
+        batch=_batch,
+        samples=_samples,
+    )
+)

@@ -1,7 +1,7 @@
-"""Indexing by values: gather, scatter and its accumulating forms, dynamic_slice, dynamic_update_slice.
+"""Indexing by values: the dimension numbers and modes of gather and scatter, and gather.
 
-Gathers and dynamic slices are movement: the element that an output index reads is computed in the consumer's kernel.
-Scatters run as library calls and apply updates in order. Names, dimension numbers and modes are those of jax.lax.
+A gather is movement: the element that an output index reads is computed in the consumer's kernel. Its transpose is a
+scatter-add, or where each row is read once a selection. Names, dimension numbers and modes are those of jax.lax.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.index import ZERO, Affine, Computed
-from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import ALL_DTYPES, BOOL, FLOATS, INTEGERS, ArrayType, bfloat16, is_inexact
+from fuser.ir.types import ALL_DTYPES, BOOL, INTEGERS, ArrayType, is_inexact
+from fuser.ops.elementwise import and_p, convert_element_type_p, eq_p, max_p, min_p, select_n_p
 from fuser.ops.family import sample
-from fuser.ops.movement import Index, Read, within
+from fuser.ops.movement import Index, Read, broadcast_in_dim_p, iota_p, reshaped, slice_p, transpose_p
+from fuser.trace.batch import moved
+from fuser.trace.core import type_of
+from fuser.trace.tangent import full, zeros
 
 _INT64 = np.dtype("int64")
 
@@ -97,7 +101,7 @@ def _layout(numbers: GatherDimensionNumbers, ndim: int, output_ndim: int) -> _La
     )
 
 
-def _check_numbers(name: str, x: ArrayType, indices: ArrayType, numbers: GatherDimensionNumbers) -> None:
+def check_numbers(name: str, x: ArrayType, indices: ArrayType, numbers: GatherDimensionNumbers) -> None:
     if indices.dtype not in INTEGERS or not indices.shape:
         raise TypeRuleError(f"{name} needs integer indices of rank >= 1, got {indices}")
     if indices.shape[-1] != len(numbers.start_index_map):
@@ -115,10 +119,10 @@ def _check_numbers(name: str, x: ArrayType, indices: ArrayType, numbers: GatherD
         raise TypeRuleError(f"{name} of {x}: a dimension of {numbers} does not exist")
 
 
-def _gather_type(
+def gather_type(
     x: ArrayType, indices: ArrayType, dimension_numbers: Any, slice_sizes: Sequence[int], **params: Any
 ) -> ArrayType:
-    _check_numbers("gather", x, indices, dimension_numbers)
+    check_numbers("gather", x, indices, dimension_numbers)
     if len(slice_sizes) != x.ndim or any(not 0 <= size <= extent for size, extent in zip(slice_sizes, x.shape)):
         raise TypeRuleError(f"gather of {x} needs slice sizes within its shape, got {tuple(slice_sizes)}")
     without = (*dimension_numbers.collapsed_slice_dims, *dimension_numbers.operand_batching_dims)
@@ -144,7 +148,7 @@ def fill_of(dtype: np.dtype, fill_value: Any) -> Any:
     return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
 
 
-def _positions(
+def positions_of(
     operand: np.ndarray,
     indices: np.ndarray,
     numbers: GatherDimensionNumbers,
@@ -193,14 +197,14 @@ def _gather_eval(
     fill_value: Any = None,
     **params: Any,
 ) -> np.ndarray:
-    out = _gather_type(
+    out = gather_type(
         ArrayType(operand.shape, operand.dtype), ArrayType(indices.shape, indices.dtype), dimension_numbers, slice_sizes
     )
     fills = GatherScatterMode.from_any(mode) is GatherScatterMode.FILL_OR_DROP
     fill = np.asarray(fill_of(out.dtype, fill_value)).astype(out.dtype) if fills else np.zeros((), out.dtype)
     if operand.size == 0 or 0 in out.shape:
         return np.full(out.shape, fill, out.dtype)
-    positions, inside = _positions(operand, indices, dimension_numbers, slice_sizes, out.shape, not fills)
+    positions, inside = positions_of(operand, indices, dimension_numbers, slice_sizes, out.shape, not fills)
     result = np.broadcast_to(operand[tuple(positions)] if positions else operand, out.shape)
     return result if inside is None else np.where(inside, result, fill)
 
@@ -248,7 +252,7 @@ def clamped(value: Scalar, high: int) -> Affine:
 
 
 # (operand shape, indices shape, dimension numbers, slice sizes)
-_CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], GatherDimensionNumbers, tuple[int, ...]], ...] = (
+CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], GatherDimensionNumbers, tuple[int, ...]], ...] = (
     ((7,), (4, 1), GatherDimensionNumbers((), (0,), (0,)), (1,)),
     ((5, 3), (4, 1), GatherDimensionNumbers((1,), (0,), (0,)), (1, 3)),
     ((5, 6), (2, 3, 2), GatherDimensionNumbers((), (0, 1), (0, 1)), (1, 1)),
@@ -261,7 +265,7 @@ _CASES: tuple[tuple[tuple[int, ...], tuple[int, ...], GatherDimensionNumbers, tu
 
 def _gather_samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     rng = np.random.default_rng(0)
-    for number, (shape, indices, numbers, sizes) in enumerate(_CASES * 3):
+    for number, (shape, indices, numbers, sizes) in enumerate(CASES * 3):
         dtype = ALL_DTYPES[number % len(ALL_DTYPES)]
         mode = list(GatherScatterMode)[number % 3]
         yield (
@@ -277,212 +281,143 @@ def _gather_samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         )
 
 
-gather_p = register(
-    Primitive(
-        "gather", Fusion.MOVEMENT, type=_gather_type, eval=_gather_eval, lower=_gather_lower, samples=_gather_samples
+def one_window_a_row(numbers: GatherDimensionNumbers, indices_shape: Sequence[int]) -> bool:
+    """Whether no two windows can touch one element: there is one for each position of the batching dimensions."""
+    return all(e == 1 or d in numbers.start_indices_batching_dims for d, e in enumerate(indices_shape[:-1]))
+
+
+def _gather_transpose(
+    ct: Any, x: Any, indices: Any, dimension_numbers: Any, slice_sizes: Any, mode: Any = None, **params: Any
+) -> tuple[Any]:
+    aval = x.aval.update(weak_type=False)
+    mode = GatherScatterMode.from_any(mode)
+    alone = one_window_a_row(dimension_numbers, indices.shape)
+    whole = [size in (1, extent) for size, extent in zip(slice_sizes, aval.shape)]
+    if alone and all(whole) and aval.size:
+        return (_placed(ct, aval, indices, dimension_numbers, slice_sizes, mode),)
+    added = REGISTRY["scatter-add"].bind(
+        zeros(aval),
+        indices,
+        ct,
+        dimension_numbers=ScatterDimensionNumbers(*dimension_numbers),
+        indices_are_sorted=params.get("indices_are_sorted", False),
+        unique_indices=params.get("unique_indices", False),
+        mode=mode,
+        update_jaxpr=None,
+        update_consts=(),
     )
-)
+    return (added,)
 
 
-# Scatter.
+def _placed(ct: Any, aval: ArrayType, indices: Any, numbers: Any, sizes: Sequence[int], mode: GatherScatterMode) -> Any:
+    """Zeros with each window of `ct` at its place, as a selection; windows of one element or all along each dimension."""
+    layout = _layout(numbers, aval.ndim, ct.ndim)
+    own = [layout.batch[b] if b is not None else w for w, b in zip(layout.window, layout.batching)]
+    value = _aligned(ct, own, aval)
+    mask: Any = None
+    for d, component in enumerate(layout.start):
+        if component is None or (sizes[d] == aval.shape[d] and mode is GatherScatterMode.CLIP):
+            continue
+        test = _hits(_component(indices, component), layout.batching, aval, d, mode)
+        mask = test if mask is None else and_p.bind(mask, test)
+    return value if mask is None else select_n_p.bind(mask, full(aval.update(shape=()), 0), value)
 
 
-def _window_sizes(
-    x: ArrayType | np.ndarray, updates: ArrayType | np.ndarray, numbers: ScatterDimensionNumbers
-) -> list[int]:
-    windows = iter(numbers.update_window_dims)
-    without = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-    return [1 if d in without else updates.shape[next(windows)] for d in range(len(x.shape))]
+def _hits(start: Any, batching: Sequence[int | None], aval: ArrayType, d: int, mode: GatherScatterMode) -> Any:
+    """Where along dimension `d` a row's start lies; nowhere if it is out of bounds, unless that is clipped."""
+    if start.dtype.itemsize < 4:
+        start = convert_element_type_p.bind(start, new_dtype=np.dtype("int32"), weak_type=False)
+    if mode is GatherScatterMode.CLIP:
+        start = clipped(start, aval.shape[d] - 1)
+    places = _aligned(start, batching, aval.update(dtype=start.dtype))
+    return eq_p.bind(places, iota_p.bind(dtype=start.dtype, shape=aval.shape, dimension=d))
 
 
-def _scatter_type(name: str, x: ArrayType, indices: ArrayType, updates: ArrayType, dimension_numbers: Any) -> ArrayType:
-    _check_numbers(name, x, indices, as_gather(dimension_numbers))
-    if x.dtype != updates.dtype:
-        raise TypeRuleError(
-            f"{name} needs an operand and updates of one dtype, got {x} and {updates}; convert one of them first"
-        )
-    if updates.ndim != indices.ndim - 1 + len(dimension_numbers.update_window_dims):
-        raise TypeRuleError(
-            f"{name} of {updates} into {x} by {indices}: the updates' rank does not fit {dimension_numbers}"
-        )
-    batch = tuple(e for d, e in enumerate(updates.shape) if d not in dimension_numbers.update_window_dims)
-    if batch != indices.shape[:-1]:
-        raise TypeRuleError(f"{name} needs updates with batch dimensions {indices.shape[:-1]}, got {updates}")
-    if any(size > extent for size, extent in zip(_window_sizes(x, updates, dimension_numbers), x.shape)):
-        raise TypeRuleError(f"{name}: the windows of {updates} are larger than {x}")
-    return ArrayType(x.shape, x.dtype, x.weak_type and updates.weak_type)
+def _component(indices: Any, component: int) -> Any:
+    """indices[..., component]."""
+    starts = (*(0 for _ in indices.shape[:-1]), component)
+    limits = (*indices.shape[:-1], component + 1)
+    part = slice_p.bind(indices, start_indices=starts, limit_indices=limits, strides=None)
+    return reshaped(part, indices.shape[:-1])
 
 
-def _scatter_eval(
-    accumulate: np.ufunc | None, operand: np.ndarray, indices: np.ndarray, updates: np.ndarray, numbers: Any, mode: Any
-) -> np.ndarray:
-    narrow = operand.dtype in (FLOATS[0], bfloat16) and accumulate is not None
-    out = np.array(operand, np.float32 if narrow else operand.dtype)
-    if updates.size == 0 or operand.size == 0:
-        return out.astype(operand.dtype)
-    clip = GatherScatterMode.from_any(mode) is GatherScatterMode.CLIP
-    sizes = _window_sizes(operand, updates, numbers)
-    positions, inside = _positions(operand, indices, as_gather(numbers), sizes, updates.shape, clip)
-    flat = np.zeros((1,) * updates.ndim, np.int64)
-    for position, extent in zip(positions, operand.shape):
-        flat = flat * extent + position
-    flat = np.broadcast_to(flat, updates.shape)
-    if inside is not None and not inside.all():
-        chosen = np.broadcast_to(inside, updates.shape)
-        flat, updates = flat[chosen], updates[chosen]
-    values = updates.reshape(-1).astype(out.dtype)
-    if accumulate is None:
-        out.reshape(-1)[flat.reshape(-1)] = values  # the last of several updates of one element stays
-    else:
-        accumulate.at(out.reshape(-1), flat.reshape(-1), values)
-    return S.convert(out, operand.dtype)
+def _aligned(x: Any, own: Sequence[int | None], aval: ArrayType) -> Any:
+    """`x` broadcast to a type whose dimensions are its `own` ones or new; dimensions of extent 1 may be left out."""
+    order = [d for d in own if d is not None]
+    order += [d for d in range(x.ndim) if d not in order]
+    if order != sorted(order):
+        x = transpose_p.bind(x, permutation=tuple(order))
+    extents = iter(x.shape)
+    x = reshaped(x, tuple(1 if d is None else next(extents) for d in own))
+    return broadcast_in_dim_p.bind(x, shape=aval.shape, broadcast_dimensions=tuple(range(aval.ndim)))
 
 
-def _scatter(name: str, accumulate: np.ufunc | None, dtypes: Sequence[np.dtype]) -> Primitive:
-    """A primitive that writes (or folds in, by a ufunc) windows of updates at computed places, in the order given."""
-
-    def infer(x: ArrayType, indices: ArrayType, updates: ArrayType, dimension_numbers: Any, **params: Any) -> ArrayType:
-        return _scatter_type(name, x, indices, updates, dimension_numbers)
-
-    def evaluate(
-        operand: np.ndarray,
-        indices: np.ndarray,
-        updates: np.ndarray,
-        dimension_numbers: Any,
-        mode: Any = None,
-        **params: Any,
-    ) -> np.ndarray:
-        return _scatter_eval(accumulate, operand, indices, updates, dimension_numbers, mode)
-
-    def samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-        rng = np.random.default_rng(0)
-        for number, (shape, indices, numbers, sizes) in enumerate(_CASES * 2):
-            dtype = dtypes[number % len(dtypes)]
-            aval = _gather_type(ArrayType(shape, dtype), ArrayType(indices, np.dtype("int32")), numbers, sizes)
-            params = {
-                "dimension_numbers": ScatterDimensionNumbers(*numbers),
-                "indices_are_sorted": False,
-                "unique_indices": False,
-                "mode": list(GatherScatterMode)[number % 3],
-                "update_jaxpr": None,
-                "update_consts": (),
-            }
-            places = rng.integers(-2, 9, indices).astype(np.int32)
-            yield (sample(rng, shape, dtype), places, sample(rng, aval.shape, dtype)), params
-
-    return register(Primitive(name, Fusion.LIBRARY, type=infer, eval=evaluate, samples=samples))
+def clipped(start: Any, high: int) -> Any:
+    """Integers moved into 0 … high."""
+    aval = type_of(start).update(shape=(), weak_type=False)
+    return max_p.bind(min_p.bind(start, full(aval, min(high, np.iinfo(aval.dtype).max))), full(aval, 0))
 
 
-_NUMBERS = (*INTEGERS, *FLOATS)
-scatter_p = _scatter("scatter", None, ALL_DTYPES)
-scatter_add_p = _scatter("scatter-add", np.add, (*_NUMBERS, np.dtype("complex64"), np.dtype("complex128")))
-scatter_mul_p = _scatter("scatter-mul", np.multiply, (*_NUMBERS, np.dtype("complex64"), np.dtype("complex128")))
-scatter_min_p = _scatter("scatter-min", np.minimum, _NUMBERS)
-scatter_max_p = _scatter("scatter-max", np.maximum, _NUMBERS)
+def raised(dimensions: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions, counted with a batch dimension in front."""
+    return tuple(d + 1 for d in dimensions)
 
 
-# Dynamic slices.
+def batched_numbers(numbers: Any, operand: bool, indices: bool) -> Any:
+    """Dimension numbers of a gather (or scatter) whose operand, indices or both have a batch dimension in front.
 
-
-def _check_starts(name: str, x: ArrayType, sizes: Sequence[int], starts: Sequence[ArrayType]) -> None:
-    if len(starts) != x.ndim or len(sizes) != x.ndim:
-        raise TypeRuleError(f"{name} of {x} needs {x.ndim} start indices and sizes, got {len(starts)} and {len(sizes)}")
-    if any(s.shape or s.dtype not in INTEGERS for s in starts):
-        raise TypeRuleError(f"{name} needs integer start indices of rank 0, got {', '.join(map(str, starts))}")
-    if any(not 0 <= size <= extent for size, extent in zip(sizes, x.shape)):
-        raise TypeRuleError(f"{name} of {x} needs slice sizes within its shape, got {tuple(sizes)}")
-
-
-def _dynamic_slice_type(x: ArrayType, *starts: ArrayType, slice_sizes: Sequence[int]) -> ArrayType:
-    _check_starts("dynamic_slice", x, slice_sizes, starts)
-    return ArrayType(tuple(slice_sizes), x.dtype, x.weak_type)
-
-
-def _windows(shape: Sequence[int], starts: Sequence[np.ndarray], sizes: Sequence[int]) -> tuple[slice, ...]:
-    places = [min(max(int(s), 0), extent - size) for s, extent, size in zip(starts, shape, sizes)]
-    return tuple(slice(p, p + size) for p, size in zip(places, sizes))
-
-
-def _dynamic_slice_lower(
-    read: Read, index: Index, x: ArrayType, *starts: ArrayType, slice_sizes: Sequence[int]
-) -> Scalar:
-    return read(0, tuple(i + s for i, s in zip(index, _starts(read, 1, x.shape, slice_sizes))))
-
-
-def _starts(read: Read, first: int, shape: Sequence[int], sizes: Sequence[int]) -> list[Affine]:
-    return [
-        ZERO if extent == size else clamped(S.cast(read(first + d, ()), _INT64), extent - size)
-        for d, (extent, size) in enumerate(zip(shape, sizes))
-    ]
-
-
-def _dynamic_slice_samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    rng = np.random.default_rng(0)
-    cases = (((7,), (3,), (2,)), ((5, 6), (2, 6), (9, 0)), ((5, 6), (2, 3), (-1, 2)), ((4, 4), (1, 4), (3, 0)))
-    for number, (shape, sizes, starts) in enumerate(cases):
-        dtype = ALL_DTYPES[number % len(ALL_DTYPES)]
-        yield (sample(rng, shape, dtype), *(np.int32(s) for s in starts)), {"slice_sizes": sizes}
-
-
-dynamic_slice_p = register(
-    Primitive(
-        "dynamic_slice",
-        Fusion.MOVEMENT,
-        type=_dynamic_slice_type,
-        eval=lambda x, *starts, slice_sizes: x[_windows(x.shape, starts, slice_sizes)],
-        lower=_dynamic_slice_lower,
-        samples=_dynamic_slice_samples,
+    The operand's alone becomes part of the windows, the indices' alone one more index dimension, and both together one
+    more batching dimension.
+    """
+    windows, collapsed, starts, own, others = numbers
+    both, front = operand and indices, (0,)
+    return type(numbers)(
+        raised(windows) if indices else (*front, *raised(windows)),
+        raised(collapsed) if operand else collapsed,
+        raised(starts) if operand else starts,
+        (*(front if both else ()), *(raised(own) if operand else own)),
+        (*(front if both else ()), *(raised(others) if indices else others)),
     )
-)
 
 
-def _dynamic_update_slice_type(x: ArrayType, update: ArrayType, *starts: ArrayType) -> ArrayType:
-    if x.dtype != update.dtype or x.ndim != update.ndim:
-        raise TypeRuleError(
-            f"dynamic_update_slice needs an update of the operand's dtype and rank, got {x} and {update}"
-        )
-    _check_starts("dynamic_update_slice", x, update.shape, starts)
-    return ArrayType(x.shape, x.dtype, x.weak_type and update.weak_type)
+def batch_gather(operands: Any, dims: Any, dimension_numbers: Any, slice_sizes: Any, **params: Any) -> tuple[Any, int]:
+    """The batch rule of gather."""
+    (x, indices), (dim, indices_dim) = operands, dims
+    x, indices = moved(x, dim, 0), moved(indices, indices_dim, 0)
+    if dim is not None:
+        size = x.shape[0] if indices_dim is None else min(1, x.shape[0])
+        slice_sizes = (size, *slice_sizes)
+    if indices_dim is not None:
+        params = {**params, "indices_are_sorted": False, "unique_indices": False}
+    numbers = batched_numbers(dimension_numbers, dim is not None, indices_dim is not None)
+    return gather_p.bind(x, indices, dimension_numbers=numbers, slice_sizes=slice_sizes, **params), 0
 
 
-def _dynamic_update_slice_eval(x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
-    out = np.array(x)
-    out[_windows(x.shape, starts, update.shape)] = update
-    return out
+def take_along(x: Any, positions: Any, axis: int) -> Any:
+    """The elements of `x` at distinct `positions`, which are in bounds, along one axis; other dimensions go together."""
+    others = tuple(d for d in range(positions.ndim) if d != axis)
+    return gather_p.bind(
+        x,
+        reshaped(positions, (*positions.shape, 1)),
+        dimension_numbers=GatherDimensionNumbers((), (axis,), (axis,), others, others),
+        slice_sizes=tuple(min(1, e) for e in x.shape),
+        indices_are_sorted=False,
+        unique_indices=True,
+        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+        fill_value=None,
+    )
 
 
-def _dynamic_update_slice_lower(
-    read: Read, index: Index, x: ArrayType, update: ArrayType, *starts: ArrayType
-) -> Scalar:
-    if update.size == 0:
-        return read(0, index)
-    inside: Scalar | None = None
-    position = []
-    for i, start, size, extent in zip(index, _starts(read, 2, x.shape, update.shape), update.shape, x.shape):
-        place = i - start
-        for test in within(place, size) if size < extent else ():
-            inside = test if inside is None else inside & test
-        position.append(place)
-    if inside is None:
-        return read(1, tuple(position))
-    return S.where(inside, read(1, tuple(position), inside), read(0, index))
-
-
-def _dynamic_update_slice_samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    rng = np.random.default_rng(0)
-    cases = (((7,), (3,), (2,)), ((5, 6), (2, 6), (9, 0)), ((5, 6), (2, 3), (-1, 2)), ((4, 4), (4, 4), (3, 0)))
-    for number, (shape, sizes, starts) in enumerate(cases):
-        dtype = ALL_DTYPES[number % len(ALL_DTYPES)]
-        yield (sample(rng, shape, dtype), sample(rng, sizes, dtype), *(np.int32(s) for s in starts)), {}
-
-
-dynamic_update_slice_p = register(
+gather_p: Primitive = register(
     Primitive(
-        "dynamic_update_slice",
+        "gather",
         Fusion.MOVEMENT,
-        type=_dynamic_update_slice_type,
-        eval=_dynamic_update_slice_eval,
-        lower=_dynamic_update_slice_lower,
-        samples=_dynamic_update_slice_samples,
+        type=gather_type,
+        eval=_gather_eval,
+        lower=_gather_lower,
+        jvp=(lambda t, x, indices, out, **params: gather_p.bind(t, indices, **{**params, "fill_value": 0}),),
+        transpose=_gather_transpose,
+        batch=batch_gather,
+        samples=_gather_samples,
     )
 )

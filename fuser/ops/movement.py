@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,30 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.index import ZERO, Affine, delinearise, linearise
-from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import ALL_DTYPES, ArrayType
-from fuser.ops.family import sample
+from fuser.ops.family import linear_in, sample
+from fuser.trace.batch import moved, size_of
+from fuser.trace.core import type_of
+from fuser.trace.tangent import all_zero, full, instantiate, zero_like
 
 Read = Callable[..., Scalar]
 Index = tuple[Affine, ...]
 
 
 def movement(
-    name: str, *, type: Any, eval: Any, lower: Any, samples: Any, linear: bool = True, multiple_results: bool = False
+    name: str,
+    *,
+    type: Any,
+    eval: Any,
+    lower: Any,
+    samples: Any,
+    transpose: Any = None,
+    batch: Any = None,
+    jvp: Any = None,
+    linear: bool = True,
+    multiple_results: bool = False,
 ) -> Primitive:
     """A primitive that moves elements; see `Fusion.MOVEMENT` for the form of `lower`."""
 
@@ -45,9 +58,32 @@ def movement(
             type=type,
             eval=eval,
             lower=lower,
+            jvp=jvp,
+            transpose=transpose,
+            batch=batch,
             samples=arrays,
         )
     )
+
+
+def shifted(dimensions: Sequence[int], dim: int) -> tuple[int, ...]:
+    """The dimensions of one element, counted in an array with its batch dimension at `dim`."""
+    return tuple(d + (d >= dim) for d in dimensions)
+
+
+def inserted(values: Sequence[Any], dim: int, value: Any) -> tuple[Any, ...]:
+    """The params, one a dimension, with that of the batch dimension put in."""
+    return (*values[:dim], value, *values[dim:])
+
+
+def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """`x` in another shape."""
+    return x if x.shape == shape else reshape_p.bind(x, new_sizes=shape, dimensions=None)
+
+
+def summed(x: Any, axes: tuple[int, ...]) -> Any:
+    """The sum over `axes`, which may be none."""
+    return REGISTRY["reduce_sum"].bind(x, axes=axes) if axes else x
 
 
 # broadcast_in_dim
@@ -80,11 +116,24 @@ def _broadcast_lower(read: Read, index: Index, x: ArrayType, shape: Any, broadca
     return read(0, tuple(ZERO if x.shape[k] == 1 else index[d] for k, d in enumerate(broadcast_dimensions)))
 
 
-broadcast_in_dim_p = movement(
+def _broadcast_transpose(ct: Any, x: Any, shape: Any, broadcast_dimensions: Any) -> tuple[Any]:
+    kept = [d for extent, d in zip(x.aval.shape, broadcast_dimensions) if extent == shape[d]]
+    return (reshaped(summed(ct, tuple(d for d in range(len(shape)) if d not in kept)), x.aval.shape),)
+
+
+def _broadcast_batch(operands: Any, dims: Any, shape: Any, broadcast_dimensions: Any) -> tuple[Any, int]:
+    x = moved(operands[0], dims[0], 0)
+    inner = (0, *(d + 1 for d in broadcast_dimensions))
+    return broadcast_in_dim_p.bind(x, shape=(x.shape[0], *shape), broadcast_dimensions=inner), 0
+
+
+broadcast_in_dim_p: Primitive = movement(
     "broadcast_in_dim",
     type=_broadcast_type,
     eval=_broadcast_eval,
     lower=_broadcast_lower,
+    transpose=_broadcast_transpose,
+    batch=_broadcast_batch,
     samples=[
         (((),), {"shape": (3, 4), "broadcast_dimensions": ()}),
         (((4,),), {"shape": (3, 4), "broadcast_dimensions": (1,)}),
@@ -135,11 +184,18 @@ def reshape_index(index: Index, shape: tuple[int, ...], old: tuple[int, ...]) ->
     return tuple(result)
 
 
-reshape_p = movement(
+def _reshape_batch(operands: Any, dims: Any, new_sizes: Any, dimensions: None = None) -> tuple[Any, int]:
+    x = moved(operands[0], dims[0], 0)
+    return reshape_p.bind(x, new_sizes=(x.shape[0], *new_sizes), dimensions=None), 0
+
+
+reshape_p: Primitive = movement(
     "reshape",
     type=_reshape_type,
     eval=lambda x, new_sizes, dimensions=None: np.reshape(x, new_sizes),
     lower=_reshape_lower,
+    transpose=lambda ct, x, new_sizes, dimensions=None: (reshaped(ct, x.aval.shape),),
+    batch=_reshape_batch,
     samples=[
         (((3, 4),), {"new_sizes": (12,)}),
         (((12,),), {"new_sizes": (3, 4)}),
@@ -167,11 +223,18 @@ def _transpose_lower(read: Read, index: Index, x: ArrayType, permutation: Any) -
     return read(0, tuple(inner))
 
 
-transpose_p = movement(
+transpose_p: Primitive = movement(
     "transpose",
     type=_transpose_type,
     eval=lambda x, permutation: np.transpose(x, permutation),
     lower=_transpose_lower,
+    transpose=lambda ct, x, permutation: (
+        transpose_p.bind(ct, permutation=tuple(permutation.index(d) for d in range(len(permutation)))),
+    ),
+    batch=lambda operands, dims, permutation: (
+        transpose_p.bind(*operands, permutation=(dims[0], *shifted(permutation, dims[0]))),
+        0,
+    ),
     samples=[
         (((3, 4),), {"permutation": (1, 0)}),
         (((2, 3, 4),), {"permutation": (2, 0, 1)}),
@@ -192,11 +255,16 @@ def _squeeze_lower(read: Read, index: Index, x: ArrayType, dimensions: Any) -> S
     return read(0, tuple(ZERO if d in dimensions else next(rest) for d in range(x.ndim)))
 
 
-squeeze_p = movement(
+squeeze_p: Primitive = movement(
     "squeeze",
     type=_squeeze_type,
     eval=lambda x, dimensions: np.squeeze(x, tuple(dimensions)),
     lower=_squeeze_lower,
+    transpose=lambda ct, x, dimensions: (reshaped(ct, x.aval.shape),),
+    batch=lambda operands, dims, dimensions: (
+        squeeze_p.bind(*operands, dimensions=shifted(dimensions, dims[0])),
+        dims[0] - sum(d < dims[0] for d in dimensions),
+    ),
     samples=[(((1, 3, 1),), {"dimensions": (0, 2)}), (((1, 3),), {"dimensions": (0,)})],
 )
 
@@ -207,10 +275,15 @@ def _rev_type(x: ArrayType, dimensions: Any) -> ArrayType:
     return x
 
 
-rev_p = movement(
+rev_p: Primitive = movement(
     "rev",
     type=_rev_type,
     eval=lambda x, dimensions: np.flip(x, tuple(dimensions)),
+    transpose=lambda ct, x, dimensions: (rev_p.bind(ct, dimensions=dimensions),),
+    batch=lambda operands, dims, dimensions: (
+        rev_p.bind(*operands, dimensions=shifted(dimensions, dims[0])),
+        dims[0],
+    ),
     lower=lambda read, index, x, dimensions: read(
         0, tuple(-i + (x.shape[d] - 1) if d in dimensions and x.shape[d] > 0 else i for d, i in enumerate(index))
     ),
@@ -230,9 +303,33 @@ def _slice_type(x: ArrayType, start_indices: Any, limit_indices: Any, strides: A
     return ArrayType(shape, x.dtype, x.weak_type)
 
 
-slice_p = movement(
+def _slice_transpose(ct: Any, x: Any, start_indices: Any, limit_indices: Any, strides: Any = None) -> tuple[Any]:
+    config = []
+    for start, step, taken, extent in zip(start_indices, strides or (1,) * ct.ndim, ct.shape, x.aval.shape):
+        end = start + (taken - 1) * step + 1 if taken else start
+        config.append((start, extent - end, step - 1))
+    zero = full(x.aval.update(shape=(), weak_type=False), 0)
+    return (pad_p.bind(ct, zero, padding_config=tuple(config)),)
+
+
+def _slice_batch(
+    operands: Any, dims: Any, start_indices: Any, limit_indices: Any, strides: Any = None
+) -> tuple[Any, int]:
+    (x,), (dim,) = operands, dims
+    out = slice_p.bind(
+        x,
+        start_indices=inserted(start_indices, dim, 0),
+        limit_indices=inserted(limit_indices, dim, x.shape[dim]),
+        strides=None if strides is None else inserted(strides, dim, 1),
+    )
+    return out, dim
+
+
+slice_p: Primitive = movement(
     "slice",
     type=_slice_type,
+    transpose=_slice_transpose,
+    batch=_slice_batch,
     eval=lambda x, start_indices, limit_indices, strides=None: x[
         tuple(slice(a, b, c) for a, b, c in zip(start_indices, limit_indices, strides or (1,) * x.ndim))
     ],
@@ -301,11 +398,48 @@ def within(position: Affine, extent: int) -> list[Scalar]:
     return tests
 
 
-pad_p = movement(
+def _pad_jvp(primals: Any, tangents: Any, padding_config: Any) -> tuple[Any, Any]:
+    out = pad_p.bind(*primals, padding_config=padding_config)
+    if all_zero(tangents):
+        return out, zero_like(out)
+    return out, pad_p.bind(*map(instantiate, tangents), padding_config=padding_config)
+
+
+def _pad_transpose(ct: Any, x: Any, value: Any, padding_config: Any) -> tuple[Any, Any]:
+    """The places of the operand's elements are cut out; the padding value has been put everywhere else."""
+    cut = tuple((-low, -high, 0) for low, high, _ in padding_config)
+    spread = pad_p.bind(ct, full(type_of(ct).update(shape=()), 0), padding_config=cut)
+    strides = tuple(inner + 1 for _, _, inner in padding_config)
+    inside = slice_p.bind(spread, start_indices=(0,) * ct.ndim, limit_indices=spread.shape, strides=strides)
+    if not linear_in(value):
+        return inside, None
+    everywhere = tuple(range(ct.ndim))
+    rest = summed(ct, everywhere) - summed(inside, everywhere)
+    return inside if linear_in(x) else None, rest
+
+
+def _pad_batch(operands: Any, dims: Any, padding_config: Any) -> tuple[Any, int]:
+    (x, value), (dim, value_dim) = operands, dims
+    if dim is None:
+        x, dim = moved(x, None, 0, size_of(operands, dims)), 0
+    config = inserted(padding_config, dim, (0, 0, 0))
+    if value_dim is None:
+        return pad_p.bind(x, value, padding_config=config), dim
+    zero, outside = full(type_of(x).update(shape=()), 0), full(ArrayType((), np.dtype(bool)), False)
+    padded = pad_p.bind(x, zero, padding_config=config)
+    mask = pad_p.bind(full(ArrayType(x.shape, outside.dtype), True), outside, padding_config=config)
+    around = broadcast_in_dim_p.bind(value, shape=padded.shape, broadcast_dimensions=(dim,))
+    return REGISTRY["select_n"].bind(mask, around, padded), dim
+
+
+pad_p: Primitive = movement(
     "pad",
     type=_pad_type,
     eval=_pad_eval,
     lower=_pad_lower,
+    jvp=_pad_jvp,
+    transpose=_pad_transpose,
+    batch=_pad_batch,
     samples=[
         (((4,), ()), {"padding_config": ((1, 2, 0),)}),
         (((), ()), {"padding_config": ()}),
@@ -360,9 +494,42 @@ def _concatenate_lower(read: Read, index: Index, *operands: ArrayType, dimension
     return result
 
 
-concatenate_p = movement(
+def _concatenate_jvp(primals: Any, tangents: Any, dimension: int) -> tuple[Any, Any]:
+    out = concatenate_p.bind(*primals, dimension=dimension)
+    if all_zero(tangents):
+        return out, zero_like(out)
+    return out, concatenate_p.bind(*map(instantiate, tangents), dimension=dimension)
+
+
+def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> list[Any]:
+    cotangents = []
+    start = 0
+    for operand in operands:
+        end = start + type_of(operand).shape[dimension]
+        cotangents.append(_piece(ct, dimension, start, end) if linear_in(operand) else None)
+        start = end
+    return cotangents
+
+
+def _piece(x: Any, dimension: int, start: int, end: int) -> Any:
+    """x[start:end] along one dimension."""
+    starts, limits = [0] * x.ndim, list(x.shape)
+    starts[dimension], limits[dimension] = start, end
+    return slice_p.bind(x, start_indices=tuple(starts), limit_indices=tuple(limits), strides=None)
+
+
+def _concatenate_batch(operands: Any, dims: Any, dimension: int) -> tuple[Any, int]:
+    to, size = next(d for d in dims if d is not None), size_of(operands, dims)
+    values = [moved(x, d, to, size) for x, d in zip(operands, dims)]
+    return concatenate_p.bind(*values, dimension=dimension + (to <= dimension)), to
+
+
+concatenate_p: Primitive = movement(
     "concatenate",
     type=_concatenate_type,
+    jvp=_concatenate_jvp,
+    transpose=_concatenate_transpose,
+    batch=_concatenate_batch,
     eval=lambda *operands, dimension: np.concatenate(operands, axis=dimension),
     lower=_concatenate_lower,
     samples=[
@@ -387,9 +554,17 @@ def _split_lower(read: Read, index: Index, x: ArrayType, sizes: Any, axis: int, 
     return read(0, (*index[:axis], index[axis] + start, *index[axis + 1 :]))
 
 
-split_p = movement(
+def _split_batch(operands: Any, dims: Any, sizes: Any, axis: int) -> tuple[list[Any], list[int]]:
+    pieces = split_p.bind(*operands, sizes=sizes, axis=axis + (dims[0] <= axis))
+    return pieces, [dims[0]] * len(pieces)
+
+
+split_p: Primitive = movement(
     "split",
     type=_split_type,
+    jvp=lambda primals, tangents, **params: (split_p.bind(*primals, **params), split_p.bind(*tangents, **params)),
+    transpose=lambda cts, x, sizes, axis: (concatenate_p.bind(*map(instantiate, cts), dimension=axis),),
+    batch=_split_batch,
     eval=lambda x, sizes, axis: np.split(x, np.cumsum(sizes)[:-1], axis),
     lower=_split_lower,
     multiple_results=True,
@@ -403,12 +578,13 @@ def _iota_eval(dtype: Any, shape: Any, dimension: int) -> np.ndarray:
     return np.broadcast_to(line.reshape([-1 if d == dimension else 1 for d in range(len(shape))]), shape)
 
 
-iota_p = movement(
+iota_p: Primitive = movement(
     "iota",
     linear=False,
     type=lambda dtype, shape, dimension: ArrayType(tuple(shape), np.dtype(dtype)),
     eval=_iota_eval,
     lower=lambda read, index, dtype, shape, dimension: S.cast(S.as_scalar(index[dimension]), np.dtype(dtype)),
+    batch=lambda operands, dims, **params: (iota_p.bind(**params), None),
     samples=[
         ((), {"dtype": np.dtype("int32"), "shape": (5,), "dimension": 0}),
         ((), {"dtype": np.dtype("float32"), "shape": (3, 4), "dimension": 1}),

@@ -1,6 +1,7 @@
 """Reductions: sum, prod, max, min, and, or, xor over axes, and the positions of extremes.
 
-`lower` names the fold and the axes. float16 and bfloat16 accumulate in float32, as in every backend.
+`lower` names the fold and the axes. float16 and bfloat16 accumulate in float32, as in every backend. The derivative of a
+max is shared equally by all elements that attain it; that of a product is right where elements are zero.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
 from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
+from fuser.ops.cumulative import cumprod_p
+from fuser.ops.elementwise import convert_element_type_p, eq_p
 from fuser.ops.family import allow, sample
+from fuser.ops.movement import broadcast_in_dim_p, pad_p, reshaped, shifted, transpose_p
+from fuser.trace.core import type_of
+from fuser.trace.tangent import full
 
 AXES = (
     ((5, 7), (1,)),
@@ -34,7 +40,32 @@ def reduced_shape(name: str, x: ArrayType, axes: Any) -> tuple[int, ...]:
     return tuple(e for d, e in enumerate(x.shape) if d not in axes)
 
 
-def reduction(name: str, fold: str, function: Any, dtypes: tuple[np.dtype, ...], linear: bool = False) -> Primitive:
+def batch_reduction(primitive: Primitive) -> Any:
+    """The batch rule of a primitive that folds over `axes`."""
+
+    def rule(operands: Any, dims: Any, axes: Any, **params: Any) -> tuple[Any, int]:
+        dim = dims[0]
+        inner = shifted(axes, dim)
+        return primitive.bind(*operands, axes=inner, **params), dim - sum(a < dim for a in inner)
+
+    return rule
+
+
+def spread(x: Any, shape: tuple[int, ...], axes: Any) -> Any:
+    """What a fold over `axes` gave, repeated along them."""
+    kept = tuple(d for d in range(len(shape)) if d not in axes)
+    return broadcast_in_dim_p.bind(x, shape=shape, broadcast_dimensions=kept)
+
+
+def reduction(
+    name: str,
+    fold: str,
+    function: Any,
+    dtypes: tuple[np.dtype, ...],
+    linear: bool = False,
+    jvp: Any = None,
+    transpose: Any = None,
+) -> Primitive:
     """A primitive that folds over `axes` with one of the kernel's folds."""
 
     def infer(x: ArrayType, axes: Any) -> ArrayType:
@@ -54,17 +85,40 @@ def reduction(name: str, fold: str, function: Any, dtypes: tuple[np.dtype, ...],
             for shape, axes in AXES:
                 yield (sample(rng, shape, dtype),), {"axes": axes}
 
-    return register(
-        Primitive(
-            name,
-            Fusion.REDUCE,
-            linear=linear,
-            type=infer,
-            eval=evaluate,
-            lower=lambda axes: (fold, tuple(axes)),
-            samples=samples,
-        )
+    primitive = Primitive(
+        name,
+        Fusion.REDUCE,
+        linear=linear,
+        type=infer,
+        eval=evaluate,
+        lower=lambda axes: (fold, tuple(axes)),
+        jvp=jvp,
+        transpose=transpose,
+        samples=samples,
     )
+    primitive.batch = batch_reduction(primitive)
+    return register(primitive)
+
+
+def _chosen(t: Any, x: Any, out: Any, axes: Any) -> Any:
+    """The mean of the tangents of all elements that are the extreme."""
+    here = eq_p.bind(x, spread(out, x.shape, axes))
+    share = convert_element_type_p.bind(here, new_dtype=t.dtype, weak_type=False)
+    return reduce_sum_p.bind(t * share, axes=axes) / reduce_sum_p.bind(share, axes=axes)
+
+
+def _product_jvp(t: Any, x: Any, out: Any, axes: Any) -> Any:
+    """Each tangent times the product of the other elements: those before it times those after it."""
+    kept = tuple(d for d in range(x.ndim) if d not in axes)
+    order = (*kept, *axes)
+    shape = (*(x.shape[d] for d in kept), int(np.prod([x.shape[d] for d in axes], dtype=np.int64)))
+    x, t = (reshaped(transpose_p.bind(v, permutation=order), shape) for v in (x, t))
+    last = len(kept)
+    one = full(type_of(x).update(shape=(), weak_type=False), 1)
+    outside = tuple((0, 0, 0) for _ in kept)
+    before = pad_p.bind(cumprod_p.bind(x, axis=last, reverse=False), one, padding_config=(*outside, (1, -1, 0)))
+    after = pad_p.bind(cumprod_p.bind(x, axis=last, reverse=True), one, padding_config=(*outside, (-1, 1, 0)))
+    return reduce_sum_p.bind(t * (before * after), axes=(last,))
 
 
 def _extreme(dtype: np.dtype, fold: str) -> Any:
@@ -80,10 +134,17 @@ def _extreme(dtype: np.dtype, fold: str) -> Any:
 NUMBERS = (*INTEGERS, *FLOATS, *COMPLEX)
 REALS = (BOOL, *INTEGERS, *FLOATS)
 
-reduce_sum_p = reduction("reduce_sum", "sum", np.add, NUMBERS, linear=True)
-reduce_prod_p = reduction("reduce_prod", "prod", np.multiply, NUMBERS)
-reduce_max_p = reduction("reduce_max", "max", np.maximum, REALS)
-reduce_min_p = reduction("reduce_min", "min", np.minimum, REALS)
+reduce_sum_p: Primitive = reduction(
+    "reduce_sum",
+    "sum",
+    np.add,
+    NUMBERS,
+    linear=True,
+    transpose=lambda ct, x, axes: (spread(ct, x.aval.shape, axes),),
+)
+reduce_prod_p = reduction("reduce_prod", "prod", np.multiply, NUMBERS, jvp=(_product_jvp,))
+reduce_max_p = reduction("reduce_max", "max", np.maximum, REALS, jvp=(_chosen,))
+reduce_min_p = reduction("reduce_min", "min", np.minimum, REALS, jvp=(_chosen,))
 reduce_and_p = reduction("reduce_and", "and", np.bitwise_and, (BOOL, *INTEGERS))
 reduce_or_p = reduction("reduce_or", "or", np.bitwise_or, (BOOL, *INTEGERS))
 reduce_xor_p = reduction("reduce_xor", "xor", np.bitwise_xor, (BOOL, *INTEGERS))
@@ -113,16 +174,16 @@ def _position(name: str, fold: str) -> Primitive:
                 if len(axes) == 1:
                     yield (sample(rng, shape, dtype),), {"axes": axes, "index_dtype": np.dtype("int32")}
 
-    return register(
-        Primitive(
-            name,
-            Fusion.REDUCE,
-            type=infer,
-            eval=evaluate,
-            lower=lambda axes, index_dtype: (fold, tuple(axes)),
-            samples=samples,
-        )
+    primitive = Primitive(
+        name,
+        Fusion.REDUCE,
+        type=infer,
+        eval=evaluate,
+        lower=lambda axes, index_dtype: (fold, tuple(axes)),
+        samples=samples,
     )
+    primitive.batch = batch_reduction(primitive)
+    return register(primitive)
 
 
 argmax_p = _position("argmax", "argmax")

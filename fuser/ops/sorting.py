@@ -14,6 +14,10 @@ from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16, is_inexact
 from fuser.ops.family import allow, sample
+from fuser.ops.indexing import take_along
+from fuser.ops.movement import iota_p
+from fuser.trace.batch import moved, size_of
+from fuser.trace.tangent import Zero, zero_like
 
 _ORDERED = (BOOL, *INTEGERS, *FLOATS, *COMPLEX)
 
@@ -62,8 +66,32 @@ def _sort_samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     yield pair, {"dimension": 0, "is_stable": True, "num_keys": 2}
 
 
-sort_p = register(
-    Primitive("sort", Fusion.LIBRARY, multiple_results=True, type=_sort_type, eval=_sort_eval, samples=_sort_samples)
+def _sort_jvp(primals: Any, tangents: Any, dimension: int, **params: Any) -> tuple[list[Any], list[Any]]:
+    """Tangents go where their elements go: the positions are sorted along."""
+    shape = primals[0].shape
+    integer = np.dtype("int32" if shape[dimension] < 2**31 else "int64")
+    line = iota_p.bind(dtype=integer, shape=shape, dimension=dimension)
+    *out, positions = sort_p.bind(*primals, line, dimension=dimension, **params)
+    return out, [t if type(t) is Zero else take_along(t, positions, dimension) for t in tangents]
+
+
+def _sort_batch(operands: Any, dims: Any, dimension: int, **params: Any) -> tuple[list[Any], list[int]]:
+    to, size = next(d for d in dims if d is not None), size_of(operands, dims)
+    values = [moved(x, d, to, size) for x, d in zip(operands, dims)]
+    return sort_p.bind(*values, dimension=dimension + (to <= dimension), **params), [to] * len(values)
+
+
+sort_p: Primitive = register(
+    Primitive(
+        "sort",
+        Fusion.LIBRARY,
+        multiple_results=True,
+        type=_sort_type,
+        eval=_sort_eval,
+        jvp=_sort_jvp,
+        batch=_sort_batch,
+        samples=_sort_samples,
+    )
 )
 
 
@@ -91,8 +119,26 @@ def _top_k_samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         yield (sample(rng, (3, 7), dtype),), {"k": 4, "axis": 1}
 
 
-top_k_p = register(
+def _top_k_jvp(primals: Any, tangents: Any, k: int, axis: int | None = None, **params: Any) -> tuple[Any, Any]:
+    values, positions = top_k_p.bind(*primals, k=k, axis=axis, **params)
+    place = values.ndim - 1 if axis is None else axis
+    return (values, positions), (take_along(tangents[0], positions, place), zero_like(positions))
+
+
+def _top_k_batch(operands: Any, dims: Any, k: int, axis: int | None = None, **params: Any) -> tuple[Any, list[int]]:
+    place = operands[0].ndim - 2 if axis is None else axis
+    return top_k_p.bind(*operands, k=k, axis=place + (dims[0] <= place), **params), [dims[0]] * 2
+
+
+top_k_p: Primitive = register(
     Primitive(
-        "top_k", Fusion.LIBRARY, multiple_results=True, type=_top_k_type, eval=_top_k_eval, samples=_top_k_samples
+        "top_k",
+        Fusion.LIBRARY,
+        multiple_results=True,
+        type=_top_k_type,
+        eval=_top_k_eval,
+        jvp=_top_k_jvp,
+        batch=_top_k_batch,
+        samples=_top_k_samples,
     )
 )

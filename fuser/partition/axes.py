@@ -34,6 +34,13 @@ class View:
     dimensions: DimensionMap | None
     dense: bool = False
 
+    @property
+    def barriers(self) -> set[tuple[Var, int]]:
+        """The source with the scope of each optimization barrier on the way."""
+        if self.source is None:
+            return set()
+        return {(self.source, e.params["scope"]) for e in self.path if e.primitive.name == "optimization_barrier"}
+
 
 def is_view(eqn: Eqn) -> bool:
     """Whether the equation is pure index arithmetic on at most one operand, and so is never computed by itself."""
@@ -43,7 +50,7 @@ def is_view(eqn: Eqn) -> bool:
     return len(operands) == 0 or (len(eqn.invars) == 1 and eqn.primitive.name in VIEWS)
 
 
-VIEWS = ("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "expand_dims")
+VIEWS = ("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "expand_dims", "optimization_barrier")
 
 
 class Views:

@@ -15,6 +15,7 @@ from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import COSTS
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionLimits, Kind, Layout
+from fuser.partition.loop import LoopForm
 
 FUSIBLE = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN)
 
@@ -36,6 +37,7 @@ class Draft:
     partial: bool = False  # some value covers only a part of the axes, and is computed again along the others
     reason: str = ""
     order: list[Axis] = field(default_factory=list)  # all axes as they lie in memory, outermost first
+    barred: set[tuple[Var, int]] = field(default_factory=set)  # values read through a barrier, and its scope
     produced: set[Var] = field(default_factory=set)
     open: set[Var] = field(default_factory=set)  # what is produced here and needed outside too
 
@@ -99,6 +101,29 @@ def product(number: int, eqn: Eqn, views: Views) -> Draft:
     return draft
 
 
+def looped(number: int, eqn: Eqn, views: Views, form: LoopForm, uses: Uses) -> Draft:
+    """The draft of a loop that becomes one kernel: its lanes are the rows, and each result has its axes."""
+    layout = dict(zip(eqn.outvars, form.layouts))
+    needed = {v for v in eqn.outvars if uses.of.get(v)}
+    draft = Draft(Kind.LOOP, [eqn], {number}, list(form.lanes), [], layout, produced=set(eqn.outvars), open=needed)
+    draft.order = list(form.lanes)
+    draft.cost = 1 << 20  # never computed twice
+    for operand, indices in form.reads.items():
+        view = views(operand)
+        if view.source is None:
+            continue
+        for index in indices:
+            labels = tuple(None if not i.terms and not i.offset else i.axis() for i in index)
+            aligned = all(a is not None and a in form.lanes or e == 1 for a, e in zip(labels, operand.aval.shape))
+            if aligned and operand not in form.repeated and view.dimensions is not None:
+                read = tuple(None if d is None else labels[d] for d in view.dimensions)
+                draft.reads.setdefault(view.source, set()).add(read)
+            else:
+                times = form.times(operand, index, view.source.aval.size)
+                draft.opaque[view.source] = draft.opaque.get(view.source, 0) + times
+    return draft
+
+
 def single(number: int, eqn: Eqn, views: Views) -> Draft:
     """The draft of one equation, with axes of its own."""
     fusion = eqn.primitive.fusion
@@ -126,6 +151,7 @@ def single(number: int, eqn: Eqn, views: Views) -> Draft:
         view = views(operand)
         if view.source is None:
             continue
+        draft.barred |= view.barriers
         whole = fusion is not Fusion.MOVEMENT and (operand.aval.shape == domain or not operand.aval.shape)
         if whole and view.dimensions is not None:
             read = tuple(None if d is None else labels[d] for d in view.dimensions)
@@ -149,15 +175,21 @@ def gain(a: Draft, b: Draft) -> int:
 def blocker(a: Draft, b: Draft, uses: Uses, limits: FusionLimits) -> str | None:
     """Why `a` and `b`, which reads values of `a` or shares inputs with it, may not share a kernel; None if they may."""
     for draft in (a, b):
-        if draft.kind not in FUSIBLE and (draft.kind is not Kind.CONTRACTION or draft.reason):
+        if draft.kind not in (*FUSIBLE, Kind.LOOP) and (draft.kind is not Kind.CONTRACTION or draft.reason):
             return draft.reason or f"{draft.eqns[0].primitive.name} runs as a {draft.kind.value} step"
     if len(a.eqns) + len(b.eqns) > limits.max_ops:
         return f"together they have more than {limits.max_ops} operations"
     if len((a.inputs | b.inputs) - a.produced) > limits.max_params:
         return f"together they read more than {limits.max_params} arrays"
+    if any(v in a.produced for v, _ in b.barred):
+        return "an optimization barrier stands between them"
     opaque = b.opaque.keys() & a.produced
     if Kind.CONTRACTION in (a.kind, b.kind):
         reason = _product_blocker(a, b, bool(opaque))
+        if reason is not None:
+            return reason
+    if Kind.LOOP in (a.kind, b.kind):
+        reason = _loop_blocker(a, b, bool(opaque))
         if reason is not None:
             return reason
     if opaque:
@@ -175,6 +207,22 @@ def _product_blocker(a: Draft, b: Draft, opaque: bool) -> str | None:
     if b.kind is not Kind.ELEMENTWISE:
         return f"a {b.kind.value} needs whole rows of the product, which are spread over several blocks"
     return "it reads the product at shifted or reshaped places" if opaque else None
+
+
+def _loop_blocker(a: Draft, b: Draft, opaque: bool) -> str | None:
+    """Elementwise work before and after a loop joins its kernel, where each lane can do its own part."""
+    if a.kind is b.kind:
+        return "a kernel holds one loop"
+    other = b if a.kind is Kind.LOOP else a
+    if other.kind is not Kind.ELEMENTWISE:
+        return f"a {other.kind.value} needs the results of many lanes, and each lane runs the loop by itself"
+    if a.kind is Kind.LOOP:
+        if opaque:
+            return "it reads the loop's result at shifted or reshaped places"
+        lanes = set(a.rows)
+        if any(axis is not None and axis not in lanes for v in b.reads.keys() & a.produced for axis in a.layout[v]):
+            return "it reads elements of the loop's result that one lane holds together or that iterations leave behind"
+    return None
 
 
 def _inline_blocker(a: Draft, b: Draft, opaque: set[Var], uses: Uses, limits: FusionLimits) -> str | None:
@@ -316,6 +364,7 @@ def join(a: Draft, b: Draft, uses: Uses) -> Draft:
         rows = [x for x in rows if x not in cols]
         kind = Kind.SCAN if Kind.SCAN in (a.kind, b.kind) else Kind.REDUCTION if cols else Kind.ELEMENTWISE
         kind = Kind.CONTRACTION if a.kind is Kind.CONTRACTION else kind
+        kind = Kind.LOOP if Kind.LOOP in (a.kind, b.kind) else kind
         fresh = [x for x in b.axes if x not in mapping]
         partial = a.partial or b.partial or bool(fresh and not row_level(b, fresh))
         order = a.order if len(a.order) >= len(b.order) else [mapping.get(x, x) for x in b.order]
@@ -341,6 +390,7 @@ def _absorb(big: Draft, small: Draft, rename: dict[Axis, Axis], uses: Uses) -> N
     big.eqns += small.eqns
     big.numbers |= small.numbers
     big.produced |= small.produced
+    big.barred |= small.barred
     for var, dims in small.layout.items():
         big.layout.setdefault(var, layout(dims))
     for var, several in small.reads.items():

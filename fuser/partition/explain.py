@@ -59,8 +59,17 @@ def eqn_bytes(group: FusionGroup) -> int:
     return sum(v.aval.nbytes for eqn in group.graph.eqns for v in (*eqn.invars, *eqn.outvars))
 
 
-def _describe(group: FusionGroup) -> str:
+def _describe(group: FusionGroup, indent: str = "  ") -> str:
     ops = ", ".join(dict.fromkeys(group.ops))
     sources = ", ".join(dict.fromkeys(str(s) for s in group.sources if s.file)) or "no source line"
-    why = f" ({group.reason})" if group.reason else ""
-    return f"  {group.name}: {WORDS[group.kind]}{why}: {ops}\n      from {sources}; {size(group.ideal_bytes)}"
+    why = "; ".join(text for text in (group.reason, group.refusal) if text)
+    text = f"{indent}{group.name}: {_words(group)}{f' ({why})' if why else ''}: {ops}\n"
+    text += f"{indent}    from {sources}; {size(group.ideal_bytes)}"
+    inner = [_describe(g, indent + "    ") for plan in group.bodies for g in plan.groups]
+    return "\n".join([text, *inner])
+
+
+def _words(group: FusionGroup) -> str:
+    if group.kind is Kind.CONTROL:
+        return "control flow driven from Python" if group.reason else "control flow in native code"
+    return WORDS[group.kind]

@@ -10,7 +10,7 @@ import enum
 import math
 from dataclasses import dataclass, field
 
-from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Operand, Var, graphs_in
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.source import Source
@@ -41,6 +41,7 @@ class FusionLimits:
     max_ops: int = 600  # scalar operations in one kernel
     recompute_cost: int = 8  # additions an element that are cheaper to do again than to load
     max_row: int = 0  # reduced elements of one row that a kernel can hold at a time; 0 = any number
+    control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
     dots: bool = False  # contractions take prologues and epilogues into their kernel
 
 
@@ -55,7 +56,9 @@ class FusionGroup:
     name: str
     sources: tuple[Source, ...]
     layout: dict[Var, Layout] = field(default_factory=dict)
-    reason: str = ""  # of a LIBRARY group: why it is no generated kernel
+    reason: str = ""  # of a LIBRARY or CONTROL group: why it is no generated kernel
+    refusal: str = ""  # of a CONTROL group: why it is not one kernel with its loop inside
+    bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
 
     @property
     def ideal_bytes(self) -> int:
@@ -75,12 +78,22 @@ class FusionGroup:
 
 def _flops(eqn: Eqn) -> int:
     fusion, out = eqn.primitive.fusion, eqn.outvars[0].aval
+    if fusion is Fusion.CONTROL:
+        return _flops_of_control(eqn)
     if fusion is Fusion.DOT:
         (contracted, _), _ = eqn.params["dimension_numbers"]
         return 2 * out.size * math.prod(eqn.invars[0].aval.shape[d] for d in contracted)
     if fusion in (Fusion.REDUCE, Fusion.SCAN):
         return eqn.invars[0].aval.size
     return out.size if fusion is Fusion.ELEMENTWISE else 0
+
+
+def _flops_of_control(eqn: Eqn) -> int:
+    """Of all steps of a scan, of one step of a while loop, and of the dearest branch."""
+    counts = [sum(_flops(inner) for inner in graph.eqns) for graph in graphs_in(eqn.params)]
+    if eqn.primitive.name == "scan":
+        return int(eqn.params["length"]) * counts[0]
+    return max(counts) if eqn.primitive.name == "cond" else sum(counts)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ Each equation starts as a draft of its own and joins the drafts that made its op
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 from fuser.config import config
@@ -16,19 +17,29 @@ from fuser.ir.source import Source
 from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, reusable
-from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, product, single, solid
+from fuser.partition.control import bodies, with_dense_operands
+from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, looped, product, single, solid
 from fuser.partition.group import Decision, FusionGroup, Kind, Plan
+from fuser.partition.loop import LoopForm, loop_form
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
 
-def partition(graph: Graph, backend: Any) -> Plan:
-    """The fusion groups of `graph` for a backend (its `limits` and `supports`), and every refused merge."""
+def partition(graph: Graph, backend: Any, prefix: str = "k") -> Plan:
+    """The fusion groups of `graph` for a backend (its `limits` and `supports`), and every refused merge.
+
+    Names of groups start with `prefix`; the bodies of control flow are plans of their own.
+    """
+    if backend.limits.control:
+        graph = with_dense_operands(graph)
     graph, aliases = _with_copies(graph)
     drafting = Drafting(graph, backend)
     drafts, decisions = drafting.run()
     ordered = _ordered(drafts, graph)
-    groups = tuple(_finish(draft, drafting.uses, drafting.views, number) for number, draft in enumerate(ordered))
+    groups = tuple(
+        _with_bodies(_finish(draft, drafting.uses, drafting.views, f"{prefix}{number}"), backend, f"{prefix}{number}")
+        for number, draft in enumerate(ordered)
+    )
     slots, slot_of = assign(graph, groups, aliases)
     return Plan(
         graph,
@@ -105,12 +116,19 @@ class Drafting:
         reason = self.backend.supports(eqn)
         if kind is None and reason is not None:
             kind = Kind.LIBRARY
-        if kind is None:
+        form: LoopForm | str | None = None
+        if kind is Kind.CONTROL:
+            form = self._loop_form(eqn)
+        if isinstance(form, LoopForm):
+            draft = looped(number, eqn, self.views, form, self.uses)
+        elif isinstance(form, str):
+            draft = solid(number, eqn, self.views, kind, form)  # type: ignore[arg-type]
+        elif kind is None:
             draft = single(number, eqn, self.views)
         elif kind is Kind.CONTRACTION and self.limits.dots and reason is None:
             draft = product(number, eqn, self.views)
         else:
-            draft = solid(number, eqn, self.views, kind, reason or f"{eqn.primitive.name} is a library call")
+            draft = solid(number, eqn, self.views, kind, _reason(eqn, kind, reason))
         mask = 0
         for var in draft.inputs:
             if var in self.home:
@@ -121,6 +139,14 @@ class Drafting:
         for var in eqn.outvars:
             self.home[var] = number
         return draft
+
+    def _loop_form(self, eqn: Eqn) -> LoopForm | str:
+        """How a control equation becomes one kernel with its loop inside, or why it does not."""
+        if self.fuel == 0:
+            return "the merges allowed by FUSER_FUEL are used up"
+        form = loop_form(eqn, self.backend.supports)
+        self.fuel -= isinstance(form, LoopForm) and self.fuel > 0
+        return form
 
     def _producers(self, draft: Draft) -> list[int]:
         """The drafts that made the operands, those that save the most bytes first."""
@@ -180,7 +206,7 @@ class Drafting:
                 a, b = self._find(a), self._find(b)
                 if a != b and not self._related(a, b) and self.fuel != 0:
                     first, second = self.drafts[a], self.drafts[b]
-                    if not _same_domain(first, second):
+                    if not _same_domain(first, second) or not _same_time(first, second):
                         continue
                     reason = blocker(first, second, self.uses, self.limits)
                     if reason is None:
@@ -192,11 +218,21 @@ class Drafting:
         return bool(self.ancestors[a] >> b & 1 or self.ancestors[b] >> a & 1)
 
 
+def _reason(eqn: Eqn, kind: Kind, reason: str | None) -> str:
+    """Why an equation is no generated kernel; control flow learns that when its bodies are planned."""
+    return "" if kind is Kind.CONTROL else reason or f"{eqn.primitive.name} is a library call"
+
+
 def _same_domain(a: Draft, b: Draft) -> bool:
     """Whether two independent drafts run over the same axes, as far as the arrays that both read tell."""
     shared = [v for v in a.reads.keys() & b.reads.keys() if len(a.reads[v]) == len(b.reads[v]) == 1]
     covered = {x for v in shared for x in next(iter(b.reads[v]))}
     return set(b.axes) <= covered and len(a.axes) == len(b.axes)
+
+
+def _same_time(a: Draft, b: Draft) -> bool:
+    """Whether no optimization barrier sets the two apart: what is computed again late must not move to the first time."""
+    return {scope for _, scope in a.barred} == {scope for _, scope in b.barred}
 
 
 def _uses(graph: Graph, anchors: list[Eqn], views: Views) -> Uses:
@@ -248,7 +284,19 @@ def _ordered(drafts: list[Draft], graph: Graph) -> list[Draft]:
     return result
 
 
-def _finish(draft: Draft, uses: Uses, views: Views, number: int) -> FusionGroup:
+def _with_bodies(group: FusionGroup, backend: Any, prefix: str) -> FusionGroup:
+    """A group of control flow with its bodies planned, and the reason why it cannot run natively, if there is one."""
+    if group.kind is not Kind.CONTROL:
+        return group
+    if not backend.limits.control:
+        return replace(group, reason=f"{group.ops[-1]} runs step by step in NumPy")
+    plans = tuple(partition(body, backend, f"{prefix}_{name}_") for name, body in bodies(group.graph.eqns[-1]).items())
+    reasons = (backend.native(inner) for plan in plans for inner in plan.groups)
+    reason = next((r for r in reasons if r is not None), "")
+    return replace(group, bodies=plans, reason=reason, refusal=group.reason)
+
+
+def _finish(draft: Draft, uses: Uses, views: Views, number: str) -> FusionGroup:
     """The draft as a group, with its own graph: movement equations copied in, inputs and outputs named."""
     eqns: dict[Eqn, None] = {}
     for eqn in draft.eqns:
@@ -264,10 +312,10 @@ def _finish(draft: Draft, uses: Uses, views: Views, number: int) -> FusionGroup:
     return FusionGroup(draft.kind, sub, tuple(draft.rows), tuple(draft.cols), name, sources, draft.layout, draft.reason)
 
 
-def _name(draft: Draft, number: int) -> str:
+def _name(draft: Draft, number: str) -> str:
     """`k0_sub_exp_div`: the number of the group and its last few distinct operations."""
     names = [
         n for n in dict.fromkeys(eqn.primitive.name for eqn in draft.eqns) if n not in ("copy", "convert_element_type")
     ]
     words = "_".join(names[-4:]) or draft.eqns[-1].primitive.name
-    return f"k{number}_{''.join(c if c.isalnum() else '_' for c in words)}"
+    return f"{number}_{''.join(c if c.isalnum() else '_' for c in words)}"

@@ -20,7 +20,7 @@ import numpy as np
 
 from fuser.api import Compiled, Jitted, Traced, cost_analysis, jit
 from fuser.backends.base import Backend
-from fuser.compile import generated
+from fuser.compile import kernel_groups
 from fuser.errors import ToolchainError
 from fuser.interop.accelerate import Accelerated, is_dynamic
 from fuser.ir.source import Source
@@ -143,11 +143,12 @@ class Run:
 
     def _kernels(self, times: Times) -> tuple[KernelProfile, ...]:
         """A profile of each step. The compiler runs once a program, so a kernel's part is that of its text."""
-        loaded, sources = self.compiled.program.loaded, iter(self.compiled.sources)
+        loaded, sources = self.compiled.program.loaded, self.compiled.sources
         length = sum(len(source.text) for source in self.compiled.sources)
         made = []
+        of_group = dict(zip(kernel_groups(self.compiled.plan, self.backend), sources))
         for group, samples in zip(self.compiled.plan.groups, times.steps):
-            source = next(sources) if generated(group, self.backend) else None
+            source = of_group.get(group)
             text = source.text if source else ""
             made.append(KernelProfile(
                 name=group.name, kind=group.kind.value, lines=user_lines(group.sources), ops=group.ops,

@@ -6,6 +6,7 @@ under another trace it is staged each time, for it may close over that trace's v
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -105,19 +106,35 @@ def close(graph: Graph) -> tuple[Graph, tuple[Any, ...]]:
 def with_consts(graphs: Sequence[tuple[Graph, Sequence[Any]]]) -> tuple[list[Graph], list[Any]]:
     """Graphs (each taking its own constants first) made to take the same constants; equal ones are there once."""
     union: dict[int, Any] = {id(value): value for _, consts in graphs for value in consts}
-    result = []
-    for graph, consts in graphs:
-        own = dict(zip(map(id, consts), graph.invars))
-        types = {id(v): var.aval for g, values in graphs for v, var in zip(values, g.invars)}
-        shared = tuple(own.get(key) or Var(types[key]) for key in union)
-        result.append(replace(graph, invars=(*shared, *graph.invars[len(consts) :])))
-    return result, list(union.values())
+    types = {id(v): var.aval for graph, consts in graphs for v, var in zip(consts, graph.invars)}
+    place = {key: n for n, key in enumerate(union)}
+    avals = tuple(types[key] for key in union)
+    return [_taking(g, tuple(place[id(v)] for v in consts), avals) for g, consts in graphs], list(union.values())
+
+
+# Graphs made of kept bodies are kept too: programs are found by their graphs.
+@functools.lru_cache(maxsize=1024)
+def _taking(graph: Graph, places: tuple[int, ...], avals: tuple[ArrayType, ...]) -> Graph:
+    """The graph with its first inputs at these places among inputs of these types."""
+    own = dict(zip(places, graph.invars))
+    shared = tuple(own.get(n) or Var(aval) for n, aval in enumerate(avals))
+    return replace(graph, invars=(*shared, *graph.invars[len(places) :]))
 
 
 def pick(graph: Graph, inputs: Sequence[int] | None = None, outputs: Sequence[int] | None = None) -> Graph:
     """The graph with its inputs in this order, and only these outputs; inputs that are left out must not be read."""
-    invars = graph.invars if inputs is None else tuple(graph.invars[n] for n in inputs)
-    outvars = graph.outvars if outputs is None else tuple(graph.outvars[n] for n in outputs)
+    return _pick(
+        graph,
+        tuple(range(len(graph.invars)) if inputs is None else inputs),
+        tuple(range(len(graph.outvars)) if outputs is None else outputs),
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _pick(graph: Graph, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Graph:
+    if inputs == tuple(range(len(graph.invars))) and outputs == tuple(range(len(graph.outvars))):
+        return graph
+    invars, outvars = tuple(graph.invars[n] for n in inputs), tuple(graph.outvars[n] for n in outputs)
     return replace(graph, invars=invars, outvars=outvars)
 
 

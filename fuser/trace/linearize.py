@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser.ir.graph import Graph
+from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import ArrayType
 from fuser.trace.core import type_of
 from fuser.trace.jvp import jvp
@@ -40,10 +41,17 @@ class Linearized:
         return [next(found) if o is None else o for o in self.outputs]
 
     def pullback(self, cotangents: Sequence[Any], name: str = "grad") -> list[Any]:
-        """The cotangent (or `Zero`) of each input, for one of each output."""
+        """The cotangent (or `Zero`) of each input, for one of each output; weak where the input is."""
         used = [c for c, o in zip(cotangents, self.outputs) if o is None]
         found = iter(backward(self.graph, used, name))
-        return [next(found) if use else Zero(aval) for use, aval in zip(self.inputs, self.avals)]
+        return [_typed(next(found), aval) if use else Zero(aval) for use, aval in zip(self.inputs, self.avals)]
+
+
+def _typed(cotangent: Any, aval: ArrayType) -> Any:
+    if type(cotangent) is Zero or type_of(cotangent).weak_type == aval.weak_type:
+        return cotangent
+    convert = REGISTRY["convert_element_type"]
+    return convert.bind(cotangent, new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 
 def linearize(

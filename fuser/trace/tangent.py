@@ -12,12 +12,9 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.primitive import REGISTRY
-from fuser.ir.types import ArrayType, is_inexact
+from fuser.ir.types import ArrayType, float0, is_inexact
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, bind, type_of
-
-# The dtype of tangents of integers and bools, as in JAX: no bytes, since nothing can be in them.
-float0 = np.dtype([("float0", np.void, 0)])
 
 
 class Zero:

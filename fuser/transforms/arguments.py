@@ -8,11 +8,11 @@ from typing import Any
 
 from fuser.errors import TypeRuleError
 from fuser.ir.source import current_source
-from fuser.ir.types import ArrayType, is_complex, is_inexact, short_dtype
+from fuser.ir.types import ArrayType, float0, is_complex, is_inexact, short_dtype
 from fuser.lax.values import as_value
 from fuser.trace import tree
 from fuser.trace.core import type_of
-from fuser.trace.tangent import Zero, as_array, float0, zeros
+from fuser.trace.tangent import Zero, as_array, zeros
 
 
 def name_of(function: Callable[..., Any]) -> str:

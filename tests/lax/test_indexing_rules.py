@@ -8,15 +8,15 @@ import pytest
 from fuser.ir.index import Affine, Computed
 from fuser.ir.scalar import VOCABULARY, Scalar, convert
 from fuser.ir.types import ArrayType
-from fuser.ops import indexing, sorting
+from fuser.ops import dynamic, indexing, scatter, sorting
 
-MOVEMENT = [indexing.dynamic_slice_p, indexing.dynamic_update_slice_p, indexing.gather_p]
+MOVEMENT = [dynamic.dynamic_slice_p, dynamic.dynamic_update_slice_p, indexing.gather_p]
 LIBRARY = [
-    indexing.scatter_p,
-    indexing.scatter_add_p,
-    indexing.scatter_mul_p,
-    indexing.scatter_min_p,
-    indexing.scatter_max_p,
+    scatter.scatter_p,
+    scatter.scatter_add_p,
+    scatter.scatter_mul_p,
+    scatter.scatter_min_p,
+    scatter.scatter_max_p,
     sorting.sort_p,
     sorting.top_k_p,
 ]

@@ -7,13 +7,15 @@ from typing import Any
 
 from fuser.backends.base import Host, KernelFunction, KernelSource, Loaded
 from fuser.backends.c import spell
+from fuser.backends.c.control import INCLUDES, emit_control, product_blocker, with_addresses
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import library
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import FLOAT8, is_complex, short_dtype
 from fuser.kernel.lower import lower
-from fuser.partition.group import FusionGroup, FusionLimits
+from fuser.kernel.lower_loop import lower_loop
+from fuser.partition.group import FusionGroup, FusionLimits, Kind
 from fuser.runtime import toolchain
 from fuser.runtime.executable import CFunction
 
@@ -23,7 +25,7 @@ class C(Host):
 
     name = "c"
     platform = "cpu"
-    limits = FusionLimits()
+    limits = FusionLimits(control=True)
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.lower is None:
@@ -42,8 +44,17 @@ class C(Host):
             return _complex_reason(eqn)
         return None
 
+    def native(self, group: FusionGroup) -> str | None:
+        if group.kind is Kind.CONTRACTION:
+            return product_blocker(group)
+        if group.kind is Kind.LIBRARY:
+            return f"{group.ops[-1]} runs in NumPy"
+        return group.reason or None
+
     def emit(self, group: FusionGroup) -> KernelSource:
-        kernel = lower(group)
+        if group.kind is Kind.CONTROL:
+            return emit_control(group, self.emit)
+        kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
         text, sizes = emit_kernel(kernel)
         return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), {"sizes": sizes})
 
@@ -54,7 +65,7 @@ class C(Host):
         library = toolchain.compile_shared(toolchain.overridden(sources[0].name, text))
         handle = toolchain.load_shared(library.path)
         functions: tuple[KernelFunction, ...] = tuple(
-            CFunction(getattr(handle, source.name), source.launch["sizes"]) for source in sources
+            CFunction(getattr(handle, source.name), with_addresses(source.launch)) for source in sources
         )
         return Loaded(functions, library.seconds, library.cached, 0 if library.cached else len(sources))
 
@@ -67,6 +78,8 @@ def translation_unit(sources: Sequence[KernelSource]) -> str:
     kernels = "\n\n".join(source.text for source in sources)
     if "floor_div(" in kernels:
         kernels = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n\n" + kernels
+    if "memcpy(" in kernels:
+        kernels = f"{INCLUDES}\n\n{kernels}"
     return f"{spell.header(kernels, toolchain.has_libmvec())}\n\n{kernels}\n"
 
 

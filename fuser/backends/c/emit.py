@@ -7,10 +7,12 @@ alone, so results do not depend on the number of threads.
 from __future__ import annotations
 
 from fuser.backends.c.columns import BLOCK, Columns, ColumnsSplit
+from fuser.backends.c.looped import LANES, Looped
 from fuser.backends.c.rows import Elementwise, Rows, RowsSplit
 from fuser.backends.c.writer import Writer
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
+from fuser.kernel.lower_loop import flattened
 
 SPLIT = 1 << 15  # elements from which few rows are worth splitting into chunks
 FEW_ROWS = 8  # rows that are too few to share out
@@ -19,12 +21,17 @@ FEW_ROWS = 8  # rows that are too few to share out
 def emit_kernel(kernel: Kernel) -> tuple[str, tuple[int, ...]]:
     """The C function of a kernel, and the size arguments of this call."""
     loops = arrange(kernel)
+    if kernel.loop is not None and len(loops.rows) > 1 and loops.extents[loops.vector] < LANES:  # type: ignore[index]
+        kernel = flattened(kernel)
+        loops = arrange(kernel)
     writer = form(kernel, loops)(kernel, loops)
     return writer.text(), tuple(writer.sizes.values)
 
 
 def form(kernel: Kernel, loops: Loops) -> type[Writer]:
     """The loop form that suits the kernel."""
+    if kernel.loop is not None:
+        return Looped
     if not kernel.cols:
         return Elementwise
     scans = any(n.op == "scan" for stage in kernel.stages for n in stage.body)

@@ -101,6 +101,15 @@ static FUSED void product(const IN *A, int64_t ra, int64_t ca, const IN *B, int6
 // A row times a matrix: nothing is packed, for each element of the matrix is used once.
 static FUSED void row_product(const IN *a, int64_t sa, const IN *B, int64_t rb, int64_t cb, T *c, int64_t sc, int64_t N,
                               int64_t K) {
+  if (N * K <= 4096) {  // opening a team, even of one thread, would cost more
+    for (int64_t j = 0; j < N; ++j) {
+      T total = 0;
+      #pragma omp simd reduction(+ : total)
+      for (int64_t p = 0; p < K; ++p) total += (T)LOAD(a[p * sa]) * (T)LOAD(B[p * rb + j * cb]);
+      c[j * sc] = total;
+    }
+    return;
+  }
   if (cb == 1 && sc == 1) {
     #pragma omp parallel for schedule(static) if (N * K > 100000)
     for (int64_t base = 0; base < N; base += 1024) {
@@ -124,20 +133,27 @@ static FUSED void row_product(const IN *a, int64_t sa, const IN *B, int64_t rb, 
 }
 
 // sizes: batch M N K, then the strides of A (batch, m, k) and of B (batch, k, n), in elements.
-void gemm(void **buffers, const int64_t *sizes) {
-  const int64_t batch = sizes[0], M = sizes[1], N = sizes[2], K = sizes[3];
+static void one(void **buffers, const int64_t *sizes, int64_t item) {
+  const int64_t M = sizes[1], N = sizes[2], K = sizes[3];
   const int64_t *sa = sizes + 4, *sb = sizes + 7;
-  #pragma omp parallel for schedule(static) if (batch > 1 && M * N * K < 4000000 && batch * M * N * K > 200000)
-  for (int64_t item = 0; item < batch; ++item) {
-    const IN *A = (const IN *)buffers[0] + item * sa[0], *B = (const IN *)buffers[1] + item * sb[0];
-    OUT *out = (OUT *)buffers[2] + item * M * N;
-    T *C = sizeof(T) == sizeof(OUT) ? (T *)out : malloc(M * N * sizeof(T));
-    if (M == 1) row_product(A, sa[2], B, sb[1], sb[2], C, 1, N, K);
-    else if (N == 1) row_product(B, sb[1], A, sa[2], sa[1], C, 1, M, K);
-    else product(A, sa[1], sa[2], B, sb[1], sb[2], C, N, M, N, K);
-    if (sizeof(T) != sizeof(OUT)) {
-      for (int64_t i = 0; i < M * N; ++i) out[i] = SAVE(C[i]);
-      free(C);
-    }
+  const IN *A = (const IN *)buffers[0] + item * sa[0], *B = (const IN *)buffers[1] + item * sb[0];
+  OUT *out = (OUT *)buffers[2] + item * M * N;
+  T *C = sizeof(T) == sizeof(OUT) ? (T *)out : malloc(M * N * sizeof(T));
+  if (M == 1) row_product(A, sa[2], B, sb[1], sb[2], C, 1, N, K);
+  else if (N == 1) row_product(B, sb[1], A, sa[2], sa[1], C, 1, M, K);
+  else product(A, sa[1], sa[2], B, sb[1], sb[2], C, N, M, N, K);
+  if (sizeof(T) != sizeof(OUT)) {
+    for (int64_t i = 0; i < M * N; ++i) out[i] = SAVE(C[i]);
+    free(C);
   }
+}
+
+void gemm(void **buffers, const int64_t *sizes) {
+  const int64_t batch = sizes[0], work = sizes[1] * sizes[2] * sizes[3];
+  if (batch == 1) {
+    one(buffers, sizes, 0);
+    return;
+  }
+  #pragma omp parallel for schedule(static) if (work < 4000000 && batch * work > 200000)
+  for (int64_t item = 0; item < batch; ++item) one(buffers, sizes, item);
 }

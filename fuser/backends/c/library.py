@@ -6,6 +6,7 @@ torch's MKL 103. It also spares programs with products the import of torch.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import pathlib
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from fuser.runtime.executable import CFunction
 def library(group: FusionGroup) -> Callable[..., Any]:
     """A function of the group's input arrays that gives the list of its outputs."""
     *before, last = group.graph.eqns
-    if last.primitive.fusion is not Fusion.DOT or not _has_gemm(last):
+    if last.primitive.fusion is not Fusion.DOT or not has_gemm(last):
         return lambda *arrays: dense(evaluate(group.graph, arrays))
     multiply = _multiply(last)
     if not before and last.invars == group.graph.invars:
@@ -37,7 +38,7 @@ def library(group: FusionGroup) -> Callable[..., Any]:
     return lambda *arrays: [multiply(*evaluate(prefix, arrays))]
 
 
-def _has_gemm(eqn: Eqn) -> bool:
+def has_gemm(eqn: Eqn) -> bool:
     """Whether gemm.c has the types of this product; empty ones are left to NumPy."""
     operand, out = eqn.invars[0].aval.dtype, eqn.outvars[0].aval
     known = all(d != BOOL and d not in FLOAT8 and not is_complex(d) for d in (operand, out.dtype))
@@ -65,6 +66,13 @@ def _gemm(operand: np.dtype, out: np.dtype) -> Any:
     """The compiled product for operands and results of these dtypes."""
     text = gemm_text(operand, out)
     return toolchain.load_shared(toolchain.compile_shared(text).path).gemm
+
+
+def gemm_address(operand: np.dtype, out: np.dtype) -> int:
+    """The address of the product for operands and results of these dtypes; it stays for the life of the process."""
+    address = ctypes.cast(_gemm(operand, out), ctypes.c_void_p).value
+    assert address is not None
+    return address
 
 
 def gemm_text(operand: np.dtype, out: np.dtype) -> str:

@@ -40,7 +40,7 @@ class Writer:
         self.index = IndexText(self.sizes, self.axis_names, set(self.loops.absorbed), self.operand)
         self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
         self.kept: dict[Scalar, str] = {}
-        functions = {n.op for stage in kernel.stages for n in (*stage.row, *stage.body)} & set(spell.LIBM)
+        functions = {n.op for n in kernel.nodes} & set(spell.LIBM)
         self.lone_exp = functions == {"exp"}  # the only function, which is then faster in line
         self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
         self.declared: set[str] = set()  # what scans carry; a scan that two stages compute is declared by the first
@@ -83,8 +83,7 @@ class Writer:
 
     def work(self) -> str:
         """The `if` clause that keeps small kernels on one thread."""
-        nodes = [n for stage in self.kernel.stages for n in (*stage.row, *stage.body)]
-        cost = 1 + sum(COSTS.get(n.op, 1) for n in dict.fromkeys(nodes) if n.op not in ("const", "index"))
+        cost = 1 + sum(COSTS.get(n.op, 1) for n in self.kernel.nodes if n.op not in ("const", "index"))
         total = " * ".join(self.extents.values()) or "1"
         return f"if ({total} > {max(PARALLEL_COST // cost, 256)})"
 

@@ -29,6 +29,9 @@ class Reference(Host):
     def supports(self, eqn: Eqn) -> str | None:
         return None
 
+    def native(self, group: FusionGroup) -> str | None:
+        return "the reference runs in NumPy"
+
     def emit(self, group: FusionGroup) -> KernelSource:
         return KernelSource(group.name, show(group.graph), "graph", launch={"graph": group.graph})
 

@@ -30,7 +30,7 @@ class Triton:
 
     name = "triton"
     platform = "cuda"
-    limits = FusionLimits(dots=True)
+    limits = FusionLimits(control=True, dots=True)
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
@@ -51,6 +51,9 @@ class Triton:
         ):
             return "the bitcast changes the number of elements"
         return None
+
+    def native(self, group: FusionGroup) -> str | None:
+        return f"{group.name} is launched from there"
 
     def emit(self, group: FusionGroup) -> KernelSource:
         if group.kind is Kind.CONTRACTION:

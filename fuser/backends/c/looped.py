@@ -1,0 +1,274 @@
+"""The loop form with a loop inside: blocks of lanes, each of which runs all iterations before the next block begins.
+
+The carry of a block lies in small arrays of fixed length, one vector loop over the block's lanes an iteration: gcc keeps
+several vectors in flight, and the arrays stay in the core's own cache. What is the same in all lanes is a plain variable.
+A block of a while runs for as long as one of its lanes does; the lanes that have ended keep their carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fuser.backends.c import spell
+from fuser.backends.c.writer import PARALLEL_COST, Writer
+from fuser.ir.index import Axis, Div
+from fuser.ir.scalar import COSTS, Scalar
+from fuser.kernel.kernel import Carry, Kernel, Loop, Store
+from fuser.kernel.loops import Loops
+from fuser.kernel.lower import computed, index_axes, operands
+
+LANES = 64  # of a block; a power of two
+USUAL_STEPS = 32  # of a while, to judge whether a second thread pays
+
+
+class Looped(Writer):
+    """Parallel over blocks of lanes along the vector axis, and over all other axes."""
+
+    def __init__(self, kernel: Kernel, loops: Loops) -> None:
+        super().__init__(kernel, loops)
+        assert kernel.loop is not None
+        self.loop_inside: Loop = kernel.loop
+        self.vector = loops.vector
+        self.width = 1 if self.vector is None else _power(min(loops.extents[self.vector], LANES))
+        self.arrays: dict[Scalar, str] = {}  # what lies in an array of the block, one element a lane
+        self.again: set[Scalar] = set()  # what is computed again rather than kept in an array
+        self.time = self.loop_inside.time
+        if self.time is not None:
+            self.axis_names[self.time] = "t"
+            self.extents[self.time] = self.sizes.extent(self.time, self.time.extent)
+
+    def form(self) -> None:
+        vector = self.vector
+        if vector is None:
+            self._block()
+            return
+        outer = [axis for axis in self.loops.rows if axis is not vector]
+        schedule = "static" if self.time is not None else "dynamic"
+        collapse = f" collapse({len(outer) + 1})" if outer else ""
+        self.line(f"#pragma omp parallel for{collapse} schedule({schedule}) {self.work()}")
+        for axis in outer:
+            self.loop(axis)
+        total, width = self.extents[vector], self.width
+        self.open(f"for (int64_t block = 0; block < ({total} + {width - 1}) / {width}; ++block)")
+        # The last block begins early enough to be whole; the lanes that it shares with its neighbour come out alike.
+        self.line(f"const int64_t base = block * {width} + {width} > {total} ? {total} - {width} : block * {width};")
+        self._block()
+        for _ in (*outer, vector):
+            self.close()
+
+    def work(self) -> str:
+        price = lambda nodes: sum(COSTS.get(n.op, 1) for n in nodes if n.op not in ("const", "index"))
+        cost = 1 + price(self.loop_inside.body)
+        lanes = " * ".join(self.extents[axis] for axis in self.loops.rows)
+        steps = f"{USUAL_STEPS}" if self.time is None else self.extents[self.time]
+        return f"if ({lanes} > {self.width} && {lanes} * {steps} > {max(PARALLEL_COST // cost, 256)})"
+
+    # One block.
+
+    def _block(self) -> None:
+        before, after = self.kernel.stages
+        varying = [n for n in before.row if not self._steady(n)]
+        self._nodes([n for n in before.row if self._steady(n) and n.op != "carry"])
+        self._declare_arrays(varying)
+        if varying or any(c.node in self.arrays for c in self.loop_inside.carries):
+            self._across(lambda: self._begin(varying))
+        for carry in self.loop_inside.carries:
+            if carry.node not in self.arrays:
+                name = f"carry{carry.node.attr.number}"
+                self.line(f"{spell.local(carry.node.dtype)} {name} = {self.operand(carry.initial)};")
+                self.env[carry.node] = name
+        self._iterations()
+        for node in after.row:
+            if node.op == "final" and node not in self.arrays:
+                self.env[node] = f"carry{node.attr.number}"
+        self._nodes([n for n in after.row if self._steady(n)])
+        self._write(after.row, after.row_stores)
+
+    def _declare_arrays(self, varying: Sequence[Scalar]) -> None:
+        """Arrays for the carry, and for what was computed before the loop and is needed later."""
+        inside = self.loop_inside
+        for carry in inside.carries:
+            if not self._steady(carry.node):
+                self.arrays[carry.node] = f"carry{carry.node.attr.number}"
+                self._array(carry.node, self.arrays[carry.node])
+        for node in self.kernel.stages[1].row:
+            if node.op == "final" and not self._steady(node):
+                self.arrays[node] = f"carry{node.attr.number}"
+        later = [*inside.body, *self.kernel.stages[1].row]
+        needed = {n for node in later for n in operands(node)}
+        needed |= {c.following for c in inside.carries} | set(inside.predicates)
+        needed |= {n for s in self.kernel.stores for n in (s.value, *computed(s.offset))}
+        for node in varying:
+            if node in needed and node.op != "const":
+                if _cheap(node):
+                    self.again.add(node)
+                else:
+                    self.arrays[node] = f"{self.name(node)}_all"
+                    self._array(node, self.arrays[node])
+
+    def _array(self, node: Scalar, name: str) -> None:
+        self.line(f"{spell.local(node.dtype)} {name}[{self.width}] __attribute__((aligned(64)));")
+
+    def _begin(self, varying: Sequence[Scalar]) -> None:
+        carries = [c for c in self.loop_inside.carries if c.node in self.arrays]
+        self._nodes(varying)
+        for node in varying:
+            if node in self.arrays:
+                self.line(f"{self.arrays[node]}[x] = {self.env[node]};")
+        for carry in carries:
+            self.line(f"{self.arrays[carry.node]}[x] = {self.operand(carry.initial)};")
+
+    def _across(self, write: Callable[[], None], clause: str = "") -> None:
+        """A vector loop over the lanes of the block."""
+        assert self.vector is not None
+        saved = dict(self.env)
+        self.line(f"#pragma omp simd{clause}")
+        self.open(f"for (int64_t x = 0; x < {self.width}; ++x)")
+        self.line(f"const int64_t {self.axis_names[self.vector]} = base + x;")
+        write()
+        self.close()
+        self.env = saved
+
+    def operand(self, node: Scalar) -> str:
+        if node.op != "const" and node not in self.env:
+            if node in self.arrays:
+                self.env[node] = f"{self.arrays[node]}_x"
+                self.line(f"const {spell.local(node.dtype)} {self.env[node]} = {self.arrays[node]}[x];")
+            elif node in self.again:
+                self.define(node)
+        return super().operand(node)
+
+    # Iterations.
+
+    def _iterations(self) -> None:
+        inside = self.loop_inside
+        saved = dict(self.env)
+        steady = [n for n in inside.body if self._steady(n)]
+        alone = self.time is None and all(self._steady(p) for p in inside.predicates)
+        if self.time is not None:
+            self.open(f"for (int64_t t = 0; t < {self.extents[self.time]}; ++t)")
+        else:
+            self.open("for (;;)")
+            if not alone:
+                self.line("int any = 0;")
+        if alone:
+            first = _needed(inside.predicates, steady)
+            self._nodes(first)
+            going = " | ".join(self.operand(p) for p in inside.predicates)
+            self.line(f"if (!({going})) break;")
+        self._nodes([n for n in steady if n not in self.env])
+        varying = [n for n in inside.body if not self._steady(n)]
+        if self.arrays and any(c.node in self.arrays for c in inside.carries) or varying:
+            self._across(lambda: self._step(varying), "" if alone or self.time is not None else " reduction(|:any)")
+        self._steady_stores(inside.stores)
+        self._hand_on([c for c in inside.carries if c.node not in self.arrays])
+        if self.time is None and not alone:
+            self.line("if (!any) break;")
+        self.close()
+        self.env = saved
+
+    def _step(self, varying: Sequence[Scalar]) -> None:
+        inside = self.loop_inside
+        self._nodes(varying)
+        if self.time is None and not all(self._steady(p) for p in inside.predicates):
+            self.line(f"any |= {' | '.join(self.operand(p) for p in inside.predicates)};")
+        for store in inside.stores:
+            if not self._steady_store(store):
+                self._guarded_store(store)
+        self._hand_on([c for c in inside.carries if c.node in self.arrays])
+
+    def _hand_on(self, carries: Sequence[Carry]) -> None:
+        """The carry of the next iteration, all of it computed before any of it changes."""
+        guards = self.loop_inside.predicates if len(self.loop_inside.predicates) > 1 else ()
+        if self.time is None and not all(self._steady(p) for p in self.loop_inside.predicates):
+            guards = self.loop_inside.predicates
+        texts = []
+        for carry in carries:
+            text, dtype = self.operand(carry.following), carry.node.dtype
+            if spell.storage(dtype) != spell.local(dtype):
+                text = spell.load(dtype, spell.store(dtype, f"({spell.storage(dtype)}){text}" if dtype.kind == "f" else text))
+            if guards:
+                text = f"{self.operand(guards[carry.guard])} ? {text} : {self.operand(carry.node)}"
+            texts.append(text)
+        for carry, text in zip(carries, texts):
+            self.line(f"const {spell.local(carry.node.dtype)} next{carry.node.attr.number} = {text};")
+        for carry in carries:
+            place = f"{self.arrays[carry.node]}[x]" if carry.node in self.arrays else self.env[carry.node]
+            self.line(f"{place} = next{carry.node.attr.number};")
+
+    # Stores.
+
+    def _write(self, nodes: Sequence[Scalar], stores: Sequence[Store]) -> None:
+        """What comes after the loop."""
+        self._steady_stores(stores)
+        varying = [n for n in nodes if not self._steady(n) and n.op != "final"]
+        rest = [s for s in stores if not self._steady_store(s)]
+        if rest:
+            self._across(lambda: (self._nodes(varying), [self._guarded_store(s) for s in rest]))
+
+    def _steady_store(self, store: Store) -> bool:
+        """Whether the store writes one element a block."""
+        if self.vector is None:
+            return True
+        place = self._along(index_axes(store.offset)) or any(self._follows(n, self.vector) for n in computed(store.offset))
+        return not place
+
+    def _steady_stores(self, stores: Sequence[Store]) -> None:
+        for store in stores:
+            if self._steady_store(store):
+                tests = self._first(store) if self.vector is None else ["block == 0", *self._first(store)]
+                self._store_if(store, tests)
+
+    def _guarded_store(self, store: Store) -> None:
+        self._store_if(store, self._first(store))
+
+    def _store_if(self, store: Store, tests: Sequence[str]) -> None:
+        self.operand(store.value)  # any line that it needs stands before the test
+        if tests:
+            self.open(f"if ({' && '.join(tests)})")
+        self.store(store)
+        if tests:
+            self.close()
+
+    def _first(self, store: Store) -> list[str]:
+        """Tests that only the first of all lanes with the same element writes it."""
+        axes = index_axes(store.offset)
+        outer = [axis for axis in self.loops.rows if axis is not self.vector and axis not in axes]
+        return [f"{self.axis_names[axis]} == 0" for axis in outer]
+
+    # What differs between the lanes of a block.
+
+    def _steady(self, node: Scalar) -> bool:
+        return self.vector is None or not self._follows(node, self.vector)
+
+    def _along(self, axes: set[Axis] | frozenset[Axis]) -> bool:
+        return self.vector in axes or bool(axes & self.loops.absorbed)
+
+    def _follows(self, node: Scalar, axis: Axis) -> bool:
+        if node.op in ("carry", "final") and axis is self.vector:
+            return self._along(node.attr.axes)
+        return super()._follows(node, axis)
+
+
+def _cheap(node: Scalar) -> bool:
+    """Whether to compute a node again costs no more than to read it from an array."""
+    if node.op not in ("load", "index") or node.args:
+        return False
+    index = node.attr.offset if node.op == "load" else node.attr
+    return not computed(index) and not any(isinstance(atom, Div) for atom in index.atoms)
+
+
+def _needed(roots: Sequence[Scalar], nodes: Sequence[Scalar]) -> list[Scalar]:
+    """Those of `nodes` that `roots` need, in order."""
+    inside, found, stack = set(nodes), set(), list(roots)
+    while stack:
+        node = stack.pop()
+        if node in inside and node not in found:
+            found.add(node)
+            stack.extend(operands(node))
+    return [n for n in nodes if n in found]
+
+
+def _power(count: int) -> int:
+    """The largest power of two that is at most `count`."""
+    return 1 << max(count.bit_length() - 1, 0)

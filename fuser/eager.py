@@ -1,0 +1,65 @@
+"""Control flow outside `jit`: a loop or a branch is compiled as a program of its own, kept by its graphs and types.
+
+Bodies are staged once a function, so that their Graphs are the same objects from call to call.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from fuser import backends
+from fuser.config import config
+from fuser.ir.graph import Eqn, Graph, Var
+from fuser.ir.primitive import Primitive
+from fuser.ir.source import current_source
+from fuser.ops.control import cond_p, scan_p, while_p
+from fuser.passes.cse import freeze
+from fuser.runtime import device as devices
+from fuser.stages import Traced
+from fuser.trace import tree
+from fuser.trace.core import infer, type_of
+from fuser.trace.tangent import as_array
+
+MOST = 256  # programs that are kept
+
+_programs: OrderedDict[Any, Callable[[list[Any]], list[Any]]] = OrderedDict()
+
+
+def backend_name() -> str:
+    """The backend of programs that name none."""
+    return config.backend or ("triton" if devices.default_platform() == "cuda" else "c")
+
+
+def install() -> None:
+    """Let control flow on Arrays run compiled from now on."""
+    for primitive in (while_p, scan_p, cond_p):
+        primitive.impl = _runner(primitive)
+
+
+def _runner(primitive: Primitive) -> Callable[..., list[Any]]:
+    def run(*args: Any, **params: Any) -> list[Any]:
+        values = [as_array(a) for a in args]
+        avals = tuple(type_of(v) for v in values)
+        key = (primitive, avals, config.backend, tuple((name, freeze(params[name])) for name in sorted(params)))
+        program = _programs.get(key)
+        if program is None:
+            program = _programs[key] = _program(primitive, avals, params)
+            if len(_programs) > MOST:
+                _programs.popitem(last=False)
+        else:
+            _programs.move_to_end(key)
+        return program(values)
+
+    return run
+
+
+def _program(primitive: Primitive, avals: Any, params: dict[str, Any]) -> Callable[[list[Any]], list[Any]]:
+    inputs = tuple(Var(a) for a in avals)
+    outputs = tuple(Var(a) for a in infer(primitive, avals, params))
+    equation = Eqn(primitive, inputs, params, outputs, current_source())
+    graph = Graph(inputs, (), (), (equation,), outputs, primitive.name)
+    structures = [tree.structure([0] * len(variables)) for variables in (inputs, outputs)]
+    traced = Traced(graph, structures[0], structures[1], (), backends.get(backend_name()))
+    return traced.lower().compile()._run

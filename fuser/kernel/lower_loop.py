@@ -1,0 +1,278 @@
+"""LOOP group → Kernel: what comes before the loop, one iteration, and what comes after it, as scalars of one lane.
+
+Only carries that the results or the predicate need are kept. Nodes are sorted by when they can be had: before the loop
+(what does not depend on the iteration), in each iteration, or after it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+
+from fuser.ir.graph import Eqn, Operand, Var
+from fuser.ir.index import ZERO, Affine, Axis, Computed, Div, delinearise, linearise
+from fuser.ir.primitive import Fusion
+from fuser.ir.scalar import Scalar
+from fuser.kernel.kernel import Access, Carried, Carry, Kernel, Loop, Stage, Store
+from fuser.kernel.lower import Demand, comments, index_axes, operands, params, results
+from fuser.partition.group import FusionGroup, Layout
+from fuser.partition.loop import Expansion, Parts, parts
+from fuser.partition.values import Index
+
+BEFORE, INSIDE, AFTER = 0, 1, 2
+
+
+def lower_loop(group: FusionGroup) -> Kernel:
+    """The loop program of a LOOP group."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 100_000))  # as in `lower`
+    try:
+        return _Lowering(group).kernel()
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+class _Elements(Expansion):
+    """One lane's expressions: elements of operands come from the group, those of the carry are `carry` nodes."""
+
+    def __init__(self, demand: Demand, pieces: Parts, layouts: list[Layout], lanes: tuple[Axis, ...]) -> None:
+        super().__init__(pieces, layouts, lanes)
+        self.demand = demand
+        self.time = None if pieces.length is None else Axis(pieces.length, "time")
+        self.nodes: dict[tuple[int, tuple[int, ...]], Scalar] = {}  # in the order in which they are first needed
+
+    def operand(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
+        return self.demand.value(operand, index, mask)
+
+    def placeholder(self, number: int, place: tuple[int, ...]) -> Scalar:
+        key = (number, place)
+        if key not in self.nodes:
+            axes = frozenset(a for a in self.layouts[number] if a is not None and a in self.lanes)
+            dtype = self.parts.initial[number].aval.dtype
+            self.nodes[key] = Scalar("carry", (), dtype, Carried(len(self.nodes), axes))
+        return self.nodes[key]
+
+    def row(self) -> Affine:
+        assert self.time is not None
+        return self.parts.row(self.time)
+
+
+class _Group(Demand):
+    """Values of a LOOP group; those of the loop's results are `final` nodes."""
+
+    elements: _Elements
+    loop: Eqn
+
+    def other(self, eqn: Eqn, operand: Var, index: Index, mask: Scalar | None) -> Scalar:
+        if eqn.primitive.fusion is not Fusion.CONTROL:
+            return super().other(eqn, operand, index, mask)
+        number = eqn.outvars.index(operand)
+        layout = self.elements.layouts[number]
+        place = tuple(i.offset for a, i in zip(layout, index) if a is not None and a not in self.elements.lanes)
+        carry = self.elements.placeholder(number, place)
+        return self.once(("final", carry), lambda: Scalar("final", (), carry.dtype, carry.attr))
+
+
+class _Lowering:
+    """Makes the kernel of one group."""
+
+    def __init__(self, group: FusionGroup) -> None:
+        self.group = group
+        (self.eqn,) = (eqn for eqn in group.graph.eqns if eqn.primitive.fusion is Fusion.CONTROL)
+        self.parts = parts(self.eqn)
+        carries = self.parts.carries
+        layouts = [group.layout[v] for v in self.eqn.outvars[:carries]]
+        layouts += [group.layout[v][1:] for v in self.eqn.outvars[carries:]]
+        self.demand = _Group(group)
+        self.elements = self.demand.elements = _Elements(self.demand, self.parts, layouts, group.rows)
+        self.predicates: dict[tuple[int, ...], Scalar] = {}
+
+    def kernel(self) -> Kernel:
+        after, inside = self._stores()
+        carries = self._carries()
+        sorting = _Sorting()
+        loop = Loop(self.elements.time, carries, tuple(self.predicates.values()), (), tuple(inside))
+        before = [c.initial for c in carries]
+        within = [*(c.following for c in carries), *loop.predicates, *(s.value for s in inside)]
+        sorting.visit([*before, *within, *_offsets(inside)], self.elements.time)
+        sorting.visit([*(s.value for s in after), *_offsets(after)], None)
+        head = [n for n in sorting.order if sorting.when[n] == BEFORE]
+        tail = [n for n in sorting.order if sorting.when[n] == AFTER]
+        body = tuple(n for n in sorting.order if sorting.when[n] == INSIDE and n.op != "carry")
+        stages = (Stage(tuple(head), (), (), (), ()), Stage(tuple(tail), tuple(after), (), (), ()))
+        group = self.group
+        return Kernel(group.name, params(group), group.rows, (), stages, comments(group), replace(loop, body=body))
+
+    def _stores(self) -> tuple[list[Store], list[Store]]:
+        """What is written after the loop, and what each iteration writes."""
+        after, inside = [], []
+        first = len(self.group.graph.invars)
+        for number, var in enumerate(results(self.group)):
+            position = self.eqn.outvars.index(var) if var in self.eqn.outvars else -1
+            if position < 0:
+                index = tuple(ZERO if axis is None else Affine.of(axis) for axis in self.group.layout[var])
+                value = self.demand.value(var, index, None)
+                after.append(Store(first + number, linearise(index, var.aval.shape), value))
+                continue
+            for _, index in self.elements.places(self.elements.layouts[position]):
+                if position < self.parts.carries:
+                    value = self.demand.value(var, index, None)
+                    after.append(Store(first + number, linearise(index, var.aval.shape), value))
+                else:
+                    place = linearise((self.elements.row(), *index), var.aval.shape)
+                    inside.append(Store(first + number, place, self.elements.following(position, index)))
+        return after, inside
+
+    def _carries(self) -> tuple[Carry, ...]:
+        """The numbers that iterations hand on: those needed, those that they need, and so on."""
+        found: list[Carry] = []
+        nodes = self.elements.nodes
+        for layout in self.elements.layouts[: self.parts.carries] if self.parts.predicate is not None else ():
+            for _, index in self.elements.places(layout):
+                self._predicate(index, layout)
+        while len(found) < len(nodes):
+            number, place = list(nodes)[len(found)]
+            layout = self.elements.layouts[number]
+            index = dict(self.elements.places(layout))[place]
+            initial = self.demand.value(self.parts.initial[number], index, None)
+            following = self.elements.following(number, index)
+            guard = self._predicate(index, layout) if self.parts.predicate is not None else 0
+            found.append(Carry(nodes[number, place], initial, following, guard))
+        return tuple(found)
+
+    def _predicate(self, index: Index, layout: Layout) -> int:
+        """The number of the predicate that guards a carry's element; elements along further dimensions share it."""
+        assert self.parts.predicate is not None
+        rank = self.parts.predicate.outvars[0].aval.ndim
+        held = (i.offset for i, a in zip(index[:rank], layout) if a is not None and a not in self.elements.lanes)
+        key = tuple(held)
+        if key not in self.predicates:
+            self.predicates[key] = self.elements.continues(index)
+        return list(self.predicates).index(key)
+
+
+def _offsets(stores: Iterable[Store]) -> list[Scalar]:
+    return [value for store in stores for value in _computed(store.offset)]
+
+
+def _computed(index: Affine) -> list[Scalar]:
+    found: list[Scalar] = []
+    for atom in index.atoms:
+        if isinstance(atom, Computed):
+            found.append(atom.value)
+        elif isinstance(atom, Div):
+            found += _computed(atom.base)
+    return found
+
+
+class _Sorting:
+    """Nodes in order, operands first, each with the time from which it can be had."""
+
+    def __init__(self) -> None:
+        self.order: list[Scalar] = []
+        self.when: dict[Scalar, int] = {}
+
+    def visit(self, roots: list[Scalar], time: Axis | None) -> None:
+        stack = [(root, False) for root in reversed(roots)]
+        while stack:
+            node, ready = stack.pop()
+            if node in self.when:
+                continue
+            needs = operands(node)
+            if not ready:
+                stack.append((node, True))
+                stack.extend((n, False) for n in reversed(needs) if n not in self.when)
+                continue
+            self.when[node] = max([self._own(node, time), *(self.when[n] for n in needs)])
+            self.order.append(node)
+
+    @staticmethod
+    def _own(node: Scalar, time: Axis | None) -> int:
+        if node.op in ("carry", "final"):
+            return INSIDE if node.op == "carry" else AFTER
+        own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
+        return INSIDE if own is not None and time in index_axes(own) else BEFORE
+
+
+def flattened(kernel: Kernel) -> Kernel:
+    """The kernel with all its row axes as one, the places along them computed from it."""
+    assert kernel.loop is not None
+    shape = tuple(axis.extent for axis in kernel.rows)
+    line = Axis(linearise_extent(shape))
+    places = delinearise(Affine.of(line), shape)
+    renaming = _Renaming(dict(zip(kernel.rows, places)), line)
+    loop = kernel.loop
+    carries = tuple(Carry(*map(renaming.node, (c.node, c.initial, c.following)), c.guard) for c in loop.carries)
+    return replace(
+        kernel,
+        rows=(line,),
+        stages=tuple(
+            replace(s, row=renaming.nodes(s.row), row_stores=tuple(map(renaming.store, s.row_stores)))
+            for s in kernel.stages
+        ),
+        loop=Loop(
+            loop.time,
+            carries,
+            renaming.nodes(loop.predicates),
+            renaming.nodes(loop.body),
+            tuple(map(renaming.store, loop.stores)),
+        ),
+    )
+
+
+def linearise_extent(shape: tuple[int, ...]) -> int:
+    """The number of elements of a shape."""
+    total = 1
+    for extent in shape:
+        total *= extent
+    return total
+
+
+class _Renaming:
+    """Nodes with axes replaced by index expressions."""
+
+    def __init__(self, replacement: dict[Axis, Affine], line: Axis) -> None:
+        self.replacement = replacement
+        self.line = line
+        self.known: dict[Scalar, Scalar] = {}
+        self.atoms: dict[Computed, Affine] = {}
+
+    def nodes(self, nodes: Iterable[Scalar]) -> tuple[Scalar, ...]:
+        return tuple(map(self.node, nodes))
+
+    def node(self, node: Scalar) -> Scalar:
+        if node not in self.known:
+            self.known[node] = self._new(node)
+        return self.known[node]
+
+    def _new(self, node: Scalar) -> Scalar:
+        args, attr = tuple(map(self.node, node.args)), node.attr
+        if node.op == "load":
+            attr = Access(attr.param, self.index(attr.offset))
+        elif node.op == "index":
+            attr = self.index(attr)
+        elif node.op in ("carry", "final"):
+            attr = Carried(attr.number, frozenset((self.line,)) if attr.axes else frozenset())
+        return Scalar(node.op, args, node.dtype, attr)
+
+    def store(self, store: Store) -> Store:
+        return Store(store.param, self.index(store.offset), self.node(store.value))
+
+    def index(self, index: Affine) -> Affine:
+        replacement = dict(self.replacement)
+        for value in _atoms(index):
+            if value not in self.atoms:
+                self.atoms[value] = Affine.of(Computed(self.node(value.value), value.bounds))
+            replacement[value] = self.atoms[value]  # type: ignore[index]
+        return index.substitute(replacement)  # type: ignore[arg-type]
+
+
+def _atoms(index: Affine) -> list[Computed]:
+    found: list[Computed] = []
+    for atom in index.atoms:
+        if isinstance(atom, Computed):
+            found.append(atom)
+        elif isinstance(atom, Div):
+            found += _atoms(atom.base)
+    return found

@@ -1,0 +1,83 @@
+"""What partition does for control flow: its bodies as graphs to be planned, and its operands dense in memory.
+
+A while becomes a test that gives one bool to go on by and a body; where its predicate has a shape, the test also gives
+the lanes that still run, and the body, which takes them first, leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.primitive import Fusion
+from fuser.ops.elementwise import copy_p, select_n_p
+from fuser.ops.movement import broadcast_in_dim_p
+from fuser.ops.reduce import reduce_or_p
+from fuser.partition.axes import Views
+from fuser.trace.replay import replay
+from fuser.trace.stage import stage
+
+
+def bodies(eqn: Eqn, optimise: Callable[[Graph], Graph] = lambda graph: graph) -> dict[str, Graph]:
+    """The graphs that a control equation runs, by what they are."""
+    params = eqn.params
+    if eqn.primitive.name == "scan":
+        return {"body": params["jaxpr"]}
+    if eqn.primitive.name == "cond":
+        return {f"branch{n}": branch for n, branch in enumerate(params["branches"])}
+    test, body = params["cond_jaxpr"], params["body_jaxpr"]
+    if not test.out_avals[0].shape:
+        return {"test": test, "body": body}
+    return {"test": _going_on(test), "body": _by_lane(test, body, params["body_nconsts"])}
+
+
+def _going_on(test: Graph) -> Graph:
+    """The predicate with one bool in front: whether any lane still runs."""
+
+    def function(*inputs: Any) -> list[Any]:
+        [lanes] = replay(test, *inputs)
+        return [reduce_or_p.bind(lanes, axes=tuple(range(lanes.ndim))), lanes]
+
+    return stage(function, test.in_avals, test.name)
+
+
+def _by_lane(test: Graph, body: Graph, consts: int) -> Graph:
+    """The body behind the lanes that still run: the others keep their carry."""
+    [predicate] = test.out_avals
+
+    def function(lanes: Any, *inputs: Any) -> list[Any]:
+        return [_chosen(lanes, new, old) for new, old in zip(replay(body, *inputs), inputs[consts:])]
+
+    return stage(function, [predicate, *body.in_avals], body.name)
+
+
+def _chosen(lanes: Any, new: Any, old: Any) -> Any:
+    kept = tuple(range(lanes.ndim))
+    if old.shape != lanes.shape:
+        lanes = broadcast_in_dim_p.bind(lanes, shape=old.shape, broadcast_dimensions=kept)
+    return select_n_p.bind(lanes, old, new)
+
+
+def with_dense_operands(graph: Graph) -> Graph:
+    """The graph with a copy of each operand of control flow that is a view which does not lie densely in memory."""
+    if not any(eqn.primitive.fusion is Fusion.CONTROL for eqn in graph.eqns):
+        return graph
+    views = Views(graph.eqns)
+    eqns: list[Eqn] = []
+    copies: dict[Var, Var] = {}
+
+    def dense(operand: Operand, eqn: Eqn) -> Operand:
+        if isinstance(operand, Literal) or (views(operand).dense and views(operand).source is not None):
+            return operand
+        if operand not in copies:
+            copies[operand] = Var(operand.aval)
+            eqns.append(Eqn(copy_p, (operand,), {}, (copies[operand],), eqn.source))
+        return copies[operand]
+
+    for eqn in graph.eqns:
+        if eqn.primitive.fusion is Fusion.CONTROL:
+            invars = tuple(dense(v, eqn) for v in eqn.invars)
+            eqn = Eqn(eqn.primitive, invars, eqn.params, eqn.outvars, eqn.source)
+        eqns.append(eqn)
+    return graph.updated("operands", eqns=tuple(eqns))

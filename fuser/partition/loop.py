@@ -1,0 +1,460 @@
+"""Loops that become one kernel: which `while` and `scan` equations can, along which axes, or the reason why not.
+
+Each element of the carry must depend on elements of the carry at its own index alone: then every index is a lane, which
+runs the whole loop by itself. Along a small axis a lane may hold several elements ("registers"), which may be mixed.
+The indices come from the rules that kernels are made with: the body is evaluated on indices, and its reads are noted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fuser.ir import scalar as S
+from fuser.ir.graph import Eqn, Graph, Operand
+from fuser.ir.index import ZERO, Affine, Axis, Computed, Div
+from fuser.ir.primitive import Fusion
+from fuser.ir.scalar import Scalar
+from fuser.ops.control import split_scan, split_while
+from fuser.partition.group import Layout
+from fuser.partition.values import Body, Index, Refused
+
+REGISTERS = 64  # numbers of the carry that one lane may hold
+MOST_OPERATIONS = 3000  # scalar operations of one iteration of a lane
+USUAL_STEPS = 64  # of a while, where a guess is needed
+
+Supports = Callable[[Eqn], str | None]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A loop equation taken apart: `while` and `scan` in one form. `length` is None for a while."""
+
+    body: Graph
+    predicate: Graph | None
+    predicate_consts: list[Operand]
+    consts: list[Operand]
+    initial: list[Operand]
+    xs: list[Operand]
+    length: int | None
+    reverse: bool
+
+    @property
+    def carries(self) -> int:
+        return len(self.initial)
+
+    def row(self, time: Axis) -> Affine:
+        """The place along xs and ys of the iteration `time`."""
+        assert self.length is not None
+        return Affine.of(self.length - 1) - Affine.of(time) if self.reverse else Affine.of(time)
+
+
+def parts(eqn: Eqn) -> Parts:
+    """The parts of a `while` or `scan` equation."""
+    params = eqn.params
+    if eqn.primitive.name == "while":
+        tests, consts, initial = split_while(eqn.invars, params["cond_nconsts"], params["body_nconsts"])
+        return Parts(params["body_jaxpr"], params["cond_jaxpr"], tests, consts, initial, [], None, False)
+    consts, initial, xs = split_scan(eqn.invars, params["num_consts"], params["num_carry"])
+    return Parts(params["jaxpr"], None, [], consts, initial, xs, params["length"], params.get("reverse", False))
+
+
+@dataclass(frozen=True)
+class LoopForm:
+    """How a loop runs inside one kernel: its lanes, the axes along each result, and how it reads its operands.
+
+    `layouts` has one entry a result; axes in it that are no lane are those of iterations and of registers. `reads` are
+    the indices at which the operands of the equation are read: by position, in lanes where the kernel reads each element once.
+    """
+
+    lanes: tuple[Axis, ...]
+    layouts: tuple[Layout, ...]
+    reads: dict[Operand, list[Index]]
+    repeated: frozenset[Operand]  # operands that are read anew in each iteration
+    time: Axis | None
+    length: int | None
+
+    def times(self, operand: Operand, index: Index, size: int) -> int:
+        """How many times each element of a value of `size` elements is read at `index`, about."""
+        held = {a for i in index for a in axes_of(i)} - {*self.lanes, self.time}
+        count = math.prod(a.extent for a in (*self.lanes, *held))
+        if operand in self.repeated:
+            count *= USUAL_STEPS if self.length is None else self.length
+        return max(1, round(count / max(size, 1)))
+
+
+def loop_form(eqn: Eqn, supports: Supports) -> LoopForm | str:
+    """The form of a loop equation inside one kernel, or the reason why it has none."""
+    if eqn.primitive.name not in ("while", "scan"):
+        return f"{eqn.primitive.name} runs one of its branches"
+    pieces = parts(eqn)
+    graphs = [pieces.body] if pieces.predicate is None else [pieces.predicate, pieces.body]
+    try:
+        if any(v.aval.size == 0 for v in eqn.outvars[: pieces.carries]):
+            raise Refused("its carry has no elements")
+        for graph in graphs:
+            _supported(graph, supports)
+        return _Tracing(eqn, pieces).form()
+    except Refused as refusal:
+        return str(refusal)
+
+
+def _supported(graph: Graph, supports: Supports) -> None:
+    for eqn in graph.eqns:
+        if eqn.primitive.fusion is Fusion.CONTROL:
+            for inner in subgraphs(eqn):
+                _supported(inner, supports)
+        elif eqn.primitive.fusion is not Fusion.DOT and (reason := supports(eqn)) is not None:
+            raise Refused(f"in its body {reason}")
+        elif eqn.outvars[0].aval.size == 0:
+            raise Refused(f"{eqn.primitive.name} in its body has no elements")
+
+
+def subgraphs(eqn: Eqn) -> Iterator[Graph]:
+    """The graphs that a control equation holds."""
+    for value in eqn.params.values():
+        if isinstance(value, Graph):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (v for v in value if isinstance(v, Graph))
+
+
+class _Probe(Body):
+    """A body on indices: folds take one step along an axis of their own, which is one of registers."""
+
+    folded: list[Axis]
+
+    def inside(self, graph: Graph, leaf: Callable[[int, Index, Scalar | None], Scalar]) -> Body:
+        return _probe(graph, leaf, self.folded)
+
+    def places(self, extents: Sequence[int]) -> Iterator[Index]:
+        axes = [Axis(extent) for extent in extents]
+        self.folded += axes
+        yield tuple(map(Affine.of, axes))
+
+    def running(self, eqn: Eqn, index: Index, mask: Scalar | None) -> Scalar:
+        _, axis, _ = eqn.primitive.rule("lower")(**eqn.params)
+        self.folded += axes_of(index[axis])
+        (place,) = next(self.places([eqn.outvars[0].aval.shape[axis]])),
+        return self.value(eqn.invars[0], (*index[:axis], place[0], *index[axis + 1 :]), mask)
+
+
+def _probe(graph: Graph, leaf: Callable[[int, Index, Scalar | None], Scalar], folded: list[Axis]) -> _Probe:
+    probe = _Probe(graph, leaf)
+    probe.folded = folded
+    return probe
+
+
+@dataclass
+class _Classes:
+    """Axes that must be the same one, and which of them a lane holds whole."""
+
+    parent: dict[Axis, Axis] = field(default_factory=dict)
+    held: dict[Axis, str] = field(default_factory=dict)  # by representative: why
+
+    def find(self, axis: Axis) -> Axis:
+        while axis in self.parent:
+            axis = self.parent[axis]
+        return axis
+
+    def unite(self, a: Axis, b: Axis) -> None:
+        a, b = self.find(a), self.find(b)
+        if a is not b:
+            self.parent[b] = a
+            if b in self.held:
+                self.held.setdefault(a, self.held[b])
+
+    def hold(self, axis: Axis, reason: str) -> None:
+        self.held.setdefault(self.find(axis), reason)
+
+    def lane(self, axis: Axis) -> bool:
+        return self.find(axis) not in self.held
+
+
+class _Tracing:
+    """One analysis: evaluates the body on indices, then sorts axes into lanes and registers."""
+
+    def __init__(self, eqn: Eqn, pieces: Parts) -> None:
+        self.eqn = eqn
+        self.parts = pieces
+        self.classes = _Classes()
+        self.folded: list[Axis] = []
+        self.carry_axes = [_axes(v.aval.shape) for v in eqn.outvars[: pieces.carries]]
+        self.time = None if pieces.length is None else Axis(pieces.length)
+        self.y_axes = [_axes(v.aval.shape[1:]) for v in eqn.outvars[pieces.carries :]]
+        self.carry_reads: list[tuple[int, Index]] = []
+        self.reads: dict[Operand, list[Index]] = {}
+        self.repeated: set[Operand] = set()
+
+    def form(self) -> LoopForm:
+        self._evaluate()
+        self._unify()
+        lanes = self._lanes()
+        self._check_size(lanes)
+        layouts = [self._resolved(axes) for axes in self.carry_axes]
+        time = self.time if self.time is not None and self.time.extent != 1 else None
+        layouts += [(time, *self._resolved(axes)) for axes in self.y_axes]
+        reads = {operand: [self._renamed(i) for i in indices] for operand, indices in self.reads.items()}
+        return LoopForm(
+            tuple(lanes), tuple(layouts), reads, frozenset(self.repeated), self.time, self.parts.length
+        )
+
+    # Evaluation on indices.
+
+    def _evaluate(self) -> None:
+        body = _probe(self.parts.body, self._body_leaf, self.folded)
+        results = self.parts.body.outvars
+        for operand, axes in zip(results, [*self.carry_axes, *self.y_axes]):
+            body.value(operand, _index(axes), None)
+        for operand, axes in zip(self.parts.initial, self.carry_axes):
+            self._note(operand, _index(axes))
+        if self.parts.predicate is not None:
+            self._evaluate_predicate(self.parts.predicate)
+
+    def _evaluate_predicate(self, predicate: Graph) -> None:
+        probe = _probe(predicate, self._predicate_leaf, self.folded)
+        rank = predicate.outvars[0].aval.ndim
+        for axes in self.carry_axes:
+            probe.value(predicate.outvars[0], _index(axes[:rank]), None)
+        for axes in self.carry_axes[1:]:
+            for a, b in zip(self.carry_axes[0][:rank], axes):
+                if a is not None and b is not None:
+                    self.classes.unite(a, b)
+
+    def _body_leaf(self, number: int, index: Index, mask: Scalar | None) -> Scalar:
+        consts, carries = len(self.parts.consts), self.parts.carries
+        if number < consts:
+            return self._outer(self.parts.consts[number], index)
+        if number < consts + carries:
+            return self._carry(number - consts, index)
+        assert self.time is not None
+        return self._outer(self.parts.xs[number - consts - carries], (self.parts.row(self.time), *index), True)
+
+    def _predicate_leaf(self, number: int, index: Index, mask: Scalar | None) -> Scalar:
+        consts = self.parts.predicate_consts
+        return self._outer(consts[number], index) if number < len(consts) else self._carry(number - len(consts), index)
+
+    def _outer(self, operand: Operand, index: Index, repeated: bool = False) -> Scalar:
+        self._note(operand, index)
+        if repeated or any(isinstance(atom, Computed) for i in index for atom in atoms_of(i)):
+            self.repeated.add(operand)
+        return Scalar("input", (), operand.aval.dtype)
+
+    def _note(self, operand: Operand, index: Index) -> None:
+        found = self.reads.setdefault(operand, [])
+        if index not in found:
+            found.append(index)
+
+    def _carry(self, number: int, index: Index) -> Scalar:
+        self.carry_reads.append((number, index))
+        return Scalar("input", (), self.parts.initial[number].aval.dtype)
+
+    # From reads to classes of axes.
+
+    def _unify(self) -> None:
+        for axis in self.folded:
+            self.classes.hold(axis, f"its body folds over the carry along an axis of {axis.extent}")
+        for number, index in self.carry_reads:
+            for own, place in zip(self.carry_axes[number], index):
+                if own is not None:
+                    self._meet(own, place)
+        for axes in (*self.carry_axes, *self.y_axes):
+            seen: set[Axis] = set()
+            for axis in axes:
+                if axis is not None and self.classes.find(axis) in seen:
+                    self.classes.hold(axis, f"its body reads the carry along another axis of {axis.extent}")
+                elif axis is not None:
+                    seen.add(self.classes.find(axis))
+
+    def _meet(self, own: Axis, place: Affine) -> None:
+        """The carry is read at `place` along its axis `own`."""
+        other = place.axis()
+        if other is not None and other.extent == own.extent:
+            self.classes.unite(own, other)
+            return
+        if any(isinstance(atom, Computed) for atom in atoms_of(place)):
+            raise Refused("its body reads the carry at computed places")
+        reason = f"its body reads the carry at shifted or reshaped places along an axis of {own.extent}"
+        self.classes.hold(own, reason)
+        for axis in axes_of(place):
+            self.classes.hold(axis, reason)
+
+    def _lanes(self) -> list[Axis]:
+        """The lanes: those of the result with the most of them; the other results' must be among them."""
+        wide = [[self.classes.find(a) for a in axes if a is not None and self.classes.lane(a)] for axes in self._all()]
+        lanes = max(wide, key=lambda axes: (math.prod(a.extent for a in axes), len(axes)), default=[])
+        for axes in wide:
+            self._fit(axes, lanes)
+        return lanes
+
+    def _fit(self, axes: list[Axis], lanes: list[Axis]) -> None:
+        """Let independent axes of equal extent run together with the lanes, the innermost first."""
+        axes = [self.classes.find(a) for a in axes]
+        for axis in reversed(axes):
+            if axis in lanes or self.classes.find(axis) in lanes:
+                continue
+            free = [lane for lane in reversed(lanes) if lane.extent == axis.extent and lane not in axes]
+            if not free or any({axis, free[0]} <= {self.classes.find(a) for a in own if a} for own in self._all()):
+                raise Refused("its carries run along different axes")
+            self.classes.unite(free[0], axis)
+            axes = [self.classes.find(a) for a in axes]
+
+    def _all(self) -> list[tuple[Axis | None, ...]]:
+        return [*self.carry_axes, *self.y_axes]
+
+    def _check_size(self, lanes: list[Axis]) -> None:
+        total = 0
+        for axes in self._all():
+            held = [a for a in axes if a is not None and not self.classes.lane(a)]
+            count = math.prod(a.extent for a in held)
+            if count > REGISTERS:
+                longest = max(held, key=lambda a: a.extent)
+                raise Refused(
+                    f"{self.classes.held[self.classes.find(longest)]}, and at most {REGISTERS} numbers of it stay in registers"
+                )
+            total += count if held else 0
+        if total > REGISTERS:
+            raise Refused(f"a lane would hold {total} numbers of the carry, and at most {REGISTERS} stay in registers")
+        if total:
+            operations = _Counting(self.parts, [self._resolved(axes) for axes in self._all()], lanes)
+            if operations.count() > MOST_OPERATIONS:
+                raise Refused(f"written out, one iteration has more than {MOST_OPERATIONS} operations")
+
+    def _resolved(self, axes: tuple[Axis | None, ...]) -> Layout:
+        """Lanes by the axis that stands for them; axes of registers as they are, each for itself."""
+        return tuple(a if a is None or not self.classes.lane(a) else self.classes.find(a) for a in axes)
+
+    def _renamed(self, index: Index) -> Index:
+        replacement = {a: Affine.of(self.classes.find(a)) for i in index for a in axes_of(i)}
+        return tuple(i.substitute(replacement) for i in index)  # type: ignore[arg-type]
+
+
+class Expansion:
+    """The body of a loop as scalar expressions of one lane: registers written out, one expression a number.
+
+    A subclass says what the elements of operands and of the carry are.
+    """
+
+    def __init__(self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis]) -> None:
+        self.parts = pieces
+        self.lanes = set(lanes)
+        self.layouts = layouts  # of the carries, then of one iteration's part of each y
+        self.body = Body(pieces.body, self._body_leaf)
+        self.predicate = None if pieces.predicate is None else Body(pieces.predicate, self._predicate_leaf)
+
+    def operand(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
+        """The element of an operand of the equation."""
+        raise NotImplementedError
+
+    def placeholder(self, number: int, place: tuple[int, ...]) -> Scalar:
+        """The number of carry `number` at `place` along its registers, as an iteration finds it."""
+        raise NotImplementedError
+
+    def row(self) -> Affine:
+        """The running iteration's place along xs and ys."""
+        raise NotImplementedError
+
+    def held(self, layout: Layout) -> list[Axis]:
+        """The axes along which a lane holds all elements."""
+        return [axis for axis in layout if axis is not None and axis not in self.lanes]
+
+    def places(self, layout: Layout) -> Iterator[tuple[tuple[int, ...], Index]]:
+        """Each place along the registers, and the index of the lane's element there."""
+        held = self.held(layout)
+        for at in itertools.product(*(range(a.extent) for a in held)):
+            number = dict(zip(held, at))
+            yield at, tuple(ZERO if a is None else Affine.of(number.get(a, a)) for a in layout)
+
+    def following(self, number: int, index: Index) -> Scalar:
+        """The value that result `number` of the body has at an index."""
+        return self.body.value(self.parts.body.outvars[number], index, None)
+
+    def continues(self, index: Index) -> Scalar:
+        """Whether the lane goes on, by the predicate at an index of the carry."""
+        assert self.predicate is not None and self.parts.predicate is not None
+        [result] = self.parts.predicate.outvars
+        return self.predicate.value(result, index[: result.aval.ndim], None)
+
+    def _body_leaf(self, number: int, index: Index, mask: Scalar | None) -> Scalar:
+        consts, carries = len(self.parts.consts), self.parts.carries
+        if number < consts:
+            return self.operand(self.parts.consts[number], index, mask)
+        if number < consts + carries:
+            return self._carry(number - consts, index)
+        return self.operand(self.parts.xs[number - consts - carries], (self.row(), *index), mask)
+
+    def _predicate_leaf(self, number: int, index: Index, mask: Scalar | None) -> Scalar:
+        consts = self.parts.predicate_consts
+        if number < len(consts):
+            return self.operand(consts[number], index, mask)
+        return self._carry(number - len(consts), index)
+
+    def _carry(self, number: int, index: Index) -> Scalar:
+        layout = self.layouts[number]
+        place = []
+        for axis, i in zip(layout, index):
+            if axis is None:
+                continue
+            if axis in self.lanes:
+                assert i == Affine.of(axis), "a lane reads another lane's carry"
+                continue
+            if i.terms:
+                raise Refused("its body reads the carry at places that are not known")
+            if not 0 <= i.offset < axis.extent:  # under a mask that never holds
+                return S.constant(0, self.parts.initial[number].aval.dtype)
+            place.append(i.offset)
+        return self.placeholder(number, tuple(place))
+
+
+class _Counting(Expansion):
+    """How many operations the written-out body has."""
+
+    def __init__(self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis]) -> None:
+        super().__init__(pieces, layouts, lanes)
+        self.time = Axis(pieces.length or 0)
+
+    def count(self) -> int:
+        seen: set[Scalar] = set()
+        for number, layout in enumerate(self.layouts):
+            for _, index in self.places(layout):
+                stack = [self.following(number, index)]
+                if self.predicate is not None:
+                    stack.append(self.continues(index))
+                while stack:
+                    node = stack.pop()
+                    if node not in seen:
+                        seen.add(node)
+                        stack.extend(node.args)
+        return len(seen)
+
+    def operand(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
+        return Scalar("input", (), operand.aval.dtype)
+
+    def placeholder(self, number: int, place: tuple[int, ...]) -> Scalar:
+        return Scalar("input", (), self.parts.initial[number].aval.dtype)
+
+    def row(self) -> Affine:
+        return self.parts.row(self.time)
+
+
+def _axes(shape: tuple[int, ...]) -> tuple[Axis | None, ...]:
+    return tuple(None if extent == 1 else Axis(extent) for extent in shape)
+
+
+def _index(axes: tuple[Axis | None, ...]) -> Index:
+    return tuple(ZERO if axis is None else Affine.of(axis) for axis in axes)
+
+
+def atoms_of(index: Affine) -> list[Axis | Computed]:
+    """The axes and computed integers inside an index, inside floor divisions too."""
+    found: list[Axis | Computed] = []
+    for atom in index.atoms:
+        found += atoms_of(atom.base) if isinstance(atom, Div) else [atom]
+    return found
+
+
+def axes_of(index: Affine) -> list[Axis]:
+    """The axes inside an index."""
+    return [atom for atom in atoms_of(index) if isinstance(atom, Axis)]

@@ -1,0 +1,288 @@
+"""Elements of a graph's values at indices: demand-driven and memoised, so that movement is index arithmetic.
+
+`Values` knows elementwise and movement equations; what else there is, inputs too, a subclass says. `Body` is the graph
+of a loop's body, in which small axes may be reduced, multiplied and accumulated along, since each step is written out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.ir import scalar as S
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.index import Affine
+from fuser.ir.primitive import Fusion
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import FLOATS, bfloat16, is_inexact
+from fuser.ops.dot import free_dimensions
+
+Index = tuple[Affine, ...]
+Leaf = Callable[[int, Index, Scalar | None], Scalar]  # the element of input `number` at an index, under a mask
+
+MOST_STEPS = 64  # of a fold or a loop that are written out
+RUNNING_SUM = 8  # numbers from which NumPy sums in eight lines
+
+
+class Refused(Exception):
+    """Why a loop's body has no form inside a kernel."""
+
+
+class Values:
+    """Values at indices, computed once each."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.producers = {var: eqn for eqn in graph.eqns for var in eqn.outvars}
+        self.known: dict[Any, Scalar] = {}
+
+    def value(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
+        """The element of `operand` at `index`; with `mask`, only where it holds."""
+        key = (operand, index, id(mask) if mask is not None else None)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._compute(operand, index, mask)
+        return found
+
+    def input(self, var: Var, index: Index, mask: Scalar | None) -> Scalar:
+        """The element of a value that no equation of the graph makes."""
+        raise NotImplementedError
+
+    def other(self, eqn: Eqn, operand: Var, index: Index, mask: Scalar | None) -> Scalar:
+        """The element of a value that neither elementwise nor movement equations make."""
+        raise NotImplementedError
+
+    def once(self, key: Any, make: Callable[[], Scalar]) -> Scalar:
+        """What `make` gives, made once a key."""
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
+
+    def _compute(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
+        if isinstance(operand, Literal):
+            return self.once(
+                ("const", operand.val.dtype, operand.val.tobytes()), lambda: S.constant(operand.val, operand.aval.dtype)
+            )
+        eqn = self.producers.get(operand)
+        if eqn is None:
+            return self.input(operand, index, mask)
+        fusion = eqn.primitive.fusion
+        if fusion is Fusion.ELEMENTWISE:
+            args = [self.value(v, index if v.aval.shape else (), mask) for v in eqn.invars]
+            return eqn.primitive.rule("lower")(*args, **eqn.params)  # type: ignore[no-any-return]
+        if fusion is Fusion.MOVEMENT:
+            return self._movement(eqn, operand, index, mask)
+        return self.other(eqn, operand, index, mask)
+
+    def _movement(self, eqn: Eqn, operand: Var, index: Index, mask: Scalar | None) -> Scalar:
+        def read(number: int, inner: Index, inside: Scalar | None = None) -> Scalar:
+            both = mask if inside is None else inside if mask is None else self._conjunction(mask, inside)
+            return self.value(eqn.invars[number], inner, both)
+
+        params = dict(eqn.params)
+        if eqn.primitive.multiple_results:
+            params["output"] = eqn.outvars.index(operand)
+        return eqn.primitive.rule("lower")(read, index, *(v.aval for v in eqn.invars), **params)  # type: ignore[no-any-return]
+
+    def _conjunction(self, a: Scalar, b: Scalar) -> Scalar:
+        return self.once(("and", id(a), id(b)), lambda: a & b)
+
+
+class Body(Values):
+    """A closed graph that is computed anew in each iteration; `leaf` gives the elements of its inputs."""
+
+    def __init__(self, graph: Graph, leaf: Leaf) -> None:
+        super().__init__(graph)
+        self.numbers = {var: number for number, var in enumerate(graph.invars)}
+        self.graph = graph
+        self.leaf = leaf
+        self.inner: dict[Any, Body] = {}
+
+    def input(self, var: Var, index: Index, mask: Scalar | None) -> Scalar:
+        return self.leaf(self.numbers[var], index, mask)
+
+    def inside(self, graph: Graph, leaf: Leaf) -> Body:
+        """The values of a graph within this one."""
+        return type(self)(graph, leaf)
+
+    def places(self, extents: Sequence[int]) -> Iterator[Index]:
+        """All indices along small axes, in order."""
+        return (tuple(map(Affine.of, place)) for place in itertools.product(*map(range, extents)))
+
+    def other(self, eqn: Eqn, operand: Var, index: Index, mask: Scalar | None) -> Scalar:
+        name, fusion = eqn.primitive.name, eqn.primitive.fusion
+        if fusion is Fusion.REDUCE:
+            return self._reduce(eqn, index, mask)
+        if fusion is Fusion.DOT:
+            return self._product(eqn, index, mask)
+        if fusion is Fusion.SCAN:
+            return self.running(eqn, index, mask)
+        if name == "cond":
+            return self._choice(eqn, eqn.outvars.index(operand), index, mask)
+        if name == "scan":
+            return self._steps(eqn, eqn.outvars.index(operand), index, mask)
+        if fusion is Fusion.CONTROL:
+            raise Refused(f"its body has a {name} of its own")
+        raise Refused(f"{name} in its body is a library call")
+
+    # Folds over small axes.
+
+    def _reduce(self, eqn: Eqn, index: Index, mask: Scalar | None) -> Scalar:
+        fold, axes = eqn.primitive.rule("lower")(**eqn.params)
+        shape = eqn.invars[0].aval.shape
+        extents = [shape[d] for d in axes]
+        few(extents)
+        terms = []
+        for place in self.places(extents):
+            kept, along = iter(index), dict(zip(axes, place))
+            inner = tuple(along[d] if d in along else next(kept) for d in range(len(shape)))
+            terms.append(self.value(eqn.invars[0], inner, mask))
+        if fold in ("argmax", "argmin"):
+            return _extreme_place(fold, terms, eqn.outvars[0].aval.dtype)
+        return fold_of(fold, terms)
+
+    def _product(self, eqn: Eqn, index: Index, mask: Scalar | None) -> Scalar:
+        (xc, yc), (xb, yb) = eqn.params["dimension_numbers"]
+        x, y = eqn.invars
+        batch, rest = index[: len(xb)], index[len(xb) :]
+        x_free, y_free = free_dimensions(x.aval.ndim, xc, xb), free_dimensions(y.aval.ndim, yc, yb)
+        extents = [x.aval.shape[d] for d in xc]
+        few(extents)
+        out = eqn.outvars[0].aval.dtype
+        wide = np.dtype("float32") if out in (FLOATS[0], bfloat16) else out
+        terms = []
+        for place in self.places(extents):
+            x_at = dict(zip((*xb, *x_free, *xc), (*batch, *rest[: len(x_free)], *place)))
+            y_at = dict(zip((*yb, *y_free, *yc), (*batch, *rest[len(x_free) :], *place)))
+            a = S.cast(self.value(x, tuple(x_at[d] for d in range(x.aval.ndim)), mask), wide)
+            b = S.cast(self.value(y, tuple(y_at[d] for d in range(y.aval.ndim)), mask), wide)
+            terms.append(a & b if wide == np.bool_ else a * b)
+        return S.cast(fold_of("or" if wide == np.bool_ else "sum", terms), out)
+
+    def running(self, eqn: Eqn, index: Index, mask: Scalar | None) -> Scalar:
+        """The element of a running fold: the fold of all elements up to it."""
+        fold, axis, reverse = eqn.primitive.rule("lower")(**eqn.params)
+        extent = eqn.outvars[0].aval.shape[axis]
+        few([extent])
+        at = index[axis].offset
+        span = range(extent - 1, at - 1, -1) if reverse else range(at + 1)
+        terms = [
+            self.value(eqn.invars[0], (*index[:axis], Affine.of(k), *index[axis + 1 :]), mask)
+            for k in span
+            if 0 <= k < extent
+        ]
+        return fold_of(fold, terms, in_order=True) if terms else S.constant(0, eqn.outvars[0].aval.dtype)
+
+    # Graphs within the body.
+
+    def _choice(self, eqn: Eqn, output: int, index: Index, mask: Scalar | None) -> Scalar:
+        """The chosen branch's value; all branches are computed."""
+        chosen = self.value(eqn.invars[0], (), mask)
+        values = []
+        for number, branch in enumerate(eqn.params["branches"]):
+            graph = self._within(
+                (eqn, number), branch, lambda n, inner, under: self.value(eqn.invars[n + 1], inner, under)
+            )
+            values.append(graph.value(branch.outvars[output], index, mask))
+        result = values[-1]
+        for number in reversed(range(len(values) - 1)):
+            result = S.where(chosen <= number, values[number], result)
+        return result
+
+    def _steps(self, eqn: Eqn, output: int, index: Index, mask: Scalar | None) -> Scalar:
+        """A short scan inside the body, written out: the value after its last step, or of one step."""
+        carries, length = eqn.params["num_carry"], eqn.params["length"]
+        if length > MOST_STEPS:
+            raise Refused(f"its body has a scan of {length} steps of its own")
+        if output < carries:
+            return self._carried(eqn, output, length, index, mask)
+        step = index[0].offset
+        if index[0].terms or not 0 <= step < length:
+            raise Refused("its body has a scan of its own whose steps' results are used")
+        number = length - 1 - step if eqn.params["reverse"] else step
+        return self._step(eqn, number).value(eqn.params["jaxpr"].outvars[output], index[1:], mask)
+
+    def _carried(self, eqn: Eqn, output: int, steps: int, index: Index, mask: Scalar | None) -> Scalar:
+        """A carry of an inner scan after so many steps."""
+        consts = eqn.params["num_consts"]
+        if steps == 0:
+            return self.value(eqn.invars[consts + output], index, mask)
+        return self._step(eqn, steps - 1).value(eqn.params["jaxpr"].outvars[output], index, mask)
+
+    def _step(self, eqn: Eqn, number: int) -> Body:
+        """The body of an inner scan in its step `number`, counted in the order in which they run."""
+        params = eqn.params
+        first = params["num_consts"] + params["num_carry"]
+        row = params["length"] - 1 - number if params["reverse"] else number
+
+        def leaf(n: int, index: Index, mask: Scalar | None) -> Scalar:
+            if n < params["num_consts"]:
+                return self.value(eqn.invars[n], index, mask)
+            if n < first:
+                return self._carried(eqn, n - params["num_consts"], number, index, mask)
+            return self.value(eqn.invars[n], (Affine.of(row), *index), mask)
+
+        return self._within((eqn, number), params["jaxpr"], leaf)
+
+    def _within(self, key: Any, graph: Graph, leaf: Leaf) -> Body:
+        if key not in self.inner:
+            self.inner[key] = self.inside(graph, leaf)
+        return self.inner[key]
+
+
+def few(extents: Sequence[int]) -> None:
+    """Refused where there are more steps than are written out."""
+    total = int(np.prod(extents, dtype=np.int64))
+    if total > MOST_STEPS:
+        raise Refused(f"its body folds over {total} elements in each iteration, and at most {MOST_STEPS} are written out")
+
+
+_COMBINE: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
+    "sum": lambda a, b: a | b if a.dtype == np.bool_ else a + b,
+    "prod": lambda a, b: a & b if a.dtype == np.bool_ else a * b,
+    "max": S.maximum,
+    "min": S.minimum,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+}
+
+
+def fold_of(fold: str, terms: Sequence[Scalar], in_order: bool = False) -> Scalar:
+    """The fold of at least one number, added up in the order that NumPy takes along rows; half precision in float32."""
+    dtype = terms[0].dtype
+    if dtype in (FLOATS[0], bfloat16):
+        wide = [S.cast(term, np.dtype("float32")) for term in terms]
+        return S.cast(fold_of(fold, wide, in_order), dtype)
+    if fold not in _COMBINE:
+        raise Refused(f"its body has a running fold by {fold}")
+    combine = _COMBINE[fold]
+    lines = list(terms)
+    if fold == "sum" and not in_order and len(terms) >= RUNNING_SUM:
+        whole = len(terms) // RUNNING_SUM * RUNNING_SUM
+        eight = [_chain(combine, terms[k:whole:RUNNING_SUM]) for k in range(RUNNING_SUM)]
+        while len(eight) > 1:
+            eight = [combine(a, b) for a, b in zip(eight[::2], eight[1::2])]
+        lines = [*eight, *terms[whole:]]
+    return _chain(combine, lines)
+
+
+def _chain(combine: Callable[[Scalar, Scalar], Scalar], terms: Sequence[Scalar]) -> Scalar:
+    result = terms[0]
+    for term in terms[1:]:
+        result = combine(result, term)
+    return result
+
+
+def _extreme_place(fold: str, terms: Sequence[Scalar], dtype: np.dtype) -> Scalar:
+    """The first place of the extreme; nan is more extreme than any number."""
+    best, place = terms[0], S.constant(0, dtype)
+    for number, term in enumerate(terms[1:], 1):
+        takes = term > best if fold == "argmax" else term < best
+        if is_inexact(term.dtype):
+            takes = takes | (S.not_equal(term, term) & S.equal(best, best))
+        place = S.where(takes, S.constant(number, dtype), place)
+        best = S.where(takes, term, best)
+    return place
