@@ -21,11 +21,7 @@ from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
-<<<<<<< HEAD
 from fuser.ops.jit import Program
-from fuser.runtime import device as devices
-=======
->>>>>>> main
 from fuser.runtime.array import Array
 from fuser.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.trace import tree

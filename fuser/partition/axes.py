@@ -50,7 +50,17 @@ def is_view(eqn: Eqn) -> bool:
     return len(operands) == 0 or (len(eqn.invars) == 1 and eqn.primitive.name in VIEWS)
 
 
-VIEWS = ("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "expand_dims", "optimization_barrier")
+VIEWS = (
+    "broadcast_in_dim",
+    "reshape",
+    "transpose",
+    "squeeze",
+    "rev",
+    "slice",
+    "split",
+    "expand_dims",
+    "optimization_barrier",
+)
 
 
 class Views:

@@ -137,7 +137,7 @@ class _Probe(Body):
     def running(self, eqn: Eqn, index: Index, mask: Scalar | None) -> Scalar:
         _, axis, _ = eqn.primitive.rule("lower")(**eqn.params)
         self.folded += axes_of(index[axis])
-        (place,) = next(self.places([eqn.outvars[0].aval.shape[axis]])),
+        (place,) = (next(self.places([eqn.outvars[0].aval.shape[axis]])),)
         return self.value(eqn.invars[0], (*index[:axis], place[0], *index[axis + 1 :]), mask)
 
 
@@ -197,9 +197,7 @@ class _Tracing:
         time = self.time if self.time is not None and self.time.extent != 1 else None
         layouts += [(time, *self._resolved(axes)) for axes in self.y_axes]
         reads = {operand: [self._renamed(i) for i in indices] for operand, indices in self.reads.items()}
-        return LoopForm(
-            tuple(lanes), tuple(layouts), reads, frozenset(self.repeated), self.time, self.parts.length
-        )
+        return LoopForm(tuple(lanes), tuple(layouts), reads, frozenset(self.repeated), self.time, self.parts.length)
 
     # Evaluation on indices.
 

@@ -236,7 +236,9 @@ def few(extents: Sequence[int]) -> None:
     """Refused where there are more steps than are written out."""
     total = int(np.prod(extents, dtype=np.int64))
     if total > MOST_STEPS:
-        raise Refused(f"its body folds over {total} elements in each iteration, and at most {MOST_STEPS} are written out")
+        raise Refused(
+            f"its body folds over {total} elements in each iteration, and at most {MOST_STEPS} are written out"
+        )
 
 
 _COMBINE: dict[str, Callable[[Scalar, Scalar], Scalar]] = {

@@ -45,10 +45,14 @@ def checkpoint(
             f"checkpoint has no option `concrete`; make the arguments that Python reads static with static_argnums ({current_source().short})"
         )
     if not isinstance(prevent_cse, (bool, tuple, list)):
-        raise TypeError(f"checkpoint takes prevent_cse as a bool or a tuple of bools, got {prevent_cse!r} ({current_source().short})")
+        raise TypeError(
+            f"checkpoint takes prevent_cse as a bool or a tuple of bools, got {prevent_cse!r} ({current_source().short})"
+        )
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     if not all(type(n) is int for n in numbers):
-        raise TypeError(f"checkpoint takes static_argnums as an int or a tuple of ints, got {static_argnums!r} ({current_source().short})")
+        raise TypeError(
+            f"checkpoint takes static_argnums as an int or a tuple of ints, got {static_argnums!r} ({current_source().short})"
+        )
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
 
     @functools.wraps(fun)
@@ -104,9 +108,13 @@ def _remat(
 def checkpoint_name(x: Any, name: str) -> Any:
     """`x`, each leaf marked with a name that policies may speak of."""
     if not isinstance(name, str):
-        raise TypeError(f"checkpoint_name takes a string as name, got a {type(name).__name__} ({current_source().short})")
+        raise TypeError(
+            f"checkpoint_name takes a string as name, got a {type(name).__name__} ({current_source().short})"
+        )
     leaves, structure = tree.flatten(x)
-    return tree.unflatten(structure, [name_p.bind(v, name=name) for v in leaf_values(leaves, "the argument of checkpoint_name")])
+    return tree.unflatten(
+        structure, [name_p.bind(v, name=name) for v in leaf_values(leaves, "the argument of checkpoint_name")]
+    )
 
 
 # Policies: functions of a primitive, the types of its operands, and its params.
