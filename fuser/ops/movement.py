@@ -505,7 +505,8 @@ def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> list[Any]
     cotangents = []
     start = 0
     for operand in operands:
-        end = start + type_of(operand).shape[dimension]
+        aval = operand.aval if linear_in(operand) else type_of(operand)
+        end = start + aval.shape[dimension]
         cotangents.append(_piece(ct, dimension, start, end) if linear_in(operand) else None)
         start = end
     return cotangents

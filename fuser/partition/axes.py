@@ -50,17 +50,10 @@ def is_view(eqn: Eqn) -> bool:
     return len(operands) == 0 or (len(eqn.invars) == 1 and eqn.primitive.name in VIEWS)
 
 
-VIEWS = (
-    "broadcast_in_dim",
-    "reshape",
-    "transpose",
-    "squeeze",
-    "rev",
-    "slice",
-    "split",
-    "expand_dims",
-    "optimization_barrier",
-)
+# Keys made of keys are index arithmetic too, and so cheap beside the numbers drawn from them that each kernel makes its own.
+DERIVED = ("random_split", "random_wrap", "random_unwrap")
+MOVED = ("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "expand_dims")
+VIEWS = (*MOVED, *DERIVED, "optimization_barrier")
 
 
 class Views:
@@ -131,6 +124,7 @@ def _step_map(
     inner = seen[0]
     shape = avals[0].shape
     dense = out.size == avals[0].size and linearise(inner, shape) == linearise(index, out.shape)
+    dense = dense and primitive.name not in DERIVED
     dimensions: list[int | None] = []
     for extent, i in zip(shape, inner):
         axis = i.axis()
