@@ -21,6 +21,7 @@ from fuser.ops.conversion import (  # noqa: F401  (elementwise primitives all)
     convert_element_type_p,
     copy_p,
     reduce_precision_p,
+    stop_gradient_p,
 )
 from fuser.ops.family import (
     SHAPE,
@@ -31,6 +32,7 @@ from fuser.ops.family import (
     constant,
     elementwise,
     linear_in,
+    not_both,
     real_part,
     sample,
     unbroadcast,
@@ -74,6 +76,7 @@ sub_p = _plain(
 
 
 def _mul_transpose(ct: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    not_both("mul", x, y)
     if linear_in(x):
         return unbroadcast(mul_p.bind(ct, y), x), None
     return None, unbroadcast(mul_p.bind(x, ct), y)

@@ -152,6 +152,15 @@ def underivable(function: str, operand: str) -> Callable[..., Any]:
     return rule
 
 
+def not_both(name: str, x: Any, y: Any) -> None:
+    """TypeError where a product is to be transposed with respect to both factors: the function is not linear."""
+    if isinstance(x, Undefined) and isinstance(y, Undefined):
+        raise TypeRuleError(
+            f"{name} of {x.aval} and {y.aval} is not linear: both depend on the inputs, so it has no transpose; "
+            f"linear_transpose takes linear functions, use vjp for others ({current_source().short})"
+        )
+
+
 def linear_in(operand: Any) -> bool:
     """Whether a transpose rule is asked for this operand's cotangent."""
     return isinstance(operand, Undefined)

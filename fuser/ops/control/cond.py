@@ -112,7 +112,7 @@ def _chosen_by_lane(
     last = len(branches) - 1
     whole = (True,) * len(branches[0].outvars)
     outs = []
-    for number, branch in enumerate(branches):
+    for branch in branches:
         made = graphs.batch(branch, batched, size, whole, axis)
         outs.append(graphs.computed(made.graph, [*made.consts, *operands]))
     bounds = [full(type_of(index), n) for n in (0, last)]
