@@ -62,7 +62,9 @@ def _loop_forms(graph: Graph, backend: Any) -> dict[Var, LoopForm | str]:
         if eqn.primitive.fusion is Fusion.CONTROL:
             made = sum(isinstance(form, LoopForm) for form in forms.values())
             no_fuel = 0 <= config.fuel <= made
-            form = "the merges allowed by FUSER_FUEL are used up" if no_fuel else loop_form(eqn, backend.supports)
+            form = "the merges allowed by FUSER_FUEL are used up" if no_fuel else loop_form(
+                eqn, backend.supports, backend.limits.teams
+            )
             forms[eqn.outvars[0]] = form
     return forms
 
@@ -213,7 +215,7 @@ class Drafting:
                 a, b = self._find(a), self._find(b)
                 if a != b and not self._related(a, b) and self.fuel != 0:
                     first, second = self.drafts[a], self.drafts[b]
-                    if not _same_domain(first, second):
+                    if not _same_domain(first, second) or not _same_time(first, second):
                         continue
                     reason = blocker(first, second, self.uses, self.limits)
                     if reason is None:
@@ -235,6 +237,11 @@ def _same_domain(a: Draft, b: Draft) -> bool:
     shared = [v for v in a.reads.keys() & b.reads.keys() if len(a.reads[v]) == len(b.reads[v]) == 1]
     covered = {x for v in shared for x in next(iter(b.reads[v]))}
     return set(b.axes) <= covered and len(a.axes) == len(b.axes)
+
+
+def _same_time(a: Draft, b: Draft) -> bool:
+    """Whether no optimization barrier sets the two apart: what is computed again late must not move to the first time."""
+    return {scope for _, scope in a.barred} == {scope for _, scope in b.barred}
 
 
 def _uses(graph: Graph, anchors: list[Eqn], views: Views) -> Uses:

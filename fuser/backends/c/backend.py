@@ -25,7 +25,7 @@ class C(Host):
 
     name = "c"
     platform = "cpu"
-    limits = FusionLimits(control=True)
+    limits = FusionLimits(control=True, teams=True)
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.lower is None:
