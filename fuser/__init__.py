@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fuser import dtypes, errors, lax, nn, numpy, tree
+from fuser import dtypes, errors, lax, nn, numpy, random, tree
 from fuser.api import ShapeDtypeStruct, eval_shape, jit, make_jaxpr
 from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
 from fuser.config import config
@@ -54,6 +54,7 @@ __all__ = [
     "nn",
     "numpy",
     "profile",
+    "random",
     "remat",
     "tree",
     "value_and_grad",
