@@ -15,7 +15,19 @@ import numpy as np
 
 from fuser.config import config
 from fuser.errors import FuserError
-from fuser.ir.types import ALL_DTYPES, BOOL, COMPLEX, FLOAT8, FLOATS, INTEGERS, bfloat16, float0, is_float, is_inexact
+from fuser.ir import types
+from fuser.ir.types import (
+    ALL_DTYPES,
+    BOOL,
+    COMPLEX,
+    FLOAT8,
+    FLOATS,
+    INTEGERS,
+    KEY,
+    bfloat16,
+    is_float,
+    is_inexact,
+)
 
 # A node of the lattice: a dtype, or the name of a weak type ("int", "float", "complex").
 Node = Any
@@ -52,6 +64,15 @@ _WEAK = {"int": _I64, "float": _F64, "complex": _C128}
 _KINDS = {"b": BOOL, "i": "int", "u": "int", "f": "float", "c": "complex", "V": "float"}
 
 bool_ = np.bool_
+float0 = types.float0
+
+
+class extended(np.generic):
+    """The class of dtypes that are no numbers."""
+
+
+class prng_key(extended):
+    """The class of dtypes of random keys: `issubdtype(key.dtype, prng_key)`."""
 
 
 class TypePromotionError(FuserError, ValueError):
@@ -178,6 +199,12 @@ def _result(x64: bool, *types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     weak = all(w for _, w in types)
     if len(dtypes) == 1:
         (result,) = dtypes
+    elif KEY in dtypes:
+        others = ", ".join(sorted(d.name for d in dtypes if d != KEY))
+        raise TypeError(
+            f"an array of keys (key<fry>) is no array of numbers and goes with none of {others}; "
+            "draw numbers with fuser.random, or take the words with fuser.random.key_data"
+        )
     elif weak:
         result = least_upper_bound(x64, *dtypes)
     else:
@@ -220,12 +247,14 @@ _GROUPS: dict[Any, tuple[np.dtype, ...]] = {
     np.floating: FLOATS + FLOAT8,
     np.inexact: FLOATS + FLOAT8 + COMPLEX,
     np.number: INTEGERS + FLOATS + FLOAT8 + COMPLEX,
-    np.generic: ALL_DTYPES,
+    np.generic: (*ALL_DTYPES, KEY),
 }
 
 
 def issubdtype(a: Any, b: Any) -> bool:
     """NumPy's issubdtype, with bfloat16 and the 8-bit floats counted as floating."""
+    if b in (extended, prng_key):
+        return a is b or a is prng_key or (not isinstance(a, type) and _dtype(a) == KEY)
     if isinstance(b, type) and b in _GROUPS:
         if isinstance(a, type) and issubclass(a, np.generic) and a.__module__ == "numpy" and np.issubdtype(a, b):
             return True

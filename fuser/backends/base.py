@@ -85,7 +85,8 @@ class Host:
 
     @staticmethod
     def constant(value: Any) -> Any:
-        return np.ascontiguousarray(np.asarray(value)).reshape(np.shape(value))
+        value = to_numpy(value)
+        return np.ascontiguousarray(value).reshape(value.shape)
 
     @staticmethod
     def place(value: Any) -> Any:

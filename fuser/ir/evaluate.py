@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.graph import Graph, Literal
+from fuser.runtime.array import to_numpy
 
 
 def evaluate(graph: Graph, arrays: Sequence[Any]) -> list[np.ndarray]:
@@ -15,7 +16,7 @@ def evaluate(graph: Graph, arrays: Sequence[Any]) -> list[np.ndarray]:
     values: dict[Any, np.ndarray] = dict(zip((*graph.constvars, *graph.invars), (*graph.consts, *arrays)))
 
     def read(operand: Any) -> np.ndarray:
-        return np.asarray(operand.val) if isinstance(operand, Literal) else np.asarray(values[operand])
+        return np.asarray(operand.val) if isinstance(operand, Literal) else to_numpy(values[operand])
 
     with np.errstate(all="ignore"):
         for eqn in graph.eqns:

@@ -123,6 +123,71 @@ def _popcount(x: Any) -> Any:
     return np.bitwise_count(x.view(np.dtype(f"u{x.dtype.itemsize}"))).astype(x.dtype)
 
 
+def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A comparison, of random keys too, whose words NumPy does not compare."""
+    return lambda a, b: function(a.view(np.uint64), b.view(np.uint64)) if a.dtype.names else function(a, b)
+
+
+def threefry(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
+    """Threefry-2x32 with 20 rounds: the two words that stand for the counter (x0, x1) under the key (k0, k1), all uint32.
+
+    Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
+    """
+    keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
+    with np.errstate(over="ignore"):
+        x0, x1 = x0 + k0, x1 + k1
+        for number in range(5):
+            for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[number % 2]:
+                x0 = x0 + x1
+                x1 = ((x1 << np.uint32(turn)) | (x1 >> np.uint32(32 - turn))) ^ x0
+            x0 = x0 + keys[(number + 1) % 3]
+            x1 = x1 + (keys[(number + 2) % 3] + np.uint32(number + 1))
+    return x0, x1
+
+
+def fused(x: Any, y: Any, z: Any) -> Any:
+    """x·y + z rounded once, in arithmetic that rounds each step.
+
+    Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd" (2008).
+    """
+    x, y, z = (np.asarray(v) for v in np.broadcast_arrays(x, y, z))
+    with np.errstate(all="ignore"):
+        high, low = _two_product(x, y)
+        top, rest = _two_sum(z, low)
+        total, left = _two_sum(high, top)
+        result = total + _odd_sum(rest, left)
+        return np.where(np.isfinite(result), result, x * y + z)
+
+
+def _two_product(x: Any, y: Any) -> tuple[Any, Any]:
+    """The product, and its rounding error, by Dekker's algorithm."""
+    splitter = x.dtype.type(2**12 + 1 if x.dtype.itemsize == 4 else 2**27 + 1)
+
+    def split(v: Any) -> tuple[Any, Any]:
+        big = splitter * v
+        head = big - (big - v)
+        return head, v - head
+
+    product = x * y
+    (xh, xl), (yh, yl) = split(x), split(y)
+    return product, ((xh * yh - product) + xh * yl + xl * yh) + xl * yl
+
+
+def _two_sum(x: Any, y: Any) -> tuple[Any, Any]:
+    """The sum, and its rounding error, by Knuth's algorithm."""
+    total = x + y
+    part = total - x
+    return total, (x - (total - part)) + (y - part)
+
+
+def _odd_sum(x: Any, y: Any) -> Any:
+    """The sum rounded to odd: an inexact one gets the neighbour with a last bit of 1."""
+    total, error = _two_sum(x, y)
+    bits = total.view(np.dtype(f"u{total.dtype.itemsize}"))
+    neighbour = np.nextafter(total, np.where(error > 0, np.inf, -np.inf).astype(total.dtype))
+    return np.where((error != 0) & (bits & bits.dtype.type(1) == 0), neighbour, total)
+
+
 def compose(real: Any, imag: Any) -> Any:
     """The complex numbers of these parts, to the bit: `real + 1j * imag` loses signs of zero and spreads nan."""
     real, imag = np.broadcast_arrays(real, imag)
@@ -151,17 +216,27 @@ VOCABULARY: dict[str, Operation] = {
     ),
     **_operations(2, "same", shr=_shift(_shift_right_logical, np.zeros_like), sar=_shift_right_arithmetic),
     **_operations(
-        2, "bool", eq=np.equal, ne=np.not_equal, lt=np.less, le=np.less_equal, gt=np.greater, ge=np.greater_equal
+        2,
+        "bool",
+        eq=_whole(np.equal),
+        ne=_whole(np.not_equal),
+        lt=np.less,
+        le=np.less_equal,
+        gt=np.greater,
+        ge=np.greater_equal,
     ),
     **_operations(2, "given", complex_=compose),
     **_operations(3, "given", select=np.where),
+    **_operations(4, "same", threefry0=lambda *a: threefry(*a)[0], threefry1=lambda *a: threefry(*a)[1]),
+    **_operations(3, "same", fma=fused),
 }
 
 INDEX = np.dtype("int64")  # the dtype of index arithmetic
 
 # Leaves: `const` (a number), `index` (an Affine as an integer), `load` (an element of a kernel argument), `fold` (the
-# result of a reduction), `scan` (a running fold), and `input` (a hole, when a rule is looked at alone).
-LEAVES = ("const", "index", "load", "fold", "scan", "input")
+# result of a reduction), `scan` (a running fold), `carry` and `final` (what a loop hands on, and leaves), `lane` (the
+# value of its operand in another lane), and `input` (a hole, when a rule is looked at alone).
+LEAVES = ("const", "index", "load", "fold", "scan", "carry", "final", "lane", "input")
 
 # A rough price per element, in additions; what is dear is kept rather than computed twice.
 COSTS = {
@@ -172,6 +247,7 @@ COSTS = {
     ),
     "lgamma": 60,
     "nextafter": 6,
+    **dict.fromkeys(("threefry0", "threefry1"), 10),
 }
 
 

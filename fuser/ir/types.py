@@ -29,6 +29,8 @@ UNSIGNED = tuple(np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64))
 INTEGERS = SIGNED + UNSIGNED
 BOOL = np.dtype("bool")
 ALL_DTYPES = (BOOL, *INTEGERS, *FLOATS, *FLOAT8, *COMPLEX)
+# A key of random numbers, one element of an array of keys: the two words of a Threefry key. It is no number.
+KEY = np.dtype([("fry", np.uint32, (2,))])
 
 _SHORT = {
     BOOL: "bool",
@@ -39,6 +41,7 @@ _SHORT = {
     **{d: "f8_" + d.name.removeprefix("float8_") for d in FLOAT8},
     np.dtype("complex64"): "c64",
     np.dtype("complex128"): "c128",
+    KEY: "key<fry>",
 }
 
 

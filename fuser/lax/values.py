@@ -15,7 +15,7 @@ from fuser import dtypes
 from fuser.config import config
 from fuser.errors import TypeRuleError
 from fuser.ir.source import current_source
-from fuser.ir.types import BOOL, ArrayType
+from fuser.ir.types import BOOL, KEY, ArrayType
 from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.runtime.array import Array
@@ -54,6 +54,10 @@ def literal(value: Any, dtype: np.dtype, weak: bool = False) -> Array:
 
 
 def _number(value: Any, dtype: np.dtype) -> np.ndarray:
+    if dtype == KEY:
+        raise TypeError(
+            f"the number {value!r} cannot go with an array of keys (key<fry>); draw numbers with fuser.random"
+        )
     if type(value) is not int or dtype.kind not in "iu":
         with np.errstate(all="ignore"):
             return np.asarray(value).astype(dtype)

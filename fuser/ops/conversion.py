@@ -13,13 +13,18 @@ from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import Scalar, evaluate
-from fuser.ir.types import ALL_DTYPES, BOOL, FLOATS, ArrayType, is_complex, short_dtype
+from fuser.ir.types import ALL_DTYPES, BOOL, FLOATS, KEY, ArrayType, is_complex, short_dtype
 from fuser.ops.family import SHAPE, batch_elementwise, elementwise, sample
 from fuser.trace.batch import moved
 from fuser.trace.core import bind
 
 
 def _convert_type(x: ArrayType, new_dtype: Any, weak_type: bool = False) -> ArrayType:
+    if KEY in (x.dtype, np.dtype(new_dtype)) and x.dtype != np.dtype(new_dtype):
+        raise TypeRuleError(
+            f"keys are no numbers: {x} cannot be converted to {short_dtype(np.dtype(new_dtype))}; "
+            "see fuser.random.key_data and fuser.random.wrap_key_data"
+        )
     return ArrayType(x.shape, np.dtype(new_dtype), weak_type)
 
 

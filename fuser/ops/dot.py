@@ -12,7 +12,7 @@ from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
 from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
 from fuser.ops.elementwise import convert_element_type_p
-from fuser.ops.family import linear_in, sample
+from fuser.ops.family import linear_in, not_both, sample
 from fuser.ops.movement import operand_type, shifted, transpose_p
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
@@ -96,6 +96,7 @@ def _transpose(
     ct: Any, x: Any, y: Any, dimension_numbers: Dimensions, precision: Any = None, preferred_element_type: Any = None
 ) -> tuple[Any, Any]:
     """The cotangent of one operand contracts the result's with the other operand, over the other's free dimensions."""
+    not_both("dot_general", x, y)
     (xc, yc), (xb, yb) = dimension_numbers
     batch, x_free = len(xb), len(free_dimensions(operand_type(x).ndim, xc, xb))
     if linear_in(x):

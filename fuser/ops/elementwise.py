@@ -15,7 +15,7 @@ from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.scalar import VOCABULARY, Scalar
-from fuser.ir.types import BOOL, COMPLEX, FLOAT8, FLOATS, INTEGERS, SIGNED, ArrayType, is_complex
+from fuser.ir.types import BOOL, COMPLEX, FLOAT8, FLOATS, INTEGERS, KEY, SIGNED, ArrayType, is_complex
 from fuser.ops.conversion import (  # noqa: F401  (elementwise primitives all)
     bitcast_convert_type_p,
     convert_element_type_p,
@@ -32,6 +32,7 @@ from fuser.ops.family import (
     constant,
     elementwise,
     linear_in,
+    not_both,
     real_part,
     sample,
     unbroadcast,
@@ -75,6 +76,7 @@ sub_p = _plain(
 
 
 def _mul_transpose(ct: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    not_both("mul", x, y)
     if linear_in(x):
         return unbroadcast(mul_p.bind(ct, y), x), None
     return None, unbroadcast(mul_p.bind(x, ct), y)
@@ -404,7 +406,7 @@ gcd_p = elementwise("gcd", INTEGERS, arity=2, eval=np.gcd)
 lcm_p = elementwise("lcm", INTEGERS, arity=2, eval=np.lcm)
 
 # Comparison.
-eq_p, ne_p = (_plain(n, n, ANY, result=boolean) for n in ("eq", "ne"))
+eq_p, ne_p = (_plain(n, n, (*ANY, KEY), result=boolean) for n in ("eq", "ne"))
 lt_p, le_p, gt_p, ge_p = (_plain(n, n, (BOOL, *REALS), result=boolean) for n in ("lt", "le", "gt", "ge"))
 
 

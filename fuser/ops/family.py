@@ -12,7 +12,7 @@ from fuser.ir import scalar
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.source import current_source
-from fuser.ir.types import BOOL, FLOATS, ArrayType, bfloat16, is_complex, is_float, short_dtype
+from fuser.ir.types import BOOL, FLOATS, KEY, ArrayType, bfloat16, is_complex, is_float, short_dtype
 from fuser.runtime.array import Array
 from fuser.trace.batch import aligned
 from fuser.trace.tangent import Undefined
@@ -152,6 +152,15 @@ def underivable(function: str, operand: str) -> Callable[..., Any]:
     return rule
 
 
+def not_both(name: str, x: Any, y: Any) -> None:
+    """TypeError where a product is to be transposed with respect to both factors: the function is not linear."""
+    if isinstance(x, Undefined) and isinstance(y, Undefined):
+        raise TypeRuleError(
+            f"{name} of {x.aval} and {y.aval} is not linear: both depend on the inputs, so it has no transpose; "
+            f"linear_transpose takes linear functions, use vjp for others ({current_source().short})"
+        )
+
+
 def linear_in(operand: Any) -> bool:
     """Whether a transpose rule is asked for this operand's cotangent."""
     return isinstance(operand, Undefined)
@@ -200,6 +209,8 @@ def sample(
     """Random values of any dtype, within `domain` for numbers that can be."""
     if dtype == BOOL:
         return rng.random(shape) < 0.5
+    if dtype == KEY:
+        return rng.integers(0, 4, (*shape, 2)).astype(np.uint32).view(KEY)[..., 0]
     if dtype.kind in "iu":
         low = max(np.iinfo(dtype).min, -9 if domain[0] < 0 else 0)
         return rng.integers(low, 10, shape).astype(dtype)

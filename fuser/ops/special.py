@@ -97,15 +97,14 @@ def _erf_inv(x: Any, m: Any) -> Any:
     """±inf at ±1, nan beyond. Giles, "Approximating the erfinv function", GPU Computing Gems Jade (2011), table 5; two
     Newton steps for float64."""
     w = -m.log((1 - x) * (1 + x))  # 1 - x is exact near 1, where 1 - x·x is not
-    y = m.where(w < 5, _horner(w - 2.5, _GILES_CENTRE), _horner(m.sqrt(m.maximum(w, x * 0 + 5)) - 3, _GILES_TAIL)) * x
+    y = m.where(w < 5, _horner(w - 2.5, _GILES_CENTRE), _horner(m.sqrt(w) - 3, _GILES_TAIL)) * x
     if x.dtype == np.float64:
         for _ in range(2):
             beyond = m.where(x > 0, (1 - x) - _erfc(y, m), _erfc(-y, m) - (1 + x))
             error = m.where(m.absolute(x) < 0.5, _erf(y, m) - x, beyond)
             step = error / (2 / math.sqrt(math.pi) * m.exp(-(y * y)))
             y = y - step / (1 + y * step)
-    at_one = m.where(x < 0, x * 0 - math.inf, x * 0 + math.inf)
-    return m.where(m.equal(m.absolute(x), x * 0 + 1), at_one, y)
+    return m.where(m.equal(m.absolute(x), 1), x * math.inf, y)
 
 
 def _erf(x: Any, m: Any) -> Any:

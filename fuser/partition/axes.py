@@ -43,7 +43,9 @@ def is_view(eqn: Eqn) -> bool:
     return len(operands) == 0 or (len(eqn.invars) == 1 and eqn.primitive.name in VIEWS)
 
 
-VIEWS = ("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "expand_dims")
+# Keys made of keys are index arithmetic too, and so cheap beside the numbers drawn from them that each kernel makes its own.
+DERIVED = ("random_split", "random_wrap", "random_unwrap")
+VIEWS = ("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "expand_dims", *DERIVED)
 
 
 class Views:
@@ -114,6 +116,7 @@ def _step_map(
     inner = seen[0]
     shape = avals[0].shape
     dense = out.size == avals[0].size and linearise(inner, shape) == linearise(index, out.shape)
+    dense = dense and primitive.name not in DERIVED
     dimensions: list[int | None] = []
     for extent, i in zip(shape, inner):
         axis = i.axis()

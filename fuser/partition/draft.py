@@ -31,7 +31,7 @@ class Draft:
     cols: list[Axis]
     layout: dict[Var, Layout]
     reads: dict[Var, set[Layout]] = field(default_factory=dict)
-    opaque: dict[Var, int] = field(default_factory=dict)  # value: how many times each element is read, about
+    opaque: dict[Var, float] = field(default_factory=dict)  # value: how many times each element is read, about
     cost: int = 0
     reverse: bool | None = None  # direction of the scans inside
     partial: bool = False  # some value covers only a part of the axes, and is computed again along the others
@@ -60,6 +60,7 @@ class Uses:
 # Cost of a primitive, an element, in additions.
 _COST_NAMES = {
     **{"logistic": "exp", "rsqrt": "sqrt", "erf_inv": "erf", "integer_pow": "mul", "convert_element_type": "cast"},
+    **dict.fromkeys(("random_bits", "random_fold_in"), "threefry0"),
     **dict.fromkeys(("digamma", "polygamma", "zeta", "bessel_i0e", "bessel_i1e"), "lgamma"),
 }
 
@@ -113,7 +114,7 @@ def looped(number: int, eqn: Eqn, views: Views, form: LoopForm, uses: Uses) -> D
             continue
         for index in indices:
             labels = tuple(None if not i.terms and not i.offset else i.axis() for i in index)
-            aligned = all(a is not None and a in form.lanes or e == 1 for a, e in zip(labels, operand.aval.shape))
+            aligned = all((a is not None and a in form.lanes) or e == 1 for a, e in zip(labels, operand.aval.shape))
             if aligned and operand not in form.repeated and view.dimensions is not None:
                 read = tuple(None if d is None else labels[d] for d in view.dimensions)
                 draft.reads.setdefault(view.source, set()).add(read)
@@ -156,7 +157,7 @@ def single(number: int, eqn: Eqn, views: Views) -> Draft:
             draft.reads.setdefault(view.source, set()).add(read)
         else:
             size = math.prod(domain) if fusion is not Fusion.MOVEMENT else out.aval.size
-            times = max(1, round(size / max(view.source.aval.size, 1)))
+            times = size / max(view.source.aval.size, 1)
             draft.opaque[view.source] = draft.opaque.get(view.source, 0) + times
     if fusion is Fusion.REDUCE and isinstance(eqn.invars[0], Var):
         draft.layout[eqn.invars[0]] = labels
@@ -227,9 +228,9 @@ def _inline_blocker(a: Draft, b: Draft, opaque: set[Var], uses: Uses, limits: Fu
         return "it reads a reduction of the other at shifted or reshaped places"
     if escaping(a, b, uses):
         return "it reads a value at shifted or reshaped places that others need in memory too"
-    places = sum(b.opaque[v] for v in opaque)
+    places = sum(b.opaque[v] for v in opaque) if a.rows else 1  # a single number is computed once a kernel
     if places > 1 and a.cost * (places - 1) > limits.recompute_cost:
-        return f"it reads a value at {places} different places; computing it again at each costs more than storing it"
+        return f"it reads a value at {math.ceil(places)} different places; computing it again at each costs more than storing it"
     return None
 
 
@@ -336,7 +337,7 @@ def _growth_blocker(a: Draft, b: Draft, fresh: list[Axis], uses: Uses, limits: F
         return None
     if escaping(a, b, uses):
         return "the other is broadcast here and needed in memory by others too"
-    if a.cost > limits.recompute_cost:
+    if a.rows and a.cost > limits.recompute_cost:
         return "the other is broadcast here; computing it again for each element costs more than storing it"
     return None
 

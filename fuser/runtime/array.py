@@ -91,6 +91,10 @@ class Array:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         """A read-only ndarray over the same memory; a writable copy with copy=True or another dtype."""
+        if self.dtype.names:
+            raise TypeError(
+                "an array of random keys cannot be converted to a NumPy array; use fuser.random.key_data(keys) for its words"
+            )
         data = to_numpy(self)
         if copy:
             return np.array(data, dtype=dtype)
@@ -128,6 +132,8 @@ class Array:
         return to_numpy(self).tobytes(order)
 
     def __bool__(self) -> bool:
+        if self.dtype.names:
+            raise TypeError("key array cannot be converted to boolean.")
         if self.size == 0:
             raise ValueError(
                 "The truth value of an empty array is ambiguous."
@@ -164,6 +170,9 @@ class Array:
     # ---- printing
 
     def __repr__(self) -> str:
+        if self.dtype.names:  # random keys
+            words = to_numpy(self)[self.dtype.names[0]]
+            return f"Array({self.shape}, dtype=key<{self.dtype.names[0]}>) overlaying:\n{words}"
         weak = ", weak_type=True" if self._weak_type else ""
         dtype = f"dtype={self.dtype.name}{weak}"
         width = np.get_printoptions()["linewidth"]

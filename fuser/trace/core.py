@@ -23,7 +23,7 @@ from fuser.errors import (
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import Source, current_source
 from fuser.ir.types import ArrayType
-from fuser.runtime.array import Array
+from fuser.runtime.array import Array, to_numpy
 
 
 class Trace:
@@ -226,7 +226,7 @@ class EvalTrace(Trace):
 
 def host(value: Any) -> np.ndarray:
     """The NumPy array behind an Array, or the value itself as one; bfloat16 and float8 included."""
-    return np.asarray(value)
+    return to_numpy(value)
 
 
 def _wrap(result: Any, aval: ArrayType) -> Array:

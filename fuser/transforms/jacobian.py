@@ -12,6 +12,7 @@ import numpy as np
 from fuser import lax
 from fuser.frames import hide
 from fuser.ir.types import ArrayType
+from fuser.ops.conversion import convert_element_type_p
 from fuser.trace import tree
 from fuser.trace.batch import batch, moved
 from fuser.trace.core import type_of
@@ -117,7 +118,8 @@ def _basis(avals: Sequence[ArrayType]) -> list[Any]:
         shape = (total, aval.size)
         rows = lax.broadcasted_iota(np.dtype("int32"), shape, 0)
         columns = lax.broadcasted_iota(np.dtype("int32"), shape, 1)
-        unit = lax.convert_element_type(lax.eq(rows, lax.add(columns, np.int32(start))), aval.dtype)
+        same = lax.eq(rows, lax.add(columns, np.int32(start)))
+        unit = convert_element_type_p.bind(same, new_dtype=aval.dtype, weak_type=aval.weak_type)
         result.append(lax.reshape(unit, (total, *aval.shape)))
         start += aval.size
     return result

@@ -12,7 +12,7 @@ import re
 import numpy as np
 
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, FLOATS, bfloat16, is_complex, is_inexact
+from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, is_complex, is_inexact
 
 # dtype: (type in memory, type of a local variable)
 TYPES: dict[np.dtype, tuple[str, str]] = {
@@ -25,6 +25,7 @@ TYPES: dict[np.dtype, tuple[str, str]] = {
     np.dtype("float64"): ("double", "double"),
     np.dtype("complex64"): ("float _Complex", "float _Complex"),
     np.dtype("complex128"): ("double _Complex", "double _Complex"),
+    KEY: ("uint64_t", "uint64_t"),  # the first word in the low half
 }
 
 LIBM = [
@@ -67,6 +68,7 @@ _FLOAT: dict[str, str] = {
     "lgamma": "lgamma{f}({0})",
     "rem": "fmod{f}({0}, {1})",
     "nextafter": "nextafter{f}({0}, {1})",
+    "fma": "__builtin_fma{f}({0}, {1}, {2})",
 }
 _INTEGER: dict[str, str] = {
     "neg": "-{0}",
@@ -82,6 +84,8 @@ _INTEGER: dict[str, str] = {
     "popcount": "__builtin_popcountll(({u}){0})",
     "clz": "({0} == 0 ? {bits} : __builtin_clzll(({u}){0}) - (64 - {bits}))",
     "pow": "power_{t}({0}, {1})",
+    "threefry0": "threefry0({0}, {1}, {2}, {3})",
+    "threefry1": "threefry1({0}, {1}, {2}, {3})",
 }
 _BOOL: dict[str, str] = {"not": "!{0}", "max": "({0} | {1})", "min": "({0} & {1})"}
 _COMPLEX: dict[str, str] = {
@@ -178,6 +182,24 @@ static inline float exp_in_line(float x) {
   const int32_t i = (int32_t)n, half = i >> 1;
   return p * float_of_bits((uint32_t)(half + 127) << 23) * float_of_bits((uint32_t)(i - half + 127) << 23);
 }"""
+
+
+def _threefry(word: int) -> str:
+    """One word of Threefry-2x32 with 20 rounds; where a kernel needs both, gcc finds that they are computed together."""
+    lines = [
+        f"static inline __attribute__((always_inline)) uint32_t threefry{word}"
+        "(uint32_t k0, uint32_t k1, uint32_t x0, uint32_t x1) {",
+        "  const uint32_t k2 = k0 ^ k1 ^ 0x1BD11BDAu;",
+        "  x0 += k0; x1 += k1;",
+    ]
+    for number in range(5):
+        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[number % 2]:
+            lines.append(f"  x0 += x1; x1 = (x1 << {turn} | x1 >> {32 - turn}) ^ x0;")
+        lines.append(f"  x0 += k{(number + 1) % 3}; x1 += k{(number + 2) % 3} + {number + 1}u;")
+    return "\n".join([*lines, f"  return x{word};", "}"])
+
+
+HELPERS |= {f"threefry{word}": _threefry(word) for word in (0, 1)}
 
 # Stores that go past the caches: memory that is only written need not be read first, a quarter or more of the traffic.
 # The barrier at the end of a parallel loop makes them visible to other threads.

@@ -49,6 +49,7 @@ class Writer:
     # The parts of a text.
 
     def text(self) -> str:
+        self._steady()
         self.form()
         used = "\n".join(self.lines)
         comments = "".join(f"// {line}\n" for line in self.kernel.comments[:12])
@@ -61,6 +62,20 @@ class Writer:
         return f"{comments}void {self.kernel.name}(void **buffers, const int64_t *sizes) {{\n" + "\n".join(
             [*params, *slots, used, "}"]
         )
+
+    def _steady(self) -> None:
+        """Compute once, before all loops, what no axis and no fold changes."""
+        moving: set[Scalar] = set()
+        for node in dict.fromkeys(n for stage in self.kernel.stages for n in (*stage.row, *stage.body)):
+            index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
+            if (
+                node.op in ("fold", "scan")
+                or (index is not None and index_axes(index))
+                or any(n in moving or n.op == "fold" for n in operands(node))
+            ):
+                moving.add(node)
+            else:
+                self.define(node)
 
     def form(self) -> None:
         """Write the loops; each loop form is a subclass."""

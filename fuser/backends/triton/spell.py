@@ -13,7 +13,7 @@ import re
 import numpy as np
 
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, FLOATS, bfloat16, is_inexact
+from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, is_inexact
 
 F16, F32, F64 = FLOATS[0], FLOATS[2], FLOATS[3]
 
@@ -25,6 +25,7 @@ TYPES: dict[np.dtype, tuple[str, str]] = {
     bfloat16: ("tl.bfloat16", "tl.float32"),
     F32: ("tl.float32", "tl.float32"),
     F64: ("tl.float64", "tl.float64"),
+    KEY: ("tl.uint64", "tl.uint64"),  # the first word in the low half
 }
 
 LIBDEVICE = [
@@ -60,6 +61,7 @@ _FLOAT: dict[str, str] = {
     "nextafter": "libdevice.nextafter({0}, {1})",
     "round": "libdevice.rint({0})",
     "cbrt": "cube_root({0})",
+    "fma": "tl.fma({0}, {1}, {2})",
     "neg": "{0} * -1.0",  # Triton negates by 0 - x, which loses the sign of zero
     "abs": "tl.abs({0})",
     "floor": "tl.floor({0})",
@@ -91,6 +93,8 @@ _UNSIGNED: dict[str, str] = {
     "rem": "remainder_unsigned({0}, {1})",
     "shr": "shift_right({0}, {1}, {bits})",
     "sar": "shift_right({0}, {1}, {bits})",
+    "threefry0": "threefry({0}, {1}, {2}, {3})[0]",
+    "threefry1": "threefry({0}, {1}, {2}, {3})[1]",
 }
 _BOOL: dict[str, str] = {
     "not": "{0} == 0",
@@ -143,6 +147,25 @@ HELPERS: dict[str, str] = {
     "shift_right_signed": """def shift_right_signed(a, b, BITS: tl.constexpr):
     # Counts below 0 or beyond the width leave the sign.
     return a >> tl.where((b >= 0) & (b < BITS), b, BITS - 1).to(a.dtype)""",
+    "turns": """def turns(x0, x1, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr):
+    x0 = x0 + x1
+    x1 = ((x1 << A) | (x1 >> (32 - A))) ^ x0
+    x0 = x0 + x1
+    x1 = ((x1 << B) | (x1 >> (32 - B))) ^ x0
+    x0 = x0 + x1
+    x1 = ((x1 << C) | (x1 >> (32 - C))) ^ x0
+    x0 = x0 + x1
+    return x0, ((x1 << D) | (x1 >> (32 - D))) ^ x0""",
+    "threefry": """def threefry(k0, k1, x0, x1):
+    # Threefry-2x32 with 20 rounds, on unsigned words of 32 bits.
+    k2 = k0 ^ k1 ^ 0x1BD11BDA
+    x0, x1 = x0 + k0, x1 + k1
+    x0, x1 = turns(x0, x1, 13, 15, 26, 6)
+    x0, x1 = turns(x0 + k1, x1 + k2 + 1, 17, 29, 16, 24)
+    x0, x1 = turns(x0 + k2, x1 + k0 + 2, 13, 15, 26, 6)
+    x0, x1 = turns(x0 + k0, x1 + k1 + 3, 17, 29, 16, 24)
+    x0, x1 = turns(x0 + k1, x1 + k2 + 4, 13, 15, 26, 6)
+    return x0 + k2, x1 + k0 + 5""",
     "cube_root": """def cube_root(x):
     # A first guess by logarithms, then two steps of Newton's; 0, inf and nan stay as they are.
     size = tl.abs(x)

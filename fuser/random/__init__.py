@@ -1,0 +1,23 @@
+"""Random numbers from explicit keys, with jax.random's names and numbers: the same key gives the same bits."""
+
+# ruff: noqa: F401
+
+from fuser.random.continuous import (
+    cauchy,
+    double_sided_maxwell,
+    exponential,
+    gumbel,
+    laplace,
+    logistic,
+    lognormal,
+    maxwell,
+    normal,
+    pareto,
+    rayleigh,
+    triangular,
+    truncated_normal,
+    wald,
+    weibull_min,
+)
+from fuser.random.keys import PRNGKey, clone, fold_in, key, key_data, key_dtype, key_impl, split, wrap_key_data
+from fuser.random.uniform import bernoulli, bits, rademacher, randint, uniform

@@ -1,0 +1,215 @@
+"""Random keys: from seeds, from other keys, and to and from the words that they are made of.
+
+A key is an element of an array of dtype `key<fry>`. Functions also take the older form of a key, uint32 words along a
+last dimension of 2, and give back that form to those who came with it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser import dtypes
+from fuser.config import config
+from fuser.ir.types import KEY, ArrayType, is_float, is_inexact
+from fuser.lax.values import VALUES, as_value, broadcast_shapes, from_numpy
+from fuser.numpy.creation import asarray
+from fuser.ops import random as R
+from fuser.trace.core import bind
+
+WORD = R.WORD
+
+
+def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
+    """A key made from an integer; `dtype` (or `impl`) may name the generator, of which there is one: "threefry2x32"."""
+    _implementation("key", impl, dtype)
+    return _seeded("key", seed)
+
+
+def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
+    """A key of the older form: an array u32[2]."""
+    _implementation("PRNGKey", impl, None)
+    return bind(R.random_unwrap_p, _seeded("PRNGKey", seed))
+
+
+def _implementation(name: str, impl: Any, dtype: Any) -> None:
+    if dtype is not None and impl is not None:
+        raise ValueError(f"Cannot specify both `impl` and `dtype` arguments to fuser.random.{name}")
+    wanted = impl if dtype is None else dtype
+    if wanted is None or (not isinstance(wanted, str) and wanted == KEY):
+        return
+    if not isinstance(wanted, str):
+        raise TypeError(f"unrecognized type {type(wanted)} for specifying PRNG implementation.")
+    if wanted != R.IMPLEMENTATION:
+        raise ValueError(f'unrecognized PRNG implementation "{wanted}". Did you mean one of: "{R.IMPLEMENTATION}"?')
+
+
+def _seeded(name: str, seed: Any) -> Any:
+    if hasattr(seed, "dtype") and seed.dtype == KEY:
+        raise TypeError(f"{name} accepts a scalar seed, but was given a PRNG key.")
+    if np.ndim(seed):
+        raise TypeError(
+            f"{name} accepts a scalar seed, but was given an array of shape {np.shape(seed)} != (). "
+            "Use fuser.vmap for batching"
+        )
+    if isinstance(seed, int) and not isinstance(seed, bool):
+        wide = np.int64(seed)  # an OverflowError beyond
+        value: Any = from_numpy(wide if config.enable_x64 else wide.astype(np.int32))
+    else:
+        value = as_value(seed, name)
+    if value.dtype.kind not in "iu":
+        raise TypeError(f"PRNG key seed must be an integer; got {seed!r}")
+    return bind(R.random_seed_p, value)
+
+
+def key_dtype(impl: Any = None) -> np.dtype:
+    """The dtype of arrays of keys."""
+    _implementation("key_dtype", impl, None)
+    return KEY
+
+
+def typed(name: str, key: Any, batched: bool = False) -> tuple[Any, bool]:
+    """A key as an array of dtype `key<fry>`, and whether it came as words. Raises for what is no single key."""
+    wrapped = False
+    if not (isinstance(key, VALUES) and key.dtype == KEY):
+        if not isinstance(key, (*VALUES, np.ndarray)):
+            raise TypeError(f"unexpected PRNG key type {type(key)}")
+        key, wrapped = wrap_key_data(key), True
+    if not batched and key.ndim:
+        raise ValueError(
+            f"{name} accepts a single key, but was given a key array of shape {key.shape} != (). "
+            "Use fuser.vmap for batching."
+        )
+    return key, wrapped
+
+
+def _as_given(wrapped: bool, key: Any) -> Any:
+    return bind(R.random_unwrap_p, key) if wrapped else key
+
+
+def split(key: Any, num: int | Sequence[int] = 2) -> Any:
+    """`num` new keys (or an array of keys of the shape `num`), made from one that should not be used again."""
+    key, wrapped = typed("split", key)
+    return _as_given(wrapped, split_key(key, num))
+
+
+def split_key(key: Any, num: int | Sequence[int] = 2) -> Any:
+    """As `split`, of a key that is known to be one."""
+    shape = tuple(operator.index(n) for n in (num if isinstance(num, Sequence) else (num,)))
+    return bind(R.random_split_p, key, shape=shape)
+
+
+def fold_in(key: Any, data: Any) -> Any:
+    """A new key made of a key and an integer of 32 bits."""
+    key, wrapped = typed("fold_in", key)
+    if np.ndim(data):
+        raise TypeError(
+            f"fold_in accepts a scalar, but was given an array of shape {np.shape(data)} != (). "
+            "Use fuser.vmap for batching."
+        )
+    return _as_given(wrapped, bind(R.random_fold_in_p, key, asarray(data, np.dtype("uint32"))))
+
+
+def key_data(keys: Any) -> Any:
+    """The words of keys: u32 with a last dimension of 2."""
+    keys, _ = typed("key_data", keys, batched=True)
+    return bind(R.random_unwrap_p, keys)
+
+
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Any:
+    """Keys of the words along the last dimension of a u32 array."""
+    _implementation("wrap_key_data", impl, dtype)
+    words = key_bits_array
+    expected = "expected key data of dtype uint32 with a last dimension of 2"
+    if not isinstance(words, (*VALUES, np.ndarray)):
+        raise TypeError(f"{expected}, got {type(words).__name__}")
+    if words.dtype != WORD or not words.shape or words.shape[-1] != 2:
+        raise TypeError(f"{expected}, got {ArrayType(tuple(words.shape), words.dtype)}")
+    return bind(R.random_wrap_p, as_value(words))
+
+
+def key_impl(keys: Any) -> str:
+    """The name of the generator that keys belong to."""
+    typed("key_impl", keys, batched=True)
+    return R.IMPLEMENTATION
+
+
+def clone(key: Any) -> Any:
+    """The key, for a second use that is meant."""
+    key, wrapped = typed("clone", key, batched=True)
+    return _as_given(wrapped, bind(R.random_clone_p, key))
+
+
+# What the distributions' arguments go through.
+
+
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """A shape argument as a tuple of ints."""
+    try:
+        found = tuple(operator.index(e) for e in shape)
+    except TypeError:
+        raise TypeError(f"Shapes must be 1D sequences of concrete values of integer type, got {shape}.") from None
+    if any(e < 0 for e in found):
+        raise TypeError(f"Shapes must be 1D sequences of integers ≥ 0, got {shape}.")
+    return found
+
+
+def check_shape(name: str, shape: tuple[int, ...], *parameters: tuple[int, ...]) -> None:
+    """ValueError unless the shapes of parameters broadcast to `shape`."""
+    found = broadcast_shapes(shape, *parameters, function=name)
+    if found != shape:
+        raise ValueError(
+            f"{name} parameter shapes must be broadcast-compatible with shape argument, and the result of broadcasting "
+            f"the shapes must equal the shape argument, but got result {found} for shape argument {shape}."
+        )
+
+
+def common_shape(name: str, shape: Any, *parameters: Any) -> tuple[int, ...]:
+    """The result's shape: as given, or that to which the parameters broadcast."""
+    shapes = [tuple(np.shape(p)) for p in parameters]
+    if shape is None:
+        return broadcast_shapes(*shapes, function=name)
+    found = shape_of(shape)
+    check_shape(name, found, *shapes)
+    return found
+
+
+def float_dtype(name: str, dtype: Any) -> np.dtype:
+    """The dtype argument of a distribution of real numbers; the default float for None."""
+    found = dtypes.requested(float if dtype is None else dtype, name)
+    if not is_float(found):
+        raise ValueError(f"dtype argument to `{name}` must be a float dtype, got {found.name}")
+    return found
+
+
+def inexact_dtype(name: str, dtype: Any) -> np.dtype:
+    """As `float_dtype`, complex numbers allowed."""
+    found = dtypes.requested(float if dtype is None else dtype, name)
+    if not is_inexact(found):
+        raise ValueError(f"dtype argument to `{name}` must be a float or complex dtype, got {found.name}")
+    return found
+
+
+def one_device(name: str, out_sharding: Any) -> None:
+    """The argument `out_sharding` is there for the sake of JAX's signatures."""
+    if out_sharding is not None:
+        raise NotImplementedError(f"{name}: results live on one device, so out_sharding must be None")
+
+
+def castable(name: str, dtype: np.dtype, *parameters: Any) -> None:
+    """TypePromotionError where a parameter's dtype would be cut to `dtype`."""
+    for parameter in parameters:
+        found, weak = dtypes.of(parameter)
+        if dtypes.result_of((found, weak), (dtype, False))[0] != dtype:
+            raise dtypes.TypePromotionError(
+                f"In arguments to {name}, cannot safely cast argument of type {found.name} to {dtype.name}"
+            )
+
+
+def count(shape: Sequence[int]) -> int:
+    """Elements of a shape."""
+    return math.prod(shape)
