@@ -157,7 +157,10 @@ def _plan(parts: Split, policy: Policy | None) -> Plan:
     inputs = [n for n, v in enumerate(known.invars) if v in needed]
     constants = [(v, c) for v, c in zip(known.constvars, known.consts) if v in needed]
     stands: dict[Var, Operand] = dict(zip(linear.invars, residuals))
-    current = lambda operand: stands.get(operand, operand)
+
+    def current(operand: Operand) -> Operand:
+        return stands.get(operand, operand) if isinstance(operand, Var) else operand
+
     rest = [replace(eqn, invars=tuple(map(current, eqn.invars))) for eqn in linear.eqns]
     second = replace(
         linear,
