@@ -66,7 +66,7 @@ def _scatter_eval(
     accumulate: np.ufunc | None, operand: np.ndarray, indices: np.ndarray, updates: np.ndarray, numbers: Any, mode: Any
 ) -> np.ndarray:
     narrow = operand.dtype in (FLOATS[0], bfloat16) and accumulate is not None
-    out = np.array(operand, np.float32 if narrow else operand.dtype)
+    out = np.array(operand, np.float32 if narrow else operand.dtype, order="C")  # its flat view is written to
     if updates.size == 0 or operand.size == 0:
         return out.astype(operand.dtype)
     clip = GatherScatterMode.from_any(mode) is GatherScatterMode.CLIP
