@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fuser import dtypes, errors, lax, nn, numpy, tree
+from fuser import dtypes, errors, lax, nn, numpy, random, tree
 from fuser.api import ShapeDtypeStruct, eval_shape, jit, make_jaxpr
 from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
 from fuser.config import config
 from fuser.runtime.array import Array
 from fuser.runtime.memory import memory_stats
-from fuser.transforms import ad_checkpoint, custom_derivatives
+from fuser.transforms import ad_checkpoint, custom_batching, custom_derivatives
 from fuser.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
 from fuser.transforms.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
 from fuser.transforms.grad import grad, value_and_grad
@@ -30,6 +30,7 @@ __all__ = [
     "checkpoint_policies",
     "closure_convert",
     "config",
+    "custom_batching",
     "custom_derivatives",
     "custom_gradient",
     "custom_jvp",
@@ -53,6 +54,7 @@ __all__ = [
     "nn",
     "numpy",
     "profile",
+    "random",
     "remat",
     "tree",
     "value_and_grad",
