@@ -220,6 +220,24 @@ def test_jvp_agrees_with_differences(name: str) -> None:
             assert_derivative(name, tangents_of(function, arrays, tangents), expected, f"{params} operand {operand}")
 
 
+@pytest.mark.parametrize("name", WITH_JVP)
+def test_tangents_have_the_type_of_the_result(name: str) -> None:
+    """In every dtype, for weak operands too: a tangent has its result's shape and dtype, and is weak only if that is."""
+    some = {tuple(a.dtype for a in arrays): (arrays, params) for arrays, params in samples(name)}
+    for arrays, params in some.values():
+        function = bound(REGISTRY[name], params)
+        for weak in (False, True):
+            primals = [Array(np.array(a), weak) for a in arrays]
+            for operand, a in enumerate(arrays):
+                if not inexact(a) or (name, operand) in {*UNDERIVABLE, ("scatter-mul", 2)}:
+                    continue
+                tangents = [Array(np.ones_like(p)) if n == operand else Zero(type_of(p)) for n, p in enumerate(arrays)]
+                for out, tangent in zip(*jvp(function, primals, tangents)):
+                    aval = tangent.aval if type(tangent) is Zero else type_of(tangent)
+                    types = f"{name}: {type_of(out)} has tangents {aval}"
+                    assert (aval.shape, aval.dtype) == (out.shape, out.dtype) and aval.weak_type <= out.weak_type, types
+
+
 @pytest.mark.parametrize("name", [n for n in WITH_JVP if n not in STEPS])
 def test_second_derivative_agrees_with_differences(name: str) -> None:
     for arrays, params in derivable(name):

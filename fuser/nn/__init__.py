@@ -79,13 +79,13 @@ def log_sigmoid(x: Any) -> Any:
 
 
 def elu(x: Any, alpha: Any = 1.0) -> Any:
-    """x above 0, alpha·(exp(x) - 1) below."""
+    """x above 0, alpha·(exp(x) - 1) below, with derivative alpha at 0."""
     x = inexact_operand("elu", x)
     return fnp.where(x > 0, x, alpha * fnp.expm1(fnp.where(x > 0, 0.0, x)))
 
 
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
-    """x from 0 on, negative_slope·x below."""
+    """x from 0 on, with derivative 1 at 0, negative_slope·x below."""
     x = inexact_operand("leaky_relu", x)
     return fnp.where(x >= 0, x, negative_slope * x)
 
