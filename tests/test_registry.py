@@ -22,7 +22,7 @@ from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive
 from fuser.ir.scalar import Scalar
 from fuser.ir.scalar import evaluate as evaluate_scalar
-from fuser.ir.types import FLOAT8, FLOATS, is_complex, short_dtype
+from fuser.ir.types import FLOAT8, FLOATS, KEY, is_complex, short_dtype
 from fuser.trace.core import type_of
 from tests import jax_oracle
 from tests.tolerances import COMPLEX, FOLD, JAX, LOOSER, ULPS
@@ -66,9 +66,12 @@ COMPLEX_EDGES = (
     "eq",
     "ne",
 )
-# Where JAX on the CPU is known to be off: exp2 in bfloat16 by 3 %, lgamma close to 1 by 5e-7, zeta below -9 and at infinity.
+# Where JAX on the CPU is known to be off: exp2 in bfloat16 by 3 %, sums of exponentials that round at each step, lgamma close to 1 by 5e-7, zeta below -9 and at infinity.
 JAX_IS_OFF = {
     ("exp2", "bfloat16"),
+    ("logaddexp", "bfloat16"),
+    ("logaddexp2", "bfloat16"),
+    ("logaddexp2", "float32"),
     *(
         (name, dtype.name)
         for name in ("lgamma", "zeta", "polygamma")
@@ -160,7 +163,7 @@ def wrong(name: str, found: np.ndarray, expected: np.ndarray, arrays: tuple[np.n
     dtype = expected.dtype
     if is_complex(dtype):
         return _wrong_complex(found, expected, COMPLEX[dtype], name in COMPLEX_EDGES, arrays)
-    if dtype.kind in "iub" or dtype in FLOAT8:
+    if dtype.kind in "iub" or dtype in (*FLOAT8, KEY):
         return ~same_bits(found, expected)
     times, eps = LOOSER.get(name, (ULPS[dtype], 0))
     info = ml_dtypes.finfo(dtype)
@@ -205,7 +208,7 @@ def _plain(array: np.ndarray) -> np.ndarray:
 
 def _subnormal(array: np.ndarray) -> np.ndarray:
     """Where there are subnormal numbers, which JAX on the CPU takes for zero."""
-    if array.dtype.kind in "iub":
+    if array.dtype.kind in "iub" or array.dtype == KEY:
         return np.zeros(array.shape, bool)
     if is_complex(array.dtype):
         return _subnormal(array.real) | _subnormal(array.imag)
@@ -375,7 +378,7 @@ def test_accuracy_over_the_whole_range(name: str) -> None:
     assert not bad.any(), report(f"{name} in C", cases[0], found, expected, bad)
 
 
-@pytest.mark.parametrize("name", [n for n in ELEMENTWISE if n != "reduce_precision"])
+@pytest.mark.parametrize("name", [n for n in ELEMENTWISE if n not in ("reduce_precision", "fma")])
 def test_edges_in_jax(name: str) -> None:
     primitive = REGISTRY[name]
     cases = [c for c in edges(name) if not is_complex(c[0][0].dtype) or name in JAX_COMPLEX]
@@ -398,7 +401,7 @@ def test_edges_in_jax(name: str) -> None:
 
 
 def _unlike_jax(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
-    if ours.dtype.kind in "iub" or ours.dtype in FLOAT8:
+    if ours.dtype.kind in "iub" or ours.dtype in (*FLOAT8, KEY):
         return ~same_bits(ours, theirs)
     wide = np.complex128 if is_complex(ours.dtype) else np.float64
     x, y = theirs.astype(wide), ours.astype(wide)

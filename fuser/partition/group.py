@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fuser.ir.graph import Eqn, Graph, Operand, Var, graphs_in
@@ -43,6 +44,7 @@ class FusionLimits:
     max_row: int = 0  # reduced elements of one row that a kernel can hold at a time; 0 = any number
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
     dots: bool = False  # contractions take prologues and epilogues into their kernel
+    teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +74,21 @@ class FusionGroup:
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """Names of the primitives inside, in order."""
-        return tuple(eqn.primitive.name for eqn in self.graph.eqns)
+        """Names of the primitives inside, in order; those of a loop's body too, where it is part of the kernel."""
+        return tuple(eqn.primitive.name for eqn in self.eqns)
+
+    @property
+    def eqns(self) -> tuple[Eqn, ...]:
+        """The equations that the group's kernel computes; a loop is followed by those of its body."""
+        return tuple(inner_eqns(self.graph.eqns)) if self.kind is Kind.LOOP else self.graph.eqns
+
+
+def inner_eqns(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
+    """The equations, and behind each those of the graphs that it holds."""
+    for eqn in eqns:
+        yield eqn
+        for graph in graphs_in(eqn.params):
+            yield from inner_eqns(graph.eqns)
 
 
 def _flops(eqn: Eqn) -> int:

@@ -19,7 +19,7 @@ from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, reusable
 from fuser.partition.control import bodies, with_dense_operands
 from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, looped, product, single, solid
-from fuser.partition.group import Decision, FusionGroup, Kind, Plan
+from fuser.partition.group import Decision, FusionGroup, Kind, Plan, inner_eqns
 from fuser.partition.loop import LoopForm, loop_form
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
@@ -30,10 +30,11 @@ def partition(graph: Graph, backend: Any, prefix: str = "k") -> Plan:
 
     Names of groups start with `prefix`; the bodies of control flow are plans of their own.
     """
+    forms = _loop_forms(graph, backend)
     if backend.limits.control:
-        graph = with_dense_operands(graph)
+        graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
     graph, aliases = _with_copies(graph)
-    drafting = Drafting(graph, backend)
+    drafting = Drafting(graph, backend, forms)
     drafts, decisions = drafting.run()
     ordered = _ordered(drafts, graph)
     groups = tuple(
@@ -52,6 +53,22 @@ def partition(graph: Graph, backend: Any, prefix: str = "k") -> Plan:
         reusable(graph, groups, slots, slot_of),
         backend.name,
     )
+
+
+def _loop_forms(graph: Graph, backend: Any) -> dict[Var, LoopForm | str]:
+    """For each control equation, by its first result: how it becomes one kernel with its loop inside, or why it does not."""
+    forms: dict[Var, LoopForm | str] = {}
+    for eqn in graph.eqns:
+        if eqn.primitive.fusion is Fusion.CONTROL:
+            made = sum(isinstance(form, LoopForm) for form in forms.values())
+            no_fuel = 0 <= config.fuel <= made
+            form = (
+                "the merges allowed by FUSER_FUEL are used up"
+                if no_fuel
+                else loop_form(eqn, backend.supports, backend.limits.teams)
+            )
+            forms[eqn.outvars[0]] = form
+    return forms
 
 
 def _with_copies(graph: Graph) -> tuple[Graph, dict[Var, Var]]:
@@ -83,8 +100,9 @@ def _with_copies(graph: Graph) -> tuple[Graph, dict[Var, Var]]:
 class Drafting:
     """The greedy pass. `drafts` maps a number to its draft; `ancestors` are bitmasks over those numbers."""
 
-    def __init__(self, graph: Graph, backend: Any) -> None:
+    def __init__(self, graph: Graph, backend: Any, forms: dict[Var, LoopForm | str]) -> None:
         self.graph = graph
+        self.forms = forms
         self.backend = backend
         self.limits = backend.limits
         self.views = Views(graph.eqns)
@@ -95,8 +113,9 @@ class Drafting:
         self.home: dict[Var, int] = {}
         self.parent: dict[int, int] = {}
         self.decisions: list[Decision] = []
+        loops = sum(isinstance(form, LoopForm) for form in forms.values())
+        self.fuel = config.fuel if config.fuel < 0 else max(config.fuel - loops, 0)
         self.refused: list[tuple[int, int, Decision]] = []
-        self.fuel = config.fuel
 
     def run(self) -> tuple[list[Draft], list[Decision]]:
         for number, eqn in enumerate(self.anchors):
@@ -120,7 +139,7 @@ class Drafting:
             kind = Kind.LIBRARY
         form: LoopForm | str | None = None
         if kind is Kind.CONTROL:
-            form = self._loop_form(eqn)
+            form = self.forms[eqn.outvars[0]]
         if isinstance(form, LoopForm):
             draft = looped(number, eqn, self.views, form, self.uses)
         elif isinstance(form, str):
@@ -141,14 +160,6 @@ class Drafting:
         for var in eqn.outvars:
             self.home[var] = number
         return draft
-
-    def _loop_form(self, eqn: Eqn) -> LoopForm | str:
-        """How a control equation becomes one kernel with its loop inside, or why it does not."""
-        if self.fuel == 0:
-            return "the merges allowed by FUSER_FUEL are used up"
-        form = loop_form(eqn, self.backend.supports)
-        self.fuel -= isinstance(form, LoopForm) and self.fuel > 0
-        return form
 
     def _producers(self, draft: Draft) -> list[int]:
         """The drafts that made the operands, those that save the most bytes first."""
@@ -222,7 +233,7 @@ class Drafting:
                 a, b = self._find(a), self._find(b)
                 if a != b and not self._related(a, b) and self.fuel != 0:
                     first, second = self.drafts[a], self.drafts[b]
-                    if not _same_domain(first, second):
+                    if not _same_domain(first, second) or not _same_time(first, second):
                         continue
                     reason = blocker(first, second, self.uses, self.limits)
                     if reason is None:
@@ -244,6 +255,11 @@ def _same_domain(a: Draft, b: Draft) -> bool:
     shared = [v for v in a.reads.keys() & b.reads.keys() if len(a.reads[v]) == len(b.reads[v]) == 1]
     covered = {x for v in shared for x in next(iter(b.reads[v]))}
     return set(b.axes) <= covered and len(a.axes) == len(b.axes)
+
+
+def _same_time(a: Draft, b: Draft) -> bool:
+    """Whether no optimization barrier sets the two apart: what is computed again late must not move to the first time."""
+    return {scope for _, scope in a.barred} == {scope for _, scope in b.barred}
 
 
 def _uses(graph: Graph, anchors: list[Eqn], views: Views) -> Uses:
@@ -319,7 +335,8 @@ def _finish(draft: Draft, uses: Uses, views: Views, number: str) -> FusionGroup:
     outputs = tuple(v for eqn in draft.eqns for v in eqn.outvars if v in draft.open)
     name = _name(draft, number)
     sub = Graph(inputs, (), (), tuple(eqns), outputs, name)
-    sources = tuple(dict.fromkeys(eqn.source for eqn in draft.eqns))
+    inside = inner_eqns(draft.eqns) if draft.kind is Kind.LOOP else draft.eqns
+    sources = tuple(dict.fromkeys(eqn.source for eqn in inside))
     return FusionGroup(draft.kind, sub, tuple(draft.rows), tuple(draft.cols), name, sources, draft.layout, draft.reason)
 
 

@@ -1,0 +1,150 @@
+"""Which loops become one kernel, which do not and for what reason, and what joins a loop's kernel; results are right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import lax
+from fuser.backends import get
+from fuser.config import config
+from fuser.debug.bisect import bisect
+from fuser.partition.group import Kind, Plan
+from fuser.partition.partition import partition
+from tests.backends.loop_cases import F32, ONE_KERNEL, PLANE, RNG, X
+
+
+def planned(function: Callable[..., Any], *args: Any) -> Plan:
+    """The plan, once its results have been found to be right."""
+    assert bisect(function, *args) is None
+    return fuser.jit(function).lower(*args).plan
+
+
+def kinds(plan: Plan) -> list[Kind]:
+    return [group.kind for group in plan.groups]
+
+
+@pytest.mark.parametrize("name", ONE_KERNEL)
+def test_one_kernel_with_its_loop_inside(name: str) -> None:
+    function, args = ONE_KERNEL[name]
+    plan = planned(function, *args)
+    assert kinds(plan) == [Kind.LOOP], plan.explain()
+    assert "one kernel with its loop inside" in plan.explain()
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
+    "a stencil": (
+        lambda x: lax.fori_loop(0, 3, lambda i, v: v + fnp.roll(v, 1), x),
+        (X,),
+        "its body reads the carry at shifted or reshaped places along an axis of 300, and at most 64 numbers of it "
+        "stay in registers",
+    ),
+    "a transposed square": (
+        lambda x: lax.fori_loop(0, 3, lambda i, v: v + v.T, x),
+        (RNG.standard_normal((70, 70)).astype(F32),),
+        "its body reads the carry along another axis of 70, and at most 64 numbers of it stay in registers",
+    ),
+    "a long fold": (
+        lambda x: lax.fori_loop(0, 3, lambda i, v: v / v.sum(), x),
+        (X,),
+        "its body folds over 300 elements in each iteration, and at most 64 are written out",
+    ),
+    "a long product": (
+        lambda x, w: lax.fori_loop(0, 3, lambda i, v: v @ w, x),
+        (PLANE, RNG.standard_normal((50, 50)).astype(F32)),
+        "written out, one iteration has more than 3000 operations",
+    ),
+    "different axes": (
+        lambda x, y: lax.fori_loop(0, 3, lambda i, s: (s[0] * 2, s[1] + 1), (x, y)),
+        (X, PLANE),
+        "its carries run along different axes",
+    ),
+    "computed places": (
+        lambda x: lax.fori_loop(0, 3, lambda i, v: v + v[i], x),
+        (X,),
+        "its body reads the carry at computed places",
+    ),
+    "a sort": (
+        lambda x: lax.fori_loop(0, 3, lambda i, v: fnp.sort(v + 1), x),
+        (X,),
+        "in its body sort runs in a library",
+    ),
+    "a while of its own": (
+        lambda x: lax.fori_loop(0, 3, lambda i, v: lax.while_loop(lambda u: u[0] < 9, lambda u: u + 1, v), x),
+        (X,),
+        "its body has a while of its own",
+    ),
+    "no elements": (lambda x: lax.fori_loop(0, 3, lambda i, v: v + 1, x), (X[:0],), "its carry has no elements"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_single_kernel_says_why(name: str) -> None:
+    function, args, reason = REFUSED[name]
+    plan = partition_of(function, args)
+    control = [group for group in plan.groups if group.kind is Kind.CONTROL]
+    assert [group.refusal for group in control] == [reason]
+    assert reason in plan.explain()
+    assert Kind.LOOP not in kinds(plan)
+
+
+def partition_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Plan:
+    from fuser import passes
+
+    return partition(passes.run(fuser.jit(function).trace(*args).graph), get("c"))
+
+
+def test_what_joins_and_what_does_not() -> None:
+    """A reduction of the result, a shifted read of it and a second loop are kernels of their own, for these reasons."""
+
+    def loop(x: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, v: v * 0.5 + i, x)
+
+    total = planned(lambda x: loop(x).sum(), X)
+    assert kinds(total) == [Kind.LOOP, Kind.REDUCTION]
+    assert [d.reason for d in total.decisions] == [
+        "a reduction needs the results of many lanes, and each lane runs the loop by itself"
+    ]
+    shifted = planned(lambda x: fnp.sin(fnp.flip(loop(x))), X)
+    assert [d.reason for d in shifted.decisions] == ["it reads the loop's result at shifted or reshaped places"]
+    twice = planned(lambda x: loop(fnp.sin(loop(x))), X)
+    assert kinds(twice) == [Kind.LOOP, Kind.LOOP]
+    assert [d.reason for d in twice.decisions] == ["a kernel holds one loop"]
+    steps = planned(lambda x: fnp.sin(lax.scan(lambda c, _: (c * 0.5, c), x, None, length=4)[1]), X)
+    assert [d.reason for d in steps.decisions] == [
+        "it reads elements of the loop's result that one lane holds together or that iterations leave behind"
+    ]
+
+
+def test_explain_and_the_costs_of_a_loop() -> None:
+    """Iterations are told where they are known; arithmetic and bytes count them all."""
+    x = X
+    plan = planned(lambda x: lax.fori_loop(0, 7, lambda i, v: v * 0.5 + 1, x), x)
+    assert "one kernel with its loop inside, 7 iterations: scan, " in plan.explain()
+    assert plan.groups[0].flops in (2 * 300 * 7, (2 * 300 + 1) * 7)  # the counter may be dropped
+    assert plan.groups[0].ideal_bytes == 2 * x.nbytes
+    plan = planned(lambda x: lax.while_loop(lambda s: s[1] < 5, lambda s: (s[0] * 0.5, s[1] + 1), (x, 0)), x)
+    assert "as many iterations as each lane needs, arithmetic counted for one" in plan.explain()
+    assert "mul" in plan.groups[0].ops and "lt" in plan.groups[0].ops
+
+
+def test_lines_of_the_body_are_told() -> None:
+    """Explanations and kernels name the lines of the body, not that of the loop alone."""
+
+    def step(i: Any, v: Any) -> Any:
+        return fnp.sin(v)
+
+    plan = planned(lambda x: lax.fori_loop(0, 3, step, x), X)
+    assert any(source.function == "step" for source in plan.groups[0].sources)
+    assert "(step)" in plan.explain()
+
+
+def test_fuel_takes_loops_apart() -> None:
+    """Without fuel a loop is control flow, so that a wrong loop kernel can be told from the rest."""
+    function, args = ONE_KERNEL["mandelbrot"]
+    with config.using(fuel=0):
+        assert Kind.LOOP not in kinds(partition_of(function, args))
