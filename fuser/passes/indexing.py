@@ -176,6 +176,7 @@ class _Reader:
         self.rewriter = rewriter
         self.eqns: list[Eqn] = []
         self.known: dict[Operand, Operand | None] = {}
+        self.places = _places(gather)
 
     def make(self, primitive: Primitive, *operands: Operand, **params: Any) -> Operand:
         self.eqns.append(self.rewriter.make(primitive, *operands, **params))
@@ -202,10 +203,9 @@ class _Reader:
 
     def _repeated(self, spread: Eqn | None) -> Operand | None:
         """Of a value repeated along all dimensions that are indexed: itself, along the dimensions of the result."""
-        numbers = self.gather.params["dimension_numbers"]
-        if spread is None or numbers.offset_dims:
+        if spread is None:
             return None
-        place = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims))
+        place = self.places
         (source,) = spread.invars
         dims = [d for e, d in zip(source.aval.shape, spread.params["broadcast_dimensions"]) if e != 1]
         if any(d not in place for d in dims):
@@ -218,6 +218,19 @@ class _Reader:
             source = self.make(M.reshape_p, source, new_sizes=shape, dimensions=None)
         out = self.gather.outvars[0].aval.shape
         return self.make(M.broadcast_in_dim_p, source, shape=out, broadcast_dimensions=to)
+
+
+def _places(gather: Eqn) -> dict[int, int]:
+    """The dimension of the result along which each dimension of the operand runs unchanged."""
+    numbers, out = gather.params["dimension_numbers"], gather.outvars[0].aval
+    batch = [d for d in range(out.ndim) if d not in numbers.offset_dims]
+    found = {d: batch[k] for d, k in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims)}
+    without = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    windows = [d for d in range(gather.invars[0].aval.ndim) if d not in without]
+    for d, window in zip(windows, numbers.offset_dims):
+        if d not in numbers.start_index_map and out.shape[window] == gather.invars[0].aval.shape[d]:
+            found[d] = window
+    return found
 
 
 def _filled_outside(value: Operand, eqn: Eqn, rewriter: Rewriter) -> Operand:
