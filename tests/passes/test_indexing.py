@@ -46,8 +46,23 @@ def test_scatters_of_one_window_a_row_become_selections(update: str, mode: str) 
     for program, arrays in (
         (lambda x, v, i: method(x.at[i, 3], v[0]), (X, V, ONE)),
         (lambda x, v, i: method(x.at[i], v[0]), (X, V, PLACES[0])),
+        (lambda x, v: method(x.at[3, 99], v[0]), (X, V)),
         (lambda x, v, i: method(x.at[:, i], v), (X, V, ONE)),
         (lambda x, v, i: fuser.vmap(lambda row, a, k: method(row.at[k], a))(x, v, i), (X, V, PLACES)),
+    ):
+        assert not [n for n in names(eased(program, *arrays)) if n.startswith("scatter")]
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+@pytest.mark.parametrize("update", ["set", "add", "max"])
+def test_scatters_of_one_window_become_updates_of_a_slice(update: str, mode: str) -> None:
+    method = lambda ref, value: getattr(ref, update)(value, mode=mode)
+    for program, arrays in (
+        (lambda x, v: method(x.at[2:5], v[:3, None]), (X, V)),
+        (lambda x, v: method(x.at[1, 3:9], v[:6]), (X, V)),
+        (lambda x, v: method(x.at[:, 4:20], v[:, None]), (X, V)),
+        (lambda x, v, i: method(x.at[i, 3:9], v[:6]), (X, V, ONE)),
+        (lambda x, v, i: method(x.at[i, 3:9], v[:6]), (X, V, np.int32(99))),
     ):
         assert not [n for n in names(eased(program, *arrays)) if n.startswith("scatter")]
 
