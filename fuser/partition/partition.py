@@ -19,7 +19,7 @@ from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, reusable
 from fuser.partition.control import bodies, with_dense_operands
 from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, looped, product, single, solid
-from fuser.partition.group import Decision, FusionGroup, Kind, Plan
+from fuser.partition.group import Decision, FusionGroup, Kind, Plan, inner_eqns
 from fuser.partition.loop import LoopForm, loop_form
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
@@ -62,8 +62,10 @@ def _loop_forms(graph: Graph, backend: Any) -> dict[Var, LoopForm | str]:
         if eqn.primitive.fusion is Fusion.CONTROL:
             made = sum(isinstance(form, LoopForm) for form in forms.values())
             no_fuel = 0 <= config.fuel <= made
-            form = "the merges allowed by FUSER_FUEL are used up" if no_fuel else loop_form(
-                eqn, backend.supports, backend.limits.teams
+            form = (
+                "the merges allowed by FUSER_FUEL are used up"
+                if no_fuel
+                else loop_form(eqn, backend.supports, backend.limits.teams)
             )
             forms[eqn.outvars[0]] = form
     return forms
@@ -317,7 +319,8 @@ def _finish(draft: Draft, uses: Uses, views: Views, number: str) -> FusionGroup:
     outputs = tuple(v for eqn in draft.eqns for v in eqn.outvars if v in draft.open)
     name = _name(draft, number)
     sub = Graph(inputs, (), (), tuple(eqns), outputs, name)
-    sources = tuple(dict.fromkeys(eqn.source for eqn in draft.eqns))
+    inside = inner_eqns(draft.eqns) if draft.kind is Kind.LOOP else draft.eqns
+    sources = tuple(dict.fromkeys(eqn.source for eqn in inside))
     return FusionGroup(draft.kind, sub, tuple(draft.rows), tuple(draft.cols), name, sources, draft.layout, draft.reason)
 
 

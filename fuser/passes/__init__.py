@@ -13,6 +13,7 @@ from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
 from fuser.passes.fold import fold_constants
 from fuser.passes.inline import inline_calls
+from fuser.passes.short import write_out
 
 
 def optimise_bodies(graph: Graph) -> Graph:
@@ -25,6 +26,7 @@ PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("drop_dead", drop_dead),
     ("optimise_bodies", optimise_bodies),
     ("forward", forward),
+    ("write_out", write_out),
     ("merge_common", merge_common),
     ("fold_constants", fold_constants),
     ("simplify", simplify),

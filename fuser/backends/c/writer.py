@@ -49,7 +49,7 @@ class Writer:
     # The parts of a text.
 
     def text(self) -> str:
-        self._steady()
+        self._invariants()
         self.form()
         used = "\n".join(self.lines)
         comments = "".join(f"// {line}\n" for line in self.kernel.comments[:12])
@@ -63,15 +63,15 @@ class Writer:
             [*params, *slots, used, "}"]
         )
 
-    def _steady(self) -> None:
+    def _invariants(self) -> None:
         """Compute once, before all loops, what no axis and no fold changes."""
         moving: set[Scalar] = set()
         for node in dict.fromkeys(n for stage in self.kernel.stages for n in (*stage.row, *stage.body)):
             index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
             if (
-                node.op in ("fold", "scan")
+                node.op in ("fold", "scan", "final")
                 or (index is not None and index_axes(index))
-                or any(n in moving or n.op == "fold" for n in operands(node))
+                or any(n in moving or n.op in ("fold", "final") for n in operands(node))
             ):
                 moving.add(node)
             else:
