@@ -12,6 +12,7 @@ from fuser.passes.control import forward, in_bodies
 from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
 from fuser.passes.fold import fold_constants
+from fuser.passes.indexing import ease_indexing
 from fuser.passes.inline import inline_calls
 from fuser.passes.short import write_out
 
@@ -30,6 +31,8 @@ PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("merge_common", merge_common),
     ("fold_constants", fold_constants),
     ("simplify", simplify),
+    ("ease_indexing", ease_indexing),
+    ("simplify_again", simplify),
     ("merge_again", merge_common),
     ("drop_again", drop_dead),
 )
