@@ -7,6 +7,13 @@ from typing import Any
 
 import numpy as np
 
+
+def _jax() -> Any:
+    import jax
+
+    return jax
+
+
 # Primitives whose function in jax.lax has another name or signature.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "and": lambda lax, x, y: lax.bitwise_and(x, y),
@@ -27,6 +34,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "argmax": lambda lax, x, axes, index_dtype: lax.argmax(x, axes[0], index_dtype),
     "argmin": lambda lax, x, axes, index_dtype: lax.argmin(x, axes[0], index_dtype),
     "integer_pow": lambda lax, x, y: lax.integer_pow(x, y),
+    "stop_gradient": lambda lax, x: lax.stop_gradient(x),
+    "logaddexp": lambda lax, x, y: _jax().numpy.logaddexp(x, y),
+    "logaddexp2": lambda lax, x, y: _jax().numpy.logaddexp2(x, y),
+    "xlogy": lambda lax, x, y: _jax().scipy.special.xlogy(x, y),
+    "xlog1py": lambda lax, x, y: _jax().scipy.special.xlog1py(x, y),
+    "xlogx": lambda lax, x: _jax().scipy.special.xlogy(x, x),
+    "logit": lambda lax, x: _jax().scipy.special.logit(x),
+    "log1mexp": lambda lax, x: _jax().nn.log1mexp(x),
     "regularized_incomplete_beta": lambda lax, a, b, x: lax.betainc(a, b, x),
 }
 # Primitives with arithmetic that jax.lax spells only as primitives.

@@ -29,7 +29,7 @@ ORDER = (
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 # What the public API by family may import: operations and what stands left of them, and each other.
-API = {"dtypes", "lax", "numpy", "nn", "scipy", "random"}
+API = {"dtypes", "lax", "numpy", "nn", "scipy", "random", "transforms"}
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 600, 70
 
 

@@ -25,6 +25,9 @@ LOOSER: dict[str, tuple[float, float]] = {
     "polygamma": (16, 0),
     "integer_pow": (6, 0),
     "logistic": (6, 0),
+    "logaddexp": (4, 4),
+    "logaddexp2": (4, 8),
+    "logit": (8, 4),
 }
 
 # Real JAX, whose own functions are less exact than ours: relative.

@@ -17,7 +17,7 @@ from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Access, Carried, Carry, Kernel, Loop, Stage, Store
 from fuser.kernel.lower import Demand, comments, index_axes, operands, params, results
 from fuser.partition.group import FusionGroup, Layout
-from fuser.partition.loop import Expansion, Parts, parts
+from fuser.partition.loop import REGISTERS, SMALLEST_TEAM, Expansion, Parts, parts
 from fuser.partition.values import Index
 
 BEFORE, INSIDE, AFTER = 0, 1, 2
@@ -37,7 +37,8 @@ class _Elements(Expansion):
     """One lane's expressions: elements of operands come from the group, those of the carry are `carry` nodes."""
 
     def __init__(self, demand: Demand, pieces: Parts, layouts: list[Layout], lanes: tuple[Axis, ...]) -> None:
-        super().__init__(pieces, layouts, lanes)
+        small = len(lanes) == 1 and SMALLEST_TEAM <= lanes[0].extent <= REGISTERS
+        super().__init__(pieces, layouts, lanes, lanes[0] if small else None)
         self.demand = demand
         self.time = None if pieces.length is None else Axis(pieces.length, "time")
         self.nodes: dict[tuple[int, tuple[int, ...]], Scalar] = {}  # in the order in which they are first needed

@@ -20,6 +20,7 @@ from fuser.ops import collective as C
 from fuser.ops.elementwise import convert_element_type_p
 from fuser.trace import tree
 from fuser.trace.batch import named_axes
+from fuser.trace.core import infer, type_of
 
 
 def _names(axis_name: Any, function: str) -> tuple[Any, ...]:
@@ -105,6 +106,12 @@ def _one(axis_name: Any, function: str) -> tuple[Any, int]:
     return names[0], named_axes()[names[0]]
 
 
+def _checked(primitive: Primitive, value: Any, **params: Any) -> Any:
+    """The primitive applied, its type rule asked first: the trace that batches it does not."""
+    infer(primitive, (type_of(value),), params)
+    return primitive.bind(value, **params)
+
+
 def _each(function: Callable[[Any], Any], x: Any, name: str) -> Any:
     return tree.map(lambda leaf: function(as_value(leaf, name)), x)
 
@@ -122,7 +129,7 @@ def _gather(x: Any, axis_name: Any, axis: int, tiled: bool) -> Any:
 
     def on_leaf(leaf: Any) -> Any:
         place = axis_of(axis, leaf.ndim + (not tiled), "all_gather")
-        out = C.all_gather_p.bind(leaf, axis_name=name, axis=place, axis_size=size)
+        out = _checked(C.all_gather_p, leaf, axis_name=name, axis=place, axis_size=size)
         return _merged(out, place) if tiled else out
 
     return _each(on_leaf, x, "all_gather")
@@ -138,7 +145,7 @@ def psum_scatter(
     def on_leaf(leaf: Any) -> Any:
         place = axis_of(scatter_dimension, leaf.ndim, "psum_scatter")
         parts = _parted(leaf, place, size, "psum_scatter") if tiled else leaf
-        return C.psum_scatter_p.bind(parts, axis_name=name, axis=place, axis_size=size)
+        return _checked(C.psum_scatter_p, parts, axis_name=name, axis=place, axis_size=size)
 
     return _each(on_leaf, x, "psum_scatter")
 
@@ -157,7 +164,7 @@ def all_to_all(
     def on_leaf(leaf: Any) -> Any:
         source, target = (axis_of(a, leaf.ndim, "all_to_all") for a in (split_axis, concat_axis))
         parts = _parted(leaf, source, size, "all_to_all") if tiled else leaf
-        out = C.all_to_all_p.bind(parts, axis_name=name, split_axis=source, concat_axis=target, axis_size=size)
+        out = _checked(C.all_to_all_p, parts, axis_name=name, split_axis=source, concat_axis=target, axis_size=size)
         return _merged(out, target) if tiled else out
 
     return _each(on_leaf, x, "all_to_all")
@@ -166,7 +173,7 @@ def all_to_all(
 def _parted(x: Any, axis: int, size: int, function: str) -> Any:
     if x.shape[axis] % size:
         raise ValueError(
-            f"{function} with tiled=True needs an extent that {size} divides along dimension {axis}, got {x.aval if hasattr(x, 'aval') else x.shape} ({current_source().short})"
+            f"{function} with tiled=True needs an extent that {size} divides along dimension {axis}, got {type_of(x)} ({current_source().short})"
         )
     return reshape(x, (*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :]))
 
@@ -184,7 +191,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
             raise ValueError(
                 f"ppermute over {name!r} of size {size} needs distinct sources and distinct destinations below {size}, got {pairs} ({current_source().short})"
             )
-    return _each(lambda leaf: C.ppermute_p.bind(leaf, axis_name=name, perm=pairs), x, "ppermute")
+    return _each(lambda leaf: _checked(C.ppermute_p, leaf, axis_name=name, perm=pairs), x, "ppermute")
 
 
 def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:

@@ -16,6 +16,7 @@ from fuser.ir.types import is_complex
 from fuser.lax.values import as_value, axes_of, axis_of, convert, literal
 from fuser.numpy.ufuncs import inexact_operand
 from fuser.ops import elementwise as E
+from fuser.ops import logarithms as L
 from fuser.scipy.special import expit, logsumexp
 from fuser.trace.core import bind
 
@@ -23,13 +24,15 @@ sigmoid = expit
 
 
 def relu(x: Any) -> Any:
-    """max(x, 0)."""
-    return fnp.maximum(x, 0)
+    """max(x, 0), with derivative 0 at 0."""
+    x = as_value(x, "relu")
+    return fnp.where(x <= 0, 0, x)
 
 
 def relu6(x: Any) -> Any:
-    """min(max(x, 0), 6)."""
-    return fnp.minimum(fnp.maximum(x, 0), 6.0)
+    """min(max(x, 0), 6), with derivative 0 at 0 and at 6."""
+    x = inexact_operand("relu6", x)
+    return fnp.where(x <= 0, 0.0, fnp.where(x >= 6, 6.0, x))
 
 
 def softplus(x: Any) -> Any:
@@ -208,4 +211,4 @@ def log1mexp(x: Any) -> Any:
     x = inexact_operand("log1mexp", x)
     if is_complex(x.dtype):
         raise TypeError("log1mexp takes real numbers")
-    return fnp.where(x < float(np.log(2)), fnp.log(-fnp.expm1(-x)), fnp.log1p(-fnp.exp(-x)))
+    return bind(L.log1mexp_p, x)

@@ -319,6 +319,7 @@ from fuser.numpy.ufuncs import (
     true_divide,
     trunc,
 )
+from fuser.numpy.vectorize import vectorize
 from fuser.runtime.array import Array as ndarray
 from fuser.runtime.array import from_dlpack
 

@@ -14,6 +14,7 @@ from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact
 from fuser.lax.values import as_value, broadcast, convert, literal, promote
 from fuser.numpy import ufuncs as U
 from fuser.ops import elementwise as E
+from fuser.ops import logarithms as L
 from fuser.ops.special import bessel_i0e_p
 from fuser.trace.core import bind
 
@@ -30,7 +31,8 @@ def select(condition: Any, x: Any, y: Any) -> Any:
 def i0(x: Any) -> Any:
     """The modified Bessel function of the first kind of order 0, as exp(|x|) times its scaled form."""
     x = U.real_operand("i0", x)
-    return U.multiply(U.exp(U.abs(x)), bind(bessel_i0e_p, x))
+    size = bind(E.max_p, x, U.negative(x))  # |x|, with derivative 0 at 0 as the function has
+    return U.multiply(U.exp(size), bind(bessel_i0e_p, x))
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
@@ -149,29 +151,21 @@ def hypot(x: Any, y: Any, /) -> Any:
 
 
 def logaddexp(x: Any, y: Any, /) -> Any:
-    """log(exp(x) + exp(y)) without overflow."""
+    """log(exp(x) + exp(y)) without overflow; where both are inf, each has derivative 1."""
     x, y = U.inexact_operands("logaddexp", x, y)
-    return _log_of_sum(x, y, U.exp, 1.0)
+    return _complex_log_of_sum(x, y, U.exp, 1.0) if is_complex(x.dtype) else bind(L.logaddexp_p, x, y)
 
 
 def logaddexp2(x: Any, y: Any, /) -> Any:
     """log2(2**x + 2**y) without overflow."""
     x, y = U.inexact_operands("logaddexp2", x, y)
-    return _log_of_sum(x, y, U.exp2, float(1 / np.log(2)))
-
-
-def _log_of_sum(x: Any, y: Any, exponential: Any, scale: float) -> Any:
-    if is_complex(x.dtype):
-        return _complex_log_of_sum(x, y, exponential, scale)
-    difference = bind(E.sub_p, x, y)
-    tail = U.log1p(exponential(U.negative(U.abs(difference))))
-    result = bind(E.add_p, bind(E.max_p, x, y), tail if scale == 1.0 else U.multiply(scale, tail))
-    return select(bind(E.ne_p, difference, difference), bind(E.add_p, x, y), result)
+    scale = float(1 / np.log(2))
+    return _complex_log_of_sum(x, y, U.exp2, scale) if is_complex(x.dtype) else bind(L.logaddexp2_p, x, y)
 
 
 def _complex_log_of_sum(x: Any, y: Any, exponential: Any, scale: float) -> Any:
     larger = bind(E.max_p, x, y)
-    difference = U.subtract(select(U.equal(larger, x), y, x), larger)
+    difference = U.subtract(U.add(x, y), U.multiply(2.0, larger))
     result = U.add(larger, U.multiply(scale, U.log1p(exponential(difference))))
     turn = 2 * np.pi * scale  # the imaginary part is brought into (-turn/2, turn/2]
     part = imag(result)
@@ -304,11 +298,13 @@ def frexp(x: Any, /) -> tuple[Any, Any]:
     bits = bind(E.bitcast_convert_type_p, scaled, new_dtype=integer)
     field = U.bitwise_and(U.right_shift(bits, mantissa), 2 * bias + 1)
     exponent = U.add(U.subtract(field, bias - 1), where(tiny, -mantissa, 0))
-    kept = -((2 * bias + 1) << mantissa) - 1
-    half = U.bitwise_or(U.bitwise_and(bits, kept), (bias - 1) << mantissa)
-    special = U.logical_or(U.logical_not(isfinite(x)), U.equal(x, 0))
-    fraction = select(special, x, bind(E.bitcast_convert_type_p, half, new_dtype=x.dtype))
-    return fraction, where(special, 0, convert(exponent, np.dtype("int32")))
+    exponent = select(U.logical_or(U.logical_not(isfinite(x)), U.equal(x, 0)), 0, exponent)
+    # 2**-exponent as two powers of two, each within range: products with them are exact and have the right derivative.
+    half = U.right_shift(exponent, 1)
+    for part in (half, U.subtract(exponent, half)):
+        power = U.left_shift(U.subtract(bias, part), mantissa)
+        x = bind(E.mul_p, x, bind(E.bitcast_convert_type_p, power, new_dtype=x.dtype))
+    return x, convert(exponent, np.dtype("int32"))
 
 
 def ldexp(x1: Any, x2: Any, /) -> Any:
@@ -335,11 +331,16 @@ def modf(x: Any, /, out: None = None) -> tuple[Any, Any]:
 
 
 def sinc(x: Any, /) -> Any:
-    """sin(πx) / (πx), and 1 at 0."""
+    """sin(πx) / (πx), and 1 at 0, where it has its derivatives up to the seventh."""
     x = U.inexact_operand("sinc", x)
     zero = U.equal(x, 0)
-    angle = select(zero, 1.0, U.multiply(np.pi, x))
-    return select(zero, 1.0, U.divide(U.sin(angle), angle))
+    angle = U.multiply(np.pi, x)
+    squared = U.square(angle)
+    series: Any = 1.0
+    for k in (42, 20, 6):
+        series = U.subtract(1.0, U.divide(U.multiply(squared, series), k))
+    safe = select(zero, 1.0, angle)
+    return select(zero, series, U.divide(U.sin(safe), safe))
 
 
 def deg2rad(x: Any, /) -> Any:

@@ -1,4 +1,4 @@
-"""Elementwise primitives that change what elements are kept in: conversion, bits read as another dtype, rounding, copies.
+"""Elementwise primitives that change what elements are kept in: conversion, bits read as another dtype, rounding, copies, stop_gradient.
 
 Each statement holds a primitive's whole definition. Names and params are those of jax.lax.
 """
@@ -162,3 +162,15 @@ copy_p: Primitive = register(
     )
 )
 copy_p.batch = batch_elementwise(copy_p)
+stop_gradient_p: Primitive = register(
+    Primitive(
+        "stop_gradient",
+        Fusion.ELEMENTWISE,
+        type=lambda x: x,
+        eval=lambda x: np.array(x),
+        lower=lambda x: x,
+        jvp=(None,),
+        samples=lambda: (((sample(np.random.default_rng(0), SHAPE, d),), {}) for d in ALL_DTYPES),
+    )
+)
+stop_gradient_p.batch = batch_elementwise(stop_gradient_p)

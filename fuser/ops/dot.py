@@ -13,8 +13,7 @@ from fuser.ir.scalar import convert
 from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
 from fuser.ops.elementwise import convert_element_type_p
 from fuser.ops.family import linear_in, not_both, sample
-from fuser.ops.movement import shifted, transpose_p
-from fuser.trace.core import type_of
+from fuser.ops.movement import operand_type, shifted, transpose_p
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
 
@@ -99,16 +98,11 @@ def _transpose(
     """The cotangent of one operand contracts the result's with the other operand, over the other's free dimensions."""
     not_both("dot_general", x, y)
     (xc, yc), (xb, yb) = dimension_numbers
-    batch, x_free = len(xb), len(free_dimensions(type_of_operand(x).ndim, xc, xb))
+    batch, x_free = len(xb), len(free_dimensions(operand_type(x).ndim, xc, xb))
     if linear_in(x):
         places = range(batch + x_free, ct.ndim)
         return _cotangent(ct, places, x.aval, (xc, xb), y, (yc, yb), precision), None
     return None, _cotangent(ct, range(batch, batch + x_free), y.aval, (yc, yb), x, (xc, xb), precision)
-
-
-def type_of_operand(operand: Any) -> ArrayType:
-    """The type of an operand of a transpose rule."""
-    return operand.aval if linear_in(operand) else type_of(operand)
 
 
 def _cotangent(ct: Any, places: range, aval: ArrayType, own: Any, other: Any, others: Any, precision: Any) -> Any:

@@ -28,10 +28,9 @@ from fuser.ops.indexing import (
     clipped,
     raised,
 )
-from fuser.ops.movement import Index, Read, broadcast_in_dim_p, concatenate_p, inserted, iota_p, within
+from fuser.ops.movement import Index, Read, broadcast_in_dim_p, concatenate_p, inserted, iota_p, operand_type, within
 from fuser.ops.scatter import scatter_p
 from fuser.trace.batch import moved, size_of
-from fuser.trace.core import type_of
 from fuser.trace.tangent import all_zero, full, instantiate, zero_like, zeros
 
 _INT64 = np.dtype("int64")
@@ -83,10 +82,11 @@ def _dynamic_slice_batch(operands: Any, dims: Any, slice_sizes: Any) -> tuple[An
     free = tuple(d for d, size in enumerate(slice_sizes) if size < shape[d])
     starts = [(operands[d + 1], dims[d + 1]) for d in free]
     if all(d is None for _, d in starts):
+        known = _unbatched(operands[1:], dims[1:])
         if dim is None:
-            return (dynamic_slice_p.bind(*operands, slice_sizes=slice_sizes) if free else x), None
+            return dynamic_slice_p.bind(x, *known, slice_sizes=slice_sizes), None
         sizes = inserted(slice_sizes, dim, x.shape[dim])
-        return dynamic_slice_p.bind(x, *_with_start(operands[1:], dims[1:], dim), slice_sizes=sizes), dim
+        return dynamic_slice_p.bind(x, *inserted(known, dim, _start_of(known)), slice_sizes=sizes), dim
     numbers = GatherDimensionNumbers(tuple(range(len(shape))), (), free)
     return batch_gather(
         (x, _stacked(starts)),
@@ -100,10 +100,14 @@ def _dynamic_slice_batch(operands: Any, dims: Any, slice_sizes: Any) -> tuple[An
     )
 
 
-def _with_start(starts: Sequence[Any], dims: Sequence[int | None], dim: int) -> tuple[Any, ...]:
-    """The starts with that of the batch dimension put in; one that is batched does not matter and becomes 0."""
-    zero = full(ArrayType((), starts[0].dtype if starts else np.dtype("int32")), 0)
-    return inserted([zero if d is not None else s for s, d in zip(starts, dims)], dim, zero)
+def _unbatched(starts: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+    """The starts; one that is batched is of a dimension that is taken whole, so it does not matter and becomes 0."""
+    return [s if d is None else _start_of(starts) for s, d in zip(starts, dims)]
+
+
+def _start_of(starts: Sequence[Any]) -> Any:
+    """A start of 0, of the dtype of the others."""
+    return full(ArrayType((), starts[0].dtype if starts else np.dtype("int32")), 0)
 
 
 def _stacked(starts: Sequence[tuple[Any, int | None]]) -> Any:
@@ -184,7 +188,7 @@ def _dynamic_update_slice_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 def _dynamic_update_slice_transpose(ct: Any, x: Any, update: Any, *starts: Any) -> tuple[Any, Any]:
-    aval = update.aval if linear_in(update) else type_of(update)
+    aval = operand_type(update)
     cleared = dynamic_update_slice_p.bind(ct, zeros(aval.update(weak_type=False)), *starts) if linear_in(x) else None
     return cleared, dynamic_slice_p.bind(ct, *starts, slice_sizes=aval.shape) if linear_in(update) else None
 
@@ -197,7 +201,8 @@ def _dynamic_update_slice_batch(operands: Any, dims: Any) -> tuple[Any, int]:
     if not free:
         return update, 0
     if all(d is None for _, d in starts):
-        return dynamic_update_slice_p.bind(x, update, *_with_start(operands[2:], dims[2:], 0)), 0
+        known = _unbatched(operands[2:], dims[2:])
+        return dynamic_update_slice_p.bind(x, update, _start_of(known), *known), 0
     if all(update.shape[d + 1] == 1 for d in free):
         return _selected(x, update, free, starts), 0
     numbers = ScatterDimensionNumbers(raised(range(x.ndim - 1)), (), raised(free), (0,), (0,))

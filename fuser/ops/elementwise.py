@@ -21,6 +21,7 @@ from fuser.ops.conversion import (  # noqa: F401  (elementwise primitives all)
     convert_element_type_p,
     copy_p,
     reduce_precision_p,
+    stop_gradient_p,
 )
 from fuser.ops.family import (
     SHAPE,

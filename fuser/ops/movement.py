@@ -76,6 +76,11 @@ def inserted(values: Sequence[Any], dim: int, value: Any) -> tuple[Any, ...]:
     return (*values[:dim], value, *values[dim:])
 
 
+def operand_type(operand: Any) -> ArrayType:
+    """The type of an operand of a transpose rule, linear or not."""
+    return operand.aval if linear_in(operand) else type_of(operand)
+
+
 def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
     """`x` in another shape."""
     return x if x.shape == shape else reshape_p.bind(x, new_sizes=shape, dimensions=None)
@@ -363,8 +368,9 @@ def _pad_eval(x: np.ndarray, value: np.ndarray, padding_config: Any) -> np.ndarr
     wide = tuple(e + max(e - 1, 0) * inner for e, (_, _, inner) in zip(x.shape, padding_config))
     spread = np.full(wide, value, x.dtype)
     spread[tuple(slice(None, None, inner + 1) for _, _, inner in padding_config)] = x
-    spread = spread[tuple(slice(max(-low, 0), e - max(-high, 0)) for e, (low, high, _) in zip(wide, padding_config))]
-    return np.pad(spread, [(max(low, 0), max(high, 0)) for low, high, _ in padding_config], constant_values=value)
+    around = [(max(low, 0), max(high, 0)) for low, high, _ in padding_config]
+    padded = np.pad(spread, around, constant_values=value)
+    return padded[tuple(slice(max(-a, 0), e - max(-b, 0)) for e, (a, b, _) in zip(padded.shape, padding_config))]
 
 
 def _pad_lower(read: Read, index: Index, x: ArrayType, value: ArrayType, padding_config: Any) -> Scalar:
@@ -505,7 +511,7 @@ def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> list[Any]
     cotangents = []
     start = 0
     for operand in operands:
-        end = start + type_of(operand).shape[dimension]
+        end = start + operand_type(operand).shape[dimension]
         cotangents.append(_piece(ct, dimension, start, end) if linear_in(operand) else None)
         start = end
     return cotangents

@@ -30,7 +30,7 @@ from fuser.ops.indexing import (
     one_window_a_row,
     positions_of,
 )
-from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshaped
+from fuser.ops.movement import broadcast_in_dim_p, iota_p, operand_type, reshaped
 from fuser.trace.batch import moved, size_of
 from fuser.trace.core import type_of
 from fuser.trace.tangent import all_zero, full, instantiate, zero_like, zeros
@@ -41,7 +41,7 @@ def _window_sizes(
 ) -> list[int]:
     windows = iter(numbers.update_window_dims)
     without = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-    return [1 if d in without else updates.shape[next(windows)] for d in range(len(x.shape))]
+    return [min(1, e) if d in without else updates.shape[next(windows)] for d, e in enumerate(x.shape)]
 
 
 def _scatter_type(name: str, x: ArrayType, indices: ArrayType, updates: ArrayType, dimension_numbers: Any) -> ArrayType:
@@ -66,7 +66,7 @@ def _scatter_eval(
     accumulate: np.ufunc | None, operand: np.ndarray, indices: np.ndarray, updates: np.ndarray, numbers: Any, mode: Any
 ) -> np.ndarray:
     narrow = operand.dtype in (FLOATS[0], bfloat16) and accumulate is not None
-    out = np.array(operand, np.float32 if narrow else operand.dtype)
+    out = np.array(operand, np.float32 if narrow else operand.dtype, order="C")  # its flat view is written to
     if updates.size == 0 or operand.size == 0:
         return out.astype(operand.dtype)
     clip = GatherScatterMode.from_any(mode) is GatherScatterMode.CLIP
@@ -148,7 +148,7 @@ def _scatter_transpose(ct: Any, operand: Any, indices: Any, updates: Any, **para
         raise NotImplementedError(
             "the transpose of scatter needs indices that are known to be distinct; pass unique_indices=True"
         )
-    aval = updates.aval if linear_in(updates) else type_of(updates)
+    aval = operand_type(updates)
     cleared = scatter_p.bind(ct, indices, zeros(aval), **params) if linear_in(operand) else None
     return cleared, None, _read(ct, indices, aval, params) if linear_in(updates) else None
 

@@ -294,10 +294,10 @@ def _bessel_i1e(x: Any, m: Any) -> Any:
 def _bessel_i1e_jvp(t: Any, x: Any, out: Any) -> Any:
     """exp(-|x|)·I0(x) - out·(sign(x) + 1/x), which is 1/2 at 0."""
     eps = constant(np.finfo(np.float32).eps if x.dtype.itemsize < 4 else np.finfo(x.dtype).eps, x)
-    tiny = abs(x) <= eps
-    safe = select_n_p.bind(tiny, x, eps)
+    apart = abs(x) > eps
+    safe = select_n_p.bind(apart, eps, x)
     slope = bessel_i0e_p.bind(safe) - out * (sign_p.bind(safe) + 1 / safe)
-    return t * select_n_p.bind(tiny, slope, constant(0.5, x))
+    return t * select_n_p.bind(apart, constant(0.5, x), slope)
 
 
 bessel_i0e_p: Primitive = elementwise(

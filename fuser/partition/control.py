@@ -19,7 +19,7 @@ from fuser.trace.replay import replay
 from fuser.trace.stage import stage
 
 
-def bodies(eqn: Eqn, optimise: Callable[[Graph], Graph] = lambda graph: graph) -> dict[str, Graph]:
+def bodies(eqn: Eqn) -> dict[str, Graph]:
     """The graphs that a control equation runs, by what they are."""
     params = eqn.params
     if eqn.primitive.name == "scan":
@@ -59,8 +59,8 @@ def _chosen(lanes: Any, new: Any, old: Any) -> Any:
     return select_n_p.bind(lanes, old, new)
 
 
-def with_dense_operands(graph: Graph) -> Graph:
-    """The graph with a copy of each operand of control flow that is a view which does not lie densely in memory."""
+def with_dense_operands(graph: Graph, general: Callable[[Eqn], bool]) -> Graph:
+    """The graph with a copy of each operand of `general` control flow that is a view not dense in memory."""
     if not any(eqn.primitive.fusion is Fusion.CONTROL for eqn in graph.eqns):
         return graph
     views = Views(graph.eqns)
@@ -76,7 +76,7 @@ def with_dense_operands(graph: Graph) -> Graph:
         return copies[operand]
 
     for eqn in graph.eqns:
-        if eqn.primitive.fusion is Fusion.CONTROL:
+        if eqn.primitive.fusion is Fusion.CONTROL and general(eqn):
             invars = tuple(dense(v, eqn) for v in eqn.invars)
             eqn = Eqn(eqn.primitive, invars, eqn.params, eqn.outvars, eqn.source)
         eqns.append(eqn)

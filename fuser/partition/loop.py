@@ -19,9 +19,10 @@ from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
 from fuser.ops.control import split_scan, split_while
 from fuser.partition.group import Layout
-from fuser.partition.values import Body, Index, Refused
+from fuser.partition.values import Body, Index, Refused, Team
 
 REGISTERS = 64  # numbers of the carry that one lane may hold
+SMALLEST_TEAM = 4  # lanes that a vector is worth
 MOST_OPERATIONS = 3000  # scalar operations of one iteration of a lane
 USUAL_STEPS = 64  # of a while, where a guess is needed
 
@@ -85,8 +86,8 @@ class LoopForm:
         return max(1, round(count / max(size, 1)))
 
 
-def loop_form(eqn: Eqn, supports: Supports) -> LoopForm | str:
-    """The form of a loop equation inside one kernel, or the reason why it has none."""
+def loop_form(eqn: Eqn, supports: Supports, teams: bool = False) -> LoopForm | str:
+    """The form of a loop equation inside one kernel, or the reason why it has none; `teams` as in FusionLimits."""
     if eqn.primitive.name not in ("while", "scan"):
         return f"{eqn.primitive.name} runs one of its branches"
     pieces = parts(eqn)
@@ -96,7 +97,7 @@ def loop_form(eqn: Eqn, supports: Supports) -> LoopForm | str:
             raise Refused("its carry has no elements")
         for graph in graphs:
             _supported(graph, supports)
-        return _Tracing(eqn, pieces).form()
+        return _Tracing(eqn, pieces).form(teams)
     except Refused as refusal:
         return str(refusal)
 
@@ -188,10 +189,13 @@ class _Tracing:
         self.reads: dict[Operand, list[Index]] = {}
         self.repeated: set[Operand] = set()
 
-    def form(self) -> LoopForm:
+    def form(self, teams: bool) -> LoopForm:
         self._evaluate()
         self._unify()
         lanes = self._lanes()
+        team = self._team() if teams and not lanes else None
+        if team is not None:
+            lanes = [team]
         self._check_size(lanes)
         layouts = [self._resolved(axes) for axes in self.carry_axes]
         time = self.time if self.time is not None and self.time.extent != 1 else None
@@ -302,6 +306,26 @@ class _Tracing:
     def _all(self) -> list[tuple[Axis | None, ...]]:
         return [*self.carry_axes, *self.y_axes]
 
+    def _team(self) -> Axis | None:
+        """The one axis along which all results of a loop without lanes lie, if its lanes can run as a team."""
+        held = [[a for a in axes if a is not None] for axes in self._all()]
+        team = next((axes[0] for axes in held if axes), None)
+        if team is None or team.extent < SMALLEST_TEAM or team.extent > REGISTERS:
+            return None
+        if any(len(axes) > 1 or any(a.extent != team.extent for a in axes) for axes in held):
+            return None
+        layouts = [tuple(a and team for a in axes) for axes in self._all()]
+        try:
+            if _Counting(self.parts, layouts, [team], team).count() > MOST_OPERATIONS:
+                return None
+        except Refused:
+            return None
+        self.classes = _Classes()
+        for axes in held:
+            for axis in axes:
+                self.classes.unite(team, axis) if axis is not team else None
+        return team
+
     def _check_size(self, lanes: list[Axis]) -> None:
         total = 0
         for axes in self._all():
@@ -335,12 +359,20 @@ class Expansion:
     A subclass says what the elements of operands and of the carry are.
     """
 
-    def __init__(self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis]) -> None:
+    def __init__(
+        self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis], team: Axis | None = None
+    ) -> None:
         self.parts = pieces
         self.lanes = set(lanes)
         self.layouts = layouts  # of the carries, then of one iteration's part of each y
-        self.body = Body(pieces.body, self._body_leaf)
-        self.predicate = None if pieces.predicate is None else Body(pieces.predicate, self._predicate_leaf)
+        self.body = Body(pieces.body, self._body_leaf, self._mates(pieces.body, len(pieces.consts), team))
+        self.predicate = None
+        if pieces.predicate is not None:
+            mates = self._mates(pieces.predicate, len(pieces.predicate_consts), team)
+            self.predicate = Body(pieces.predicate, self._predicate_leaf, mates)
+
+    def _mates(self, graph: Graph, consts: int, axis: Axis | None) -> Team | None:
+        return None if axis is None else Team(axis, frozenset(graph.invars[consts : consts + self.parts.carries]))
 
     def operand(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
         """The element of an operand of the equation."""
@@ -409,8 +441,10 @@ class Expansion:
 class _Counting(Expansion):
     """How many operations the written-out body has."""
 
-    def __init__(self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis]) -> None:
-        super().__init__(pieces, layouts, lanes)
+    def __init__(
+        self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis], team: Axis | None = None
+    ) -> None:
+        super().__init__(pieces, layouts, lanes, team)
         self.time = Axis(pieces.length or 0)
 
     def count(self) -> int:

@@ -30,10 +30,11 @@ def partition(graph: Graph, backend: Any, prefix: str = "k") -> Plan:
 
     Names of groups start with `prefix`; the bodies of control flow are plans of their own.
     """
+    forms = _loop_forms(graph, backend)
     if backend.limits.control:
-        graph = with_dense_operands(graph)
+        graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
     graph, aliases = _with_copies(graph)
-    drafting = Drafting(graph, backend)
+    drafting = Drafting(graph, backend, forms)
     drafts, decisions = drafting.run()
     ordered = _ordered(drafts, graph)
     groups = tuple(
@@ -52,6 +53,20 @@ def partition(graph: Graph, backend: Any, prefix: str = "k") -> Plan:
         reusable(graph, groups, slots, slot_of),
         backend.name,
     )
+
+
+def _loop_forms(graph: Graph, backend: Any) -> dict[Var, LoopForm | str]:
+    """For each control equation, by its first result: how it becomes one kernel with its loop inside, or why it does not."""
+    forms: dict[Var, LoopForm | str] = {}
+    for eqn in graph.eqns:
+        if eqn.primitive.fusion is Fusion.CONTROL:
+            made = sum(isinstance(form, LoopForm) for form in forms.values())
+            no_fuel = 0 <= config.fuel <= made
+            form = "the merges allowed by FUSER_FUEL are used up" if no_fuel else loop_form(
+                eqn, backend.supports, backend.limits.teams
+            )
+            forms[eqn.outvars[0]] = form
+    return forms
 
 
 def _with_copies(graph: Graph) -> tuple[Graph, dict[Var, Var]]:
@@ -83,8 +98,9 @@ def _with_copies(graph: Graph) -> tuple[Graph, dict[Var, Var]]:
 class Drafting:
     """The greedy pass. `drafts` maps a number to its draft; `ancestors` are bitmasks over those numbers."""
 
-    def __init__(self, graph: Graph, backend: Any) -> None:
+    def __init__(self, graph: Graph, backend: Any, forms: dict[Var, LoopForm | str]) -> None:
         self.graph = graph
+        self.forms = forms
         self.backend = backend
         self.limits = backend.limits
         self.views = Views(graph.eqns)
@@ -95,7 +111,8 @@ class Drafting:
         self.home: dict[Var, int] = {}
         self.parent: dict[int, int] = {}
         self.decisions: list[Decision] = []
-        self.fuel = config.fuel
+        loops = sum(isinstance(form, LoopForm) for form in forms.values())
+        self.fuel = config.fuel if config.fuel < 0 else max(config.fuel - loops, 0)
 
     def run(self) -> tuple[list[Draft], list[Decision]]:
         for number, eqn in enumerate(self.anchors):
@@ -118,7 +135,7 @@ class Drafting:
             kind = Kind.LIBRARY
         form: LoopForm | str | None = None
         if kind is Kind.CONTROL:
-            form = self._loop_form(eqn)
+            form = self.forms[eqn.outvars[0]]
         if isinstance(form, LoopForm):
             draft = looped(number, eqn, self.views, form, self.uses)
         elif isinstance(form, str):
@@ -139,14 +156,6 @@ class Drafting:
         for var in eqn.outvars:
             self.home[var] = number
         return draft
-
-    def _loop_form(self, eqn: Eqn) -> LoopForm | str:
-        """How a control equation becomes one kernel with its loop inside, or why it does not."""
-        if self.fuel == 0:
-            return "the merges allowed by FUSER_FUEL are used up"
-        form = loop_form(eqn, self.backend.supports)
-        self.fuel -= isinstance(form, LoopForm) and self.fuel > 0
-        return form
 
     def _producers(self, draft: Draft) -> list[int]:
         """The drafts that made the operands, those that save the most bytes first."""

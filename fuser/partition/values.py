@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fuser.ir import scalar as S
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
-from fuser.ir.index import Affine
+from fuser.ir.index import Affine, Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, KEY, UNSIGNED, bfloat16, is_inexact
@@ -92,11 +93,24 @@ class Values:
         return self.once(("and", id(a), id(b)), lambda: a & b)
 
 
-class Body(Values):
-    """A closed graph that is computed anew in each iteration; `leaf` gives the elements of its inputs."""
+@dataclass(frozen=True, eq=False)
+class Team:
+    """Lanes along one axis that run together, and may read each other's values of the `inputs` and what depends on them."""
 
-    def __init__(self, graph: Graph, leaf: Leaf) -> None:
+    axis: Axis
+    inputs: frozenset[Var]
+
+
+class Body(Values):
+    """A closed graph that is computed anew in each iteration; `leaf` gives the elements of its inputs.
+
+    With a `team`, an element of a vector along the team's axis at a known place is the value of the lane at that place.
+    """
+
+    def __init__(self, graph: Graph, leaf: Leaf, team: Team | None = None) -> None:
         super().__init__(graph)
+        self.team = team
+        self.shared = _dependent(graph, team.inputs) if team else set()
         self.numbers = {var: number for number, var in enumerate(graph.invars)}
         self.graph = graph
         self.leaf = leaf
@@ -104,6 +118,26 @@ class Body(Values):
 
     def input(self, var: Var, index: Index, mask: Scalar | None) -> Scalar:
         return self.leaf(self.numbers[var], index, mask)
+
+    def value(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
+        if operand in self.shared:
+            wide = [d for d, extent in enumerate(operand.aval.shape) if extent != 1]
+            if len(wide) == 1 and operand.aval.shape[wide[0]] == self.team.axis.extent:  # type: ignore[union-attr]
+                return self._shared(operand, index, wide[0], mask)
+        return super().value(operand, index, mask)
+
+    def _shared(self, operand: Operand, index: Index, along: int, mask: Scalar | None) -> Scalar:
+        assert self.team is not None
+        own, place = Affine.of(self.team.axis), index[along]
+        if place == own:
+            return super().value(operand, index, mask)
+        if place.terms:
+            raise Refused("its body reads the carry at shifted places")
+        if not 0 <= place.offset < self.team.axis.extent:  # under a mask that never holds
+            return S.constant(0, operand.aval.dtype)
+        element = super().value(operand, (*index[:along], own, *index[along + 1 :]), None)
+        key = ("lane", element, place.offset)
+        return self.once(key, lambda: Scalar("lane", (element,), element.dtype, place.offset))
 
     def inside(self, graph: Graph, leaf: Leaf) -> Body:
         """The values of a graph within this one."""
@@ -232,6 +266,15 @@ class Body(Values):
         if key not in self.inner:
             self.inner[key] = self.inside(graph, leaf)
         return self.inner[key]
+
+
+def _dependent(graph: Graph, inputs: frozenset[Var]) -> set[Operand]:
+    """The inputs among a graph's own, and all that is computed from them."""
+    found: set[Operand] = {v for v in graph.invars if v in inputs}
+    for eqn in graph.eqns:
+        if any(v in found for v in eqn.invars):
+            found.update(eqn.outvars)
+    return found
 
 
 def few(extents: Sequence[int]) -> None:

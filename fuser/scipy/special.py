@@ -11,9 +11,10 @@ from fuser import numpy as fnp
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import is_complex
 from fuser.lax.values import as_value, broadcast, literal, promote_inexact
-from fuser.numpy.ufuncs import Ufunc, inexact_operand, inexact_operands
+from fuser.numpy.ufuncs import Ufunc, inexact_operand, inexact_operands, real_operand
 from fuser.ops import elementwise as E
 from fuser.ops import incomplete as I
+from fuser.ops import logarithms as L
 from fuser.ops import special as P
 from fuser.trace.core import bind
 
@@ -38,7 +39,7 @@ digamma = _function("digamma", P.digamma_p, "The derivative of log Γ.")
 def logit(x: Any) -> Any:
     """log(x / (1 - x)), the inverse of expit."""
     x = inexact_operand("logit", x)
-    return fnp.log(x / (1 - x))
+    return bind(L.logit_p, x) if not is_complex(x.dtype) else fnp.log(x / (1 - x))
 
 
 def gamma(x: Any) -> Any:
@@ -85,7 +86,7 @@ def poch(z: Any, m: Any) -> Any:
     """Pochhammer's symbol Γ(z + m) / Γ(z); 1 where m is 0, nan at negative integers."""
     z, m = inexact_operands("poch", z, m)
     quotient = gammasgn(z) * gammasgn(z + m) * fnp.exp(gammaln(z + m) - gammaln(z))
-    return fnp.where(m == 0, 1.0, quotient)
+    return fnp.where(fnp.logical_and(m == 0, fnp.isnan(quotient)), 1.0, quotient)
 
 
 def polygamma(n: Any, x: Any) -> Any:
@@ -136,23 +137,19 @@ def i1(x: Any) -> Any:
 
 
 def xlogy(x: Any, y: Any) -> Any:
-    """x·log(y), and 0 where x is 0."""
-    x, y = inexact_operands("xlogy", x, y)
-    zero = x == 0
-    return fnp.where(zero, 0.0, x * fnp.log(fnp.where(zero, 1.0, y)))
+    """x·log(y), and 0 where x is 0 and y is not nan; the derivatives are log(y) and x/y throughout."""
+    return bind(L.xlogy_p, *inexact_operands("xlogy", x, y))
 
 
 def xlog1py(x: Any, y: Any) -> Any:
-    """x·log(1 + y), and 0 where x is 0."""
-    x, y = inexact_operands("xlog1py", x, y)
-    zero = x == 0
-    return fnp.where(zero, 0.0, x * fnp.log1p(fnp.where(zero, 1.0, y)))
+    """x·log(1 + y), and 0 where x is 0 and y is not nan; the derivatives are log(1 + y) and x/(1 + y) throughout."""
+    return bind(L.xlog1py_p, *inexact_operands("xlog1py", x, y))
 
 
 def entr(x: Any) -> Any:
-    """-x·log(x); 0 at 0 and -inf below."""
-    x = inexact_operand("entr", x)
-    return fnp.where(x < 0, -np.inf, -xlogy(x, x))
+    """-x·log(x); 0 at 0, where the derivative is inf, and -inf below."""
+    x = real_operand("entr", x)
+    return fnp.where(x < 0, -np.inf, -bind(L.xlogx_p, x))
 
 
 def rel_entr(p: Any, q: Any) -> Any:

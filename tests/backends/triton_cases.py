@@ -18,6 +18,7 @@ from fuser.backends.triton import tile
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import ArrayType
 from fuser.trace.core import bind
+from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 
 F32 = np.dtype("float32")
 Form = tuple[Callable[..., Any], tuple[ArrayType, ...]]
@@ -206,6 +207,9 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
             yield name, function, arrays(types)
             if all(t.dtype.kind == "f" for t in types):
                 yield f"{name} with special values", function, arrays(types, special=True)
+    elif suite == "loops":
+        for name, (function, arguments) in {**ONE_KERNEL, **WITH_LANES, **DTYPES, **EDGES}.items():
+            yield f"loop {name}", function, arguments
     elif suite == "eager":
         for name in ("line", "softmax", "layer norm", "places", "stencil", "gathered", "cumsum", "integers", "bytes"):
             function, types = FORMS[name]
@@ -246,4 +250,5 @@ ALIKE = frozenset(
 def pairs() -> Iterator[tuple[str, Form]]:
     """What is compiled ahead of time: forms and large sizes, with a name each."""
     forms = ((name, form) for name, form in FORMS.items() if name not in ALIKE)
-    yield from itertools.chain(forms, ((f"large {name}", form) for name, form in LARGE.items()))
+    loops = ((f"loop {name}", form) for name, form in {**ONE_KERNEL, **WITH_LANES, **DTYPES}.items())
+    yield from itertools.chain(forms, ((f"large {name}", form) for name, form in LARGE.items()), loops)

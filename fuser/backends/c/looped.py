@@ -33,6 +33,9 @@ class Looped(Writer):
         self.arrays: dict[Scalar, str] = {}  # what lies in an array of the block, one element a lane
         self.again: set[Scalar] = set()  # what is computed again rather than kept in an array
         self.time = self.loop_inside.time
+        if any(n.op == "lane" for n in self.loop_inside.body):
+            self.width = loops.extents[self.vector]  # type: ignore[index]
+        self.phases = self._phases()
         if self.time is not None:
             self.axis_names[self.time] = "t"
             self.extents[self.time] = self.sizes.extent(self.time, self.time.extent)
@@ -98,23 +101,32 @@ class Looped(Writer):
         needed = {n for node in later for n in operands(node)}
         needed |= {c.following for c in inside.carries} | set(inside.predicates)
         needed |= {n for s in self.kernel.stores for n in (s.value, *computed(s.offset))}
-        for node in varying:
-            if node in needed and node.op != "const":
-                if _cheap(node):
-                    self.again.add(node)
-                else:
-                    self.arrays[node] = f"{self.name(node)}_all"
-                    self._array(node, self.arrays[node])
+        kept = [n for n in varying if n in needed and n.op != "const"]
+        seen_by_others = {n.args[0] for n in inside.body if n.op == "lane"}
+        for node in [*kept, *self._crossing()]:
+            if _cheap(node) and node not in seen_by_others:
+                self.again.add(node)
+            else:
+                self.arrays[node] = f"{self.name(node)}_all"
+                self._array(node, self.arrays[node])
+
+    def _crossing(self) -> list[Scalar]:
+        """Nodes of an iteration that differ between lanes and are needed in another run than the one that computes them."""
+        runs = [*self.phases[0], *self.phases[1]]
+        home = {node: number for number, run in enumerate(runs) for node in run}
+        inside = self.loop_inside
+        last = [c.following for c in inside.carries] + [s.value for s in inside.stores] + list(inside.predicates)
+        used = {(n, number) for number, run in enumerate(runs) for node in run for n in operands(node)}
+        used |= {(n, len(runs) - 1) for n in [*last, *(n for s in inside.stores for n in computed(s.offset))]}
+        crossing = {n for n, number in used if n in home and home[n] != number and not self._steady(n)}
+        return [n for run in runs for n in run if n in crossing]
 
     def _array(self, node: Scalar, name: str) -> None:
         self.line(f"{spell.local(node.dtype)} {name}[{self.width}] __attribute__((aligned(64)));")
 
     def _begin(self, varying: Sequence[Scalar]) -> None:
         carries = [c for c in self.loop_inside.carries if c.node in self.arrays]
-        self._nodes(varying)
-        for node in varying:
-            if node in self.arrays:
-                self.line(f"{self.arrays[node]}[x] = {self.env[node]};")
+        self._keep(varying)
         for carry in carries:
             self.line(f"{self.arrays[carry.node]}[x] = {self.operand(carry.initial)};")
 
@@ -128,6 +140,12 @@ class Looped(Writer):
         write()
         self.close()
         self.env = saved
+
+    def _expression(self, node: Scalar) -> str:
+        if node.op == "lane":
+            (value,) = node.args
+            return f"{self.arrays[value]}[{node.attr}]" if value in self.arrays else self.operand(value)
+        return super()._expression(node)
 
     def operand(self, node: Scalar) -> str:
         if node.op != "const" and node not in self.env:
@@ -143,34 +161,62 @@ class Looped(Writer):
     def _iterations(self) -> None:
         inside = self.loop_inside
         saved = dict(self.env)
-        steady = [n for n in inside.body if self._steady(n)]
-        alone = self.time is None and all(self._steady(p) for p in inside.predicates)
         if self.time is not None:
             self.open(f"for (int64_t t = 0; t < {self.extents[self.time]}; ++t)")
         else:
             self.open("for (;;)")
-            if not alone:
-                self.line("int any = 0;")
-        if alone:
-            first = _needed(inside.predicates, steady)
-            self._nodes(first)
+        if self._ends_together():
+            first, rest = self.phases
+            self._run(first)
             going = " | ".join(self.operand(p) for p in inside.predicates)
             self.line(f"if (!({going})) break;")
-        self._nodes([n for n in steady if n not in self.env])
-        varying = [n for n in inside.body if not self._steady(n)]
-        if (self.arrays and any(c.node in self.arrays for c in inside.carries)) or varying:
-            self._across(lambda: self._step(varying), "" if alone or self.time is not None else " reduction(|:any)")
+        else:
+            rest = self.phases[1]
+            if self.time is None:
+                self.line("int any = 0;")
+        self._run(rest, self._finish_step)
         self._steady_stores(inside.stores)
         self._hand_on([c for c in inside.carries if c.node not in self.arrays])
-        if self.time is None and not alone:
+        if self.time is None and not self._ends_together():
             self.line("if (!any) break;")
         self.close()
         self.env = saved
 
-    def _step(self, varying: Sequence[Scalar]) -> None:
+    def _ends_together(self) -> bool:
+        """Whether the loop is a while that ends for all lanes of the block at once."""
+        return self.time is None and all(self._steady(p) for p in self.loop_inside.predicates)
+
+    def _phases(self) -> tuple[list[Sequence[Scalar]], list[Sequence[Scalar]]]:
+        """The nodes of an iteration, those that decide on going on first, each in runs over the lanes: a value of another
+        lane can be had one run after its own."""
         inside = self.loop_inside
-        self._nodes(varying)
-        if self.time is None and not all(self._steady(p) for p in inside.predicates):
+        first = _needed(inside.predicates, inside.body) if self._ends_together() else []
+        rest = [n for n in inside.body if n not in set(first)]
+        return _runs(first), _runs(rest)
+
+    def _run(self, phases: list[Sequence[Scalar]], finish: Callable[[], None] | None = None) -> None:
+        """Runs over the lanes; `finish` writes what the last of them has to do besides."""
+        varying: list[Scalar] = []
+        for number, phase in enumerate(phases):
+            self._nodes([n for n in phase if self._steady(n)])
+            varying = [n for n in phase if not self._steady(n)]
+            if number < len(phases) - 1 or finish is None:
+                if varying:
+                    self._across(lambda nodes=varying: self._keep(nodes))  # type: ignore[misc]
+        if finish is not None and (varying or any(c.node in self.arrays for c in self.loop_inside.carries)):
+            ends_apart = self.time is None and not self._ends_together()
+            self._across(lambda: (self._keep(varying), finish()), " reduction(|:any)" if ends_apart else "")
+
+    def _keep(self, nodes: Sequence[Scalar]) -> None:
+        """Compute the nodes of one run, and put into their arrays those that later ones need."""
+        self._nodes(nodes)
+        for node in nodes:
+            if node in self.arrays:
+                self.line(f"{self.arrays[node]}[x] = {self.env[node]};")
+
+    def _finish_step(self) -> None:
+        inside = self.loop_inside
+        if self.time is None and not self._ends_together():
             self.line(f"any |= {' | '.join(self.operand(p) for p in inside.predicates)};")
         for store in inside.stores:
             if not self._steady_store(store):
@@ -179,16 +225,14 @@ class Looped(Writer):
 
     def _hand_on(self, carries: Sequence[Carry]) -> None:
         """The carry of the next iteration, all of it computed before any of it changes."""
-        guards = self.loop_inside.predicates if len(self.loop_inside.predicates) > 1 else ()
-        if self.time is None and not all(self._steady(p) for p in self.loop_inside.predicates):
-            guards = self.loop_inside.predicates
+        guards = self.loop_inside.predicates
+        if len(guards) == 1 and self._ends_together():
+            guards = ()
         texts = []
         for carry in carries:
             text, dtype = self.operand(carry.following), carry.node.dtype
             if spell.storage(dtype) != spell.local(dtype):
-                text = spell.load(
-                    dtype, spell.store(dtype, f"({spell.storage(dtype)}){text}" if dtype.kind == "f" else text)
-                )
+                text = spell.load(dtype, spell.store(dtype, f"({spell.storage(dtype)}){text}" if dtype.kind == "f" else text))
             if guards:
                 text = f"{self.operand(guards[carry.guard])} ? {text} : {self.operand(carry.node)}"
             texts.append(text)
@@ -212,9 +256,7 @@ class Looped(Writer):
         """Whether the store writes one element a block."""
         if self.vector is None:
             return True
-        place = self._along(index_axes(store.offset)) or any(
-            self._follows(n, self.vector) for n in computed(store.offset)
-        )
+        place = self._along(index_axes(store.offset)) or any(self._follows(n, self.vector) for n in computed(store.offset))
         return not place
 
     def _steady_stores(self, stores: Sequence[Store]) -> None:
@@ -251,6 +293,8 @@ class Looped(Writer):
     def _follows(self, node: Scalar, axis: Axis) -> bool:
         if node.op in ("carry", "final") and axis is self.vector:
             return self._along(node.attr.axes)
+        if node.op == "lane":
+            return False
         return super()._follows(node, axis)
 
 
@@ -271,6 +315,15 @@ def _needed(roots: Sequence[Scalar], nodes: Sequence[Scalar]) -> list[Scalar]:
             found.add(node)
             stack.extend(operands(node))
     return [n for n in nodes if n in found]
+
+
+def _runs(nodes: Sequence[Scalar]) -> list[Sequence[Scalar]]:
+    """Nodes by the run over the lanes in which they can be had."""
+    level: dict[Scalar, int] = {}
+    for node in nodes:
+        after = node.op == "lane" and node.args[0] in level
+        level[node] = max([level.get(n, 0) for n in operands(node)], default=0) + after
+    return [[n for n in nodes if level[n] == number] for number in range(max(level.values(), default=0) + 1)]
 
 
 def _power(count: int) -> int:

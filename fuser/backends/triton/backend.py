@@ -21,6 +21,7 @@ from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import FLOAT8, float8_e4m3b11fnuz, is_complex, short_dtype
 from fuser.kernel.lower import lower
+from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, FusionLimits, Kind
 from fuser.runtime.array import Array
 
@@ -59,7 +60,7 @@ class Triton:
         if group.kind is Kind.CONTRACTION:
             kernel, emitted = emit_product(group)
         else:
-            kernel = lower(group)
+            kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
             emitted = emit_kernel(kernel)
         dtypes = tuple(param.dtype for param in kernel.params)
         launch = {"launches": emitted.launches, "scratch": emitted.scratch, "dtypes": dtypes}

@@ -9,12 +9,14 @@ import numpy as np
 from fuser.backends.triton import spell
 from fuser.backends.triton import tile as tiles
 from fuser.backends.triton.elementwise import elementwise
+from fuser.backends.triton.looped import Looped
 from fuser.backends.triton.product import Product, lower_product
 from fuser.backends.triton.rows import LongRows, Rows
 from fuser.backends.triton.split import Scratch, split, splittable
 from fuser.backends.triton.writer import Function, Launch
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
+from fuser.kernel.lower_loop import flattened
 from fuser.partition.group import FusionGroup
 
 WIDE_ENOUGH = 8  # columns side by side from which a block takes them along memory
@@ -31,6 +33,8 @@ class Emitted:
 
 def emit_kernel(kernel: Kernel) -> Emitted:
     """The Triton file of a kernel, and how this call of it is launched."""
+    if kernel.loop is not None and len(kernel.rows) > 1:
+        kernel = flattened(kernel)
     functions, scratch = _functions(kernel, arrange(kernel))
     return _file(kernel, functions, scratch)
 
@@ -50,6 +54,8 @@ def _file(kernel: Kernel, functions: list[Function], scratch: Scratch) -> Emitte
 
 def _functions(kernel: Kernel, loops: Loops) -> tuple[list[Function], Scratch]:
     """The functions of the form that suits the kernel."""
+    if kernel.loop is not None:
+        return [Looped(kernel, loops, kernel.name).write()], {}
     if not kernel.cols:
         return elementwise(kernel, loops), {}
     reduced = loops.count(loops.cols)

@@ -56,6 +56,9 @@ def line_tile(itemsize: int) -> Tile:
     return Tile(1, FLAT * 4 // min(itemsize, 4), 4, True)
 
 
+LANES = Tile(1, 256, 4)  # lanes that each run a loop of their own: two a thread, since their carries stay in registers
+
+
 def row_tile(columns: int) -> Tile | None:
     """The tile that holds whole rows which lie along memory; None where they are too long."""
     return next((tile for limit, tile in _ROWS if columns <= limit), None)

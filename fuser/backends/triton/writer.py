@@ -117,9 +117,8 @@ class Writer:
         ]
 
     def _indices(self) -> list[Affine]:
-        loads = [n for stage in self.kernel.stages for n in (*stage.row, *stage.body) if n.op == "load"]
-        stores = [s for stage in self.kernel.stages for s in (*stage.row_stores, *stage.stores)]
-        return [n.attr.offset for n in loads] + [s.offset for s in stores]
+        loads = [n.attr.offset for n in self.kernel.nodes if n.op == "load"]
+        return loads + [s.offset for s in self.kernel.stores]
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -191,6 +190,7 @@ class Writer:
 
     def _arguments(self, node: Scalar) -> list[str]:
         bare = node.op in _LITERALS and sum(a.op == "const" for a in node.args) == 1
+        bare = bare and not (node.op == "div" and node.dtype.kind in "iu")  # a helper, which asks for its operands' dtypes
         result = []
         for position, arg in enumerate(node.args):
             small = arg.op == "const" and abs(float(arg.attr)) <= 16 if arg.dtype.kind != "b" else False
