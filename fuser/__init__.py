@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fuser import dtypes, errors, lax, nn, numpy, tree
+from fuser import dtypes, errors, lax, nn, numpy, random, tree
 from fuser.api import ShapeDtypeStruct, eval_shape, jit, make_jaxpr
 from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
 from fuser.config import config
 from fuser.runtime.array import Array
 from fuser.runtime.memory import memory_stats
-from fuser.transforms import custom_derivatives
+from fuser.transforms import ad_checkpoint, custom_derivatives
+from fuser.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
 from fuser.transforms.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
 from fuser.transforms.grad import grad, value_and_grad
 from fuser.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
@@ -22,7 +23,11 @@ __all__ = [
     "Array",
     "ShapeDtypeStruct",
     "accelerate",
+    "ad_checkpoint",
     "check",
+    "checkpoint",
+    "checkpoint_name",
+    "checkpoint_policies",
     "closure_convert",
     "config",
     "custom_derivatives",
@@ -48,6 +53,8 @@ __all__ = [
     "nn",
     "numpy",
     "profile",
+    "random",
+    "remat",
     "tree",
     "value_and_grad",
     "vjp",

@@ -1,7 +1,8 @@
 """`jit`, which traces, compiles and caches by signature; `make_jaxpr` and `eval_shape`.
 
 A jitted function keeps one entry a signature: tree structure, static arguments, and each array's shape, dtype and weak
-type. Under another trace it simply runs, so that its operations join the outer graph.
+type. While a graph is recorded it simply runs, so that its operations join that graph; under transforms of evaluated
+values it is one primitive, whose transforms are compiled too (ops/jit).
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ import numpy as np
 from fuser import backends, eager
 from fuser.config import config
 from fuser.frames import hide
+from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
+from fuser.ops.jit import Program
 from fuser.runtime.array import Array
 from fuser.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.trace import tree
-from fuser.trace.core import EVALUATION, Tracer, current, type_of
-from fuser.trace.stage import stage
+from fuser.trace.batch import named_axes
+from fuser.trace.body import close
+from fuser.trace.core import EVALUATION, Trace, Tracer, current, type_of
+from fuser.trace.linear import LinearTrace
+from fuser.trace.replay import replay
+from fuser.trace.stage import StageTrace, stage
 
 
 class Jitted:
@@ -52,13 +59,15 @@ class Jitted:
         self.name = getattr(function, "__name__", type(function).__name__)
         self._entries: dict[Any, Callable[[list[Any]], Any]] = {}
         self._programs: dict[Any, Compiled] = {}
+        self._traces: dict[Any, Traced] = {}
+        self._calls: dict[Any, tuple[Program, tuple[Any, ...], Any]] = {}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if current() is not EVALUATION:
-            return self.function(*args, **kwargs)
+        if (trace := current()) is not EVALUATION:
+            return self.function(*args, **kwargs) if recording(trace) else self._transformed(args, kwargs)
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
         values = [v if type(v) is Array else self._value(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
@@ -73,6 +82,33 @@ class Jitted:
             except Exception as error:
                 raise hide(error)  # noqa: B904
         return entry(values)
+
+    def _transformed(self, args: Any, kwargs: Any) -> Any:
+        """The call under transforms that end in evaluation: one primitive that holds the compiled graph."""
+        static, args, kwargs = self._split(args, kwargs)
+        leaves, structure = tree.flatten((args, kwargs))
+        values = [self._value(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
+        types = [(v.shape, v.dtype, v.weak_type) for v in values]
+        key = (structure, static, config.enable_x64, config.backend, *types, *named_axes().items())
+        try:
+            known = self._calls.get(key)
+        except TypeError:
+            raise self._unhashable(static) from None
+        try:
+            if known is None:
+                traced = self._traces.get(key) or self._trace(static, structure, [type_of(v) for v in values])
+                graph, consts = close(traced.graph)
+                if any(
+                    isinstance(c, Tracer) for c in consts
+                ):  # values of the traces around: this graph is for them alone
+                    return tree.unflatten(traced.out_tree, replay(graph, *consts, *values))
+                self._traces[key] = traced
+                donated = tuple(len(consts) + n for n in traced.donated)
+                known = self._calls[key] = (Program(graph, donated, traced._backend), consts, traced.out_tree)
+            program, consts, out_tree = known
+            return tree.unflatten(out_tree, program.bind(*consts, *values))
+        except Exception as error:
+            raise hide(error)  # noqa: B904
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """The graph for arguments of these types; ArrayTypes and anything with `shape` and `dtype` will do."""
@@ -93,12 +129,16 @@ class Jitted:
         """Forget every compiled signature."""
         self._entries.clear()
         self._programs.clear()
+        self._traces.clear()
+        self._calls.clear()
 
     def _cache_size(self) -> int:
         return len(self._entries)
 
     def _compile(self, key: Any, static: Any, structure: Any, values: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        compiled = self._trace(static, structure, [type_of(v) for v in values]).lower().compile()
+        traced = self._traces.get(key) or self._trace(static, structure, [type_of(v) for v in values])
+        self._traces[key] = traced
+        compiled = traced.lower().compile()
         self._programs[key] = compiled
         self._entries[key] = compiled._run
         return compiled._run
@@ -187,6 +227,24 @@ class Jitted:
                     f"static arguments are compared from call to call: pass a tuple or another hashable value ({current_source().short})"
                 )
         return ValueError(f"the arguments of {self.name} cannot be compared from call to call")
+
+
+def recording(trace: Trace | None) -> bool:
+    """Whether what is bound under this trace ends up in a graph, rather than in evaluation."""
+    while trace is not None and trace is not EVALUATION:
+        if isinstance(trace, StageTrace) and not isinstance(trace, LinearTrace):
+            return True
+        trace = getattr(trace, "parent", None)  # of the trace that a transform made its own around
+    return False
+
+
+def _compiled(graph: Graph, donated: tuple[int, ...], backend: Any) -> Callable[[list[Any]], list[Any]]:
+    """What runs a Program: a function from Arrays to a list of Arrays."""
+    in_tree, out_tree = tree.structure([0] * len(graph.invars)), tree.structure([0] * len(graph.outvars))
+    return Traced(graph, in_tree, out_tree, donated, backend).lower().compile()._run
+
+
+Program.compiler = staticmethod(_compiled)
 
 
 class _Typed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -94,7 +95,7 @@ class Compiled:
         """Bytes of arguments, results, temporaries, and the peak of results and temporaries together."""
         graph = self.plan.graph
         results = sum(v.aval.nbytes for v in self.plan.outputs)
-        peak = self.executable.planned_peak()
+        peak = _peak(self.plan)
         return {
             "argument_size_in_bytes": sum(v.aval.nbytes for v in graph.invars),
             "output_size_in_bytes": results,
@@ -143,6 +144,16 @@ def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
         return tree.unflatten(out_tree, map(wrap, outputs, shapes, views, weak))
 
     return call
+
+
+def _peak(plan: Plan) -> int:
+    """Bytes of all that groups write and that lives at once, at the worst moment."""
+    change = [0] * (len(plan.groups) + 2)
+    for slot in plan.slots:
+        if slot.start >= 0:
+            change[slot.start] += slot.aval.nbytes
+            change[slot.end + 1] -= slot.aval.nbytes
+    return max(itertools.accumulate(change))
 
 
 def cost_analysis(plan: Plan) -> dict[str, float]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.ir.types import KEY
 
 def _jax() -> Any:
     import jax
@@ -33,6 +34,9 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "iota": lambda lax, dtype, shape, dimension: lax.broadcasted_iota(dtype, shape, dimension),
     "argmax": lambda lax, x, axes, index_dtype: lax.argmax(x, axes[0], index_dtype),
     "argmin": lambda lax, x, axes, index_dtype: lax.argmin(x, axes[0], index_dtype),
+    "random_seed": lambda lax, seeds: _each("key", seeds),
+    "random_fold_in": lambda lax, keys, numbers: _each("fold_in", keys, numbers),
+    "random_clone": lambda lax, keys: _each("clone", keys),
     "integer_pow": lambda lax, x, y: lax.integer_pow(x, y),
     "stop_gradient": lambda lax, x: lax.stop_gradient(x),
     "logaddexp": lambda lax, x, y: _jax().numpy.logaddexp(x, y),
@@ -44,6 +48,16 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log1mexp": lambda lax, x: _jax().nn.log1mexp(x),
     "regularized_incomplete_beta": lambda lax, a, b, x: lax.betainc(a, b, x),
 }
+
+
+def _each(name: str, *operands: Any) -> Any:
+    """A function of jax.random on each element of arrays of one shape."""
+    import jax
+
+    flat = jax.vmap(getattr(jax.random, name))(*(o.ravel() for o in operands))
+    return flat.reshape(operands[0].shape)
+
+
 # Primitives with arithmetic that jax.lax spells only as primitives.
 _BOUND = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor")
 
@@ -65,12 +79,26 @@ def run(cases: list[tuple[str, tuple[np.ndarray, ...], dict[str, Any]]]) -> list
     import jax
 
     with jax.enable_x64(True):
-        arrays = [tuple(jax.numpy.asarray(a) for a in operands) for _, operands, _ in cases]
+        arrays = [tuple(_array(a) for a in operands) for _, operands, _ in cases]
 
         def program(arrays: Any) -> Any:
             return [call(name, operands, params) for (name, _, params), operands in zip(cases, arrays)]
 
         return [
-            np.asarray(r) if not isinstance(r, (list, tuple)) else [np.asarray(x) for x in r]
+            _values(r) if not isinstance(r, (list, tuple)) else [_values(x) for x in r]
             for r in jax.jit(program)(arrays)
         ]
+
+
+def _array(x: np.ndarray) -> Any:
+    import jax
+
+    return jax.random.wrap_key_data(x["fry"]) if x.dtype == KEY else jax.numpy.asarray(x)
+
+
+def _values(x: Any) -> np.ndarray:
+    import jax
+
+    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return np.ascontiguousarray(jax.random.key_data(x)).view(KEY)[..., 0]
+    return np.asarray(x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from fuser.ir.types import BOOL, FLOAT8, is_complex
+from fuser.ir.types import BOOL, FLOAT8, KEY, is_complex
 
 
 def special(dtype: np.dtype) -> np.ndarray:
@@ -13,6 +13,8 @@ def special(dtype: np.dtype) -> np.ndarray:
     dtype = np.dtype(dtype)
     if dtype == BOOL:
         return np.array([False, True])
+    if dtype == KEY:
+        return np.array(tuples(*[special(np.dtype("uint32"))] * 2), np.uint32).T.copy().view(KEY)[:, 0]
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         edges = [
@@ -108,7 +110,7 @@ def same_bits(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Where two arrays agree: equal, with the sign of zero, nan equal to nan."""
     if is_complex(x.dtype):
         return same_bits(x.real, y.real) & same_bits(x.imag, y.imag)
-    if x.dtype.kind in "iub":
+    if x.dtype.kind in "iub" or x.dtype == KEY:
         return x == y
     wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
     return ((wide_x == wide_y) & (np.signbit(wide_x) == np.signbit(wide_y))) | (np.isnan(wide_x) & np.isnan(wide_y))

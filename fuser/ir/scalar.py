@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -152,16 +153,32 @@ def fused(x: Any, y: Any, z: Any) -> Any:
     """
     x, y, z = (np.asarray(v) for v in np.broadcast_arrays(x, y, z))
     with np.errstate(all="ignore"):
+        if x.dtype.itemsize == 4:  # products are exact in float64
+            return _odd_sum(x.astype(np.float64) * y, z.astype(np.float64)).astype(x.dtype)
         high, low = _two_product(x, y)
         top, rest = _two_sum(z, low)
         total, left = _two_sum(high, top)
         result = total + _odd_sum(rest, left)
-        return np.where(np.isfinite(result), result, x * y + z)
+        plain = (np.abs(result) < 1e290) & (np.abs(high) > 1e-250) & (np.maximum(np.abs(x), np.abs(y)) < 1e290)
+        return np.where(plain, result, _exactly(x, y, z) if not plain.all() else 0)
+
+
+@np.vectorize
+def _exactly(x: float, y: float, z: float) -> float:
+    """x·y + z of numbers so large or small that the algorithm above would overflow or lose bits."""
+    near = x * y + z
+    if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
+        return near
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    try:
+        return float(exact) if exact else near
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
 
 
 def _two_product(x: Any, y: Any) -> tuple[Any, Any]:
     """The product, and its rounding error, by Dekker's algorithm."""
-    splitter = x.dtype.type(2**12 + 1 if x.dtype.itemsize == 4 else 2**27 + 1)
+    splitter = 2.0**27 + 1
 
     def split(v: Any) -> tuple[Any, Any]:
         big = splitter * v
@@ -185,7 +202,8 @@ def _odd_sum(x: Any, y: Any) -> Any:
     total, error = _two_sum(x, y)
     bits = total.view(np.dtype(f"u{total.dtype.itemsize}"))
     neighbour = np.nextafter(total, np.where(error > 0, np.inf, -np.inf).astype(total.dtype))
-    return np.where((error != 0) & (bits & bits.dtype.type(1) == 0), neighbour, total)
+    inexact = (error != 0) & np.isfinite(error)
+    return np.where(inexact & (bits & bits.dtype.type(1) == 0), neighbour, total)
 
 
 def compose(real: Any, imag: Any) -> Any:

@@ -76,6 +76,7 @@ from fuser.lax.elementwise import (
     tan,
     tanh,
 )
+from fuser.lax.marks import optimization_barrier, stop_gradient
 from fuser.lax.movement import (
     broadcast,
     broadcast_in_dim,

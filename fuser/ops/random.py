@@ -19,7 +19,7 @@ from fuser.ir.index import Affine, linearise
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import INTEGERS, KEY, UNSIGNED, ArrayType
-from fuser.ops.family import batch_elementwise, common_shape
+from fuser.ops.family import SHAPE, batch_elementwise, common_shape, sample
 from fuser.trace.batch import moved
 
 Read = Callable[..., Scalar]
@@ -196,9 +196,7 @@ def _fold_in_eval(keys: np.ndarray, msgs: np.ndarray) -> np.ndarray:
 
 def _fold_in_samples() -> Iterator[tuple[tuple[np.ndarray, ...], dict[str, Any]]]:
     rng = np.random.default_rng(0)
-    for keys, msgs in (((), ()), ((3,), (3,)), ((), (4,)), ((2, 3), ())):
-        words = rng.integers(0, 1 << 32, (*keys, 2), WORD)
-        yield (keys_of(words), rng.integers(0, 1 << 32, msgs, WORD)), {}
+    yield (sample(rng, SHAPE, KEY), sample(rng, SHAPE, WORD)), {}
 
 
 random_fold_in_p = register(
@@ -243,10 +241,7 @@ random_seed_p = register(
         eval=_seed_eval,
         lower=_seed_lower,
         jvp=(None,),
-        samples=lambda: (
-            ((np.arange(-3, 4).astype(dtype) if dtype.kind == "i" else np.arange(7).astype(dtype),), {})
-            for dtype in INTEGERS
-        ),
+        samples=lambda: (((sample(np.random.default_rng(0), SHAPE, dtype),), {}) for dtype in INTEGERS),
     )
 )
 random_seed_p.batch = batch_elementwise(random_seed_p)
@@ -306,7 +301,7 @@ random_clone_p = register(
         eval=lambda keys: np.array(keys),
         lower=lambda key: key,
         jvp=(None,),
-        samples=_samples(((3,), {})),
+        samples=lambda: (((sample(np.random.default_rng(0), SHAPE, KEY),), {}),),
     )
 )
 random_clone_p.batch = batch_elementwise(random_clone_p)

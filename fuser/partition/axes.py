@@ -34,6 +34,13 @@ class View:
     dimensions: DimensionMap | None
     dense: bool = False
 
+    @property
+    def barriers(self) -> set[tuple[Var, int]]:
+        """The source with the scope of each optimization barrier on the way."""
+        if self.source is None:
+            return set()
+        return {(self.source, e.params["scope"]) for e in self.path if e.primitive.name == "optimization_barrier"}
+
 
 def is_view(eqn: Eqn) -> bool:
     """Whether the equation is pure index arithmetic on at most one operand, and so is never computed by itself."""
@@ -45,7 +52,8 @@ def is_view(eqn: Eqn) -> bool:
 
 # Keys made of keys are index arithmetic too, and so cheap beside the numbers drawn from them that each kernel makes its own.
 DERIVED = ("random_split", "random_wrap", "random_unwrap")
-VIEWS = ("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "expand_dims", *DERIVED)
+MOVED = ("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "expand_dims")
+VIEWS = (*MOVED, *DERIVED, "optimization_barrier")
 
 
 class Views:

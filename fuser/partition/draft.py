@@ -37,6 +37,7 @@ class Draft:
     partial: bool = False  # some value covers only a part of the axes, and is computed again along the others
     reason: str = ""
     order: list[Axis] = field(default_factory=list)  # all axes as they lie in memory, outermost first
+    barred: set[tuple[Var, int]] = field(default_factory=set)  # values read through a barrier, and its scope
     produced: set[Var] = field(default_factory=set)
     open: set[Var] = field(default_factory=set)  # what is produced here and needed outside too
 
@@ -151,6 +152,7 @@ def single(number: int, eqn: Eqn, views: Views) -> Draft:
         view = views(operand)
         if view.source is None:
             continue
+        draft.barred |= view.barriers
         whole = fusion is not Fusion.MOVEMENT and (operand.aval.shape == domain or not operand.aval.shape)
         if whole and view.dimensions is not None:
             read = tuple(None if d is None else labels[d] for d in view.dimensions)
@@ -180,6 +182,8 @@ def blocker(a: Draft, b: Draft, uses: Uses, limits: FusionLimits) -> str | None:
         return f"together they have more than {limits.max_ops} operations"
     if len((a.inputs | b.inputs) - a.produced) > limits.max_params:
         return f"together they read more than {limits.max_params} arrays"
+    if any(v in a.produced for v, _ in b.barred):
+        return "an optimization barrier stands between them"
     opaque = b.opaque.keys() & a.produced
     if Kind.CONTRACTION in (a.kind, b.kind):
         reason = _product_blocker(a, b, bool(opaque))
@@ -387,6 +391,7 @@ def _absorb(big: Draft, small: Draft, rename: dict[Axis, Axis], uses: Uses) -> N
     big.eqns += small.eqns
     big.numbers |= small.numbers
     big.produced |= small.produced
+    big.barred |= small.barred
     for var, dims in small.layout.items():
         big.layout.setdefault(var, layout(dims))
     for var, several in small.reads.items():

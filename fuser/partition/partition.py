@@ -215,7 +215,7 @@ class Drafting:
                 a, b = self._find(a), self._find(b)
                 if a != b and not self._related(a, b) and self.fuel != 0:
                     first, second = self.drafts[a], self.drafts[b]
-                    if not _same_domain(first, second):
+                    if not _same_domain(first, second) or not _same_time(first, second):
                         continue
                     reason = blocker(first, second, self.uses, self.limits)
                     if reason is None:
@@ -237,6 +237,11 @@ def _same_domain(a: Draft, b: Draft) -> bool:
     shared = [v for v in a.reads.keys() & b.reads.keys() if len(a.reads[v]) == len(b.reads[v]) == 1]
     covered = {x for v in shared for x in next(iter(b.reads[v]))}
     return set(b.axes) <= covered and len(a.axes) == len(b.axes)
+
+
+def _same_time(a: Draft, b: Draft) -> bool:
+    """Whether no optimization barrier sets the two apart: what is computed again late must not move to the first time."""
+    return {scope for _, scope in a.barred} == {scope for _, scope in b.barred}
 
 
 def _uses(graph: Graph, anchors: list[Eqn], views: Views) -> Uses:

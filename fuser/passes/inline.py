@@ -10,14 +10,18 @@ from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ops.calls import refuse_forward
+from fuser.ops.remat import kept_apart, optimization_barrier_p, scopes
 
 # The primitives that hold one Graph and do what it does, and the param that holds it.
-CALLS = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+CALLS = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "remat": "jaxpr", "jit": "jaxpr"}
+# The primitives that only transforms and policies look at: their operand takes their place.
+MARKS = ("name", "stop_gradient")
+_ENDING = {*CALLS, *MARKS, "custom_lin"}
 
 
 def inline_calls(graph: Graph) -> Graph:
     """The graph with the equations of every called graph in the place of the call."""
-    if not any(eqn.primitive.name in CALLS or eqn.primitive.name == "custom_lin" for eqn in graph.eqns):
+    if not any(eqn.primitive.name in _ENDING for eqn in graph.eqns):
         return graph
     inlined = _Inlined()
     outvars = inlined.take(graph, {}, fresh=False)
@@ -51,6 +55,11 @@ class _Inlined:
             invars = tuple(read(v) for v in eqn.invars)
             if eqn.primitive.name == "custom_lin":
                 refuse_forward(**eqn.params)
+            if eqn.primitive.name in MARKS:
+                known[eqn.outvars[0]] = invars[0]
+                continue
+            if eqn.primitive.name == "remat" and eqn.params["differentiated"]:
+                invars = self.kept_apart(eqn, invars)
             if eqn.primitive.name in CALLS:
                 inner = eqn.params[CALLS[eqn.primitive.name]]
                 known.update(zip(eqn.outvars, self.call(inner, invars)))
@@ -59,6 +68,16 @@ class _Inlined:
             known.update(zip(eqn.outvars, outvars))
             self.eqns.append(replace(eqn, invars=invars, outvars=outvars))
         return [read(v) for v in graph.outvars]
+
+    def kept_apart(self, eqn: Eqn, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        """The operands of a remat behind barriers, so that what it computes again is not merged with the first time."""
+        scope = next(scopes)
+        behind: dict[Operand, Operand] = {}
+        for operand, apart in zip(operands, kept_apart(eqn.params["prevent_cse"], len(operands))):
+            if apart and isinstance(operand, Var) and operand not in behind:
+                result = behind[operand] = Var(operand.aval)
+                self.eqns.append(Eqn(optimization_barrier_p, (operand,), {"scope": scope}, (result,), eqn.source))
+        return tuple(behind.get(o, o) if isinstance(o, Var) else o for o in operands)
 
     def call(self, graph: Graph, operands: tuple[Operand, ...]) -> list[Operand]:
         """Add a called graph's equations on these operands; its results."""

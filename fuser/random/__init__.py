@@ -19,5 +19,21 @@ from fuser.random.continuous import (
     wald,
     weibull_min,
 )
+from fuser.random.discrete import categorical, choice, geometric, permutation
 from fuser.random.keys import PRNGKey, clone, fold_in, key, key_data, key_dtype, key_impl, split, wrap_key_data
+from fuser.random.matrices import multivariate_normal, orthogonal
+from fuser.random.rejection import (
+    ball,
+    beta,
+    binomial,
+    chisquare,
+    dirichlet,
+    f,
+    gamma,
+    generalized_normal,
+    loggamma,
+    multinomial,
+    poisson,
+    t,
+)
 from fuser.random.uniform import bernoulli, bits, rademacher, randint, uniform

@@ -24,6 +24,7 @@ from fuser.random.keys import (
 from fuser.random.uniform import draw, rademacher, random_bits
 
 WORD = np.dtype("uint32")
+ONE = np.float32(1)
 
 
 def _start(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any) -> tuple[Any, tuple[int, ...], np.dtype]:
@@ -186,9 +187,7 @@ def triangular(
     return fnp.where(u < (mode - left) / (right - left), rising, falling)
 
 
-def lognormal(
-    key: Any, sigma: Any = np.float32(1), shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
-) -> Any:
+def lognormal(key: Any, sigma: Any = ONE, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """exp of normal numbers with the standard deviation `sigma`."""
     key, _ = typed("lognormal", key)
     one_device("lognormal", out_sharding)

@@ -232,7 +232,9 @@ class Looped(Writer):
         for carry in carries:
             text, dtype = self.operand(carry.following), carry.node.dtype
             if spell.storage(dtype) != spell.local(dtype):
-                text = spell.load(dtype, spell.store(dtype, f"({spell.storage(dtype)}){text}" if dtype.kind == "f" else text))
+                text = spell.load(
+                    dtype, spell.store(dtype, f"({spell.storage(dtype)}){text}" if dtype.kind == "f" else text)
+                )
             if guards:
                 text = f"{self.operand(guards[carry.guard])} ? {text} : {self.operand(carry.node)}"
             texts.append(text)
@@ -256,7 +258,9 @@ class Looped(Writer):
         """Whether the store writes one element a block."""
         if self.vector is None:
             return True
-        place = self._along(index_axes(store.offset)) or any(self._follows(n, self.vector) for n in computed(store.offset))
+        place = self._along(index_axes(store.offset)) or any(
+            self._follows(n, self.vector) for n in computed(store.offset)
+        )
         return not place
 
     def _steady_stores(self, stores: Sequence[Store]) -> None:

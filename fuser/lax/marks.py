@@ -1,0 +1,29 @@
+"""Identities that only transforms and the compiler look at: `stop_gradient` and `optimization_barrier`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuser.ir.types import is_inexact
+from fuser.lax.values import as_value
+from fuser.ops.remat import optimization_barrier_p, scopes, stop_gradient_p
+from fuser.trace import tree
+from fuser.trace.core import bind
+
+
+def stop_gradient(x: Any) -> Any:
+    """`x`, a tree of arrays, as a constant for every derivative."""
+
+    def stopped(leaf: Any) -> Any:
+        value = as_value(leaf, "stop_gradient")
+        return bind(stop_gradient_p, value) if is_inexact(value.dtype) else value
+
+    return tree.map(stopped, x)
+
+
+def optimization_barrier(operand: Any) -> Any:
+    """`operand`, a tree of arrays, through which the compiler neither merges nor moves anything."""
+    scope = next(scopes)
+    return tree.map(
+        lambda leaf: bind(optimization_barrier_p, as_value(leaf, "optimization_barrier"), scope=scope), operand
+    )

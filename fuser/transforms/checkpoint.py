@@ -1,0 +1,241 @@
+"""`checkpoint` (= `remat`): less memory for a gradient, in exchange for computing again; policies say what is saved."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from fuser.frames import hide
+from fuser.ir.graph import Eqn, Literal, Var
+from fuser.ir.source import current_source
+from fuser.ir.types import ArrayType
+from fuser.ops.remat import name_p, remat_p
+from fuser.trace import tree
+from fuser.trace.body import close
+from fuser.trace.core import type_of
+from fuser.trace.linearize import linearize
+from fuser.trace.stage import stage
+from fuser.transforms.arguments import check_callable, leaf_values, name_of
+
+_ABSENT = object()
+
+
+def checkpoint(
+    fun: Callable[..., Any],
+    *,
+    prevent_cse: bool | Sequence[bool] = True,
+    policy: Callable[..., bool] | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    concrete: Any = _ABSENT,
+) -> Callable[..., Any]:
+    """`fun`, whose gradient saves only its inputs and what `policy` says, and computes the rest again.
+
+    `policy(primitive, *types, **params) -> bool` is asked of each operation, see `checkpoint_policies`; None saves nothing.
+    With `prevent_cse=False` the compiler may merge what is computed again with the first time (within `scan` it cannot).
+    Static arguments are Python values; the others are traced: `if` on their values raises ConcretizationTypeError.
+    """
+    check_callable(fun, "checkpoint")
+    if concrete is not _ABSENT:
+        raise NotImplementedError(
+            f"checkpoint has no option `concrete`; make the arguments that Python reads static with static_argnums ({current_source().short})"
+        )
+    if not isinstance(prevent_cse, (bool, tuple, list)):
+        raise TypeError(
+            f"checkpoint takes prevent_cse as a bool or a tuple of bools, got {prevent_cse!r} ({current_source().short})"
+        )
+    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    if not all(type(n) is int for n in numbers):
+        raise TypeError(
+            f"checkpoint takes static_argnums as an int or a tuple of ints, got {static_argnums!r} ({current_source().short})"
+        )
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+
+    @functools.wraps(fun)
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return _remat(fun, args, kwargs, numbers, names, prevent_cse, policy)
+        except Exception as error:
+            raise hide(error)  # noqa: B904
+
+    return checkpointed
+
+
+remat = checkpoint
+
+
+def _remat(
+    fun: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    numbers: tuple[int, ...],
+    names: tuple[str, ...],
+    prevent_cse: bool | Sequence[bool],
+    policy: Callable[..., bool] | None,
+) -> Any:
+    if not all(-len(args) <= n < len(args) for n in numbers):
+        raise ValueError(
+            f"checkpoint of {name_of(fun)} has static_argnums={numbers}, but the call has {len(args)} positional arguments "
+            f"({current_source().short})"
+        )
+    static = {n % len(args) for n in numbers}
+    fixed = {k: v for k, v in kwargs.items() if k in names}
+    given = ([a for n, a in enumerate(args) if n not in static], {k: v for k, v in kwargs.items() if k not in names})
+    leaves, in_tree = tree.flatten(given)
+    values = leaf_values(leaves, f"the arguments of {name_of(fun)}")
+    trees: list[Any] = []
+
+    def flat(*tracers: Any) -> list[Any]:
+        dynamic, named = tree.unflatten(in_tree, tracers)
+        rest = iter(dynamic)
+        result = fun(*(a if n in static else next(rest) for n, a in enumerate(args)), **named, **fixed)
+        outs, out_tree = tree.flatten(result)
+        trees.append(out_tree)
+        return leaf_values(outs, f"the result of {name_of(fun)}")
+
+    graph, consts = close(stage(flat, [type_of(v) for v in values], name_of(fun)))
+    apart: bool | tuple[bool, ...] = prevent_cse if isinstance(prevent_cse, bool) else any(prevent_cse)
+    if not isinstance(prevent_cse, bool) and not kwargs:
+        apart = (False,) * len(consts) + tuple(tree.broadcast_prefix(tuple(prevent_cse), tuple(given[0])))
+    outs = remat_p.bind(*consts, *values, jaxpr=graph, prevent_cse=apart, differentiated=False, policy=policy)
+    return tree.unflatten(trees[0], outs)
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """`x`, each leaf marked with a name that policies may speak of."""
+    if not isinstance(name, str):
+        raise TypeError(
+            f"checkpoint_name takes a string as name, got a {type(name).__name__} ({current_source().short})"
+        )
+    leaves, structure = tree.flatten(x)
+    return tree.unflatten(
+        structure, [name_p.bind(v, name=name) for v in leaf_values(leaves, "the argument of checkpoint_name")]
+    )
+
+
+# Policies: functions of a primitive, the types of its operands, and its params.
+
+
+def everything_saveable(*args: Any, **params: Any) -> bool:
+    """Save all, as without checkpoint."""
+    return True
+
+
+def nothing_saveable(*args: Any, **params: Any) -> bool:
+    """Save nothing but the inputs, as without a policy."""
+    return False
+
+
+@dataclass(frozen=True)
+class _Dots:
+    """Save the results of matrix products."""
+
+    without_batch: bool
+
+    def __call__(self, primitive: Any, *args: Any, **params: Any) -> bool:
+        if primitive.name != "dot_general":
+            return primitive.name == "conv_general_dilated" and not self.without_batch
+        _, (batch, _) = params["dimension_numbers"]
+        return not (self.without_batch and len(batch))
+
+
+dots_saveable = checkpoint_dots = _Dots(False)
+dots_with_no_batch_dims_saveable = _Dots(True)
+
+
+def save_anything_except_these_names(*names_not_to_save: str) -> Callable[..., bool]:
+    """Save all but what these names mark; what was marked is still there under the unmarked value, as in JAX."""
+    return everything_saveable
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Save named values by their names."""
+
+    names: frozenset[str]
+    wanted: bool
+
+    def __call__(self, primitive: Any, *args: Any, **params: Any) -> bool:
+        return primitive.name == "name" and (params["name"] in self.names) is self.wanted
+
+
+def save_only_these_names(*names_which_can_be_saved: str) -> Callable[..., bool]:
+    """Save values that checkpoint_name gave one of these names."""
+    return _Names(frozenset(names_which_can_be_saved), True)
+
+
+def save_any_names_but_these(*names_not_to_save: str) -> Callable[..., bool]:
+    """Save named values, except those of these names."""
+    return _Names(frozenset(names_not_to_save), False)
+
+
+def save_from_both_policies(policy_1: Callable[..., bool], policy_2: Callable[..., bool]) -> Callable[..., bool]:
+    """Save what either policy saves."""
+
+    def policy(*args: Any, **params: Any) -> bool:
+        answers = policy_1(*args, **params), policy_2(*args, **params)
+        if not all(isinstance(a, bool) for a in answers):
+            raise ValueError(f"save_from_both_policies needs policies that return bools, got {answers}")
+        return answers[0] or answers[1]
+
+    return policy
+
+
+checkpoint_policies = SimpleNamespace(
+    everything_saveable=everything_saveable,
+    nothing_saveable=nothing_saveable,
+    dots_saveable=dots_saveable,
+    checkpoint_dots=dots_saveable,
+    dots_with_no_batch_dims_saveable=dots_with_no_batch_dims_saveable,
+    checkpoint_dots_with_no_batch_dims=dots_with_no_batch_dims_saveable,
+    save_anything_except_these_names=save_anything_except_these_names,
+    save_any_names_but_these=save_any_names_but_these,
+    save_only_these_names=save_only_these_names,
+    save_from_both_policies=save_from_both_policies,
+)
+
+
+def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[ArrayType, str]]:
+    """What the backward pass of `f` at these arguments would keep: each value's type, and where it comes from."""
+    leaves, in_tree = tree.flatten((args, kwargs))
+    values = leaf_values(leaves, f"the arguments of {name_of(f)}")
+
+    def flat(*tracers: Any) -> list[Any]:
+        given, named = tree.unflatten(in_tree, tracers)
+        return leaf_values(tree.leaves(f(*given, **named)), f"the result of {name_of(f)}")
+
+    def residuals(*tracers: Any) -> list[Any]:
+        return list(linearize(flat, tracers)[1].graph.consts)
+
+    graph = stage(residuals, [type_of(v) for v in values], name_of(f))
+    kept = dict.fromkeys(v for v in graph.outvars if isinstance(v, Var))
+    found = [(v.aval, "from a literal") for v in graph.outvars if isinstance(v, Literal)]
+    found += [(v.aval, "from a constant") for v in graph.constvars if v in kept]
+    paths = _argument_names(f, args, kwargs)
+    found += [(v.aval, f"from the argument {path}") for v, path in zip(graph.invars, paths) if v in kept]
+    return found + [(v.aval, _origin(eqn)) for eqn in graph.eqns for v in eqn.outvars if v in kept]
+
+
+def _argument_names(f: Callable[..., Any], args: Any, kwargs: Any) -> list[str]:
+    try:
+        bound = inspect.signature(f).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return tree.paths((args, kwargs))
+    return [name + path for name, value in bound.items() for path in tree.paths(value)]
+
+
+def _origin(eqn: Eqn) -> str:
+    line = eqn.source.line
+    if eqn.primitive is name_p:
+        return f"named '{eqn.params['name']}' from {line}"
+    return f"output of {eqn.primitive.name} from {line}"
+
+
+def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Print `saved_residuals`, one a line."""
+    for aval, origin in saved_residuals(f, *args, **kwargs):
+        print(f"{aval} {origin}")
