@@ -204,7 +204,8 @@ def flattened(kernel: Kernel) -> Kernel:
     places = delinearise(Affine.of(line), shape)
     renaming = _Renaming(dict(zip(kernel.rows, places)), line)
     loop = kernel.loop
-    carries = tuple(Carry(*map(renaming.node, (c.node, c.initial, c.following)), c.guard) for c in loop.carries)
+    new = renaming.node
+    carries = tuple(Carry(new(c.node), new(c.initial), new(c.following), c.guard) for c in loop.carries)
     return replace(
         kernel,
         rows=(line,),

@@ -256,19 +256,18 @@ class _Tracing:
     # From reads to classes of axes.
 
     def _unify(self) -> None:
-        for axis in self.folded:
-            self.classes.hold(axis, f"its body folds over the carry along an axis of {axis.extent}")
+        for fold in self.folded:
+            self.classes.hold(fold, f"its body folds over the carry along an axis of {fold.extent}")
         for number, index in self.carry_reads:
-            for own, place in zip(self.carry_axes[number], index):
-                if own is not None:
-                    self._meet(own, place)
-        for axes in (*self.carry_axes, *self.y_axes):
+            for axis, place in zip(self.carry_axes[number], index):
+                if axis is not None:
+                    self._meet(axis, place)
+        for axes in self._all():
             seen: set[Axis] = set()
-            for axis in axes:
-                if axis is not None and self.classes.find(axis) in seen:
-                    self.classes.hold(axis, f"its body reads the carry along another axis of {axis.extent}")
-                elif axis is not None:
-                    seen.add(self.classes.find(axis))
+            for own in (a for a in axes if a is not None):
+                if self.classes.find(own) in seen:
+                    self.classes.hold(own, f"its body reads the carry along another axis of {own.extent}")
+                seen.add(self.classes.find(own))
 
     def _meet(self, own: Axis, place: Affine) -> None:
         """The carry is read at `place` along its axis `own`."""
@@ -321,9 +320,9 @@ class _Tracing:
         except Refused:
             return None
         self.classes = _Classes()
-        for axes in held:
-            for axis in axes:
-                self.classes.unite(team, axis) if axis is not team else None
+        for own in itertools.chain.from_iterable(held):
+            if own is not team:
+                self.classes.unite(team, own)
         return team
 
     def _check_size(self, lanes: list[Axis]) -> None:

@@ -62,8 +62,10 @@ def _loop_forms(graph: Graph, backend: Any) -> dict[Var, LoopForm | str]:
         if eqn.primitive.fusion is Fusion.CONTROL:
             made = sum(isinstance(form, LoopForm) for form in forms.values())
             no_fuel = 0 <= config.fuel <= made
-            form = "the merges allowed by FUSER_FUEL are used up" if no_fuel else loop_form(
-                eqn, backend.supports, backend.limits.teams
+            form = (
+                "the merges allowed by FUSER_FUEL are used up"
+                if no_fuel
+                else loop_form(eqn, backend.supports, backend.limits.teams)
             )
             forms[eqn.outvars[0]] = form
     return forms

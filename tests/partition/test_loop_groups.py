@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fuser
@@ -16,7 +15,6 @@ from fuser.debug.bisect import bisect
 from fuser.partition.group import Kind, Plan
 from fuser.partition.partition import partition
 from tests.backends.loop_cases import F32, ONE_KERNEL, PLANE, RNG, X
-
 
 
 def planned(function: Callable[..., Any], *args: Any) -> Plan:

@@ -70,8 +70,8 @@ class Looped(Writer):
 
     def _block(self) -> None:
         before, after = self.kernel.stages
-        varying = [n for n in before.row if not self._steady(n)]
-        self._nodes([n for n in before.row if self._steady(n) and n.op != "carry"])
+        varying = [n for n in before.row if not self._uniform(n)]
+        self._nodes([n for n in before.row if self._uniform(n) and n.op != "carry"])
         self._declare_arrays(varying)
         if varying or any(c.node in self.arrays for c in self.loop_inside.carries):
             self._across(lambda: self._begin(varying))
@@ -84,18 +84,18 @@ class Looped(Writer):
         for node in after.row:
             if node.op == "final" and node not in self.arrays:
                 self.env[node] = f"carry{node.attr.number}"
-        self._nodes([n for n in after.row if self._steady(n)])
+        self._nodes([n for n in after.row if self._uniform(n)])
         self._write(after.row, after.row_stores)
 
     def _declare_arrays(self, varying: Sequence[Scalar]) -> None:
         """Arrays for the carry, and for what was computed before the loop and is needed later."""
         inside = self.loop_inside
         for carry in inside.carries:
-            if not self._steady(carry.node):
+            if not self._uniform(carry.node):
                 self.arrays[carry.node] = f"carry{carry.node.attr.number}"
                 self._array(carry.node, self.arrays[carry.node])
         for node in self.kernel.stages[1].row:
-            if node.op == "final" and not self._steady(node):
+            if node.op == "final" and not self._uniform(node):
                 self.arrays[node] = f"carry{node.attr.number}"
         later = [*inside.body, *self.kernel.stages[1].row]
         needed = {n for node in later for n in operands(node)}
@@ -118,7 +118,7 @@ class Looped(Writer):
         last = [c.following for c in inside.carries] + [s.value for s in inside.stores] + list(inside.predicates)
         used = {(n, number) for number, run in enumerate(runs) for node in run for n in operands(node)}
         used |= {(n, len(runs) - 1) for n in [*last, *(n for s in inside.stores for n in computed(s.offset))]}
-        crossing = {n for n, number in used if n in home and home[n] != number and not self._steady(n)}
+        crossing = {n for n, number in used if n in home and home[n] != number and not self._uniform(n)}
         return [n for run in runs for n in run if n in crossing]
 
     def _array(self, node: Scalar, name: str) -> None:
@@ -184,7 +184,7 @@ class Looped(Writer):
 
     def _ends_together(self) -> bool:
         """Whether the loop is a while that ends for all lanes of the block at once."""
-        return self.time is None and all(self._steady(p) for p in self.loop_inside.predicates)
+        return self.time is None and all(self._uniform(p) for p in self.loop_inside.predicates)
 
     def _phases(self) -> tuple[list[Sequence[Scalar]], list[Sequence[Scalar]]]:
         """The nodes of an iteration, those that decide on going on first, each in runs over the lanes: a value of another
@@ -198,14 +198,17 @@ class Looped(Writer):
         """Runs over the lanes; `finish` writes what the last of them has to do besides."""
         varying: list[Scalar] = []
         for number, phase in enumerate(phases):
-            self._nodes([n for n in phase if self._steady(n)])
-            varying = [n for n in phase if not self._steady(n)]
-            if number < len(phases) - 1 or finish is None:
-                if varying:
-                    self._across(lambda nodes=varying: self._keep(nodes))  # type: ignore[misc]
+            self._nodes([n for n in phase if self._uniform(n)])
+            varying = [n for n in phase if not self._uniform(n)]
+            if varying and (number < len(phases) - 1 or finish is None):
+                self._across(lambda nodes=varying: self._keep(nodes))  # type: ignore[misc]
         if finish is not None and (varying or any(c.node in self.arrays for c in self.loop_inside.carries)):
             ends_apart = self.time is None and not self._ends_together()
-            self._across(lambda: (self._keep(varying), finish()), " reduction(|:any)" if ends_apart else "")
+            self._across(lambda: self._last(varying, finish), " reduction(|:any)" if ends_apart else "")
+
+    def _last(self, nodes: Sequence[Scalar], finish: Callable[[], None]) -> None:
+        self._keep(nodes)
+        finish()
 
     def _keep(self, nodes: Sequence[Scalar]) -> None:
         """Compute the nodes of one run, and put into their arrays those that later ones need."""
@@ -218,9 +221,7 @@ class Looped(Writer):
         inside = self.loop_inside
         if self.time is None and not self._ends_together():
             self.line(f"any |= {' | '.join(self.operand(p) for p in inside.predicates)};")
-        for store in inside.stores:
-            if not self._steady_store(store):
-                self._guarded_store(store)
+        self._guarded_stores([s for s in inside.stores if not self._steady_store(s)])
         self._hand_on([c for c in inside.carries if c.node in self.arrays])
 
     def _hand_on(self, carries: Sequence[Carry]) -> None:
@@ -249,10 +250,10 @@ class Looped(Writer):
     def _write(self, nodes: Sequence[Scalar], stores: Sequence[Store]) -> None:
         """What comes after the loop."""
         self._steady_stores(stores)
-        varying = [n for n in nodes if not self._steady(n) and n.op != "final"]
+        varying = [n for n in nodes if not self._uniform(n) and n.op != "final"]
         rest = [s for s in stores if not self._steady_store(s)]
         if rest:
-            self._across(lambda: (self._nodes(varying), [self._guarded_store(s) for s in rest]))
+            self._across(lambda: self._last(varying, lambda: self._guarded_stores(rest)))
 
     def _steady_store(self, store: Store) -> bool:
         """Whether the store writes one element a block."""
@@ -269,8 +270,9 @@ class Looped(Writer):
                 tests = self._first(store) if self.vector is None else ["block == 0", *self._first(store)]
                 self._store_if(store, tests)
 
-    def _guarded_store(self, store: Store) -> None:
-        self._store_if(store, self._first(store))
+    def _guarded_stores(self, stores: Sequence[Store]) -> None:
+        for store in stores:
+            self._store_if(store, self._first(store))
 
     def _store_if(self, store: Store, tests: Sequence[str]) -> None:
         self.operand(store.value)  # any line that it needs stands before the test
@@ -288,7 +290,7 @@ class Looped(Writer):
 
     # What differs between the lanes of a block.
 
-    def _steady(self, node: Scalar) -> bool:
+    def _uniform(self, node: Scalar) -> bool:
         return self.vector is None or not self._follows(node, self.vector)
 
     def _along(self, axes: set[Axis] | frozenset[Axis]) -> bool:

@@ -69,9 +69,9 @@ class Writer:
         for node in dict.fromkeys(n for stage in self.kernel.stages for n in (*stage.row, *stage.body)):
             index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
             if (
-                node.op in ("fold", "scan")
+                node.op in ("fold", "scan", "final")
                 or (index is not None and index_axes(index))
-                or any(n in moving or n.op == "fold" for n in operands(node))
+                or any(n in moving or n.op in ("fold", "final") for n in operands(node))
             ):
                 moving.add(node)
             else:

@@ -87,9 +87,7 @@ class Looped(Writer):
         names = []
         for number, predicate in enumerate(loop.predicates):
             text = self.operand(predicate)
-            if predicate.op == "const" and self.loops.rows:
-                text = f"{text} & inside"
-            elif self.spans(predicate):
+            if (predicate.op == "const" and self.loops.rows) or self.spans(predicate):
                 text = f"{text} & inside"
             names.append(f"going{number}")
             self.line(f"{names[-1]} = {text}")

@@ -190,7 +190,9 @@ class Writer:
 
     def _arguments(self, node: Scalar) -> list[str]:
         bare = node.op in _LITERALS and sum(a.op == "const" for a in node.args) == 1
-        bare = bare and not (node.op == "div" and node.dtype.kind in "iu")  # a helper, which asks for its operands' dtypes
+        bare = bare and not (
+            node.op == "div" and node.dtype.kind in "iu"
+        )  # a helper, which asks for its operands' dtypes
         result = []
         for position, arg in enumerate(node.args):
             small = arg.op == "const" and abs(float(arg.attr)) <= 16 if arg.dtype.kind != "b" else False
