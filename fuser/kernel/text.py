@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import short_dtype
-from fuser.kernel.kernel import Kernel
+from fuser.kernel.kernel import Kernel, Loop
 
 
 def show(kernel: Kernel) -> str:
@@ -14,6 +16,8 @@ def show(kernel: Kernel) -> str:
     def name(node: Scalar) -> str:
         if node.op == "const":
             return str(node.attr)
+        if node.op in ("carry", "final"):
+            return f"carry{node.attr.number}"
         return names.setdefault(node, f"v{len(names)}")
 
     def line(node: Scalar) -> str:
@@ -26,8 +30,10 @@ def show(kernel: Kernel) -> str:
     params = ", ".join(f"{p.name}:{short_dtype(p.dtype)}[{','.join(map(str, p.shape))}]" for p in kernel.params)
     lines = [f"kernel {kernel.name}({params})"]
     lines.append("  for " + ", ".join(f"{a} < {a.extent}" for a in kernel.rows) if kernel.rows else "  once")
-    for stage in kernel.stages:
-        lines += ["    " + line(n) for n in stage.row if n.op != "const"]
+    for number, stage in enumerate(kernel.stages):
+        if kernel.loop is not None and number == 1:
+            lines += _loop(kernel.loop, kernel, name, line)
+        lines += ["    " + line(n) for n in stage.row if n.op not in ("const", "final")]
         lines += [f"    {kernel.params[s.param].name}[{s.offset}] = {name(s.value)}" for s in stage.row_stores]
         if stage.loops and kernel.cols:
             lines.append("    for " + ", ".join(f"{a} < {a.extent}" for a in kernel.cols))
@@ -36,3 +42,16 @@ def show(kernel: Kernel) -> str:
         lines += [f"{pad}{name(f)} = fold {f.attr.fold} {name(f.args[0])}" for f in stage.folds]
         lines += [f"{pad}{kernel.params[s.param].name}[{s.offset}] = {name(s.value)}" for s in stage.stores]
     return "\n".join(lines)
+
+
+def _loop(loop: Loop, kernel: Kernel, name: Callable[[Scalar], str], line: Callable[[Scalar], str]) -> list[str]:
+    """The loop between the stages: the carry's first values, and one iteration."""
+    lines = [f"    {name(c.node)}:{short_dtype(c.node.dtype)} = {name(c.initial)}" for c in loop.carries]
+    steps = "any of its lanes goes on" if loop.time is None else f"{loop.time} < {loop.time.extent}"
+    lines.append(f"    while {steps}")
+    lines += ["      " + line(n) for n in loop.body if n.op != "const"]
+    lines += [f"      {kernel.params[s.param].name}[{s.offset}] = {name(s.value)}" for s in loop.stores]
+    for carry in loop.carries:
+        guard = f" where {name(loop.predicates[carry.guard])}" if loop.predicates else ""
+        lines.append(f"      {name(carry.node)} = {name(carry.following)}{guard}")
+    return lines

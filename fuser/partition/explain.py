@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fuser.ir.graph import Eqn, graphs_in
+from fuser.ir.primitive import Fusion
 from fuser.partition.group import FusionGroup, Kind, Plan
 
 WORDS = {
@@ -55,21 +57,42 @@ def explain(plan: Plan) -> str:
 
 
 def eqn_bytes(group: FusionGroup) -> int:
-    """Bytes that the group's operations would move one by one."""
-    return sum(v.aval.nbytes for eqn in group.graph.eqns for v in (*eqn.invars, *eqn.outvars))
+    """Bytes that the group's operations would move one by one; a scan's in all its steps, a while's in one."""
+    return sum(map(_bytes, group.graph.eqns))
+
+
+def _bytes(eqn: Eqn) -> int:
+    own = sum(v.aval.nbytes for v in (*eqn.invars, *eqn.outvars))
+    if eqn.primitive.fusion is not Fusion.CONTROL:
+        return own
+    inside = [sum(map(_bytes, graph.eqns)) for graph in graphs_in(eqn.params)]
+    if eqn.primitive.name == "cond":
+        return max(inside)
+    return sum(inside) * eqn.params.get("length", 1)
 
 
 def _describe(group: FusionGroup, indent: str = "  ") -> str:
     ops = ", ".join(dict.fromkeys(group.ops))
     sources = ", ".join(dict.fromkeys(str(s) for s in group.sources if s.file)) or "no source line"
     why = "; ".join(text for text in (group.reason, group.refusal) if text)
-    text = f"{indent}{group.name}: {_words(group)}{f' ({why})' if why else ''}: {ops}\n"
+    text = f"{indent}{group.name}: {words(group)}{f' ({why})' if why else ''}: {ops}\n"
     text += f"{indent}    from {sources}; {size(group.ideal_bytes)}"
     inner = [_describe(g, indent + "    ") for plan in group.bodies for g in plan.groups]
     return "\n".join([text, *inner])
 
 
-def _words(group: FusionGroup) -> str:
+def words(group: FusionGroup) -> str:
+    """What became of the group, for a person."""
+    if group.kind is Kind.LOOP:
+        return f"{WORDS[group.kind]}, {_iterations(group)}"
     if group.kind is Kind.CONTROL:
         return "control flow driven from Python" if group.reason else "control flow in native code"
     return WORDS[group.kind]
+
+
+def _iterations(group: FusionGroup) -> str:
+    (loop,) = (eqn for eqn in group.graph.eqns if eqn.primitive.fusion is Fusion.CONTROL)
+    length = loop.params.get("length")
+    if length is None:
+        return "as many iterations as each lane needs, arithmetic counted for one"
+    return f"{length} iteration{'' if length == 1 else 's'}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fuser.ir.graph import Eqn, Graph, Operand, Var, graphs_in
@@ -73,8 +74,21 @@ class FusionGroup:
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """Names of the primitives inside, in order."""
-        return tuple(eqn.primitive.name for eqn in self.graph.eqns)
+        """Names of the primitives inside, in order; those of a loop's body too, where it is part of the kernel."""
+        return tuple(eqn.primitive.name for eqn in self.eqns)
+
+    @property
+    def eqns(self) -> tuple[Eqn, ...]:
+        """The equations that the group's kernel computes; a loop is followed by those of its body."""
+        return tuple(inner_eqns(self.graph.eqns)) if self.kind is Kind.LOOP else self.graph.eqns
+
+
+def inner_eqns(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
+    """The equations, and behind each those of the graphs that it holds."""
+    for eqn in eqns:
+        yield eqn
+        for graph in graphs_in(eqn.params):
+            yield from inner_eqns(graph.eqns)
 
 
 def _flops(eqn: Eqn) -> int:

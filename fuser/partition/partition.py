@@ -19,7 +19,7 @@ from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, reusable
 from fuser.partition.control import bodies, with_dense_operands
 from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, looped, product, single, solid
-from fuser.partition.group import Decision, FusionGroup, Kind, Plan
+from fuser.partition.group import Decision, FusionGroup, Kind, Plan, inner_eqns
 from fuser.partition.loop import LoopForm, loop_form
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
@@ -115,6 +115,7 @@ class Drafting:
         self.decisions: list[Decision] = []
         loops = sum(isinstance(form, LoopForm) for form in forms.values())
         self.fuel = config.fuel if config.fuel < 0 else max(config.fuel - loops, 0)
+        self.refused: list[tuple[int, int, Decision]] = []
 
     def run(self) -> tuple[list[Draft], list[Decision]]:
         for number, eqn in enumerate(self.anchors):
@@ -122,6 +123,7 @@ class Drafting:
             for producer in self._producers(draft):
                 self._try(self._find(producer), self._find(number))
         self._sweep()
+        self._reconsider()
         return list(self.drafts.values()), self.decisions
 
     def _find(self, number: int) -> int:
@@ -175,9 +177,23 @@ class Drafting:
         if reason is None and self.fuel == 0:
             reason = "the merges allowed by FUSER_FUEL are used up"
         if reason is not None:
-            self.decisions.append(Decision(_label(first), _label(second), reason))
+            self.refused.append((a, b, Decision(_label(first), _label(second), reason)))
+            self.decisions.append(self.refused[-1][2])
             return
         self._merge(a, b)
+
+    def _reconsider(self) -> None:
+        """Try once more what was refused while the drafts were small: a value that is needed once a row, say."""
+        gone: set[int] = set()
+        for a, b, decision in self.refused:
+            first, second = self._find(a), self._find(b)
+            if first != second and self.ancestors[second] >> first & 1 and self.fuel != 0:
+                drafts = self.drafts[first], self.drafts[second]
+                if blocker(*drafts, self.uses, self.limits) is None and not self._path_between(first, second):
+                    self._merge(first, second)
+            if self._find(a) == self._find(b):
+                gone.add(id(decision))
+        self.decisions = [d for d in self.decisions if id(d) not in gone]
 
     def _path_between(self, a: int, b: int) -> bool:
         """Whether a third draft needs `a` and is needed by `b`."""
@@ -319,7 +335,8 @@ def _finish(draft: Draft, uses: Uses, views: Views, number: str) -> FusionGroup:
     outputs = tuple(v for eqn in draft.eqns for v in eqn.outvars if v in draft.open)
     name = _name(draft, number)
     sub = Graph(inputs, (), (), tuple(eqns), outputs, name)
-    sources = tuple(dict.fromkeys(eqn.source for eqn in draft.eqns))
+    inside = inner_eqns(draft.eqns) if draft.kind is Kind.LOOP else draft.eqns
+    sources = tuple(dict.fromkeys(eqn.source for eqn in inside))
     return FusionGroup(draft.kind, sub, tuple(draft.rows), tuple(draft.cols), name, sources, draft.layout, draft.reason)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from fuser.api import Compiled, Jitted, jit
 from fuser.ir.source import Source
 from fuser.ir.types import ArrayType
-from fuser.partition.explain import WORDS, eqn_bytes, size
+from fuser.partition.explain import eqn_bytes, size, words
 from fuser.partition.group import FusionGroup, Plan
 from fuser.trace import tree
 
@@ -142,14 +142,14 @@ def source_line(source: Source) -> tuple[str, str]:
 
 def _step(group: FusionGroup) -> ExplainedStep:
     by_source: dict[Source, list[str]] = {}
-    for eqn in group.graph.eqns:
+    for eqn in group.eqns:
         by_source.setdefault(eqn.source, []).append(eqn.primitive.name)
     ordered = sorted(by_source.items(), key=lambda item: (item[0].file, item[0].lineno))
     lines = tuple(ExplainedLine(*source_line(source), tuple(dict.fromkeys(ops))) for source, ops in ordered)
     return ExplainedStep(
         group.name,
         group.kind.value,
-        WORDS[group.kind],
+        words(group),
         group.reason,
         lines,
         group.ideal_bytes,

@@ -11,6 +11,7 @@ import fuser
 import fuser.numpy as fnp
 from fuser import lax
 from fuser.backends import get
+from fuser.config import config
 from fuser.debug.bisect import bisect
 from fuser.partition.group import Kind, Plan
 from fuser.partition.partition import partition
@@ -95,3 +96,55 @@ def partition_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Plan:
     from fuser import passes
 
     return partition(passes.run(fuser.jit(function).trace(*args).graph), get("c"))
+
+
+def test_what_joins_and_what_does_not() -> None:
+    """A reduction of the result, a shifted read of it and a second loop are kernels of their own, for these reasons."""
+
+    def loop(x: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, v: v * 0.5 + i, x)
+
+    total = planned(lambda x: loop(x).sum(), X)
+    assert kinds(total) == [Kind.LOOP, Kind.REDUCTION]
+    assert [d.reason for d in total.decisions] == [
+        "a reduction needs the results of many lanes, and each lane runs the loop by itself"
+    ]
+    shifted = planned(lambda x: fnp.sin(fnp.flip(loop(x))), X)
+    assert [d.reason for d in shifted.decisions] == ["it reads the loop's result at shifted or reshaped places"]
+    twice = planned(lambda x: loop(fnp.sin(loop(x))), X)
+    assert kinds(twice) == [Kind.LOOP, Kind.LOOP]
+    assert [d.reason for d in twice.decisions] == ["a kernel holds one loop"]
+    steps = planned(lambda x: fnp.sin(lax.scan(lambda c, _: (c * 0.5, c), x, None, length=4)[1]), X)
+    assert [d.reason for d in steps.decisions] == [
+        "it reads elements of the loop's result that one lane holds together or that iterations leave behind"
+    ]
+
+
+def test_explain_and_the_costs_of_a_loop() -> None:
+    """Iterations are told where they are known; arithmetic and bytes count them all."""
+    x = X
+    plan = planned(lambda x: lax.fori_loop(0, 7, lambda i, v: v * 0.5 + 1, x), x)
+    assert "one kernel with its loop inside, 7 iterations: scan, " in plan.explain()
+    assert plan.groups[0].flops in (2 * 300 * 7, (2 * 300 + 1) * 7)  # the counter may be dropped
+    assert plan.groups[0].ideal_bytes == 2 * x.nbytes
+    plan = planned(lambda x: lax.while_loop(lambda s: s[1] < 5, lambda s: (s[0] * 0.5, s[1] + 1), (x, 0)), x)
+    assert "as many iterations as each lane needs, arithmetic counted for one" in plan.explain()
+    assert "mul" in plan.groups[0].ops and "lt" in plan.groups[0].ops
+
+
+def test_lines_of_the_body_are_told() -> None:
+    """Explanations and kernels name the lines of the body, not that of the loop alone."""
+
+    def step(i: Any, v: Any) -> Any:
+        return fnp.sin(v)
+
+    plan = planned(lambda x: lax.fori_loop(0, 3, step, x), X)
+    assert any(source.function == "step" for source in plan.groups[0].sources)
+    assert "(step)" in plan.explain()
+
+
+def test_fuel_takes_loops_apart() -> None:
+    """Without fuel a loop is control flow, so that a wrong loop kernel can be told from the rest."""
+    function, args = ONE_KERNEL["mandelbrot"]
+    with config.using(fuel=0):
+        assert Kind.LOOP not in kinds(partition_of(function, args))

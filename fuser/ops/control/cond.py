@@ -44,15 +44,15 @@ def _cond_eval(
 
 
 def _cond_samples() -> Samples:
-    scalar, vector = ArrayType((), np.dtype("float32")), ArrayType((5,), np.dtype("float32"))
+    scalar, vector = ArrayType((), np.dtype("float64")), ArrayType((5,), np.dtype("float64"))
     branches = (
         stage(lambda x, y: [el.sin_p.bind(x), y], [vector, scalar]),
         stage(lambda x, y: [x, reduce_sum_p.bind(x, axes=(0,))], [vector, scalar]),
-        stage(lambda x, y: [el.mul_p.bind(x, x), np.float32(2)], [vector, scalar]),
+        stage(lambda x, y: [el.mul_p.bind(x, x), np.float64(2)], [vector, scalar]),
     )
-    x = np.linspace(-1, 2, 5).astype(np.float32)
+    x = np.linspace(-1, 2, 5).astype(np.float64)
     for index in (0, 1, 2, -5, 9):
-        yield (np.int32(index), x, np.float32(0.25)), {"branches": branches}
+        yield (np.int32(index), x, np.float64(0.25)), {"branches": branches}
 
 
 cond_p = register(

@@ -70,7 +70,7 @@ def _scan_eval(
 
 
 def _scan_samples() -> Samples:
-    scalar, vector = ArrayType((), np.dtype("float32")), ArrayType((5,), np.dtype("float32"))
+    scalar, vector = ArrayType((), np.dtype("float64")), ArrayType((5,), np.dtype("float64"))
 
     def body(scale: Any, carry: Any, x: Any) -> list[Any]:
         new = el.add_p.bind(
@@ -81,10 +81,10 @@ def _scan_samples() -> Samples:
     graph = stage(body, [scalar, vector, vector])
     rng = np.random.default_rng(0)
     for length, reverse in ((7, False), (7, True), (1, False), (0, False)):
-        xs = rng.normal(size=(length, 5)).astype(np.float32)
-        start = rng.normal(size=5).astype(np.float32)
+        xs = rng.normal(size=(length, 5)).astype(np.float64)
+        start = rng.normal(size=5).astype(np.float64)
         params = {"jaxpr": graph, "num_consts": 1, "num_carry": 1, "length": length, "reverse": reverse, "unroll": 1}
-        yield (np.float32(0.5), start, xs), params
+        yield (np.float64(0.5), start, xs), params
     count = stage(lambda n: [el.add_p.bind(n, np.int32(1)), el.mul_p.bind(n, n)], [ArrayType((), np.dtype("int32"))])
     params = {"jaxpr": count, "num_consts": 0, "num_carry": 1, "length": 6, "reverse": False, "unroll": 2}
     yield (np.int32(3),), params

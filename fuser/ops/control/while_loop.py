@@ -69,21 +69,21 @@ def _while_eval(
 
 
 def _while_samples() -> Samples:
-    scalar, vector = ArrayType((), np.dtype("float32")), ArrayType((5,), np.dtype("float32"))
+    scalar, vector = ArrayType((), np.dtype("float64")), ArrayType((5,), np.dtype("float64"))
     below = stage(lambda bound, x: [el.lt_p.bind(x, bound)], [scalar, scalar])
     twice = stage(lambda step, x: [el.add_p.bind(el.add_p.bind(x, x), step)], [scalar, scalar])
     params = {"cond_nconsts": 1, "cond_jaxpr": below, "body_nconsts": 1, "body_jaxpr": twice}
-    yield (np.float32(100), np.float32(1), np.float32(0.5)), params
-    yield (np.float32(1), np.float32(1), np.float32(3)), params  # no step at all
-    total = stage(lambda x, y: [el.lt_p.bind(reduce_sum_p.bind(x, axes=(0,)), np.float32(40))], [vector, scalar])
+    yield (np.float64(100), np.float64(1), np.float64(0.5)), params
+    yield (np.float64(1), np.float64(1), np.float64(3)), params  # no step at all
+    total = stage(lambda x, y: [el.lt_p.bind(reduce_sum_p.bind(x, axes=(0,)), np.float64(40))], [vector, scalar])
     grow = stage(lambda x, y: [el.add_p.bind(x, el.mul_p.bind(x, x)), el.add_p.bind(y, y)], [vector, scalar])
     params = {"cond_nconsts": 0, "cond_jaxpr": total, "body_nconsts": 0, "body_jaxpr": grow}
-    yield (np.linspace(0.1, 0.8, 5).astype(np.float32), np.float32(1)), params
+    yield (np.linspace(0.1, 0.8, 5).astype(np.float64), np.float64(1)), params
     below = stage(lambda bound, x: [el.lt_p.bind(x, bound)], [vector, vector])
     twice = stage(lambda step, x: [el.add_p.bind(el.add_p.bind(x, x), step)], [vector, vector])
     params = {"cond_nconsts": 1, "cond_jaxpr": below, "body_nconsts": 1, "body_jaxpr": twice}
-    start = np.array([0.5, 20, 300, -0.5, 7], np.float32)
-    yield (np.array([9, 99, 9, 2, 1000], np.float32), np.ones(5, np.float32), start), params
+    start = np.array([0.5, 20, 300, -0.5, 7], np.float64)
+    yield (np.array([9, 99, 9, 2, 1000], np.float64), np.ones(5, np.float64), start), params
 
 
 while_p = register(
