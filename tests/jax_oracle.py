@@ -9,6 +9,7 @@ import numpy as np
 
 from fuser.ir.types import KEY
 
+
 def _jax() -> Any:
     import jax
 
