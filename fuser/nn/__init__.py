@@ -1,7 +1,7 @@
 """Neural network functions, with jax.nn's names: activations, softmax and its relatives, normalisation, one_hot.
 
-Each is made of `fuser.numpy`, so a softmax or a normalisation is one kernel. What must not carry a gradient (the
-maximum that softmax subtracts) cancels exactly, so no gradient needs stopping.
+Each is made of `fuser.numpy`, so a softmax or a normalisation is one kernel. The maximum that softmax subtracts cancels
+exactly, so it carries no gradient.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from fuser import dtypes
 from fuser import numpy as fnp
 from fuser.ir.types import is_complex
+from fuser.lax.marks import stop_gradient
 from fuser.lax.values import as_value, axes_of, axis_of, convert, literal
 from fuser.numpy.ufuncs import inexact_operand
 from fuser.ops import elementwise as E
@@ -78,13 +79,13 @@ def log_sigmoid(x: Any) -> Any:
 
 
 def elu(x: Any, alpha: Any = 1.0) -> Any:
-    """x above 0, alpha·(exp(x) - 1) below."""
+    """x above 0, alpha·(exp(x) - 1) below, with derivative alpha at 0."""
     x = inexact_operand("elu", x)
     return fnp.where(x > 0, x, alpha * fnp.expm1(fnp.where(x > 0, 0.0, x)))
 
 
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
-    """x from 0 on, negative_slope·x below."""
+    """x from 0 on, with derivative 1 at 0, negative_slope·x below."""
     x = inexact_operand("leaky_relu", x)
     return fnp.where(x >= 0, x, negative_slope * x)
 
@@ -170,7 +171,8 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
 
 
 def _greatest(x: Any, axis: Any, where: Any) -> Any:
-    return fnp.max(x, axis, keepdims=True, where=where, initial=-np.inf if where is not None or 0 in x.shape else None)
+    initial = -np.inf if where is not None or 0 in x.shape else None
+    return stop_gradient(fnp.max(x, axis, keepdims=True, where=where, initial=initial))
 
 
 def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
