@@ -11,7 +11,7 @@ from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is chea
 from fuser.config import config
 from fuser.runtime.array import Array
 from fuser.runtime.memory import memory_stats
-from fuser.transforms import ad_checkpoint, custom_derivatives
+from fuser.transforms import ad_checkpoint, custom_batching, custom_derivatives
 from fuser.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
 from fuser.transforms.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
 from fuser.transforms.grad import grad, value_and_grad
@@ -30,6 +30,7 @@ __all__ = [
     "checkpoint_policies",
     "closure_convert",
     "config",
+    "custom_batching",
     "custom_derivatives",
     "custom_gradient",
     "custom_jvp",

@@ -6,7 +6,8 @@ from typing import Any
 
 from fuser.ir.types import is_inexact
 from fuser.lax.values import as_value
-from fuser.ops.remat import optimization_barrier_p, scopes, stop_gradient_p
+from fuser.ops.conversion import stop_gradient_p
+from fuser.ops.remat import optimization_barrier_p, scopes
 from fuser.trace import tree
 from fuser.trace.core import bind
 

@@ -47,7 +47,7 @@ def _call_type(*avals: ArrayType, call_jaxpr: Graph, **params: Any) -> tuple[Arr
     return call_jaxpr.out_avals
 
 
-def _run_linear(trace: Trace, args: Sequence[Any], params: Params) -> Sequence[Any]:
+def run_linear(trace: Trace, args: Sequence[Any], params: Params) -> Sequence[Any]:
     """A call on values that are linear in a trace's inputs: its rule has had its say, so what it does is recorded."""
     with using(trace):
         return callee(params["call_jaxpr"])(*args)
@@ -172,7 +172,7 @@ custom_jvp_call_p: Primitive = register(
         eval=_evaluate_graph,
         impl=evaluate_call,
         stage=lambda trace, args, params: staged(custom_jvp_call_p, trace, args, params),
-        partial=_run_linear,
+        partial=run_linear,
         jvp=_custom_jvp,
         batch=_batch_custom_jvp,
     )
@@ -261,7 +261,7 @@ custom_vjp_call_p: Primitive = register(
         eval=_evaluate_graph,
         impl=evaluate_call,
         stage=lambda trace, args, params: staged(custom_vjp_call_p, trace, args, params),
-        partial=_run_linear,
+        partial=run_linear,
         jvp=_custom_vjp,
         batch=_batch_custom_vjp,
     )

@@ -291,10 +291,9 @@ def _gather_transpose(
 ) -> tuple[Any]:
     aval = x.aval.update(weak_type=False)
     mode = GatherScatterMode.from_any(mode)
-    alone = one_window_a_row(dimension_numbers, indices.shape)
-    whole = [size in (1, extent) for size, extent in zip(slice_sizes, aval.shape)]
-    if alone and all(whole) and aval.size:
-        return (_placed(ct, aval, indices, dimension_numbers, slice_sizes, mode),)
+    if selectable(aval, indices.shape, dimension_numbers, slice_sizes):
+        mask, value = placed(ct, aval, indices, dimension_numbers, slice_sizes, mode)
+        return (value if mask is None else select_n_p.bind(mask, full(aval.update(shape=()), 0), value),)
     added = REGISTRY["scatter-add"].bind(
         zeros(aval),
         indices,
@@ -309,27 +308,38 @@ def _gather_transpose(
     return (added,)
 
 
-def _placed(ct: Any, aval: ArrayType, indices: Any, numbers: Any, sizes: Sequence[int], mode: GatherScatterMode) -> Any:
-    """Zeros with each window of `ct` at its place, as a selection; windows of one element or all along each dimension."""
-    layout = _layout(numbers, aval.ndim, ct.ndim)
+def selectable(aval: ArrayType, indices_shape: Sequence[int], numbers: Any, sizes: Sequence[int]) -> bool:
+    """Whether what a scatter writes is a selection: each row has one window, of one element or all along a dimension."""
+    whole = all(size in (1, extent) for size, extent in zip(sizes, aval.shape))
+    return whole and aval.size > 0 and one_window_a_row(numbers, indices_shape)
+
+
+def placed(
+    windows: Any, aval: ArrayType, indices: Any, numbers: Any, sizes: Sequence[int], mode: GatherScatterMode
+) -> tuple[Any, Any]:
+    """Where a scatter that is `selectable` writes (None: everywhere), and the windows broadcast to the operand's type."""
+    layout = _layout(numbers, aval.ndim, windows.ndim)
     own = [layout.batch[b] if b is not None else w for w, b in zip(layout.window, layout.batching)]
-    value = _aligned(ct, own, aval)
+    value = _aligned(windows, own, aval)
     mask: Any = None
     for d, component in enumerate(layout.start):
         if component is None or (sizes[d] == aval.shape[d] and mode is GatherScatterMode.CLIP):
             continue
-        test = _hits(_component(indices, component), layout.batching, aval, d, mode)
+        line = d if sizes[d] < aval.shape[d] else None
+        test = _hits(_component(indices, component), layout.batching, aval, line, mode)
         mask = test if mask is None else and_p.bind(mask, test)
-    return value if mask is None else select_n_p.bind(mask, full(aval.update(shape=()), 0), value)
+    return mask, value
 
 
-def _hits(start: Any, batching: Sequence[int | None], aval: ArrayType, d: int, mode: GatherScatterMode) -> Any:
-    """Where along dimension `d` a row's start lies; nowhere if it is out of bounds, unless that is clipped."""
+def _hits(start: Any, batching: Sequence[int | None], aval: ArrayType, d: int | None, mode: GatherScatterMode) -> Any:
+    """Where along dimension `d` a row's start lies, or where it is 0 if a window has the whole dimension."""
     if start.dtype.itemsize < 4:
         start = convert_element_type_p.bind(start, new_dtype=np.dtype("int32"), weak_type=False)
-    if mode is GatherScatterMode.CLIP:
+    if d is not None and mode is GatherScatterMode.CLIP:
         start = clipped(start, aval.shape[d] - 1)
     places = _aligned(start, batching, aval.update(dtype=start.dtype))
+    if d is None:
+        return eq_p.bind(places, full(ArrayType((), start.dtype), 0))
     return eq_p.bind(places, iota_p.bind(dtype=start.dtype, shape=aval.shape, dimension=d))
 
 

@@ -1,7 +1,7 @@
 """Rematerialization: `remat`, a Graph whose backward pass computes again what its policy does not save; and its marks.
 
 `optimization_barrier` keeps what is computed again from being merged with the first time; `name` is what policies speak
-of; `stop_gradient` has no derivative. The first is index arithmetic, the others end before optimisation.
+of. The first is index arithmetic, the second ends before optimisation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Params = dict[str, Any]
 # Barriers of one scope belong together; those of different scopes are never merged.
 scopes = itertools.count()
 
-optimization_barrier_p = movement(
+optimization_barrier_p: Primitive = movement(
     "optimization_barrier",
     type=lambda x, scope: x,
     eval=lambda x, scope: x,
@@ -41,10 +41,6 @@ optimization_barrier_p = movement(
     transpose=lambda ct, x, scope: (optimization_barrier_p.bind(ct, scope=scope),),
     batch=lambda operands, dims, scope: (optimization_barrier_p.bind(*operands, scope=scope), dims[0]),
     samples=[(((3, 4),), {"scope": -1}), (((1,),), {"scope": -1})],
-)
-
-stop_gradient_p = elementwise(
-    "stop_gradient", ALL_DTYPES, eval=lambda x: x, lower=lambda x: x, rounded=False, jvp=(None,)
 )
 
 name_p = elementwise(
@@ -161,7 +157,10 @@ def _plan(parts: Split, policy: Policy | None) -> Plan:
     inputs = [n for n, v in enumerate(known.invars) if v in needed]
     constants = [(v, c) for v, c in zip(known.constvars, known.consts) if v in needed]
     stands: dict[Var, Operand] = dict(zip(linear.invars, residuals))
-    current = lambda operand: stands.get(operand, operand)
+
+    def current(operand: Operand) -> Operand:
+        return stands.get(operand, operand) if isinstance(operand, Var) else operand
+
     rest = [replace(eqn, invars=tuple(map(current, eqn.invars))) for eqn in linear.eqns]
     second = replace(
         linear,

@@ -36,7 +36,7 @@ from fuser.trace.core import type_of
 from fuser.trace.tangent import all_zero, full, instantiate, zero_like, zeros
 
 
-def _window_sizes(
+def window_sizes(
     x: ArrayType | np.ndarray, updates: ArrayType | np.ndarray, numbers: ScatterDimensionNumbers
 ) -> list[int]:
     windows = iter(numbers.update_window_dims)
@@ -57,7 +57,7 @@ def _scatter_type(name: str, x: ArrayType, indices: ArrayType, updates: ArrayTyp
     batch = tuple(e for d, e in enumerate(updates.shape) if d not in dimension_numbers.update_window_dims)
     if batch != indices.shape[:-1]:
         raise TypeRuleError(f"{name} needs updates with batch dimensions {indices.shape[:-1]}, got {updates}")
-    if any(size > extent for size, extent in zip(_window_sizes(x, updates, dimension_numbers), x.shape)):
+    if any(size > extent for size, extent in zip(window_sizes(x, updates, dimension_numbers), x.shape)):
         raise TypeRuleError(f"{name}: the windows of {updates} are larger than {x}")
     return ArrayType(x.shape, x.dtype, x.weak_type and updates.weak_type)
 
@@ -70,7 +70,7 @@ def _scatter_eval(
     if updates.size == 0 or operand.size == 0:
         return out.astype(operand.dtype)
     clip = GatherScatterMode.from_any(mode) is GatherScatterMode.CLIP
-    sizes = _window_sizes(operand, updates, numbers)
+    sizes = window_sizes(operand, updates, numbers)
     positions, inside = positions_of(operand, indices, as_gather(numbers), sizes, updates.shape, clip)
     flat = np.zeros((1,) * updates.ndim, np.int64)
     for position, extent in zip(positions, operand.shape):
@@ -94,7 +94,7 @@ def _read(x: Any, indices: Any, updates: Any, params: dict[str, Any]) -> Any:
         x,
         indices,
         dimension_numbers=as_gather(numbers),
-        slice_sizes=tuple(_window_sizes(x, updates, numbers)),
+        slice_sizes=tuple(window_sizes(x, updates, numbers)),
         indices_are_sorted=params["indices_are_sorted"],
         unique_indices=params["unique_indices"],
         mode=params["mode"],

@@ -115,6 +115,7 @@ class Drafting:
         self.decisions: list[Decision] = []
         loops = sum(isinstance(form, LoopForm) for form in forms.values())
         self.fuel = config.fuel if config.fuel < 0 else max(config.fuel - loops, 0)
+        self.refused: list[tuple[int, int, Decision]] = []
 
     def run(self) -> tuple[list[Draft], list[Decision]]:
         for number, eqn in enumerate(self.anchors):
@@ -122,6 +123,7 @@ class Drafting:
             for producer in self._producers(draft):
                 self._try(self._find(producer), self._find(number))
         self._sweep()
+        self._reconsider()
         return list(self.drafts.values()), self.decisions
 
     def _find(self, number: int) -> int:
@@ -175,9 +177,23 @@ class Drafting:
         if reason is None and self.fuel == 0:
             reason = "the merges allowed by FUSER_FUEL are used up"
         if reason is not None:
-            self.decisions.append(Decision(_label(first), _label(second), reason))
+            self.refused.append((a, b, Decision(_label(first), _label(second), reason)))
+            self.decisions.append(self.refused[-1][2])
             return
         self._merge(a, b)
+
+    def _reconsider(self) -> None:
+        """Try once more what was refused while the drafts were small: a value that is needed once a row, say."""
+        gone: set[int] = set()
+        for a, b, decision in self.refused:
+            first, second = self._find(a), self._find(b)
+            if first != second and self.ancestors[second] >> first & 1 and self.fuel != 0:
+                drafts = self.drafts[first], self.drafts[second]
+                if blocker(*drafts, self.uses, self.limits) is None and not self._path_between(first, second):
+                    self._merge(first, second)
+            if self._find(a) == self._find(b):
+                gone.add(id(decision))
+        self.decisions = [d for d in self.decisions if id(d) not in gone]
 
     def _path_between(self, a: int, b: int) -> bool:
         """Whether a third draft needs `a` and is needed by `b`."""

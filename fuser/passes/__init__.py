@@ -12,7 +12,9 @@ from fuser.passes.control import forward, in_bodies
 from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
 from fuser.passes.fold import fold_constants
+from fuser.passes.indexing import ease_indexing
 from fuser.passes.inline import inline_calls
+from fuser.passes.short import write_out
 
 
 def optimise_bodies(graph: Graph) -> Graph:
@@ -25,9 +27,12 @@ PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("drop_dead", drop_dead),
     ("optimise_bodies", optimise_bodies),
     ("forward", forward),
+    ("write_out", write_out),
     ("merge_common", merge_common),
     ("fold_constants", fold_constants),
     ("simplify", simplify),
+    ("ease_indexing", ease_indexing),
+    ("simplify_again", simplify),
     ("merge_again", merge_common),
     ("drop_again", drop_dead),
 )

@@ -147,7 +147,6 @@ ARITHMETIC: tuple[Rule, ...] = (
     Rule("integer_pow[0]", ("integer_pow",), _integer_power, lambda x: E.integer_pow_p.bind(x, y=0), REALS),
     Rule("integer_pow[1]", ("integer_pow",), _integer_power, lambda x: E.integer_pow_p.bind(x, y=1), REALS),
     Rule("integer_pow[2]", ("integer_pow",), _integer_power, lambda x: E.integer_pow_p.bind(x, y=2), REALS),
-    Rule("stop_gradient(x)", ("stop_gradient",), first, lambda x: E.stop_gradient_p.bind(x), (BOOL, *REALS)),
     Rule("-(-x)", ("neg",), twice("neg"), lambda x: E.neg_p.bind(E.neg_p.bind(x)), REALS),
     Rule(
         "abs(-x)",

@@ -13,7 +13,13 @@ from fuser.ops.calls import refuse_forward
 from fuser.ops.remat import kept_apart, optimization_barrier_p, scopes
 
 # The primitives that hold one Graph and do what it does, and the param that holds it.
-CALLS = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "remat": "jaxpr", "jit": "jaxpr"}
+CALLS = {
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call_jaxpr",
+    "remat": "jaxpr",
+    "jit": "jaxpr",
+}
 # The primitives that only transforms and policies look at: their operand takes their place.
 MARKS = ("name", "stop_gradient")
 _ENDING = {*CALLS, *MARKS, "custom_lin"}

@@ -18,9 +18,11 @@ from fuser.passes.rule import (
     absorbed,
     all_ones,
     constant,
+    filled,
     first,
     fits,
     is_exact,
+    is_number,
     like,
     partner,
     partner_of,
@@ -54,6 +56,13 @@ def _not_compared(eqn: Eqn, rewriter: Rewriter) -> Result:
         if inner is not None and (name in ("eq", "ne") or is_exact(inner)):
             return rewriter.make(opposite, *inner.invars)
     return None
+
+
+def _count_below_zero(eqn: Eqn, rewriter: Rewriter) -> Result:
+    """`iota < 0` is nowhere so."""
+    if rewriter.producer(eqn.invars[0], "iota") is None or not is_number(eqn.invars[1], rewriter, 0):
+        return None
+    return filled(eqn, rewriter, False)
 
 
 def _select(eqn: Eqn, rewriter: Rewriter) -> Result:
@@ -142,6 +151,13 @@ SELECTION: tuple[Rule, ...] = (
     ),
     Rule("x == x", ("eq", "le", "ge"), constant(True), lambda x: E.eq_p.bind(x, x), BITS),
     Rule("x < x", ("lt", "gt"), constant(False, exact=False), lambda x: E.lt_p.bind(x, x), (BOOL, *REALS)),
+    Rule(
+        "iota < 0",
+        ("lt",),
+        _count_below_zero,
+        lambda x: E.lt_p.bind(M.iota_p.bind(dtype=x.dtype, shape=x.shape, dimension=0), like(x, 0)),
+        (*INTEGERS, *FLOATS),
+    ),
     Rule("x != x", ("ne",), constant(False), lambda x: E.ne_p.bind(x, x), BITS),
     Rule("x == True", ("eq", "ne"), _bool_against_literal, lambda x: E.eq_p.bind(x, np.bool_(True)), (BOOL,)),
     Rule("x != True", ("eq", "ne"), _bool_against_literal, lambda x: E.ne_p.bind(x, np.bool_(True)), (BOOL,)),

@@ -148,9 +148,9 @@ def clone(key: Any) -> Any:
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:
-    """A shape argument as a tuple of ints."""
+    """A shape argument, a number standing for one dimension, as a tuple of ints."""
     try:
-        found = tuple(operator.index(e) for e in shape)
+        found = tuple(operator.index(e) for e in (shape if isinstance(shape, Sequence) else (shape,)))
     except TypeError:
         raise TypeError(f"Shapes must be 1D sequences of concrete values of integer type, got {shape}.") from None
     if any(e < 0 for e in found):

@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import fuser
@@ -436,7 +437,7 @@ def test_graphs_show_their_bodies_indented() -> None:
 @st.composite
 def bodies(draw: Any) -> Callable[[Any, Any, Any], Any]:
     """A body of a few steps over two carries and one x: (m, carry, x) -> (carry, ys)."""
-    steps = draw(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=7))
+    steps = draw(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=5))
     picks = draw(st.tuples(*[st.integers(0, 9)] * 4))
 
     def body(m: Any, carry: Any, x: Any) -> Any:
@@ -462,7 +463,7 @@ def bodies(draw: Any) -> Callable[[Any, Any, Any], Any]:
     return body
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(body=bodies(), length=st.integers(0, 5), reverse=st.booleans(), unfused=st.booleans())
 def test_random_scans(body: Any, length: int, reverse: bool, unfused: bool) -> None:
     xs = np.random.default_rng(length).normal(size=(length, 3)).astype(np.float32)
@@ -471,7 +472,6 @@ def test_random_scans(body: Any, length: int, reverse: bool, unfused: bool) -> N
         scan = lambda c, xs: m.lax.scan(lambda c, x: body(m, c, x), c, xs, reverse=reverse)
         return m.jit(scan)((X[0], X[1]), xs)
 
-    with config.using(backend="reference"):
-        expected = program(fuser)
+    expected = program(jax)
     with config.using(backend="c", fuel=0 if unfused else -1):
-        compare(program(fuser), agree(program, 1e-4) if not unfused else expected, 1e-4)
+        compare(program(fuser), expected, 1e-4)

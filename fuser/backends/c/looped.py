@@ -65,6 +65,9 @@ class Looped(Writer):
         for _ in (*outer, vector):
             self.close()
 
+    def _invariants(self) -> None:
+        """What no lane changes is computed where the loop needs it, not before all loops."""
+
     def work(self) -> str:
         price = lambda nodes: sum(COSTS.get(n.op, 1) for n in nodes if n.op not in ("const", "index"))
         cost = 1 + price(self.loop_inside.body)

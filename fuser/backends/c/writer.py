@@ -51,7 +51,7 @@ class Writer:
     # The parts of a text.
 
     def text(self) -> str:
-        self._steady()
+        self._invariants()
         self.form()
         used = "\n".join(self.lines)
         comments = "".join(f"// {line}\n" for line in self.kernel.comments[:12])
@@ -65,7 +65,7 @@ class Writer:
             [*params, *slots, used, "}"]
         )
 
-    def _steady(self) -> None:
+    def _invariants(self) -> None:
         """Compute once, before all loops, what no axis and no fold changes."""
         moving: set[Scalar] = set()
         for node in dict.fromkeys(n for stage in self.kernel.stages for n in (*stage.row, *stage.body)):
