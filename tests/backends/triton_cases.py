@@ -216,7 +216,11 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
     elif suite == "control":
         for name in CONTROL:
             program, values = PROGRAMS[name]
-            yield f"control {name}", lambda *a, program=program: tree.leaves(program(fuser, *a)), tuple(map(np.array, values))
+            yield (
+                f"control {name}",
+                lambda *a, program=program: tree.leaves(program(fuser, *a)),
+                tuple(map(np.array, values)),
+            )
     elif suite == "eager":
         for name in ("line", "softmax", "layer norm", "places", "stencil", "gathered", "cumsum", "integers", "bytes"):
             function, types = FORMS[name]
