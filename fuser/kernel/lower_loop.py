@@ -37,8 +37,8 @@ class _Elements(Expansion):
     """One lane's expressions: elements of operands come from the group, those of the carry are `carry` nodes."""
 
     def __init__(self, demand: Demand, pieces: Parts, layouts: list[Layout], lanes: tuple[Axis, ...]) -> None:
-        held = any(a is not None and a not in lanes for layout in layouts for a in layout)
-        small = not held and len(lanes) == 1 and SMALLEST_TEAM <= lanes[0].extent <= REGISTERS
+        small = len(lanes) == 1 and SMALLEST_TEAM <= lanes[0].extent <= REGISTERS
+        small = small and all(axis is None or axis in lanes for layout in layouts for axis in layout)
         super().__init__(pieces, layouts, lanes, lanes[0] if small else None)
         self.demand = demand
         self.time = None if pieces.length is None else Axis(pieces.length, "time")
