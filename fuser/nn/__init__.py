@@ -1,7 +1,7 @@
 """Neural network functions, with jax.nn's names: activations, softmax and its relatives, normalisation, one_hot.
 
-Each is made of `fuser.numpy`, so a softmax or a normalisation is one kernel. The maximum that softmax subtracts cancels
-exactly, so it carries no gradient.
+Each is made of `fuser.numpy`, so a softmax or a normalisation is one kernel, alone and with its gradient. The maximum
+that softmax subtracts cancels, and carries no gradient.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def log_sigmoid(x: Any) -> Any:
 
 
 def elu(x: Any, alpha: Any = 1.0) -> Any:
-    """x above 0, alpha·(exp(x) - 1) below, with derivative alpha at 0."""
+    """x above 0, alpha·(exp(x) - 1) below."""
     x = inexact_operand("elu", x)
     return fnp.where(x > 0, x, alpha * fnp.expm1(fnp.where(x > 0, 0.0, x)))
 
 
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
-    """x from 0 on, with derivative 1 at 0, negative_slope·x below."""
+    """x from 0 on, negative_slope·x below."""
     x = inexact_operand("leaky_relu", x)
     return fnp.where(x >= 0, x, negative_slope * x)
 
@@ -171,8 +171,8 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
 
 
 def _greatest(x: Any, axis: Any, where: Any) -> Any:
-    initial = -np.inf if where is not None or 0 in x.shape else None
-    return stop_gradient(fnp.max(x, axis, keepdims=True, where=where, initial=initial))
+    start = -np.inf if where is not None or 0 in x.shape else None
+    return stop_gradient(fnp.max(x, axis, keepdims=True, where=where, initial=start))
 
 
 def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
