@@ -38,7 +38,7 @@ digamma = _function("digamma", P.digamma_p, "The derivative of log Γ.")
 
 
 def logit(x: Any) -> Any:
-    """log(x / (1 - x)), the inverse of expit."""
+    """log(x / (1 - x)), the inverse of expit; its derivative at 0 and 1 is inf."""
     x = inexact_operand("logit", x)
     return bind(L.logit_p, x) if not is_complex(x.dtype) else fnp.log(x / (1 - x))
 
