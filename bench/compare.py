@@ -20,6 +20,9 @@ MUST_REACH = (
     ("layer_norm", 3.0),
     ("column_sum", 1.0),
     ("full_sum", 1.0),
+    ("cross_entropy_gradient", 3.0),
+    ("mlp_train_step", 1.0),
+    ("monte_carlo_paths", 5.0),
 )
 
 

@@ -122,12 +122,11 @@ class Jax(System):
 
     def prepare(self, workload: Workload, inputs: Inputs, dtype: str) -> Prepared:
         import jax
-        import jax.numpy as jnp
 
         jax.config.update("jax_enable_x64", dtype == "float64")
         jax.config.update("jax_default_matmul_precision", "highest")
         placed = jax.device_put(inputs, jax.devices(self.device)[0])
-        compiled = jax.jit(lambda *arrays: workload.array(jnp, *arrays))
+        compiled = jax.jit(lambda *arrays: workload.run(jax, arrays))
         return Prepared(lambda: compiled(*placed), jax.block_until_ready, _to_numpy)
 
 
@@ -286,7 +285,7 @@ class Fuser(System):
     def prepare(self, workload: Workload, inputs: Inputs, dtype: str) -> Prepared:
         fuser, fnp = importlib.import_module("fuser"), importlib.import_module("fuser.numpy")
         self._configure(fuser, dtype)
-        compiled = fuser.jit(lambda *arrays: workload.array(fnp, *arrays))
+        compiled = fuser.jit(lambda *arrays: workload.run(fuser, arrays))
         placed = tuple(fnp.asarray(array) for array in inputs)
         return Prepared(lambda: compiled(*placed), _wait_all, _to_numpy)
 
@@ -313,6 +312,8 @@ class Accelerate(Fuser):
         return reason
 
     def refusal(self, workload: Workload, dtype: str) -> str | None:
+        if workload.random:
+            return "it draws random numbers as it runs"
         return NO_BFLOAT16 if dtype == "bfloat16" else None
 
     def prepare(self, workload: Workload, inputs: Inputs, dtype: str) -> Prepared:

@@ -1,7 +1,7 @@
 """What a workload is: one array function, its inputs at each size, and how right a result has to be.
 
 `array(np, *inputs)` is written once against a NumPy-like namespace and serves NumPy, JAX, fuser and (where `torch` is
-None) torch. The same function on float64 inputs is the reference. Ideal bytes are each input read once and each output
+None) torch; gradients, loops and keys are in `program`. `array` on float64 inputs is the reference. Ideal bytes are each input read once and each output
 written once, so they need no formula.
 """
 
@@ -37,12 +37,14 @@ class Workload:
     array: Callable[..., Any]  # (np, *inputs) -> one array or a tuple of arrays
     flops: Callable[..., int]  # (*dims) -> operations, a transcendental function counted as one
     torch: Callable[..., Any] | None = None  # (*inputs); None: array(torch, *inputs)
+    program: Callable[..., Any] | None = None  # (library, *inputs), for jax and fuser; None: array(library.numpy, *inputs)
     numba: Callable[[], Callable[..., Any]] | None = None  # () -> a compiled function of the inputs
     numexpr: Callable[..., Any] | None = None  # (evaluate, *inputs)
     rows: int = 0  # the first inputs that the reference may cut into blocks along axis 0
     dtypes: tuple[str, ...] = FLOATS
     floor: float = 1.0
     slack: float = 1.0
+    random: bool = False  # each system draws numbers of its own, so results agree as far as chance allows
     outliers: float = 0.0  # the fraction of elements that may differ (where a comparison decides a step)
 
     def inputs(self, size: str, dtype: str = "float32") -> tuple[np.ndarray, ...]:
@@ -61,6 +63,10 @@ class Workload:
                 cut = [array[start : start + block] if i < self.rows else array for i, array in enumerate(exact)]
                 parts.append(outputs(self.array(np, *cut)))
         return parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+
+    def run(self, library: Any, inputs: tuple[Any, ...]) -> Any:
+        """The workload by a library with JAX's names."""
+        return self.program(library, *inputs) if self.program else self.array(library.numpy, *inputs)
 
     def tolerance(self, dtype: str) -> float:
         """The largest `error` of a right result."""

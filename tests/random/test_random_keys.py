@@ -30,7 +30,20 @@ def same(ours: Any, theirs: Any) -> None:
     assert np.array_equal(np.asarray(ours), np.asarray(theirs)) and ours.dtype == theirs.dtype
 
 
-SEEDS = (0, 1, 42, -1, -(2**31), 2**31 - 1, 2**31, 2**32 + 5, 2**63 - 1, np.int8(-3), np.uint32(2**32 - 1), np.int64(2**40))
+SEEDS = (
+    0,
+    1,
+    42,
+    -1,
+    -(2**31),
+    2**31 - 1,
+    2**31,
+    2**32 + 5,
+    2**63 - 1,
+    np.int8(-3),
+    np.uint32(2**32 - 1),
+    np.int64(2**40),
+)
 
 
 @pytest.mark.parametrize("x64", [False, True])

@@ -212,7 +212,8 @@ def test_up_to_rounding(tolerance: float, call: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name, args", [("normal", ()), ("exponential", ()), ("cauchy", ()), ("gumbel", ()), ("truncated_normal", (-1.0, 2.0))]
+    "name, args",
+    [("normal", ()), ("exponential", ()), ("cauchy", ()), ("gumbel", ()), ("truncated_normal", (-1.0, 2.0))],
 )
 def test_float64_against_exact_formulas(name: str, args: Any) -> None:
     """JAX's float64 functions are off by up to a hundred eps; here the oracle is SciPy on the same uniform numbers."""

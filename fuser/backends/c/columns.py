@@ -53,7 +53,7 @@ class Columns(Writer):
         self.line(f"const int64_t {self.axis_names[vector]} = base + x;")
 
     def _row_part(self, stage: Stage) -> None:
-        nodes = [n for n in stage.row if n.op != "const"]
+        nodes = [n for n in stage.row if n.op != "const" and n not in self.env]
         for node in nodes:
             self._array(spell.local(node.dtype), self.name(node))
         if not nodes and not stage.row_stores:
