@@ -110,3 +110,22 @@ def test_compositions_agree_with_jax(steps: list[str], transforms: list[str]) ->
     for name, value in found.items():
         size = np.abs(expected).max() + 1
         np.testing.assert_allclose(np.asarray(value), expected, rtol=1e-9, atol=1e-9 * size, err_msg=name)
+
+
+def _check(steps: list[str], transforms: list[str]) -> None:
+    with jax.enable_x64(True), config.using(enable_x64=True):
+        expected = np.asarray(jax.jit(build(jax, steps, transforms))(POINT))
+        found = fuser.jit(build(fuser, steps, transforms), backend="c")(POINT)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-9, atol=1e-9 * (np.abs(expected).max() + 1))
+
+
+def test_a_running_fold_along_the_lanes_of_a_small_loop() -> None:
+    _check(["cumsum"], ["scan"])
+
+
+def test_a_loop_with_one_axis_of_lanes_and_one_in_registers() -> None:
+    _check(["where"], ["cond", "vjp", "scan", "jacfwd"])
+
+
+def test_a_loop_whose_only_lanes_are_those_of_a_repeated_result() -> None:
+    _check(["custom", "softmax"], ["scan", "grad"])

@@ -205,7 +205,8 @@ class Looped(Writer):
             varying = [n for n in phase if not self._uniform(n)]
             if varying and (number < len(phases) - 1 or finish is None):
                 self._across(lambda nodes=varying: self._keep(nodes))  # type: ignore[misc]
-        if finish is not None and (varying or any(c.node in self.arrays for c in self.loop_inside.carries)):
+        carried = any(c.node in self.arrays for c in self.loop_inside.carries)
+        if finish is not None and (varying or carried or not all(map(self._steady_store, self.loop_inside.stores))):
             ends_apart = self.time is None and not self._ends_together()
             self._across(lambda: self._last(varying, finish), " reduction(|:any)" if ends_apart else "")
 
