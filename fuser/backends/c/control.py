@@ -104,8 +104,7 @@ class Frame:
         driver = self.driver
         (x, a, a_offset), (y, b, b_offset) = matrices
         eqn = group.graph.eqns[-1]
-        strides = [s // m.itemsize for m in (a, b) for s in m.strides]
-        first = driver.append(a.shape[0], a.shape[1], b.shape[2], a.shape[2], *strides)
+        first = driver.append(*library.gemm_sizes(a, b))
         driver.functions.append((driver.append(0), a.dtype, eqn.outvars[0].aval.dtype))
         pointers = [
             f"(char *){self.at(self.plan.slot_of[v])} + {driver.size(offset)}"
