@@ -122,12 +122,13 @@ def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
     """A function from flat input values to the results' tree."""
     run = program.executable.call
     weak = [v.aval.weak_type for v in traced.graph.outvars]
+    dtypes = [v.aval.dtype for v in traced.graph.outvars]
     shapes = [v.aval.shape for v in traced.graph.outvars]
     views = [v in program.lowering.plan.aliases for v in program.lowering.plan.outputs]
     out_tree, donated, place = traced.out_tree, traced.donated, traced._backend.place
 
-    def wrap(data: Any, shape: tuple[int, ...], view: bool, is_weak: bool) -> Array:
-        return Array(data.reshape(shape) if view else data, is_weak)
+    def wrap(data: Any, shape: tuple[int, ...], view: bool, is_weak: bool, dtype: Any) -> Array:
+        return Array(data.reshape(shape) if view else data, is_weak, dtype)
 
     def call(values: list[Any]) -> Any:
         writable = []
@@ -141,7 +142,7 @@ def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
             else:
                 arrays.append(place(value._data))
         outputs = run(*arrays, writable=writable) if writable else run(*arrays)
-        return tree.unflatten(out_tree, map(wrap, outputs, shapes, views, weak))
+        return tree.unflatten(out_tree, map(wrap, outputs, shapes, views, weak, dtypes))
 
     return call
 

@@ -63,6 +63,11 @@ def _each(name: str, *operands: Any) -> Any:
 _BOUND = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor")
 
 
+def has(name: str) -> bool:
+    """Whether JAX has the primitive under its name, or one that is known here."""
+    return name in _FUNCTIONS or name in _BOUND or hasattr(_jax().lax, name)
+
+
 def call(name: str, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """The primitive in JAX; AttributeError where jax.lax has none of the name."""
     import jax

@@ -38,6 +38,7 @@ class _Elements(Expansion):
 
     def __init__(self, demand: Demand, pieces: Parts, layouts: list[Layout], lanes: tuple[Axis, ...]) -> None:
         small = len(lanes) == 1 and SMALLEST_TEAM <= lanes[0].extent <= REGISTERS
+        small = small and all(axis is None or axis in lanes for layout in layouts for axis in layout)
         super().__init__(pieces, layouts, lanes, lanes[0] if small else None)
         self.demand = demand
         self.time = None if pieces.length is None else Axis(pieces.length, "time")

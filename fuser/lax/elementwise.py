@@ -45,9 +45,9 @@ def _table(**texts: str) -> list[Callable[..., Any]]:
 
 neg, sign, floor, ceil, is_finite = _table(
     neg="-x.",
-    sign="The sign of x.",
-    floor="The greatest integer ≤ x.",
-    ceil="The least integer ≥ x.",
+    sign="The sign of x; its derivative is 0 everywhere.",
+    floor="The greatest integer ≤ x; its derivative is 0 everywhere.",
+    ceil="The least integer ≥ x; its derivative is 0 everywhere.",
     is_finite="Whether x is finite.",
 )
 exp, exp2, expm1, log, log1p, logistic = _table(
@@ -74,7 +74,12 @@ sinh, cosh, tanh, asinh, acosh, atanh = _table(
     acosh="The inverse hyperbolic cosine.",
     atanh="The inverse hyperbolic tangent.",
 )
-sqrt, rsqrt, cbrt, square = _table(sqrt="The square root.", rsqrt="1 / sqrt(x).", cbrt="The cube root.", square="x·x.")
+sqrt, rsqrt, cbrt, square = _table(
+    sqrt="The square root; its derivative at 0 is inf.",
+    rsqrt="1 / sqrt(x).",
+    cbrt="The cube root; its derivative at 0 is inf.",
+    square="x·x.",
+)
 erf, erfc, lgamma = _table(erf="The error function.", erfc="1 - erf(x).", lgamma="log|Γ(x)|.")
 real, imag = _table(real="The real part of a complex number.", imag="The imaginary part of a complex number.")
 population_count, clz = _table(population_count="The number of one bits.", clz="The number of leading zero bits.")
@@ -83,13 +88,13 @@ add, sub, mul, div, rem = _table(
     sub="x - y.",
     mul="x·y.",
     div="x / y; integers divide towards zero.",
-    rem="The remainder, with the sign of x.",
+    rem="The remainder, with the sign of x; its derivatives are 1 and -trunc(x / y).",
 )
 max, min, atan2, nextafter, complex = _table(
-    max="The greater.",
-    min="The lesser.",
-    atan2="The angle of (y, x).",
-    nextafter="The float next to x towards y.",
+    max="The greater; at a tie each has half the derivative.",
+    min="The lesser; at a tie each has half the derivative.",
+    atan2="The angle of the point (y, x); its derivatives at the origin are nan.",
+    nextafter="The float next to x towards y; its derivatives are 1 and 0.",
     complex="x + i·y.",
 )
 shift_left, shift_right_logical, shift_right_arithmetic = _table(
@@ -112,7 +117,7 @@ bitwise_xor = _function(E.xor_p, "x ^ y.")
 
 
 def abs(x: Any) -> Any:
-    """|x|; unsigned integers stay as they are."""
+    """|x|; its derivative at 0 is 1, for complex numbers 0. Unsigned integers stay as they are."""
     x = as_value(x, "abs")
     return x if x.dtype.kind == "u" else bind(E.abs_p, x)
 
@@ -126,7 +131,7 @@ def conj(x: Any) -> Any:
 
 
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
-    """The nearest integer; `rounding_method` says where halves go."""
+    """The nearest integer; `rounding_method` says where halves go. Its derivative is 0 everywhere."""
     return bind(E.round_p, as_value(x, "round"), rounding_method=int(rounding_method))
 
 
@@ -141,7 +146,7 @@ def integer_pow(x: Any, y: int) -> Any:
 
 
 def pow(x: Any, y: Any) -> Any:
-    """x to the power y; y is of the dtype of x, or an integer."""
+    """x to the power y, of the dtype of x or an integer. At x = 0 the derivative by y is 0; by x, 0 for an integer y of 0."""
     if type(y) is int:
         return bind(E.pow_p, as_value(x, "pow"), as_value(y, "pow"))
     x, y = strict("pow", x, y)
@@ -154,7 +159,7 @@ def reciprocal(x: Any) -> Any:
 
 
 def select_n(which: Any, *cases: Any) -> Any:
-    """cases[which] at each place; `which` holds bools or int32 numbers."""
+    """cases[which] at each place; `which` holds bools or int32 numbers. Only the case that is chosen gets a derivative."""
     return bind(E.select_n_p, as_value(which, "select_n"), *strict("select_n", *cases))
 
 
@@ -164,7 +169,7 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
 
 
 def clamp(min: Any, x: Any, max: Any) -> Any:
-    """`x` brought into min … max; the bounds have its shape or rank 0."""
+    """`x` brought into min … max; the bounds have its shape or rank 0. Where x equals a bound all derivatives are 0."""
     low, x, high = strict("clamp", min, x, max)
     return bind(E.clamp_p, low, x, high)
 
@@ -179,14 +184,14 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
-    """The bits of the operand read as another dtype; a last dimension holds the parts where sizes differ."""
+    """The operand's bits as another dtype; a last dimension holds the parts where sizes differ. Its derivative is 0."""
     operand = as_value(operand, "bitcast_convert_type")
     wanted = dtypes.canonicalize_dtype(new_dtype)
     return bind(E.bitcast_convert_type_p, operand, new_dtype=wanted)
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
-    """The operand rounded to a float format of fewer bits, in its own dtype."""
+    """The operand rounded to a float format of fewer bits, in its own dtype; its derivatives are rounded likewise."""
     operand = as_value(operand, "reduce_precision")
     return bind(E.reduce_precision_p, operand, exponent_bits=exponent_bits, mantissa_bits=mantissa_bits)
 

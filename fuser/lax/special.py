@@ -21,7 +21,7 @@ def digamma(x: Any) -> Any:
 
 
 def polygamma(m: Any, x: Any) -> Any:
-    """The m-th derivative of digamma; nan unless m is 0, 1, 2, …"""
+    """The m-th derivative of digamma; nan unless m is 0, 1, 2, … It has no derivative by m: asking for one is an error."""
     return bind(P.polygamma_p, *strict("polygamma", m, x))
 
 
@@ -51,15 +51,15 @@ def igammac(a: Any, x: Any) -> Any:
 
 
 def igamma_grad_a(a: Any, x: Any) -> Any:
-    """The derivative of `igamma` with respect to a."""
+    """The derivative of `igamma` with respect to a; it has one of its own by x only."""
     return bind(I.igamma_grad_a_p, *strict("igamma_grad_a", a, x))
 
 
 def random_gamma_grad(a: Any, x: Any) -> Any:
-    """The derivative with respect to a of a sample x of the distribution Gamma(a, 1)."""
+    """The derivative by a of a sample x of the distribution Gamma(a, 1); it has one of its own by x only."""
     return bind(I.random_gamma_grad_p, *strict("random_gamma_grad", a, x))
 
 
 def betainc(a: Any, b: Any, x: Any) -> Any:
-    """The regularized incomplete beta function of x in [0, 1]; nan outside and for negative a or b."""
+    """The regularized incomplete beta function of x in [0, 1]; nan outside and for negative a or b. Derivative by x only."""
     return bind(I.regularized_incomplete_beta_p, *strict("betainc", a, b, x))

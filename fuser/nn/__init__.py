@@ -1,7 +1,7 @@
 """Neural network functions, with jax.nn's names: activations, softmax and its relatives, normalisation, one_hot.
 
-Each is made of `fuser.numpy`, so a softmax or a normalisation is one kernel. What must not carry a gradient (the
-maximum that softmax subtracts) cancels exactly, so no gradient needs stopping.
+Each is made of `fuser.numpy`, so a softmax or a normalisation is one kernel, alone and with its gradient. The maximum
+that softmax subtracts cancels, and carries no gradient.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from fuser import dtypes
 from fuser import numpy as fnp
 from fuser.ir.types import is_complex
+from fuser.lax.marks import stop_gradient
 from fuser.lax.values import as_value, axes_of, axis_of, convert, literal
 from fuser.numpy.ufuncs import inexact_operand
 from fuser.ops import elementwise as E
@@ -170,7 +171,8 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
 
 
 def _greatest(x: Any, axis: Any, where: Any) -> Any:
-    return fnp.max(x, axis, keepdims=True, where=where, initial=-np.inf if where is not None or 0 in x.shape else None)
+    start = -np.inf if where is not None or 0 in x.shape else None
+    return stop_gradient(fnp.max(x, axis, keepdims=True, where=where, initial=start))
 
 
 def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:

@@ -36,7 +36,10 @@ def i0(x: Any) -> Any:
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """`x` where `condition` is nonzero, else `y`; with the condition alone, the positions where it is nonzero."""
+    """`x` where `condition` is nonzero, else `y`; with the condition alone, the positions where it is nonzero.
+
+    Only what is chosen gets a derivative; where the other's own derivative is infinite or nan, 0 times it is nan.
+    """
     if x is None and y is None:
         from fuser.numpy.sets import nonzero
 
@@ -54,7 +57,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
 def clip(
     arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
 ) -> Any:
-    """`arr` with values below `min` raised to it and values above `max` lowered to it."""
+    """`arr` with values below `min` raised to it, above `max` lowered; where equal, each has half the derivative."""
     x = as_value(a if arr is None else arr, "clip")
     low = a_min if min is None else min
     high = a_max if max is None else max
@@ -137,7 +140,7 @@ def fmin(x: Any, y: Any, /) -> Any:
 
 
 def hypot(x: Any, y: Any, /) -> Any:
-    """√(x² + y²) without overflow on the way; inf where either is infinite."""
+    """√(x² + y²) without overflow on the way; inf where either is infinite. Derivatives at (0, 0) are 1/2."""
     x, y = U.inexact_operands("hypot", x, y)
     if is_complex(x.dtype):
         raise ValueError("hypot takes real numbers, got complex ones; take abs(x) first")

@@ -139,10 +139,18 @@ def _fold_extreme(primitive: Primitive, x: Any, axes: tuple[int, ...], keepdims:
 
 
 max = amax = _extreme(
-    "max", R.reduce_max_p, _lowest, U.maximum, "The greatest over `axis` (None: all); nan if any is nan."
+    "max",
+    R.reduce_max_p,
+    _lowest,
+    U.maximum,
+    "The greatest over `axis` (None: all); nan if any is nan. Equal ones share the derivative.",
 )
 min = amin = _extreme(
-    "min", R.reduce_min_p, _highest, U.minimum, "The least over `axis` (None: all); nan if any is nan."
+    "min",
+    R.reduce_min_p,
+    _highest,
+    U.minimum,
+    "The least over `axis` (None: all); nan if any is nan. Equal ones share the derivative.",
 )
 
 
@@ -250,7 +258,7 @@ def std(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False, *,
     where: Any = None, mean: Any = None, correction: Any = None,
 ) -> Any:  # fmt: skip
-    """The square root of `var`."""
+    """The square root of `var`; its derivative where all elements are equal is nan."""
     return U.sqrt(var(a, axis, dtype, out, ddof, keepdims, where=where, mean=mean, correction=correction))
 
 

@@ -33,7 +33,7 @@ def sort(
     stable: bool = True,
     descending: bool = False,
 ) -> Any:
-    """The elements in ascending order along `axis` (None: flattened); nan comes last."""
+    """The elements in ascending order along `axis` (None: flattened); nan comes last. Derivatives move with the elements."""
     x, axis = _flat(as_value(a, "sort"), axis, "sort")
     (result,) = bind(sort_p, x, dimension=axis, is_stable=stable, num_keys=1)
     return V.flip(result, axis) if descending else result

@@ -162,8 +162,12 @@ add = _binary("add", E.add_p, "x + y; bools are or-ed.", E.or_p)
 subtract = _binary("subtract", E.sub_p, "x - y.")
 multiply = _binary("multiply", E.mul_p, "x * y; bools are and-ed.", E.and_p)
 true_divide = divide = _inexact_binary("divide", E.div_p, "x / y, in floating point.")
-maximum = _binary("maximum", E.max_p, "The greater of x and y; nan where either is nan.")
-minimum = _binary("minimum", E.min_p, "The lesser of x and y; nan where either is nan.")
+maximum = _binary(
+    "maximum", E.max_p, "The greater of x and y; nan where either is nan. At a tie each has half the derivative."
+)
+minimum = _binary(
+    "minimum", E.min_p, "The lesser of x and y; nan where either is nan. At a tie each has half the derivative."
+)
 bitwise_and = _bits("bitwise_and", E.and_p, "x & y, bit by bit.")
 bitwise_or = _bits("bitwise_or", E.or_p, "x | y, bit by bit.")
 bitwise_xor = _bits("bitwise_xor", E.xor_p, "x ^ y, bit by bit.")
@@ -196,7 +200,7 @@ logical_or = _logical("logical_or", E.or_p, "Whether either is nonzero.")
 logical_xor = _logical("logical_xor", E.xor_p, "Whether exactly one is nonzero.")
 
 negative = _unary("negative", E.neg_p, "-x.")
-sign = _unary("sign", E.sign_p, "-1, 0 or 1 by the sign of x; x/|x| for complex x.")
+sign = _unary("sign", E.sign_p, "-1, 0 or 1 by the sign of x; x/|x| for complex x. Its derivative is 0.")
 bitwise_not = invert = bitwise_invert = _unary("bitwise_not", E.not_p, "~x: every bit flipped; logical not for bools.")
 
 floor = _rounding("floor", E.floor_p, "The greatest integer ≤ x; integers stay as they are.")
@@ -207,8 +211,8 @@ exp2 = _inexact("exp2", E.exp2_p, "2 to the power x.")
 expm1 = _inexact("expm1", E.expm1_p, "exp(x) - 1, exact for small x.")
 log = _inexact("log", E.log_p, "The natural logarithm.")
 log1p = _inexact("log1p", E.log1p_p, "log(1 + x), exact for small x.")
-sqrt = _inexact("sqrt", E.sqrt_p, "The square root; nan for negative x.")
-cbrt = _inexact("cbrt", E.cbrt_p, "The cube root.")
+sqrt = _inexact("sqrt", E.sqrt_p, "The square root; nan for negative x. Its derivative at 0 is inf.")
+cbrt = _inexact("cbrt", E.cbrt_p, "The cube root; its derivative at 0 is inf.")
 sin = _inexact("sin", E.sin_p, "The sine of x radians.")
 cos = _inexact("cos", E.cos_p, "The cosine of x radians.")
 tan = _inexact("tan", E.tan_p, "The tangent of x radians.")
@@ -245,7 +249,7 @@ def logical_not(x: Any, /) -> Any:
 
 
 def absolute(x: Any, /) -> Any:
-    """|x|; the modulus of a complex number."""
+    """|x|; the modulus of a complex number. The derivative at 0 is 1, for complex numbers 0."""
     x = as_value(x, "absolute")
     return x if x.dtype.kind in "bu" else bind(E.abs_p, x)
 
@@ -325,7 +329,7 @@ def log10(x: Any, /) -> Any:
 
 
 def arctan2(x1: Any, x2: Any, /) -> Any:
-    """The angle of the point (x2, x1), in radians within [-π, π]."""
+    """The angle of the point (x2, x1), in radians within [-π, π]; its derivatives at the origin are nan."""
     y, x = inexact_operands("arctan2", x1, x2)
     if not is_complex(y.dtype):
         return bind(E.atan2_p, y, x)
@@ -338,7 +342,7 @@ atan2 = arctan2
 
 
 def power(x1: Any, x2: Any, /) -> Any:
-    """x1 to the power x2; an integer exponent that is known becomes repeated multiplication."""
+    """x1 to the power x2; a known integer exponent becomes repeated multiplication. At x1 = 0 the derivative by x2 is 0."""
     exponent = _known_integer(x2)
     if exponent is not None:
         base = as_value(x1, "power")

@@ -28,7 +28,17 @@ from fuser.ops.indexing import (
     clipped,
     raised,
 )
-from fuser.ops.movement import Index, Read, broadcast_in_dim_p, concatenate_p, inserted, iota_p, operand_type, within
+from fuser.ops.movement import (
+    Index,
+    Read,
+    broadcast_in_dim_p,
+    concatenate_p,
+    inserted,
+    iota_p,
+    operand_type,
+    reshaped,
+    within,
+)
 from fuser.ops.scatter import scatter_p
 from fuser.trace.batch import moved, size_of
 from fuser.trace.tangent import all_zero, full, instantiate, zero_like, zeros
@@ -87,8 +97,9 @@ def _dynamic_slice_batch(operands: Any, dims: Any, slice_sizes: Any) -> tuple[An
             return dynamic_slice_p.bind(x, *known, slice_sizes=slice_sizes), None
         sizes = inserted(slice_sizes, dim, x.shape[dim])
         return dynamic_slice_p.bind(x, *inserted(known, dim, _start_of(known)), slice_sizes=sizes), dim
-    numbers = GatherDimensionNumbers(tuple(range(len(shape))), (), free)
-    return batch_gather(
+    single = tuple(d for d in free if slice_sizes[d] == 1)
+    numbers = GatherDimensionNumbers(tuple(range(len(shape) - len(single))), single, free)
+    out, _ = batch_gather(
         (x, _stacked(starts)),
         (dim, 0),
         dimension_numbers=numbers,
@@ -98,6 +109,7 @@ def _dynamic_slice_batch(operands: Any, dims: Any, slice_sizes: Any) -> tuple[An
         mode=GatherScatterMode.CLIP,
         fill_value=None,
     )
+    return reshaped(out, (out.shape[0], *slice_sizes)), 0
 
 
 def _unbatched(starts: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:

@@ -159,7 +159,7 @@ def _partial(trace: Trace, args: Sequence[Any], params: dict[str, Any]) -> list[
     known = [a for a, use in zip(args, linear) if not use]
     parts = params["program"].split(linear)
     with using(trace.parent):
-        results = parts.known.bind(*known)
+        results = parts.known.bind(*known) if parts.known.graph.outvars else []
     residuals = parts.residuals(results, known)
     second = parts.linear
     operands = (*residuals, *(a for a, use in zip(args, linear) if use))

@@ -49,9 +49,13 @@ def _pack(first: Scalar, second: Scalar) -> Scalar:
 def _unpack(key: Scalar) -> tuple[Scalar, Scalar]:
     if key.op == "bitcast" and key.args[0].op == "or":  # packed in the same kernel
         first, high = key.args[0].args
-        return first.args[0], high.args[0].args[0].args[0]
+        return _word(first), _word(high.args[0].args[0])
     both = S.bitcast(key, WIDE)
     return S.cast(both, WORD), S.cast(S.shift_right_logical(S.shift_right_logical(both, 16), 16), WORD)
+
+
+def _word(wide: Scalar) -> Scalar:
+    return wide.args[0] if wide.op == "cast" else S.cast(wide, WORD)
 
 
 def _counter(index: Index, shape: tuple[int, ...]) -> tuple[Scalar, Scalar]:

@@ -1,7 +1,7 @@
 """Rematerialization: `remat`, a Graph whose backward pass computes again what its policy does not save; and its marks.
 
 `optimization_barrier` keeps what is computed again from being merged with the first time; `name` is what policies speak
-of. The first is index arithmetic, the other ends before optimisation.
+of. The first is index arithmetic, the second ends before optimisation.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from fuser.ir import scalar as S
 from fuser.ir.primitive import Primitive
 from fuser.ir.scalar import VOCABULARY
 from fuser.ir.types import FLOATS
-from fuser.ops.elementwise import exp_p, select_n_p, sign_p
+from fuser.ops.elementwise import convert_element_type_p, exp_p, min_p, pow_p, select_n_p, sign_p
 from fuser.ops.family import SHAPE, constant, elementwise, sample, underivable
+from fuser.trace.jvp import jvp
 
 # Σ c[n]·T_n(t) is exp(-x)·I0(x)·(1 + x), or exp(-x)·I1(x)/x·(1 + x)², with x = 4(t + 1), factors that keep it near 1; FAR is
 # exp(-x)·√x·I(x) with x = 16/(t + 1); PSI is digamma(x)/(x - root) with x = (t + 3)/2.
@@ -213,6 +215,19 @@ def _zeta(s: Any, q: Any, m: Any) -> Any:
     return m.where(m.equal(q, q), value, q)
 
 
+_ARRAYS = SimpleNamespace(
+    power=pow_p.bind, minimum=min_p.bind, where=lambda condition, x, y: select_n_p.bind(condition, y, x)
+)
+
+
+def _zeta_jvp(t: Any, s: Any, q: Any, out: Any) -> Any:
+    """The derivative by s, for q > 0: that of the summation formula."""
+    wide = FLOATS[2] if s.dtype.itemsize < 4 else s.dtype
+    t, s, q = (convert_element_type_p.bind(v, new_dtype=wide) for v in (t, s, q))
+    _, [tangent] = jvp(lambda exponent: [_hurwitz(exponent, q, _ARRAYS)], [s], [t])
+    return convert_element_type_p.bind(tangent, new_dtype=out.dtype)
+
+
 zeta_p: Primitive = elementwise(
     "zeta",
     FLOATS,
@@ -220,7 +235,7 @@ zeta_p: Primitive = elementwise(
     both=_zeta,
     wide=True,
     domain=(1.1, 9.0),
-    jvp=(underivable("zeta", "x"), lambda t, s, q, out: t * (-s * zeta_p.bind(s + 1, q))),
+    jvp=(_zeta_jvp, lambda t, s, q, out: t * (-s * zeta_p.bind(s + 1, q))),
 )
 
 

@@ -196,7 +196,8 @@ class _Tracing:
         team = self._team() if teams and not lanes else None
         if team is not None:
             lanes = [team]
-        self._check_size(lanes)
+        else:
+            self._check_size(lanes)
         layouts = [self._resolved(axes) for axes in self.carry_axes]
         time = self.time if self.time is not None and self.time.extent != 1 else None
         layouts += [(time, *self._resolved(axes)) for axes in self.y_axes]
@@ -338,10 +339,10 @@ class _Tracing:
             total += count if held else 0
         if total > REGISTERS:
             raise Refused(f"a lane would hold {total} numbers of the carry, and at most {REGISTERS} stay in registers")
-        if total:
-            operations = _Counting(self.parts, [self._resolved(axes) for axes in self._all()], lanes)
-            if operations.count() > MOST_OPERATIONS:
-                raise Refused(f"written out, one iteration has more than {MOST_OPERATIONS} operations")
+        # Without axes in registers too: what is read from a table, or from another lane, shows only when written out.
+        operations = _Counting(self.parts, [self._resolved(axes) for axes in self._all()], lanes).count()
+        if total and operations > MOST_OPERATIONS:
+            raise Refused(f"written out, one iteration has more than {MOST_OPERATIONS} operations")
 
     def _resolved(self, axes: tuple[Axis | None, ...]) -> Layout:
         """Lanes by the axis that stands for them; axes of registers as they are, each for itself."""

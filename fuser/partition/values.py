@@ -202,6 +202,8 @@ class Body(Values):
         fold, axis, reverse = eqn.primitive.rule("lower")(**eqn.params)
         extent = eqn.outvars[0].aval.shape[axis]
         few([extent])
+        if index[axis].terms:
+            raise Refused("its body has a running fold along its lanes")
         at = index[axis].offset
         span = range(extent - 1, at - 1, -1) if reverse else range(at + 1)
         terms = [

@@ -1,11 +1,13 @@
 """Gathers and scatters as movement and selection, so that they fuse. Graph → Graph.
 
 An index that counts along its own dimension (`x[arange(n), label]`) becomes a batching dimension; a scatter of at most one
-window a row becomes a selection; and a gather of a computed value computes only what it reads.
+window a row becomes a selection, one of a single window an update of a slice; and a gather of a computed value computes
+only what it reads.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,6 +19,7 @@ from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.rewrite import Rewriter
 from fuser.ops import elementwise as E
 from fuser.ops import movement as M
+from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, fill_of, gather_p, placed, selectable
 from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, window_sizes
 from fuser.trace.stage import stage
@@ -42,7 +45,7 @@ def ease_indexing(graph: Graph) -> Graph:
             result = _sunk(eqn, rewriter)
         elif eqn.primitive in _COMBINE:
             eqn = _by_rows(eqn, rewriter)
-            result = _selected(eqn, rewriter)
+            result = _selected(eqn, rewriter) or _in_one_place(eqn, rewriter)
         else:
             result = None
         if result is None:
@@ -131,6 +134,56 @@ def _selected(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
     return _spliced(stage(selection, [v.aval for v in eqn.invars], "selection"), eqn, rewriter)
 
 
+def _in_one_place(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
+    """A scatter of one window, as a dynamic_update_slice where it is known or tested to be in bounds."""
+    x, indices, updates = eqn.invars
+    numbers = eqn.params["dimension_numbers"]
+    if not updates.aval.size or any(e != 1 for e in indices.aval.shape[:-1]):
+        return None
+    sizes = window_sizes(x.aval, updates.aval, numbers)
+    component = {d: k for k, d in enumerate(numbers.scatter_dims_to_operand_dims)}
+    bounds = [x.aval.shape[d] - sizes[d] for d in component]
+    known = _constant(indices, rewriter)
+    line = None if known is None else known.reshape(-1)
+    inside = None if line is None else all(0 <= start <= high for start, high in zip(line, bounds))
+    clips = GatherScatterMode.from_any(eqn.params["mode"]) is GatherScatterMode.CLIP
+    if inside is False and not clips:
+        return x
+    combine = _COMBINE[eqn.primitive]
+
+    def update(*values: Any) -> list[Any]:
+        operand, places, new = values
+        flat = M.reshaped(places, (len(component),))
+        given = [_element(flat, k) if line is None else line[k] for k in range(len(component))]
+        starts = [given[component[d]] if d in component else np.zeros((), places.dtype) for d in range(x.aval.ndim)]
+        block = M.reshaped(new, tuple(sizes))
+        if eqn.primitive is not scatter_p:
+            block = combine(dynamic_slice_p.bind(operand, *starts, slice_sizes=tuple(sizes)), block)
+        out = dynamic_update_slice_p.bind(operand, block, *starts)
+        if clips or inside:
+            return [out]
+        mask = functools.reduce(E.and_p.bind, (_between(g, high) for g, high in zip(given, bounds)))
+        return [E.select_n_p.bind(mask, operand, out)]
+
+    return _spliced(stage(update, [v.aval for v in eqn.invars], "update"), eqn, rewriter)
+
+
+def _constant(operand: Operand, rewriter: Rewriter) -> np.ndarray | None:
+    """The value of a constant of the program."""
+    graph = rewriter.graph
+    return next((np.asarray(c) for v, c in zip(graph.constvars, graph.consts) if v is operand), None)
+
+
+def _element(line: Any, k: int) -> Any:
+    return M.reshaped(M.slice_p.bind(line, start_indices=(k,), limit_indices=(k + 1,), strides=None), ())
+
+
+def _between(start: Any, high: int) -> Any:
+    """Whether integers lie in 0 … high."""
+    last = min(high, np.iinfo(start.dtype).max)
+    return E.and_p.bind(E.ge_p.bind(start, _integer(start, 0)), E.le_p.bind(start, _integer(start, last)))
+
+
 def _spliced(graph: Graph, eqn: Eqn, rewriter: Rewriter) -> Operand:
     """The one result of a small graph on the operands of `eqn`, taken into the program."""
     values: dict[Var, Operand] = dict(zip(graph.invars, eqn.invars))
@@ -176,6 +229,7 @@ class _Reader:
         self.rewriter = rewriter
         self.eqns: list[Eqn] = []
         self.known: dict[Operand, Operand | None] = {}
+        self.places = _places(gather)
 
     def make(self, primitive: Primitive, *operands: Operand, **params: Any) -> Operand:
         self.eqns.append(self.rewriter.make(primitive, *operands, **params))
@@ -202,10 +256,9 @@ class _Reader:
 
     def _repeated(self, spread: Eqn | None) -> Operand | None:
         """Of a value repeated along all dimensions that are indexed: itself, along the dimensions of the result."""
-        numbers = self.gather.params["dimension_numbers"]
-        if spread is None or numbers.offset_dims:
+        if spread is None:
             return None
-        place = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims))
+        place = self.places
         (source,) = spread.invars
         dims = [d for e, d in zip(source.aval.shape, spread.params["broadcast_dimensions"]) if e != 1]
         if any(d not in place for d in dims):
@@ -218,6 +271,19 @@ class _Reader:
             source = self.make(M.reshape_p, source, new_sizes=shape, dimensions=None)
         out = self.gather.outvars[0].aval.shape
         return self.make(M.broadcast_in_dim_p, source, shape=out, broadcast_dimensions=to)
+
+
+def _places(gather: Eqn) -> dict[int, int]:
+    """The dimension of the result along which each dimension of the operand runs unchanged."""
+    numbers, out = gather.params["dimension_numbers"], gather.outvars[0].aval
+    batch = [d for d in range(out.ndim) if d not in numbers.offset_dims]
+    found = {d: batch[k] for d, k in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims)}
+    without = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    windows = [d for d in range(gather.invars[0].aval.ndim) if d not in without]
+    for d, window in zip(windows, numbers.offset_dims):
+        if d not in numbers.start_index_map and out.shape[window] == gather.invars[0].aval.shape[d]:
+            found[d] = window
+    return found
 
 
 def _filled_outside(value: Operand, eqn: Eqn, rewriter: Rewriter) -> Operand:
@@ -237,8 +303,7 @@ def _filled_outside(value: Operand, eqn: Eqn, rewriter: Rewriter) -> Operand:
             low[-1], high[-1] = number, number + 1
             part = M.slice_p.bind(starts, start_indices=tuple(low), limit_indices=tuple(high), strides=None)
             part = M.reshaped(part, shape)
-            last = min(extent - 1, np.iinfo(part.dtype).max)
-            inside = E.and_p.bind(E.ge_p.bind(part, _integer(part, 0)), E.le_p.bind(part, _integer(part, last)))
+            inside = _between(part, extent - 1)
             mask = inside if mask is None else E.and_p.bind(mask, inside)
         return [mask]
 

@@ -5,6 +5,7 @@ Algorithms and the splitting of keys are those of JAX, so that the same key give
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -37,23 +38,24 @@ def _gamma_one(key: Any, alpha: Any, log_space: bool) -> Any:
     d = raised - third
     c = third / lax.sqrt(d)
 
-    def rejected(state: Any) -> Any:
-        _, x, v, u = state
+    def going_on(state: Any) -> Any:
+        *_, too_low, x, v, u = state
         squeeze = u >= one - dtype.type(0.0331) * (x * x)
-        return squeeze & (lax.log(u) >= x * dtype.type(0.5) + d * ((one - v) + lax.log(v)))
+        return too_low | (squeeze & (lax.log(u) >= x * dtype.type(0.5) + d * ((one - v) + lax.log(v))))
 
-    def attempt(state: Any) -> Any:
-        key, x_key, u_key = _three(state[0])
-        _, x, v = lax.while_loop(lambda s: s[2] <= 0, _positive, (x_key, dtype.type(0), dtype.type(-1)))
-        return key, x * x, (v * v) * v, draw(u_key, (), dtype)
-
-    def _positive(state: Any) -> Any:
-        pair = split_key(state[0])
-        x = standard(pair[1], (), dtype)
-        return pair[0], x, one + x * c
+    def step(state: Any) -> Any:
+        """One normal number; where the one before was too low, under the key that goes on from it."""
+        key, x_key, u_key, too_low, *_ = state
+        fresh = split_key(key, 3)
+        key, x_key, u_key = (lax.select(too_low, k, fresh[n]) for n, k in enumerate((key, x_key, u_key)))
+        again = split_key(x_key)
+        x = standard(again[1], (), dtype)
+        v = one + x * c
+        return key, again[0], u_key, v <= 0, x * x, (v * v) * v, draw(u_key, (), dtype)
 
     pair = split_key(key)
-    _, _, v, _ = lax.while_loop(rejected, attempt, (pair[0], dtype.type(0), one, dtype.type(2)))
+    start = (pair[0], pair[0], pair[0], False, dtype.type(0), one, dtype.type(2))  # is not accepted
+    v = lax.while_loop(going_on, step, start)[5]
     if log_space:
         drawn = -exponential(pair[1], (), dtype)
         boost = lax.select(large | (drawn == 0), fnp.zeros_like(drawn), drawn * (one / alpha))
@@ -77,11 +79,29 @@ def _gamma(name: str, key: Any, a: Any, shape: Any, dtype: Any, out_sharding: An
 
 def sample_gamma(key: Any, a: Any, log_space: bool = False) -> Any:
     """A number of the gamma distribution for each parameter, each with a key of its own."""
+    keys = split_key(key, (math.prod(a.shape),))
+    return fnp.reshape(_sampler(log_space)(keys, fnp.ravel(a)), a.shape)
+
+
+@functools.cache
+def _sampler(log_space: bool) -> Any:
+    """A function of keys and parameters; its derivative is that of the inverse distribution function."""
+    from fuser.transforms.custom_jvp import custom_jvp
     from fuser.transforms.vmap import vmap
 
-    keys = split_key(key, (math.prod(a.shape),))
-    samples = vmap(lambda k, alpha: _gamma_one(k, alpha, log_space))(keys, fnp.ravel(a))
-    return fnp.reshape(samples, a.shape)
+    def random_gamma(keys: Any, a: Any) -> Any:
+        return vmap(lambda key, alpha: _gamma_one(key, alpha, log_space))(keys, a)
+
+    def derivative(t: Any, sample: Any, keys: Any, a: Any) -> Any:
+        if not log_space:
+            return t * lax.random_gamma_grad(a, sample)
+        sample = lax.exp(sample)
+        sample = fnp.where(sample == 0, dtypes.finfo(sample.dtype).tiny, sample)
+        return t * (lax.random_gamma_grad(a, sample) / sample)
+
+    sampler = custom_jvp(random_gamma)
+    sampler.defjvps(None, derivative)
+    return sampler
 
 
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:

@@ -30,18 +30,22 @@ _CARRIERS: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(ml_dtypes.float8_e4m3fnuz): np.dtype(np.uint8),
     np.dtype(ml_dtypes.float8_e5m2fnuz): np.dtype(np.uint8),
 }
+# Elements that torch has no dtype for at all, random keys, and what stands for them there.
+CARRIED: dict[np.dtype[Any] | None, np.dtype[Any]] = {np.dtype([("fry", np.uint32, (2,))]): np.dtype(np.uint64)}
 _CPU_DLPACK = (1, 0)  # kDLCPU
 
 
 class Array:
     """An immutable n-dimensional array; `data` is taken as it is and must not be written to afterwards."""
 
-    __slots__ = ("__weakref__", "_data", "_deleted", "_weak_type")
+    __slots__ = ("__weakref__", "_data", "_deleted", "_dtype", "_weak_type")
     __hash__ = None  # type: ignore[assignment]
     __array_priority__ = 100
 
-    def __init__(self, data: Any, weak_type: bool = False) -> None:
+    def __init__(self, data: Any, weak_type: bool = False, dtype: np.dtype[Any] | None = None) -> None:
+        """`dtype` is for torch tensors whose own is but the carrier of the elements' bits."""
         self._data = data
+        self._dtype = dtype if dtype in CARRIED and not isinstance(data, np.ndarray) else None
         self._weak_type = weak_type
         self._deleted = False
 
@@ -53,6 +57,8 @@ class Array:
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        if self._dtype is not None:
+            return self._dtype
         dtype = self._data.dtype
         return dtype if isinstance(dtype, np.dtype) else numpy_dtype(dtype)
 
@@ -117,7 +123,7 @@ class Array:
         data = self._present()
         # Rows are copies: an array that shares its memory could not be donated without changing them.
         copy = np.array if isinstance(data, np.ndarray) else lambda row: row.clone()
-        return (Array(copy(data[i]), self._weak_type) for i in range(len(data)))
+        return (Array(copy(data[i]), self._weak_type, self._dtype) for i in range(len(data)))
 
     def item(self, *index: Any) -> Any:
         """The element at the index, or the only one, as a Python scalar."""
@@ -219,6 +225,8 @@ class Array:
             return data
         import torch
 
+        if data.dtype in CARRIED:
+            return torch.from_numpy(_writable(data.view(CARRIED[data.dtype])))
         carrier = _CARRIERS.get(data.dtype)
         if carrier is None:
             return torch.from_numpy(_writable(data))
@@ -230,7 +238,7 @@ class Array:
     def __copy__(self) -> Array:
         """An array with memory of its own, which outlives the donation of this one."""
         data = self._present()
-        return Array(data.copy() if isinstance(data, np.ndarray) else data.clone(), self._weak_type)
+        return Array(data.copy() if isinstance(data, np.ndarray) else data.clone(), self._weak_type, self._dtype)
 
     def __deepcopy__(self, memo: Any) -> Array:
         return self.__copy__()
@@ -300,6 +308,7 @@ def to_numpy(x: Any) -> np.ndarray[Any, Any]:
     data = x._present()
     if not isinstance(data, np.ndarray):
         data = _tensor_to_numpy(data.cpu())
+        data = data if x._dtype is None else data.view(x._dtype)
     view: np.ndarray[Any, Any] = data.view()
     view.flags.writeable = False
     return view
@@ -331,6 +340,13 @@ def from_dlpack(source: Any) -> Array:
     from torch.utils import dlpack
 
     return from_torch(dlpack.from_dlpack(source))
+
+
+def torch_dtype(dtype: np.dtype[Any]) -> Any:
+    """The torch dtype that holds elements of a dtype: that of the same name, or a carrier of their bits."""
+    import torch
+
+    return getattr(torch, CARRIED.get(dtype, dtype).name)
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from fuser import numpy as fnp
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import is_complex
+from fuser.lax.marks import stop_gradient
 from fuser.lax.values import as_value, broadcast, literal, promote_inexact
 from fuser.numpy.ufuncs import Ufunc, inexact_operand, inexact_operands, real_operand
 from fuser.ops import elementwise as E
@@ -37,7 +38,7 @@ digamma = _function("digamma", P.digamma_p, "The derivative of log Γ.")
 
 
 def logit(x: Any) -> Any:
-    """log(x / (1 - x)), the inverse of expit."""
+    """log(x / (1 - x)), the inverse of expit; its derivative at 0 and 1 is inf."""
     x = inexact_operand("logit", x)
     return bind(L.logit_p, x) if not is_complex(x.dtype) else fnp.log(x / (1 - x))
 
@@ -178,7 +179,7 @@ def logsumexp(
     greatest = fnp.max(
         fnp.real(a), axis, keepdims=True, where=where, initial=-np.inf if where is not None or 0 in a.shape else None
     )
-    greatest = fnp.where(fnp.isfinite(greatest), greatest, 0)
+    greatest = stop_gradient(fnp.where(fnp.isfinite(greatest), greatest, 0))
     exponents = fnp.exp(a - greatest)
     if b is not None:
         exponents = exponents * b

@@ -1,7 +1,7 @@
 """Bodies of control flow: a Python function in, a closed Graph out, with what it closed over hoisted to operands.
 
-A body is staged once for each function and each types of its arguments while operations are evaluated, as `jit` does;
-under another trace it is staged each time, for it may close over that trace's values.
+A body is staged once for each function and each types of its arguments, as `jit` does, unless it closes over values of
+a trace.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 from fuser.ir.graph import Graph, Literal, Var
 from fuser.ir.types import ArrayType
 from fuser.trace import tree
-from fuser.trace.core import EVALUATION, current
+from fuser.trace.batch import named_axes
+from fuser.trace.core import Tracer
 from fuser.trace.stage import stage
 
 MOST = 64  # bodies that are kept for one function
@@ -60,12 +61,12 @@ def staged_body(
     wrapper made for this call, of the given `kind`; `setting` is what else the body depends on.
     """
     owner = owner or function
-    key = (kind, structure, tuple(avals), setting)
+    key = (kind, structure, tuple(avals), setting, tuple(named_axes().items()))
     known = _cache(owner)
     if known is not None and key in known:
         return known[key]
     body = _stage(function, structure, avals, convert, getattr(owner, "__name__", type(owner).__name__))
-    if known is not None:
+    if known is not None and not any(isinstance(value, Tracer) for value in body.consts):
         if len(known) >= MOST:
             known.clear()
         known[key] = body
@@ -74,8 +75,6 @@ def staged_body(
 
 def _cache(owner: Callable[..., Any]) -> dict[Any, Body] | None:
     """The bodies kept for a function; None where there can be none."""
-    if current() is not EVALUATION:
-        return None
     try:
         return _staged.setdefault(owner, {})
     except TypeError:  # it cannot be hashed or referred to weakly

@@ -49,7 +49,7 @@ def grad(
 ) -> Callable[..., Any]:
     """A function that gives the gradient of `fun` (with `has_aux`, the gradient and aux); see `value_and_grad`.
 
-    At a tie of max or min each side gets half; abs, sign and relu have derivative 0 at 0 (sqrt has inf); a `where` passes
+    At a tie of max or min each side gets half; at 0 sign and relu have derivative 0, abs 1 and sqrt inf; a `where` passes
     nothing to the branch that is not taken, but a nan made there by 0 * inf stays: guard its argument with a `where` too.
     """
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)

@@ -23,7 +23,7 @@ from fuser.ir.types import FLOAT8, float8_e4m3b11fnuz, is_complex, short_dtype
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, FusionLimits, Kind
-from fuser.runtime.array import Array
+from fuser.runtime.array import Array, torch_dtype
 
 
 class Triton:
@@ -84,7 +84,7 @@ class Triton:
         import torch
 
         try:
-            return torch.empty(shape, dtype=getattr(torch, dtype.name), device=self.device())
+            return torch.empty(shape, dtype=torch_dtype(dtype), device=self.device())
         except torch.OutOfMemoryError as error:
             wanted = math.prod(shape) * dtype.itemsize
             raise OutOfMemoryError(

@@ -14,6 +14,7 @@ import numpy as np
 from fuser.backends.base import Backend
 from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.primitive import Primitive
+from fuser.ir.types import ArrayType
 from fuser.partition.group import Kind, Plan
 from fuser.partition.partition import partition
 from fuser.runtime.array import Array
@@ -36,7 +37,7 @@ class Eager:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.programs: dict[Any, tuple[Program, list[bool]]] = {}
+        self.programs: dict[Any, tuple[Program, list[ArrayType]]] = {}
 
     def __call__(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if not any(isinstance(a, Array) and not isinstance(a._data, np.ndarray) for a in args):
@@ -51,20 +52,21 @@ class Eager:
             if len(self.programs) >= MOST:
                 self.programs.clear()
             known = self.programs[key] = self._program(primitive, avals, params)
-        program, weak = known
+        program, results = known
         data = [a._data if isinstance(a, Array) else np.asarray(a) for a in args]
-        results = [Array(r, w) for r, w in zip(program(*(self.backend.place(d) for d in data)), weak)]
-        return results if primitive.multiple_results else results[0]
+        computed = program(*(self.backend.place(d) for d in data))
+        arrays = [Array(r, aval.weak_type, aval.dtype) for r, aval in zip(computed, results)]
+        return arrays if primitive.multiple_results else arrays[0]
 
     def _program(
         self, primitive: Primitive, avals: tuple[Any, ...], params: dict[str, Any]
-    ) -> tuple[Program, list[bool]]:
+    ) -> tuple[Program, list[ArrayType]]:
         out = infer(primitive, avals, params)
         inputs = tuple(Var(aval) for aval in avals)
         outputs = tuple(Var(aval) for aval in (out if primitive.multiple_results else (out,)))
         graph = Graph(inputs, (), (), (Eqn(primitive, inputs, params, outputs),), outputs, f"eager_{primitive.name}")
         plan = partition(graph, self.backend)
-        return _reshaping(plan, _executable(plan, self.backend)), [v.aval.weak_type for v in outputs]
+        return _reshaping(plan, _executable(plan, self.backend)), [v.aval for v in outputs]
 
 
 def _executable(plan: Plan, backend: Backend) -> Executable:

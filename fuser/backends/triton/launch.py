@@ -18,6 +18,7 @@ from fuser.backends.triton import interpreter
 from fuser.backends.triton.writer import Launch
 from fuser.errors import ToolchainError
 from fuser.runtime import toolchain
+from fuser.runtime.array import torch_dtype
 from fuser.runtime.cache import default_cache
 
 _modules: dict[str, ModuleType] = {}
@@ -97,7 +98,7 @@ def allocate(size: int, dtype: Any, device: str) -> Any:
     """Uninitialised device memory for a scratch array."""
     import torch
 
-    return torch.empty(size, dtype=getattr(torch, dtype.name), device=device)
+    return torch.empty(size, dtype=torch_dtype(dtype), device=device)
 
 
 def _refused(error: Exception, source: KernelSource) -> Exception:

@@ -28,10 +28,12 @@ def library(group: FusionGroup, place: Callable[[Any], Any]) -> Callable[..., An
 
 
 def _on_host(group: FusionGroup, place: Callable[[Any], Any]) -> Callable[..., Any]:
+    dtypes = [v.aval.dtype for v in group.graph.invars]
+
     def run(*arrays: Any) -> list[Any]:
         return [
             place(np.ascontiguousarray(v).reshape(v.shape))
-            for v in evaluate(group.graph, [to_numpy(Array(a)) for a in arrays])
+            for v in evaluate(group.graph, [to_numpy(Array(a, dtype=d)) for a, d in zip(arrays, dtypes)])
         ]
 
     return run

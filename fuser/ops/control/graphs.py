@@ -98,7 +98,8 @@ def fixpoint(start: Sequence[bool], step: Callable[[Mask], Sequence[bool]]) -> M
         mask = more
 
 
-def invariant(graph: Graph, outputs: Sequence[int], inputs: int) -> tuple[Graph, list[int]]:
+@functools.lru_cache(maxsize=512)
+def invariant(graph: Graph, outputs: tuple[int, ...], inputs: int) -> tuple[Graph, list[int]]:
     """Those `outputs` that depend on the first `inputs` alone, and the graph that computes them from those."""
     steady: set[Var] = set(graph.invars[:inputs])
     for eqn in graph.eqns:
@@ -114,6 +115,7 @@ def computed(graph: Graph, values: Sequence[Any]) -> list[Any]:
     return replay(graph, *values)
 
 
+@functools.lru_cache(maxsize=512)
 def unread(graph: Graph) -> Graph:
     """The graph without equations that no result needs."""
     return pruned(graph)

@@ -234,7 +234,7 @@ def _known_scan(
     """Results of the known scan, the residuals, and which of those have one part a step."""
     graph = parts.known
     count = len(graph.outvars) - parts.residuals
-    outputs = range(count, len(graph.outvars))
+    outputs = tuple(range(count, len(graph.outvars)))
     place = {v: n for n, v in enumerate(graph.invars)}
     hoisted, found = graphs.invariant(graph, outputs, len(consts))
     values: dict[int, Any] = dict(zip(found, graphs.computed(hoisted, consts)))
