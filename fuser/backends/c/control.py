@@ -86,7 +86,7 @@ class Frame:
     def steps(self) -> None:
         """The body's kernels, in order."""
         for group in self.plan.groups:
-            if group.kind is Kind.CONTRACTION:
+            if group.kind is Kind.CONTRACTION and group.reason:
                 self._product(group)
             else:
                 self._kernel(group)
