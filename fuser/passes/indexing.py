@@ -149,7 +149,7 @@ def _in_one_place(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
     clips = GatherScatterMode.from_any(eqn.params["mode"]) is GatherScatterMode.CLIP
     if inside is False and not clips:
         return x
-    combine = _COMBINE[eqn.primitive]
+    combine = COMBINE[eqn.primitive]
 
     def update(*values: Any) -> list[Any]:
         operand, places, new = values
