@@ -68,67 +68,96 @@ static void pack_b(const IN *B, int64_t rb, int64_t cb, int64_t k, int64_t n, T 
     for (int64_t x = 0; x < NR; ++x) q[p * NR + x] = x < n ? LOAD(B[p * rb + x * cb]) : 0;
 }
 
-// One product into C of the accumulators' type.
-static FUSED void product(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb, int64_t cb, T *C, int64_t ldc,
-                          int64_t M, int64_t N, int64_t K) {
+// What one thread of a team, or the only one, does for a product into C of the accumulators' type.
+static FUSED void share(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb, int64_t cb, T *C, int64_t ldc,
+                        int64_t M, int64_t N, int64_t K, T *pb) {
+  T *pa = aligned_alloc(64, (MC * least(K, KC) * sizeof(T) + 63) / 64 * 64);
+  for (int64_t jc = 0; jc < N; jc += NC)
+    for (int64_t pc = 0; pc < K; pc += KC) {
+      const int64_t n = least(NC, N - jc), k = least(KC, K - pc);
+      #pragma omp for schedule(static)
+      for (int64_t j = 0; j < n; j += NR) pack_b(B + pc * rb + (jc + j) * cb, rb, cb, k, least(NR, n - j), pb + j * k);
+      #pragma omp for schedule(dynamic)
+      for (int64_t ic = 0; ic < M; ic += MC) {
+        const int64_t m = least(MC, M - ic);
+        pack_a(A + ic * ra + pc * ca, ra, ca, m, k, pa);
+        for (int64_t j = 0; j < n; j += NR)
+          for (int64_t i = 0; i < m; i += MR) {
+            T *c = C + (ic + i) * ldc + jc + j;
+            if (i + MR <= m && j + NR <= n) tile(k, pa + i * k, pb + j * k, c, ldc, pc > 0);
+            else ragged(k, pa + i * k, pb + j * k, c, ldc, pc > 0, least(MR, m - i), least(NR, n - j));
+          }
+      }
+    }
+  free(pa);
+}
+
+static void product(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb, int64_t cb, T *C, int64_t ldc,
+                    int64_t M, int64_t N, int64_t K) {
   const int64_t kc = least(K, KC), nc = (least(N, NC) + NR - 1) / NR * NR;
   T *pb = aligned_alloc(64, (kc * nc * sizeof(T) + 63) / 64 * 64);
-  #pragma omp parallel if (M * N * K > 200000)
-  {
-    T *pa = aligned_alloc(64, (MC * kc * sizeof(T) + 63) / 64 * 64);
-    for (int64_t jc = 0; jc < N; jc += NC)
-      for (int64_t pc = 0; pc < K; pc += KC) {
-        const int64_t n = least(NC, N - jc), k = least(KC, K - pc);
-        #pragma omp for schedule(static)
-        for (int64_t j = 0; j < n; j += NR) pack_b(B + pc * rb + (jc + j) * cb, rb, cb, k, least(NR, n - j), pb + j * k);
-        #pragma omp for schedule(dynamic)
-        for (int64_t ic = 0; ic < M; ic += MC) {
-          const int64_t m = least(MC, M - ic);
-          pack_a(A + ic * ra + pc * ca, ra, ca, m, k, pa);
-          for (int64_t j = 0; j < n; j += NR)
-            for (int64_t i = 0; i < m; i += MR) {
-              T *c = C + (ic + i) * ldc + jc + j;
-              if (i + MR <= m && j + NR <= n) tile(k, pa + i * k, pb + j * k, c, ldc, pc > 0);
-              else ragged(k, pa + i * k, pb + j * k, c, ldc, pc > 0, least(MR, m - i), least(NR, n - j));
-            }
-        }
-      }
-    free(pa);
+  if (M * N * K > 200000) {
+    #pragma omp parallel
+    share(A, ra, ca, B, rb, cb, C, ldc, M, N, K, pb);
+  } else {
+    share(A, ra, ca, B, rb, cb, C, ldc, M, N, K, pb);
   }
   free(pb);
 }
 
-// A row times a matrix: nothing is packed, for each element of the matrix is used once.
-static FUSED void row_product(const IN *a, int64_t sa, const IN *B, int64_t rb, int64_t cb, T *c, int64_t sc, int64_t N,
-                              int64_t K) {
-  if (N * K <= 4096) {  // opening a team, even of one thread, would cost more
-    for (int64_t j = 0; j < N; ++j) {
-      T total = 0;
-      #pragma omp simd reduction(+ : total)
-      for (int64_t p = 0; p < K; ++p) total += (T)LOAD(a[p * sa]) * (T)LOAD(B[p * rb + j * cb]);
-      c[j * sc] = total;
-    }
-    return;
+// Elements base … base+n of a row times a matrix whose rows lie dense, four of those at a time.
+static inline FUSED void row_part(const IN *a, int64_t sa, const IN *B, int64_t rb, T *restrict c, int64_t n, int64_t K) {
+  for (int64_t j = 0; j < n; ++j) c[j] = 0;
+  int64_t p = 0;
+  for (; p + 4 <= K; p += 4) {
+    const T x0 = LOAD(a[p * sa]), x1 = LOAD(a[(p + 1) * sa]), x2 = LOAD(a[(p + 2) * sa]), x3 = LOAD(a[(p + 3) * sa]);
+    const IN *b = B + p * rb;
+    #pragma omp simd
+    for (int64_t j = 0; j < n; ++j)
+      c[j] += (x0 * (T)LOAD(b[j]) + x1 * (T)LOAD(b[rb + j])) + (x2 * (T)LOAD(b[2 * rb + j]) + x3 * (T)LOAD(b[3 * rb + j]));
   }
-  if (cb == 1 && sc == 1) {
-    #pragma omp parallel for schedule(static) if (N * K > 100000)
-    for (int64_t base = 0; base < N; base += 1024) {
-      const int64_t n = least(1024, N - base);
-      for (int64_t j = 0; j < n; ++j) c[base + j] = 0;
-      for (int64_t p = 0; p < K; ++p) {
-        const T x = LOAD(a[p * sa]);
-        #pragma omp simd
-        for (int64_t j = 0; j < n; ++j) c[base + j] += x * (T)LOAD(B[p * rb + base + j]);
-      }
-    }
-    return;
+  for (; p < K; ++p) {
+    const T x = LOAD(a[p * sa]);
+    #pragma omp simd
+    for (int64_t j = 0; j < n; ++j) c[j] += x * (T)LOAD(B[p * rb + j]);
   }
-  #pragma omp parallel for schedule(static) if (N * K > 100000)
-  for (int64_t j = 0; j < N; ++j) {
+}
+
+// Elements first … last of a row times a matrix: eight short sums at a time, or long ones along the vector.
+static inline FUSED void row_dots(const IN *a, int64_t sa, const IN *B, int64_t rb, int64_t cb, T *c, int64_t sc,
+                                  int64_t first, int64_t last, int64_t K) {
+  int64_t j = first;
+  for (; K < 64 && j + 8 <= last; j += 8) {
+    T total[8] = {0};
+    for (int64_t p = 0; p < K; ++p) {
+      const T x = LOAD(a[p * sa]);
+      for (int u = 0; u < 8; ++u) total[u] += x * (T)LOAD(B[p * rb + (j + u) * cb]);
+    }
+    for (int u = 0; u < 8; ++u) c[(j + u) * sc] = total[u];
+  }
+  for (; j < last; ++j) {
     T total = 0;
     #pragma omp simd reduction(+ : total)
     for (int64_t p = 0; p < K; ++p) total += (T)LOAD(a[p * sa]) * (T)LOAD(B[p * rb + j * cb]);
     c[j * sc] = total;
+  }
+}
+
+// A row times a matrix: nothing is packed, for each element of the matrix is used once. Parts do not depend on threads.
+static FUSED void row_product(const IN *a, int64_t sa, const IN *B, int64_t rb, int64_t cb, T *c, int64_t sc, int64_t N,
+                              int64_t K) {
+  const int64_t dense = cb == 1 && sc == 1, part = dense ? 1024 : 32;
+  if (N * K <= 100000) {  // opening a team, even of one thread, would cost as much
+    for (int64_t j = 0; j < N; j += part) {
+      if (dense) row_part(a, sa, B + j, rb, c + j, least(part, N - j), K);
+      else row_dots(a, sa, B, rb, cb, c, sc, j, least(j + part, N), K);
+    }
+    return;
+  }
+  #pragma omp parallel for schedule(static)
+  for (int64_t j = 0; j < N; j += part) {
+    if (dense) row_part(a, sa, B + j, rb, c + j, least(part, N - j), K);
+    else row_dots(a, sa, B, rb, cb, c, sc, j, least(j + part, N), K);
   }
 }
 
@@ -150,8 +179,8 @@ static void one(void **buffers, const int64_t *sizes, int64_t item) {
 
 void gemm(void **buffers, const int64_t *sizes) {
   const int64_t batch = sizes[0], work = sizes[1] * sizes[2] * sizes[3];
-  if (batch == 1) {
-    one(buffers, sizes, 0);
+  if (batch == 1 || batch * work <= 20000) {
+    for (int64_t item = 0; item < batch; ++item) one(buffers, sizes, item);
     return;
   }
   #pragma omp parallel for schedule(static) if (work < 4000000 && batch * work > 200000)
