@@ -299,7 +299,10 @@ class _Tracing:
                 continue
             free = [lane for lane in reversed(lanes) if lane.extent == axis.extent and lane not in axes]
             if not free or any({axis, free[0]} <= {self.classes.find(a) for a in own if a} for own in self._all()):
-                raise Refused("its carries run along different axes")
+                if axis.extent > REGISTERS:
+                    raise Refused("its carries run along different axes")
+                self.classes.hold(axis, "its carries run along different axes")
+                continue
             self.classes.unite(free[0], axis)
             axes = [self.classes.find(a) for a in axes]
 
