@@ -47,9 +47,10 @@ class Parts:
         return len(self.initial)
 
     def row(self, time: Axis) -> Affine:
-        """The place along xs and ys of the iteration `time`."""
+        """The place along xs and ys of the iteration `time`; without a carry the order is of no concern."""
         assert self.length is not None
-        return Affine.of(self.length - 1) - Affine.of(time) if self.reverse else Affine.of(time)
+        backwards = self.reverse and self.carries
+        return Affine.of(self.length - 1) - Affine.of(time) if backwards else Affine.of(time)
 
 
 def parts(eqn: Eqn) -> Parts:
@@ -198,8 +199,11 @@ class _Tracing:
             lanes = [team]
         else:
             self._check_size(lanes)
+        if self.time is not None and not self.parts.carries and self.time.extent != 1:
+            lanes = [self.time, *lanes]  # no iteration needs another one
+            self.repeated = set()
         layouts = [self._resolved(axes) for axes in self.carry_axes]
-        time = self.time if self.time is not None and self.time.extent != 1 else None
+        time = None if self.time is not None and self.time.extent == 1 and not self.parts.carries else self.time
         layouts += [(time, *self._resolved(axes)) for axes in self.y_axes]
         reads = {operand: [self._renamed(i) for i in indices] for operand, indices in self.reads.items()}
         return LoopForm(tuple(lanes), tuple(layouts), reads, frozenset(self.repeated), self.time, self.parts.length)
