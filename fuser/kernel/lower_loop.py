@@ -6,7 +6,6 @@ Only carries that the results or the predicate need are kept. Nodes are sorted b
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -16,21 +15,18 @@ from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Access, Carried, Carry, Kernel, Loop, Stage, Store
 from fuser.kernel.lower import Demand, Staging, comments, index_axes, operands, params, results
+from fuser.partition.expansion import Expansion, Parts, parts
 from fuser.partition.group import FusionGroup, Layout
-from fuser.partition.loop import REGISTERS, SMALLEST_TEAM, Expansion, Parts, parts
-from fuser.partition.values import Index
+from fuser.partition.loop import REGISTERS, SMALLEST_TEAM
+from fuser.partition.values import Index, deep_recursion
 
 BEFORE, INSIDE, AFTER = 0, 1, 2
 
 
 def lower_loop(group: FusionGroup) -> Kernel:
     """The loop program of a LOOP group."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, 100_000))  # as in `lower`
-    try:
+    with deep_recursion():
         return _Lowering(group).kernel()
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 class _Elements(Expansion):
