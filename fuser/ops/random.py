@@ -81,7 +81,7 @@ def _hashes(keys: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[slice, n
     size = math.prod(shape)
     total = len(words) * size
     if 0 < total <= FEW:
-        pairs = [_hash_of_ints(*words[n // size].tolist(), n % size) for n in range(total)]
+        pairs = [_hash_of_ints(words[n // size], n % size) for n in range(total)]
         yield slice(0, total), *np.array(pairs, WORD).T
         return
     for start in range(0, total, BLOCK):
@@ -91,8 +91,9 @@ def _hashes(keys: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[slice, n
         yield slice(start, start + BLOCK), *S.threefry(words[owner, 0], words[owner, 1], high, low)
 
 
-def _hash_of_ints(k0: int, k1: int, count: int) -> tuple[int, int]:
+def _hash_of_ints(words: np.ndarray, count: int) -> tuple[int, int]:
     """Threefry of a count below 2^32 in Python's integers: for few of them NumPy takes longer to start."""
+    k0, k1 = int(words[0]), int(words[1])
     most, keys = 0xFFFFFFFF, (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
     x0, x1 = k0, (count + k1) & most
     for number, turns in enumerate(S.THREEFRY_TURNS):
@@ -213,7 +214,7 @@ def _fold_in_type(keys: ArrayType, msgs: ArrayType) -> ArrayType:
 def _fold_in_eval(keys: np.ndarray, msgs: np.ndarray) -> np.ndarray:
     words = words_of(keys)
     if not keys.shape and not msgs.shape:
-        return keys_of(np.array(_hash_of_ints(*words.tolist(), int(msgs)), WORD))
+        return keys_of(np.array(_hash_of_ints(words, int(msgs)), WORD))
     high = np.zeros(np.broadcast_shapes(keys.shape, msgs.shape), WORD)
     return keys_of(np.stack(S.threefry(words[..., 0], words[..., 1], high, msgs + high), axis=-1))
 
