@@ -26,6 +26,8 @@ _OPENMP = {"sum": "+", "prod": "*", "and": "&", "or": "|", "xor": "^", "max": "m
 class Writer:
     """Writes one kernel. `env` maps nodes to the names that hold them where the text now stands."""
 
+    attributes = ""  # of the C function
+
     def __init__(self, kernel: Kernel, loops: Loops) -> None:
         self.kernel = kernel
         self.loops = loops
@@ -59,8 +61,9 @@ class Writer:
             const = "" if param.out else "const "
             params.append(f"  {const}{kind} *restrict {param.name} = buffers[{number}];")
         slots = [f"  const int64_t s{n} = sizes[{n}];" for n in range(len(self.sizes.values))]
-        return f"{comments}void {self.kernel.name}(void **buffers, const int64_t *sizes) {{\n" + "\n".join(
-            [*params, *slots, used, "}"]
+        return (
+            f"{comments}{self.attributes}void {self.kernel.name}(void **buffers, const int64_t *sizes) {{\n"
+            + "\n".join([*params, *slots, used, "}"])
         )
 
     def _invariants(self) -> None:
@@ -190,7 +193,7 @@ class Writer:
         return known
 
     def _place(self, owner: Any, index: Any) -> str:
-        return self.index(index, owner, "floor_div({0}, {1})" if index.bounds[0] < 0 else "({0} / {1})")
+        return self.index(index, owner, "floor_div({0}, {1})" if index.divides_negative else "({0} / {1})")
 
     def _position(self) -> str:
         """The position along all reduced axes, for argmax."""
