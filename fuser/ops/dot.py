@@ -110,18 +110,20 @@ def _cotangent(ct: Any, places: range, aval: ArrayType, own: Any, other: Any, ot
     (contracted, batch), (other_contracted, other_batch) = own, others
     free = free_dimensions(other.ndim, other_contracted, other_batch)
     wide = max(ct.dtype, other.dtype, key=lambda d: d.itemsize)
+    # The product has the batch dimensions, then the operand's own free ones, and its contracted ones as `other` orders them.
+    own_free = free_dimensions(aval.ndim, contracted, batch)
+    by_other = [c for _, c in sorted(zip(other_contracted, contracted))]
+    order, swapped = [*batch, *own_free, *by_other], [*batch, *by_other, *own_free]
+    sides = [(ct, tuple(places), tuple(range(len(batch)))), (other, free, tuple(other_batch))]
+    if swapped == list(range(aval.ndim)):  # then nothing is left to transpose
+        sides, order = sides[::-1], swapped
+    (a, a_contracted, a_batch), (b, b_contracted, b_batch) = sides
     product = dot_general_p.bind(
-        *(
-            x if x.dtype == wide else convert_element_type_p.bind(x, new_dtype=wide, weak_type=False)
-            for x in (ct, other)
-        ),
-        dimension_numbers=((tuple(places), free), (tuple(range(len(batch))), tuple(other_batch))),
+        *(x if x.dtype == wide else convert_element_type_p.bind(x, new_dtype=wide, weak_type=False) for x in (a, b)),
+        dimension_numbers=((a_contracted, b_contracted), (a_batch, b_batch)),
         precision=precision,
         preferred_element_type=None,
     )
-    # The product has the batch dimensions, the operand's own free ones, and its contracted ones as `other` orders them.
-    by_other = [c for _, c in sorted(zip(other_contracted, contracted))]
-    order = [*batch, *free_dimensions(aval.ndim, contracted, batch), *by_other]
     permutation = tuple(order.index(d) for d in range(aval.ndim))
     if permutation != tuple(range(aval.ndim)):
         product = transpose_p.bind(product, permutation=permutation)

@@ -44,6 +44,7 @@ class FusionLimits:
     max_row: int = 0  # reduced elements of one row that a kernel can hold at a time; 0 = any number
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
     dots: bool = False  # contractions take prologues and epilogues into their kernel
+    strided_dots: bool = False  # those kernels read operands by strides alone
     teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
 
 

@@ -21,6 +21,7 @@ from fuser.partition.control import bodies, with_dense_operands
 from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, looped, product, single, solid
 from fuser.partition.group import Decision, FusionGroup, Kind, Plan, inner_eqns
 from fuser.partition.loop import LoopForm, loop_form
+from fuser.partition.products import with_strided_operands
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
@@ -33,6 +34,8 @@ def partition(graph: Graph, backend: Any, prefix: str = "k") -> Plan:
     forms = _loop_forms(graph, backend)
     if backend.limits.control:
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
+    if backend.limits.strided_dots:
+        graph = with_strided_operands(graph, lambda eqn: backend.supports(eqn) is None)
     graph, aliases = _with_copies(graph)
     drafting = Drafting(graph, backend, forms)
     drafts, decisions = drafting.run()

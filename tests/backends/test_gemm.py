@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -55,3 +57,31 @@ def test_the_same_bits_for_the_same_product():
     first = np.asarray(f(a, b))
     for _ in range(5):
         np.testing.assert_array_equal(first, f(a, b))
+
+
+@pytest.mark.parametrize("shape", [(256, 784, 512), (700, 300, 40), (20, 40, 900), (15, 400, 33), (512, 256, 10)], ids=str)
+@pytest.mark.parametrize("transposed", ["nn", "tn", "nt", "tt"])
+def test_products_of_transposed_operands(shape, transposed):
+    rows, inner, columns = shape
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((inner, rows) if transposed[0] == "t" else (rows, inner)).astype(np.float32)
+    b = rng.standard_normal((columns, inner) if transposed[1] == "t" else (inner, columns)).astype(np.float32)
+    turn = lambda x, y: (x.T if transposed[0] == "t" else x, y.T if transposed[1] == "t" else y)
+    result = np.asarray(fuser.jit(lambda x, y: fnp.matmul(*turn(x, y)), backend="c")(a, b))
+    x, y = (each.astype(np.float64) for each in turn(a, b))
+    assert np.all(np.abs(result - x @ y) <= 1e-5 * (np.abs(x) @ np.abs(y)))
+
+
+@pytest.mark.parametrize("shape", [(256, 300, 512), (13, 300, 700), (1024, 300, 300)], ids=str)
+def test_results_do_not_depend_on_the_number_of_threads(shape):
+    rows, inner, columns = shape
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((rows, inner), (inner, columns)))
+    f = fuser.jit(fnp.matmul, backend="c")
+    threads = ctypes.CDLL("libgomp.so.1")
+    before, results = threads.omp_get_max_threads(), []
+    for count in (1, 2, 5):
+        threads.omp_set_num_threads(count)
+        results.append(np.asarray(f(a, b)))
+    threads.omp_set_num_threads(before)
+    assert all(np.array_equal(results[0], other) for other in results[1:])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser.backends.base import Host, KernelFunction, KernelSource, Loaded
-from fuser.backends.c import spell
+from fuser.backends.c import product, spell
 from fuser.backends.c.control import INCLUDES, emit_control, product_blocker, with_addresses
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import library
@@ -25,9 +25,11 @@ class C(Host):
 
     name = "c"
     platform = "cpu"
-    limits = FusionLimits(control=True, teams=True)
+    limits = FusionLimits(control=True, dots=True, strided_dots=True, teams=True)
 
     def supports(self, eqn: Eqn) -> str | None:
+        if eqn.primitive.fusion is Fusion.DOT:
+            return product.refusal(eqn)
         if eqn.primitive.lower is None:
             return f"{eqn.primitive.name} runs in a library"
         for var in (*eqn.invars, *eqn.outvars):
@@ -46,7 +48,7 @@ class C(Host):
 
     def native(self, group: FusionGroup) -> str | None:
         if group.kind is Kind.CONTRACTION:
-            return product_blocker(group)
+            return product_blocker(group) if group.reason else None
         if group.kind is Kind.LIBRARY:
             return f"{group.ops[-1]} runs in NumPy"
         return group.reason or None
@@ -54,6 +56,8 @@ class C(Host):
     def emit(self, group: FusionGroup) -> KernelSource:
         if group.kind is Kind.CONTROL:
             return emit_control(group, self.emit)
+        if group.kind is Kind.CONTRACTION:
+            return product.emit_product(group)
         kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
         text, sizes = emit_kernel(kernel)
         return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), {"sizes": sizes})
@@ -78,7 +82,7 @@ def translation_unit(sources: Sequence[KernelSource]) -> str:
     kernels = "\n\n".join(source.text for source in sources)
     if "floor_div(" in kernels:
         kernels = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n\n" + kernels
-    if "block(local" in kernels:
+    if "block(local" in kernels or "(function)" in kernels:
         kernels = f"{INCLUDES}\n\n{kernels}"
     return f"{spell.header(kernels, toolchain.has_libmvec())}\n\n{kernels}\n"
 

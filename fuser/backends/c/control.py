@@ -88,7 +88,7 @@ class Frame:
     def steps(self) -> None:
         """The body's kernels, in order."""
         for group in self.plan.groups:
-            if group.kind is Kind.CONTRACTION:
+            if group.kind is Kind.CONTRACTION and group.reason:
                 self._product(group)
             else:
                 self._kernel(group)
@@ -106,8 +106,7 @@ class Frame:
         driver = self.driver
         (x, a, a_offset), (y, b, b_offset) = matrices
         eqn = group.graph.eqns[-1]
-        strides = [s // m.itemsize for m in (a, b) for s in m.strides]
-        first = driver.append(a.shape[0], a.shape[1], b.shape[2], a.shape[2], *strides)
+        first = driver.append(*library.gemm_sizes(a, b))
         driver.functions.append((driver.append(0), a.dtype, eqn.outvars[0].aval.dtype))
         pointers = [
             f"(char *){self.at(self.plan.slot_of[v])} + {driver.size(offset)}"

@@ -1,9 +1,10 @@
 // Matrix products C[m,n] = sum over k of A[m,k]·B[k,n], for each of a batch; any strides, row-major dense result.
 //
 // Goto & van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008): panels of A and B are packed, and a
-// tile of MR×NR accumulators stays in vector registers. Sums over k run in blocks of KC in a fixed order, so results do
-// not depend on the number of threads. IN, T and OUT are the types in memory, of the accumulators, and of the result;
-// LOAD and SAVE convert.
+// tile of MR×NR accumulators stays in vector registers. Sums over k run in blocks of at most KC in a fixed order, so
+// results do not depend on the number of threads. IN, T and OUT are the types in memory, of the accumulators, and of the
+// result; LOAD and SAVE convert. A `tail` is called with each finished block of the product while it is in the cache.
+#include <omp.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -20,11 +21,20 @@
 #define VL (BYTES / (int)sizeof(T))
 #define NR (2 * VL)
 #define KC 192
-#define MC (MR * 16)
-#define NC 4096
+#define PANELS 16  // of MR rows that a thread packs at a time, at most
+#define STRIP (16 << 20)  // bytes of B that are packed at a time
 #define FUSED __attribute__((optimize("fp-contract=fast")))
 
 typedef T vec __attribute__((vector_size(BYTES), aligned(sizeof(T))));
+
+// What is done with rows r0 to r1 and columns c0 to c1 of the product, which lie in `block` with `ld` elements a row.
+typedef void (*tail)(void **buffers, const int64_t *sizes, const T *block, int64_t ld, int64_t r0, int64_t r1,
+                     int64_t c0, int64_t c1);
+typedef struct {
+  tail call;  // or 0: the product itself is the result
+  void **buffers;
+  const int64_t *sizes;
+} ending;
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -57,43 +67,75 @@ static FUSED void ragged(int64_t k, const T *a, const T *b, T *c, int64_t ldc, i
     for (int64_t j = 0; j < n; ++j) c[i * ldc + j] = add ? c[i * ldc + j] + whole[i * NR + j] : whole[i * NR + j];
 }
 
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t parts(int64_t total, int64_t size) { return (total + size - 1) / size; }
+
+static void *room(int64_t elements) { return aligned_alloc(64, (elements * sizeof(T) + 63) / 64 * 64); }
+
 static void pack_a(const IN *A, int64_t ra, int64_t ca, int64_t m, int64_t k, T *q) {
-  for (int64_t i = 0; i < m; i += MR, q += MR * k)
+  for (int64_t i = 0; i < m; i += MR, q += MR * k) {
+    if (ra == 1 && i + MR <= m) {
+      for (int64_t p = 0; p < k; ++p)
+        for (int64_t x = 0; x < MR; ++x) q[p * MR + x] = LOAD(A[i + x + p * ca]);
+      continue;
+    }
     for (int64_t x = 0; x < MR; ++x)
       for (int64_t p = 0; p < k; ++p) q[p * MR + x] = i + x < m ? LOAD(A[(i + x) * ra + p * ca]) : 0;
+  }
 }
 
 static void pack_b(const IN *B, int64_t rb, int64_t cb, int64_t k, int64_t n, T *q) {
-  for (int64_t p = 0; p < k; ++p)
-    for (int64_t x = 0; x < NR; ++x) q[p * NR + x] = x < n ? LOAD(B[p * rb + x * cb]) : 0;
+  if (cb == 1 && n == NR) {
+    for (int64_t p = 0; p < k; ++p)
+      for (int64_t x = 0; x < NR; ++x) q[p * NR + x] = LOAD(B[p * rb + x]);
+    return;
+  }
+  for (int64_t x = 0; x < NR; ++x)
+    for (int64_t p = 0; p < k; ++p) q[p * NR + x] = x < n ? LOAD(B[p * rb + x * cb]) : 0;
 }
 
-// One product into C of the accumulators' type.
-static FUSED void product(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb, int64_t cb, T *C, int64_t ldc,
-                          int64_t M, int64_t N, int64_t K) {
-  const int64_t kc = least(K, KC), nc = (least(N, NC) + NR - 1) / NR * NR;
-  T *pb = aligned_alloc(64, (kc * nc * sizeof(T) + 63) / 64 * 64);
-  #pragma omp parallel if (M * N * K > 200000)
+// One product: into C, of the accumulators' type, or block by block to `end`. Threads share the packed B and split rows.
+static FUSED void product(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb, int64_t cb, T *C, int64_t M,
+                          int64_t N, int64_t K, ending end) {
+  const int64_t steps = parts(K, KC), kc = parts(K, steps), panels = parts(M, MR);
+  const int64_t nc = least(parts(N, NR) * NR, most(8, STRIP / (K * NR * (int64_t)sizeof(T))) * NR);
+  const int threads = M * N * K > 200000 ? omp_get_max_threads() : 1;
+  const int64_t rounds = most(parts(panels, PANELS * threads), threads > 1 ? 2 : 1);
+  const int64_t mc = parts(panels, least(panels, rounds * threads)) * MR, blocks = parts(M, mc);
+  const int64_t width = parts(parts(nc, NR), blocks < threads ? parts(2 * threads, blocks) : 1) * NR;
+  T *const pb = room(K * nc);
+  #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    T *pa = aligned_alloc(64, (MC * kc * sizeof(T) + 63) / 64 * 64);
-    for (int64_t jc = 0; jc < N; jc += NC)
-      for (int64_t pc = 0; pc < K; pc += KC) {
-        const int64_t n = least(NC, N - jc), k = least(KC, K - pc);
-        #pragma omp for schedule(static)
-        for (int64_t j = 0; j < n; j += NR) pack_b(B + pc * rb + (jc + j) * cb, rb, cb, k, least(NR, n - j), pb + j * k);
-        #pragma omp for schedule(dynamic)
-        for (int64_t ic = 0; ic < M; ic += MC) {
-          const int64_t m = least(MC, M - ic);
-          pack_a(A + ic * ra + pc * ca, ra, ca, m, k, pa);
-          for (int64_t j = 0; j < n; j += NR)
-            for (int64_t i = 0; i < m; i += MR) {
-              T *c = C + (ic + i) * ldc + jc + j;
-              if (i + MR <= m && j + NR <= n) tile(k, pa + i * k, pb + j * k, c, ldc, pc > 0);
-              else ragged(k, pa + i * k, pb + j * k, c, ldc, pc > 0, least(MR, m - i), least(NR, n - j));
-            }
+    T *const pa = room(mc * kc), *const own = end.call ? room(mc * width) : 0;
+    for (int64_t jc = 0; jc < N; jc += nc) {
+      const int64_t n = least(nc, N - jc), padded = parts(n, NR) * NR;
+      #pragma omp for schedule(static) collapse(2)
+      for (int64_t s = 0; s < steps; ++s)
+        for (int64_t j = 0; j < n; j += NR) {
+          const int64_t pc = s * kc, k = least(kc, K - pc);
+          pack_b(B + pc * rb + (jc + j) * cb, rb, cb, k, least(NR, n - j), pb + pc * padded + j * k);
         }
-      }
+      #pragma omp for schedule(dynamic) collapse(2)
+      for (int64_t ic = 0; ic < M; ic += mc)
+        for (int64_t from = 0; from < n; from += width) {
+          const int64_t m = least(mc, M - ic), to = least(n, from + width), ldc = end.call ? width : N;
+          T *const block = end.call ? own : C + ic * ldc + jc + from;
+          for (int64_t pc = 0; pc < K; pc += kc) {
+            const int64_t k = least(kc, K - pc);
+            pack_a(A + ic * ra + pc * ca, ra, ca, m, k, pa);
+            for (int64_t j = from; j < to; j += NR)
+              for (int64_t i = 0; i < m; i += MR) {
+                const T *a = pa + i * k, *b = pb + pc * padded + j * k;
+                T *c = block + i * ldc + j - from;
+                if (i + MR <= m && j + NR <= to) tile(k, a, b, c, ldc, pc > 0);
+                else ragged(k, a, b, c, ldc, pc > 0, least(MR, m - i), least(NR, to - j));
+              }
+          }
+          if (end.call) end.call(end.buffers, end.sizes, block, ldc, ic, ic + m, jc + from, jc + to);
+        }
+    }
     free(pa);
+    free(own);
   }
   free(pb);
 }
@@ -132,16 +174,23 @@ static FUSED void row_product(const IN *a, int64_t sa, const IN *B, int64_t rb, 
   }
 }
 
-// sizes: batch M N K, then the strides of A (batch, m, k) and of B (batch, k, n), in elements.
+// sizes: batch M N K, the strides of A (batch, m, k) and of B (batch, k, n), in elements, and whether there is a tail:
+// buffers then holds A, B, the tail, its buffers and its sizes, and the batch is 1.
 static void one(void **buffers, const int64_t *sizes, int64_t item) {
   const int64_t M = sizes[1], N = sizes[2], K = sizes[3];
   const int64_t *sa = sizes + 4, *sb = sizes + 7;
   const IN *A = (const IN *)buffers[0] + item * sa[0], *B = (const IN *)buffers[1] + item * sb[0];
+  const ending none = {0};
+  if (sizes[10]) {
+    const ending end = {(tail)buffers[2], buffers[3], buffers[4]};
+    product(A, sa[1], sa[2], B, sb[1], sb[2], 0, M, N, K, end);
+    return;
+  }
   OUT *out = (OUT *)buffers[2] + item * M * N;
   T *C = sizeof(T) == sizeof(OUT) ? (T *)out : malloc(M * N * sizeof(T));
   if (M == 1) row_product(A, sa[2], B, sb[1], sb[2], C, 1, N, K);
   else if (N == 1) row_product(B, sb[1], A, sa[2], sa[1], C, 1, M, K);
-  else product(A, sa[1], sa[2], B, sb[1], sb[2], C, N, M, N, K);
+  else product(A, sa[1], sa[2], B, sb[1], sb[2], C, M, N, K, none);
   if (sizeof(T) != sizeof(OUT)) {
     for (int64_t i = 0; i < M * N; ++i) out[i] = SAVE(C[i]);
     free(C);

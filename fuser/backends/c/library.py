@@ -54,11 +54,16 @@ def _multiply(eqn: Eqn) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     def multiply(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         a, b = as_matrices(x, y, numbers)
         result = memory.empty(out.shape, out.dtype)
-        strides = [s // a.itemsize for s in a.strides] + [s // b.itemsize for s in b.strides]
-        CFunction(symbol, (a.shape[0], a.shape[1], b.shape[2], a.shape[2], *strides))([a, b, result])
+        CFunction(symbol, gemm_sizes(a, b))([a, b, result])
         return result
 
     return multiply
+
+
+def gemm_sizes(a: np.ndarray, b: np.ndarray, tail: bool = False) -> tuple[int, ...]:
+    """The size arguments of gemm for operands of these shapes and strides: (batch, m, k) and (batch, k, n)."""
+    strides = [s // matrix.itemsize for matrix in (a, b) for s in matrix.strides]
+    return a.shape[0], a.shape[1], b.shape[2], a.shape[2], *strides, int(tail)
 
 
 @functools.cache

@@ -61,10 +61,10 @@ class Writer:
             const = "" if param.out else "const "
             params.append(f"  {const}{kind} *restrict {param.name} = buffers[{number}];")
         slots = [f"  const int64_t s{n} = sizes[{n}];" for n in range(len(self.sizes.values))]
-        return (
-            f"{comments}{self.attributes}void {self.kernel.name}(void **buffers, const int64_t *sizes) {{\n"
-            + "\n".join([*params, *slots, used, "}"])
-        )
+        return f"{comments}{self.signature()} {{\n" + "\n".join([*params, *slots, used, "}"])
+
+    def signature(self) -> str:
+        return f"{self.attributes}void {self.kernel.name}(void **buffers, const int64_t *sizes)"
 
     def _invariants(self) -> None:
         """Compute once, before all loops, what no axis and no fold changes."""

@@ -1,0 +1,144 @@
+"""Products of the C backend with elementwise work on their results: what is one kernel, what is not, and the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as jnp
+from fuser.debug.bisect import bisect
+from fuser.partition.group import Kind, Plan
+
+RNG = np.random.default_rng(0)
+A = RNG.standard_normal((150, 70)).astype(np.float32)
+B = RNG.standard_normal((70, 90)).astype(np.float32)
+W = RNG.standard_normal((150, 90)).astype(np.float32)
+ROW = RNG.standard_normal(90).astype(np.float32)
+COLUMN = RNG.standard_normal((150, 1)).astype(np.float32)
+CUBE = RNG.standard_normal((6, 25, 70)).astype(np.float32)
+PRODUCT, ELEMENTWISE, REDUCTION = Kind.CONTRACTION, Kind.ELEMENTWISE, Kind.REDUCTION
+
+
+def planned(function: Callable[..., Any], *args: Any) -> Plan:
+    """The plan, once its results have been found to be right."""
+    assert bisect(function, *args) is None
+    return fuser.jit(function, backend="c").lower(*args).plan
+
+
+def kinds(plan: Plan) -> list[Kind]:
+    return [group.kind for group in plan.groups]
+
+
+def two_results(a: Any, b: Any, row: Any) -> Any:
+    h = a @ b + row
+    return jnp.maximum(h, 0), h > 0
+
+
+TOGETHER: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "alone": (lambda a, b: a @ b, (A, B)),
+    "a bias and tanh": (lambda a, b, row: jnp.tanh(a @ b + row), (A, B, ROW)),
+    "two results": (two_results, (A, B, ROW)),
+    "the product too": (lambda a, b: (p := a @ b, jnp.exp(-p * p)), (A, B)),
+    "a column": (lambda a, b, column: a @ b * column, (A, B, COLUMN)),
+    "an update": (lambda w, a, b: w - 0.1 * (a @ b), (W, A, B)),
+    "transposed operands": (lambda a, b, w: w + a.T @ b.T, (A.T.copy(), B.T.copy(), W)),
+    "a transposed result": (lambda a, b, w: w + (a @ b).T, (A, B, W.T.copy())),
+    "a slice of an operand": (lambda a, b, w: w[::2] + a[::2] @ b, (A, B, W)),
+    "a reversed operand": (lambda a, b: 2 * (a[::-1] @ b), (A, B)),
+    "a squared matrix": (lambda a: jnp.sin(a @ a) + a, (RNG.standard_normal((40, 40)).astype(np.float32),)),
+    "one row repeated": (lambda row, b: 1 + jnp.broadcast_to(row, (30, 70)) @ b, (A[0], B)),
+    "few columns": (lambda a, b: jnp.exp(a @ b / 70), (A, B[:, :3])),
+    "few rows": (lambda a, b: jnp.exp(a @ b / 70), (A[:2], B)),
+    "large": (lambda a, b: a @ b + 1, (RNG.standard_normal((300, 500)), RNG.standard_normal((500, 700)))),
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_one_kernel(name: str) -> None:
+    function, args = TOGETHER[name]
+    plan = planned(function, *args)
+    assert kinds(plan) == [PRODUCT], plan.explain()
+    found = fuser.jit(function, backend="c")(*args)
+    wanted = fuser.jit(function, backend="reference")(*args)
+    for x, y in zip(fuser.tree.leaves(found), fuser.tree.leaves(wanted), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-4)
+
+
+APART: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[Kind]]] = {
+    "an operand that is computed": (lambda a, b: jnp.exp(a) @ b, (A, B), [ELEMENTWISE, PRODUCT]),
+    "an operand that strides do not reach": (
+        lambda cube, b: cube.transpose(1, 0, 2).reshape(150, 70) @ b + 1,
+        (CUBE, B),
+        [ELEMENTWISE, PRODUCT],
+    ),
+    "a sum of rows": (lambda a, b: (a @ b + 1).sum(axis=1), (A, B), [PRODUCT, REDUCTION]),
+    "two products": (lambda a, b: (a @ b) @ b.T, (A, B), [PRODUCT, PRODUCT]),
+    "batches": (lambda x, y: x @ y + 1, (CUBE, CUBE.transpose(0, 2, 1).copy()), [PRODUCT, ELEMENTWISE]),
+    "a vector": (lambda a, v: a @ v + 1, (A, A[0]), [PRODUCT, ELEMENTWISE]),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_several_kernels(name: str) -> None:
+    function, args, expected = APART[name]
+    plan = planned(function, *args)
+    assert kinds(plan) == expected, plan.explain()
+
+
+def test_the_tail_has_the_bits_of_a_kernel_of_its_own() -> None:
+    args = (A, B, ROW)
+    function = lambda a, b, row: jnp.tanh(a @ b * 0.1 + row) - row
+    together = np.asarray(fuser.jit(function, backend="c")(*args))
+    product = np.asarray(fuser.jit(lambda a, b: a @ b, backend="c")(A, B))
+    apart = fuser.jit(lambda p, row: jnp.tanh(p * 0.1 + row) - row, backend="c")(product, ROW)
+    np.testing.assert_array_equal(together, apart)
+
+
+def test_products_with_tails_inside_a_loop_run_natively() -> None:
+    w = (RNG.standard_normal((90, 90)) / 20).astype(np.float32)
+
+    def recurrent(x: Any, w: Any, row: Any) -> Any:
+        return fuser.lax.scan(lambda h, _: (jnp.tanh(h @ w + row), h.sum()), x, None, length=7)
+
+    plan = fuser.jit(recurrent, backend="c").lower(W, w, ROW).plan
+    (loop,) = [group for group in plan.groups if group.kind is Kind.CONTROL]
+    assert not loop.reason and PRODUCT in kinds(loop.bodies[0]) and ELEMENTWISE not in kinds(loop.bodies[0])
+    found, sums = fuser.jit(recurrent, backend="c")(W, w, ROW)
+    h, expected = W.astype(np.float64), []
+    for _ in range(7):
+        expected.append(h.sum())
+        h = np.tanh(h @ w + ROW)
+    np.testing.assert_allclose(found, h, atol=1e-5)
+    np.testing.assert_allclose(sums, expected, rtol=1e-4, atol=1e-2)
+
+
+def test_float64_and_half_precision() -> None:
+    with fuser.config.using(enable_x64=True):
+        a, b = A.astype(np.float64), B.astype(np.float64)
+        np.testing.assert_allclose(fuser.jit(lambda a, b: jnp.exp(a @ b / 9))(a, b), np.exp(a @ b / 9), rtol=1e-12)
+    half = fuser.jit(lambda a, b: a @ b + 1).lower(A.astype(np.float16), B.astype(np.float16)).plan
+    assert kinds(half) == [PRODUCT, ELEMENTWISE]  # the product is rounded to half precision before the sum
+
+
+def test_a_donated_operand_is_not_overwritten_while_it_is_read() -> None:
+    w = RNG.standard_normal((64, 64)).astype(np.float32)
+    step = fuser.jit(lambda w: w - 0.1 * (w @ w), donate_argnums=0, backend="c")
+    np.testing.assert_allclose(step(jnp.asarray(w)), w - 0.1 * (w @ w), rtol=1e-4, atol=1e-4)
+
+
+def test_a_train_step_is_its_products_and_five_kernels() -> None:
+    from bench.workloads import WORKLOADS
+
+    workload = WORKLOADS["mlp_train_step"]
+    inputs = workload.inputs("full")
+    step = fuser.jit(lambda *arrays: workload.run(fuser, arrays), backend="c")
+    plan = step.lower(*inputs).plan
+    assert kinds(plan).count(PRODUCT) == 8
+    assert len(plan.groups) - 8 == 5, plan.explain()
+    results = tuple(np.asarray(x) for x in step(*inputs))
+    assert workload.error(results, workload.reference(inputs)) <= workload.tolerance("float32")
