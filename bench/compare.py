@@ -23,6 +23,11 @@ MUST_REACH = (
     ("cross_entropy_gradient", 3.0),
     ("mlp_train_step", 1.0),
     ("monte_carlo_paths", 5.0),
+    ("mandelbrot_loop", 5.0),
+    ("lotka_volterra", 5.0),
+    ("newton_roots", 1.0),
+    ("scan_of_eight", 1.0),
+    ("scalar_while", 1.0),
 )
 
 

@@ -26,6 +26,7 @@ Inputs = tuple[np.ndarray, ...]
 BEST_ON_CPU = {"options": {"max_autotune": True, "cpp_wrapper": True}}
 BEST_ON_GPU = {"mode": "max-autotune"}
 NO_BFLOAT16 = "NumPy promotes bfloat16 to float32 beside a Python number, and sums it in bfloat16"
+WRITTEN_OUT = "its {} iterations would be written out one by one"
 CACHES = ("FUSER_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 OURS = ("fuser", "accelerate")
 
@@ -137,6 +138,10 @@ class JaxGpu(Jax):
 class Torch(System):
     name, summary, packages = "torch", "torch eager", ("torch",)
     options: dict[str, Any] | None = None  # for torch.compile; None: eager
+
+    def refusal(self, workload: Workload, dtype: str) -> str | None:
+        compiled = self.options is not None and workload.iterations > 0
+        return WRITTEN_OUT.format(workload.iterations) if compiled else None
 
     def unavailable(self) -> str | None:
         reason = super().unavailable()
@@ -314,6 +319,8 @@ class Accelerate(Fuser):
     def refusal(self, workload: Workload, dtype: str) -> str | None:
         if workload.random:
             return "it draws random numbers as it runs"
+        if workload.iterations:
+            return WRITTEN_OUT.format(workload.iterations)
         return NO_BFLOAT16 if dtype == "bfloat16" else None
 
     def prepare(self, workload: Workload, inputs: Inputs, dtype: str) -> Prepared:

@@ -37,7 +37,9 @@ class Workload:
     array: Callable[..., Any]  # (np, *inputs) -> one array or a tuple of arrays
     flops: Callable[..., int]  # (*dims) -> operations, a transcendental function counted as one
     torch: Callable[..., Any] | None = None  # (*inputs); None: array(torch, *inputs)
-    program: Callable[..., Any] | None = None  # (library, *inputs), for jax and fuser; None: array(library.numpy, *inputs)
+    program: Callable[..., Any] | None = (
+        None  # (library, *inputs), for jax and fuser; None: array(library.numpy, *inputs)
+    )
     numba: Callable[[], Callable[..., Any]] | None = None  # () -> a compiled function of the inputs
     numexpr: Callable[..., Any] | None = None  # (evaluate, *inputs)
     rows: int = 0  # the first inputs that the reference may cut into blocks along axis 0
@@ -45,6 +47,7 @@ class Workload:
     floor: float = 1.0
     slack: float = 1.0
     random: bool = False  # each system draws numbers of its own, so results agree as far as chance allows
+    iterations: int = 0  # of a loop, which systems without loops of their own would write out as they trace
     outliers: float = 0.0  # the fraction of elements that may differ (where a comparison decides a step)
 
     def inputs(self, size: str, dtype: str = "float32") -> tuple[np.ndarray, ...]:

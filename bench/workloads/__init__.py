@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bench.workload import Workload
-from bench.workloads import elementwise, grids, networks, reductions, rows, training
+from bench.workloads import elementwise, grids, loops, networks, reductions, rows, training
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for family in (elementwise, rows, reductions, grids, networks, training)
+    for family in (elementwise, rows, reductions, grids, networks, training, loops)
     for workload in family.WORKLOADS
 }
 

@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
+import fuser
 import fuser.numpy as fnp
 from bench.workloads import WORKLOADS
 from fuser.backends.triton import tile
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import ArrayType
+from fuser.trace import tree
 from fuser.trace.core import bind
 from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
+from tests.lax.test_control_flow import PROGRAMS
 
 F32 = np.dtype("float32")
 Form = tuple[Callable[..., Any], tuple[ArrayType, ...]]
@@ -210,6 +213,14 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
     elif suite == "loops":
         for name, (function, arguments) in {**ONE_KERNEL, **WITH_LANES, **DTYPES, **EDGES}.items():
             yield f"loop {name}", function, arguments
+    elif suite == "control":
+        for name in CONTROL:
+            program, values = PROGRAMS[name]
+            yield (
+                f"control {name}",
+                lambda *a, program=program: tree.leaves(program(fuser, *a)),
+                tuple(map(np.array, values)),
+            )
     elif suite == "eager":
         for name in ("line", "softmax", "layer norm", "places", "stencil", "gathered", "cumsum", "integers", "bytes"):
             function, types = FORMS[name]
@@ -223,6 +234,12 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
         for workload in WORKLOADS.values():
             yield workload.name, lambda *a, workload=workload: workload.array(fnp, *a), workload.inputs("tiny")
 
+
+# Control flow that is no kernel of its own, or whose parts are.
+CONTROL = (
+    "scan", "scan with sums", "scan with a sort", "scan that swaps", "scan of a transpose", "branches and loops inside",
+    "while", "while over a tree", "cond", "cond over trees", "switch", "map",
+)  # fmt: skip
 
 # Forms whose text is, but for names and block sizes, that of another one: the interpreter alone runs them.
 ALIKE = frozenset(

@@ -188,11 +188,13 @@ def test_reverse_mode_over_a_while_is_refused() -> None:
 
 def test_branches_that_are_not_taken_make_no_nan() -> None:
     """As in JAX, a lane that does not take a branch hands it no cotangent that could be infinite."""
-    agree(
-        lambda m: m.vmap(m.grad(lambda x: m.lax.cond(x > 0, lambda: m.numpy.sqrt(x), lambda: x)))(
-            np.array([0.0, 4.0, -1.0], np.float32)
-        )
-    )
+    x = np.array([0.0, 4.0, -1.0], np.float32)
+    root = lambda m: lambda x, y: m.lax.cond(x > 0, lambda: m.numpy.sqrt(x * y), lambda: x + y)
+    each = lambda m: m.vmap(root(m), (0, None))
+    found = agree(lambda m: m.vmap(m.grad(root(m)), (0, None))(x, np.float32(2)))
+    assert np.isfinite(found).all()
+    found = agree(lambda m: m.grad(lambda x, y: m.numpy.sum(each(m)(x, y)), (0, 1))(x, np.float32(2)))
+    assert all(np.isfinite(part).all() for part in found)
 
 
 # What graphs come out.

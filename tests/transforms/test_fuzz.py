@@ -125,3 +125,7 @@ def test_a_running_fold_along_the_lanes_of_a_small_loop() -> None:
 
 def test_a_loop_with_one_axis_of_lanes_and_one_in_registers() -> None:
     _check(["where"], ["cond", "vjp", "scan", "jacfwd"])
+
+
+def test_a_loop_whose_only_lanes_are_those_of_a_repeated_result() -> None:
+    _check(["custom", "softmax"], ["scan", "grad"])

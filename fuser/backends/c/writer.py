@@ -26,6 +26,8 @@ _OPENMP = {"sum": "+", "prod": "*", "and": "&", "or": "|", "xor": "^", "max": "m
 class Writer:
     """Writes one kernel. `env` maps nodes to the names that hold them where the text now stands."""
 
+    attributes = ""  # of the C function
+
     def __init__(self, kernel: Kernel, loops: Loops) -> None:
         self.kernel = kernel
         self.loops = loops
@@ -62,7 +64,7 @@ class Writer:
         return f"{comments}{self.signature()} {{\n" + "\n".join([*params, *slots, used, "}"])
 
     def signature(self) -> str:
-        return f"void {self.kernel.name}(void **buffers, const int64_t *sizes)"
+        return f"{self.attributes}void {self.kernel.name}(void **buffers, const int64_t *sizes)"
 
     def _invariants(self) -> None:
         """Compute once, before all loops, what no axis and no fold changes."""

@@ -107,19 +107,29 @@ def _chosen_by_lane(
 ) -> list[Any]:
     """The results of all branches, selected by the index of each lane.
 
-    A branch gets no derivative from lanes that do not take it: there it sees its operands as constants.
+    A lane that does not take a branch hands it its operands as constants: an infinite derivative there, times the zero
+    that comes back, would be nan. For that the floating-point operands are batched.
     """
     last = len(branches) - 1
-    whole = (True,) * len(branches[0].outvars)
-    outs = []
-    for branch in branches:
-        made = graphs.batch(branch, batched, size, whole, axis)
-        outs.append(graphs.computed(made.graph, [*made.consts, *operands]))
+    floats = [is_inexact(v.aval.dtype) for v in branches[0].invars]
+    values = [moved(v, 0 if b else None, 0, size if f else None) for v, b, f in zip(operands, batched, floats)]
+    batched = tuple(b or f for b, f in zip(batched, floats))
     bounds = [full(type_of(index), n) for n in (0, last)]
     which = el.max_p.bind(el.min_p.bind(index, bounds[1]), bounds[0])
+    whole = (True,) * len(branches[0].outvars)
+    outs = []
+    for number, branch in enumerate(branches):
+        made = graphs.batch(branch, batched, size, whole, axis)
+        taken = el.eq_p.bind(which, full(type_of(which), number))
+        own = [_constant_unless(taken, v) if f else v for v, f in zip(values, floats)]
+        outs.append(graphs.computed(made.graph, [*made.consts, *own]))
     if last == 1:
         which = el.ne_p.bind(which, bounds[0])
     return [el.select_n_p.bind(_spread(which, type_of(several[0]).shape), *several) for several in zip(*outs)]
+
+
+def _constant_unless(taken: Any, value: Any) -> Any:
+    return el.select_n_p.bind(_spread(taken, type_of(value).shape), el.stop_gradient_p.bind(value), value)
 
 
 def _spread(which: Any, shape: tuple[int, ...]) -> Any:
