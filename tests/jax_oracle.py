@@ -40,6 +40,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "random_clone": lambda lax, keys: _each("clone", keys),
     "integer_pow": lambda lax, x, y: lax.integer_pow(x, y),
     "stop_gradient": lambda lax, x: lax.stop_gradient(x),
+    "name": lambda lax, x, name: x,
     "logaddexp": lambda lax, x, y: _jax().numpy.logaddexp(x, y),
     "logaddexp2": lambda lax, x, y: _jax().numpy.logaddexp2(x, y),
     "xlogy": lambda lax, x, y: _jax().scipy.special.xlogy(x, y),

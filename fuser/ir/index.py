@@ -98,6 +98,11 @@ class Affine:
     def atoms(self) -> tuple[Atom, ...]:
         return tuple(atom for atom, _ in self.terms)
 
+    @property
+    def divides_negative(self) -> bool:
+        """Whether a floor division inside may be of a negative number, which C's `/` rounds up."""
+        return any(isinstance(a, Div) and (a.base.bounds[0] < 0 or a.base.divides_negative) for a in self.atoms)
+
     def axis(self) -> Axis | None:
         """The axis that this expression is, where it is exactly one axis."""
         if self.offset == 0 and len(self.terms) == 1 and self.terms[0][1] == 1 and isinstance(self.terms[0][0], Axis):

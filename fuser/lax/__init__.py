@@ -157,6 +157,7 @@ from fuser.lax.slicing import (
     slice,
     slice_in_dim,
 )
+from fuser.lax.solves import custom_linear_solve, custom_root
 from fuser.lax.special import (
     bessel_i0e,
     bessel_i1e,

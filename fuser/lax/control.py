@@ -17,11 +17,12 @@ from fuser.errors import ConcretizationTypeError
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
 from fuser.lax import carries
-from fuser.lax.elementwise import add, bitwise_or, clamp, convert_element_type, lt, ne
-from fuser.lax.movement import concatenate, pad, rev
+from fuser.lax.elementwise import add, clamp, convert_element_type, lt, ne
+from fuser.lax.movement import concatenate
 from fuser.lax.slicing import slice_in_dim
 from fuser.lax.values import as_value, axis_of, literal, python_scalar
 from fuser.ops.control import cond_p, row_type, scan_p, while_p
+from fuser.ops.cumulative import associative, directed
 from fuser.trace import body, tree
 from fuser.trace.body import Body
 from fuser.trace.core import Tracer, bind, type_of
@@ -417,31 +418,5 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     def combine(a: list[Any], b: list[Any]) -> list[Any]:
         return _values(fn(tree.unflatten(structure, a), tree.unflatten(structure, b)), "associative_scan")[0]
 
-    if reverse:
-        values = [rev(v, (axis,)) for v in values]
-    results = _prefixes(combine, values, axis)
-    return tree.unflatten(structure, [rev(r, (axis,)) for r in results] if reverse else results)
-
-
-def _prefixes(combine: Callable[[list[Any], list[Any]], list[Any]], elems: list[Any], axis: int) -> list[Any]:
-    """Pairs are combined, the half as long sequence is scanned, and the elements between are made from it."""
-    extent = elems[0].shape[axis]
-    if extent < 2:
-        return elems
-    part = lambda x, start, stop, step=1: slice_in_dim(x, start, stop, step, axis)
-    pairs = combine([part(e, 0, extent - 1, 2) for e in elems], [part(e, 1, extent, 2) for e in elems])
-    odd = _prefixes(combine, pairs, axis)
-    before = [part(o, 0, o.shape[axis] - 1) for o in odd] if extent % 2 == 0 else odd
-    even = combine(before, [part(e, 2, extent, 2) for e in elems])
-    even = [concatenate([part(e, 0, 1), r], axis) for e, r in zip(elems, even)]
-    return [_interleaved(a, b, axis) for a, b in zip(even, odd)]
-
-
-def _interleaved(a: Any, b: Any, axis: int) -> Any:
-    """a0, b0, a1, b1, … along an axis."""
-    equal = int(a.shape[axis] == b.shape[axis])
-    around = lambda x, low, high: pad(
-        x, literal(0, x.dtype), [(low, high, 1) if d == axis else (0, 0, 0) for d in range(x.ndim)]
-    )
-    merge = bitwise_or if a.dtype == BOOL else add
-    return merge(around(a, 0, equal), around(b, 1, 1 - equal))
+    results = directed(lambda ordered: associative(combine, ordered, axis), values, axis, reverse)
+    return tree.unflatten(structure, results)

@@ -20,6 +20,7 @@ from fuser.ops import (
     reduce,
     remat,
     scatter,
+    solves,
     sorting,
     special,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "reduce",
     "remat",
     "scatter",
+    "solves",
     "sorting",
     "special",
 ]

@@ -320,10 +320,18 @@ def _with_bodies(group: FusionGroup, backend: Any, prefix: str) -> FusionGroup:
         return group
     if not backend.limits.control:
         return replace(group, reason=f"{group.ops[-1]} runs step by step in NumPy")
-    plans = tuple(partition(body, backend, f"{prefix}_{name}_") for name, body in bodies(group.graph.eqns[-1]).items())
-    reasons = (backend.native(inner) for plan in plans for inner in plan.groups)
-    reason = next((r for r in reasons if r is not None), "")
+    eqn = group.graph.eqns[-1]
+    plans, reason = _planned(bodies(eqn, native=True), backend, prefix)
+    if reason:
+        plans, _ = _planned(bodies(eqn, native=False), backend, prefix)
     return replace(group, bodies=plans, reason=reason, refusal=group.reason)
+
+
+def _planned(graphs: dict[str, Graph], backend: Any, prefix: str) -> tuple[tuple[Plan, ...], str]:
+    """Plans of bodies, and the reason why some group of theirs is not native."""
+    plans = tuple(partition(body, backend, f"{prefix}_{name}_") for name, body in graphs.items())
+    reasons = (backend.native(inner) for plan in plans for inner in plan.groups)
+    return plans, next((r for r in reasons if r is not None), "")
 
 
 def _finish(draft: Draft, uses: Uses, views: Views, number: str) -> FusionGroup:

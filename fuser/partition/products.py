@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fuser.ir.evaluate import evaluate
-from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Fusion
 from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import View, Views

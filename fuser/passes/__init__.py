@@ -15,6 +15,7 @@ from fuser.passes.fold import fold_constants
 from fuser.passes.indexing import ease_indexing
 from fuser.passes.inline import inline_calls
 from fuser.passes.short import write_out
+from fuser.passes.stages import fold_in_stages
 
 
 def optimise_bodies(graph: Graph) -> Graph:
@@ -33,6 +34,7 @@ PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("simplify", simplify),
     ("ease_indexing", ease_indexing),
     ("simplify_again", simplify),
+    ("fold_in_stages", fold_in_stages),
     ("merge_again", merge_common),
     ("drop_again", drop_dead),
 )

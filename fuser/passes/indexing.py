@@ -24,7 +24,7 @@ from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, fill_o
 from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, window_sizes
 from fuser.trace.stage import stage
 
-_COMBINE: dict[Primitive, Callable[[Any, Any], Any]] = {
+COMBINE: dict[Primitive, Callable[[Any, Any], Any]] = {
     scatter_p: lambda x, update: update,
     scatter_add_p: E.add_p.bind,
     scatter_mul_p: E.mul_p.bind,
@@ -43,7 +43,7 @@ def ease_indexing(graph: Graph) -> Graph:
         if eqn.primitive is gather_p:
             eqn = _by_rows(eqn, rewriter)
             result = _sunk(eqn, rewriter)
-        elif eqn.primitive in _COMBINE:
+        elif eqn.primitive in COMBINE:
             eqn = _by_rows(eqn, rewriter)
             result = _selected(eqn, rewriter) or _in_one_place(eqn, rewriter)
         else:
@@ -123,7 +123,7 @@ def _selected(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
     if not updates.aval.size or not selectable(aval, indices.aval.shape, numbers, sizes):
         return None
     mode = GatherScatterMode.from_any(eqn.params["mode"])
-    combine = _COMBINE[eqn.primitive]
+    combine = COMBINE[eqn.primitive]
 
     def selection(*values: Any) -> list[Any]:
         operand, places, new = values
@@ -149,7 +149,7 @@ def _in_one_place(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
     clips = GatherScatterMode.from_any(eqn.params["mode"]) is GatherScatterMode.CLIP
     if inside is False and not clips:
         return x
-    combine = _COMBINE[eqn.primitive]
+    combine = COMBINE[eqn.primitive]
 
     def update(*values: Any) -> list[Any]:
         operand, places, new = values

@@ -11,6 +11,7 @@ from typing import Any
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ops.calls import refuse_forward
 from fuser.ops.remat import kept_apart, optimization_barrier_p, scopes
+from fuser.ops.solves import linear_solve_p, solver
 
 # The primitives that hold one Graph and do what it does, and the param that holds it.
 CALLS = {
@@ -22,7 +23,7 @@ CALLS = {
 }
 # The primitives that only transforms and policies look at: their operand takes their place.
 MARKS = ("name", "stop_gradient")
-_ENDING = {*CALLS, *MARKS, "custom_lin"}
+_ENDING = {*CALLS, *MARKS, "custom_lin", "custom_linear_solve"}
 
 
 def inline_calls(graph: Graph) -> Graph:
@@ -66,6 +67,9 @@ class _Inlined:
                 continue
             if eqn.primitive.name == "remat" and eqn.params["differentiated"]:
                 invars = self.kept_apart(eqn, invars)
+            if eqn.primitive is linear_solve_p:
+                known.update(zip(eqn.outvars, self.call(*solver(invars, **eqn.params))))
+                continue
             if eqn.primitive.name in CALLS:
                 inner = eqn.params[CALLS[eqn.primitive.name]]
                 known.update(zip(eqn.outvars, self.call(inner, invars)))

@@ -108,3 +108,14 @@ def test_a_library_result_that_numpy_lays_out_otherwise() -> None:
         return fnp.tanh(spread.at[fnp.array([0, 2])].add(1.0)), fnp.exp(fnp.sort(fnp.exp(x).T, axis=0))
 
     assert bisect(function, RNG.standard_normal((4, 4)).astype(np.float32)) is None
+
+
+def test_positions_before_zero_are_divided_downwards() -> None:
+    """An interleaving read from its end divides −j, which C's division would round towards zero."""
+    x = np.arange(15, dtype=np.float32).reshape(3, 5)
+
+    def program(x: Any) -> Any:
+        pairs = fnp.stack([x[:, :2], x[:, 2:4] * 2], 2).reshape(3, 4)
+        return fnp.concatenate([pairs, x[:, 4:] + 1], 1)[:, ::-1]
+
+    np.testing.assert_array_equal(np.asarray(fuser.jit(program)(x)), np.asarray(program(fnp.asarray(x))))

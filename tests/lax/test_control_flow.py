@@ -26,6 +26,7 @@ from fuser.partition.group import Kind
 from tests.transforms.both import agree, both_raise, compare
 
 X = np.linspace(-1, 2, 12, dtype=np.float32).reshape(4, 3)
+LARGE = np.linspace(-1, 1, 600, dtype=np.float32).reshape(30, 20)
 W = np.linspace(-0.6, 0.9, 9, dtype=np.float32).reshape(3, 3)
 ROUTES = {
     "reference": {"backend": "reference"},
@@ -104,6 +105,38 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "fori": (lambda m, x: m.lax.fori_loop(2, 7, lambda i, c: m.numpy.sin(c) * i + x, x), (X,)),
     "fori down": (lambda m, x: m.lax.fori_loop(7, 2, lambda i, c: c * i, x), (X,)),
     "fori over bounds": (lambda m, n, x: m.lax.fori_loop(0, n, lambda i, c: c * 2 + i, x), (np.int32(5), X)),
+    "writing rows": (
+        lambda m, x: m.lax.fori_loop(1, 25, lambda i, t: t.at[i].set(m.numpy.tanh(t[i - 1]) + i), x),
+        (LARGE,),
+    ),
+    "writing outside": (
+        lambda m, x: m.lax.fori_loop(0, 9, lambda i, t: t.at[i * 7, i - 3].set(i).at[40].set(1.0), x),
+        (LARGE,),
+    ),
+    "adding to elements": (
+        lambda m, x: m.lax.while_loop(
+            lambda c: c[0] < 9, lambda c: (c[0] + 1, c[1].at[c[0] % 4, 3].add(m.numpy.sum(c[1][0]))), (0, x)
+        ),
+        (LARGE,),
+    ),
+    "writing windows": (
+        lambda m, x: m.lax.scan(
+            lambda t, i: (m.lax.dynamic_update_slice(t, t[:3, 2:6] * 0.5, (i * 5, 14 + i)), m.numpy.sum(t)),
+            x,
+            m.numpy.arange(7),
+        ),
+        (LARGE,),
+    ),
+    "writing and handing on": (
+        lambda m, x: m.lax.scan(
+            lambda c, i: ((c[0].at[i].set(c[1][0]), c[0], c[2] + 1), c[0][i]), (x, x * 2, 0), m.numpy.arange(5)
+        ),
+        (LARGE,),
+    ),
+    "writing what is a result too": (
+        lambda m, x: m.lax.scan(lambda c, i: (c.at[i].set(c[i] * 2),) * 2, x, m.numpy.arange(3)),
+        (LARGE,),
+    ),
     "cond": (lambda m, x: m.lax.cond(x[0, 0] > 0, lambda x: x + 1, lambda x: x * 2, x), (X,)),
     "cond of a number": (lambda m, x: m.lax.cond(x[1, 1], lambda: x, lambda: x * 2), (X,)),
     "cond over trees": (
@@ -409,6 +442,13 @@ def test_a_scan_over_products_runs_in_c() -> None:
     [loop] = [g for g in plan.groups if g.kind is Kind.CONTROL]
     assert loop.reason == "" and "control flow in native code" in plan.explain()
     assert Kind.CONTRACTION in [g.kind for g in loop.bodies[0].groups]
+
+
+def test_a_loop_that_writes_a_row_leaves_the_rest_alone() -> None:
+    f = fuser.jit(lambda x: lax.fori_loop(1, 25, lambda i, t: t.at[i].set(fnp.tanh(t[i - 1]) + i), x), backend="c")
+    plan = f.lower(LARGE).plan
+    [loop] = [g for g in plan.groups if g.kind is Kind.CONTROL]
+    assert max(v.aval.size for g in loop.bodies[0].groups for v in g.graph.outvars) == LARGE.shape[1]
 
 
 def test_a_scan_over_a_sort_is_driven_from_python_and_says_so() -> None:

@@ -195,7 +195,21 @@ CLOSE = [
     (8, case("orthogonal", 3, (2,), None, 5)),
     (8, case("orthogonal", 5, (), None, 3)),
     (8, case("orthogonal", 3, (), "complex64")),
+    (16, case("gamma", np.linspace(0.05, 5, 200, dtype=np.float32))),
+    (16, case("gamma", 0.3, (10, 10))),
+    (16, case("gamma", 2.5)),
+    (16, case("loggamma", 0.3, (200,))),
+    (16, case("beta", 0.5, 2.0, (100,))),
+    (16, case("dirichlet", np.ones(5, np.float32), (20,))),
+    (64, case("t", 3.0, (100,))),
+    (16, case("chisquare", 3.0, (100,))),
+    (128, case("f", 3.0, np.array([[4.0], [5.0]], np.float32), (2, 50))),
+    (16, case("generalized_normal", 1.5, (100,))),
+    (16, case("ball", 3, shape=(50,))),
+    (16, case("ball", 3, 1.5, (10,))),
     (0, case("poisson", 3.0, (200,))),
+    (0, case("poisson", np.array([2, 30, 5, 80], np.float32))),
+    (0, case("poisson", 30.0, (17,))),
     (0, case("poisson", np.linspace(0, 100, 200, dtype=np.float32))),
     (0, case("poisson", 30.0, (100,), "int16")),
     (0, case("binomial", 10, 0.3, (200,))),
@@ -213,7 +227,14 @@ def test_up_to_rounding(tolerance: float, call: Any) -> None:
 
 @pytest.mark.parametrize(
     "name, args",
-    [("normal", ()), ("exponential", ()), ("cauchy", ()), ("gumbel", ()), ("truncated_normal", (-1.0, 2.0))],
+    [
+        ("normal", ()),
+        ("exponential", ()),
+        ("cauchy", ()),
+        ("gumbel", ()),
+        ("truncated_normal", (-1.0, 2.0)),
+        ("gamma", (2.5,)),
+    ],
 )
 def test_float64_against_exact_formulas(name: str, args: Any) -> None:
     """JAX's float64 functions are off by up to a hundred eps; here the oracle is SciPy on the same uniform numbers."""

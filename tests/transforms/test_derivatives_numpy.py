@@ -19,7 +19,7 @@ import fuser.numpy
 import fuser.scipy.special
 from fuser.config import config
 
-OURS = SimpleNamespace(np=fuser.numpy, nn=fuser.nn, special=fuser.scipy.special, lax=fuser.lax)
+OURS = SimpleNamespace(np=fuser.numpy, nn=fuser.nn, special=fuser.scipy.special, lax=fuser.lax, grad=fuser.grad)
 INF, NAN = np.inf, np.nan
 
 # Where functions have kinks, poles and ties, and where exponentials overflow or vanish.
@@ -261,6 +261,51 @@ FUNCTIONS: list[Row] = [
 ]
 
 
+def _gradient(function: Callable[..., Any], m: Any, *args: Any) -> Any:
+    """The gradient of a function's results, weighted so that none cancels."""
+
+    def scalar(x: Any) -> Any:
+        out = function(m, x, *args[1:])
+        return m.np.sum(out * m.np.cos(m.np.arange(out.size, dtype="float64")).reshape(out.shape))
+
+    return m.grad(scalar)(args[0])
+
+
+def _second(label: str, function: Callable[..., Any], *args: Any) -> Row:
+    return _case(f"second {label}", functools.partial(_gradient, function), *args)
+
+
+SECOND: list[Row] = [
+    *(
+        _second(f"{module}.{name}", functools.partial(_apply, module, name), VECTOR)
+        for module, names in (
+            ("np", "exp tanh sinc i0 square abs arctan cbrt cumsum cumprod sort"),
+            ("np", "sum prod max min mean var std median"),
+            ("nn", "relu silu gelu mish softplus elu celu log_sigmoid softmax log_softmax standardize"),
+            ("special", "erf i1 i0e i1e ndtr log_ndtr logsumexp expit"),
+        )
+        for name in names.split()
+    ),
+    *(
+        _second(f"np.{name}", functools.partial(_apply, "np", name), np.abs(VECTOR), np.abs(VECTOR[::-1]) + 0.1)
+        for name in ("logaddexp", "logaddexp2", "hypot", "arctan2", "power", "divide", "remainder")
+    ),
+    *(
+        _second(f"special.{name}", functools.partial(_apply, "special", name), np.abs(VECTOR) / 3 + 0.1)
+        for name in ("entr", "gammaln", "digamma", "logit", "ndtri", "erfinv")
+    ),
+    *(
+        _second(
+            f"special.{name}", functools.partial(_apply, "special", name), np.abs(VECTOR) + 0.1, np.abs(VECTOR) + 0.3
+        )
+        for name in ("xlogy", "xlog1py", "rel_entr", "betaln")
+    ),
+    _second("sinc at 0", lambda m, x: m.np.sinc(x), np.array([0.0, 1e-3, 0.5])),
+    _second("norm", lambda m, x: m.np.sqrt(m.np.sum(x * x)), VECTOR),
+    _second("matmul", lambda m, x: m.np.tanh(x @ x.T), MATRIX),
+]
+
+
 @functools.cache
 def theirs(index: int) -> list[np.ndarray]:
     return _all_of_jax()[index]
@@ -277,7 +322,7 @@ def _all_of_jax() -> list[list[np.ndarray]]:
     """JAX's gradients of all rows, compiled as one program."""
     import jax
 
-    namespace = SimpleNamespace(np=jax.numpy, nn=jax.nn, special=jax.scipy.special, lax=jax.lax)
+    namespace = SimpleNamespace(np=jax.numpy, nn=jax.nn, special=jax.scipy.special, lax=jax.lax, grad=jax.grad)
 
     def one(row: Row) -> Any:
         _, function, args = row
@@ -309,9 +354,9 @@ def ours(row: Row) -> list[np.ndarray]:
     return [np.asarray(g) for g in pull(fuser.tree.unflatten(structure, given))]
 
 
-ROWS: list[Row] = [*ELEMENTWISE, *REDUCTIONS, *FUNCTIONS]
+ROWS: list[Row] = [*ELEMENTWISE, *REDUCTIONS, *FUNCTIONS, *SECOND]
 # Where JAX's own values are less exact.
-LOOSER = {"special.betaln": 1e-6, "special.beta": 1e-5}
+LOOSER = {"special.betaln": 1e-6, "second special.betaln": 1e-6, "special.beta": 1e-5}
 
 
 @pytest.mark.parametrize("index", range(len(ROWS)), ids=[f"{n}-{row[0]}" for n, row in enumerate(ROWS)])

@@ -15,14 +15,16 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.base import KernelSource
-from fuser.backends.c import library
+from fuser.backends.c import library, spell
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Fusion
+from fuser.ops.control import row_type
 from fuser.ops.dot import as_matrices
 from fuser.partition.axes import Views
 from fuser.partition.control import bodies
 from fuser.partition.group import FusionGroup, Kind, Plan
+from fuser.partition.update import Update, in_place, run_length
 
 Emit = Callable[[FusionGroup], KernelSource]
 
@@ -129,7 +131,9 @@ class Driver:
         self.block_sizes: dict[int, int] = {}  # by place in the block
         self.positions = {v: n for n, v in enumerate(group.graph.invars)}
         self.views = Views(group.graph.eqns)
-        self.frames = [Frame(self, plan, name) for name, plan in zip(bodies(self.eqn), group.bodies, strict=True)]
+        self.frames = [
+            Frame(self, plan, name) for name, plan in zip(bodies(self.eqn, native=True), group.bodies, strict=True)
+        ]
 
     def text(self) -> str:
         self.form()
@@ -198,32 +202,44 @@ class Driver:
 
 
 class Carries:
-    """The carry of a loop in its frames: pointers to read from and to write to, which change each step."""
+    """The carry of a loop in its frames: pointers to read from and to write to, which change each step.
 
-    def __init__(self, driver: Driver, body: Frame, initial: Sequence[Operand], reads: Sequence[tuple[Frame, int]]):
-        self.driver, self.body, self.initial, self.reads = driver, body, initial, reads
-        self.slots = [body.outputs[n] for n in range(len(initial))]
+    A carry of which the body writes only a part stays where the result is.
+    """
+
+    def __init__(self, driver: Driver, body: Frame, initial: Sequence[Operand], ys: int) -> None:
+        self.driver, self.body, self.initial = driver, body, initial
+        self.placed = in_place(driver.eqn)
+        moving = self.placed.moving
+        self.slots = {n: body.outputs[k] for k, n in enumerate(moving)}
+        self.ys = body.outputs[len(moving) : len(moving) + ys]  # written straight to a scan's results
+        self.updated = set(body.outputs[len(moving) + ys :]) - {*self.ys, *self.slots.values()}
 
     def declare(self) -> None:
         """Pointers to the present carry, to the result's memory and to its twin."""
         driver = self.driver
         for n, operand in enumerate(self.initial):
             driver.line(f"void *now{n} = {driver.operand(operand)};")
+            if n not in self.slots:
+                driver.line(f"memcpy({driver.result(n)}, now{n}, {driver.size(operand.aval.nbytes)});")
+                driver.line(f"now{n} = {driver.result(n)};")
         for n in self.written():
-            twin = driver.reserve(_padded(self.body.types[n].nbytes))
+            twin = driver.reserve(_padded(self.initial[n].aval.nbytes))
             driver.line(f"void *const twin{n} = block_at + {driver.size(twin)};")
+        for slot in sorted(self.updated):
+            place = driver.reserve(_padded(self.body.plan.slots[slot].aval.nbytes))
+            driver.line(f"{self.body.at(slot)} = block_at + {driver.size(place)};")
 
     def written(self) -> list[int]:
         """The carries that are written where none else is: of those that share a slot the first."""
         first: dict[int, int] = {}
-        for n, slot in enumerate(self.slots):
+        for n, slot in self.slots.items():
             first.setdefault(slot, n)
-        elsewhere = set(self.body.outputs[len(self.slots) :])  # a scan writes these straight to its ys
-        return [n for slot, n in first.items() if slot not in elsewhere]
+        return [n for slot, n in first.items() if slot not in self.ys]
 
     def read(self, frame: Frame, first: int) -> None:
         """Point a frame's inputs from `first` on at the present carry."""
-        for n in range(len(self.slots)):
+        for n in range(len(self.initial)):
             self.driver.line(f"{frame.at(frame.inputs[first + n])} = now{n};")
 
     def target(self, even: str) -> None:
@@ -232,15 +248,48 @@ class Carries:
             self.driver.line(f"{self.body.at(self.slots[n])} = {even} ? {self.driver.result(n)} : twin{n};")
 
     def advance(self) -> None:
-        for n, slot in enumerate(self.slots):
+        """Write the parts that were computed, and go on to the new carry."""
+        for update in self.placed.updates:
+            self._write(update)
+        for n, slot in self.slots.items():
             self.driver.line(f"now{n} = {self.body.at(slot)};")
 
     def finish(self) -> None:
         """Copy what is not yet in the result's memory."""
-        for n, operand in enumerate(self.initial):
-            size = self.driver.size(operand.aval.nbytes)
+        for n in self.slots:
+            size = self.driver.size(self.initial[n].aval.nbytes)
             result = self.driver.result(n)
             self.driver.line(f"if (now{n} != {result}) memcpy({result}, now{n}, {size});")
+
+    def _write(self, update: Update) -> None:
+        """Copy a part into the carry, run by run."""
+        driver, aval, part = self.driver, self.initial[update.carry].aval, update.value.aval
+        outer, run = run_length(aval.shape, part.shape)
+        run_bytes = driver.size(run * aval.dtype.itemsize)
+        driver.open("")
+        driver.line(f"const char *from = {self._value(update.value)};")
+        for d, start in enumerate(update.starts):
+            last = driver.size(aval.shape[d] - part.shape[d])
+            driver.line(f"int64_t start{d} = {self._start(start)};")
+            driver.line(f"start{d} = start{d} < 0 ? 0 : start{d} > {last} ? {last} : start{d};")
+        for d in range(outer):
+            driver.open(f"for (int64_t i{d} = 0; i{d} < {driver.size(part.shape[d])}; ++i{d})")
+        place = "0"
+        for d, extent in enumerate(aval.shape):
+            index = f"start{d} + i{d}" if d < outer else f"start{d}"
+            place = f"({place}) * {driver.size(extent)} + {index}"
+        driver.line(f"memcpy((char *)now{update.carry} + ({place}) * {aval.dtype.itemsize}, from, {run_bytes});")
+        driver.line(f"from += {run_bytes};")
+        for _ in range(outer + 1):
+            driver.close()
+
+    def _value(self, operand: Operand) -> str:
+        return self.body.at(self.body.outputs[self.placed.places[operand]])
+
+    def _start(self, start: Operand) -> str:
+        if isinstance(start, Literal):
+            return self.driver.size(int(start.val))
+        return f"*(const {spell.storage(start.aval.dtype)} *){self._value(start)}"
 
 
 class ScanDriver(Driver):
@@ -251,7 +300,8 @@ class ScanDriver(Driver):
         consts, count, length = params["num_consts"], params["num_carry"], params["length"]
         [body] = self.frames
         operands = self.eqn.invars
-        carries = Carries(self, body, operands[consts : consts + count], [(body, consts)])
+        ys = len(self.eqn.outvars) - count
+        carries = Carries(self, body, operands[consts : consts + count], ys)
         body.declare()
         carries.declare()
         for n in range(consts):
@@ -262,13 +312,13 @@ class ScanDriver(Driver):
         ]
         self.line(f"const int64_t length = {self.size(length)};")
         self.open("for (int64_t step = 0; step < length; ++step)")
-        if walked or len(body.outputs) > count:
+        if walked or ys:
             self.line(f"const int64_t at = {'length - 1 - step' if params['reverse'] else 'step'};")
         for slot, base, stride in walked:
             self.line(f"{body.at(slot)} = (char *){base} + at * {stride};")
         carries.read(body, consts)
         carries.target("(length - step) & 1")
-        copies = self._ys(body, count)
+        copies = self._ys(body, carries.ys, count)
         body.steps()
         for target, source, size in copies:
             self.line(f"memcpy({target}, {source}, {size});")
@@ -276,12 +326,12 @@ class ScanDriver(Driver):
         self.close()
         carries.finish()
 
-    def _ys(self, body: Frame, count: int) -> list[tuple[str, str, str]]:
+    def _ys(self, body: Frame, slots: Sequence[int], count: int) -> list[tuple[str, str, str]]:
         """Point outputs at this step's part of the ys; gives the copies for those that share a slot."""
         known: set[int] = set()
         copies = []
-        for n in range(count, len(body.outputs)):
-            slot, size = body.outputs[n], self.size(body.types[n].nbytes)
+        for n, slot in enumerate(slots, count):
+            size = self.size(row_type(self.eqn.outvars[n].aval).nbytes)
             target = f"(char *){self.result(n)} + at * {size}"
             if slot in known:
                 copies.append((target, body.at(slot), size))
@@ -299,7 +349,7 @@ class WhileDriver(Driver):
         test_consts, consts = params["cond_nconsts"], params["body_nconsts"]
         test, body = self.frames
         operands = self.eqn.invars
-        carries = Carries(self, body, operands[test_consts + consts :], [(test, test_consts), (body, consts)])
+        carries = Carries(self, body, operands[test_consts + consts :], 0)
         with_lanes = len(test.outputs) - 1
         test.declare()
         body.declare()

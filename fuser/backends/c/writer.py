@@ -193,7 +193,7 @@ class Writer:
         return known
 
     def _place(self, owner: Any, index: Any) -> str:
-        return self.index(index, owner, "floor_div({0}, {1})" if index.bounds[0] < 0 else "({0} / {1})")
+        return self.index(index, owner, "floor_div({0}, {1})" if index.divides_negative else "({0} / {1})")
 
     def _position(self) -> str:
         """The position along all reduced axes, for argmax."""

@@ -246,7 +246,7 @@ class Writer:
 
     def place(self, owner: Any, index: Affine) -> tuple[str, Dims]:
         """An index as text, and the block dimensions along which it varies."""
-        text = self.index(index, owner, "floor_div({0}, {1})" if _negative(index) else "({0} // {1})")
+        text = self.index(index, owner, "floor_div({0}, {1})" if index.divides_negative else "({0} // {1})")
         return text, self.index_dims(index)
 
     def index_dims(self, index: Affine) -> Dims:
@@ -291,11 +291,6 @@ def _elements(shape: Sequence[int]) -> int:
     for extent in shape:
         total *= extent
     return total
-
-
-def _negative(index: Affine) -> bool:
-    """Whether a floor division inside the index may be of a negative number."""
-    return any(isinstance(a, Div) and (a.base.bounds[0] < 0 or _negative(a.base)) for a in index.atoms)
 
 
 def _sum(place: str) -> str:
