@@ -22,6 +22,7 @@ from fuser.trace import tree
 from fuser.trace.core import bind
 from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 from tests.lax.test_control_flow import PROGRAMS
+from tests.transforms import compositions
 
 F32 = np.dtype("float32")
 Form = tuple[Callable[..., Any], tuple[ArrayType, ...]]
@@ -200,7 +201,7 @@ def shrink() -> None:
 
 
 def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarray, ...]]]:
-    """The cases of one suite: "forms", "special values" or "workloads"."""
+    """The cases of one suite."""
     if suite == "forms":
         for name, (function, types) in FORMS.items():
             yield name, function, arrays(types)
@@ -221,6 +222,10 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
                 lambda *a, program=program: tree.leaves(program(fuser, *a)),
                 tuple(map(np.array, values)),
             )
+    elif suite == "transforms":
+        for steps, transforms in compositions.drawn(7, 12):
+            program = compositions.build(fuser, steps, transforms)
+            yield f"{transforms} of {steps}", program, (compositions.POINT,)
     elif suite == "eager":
         for name in ("line", "softmax", "layer norm", "places", "stencil", "gathered", "cumsum", "integers", "bytes"):
             function, types = FORMS[name]
@@ -232,7 +237,7 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
             yield f"{name} with special values", function, arrays(types, special=True)
     else:
         for workload in WORKLOADS.values():
-            yield workload.name, lambda *a, workload=workload: workload.array(fnp, *a), workload.inputs("tiny")
+            yield workload.name, lambda *a, workload=workload: workload.run(fuser, a), workload.inputs("tiny")
 
 
 # Control flow that is no kernel of its own, or whose parts are.
