@@ -59,7 +59,9 @@ def test_the_same_bits_for_the_same_product():
         np.testing.assert_array_equal(first, f(a, b))
 
 
-@pytest.mark.parametrize("shape", [(256, 784, 512), (700, 300, 40), (20, 40, 900), (15, 400, 33), (512, 256, 10)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(256, 784, 512), (700, 300, 40), (20, 40, 900), (15, 400, 33), (512, 256, 10)], ids=str
+)
 @pytest.mark.parametrize("transposed", ["nn", "tn", "nt", "tt"])
 def test_products_of_transposed_operands(shape, transposed):
     rows, inner, columns = shape

@@ -41,7 +41,9 @@ def worker(module: str, *arguments: str, tmp: pathlib.Path) -> list[dict[str, An
     return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
 
 
-@pytest.mark.parametrize("suite", ["forms", "long", "loops", "control", "transforms", "special values", "workloads", "eager"])
+@pytest.mark.parametrize(
+    "suite", ["forms", "long", "loops", "control", "transforms", "special values", "workloads", "eager"]
+)
 def test_interpreter_agrees_with_the_reference(suite: str, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("triton")
     rows = worker("triton_worker", suite, tmp=tmp_path)
