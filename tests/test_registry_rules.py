@@ -27,7 +27,7 @@ from tests import jax_oracle
 from tests.test_registry import ALL, Case, samples
 
 # Factorizations, which have no derivative yet.
-WITHOUT_JVP = {"cholesky", "eigh", "qr", "svd"}
+WITHOUT_JVP = {"eigh", "qr", "svd"}
 # Operands with respect to which no derivative is known; asking for one is an error. JAX has none either.
 UNDERIVABLE = {
     ("polygamma", 0),

@@ -1,4 +1,7 @@
-"""Matrix factorisations: cholesky, qr, eigh and svd of the last two dimensions, by LAPACK through NumPy; library calls."""
+"""Matrix factorisations: cholesky, qr, eigh and svd of the last two dimensions, by LAPACK through NumPy; library calls.
+
+Cholesky's has a derivative, for which the inverse of a lower triangle is a primitive too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,11 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.types import COMPLEX, FLOATS, ArrayType
+from fuser.ops.dot import dot_general_p
+from fuser.ops.elementwise import conj_p
 from fuser.ops.family import allow, real_part, sample
+from fuser.ops.movement import broadcast_in_dim_p, transpose_p
+from fuser.runtime.array import Array
 from fuser.trace.batch import moved
 
 DTYPES = (FLOATS[2], FLOATS[3], *COMPLEX)
@@ -39,7 +46,7 @@ def _factorisation(
         out = primitive.bind(moved(operands[0], dims[0], 0), **given)
         return out, [0] * len(out) if primitive.multiple_results else 0
 
-    several = name != "cholesky"
+    several = name not in ("cholesky", "triangular_inverse")
     primitive = Primitive(
         name, Fusion.LIBRARY, multiple_results=several, type=type, eval=eval, batch=batch, samples=samples
     )
@@ -52,16 +59,67 @@ def _cholesky_type(a: ArrayType) -> ArrayType:
 
 
 def _cholesky_eval(a: np.ndarray) -> np.ndarray:
-    """Lower triangular factors; nan where a matrix is not positive definite."""
+    """Lower triangular factors of (A + Aᴴ) / 2; nan where it is not positive definite."""
     try:
-        return np.linalg.cholesky(a)
+        return np.linalg.cholesky((a + np.conj(np.swapaxes(a, -1, -2))) / 2).astype(a.dtype)
     except np.linalg.LinAlgError:
         if a.ndim == 2:
             return np.where(np.tri(len(a), dtype=bool), np.nan, 0).astype(a.dtype)
         return np.stack([_cholesky_eval(matrix) for matrix in a])
 
 
+def _product(x: Any, y: Any, transposed: bool = False) -> Any:
+    """Matrix products of stacks of one shape, `y` taken conjugated and transposed on request."""
+    batch = tuple(range(x.ndim - 2))
+    if transposed and y.dtype in COMPLEX:
+        y = conj_p.bind(y)
+    numbers = (((x.ndim - 1,), (x.ndim - (1 if transposed else 2),)), (batch, batch))
+    return dot_general_p.bind(x, y, dimension_numbers=numbers, precision=None, preferred_element_type=None)
+
+
+def _cholesky_jvp(t: Any, a: Any, out: Any) -> Any:
+    """L·Φ(L⁻¹·dA·L⁻ᴴ), Φ being the lower triangle with half the diagonal.
+
+    Murray, "Differentiation of the Cholesky decomposition" (2016), section 3.1.
+    """
+    inverse = triangular_inverse_p.bind(out)
+    swapped = transpose_p.bind(t, permutation=(*range(t.ndim - 2), t.ndim - 1, t.ndim - 2))
+    t = (t + (conj_p.bind(swapped) if t.dtype in COMPLEX else swapped)) * 0.5
+    middle = _product(_product(inverse, t), inverse, transposed=True)
+    n = out.shape[-1]
+    half = Array((np.tri(n) - np.eye(n) / 2).astype(out.dtype))
+    spread = broadcast_in_dim_p.bind(half, shape=out.shape, broadcast_dimensions=(out.ndim - 2, out.ndim - 1))
+    return _product(out, middle * spread)
+
+
 cholesky_p = _factorisation("cholesky", _cholesky_type, _cholesky_eval, [(4, 4), (3, 2, 2)])
+cholesky_p.jvp = (_cholesky_jvp,)
+
+
+def _inverse_eval(a: np.ndarray) -> np.ndarray:
+    """Of the lower triangle; nan where an element of the diagonal is zero."""
+    lower = np.tril(a)
+    zero = (np.diagonal(lower, axis1=-2, axis2=-1) == 0).any(-1)[..., None, None]
+    inverse = np.linalg.inv(np.where(zero, np.eye(a.shape[-1], dtype=a.dtype), lower))
+    return np.where(zero, np.nan, np.tril(inverse)).astype(a.dtype)
+
+
+def _lower_type(a: ArrayType) -> ArrayType:
+    _matrices("triangular_inverse", a, square=True)
+    return ArrayType(a.shape, a.dtype)
+
+
+# The inverse of the lower triangle of a matrix.
+triangular_inverse_p = _factorisation("triangular_inverse", _lower_type, _inverse_eval, [(4, 4), (3, 2, 2)])
+
+
+def _inverse_jvp(t: Any, a: Any, out: Any) -> Any:
+    lower = Array(np.tri(a.shape[-1], dtype=a.dtype))
+    spread = broadcast_in_dim_p.bind(lower, shape=a.shape, broadcast_dimensions=(a.ndim - 2, a.ndim - 1))
+    return -_product(_product(out, t * spread), out)
+
+
+triangular_inverse_p.jvp = (_inverse_jvp,)
 
 
 def _qr_type(a: ArrayType, full_matrices: bool = False) -> tuple[ArrayType, ArrayType]:

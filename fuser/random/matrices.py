@@ -59,11 +59,10 @@ def _factor(cov: Any, method: str) -> Any:
     if method == "svd":
         u, s, _ = bind(linalg.svd_p, cov, full_matrices=True)
         return u * lax.sqrt(s)[..., None, :]
-    symmetric = (cov + fnp.swapaxes(cov, -1, -2)) / 2
     if method == "eigh":
-        w, v = bind(linalg.eigh_p, symmetric)
+        w, v = bind(linalg.eigh_p, (cov + fnp.swapaxes(cov, -1, -2)) / 2)
         return v * lax.sqrt(w)[..., None, :]
-    return bind(linalg.cholesky_p, symmetric)
+    return bind(linalg.cholesky_p, cov)
 
 
 def orthogonal(
