@@ -109,13 +109,13 @@ static FUSED void product(const IN *A, int64_t ra, int64_t ca, const IN *B, int6
     T *const pa = room(mc * kc), *const own = end.call ? room(mc * width) : 0;
     for (int64_t jc = 0; jc < N; jc += nc) {
       const int64_t n = least(nc, N - jc), padded = parts(n, NR) * NR;
-      #pragma omp for schedule(static) collapse(2)
+      #pragma omp for schedule(dynamic, 4) collapse(2)
       for (int64_t s = 0; s < steps; ++s)
         for (int64_t j = 0; j < n; j += NR) {
           const int64_t pc = s * kc, k = least(kc, K - pc);
           pack_b(B + pc * rb + (jc + j) * cb, rb, cb, k, least(NR, n - j), pb + pc * padded + j * k);
         }
-      #pragma omp for schedule(dynamic) collapse(2)
+      #pragma omp for schedule(dynamic) collapse(2) nowait
       for (int64_t ic = 0; ic < M; ic += mc)
         for (int64_t from = 0; from < n; from += width) {
           const int64_t m = least(mc, M - ic), to = least(n, from + width), ldc = end.call ? width : N;
@@ -133,6 +133,9 @@ static FUSED void product(const IN *A, int64_t ra, int64_t ca, const IN *B, int6
           }
           if (end.call) end.call(end.buffers, end.sizes, block, ldc, ic, ic + m, jc + from, jc + to);
         }
+      if (jc + nc < N) {  // the packed B is needed until all have done with it
+        #pragma omp barrier
+      }
     }
     free(pa);
     free(own);
