@@ -85,8 +85,7 @@ def _cross_entropy_numba() -> Callable[..., Any]:
 def _network(random: np.random.Generator, batch: int, inputs: int, hidden: int, classes: int) -> tuple[np.ndarray, ...]:
     sizes = (inputs, hidden, hidden, classes)
     layers = [
-        (random.standard_normal((a, b)) / a**0.5, random.standard_normal(b) * 0.1)
-        for a, b in itertools.pairwise(sizes)
+        (random.standard_normal((a, b)) / a**0.5, random.standard_normal(b) * 0.1) for a, b in itertools.pairwise(sizes)
     ]
     labels = random.integers(0, classes, batch, dtype=np.int32)
     return random.standard_normal((batch, inputs)), labels, *(array for layer in layers for array in layer)
