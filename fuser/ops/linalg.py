@@ -20,8 +20,8 @@ from fuser.ops.matrices import DTYPES, adjoint, check_matrices, diagonal, eye, l
 from fuser.ops.movement import concatenate_p
 from fuser.ops.triangular import solve
 from fuser.trace.batch import moved
-from fuser.trace.tangent import full
 from fuser.trace.core import type_of
+from fuser.trace.tangent import full
 
 Pair = tuple[Any, Any]
 
