@@ -5,6 +5,7 @@ JAX and fuser run `program` with `value_and_grad` and keys; torch its own autogr
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -84,8 +85,7 @@ def _cross_entropy_numba() -> Callable[..., Any]:
 def _network(random: np.random.Generator, batch: int, inputs: int, hidden: int, classes: int) -> tuple[np.ndarray, ...]:
     sizes = (inputs, hidden, hidden, classes)
     layers = [
-        (random.standard_normal((a, b)) / a**0.5, random.standard_normal(b) * 0.1)
-        for a, b in zip(sizes[:-1], sizes[1:])
+        (random.standard_normal((a, b)) / a**0.5, random.standard_normal(b) * 0.1) for a, b in itertools.pairwise(sizes)
     ]
     labels = random.integers(0, classes, batch, dtype=np.int32)
     return random.standard_normal((batch, inputs)), labels, *(array for layer in layers for array in layer)

@@ -168,3 +168,19 @@ def test_one_iteration_and_a_consumer_of_its_result() -> None:
 
 def x_type(x: np.ndarray) -> ArrayType:
     return ArrayType(x.shape, x.dtype)
+
+
+def test_a_long_body() -> None:
+    """A chain of a thousand equations is followed to its end; one too long for a kernel is told so."""
+
+    def chain(x: Any, steps: int) -> Any:
+        def step(i: Any, v: Any) -> Any:
+            for k in range(steps):
+                v = v * 0.5 + k
+            return v
+
+        return lax.fori_loop(0, 3, step, x)
+
+    assert kinds(partition_of(lambda x: chain(x, 500), (X,))) == [Kind.LOOP]
+    plan = partition_of(lambda x: chain(x, 2000), (X,))
+    assert "written out, one iteration has more than 3000 operations" in plan.explain()
