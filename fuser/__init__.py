@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fuser import dtypes, errors, lax, nn, numpy, random, tree
+from fuser import ad_checkpoint, custom_batching, custom_derivatives, dtypes, errors, lax, nn, numpy, random, tree
 from fuser.api import ShapeDtypeStruct, eval_shape, jit, make_jaxpr
 from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
 from fuser.config import config
 from fuser.runtime.array import Array
 from fuser.runtime.memory import memory_stats
-from fuser.transforms import ad_checkpoint, custom_batching, custom_derivatives
 from fuser.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
-from fuser.transforms.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp
+from fuser.transforms.closures import closure_convert
+from fuser.transforms.custom_jvp import custom_jvp
+from fuser.transforms.custom_vjp import custom_gradient, custom_vjp
 from fuser.transforms.grad import grad, value_and_grad
 from fuser.transforms.jacobian import hessian, jacfwd, jacobian, jacrev
 from fuser.transforms.linear import jvp, linear_transpose, linearize, vjp

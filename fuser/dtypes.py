@@ -169,7 +169,7 @@ _KNOWN = frozenset(ALL_DTYPES)
 
 def check_dtype(dtype: np.dtype, value: Any) -> np.dtype:
     """`dtype` itself, or a TypeError naming the type of `value` when no array can have it."""
-    if dtype not in _KNOWN:
+    if dtype not in _KNOWN and dtype != KEY:
         raise TypeError(
             f"a {type(value).__name__} of dtype {dtype} is no array of numbers; fuser takes numbers, booleans and complex numbers"
         )

@@ -25,6 +25,7 @@ ORDER = (
     {"dtypes", "lax", "numpy", "nn", "scipy", "random", "tree", "transforms", "api", "eager", "stages"},
     {"parallel", "interop", "report"},
     {"debug"},
+    {"ad_checkpoint", "custom_batching", "custom_derivatives"},
     {"__init__", "__main__", "cli"},
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

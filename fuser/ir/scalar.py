@@ -129,6 +129,9 @@ def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda a, b: function(a.view(np.uint64), b.view(np.uint64)) if a.dtype.names else function(a, b)
 
 
+THREEFRY_TURNS = ((13, 15, 26, 6), (17, 29, 16, 24)) * 2 + ((13, 15, 26, 6),)
+
+
 def threefry(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
     """Threefry-2x32 with 20 rounds: the two words that stand for the counter (x0, x1) under the key (k0, k1), all uint32.
 
@@ -137,8 +140,8 @@ def threefry(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
     keys = (k0, k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA))
     with np.errstate(over="ignore"):
         x0, x1 = x0 + k0, x1 + k1
-        for number in range(5):
-            for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[number % 2]:
+        for number, turns in enumerate(THREEFRY_TURNS):
+            for turn in turns:
                 x0 = x0 + x1
                 x1 = ((x1 << np.uint32(turn)) | (x1 >> np.uint32(32 - turn))) ^ x0
             x0 = x0 + keys[(number + 1) % 3]

@@ -6,7 +6,6 @@ one stage share one run over the reduced axes.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -20,21 +19,15 @@ from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import FLOATS, bfloat16
 from fuser.kernel.kernel import Access, FoldSpec, Kernel, Param, Stage, Store
 from fuser.partition.group import FusionGroup
-from fuser.partition.values import Index, Values
+from fuser.partition.values import Index, Values, deep_recursion
 
 KEEP_COST = 10  # a value computed in one stage and needed in a later one is kept if it costs more additions than this
 
 
 def lower(group: FusionGroup) -> Kernel:
     """The loop program of an elementwise, reduction or scan group."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(
-        max(limit, 100_000)
-    )  # a chain of equations is followed by Python calls, which need no C stack
-    try:
+    with deep_recursion():
         return _lower(group)
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 def _lower(group: FusionGroup) -> Kernel:

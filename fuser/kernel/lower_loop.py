@@ -6,7 +6,6 @@ Only carries that the results or the predicate need are kept. Nodes are sorted b
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -15,33 +14,32 @@ from fuser.ir.index import ZERO, Affine, Axis, Computed, Div, delinearise, linea
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Access, Carried, Carry, Kernel, Loop, Stage, Store
-from fuser.kernel.lower import Demand, comments, index_axes, operands, params, results
+from fuser.kernel.lower import Demand, Staging, comments, index_axes, operands, params, results
+from fuser.partition.expansion import Expansion, Parts, parts
 from fuser.partition.group import FusionGroup, Layout
-from fuser.partition.loop import REGISTERS, SMALLEST_TEAM, Expansion, Parts, parts
-from fuser.partition.values import Index
+from fuser.partition.loop import REGISTERS, SMALLEST_TEAM
+from fuser.partition.values import Index, deep_recursion
 
 BEFORE, INSIDE, AFTER = 0, 1, 2
 
 
 def lower_loop(group: FusionGroup) -> Kernel:
     """The loop program of a LOOP group."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, 100_000))  # as in `lower`
-    try:
+    with deep_recursion():
         return _Lowering(group).kernel()
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 class _Elements(Expansion):
     """One lane's expressions: elements of operands come from the group, those of the carry are `carry` nodes."""
 
-    def __init__(self, demand: Demand, pieces: Parts, layouts: list[Layout], lanes: tuple[Axis, ...]) -> None:
+    def __init__(
+        self, demand: Demand, pieces: Parts, layouts: list[Layout], lanes: tuple[Axis, ...], time: Axis | None
+    ) -> None:
         small = len(lanes) == 1 and SMALLEST_TEAM <= lanes[0].extent <= REGISTERS
         small = small and all(axis is None or axis in lanes for layout in layouts for axis in layout)
         super().__init__(pieces, layouts, lanes, lanes[0] if small else None)
         self.demand = demand
-        self.time = None if pieces.length is None else Axis(pieces.length, "time")
+        self.time = time
         self.nodes: dict[tuple[int, tuple[int, ...]], Scalar] = {}  # in the order in which they are first needed
 
     def operand(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
@@ -70,6 +68,8 @@ class _Group(Demand):
         if eqn.primitive.fusion is not Fusion.CONTROL:
             return super().other(eqn, operand, index, mask)
         number = eqn.outvars.index(operand)
+        if number >= self.elements.parts.carries:
+            return self.elements.following(number, index[1:])
         layout = self.elements.layouts[number]
         place = tuple(i.offset for a, i in zip(layout, index) if a is not None and a not in self.elements.lanes)
         carry = self.elements.placeholder(number, place)
@@ -87,11 +87,16 @@ class _Lowering:
         layouts = [group.layout[v] for v in self.eqn.outvars[:carries]]
         layouts += [group.layout[v][1:] for v in self.eqn.outvars[carries:]]
         self.demand = _Group(group)
-        self.elements = self.demand.elements = _Elements(self.demand, self.parts, layouts, group.rows)
+        time = None if self.parts.length is None else Axis(self.parts.length, "time")
+        if carries == 0:  # iterations are lanes like others
+            time = next((axis for v in self.eqn.outvars if (axis := group.layout[v][0]) is not None), time)
+        self.elements = self.demand.elements = _Elements(self.demand, self.parts, layouts, group.rows, time)
         self.predicates: dict[tuple[int, ...], Scalar] = {}
 
     def kernel(self) -> Kernel:
         after, inside = self._stores()
+        if self.elements.time in self.group.rows:
+            return self._without_loop([*after, *inside])
         carries = self._carries()
         sorting = _Sorting()
         loop = Loop(self.elements.time, carries, tuple(self.predicates.values()), (), tuple(inside))
@@ -105,6 +110,11 @@ class _Lowering:
         stages = (Stage(tuple(head), (), (), (), ()), Stage(tuple(tail), tuple(after), (), (), ()))
         group = self.group
         return Kernel(group.name, params(group), group.rows, (), stages, comments(group), replace(loop, body=body))
+
+    def _without_loop(self, stores: list[Store]) -> Kernel:
+        """The kernel of a loop whose iterations need nothing of each other: all of them side by side."""
+        group = self.group
+        return Kernel(group.name, params(group), group.rows, (), Staging(()).cut(stores), comments(group))
 
     def _stores(self) -> tuple[list[Store], list[Store]]:
         """What is written after the loop, and what each iteration writes."""

@@ -27,6 +27,7 @@ Index = tuple[Affine, ...]
 
 IMPLEMENTATION = "threefry2x32"
 WORD, WIDE = UNSIGNED[2], UNSIGNED[3]
+FEW = 8
 BLOCK = 1 << 15  # counters that are hashed at a time in NumPy, so that they stay in the core's own cache
 
 
@@ -79,11 +80,29 @@ def _hashes(keys: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[slice, n
     words = words_of(keys).reshape(-1, 2)
     size = math.prod(shape)
     total = len(words) * size
+    if 0 < total <= FEW:
+        pairs = [_hash_of_ints(words[n // size], n % size) for n in range(total)]
+        yield slice(0, total), *np.array(pairs, WORD).T
+        return
     for start in range(0, total, BLOCK):
         place = np.arange(start, min(start + BLOCK, total), dtype=np.uint64)
         owner, count = (0, place) if len(words) == 1 else np.divmod(place, np.uint64(size))
         high, low = (count >> np.uint64(32)).astype(WORD), count.astype(WORD)
         yield slice(start, start + BLOCK), *S.threefry(words[owner, 0], words[owner, 1], high, low)
+
+
+def _hash_of_ints(words: np.ndarray, count: int) -> tuple[int, int]:
+    """Threefry of a count below 2^32 in Python's integers: for few of them NumPy takes longer to start."""
+    k0, k1 = int(words[0]), int(words[1])
+    most, keys = 0xFFFFFFFF, (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)
+    x0, x1 = k0, (count + k1) & most
+    for number, turns in enumerate(S.THREEFRY_TURNS):
+        for turn in turns:
+            x0 = (x0 + x1) & most
+            x1 = ((x1 << turn) & most | x1 >> 32 - turn) ^ x0
+        x0 = (x0 + keys[(number + 1) % 3]) & most
+        x1 = (x1 + keys[(number + 2) % 3] + number + 1) & most
+    return x0, x1
 
 
 def _only_keys(name: str, aval: ArrayType) -> None:
@@ -194,6 +213,8 @@ def _fold_in_type(keys: ArrayType, msgs: ArrayType) -> ArrayType:
 
 def _fold_in_eval(keys: np.ndarray, msgs: np.ndarray) -> np.ndarray:
     words = words_of(keys)
+    if not keys.shape and not msgs.shape:
+        return keys_of(np.array(_hash_of_ints(words, int(msgs)), WORD))
     high = np.zeros(np.broadcast_shapes(keys.shape, msgs.shape), WORD)
     return keys_of(np.stack(S.threefry(words[..., 0], words[..., 1], high, msgs + high), axis=-1))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from fuser.ir.graph import Eqn, graphs_in
 from fuser.ir.primitive import Fusion
 from fuser.partition.group import FusionGroup, Kind, Plan
@@ -35,6 +37,7 @@ def show(plan: Plan) -> str:
         reads = " ".join(f"%{plan.slot_of[v]}" for v in group.graph.invars)
         writes = " ".join(f"%{plan.slot_of[v]}:{v.aval}" for v in dict.fromkeys(group.graph.outvars))  # type: ignore[index]
         lines.append(f"  {writes} = {group.name} {reads}")
+        lines += [textwrap.indent(show(body), "      ") for body in group.bodies]
     results = " ".join(str(v.aval) for v in plan.outputs)
     lines.append(f"  results: {results}")
     return "\n".join(lines)

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fuser.ir import scalar as S
 from fuser.ir.graph import Eqn, Graph, Operand
-from fuser.ir.index import ZERO, Affine, Axis, Computed, Div
+from fuser.ir.index import ZERO, Affine, Axis, Computed
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
-from fuser.ops.control import split_scan, split_while
+from fuser.partition.expansion import Counting, Parts, atoms_of, axes_of, parts
 from fuser.partition.group import Layout
-from fuser.partition.values import Body, Index, Refused, Team
+from fuser.partition.values import Body, Index, Refused, deep_recursion
 
 REGISTERS = 64  # numbers of the carry that one lane may hold
 SMALLEST_TEAM = 4  # lanes that a vector is worth
@@ -27,39 +26,6 @@ MOST_OPERATIONS = 3000  # scalar operations of one iteration of a lane
 USUAL_STEPS = 64  # of a while, where a guess is needed
 
 Supports = Callable[[Eqn], str | None]
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A loop equation taken apart: `while` and `scan` in one form. `length` is None for a while."""
-
-    body: Graph
-    predicate: Graph | None
-    predicate_consts: list[Operand]
-    consts: list[Operand]
-    initial: list[Operand]
-    xs: list[Operand]
-    length: int | None
-    reverse: bool
-
-    @property
-    def carries(self) -> int:
-        return len(self.initial)
-
-    def row(self, time: Axis) -> Affine:
-        """The place along xs and ys of the iteration `time`."""
-        assert self.length is not None
-        return Affine.of(self.length - 1) - Affine.of(time) if self.reverse else Affine.of(time)
-
-
-def parts(eqn: Eqn) -> Parts:
-    """The parts of a `while` or `scan` equation."""
-    params = eqn.params
-    if eqn.primitive.name == "while":
-        tests, consts, initial = split_while(eqn.invars, params["cond_nconsts"], params["body_nconsts"])
-        return Parts(params["body_jaxpr"], params["cond_jaxpr"], tests, consts, initial, [], None, False)
-    consts, initial, xs = split_scan(eqn.invars, params["num_consts"], params["num_carry"])
-    return Parts(params["jaxpr"], None, [], consts, initial, xs, params["length"], params.get("reverse", False))
 
 
 @dataclass(frozen=True)
@@ -97,7 +63,8 @@ def loop_form(eqn: Eqn, supports: Supports, teams: bool = False) -> LoopForm | s
             raise Refused("its carry has no elements")
         for graph in graphs:
             _supported(graph, supports)
-        return _Tracing(eqn, pieces).form(teams)
+        with deep_recursion():
+            return _Tracing(eqn, pieces).form(teams)
     except Refused as refusal:
         return str(refusal)
 
@@ -198,8 +165,11 @@ class _Tracing:
             lanes = [team]
         else:
             self._check_size(lanes)
+        if self.time is not None and not self.parts.carries and self.time.extent != 1:
+            lanes = [self.time, *lanes]  # no iteration needs another one
+            self.repeated = set()
         layouts = [self._resolved(axes) for axes in self.carry_axes]
-        time = self.time if self.time is not None and self.time.extent != 1 else None
+        time = None if self.time is not None and self.time.extent == 1 and not self.parts.carries else self.time
         layouts += [(time, *self._resolved(axes)) for axes in self.y_axes]
         reads = {operand: [self._renamed(i) for i in indices] for operand, indices in self.reads.items()}
         return LoopForm(tuple(lanes), tuple(layouts), reads, frozenset(self.repeated), self.time, self.parts.length)
@@ -299,7 +269,10 @@ class _Tracing:
                 continue
             free = [lane for lane in reversed(lanes) if lane.extent == axis.extent and lane not in axes]
             if not free or any({axis, free[0]} <= {self.classes.find(a) for a in own if a} for own in self._all()):
-                raise Refused("its carries run along different axes")
+                if axis.extent > REGISTERS:
+                    raise Refused("its carries run along different axes")
+                self.classes.hold(axis, "its carries run along different axes")
+                continue
             self.classes.unite(free[0], axis)
             axes = [self.classes.find(a) for a in axes]
 
@@ -316,7 +289,7 @@ class _Tracing:
             return None
         layouts = [tuple(a and team for a in axes) for axes in self._all()]
         try:
-            if _Counting(self.parts, layouts, [team], team).count() > MOST_OPERATIONS:
+            if Counting(self.parts, layouts, [team], team).count() > MOST_OPERATIONS:
                 return None
         except Refused:
             return None
@@ -340,8 +313,8 @@ class _Tracing:
         if total > REGISTERS:
             raise Refused(f"a lane would hold {total} numbers of the carry, and at most {REGISTERS} stay in registers")
         # Without axes in registers too: what is read from a table, or from another lane, shows only when written out.
-        operations = _Counting(self.parts, [self._resolved(axes) for axes in self._all()], lanes).count()
-        if total and operations > MOST_OPERATIONS:
+        operations = Counting(self.parts, [self._resolved(axes) for axes in self._all()], lanes).count()
+        if operations > MOST_OPERATIONS:
             raise Refused(f"written out, one iteration has more than {MOST_OPERATIONS} operations")
 
     def _resolved(self, axes: tuple[Axis | None, ...]) -> Layout:
@@ -353,140 +326,9 @@ class _Tracing:
         return tuple(i.substitute(replacement) for i in index)  # type: ignore[arg-type]
 
 
-class Expansion:
-    """The body of a loop as scalar expressions of one lane: registers written out, one expression a number.
-
-    A subclass says what the elements of operands and of the carry are.
-    """
-
-    def __init__(
-        self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis], team: Axis | None = None
-    ) -> None:
-        self.parts = pieces
-        self.lanes = set(lanes)
-        self.layouts = layouts  # of the carries, then of one iteration's part of each y
-        self.body = Body(pieces.body, self._body_leaf, self._mates(pieces.body, len(pieces.consts), team))
-        self.predicate = None
-        if pieces.predicate is not None:
-            mates = self._mates(pieces.predicate, len(pieces.predicate_consts), team)
-            self.predicate = Body(pieces.predicate, self._predicate_leaf, mates)
-
-    def _mates(self, graph: Graph, consts: int, axis: Axis | None) -> Team | None:
-        return None if axis is None else Team(axis, frozenset(graph.invars[consts : consts + self.parts.carries]))
-
-    def operand(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
-        """The element of an operand of the equation."""
-        raise NotImplementedError
-
-    def placeholder(self, number: int, place: tuple[int, ...]) -> Scalar:
-        """The number of carry `number` at `place` along its registers, as an iteration finds it."""
-        raise NotImplementedError
-
-    def row(self) -> Affine:
-        """The running iteration's place along xs and ys."""
-        raise NotImplementedError
-
-    def held(self, layout: Layout) -> list[Axis]:
-        """The axes along which a lane holds all elements."""
-        return [axis for axis in layout if axis is not None and axis not in self.lanes]
-
-    def places(self, layout: Layout) -> Iterator[tuple[tuple[int, ...], Index]]:
-        """Each place along the registers, and the index of the lane's element there."""
-        held = self.held(layout)
-        for at in itertools.product(*(range(a.extent) for a in held)):
-            number = dict(zip(held, at))
-            yield at, tuple(ZERO if a is None else Affine.of(number.get(a, a)) for a in layout)
-
-    def following(self, number: int, index: Index) -> Scalar:
-        """The value that result `number` of the body has at an index."""
-        return self.body.value(self.parts.body.outvars[number], index, None)
-
-    def continues(self, index: Index) -> Scalar:
-        """Whether the lane goes on, by the predicate at an index of the carry."""
-        assert self.predicate is not None and self.parts.predicate is not None
-        [result] = self.parts.predicate.outvars
-        return self.predicate.value(result, index[: result.aval.ndim], None)
-
-    def _body_leaf(self, number: int, index: Index, mask: Scalar | None) -> Scalar:
-        consts, carries = len(self.parts.consts), self.parts.carries
-        if number < consts:
-            return self.operand(self.parts.consts[number], index, mask)
-        if number < consts + carries:
-            return self._carry(number - consts, index)
-        return self.operand(self.parts.xs[number - consts - carries], (self.row(), *index), mask)
-
-    def _predicate_leaf(self, number: int, index: Index, mask: Scalar | None) -> Scalar:
-        consts = self.parts.predicate_consts
-        if number < len(consts):
-            return self.operand(consts[number], index, mask)
-        return self._carry(number - len(consts), index)
-
-    def _carry(self, number: int, index: Index) -> Scalar:
-        layout = self.layouts[number]
-        place = []
-        for axis, i in zip(layout, index):
-            if axis is None:
-                continue
-            if axis in self.lanes:
-                assert i == Affine.of(axis), "a lane reads another lane's carry"
-                continue
-            if i.terms:
-                raise Refused("its body reads the carry at places that are not known")
-            if not 0 <= i.offset < axis.extent:  # under a mask that never holds
-                return S.constant(0, self.parts.initial[number].aval.dtype)
-            place.append(i.offset)
-        return self.placeholder(number, tuple(place))
-
-
-class _Counting(Expansion):
-    """How many operations the written-out body has."""
-
-    def __init__(
-        self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis], team: Axis | None = None
-    ) -> None:
-        super().__init__(pieces, layouts, lanes, team)
-        self.time = Axis(pieces.length or 0)
-
-    def count(self) -> int:
-        seen: set[Scalar] = set()
-        for number, layout in enumerate(self.layouts):
-            for _, index in self.places(layout):
-                stack = [self.following(number, index)]
-                if self.predicate is not None:
-                    stack.append(self.continues(index))
-                while stack:
-                    node = stack.pop()
-                    if node not in seen:
-                        seen.add(node)
-                        stack.extend(node.args)
-        return len(seen)
-
-    def operand(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
-        return Scalar("input", (), operand.aval.dtype)
-
-    def placeholder(self, number: int, place: tuple[int, ...]) -> Scalar:
-        return Scalar("input", (), self.parts.initial[number].aval.dtype)
-
-    def row(self) -> Affine:
-        return self.parts.row(self.time)
-
-
 def _axes(shape: tuple[int, ...]) -> tuple[Axis | None, ...]:
     return tuple(None if extent == 1 else Axis(extent) for extent in shape)
 
 
 def _index(axes: tuple[Axis | None, ...]) -> Index:
     return tuple(ZERO if axis is None else Affine.of(axis) for axis in axes)
-
-
-def atoms_of(index: Affine) -> list[Axis | Computed]:
-    """The axes and computed integers inside an index, inside floor divisions too."""
-    found: list[Axis | Computed] = []
-    for atom in index.atoms:
-        found += atoms_of(atom.base) if isinstance(atom, Div) else [atom]
-    return found
-
-
-def axes_of(index: Affine) -> list[Axis]:
-    """The axes inside an index."""
-    return [atom for atom in atoms_of(index) if isinstance(atom, Axis)]

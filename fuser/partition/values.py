@@ -6,7 +6,9 @@ of a loop's body, in which small axes may be reduced, multiplied and accumulated
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +28,17 @@ Leaf = Callable[[int, Index, Scalar | None], Scalar]  # the element of input `nu
 
 MOST_STEPS = 64  # of a fold or a loop that are written out
 RUNNING_SUM = 8  # numbers from which NumPy sums in eight lines
+
+
+@contextlib.contextmanager
+def deep_recursion() -> Iterator[None]:
+    """A chain of equations is followed by Python calls, which need no C stack."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 100_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 class Refused(Exception):

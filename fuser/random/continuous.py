@@ -21,6 +21,7 @@ from fuser.random.keys import (
     split_key,
     typed,
 )
+from fuser.random.large import compiled_when_large
 from fuser.random.uniform import draw, rademacher, random_bits
 
 WORD = np.dtype("uint32")
@@ -47,6 +48,7 @@ def _start_with(
     return key, whole, found, [converted(as_value(p, name), found) for p in parameters]
 
 
+@compiled_when_large
 def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Standard normal numbers; complex ones have both parts of variance 1/2."""
     key, _ = typed("normal", key)
@@ -81,12 +83,14 @@ def truncated_normal(
     return fnp.clip(out, *(fnp.nextafter(v, end) for v, end in zip((low, high), inside)))
 
 
+@compiled_when_large
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the density exp(-x), x ≥ 0."""
     key, shape, found = _start("exponential", key, shape, dtype, out_sharding)
     return lax.neg(lax.log1p(lax.neg(draw(key, shape, found))))
 
 
+@compiled_when_large
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the density exp(-|x|) / 2."""
     key, shape, found = _start("laplace", key, shape, dtype, out_sharding)
@@ -94,6 +98,7 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
     return lax.mul(lax.sign(u), lax.log1p(lax.neg(lax.abs(u))))
 
 
+@compiled_when_large
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the density exp(-x) / (1 + exp(-x))²."""
     key, shape, found = _start("logistic", key, shape, dtype, out_sharding)
@@ -101,6 +106,7 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any 
     return lax.sub(lax.log(x), lax.log1p(lax.neg(x)))
 
 
+@compiled_when_large
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of a density proportional to 1 / (x² + 1)."""
     key, shape, found = _start("cauchy", key, shape, dtype, out_sharding)
@@ -108,6 +114,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
     return lax.tan(lax.mul(found.type(np.pi), lax.sub(u, found.type(0.5))))
 
 
+@compiled_when_large
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the density exp(-(x + exp(-x))). Mode "low" (the default) ends at about 16, "high" at about 32."""
     key, shape, found = _start("gumbel", key, shape, dtype, out_sharding)
@@ -197,6 +204,7 @@ def lognormal(key: Any, sigma: Any = ONE, shape: Any = None, dtype: Any = None, 
     return lax.exp(standard(key, whole, found) * converted(as_value(sigma), found))
 
 
+@compiled_when_large
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Lengths of normal vectors in three dimensions."""
     key, shape, found = _start("maxwell", key, shape, dtype, out_sharding)

@@ -66,9 +66,9 @@ def _seeded(name: str, seed: Any) -> Any:
     return bind(R.random_seed_p, value)
 
 
-def key_dtype(impl: Any = None) -> np.dtype:
+def key_dtype(impl_spec: Any = None) -> np.dtype:
     """The dtype of arrays of keys."""
-    _implementation("key_dtype", impl, None)
+    _implementation("key_dtype", impl_spec, None)
     return KEY
 
 

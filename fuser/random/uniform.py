@@ -18,6 +18,7 @@ from fuser.numpy.creation import asarray
 from fuser.ops.fma import fma_p
 from fuser.ops.random import random_bits_p
 from fuser.random.keys import check_shape, common_shape, float_dtype, one_device, shape_of, split_key, typed
+from fuser.random.large import compiled_when_large
 from fuser.trace.core import bind
 
 HALVES = (FLOATS[0], bfloat16)
@@ -28,6 +29,7 @@ def random_bits(key: Any, width: int, shape: tuple[int, ...]) -> Any:
     return bind(random_bits_p, key, bit_width=width, shape=shape)
 
 
+@compiled_when_large
 def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Random bits as unsigned integers, uint32 by default (uint64 with `enable_x64`)."""
     key, _ = typed("bits", key)
@@ -38,6 +40,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
     return random_bits(key, found.itemsize * 8, shape_of(shape))
 
 
+@compiled_when_large
 def uniform(
     key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *, out_sharding: Any = None
 ) -> Any:
@@ -144,6 +147,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, o
     return fine < p - both[0]
 
 
+@compiled_when_large
 def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """-1 or 1, int32 by default."""
     key, _ = typed("rademacher", key)

@@ -43,6 +43,7 @@ class ExplainedStep:
     bytes: int
     unfused_bytes: int
     flops: int
+    inner: tuple[ExplainedStep, ...] = ()  # of control flow: the steps of its bodies
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,7 @@ def _step(group: FusionGroup) -> ExplainedStep:
         group.ideal_bytes,
         eqn_bytes(group),
         group.flops,
+        tuple(_step(inner) for plan in group.bodies for inner in plan.groups),
     )
 
 
@@ -209,13 +211,18 @@ def _parts(explained: Explanation) -> str:
 
 def _steps(explained: Explanation) -> list[str]:
     width = max((len(line.where) for step in explained.steps for line in step.lines), default=0)
-    result = []
-    for step in explained.steps:
-        why = f" ({step.reason})" if step.reason else ""
-        result += ["", f"  {step.name}: {step.words}{why}; moves {size(step.bytes)}"]
-        for line in step.lines:
-            result.append(f"      {line.where:<{width}}  {line.text}".rstrip())
-            result.append(f"      {'':<{width}}  = {', '.join(line.ops)}")
+    return [line for step in explained.steps for line in _lines(step, width, "  ")]
+
+
+def _lines(step: ExplainedStep, width: int, indent: str) -> list[str]:
+    """A step, its lines of the program, and the steps inside."""
+    why = f" ({step.reason})" if step.reason else ""
+    result = ["", f"{indent}{step.name}: {step.words}{why}; moves {size(step.bytes)}"]
+    for line in step.lines:
+        result.append(f"{indent}    {line.where:<{width}}  {line.text}".rstrip())
+        result.append(f"{indent}    {'':<{width}}  = {', '.join(line.ops)}")
+    for inner in step.inner:
+        result += _lines(inner, width, indent + "    ")
     return result
 
 

@@ -148,6 +148,15 @@ ONE_KERNEL: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, xs: lax.scan(lambda c, z: (c * 0.5 + z, None), x, fnp.exp(xs) * fnp.sin(xs))[0],
         (X, STEPS),
     ),
+    "iterations that need nothing of each other": (
+        lambda xs, w: fnp.sqrt(abs(lax.map(lambda x: fnp.sin(x) * 2 + w, xs))),
+        (STEPS, X),
+    ),
+    "a fold in each iteration of a map": (lambda xs: lax.map(lambda x: (x * x).sum(-1), xs) + 1, (ROWS,)),
+    "a map backwards": (
+        lambda xs: lax.scan(lambda _, x: ((), x * 2), (), xs, reverse=True)[1] + xs[:, :1],
+        (STEPS,),
+    ),
     "no lanes but results": (
         lambda: lax.scan(lambda c, _: (c + 1, c * fnp.arange(20)), np.int32(0), None, length=7),
         (),

@@ -18,6 +18,8 @@ SHAPES = [
     ((77, 300), (300,)),
     ((300,), (300,)),
     ((5, 33, 17), (5, 17, 9)),
+    ((64, 40, 40), (64, 40, 40)),
+    ((3, 100, 40), (3, 40, 100)),
     ((200, 500), (500, 300)),
     ((2, 3, 0), (2, 0, 4)),
     ((100, 3), (3, 100)),
@@ -59,7 +61,9 @@ def test_the_same_bits_for_the_same_product():
         np.testing.assert_array_equal(first, f(a, b))
 
 
-@pytest.mark.parametrize("shape", [(256, 784, 512), (700, 300, 40), (20, 40, 900), (15, 400, 33), (512, 256, 10)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(256, 784, 512), (700, 300, 40), (20, 40, 900), (15, 400, 33), (512, 256, 10)], ids=str
+)
 @pytest.mark.parametrize("transposed", ["nn", "tn", "nt", "tt"])
 def test_products_of_transposed_operands(shape, transposed):
     rows, inner, columns = shape

@@ -15,7 +15,7 @@ import pytest
 
 import fuser.numpy as fnp
 from bench.workloads import WORKLOADS
-from fuser import jit
+from fuser import jit, lax
 from fuser.backends.triton import tile
 from fuser.errors import UnsupportedError
 from fuser.ir.types import ArrayType
@@ -41,7 +41,9 @@ def worker(module: str, *arguments: str, tmp: pathlib.Path) -> list[dict[str, An
     return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
 
 
-@pytest.mark.parametrize("suite", ["forms", "long", "loops", "control", "special values", "workloads", "eager"])
+@pytest.mark.parametrize(
+    "suite", ["forms", "long", "loops", "control", "transforms", "special values", "workloads", "eager"]
+)
 def test_interpreter_agrees_with_the_reference(suite: str, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("triton")
     rows = worker("triton_worker", suite, tmp=tmp_path)
@@ -301,3 +303,12 @@ def test_without_a_gpu_the_backend_says_so() -> None:
         "the triton backend needs a GPU, and torch sees none; set FUSER_BACKEND=c, "
         "or TRITON_INTERPRET=1 to run kernels slowly in Triton's interpreter"
     )
+
+
+def test_new_steps_and_lanes_of_a_loop_need_no_compilation() -> None:
+    def launches(length: int, lanes: int) -> set[Any]:
+        scanned = lambda x, xs: lax.scan(lambda c, z: (c * 0.5 + z, c), x, xs)
+        (source,) = lower(scanned, f32(lanes), f32(length, lanes)).sources
+        return {(source.key, tuple(n.constants.items()), n.warps) for n in source.launch["launches"]}
+
+    assert len(set().union(*(launches(t, n) for t in (2, 100, 5000) for n in (5, 64, 12345)))) == 1

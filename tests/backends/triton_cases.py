@@ -15,13 +15,15 @@ import numpy as np
 import fuser
 import fuser.numpy as fnp
 from bench.workloads import WORKLOADS
+from fuser import random
 from fuser.backends.triton import tile
 from fuser.ir.primitive import REGISTRY
-from fuser.ir.types import ArrayType
+from fuser.ir.types import KEY, ArrayType
 from fuser.trace import tree
 from fuser.trace.core import bind
 from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 from tests.lax.test_control_flow import PROGRAMS
+from tests.transforms import compositions
 
 F32 = np.dtype("float32")
 Form = tuple[Callable[..., Any], tuple[ArrayType, ...]]
@@ -200,7 +202,7 @@ def shrink() -> None:
 
 
 def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarray, ...]]]:
-    """The cases of one suite: "forms", "special values" or "workloads"."""
+    """The cases of one suite."""
     if suite == "forms":
         for name, (function, types) in FORMS.items():
             yield name, function, arrays(types)
@@ -221,6 +223,10 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
                 lambda *a, program=program: tree.leaves(program(fuser, *a)),
                 tuple(map(np.array, values)),
             )
+    elif suite == "transforms":
+        for steps, transforms in compositions.drawn(7, 12):
+            program = compositions.build(fuser, steps, transforms)
+            yield f"{transforms} of {steps}", program, (compositions.POINT,)
     elif suite == "eager":
         for name in ("line", "softmax", "layer norm", "places", "stencil", "gathered", "cumsum", "integers", "bytes"):
             function, types = FORMS[name]
@@ -232,7 +238,9 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
             yield f"{name} with special values", function, arrays(types, special=True)
     else:
         for workload in WORKLOADS.values():
-            yield workload.name, lambda *a, workload=workload: workload.array(fnp, *a), workload.inputs("tiny")
+            first, *rest = workload.inputs("tiny")
+            inputs = (first[:256] if workload.random else first, *rest)  # right by the same keys, not by large numbers
+            yield workload.name, lambda *a, workload=workload: workload.run(fuser, a), inputs
 
 
 # Control flow that is no kernel of its own, or whose parts are.
@@ -264,8 +272,21 @@ ALIKE = frozenset(
 )
 
 
+ONE_KEY = (ArrayType((), KEY),)
+RANDOM: dict[str, Form] = {  # run in the interpreter by tests/random
+    "bits": (lambda key: random.bits(key, (1000,)), ONE_KEY),
+    "keys of keys": (lambda key: random.uniform(random.fold_in(random.split(key)[1], 3), (100,)), ONE_KEY),
+    "split": (lambda key: random.split(key, 5), ONE_KEY),
+    "normal": (lambda key: random.normal(key, (1000, 1000)).sum(), ONE_KEY),
+    "bounds": (lambda key: random.uniform(key, (100,), minval=-1.0, maxval=3.0), ONE_KEY),
+    "gamma": (lambda key: random.gamma(key, 2.5, (1000,)), ONE_KEY),
+    "old key": (lambda key: random.normal(key, (50,)), (ArrayType((2,), np.dtype("uint32")),)),
+}
+
+
 def pairs() -> Iterator[tuple[str, Form]]:
     """What is compiled ahead of time: forms and large sizes, with a name each."""
     forms = ((name, form) for name, form in FORMS.items() if name not in ALIKE)
     loops = ((f"loop {name}", form) for name, form in {**ONE_KERNEL, **WITH_LANES, **DTYPES}.items())
-    yield from itertools.chain(forms, ((f"large {name}", form) for name, form in LARGE.items()), loops)
+    draws = ((f"random {name}", form) for name, form in RANDOM.items())
+    yield from itertools.chain(forms, draws, ((f"large {name}", form) for name, form in LARGE.items()), loops)

@@ -23,6 +23,7 @@ import numpy as np
 from fuser import config, jit
 from fuser.ir.primitive import REGISTRY, Fusion
 from fuser.ir.types import is_inexact
+from fuser.runtime.array import to_numpy
 from fuser.trace.core import bind
 
 # dtype: (relative, absolute) error that a few operations may have against the reference
@@ -61,7 +62,7 @@ def check(case: Case) -> str:
     except Exception:
         return traceback.format_exc(limit=-6)
     for a, b in zip(got, want, strict=True):
-        reason = difference(np.asarray(a), np.asarray(b))
+        reason = difference(to_numpy(a), to_numpy(b))
         if reason:
             return reason
     return ""
@@ -101,7 +102,7 @@ def check_eager(case: Case) -> str:
         return traceback.format_exc(limit=-6)
     if any(isinstance(x._data, np.ndarray) for x in got):
         return "a result lies on the host"
-    return next((d for a, b in zip(got, want, strict=True) if (d := difference(np.asarray(a), np.asarray(b)))), "")
+    return next((d for a, b in zip(got, want, strict=True) if (d := difference(to_numpy(a), to_numpy(b)))), "")
 
 
 def _flat(results: Any) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fuser
@@ -13,8 +14,12 @@ from fuser import lax
 from fuser.backends import get
 from fuser.config import config
 from fuser.debug.bisect import bisect
+from fuser.ir.types import ArrayType
+from fuser.ops.control import scan_p
 from fuser.partition.group import Kind, Plan
 from fuser.partition.partition import partition
+from fuser.trace.core import bind
+from fuser.trace.stage import stage
 from tests.backends.loop_cases import F32, ONE_KERNEL, PLANE, RNG, X
 
 
@@ -148,3 +153,34 @@ def test_fuel_takes_loops_apart() -> None:
     function, args = ONE_KERNEL["mandelbrot"]
     with config.using(fuel=0):
         assert Kind.LOOP not in kinds(partition_of(function, args))
+
+
+def test_one_iteration_and_a_consumer_of_its_result() -> None:
+    """Even a single iteration's result is not the carry after the loop."""
+    scanned = stage(lambda c, x: [c * 0.5 + x, c - x], [ArrayType((5,), np.dtype("float32"))] * 2)
+    params = {"jaxpr": scanned, "num_consts": 0, "num_carry": 1, "length": 1, "reverse": False, "unroll": 1}
+    x = X[:5]
+    with config.using(fuel=-1):
+        graph = stage(lambda c, xs: [fnp.sin(bind(scan_p, c, xs, **params)[1])], [x_type(x), x_type(x[None])])
+        plan = partition(graph, get("c"))
+    assert kinds(plan) == [Kind.LOOP, Kind.ELEMENTWISE]
+
+
+def x_type(x: np.ndarray) -> ArrayType:
+    return ArrayType(x.shape, x.dtype)
+
+
+def test_a_long_body() -> None:
+    """A chain of a thousand equations is followed to its end; one too long for a kernel is told so."""
+
+    def chain(x: Any, steps: int) -> Any:
+        def step(i: Any, v: Any) -> Any:
+            for k in range(steps):
+                v = v * 0.5 + k
+            return v
+
+        return lax.fori_loop(0, 3, step, x)
+
+    assert kinds(partition_of(lambda x: chain(x, 500), (X,))) == [Kind.LOOP]
+    plan = partition_of(lambda x: chain(x, 2000), (X,))
+    assert "written out, one iteration has more than 3000 operations" in plan.explain()

@@ -6,6 +6,7 @@ precision once at the end, and XLA after every step.
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -280,6 +281,28 @@ def test_numbers_of_arrays_larger_than_a_block_of_numpy() -> None:
     rows = fuser.vmap(lambda k: fuser.random.bits(k, (20000,)))(keys)
     theirs = jax.vmap(lambda k: jax.random.bits(k, (20000,)))(jax.random.split(jax.random.key(SEED), 3))
     assert np.array_equal(np.asarray(rows), np.asarray(theirs))
+
+
+def test_large_draws_outside_jit_run_compiled() -> None:
+    """Bits and uniform numbers are the same; normal ones agree up to the rounding of functions."""
+    key, shape = fuser.random.key(SEED), (600, 500)
+    assert np.array_equal(
+        np.asarray(fuser.random.uniform(key, shape)), np.asarray(jax.random.uniform(jax.random.key(SEED), shape))
+    )
+    small = np.asarray(fuser.random.normal(key, (1000,)))
+    assert np.asarray(fuser.random.normal(key, shape)).ravel()[:1000] == pytest.approx(small, rel=1e-6)
+    assert fuser.random.bits(key, shape, np.uint8).dtype == np.uint8
+    assert fuser.random.normal(fuser.random.PRNGKey(SEED), shape).shape == shape
+
+
+def test_signatures_are_those_of_jax() -> None:
+    """Names, kinds and defaults of all parameters; and no function of jax.random is missing."""
+    for name in dir(jax.random):
+        function = getattr(jax.random, name)
+        if name.startswith("_") or not callable(function):
+            continue
+        ours, theirs = (inspect.signature(f).parameters.values() for f in (getattr(fuser.random, name), function))
+        assert [(p.name, p.kind, p.default) for p in ours] == [(p.name, p.kind, p.default) for p in theirs], name
 
 
 def test_counters_beyond_32_bits() -> None:

@@ -205,3 +205,14 @@ def test_refusals() -> None:
     assert "concrete" in both_raise(lambda m: m.checkpoint(lambda x: x, concrete=True), NotImplementedError)
     with pytest.raises(TypeError, match="a string as name"):
         fuser.checkpoint_name(V, 3)  # type: ignore[arg-type]
+
+
+def test_a_scan_stacks_only_what_its_checkpointed_body_keeps() -> None:
+    weights, x = np.full((10, 16, 16), 0.01, np.float32), np.ones((4, 16), np.float32)
+
+    def stacked(body: Any) -> int:
+        loss = lambda ws, x: fuser.lax.scan(lambda x, w: (body(w, x), None), x, ws)[0].sum()
+        [forward, _] = [e for e in fuser.make_jaxpr(fuser.grad(loss))(weights, x).eqns if e.primitive.name == "scan"]
+        return len(forward.outvars) - forward.params["num_carry"]
+
+    assert stacked(fuser.checkpoint(three)) == 1 < stacked(three)

@@ -466,3 +466,11 @@ def test_derivatives_by_closed_over_values_are_refused(staged: bool) -> None:
     both_raise(program, Exception)
     with pytest.raises(UnexpectedTracerError):
         program(fuser)
+
+
+@pytest.mark.parametrize("kind", [with_jvp, with_vjp], ids=["jvp", "vjp"])
+def test_equations_of_rules_name_the_users_line_and_grad(kind: Any) -> None:
+    f = kind(fuser)
+    graph = fuser.make_jaxpr(fuser.grad(lambda x: f(x, 2.0)))(1.0)
+    assert graph.eqns and all(e.source.file == __file__ for e in graph.eqns)
+    assert any("grad" in e.source.via for e in graph.eqns)

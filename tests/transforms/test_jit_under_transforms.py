@@ -173,7 +173,7 @@ def _reverse_only(m: Any) -> Any:
 def test_donated_arguments_are_gone(transform: Any) -> None:
     for m in (jax, fuser):
         x = m.numpy.ones(1000)
-        transform(m, m.jit(lambda x: 2 * x * x, donate_argnums=0))(x)
+        transform(m, m.jit(m.numpy.sin, donate_argnums=0))(x)
         assert x.is_deleted()
 
 

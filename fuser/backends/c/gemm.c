@@ -94,83 +94,135 @@ static void pack_b(const IN *B, int64_t rb, int64_t cb, int64_t k, int64_t n, T 
     for (int64_t p = 0; p < k; ++p) q[p * NR + x] = x < n ? LOAD(B[p * rb + x * cb]) : 0;
 }
 
-// One product: into C, of the accumulators' type, or block by block to `end`. Threads share the packed B and split rows.
-static FUSED void product(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb, int64_t cb, T *C, int64_t M,
-                          int64_t N, int64_t K, ending end) {
+// How a product is cut, and for each strip of columns two counters of the tasks that are taken (0: there is one thread).
+typedef struct {
+  int64_t steps, kc, nc, mc, width, *taken;
+} cuts;
+
+static inline int64_t following(int64_t *taken, int64_t task) {
+  if (!taken) return task + 1;
+  #pragma omp atomic capture
+  task = (*taken)++;
+  return task;
+}
+
+// What one thread of a team, or the only one, does for a product. Threads share the packed B and split rows. There is no
+// `omp for` here: of a thread that is alone it would bind to a team around the whole product.
+static FUSED void share(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb, int64_t cb, T *C, int64_t M,
+                        int64_t N, int64_t K, ending end, cuts cut, T *pb) {
+  const int64_t kc = cut.kc, nc = cut.nc, mc = cut.mc, width = cut.width;
+  T *const pa = room(mc * kc), *const own = end.call ? room(mc * width) : 0;
+  for (int64_t jc = 0; jc < N; jc += nc) {
+    const int64_t n = least(nc, N - jc), padded = parts(n, NR) * NR;
+    const int64_t panels = padded / NR, wide = parts(n, width), blocks = parts(M, mc) * wide;
+    int64_t *const packing = cut.taken ? cut.taken + jc / nc * 2 : 0, *const working = packing ? packing + 1 : 0;
+    for (int64_t t = following(packing, -1); t < cut.steps * panels; t = following(packing, t)) {
+      const int64_t pc = t / panels * kc, j = t % panels * NR, k = least(kc, K - pc);
+      pack_b(B + pc * rb + (jc + j) * cb, rb, cb, k, least(NR, n - j), pb + pc * padded + j * k);
+    }
+    if (cut.taken) {
+      #pragma omp barrier
+    }
+    for (int64_t t = following(working, -1); t < blocks; t = following(working, t)) {
+      const int64_t ic = t / wide * mc, from = t % wide * width;
+      const int64_t m = least(mc, M - ic), to = least(n, from + width), ldc = end.call ? width : N;
+      T *const block = end.call ? own : C + ic * ldc + jc + from;
+      for (int64_t pc = 0; pc < K; pc += kc) {
+        const int64_t k = least(kc, K - pc);
+        pack_a(A + ic * ra + pc * ca, ra, ca, m, k, pa);
+        for (int64_t j = from; j < to; j += NR)
+          for (int64_t i = 0; i < m; i += MR) {
+            const T *a = pa + i * k, *b = pb + pc * padded + j * k;
+            T *c = block + i * ldc + j - from;
+            if (i + MR <= m && j + NR <= to) tile(k, a, b, c, ldc, pc > 0);
+            else ragged(k, a, b, c, ldc, pc > 0, least(MR, m - i), least(NR, to - j));
+          }
+      }
+      if (end.call) end.call(end.buffers, end.sizes, block, ldc, ic, ic + m, jc + from, jc + to);
+    }
+    if (cut.taken && jc + nc < N) {  // all have done with the packed B
+      #pragma omp barrier
+    }
+  }
+  free(pa);
+  free(own);
+}
+
+// One product: into C, of the accumulators' type, or block by block to `end`.
+static void product(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb, int64_t cb, T *C, int64_t M,
+                    int64_t N, int64_t K, ending end) {
   const int64_t steps = parts(K, KC), kc = parts(K, steps), panels = parts(M, MR);
   const int64_t nc = least(parts(N, NR) * NR, most(8, STRIP / (K * NR * (int64_t)sizeof(T))) * NR);
   const int threads = M * N * K > 200000 ? omp_get_max_threads() : 1;
   const int64_t rounds = most(parts(panels, PANELS * threads), threads > 1 ? 2 : 1);
   const int64_t mc = parts(panels, least(panels, rounds * threads)) * MR, blocks = parts(M, mc);
   const int64_t width = parts(parts(nc, NR), blocks < threads ? parts(2 * threads, blocks) : 1) * NR;
+  cuts cut = {steps, kc, nc, mc, width, 0};
   T *const pb = room(K * nc);
-  #pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-    T *const pa = room(mc * kc), *const own = end.call ? room(mc * width) : 0;
-    for (int64_t jc = 0; jc < N; jc += nc) {
-      const int64_t n = least(nc, N - jc), padded = parts(n, NR) * NR;
-      #pragma omp for schedule(static) collapse(2)
-      for (int64_t s = 0; s < steps; ++s)
-        for (int64_t j = 0; j < n; j += NR) {
-          const int64_t pc = s * kc, k = least(kc, K - pc);
-          pack_b(B + pc * rb + (jc + j) * cb, rb, cb, k, least(NR, n - j), pb + pc * padded + j * k);
-        }
-      #pragma omp for schedule(dynamic) collapse(2)
-      for (int64_t ic = 0; ic < M; ic += mc)
-        for (int64_t from = 0; from < n; from += width) {
-          const int64_t m = least(mc, M - ic), to = least(n, from + width), ldc = end.call ? width : N;
-          T *const block = end.call ? own : C + ic * ldc + jc + from;
-          for (int64_t pc = 0; pc < K; pc += kc) {
-            const int64_t k = least(kc, K - pc);
-            pack_a(A + ic * ra + pc * ca, ra, ca, m, k, pa);
-            for (int64_t j = from; j < to; j += NR)
-              for (int64_t i = 0; i < m; i += MR) {
-                const T *a = pa + i * k, *b = pb + pc * padded + j * k;
-                T *c = block + i * ldc + j - from;
-                if (i + MR <= m && j + NR <= to) tile(k, a, b, c, ldc, pc > 0);
-                else ragged(k, a, b, c, ldc, pc > 0, least(MR, m - i), least(NR, to - j));
-              }
-          }
-          if (end.call) end.call(end.buffers, end.sizes, block, ldc, ic, ic + m, jc + from, jc + to);
-        }
-    }
-    free(pa);
-    free(own);
+  if (threads > 1) {
+    cut.taken = calloc(parts(N, nc) * 2, sizeof(int64_t));
+    #pragma omp parallel num_threads(threads)
+    share(A, ra, ca, B, rb, cb, C, M, N, K, end, cut, pb);
+    free(cut.taken);
+  } else {  // opening a team of one would cost as much as a small product
+    share(A, ra, ca, B, rb, cb, C, M, N, K, end, cut, pb);
   }
   free(pb);
 }
 
-// A row times a matrix: nothing is packed, for each element of the matrix is used once.
-static FUSED void row_product(const IN *a, int64_t sa, const IN *B, int64_t rb, int64_t cb, T *c, int64_t sc, int64_t N,
-                              int64_t K) {
-  if (N * K <= 4096) {  // opening a team, even of one thread, would cost more
-    for (int64_t j = 0; j < N; ++j) {
-      T total = 0;
-      #pragma omp simd reduction(+ : total)
-      for (int64_t p = 0; p < K; ++p) total += (T)LOAD(a[p * sa]) * (T)LOAD(B[p * rb + j * cb]);
-      c[j * sc] = total;
-    }
-    return;
+// Elements base … base+n of a row times a matrix whose rows lie dense, four of those at a time.
+static inline FUSED void row_part(const IN *a, int64_t sa, const IN *B, int64_t rb, T *restrict c, int64_t n, int64_t K) {
+  for (int64_t j = 0; j < n; ++j) c[j] = 0;
+  int64_t p = 0;
+  for (; p + 4 <= K; p += 4) {
+    const T x0 = LOAD(a[p * sa]), x1 = LOAD(a[(p + 1) * sa]), x2 = LOAD(a[(p + 2) * sa]), x3 = LOAD(a[(p + 3) * sa]);
+    const IN *b = B + p * rb;
+    #pragma omp simd
+    for (int64_t j = 0; j < n; ++j)
+      c[j] += (x0 * (T)LOAD(b[j]) + x1 * (T)LOAD(b[rb + j])) + (x2 * (T)LOAD(b[2 * rb + j]) + x3 * (T)LOAD(b[3 * rb + j]));
   }
-  if (cb == 1 && sc == 1) {
-    #pragma omp parallel for schedule(static) if (N * K > 100000)
-    for (int64_t base = 0; base < N; base += 1024) {
-      const int64_t n = least(1024, N - base);
-      for (int64_t j = 0; j < n; ++j) c[base + j] = 0;
-      for (int64_t p = 0; p < K; ++p) {
-        const T x = LOAD(a[p * sa]);
-        #pragma omp simd
-        for (int64_t j = 0; j < n; ++j) c[base + j] += x * (T)LOAD(B[p * rb + base + j]);
-      }
-    }
-    return;
+  for (; p < K; ++p) {
+    const T x = LOAD(a[p * sa]);
+    #pragma omp simd
+    for (int64_t j = 0; j < n; ++j) c[j] += x * (T)LOAD(B[p * rb + j]);
   }
-  #pragma omp parallel for schedule(static) if (N * K > 100000)
-  for (int64_t j = 0; j < N; ++j) {
+}
+
+// Elements first … last of a row times a matrix: eight short sums at a time, or long ones along the vector.
+static inline FUSED void row_dots(const IN *a, int64_t sa, const IN *B, int64_t rb, int64_t cb, T *c, int64_t sc,
+                                  int64_t first, int64_t last, int64_t K) {
+  int64_t j = first;
+  for (; K < 64 && j + 8 <= last; j += 8) {
+    T total[8] = {0};
+    for (int64_t p = 0; p < K; ++p) {
+      const T x = LOAD(a[p * sa]);
+      for (int u = 0; u < 8; ++u) total[u] += x * (T)LOAD(B[p * rb + (j + u) * cb]);
+    }
+    for (int u = 0; u < 8; ++u) c[(j + u) * sc] = total[u];
+  }
+  for (; j < last; ++j) {
     T total = 0;
     #pragma omp simd reduction(+ : total)
     for (int64_t p = 0; p < K; ++p) total += (T)LOAD(a[p * sa]) * (T)LOAD(B[p * rb + j * cb]);
     c[j * sc] = total;
+  }
+}
+
+// A row times a matrix: nothing is packed, for each element of the matrix is used once. Parts do not depend on threads.
+static FUSED void row_product(const IN *a, int64_t sa, const IN *B, int64_t rb, int64_t cb, T *c, int64_t sc, int64_t N,
+                              int64_t K) {
+  const int64_t dense = cb == 1 && sc == 1, part = dense ? 1024 : 32;
+  if (N * K <= 100000) {  // opening a team, even of one thread, would cost as much
+    for (int64_t j = 0; j < N; j += part) {
+      if (dense) row_part(a, sa, B + j, rb, c + j, least(part, N - j), K);
+      else row_dots(a, sa, B, rb, cb, c, sc, j, least(j + part, N), K);
+    }
+    return;
+  }
+  #pragma omp parallel for schedule(static)
+  for (int64_t j = 0; j < N; j += part) {
+    if (dense) row_part(a, sa, B + j, rb, c + j, least(part, N - j), K);
+    else row_dots(a, sa, B, rb, cb, c, sc, j, least(j + part, N), K);
   }
 }
 
@@ -199,8 +251,8 @@ static void one(void **buffers, const int64_t *sizes, int64_t item) {
 
 void gemm(void **buffers, const int64_t *sizes) {
   const int64_t batch = sizes[0], work = sizes[1] * sizes[2] * sizes[3];
-  if (batch == 1) {
-    one(buffers, sizes, 0);
+  if (batch == 1 || batch * work <= 20000) {
+    for (int64_t item = 0; item < batch; ++item) one(buffers, sizes, item);
     return;
   }
   #pragma omp parallel for schedule(static) if (work < 4000000 && batch * work > 200000)

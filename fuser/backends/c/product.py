@@ -42,9 +42,7 @@ def emit_product(group: FusionGroup) -> KernelSource:
     tail, tail_sizes = ("", ()) if bare else _tail(group, out)
     sizes = (0, a_offset, b_offset, *library.gemm_sizes(a, b, tail=not bare), *tail_sizes)
     name, first, last = group.name, 3, len(sizes) - len(tail_sizes)
-    operands = [
-        f"(char *)buffers[{inputs.index(v)}] + sizes[{place}]" for v, place in ((x, 1), (y, 2))
-    ]
+    operands = [f"(char *)buffers[{inputs.index(v)}] + sizes[{place}]" for v, place in ((x, 1), (y, 2))]
     ending = [f"buffers[{len(inputs)}]"] if bare else [f"(void *){name}_tail", "all", f"(void *)(sizes + {last})"]
     count = len(inputs) + len(results)
     places = [f"buffers[{n}]" for n in range(count)]

@@ -11,7 +11,7 @@ import re
 
 import numpy as np
 
-from fuser.ir.scalar import Scalar
+from fuser.ir.scalar import THREEFRY_TURNS, Scalar
 from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, is_complex, is_inexact
 
 # dtype: (type in memory, type of a local variable)
@@ -192,8 +192,8 @@ def _threefry(word: int) -> str:
         "  const uint32_t k2 = k0 ^ k1 ^ 0x1BD11BDAu;",
         "  x0 += k0; x1 += k1;",
     ]
-    for number in range(5):
-        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[number % 2]:
+    for number, turns in enumerate(THREEFRY_TURNS):
+        for turn in turns:
             lines.append(f"  x0 += x1; x1 = (x1 << {turn} | x1 >> {32 - turn}) ^ x0;")
         lines.append(f"  x0 += k{(number + 1) % 3}; x1 += k{(number + 2) % 3} + {number + 1}u;")
     return "\n".join([*lines, f"  return x{word};", "}"])

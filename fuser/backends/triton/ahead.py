@@ -7,6 +7,7 @@ from typing import Any
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.launch import module_of, options
 from fuser.backends.triton.writer import Launch
+from fuser.runtime.array import CARRIED
 
 # A target's platform: the threads of a warp.
 WARP = {"cuda": 32, "hip": 64}
@@ -30,7 +31,7 @@ def _compile(function: Any, launch: Launch, source: KernelSource, target: Any) -
     from triton.compiler import ASTSource
 
     dtypes = [*source.launch["dtypes"], *(dtype for _, dtype in source.launch["scratch"])]
-    types = [f"*{_name(dtypes[n].name)}" for n in launch.buffers]
+    types = [f"*{_name(CARRIED.get(dtypes[n], dtypes[n]).name)}" for n in launch.buffers]
     types += ["i32" if -(2**31) <= size < 2**31 else "i64" for size in launch.sizes]
     types += ["constexpr"] * len(launch.constants)
     names = function.arg_names
