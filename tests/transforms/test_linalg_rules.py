@@ -272,6 +272,13 @@ def test_gradients_of_matrix_norms_at_0_are_those_of_jax(ord: Any) -> None:
         compare(found, expected, 1e-12)
 
 
+def test_equal_eigenvalues_and_singular_values_have_finite_gradients() -> None:
+    for name in ("eigvalsh", "svdvals"):
+        function = getattr(fuser.numpy.linalg, name)
+        slope = fuser.grad(lambda x, function=function: function(x).sum())(np.eye(3))
+        np.testing.assert_allclose(np.asarray(slope), np.eye(3), atol=1e-12)
+
+
 def test_what_lapack_cannot_factor_is_nan_alone() -> None:
     good = positive(real(3, 3))
     stack = np.stack([good, np.full((3, 3), np.nan), good])
