@@ -21,6 +21,8 @@ LIMITS = {  # what: (largest value, unit)
     "first call, cold": (0.150, "s"),
     "first call, warm disk cache": (0.015, "s"),
     "kernels for 100 softmax sizes": (4, "kernels"),
+    "trace and partition 1,000 operations": (0.100, "s"),
+    "time for 4 times the operations": (5.5, "times"),
 }
 
 IMPORT = """
@@ -58,6 +60,41 @@ for each in x:
 print(json.dumps(count() - before))
 """
 
+# Elementwise operations and folds that meet again, as in a deep network; seconds of the processor, the best of several.
+PLANNING = """
+import json, time
+import numpy as np
+import fuser, fuser.numpy as fnp
+from fuser.backends import get
+from fuser.partition.partition import partition
+from fuser import passes
+def program(count):
+    def function(x, w):
+        kept = [x]
+        for number in range(count // 10):
+            y = fnp.tanh(kept[-1] * w + 0.5) - kept[len(kept) // 2]
+            y = y - fnp.sum(y, axis=1, keepdims=True)
+            kept.append(fnp.maximum(y, 0.1 * y) * fnp.exp(-y))
+        return kept[-1]
+    return function
+def seconds(count):
+    times = []
+    for _ in range(5):
+        arrays = np.ones((8, 16), np.float32), np.ones(16, np.float32)
+        function = fuser.jit(program(count))
+        start = time.process_time()
+        graph = function.trace(*arrays).graph
+        plan = partition(passes.run(graph), get("c"))
+        times.append(time.process_time() - start)
+    return min(times), len(graph.eqns)
+{figure}
+"""
+SECONDS = "taken, count = seconds(1000)\nprint(json.dumps(taken * 1000 / count))"
+GROWTH = """
+(small, least), (large, most) = seconds(400), seconds(1600)
+print(json.dumps(large / small * 4 * least / most))
+"""
+
 
 def measure_startup(repeats: int = 5, systems: tuple[str, ...] = ("fuser", "jax")) -> list[dict[str, Any]]:
     """One entry per figure: what, system, value, unit, limit, verdict (PASS, MISS or NOT MEASURED) and `failure`."""
@@ -70,6 +107,12 @@ def measure_startup(repeats: int = 5, systems: tuple[str, ...] = ("fuser", "jax"
         entries.append(_entry(warm, "fuser", lambda: _median(FIRST_CALL, "fuser", repeats, warm=True)))
         what = "kernels for 100 softmax sizes"
         entries.append(_entry(what, "fuser", lambda: _median(COMPILATIONS, "fuser", 1, warm=False)))
+        for what, figure in (
+            ("trace and partition 1,000 operations", SECONDS),
+            ("time for 4 times the operations", GROWTH),
+        ):
+            script = PLANNING.replace("{figure}", figure)
+            entries.append(_entry(what, "fuser", lambda script=script: _median(script, "fuser", 3, warm=False)))
     return entries
 
 

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401
 
+from fuser.lax import linalg
 from fuser.lax.control import associative_scan, cond, fori_loop, map, scan, switch, while_loop
 from fuser.lax.elementwise import (
     RoundingMethod,

@@ -15,6 +15,7 @@ import numpy as _np
 from fuser.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
 from fuser.lax.values import as_value as _as_value
 from fuser.lax.values import broadcast_shapes
+from fuser.numpy import linalg
 from fuser.numpy import methods as _methods
 from fuser.numpy.creation import (
     arange,

@@ -15,6 +15,7 @@ from fuser.ops import (
     jit,
     linalg,
     logarithms,
+    matrices,
     movement,
     random,
     reduce,
@@ -23,6 +24,7 @@ from fuser.ops import (
     solves,
     sorting,
     special,
+    triangular,
 )
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "jit",
     "linalg",
     "logarithms",
+    "matrices",
     "movement",
     "random",
     "reduce",
@@ -48,4 +51,5 @@ __all__ = [
     "solves",
     "sorting",
     "special",
+    "triangular",
 ]

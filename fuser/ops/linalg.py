@@ -1,4 +1,7 @@
-"""Matrix factorisations: cholesky, qr, eigh and svd of the last two dimensions, by LAPACK through NumPy; library calls."""
+"""Matrix factorisations: cholesky, qr, eigh and svd of the last two dimensions, by LAPACK through NumPy; library calls.
+
+Results come in the order of JAX's primitives: (v, w) of eigh, (s, u, vh) of svd. Where LAPACK fails they are nan.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,35 @@ from typing import Any
 
 import numpy as np
 
-from fuser.errors import TypeRuleError
+from fuser.errors import UnsupportedError
 from fuser.ir.primitive import Fusion, Primitive, register
-from fuser.ir.types import COMPLEX, FLOATS, ArrayType
-from fuser.ops.family import allow, real_part, sample
+from fuser.ir.source import current_source
+from fuser.ir.types import ArrayType, is_complex
+from fuser.ops.elementwise import convert_element_type_p, eq_p
+from fuser.ops.family import constant, real_part, sample
+from fuser.ops.matrices import DTYPES, adjoint, check_matrices, diagonal, eye, lower_part, transposed
+from fuser.ops.movement import concatenate_p
+from fuser.ops.triangular import solve
 from fuser.trace.batch import moved
+from fuser.trace.core import type_of
+from fuser.trace.tangent import full
 
-DTYPES = (FLOATS[2], FLOATS[3], *COMPLEX)
-
-
-def _matrices(name: str, a: ArrayType, square: bool = False) -> None:
-    allow(name, a, DTYPES)
-    if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
-        raise TypeRuleError(f"{name} takes {'square ' if square else ''}matrices, got {a}")
+Pair = tuple[Any, Any]
 
 
 def _factorisation(
-    name: str, type: Callable[..., Any], eval: Callable[..., Any], shapes: Sequence[tuple[int, ...]], **params: Any
+    name: str,
+    type: Callable[..., Any],
+    eval: Callable[..., Any],
+    jvp: Callable[..., Any],
+    cases: Sequence[tuple[tuple[int, ...], dict[str, Any]]],
 ) -> Primitive:
-    """A primitive on stacks of matrices; samples are symmetric and positive definite where they are square."""
+    """A primitive on stacks of matrices; samples are Hermitian and positive definite where they are square."""
 
     def samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         rng = np.random.default_rng(0)
         for dtype in DTYPES:
-            for shape in shapes:
+            for shape, params in cases:
                 a = sample(rng, shape, dtype)
                 definite = a @ np.conj(np.swapaxes(a, -1, -2)) + 5 * np.eye(shape[-2], dtype=dtype)
                 yield (definite.astype(dtype) if shape[-1] == shape[-2] else a,), params
@@ -39,72 +47,243 @@ def _factorisation(
         out = primitive.bind(moved(operands[0], dims[0], 0), **given)
         return out, [0] * len(out) if primitive.multiple_results else 0
 
+    def evaluate(a: np.ndarray, **params: Any) -> Any:
+        found = _or_nan(eval, type, a, params)
+        return found if several else found[0]
+
     several = name != "cholesky"
     primitive = Primitive(
-        name, Fusion.LIBRARY, multiple_results=several, type=type, eval=eval, batch=batch, samples=samples
+        name,
+        Fusion.LIBRARY,
+        multiple_results=several,
+        type=type,
+        eval=evaluate,
+        jvp=jvp,
+        batch=batch,
+        samples=samples,
     )
     return register(primitive)
 
 
+def _or_nan(eval: Callable[..., Any], type: Callable[..., Any], a: np.ndarray, params: dict[str, Any]) -> Any:
+    """The factors of each matrix, in a tuple; nan those of one that LAPACK has none of."""
+    try:
+        return eval(a, **params)
+    except np.linalg.LinAlgError:
+        if a.ndim > 2:
+            return tuple(map(np.stack, zip(*(_or_nan(eval, type, matrix, params) for matrix in a))))
+        found = type(ArrayType(a.shape, a.dtype), **params)
+        return tuple(np.full(t.shape, np.nan, t.dtype) for t in (found if isinstance(found, tuple) else (found,)))
+
+
+# cholesky.
+
+
 def _cholesky_type(a: ArrayType) -> ArrayType:
-    _matrices("cholesky", a, square=True)
+    check_matrices("cholesky", a, square=True)
     return ArrayType(a.shape, a.dtype)
 
 
-def _cholesky_eval(a: np.ndarray) -> np.ndarray:
-    """Lower triangular factors; nan where a matrix is not positive definite."""
-    try:
-        return np.linalg.cholesky(a)
-    except np.linalg.LinAlgError:
-        if a.ndim == 2:
-            return np.where(np.tri(len(a), dtype=bool), np.nan, 0).astype(a.dtype)
-        return np.stack([_cholesky_eval(matrix) for matrix in a])
+def _cholesky_eval(a: np.ndarray) -> tuple[np.ndarray]:
+    return (np.linalg.cholesky(a),)
 
 
-cholesky_p = _factorisation("cholesky", _cholesky_type, _cholesky_eval, [(4, 4), (3, 2, 2)])
+def _cholesky_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> Pair:
+    """L φ(L⁻¹ ∂A L⁻ᴴ) with φ the lower triangle, its diagonal halved; ∂A counts as Hermitian.
+
+    Murray, "Differentiation of the Cholesky decomposition" (2016).
+    """
+    factor = cholesky_p.bind(primals[0])
+    whitened = solve(factor, tangents[0], left_side=False, lower=True, adjoint=True)
+    inner = lower_part(solve(factor, whitened, lower=True))
+    return factor, factor @ (inner / (1 + eye(inner.shape[-1], inner.dtype)))
+
+
+# The lower triangular factors L of A = L Lᴴ; A's lower triangle is read.
+cholesky_p: Primitive = _factorisation(
+    "cholesky", _cholesky_type, _cholesky_eval, _cholesky_jvp, [((4, 4), {}), ((3, 2, 2), {})]
+)
+
+
+# qr.
 
 
 def _qr_type(a: ArrayType, full_matrices: bool = False) -> tuple[ArrayType, ArrayType]:
-    _matrices("qr", a)
+    check_matrices("qr", a)
     rows, columns = a.shape[-2:]
     inner = rows if full_matrices else min(rows, columns)
     return ArrayType((*a.shape[:-1], inner), a.dtype), ArrayType((*a.shape[:-2], inner, columns), a.dtype)
 
 
-qr_p = _factorisation(
+def _qr_eval(a: np.ndarray, full_matrices: bool = False) -> tuple[np.ndarray, ...]:
+    return tuple(np.linalg.qr(a, "complete" if full_matrices else "reduced"))
+
+
+def _thin_qr_jvp(q: Any, r: Any, t: Any) -> Pair:
+    """The tangents of q and r where there are as many columns as rows at least; R's diagonal is real.
+
+    Townsend, "Differentiating the QR decomposition" (2018).
+    """
+    scaled = solve(r, t, left_side=False)
+    inner = adjoint(q) @ scaled
+    below = lower_part(inner, -1)
+    turn = below - adjoint(below)
+    if is_complex(inner.dtype):
+        turn = turn + eye(r.shape[-1], inner.dtype) * (inner - inner.real)
+    return q @ (turn - inner) + scaled, (inner - turn) @ r
+
+
+def _qr_jvp(primals: Sequence[Any], tangents: Sequence[Any], full_matrices: bool = False) -> tuple[Pair, Pair]:
+    (a,), (t,) = primals, tangents
+    rows, columns = a.shape[-2:]
+    q, r = qr_p.bind(a, full_matrices=full_matrices)
+    if rows < columns:  # A = Q [R₁ R₂]: the square part gives Q and R₁, and R₂ = Qᴴ A₂
+        dq, dr = _thin_qr_jvp(q, r[..., :rows], t[..., :rows])
+        rest = adjoint(dq) @ a[..., rows:] + adjoint(q) @ t[..., rows:]
+        return (q, r), (dq, concatenate_p.bind(dr, rest, dimension=a.ndim - 1))
+    thin, square = q[..., :columns], r[..., :columns, :]
+    dq, dr = _thin_qr_jvp(thin, square, t)
+    if full_matrices and rows > columns:
+        more = _complement_jvp(thin, q[..., columns:], dq)
+        dq = concatenate_p.bind(dq, more, dimension=a.ndim - 1)
+        aval = type_of(r)
+        below = full(aval.update(shape=(*aval.shape[:-2], rows - columns, columns)), 0)
+        dr = concatenate_p.bind(dr, below, dimension=a.ndim - 2)
+    return (q, r), (dq, dr)
+
+
+def _complement_jvp(thin: Any, more: Any, dq: Any) -> Any:
+    """The tangent of Q's columns beyond those of A, which Householder's reflections determine.
+
+    Roberts and Roberts, "QR and LQ decomposition matrix backpropagation algorithms" (2020) leaves them out; the formula,
+    with Z = Q₂ (Q₁ - I)⁻¹ for Q's upper and lower rows, is equation 32 of arXiv:2409.13374.
+    """
+    n = thin.shape[-1]
+    upper, lower = thin[..., :n, :], thin[..., n:, :]
+    q, r = qr_p.bind(upper - eye(n, upper.dtype), full_matrices=False)
+    z = solve(r, lower, left_side=False) @ adjoint(q)
+    moving = dq[..., n:, :] - z @ dq[..., :n, :]
+    return dq @ adjoint(z) - (thin + more @ z) @ adjoint(moving)
+
+
+qr_p: Primitive = _factorisation(
     "qr",
     _qr_type,
-    lambda a, full_matrices=False: tuple(np.linalg.qr(a, "complete" if full_matrices else "reduced")),
-    [(4, 3), (2, 3, 4)],
-    full_matrices=False,
+    _qr_eval,
+    _qr_jvp,
+    [((4, 3), {"full_matrices": False}), ((2, 3, 4), {"full_matrices": False}), ((5, 3), {"full_matrices": True})],
 )
 
 
-def _eigh_type(a: ArrayType) -> tuple[ArrayType, ArrayType]:
-    _matrices("eigh", a, square=True)
-    return ArrayType(a.shape[:-1], real_part(a.dtype)), ArrayType(a.shape, a.dtype)
+# eigh.
 
 
-# Eigenvalues in ascending order, and their vectors in columns.
-eigh_p = _factorisation("eigh", _eigh_type, lambda a: tuple(np.linalg.eigh(a)), [(4, 4), (3, 2, 2)])
+def _eigh_type(a: ArrayType, lower: bool = True) -> tuple[ArrayType, ArrayType]:
+    check_matrices("eigh", a, square=True)
+    return ArrayType(a.shape, a.dtype), ArrayType(a.shape[:-1], real_part(a.dtype))
 
 
-def _svd_type(a: ArrayType, full_matrices: bool = True) -> tuple[ArrayType, ArrayType, ArrayType]:
-    _matrices("svd", a)
+def _eigh_eval(a: np.ndarray, lower: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    w, v = np.linalg.eigh(a, "L" if lower else "U")
+    return v, w
+
+
+def _eigh_jvp(primals: Sequence[Any], tangents: Sequence[Any], lower: bool = True) -> tuple[Pair, Pair]:
+    """Perturbation of simple eigenvalues; inf and nan where two are equal. The tangent counts as Hermitian.
+
+    Giles, "Collected matrix derivative results for forward and reverse mode algorithmic differentiation" (2008), 3.1.
+    """
+    v, w = eigh_p.bind(primals[0], lower=lower)
+    inner = adjoint(v) @ tangents[0] @ v
+    ones = eye(w.shape[-1], w.dtype)
+    gaps = 1 / (ones + w[..., None, :] - w[..., :, None]) - ones
+    return (v, w), (v @ (gaps * inner), diagonal(inner.real))
+
+
+# Eigenvectors in columns, and their eigenvalues in ascending order; one triangle is read.
+eigh_p: Primitive = _factorisation(
+    "eigh", _eigh_type, _eigh_eval, _eigh_jvp, [((4, 4), {"lower": True}), ((3, 2, 2), {"lower": False})]
+)
+
+
+# svd.
+
+
+def _svd_type(a: ArrayType, full_matrices: bool = True, compute_uv: bool = True) -> tuple[ArrayType, ...]:
+    check_matrices("svd", a)
     (rows, columns), least = a.shape[-2:], min(a.shape[-2:])
     left, right = (rows, columns) if full_matrices else (least, least)
     lead = a.shape[:-2]
-    return (
-        ArrayType((*lead, rows, left), a.dtype),
-        ArrayType((*lead, least), real_part(a.dtype)),
-        ArrayType((*lead, right, columns), a.dtype),
-    )
+    values = ArrayType((*lead, least), real_part(a.dtype))
+    if not compute_uv:
+        return (values,)
+    return values, ArrayType((*lead, rows, left), a.dtype), ArrayType((*lead, right, columns), a.dtype)
 
 
-svd_p = _factorisation(
+def _svd_eval(a: np.ndarray, full_matrices: bool = True, compute_uv: bool = True) -> tuple[np.ndarray, ...]:
+    if not compute_uv:
+        return (np.linalg.svd(a, compute_uv=False),)
+    u, s, vh = np.linalg.svd(a, full_matrices)
+    return s, u, vh
+
+
+def _svd_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], full_matrices: bool = True, compute_uv: bool = True
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Perturbation of simple singular values; inf and nan for vectors where two are equal.
+
+    Giles (2008), 3.2; for complex matrices Wan and Zhang, "Automatic differentiation for complex valued SVD" (2019).
+    """
+    (a,), (t,) = primals, tangents
+    rows, columns = a.shape[-2:]
+    if compute_uv and full_matrices and rows != columns:
+        raise UnsupportedError(
+            f"svd of {type_of(a)} has no derivative with full_matrices=True: the vectors beyond the singular values are "
+            f"any basis ({current_source().short}); use full_matrices=False"
+        )
+    s, u, vh = svd_p.bind(a, full_matrices=False, compute_uv=True)
+    v = adjoint(vh)
+    inner = adjoint(u) @ t @ v
+    ds = diagonal(inner.real)
+    if not compute_uv:
+        return (s,), (ds,)
+    du, dv = _svd_vectors_jvp(s, inner)
+    du, dv = u @ du, v @ dv
+    line = s[..., None, :]
+    if rows > columns:
+        image = t @ v
+        du = du + (image - u @ (adjoint(u) @ image)) / line
+    if columns > rows:
+        image = adjoint(t) @ u
+        dv = dv + (image - v @ (vh @ image)) / line
+    return (s, u, vh), (ds, du, adjoint(dv))
+
+
+def _svd_vectors_jvp(s: Any, inner: Any) -> Pair:
+    """The tangents of u and v in their own bases, from Uᴴ ∂A V; their common phase turns u alone."""
+    line, ones = s[..., None, :], eye(s.shape[-1], s.dtype)
+    column = transposed(line)
+    gaps = 1 / ((line + column) * (line - column) + ones) - ones
+    right, left = line * inner, column * inner
+    du, dv = gaps * (right + adjoint(right)), gaps * (left + adjoint(left))
+    if is_complex(inner.dtype):
+        zeros = convert_element_type_p.bind(eq_p.bind(s, constant(0, s)), new_dtype=s.dtype, weak_type=False)
+        inverse = 1 / (s + zeros) - zeros
+        du = du + 0.5 * (inner - adjoint(inner)) * (inverse[..., None, :] * ones)
+    return du, dv
+
+
+# Singular values in descending order, left vectors in columns, and right vectors conjugated in rows.
+svd_p: Primitive = _factorisation(
     "svd",
     _svd_type,
-    lambda a, full_matrices=True: tuple(np.linalg.svd(a, full_matrices)),
-    [(4, 3), (2, 3, 3)],
-    full_matrices=True,
+    _svd_eval,
+    _svd_jvp,
+    [
+        ((3, 5), {"full_matrices": True, "compute_uv": True}),
+        ((4, 3), {"full_matrices": False, "compute_uv": True}),
+        ((2, 3, 4), {"full_matrices": False, "compute_uv": True}),
+        ((2, 3, 3), {"full_matrices": True, "compute_uv": True}),
+        ((4, 3), {"full_matrices": True, "compute_uv": False}),
+    ],
 )

@@ -16,6 +16,7 @@ from fuser.passes.indexing import ease_indexing
 from fuser.passes.inline import inline_calls
 from fuser.passes.short import write_out
 from fuser.passes.stages import fold_in_stages
+from fuser.passes.windows import write_windows
 
 
 def optimise_bodies(graph: Graph) -> Graph:
@@ -26,6 +27,7 @@ def optimise_bodies(graph: Graph) -> Graph:
 PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("inline_calls", inline_calls),
     ("drop_dead", drop_dead),
+    ("write_windows", write_windows),
     ("optimise_bodies", optimise_bodies),
     ("forward", forward),
     ("write_out", write_out),

@@ -57,11 +57,11 @@ def multivariate_normal(
 def _factor(cov: Any, method: str) -> Any:
     """A matrix whose product with its transpose is `cov`."""
     if method == "svd":
-        u, s, _ = bind(linalg.svd_p, cov, full_matrices=True)
+        s, u, _ = bind(linalg.svd_p, cov, full_matrices=True, compute_uv=True)
         return u * lax.sqrt(s)[..., None, :]
     symmetric = (cov + fnp.swapaxes(cov, -1, -2)) / 2
     if method == "eigh":
-        w, v = bind(linalg.eigh_p, symmetric)
+        v, w = bind(linalg.eigh_p, symmetric, lower=True)
         return v * lax.sqrt(w)[..., None, :]
     return bind(linalg.cholesky_p, symmetric)
 

@@ -48,6 +48,7 @@ def right(workload: Any, inputs: Any) -> Any:
 def test_every_named_workload_of_the_issue_is_there_at_full_size() -> None:
     named = {"polynomial", "chain", "black_scholes", "softmax", "layer_norm", "rms_norm", "cross_entropy", "column_sum"}
     named |= {"full_sum", "stencil", "nbody", "mandelbrot", "gelu_mlp"}
+    named |= {"cross_entropy_gradient", "mlp_train_step", "monte_carlo_paths"}
     assert named <= set(WORKLOADS)
     assert all(np.prod(WORKLOADS[name].sizes["full"]) == 16 << 20 for name in ("polynomial", "chain", "full_sum"))
     assert all(WORKLOADS[name].sizes["full"] == (4096, 4096) for name in ("softmax", "layer_norm", "column_sum"))
@@ -329,6 +330,12 @@ def test_startup_figures_come_from_fresh_processes_and_tell_what_failed() -> Non
     assert entry["verdict"] == "NOT MEASURED" and entry["limit"] == 0.25
     assert startup._entry("import fuser", "fuser", lambda: 0.3)["verdict"] == "MISS"
     assert startup._entry("import fuser", "fuser", lambda: 0.2)["verdict"] == "PASS"
+
+
+def test_planning_is_measured_for_a_program_of_known_size() -> None:
+    scope: dict[str, Any] = {}
+    exec(startup.PLANNING.replace("{figure}", "few, count = seconds(20)"), scope)
+    assert 0.0 < scope["few"] < 1.0 and scope["count"] == 28  # 14 operations a round, of which there are two
 
 
 def test_a_machine_has_a_file_name() -> None:

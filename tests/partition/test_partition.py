@@ -173,8 +173,8 @@ APART: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[Kind], str]] = 
     "a matrix product between": (
         lambda x: fnp.tanh(fnp.exp(x) @ x) + 1,
         (SQUARE,),
-        [ELEMENTWISE, Kind.CONTRACTION, ELEMENTWISE],
-        "dot_general runs in a library",
+        [ELEMENTWISE, Kind.CONTRACTION],
+        "a product reads each element of its operands many times, so they are computed before it",
     ),
 }
 
@@ -201,14 +201,14 @@ def test_a_scan_and_its_reverse() -> None:
 
 
 def test_a_kernel_that_must_run_between() -> None:
-    """`x` and `y` could share a kernel, but the product between them cannot."""
+    """What makes `x` and the sum could share a kernel, but the sort between them cannot."""
 
     def function(a: Any) -> Any:
         x = fnp.exp(a)
-        return x + (x @ a)
+        return x + fnp.sort(x, axis=0)
 
     plan = planned(function, SQUARE)
-    assert kinds(plan) == [ELEMENTWISE, Kind.CONTRACTION, ELEMENTWISE]
+    assert kinds(plan) == [ELEMENTWISE, Kind.LIBRARY, ELEMENTWISE]
     assert "another kernel must run between them" in reasons(plan)
 
 
@@ -367,3 +367,16 @@ def test_partition_time_grows_in_proportion() -> None:
     """100, 400 and 1,600 equations: four times the work may take little more than four times as long."""
     small, middle, large = processor_seconds([chain(n) for n in (100, 400, 1600)])
     assert middle < 4 * 2.5 * small and large < 4 * 2.5 * middle
+
+
+def test_cross_entropy_with_its_gradient_is_one_kernel() -> None:
+    """Losses of rows and gradients come from one kernel; the mean over all rows is one number of a second."""
+
+    def losses(logits: Any, labels: Any) -> Any:
+        return -fnp.take_along_axis(nn.log_softmax(logits), labels[:, None], axis=1)[:, 0]
+
+    rows = planned(lambda x, y: (losses(x, y), fuser.grad(lambda x: losses(x, y).sum())(x)), X, LABELS)
+    assert kinds(rows) == [REDUCTION] and moved(rows) == ideal(rows)
+    mean = planned(lambda x, y: fuser.value_and_grad(lambda x: losses(x, y).mean())(x), X, LABELS)
+    assert kinds(mean) == [REDUCTION, REDUCTION]
+    assert mean.groups[1].ideal_bytes == LABELS.size * 4 + 4

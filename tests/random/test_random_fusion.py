@@ -18,6 +18,7 @@ from fuser.config import config
 from fuser.partition.group import Kind
 
 SEED = 11
+MATRIX = np.array([[2, 0.5], [0.5, 1]], np.float32)
 
 
 def kinds(function: Any, *args: Any) -> list[Kind]:
@@ -197,6 +198,7 @@ def test_derivatives_pass_by_random_numbers() -> None:
         lambda m, k, x: (x * m.bernoulli(k, 0.5, (5,))).sum(),
         lambda m, k, x: m.gamma(k, x, (5,)).sum(),
         lambda m, k, x: m.loggamma(k, x / 2, (5,)).sum(),
+        lambda m, k, x: m.multivariate_normal(k, x * np.ones(2, np.float32), x * MATRIX, (5,)).sum(),
     ]
     for function in functions:
         want = np.asarray(jax.grad(lambda x, function=function: function(jax.random, theirs, x))(1.5))

@@ -90,10 +90,10 @@ def test_a_second_profile_finds_the_kernel_in_the_cache(softmax_profile):
 
 
 def test_library_steps_and_refusals():
-    profile = fuser.profile(two_kernels, repeats=1)(uniform(64, 32), uniform(32, 16))
+    profile = fuser.profile(two_kernels, repeats=1)(uniform(2, 64, 32), uniform(2, 32, 16))
     product, rest = profile.kernels
     assert (product.generated, rest.generated) == (False, True)
-    assert product.flops == 2 * 64 * 32 * 16
+    assert product.flops == 2 * 2 * 64 * 32 * 16
     assert product.compile_seconds == 0
     assert any("dot_general" in refusal.first for refusal in profile.refused)
     assert any(product.name in note for note in profile.notes)
@@ -109,7 +109,7 @@ def test_steps_are_timed_where_they_are_spent(monkeypatch):
         return lambda *arrays: (time.sleep(0.02), function(*arrays))[1]
 
     monkeypatch.setattr(backend, "library", slow)
-    profile = fuser.profile(compiled, repeats=3)(uniform(64, 32), uniform(32, 16))
+    profile = fuser.profile(compiled, repeats=3)(uniform(2, 64, 32), uniform(2, 32, 16))
     product, rest = profile.kernels
     assert product.min_seconds > 0.02 > rest.min_seconds
     assert profile.min_seconds > 0.02

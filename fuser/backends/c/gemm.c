@@ -94,41 +94,55 @@ static void pack_b(const IN *B, int64_t rb, int64_t cb, int64_t k, int64_t n, T 
     for (int64_t p = 0; p < k; ++p) q[p * NR + x] = x < n ? LOAD(B[p * rb + x * cb]) : 0;
 }
 
+// How a product is cut, and for each strip of columns two counters of the tasks that are taken (0: there is one thread).
 typedef struct {
-  int64_t steps, kc, nc, mc, width;
+  int64_t steps, kc, nc, mc, width, *taken;
 } cuts;
 
-// What one thread of a team, or the only one, does for a product. Threads share the packed B and split rows.
+static inline int64_t following(int64_t *taken, int64_t task) {
+  if (!taken) return task + 1;
+  #pragma omp atomic capture
+  task = (*taken)++;
+  return task;
+}
+
+// What one thread of a team, or the only one, does for a product. Threads share the packed B and split rows. There is no
+// `omp for` here: of a thread that is alone it would bind to a team around the whole product.
 static FUSED void share(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb, int64_t cb, T *C, int64_t M,
                         int64_t N, int64_t K, ending end, cuts cut, T *pb) {
   const int64_t kc = cut.kc, nc = cut.nc, mc = cut.mc, width = cut.width;
   T *const pa = room(mc * kc), *const own = end.call ? room(mc * width) : 0;
   for (int64_t jc = 0; jc < N; jc += nc) {
     const int64_t n = least(nc, N - jc), padded = parts(n, NR) * NR;
-    #pragma omp for schedule(static) collapse(2)
-    for (int64_t s = 0; s < cut.steps; ++s)
-      for (int64_t j = 0; j < n; j += NR) {
-        const int64_t pc = s * kc, k = least(kc, K - pc);
-        pack_b(B + pc * rb + (jc + j) * cb, rb, cb, k, least(NR, n - j), pb + pc * padded + j * k);
+    const int64_t panels = padded / NR, wide = parts(n, width), blocks = parts(M, mc) * wide;
+    int64_t *const packing = cut.taken ? cut.taken + jc / nc * 2 : 0, *const working = packing ? packing + 1 : 0;
+    for (int64_t t = following(packing, -1); t < cut.steps * panels; t = following(packing, t)) {
+      const int64_t pc = t / panels * kc, j = t % panels * NR, k = least(kc, K - pc);
+      pack_b(B + pc * rb + (jc + j) * cb, rb, cb, k, least(NR, n - j), pb + pc * padded + j * k);
+    }
+    if (cut.taken) {
+      #pragma omp barrier
+    }
+    for (int64_t t = following(working, -1); t < blocks; t = following(working, t)) {
+      const int64_t ic = t / wide * mc, from = t % wide * width;
+      const int64_t m = least(mc, M - ic), to = least(n, from + width), ldc = end.call ? width : N;
+      T *const block = end.call ? own : C + ic * ldc + jc + from;
+      for (int64_t pc = 0; pc < K; pc += kc) {
+        const int64_t k = least(kc, K - pc);
+        pack_a(A + ic * ra + pc * ca, ra, ca, m, k, pa);
+        for (int64_t j = from; j < to; j += NR)
+          for (int64_t i = 0; i < m; i += MR) {
+            const T *a = pa + i * k, *b = pb + pc * padded + j * k;
+            T *c = block + i * ldc + j - from;
+            if (i + MR <= m && j + NR <= to) tile(k, a, b, c, ldc, pc > 0);
+            else ragged(k, a, b, c, ldc, pc > 0, least(MR, m - i), least(NR, to - j));
+          }
       }
-    #pragma omp for schedule(dynamic) collapse(2)
-    for (int64_t ic = 0; ic < M; ic += mc)
-      for (int64_t from = 0; from < n; from += width) {
-        const int64_t m = least(mc, M - ic), to = least(n, from + width), ldc = end.call ? width : N;
-        T *const block = end.call ? own : C + ic * ldc + jc + from;
-        for (int64_t pc = 0; pc < K; pc += kc) {
-          const int64_t k = least(kc, K - pc);
-          pack_a(A + ic * ra + pc * ca, ra, ca, m, k, pa);
-          for (int64_t j = from; j < to; j += NR)
-            for (int64_t i = 0; i < m; i += MR) {
-              const T *a = pa + i * k, *b = pb + pc * padded + j * k;
-              T *c = block + i * ldc + j - from;
-              if (i + MR <= m && j + NR <= to) tile(k, a, b, c, ldc, pc > 0);
-              else ragged(k, a, b, c, ldc, pc > 0, least(MR, m - i), least(NR, to - j));
-            }
-        }
-        if (end.call) end.call(end.buffers, end.sizes, block, ldc, ic, ic + m, jc + from, jc + to);
-      }
+      if (end.call) end.call(end.buffers, end.sizes, block, ldc, ic, ic + m, jc + from, jc + to);
+    }
+    if (cut.taken && jc + nc < N) {  // all have done with the packed B
+      #pragma omp barrier
+    }
   }
   free(pa);
   free(own);
@@ -143,11 +157,13 @@ static void product(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb
   const int64_t rounds = most(parts(panels, PANELS * threads), threads > 1 ? 2 : 1);
   const int64_t mc = parts(panels, least(panels, rounds * threads)) * MR, blocks = parts(M, mc);
   const int64_t width = parts(parts(nc, NR), blocks < threads ? parts(2 * threads, blocks) : 1) * NR;
-  const cuts cut = {steps, kc, nc, mc, width};
+  cuts cut = {steps, kc, nc, mc, width, 0};
   T *const pb = room(K * nc);
   if (threads > 1) {
+    cut.taken = calloc(parts(N, nc) * 2, sizeof(int64_t));
     #pragma omp parallel num_threads(threads)
     share(A, ra, ca, B, rb, cb, C, M, N, K, end, cut, pb);
+    free(cut.taken);
   } else {  // opening a team of one would cost as much as a small product
     share(A, ra, ca, B, rb, cb, C, M, N, K, end, cut, pb);
   }

@@ -1,0 +1,94 @@
+"""Matrix factorisations and triangular systems, with the names and results of jax.lax.linalg.
+
+All work on the last two dimensions, in float32, float64, complex64 and complex128, and are differentiable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuser.errors import UnsupportedError
+from fuser.ir.types import is_complex
+from fuser.lax.movement import expand_dims, squeeze
+from fuser.lax.values import as_value
+from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
+from fuser.ops.matrices import adjoint, check_matrices
+from fuser.ops.triangular import triangular_solve_p
+from fuser.trace.core import bind, type_of
+
+__all__ = ["cholesky", "eigh", "qr", "svd", "triangular_solve"]
+
+
+def _hermitian_part(name: str, x: Any) -> Any:
+    check_matrices(name, type_of(x), square=True)
+    return (x + adjoint(x)) / 2
+
+
+def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
+    """The lower triangular L with L Lᴴ = x, or its Hermitian part; nan where that is not positive definite.
+
+    With `symmetrize_input=False` the lower triangle alone is read; derivatives take `x` and tangents as Hermitian.
+    """
+    value = as_value(x, "cholesky")
+    return bind(cholesky_p, _hermitian_part("cholesky", value) if symmetrize_input else value)
+
+
+def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True) -> tuple[Any, Any]:
+    """(v, w): eigenvectors in columns, and eigenvalues in ascending order, of `x` or its Hermitian part.
+
+    With `symmetrize_input=False` one triangle is read. Derivatives of vectors are inf or nan where eigenvalues are equal.
+    """
+    value = as_value(x, "eigh")
+    v, w = bind(eigh_p, _hermitian_part("eigh", value) if symmetrize_input else value, lower=bool(lower))
+    return v, w
+
+
+def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True) -> tuple[Any, Any]:
+    """(q, r) with q r = x: q has orthonormal columns, r is upper triangular; q is square if `full_matrices`."""
+    if pivoting:
+        raise UnsupportedError("qr does not pivot; call it without pivoting, or use svd to find the rank")
+    q, r = bind(qr_p, as_value(x, "qr"), full_matrices=bool(full_matrices))
+    return q, r
+
+
+def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    """(u, s, vh) with u diag(s) vh = x, s in descending order; s alone without `compute_uv`.
+
+    Derivatives of u and vh need `full_matrices=False` where x is not square (UnsupportedError), and singular values that
+    differ: they are inf or nan where two are equal.
+    """
+    results = bind(svd_p, as_value(x, "svd"), full_matrices=bool(full_matrices), compute_uv=bool(compute_uv))
+    if not compute_uv:
+        return results[0]
+    s, u, vh = results
+    return u, s, vh
+
+
+def triangular_solve(
+    a: Any,
+    b: Any,
+    *,
+    left_side: bool = False,
+    lower: bool = False,
+    transpose_a: bool = False,
+    conjugate_a: bool = False,
+    unit_diagonal: bool = False,
+) -> Any:
+    """x with op(a) x = b if `left_side`, else x op(a) = b, for one triangle of `a`; the other is not read.
+
+    `op` transposes and conjugates as told; `unit_diagonal` takes the diagonal as ones. `b` may be a vector.
+    """
+    matrix, right = as_value(a, "triangular_solve"), as_value(b, "triangular_solve")
+    vector = right.ndim == matrix.ndim - 1
+    place = right.ndim if left_side else right.ndim - 1
+    out = bind(
+        triangular_solve_p,
+        matrix,
+        expand_dims(right, (place,)) if vector else right,
+        left_side=bool(left_side),
+        lower=bool(lower),
+        transpose_a=bool(transpose_a),
+        conjugate_a=bool(conjugate_a) and is_complex(matrix.dtype),
+        unit_diagonal=bool(unit_diagonal),
+    )
+    return squeeze(out, (place,)) if vector else out
