@@ -82,7 +82,7 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
 
 
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Any:
-    """The eigenvalues that `eigh` gives; their derivatives are finite, also where they are equal."""
+    """The eigenvalues that `eigh` gives; first derivatives are finite also where some are equal."""
     return eigh(a, UPLO, symmetrize_input).eigenvalues
 
 
@@ -106,7 +106,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
 
 
 def svdvals(x: Any, /) -> Any:
-    """The singular values in descending order; their derivatives are finite, also where they are equal."""
+    """The singular values in descending order; first derivatives are finite also where some are equal."""
     return svd(x, compute_uv=False)
 
 

@@ -197,6 +197,59 @@ def test_branches_that_are_not_taken_make_no_nan() -> None:
     assert all(np.isfinite(part).all() for part in found)
 
 
+# Other things that bodies hold.
+
+
+def checkpointed(m: Any) -> Any:
+    body = m.checkpoint(lambda c, u: (m.numpy.sin(c) * u, m.numpy.cos(c)))
+    f = lambda x: m.numpy.sum(m.lax.scan(body, x, XS)[0])
+    return m.grad(f)(X), m.jit(m.grad(f))(X), m.grad(m.checkpoint(f))(X)
+
+
+def with_own_derivatives(m: Any) -> Any:
+    forward, backward = m.custom_jvp(lambda x: m.numpy.sin(x)), m.custom_vjp(lambda x, y: m.numpy.sin(x) * y)
+    forward.defjvp(lambda p, t: (forward(p[0]), t[0] * m.numpy.cos(p[0]) * 3))
+    backward.defvjp(lambda x, y: (backward(x, y), (x, y)), lambda r, g: (g * m.numpy.cos(r[0]) * r[1] * 2, g * r[0]))
+    loop = lambda x: m.lax.while_loop(lambda c: c[1] < 3, lambda c: (forward(c[0]), c[1] + 1), (x, 0))[0]
+    walk = lambda x: m.numpy.sum(m.lax.scan(lambda c, u: (backward(c, u), c), x, XS)[0])
+    pick = lambda x: m.numpy.sum(m.lax.cond(x[0] > 0, lambda: forward(x), lambda: forward(x * 2)))
+    return (
+        m.jvp(loop, (X,), (X,)),
+        m.grad(walk)(X),
+        m.vmap(m.grad(walk))(TWO),
+        m.grad(pick)(X),
+        m.vmap(m.grad(pick))(XS),
+    )
+
+
+def collective(m: Any) -> Any:
+    walk = lambda x: m.lax.scan(lambda c, u: (c + m.lax.psum(u * x[0], "i"), c), x, XS)
+    loop = lambda x: m.lax.while_loop(lambda c: c[1] < 3, lambda c: (c[0] + m.lax.pmean(c[0], "i"), c[1] + 1), (x, 0))
+    pick = lambda x, k: m.lax.cond(k > 0, lambda: m.lax.psum(x, "i"), lambda: x)
+    named = lambda f, axes=0: m.vmap(f, axes, axis_name="i")
+    return named(walk)(TWO), named(loop)(TWO), named(pick, (0, None))(TWO, 1)
+
+
+def random(m: Any) -> Any:
+    r, key = m.random, m.random.key(0)
+    walk = lambda k: m.lax.scan(lambda c, k: (c + r.normal(k, (3,)), r.uniform(k)), m.numpy.zeros(3), r.split(k, 4))
+    carried = lambda k: m.lax.scan(lambda k, _: (r.split(k)[0], r.uniform(k)), k, None, length=3)[1]
+    pick = lambda k: m.lax.cond(True, lambda: r.normal(k), lambda: r.uniform(k))
+    many = r.split(key, 2)
+    return walk(key), m.jit(walk)(key), m.vmap(walk)(many), carried(key), m.vmap(carried)(many), pick(key)
+
+
+def transposed(m: Any) -> Any:
+    walk = lambda x: m.lax.scan(lambda c, u: (c * u, c), x, XS)
+    consts = lambda w: m.vmap(lambda x: m.lax.scan(lambda c, u: (m.numpy.tanh(w * c + u), c), x, XS)[0])(TWO)
+    return m.linear_transpose(lambda x: walk(x)[0], X)(X), m.jacrev(walk)(X), m.vjp(consts, X)[1](TWO)
+
+
+@pytest.mark.parametrize("program", [checkpointed, with_own_derivatives, collective, random, transposed])
+def test_bodies_hold_anything(program: Callable[[Any], Any]) -> None:
+    agree(program, 3e-4)
+
+
 # What graphs come out.
 
 
