@@ -5,6 +5,7 @@ Bodies are staged once a function, so that their Graphs are the same objects fro
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ from fuser.trace.tangent import as_array
 
 MOST = 256  # programs that are kept
 
+_lock = threading.Lock()
 _programs: OrderedDict[Any, Callable[[list[Any]], list[Any]]] = OrderedDict()
 
 
@@ -43,13 +45,16 @@ def _runner(primitive: Primitive) -> Callable[..., list[Any]]:
         values = [as_array(a) for a in args]
         avals = tuple(type_of(v) for v in values)
         key = (primitive, avals, config.backend, tuple((name, freeze(params[name])) for name in sorted(params)))
-        program = _programs.get(key)
+        with _lock:
+            program = _programs.get(key)
+            if program is not None:
+                _programs.move_to_end(key)
         if program is None:
-            program = _programs[key] = _program(primitive, avals, params)
-            if len(_programs) > MOST:
-                _programs.popitem(last=False)
-        else:
-            _programs.move_to_end(key)
+            program = _program(primitive, avals, params)
+            with _lock:
+                _programs[key] = program
+                if len(_programs) > MOST:
+                    _programs.popitem(last=False)
         return program(values)
 
     return run

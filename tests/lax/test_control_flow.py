@@ -137,6 +137,28 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda m, x: m.lax.scan(lambda c, i: (c.at[i].set(c[i] * 2),) * 2, x, m.numpy.arange(3)),
         (LARGE,),
     ),
+    "writing what is carried and a result": (
+        lambda m, x: m.lax.scan(
+            lambda c, i: ((c[0].at[i].set(c[1] * 2), c[1] * 2), c[1] * 2), (x, x[0]), m.numpy.arange(5)
+        ),
+        (LARGE,),
+    ),
+    "a switch in a while": (
+        lambda m, x: m.lax.while_loop(
+            lambda c: c[1] < 7,
+            lambda c: (
+                m.lax.switch(c[1] % 3, [lambda v: v + 1, lambda v: m.numpy.sort(v), lambda v: v[::-1] * 2], c[0]),
+                c[1] + 1,
+            ),
+            (x, 0),
+        ),
+        (X[0],),
+    ),
+    "nothing in the carry": (lambda m, x: m.lax.scan(lambda c, u: (c, m.numpy.sum(u)), x[:0], x), (X,)),
+    "a predicate in the carry": (
+        lambda m, x: m.lax.while_loop(lambda c: c[0], lambda c: (m.numpy.sum(c[1]) < 50, c[1] * 2), (True, x)),
+        (X + 2,),
+    ),
     "cond": (lambda m, x: m.lax.cond(x[0, 0] > 0, lambda x: x + 1, lambda x: x * 2, x), (X,)),
     "cond of a number": (lambda m, x: m.lax.cond(x[1, 1], lambda: x, lambda: x * 2), (X,)),
     "cond over trees": (
