@@ -119,3 +119,12 @@ def test_positions_before_zero_are_divided_downwards() -> None:
         return fnp.concatenate([pairs, x[:, 4:] + 1], 1)[:, ::-1]
 
     np.testing.assert_array_equal(np.asarray(fuser.jit(program)(x)), np.asarray(program(fnp.asarray(x))))
+
+
+@pytest.mark.parametrize("shape", [(200, 300), (30000, 20)], ids=str)
+def test_columns_with_a_number_that_is_the_same_for_all(shape: tuple[int, ...]) -> None:
+    """What no axis changes is computed before all loops, and needs no array over the columns."""
+    x = RNG.standard_normal(shape).astype(np.float32)
+    scale = fnp.asarray(np.float32(0.5))
+    assert bisect(lambda x, scale: fnp.sum(x * scale, axis=0) / fnp.exp(scale) + x[0], x, scale) is None
+    assert bisect(lambda x, scale: fnp.sum(x, axis=0) * fnp.exp(scale), x, scale) is None

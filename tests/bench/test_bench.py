@@ -48,7 +48,7 @@ def right(workload: Any, inputs: Any) -> Any:
 def test_every_named_workload_of_the_issue_is_there_at_full_size() -> None:
     named = {"polynomial", "chain", "black_scholes", "softmax", "layer_norm", "rms_norm", "cross_entropy", "column_sum"}
     named |= {"full_sum", "stencil", "nbody", "mandelbrot", "gelu_mlp"}
-    named |= {"cross_entropy_gradient", "mlp_train_step", "monte_carlo_paths"}
+    named |= {"cross_entropy_gradient", "mlp_train_step", "monte_carlo_paths", "monte_carlo_loop"}
     assert named <= set(WORKLOADS)
     assert all(np.prod(WORKLOADS[name].sizes["full"]) == 16 << 20 for name in ("polynomial", "chain", "full_sum"))
     assert all(WORKLOADS[name].sizes["full"] == (4096, 4096) for name in ("softmax", "layer_norm", "column_sum"))

@@ -5,6 +5,7 @@
 // results do not depend on the number of threads. IN, T and OUT are the types in memory, of the accumulators, and of the
 // result; LOAD and SAVE convert. A `tail` is called with each finished block of the product while it is in the cache.
 #include <omp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -94,20 +95,24 @@ static void pack_b(const IN *B, int64_t rb, int64_t cb, int64_t k, int64_t n, T 
     for (int64_t p = 0; p < k; ++p) q[p * NR + x] = x < n ? LOAD(B[p * rb + x * cb]) : 0;
 }
 
-// How a product is cut, and for each strip of columns two counters of the tasks that are taken (0: there is one thread).
+// How far a team is with a strip of columns: panels that are being packed, or are packed, and blocks that are worked on.
 typedef struct {
-  int64_t steps, kc, nc, mc, width, *taken;
+  int64_t packing, packed, working;
+} progress;
+
+// How a product is cut, and the progress of each strip (0: there is one thread).
+typedef struct {
+  int64_t steps, kc, nc, mc, width;
+  progress *strips;
 } cuts;
 
 static inline int64_t following(int64_t *taken, int64_t task) {
-  if (!taken) return task + 1;
-  #pragma omp atomic capture
-  task = (*taken)++;
-  return task;
+  return taken ? __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED) : task + 1;
 }
 
-// What one thread of a team, or the only one, does for a product. Threads share the packed B and split rows. There is no
-// `omp for` here: of a thread that is alone it would bind to a team around the whole product.
+// What one thread of a team, or the only one, does for a product. Threads share the packed B and split rows. Nobody waits for a
+// thread that has not come yet, which on a busy machine takes longer than the product. There is no `omp for` here: of a
+// thread that is alone it would bind to a team around the whole product.
 static FUSED void share(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb, int64_t cb, T *C, int64_t M,
                         int64_t N, int64_t K, ending end, cuts cut, T *pb) {
   const int64_t kc = cut.kc, nc = cut.nc, mc = cut.mc, width = cut.width;
@@ -115,14 +120,14 @@ static FUSED void share(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_
   for (int64_t jc = 0; jc < N; jc += nc) {
     const int64_t n = least(nc, N - jc), padded = parts(n, NR) * NR;
     const int64_t panels = padded / NR, wide = parts(n, width), blocks = parts(M, mc) * wide;
-    int64_t *const packing = cut.taken ? cut.taken + jc / nc * 2 : 0, *const working = packing ? packing + 1 : 0;
+    progress *const strip = cut.strips ? cut.strips + jc / nc : 0;
+    int64_t *const packing = strip ? &strip->packing : 0, *const working = strip ? &strip->working : 0;
     for (int64_t t = following(packing, -1); t < cut.steps * panels; t = following(packing, t)) {
       const int64_t pc = t / panels * kc, j = t % panels * NR, k = least(kc, K - pc);
       pack_b(B + pc * rb + (jc + j) * cb, rb, cb, k, least(NR, n - j), pb + pc * padded + j * k);
+      if (strip) __atomic_add_fetch(&strip->packed, 1, __ATOMIC_RELEASE);
     }
-    if (cut.taken) {
-      #pragma omp barrier
-    }
+    while (strip && __atomic_load_n(&strip->packed, __ATOMIC_ACQUIRE) < cut.steps * panels) sched_yield();
     for (int64_t t = following(working, -1); t < blocks; t = following(working, t)) {
       const int64_t ic = t / wide * mc, from = t % wide * width;
       const int64_t m = least(mc, M - ic), to = least(n, from + width), ldc = end.call ? width : N;
@@ -140,7 +145,7 @@ static FUSED void share(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_
       }
       if (end.call) end.call(end.buffers, end.sizes, block, ldc, ic, ic + m, jc + from, jc + to);
     }
-    if (cut.taken && jc + nc < N) {  // all have done with the packed B
+    if (strip && jc + nc < N) {  // all have done with the packed B
       #pragma omp barrier
     }
   }
@@ -160,10 +165,10 @@ static void product(const IN *A, int64_t ra, int64_t ca, const IN *B, int64_t rb
   cuts cut = {steps, kc, nc, mc, width, 0};
   T *const pb = room(K * nc);
   if (threads > 1) {
-    cut.taken = calloc(parts(N, nc) * 2, sizeof(int64_t));
+    cut.strips = calloc(parts(N, nc), sizeof(progress));
     #pragma omp parallel num_threads(threads)
     share(A, ra, ca, B, rb, cb, C, M, N, K, end, cut, pb);
-    free(cut.taken);
+    free(cut.strips);
   } else {  // opening a team of one would cost as much as a small product
     share(A, ra, ca, B, rb, cb, C, M, N, K, end, cut, pb);
   }
