@@ -17,6 +17,9 @@ import pytest
 
 import fuser
 from fuser.config import config
+from fuser.errors import TypeRuleError, UnsupportedError
+from fuser.transforms.linear import linear_transpose
+from tests.transforms.both import compare
 
 Case = tuple[Callable[..., Any], tuple[np.ndarray, ...]]
 
