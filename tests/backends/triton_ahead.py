@@ -17,9 +17,9 @@ os.environ["FUSER_BACKEND"] = "triton"
 os.environ["FUSER_ENABLE_X64"] = "1"
 os.environ.pop("TRITON_INTERPRET", None)
 
+import fuser
 from bench.workloads import WORKLOADS
 from fuser import jit
-from fuser import numpy as fnp
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.ahead import compile_ahead
 from fuser.ir.types import ArrayType
@@ -36,7 +36,7 @@ def sources() -> Iterator[tuple[str, KernelSource]]:
         if workload.name.replace("_", " ") in triton_cases.LARGE:
             continue
         types = [ArrayType(x.shape, x.dtype) for x in workload.inputs("small")]
-        lowered = jit(lambda *a, workload=workload: workload.array(fnp, *a)).lower(*types)
+        lowered = jit(lambda *a, workload=workload: workload.run(fuser, a)).lower(*types)
         yield from ((f"workload {workload.name}", source) for source in lowered.sources)
 
 

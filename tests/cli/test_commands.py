@@ -42,7 +42,7 @@ def test_explain_as_json(command: Any, model: pathlib.Path) -> None:
     assert [(r["first"], r["second"]) for r in document["refused"]] == [
         ("tanh (model.py:18)", "dot_general (model.py:18)")
     ]
-    assert [kernel["language"] for kernel in document["kernels"]] == ["c"]
+    assert [kernel["language"] for kernel in document["kernels"]] == ["c", "c"]
 
 
 def test_explain_finds_arguments_in_the_file(command: Any, model: pathlib.Path) -> None:

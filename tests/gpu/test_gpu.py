@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fuser
 import fuser.numpy as fnp
 from bench.workloads import WORKLOADS
 from fuser import config, jit
@@ -47,7 +48,7 @@ def test_eager_operations_stay_on_the_gpu() -> None:
 def test_workloads_are_right_at_real_sizes(name: str) -> None:
     workload = WORKLOADS[name]
     inputs = workload.inputs("medium")
-    got = jit(lambda *a: workload.array(fnp, *a))(*inputs)
+    got = jit(lambda *a: workload.run(fuser, a))(*inputs)
     results = tuple(np.asarray(r) for r in (got if isinstance(got, tuple) else (got,)))
     assert workload.error(results, workload.reference(inputs)) <= workload.tolerance("float32")
 
