@@ -14,7 +14,7 @@ from typing import Any
 from fuser.ir.graph import graphs_in
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive
 from fuser.ir.source import through
-from fuser.trace.core import Trace, Tracer, _state, current, type_of
+from fuser.trace.core import Trace, Tracer, _state, current, forwarded, type_of
 from fuser.trace.tangent import as_array
 
 
@@ -55,7 +55,7 @@ class BatchTrace(Trace):
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         named = self.axis_name is not None and mentions(primitive, params, self.axis_name)
         if not named and not primitive.calls and not any(map(self.follows, args)):
-            return self.parent.process(primitive, args, params)
+            return forwarded(self.parent, primitive, args, params)
         pairs = [self.pair(a) for a in args]
         values = tuple([as_array(v) for v, _ in pairs])
         dims = tuple([d for _, d in pairs])

@@ -162,6 +162,15 @@ def using(trace: Trace) -> Iterator[Trace]:
         _state.trace = saved
 
 
+def forwarded(parent: Trace, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """What the parent of the current trace makes of the primitive; the parent is current meanwhile."""
+    saved, _state.trace = _state.trace, parent
+    try:
+        return parent.process(primitive, args, params)
+    finally:
+        _state.trace = saved
+
+
 def bind(primitive: Primitive, *args: Any, **params: Any) -> Any:
     """Apply a primitive to arrays, NumPy values or tracers under the current Trace."""
     return (_state.trace or EVALUATION).process(primitive, args, params)

@@ -11,7 +11,7 @@ from typing import Any
 
 from fuser.ir.primitive import REGISTRY, Primitive
 from fuser.ir.source import through
-from fuser.trace.core import Trace, Tracer, _state, current, type_of
+from fuser.trace.core import Trace, Tracer, _state, current, forwarded, type_of
 from fuser.trace.tangent import Zero, add_tangents, as_array, differentiable, zero_like
 
 
@@ -54,7 +54,7 @@ class JVPTrace(Trace):
 
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if not any(isinstance(a, JVPTracer) and a._trace is self for a in args):
-            return self.parent.process(primitive, args, params)
+            return forwarded(self.parent, primitive, args, params)
         pairs = [self.pair(a) for a in args]
         primals = tuple([as_array(p) for p, _ in pairs])
         tangents = tuple([t for _, t in pairs])

@@ -12,7 +12,7 @@ from typing import Any
 from fuser.ir.graph import Graph, Operand, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
-from fuser.trace.core import Trace, Tracer, _state, current, leaked, type_of
+from fuser.trace.core import Trace, Tracer, _state, current, forwarded, leaked, type_of
 from fuser.trace.stage import StageTrace, StageTracer
 
 
@@ -40,11 +40,7 @@ class LinearTrace(StageTrace):
 
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if not any(isinstance(a, StageTracer) and a._trace is self for a in args):
-            saved, _state.trace = _state.trace, self.parent
-            try:
-                return self.parent.process(primitive, args, params)
-            finally:
-                _state.trace = saved
+            return forwarded(self.parent, primitive, args, params)
         if primitive.partial is not None:
             return primitive.partial(self, args, params)
         return self.record(primitive, args, params)
