@@ -6,6 +6,7 @@ A pass walks `graph.eqns`, asks `resolve` for each equation's operands as they n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,6 +56,20 @@ class Rewriter:
         """A new equation with one result, not taken into the graph yet."""
         aval = primitive.rule("type")(*(v.aval for v in operands), **params)
         return Eqn(primitive, operands, params, (Var(aval),), self.source)
+
+    def splice(self, graph: Graph, operands: Sequence[Operand], source: Source | None = None) -> list[Operand]:
+        """Take the equations of a graph without constants in, on these operands; gives its results.
+
+        Variables are made anew, since a graph may be there twice; with `source` the equations come from that line.
+        """
+        assert not graph.constvars
+        known: dict[Var, Operand] = dict(zip(graph.invars, operands, strict=True))
+        current = lambda v: known[v] if isinstance(v, Var) else v
+        for eqn in graph.eqns:
+            outvars = tuple(Var(v.aval) for v in eqn.outvars)
+            self.keep(Eqn(eqn.primitive, tuple(map(current, eqn.invars)), eqn.params, outvars, source or eqn.source))
+            known.update(zip(eqn.outvars, outvars))
+        return [current(v) for v in graph.outvars]
 
     def producer(self, operand: Operand, name: str) -> Eqn | None:
         """The equation that makes `operand`, where it is one of the primitive `name`."""

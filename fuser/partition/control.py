@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Literal, Operand
 from fuser.ir.primitive import Fusion
-from fuser.ops.elementwise import copy_p, select_n_p
+from fuser.ops.elementwise import select_n_p
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.ops.reduce import reduce_or_p
 from fuser.partition.axes import Views
+from fuser.partition.operands import with_copies
 from fuser.partition.update import in_place
 from fuser.trace.replay import replay
 from fuser.trace.stage import stage
@@ -62,23 +63,8 @@ def _chosen(lanes: Any, new: Any, old: Any) -> Any:
 
 def with_dense_operands(graph: Graph, general: Callable[[Eqn], bool]) -> Graph:
     """The graph with a copy of each operand of `general` control flow that is a view not dense in memory."""
-    if not any(eqn.primitive.fusion is Fusion.CONTROL for eqn in graph.eqns):
-        return graph
-    views = Views(graph.eqns)
-    eqns: list[Eqn] = []
-    copies: dict[Var, Var] = {}
 
-    def dense(operand: Operand, eqn: Eqn) -> Operand:
-        if isinstance(operand, Literal) or (views(operand).dense and views(operand).source is not None):
-            return operand
-        if operand not in copies:
-            copies[operand] = Var(operand.aval)
-            eqns.append(Eqn(copy_p, (operand,), {}, (copies[operand],), eqn.source))
-        return copies[operand]
+    def dense(operand: Operand, views: Views) -> bool:
+        return isinstance(operand, Literal) or (views(operand).dense and views(operand).source is not None)
 
-    for eqn in graph.eqns:
-        if eqn.primitive.fusion is Fusion.CONTROL and general(eqn):
-            invars = tuple(dense(v, eqn) for v in eqn.invars)
-            eqn = Eqn(eqn.primitive, invars, eqn.params, eqn.outvars, eqn.source)
-        eqns.append(eqn)
-    return graph.updated("operands", eqns=tuple(eqns))
+    return with_copies(graph, lambda eqn: eqn.primitive.fusion is Fusion.CONTROL and general(eqn), dense)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fuser.ir.graph import Eqn, Graph, Operand
+from fuser.ir.graph import Eqn, Graph, Operand, graphs_in
 from fuser.ir.index import ZERO, Affine, Axis, Computed
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
@@ -72,21 +72,12 @@ def loop_form(eqn: Eqn, supports: Supports, teams: bool = False) -> LoopForm | s
 def _supported(graph: Graph, supports: Supports) -> None:
     for eqn in graph.eqns:
         if eqn.primitive.fusion is Fusion.CONTROL:
-            for inner in subgraphs(eqn):
+            for inner in graphs_in(eqn.params):
                 _supported(inner, supports)
         elif eqn.primitive.fusion is not Fusion.DOT and (reason := supports(eqn)) is not None:
             raise Refused(f"in its body {reason}")
         elif eqn.outvars[0].aval.size == 0:
             raise Refused(f"{eqn.primitive.name} in its body has no elements")
-
-
-def subgraphs(eqn: Eqn) -> Iterator[Graph]:
-    """The graphs that a control equation holds."""
-    for value in eqn.params.values():
-        if isinstance(value, Graph):
-            yield value
-        elif isinstance(value, tuple):
-            yield from (v for v in value if isinstance(v, Graph))
 
 
 class _Probe(Body):

@@ -186,13 +186,8 @@ def _between(start: Any, high: int) -> Any:
 
 def _spliced(graph: Graph, eqn: Eqn, rewriter: Rewriter) -> Operand:
     """The one result of a small graph on the operands of `eqn`, taken into the program."""
-    values: dict[Var, Operand] = dict(zip(graph.invars, eqn.invars))
-    for inner in graph.eqns:
-        operands = (v if isinstance(v, Literal) else values[v] for v in inner.invars)
-        values[inner.outvars[0]] = _emit(rewriter, inner.primitive, *operands, **inner.params)
-    (out,) = graph.outvars
-    assert isinstance(out, Var) and not graph.constvars
-    return values[out]
+    (out,) = rewriter.splice(graph, eqn.invars, rewriter.source)
+    return out
 
 
 # Gathers of computed values.

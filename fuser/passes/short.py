@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Literal, Operand
 from fuser.ir.rewrite import Rewriter
 from fuser.ops.control import row_type, split_scan
 from fuser.ops.movement import broadcast_in_dim_p, reshape_p
@@ -23,7 +23,7 @@ def write_out(graph: Graph) -> Graph:
         elif eqn.primitive.name == "cond" and isinstance(eqn.invars[0], Literal):
             branches = eqn.params["branches"]
             chosen = branches[min(max(int(eqn.invars[0].val), 0), len(branches) - 1)]
-            results = _spliced(chosen, eqn.invars[1:], rewriter)
+            results = rewriter.splice(chosen, eqn.invars[1:])
         if results is None:
             rewriter.keep(eqn)
         else:
@@ -32,22 +32,11 @@ def write_out(graph: Graph) -> Graph:
     return rewriter.finish()
 
 
-def _spliced(graph: Graph, operands: Sequence[Operand], rewriter: Rewriter) -> list[Operand]:
-    """Take a graph's equations in, on these operands; gives its results. Variables are new: a body may be there twice."""
-    known: dict[Var, Operand] = dict(zip(graph.invars, operands, strict=True))
-    current = lambda v: known[v] if isinstance(v, Var) else v
-    for eqn in graph.eqns:
-        outvars = tuple(Var(v.aval) for v in eqn.outvars)
-        rewriter.keep(Eqn(eqn.primitive, tuple(map(current, eqn.invars)), eqn.params, outvars, eqn.source))
-        known.update(zip(eqn.outvars, outvars))
-    return [current(v) for v in graph.outvars]
-
-
 def _one_step(eqn: Eqn, rewriter: Rewriter) -> list[Operand]:
     carries = eqn.params["num_carry"]
     consts, carry, xs = split_scan(eqn.invars, eqn.params["num_consts"], carries)
     rows = [_reshaped(x, row_type(x.aval).shape, rewriter) for x in xs]
-    results = _spliced(eqn.params["jaxpr"], [*consts, *carry, *rows], rewriter)
+    results = rewriter.splice(eqn.params["jaxpr"], [*consts, *carry, *rows])
     return [*results[:carries], *(_reshaped(y, (1, *y.aval.shape), rewriter) for y in results[carries:])]
 
 

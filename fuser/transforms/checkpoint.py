@@ -148,8 +148,9 @@ dots_with_no_batch_dims_saveable = _Dots(True)
 
 
 def save_anything_except_these_names(*names_not_to_save: str) -> Callable[..., bool]:
-    """Save all but what these names mark; what was marked is still there under the unmarked value, as in JAX."""
-    return everything_saveable
+    """Save all but what these names mark; the value before it was marked may still be saved, as in JAX."""
+    names = frozenset(names_not_to_save)
+    return lambda primitive, *args, **params: primitive.name != "name" or params["name"] not in names
 
 
 @dataclass(frozen=True)

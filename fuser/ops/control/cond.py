@@ -22,6 +22,7 @@ from fuser.ops.reduce import reduce_sum_p
 from fuser.trace.batch import moved, size_of
 from fuser.trace.body import with_consts
 from fuser.trace.core import type_of
+from fuser.trace.replay import replay
 from fuser.trace.stage import stage
 from fuser.trace.tangent import Undefined, Zero, full, zero_like, zeros
 
@@ -122,7 +123,7 @@ def _chosen_by_lane(
         made = graphs.batch(branch, batched, size, whole, axis)
         taken = el.eq_p.bind(which, full(type_of(which), number))
         own = [_constant_unless(taken, v) if f else v for v, f in zip(values, floats)]
-        outs.append(graphs.computed(made.graph, [*made.consts, *own]))
+        outs.append(replay(made.graph, *made.consts, *own))
     if last == 1:
         which = el.ne_p.bind(which, bounds[0])
     return [el.select_n_p.bind(_spread(which, type_of(several[0]).shape), *several) for several in zip(*outs)]
@@ -174,7 +175,7 @@ def _with_all(graph: Graph, known: int, first: int, types: tuple[ArrayType, ...]
     own = len(graph.outvars) - known
 
     def function(*inputs: Any) -> list[Any]:
-        out = graphs.computed(graph, inputs)
+        out = replay(graph, *inputs)
         around = [zeros(t) if is_inexact(t.dtype) else full(t, 0) for t in types]
         return [*out[:known], *around[:first], *out[known:], *around[first + own :]]
 
@@ -216,7 +217,7 @@ def _with_zeros(graph: Graph, present: graphs.Mask, wanted: graphs.Mask, avals: 
         return graph
 
     def function(*inputs: Any) -> list[Any]:
-        out = iter(graphs.computed(graph, inputs))
+        out = iter(replay(graph, *inputs))
         found = [next(out) if p else zeros(a) if w else None for p, w, a in zip(present, wanted, avals)]
         return [f for f in found if f is not None]
 

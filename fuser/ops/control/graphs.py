@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from fuser.ir.graph import Graph, Literal, Operand, Var
 from fuser.trace import graphs
-from fuser.trace.body import close, pick, reads
+from fuser.trace.body import close, pick
 from fuser.trace.linear import pruned
-from fuser.trace.replay import replay
 
 Mask = tuple[bool, ...]
 
@@ -110,11 +109,6 @@ def invariant(graph: Graph, outputs: tuple[int, ...], inputs: int) -> tuple[Grap
     return pick(smaller, range(inputs)), found
 
 
-def computed(graph: Graph, values: Sequence[Any]) -> list[Any]:
-    """The results of a graph for these values, under the current trace."""
-    return replay(graph, *values)
-
-
 @functools.lru_cache(maxsize=512)
 def unread(graph: Graph) -> Graph:
     """The graph without equations that no result needs."""
@@ -129,21 +123,3 @@ def where(mask: Sequence[bool], values: Sequence[Any]) -> list[Any]:
 def places(mask: Sequence[bool], first: int = 0) -> list[int]:
     """The positions for which the mask holds."""
     return [first + n for n, use in enumerate(mask) if use]
-
-
-__all__ = [
-    "Made",
-    "Mask",
-    "Split",
-    "batch",
-    "computed",
-    "fixpoint",
-    "invariant",
-    "jvp",
-    "places",
-    "reads",
-    "split",
-    "transpose",
-    "unread",
-    "where",
-]

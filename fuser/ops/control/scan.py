@@ -21,6 +21,7 @@ from fuser.ops.reduce import reduce_sum_p
 from fuser.trace.batch import moved, size_of
 from fuser.trace.body import close, pick
 from fuser.trace.core import type_of
+from fuser.trace.replay import replay
 from fuser.trace.stage import stage
 from fuser.trace.tangent import Undefined, Zero, add_tangents, instantiate, zero_like, zeros
 
@@ -237,7 +238,7 @@ def _known_scan(
     outputs = tuple(range(count, len(graph.outvars)))
     place = {v: n for n, v in enumerate(graph.invars)}
     hoisted, found = graphs.invariant(graph, outputs, len(consts))
-    values: dict[int, Any] = dict(zip(found, graphs.computed(hoisted, consts)))
+    values: dict[int, Any] = dict(zip(found, replay(hoisted, *consts)))
     stacked_now = [n not in values for n in outputs]
     first_x = len(consts) + len(init)
     for n in outputs:
@@ -304,7 +305,7 @@ def _backward_body(
         totals = [next(given) for _ in range(n_totals)]
         cts = [next(given) for _ in range(carry + n_ys)]
         walked = list(given)
-        found = iter(graphs.computed(made.graph, [*extra, *fixed, *walked, *cts]))
+        found = iter(replay(made.graph, *extra, *fixed, *walked, *cts))
         out = [next(found) if p else Zero(a) for p, a in zip(made.present, avals)]
         new_totals = [add_tangents(t, c) for t, c in zip(totals, out)]
         of_carry = [instantiate(c) for c in out[n_totals : n_totals + carry]]
