@@ -35,6 +35,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "cache_dir": ("FUSER_CACHE_DIR", str, None),  # None = $XDG_CACHE_HOME/fuser
     "cache_limit": ("FUSER_CACHE_LIMIT", int, 1 << 30),  # bytes
     "cc": ("FUSER_CC", str, ""),  # "" = cc, gcc or clang, the first found
+    "native": ("FUSER_NATIVE", _boolean, True),  # False: run in Python even where the native core was built
     "threads": ("FUSER_THREADS", int, 0),  # 0 = the CPUs this process may use
     "memory_limit": ("FUSER_MEMORY_LIMIT", int, 0),  # bytes of the CPU pool; 0 = none
     "traceback": ("FUSER_TRACEBACK", str, "short"),  # "full" shows fuser's own frames

@@ -23,12 +23,17 @@ Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], Any]
 
 @dataclass(frozen=True)
 class Allocation:
-    """A slot that a kernel fills. It may take over the memory of an input in slot `reuse`, if that was donated."""
+    """A slot that a kernel fills: at `offset` bytes into the call's arena, or, as a result, in memory of its own.
+
+    It may take over the memory of an input in slot `reuse`, if that was donated. `label` is the user's line, for errors.
+    """
 
     slot: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     reuse: int | None = None
+    offset: int | None = None
+    label: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -88,10 +93,12 @@ class Executable:
         steps: Sequence[Step],
         outputs: Sequence[int],
         allocate: Allocate = memory.empty,
+        arena: int = 0,
     ) -> None:
         self.inputs, self.consts, self.outputs = tuple(inputs), dict(consts), tuple(outputs)
         self.steps = tuple(steps)
         self.allocate = allocate
+        self.arena = arena  # bytes that hold every temporary of one call
         self._check()
         drops = self.drops()
         self._moves = [_prepare(step, drop) for step, drop in zip(self.steps, drops, strict=True)]

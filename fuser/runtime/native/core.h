@@ -1,0 +1,30 @@
+/* What the files of the native core share. Each file adds its names to the module by one function. */
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PY_ARRAY_UNIQUE_SYMBOL fuser_numpy_api
+#ifndef FUSER_IMPORTS_NUMPY
+#define NO_IMPORT_ARRAY
+#endif
+#include <numpy/arrayobject.h>
+
+int add_memory(PyObject *module);     /* memory.c: the pool of blocks */
+int add_array(PyObject *module);      /* array.c: the base of fuser.Array */
+int add_executable(PyObject *module); /* executable.c: steps over slots */
+int add_dispatch(PyObject *module);   /* dispatch.c: from a call's arguments to an executable */
+int add_cuda(PyObject *module);       /* cuda.c: launches through the driver's library */
+
+/* memory.c. A block of at least `size` bytes, 64-byte aligned; NULL with no error set if there is none.
+   Neither needs the GIL. */
+void *pool_take(size_t size);
+void pool_give(void *data);
+/* A C-contiguous ndarray of undefined contents: small ones from NumPy, others over a block. Steals no reference.
+   NULL with OutOfMemoryError set, which names the largest live buffers; `label` (borrowed, may be NULL) is this one's. */
+PyObject *new_ndarray(int ndim, const npy_intp *dims, PyArray_Descr *dtype, PyObject *label);
+/* Set OutOfMemoryError for a block of `size` bytes that pool_take refused. */
+void refuse_memory(size_t size, PyObject *label);
+/* For kernels with long loops: takes the GIL and runs pending signal handlers; nonzero if one raised. */
+int poll_signals(void);
