@@ -25,7 +25,7 @@ class C(Host):
 
     name = "c"
     platform = "cpu"
-    limits = FusionLimits(control=True, dots=True, strided_dots=True, teams=True)
+    limits = FusionLimits(control=True, dots=True, strided_dots=True, teams=True, arena=True)
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
@@ -82,7 +82,7 @@ def translation_unit(sources: Sequence[KernelSource]) -> str:
     kernels = "\n\n".join(source.text for source in sources)
     if "floor_div(" in kernels:
         kernels = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n\n" + kernels
-    if "block(local" in kernels or "(function)" in kernels:
+    if "block_at" in kernels or "(function)" in kernels:
         kernels = f"{INCLUDES}\n\n{kernels}"
     return f"{spell.header(kernels, toolchain.has_libmvec())}\n\n{kernels}\n"
 

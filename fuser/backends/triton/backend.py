@@ -31,6 +31,7 @@ class Triton:
 
     name = "triton"
     platform = "cuda"
+    # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(control=True, dots=True)
 
     def supports(self, eqn: Eqn) -> str | None:
@@ -80,7 +81,7 @@ class Triton:
     def constant(self, value: Any) -> Any:
         return self.place(value._data if isinstance(value, Array) else value)
 
-    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
         import torch
 
         try:
@@ -88,7 +89,8 @@ class Triton:
         except torch.OutOfMemoryError as error:
             wanted = math.prod(shape) * dtype.itemsize
             raise OutOfMemoryError(
-                f"the GPU has no {wanted} bytes left for {short_dtype(dtype)}{list(shape)}; torch says: {error}"
+                f"the GPU has no {wanted} bytes left for {short_dtype(dtype)}{list(shape)}"
+                f"{f' of {label}' if label else ''}; torch says: {error}"
             ) from None
 
     def place(self, value: Any) -> Any:
