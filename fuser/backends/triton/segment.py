@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,12 @@ import numpy as np
 from fuser.backends.triton import interpreter
 from fuser.backends.triton.launch import Launcher
 from fuser.backends.triton.writer import Launch
+from fuser.partition.buffers import Block, pack
 from fuser.runtime.array import torch_dtype
 from fuser.runtime.core import native
 from fuser.runtime.executable import Allocation, KernelStep, Step
 
 GRAPH_FROM = 3  # launches from which one replay is cheaper than they are
-ALIGNMENT = 128  # bytes; of what shares a block
 LARGEST = 64  # parameters of one launch
 _BYTE = np.dtype(np.uint8)
 
@@ -136,33 +136,51 @@ def segment(steps: Sequence[KernelStep], needed: set[int], fresh: int) -> Kernel
     """One step for several; `needed` are the slots that are read after them, `fresh` is a slot for what lies inside."""
     written = {output.slot: output for step in steps for output in step.outputs}
     arguments = tuple(dict.fromkeys(s for step in steps for s in step.arguments if s not in written))
-    inner = {s: output for s, output in written.items() if s not in needed and output.offset is not None}
-    kept = [output for slot, output in written.items() if slot not in inner]
-    tensors = {slot: n for n, slot in enumerate([*arguments, *(output.slot for output in kept)])}
-    block = len(tensors)
-    end = max((_end(output.offset or 0, output.shape, output.dtype) for output in inner.values()), default=0)
+    inner, size = inside(steps, needed)
+    kept = [_kept(output, inner) for slot, output in written.items() if slot not in inner]
+    if size:
+        kept.append(Allocation(fresh, (size,), _BYTE))
+    tensors: dict[Any, int] = {slot: n for n, slot in enumerate([*arguments, *(output.slot for output in kept)])}
 
-    def place(slot: int) -> Place:
-        output = written.get(slot)
-        if slot in inner and output is not None and output.offset is not None:
-            return Place(block, output.offset, output.shape, output.dtype)
-        return Place(tensors[slot], -1, (), _BYTE)
+    def place(slot: int | tuple[int, int], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Place:
+        offset = inner.get(slot)
+        return (
+            Place(tensors[fresh], offset, shape, dtype) if offset is not None else Place(tensors[slot], -1, (), _BYTE)
+        )
 
     parts = []
-    for step in steps:
+    for number, step in enumerate(steps):
         assert isinstance(step.function, Launcher)
-        scratch, at = [], end
-        for size, dtype in step.function.scratch:
-            scratch.append(Place(block, at, (size,), dtype))
-            at = _end(at, (size,), dtype)
-        end = at
-        slots = (*step.arguments, *(output.slot for output in step.outputs))
-        parts.append(Part(step.function, tuple(place(slot) for slot in slots), tuple(scratch)))
-    if end:
-        kept.append(Allocation(fresh, (end,), _BYTE))
+        places = [
+            place(s, written[s].shape, written[s].dtype) if s in written else place(s, (), _BYTE)
+            for s in step.arguments
+        ]
+        places += [place(output.slot, output.shape, output.dtype) for output in step.outputs]
+        scratch = [place((number, n), (count,), d) for n, (count, d) in enumerate(step.function.scratch)]
+        parts.append(Part(step.function, tuple(places), tuple(scratch)))
     first = First(parts)
-    first.segment = native.Segment(len(tensors) + bool(end), first, GRAPH_FROM)
+    first.segment = native.Segment(len(tensors), first, GRAPH_FROM)
     return KernelStep(" + ".join(step.name for step in steps), first.segment, arguments, tuple(kept))
+
+
+def inside(steps: Sequence[KernelStep], needed: set[int]) -> tuple[dict[Any, int], int]:
+    """Offsets of what nothing outside reads: slots, and scratch arrays as (step, number); and the bytes of their block."""
+    last = {slot: number for number, step in enumerate(steps) for slot in (*step.arguments, *step.writes)}
+    blocks: dict[Any, Block] = {}
+    for number, step in enumerate(steps):
+        assert isinstance(step.function, Launcher)
+        for output in step.outputs:
+            if output.slot not in needed:
+                blocks[output.slot] = Block(number, last[output.slot], output.nbytes)
+        for n, (count, dtype) in enumerate(step.function.scratch):
+            blocks[number, n] = Block(number, number, count * np.dtype(dtype).itemsize)
+    offsets, size = pack(list(blocks.values()))
+    return dict(zip(blocks, offsets)), size
+
+
+def _kept(output: Allocation, inner: Collection[Any]) -> Allocation:
+    """What memory inside the segment's block cannot take over."""
+    return replace(output, reuse=None) if output.reuse in inner else output
 
 
 @functools.cache
@@ -181,8 +199,3 @@ def driver_opened() -> bool:
 
 def _launches(step: Step) -> bool:
     return isinstance(step, KernelStep) and isinstance(step.function, Launcher)
-
-
-def _end(offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    size = math.prod(shape) * dtype.itemsize
-    return offset + -(-size // ALIGNMENT) * ALIGNMENT
