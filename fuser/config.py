@@ -38,6 +38,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "native": ("FUSER_NATIVE", _boolean, True),  # False: run in Python even where the native core was built
     "threads": ("FUSER_THREADS", int, 0),  # 0 = the CPUs this process may use
     "memory_limit": ("FUSER_MEMORY_LIMIT", int, 0),  # bytes of the CPU pool; 0 = none
+    "captured_constants_warn_bytes": ("FUSER_CAPTURED_CONSTANTS_WARN_BYTES", int, 256 << 20),  # -1: never
     "traceback": ("FUSER_TRACEBACK", str, "short"),  # "full" shows fuser's own frames
 }
 
