@@ -13,7 +13,7 @@ import numpy as np
 from fuser.backends.base import KernelSource, Loaded
 from fuser.backends.triton import eager, interpreter
 from fuser.backends.triton.emit import emit_kernel, emit_product
-from fuser.backends.triton.launch import launcher, module_of
+from fuser.backends.triton.launch import Launcher, module_of
 from fuser.backends.triton.library import library
 from fuser.backends.triton.product import refusal
 from fuser.errors import OutOfMemoryError, UnsupportedError
@@ -72,7 +72,7 @@ class Triton:
         _require_gpu()
         eager.install(self)
         new = sum(not module_of(source)[1] for source in sources)
-        functions = tuple(launcher(source, self.device()) for source in sources)
+        functions = tuple(Launcher(source, self.device()) for source in sources)
         return Loaded(functions, time.perf_counter() - start, new == 0, new)
 
     def library(self, group: FusionGroup) -> Callable[..., Any]:
