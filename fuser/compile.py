@@ -87,7 +87,7 @@ def link(plan: Plan, functions: Iterator[KernelFunction], backend: Backend) -> E
         writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
         if generated(group, backend):
             filled = tuple(Allocation(slot[v], v.aval.shape, v.aval.dtype, plan.reuse.get(slot[v])) for v in writes)
-            steps.append(KernelStep(group.name, next(functions), reads, filled))
+            steps.append(KernelStep(group.name, next(functions), reads, filled, _brief(group)))
         else:
             function = driven(group, functions, backend) if group.bodies else backend.library(group)
             steps.append(LibraryStep(group.name, function, reads, tuple(slot[v] for v in writes)))
@@ -95,7 +95,14 @@ def link(plan: Plan, functions: Iterator[KernelFunction], backend: Backend) -> E
     consts = {slot[v]: backend.constant(c) for v, c in zip(graph.constvars, graph.consts)}
     inputs = [slot[v] for v in graph.invars]
     outputs = [slot[plan.aliases.get(v, v)] for v in plan.outputs if isinstance(v, Var)]
-    return Executable(inputs, consts, steps, outputs, backend.allocate)
+    types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
+    return Executable(inputs, consts, steps, outputs, backend.allocate, types=types)
+
+
+def _brief(group: FusionGroup) -> bool:
+    """Whether the kernel takes a few microseconds only, so that other Python threads may as well wait."""
+    looping = group.kind in (Kind.CONTROL, Kind.LOOP)
+    return not looping and group.ideal_bytes <= 1 << 16 and group.flops <= 1 << 14
 
 
 def driven(group: FusionGroup, functions: Iterator[KernelFunction], backend: Backend) -> Callable[..., Any]:

@@ -48,6 +48,8 @@ class Config:
     def __init__(self) -> None:
         self._values = {name: self._initial(name) for name in FLAGS}
         self._local = threading.local()
+        self._listener: Callable[[bool, int, int], None] | None = None
+        self._backends: dict[str, int] = {}
 
     @staticmethod
     def _initial(name: str) -> Any:
@@ -77,6 +79,7 @@ class Config:
         if name not in FLAGS:
             raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}")
         self._values[name] = value
+        self._tell(False, self._values)
 
     @contextlib.contextmanager
     def using(self, **values: Any) -> Iterator[None]:
@@ -86,11 +89,23 @@ class Config:
                 raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}")
         saved = dict(self._local.__dict__)
         self._local.__dict__.update(values)
+        self._tell(True, self._local.__dict__)
         try:
             yield
         finally:
             self._local.__dict__.clear()
             self._local.__dict__.update(saved)
+            self._tell(True, saved)
+
+    def listen(self, listener: Callable[[bool, int, int], None]) -> None:
+        """Have each change told as (of this thread, x64, number of the backend's name); -1 is no value of its own."""
+        self._listener = listener
+        self._tell(False, self._values)
+
+    def _tell(self, of_thread: bool, values: dict[str, Any]) -> None:
+        if self._listener is not None:
+            backend = self._backends.setdefault(values["backend"], len(self._backends)) if "backend" in values else -1
+            self._listener(of_thread, int(bool(values["enable_x64"])) if "enable_x64" in values else -1, backend)
 
 
 config = Config()

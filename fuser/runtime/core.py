@@ -14,6 +14,7 @@ def _load() -> Any:
         from fuser.runtime import _native  # type: ignore[attr-defined]
     except ImportError:
         return None
+    config.listen(_native.set_settings)
     return _native
 
 
