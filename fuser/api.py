@@ -34,7 +34,6 @@ from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace, stage
 
-
 MOST_SIGNATURES = 1024  # that one jitted function keeps; the native core's tables hold as many
 
 
@@ -52,6 +51,9 @@ class _Dispatcher:
 
     def _in_python(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
+
+    def _remember(self, args: Any, kwargs: Any, numbered: Any, program: Any) -> None:
+        pass
 
     def _forget(self) -> None:
         pass

@@ -163,9 +163,7 @@ def _native_runner(traced: Traced, program: Program) -> Any:
     template = tree.unflatten(traced.out_tree, range(len(results)))
     unflatten = functools.partial(tree.unflatten, traced.out_tree)
     host = isinstance(backend, Host)
-    return native.Program(
-        program.executable.native, traced.donated, results, template, unflatten, backend.place, host
-    )
+    return native.Program(program.executable.native, traced.donated, results, template, unflatten, backend.place, host)
 
 
 def _peak(plan: Plan) -> int:

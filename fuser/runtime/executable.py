@@ -281,7 +281,8 @@ def _described(step: Step, drop: tuple[int, ...]) -> tuple[Any, ...]:
         filled = tuple((slot, -1, -1, "") for slot in step.outputs)
         return "library", step.name, step.function, 0, (), step.arguments, filled, drop, False
     outputs = tuple(
-        (o.slot, -1 if o.reuse is None else o.reuse, -1 if o.offset is None else o.offset, o.label) for o in step.outputs
+        (o.slot, -1 if o.reuse is None else o.reuse, -1 if o.offset is None else o.offset, o.label)
+        for o in step.outputs
     )
     if isinstance(step.function, CFunction):
         function = step.function

@@ -192,6 +192,11 @@ static PyObject *adopt_array(PyObject *module, PyObject *args) {
         return NULL;
     Py_INCREF(args); /* they live as long as the process */
     array_type = type;
+    /* No array refers to another, so the collector need not look at them; there are no instances yet. */
+    type->tp_flags &= ~Py_TPFLAGS_HAVE_GC;
+    type->tp_traverse = NULL;
+    type->tp_clear = NULL;
+    type->tp_free = PyObject_Free;
     type->tp_dealloc = (destructor)adopted_dealloc;
     type->tp_vectorcall = make_array;
     Py_RETURN_NONE;
