@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fuser import backends, dtypes, eager
+from fuser import advice, backends, dtypes, eager
 from fuser.config import config
 from fuser.frames import hide
 from fuser.ir.graph import Graph
@@ -188,16 +188,18 @@ class Jitted(_Base):
         return len(self._entries)
 
     def _compile(self, key: Any, static: Any, structure: Any, values: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        traced = self._traces.get(key) or self._trace(static, structure, [type_of(v) for v in values])
-        self._traces[key] = traced
-        compiled = traced.lower().compile()
-        self._programs[key] = compiled
-        self._entries[key] = compiled._run
+        def compile() -> Compiled:
+            traced = self._traces.get(key) or self._trace(static, structure, [type_of(v) for v in values])
+            self._traces[key] = traced
+            self._programs[key] = compiled = traced.lower().compile()
+            return compiled
+
+        self._entries[key] = run = advice.timed(self, compile)._run
         while len(self._entries) > MOST_SIGNATURES:
             oldest = next(iter(self._entries))
             for known in (self._entries, self._programs, self._traces):
                 known.pop(oldest, None)
-        return compiled._run
+        return run
 
     def _trace(self, static: Any, structure: Any, avals: Sequence[ArrayType]) -> Traced:
         shape: list[Any] = []

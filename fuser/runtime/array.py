@@ -18,7 +18,7 @@ import numpy as np
 
 from fuser.runtime import device as _device
 from fuser.runtime.core import native
-from fuser.runtime.memory import Lease
+from fuser.runtime.memory import OWNERS
 
 if TYPE_CHECKING:
     from fuser.runtime.device import Device
@@ -398,7 +398,7 @@ def _owned(data: Any) -> bool:
     """Whether this ndarray, and not something that it was made from, owns its memory."""
     if not isinstance(data, np.ndarray) or not data.flags.writeable:
         return False
-    return data.flags.owndata or isinstance(data.base, Lease)
+    return data.flags.owndata or isinstance(data.base, OWNERS)
 
 
 def _references_when_alone() -> int:
@@ -409,4 +409,4 @@ def _references_when_alone() -> int:
 
 _references = _references_when_alone()
 if native is not None:
-    native.adopt_array(Array, _Deleted, numpy_dtype, CARRIED, _owned)
+    native.adopt_array(Array, _Deleted, numpy_dtype, CARRIED)

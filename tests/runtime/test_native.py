@@ -536,12 +536,15 @@ def test_threads_in_one_function_first_calls_included():
 
     def work(number):
         start.wait(60)
-        for turn in range(30):
-            size = (number + turn) % 4 + 1
-            x = np.full((size, number % 3 + 1), number, np.float32)
-            result = f({"x": x, "y": float(turn)})
-            if not (np.asarray(result["sum"]) == number + turn).all() or float(result["shape"][0]) != x.sum():
-                wrong.append((number, turn))
+        try:
+            for turn in range(30):
+                size = (number + turn) % 4 + 1
+                x = np.full((size, number % 3 + 1), number, np.float32)
+                result = f({"x": x, "y": float(turn)})
+                if not (np.asarray(result["sum"]) == number + turn).all() or float(result["shape"][0]) != x.sum():
+                    wrong.append((number, turn))
+        except Exception as error:
+            wrong.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
     for thread in threads:

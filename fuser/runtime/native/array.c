@@ -7,7 +7,6 @@ PyTypeObject *array_type;
 static PyObject *stand_in;    /* _Deleted(shape, dtype, reason) */
 static PyObject *numpy_dtype; /* from a torch dtype to NumPy's */
 static PyObject *carried;     /* a mapping whose keys are the dtypes that torch lacks */
-static PyObject *owned;       /* whether an ndarray, and not something it was made from, owns its memory */
 
 static void clear_fields(ArrayObject *self) {
     if (self->weak_references != NULL)
@@ -175,20 +174,15 @@ PyObject *donated_data(ArrayObject *self, bool *alone) {
     PyObject *data = give_up(self, reason);
     if (data == NULL || Py_REFCNT(data) != 1 || !PyArray_Check(data) || !PyArray_ISWRITEABLE((PyArrayObject *)data))
         return data;
-    *alone = PyArray_CHKFLAGS((PyArrayObject *)data, NPY_ARRAY_OWNDATA);
-    if (!*alone) {
-        PyObject *answer = PyObject_CallOneArg(owned, data);
-        *alone = answer == Py_True;
-        Py_XDECREF(answer);
-        if (answer == NULL)
-            Py_CLEAR(data);
-    }
+    PyArrayObject *array = (PyArrayObject *)data;
+    *alone = PyArray_CHKFLAGS(array, NPY_ARRAY_OWNDATA) ||
+             (owns_memory(PyArray_BASE(array)) && Py_REFCNT(PyArray_BASE(array)) == 1);
     return data;
 }
 
 static PyObject *adopt_array(PyObject *module, PyObject *args) {
     PyTypeObject *type;
-    if (!PyArg_ParseTuple(args, "O!OOOO", &PyType_Type, &type, &stand_in, &numpy_dtype, &carried, &owned))
+    if (!PyArg_ParseTuple(args, "O!OOO", &PyType_Type, &type, &stand_in, &numpy_dtype, &carried))
         return NULL;
     Py_INCREF(args); /* they live as long as the process */
     array_type = type;

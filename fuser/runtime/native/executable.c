@@ -74,9 +74,16 @@ static PyObject *allocated(const Executable *executable, const SlotType *type, P
         return new_ndarray(type->ndim, type->dims, type->dtype, label);
     PyObject *shape = PyArray_IntTupleFromIntp(type->ndim, type->dims);
     PyObject *array = shape == NULL ? NULL
-                                    : PyObject_CallFunctionObjArgs(executable->allocate, shape, type->dtype, NULL);
+                                    : PyObject_CallFunctionObjArgs(executable->allocate, shape, type->dtype, label, NULL);
     Py_XDECREF(shape);
     return array;
+}
+
+/* Whether a result may lie in this slot's memory: a donated input's, or a kernel's that no library step's view shares. */
+static bool may_take(const Slot *slot, const SlotType *type) {
+    if (!slot->writable || slot->object == NULL || (slot->made && Py_REFCNT(slot->object) > 1))
+        return false;
+    return !PyArray_Check(slot->object) || same_type(slot->object, type);
 }
 
 int allocate_outputs(Call *call, const Step *step) {
@@ -88,12 +95,12 @@ int allocate_outputs(Call *call, const Step *step) {
             continue;
         }
         Slot *over = output->reuse < 0 ? NULL : &call->slots[output->reuse];
-        PyObject *array = over != NULL && over->writable && over->object != NULL && same_type(over->object, type)
-                              ? Py_NewRef(over->object)
-                              : allocated(call->executable, type, output->label);
+        PyObject *array = over != NULL && may_take(over, type) ? Py_NewRef(over->object)
+                                                               : allocated(call->executable, type, output->label);
         if (array == NULL)
             return -1;
         put(slot, array);
+        slot->writable = slot->made = true;
     }
     return 0;
 }
@@ -126,12 +133,8 @@ int fill_outputs(Call *call, const Step *step, PyObject *results) {
 
 static int start_arena(Call *call, char *on_stack) {
     size_t size = call->executable->arena;
-    call->arena = size == 0 ? NULL : on_stack != NULL ? on_stack : pool_take(size);
-    if (size > 0 && call->arena == NULL) {
-        refuse_memory(size, NULL);
-        return -1;
-    }
-    return 0;
+    call->arena = size == 0 ? NULL : on_stack != NULL ? on_stack : take_memory(size, NULL);
+    return size > 0 && call->arena == NULL ? -1 : 0;
 }
 
 static void end_arena(Call *call, const char *on_stack) {

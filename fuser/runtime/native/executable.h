@@ -8,7 +8,8 @@
 typedef struct {
     PyObject *object;
     char *data;
-    bool writable; /* an input whose memory a result may take over */
+    bool writable; /* a result may take the memory over */
+    bool made;     /* by the call, for what a kernel writes */
     bool foreign;  /* an input in memory that the caller may change later: no result may share it */
 } Slot;
 

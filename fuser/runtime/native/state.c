@@ -34,15 +34,22 @@ static PyObject *set_evaluation(PyObject *module, PyObject *trace) {
     Py_RETURN_NONE;
 }
 
-static PyObject *set_settings(PyObject *module, PyObject *args) {
+static PyObject *set_x64(PyObject *module, PyObject *args) {
+    PyObject *value;
     int thread;
-    Settings settings;
-    if (!PyArg_ParseTuple(args, "piL", &thread, &settings.x64, &settings.backend))
+    if (!PyArg_ParseTuple(args, "Op", &value, &thread))
         return NULL;
-    if (thread)
-        of_thread = settings;
-    else
-        of_process = settings;
+    int wanted = value == Py_None ? -1 : PyObject_IsTrue(value);
+    *(thread ? &of_thread.x64 : &of_process.x64) = wanted;
+    Py_RETURN_NONE;
+}
+
+static PyObject *set_backend(PyObject *module, PyObject *args) {
+    long long number;
+    int thread;
+    if (!PyArg_ParseTuple(args, "Lp", &number, &thread))
+        return NULL;
+    *(thread ? &of_thread.backend : &of_process.backend) = number;
     Py_RETURN_NONE;
 }
 
@@ -62,7 +69,8 @@ static PyTypeObject state_type = {
 
 static PyMethodDef functions[] = {
     {"set_evaluation", set_evaluation, METH_O, "Say which trace is evaluation."},
-    {"set_settings", set_settings, METH_VARARGS, "set_settings(of_thread, x64, backend): -1 is as the process has it."},
+    {"set_x64", set_x64, METH_VARARGS, "set_x64(value, of_thread): None is as the process has it."},
+    {"set_backend", set_backend, METH_VARARGS, "set_backend(number, of_thread): -1 is as the process has it."},
     {NULL},
 };
 
