@@ -160,7 +160,7 @@ def _in_one_place(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
         if eqn.primitive is not scatter_p:
             block = combine(dynamic_slice_p.bind(operand, *starts, slice_sizes=tuple(sizes)), block)
         out = dynamic_update_slice_p.bind(operand, block, *starts)
-        if clips or inside:
+        if clips or inside or not component:
             return [out]
         mask = functools.reduce(E.and_p.bind, (_between(g, high) for g, high in zip(given, bounds)))
         return [E.select_n_p.bind(mask, operand, out)]
