@@ -34,7 +34,7 @@ class Traced:
 
     def lower(self) -> Lowered:
         """Optimise, partition and generate the kernels' text; needs neither device nor compiler."""
-        return Lowered(self, lower(self.graph, self._backend))
+        return Lowered(self, lower(self.graph, self._backend, self.donated))
 
 
 class Lowered:

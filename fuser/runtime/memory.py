@@ -29,7 +29,7 @@ _LARGEST = (1 << 63) - 1
 _ask_when_fresh = 256 << 20  # bytes from which a fresh block is first compared with the memory that the system has left
 
 
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any], label: str = "") -> np.ndarray[Any, Any]:
     """A C-contiguous array of undefined contents; raises OutOfMemoryError."""
     size = math.prod(shape) * dtype.itemsize
     if size < SMALL:
