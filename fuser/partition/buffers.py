@@ -15,10 +15,10 @@ from typing import NamedTuple
 from fuser.ir.graph import Graph, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import ArrayType
-from fuser.partition.group import FusionGroup, FusionLimits, Kind, Slot, generated
+from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Slot, generated
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
-SMALL = 64 << 10  # bytes of temporaries that share an arena whatever it costs: less than one result's rounding
+SMALL = 64 << 10  # bytes of a temporary, and of an arena, that cost less than the rounding of blocks
 THOROUGH = 256  # blocks up to which a second order of placing them is tried
 
 
@@ -92,8 +92,8 @@ def place(
     blocks = [_block(chain, slots) for chain in shared]
     apart = [_block(chain, slots) for chain in chains if chain[-1] in own]
     offsets, arena = pack(blocks)
-    if arena + peak(apart) > peak([*apart, *blocks]):
-        # Held for the whole call the arena would cost more than blocks that come and go.
+    if arena + peak(apart) > peak([*apart, *blocks]) + SMALL:
+        # Held for the whole call the arena would cost more than blocks that come and go: the results are as large.
         kept = [n for n, block in enumerate(blocks) if block.size < SMALL]
         shared, (offsets, arena) = [shared[n] for n in kept], pack([blocks[n] for n in kept])
     places = {slot: offset for chain, offset in zip(shared, offsets, strict=True) for slot in chain}
@@ -130,6 +130,11 @@ def reusable(
                 result[target] = source
                 dying.remove(source)
     return result
+
+
+def least(plan: Plan, slots: Sequence[int]) -> int:
+    """Bytes that no placing of these slots could go below: those that are needed at once."""
+    return peak([_block(chain, plan.slots) for chain in _chains(slots, plan.reuse)])
 
 
 def pack(blocks: Sequence[Block]) -> tuple[list[int], int]:

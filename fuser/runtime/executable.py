@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,15 +170,18 @@ class Executable:
             keep.update(dead)
         return result[::-1]
 
-    def planned_peak(self, block: Callable[[int], int] = int) -> int:
-        """Bytes that kernels' outputs and temporaries hold at once, at the worst moment, with nothing donated.
+    def planned_peak(self, block: Callable[[int], int] = int, others: Mapping[int, int] = {}) -> int:
+        """Bytes that the arena and what has memory of its own hold at once, at the worst moment, with nothing donated.
 
-        `block` gives the bytes that so many of an array take from the pool; else they are not rounded.
+        `block` gives the bytes that so many of an array take from the pool; else they are not rounded. `others` are the
+        bytes of slots that library steps fill, which may come from elsewhere.
         """
         alive: dict[int, int] = {}
         arena = block(self.arena) if self.arena else 0
         peak = arena
         for step, dropped in zip(self.steps, self.drops(), strict=True):
+            if isinstance(step, LibraryStep):
+                alive |= {slot: block(others.get(slot, 0)) for slot in step.outputs}
             for output in step.outputs if isinstance(step, KernelStep) else ():
                 taken = alive.pop(output.reuse, None) if output.reuse is not None else None
                 if output.offset is None:

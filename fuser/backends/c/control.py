@@ -7,7 +7,6 @@ workspace, which the caller hands over behind the results if it is large. All nu
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,14 +15,11 @@ import numpy as np
 
 from fuser.backends.base import KernelSource
 from fuser.backends.c import library, spell
-from fuser.ir.evaluate import evaluate
-from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
-from fuser.ir.primitive import Fusion
+from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ops.control import row_type
-from fuser.ops.dot import as_matrices
 from fuser.partition.axes import Views
 from fuser.partition.control import bodies
-from fuser.partition.group import FusionGroup, Kind, Plan
+from fuser.partition.group import FusionGroup, Plan
 from fuser.partition.update import Update, in_place, run_length
 
 Emit = Callable[[FusionGroup], KernelSource]
@@ -81,10 +77,7 @@ class Frame:
     def steps(self) -> None:
         """The body's kernels, in order."""
         for group in self.plan.groups:
-            if group.kind is Kind.CONTRACTION and group.reason:
-                self._product(group)
-            else:
-                self._kernel(group)
+            self._kernel(group)
 
     def _kernel(self, group: FusionGroup) -> None:
         source = self.driver.emit(group)
@@ -94,22 +87,6 @@ class Frame:
             pointers.append(f"block_at + {self.driver.size(self.driver.reserve(workspace))}")
         first = self.driver.take(source, all(v.aval.size <= SMALL for v in (*group.graph.invars, *writes)))
         self.driver.line(f"{source.name}((void *[]){{{', '.join(pointers)}}}, sizes + {first});")
-
-    def _product(self, group: FusionGroup) -> None:
-        matrices = product_operands(group)
-        assert matrices is not None
-        driver = self.driver
-        (x, a, a_offset), (y, b, b_offset) = matrices
-        eqn = group.graph.eqns[-1]
-        first = driver.append(*library.gemm_sizes(a, b))
-        driver.functions.append((driver.append(0), a.dtype, eqn.outvars[0].aval.dtype))
-        pointers = [
-            f"(char *){self.at(self.plan.slot_of[v])} + {driver.size(offset)}"
-            for v, offset in ((x, a_offset), (y, b_offset))
-        ]
-        pointers.append(self.at(self.plan.slot_of[eqn.outvars[0]]))
-        call = f"((function)sizes[{driver.functions[-1][0]}])"
-        driver.line(f"{call}((void *[]){{{', '.join(pointers)}}}, sizes + {first});")
 
 
 class Driver:
@@ -411,39 +388,3 @@ def on_one_thread(text: str) -> str:
 
 def _padded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-# Matrix products inside a loop.
-
-
-def product_blocker(group: FusionGroup) -> str | None:
-    """None, or why a contraction cannot be called from a loop in C."""
-    if not library.has_gemm(group.graph.eqns[-1]):
-        return "the product runs in NumPy"
-    if product_operands(group) is None:
-        return "an operand of the product must be laid out anew"
-    return None
-
-
-def product_operands(group: FusionGroup) -> tuple[tuple[Var, np.ndarray, int], tuple[Var, np.ndarray, int]] | None:
-    """For each operand: the value, how gemm sees it (a dummy with its shape and strides), and the offset in bytes."""
-    return _operands(group.graph)
-
-
-@functools.lru_cache(maxsize=256)
-def _operands(graph: Graph) -> Any:
-    *before, last = graph.eqns
-    if any(eqn.primitive.fusion is not Fusion.MOVEMENT for eqn in before):
-        return None
-    dummies = [np.empty(v.aval.shape, v.aval.dtype) for v in graph.invars]
-    prefix = graph.updated("operands", eqns=tuple(before), outvars=last.invars)
-    x, y = evaluate(prefix, dummies)
-    matrices = as_matrices(x, y, last.params["dimension_numbers"])
-    found = []
-    for matrix in matrices:
-        owner = next((n for n, d in enumerate(dummies) if np.may_share_memory(d, matrix)), None)
-        if owner is None:
-            return None
-        offset = matrix.__array_interface__["data"][0] - dummies[owner].__array_interface__["data"][0]
-        found.append((graph.invars[owner], matrix, offset))
-    return tuple(found)
