@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import fuser
 import fuser.numpy as fnp
 from fuser.backends import get
+from fuser.backends.base import Host
 from fuser.compile import load, lower
 from fuser.config import config
 from fuser.debug.bisect import agreement
@@ -23,6 +24,7 @@ from fuser.ir.graph import Graph
 from fuser.partition import buffers
 from fuser.partition.buffers import Block, pack, peak
 from fuser.partition.group import Plan
+from fuser.runtime import executable as executables
 from fuser.runtime import memory, pool
 from fuser.runtime.executable import Executable, LibraryStep
 from tests.test_fuzz import SHAPES, arrays_for, graph_of, steps
@@ -33,9 +35,11 @@ X = np.random.default_rng(0).standard_normal((256, 300)).astype(F32)
 
 @pytest.fixture(autouse=True)
 def counted(monkeypatch):
-    """All arrays, small ones too, come from the pool in Python, which counts them."""
+    """All arrays, small ones too, come from the pool in Python, which counts them; the native core counts large ones."""
+    monkeypatch.setattr(executables, "native", None)
     monkeypatch.setattr(memory, "_chosen", pool)
     monkeypatch.setattr(memory, "empty", memory.python_empty)
+    monkeypatch.setattr(Host, "allocate", staticmethod(memory.python_empty))
     monkeypatch.setattr(memory, "SMALL", 1)
 
 

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import fuser
 import fuser.numpy as fnp
 from fuser.runtime import executable as executables
+from fuser.runtime import memory
 from fuser.runtime.array import Array
 from fuser.runtime.core import native
 from fuser.runtime.executable import Allocation, Executable, KernelStep, LibraryStep
@@ -368,6 +369,35 @@ def test_donation():
     x = fnp.asarray(X) + 1
     with pytest.raises(RuntimeError, match="it was donated to a jitted call"):
         f(x, x)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: fnp.exp(fnp.cumsum(x, axis=0)),
+        lambda x: fnp.cumsum(fnp.cumsum(fnp.cumsum(x, axis=0), axis=1), axis=0) + x,
+        lambda x: (fnp.sort(x, axis=0) * 2, fnp.sum(x)),
+    ],
+    ids=["a result over a temporary", "an arena", "a library step"],
+)
+def test_a_call_takes_what_its_plan_says(function):
+    x = fnp.asarray(np.random.default_rng(0).standard_normal((512, 600)).astype(np.float32))
+    with fuser.config.using(fuel=0):
+        f = fuser.jit(function)
+        f(x)
+    executable = next(iter(f._programs.values())).executable
+    gc.collect()
+    start = memory.memory_stats()["bytes_in_use"]
+    memory.reset_peak()
+    result = f(x)
+    held = memory.memory_stats()["peak_bytes_in_use"] - start
+    planned = executable.planned_peak(memory.counted_size)
+    libraries = any(isinstance(step, LibraryStep) for step in executable.steps)
+    assert held >= planned if libraries else held == planned
+    wanted = in_python(function, x)
+    assert_same(result, wanted)
+    del result, wanted
+    assert memory.memory_stats()["bytes_in_use"] == start
 
 
 # ---- traces and settings
