@@ -98,6 +98,22 @@ def _processor() -> Iterator[Finding]:
     yield Finding("processor", OK, f"{facts}, copies {bandwidth(limits.copy_bandwidth())}")
 
 
+def _native_core() -> Iterator[Finding]:
+    from fuser.runtime import core
+
+    if core.native is not None:
+        yield Finding("native core", OK, "calls run in C")
+        return
+    remedy = (
+        "unset FUSER_NATIVE"
+        if "FUSER_NATIVE" in core.reason
+        else (
+            "install fuser from its source where there is a C compiler and Python's headers: pip install --no-binary fuser fuser"
+        )
+    )
+    yield Finding("native core", ABSENT, f"calls run in Python, which is slower: {core.reason}", remedy)
+
+
 def _compiler() -> Iterator[Finding]:
     from fuser.config import config
     from fuser.errors import ToolchainError
@@ -209,6 +225,7 @@ def _first_program() -> Iterator[Finding]:
 CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _python,
     _processor,
+    _native_core,
     _compiler,
     _vector_maths,
     _gpu,

@@ -8,11 +8,14 @@ from fuser.config import config
 
 
 def _load() -> Any:
+    global reason
     if not config.native:
+        reason = "FUSER_NATIVE is off"
         return None
     try:
         from fuser.runtime import _native  # type: ignore[attr-defined]
-    except ImportError:
+    except ImportError as error:
+        reason = f"it cannot be imported ({error})"
         return None
     config.watch("enable_x64", _native.set_x64)
     config.watch("backend", lambda name, of_thread: _native.set_backend(_number(name), of_thread))
@@ -25,4 +28,5 @@ def _number(backend: str | None) -> int:
 
 
 _backends: dict[str, int] = {}
+reason = ""  # why there is no native core
 native: Any = _load()

@@ -14,6 +14,7 @@ import pytest
 import fuser
 from fuser.config import config
 from fuser.report import from_json
+from fuser.runtime import core
 from fuser.runtime.cache import default_cache
 
 ROOT = pathlib.Path(fuser.__file__).parents[1]
@@ -205,6 +206,18 @@ def test_doctor_finds_this_machine_fit(command: Any) -> None:
     wanted = {"fuser", "numpy", "processor", "C compiler", "OpenMP", "vector maths", "GPU", "torch", "triton", "jax"}
     assert wanted | {"disk cache", "settings", "first program"} <= set(findings)
     assert findings["first program"]["found"] == "compiled, ran and agreed with NumPy (backend c)"
+    assert findings["native core"]["found"] == "calls run in C" or core.native is None
+
+
+def test_doctor_says_why_calls_run_in_python(tmp_path: pathlib.Path) -> None:
+    result = _run("doctor", "--json", FUSER_CACHE_DIR=str(tmp_path), FUSER_BACKEND="reference", FUSER_NATIVE="0")
+    findings = {finding["name"]: finding for finding in json.loads(result.stdout)["findings"]}
+    assert findings["native core"] == {
+        "name": "native core",
+        "state": "absent",
+        "found": "calls run in Python, which is slower: FUSER_NATIVE is off",
+        "remedy": "unset FUSER_NATIVE",
+    }
 
 
 def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
