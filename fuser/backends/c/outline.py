@@ -15,7 +15,7 @@ MANY = 8  # vector loops in a kernel from which they are taken out
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"(?<![\w.\]])([A-Za-z_]\w*) [-+*/|&^]?= ")
 _TYPE = r"(?:const )?(?:unsigned )?[a-z_]\w*"
-_DECLARED = re.compile(rf"^\s*({_TYPE}(?: \*restrict)?) \*?([A-Za-z_]\w*) = ")
+_DECLARED = re.compile(rf"^\s*({_TYPE}(?: \*(?:restrict)?)?) ?([A-Za-z_]\w*) = ")
 _COUNTER = re.compile(r"^\s*for \((int64_t) (\w+) = ")
 _PARAMETER = re.compile(rf"^\s*({_TYPE} \*restrict) (\w+) = ")
 _FREE = {"const", "float", "double", "if", "for", "else", "_Bool", "int", "long", "unsigned", "char", "short", "sizeof"}
