@@ -74,7 +74,7 @@ def translation_unit(text: str) -> str:
         text = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n\n" + text
     if "block_at" in text or "(function)" in text:
         text = f"{INCLUDES}\n\n{text}"
-    if interrupt.MARK in text:
+    if interrupt.interruptible(text):
         text = f"{interrupt.HELPERS}\n\n{text}"
     return f"{spell.header(text, toolchain.has_libmvec())}\n\n{text}\n"
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from fuser.backends.base import KernelSource
 from fuser.backends.c import library, spell
-from fuser.backends.c.interrupt import MARK, START
+from fuser.backends.c.interrupt import START, interruptible
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Fusion
@@ -138,7 +138,8 @@ class Driver:
             f"char local[{LOCAL}] __attribute__((aligned({ALIGNMENT})));",
             f"char *const block_at = sizes[0] <= {LOCAL} ? local : buffers[{count}];",
         ]
-        lines = [START.rstrip(), *(f"  {line}" for line in before), *self.lines]
+        start = [START.rstrip()] if interruptible("\n".join([*self.kernels, *self.lines])) else []
+        lines = [*start, *(f"  {line}" for line in before), *self.lines]
         head = f"{comments}void {self.group.name}(void **buffers, const int64_t *sizes) {{"
         return "\n\n".join([*self.kernels, "\n".join([head, *lines, "}"])])
 
@@ -193,7 +194,7 @@ class Driver:
 
     def poll(self) -> None:
         """At the end of a step: leave the loop if a signal's handler has raised, here or in a loop inside."""
-        inside = "stopped || " if any(MARK in kernel for kernel in self.kernels) else ""
+        inside = "stopped || " if any(map(interruptible, self.kernels)) else ""
         self.line(f"if ({inside}--left == 0 && interrupted_at(&left, &pace)) break;")
 
     # Operands and results of the equation.

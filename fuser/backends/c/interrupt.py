@@ -14,7 +14,6 @@ from fuser.runtime import toolchain
 
 STEPS = 2048  # of a loop inside a kernel, from one look at the clock to the next
 START = "  stopped = 0;\n"  # of a function that is called from outside its file
-MARK = "stopped"  # in the text of what can be interrupted
 
 HELPERS = """#include <stdint.h>
 #include <time.h>
@@ -67,7 +66,12 @@ static __attribute__((noinline, unused)) void attend(int *ended, volatile int *s
 }""".replace("STEPS", str(STEPS))
 
 
+def interruptible(text: str) -> bool:
+    """Whether C text has a loop that can be interrupted."""
+    return "more_steps(" in text or "interrupted_at(" in text
+
+
 def connect(handle: Any, text: str) -> None:
     """Give a loaded library that was made from `text` the function to poll with, if it polls."""
-    if MARK in text and hasattr(handle, "fuser_poll"):  # an override by hand may do without
+    if interruptible(text) and hasattr(handle, "fuser_poll"):  # an override by hand may do without
         ctypes.c_void_p.in_dll(handle, "fuser_poll").value = toolchain.poll_address()

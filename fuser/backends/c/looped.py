@@ -190,13 +190,13 @@ class Looped(Writer):
         saved = dict(self.env)
         if self.time is not None:
             length = self.extents[self.time]
-            self.open(f"for (int64_t t = 0; t < {length};)")
+            self.open("for (int64_t t = 0;;)")
             self.line(f"const int64_t until = {length} - t < left ? {length} : t + left;")
             self.line("left -= until - t;")
             self.open("for (; t < until; ++t)")
         else:
             self.open("for (int running = 1; running;)")
-            self.open("for (; left > 0; --left)")
+            self.open("do")
         if self._ends_together():
             first, rest = self.phases
             self._run(first)
@@ -211,8 +211,15 @@ class Looped(Writer):
         self._hand_on([c for c in inside.carries if c.node not in self.arrays])
         if self.time is None and not self._ends_together():
             self.line("if (!any) { running = 0; break; }")
-        self.close()
-        self.line("if (left == 0 && (left = more_steps(&stop)) == 0) break;")
+        # The call stands outside of the inner loop, or gcc would keep no carry in registers.
+        if self.time is not None:
+            self.close()
+            self.line(
+                f"if (__builtin_expect(t >= {self.extents[self.time]}, 1) || (left = more_steps(&stop)) == 0) break;"
+            )
+        else:
+            self.close(" while (--left > 0);")
+            self.line("if (left <= 0 && (left = more_steps(&stop)) == 0) break;")
         self.close()
         self.env = saved
 
