@@ -296,7 +296,13 @@ class CFunction:
 
     def __call__(self, arrays: list[np.ndarray[Any, Any]]) -> None:
         # The pointers belong to the call: other threads may be in the same function.
-        self._function((ctypes.c_void_p * len(arrays))(*[data_pointer(array) for array in arrays]), self._sizes)
+        pointers = (ctypes.c_void_p * len(arrays))(*[data_pointer(array) for array in arrays])
+        try:
+            self._function(pointers, self._sizes)
+        except (
+            SystemError
+        ) as error:  # "returned a result with an exception set": a signal's handler, run inside, raised
+            raise error.__cause__ or error from None
 
 
 def _prepare(step: Step, drop: tuple[int, ...]) -> _Move:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from fuser.config import config, environment
 from fuser.errors import ToolchainError
 from fuser.runtime.cache import DiskCache, default_cache
+from fuser.runtime.core import native
 from fuser.runtime.device import cpu_count
 
 CANDIDATES = ("cc", "gcc", "clang")
@@ -202,6 +203,34 @@ def _load_openmp() -> None:
             os.unsetenv(name) if old is None else os.putenv(name, old)
     # The threads do not survive a fork, and waiting for them would never end: the child's main thread works alone.
     os.register_at_fork(after_in_child=lambda: openmp.omp_set_num_threads(1))
+
+
+_POLL = """
+int (*ensure)(void); void (*release)(int); int (*check)(void); void *(*occurred)(void);
+int poll(void) {
+  int state = ensure(), raised = occurred() != 0 || check() != 0;
+  release(state);
+  return raised;
+}
+"""
+
+
+@functools.cache
+def poll_address() -> int:
+    """The address of `int poll(void)`, which takes the GIL and runs the handlers of pending signals; nonzero if one raised.
+
+    No Python function will do: what a handler raises inside of one that C calls is printed and lost.
+    """
+    if native is not None:
+        return int(native.poll_address)
+    library = load_shared(compile_shared(_POLL).path)
+    python = {"ensure": "PyGILState_Ensure", "release": "PyGILState_Release", "check": "PyErr_CheckSignals"}
+    for name, function in {**python, "occurred": "PyErr_Occurred"}.items():
+        found = ctypes.cast(getattr(ctypes.pythonapi, function), ctypes.c_void_p)
+        ctypes.c_void_p.in_dll(library, name).value = found.value
+    address = ctypes.cast(library.poll, ctypes.c_void_p).value
+    assert address is not None
+    return address
 
 
 def overridden(name: str, text: str, suffix: str = ".c") -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser.backends.base import Host, KernelSource, Loaded
-from fuser.backends.c import product, spell, units
+from fuser.backends.c import interrupt, product, spell, units
 from fuser.backends.c.control import INCLUDES, emit_control
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import library
@@ -74,6 +74,8 @@ def translation_unit(text: str) -> str:
         text = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n\n" + text
     if "block_at" in text or "(function)" in text:
         text = f"{INCLUDES}\n\n{text}"
+    if interrupt.interruptible(text):
+        text = f"{interrupt.HELPERS}\n\n{text}"
     return f"{spell.header(text, toolchain.has_libmvec())}\n\n{text}\n"
 
 

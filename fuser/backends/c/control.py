@@ -15,6 +15,7 @@ import numpy as np
 
 from fuser.backends.base import KernelSource
 from fuser.backends.c import library, spell
+from fuser.backends.c.interrupt import START, interruptible
 from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ops.control import row_type
 from fuser.partition.axes import Views
@@ -114,7 +115,8 @@ class Driver:
             f"char local[{LOCAL}] __attribute__((aligned({ALIGNMENT})));",
             f"char *const block_at = sizes[0] <= {LOCAL} ? local : buffers[{count}];",
         ]
-        lines = [f"  {line}" for line in before] + self.lines
+        start = [START.rstrip()] if interruptible("\n".join([*self.kernels, *self.lines])) else []
+        lines = [*start, *(f"  {line}" for line in before), *self.lines]
         head = f"{comments}void {self.group.name}(void **buffers, const int64_t *sizes) {{"
         return "\n\n".join([*self.kernels, "\n".join([head, *lines, "}"])])
 
@@ -157,10 +159,20 @@ class Driver:
         """Take a kernel's text in; gives the place of its size arguments."""
         first = self.append(*source.launch["sizes"])
         self.functions += [(first + n, a, b) for n, a, b in source.launch.get("functions", ())]
-        text = on_one_thread(source.text) if small and not source.launch.get("functions") else source.text
+        text = source.text.replace(START, "")
+        text = on_one_thread(text) if small and not source.launch.get("functions") else text
         alone = "__attribute__((noinline)) " if "alloca" in text else ""
         self.kernels.append(text.replace(f"void {source.name}(", f"static {alone}void {source.name}("))
         return first
+
+    def pace(self) -> None:
+        """Declare what a loop counts its steps by."""
+        self.line("int64_t left = 1, pace = 1;  // steps to the next look at the clock, and from one to the next")
+
+    def poll(self) -> None:
+        """At the end of a step: leave the loop if a signal's handler has raised, here or in a loop inside."""
+        inside = "stopped || " if any(map(interruptible, self.kernels)) else ""
+        self.line(f"if ({inside}--left == 0 && interrupted_at(&left, &pace)) break;")
 
     # Operands and results of the equation.
 
@@ -288,6 +300,7 @@ class ScanDriver(Driver):
             for n in range(consts + count, len(operands))
         ]
         self.line(f"const int64_t length = {self.size(length)};")
+        self.pace()
         self.open("for (int64_t step = 0; step < length; ++step)")
         if walked or ys:
             self.line(f"const int64_t at = {'length - 1 - step' if params['reverse'] else 'step'};")
@@ -300,6 +313,7 @@ class ScanDriver(Driver):
         for target, source, size in copies:
             self.line(f"memcpy({target}, {source}, {size});")
         carries.advance()
+        self.poll()
         self.close()
         carries.finish()
 
@@ -340,6 +354,7 @@ class WhileDriver(Driver):
         for n in range(consts):
             self.line(f"{body.at(body.inputs[with_lanes + n])} = {self.operand(operands[test_consts + n])};")
         carries.declare()
+        self.pace()
         self.open("for (int64_t step = 0;; ++step)")
         carries.read(test, test_consts)
         test.steps()
@@ -348,6 +363,7 @@ class WhileDriver(Driver):
         carries.target("step & 1")
         body.steps()
         carries.advance()
+        self.poll()
         self.close()
         carries.finish()
 

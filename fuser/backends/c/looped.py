@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fuser.backends.c import spell
+from fuser.backends.c.interrupt import START, STEPS
 from fuser.backends.c.writer import PARALLEL_COST, Writer
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
@@ -49,7 +50,10 @@ class Looped(Writer):
 
     def form(self) -> None:
         vector = self.vector
+        self.lines.append(START.rstrip())
+        self.line("volatile int stop = 0;  // seen by all threads")
         if vector is None:
+            self.line(f"int64_t left = {STEPS};  // steps to the next look at the clock")
             self._block()
             return
         outer = [axis for axis in self.loops.rows if axis is not vector]
@@ -57,7 +61,12 @@ class Looped(Writer):
         collapse = f" collapse({len(outer) + 1})" if outer else ""
         self.line(f"const int64_t blocks = ({total} + {width - 1}) / {width};")
         count = " * ".join([*(self.extents[axis] for axis in outer), "blocks"])
-        self.line(f"#pragma omp parallel for{collapse} schedule(dynamic, 1 + {count} / {CHUNKS}) {self.work()}")
+        apart = self.time is None  # a block may run long after the others, or for ever
+        if apart:
+            self.line("int ended = 0;  // threads")
+        self.open(f"#pragma omp parallel {self.work()}\n  ")
+        self.line(f"int64_t left = {STEPS};  // steps to the next look at the clock")
+        self.line(f"#pragma omp for{collapse} schedule(dynamic, 1 + {count} / {CHUNKS}) nowait")
         for axis in outer:
             self.loop(axis)
         self.open("for (int64_t block = 0; block < blocks; ++block)")
@@ -66,6 +75,9 @@ class Looped(Writer):
         self._block()
         for _ in (*outer, vector):
             self.close()
+        if apart:
+            self.line("attend(&ended, &stop);")
+        self.close()
 
     def _invariants(self) -> None:
         """What no lane changes is computed where the loop needs it, not before all loops."""
@@ -177,14 +189,19 @@ class Looped(Writer):
         inside = self.loop_inside
         saved = dict(self.env)
         if self.time is not None:
-            self.open(f"for (int64_t t = 0; t < {self.extents[self.time]}; ++t)")
+            length = self.extents[self.time]
+            self.open("for (int64_t t = 0;;)")
+            self.line(f"const int64_t until = {length} - t < left ? {length} : t + left;")
+            self.line("left -= until - t;")
+            self.open("for (; t < until; ++t)")
         else:
-            self.open("for (;;)")
+            self.open("for (int running = 1; running;)")
+            self.open("do")
         if self._ends_together():
             first, rest = self.phases
             self._run(first)
             going = " | ".join(self.operand(p) for p in inside.predicates)
-            self.line(f"if (!({going})) break;")
+            self.line(f"if (!({going})) {{ running = 0; break; }}")
         else:
             rest = self.phases[1]
             if self.time is None:
@@ -193,7 +210,16 @@ class Looped(Writer):
         self._steady_stores(inside.stores)
         self._hand_on([c for c in inside.carries if c.node not in self.arrays])
         if self.time is None and not self._ends_together():
-            self.line("if (!any) break;")
+            self.line("if (!any) { running = 0; break; }")
+        # The call stands outside of the inner loop, or gcc would keep no carry in registers.
+        if self.time is not None:
+            self.close()
+            self.line(
+                f"if (__builtin_expect(t >= {self.extents[self.time]}, 1) || (left = more_steps(&stop)) == 0) break;"
+            )
+        else:
+            self.close(" while (--left > 0);")
+            self.line("if (left <= 0 && (left = more_steps(&stop)) == 0) break;")
         self.close()
         self.env = saved
 

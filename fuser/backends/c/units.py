@@ -13,6 +13,7 @@ from typing import Any
 
 from fuser.backends.base import KernelSource, Loaded
 from fuser.backends.c.control import with_addresses
+from fuser.backends.c.interrupt import connect
 from fuser.backends.c.outline import function, outline, prototype
 from fuser.config import config
 from fuser.runtime import toolchain
@@ -38,6 +39,7 @@ def load(sources: Sequence[KernelSource], unit: Unit) -> Loaded:
         library = toolchain.compile_shared(*_texts(list(missing.values()), unit))
         seconds, cached = library.seconds, library.cached
         handle = toolchain.load_shared(library.path)
+        connect(handle, "".join(source.text for source in missing.values()))
         known |= {k: (getattr(handle, source.name), handle) for k, source in missing.items()}
         with _lock:
             _symbols.update({} if config.override else known)

@@ -91,9 +91,9 @@ class Writer:
         self.line(text + " {")
         self.depth += 1
 
-    def close(self) -> None:
+    def close(self, ending: str = "") -> None:
         self.depth -= 1
-        self.line("}")
+        self.line("}" + ending)
 
     def loop(self, axis: Axis, first: str = "0", last: str | None = None, step: str = "++{0}") -> None:
         name = self.axis_names[axis]

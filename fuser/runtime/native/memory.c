@@ -415,7 +415,7 @@ PyObject *new_ndarray(int ndim, const npy_intp *dims, PyArray_Descr *dtype, PyOb
 
 int poll_signals(void) {
     PyGILState_STATE state = PyGILState_Ensure();
-    int raised = PyErr_CheckSignals();
+    int raised = PyErr_Occurred() != NULL || PyErr_CheckSignals() != 0;
     PyGILState_Release(state);
     return raised;
 }

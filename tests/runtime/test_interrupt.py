@@ -1,0 +1,119 @@
+"""Ctrl-C during a long loop in native code raises KeyboardInterrupt at once, and fuser works on afterwards."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import fuser
+from fuser.runtime.core import native
+
+CODE = """
+import os, signal, subprocess, sys, time
+import numpy as np
+import fuser, fuser.numpy as fnp
+from fuser import lax
+from fuser.partition.group import Kind
+
+def endless(x):
+    return lax.while_loop(lambda c: c[0] >= 0, lambda c: (fnp.sin(c[0]) ** 2 + 1, c[1] + 1), (x, 0))[0]
+
+def one_lane(x):
+    return fuser.vmap(lambda a: lax.while_loop(lambda c: c > 1e-3, lambda c: fnp.where(a > 990.0, c, c * 0.5), a))(x)
+
+def long_scan(x):
+    return lax.fori_loop(0, 2**31 - 1, lambda i, c: fnp.sin(c) + i, x)
+
+def driver(x):
+    return lax.while_loop(lambda c: c[0, 0] > -1e9, lambda c: fnp.cumsum(fnp.sin(c), axis=0) * 0.1, x)
+
+def driver_scan(x):
+    return lax.fori_loop(0, 2**31 - 1, lambda i, c: fnp.cumsum(fnp.sin(c), axis=0) * 0.1, x)
+
+def loop_in_driver(x):
+    inner = lambda a: lax.while_loop(lambda c: c > 0, lambda c: fnp.sin(c) ** 2 + 1, a)
+    return lax.while_loop(lambda c: c[0] > 0, lambda c: fnp.cumsum(c * inner(c[0])), x)
+
+def quick_loop_in_driver(x):
+    inner = lambda a: lax.fori_loop(0, 100, lambda i, c: fnp.sin(c) ** 2 + 1, a)
+    return lax.while_loop(lambda c: c[0] > -9, lambda c: fnp.cumsum(c * 0 + inner(c[0])), x)
+
+line, square = np.arange(1, 1001, dtype=np.float32), np.ones((30, 30), np.float32)
+CASES = {
+    "endless": (endless, np.float32(1), "loop"),
+    "one_lane": (one_lane, line, "loop"),
+    "long_scan": (long_scan, np.float32(1), "loop"),
+    "driver": (driver, square, "control"),
+    "driver_scan": (driver_scan, np.ones((70, 90), np.float32), "control"),
+    "loop_in_driver": (loop_in_driver, line, "control"),
+    "quick_loop_in_driver": (quick_loop_in_driver, line, "control"),
+}
+small = fuser.jit(lambda x: fnp.sin(x).sum())
+expected = float(small(line))
+
+def interrupted(run, argument):
+    sender = subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -INT {os.getpid()}"])
+    started = time.perf_counter()
+    try:
+        run(argument)
+        return "ended by itself"
+    except KeyboardInterrupt:
+        seconds = time.perf_counter() - started
+        return "interrupted" if seconds < 0.9 else f"interrupted after {seconds} s"
+    finally:
+        sender.wait()
+
+for name, (function, argument, kind) in CASES.items():
+    compiled = fuser.jit(function).lower(argument).compile()
+    loops = [g for g in compiled.plan.groups if g.kind in (Kind.LOOP, Kind.CONTROL)]
+    assert [g.kind.value for g in loops] == [kind] and not any(g.reason for g in loops), compiled.plan
+    print(name, interrupted(compiled, argument))
+    assert float(small(line)) == expected
+print("eager", interrupted(endless, fnp.float32(1)))
+"""
+NAMES = ("endless", "one_lane", "long_scan", "driver", "driver_scan", "loop_in_driver", "quick_loop_in_driver", "eager")
+
+
+def run(code, path, *arguments, **variables):
+    if path == "native" and native is None:
+        pytest.skip("there is no native core")
+    environment = {**os.environ, "FUSER_NATIVE": str(int(path == "native")), "FUSER_THREADS": "2", **variables}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=pathlib.Path(fuser.__file__).parents[1],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs POSIX signals")
+@pytest.mark.parametrize("path", ["native", "python"])
+def test_loops_are_interrupted(path):
+    result = run(CODE, path)
+    assert (result.stdout.splitlines(), result.stderr) == ([f"{name} interrupted" for name in NAMES], "")
+
+
+HANDLED = """
+import os, signal, subprocess, numpy as np
+import fuser, fuser.numpy as fnp
+from fuser import lax
+heard = []
+signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+loop = fuser.jit(lambda x: lax.fori_loop(0, 200_000_000, lambda i, c: c * 0.5 + 1, x)).lower(np.float32(1)).compile()
+subprocess.Popen(["sh", "-c", f"sleep 0.1; kill -INT {os.getpid()}"])
+print(float(loop(np.float32(1))), [int(n) for n in heard])
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs POSIX signals")
+@pytest.mark.parametrize("path", ["native", "python"])
+def test_a_handler_that_raises_nothing_leaves_the_loop_alone(path):
+    result = run(HANDLED, path)
+    assert (result.stdout, result.stderr) == ("2.0 [2]\n", "")
