@@ -76,8 +76,8 @@ class Backend(Protocol):
     def place(self, value: Any) -> Any:
         """An input's memory (ndarray or tensor) where kernels can read it: itself if it is there, else a copy."""
 
-    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Memory for one output."""
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
+        """Memory for one output; `label` says in errors whose it is."""
 
 
 class Host:
@@ -96,6 +96,4 @@ class Host:
             to_numpy(Array(value)) if hasattr(value, "data_ptr") else np.asarray(value)
         )  # a deleted array: its own error
 
-    @staticmethod
-    def allocate(shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        return memory.empty(shape, dtype)
+    allocate = staticmethod(memory.empty)

@@ -1,8 +1,8 @@
 """Loops and branches in C: a group of control flow in, one function out that calls its bodies' kernels, itself in C.
 
 Each body is a table of pointers, one a slot of its plan. Carries change between a result's own memory and a twin, so that
-a scan's last step writes the result; xs and ys are walked by moving pointers. Temporaries and twins lie in one block.
-Everything that is a number of bytes or elements is a size argument.
+a scan's last step writes the result; xs and ys are walked by moving pointers. Temporaries and twins lie in one block: the
+workspace, which the caller hands over behind the results if it is large. All numbers of bytes and elements are size arguments.
 """
 
 from __future__ import annotations
@@ -24,11 +24,8 @@ from fuser.partition.update import Update, in_place, run_length
 
 Emit = Callable[[FusionGroup], KernelSource]
 
-INCLUDES = (
-    "#include <stdlib.h>\n#include <string.h>\ntypedef void (*function)(void **, const int64_t *);\n"
-    "static inline void *block(char *local, int64_t bytes) {\n"
-    "  return bytes <= 2048 ? local : aligned_alloc(64, bytes);\n}"
-)
+INCLUDES = "#include <stdlib.h>\n#include <string.h>\ntypedef void (*function)(void **, const int64_t *);"
+LOCAL = 2048  # bytes of a workspace that lies on the stack
 ALIGNMENT = 64
 SMALL = 1 << 13  # elements of a body's values up to which its kernels run on one thread
 
@@ -40,7 +37,7 @@ def emit_control(group: FusionGroup, emit: Emit) -> KernelSource:
     text = writer.text()
     parameters = tuple(f"in{n}" for n in range(len(group.graph.invars)))
     parameters += tuple(f"out{n}" for n in range(len(group.graph.outvars)))
-    launch = {"sizes": tuple(writer.sizes), "functions": tuple(writer.functions)}
+    launch = {"sizes": tuple(writer.sizes), "functions": tuple(writer.functions), "workspace": writer.workspace()}
     return KernelSource(group.name, text, "c", parameters, launch)
 
 
@@ -69,16 +66,12 @@ class Frame:
         driver = self.driver
         driver.line(f"void *{self.name}[{max(len(self.plan.slots), 1)}];")
         fixed = {*self.inputs, *self.outputs}
-        free: list[tuple[int, int]] = []  # last step of use, place
+        arena = driver.reserve(self.plan.arena)
         for slot in self.plan.slots:
             if slot.index in fixed:
                 continue
-            size = _padded(slot.aval.nbytes)
-            reused = next((f for f in free if f[0] < slot.start and driver.block_sizes[f[1]] >= size), None)
-            if reused is not None:
-                free.remove(reused)
-            place = driver.reserve(size) if reused is None else reused[1]
-            free.append((slot.end, place))
+            offset = self.plan.offsets.get(slot.index)
+            place = driver.reserve(slot.aval.nbytes) if offset is None else arena + offset
             driver.line(f"{self.at(slot.index)} = block_at + {driver.size(place)};")
 
     def steps(self) -> None:
@@ -90,6 +83,8 @@ class Frame:
         source = self.driver.emit(group)
         writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
         pointers = [self.at(self.plan.slot_of[v]) for v in (*group.graph.invars, *writes)]
+        if workspace := source.launch.get("workspace"):
+            pointers.append(f"block_at + {self.driver.size(self.driver.reserve(workspace))}")
         first = self.driver.take(source, all(v.aval.size <= SMALL for v in (*group.graph.invars, *writes)))
         self.driver.line(f"{source.name}((void *[]){{{', '.join(pointers)}}}, sizes + {first});")
 
@@ -100,12 +95,11 @@ class Driver:
     def __init__(self, group: FusionGroup, emit: Emit) -> None:
         self.group, self.emit = group, emit
         self.eqn: Eqn = group.graph.eqns[-1]
-        self.sizes: list[int] = [0]  # the first is the number of bytes of the block
+        self.sizes: list[int] = [0]  # the first is the number of bytes of the workspace
         self.functions: list[tuple[int, np.dtype, np.dtype]] = []
         self.kernels: list[str] = []
         self.lines: list[str] = []
         self.depth = 1
-        self.block_sizes: dict[int, int] = {}  # by place in the block
         self.positions = {v: n for n, v in enumerate(group.graph.invars)}
         self.views = Views(group.graph.eqns)
         self.frames = [
@@ -115,14 +109,21 @@ class Driver:
     def text(self) -> str:
         self.form()
         comments = "".join(f"// {source}\n" for source in self.group.sources if source.file)
-        before = ["char local[2048] __attribute__((aligned(64)));", "char *const block_at = block(local, sizes[0]);"]
-        after = ["if (block_at != local) free(block_at);"]
-        lines = [f"  {line}" for line in before] + self.lines + [f"  {line}" for line in after]
+        count = len(self.positions) + len({v for v in self.group.graph.outvars if isinstance(v, Var)})
+        before = [
+            f"char local[{LOCAL}] __attribute__((aligned({ALIGNMENT})));",
+            f"char *const block_at = sizes[0] <= {LOCAL} ? local : buffers[{count}];",
+        ]
+        lines = [f"  {line}" for line in before] + self.lines
         head = f"{comments}void {self.group.name}(void **buffers, const int64_t *sizes) {{"
         return "\n\n".join([*self.kernels, "\n".join([head, *lines, "}"])])
 
     def form(self) -> None:
         raise NotImplementedError
+
+    def workspace(self) -> int:
+        """Bytes that the caller hands over behind the results; 0 where the stack holds them."""
+        return self.sizes[0] if self.sizes[0] > LOCAL else 0
 
     # Text and numbers.
 
@@ -149,8 +150,7 @@ class Driver:
     def reserve(self, size: int) -> int:
         """A place for so many bytes in the block."""
         place = self.sizes[0]
-        self.block_sizes[place] = size
-        self.sizes[0] += size
+        self.sizes[0] += _padded(size)
         return place
 
     def take(self, source: KernelSource, small: bool) -> int:
@@ -201,10 +201,10 @@ class Carries:
                 driver.line(f"memcpy({driver.result(n)}, now{n}, {driver.size(operand.aval.nbytes)});")
                 driver.line(f"now{n} = {driver.result(n)};")
         for n in self.written():
-            twin = driver.reserve(_padded(self.initial[n].aval.nbytes))
+            twin = driver.reserve(self.initial[n].aval.nbytes)
             driver.line(f"void *const twin{n} = block_at + {driver.size(twin)};")
         for slot in sorted(self.updated):
-            place = driver.reserve(_padded(self.body.plan.slots[slot].aval.nbytes))
+            place = driver.reserve(self.body.plan.slots[slot].aval.nbytes)
             driver.line(f"{self.body.at(slot)} = block_at + {driver.size(place)};")
 
     def written(self) -> list[int]:
@@ -331,7 +331,7 @@ class WhileDriver(Driver):
         test.declare()
         body.declare()
         for slot in dict.fromkeys(test.outputs):
-            place = self.reserve(_padded(test.plan.slots[slot].aval.nbytes))
+            place = self.reserve(test.plan.slots[slot].aval.nbytes)
             self.line(f"{test.at(slot)} = block_at + {self.size(place)};")
         if with_lanes:
             self.line(f"{body.at(body.inputs[0])} = {test.at(test.outputs[1])};")
@@ -387,4 +387,4 @@ def on_one_thread(text: str) -> str:
 
 
 def _padded(size: int) -> int:
-    return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+    return -(-size // ALIGNMENT) * ALIGNMENT
