@@ -57,9 +57,14 @@ def _eval(
     out = _type(
         ArrayType(x.shape, x.dtype), ArrayType(y.shape, y.dtype), dimension_numbers, precision, preferred_element_type
     )
-    wide = np.dtype("float32") if out.dtype in (FLOATS[0], bfloat16) else out.dtype
+    wide = sum_dtype(out.dtype)
     product = np.matmul(*as_matrices(x.astype(wide), y.astype(wide), dimension_numbers))
     return convert(product.reshape(out.shape), out.dtype)
+
+
+def sum_dtype(out: np.dtype) -> np.dtype:
+    """The dtype in which the sums of a product with results of dtype `out` are taken."""
+    return np.dtype("float32") if out in (FLOATS[0], bfloat16) else out
 
 
 def as_matrices(x: np.ndarray, y: np.ndarray, dimension_numbers: Dimensions) -> tuple[np.ndarray, np.ndarray]:

@@ -22,6 +22,7 @@ from fuser.ops.movement import transpose_p
 from fuser.partition.axes import View, Views
 
 Strides = tuple[int, ...]
+SMALL = 256  # elements of a matrix up to which its product with a vector, one of a batch, is taken as one of matrices
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def matrices(x: Laid, y: Laid, dimension_numbers: Any) -> Matrices | None:
     cuts = (0, len(xb), len(xb) + len(xf), len(single))
     batch, rows, columns = (_runs(single[low:high]) for low, high in itertools.pairwise(cuts))
     extent, ca, rb = depth
-    swapped = not columns and bool(rows)
+    single_row = not columns and bool(rows)
+    swapped = single_row and not (batch and rows[-1].extent * extent <= SMALL)
     if swapped:
         rows, columns, ca, rb = columns, rows, rb, ca
         batch, rows, columns = ([Run(r.dims, r.extent, r.b, r.a, r.c) for r in runs] for runs in (batch, rows, columns))

@@ -15,6 +15,7 @@ from fuser.passes.fold import fold_constants
 from fuser.passes.indexing import ease_indexing
 from fuser.passes.inline import inline_calls
 from fuser.passes.known import place_known
+from fuser.passes.products import write_products
 from fuser.passes.short import write_out
 from fuser.passes.stages import fold_in_stages
 from fuser.passes.windows import write_windows
@@ -35,6 +36,7 @@ PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("write_out", write_out),
     ("merge_common", merge_common),
     ("fold_constants", fold_constants),
+    ("write_products", write_products),
     ("simplify", simplify),
     ("ease_indexing", ease_indexing),
     ("simplify_again", simplify),

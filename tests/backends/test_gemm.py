@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import ctypes
+import pathlib
+import platform
+import subprocess
+from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import fuser
 import fuser.numpy as fnp
+from fuser.backends.c.library import gemm_text
+from fuser.runtime import toolchain
 
 SHAPES = [
     ((3, 4), (4, 5)),
@@ -89,3 +99,121 @@ def test_results_do_not_depend_on_the_number_of_threads(shape):
         results.append(np.asarray(f(a, b)))
     threads.omp_set_num_threads(before)
     assert all(np.array_equal(results[0], other) for other in results[1:])
+
+
+SMALL_OR_LARGE = st.one_of(st.integers(1, 20), st.sampled_from([1, 2, 3, 4, 8, 16, 31, 48, 64, 65, 100, 130, 200]))
+REAL = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.int8]
+
+
+@st.composite
+def strided(draw, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Callable[[Any], Any]]:
+    """The shape of an array, and a view of it that has `shape`: dimensions in another order, steps, turned round."""
+    order = draw(st.permutations(range(len(shape))))
+    step = draw(st.sampled_from([1, 1, 1, 2, -1]))
+    inner = tuple(shape[order.index(d)] for d in range(len(shape)))
+    inner = (*inner[:-1], inner[-1] * 2) if step == 2 else inner
+    return inner, lambda x: (x[..., ::step] if step != 1 else x).transpose(order)
+
+
+@st.composite
+def products(draw) -> tuple[Any, ...]:
+    batch = tuple(draw(st.lists(st.integers(1, 5), max_size=2)))
+    m, n, k = draw(SMALL_OR_LARGE), draw(SMALL_OR_LARGE), draw(SMALL_OR_LARGE)
+    x, y = draw(strided((*batch, m, k))), draw(strided((*batch, k, n)))
+    return x, y, draw(st.sampled_from(REAL)), draw(st.booleans())
+
+
+@settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(products())
+def test_products_of_any_shape_and_strides(case: Any) -> None:
+    (x_shape, x_view), (y_shape, y_view), dtype, tail = case
+    rng = np.random.default_rng(len(x_shape))
+    a, b = ((rng.standard_normal(s) * 3).astype(dtype) for s in (x_shape, y_shape))
+    function = lambda a, b: (x_view(a) @ y_view(b)) * (2 if tail else 1)
+    with fuser.config.using(enable_x64=True):
+        result = np.asarray(fuser.jit(function, backend="c")(a, b))
+    assert result.dtype == dtype
+    wide = np.float64 if dtype in TOLERANCE else np.int64
+    exact = function(a.astype(wide), b.astype(wide))
+    if wide is np.int64:
+        np.testing.assert_array_equal(result, exact.astype(dtype))
+    else:
+        bound = function(np.abs(a.astype(wide)), np.abs(b.astype(wide)))
+        assert np.all(np.abs(result.astype(wide) - exact) <= TOLERANCE[dtype] * bound)
+
+
+FORMS = {  # rows, steps, columns of products that gemm takes each in another way
+    "row": (1, 300, 400),
+    "long row": (1, 20000, 40),
+    "column": (500, 300, 1),
+    "few rows": (10, 400, 300),
+    "direct": (700, 40, 50),
+    "packed": (300, 300, 300),
+    "deep": (50, 6000, 40),
+    "written out": (2000, 3, 3),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_has_its_bits_whatever_the_threads(name: str) -> None:
+    m, k, n = FORMS[name]
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+    f, threads = fuser.jit(lambda a, b: clipped(a @ b), backend="c"), ctypes.CDLL("libgomp.so.1")
+    before, results = threads.omp_get_max_threads(), []
+    for count in (1, 2, 3, 7):
+        threads.omp_set_num_threads(count)
+        results.append(np.asarray(f(a, b)))
+    threads.omp_set_num_threads(before)
+    assert all(np.array_equal(results[0], other) for other in results[1:])
+    np.testing.assert_allclose(results[0], np.maximum(a.astype(np.float64) @ b, -1), rtol=1e-3, atol=1e-3)
+
+
+def clipped(x: Any) -> Any:
+    return fnp.maximum(x, -1)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_nan_and_infinity_go_through(name: str) -> None:
+    m, k, n = FORMS[name]
+    a, b = np.zeros((m, k), np.float32), np.ones((k, n), np.float32)
+    b[k // 2, n // 2] = np.inf  # 0 · inf is nan
+    a[m // 2, 0] = np.nan
+    a[m - 1, k - 1] = np.inf
+    found = np.asarray(fuser.jit(fnp.matmul, backend="c")(a, b))
+    with np.errstate(invalid="ignore"):
+        expected = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    np.testing.assert_array_equal(np.isposinf(found), np.isposinf(expected))
+
+
+def test_several_python_threads_share_a_product() -> None:
+    rng = np.random.default_rng(0)
+    pairs = [[rng.standard_normal((n, n)).astype(np.float32) for _ in range(2)] for n in (60, 150, 300, 90)]
+    f = fuser.jit(fnp.matmul, backend="c")
+    expected = [np.asarray(f(*pair)) for pair in pairs]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda n: np.asarray(f(*pairs[n % 4])), range(80)))
+    assert all(np.array_equal(result, expected[n % 4]) for n, result in enumerate(results))
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the targets are those of x86-64")
+def test_processors_with_shorter_vectors(target: str, dtype: str, tmp_path: pathlib.Path) -> None:
+    """The text compiled for them: tiles of other extents, and parts of vectors in other words."""
+    kind = np.dtype(dtype)
+    source, shared = tmp_path / "gemm.c", tmp_path / "gemm.so"
+    source.write_text(gemm_text(kind, kind))
+    flags = [f"-march={target}" if flag == "-march=native" else flag for flag in toolchain.FLAGS]
+    subprocess.run([toolchain.find_compiler(), *flags, str(source), "-o", str(shared)], check=True)
+    gemm = ctypes.CDLL(str(shared)).gemm
+    rng = np.random.default_rng(0)
+    for m, k, n in (*FORMS.values(), (3, 5, 7), (9, 2, 33), (13, 17, 1)):
+        a, b = ((rng.standard_normal(s) * 4).astype(kind) for s in ((m, k), (k, n)))
+        result = np.empty((m, n), kind)
+        numbers = (m, n, k, k, 1, n, 1, n, 0, 0)
+        pointers = (ctypes.c_void_p * 3)(a.ctypes.data, b.ctypes.data, result.ctypes.data)
+        gemm(pointers, (ctypes.c_int64 * len(numbers))(*numbers))
+        wide = a.astype(np.float64)
+        assert np.all(np.abs(result - wide @ b) <= (1e-5 if dtype == "float32" else 1e-12) * (np.abs(wide) @ np.abs(b)))

@@ -170,3 +170,36 @@ def test_a_train_step_is_its_products_and_five_kernels() -> None:
     assert len(plan.groups) - 8 == 5, plan.explain()
     results = tuple(np.asarray(x) for x in step(*inputs))
     assert workload.error(results, workload.reference(inputs)) <= workload.tolerance("float32")
+
+
+NO_PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[Kind]]] = {
+    "an inner product": (lambda a, b: jnp.exp(jnp.dot(jnp.sin(a), b) / 9), (ROW, W[0]), [REDUCTION]),
+    "inner products of rows": (lambda a, w: jnp.einsum("nd,nd->n", a, w) * a.max(axis=1), (W, W + 1), [REDUCTION]),
+    "an outer product": (lambda a, b, w: jnp.tanh(jnp.outer(a, b)) + w, (COLUMN[:, 0], ROW, W), [ELEMENTWISE]),
+    "one step": (lambda a, b: -a @ b, (COLUMN, ROW[None]), [ELEMENTWISE]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+@pytest.mark.parametrize("name", NO_PRODUCTS)
+def test_products_of_single_rows_are_part_of_other_kernels(name: str, dtype: str) -> None:
+    function, args, expected = NO_PRODUCTS[name]
+    arrays = [jnp.asarray(x).astype(dtype) for x in args]
+    plan = fuser.jit(function, backend="c").lower(*arrays).plan
+    assert kinds(plan) == expected, plan.explain()
+    found = np.asarray(fuser.jit(function, backend="c")(*arrays)).astype(np.float64)
+    wanted = np.asarray(fuser.jit(function, backend="reference")(*arrays)).astype(np.float64)
+    tolerance = 1e-4 if dtype == "float32" else 3e-2
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_small_products_are_written_out_and_large_ones_call_gemm() -> None:
+    def text(*shapes: tuple[int, ...]) -> str:
+        arrays = [np.ones(shape, np.float32) for shape in shapes]
+        (source,) = fuser.jit(jnp.matmul, backend="c").lower(*arrays).sources
+        return source.text
+
+    for shapes in (((90, 3), (3, 3)), ((50, 4, 4), (50, 4, 4)), ((50, 16, 16), (50, 16, 16)), ((50, 4, 4), (50, 4, 1))):
+        assert "(function)" not in text(*shapes), shapes
+    for shapes in (((90, 30), (30, 30)), ((3, 3), (3, 3)), ((50, 20, 20), (50, 20, 20)), ((90, 3), (3, 90))):
+        assert "(function)" in text(*shapes), shapes

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from fuser.backends.base import KernelSource
-from fuser.backends.c import library, spell
+from fuser.backends.c import library, small, spell
 from fuser.backends.c.writer import Writer
 from fuser.ir.graph import Eqn, Graph
 from fuser.ir.index import Axis
@@ -42,6 +44,7 @@ def emit_product(group: FusionGroup) -> KernelSource:
     results = list(dict.fromkeys(group.graph.outvars))
     bare = results == [out]
     tail, tail_sizes = ("", ()) if bare else _tail(group, dot, form)
+    items = small.items_of(form, dot.invars[0].aval.dtype, out.aval.dtype)
     sizes = (0, x_first, y_first, *gemm_sizes(form, tail=not bare), *tail_sizes)
     name, first, last = group.name, 3, len(sizes) - len(tail_sizes)
     operands = [f"(char *)buffers[{inputs.index(views(v).source)}] + sizes[{n}]" for n, v in enumerate(dot.invars, 1)]
@@ -49,15 +52,24 @@ def emit_product(group: FusionGroup) -> KernelSource:
     places_of = [f"buffers[{n}]" for n in range(len(inputs) + len(results))]
     places_of.insert(len(inputs), "0")
     comments = "".join(f"// {line}\n" for line in dict.fromkeys(str(s) for s in group.sources if s.file))
-    given = ", ".join((operands[::-1] if form.swapped else operands) + ending)
-    lines = [
-        f"void {name}(void **buffers, const int64_t *sizes) {{",
-        *([] if bare else [f"  void *all[] = {{{', '.join(places_of)}}};"]),
-        f"  ((function)sizes[0])((void *[]){{{given}}}, sizes + {first});",
-        "}",
-    ]
+    operands = operands[::-1] if form.swapped else operands
+    lines = [f"void {name}(void **buffers, const int64_t *sizes) {{"]
+    if not bare:
+        lines.append(f"  void *all[] = {{{', '.join(places_of)}}};")
+    functions: tuple[tuple[int, np.dtype, np.dtype], ...] = ()
+    if items is not None:
+        tail += small.items_text(name, items, out.aval.dtype, tail=not bare) + "\n\n"
+        given = ["0", "0"] if bare else ["all", f"sizes + {last}"]
+        given += [f"(void *)({operand})" for operand in operands] + [ending[0] if bare else "0"]
+        lines += ["  const int64_t count = sizes[0];", *small.items_calls(name, items, ", ".join(given))]
+        sizes = (items.run.extent, *sizes[1:])
+    else:
+        given = operands + ending
+        lines.append(f"  ((function)sizes[0])((void *[]){{{', '.join(given)}}}, sizes + {first});")
+        functions = ((0, dot.invars[0].aval.dtype, out.aval.dtype),)
+    lines.append("}")
     names = tuple(f"in{n}" for n in range(len(inputs))) + tuple(f"out{n}" for n in range(len(results)))
-    launch = {"sizes": sizes, "functions": ((0, dot.invars[0].aval.dtype, out.aval.dtype),)}
+    launch = {"sizes": sizes, "functions": functions}
     return KernelSource(name, tail + comments + "\n".join(lines), "c", names, launch)
 
 

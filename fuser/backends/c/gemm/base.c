@@ -13,16 +13,19 @@
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #define BYTES 64
-#define MR 14
+#define MR 8
+#define NV 3
 #define DR 8
 #elif defined(__AVX__)
 #include <immintrin.h>
 #define BYTES 32
 #define MR 6
+#define NV 2
 #define DR 4
 #else
 #define BYTES 16
 #define MR 6
+#define NV 2
 #define DR 4
 #endif
 #define VL (BYTES / (int)sizeof(T))
@@ -74,6 +77,58 @@ INSIDE void store_part(T *p, vec v, lanes n) {
     for (int64_t i = 0; i < n; ++i) p[i] = v[i];
 }
 #endif
+
+// out[p][x] = in[x][p] for a square of VL, rows of both some way apart.
+#if SAME && defined(__AVX512F__)
+#define SQUARES 1
+typedef __typeof__((vec){0} < (vec){0}) places;
+INSIDE void transpose(const T *in, int64_t from, T *out, int64_t to) {
+  vec v[VL];
+#pragma GCC unroll 16
+  for (int i = 0; i < VL; ++i) v[i] = *(const vec *)(in + i * from);
+#pragma GCC unroll 4
+  for (int s = 1; s < VL; s *= 2) {
+    places low, high;
+#pragma GCC unroll 16
+    for (int l = 0; l < VL; ++l) low[l] = l & s ? VL + (l ^ s) : l, high[l] = l & s ? VL + l : l ^ s;
+#pragma GCC unroll 16
+    for (int i = 0; i < VL; ++i)
+      if (!(i & s)) {
+        const vec a = v[i], b = v[i + s];
+        v[i] = __builtin_shuffle(a, b, low), v[i + s] = __builtin_shuffle(a, b, high);
+      }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < VL; ++i) *(vec *)(out + i * to) = v[i];
+}
+#else
+#define SQUARES 0
+#define transpose(in, from, out, to)
+#endif
+
+// q[p · width + x] = element (p, x) of k×n numbers, with zeros from column n to `width`.
+static FUSED void lay_out(const IN *B, int64_t rb, int64_t cb, int64_t k, int64_t n, T *q, int64_t width) {
+  int64_t done = 0;  // columns
+  if (cb == 1 && n == width) {
+    for (int64_t p = 0; p < k; ++p)
+      for (int64_t x = 0; x < n; ++x) q[p * width + x] = LOAD(B[p * rb + x]);
+    return;
+  }
+  if (cb == 1) {
+    for (int64_t p = 0; p < k; ++p)
+      for (int64_t x = 0; x < width; ++x) q[p * width + x] = x < n ? LOAD(B[p * rb + x]) : 0;
+    return;
+  }
+  for (; SQUARES && rb == 1 && done + VL <= n; done += VL) {
+    int64_t p = 0;
+    for (; p + VL <= k; p += VL) transpose((const T *)B + done * cb + p, cb, q + p * width + done, width);
+    for (; p < k; ++p)
+      for (int x = 0; x < VL; ++x) q[p * width + done + x] = LOAD(B[p + (done + x) * cb]);
+  }
+  for (; done < width; done += 4)
+    for (int64_t p = 0; p < k; ++p)
+      for (int64_t x = done; x < least(width, done + 4); ++x) q[p * width + x] = x < n ? LOAD(B[p * rb + x * cb]) : 0;
+}
 
 // Memory to work in: a thread keeps what it has had, for new memory costs a page fault every 4 KiB.
 enum { PACKED_A, PACKED_B, BLOCK, PARTIAL, ROOMS };

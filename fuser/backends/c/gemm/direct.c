@@ -25,29 +25,38 @@
     }                                                                                                                  \
   }
 #define ROWS(R) DIRECT(R, 1) DIRECT(R, 2) DIRECT(R, 3)
-ROWS(1) ROWS(2) ROWS(4)
+ROWS(1) ROWS(2) ROWS(3) ROWS(4)
 #if DR == 8
-ROWS(8)
+ROWS(6) ROWS(8)
 #endif
 typedef void (*direct)(int64_t, const T *, int64_t, int64_t, const T *, int64_t, T *, int64_t, lanes);
-static const direct directs[][3] = {
-  {direct_1_1, direct_1_2, direct_1_3}, {direct_2_1, direct_2_2, direct_2_3}, {direct_4_1, direct_4_2, direct_4_3},
+static const direct directs[DR + 1][3] = {
+  [1] = {direct_1_1, direct_1_2, direct_1_3}, [2] = {direct_2_1, direct_2_2, direct_2_3},
+  [3] = {direct_3_1, direct_3_2, direct_3_3}, [4] = {direct_4_1, direct_4_2, direct_4_3},
 #if DR == 8
-  {direct_8_1, direct_8_2, direct_8_3},
+  [6] = {direct_6_1, direct_6_2, direct_6_3}, [8] = {direct_8_1, direct_8_2, direct_8_3},
 #endif
 };
 
-// The product of m rows and n columns. The last rows of several blocks are taken twice where blocks do not come out even.
+// Rows of a block, for so few rows that blocks should be even. Where they do not come out even some are taken twice.
+#if DR == 8
+static const int8_t even_rows[2 * DR + 1] = {0, 1, 2, 3, 4, 3, 6, 4, 8, 6, 6, 6, 6, 8, 8, 8, 8};
+#else
+static const int8_t even_rows[2 * DR + 1] = {0, 1, 2, 3, 4, 3, 3, 4, 4};
+#endif
+
+// The product of m rows and n columns. Small batches come here for each item, so nothing is divided.
 static inline void direct_block(int64_t m, int64_t n, int64_t k, const T *a, int64_t ra, int64_t ca, const T *b, int64_t rb,
                                 T *c, int64_t rc) {
-  const int64_t vectors = parts(n, VL), groups = parts(vectors, 3), most_of = parts(vectors, groups);
-  const int size = m >= 8 && DR == 8 ? 3 : m >= 4 ? 2 : m >= 2 ? 1 : 0;
-  const int64_t rows = 1 << size;
-  for (int64_t i = 0; i < m; i += rows) {
-    const int64_t r = least(i, m - rows);
-    for (int64_t v = 0; v < vectors; v += most_of) {
-      const int64_t these = least(most_of, vectors - v), j = v * VL;
-      directs[size][these - 1](k, a + r * ra, ra, ca, b + j, rb, c + r * rc + j, rc, lanes_of(n - j - (these - 1) * VL));
+  const int64_t vectors = parts(n, VL), most_of = vectors == 4 ? 2 : least(vectors, 3);
+  const int64_t rows = m > 2 * DR ? DR : even_rows[m];
+  for (int64_t v = 0; v < vectors; v += most_of) {
+    const int64_t these = least(most_of, vectors - v), j = v * VL;
+    const direct run = directs[rows][these - 1];
+    const lanes last = lanes_of(n - j - (these - 1) * VL);
+    for (int64_t i = 0; i < m; i += rows) {
+      const int64_t r = least(i, m - rows);
+      run(k, a + r * ra, ra, ca, b + j, rb, c + r * rc + j, rc, last);
     }
   }
 }
@@ -78,7 +87,7 @@ static inline int in_reach(const job *j) { return SAME && j->cb == 1; }
 
 static int is_direct(const job *j) {
   const int64_t size = j->K * j->N * (int64_t)sizeof(T);
-  return size <= NEAR || (j->M <= DR && in_reach(j));
+  return size <= NEAR || (j->M <= 2 * DR && in_reach(j));
 }
 
 static const T *dense_b(const job *j, int64_t *rb) {
@@ -88,12 +97,7 @@ static const T *dense_b(const job *j, int64_t *rb) {
     return (const T *)j->B;
   }
   T *const b = room(PACKED_B, K * wide);
-  if (j->cb == 1)
-    for (int64_t p = 0; p < K; ++p)
-      for (int64_t x = 0; x < N; ++x) b[p * wide + x] = LOAD(j->B[p * j->rb + x]);
-  else
-    for (int64_t x = 0; x < N; ++x)
-      for (int64_t p = 0; p < K; ++p) b[p * wide + x] = LOAD(j->B[p * j->rb + x * j->cb]);
+  lay_out(j->B, j->rb, j->cb, K, N, b, wide);
   *rb = wide;
   return b;
 }
@@ -102,7 +106,11 @@ static void direct_product(const job *j, int threads) {
   int64_t rb;
   const T *const b = dense_b(j, &rb);
   const int64_t M = j->M, N = j->N, K = j->K;
-  const int64_t rows = least(M, most(1, CHUNK / (most(K, N) * (int64_t)sizeof(T)) / DR) * DR), columns = M <= DR ? least(N, 4 * WIDE) : N;
+  if (M <= 2 * DR && N <= 4 * WIDE) {
+    direct_part(j, b, rb, 0, M, 0, N);
+    return;
+  }
+  const int64_t rows = M <= 2 * DR ? M : least(M, most(1, CHUNK / (most(K, N) * (int64_t)sizeof(T)) / DR) * DR), columns = M <= 2 * DR ? least(N, 4 * WIDE) : N;
   const int64_t across = parts(N, columns), tasks = parts(M, rows) * across;
   if (threads > 1 && tasks > 1) {
     #pragma omp parallel for num_threads(threads) schedule(dynamic)

@@ -17,8 +17,9 @@ static void item_of(job *j, void **buffers, const int64_t *sizes, int64_t item) 
   j->A = buffers[0], j->B = buffers[1], j->C = j->call ? 0 : buffers[2], j->item = item;
   int64_t rest = item;
   for (int64_t d = sizes[9]; d-- > 0;) {
-    const int64_t *dimension = sizes + 10 + 4 * d, place = rest % dimension[0];
-    rest /= dimension[0];
+    const int64_t *dimension = sizes + 10 + 4 * d, outer = d > 0 ? rest / dimension[0] : 0;
+    const int64_t place = rest - outer * dimension[0];
+    rest = outer;
     j->A += place * dimension[1], j->B += place * dimension[2];
     if (!j->call) j->C += place * dimension[3];
   }

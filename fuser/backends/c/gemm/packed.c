@@ -1,15 +1,14 @@
 // Large products, after Goto & van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008): panels of A and B
 // are packed, and a tile of MR×NR accumulators stays in vector registers. Sums over k run in blocks of at most KC in a
 // fixed order, so results do not depend on the number of threads.
-#define NR (2 * VL)
+#define NR (NV * VL)
 #define KC 256
-#define PANELS 16  // of MR rows that a thread packs at a time, at most
+#define PANELS 32  // of MR rows that a thread packs at a time, at most
 #define STRIP (16 << 20)  // bytes of B that are packed at a time
 
 // A tile of MR rows and V vectors. Of A either MR elements lie together, or (FOUR) four of each row.
 #define TILE(NAME, V, ROW, STEP)                                                                                       \
-  static FUSED void NAME(int64_t k, const T *restrict a, const T *restrict b, T *restrict c, int64_t ldc, int add,      \
-                         lanes last) {                                                                                 \
+  static FUSED void NAME(int64_t k, const T *restrict a, const T *restrict b, T *restrict c, int64_t ldc, int add) {    \
     vec acc[MR][V];                                                                                                    \
     _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                            \
       _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] = (vec){0};                                        \
@@ -36,19 +35,30 @@ TILE(tile_rows_1, 1, 4, 1)
 TILE(tile_rows_2, 2, 4, 1)
 TILE(tile_columns_1, 1, 1, MR)
 TILE(tile_columns_2, 2, 1, MR)
-typedef void (*tile)(int64_t, const T *, const T *, T *, int64_t, int, lanes);
-static const tile tiles[2][2] = {{tile_rows_1, tile_rows_2}, {tile_columns_1, tile_columns_2}};
+#if NV == 3
+TILE(tile_rows_3, 3, 4, 1)
+TILE(tile_columns_3, 3, 1, MR)
+#endif
+typedef void (*tile)(int64_t, const T *, const T *, T *, int64_t, int);
+static const tile tiles[2][NV] = {
+#if NV == 3
+  {tile_rows_1, tile_rows_2, tile_rows_3}, {tile_columns_1, tile_columns_2, tile_columns_3},
+#else
+  {tile_rows_1, tile_rows_2}, {tile_columns_1, tile_columns_2},
+#endif
+};
 
 // The MR×NR tile of rows below m and columns below n; what is not whole goes through a tile of its own.
 static inline FUSED void tile_of(int columns, int64_t k, const T *a, const T *b, T *c, int64_t ldc, int add, int64_t m,
                                  int64_t n) {
-  const tile run = tiles[columns][n > VL];
-  if (m >= MR && (n >= NR || n == VL)) {
-    run(k, a, b, c, ldc, add, lanes_of(VL));
+  const int64_t vectors = least(NV, parts(n, VL));
+  const tile run = tiles[columns][vectors - 1];
+  if (m >= MR && n >= vectors * VL) {
+    run(k, a, b, c, ldc, add);
     return;
   }
   T whole[MR * NR] __attribute__((aligned(64)));
-  run(k, a, b, whole, NR, 0, lanes_of(VL));
+  run(k, a, b, whole, NR, 0);
   for (int64_t i = 0; i < least(m, MR); ++i)
     for (int64_t j = 0; j < least(n, NR); ++j)
       c[i * ldc + j] = add ? c[i * ldc + j] + whole[i * NR + j] : whole[i * NR + j];
@@ -92,20 +102,8 @@ static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_
     }
 }
 
-static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q) {
-  const int64_t rb = j->rb, cb = j->cb;
-  const IN *B = j->B + pc * rb + jc * cb;
-  if (cb == 1 && n >= NR) {
-    for (int64_t p = 0; p < k; ++p)
-      for (int64_t x = 0; x < NR; ++x) q[p * NR + x] = LOAD(B[p * rb + x]);
-  } else if (cb == 1) {
-    for (int64_t p = 0; p < k; ++p)
-      for (int64_t x = 0; x < NR; ++x) q[p * NR + x] = x < n ? LOAD(B[p * rb + x]) : 0;
-  } else {
-    for (int64_t x = 0; x < NR; x += 4)
-      for (int64_t p = 0; p < k; ++p)
-        for (int u = 0; u < 4; ++u) q[p * NR + x + u] = x + u < n ? LOAD(B[p * rb + (x + u) * cb]) : 0;
-  }
+static void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q) {
+  lay_out(j->B + pc * j->rb + jc * j->cb, j->rb, j->cb, k, least(n, NR), q, NR);
   for (int64_t p = k * NR; p < fours(k) * NR; ++p) q[p] = 0;
 }
 

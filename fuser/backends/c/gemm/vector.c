@@ -37,6 +37,7 @@ static FUSED T whole_sum(vec v) {
 static FUSED void dot_columns(const T *x, const T *B, int64_t cb, T *c, int64_t n, int64_t k) {
   const int64_t whole = k / VL * VL;
   const lanes last = lanes_of(k - whole);
+  const int near = cb < 1024;  // the next lines are fetched ahead where they are too short for that to happen by itself
   int64_t j = 0;
   for (; j + LINES <= n; j += LINES) {
     const T *b = B + j * cb;
@@ -46,7 +47,10 @@ static FUSED void dot_columns(const T *x, const T *B, int64_t cb, T *c, int64_t 
     for (int64_t p = 0; p < whole; p += VL) {
       const vec y = *(const vec *)(x + p);
 #pragma GCC unroll 8
-      for (int u = 0; u < LINES; ++u) acc[u] += y * *(const vec *)(b + u * cb + p);
+      for (int u = 0; u < LINES; ++u) {
+        if (near) __builtin_prefetch(b + (u + LINES) * cb + p);
+        acc[u] += y * *(const vec *)(b + u * cb + p);
+      }
     }
     if (whole < k) {
       const vec y = load_part(x + whole, last);
