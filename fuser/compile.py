@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,8 @@ def generated(group: FusionGroup, backend: Backend) -> bool:
     """Whether the group becomes a generated kernel rather than a library call or a loop driven from Python."""
     if group.kind is Kind.CONTROL:
         return bool(group.bodies) and not group.reason
+    if group.kind is Kind.LIBRARY:
+        return backend.native(group) is None
     return group.kind in GENERATED or (group.kind is Kind.CONTRACTION and backend.limits.dots and not group.reason)
 
 
@@ -80,13 +83,15 @@ def kernel_groups(plan: Plan, backend: Backend) -> Iterator[FusionGroup]:
 
 def link(plan: Plan, functions: Iterator[KernelFunction], backend: Backend) -> Executable:
     """The plan's groups as steps over its slots; `functions` are those of its kernels, in order."""
-    slot = plan.slot_of
+    slot, further = plan.slot_of, itertools.count(len(plan.slots))
     steps: list[Step] = []
     for group in plan.groups:
         reads = tuple(slot[v] for v in group.graph.invars)
         writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
         if generated(group, backend):
             filled = tuple(Allocation(slot[v], v.aval.shape, v.aval.dtype, plan.reuse.get(slot[v])) for v in writes)
+            if room := backend.scratch(group):
+                filled += (Allocation(next(further), (room,), np.dtype(np.uint8)),)
             steps.append(KernelStep(group.name, next(functions), reads, filled))
         else:
             function = driven(group, functions, backend) if group.bodies else backend.library(group)

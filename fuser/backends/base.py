@@ -67,6 +67,9 @@ class Backend(Protocol):
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         """Functions for the sources; ToolchainError carries the compiler's own words."""
 
+    def scratch(self, group: FusionGroup) -> int:
+        """Bytes that the group's kernel needs beside its inputs and outputs: one buffer more, after the outputs."""
+
     def library(self, group: FusionGroup) -> Callable[..., Any]:
         """A function of the group's input arrays that gives its outputs, for a group that is no generated kernel."""
 
@@ -82,6 +85,10 @@ class Backend(Protocol):
 
 class Host:
     """What the backends that run in this computer's memory share."""
+
+    @staticmethod
+    def scratch(group: FusionGroup) -> int:
+        return 0
 
     @staticmethod
     def constant(value: Any) -> Any:

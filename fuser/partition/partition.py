@@ -17,6 +17,7 @@ from fuser.ir.source import Source
 from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, reusable
+from fuser.partition.calls import with_read_operands
 from fuser.partition.control import bodies, with_dense_operands
 from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, looped, product, single, solid
 from fuser.partition.group import Decision, FusionGroup, Kind, Plan, inner_eqns
@@ -36,6 +37,7 @@ def partition(graph: Graph, backend: Any, prefix: str = "k") -> Plan:
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
     if backend.limits.strided_dots:
         graph = with_strided_operands(graph, lambda eqn: backend.supports(eqn) is None)
+    graph = with_read_operands(graph, backend.limits.calls)
     graph, aliases = _with_copies(graph)
     drafting = Drafting(graph, backend, forms)
     drafts, decisions = drafting.run()

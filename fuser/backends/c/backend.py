@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser.backends.base import Host, KernelFunction, KernelSource, Loaded
-from fuser.backends.c import product, spell
+from fuser.backends.c import calls, product, spell
 from fuser.backends.c.control import INCLUDES, emit_control, product_blocker, with_addresses
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import library
@@ -25,7 +25,7 @@ class C(Host):
 
     name = "c"
     platform = "cpu"
-    limits = FusionLimits(control=True, dots=True, strided_dots=True, teams=True)
+    limits = FusionLimits(control=True, dots=True, strided_dots=True, teams=True, calls=calls.CALLS)
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
@@ -50,7 +50,7 @@ class C(Host):
         if group.kind is Kind.CONTRACTION:
             return product_blocker(group) if group.reason else None
         if group.kind is Kind.LIBRARY:
-            return f"{group.ops[-1]} runs in NumPy"
+            return calls.call_blocker(group)
         return group.reason or None
 
     def emit(self, group: FusionGroup) -> KernelSource:
@@ -58,6 +58,8 @@ class C(Host):
             return emit_control(group, self.emit)
         if group.kind is Kind.CONTRACTION:
             return product.emit_product(group)
+        if group.kind is Kind.LIBRARY:
+            return calls.emit_call(group)
         kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
         text, sizes = emit_kernel(kernel)
         return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), {"sizes": sizes})
@@ -72,6 +74,9 @@ class C(Host):
             CFunction(getattr(handle, source.name), with_addresses(source.launch)) for source in sources
         )
         return Loaded(functions, library.seconds, library.cached, 0 if library.cached else len(sources))
+
+    def scratch(self, group: FusionGroup) -> int:
+        return calls.scratch(group)
 
     def library(self, group: FusionGroup) -> Callable[..., Any]:
         return library(group)

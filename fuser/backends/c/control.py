@@ -16,6 +16,7 @@ import numpy as np
 
 from fuser.backends.base import KernelSource
 from fuser.backends.c import library, spell
+from fuser.backends.c.calls import scratch
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Fusion
@@ -49,10 +50,10 @@ def emit_control(group: FusionGroup, emit: Emit) -> KernelSource:
 
 
 def with_addresses(launch: dict[str, Any]) -> tuple[int, ...]:
-    """The size arguments of a kernel; those that stand for a product hold its address."""
+    """The size arguments of a kernel; those that stand for a library function hold its address."""
     sizes = list(launch["sizes"])
-    for position, operand, out in launch.get("functions", ()):
-        sizes[position] = library.gemm_address(operand, out)
+    for position, function in launch.get("functions", ()):
+        sizes[position] = library.address(function)
     return tuple(sizes)
 
 
@@ -97,6 +98,8 @@ class Frame:
         source = self.driver.emit(group)
         writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
         pointers = [self.at(self.plan.slot_of[v]) for v in (*group.graph.invars, *writes)]
+        if room := scratch(group):
+            pointers.append(f"block_at + {self.driver.size(self.driver.reserve(_padded(room)))}")
         first = self.driver.take(source, all(v.aval.size <= SMALL for v in (*group.graph.invars, *writes)))
         self.driver.line(f"{source.name}((void *[]){{{', '.join(pointers)}}}, sizes + {first});")
 
@@ -107,7 +110,7 @@ class Frame:
         (x, a, a_offset), (y, b, b_offset) = matrices
         eqn = group.graph.eqns[-1]
         first = driver.append(*library.gemm_sizes(a, b))
-        driver.functions.append((driver.append(0), a.dtype, eqn.outvars[0].aval.dtype))
+        driver.functions.append((driver.append(0), ("gemm", a.dtype, eqn.outvars[0].aval.dtype)))
         pointers = [
             f"(char *){self.at(self.plan.slot_of[v])} + {driver.size(offset)}"
             for v, offset in ((x, a_offset), (y, b_offset))
@@ -124,7 +127,7 @@ class Driver:
         self.group, self.emit = group, emit
         self.eqn: Eqn = group.graph.eqns[-1]
         self.sizes: list[int] = [0]  # the first is the number of bytes of the block
-        self.functions: list[tuple[int, np.dtype, np.dtype]] = []
+        self.functions: list[tuple[int, Any]] = []  # place of an address, what `library.address` takes
         self.kernels: list[str] = []
         self.lines: list[str] = []
         self.depth = 1
@@ -179,7 +182,7 @@ class Driver:
     def take(self, source: KernelSource, small: bool) -> int:
         """Take a kernel's text in; gives the place of its size arguments."""
         first = self.append(*source.launch["sizes"])
-        self.functions += [(first + n, a, b) for n, a, b in source.launch.get("functions", ())]
+        self.functions += [(first + n, function) for n, function in source.launch.get("functions", ())]
         text = on_one_thread(source.text) if small and not source.launch.get("functions") else source.text
         alone = "__attribute__((noinline)) " if "alloca" in text else ""
         self.kernels.append(text.replace(f"void {source.name}(", f"static {alone}void {source.name}("))
