@@ -47,8 +47,11 @@ def counting(operand: Operand, dimension: int, views: Views) -> bool:
     """Whether the operand's elements are their positions along a dimension."""
     path = views(operand).path
     return (
-        len(path) == 1 and path[0].primitive.name == "iota" and path[0].params["dimension"] == dimension
-        and operand.aval.dtype.itemsize in (4, 8) and operand.aval.dtype.kind in "iu"
+        len(path) == 1
+        and path[0].primitive.name == "iota"
+        and path[0].params["dimension"] == dimension
+        and operand.aval.dtype.itemsize in (4, 8)
+        and operand.aval.dtype.kind in "iu"
     )
 
 

@@ -45,7 +45,9 @@ class FusionLimits:
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     strided_dots: bool = False  # those kernels read operands by strides alone
-    calls: frozenset[str] = frozenset()  # primitives outside of kernels that native functions serve; they read dense operands
+    calls: frozenset[str] = (
+        frozenset()
+    )  # primitives outside of kernels that native functions serve; they read dense operands
     teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
 
 

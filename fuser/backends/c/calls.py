@@ -24,7 +24,8 @@ from fuser.partition.group import FusionGroup, Kind
 from fuser.runtime.device import cpu_count
 
 MOST_THREADS = 16
-MANY = 1 << 16  # keys of a row from which sort.c takes wide digits, and all threads for one row
+MANY = 1 << 16  # keys of a row from which sort.c takes all threads for one row
+COUNTERS = 16 * 2048 * 8 + 8  # bytes that it then counts digits in
 SORTED_BY_INDEX = 1 << 31  # positions fit 32 bits below
 SEQUENTIAL = 1 << 14  # updates that one thread folds in
 PARTS = 8  # results of their own where a scatter has few elements
@@ -149,14 +150,11 @@ def _sort(calls: Calls) -> None:
         calls.call(("permute", operand.aval.dtype.itemsize), pointers, sizes)
 
 
-def _sort_call(
-    calls: Calls, key: Operand, dimension: int, payload: int, pointers: list[str], through: bool
-) -> None:
+def _sort_call(calls: Calls, key: Operand, dimension: int, payload: int, pointers: list[str], through: bool) -> None:
     outer, n, inner = _spans(key.aval.shape, dimension)
     itemsize = key.aval.dtype.itemsize
-    counters = 2048 if n > MANY and itemsize > 2 else 256
     rows = 1 if n > MANY or outer * inner == 1 else calls.threads
-    room = calls.threads * counters * 8 + 2 * n * rows * _item(itemsize, payload)
+    room = 2 * n * rows * _item(itemsize, payload) + (COUNTERS if n > MANY else 0)
     pointers.append(calls.room(room))
     calls.call(("sort", key.aval.dtype, payload), pointers, (outer, n, inner, calls.threads, through))
 
@@ -174,7 +172,7 @@ def _top_k(calls: Calls) -> None:
     axis = eqn.params.get("axis")
     outer, n, inner = _spans(shape, len(shape) - 1 if axis is None else axis)
     room = min(max(4 * k, 2048), n) + 256
-    scratch = calls.threads * (2048 * 8 + 2 * room * _item(operand.aval.dtype.itemsize, 4))
+    scratch = calls.threads * 2 * room * _item(operand.aval.dtype.itemsize, 4)
     pointers = [calls.operand(operand), calls.result(0), calls.result(1), calls.room(scratch)]
     calls.call(("top_k", operand.aval.dtype), pointers, (outer, n, inner, calls.threads, k, room))
 

@@ -99,7 +99,12 @@ def gemm_text(operand: np.dtype, out: np.dtype) -> str:
 
 
 def _function(name: str, types: tuple[Any, ...]) -> Any:
-    text = {"sort": sort_text, "top_k": lambda dtype: sort_text(dtype, 4), "permute": permute_text, "scatter": scatter_text}
+    text = {
+        "sort": sort_text,
+        "top_k": lambda dtype: sort_text(dtype, 4),
+        "permute": permute_text,
+        "scatter": scatter_text,
+    }
     return getattr(toolchain.load_shared(toolchain.compile_shared(text[name](*types)).path), name)
 
 

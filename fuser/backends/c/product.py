@@ -56,7 +56,9 @@ def emit_product(group: FusionGroup) -> KernelSource:
     ]
     text = tail + comments + "\n".join(lines)
     names = tuple(f"in{n}" for n in range(len(inputs))) + tuple(f"out{n}" for n in range(len(results)))
-    return KernelSource(name, text, "c", names, {"sizes": sizes, "functions": ((0, ("gemm", out.aval.dtype, out.aval.dtype)),)})
+    return KernelSource(
+        name, text, "c", names, {"sizes": sizes, "functions": ((0, ("gemm", out.aval.dtype, out.aval.dtype)),)}
+    )
 
 
 def _alone(group: FusionGroup, dot: Eqn) -> FusionGroup:

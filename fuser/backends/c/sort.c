@@ -18,6 +18,7 @@ typedef JOIN(uint, BITS, _t) KEY;
 #define SHORT (BITS == 8 ? 64 : 256)  // the longest row that a merge exchange sorts
 #define WIDE 11                       // bits of a digit where there are many keys
 #define MANY (1 << 16)
+#define PARTS 16
 #define BLOCK 256
 
 #if PAYLOAD
@@ -64,44 +65,23 @@ INLINE int lossy(KEY bits) {
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// One pass of a team over all items, by `width` bits from `shift` on; whether any item moved.
-INLINE int pass(const item *a, item *b, int64_t n, int me, int team, int64_t *counts, int shift, const int width) {
-  const int64_t first = n * me / team, last = n * (me + 1) / team;
-  const int buckets = 1 << width, mask = buckets - 1;
-  int64_t *const own = counts + (int64_t)me * buckets;
-  memset(own, 0, buckets * sizeof(int64_t));
-  for (int64_t i = first; i < last; ++i) ++own[a[i].key >> shift & mask];
-  if (team > 1) {
-    #pragma omp barrier
-  }
-  int64_t at[1 << WIDE], total = 0;
-  int single = 0;
-  for (int d = 0; d < buckets; ++d) {
-    const int64_t before = total;
-    for (int t = 0; t < team; ++t) {
-      if (t == me) at[d] = total;
-      total += counts[(int64_t)t * buckets + d];
+// Sorts a by the lowest `bits` of its keys, with b as room; gives the one of them that holds the result.
+static item *by_digits(item *a, item *b, int64_t n, int bits) {
+  for (int shift = 0; shift < bits; shift += 8) {
+    uint32_t counts[256] = {0};
+    for (int64_t i = 0; i < n; ++i) ++counts[a[i].key >> shift & 255];
+    uint32_t at[256], total = 0;
+    int single = 0;
+    for (int d = 0; d < 256; ++d) {
+      at[d] = total;
+      total += counts[d];
+      single |= counts[d] == n;
     }
-    single |= total - before == n;
-  }
-  if (!single)
-    for (int64_t i = first; i < last; ++i) b[at[a[i].key >> shift & mask]++] = a[i];
-  if (team > 1) {
-    #pragma omp barrier
-  }
-  return !single;
-}
-
-// Sorts a, with b as room; gives the one of them that holds the result. All threads of a team call it alike.
-static item *by_digits(item *a, item *b, int64_t n, int me, int team, int64_t *counts) {
-  for (int shift = 0; shift < BITS;) {
-    const int wide = n > MANY && BITS > 16;
-    if (wide ? pass(a, b, n, me, team, counts, shift, WIDE) : pass(a, b, n, me, team, counts, shift, 8)) {
-      item *const other = a;
-      a = b;
-      b = other;
-    }
-    shift += wide ? WIDE : 8;
+    if (single) continue;
+    for (int64_t i = 0; i < n; ++i) b[at[a[i].key >> shift & 255]++] = a[i];
+    item *const other = a;
+    a = b;
+    b = other;
   }
   return a;
 }
@@ -234,28 +214,56 @@ static void together(const row *rows, int count, int64_t n) {
 }
 
 // One row by one thread.
-static void alone(row r, item *a, item *b, int64_t *counts) {
+static void alone(row r, item *a, item *b) {
   int again = 0;
   for (int64_t i = 0; i < r.n; ++i) again |= take(r, i, a + i);
   if (r.n <= 24) by_insertion(a, r.n);
-  else a = by_digits(a, b, r.n, 0, 1, counts);
+  else a = by_digits(a, b, r.n, BITS);
   for (int64_t i = 0; i < r.n; ++i) give(r, i, a[i]);
   if (again) restore(r);
 }
 
-// One long row by all threads.
-static void shared(row r, item *a, item *b, int64_t *counts, int threads) {
+// One long row by all threads: its highest digit that differs deals the items out to buckets, which threads then sort one
+// after the other while they lie in the cache. The row is cut into PARTS, so that no thread waits for one that is late.
+static void shared(row r, item *a, item *b, int64_t (*counts)[1 << WIDE], int threads) {
+  const int width = r.n > 1 << 21 ? WIDE : 8, buckets = 1 << width;
   int again = 0;
-  #pragma omp parallel num_threads(threads) reduction(| : again)
-  {
-    const int me = omp_get_thread_num(), team = omp_get_num_threads();
-    const int64_t first = r.n * me / team, last = r.n * (me + 1) / team;
-    for (int64_t i = first; i < last; ++i) again |= take(r, i, a + i);
-    if (team > 1) {
-      #pragma omp barrier
+  KEY differing = 0;
+  const KEY some = key_of(r.x[r.base]);
+  #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) reduction(| : again, differing)
+  for (int part = 0; part < PARTS; ++part)
+    for (int64_t i = r.n * part / PARTS; i < r.n * (part + 1) / PARTS; ++i) {
+      again |= take(r, i, a + i);
+      differing |= a[i].key ^ some;
     }
-    const item *const sorted = by_digits(a, b, r.n, me, team, counts);
-    for (int64_t i = first; i < last; ++i) give(r, i, sorted[i]);
+  int shift = 0;
+  while (differing >> shift >> 1 >> (width - 1)) ++shift;
+  #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (int part = 0; part < PARTS; ++part) {
+    memset(counts[part], 0, buckets * sizeof(int64_t));
+    for (int64_t i = r.n * part / PARTS; i < r.n * (part + 1) / PARTS; ++i) ++counts[part][a[i].key >> shift & (buckets - 1)];
+  }
+  int64_t first[(1 << WIDE) + 1], total = 0;
+  for (int d = 0; d < buckets; ++d) {
+    first[d] = total;
+    for (int part = 0; part < PARTS; ++part) {
+      const int64_t count = counts[part][d];
+      counts[part][d] = total;
+      total += count;
+    }
+  }
+  first[buckets] = total;
+  #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (int part = 0; part < PARTS; ++part)
+    for (int64_t i = r.n * part / PARTS; i < r.n * (part + 1) / PARTS; ++i)
+      b[counts[part][a[i].key >> shift & (buckets - 1)]++] = a[i];
+  #pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (int d = 0; d < buckets; ++d) {
+    const int64_t from = first[d], count = first[d + 1] - from;
+    const item *sorted = b + from;
+    if (count <= 24) by_insertion(b + from, count);
+    else sorted = by_digits(b + from, a + from, count, shift);
+    for (int64_t i = 0; i < count; ++i) give(r, from + i, sorted[i]);
   }
   if (again) restore(r);
 }
@@ -289,16 +297,14 @@ void sort(void **buffers, const int64_t *sizes) {
   const int threads = (int)least(sizes[3], omp_get_max_threads());
   const row whole = {buffers[0], buffers[1], buffers[2], buffers[3], 0, inner, n, (int)sizes[4]};
   if (rows == 0 || n == 0) return;
-  const int64_t counters = (int64_t)1 << (n > MANY && BITS > 16 ? WIDE : 8);
-  int64_t *const counts = (int64_t *)buffers[4];
-  item *const room = (item *)(counts + threads * counters);
+  item *const room = buffers[4];
   if (n > MANY || rows == 1) {
     for (int64_t number = 0; number < rows; ++number) {
       row r = whole;
       r.base = number / inner * n * inner + number % inner;
       if (counted(r)) continue;
-      if (n > 1 << 14 && threads > 1) shared(r, room, room + n, counts, threads);
-      else alone(r, room, room + n, counts);
+      if (n > MANY) shared(r, room, room + n, (int64_t (*)[1 << WIDE])(((uintptr_t)(room + 2 * n) + 7) & ~(uintptr_t)7), threads);
+      else alone(r, room, room + n);
     }
     return;
   }
@@ -317,7 +323,7 @@ void sort(void **buffers, const int64_t *sizes) {
     if (lanes == LANES && n <= SHORT && count > 2) together(part, count, n);
     else
       for (int l = 0; l < count; ++l)
-        if (!counted(part[l])) alone(part[l], a, a + n, counts + omp_get_thread_num() * counters);
+        if (!counted(part[l])) alone(part[l], a, a + n);
   }
 }
 
@@ -326,13 +332,13 @@ void sort(void **buffers, const int64_t *sizes) {
 INLINE KEY total_key(KEY bits) { return KIND == 2 ? bits ^ (bits & SIGN ? NAN_KEY : SIGN) : key_of(bits); }
 
 // The k greatest, descending; of equal ones the first position comes first. What cannot be among them is passed over.
-static item *cut(item *a, item *b, int64_t n, int64_t *counts, item *const to, int64_t k) {
-  item *const sorted = by_digits(a, b, n, 0, 1, counts);
+static item *cut(item *a, item *b, int64_t n, item *const to, int64_t k) {
+  item *const sorted = by_digits(a, b, n, BITS);
   if (sorted != to) memmove(to, sorted, least(n, k) * sizeof(item));
   return to;
 }
 
-static int64_t greatest(row r, int64_t first, int64_t last, int64_t k, item *a, item *b, int64_t room, int64_t *counts) {
+static int64_t greatest(row r, int64_t first, int64_t last, int64_t k, item *a, item *b, int64_t room) {
   int64_t held = 0;
   int full = 0;
   KEY limit = 0;  // complements of keys: the least are wanted
@@ -355,13 +361,13 @@ static int64_t greatest(row r, int64_t first, int64_t last, int64_t k, item *a, 
       held += !full | (key < limit);
     }
     if (held + BLOCK > room) {
-      cut(a, b, held, counts, a, k);
+      cut(a, b, held, a, k);
       held = k;
       limit = a[k - 1].key;
       full = 1;
     }
   }
-  if (held) cut(a, b, held, counts, a, k);
+  if (held) cut(a, b, held, a, k);
   return least(held, k);
 }
 
@@ -369,14 +375,12 @@ static int64_t greatest(row r, int64_t first, int64_t last, int64_t k, item *a, 
 // threads, k, and the items that a thread has room for, which are twice as many.
 void top_k(void **buffers, const int64_t *sizes) {
   const int64_t outer = sizes[0], n = sizes[1], inner = sizes[2], k = sizes[4], room = sizes[5], rows = outer * inner;
-  const int threads = (int)least(sizes[3], omp_get_max_threads()), most = (int)sizes[3];
+  const int threads = (int)least(sizes[3], omp_get_max_threads());
   if (rows == 0 || k == 0) return;
   const KEY *const x = buffers[0];
   KEY *const values = buffers[1];
   PAY *const positions = buffers[2];
-  const int64_t counters = (int64_t)1 << WIDE;
-  int64_t *const counts = buffers[3];
-  item *const items = (item *)(counts + most * counters);
+  item *const items = buffers[3];
   const int split = rows < threads && n >= 1 << 16 && room * threads <= n;
   for (int64_t number = 0; split && number < rows; ++number) {
     const row r = {x, 0, 0, 0, number / inner * n * inner + number % inner, inner, n, 0};
@@ -384,13 +388,13 @@ void top_k(void **buffers, const int64_t *sizes) {
     #pragma omp parallel for schedule(static) num_threads(threads)
     for (int t = 0; t < threads; ++t) {
       item *const a = items + 2 * room * t;
-      found[t] = greatest(r, n * t / threads, n * (t + 1) / threads, k, a, a + room, room, counts + counters * t);
+      found[t] = greatest(r, n * t / threads, n * (t + 1) / threads, k, a, a + room, room);
     }
     int64_t total = found[0];
     item *const a = items;
     for (int t = 1; t < threads; ++t) {  // room is at least twice k
       memcpy(a + total, items + 2 * room * t, found[t] * sizeof(item));
-      cut(a, a + room, total + found[t], counts, a, k);
+      cut(a, a + room, total + found[t], a, k);
       total = least(k, total + found[t]);
     }
     for (int64_t i = 0; i < k; ++i) {
@@ -404,7 +408,7 @@ void top_k(void **buffers, const int64_t *sizes) {
   for (int64_t number = 0; number < rows; ++number) {
     const row r = {x, 0, 0, 0, number / inner * n * inner + number % inner, inner, n, 0};
     item *const a = items + 2 * room * omp_get_thread_num();
-    greatest(r, 0, n, k, a, a + room, room, counts + counters * omp_get_thread_num());
+    greatest(r, 0, n, k, a, a + room, room);
     for (int64_t i = 0; i < k; ++i) {
       const int64_t to = number / inner * k * inner + number % inner + i * inner;
       if (values) values[to] = r.x[r.base + (int64_t)a[i].pay * inner];
