@@ -86,8 +86,7 @@ class Backend(Protocol):
 class Host:
     """What the backends that run in this computer's memory share."""
 
-    @staticmethod
-    def scratch(group: FusionGroup) -> int:
+    def scratch(self, group: FusionGroup) -> int:
         return 0
 
     @staticmethod

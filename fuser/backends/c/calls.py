@@ -14,7 +14,7 @@ import numpy as np
 
 from fuser.backends.base import KernelSource
 from fuser.config import config
-from fuser.ir.graph import Eqn, Literal, Operand, Var
+from fuser.ir.graph import Eqn, Operand, Var
 from fuser.ir.types import FLOATS, bfloat16, is_complex
 from fuser.ops.indexing import GatherScatterMode, as_gather, layout_of
 from fuser.ops.scatter import window_sizes
@@ -211,7 +211,7 @@ def _wide(dtype: np.dtype, fold: str) -> int:
 
 def _how(eqn: Eqn, fold: str, itemsize: int) -> int:
     """How the updates are shared out. Nothing here may depend on the number of threads, for parts round differently."""
-    operand, indices, updates = (v.aval for v in eqn.invars)
+    operand, _, updates = (v.aval for v in eqn.invars)
     numbers = eqn.params["dimension_numbers"]
     sizes = window_sizes(operand, updates, numbers)
     if updates.size < SEQUENTIAL:
@@ -232,7 +232,7 @@ def _walks(eqn: Eqn) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]], list
     layout = layout_of(numbers, operand.ndim, updates.ndim)
     sizes = window_sizes(operand, updates, eqn.params["dimension_numbers"])
     steps, lies = _strides(operand.shape), _strides(updates.shape)
-    components = [(steps[d], operand.shape[d] - sizes[d], 0) for d in numbers.start_index_map]
+    components: list[tuple[int, ...]] = [(steps[d], operand.shape[d] - sizes[d], 0) for d in numbers.start_index_map]
     batching = {b: steps[d] for d, b in enumerate(layout.batching) if b is not None}
     walks = [(indices.shape[j], lies[d], batching.get(j, 0)) for j, d in enumerate(layout.batch)]
     windows = [(updates.shape[w], lies[w], steps[d]) for d, w in enumerate(layout.window) if w is not None]

@@ -99,19 +99,19 @@ def gemm_text(operand: np.dtype, out: np.dtype) -> str:
 
 
 def _function(name: str, types: tuple[Any, ...]) -> Any:
-    text = {
+    texts: dict[str, Callable[..., str]] = {
         "sort": sort_text,
         "top_k": lambda dtype: sort_text(dtype, 4),
         "permute": permute_text,
         "scatter": scatter_text,
     }
-    return getattr(toolchain.load_shared(toolchain.compile_shared(text[name](*types)).path), name)
+    return getattr(toolchain.load_shared(toolchain.compile_shared(texts[name](*types)).path), name)
 
 
 def sort_text(dtype: np.dtype, payload: int) -> str:
     """sort.c for keys of a dtype, with so many bytes that travel with each."""
     kind = 0 if dtype.kind in "bu" else 1 if dtype.kind == "i" else 2
-    names = {"BITS": dtype.itemsize * 8, "KIND": kind, "PAYLOAD": payload, "PAYLOAD_BITS": payload * 8}
+    names: dict[str, Any] = {"BITS": dtype.itemsize * 8, "KIND": kind, "PAYLOAD": payload, "PAYLOAD_BITS": payload * 8}
     if kind == 2:
         names["INFINITE"] = f"((KEY){int.from_bytes(dtype.type('inf').tobytes(), 'little')}ull)"
     return _named(names) + _body("sort.c")
