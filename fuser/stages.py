@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from fuser.backends.base import Backend, KernelSource
+from fuser.backends.base import Backend, Host, KernelSource
 from fuser.compile import Lowering, Program, load, lower
-from fuser.ir.graph import Graph
+from fuser.ir.graph import Graph, Var
 from fuser.lax.values import as_value
 from fuser.partition.group import Plan
-from fuser.runtime.array import Array
+from fuser.runtime.array import CARRIED, Array
+from fuser.runtime.core import native
 from fuser.trace import tree
 from fuser.trace.core import type_of
 
@@ -34,7 +35,7 @@ class Traced:
 
     def lower(self) -> Lowered:
         """Optimise, partition and generate the kernels' text; needs neither device nor compiler."""
-        return Lowered(self, lower(self.graph, self._backend))
+        return Lowered(self, lower(self.graph, self._backend, self.donated))
 
 
 class Lowered:
@@ -92,14 +93,22 @@ class Compiled:
         return cost_analysis(self.plan)
 
     def memory_analysis(self) -> dict[str, int]:
-        """Bytes of arguments, results, temporaries, and the peak of results and temporaries together."""
-        graph = self.plan.graph
-        results = sum(v.aval.nbytes for v in self.plan.outputs)
-        peak = _peak(self.plan)
+        """Bytes of arguments and results, and of results that take over donated arguments (`alias_size`); bytes that
+        one call takes at its worst moment with nothing donated (`peak_memory`), and how many of them are no results
+        (`temp_size`). What a loop driven from Python takes inside comes on top.
+        """
+        plan, executable = self.plan, self.executable
+        results = {plan.slot_of[plan.aliases.get(v, v)]: v.aval.nbytes for v in plan.outputs if isinstance(v, Var)}
+        given = {executable.inputs[position]: 0 for position in self.traced.donated}
+        for output in executable.allocations():
+            if output.reuse in given:
+                given[output.slot] = output.nbytes
+        peak = executable.planned_peak(others={slot.index: slot.aval.nbytes for slot in plan.slots})
         return {
-            "argument_size_in_bytes": sum(v.aval.nbytes for v in graph.invars),
-            "output_size_in_bytes": results,
-            "temp_size_in_bytes": max(peak - results, 0),
+            "argument_size_in_bytes": sum(v.aval.nbytes for v in plan.graph.invars),
+            "output_size_in_bytes": sum(v.aval.nbytes for v in plan.outputs),
+            "alias_size_in_bytes": sum(given.get(slot, 0) for slot in results),
+            "temp_size_in_bytes": max(peak - sum(results.values()), 0),
             "peak_memory_in_bytes": peak,
         }
 
@@ -115,11 +124,16 @@ class Compiled:
                 f"{self.traced.graph.name} was compiled for ({', '.join(map(str, wanted))}), got ({', '.join(map(str, found))}); "
                 "call the jitted function itself, which compiles for new types"
             )
-        return self._run(values)
+        return self._run(values, tuple(n for n, leaf in enumerate(leaves) if type(leaf) is not Array))
 
 
-def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
-    """A function from flat input values to the results' tree."""
+def _runner(traced: Traced, program: Program) -> Callable[..., Any]:
+    """A function `(values, foreign=())` from a list of Arrays to the results' tree.
+
+    `foreign` are the positions of those over memory that others may write: no result shares it, and it is not donated.
+    """
+    if program.executable.native is not None:
+        return _native_runner(traced, program)
     run = program.executable.call
     weak = [v.aval.weak_type for v in traced.graph.outvars]
     dtypes = [v.aval.dtype for v in traced.graph.outvars]
@@ -130,31 +144,34 @@ def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
     def wrap(data: Any, shape: tuple[int, ...], view: bool, is_weak: bool, dtype: Any) -> Array:
         return Array(data.reshape(shape) if view else data, is_weak, dtype)
 
-    def call(values: list[Any]) -> Any:
+    def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
         writable = []
         arrays = []
         for position, value in enumerate(values):
-            if position in donated and isinstance(value, Array):
+            if position in donated and position not in foreign and isinstance(value, Array):
                 data, owned = value.donate()
                 if owned:
                     writable.append(position)
                 arrays.append(place(data))
             else:
                 arrays.append(place(value._data))
-        outputs = run(*arrays, writable=writable) if writable else run(*arrays)
+        outputs = run(*arrays, writable=writable, foreign=foreign) if writable or foreign else run(*arrays)
         return tree.unflatten(out_tree, map(wrap, outputs, shapes, views, weak, dtypes))
 
     return call
 
 
-def _peak(plan: Plan) -> int:
-    """Bytes of all that groups write and that lives at once, at the worst moment."""
-    change = [0] * (len(plan.groups) + 2)
-    for slot in plan.slots:
-        if slot.start >= 0:
-            change[slot.start] += slot.aval.nbytes
-            change[slot.end + 1] -= slot.aval.nbytes
-    return max(itertools.accumulate(change))
+def _native_runner(traced: Traced, program: Program) -> Any:
+    plan, backend = program.lowering.plan, traced._backend
+    results = tuple(
+        (v.aval.weak_type, mine in plan.aliases, v.aval.shape, v.aval.dtype if v.aval.dtype in CARRIED else None)
+        for v, mine in zip(traced.graph.outvars, plan.outputs)
+    )
+    unflatten = functools.partial(tree.unflatten, traced.out_tree)
+    whole = traced.out_tree.num_leaves == len(results)  # an accelerated function's tree has constants too
+    template = tree.unflatten(traced.out_tree, range(len(results))) if whole else unflatten
+    host = isinstance(backend, Host)
+    return native.Program(program.executable.native, traced.donated, results, template, unflatten, backend.place, host)
 
 
 def cost_analysis(plan: Plan) -> dict[str, float]:

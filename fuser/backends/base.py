@@ -67,9 +67,6 @@ class Backend(Protocol):
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         """Functions for the sources; ToolchainError carries the compiler's own words."""
 
-    def scratch(self, group: FusionGroup) -> int:
-        """Bytes that the group's kernel needs beside its inputs and outputs: one buffer more, after the outputs."""
-
     def library(self, group: FusionGroup) -> Callable[..., Any]:
         """A function of the group's input arrays that gives its outputs, for a group that is no generated kernel."""
 
@@ -79,15 +76,12 @@ class Backend(Protocol):
     def place(self, value: Any) -> Any:
         """An input's memory (ndarray or tensor) where kernels can read it: itself if it is there, else a copy."""
 
-    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Memory for one output."""
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
+        """Memory for one output; `label` says in errors whose it is."""
 
 
 class Host:
     """What the backends that run in this computer's memory share."""
-
-    def scratch(self, group: FusionGroup) -> int:
-        return 0
 
     @staticmethod
     def constant(value: Any) -> Any:
@@ -102,6 +96,4 @@ class Host:
             to_numpy(Array(value)) if hasattr(value, "data_ptr") else np.asarray(value)
         )  # a deleted array: its own error
 
-    @staticmethod
-    def allocate(shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        return memory.empty(shape, dtype)
+    allocate = staticmethod(memory.empty)

@@ -1,7 +1,7 @@
 """Sorts, top_k and scatters: groups that call functions of sort.c, permute.c and scatter.c, compiled once for each dtype.
 
 In: a LIBRARY group. Out: a function `name(buffers, sizes)` that hands the group's memory on; what the calls need beside
-it is one buffer more, of `scratch` bytes. Extents, strides and choices are size arguments.
+it is one buffer more, of `workspace` bytes. Extents, strides and choices are size arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fuser.ops.indexing import GatherScatterMode, as_gather, layout_of
 from fuser.ops.scatter import window_sizes
 from fuser.partition.axes import Views
 from fuser.partition.calls import uniform
-from fuser.partition.group import FusionGroup, Kind
+from fuser.partition.group import FusionGroup
 from fuser.runtime.device import cpu_count
 
 MOST_THREADS = 16
@@ -58,26 +58,16 @@ def _read(eqn: Eqn) -> tuple[Operand, ...]:
     return eqn.invars[1:2] if eqn.primitive.name.startswith("scatter") else eqn.invars
 
 
-def scratch(group: FusionGroup) -> int:
-    """Bytes that a group's kernel needs beside its operands and results."""
-    return _written(group).scratch if group.kind is Kind.LIBRARY else 0
-
-
 def emit_call(group: FusionGroup) -> KernelSource:
     """The function `name(buffers, sizes)` of a group that `call_blocker` lets pass."""
-    calls = _written(group)
+    calls = Calls(group)
+    _FORMS[group.ops[-1]](calls)
     comments = "".join(f"// {line}\n" for line in dict.fromkeys(str(s) for s in group.sources if s.file))
     body = "\n".join(f"  {line}" for line in calls.lines)
     text = f"{comments}void {group.name}(void **buffers, const int64_t *sizes) {{\n{body}\n}}"
     names = tuple(f"in{n}" for n in range(len(calls.inputs))) + tuple(f"out{n}" for n in range(len(calls.outputs)))
-    launch = {"sizes": tuple(calls.sizes), "functions": tuple(calls.functions)}
+    launch = {"sizes": tuple(calls.sizes), "functions": tuple(calls.functions), "workspace": calls.workspace}
     return KernelSource(group.name, text, "c", names, launch)
-
-
-def _written(group: FusionGroup) -> Calls:
-    calls = Calls(group)
-    _FORMS[group.ops[-1]](calls)
-    return calls
 
 
 class Calls:
@@ -92,7 +82,7 @@ class Calls:
         self.lines: list[str] = []
         self.sizes: list[int] = []
         self.functions: list[tuple[int, Any]] = []
-        self.scratch = 0
+        self.workspace = 0
         self.threads = min(MOST_THREADS, config.threads or cpu_count())
 
     def operand(self, operand: Operand) -> str:
@@ -107,7 +97,7 @@ class Calls:
 
     def room(self, size: int) -> str:
         """The address of so many bytes more."""
-        place, self.scratch = self.scratch, self.scratch + -(-size // 64) * 64
+        place, self.workspace = self.workspace, self.workspace + -(-size // 64) * 64
         self.sizes.append(place)
         return f"(char *)buffers[{len(self.inputs) + len(self.outputs)}] + sizes[{len(self.sizes) - 1}]"
 
