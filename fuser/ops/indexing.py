@@ -89,7 +89,8 @@ class _Layout(NamedTuple):
     batching: tuple[int | None, ...]
 
 
-def _layout(numbers: GatherDimensionNumbers, ndim: int, output_ndim: int) -> _Layout:
+def layout_of(numbers: GatherDimensionNumbers, ndim: int, output_ndim: int) -> _Layout:
+    """Which dimensions of operand, indices and output belong together."""
     batch = tuple(d for d in range(output_ndim) if d not in numbers.offset_dims)
     without = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     windows = iter(numbers.offset_dims)
@@ -157,7 +158,7 @@ def positions_of(
     clip: bool,
 ) -> tuple[list[np.ndarray], np.ndarray | None]:
     """Per operand dimension an array that broadcasts to `shape`: where each element lies; and which windows are inside."""
-    layout = _layout(numbers, operand.ndim, len(shape))
+    layout = layout_of(numbers, operand.ndim, len(shape))
     inside: np.ndarray | None = None
 
     def along_batch(values: np.ndarray) -> np.ndarray:
@@ -220,7 +221,7 @@ def _gather_lower(
     fill_value: Any = None,
     **params: Any,
 ) -> Scalar:
-    layout = _layout(dimension_numbers, x.ndim, len(index))
+    layout = layout_of(dimension_numbers, x.ndim, len(index))
     fills = GatherScatterMode.from_any(mode) is GatherScatterMode.FILL_OR_DROP
     batch = tuple(index[d] for d in layout.batch)
     inside: Scalar | None = None
@@ -318,7 +319,7 @@ def placed(
     windows: Any, aval: ArrayType, indices: Any, numbers: Any, sizes: Sequence[int], mode: GatherScatterMode
 ) -> tuple[Any, Any]:
     """Where a scatter that is `selectable` writes (None: everywhere), and the windows broadcast to the operand's type."""
-    layout = _layout(numbers, aval.ndim, windows.ndim)
+    layout = layout_of(numbers, aval.ndim, windows.ndim)
     own = [layout.batch[b] if b is not None else w for w, b in zip(layout.window, layout.batching)]
     value = _aligned(windows, own, aval)
     mask: Any = None

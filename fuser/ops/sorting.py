@@ -1,6 +1,7 @@
 """Sorting along one dimension: sort (several operands, the first `num_keys` are keys) and top_k; library calls.
 
-The order is JAX's: numbers ascend, -0.0 equals 0.0, nan comes last, complex numbers compare by real part first.
+The order is JAX's: numbers ascend, -0.0 equals 0.0, nan comes last, complex numbers compare by real part first; top_k
+tells zeros and nans apart by their bits, as IEEE 754's totalOrder does.
 """
 
 from __future__ import annotations
@@ -41,6 +42,14 @@ def comparable(x: np.ndarray) -> np.ndarray:
     if x.dtype in (FLOATS[0], bfloat16):
         x = x.astype(np.float32)
     return np.where(np.isnan(x), np.asarray(np.nan, x.dtype), x + 0) if is_inexact(x.dtype) else x
+
+
+def total(x: np.ndarray) -> np.ndarray:
+    """Integers in the total order of the values: nans by their sign and bits outside of the infinities, -0.0 below 0.0."""
+    if not is_inexact(x.dtype):
+        return x
+    bits = x.view(f"i{x.dtype.itemsize}")
+    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
 def order(keys: tuple[np.ndarray, ...], dimension: int) -> np.ndarray:
@@ -106,7 +115,7 @@ def _top_k_type(x: ArrayType, k: int, axis: int | None = None, **params: Any) ->
 
 def _top_k_eval(x: np.ndarray, k: int, axis: int | None = None, **params: Any) -> tuple[np.ndarray, np.ndarray]:
     position = x.ndim - 1 if axis is None else axis
-    backwards = np.flip(comparable(x), position)
+    backwards = np.flip(total(x), position)
     ascending = np.argsort(backwards, axis=position, kind="stable")  # reversed twice, the first of equals comes first
     places = x.shape[position] - 1 - np.flip(ascending, position)
     places = np.take(places, np.arange(k), axis=position)

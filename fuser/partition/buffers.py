@@ -157,7 +157,9 @@ def peak(blocks: Sequence[Block]) -> int:
 
 def _returns_views(group: FusionGroup) -> bool:
     """Whether what the group gives may be an operand of its own: NumPy's rules, and loops driven from Python."""
-    return group.kind is Kind.LIBRARY or (group.kind is Kind.CONTROL and bool(group.reason or not group.bodies))
+    return (group.kind is Kind.LIBRARY and bool(group.reason)) or (
+        group.kind is Kind.CONTROL and bool(group.reason or not group.bodies)
+    )
 
 
 def _same(a: ArrayType, b: ArrayType) -> bool:

@@ -45,6 +45,9 @@ class FusionLimits:
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     strided_dots: bool = False  # those kernels read operands by strides alone
+    calls: frozenset[str] = (
+        frozenset()
+    )  # primitives outside of kernels that native functions serve; they read dense operands
     teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
     arena: bool = False  # the temporaries of one call lie in one block of memory
 
@@ -60,7 +63,7 @@ class FusionGroup:
     name: str
     sources: tuple[Source, ...]
     layout: dict[Var, Layout] = field(default_factory=dict)
-    reason: str = ""  # of a LIBRARY or CONTROL group: why it is no generated kernel
+    reason: str = ""  # of a LIBRARY or CONTROL group: why it is no kernel of the backend
     refusal: str = ""  # of a CONTROL group: why it is not one kernel with its loop inside
     bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
 
@@ -92,6 +95,8 @@ def generated(group: FusionGroup, limits: FusionLimits) -> bool:
     """Whether the group becomes a generated kernel rather than a library call or a loop driven from Python."""
     if group.kind is Kind.CONTROL:
         return bool(group.bodies) and not group.reason
+    if group.kind is Kind.LIBRARY:
+        return not group.reason
     return group.kind in _GENERATED or (group.kind is Kind.CONTRACTION and limits.dots and not group.reason)
 
 

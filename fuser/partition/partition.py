@@ -18,6 +18,7 @@ from fuser.ir.source import Source
 from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, place
+from fuser.partition.calls import with_read_operands
 from fuser.partition.control import bodies, with_dense_operands
 from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, looped, product, single, solid
 from fuser.partition.group import Decision, FusionGroup, Kind, Plan, inner_eqns
@@ -38,6 +39,7 @@ def partition(graph: Graph, backend: Any, prefix: str = "k", donated: Collection
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
     if backend.limits.strided_dots:
         graph = with_strided_operands(graph, lambda eqn: backend.supports(eqn) is None)
+    graph = with_read_operands(graph, backend.limits.calls)
     graph, aliases = _with_copies(graph)
     drafting = Drafting(graph, backend, forms)
     drafts, decisions = drafting.run()
@@ -321,6 +323,8 @@ def _ordered(drafts: list[Draft], graph: Graph) -> list[Draft]:
 
 def _with_bodies(group: FusionGroup, backend: Any, prefix: str) -> FusionGroup:
     """A group of control flow with its bodies planned, and the reason why it cannot run natively, if there is one."""
+    if group.kind is Kind.LIBRARY and backend.native(group) is None:
+        return replace(group, reason="")
     if group.kind is not Kind.CONTROL:
         return group
     if not backend.limits.control:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser.backends.base import Host, KernelSource, Loaded
-from fuser.backends.c import interrupt, product, spell, units
+from fuser.backends.c import calls, interrupt, product, spell, units
 from fuser.backends.c.control import INCLUDES, emit_control
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import library
@@ -24,7 +24,7 @@ class C(Host):
 
     name = "c"
     platform = "cpu"
-    limits = FusionLimits(control=True, dots=True, strided_dots=True, teams=True, arena=True)
+    limits = FusionLimits(control=True, dots=True, strided_dots=True, teams=True, arena=True, calls=calls.CALLS)
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
@@ -49,7 +49,7 @@ class C(Host):
         if group.kind is Kind.CONTRACTION:
             return "the product runs in NumPy" if group.reason else None
         if group.kind is Kind.LIBRARY:
-            return f"{group.ops[-1]} runs in NumPy"
+            return calls.call_blocker(group)
         return group.reason or None
 
     def emit(self, group: FusionGroup) -> KernelSource:
@@ -57,6 +57,8 @@ class C(Host):
             return emit_control(group, self.emit)
         if group.kind is Kind.CONTRACTION:
             return product.emit_product(group)
+        if group.kind is Kind.LIBRARY:
+            return calls.emit_call(group)
         kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
         text, sizes = emit_kernel(kernel)
         return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), {"sizes": sizes})

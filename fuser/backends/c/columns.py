@@ -103,9 +103,13 @@ class Columns(Writer):
             self.declared.add(carried)
             self._array(spell.local(spec.accumulator), carried)
             if position:
-                self._array("int64_t", f"{name}_at")
+                self._array(self._integer(), f"{name}_at")
         reset = f"{carried}[x] = {start};" + (f" {name}_at[x] = -1;" if position else "")
         self.line(f"for (int64_t x = 0; x < width; ++x) {{ {reset} }}")
+
+    def _integer(self) -> str:
+        """The type of a position: as narrow as the values that it stands beside allow."""
+        return "int32_t" if self.loops.count(self.loops.cols) < 1 << 31 else "int64_t"
 
     def _fold_step(self, fold: Scalar, value: str, position: str) -> None:
         spec, name = fold.attr, self.name(fold)
@@ -124,8 +128,10 @@ class Columns(Writer):
 
     def _result(self, fold: Scalar) -> None:
         """The fold's accumulators are its values from now on."""
-        suffix = "_at" if fold.attr.fold in ("argmax", "argmin") else "_acc"
-        self.env[fold] = f"{self.name(fold)}{suffix}[x]"
+        if fold.attr.fold in ("argmax", "argmin"):
+            self.env[fold] = f"(({spell.local(fold.dtype)}){self.name(fold)}_at[x])"
+        else:
+            self.env[fold] = f"{self.name(fold)}_acc[x]"
 
 
 class ColumnsSplit(Columns):
@@ -162,7 +168,8 @@ class ColumnsSplit(Columns):
             )
             if fold.attr.fold in ("argmax", "argmin"):
                 self.line(
-                    f"int64_t *restrict {self.name(fold)}_place = __builtin_alloca_with_align(chunks * width * 8, 512);"
+                    f"{self._integer()} *restrict {self.name(fold)}_place = "
+                    "__builtin_alloca_with_align(chunks * width * 8, 512);"
                 )
         self.line(f"#pragma omp parallel for schedule(static) {self.work()}")
         self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
@@ -171,7 +178,9 @@ class ColumnsSplit(Columns):
             kind = spell.local(fold.attr.accumulator)
             self.line(f"{kind} *restrict {self.name(fold)}_acc = {self.name(fold)}_part + chunk * width;")
             if fold.attr.fold in ("argmax", "argmin"):
-                self.line(f"int64_t *restrict {self.name(fold)}_at = {self.name(fold)}_place + chunk * width;")
+                self.line(
+                    f"{self._integer()} *restrict {self.name(fold)}_at = {self.name(fold)}_place + chunk * width;"
+                )
         self._columns(stage, "first", "last", declare=False)
         self.close()
         for fold in stage.folds:

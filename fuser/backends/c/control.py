@@ -43,10 +43,10 @@ def emit_control(group: FusionGroup, emit: Emit) -> KernelSource:
 
 
 def with_addresses(launch: dict[str, Any]) -> tuple[int, ...]:
-    """The size arguments of a kernel; those that stand for a product hold its address."""
+    """The size arguments of a kernel; those that stand for a library function hold its address."""
     sizes = list(launch["sizes"])
-    for position, operand, out in launch.get("functions", ()):
-        sizes[position] = library.gemm_address(operand, out)
+    for position, function in launch.get("functions", ()):
+        sizes[position] = library.address(function)
     return tuple(sizes)
 
 
@@ -97,7 +97,7 @@ class Driver:
         self.group, self.emit = group, emit
         self.eqn: Eqn = group.graph.eqns[-1]
         self.sizes: list[int] = [0]  # the first is the number of bytes of the workspace
-        self.functions: list[tuple[int, np.dtype, np.dtype]] = []
+        self.functions: list[tuple[int, Any]] = []  # place of an address, what `library.address` takes
         self.kernels: list[str] = []
         self.lines: list[str] = []
         self.depth = 1
@@ -158,7 +158,7 @@ class Driver:
     def take(self, source: KernelSource, small: bool) -> int:
         """Take a kernel's text in; gives the place of its size arguments."""
         first = self.append(*source.launch["sizes"])
-        self.functions += [(first + n, a, b) for n, a, b in source.launch.get("functions", ())]
+        self.functions += [(first + n, function) for n, function in source.launch.get("functions", ())]
         text = source.text.replace(START, "")
         text = on_one_thread(text) if small and not source.launch.get("functions") else text
         alone = "__attribute__((noinline)) " if "alloca" in text else ""

@@ -43,9 +43,16 @@ def _gemm(operand: np.dtype, out: np.dtype) -> Any:
     return toolchain.load_shared(toolchain.compile_shared(text).path).gemm
 
 
-def gemm_address(operand: np.dtype, out: np.dtype) -> int:
-    """The address of the product for operands and results of these dtypes; it stays for the life of the process."""
-    address = ctypes.cast(_gemm(operand, out), ctypes.c_void_p).value
+@functools.cache
+def address(function: tuple[Any, ...]) -> int:
+    """The address of a library function, which stays for the life of the process.
+
+    `function` is ("gemm", operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
+    ("permute", bytes of an element) or ("scatter", dtype, fold, dtype of indices).
+    """
+    name, *types = function
+    symbol = _gemm(*types) if name == "gemm" else _function(name, tuple(types))
+    address = ctypes.cast(symbol, ctypes.c_void_p).value
     assert address is not None
     return address
 
@@ -69,3 +76,69 @@ def gemm_text(operand: np.dtype, out: np.dtype) -> str:
 def accumulator(out: np.dtype) -> np.dtype:
     """The dtype in which sums of a product with results of dtype `out` are taken."""
     return out if out.itemsize >= 4 else FLOATS[2] if out.kind not in "iu" else np.dtype("int32")
+
+
+def _function(name: str, types: tuple[Any, ...]) -> Any:
+    texts: dict[str, Callable[..., str]] = {
+        "sort": sort_text,
+        "top_k": lambda dtype: sort_text(dtype, 4),
+        "permute": permute_text,
+        "scatter": scatter_text,
+    }
+    return getattr(toolchain.load_shared(toolchain.compile_shared(texts[name](*types)).path), name)
+
+
+def sort_text(dtype: np.dtype, payload: int) -> str:
+    """sort.c for keys of a dtype, with so many bytes that travel with each."""
+    kind = 0 if dtype.kind in "bu" else 1 if dtype.kind == "i" else 2
+    names: dict[str, Any] = {"BITS": dtype.itemsize * 8, "KIND": kind, "PAYLOAD": payload, "PAYLOAD_BITS": payload * 8}
+    if kind == 2:
+        names["INFINITE"] = f"((KEY){int.from_bytes(dtype.type('inf').tobytes(), 'little')}ull)"
+    return _named(names) + _body("sort.c")
+
+
+def permute_text(itemsize: int) -> str:
+    """permute.c for elements of so many bytes."""
+    kind = "double _Complex" if itemsize == 16 else f"uint{itemsize * 8}_t"
+    return f"#include <stdint.h>\n{_named({'T': kind})}{_body('permute.c')}"
+
+
+def scatter_text(dtype: np.dtype, fold: str, index: np.dtype) -> str:
+    """scatter.c for arrays of a dtype and a fold: set, add, mul, min or max."""
+    if fold == "set":
+        stored = wide = "double _Complex" if dtype.itemsize == 16 else f"uint{dtype.itemsize * 8}_t"
+        names = {"REPLACES": "", "LOAD(x)": "(x)", "FOLD(a, u)": "(u)"}
+    else:
+        stored, wide = spell.storage(dtype), spell.local(dtype)
+        names = {"LOAD(x)": spell.load(dtype, "(x)"), "SAVE(x)": spell.store(dtype, "(x)")}
+        names |= dict(zip(("FOLD(a, u)", "NEUTRAL"), _fold(dtype, fold)))
+    if stored != wide:
+        names["WIDER"] = ""
+    names |= {"IN": stored, "T": wide, "IDX": spell.storage(index)}
+    needed = [n for n in ("float_of_bits", "bits_of_float", "bfloat16_load", "bfloat16_round") if dtype == bfloat16]
+    needed += [n for n in ("multiply_complexf", "multiply_complex") if is_complex(dtype)]
+    helpers = "".join(spell.HELPERS[n] + "\n" for n in needed)
+    return f"#include <stdint.h>\n{helpers}{_named(names)}{_body('scatter.c')}"
+
+
+def _fold(dtype: np.dtype, fold: str) -> tuple[str, str]:
+    """How an update changes an element, and the update that does not: the zero of a sum is -0.0, which keeps -0.0."""
+    if fold == "add":
+        return "((a) + (u))", "0" if dtype.kind in "iu" else "-0.0"
+    if fold == "mul":
+        if is_complex(dtype):
+            return f"multiply_complex{'f' if dtype.itemsize == 8 else ''}(a, u)", "1"
+        return "((a) * (u))", "1"
+    sign = ">" if fold == "max" else "<"
+    if dtype.kind in "iu":
+        edge = np.iinfo(dtype).min if fold == "max" else np.iinfo(dtype).max
+        return f"((u) {sign} (a) ? (u) : (a))", spell.literal(dtype.type(edge), dtype)
+    return f"(((u) {sign} (a)) | ((u) != (u)) ? (u) : (a))", "-__builtin_inf()" if fold == "max" else "__builtin_inf()"
+
+
+def _named(names: dict[str, Any]) -> str:
+    return "".join(f"#define {name} {value}\n" for name, value in names.items())
+
+
+def _body(name: str) -> str:
+    return pathlib.Path(__file__).with_name(name).read_text()

@@ -16,6 +16,7 @@ _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"(?<![\w.\]])([A-Za-z_]\w*) [-+*/|&^]?= ")
 _TYPE = r"(?:const )?(?:unsigned )?[a-z_]\w*"
 _DECLARED = re.compile(rf"^\s*({_TYPE}(?: \*(?:restrict)?)?) ?([A-Za-z_]\w*) = ")
+_ARRAY = re.compile(rf"^\s*({_TYPE}) ([A-Za-z_]\w*)\[[^\]]*\](?!\[)")
 _COUNTER = re.compile(r"^\s*for \((int64_t) (\w+) = ")
 _PARAMETER = re.compile(rf"^\s*({_TYPE} \*restrict) (\w+) = ")
 _FREE = {"const", "float", "double", "if", "for", "else", "_Bool", "int", "long", "unsigned", "char", "short", "sizeof"}
@@ -82,6 +83,9 @@ def _declarations(line: str) -> Iterator[tuple[str, str]]:
         if match and match[1].split()[-1] not in ("return", "else"):
             yield match[2], match[1]
             return
+    match = _ARRAY.match(line)
+    if match:
+        yield match[2], f"{match[1]} *restrict"
 
 
 def _called(name: str, body: str) -> bool:

@@ -7,8 +7,7 @@ product alone has no tail, and gemm writes the result itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from typing import Any
 
 from fuser.backends.base import KernelSource
 from fuser.backends.c import library, small, spell
@@ -56,7 +55,7 @@ def emit_product(group: FusionGroup) -> KernelSource:
     lines = [f"void {name}(void **buffers, const int64_t *sizes) {{"]
     if not bare:
         lines.append(f"  void *all[] = {{{', '.join(places_of)}}};")
-    functions: tuple[tuple[int, np.dtype, np.dtype], ...] = ()
+    functions: tuple[Any, ...] = ()
     if items is not None:
         tail += small.items_text(name, items, out.aval.dtype, tail=not bare) + "\n\n"
         given = ["0", "0"] if bare else ["all", f"sizes + {last}"]
@@ -66,7 +65,7 @@ def emit_product(group: FusionGroup) -> KernelSource:
     else:
         given = operands + ending
         lines.append(f"  ((function)sizes[0])((void *[]){{{', '.join(given)}}}, sizes + {first});")
-        functions = ((0, dot.invars[0].aval.dtype, out.aval.dtype),)
+        functions = ((0, ("gemm", dot.invars[0].aval.dtype, out.aval.dtype)),)
     lines.append("}")
     names = tuple(f"in{n}" for n in range(len(inputs))) + tuple(f"out{n}" for n in range(len(results)))
     launch = {"sizes": sizes, "functions": functions}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fuser.backends.c import spell
+from fuser.backends.c.extremes import SHORTEST, extremes
 from fuser.backends.c.writer import Writer
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
@@ -176,6 +177,12 @@ class Rows(Writer):
                 f"{kind}{run} = {spell.literal(fold_identity(scan.attr.fold, scan.attr.accumulator), scan.attr.accumulator)};"
             )
         cols = self._order()
+        if self._in_extremes(stage, cols):
+            extremes(self, stage, body, cols[0], (first or "0", last or self.extents[cols[0]]))
+            self.env = saved
+            for fold in stage.folds:
+                self._finish(fold)
+            return
         reverse = self.backwards = any(s.attr.reverse for s in scans)
         for number, axis in enumerate(cols):
             if axis is cols[-1] and not scans and self._vectorises(stage):
@@ -193,6 +200,12 @@ class Rows(Writer):
         self.env = saved
         for fold in stage.folds:
             self._finish(fold)
+
+    def _in_extremes(self, stage: Stage, cols: list[Axis]) -> bool:
+        """Whether the stage looks for positions of extremes and for nothing else, along enough elements."""
+        only = stage.folds and not stage.stores and not stage.kept
+        only = only and all(f.attr.fold in ("argmax", "argmin") for f in stage.folds)
+        return bool(only) and len(cols) == 1 and self.loops.extents[cols[0]] >= SHORTEST
 
     def _vectorises(self, stage: Stage) -> bool:
         return not any(f.attr.fold in ("argmax", "argmin") or is_complex(f.attr.accumulator) for f in stage.folds)

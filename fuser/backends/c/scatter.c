@@ -1,0 +1,209 @@
+// Scatter: windows of updates written to, or folded into, computed places of an array. Results do not depend on the number
+// of threads: each element takes its updates in their order, on the thread that owns its part of the result; only where
+// there are few elements, each of a fixed number of parts of the updates has a result of its own, folded in in order.
+//
+// T is the type of an update as it is computed with, IN the type in memory, IDX that of indices; LOAD and SAVE convert,
+// FOLD(a, u) is what an update does to an element, and NEUTRAL does nothing to it (unless REPLACES).
+#include <omp.h>
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define BLOCK 512
+#define MOST 16  // dimensions of a walk
+
+enum { IN_TURN, BY_RANGE, IN_PARTS, DISTINCT };
+
+INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+typedef struct {
+  int64_t extent, update, place;  // steps in the updates and in the result
+} dimension;
+
+typedef struct {
+  int64_t step, high, wrap;  // of the result; the greatest start; what is added to negative starts
+} component;
+
+typedef struct {
+  const IDX *indices;
+  const IN *updates;
+  T always;  // the update, where there are no `updates`
+  int64_t count, clip, components, walks, windows, elements;
+  const component *component;
+  const dimension *walk, *window, *run;
+} plan;
+
+// For updates base … base + width: where each goes (below 0: nowhere), and where it lies.
+INLINE void places(const plan *p, int64_t base, int64_t width, int64_t *restrict place, int64_t *restrict from) {
+  if (p->components == 1 && p->walks == 1) {
+    const component c = *p->component;
+    const dimension w = *p->walk;
+    const IDX *const at = p->indices + base;
+    #pragma omp simd
+    for (int64_t j = 0; j < width; ++j) {
+      int64_t i = (int64_t)at[j];
+      i += i < 0 ? c.wrap : 0;
+      const int64_t inside = i < 0 ? 0 : i > c.high ? c.high : i;
+      place[j] = p->clip | (i == inside) ? inside * c.step + (base + j) * w.place : -1;
+      from[j] = (base + j) * w.update;
+    }
+    return;
+  }
+  for (int64_t j = 0; j < width; ++j) {
+    int64_t number = base + j, start = 0, lies = 0, valid = 1;
+    for (int64_t c = 0; c < p->components; ++c) {
+      const component part = p->component[c];
+      int64_t i = (int64_t)p->indices[number * p->components + c];
+      i += i < 0 ? part.wrap : 0;
+      const int64_t inside = i < 0 ? 0 : i > part.high ? part.high : i;
+      valid &= p->clip | (i == inside);
+      start += inside * part.step;
+    }
+    for (int64_t w = p->walks - 1; w >= 0; --w) {
+      const dimension d = p->walk[w];
+      const int64_t i = number % d.extent;
+      number /= d.extent;
+      start += i * d.place;
+      lies += i * d.update;
+    }
+    place[j] = valid ? start : -1;
+    from[j] = lies;
+  }
+}
+
+INLINE T update_at(const plan *p, int64_t from) {
+  return p->updates ? (T)LOAD(p->updates[from]) : p->always;
+}
+
+// Folds one window in.
+INLINE void put(const plan *p, T *out, int64_t place, int64_t from) {
+  const dimension run = *p->run;
+  int64_t at[MOST] = {0};
+  for (;;) {
+    T *const restrict to = out + place;
+    if (run.place == 1 && run.update == 1 && p->updates) {
+      const IN *const restrict u = p->updates + from;
+      #pragma omp simd
+      for (int64_t i = 0; i < run.extent; ++i) to[i] = FOLD(to[i], (T)LOAD(u[i]));
+    } else {
+      for (int64_t i = 0; i < run.extent; ++i)
+        to[i * run.place] = FOLD(to[i * run.place], update_at(p, from + i * run.update));
+    }
+    int64_t w = p->windows - 1;
+    for (; w >= 0; --w) {
+      const dimension d = p->window[w];
+      place += d.place;
+      from += d.update;
+      if (++at[w] < d.extent) break;
+      place -= d.extent * d.place;
+      from -= d.extent * d.update;
+      at[w] = 0;
+    }
+    if (w < 0) return;
+  }
+}
+
+// Updates first … last, as far as they begin in low … high of the result.
+static void fold_in(const plan *p, T *restrict out, int64_t first, int64_t last, int64_t low, int64_t high) {
+  int64_t place[BLOCK], from[BLOCK];
+  const int single = p->windows == 0 && p->run->extent == 1;
+  const uint64_t span = high - low;
+  const int all = low == 0 && high == p->elements;
+  for (int64_t base = first; base < last; base += BLOCK) {
+    int64_t width = least(BLOCK, last - base);
+    places(p, base, width, place, from);
+    if (!all) {
+      int64_t kept = 0;
+      for (int64_t j = 0; j < width; ++j) {
+        const int64_t to = place[j], lies = from[j];
+        place[kept] = to;
+        from[kept] = lies;
+        kept += (uint64_t)(to - low) < span;
+      }
+      width = kept;
+    }
+    if (!single) {
+      for (int64_t j = 0; j < width; ++j)
+        if (place[j] >= 0) put(p, out, place[j], from[j]);
+    } else if (p->updates) {
+      for (int64_t j = 0; j < width; ++j)
+        if (place[j] >= 0) out[place[j]] = FOLD(out[place[j]], (T)LOAD(p->updates[from[j]]));
+    } else {
+      for (int64_t j = 0; j < width; ++j)
+        if (place[j] >= 0) out[place[j]] = FOLD(out[place[j]], p->always);
+    }
+  }
+}
+
+#ifndef REPLACES
+// Each part of the updates into a result of its own.
+static void in_parts(const plan *p, T *out, T *own, int64_t parts, int threads) {
+  const int64_t n = p->elements;
+  #pragma omp parallel num_threads(threads)
+  {
+    #pragma omp for schedule(static)
+    for (int64_t part = 0; part < parts; ++part) {
+      T *const mine = own + part * n;
+      for (int64_t i = 0; i < n; ++i) mine[i] = NEUTRAL;
+      fold_in(p, mine, p->count * part / parts, p->count * (part + 1) / parts, 0, n);
+    }
+    #pragma omp for schedule(static)
+    for (int64_t base = 0; base < n; base += BLOCK) {
+      const int64_t end = least(base + BLOCK, n);
+      for (int64_t part = 0; part < parts; ++part) {
+        const T *const restrict mine = own + part * n;
+        #pragma omp simd
+        for (int64_t i = base; i < end; ++i) out[i] = FOLD(out[i], mine[i]);
+      }
+    }
+  }
+}
+#endif
+
+// buffers: the array or 0 (one value everywhere), indices, updates or 0 (one value), the result, room.
+// sizes: windows, elements of the result, whether starts are clipped, most threads, how, parts, numbers of components,
+// walks and windows; the value of the array and of the updates where they are one; the components, the walks, the windows'
+// outer dimensions and their innermost one.
+void scatter(void **buffers, const int64_t *sizes) {
+  const int64_t elements = sizes[1], how = sizes[4], parts = sizes[5];
+  const int threads = (int)least(sizes[3], omp_get_max_threads());
+  plan p = {buffers[1], buffers[2], 0, sizes[0], sizes[2], sizes[6], sizes[7], sizes[8], elements};
+  p.component = (const component *)(sizes + 13);
+  p.walk = (const dimension *)(p.component + p.components);
+  p.window = p.walk + p.walks;
+  p.run = p.window + p.windows;
+  IN filling, always;
+  memcpy(&filling, sizes + 9, sizeof(IN));
+  memcpy(&always, sizes + 11, sizeof(IN));
+  p.always = LOAD(always);
+  const IN *const array = buffers[0];
+  IN *const result = buffers[3];
+#ifdef WIDER
+  T *const out = buffers[4], *const room = out + (elements + 15) / 16 * 16;
+#else
+  T *const out = result, *const room = buffers[4];
+#endif
+  if ((const void *)array != (void *)out) {
+    #pragma omp parallel for simd schedule(static) num_threads(threads) if (elements > 1 << 16)
+    for (int64_t i = 0; i < elements; ++i) out[i] = (T)LOAD(array ? array[i] : filling);
+  }
+  if (p.run->extent > 0 && elements > 0) {
+    if (threads == 1 && how != IN_PARTS || how == IN_TURN) fold_in(&p, out, 0, p.count, 0, elements);
+#ifndef REPLACES
+    else if (how == IN_PARTS) in_parts(&p, out, room, parts, threads);
+#endif
+    else {
+      #pragma omp parallel num_threads(threads)
+      {
+        const int64_t me = omp_get_thread_num(), team = omp_get_num_threads();
+        if (how == DISTINCT) fold_in(&p, out, p.count * me / team, p.count * (me + 1) / team, 0, elements);
+        else fold_in(&p, out, 0, p.count, elements * me / team, elements * (me + 1) / team);
+      }
+    }
+  }
+#ifdef WIDER
+  #pragma omp parallel for simd schedule(static) num_threads(threads) if (elements > 1 << 16)
+  for (int64_t i = 0; i < elements; ++i) result[i] = SAVE(out[i]);
+#endif
+}

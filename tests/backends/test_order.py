@@ -1,0 +1,159 @@
+"""Sorts, top_k, scatters and positions of extremes in C against the primitives' own NumPy rules and JAX."""
+
+from __future__ import annotations
+
+import ctypes
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fuser
+import fuser.numpy as fnp
+from fuser import lax
+from fuser.backends.c import calls
+from fuser.ops.sorting import sort_p, top_k_p
+from fuser.partition.group import Kind
+from fuser.runtime.executable import KernelStep
+
+REAL = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
+SHAPES = [((0,), 0), ((1,), 0), ((300,), 0), ((20, 64), 1), ((40, 257), 1), ((257, 40), 0), ((3, 100, 5), 1)]
+
+
+def values(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """Random values with many ties; of floats also zeros of both signs, nans and infinities."""
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        edges = np.array([info.min, info.max, info.max - 1], dtype)
+        return np.where(rng.random(shape) < 0.2, rng.choice(edges, shape), rng.integers(0, 9, shape).astype(dtype))
+    special = np.array([0.0, -0.0, np.nan, np.inf, -np.inf]).astype(dtype)
+    plain = rng.standard_normal(shape).astype(dtype)
+    return np.where(rng.random(shape) < 0.3, rng.choice(special, shape), plain).astype(dtype)
+
+
+def same(result: object, expected: object) -> None:
+    """Equal to the bit, but for which nan."""
+    a, b = np.asarray(result), np.asarray(expected)
+    assert a.dtype == b.dtype and a.shape == b.shape
+    nan = a != a
+    assert (nan == (b != b)).all()
+    assert a[~nan].tobytes() == b[~nan].tobytes()
+
+
+def jitted(function):
+    return fuser.jit(function, backend="c")
+
+
+@pytest.mark.parametrize("dtype", [*map(np.dtype, REAL), np.dtype(ml_dtypes.bfloat16)], ids=str)
+@pytest.mark.parametrize("shape, dimension", SHAPES, ids=str)
+def test_sorts(dtype, shape, dimension):
+    rng = np.random.default_rng(len(shape))
+    x, narrow, wide = (values(rng, np.dtype(d), shape) for d in (dtype, "int8", "float64"))
+    with fuser.config.using(enable_x64=True):
+        for operands, keys in (((x,), 1), ((x, wide), 1), ((narrow, x, wide), 2)):
+            found = jitted(lambda *o: lax.sort(o, dimension=dimension, num_keys=keys))(*operands)  # noqa: B023
+            expected = sort_p.rule("eval")(*operands, dimension=dimension, num_keys=keys)
+            for a, b in zip(found, expected, strict=True):
+                same(a, b)
+        same(jitted(lambda x: fnp.argsort(x, axis=dimension))(x), np.asarray(fnp.argsort(x, axis=dimension)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 70000), st.integers(0, 3000), st.sampled_from(["float32", "int32"]))
+def test_top_k_is_the_head_of_a_stable_sort(seed, n, k, dtype):
+    x = values(np.random.default_rng(seed), np.dtype(dtype), (n,))
+    k = min(n, k)
+    for found, expected in zip(jitted(lambda x: lax.top_k(x, k))(x), top_k_p.rule("eval")(x, k=k), strict=True):
+        same(found, expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 70000), st.sampled_from(["float32", "int64", "uint8"]))
+def test_sorts_of_any_length_are_stable(seed, n, dtype):
+    x = values(np.random.default_rng(seed), np.dtype(dtype), (n,))
+    with fuser.config.using(enable_x64=True):
+        found = jitted(lambda x, i: lax.sort((x, i), num_keys=1))(x, np.arange(n))
+    for a, b in zip(found, sort_p.rule("eval")(x, np.arange(n), dimension=0), strict=True):
+        same(a, b)
+
+
+def folded(fold: str, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
+    out = x.copy()
+    kept = (indices >= 0) & (indices < len(x))
+    if fold == "set":
+        for i, u in zip(indices[kept], updates[kept]):
+            out[i] = u
+    else:
+        ufunc = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}[fold]
+        ufunc.at(out, indices[kept], updates[kept])
+    return out
+
+
+@pytest.mark.parametrize("fold", ["set", "add", "min", "max"])
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([1, 7, 300, 5000]), st.sampled_from([0, 1, 513, 40000]), st.booleans())
+def test_scatters_with_duplicates(fold, seed, n, count, rows):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-99, 99, (n, 3) if rows else n).astype(np.float32)
+    indices = rng.integers(0, n + 3, count).astype(np.int32)
+    updates = rng.integers(-9, 9, (count, 3) if rows else count).astype(np.float32)
+    found = jitted(lambda x, i, u: getattr(x.at[i], fold)(u))(x, indices, updates)
+    same(found, folded(fold, x, indices, updates))
+
+
+@pytest.mark.parametrize("dtype", [*REAL, "complex64", "complex128"])
+def test_sums_of_all_dtypes(dtype):
+    rng = np.random.default_rng(0)
+    indices, x = rng.integers(0, 50, 20000).astype(np.int32), np.zeros(50, dtype)
+    updates = rng.integers(0, 2, 20000).astype(dtype)
+    with fuser.config.using(enable_x64=True):
+        found = jitted(lambda x, i, u: x.at[i].add(u))(x, indices, updates)
+    same(found, folded("add", x, indices, updates))
+
+
+@pytest.mark.parametrize("bins", [20, 30000])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_results_do_not_depend_on_the_number_of_threads(monkeypatch, bins, dtype):
+    monkeypatch.setattr(calls, "cpu_count", lambda: 3)
+    rng = np.random.default_rng(0)
+    x, updates = rng.standard_normal(bins).astype(dtype), rng.standard_normal(100000).astype(dtype)
+    indices = rng.integers(0, bins, 100000).astype(np.int32)
+    openmp, results = ctypes.CDLL("libgomp.so.1"), set()
+    with fuser.config.using(enable_x64=True):
+        function = jitted(lambda x, i, u: (x.at[i].add(u), fnp.sort(u), lax.top_k(u, 9)[1], fnp.argmax(u)))
+        try:
+            for threads in (1, 2, 3):
+                openmp.omp_set_num_threads(threads)
+                results.add(b"".join(np.asarray(r).tobytes() for r in function(x, indices, updates)))
+        finally:
+            openmp.omp_set_num_threads(2)
+    assert len(results) == 1
+
+
+def test_they_run_as_kernels_and_inside_loops():
+    def step(carry, i):
+        return fnp.sort(carry.at[i].add(1.0)), carry[0]
+
+    lowered = jitted(lambda x: lax.scan(step, x, fnp.arange(5)))
+    x = np.array([3.0, 1.0, 2.0, 5.0, 4.0], np.float32)
+    compiled = lowered.lower(x).compile()
+    [group] = [g for g in compiled.plan.groups if g.kind is Kind.CONTROL]
+    assert not group.reason
+    assert all(isinstance(s, KernelStep) for s in compiled.executable.steps)
+    carry = x
+    for i in range(5):
+        carry = carry.copy()
+        carry[i] += 1
+        carry = np.sort(carry)
+    same(lowered(x)[0], carry)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "float16", "float32"])
+@pytest.mark.parametrize("shape, axis", [((5000,), 0), ((70000,), 0), ((7, 1025), 1), ((1025, 300), 0)], ids=str)
+def test_positions_of_extremes(dtype, shape, axis):
+    x = values(np.random.default_rng(1), np.dtype(dtype), shape)
+    for name in ("argmax", "argmin"):
+        found = np.asarray(jitted(lambda x: getattr(fnp, name)(x, axis=axis))(x))  # noqa: B023
+        assert (found == getattr(np, name)(x, axis=axis)).all()
