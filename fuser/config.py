@@ -48,6 +48,7 @@ class Config:
     def __init__(self) -> None:
         self._values = {name: self._initial(name) for name in FLAGS}
         self._local = threading.local()
+        self._watchers: dict[str, Callable[[Any], object]] = {}
 
     @staticmethod
     def _initial(name: str) -> Any:
@@ -76,7 +77,16 @@ class Config:
         name = name.removeprefix("jax_").removeprefix("fuser_")
         if name not in FLAGS:
             raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}")
-        self._values[name] = value
+        old, self._values[name] = self._values[name], value
+        try:
+            self._watchers.get(name, lambda value: None)(value)
+        except Exception:
+            self._values[name] = old
+            raise
+
+    def watch(self, name: str, function: Callable[[Any], object]) -> None:
+        """Call `function` with each new value of a flag of the whole process; what it raises refuses the value."""
+        self._watchers[name] = function
 
     @contextlib.contextmanager
     def using(self, **values: Any) -> Iterator[None]:
@@ -84,6 +94,8 @@ class Config:
         for name in values:
             if name not in FLAGS:
                 raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}")
+            if name in self._watchers:
+                raise AttributeError(f"{name} is a setting of the whole process; use config.update({name!r}, ...)")
         saved = dict(self._local.__dict__)
         self._local.__dict__.update(values)
         try:

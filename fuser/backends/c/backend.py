@@ -53,13 +53,14 @@ class C(Host):
             return f"{group.ops[-1]} runs in NumPy"
         return group.reason or None
 
-    def emit(self, group: FusionGroup) -> KernelSource:
+    def emit(self, group: FusionGroup, threads: bool = True) -> KernelSource:
+        """The group's function; without `threads` it runs on the thread that calls it and never starts a team."""
         if group.kind is Kind.CONTROL:
-            return emit_control(group, self.emit)
+            return emit_control(group, lambda inner, several: self.emit(inner, threads and several))
         if group.kind is Kind.CONTRACTION:
             return product.emit_product(group)
         kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
-        text, sizes = emit_kernel(kernel)
+        text, sizes = emit_kernel(kernel, threads)
         return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), {"sizes": sizes})
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
@@ -80,6 +81,8 @@ class C(Host):
 def translation_unit(sources: Sequence[KernelSource]) -> str:
     """The whole C file of a plan."""
     kernels = "\n\n".join(source.text for source in sources)
+    if "fuser_threads" in kernels:
+        kernels = f"{toolchain.THREADS}\n\n{kernels}"
     if "floor_div(" in kernels:
         kernels = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n\n" + kernels
     if "block(local" in kernels or "(function)" in kernels:

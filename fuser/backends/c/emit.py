@@ -18,13 +18,13 @@ SPLIT = 1 << 15  # elements from which few rows are worth splitting into chunks
 FEW_ROWS = 8  # rows that are too few to share out
 
 
-def emit_kernel(kernel: Kernel) -> tuple[str, tuple[int, ...]]:
-    """The C function of a kernel, and the size arguments of this call."""
+def emit_kernel(kernel: Kernel, threads: bool = True) -> tuple[str, tuple[int, ...]]:
+    """The C function of a kernel, and the size arguments of this call; without `threads` it never starts a team."""
     loops = arrange(kernel)
     if kernel.loop is not None and len(loops.rows) > 1 and loops.extents[loops.vector] < LANES:  # type: ignore[index]
         kernel = flattened(kernel)
         loops = arrange(kernel)
-    writer = form(kernel, loops)(kernel, loops)
+    writer = form(kernel, loops)(kernel, loops, threads)
     return writer.text(), tuple(writer.sizes.values)
 
 

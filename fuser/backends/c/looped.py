@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fuser.backends.c import spell
-from fuser.backends.c.writer import PARALLEL_COST, Writer
+from fuser.backends.c.writer import Writer, most_alone
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import BOOL
@@ -27,12 +27,13 @@ USUAL_STEPS = 32  # of a while, to judge whether a second thread pays
 class Looped(Writer):
     """Parallel over blocks of lanes along the vector axis, and over all other axes."""
 
+    team = True
     # Two iterations of one vector after the other are one long chain, where one iteration of four vectors, their
     # operations in turn, keeps the processor busy: 1.65 times as fast for a Runge-Kutta step.
     attributes = '__attribute__((optimize("no-loop-unroll-and-jam", "schedule-insns", "sched-pressure"))) '
 
-    def __init__(self, kernel: Kernel, loops: Loops) -> None:
-        super().__init__(kernel, loops)
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
+        super().__init__(kernel, loops, threads)
         assert kernel.loop is not None
         self.loop_inside: Loop = kernel.loop
         self.vector = loops.vector
@@ -54,10 +55,9 @@ class Looped(Writer):
             return
         outer = [axis for axis in self.loops.rows if axis is not vector]
         total, width = self.extents[vector], self.width
-        collapse = f" collapse({len(outer) + 1})" if outer else ""
         self.line(f"const int64_t blocks = ({total} + {width - 1}) / {width};")
         count = " * ".join([*(self.extents[axis] for axis in outer), "blocks"])
-        self.line(f"#pragma omp parallel for{collapse} schedule(dynamic, 1 + {count} / {CHUNKS}) {self.work()}")
+        self.shared(len(outer) + 1, f"dynamic, 1 + {count} / {CHUNKS}")
         for axis in outer:
             self.loop(axis)
         self.open("for (int64_t block = 0; block < blocks; ++block)")
@@ -70,12 +70,11 @@ class Looped(Writer):
     def _invariants(self) -> None:
         """What no lane changes is computed where the loop needs it, not before all loops."""
 
-    def work(self) -> str:
-        price = lambda nodes: sum(COSTS.get(n.op, 1) for n in nodes if n.op not in ("const", "index"))
-        cost = 1 + price(self.loop_inside.body)
-        lanes = " * ".join(self.extents[axis] for axis in self.loops.rows)
+    def alone(self) -> str:
+        lanes = " * ".join(self.extents[axis] for axis in self.loops.rows) or "1"
         steps = f"{USUAL_STEPS}" if self.time is None else self.extents[self.time]
-        return f"if ({lanes} > {self.width} && {lanes} * {steps} > {max(PARALLEL_COST // cost, 256)})"
+        most = most_alone(self.loop_inside.body, self.loop_inside.stores)
+        return self.argument(f"{lanes} <= {self.width} || {lanes} * {steps} <= {most}")
 
     # One block.
 
