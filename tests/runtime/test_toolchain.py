@@ -278,11 +278,11 @@ def test_a_number_of_threads_that_is_none(threads, wrong):
     with pytest.raises(ValueError, match=re.escape(message)):
         config.update("threads", wrong)
     assert config.threads == before
-    with pytest.raises(
-        AttributeError, match=r"threads is a setting of the whole process; use config.update\('threads'"
+    with (
+        pytest.raises(AttributeError, match=r"threads is a setting of the whole process; use config.update\('threads'"),
+        config.using(threads=1),
     ):
-        with config.using(threads=1):
-            pass
+        pass
 
 
 @pytest.mark.parametrize(
