@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser.backends.base import Host, KernelFunction, KernelSource, Loaded
-from fuser.backends.c import product, spell
+from fuser.backends.c import product, spell, tiles
 from fuser.backends.c.control import INCLUDES, emit_control, product_blocker, with_addresses
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import library
@@ -87,6 +87,8 @@ def translation_unit(sources: Sequence[KernelSource]) -> str:
         kernels = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n\n" + kernels
     if "block(local" in kernels or "(function)" in kernels:
         kernels = f"{INCLUDES}\n\n{kernels}"
+    if transposing := tiles.helpers(kernels):
+        kernels = f"{transposing}\n\n{kernels}"
     return f"{spell.header(kernels, toolchain.has_libmvec())}\n\n{kernels}\n"
 
 
