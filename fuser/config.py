@@ -49,7 +49,7 @@ class Config:
     def __init__(self) -> None:
         self._values = {name: self._initial(name) for name in FLAGS}
         self._local = threading.local()
-        self._watchers: dict[str, list[Callable[[Any, bool], None]]] = {}
+        self._watchers: dict[str, Callable[[Any, bool], object]] = {}
 
     @staticmethod
     def _initial(name: str) -> Any:
@@ -78,12 +78,19 @@ class Config:
         name = name.removeprefix("jax_").removeprefix("fuser_")
         if name not in FLAGS:
             raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}")
-        self._values[name] = value
-        self._announce(name, value, False)
+        old, self._values[name] = self._values[name], value
+        try:
+            self._announce(name, value, False)
+        except Exception:
+            self._values[name] = old
+            raise
 
-    def watch(self, name: str, told: Callable[[Any, bool], None]) -> None:
-        """Call `told(value, for_this_thread)` now and whenever the flag changes; None where a thread has no own value."""
-        self._watchers.setdefault(name, []).append(told)
+    def watch(self, name: str, told: Callable[[Any, bool], object]) -> None:
+        """Call `told(value, for_this_thread)` now and whenever the flag changes; None where a thread has no own value.
+
+        What it raises refuses the value.
+        """
+        self._watchers[name] = told
         told(self._values[name], False)
 
     @contextlib.contextmanager
@@ -105,8 +112,8 @@ class Config:
                 self._announce(name, saved.get(name), True)
 
     def _announce(self, name: str, value: Any, of_thread: bool) -> None:
-        for told in self._watchers.get(name, ()):
-            told(value, of_thread)
+        if name in self._watchers:
+            self._watchers[name](value, of_thread)
 
 
 config = Config()

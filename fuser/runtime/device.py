@@ -52,19 +52,39 @@ def cpu_count() -> int:
     return max(1, min(count, _quota() or count))
 
 
-def _quota() -> int | None:
-    """Processors that the control group grants, rounded up; None where it sets no limit."""
+def _quota(root: pathlib.Path = pathlib.Path("/sys/fs/cgroup"), own: str = "/proc/self/cgroup") -> int | None:
+    """Processors that the control groups of this process grant, rounded up; None where they set no limit.
+
+    A group's limit binds all groups below it. `own` names the process's group in each hierarchy (cgroups(7)).
+    """
+    found = []
+    for hierarchy, path in _groups(own):
+        top = root if hierarchy == "" else root / "cpu"
+        group = top / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(top):
+                found.append(_granted(folder))
+    return min((count for count in found if count), default=None)
+
+
+def _groups(own: str) -> list[tuple[str, str]]:
+    """(hierarchy, path) of the groups that may limit processors: "" is version 2's only hierarchy; the roots where unknown."""
     try:
-        quota, period = pathlib.Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return None if quota == "max" else -(-int(quota) // int(period))
+        lines = [line.split(":", 2) for line in pathlib.Path(own).read_text().splitlines()]
+        return [(names, path) for _, names, path in lines if not names or "cpu" in names.split(",")]
     except (OSError, ValueError):
-        pass
-    try:
-        group = pathlib.Path("/sys/fs/cgroup/cpu")
+        return [("", "/"), ("cpu", "/")]
+
+
+def _granted(group: pathlib.Path) -> int | None:
+    """Processors that one group grants, by its files of either version."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = (group / "cpu.max").read_text().split()
+        return None if quota == "max" else -(-int(quota) // int(period))
+    with contextlib.suppress(OSError, ValueError):
         granted = int((group / "cpu.cfs_quota_us").read_text())
         return -(-granted // int((group / "cpu.cfs_period_us").read_text())) if granted > 0 else None
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def has_cuda() -> bool:

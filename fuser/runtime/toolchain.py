@@ -7,6 +7,7 @@ compiler and processor. The compiler runs only on a miss, and its own words trav
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -27,6 +28,8 @@ from fuser.runtime.core import native
 from fuser.runtime.device import cpu_count
 
 CANDIDATES = ("cc", "gcc", "clang")
+_thread_counts: list[ctypes.c_int] = []  # in the libraries that have been loaded
+_forked = False
 _locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)  # by library key
 os.register_at_fork(after_in_child=_locks.clear)
 # Without contraction a product and a sum round apart, as in NumPy, whatever else shares their kernel.
@@ -50,6 +53,7 @@ FLAGS = (
 _FORMAT = 1  # to be raised when the meaning of a cached library changes though its text does not
 _TIMEOUT = 600  # seconds
 _SPINS = "5000"  # some 10 microseconds
+THREADS = "__attribute__((weak)) int fuser_threads = 1;"  # how a text declares the number of threads that it may use; `load_shared` sets it
 
 
 @dataclass(frozen=True)
@@ -174,21 +178,50 @@ def load_shared(path: str | os.PathLike[str]) -> ctypes.CDLL:
     """The library in this process, its symbols kept apart from those of others. Raises ToolchainError."""
     _load_openmp()
     try:
-        return ctypes.CDLL(os.fspath(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        library = ctypes.CDLL(os.fspath(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         raise ToolchainError(f"a compiled library cannot be loaded: {error}") from None
+    with contextlib.suppress(ValueError):  # it needs no threads
+        count = ctypes.c_int.in_dll(library, "fuser_threads")
+        _thread_counts.append(count)
+        count.value = thread_count()
+    return library
+
+
+def thread_count() -> int:
+    """How many threads a kernel may use: FUSER_THREADS, else OMP_NUM_THREADS, else the processors of this process."""
+    if _forked:
+        return 1
+    if config.threads:
+        return int(config.threads)
+    first = (environment("OMP_NUM_THREADS") or "").split(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) else cpu_count()
+
+
+def _set_threads(count: int | None, of_thread: bool = False) -> None:
+    """Let every kernel, loaded or not yet, use so many threads; 0 for as many as there are processors."""
+    if of_thread:
+        if count is not None:
+            raise AttributeError("threads is a setting of the whole process; use config.update('threads', ...)")
+        return
+    if not isinstance(count, int) or count < 0:
+        raise ValueError(
+            f"threads is the number of threads that kernels may use, or 0 for all processors; got {count!r}"
+        )
+    for known in _thread_counts:
+        known.value = thread_count()
+    if _load_openmp.cache_info().currsize and (openmp := _load_openmp()) is not None:
+        openmp.omp_set_num_threads(thread_count())  # for what asks OpenMP
 
 
 @functools.cache
-def _load_openmp() -> None:
+def _load_openmp() -> ctypes.CDLL | None:
     """Load GNU's OpenMP with as many threads as there are processors, short spins, and the ability to bear a fork.
 
     By default its threads spin for milliseconds while they wait, and where other programs want the processors a kernel
     of 100 microseconds then takes 12 milliseconds. 5,000 rounds are as fast as that default on an idle machine.
     """
-    variables = {}
-    if config.threads or not environment("OMP_NUM_THREADS"):
-        variables["OMP_NUM_THREADS"] = str(config.threads or cpu_count())
+    variables = {"OMP_NUM_THREADS": str(thread_count())}
     if not (environment("GOMP_SPINCOUNT") or environment("OMP_WAIT_POLICY")):
         variables["GOMP_SPINCOUNT"] = _SPINS
     before = {name: environment(name) for name in variables}
@@ -197,12 +230,19 @@ def _load_openmp() -> None:
     try:
         openmp = ctypes.CDLL("libgomp.so.1")
     except OSError:  # another compiler's OpenMP, or none
-        return
+        return None
     finally:
         for name, old in before.items():
             os.unsetenv(name) if old is None else os.putenv(name, old)
-    # The threads do not survive a fork, and waiting for them would never end: the child's main thread works alone.
-    os.register_at_fork(after_in_child=lambda: openmp.omp_set_num_threads(1))
+    os.register_at_fork(after_in_child=_after_fork)
+    return openmp
+
+
+def _after_fork() -> None:
+    """The threads do not survive a fork, and waiting for them would never end: the child's main thread works alone."""
+    global _forked
+    _forked = True
+    _set_threads(0)
 
 
 _POLL = """
@@ -299,3 +339,6 @@ def _run(commands: Sequence[Sequence[str]], sources: Sequence[str], key: str, ca
             if run.poll() is None:
                 run.kill()
                 run.communicate()
+
+
+config.watch("threads", _set_threads)

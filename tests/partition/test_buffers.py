@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import fuser
 import fuser.numpy as fnp
+from fuser import lax
 from fuser.backends import get
 from fuser.backends.base import Host
 from fuser.compile import load, lower
@@ -143,7 +144,7 @@ def test_a_donated_argument_is_taken_over_before_a_temporary_and_shown() -> None
 
 def test_what_a_library_has_seen_is_not_written_over() -> None:
     """A library may return its operand, so that its memory lives on in the result."""
-    compiled = planned(lambda x: (fnp.sort(fnp.cumsum(x, axis=0), axis=0), fnp.exp(fnp.cumsum(x, axis=0))), X, fuel=0)
+    compiled = planned(lambda x: (lax.igamma(fnp.cumsum(x, axis=0), x), fnp.exp(fnp.cumsum(x, axis=0))), X, fuel=0)
     plan = compiled.plan
     seen = {plan.slot_of[v] for g in plan.groups if g.kind.value == "library" for v in g.graph.invars}
     assert seen and not seen & set(plan.reuse.values())

@@ -50,10 +50,35 @@ def test_processors_follow_affinity_and_quota(monkeypatch):
     assert device.cpu_count() == 3
 
 
-@pytest.mark.parametrize("text, expected", [("150000 100000", 2), ("max 100000", None), ("50000 100000", 1)])
-def test_quotas(monkeypatch, text, expected):
-    monkeypatch.setattr(pathlib.Path, "read_text", lambda path: text)
-    assert device._quota() == expected
+def groups(folder, own, **files):
+    """A fake tree of control groups, and the file that says which one the process is in."""
+    for path, text in files.items():
+        file = folder / path.replace("__", "/").replace("cpu_", "cpu.")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (folder / "own").write_text(own)
+    return device._quota(folder, str(folder / "own"))
+
+
+@pytest.mark.parametrize("text, expected", [("150000 100000\n", 2), ("max 100000\n", None), ("50000 100000", 1)])
+def test_quotas(tmp_path, text, expected):
+    assert groups(tmp_path, "0::/\n", cpu_max=text) == expected
+    assert device._quota(tmp_path, str(tmp_path / "there is none")) == expected
+
+
+def test_a_quota_of_a_group_above_binds(tmp_path):
+    """The process is in /pod/app; the pod may use 3 processors, the app 5."""
+    own = "0::/pod/app\n"
+    assert groups(tmp_path, own, pod__cpu_max="300000 100000", pod__app__cpu_max="500000 100000") == 3
+    assert groups(tmp_path, own, pod__cpu_max="max 100000") == 5
+    assert groups(tmp_path, own, pod__app__cpu_max="garbage") is None
+
+
+def test_quotas_of_the_first_version(tmp_path):
+    own = "12:memory:/app\n5:cpu,cpuacct:/app\n"
+    files = {"cpu__app__cpu_cfs_quota_us": "250000", "cpu__app__cpu_cfs_period_us": "100000"}
+    assert groups(tmp_path, own, **files) == 3
+    assert groups(tmp_path, own, cpu__app__cpu_cfs_quota_us="-1") is None
 
 
 def test_nothing_imports_torch_without_need():

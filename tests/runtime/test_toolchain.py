@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import threading
@@ -203,13 +204,14 @@ def test_edited_text_takes_the_place_of_the_generated_one(tmp_path):
     assert toolchain.overridden("softmax", "generated") == "generated"
 
 
-PARALLEL = """
+PARALLEL = f"""
 #include <stdint.h>
-void run(void **buffers, const int64_t *sizes) {
+{toolchain.THREADS}
+void run(void **buffers, const int64_t *sizes) {{
   float *x = buffers[0];
-#pragma omp parallel for
+#pragma omp parallel for num_threads(fuser_threads)
   for (int64_t i = 0; i < sizes[0]; i++) x[i] += 1;
-}
+}}
 """
 FORKED = f"""
 import os, signal, numpy as np
@@ -240,6 +242,49 @@ def test_kernels_run_in_forked_children(policy):
     assert subprocess.run([sys.executable, "-c", FORKED], cwd=root, env=environment, check=False).returncode == 0
 
 
+COUNTED = f"""
+#include <omp.h>
+{toolchain.THREADS}
+int threads(void) {{
+  int count = 0;
+#pragma omp parallel num_threads(fuser_threads)
+#pragma omp atomic
+  ++count;
+  return count;
+}}
+"""
+
+
+@pytest.fixture
+def threads():
+    before = config.threads
+    yield
+    config.update("threads", before)
+
+
+def test_the_number_of_threads_changes_at_run_time(threads):
+    library = toolchain.load_shared(toolchain.compile_shared(COUNTED).path)
+    for count in (3, 1, 2):
+        config.update("threads", count)
+        assert library.threads() == count
+    config.update("threads", 0)
+    assert library.threads() == toolchain.thread_count()
+
+
+@pytest.mark.parametrize("wrong", [-1, "2", 1.5])
+def test_a_number_of_threads_that_is_none(threads, wrong):
+    before = config.threads
+    message = f"threads is the number of threads that kernels may use, or 0 for all processors; got {wrong!r}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        config.update("threads", wrong)
+    assert config.threads == before
+    with (
+        pytest.raises(AttributeError, match=r"threads is a setting of the whole process; use config.update\('threads'"),
+        config.using(threads=1),
+    ):
+        pass
+
+
 @pytest.mark.parametrize(
     "settings, expected",
     [({}, None), ({"OMP_NUM_THREADS": "3"}, 3), ({"OMP_NUM_THREADS": "3", "FUSER_THREADS": "5"}, 5)],
@@ -248,7 +293,9 @@ def test_kernels_use_the_threads_that_they_are_given(settings, expected):
     code = (
         "from fuser.runtime import toolchain as t\n"
         "text = 'int omp_get_max_threads(void); int threads(void) { return omp_get_max_threads(); }'\n"
-        "print(t.load_shared(t.compile_shared(text).path).threads())\n"
+        "text += t.THREADS.replace('1', '0')\n"
+        "library = t.load_shared(t.compile_shared(text).path)\n"
+        "print(library.threads()); assert library.threads() == t.ctypes.c_int.in_dll(library, 'fuser_threads').value\n"
         "import subprocess; print(subprocess.run(['sh', '-c', 'echo $OMP_NUM_THREADS'], text=True, capture_output=True).stdout)"
     )
     clean = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "FUSER_THREADS")}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser.backends.base import Host, KernelSource, Loaded
-from fuser.backends.c import calls, interrupt, product, spell, units
+from fuser.backends.c import calls, interrupt, product, spell, tiles, units
 from fuser.backends.c.control import INCLUDES, emit_control
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import library
@@ -52,15 +52,16 @@ class C(Host):
             return calls.call_blocker(group)
         return group.reason or None
 
-    def emit(self, group: FusionGroup) -> KernelSource:
+    def emit(self, group: FusionGroup, threads: bool = True) -> KernelSource:
+        """The group's function; without `threads` it runs on the thread that calls it and never starts a team."""
         if group.kind is Kind.CONTROL:
-            return emit_control(group, self.emit)
+            return emit_control(group, lambda inner, several: self.emit(inner, threads and several))
         if group.kind is Kind.CONTRACTION:
             return product.emit_product(group)
         if group.kind is Kind.LIBRARY:
             return calls.emit_call(group)
         kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
-        text, sizes = emit_kernel(kernel)
+        text, sizes = emit_kernel(kernel, threads)
         return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), {"sizes": sizes})
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
@@ -72,12 +73,16 @@ class C(Host):
 
 def translation_unit(text: str) -> str:
     """A C file of these kernels and loops: with what they include, declare and call."""
+    if "fuser_threads" in text:
+        text = f"{toolchain.THREADS}\n\n{text}"
     if "floor_div(" in text:
         text = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n\n" + text
     if "block_at" in text or "(function)" in text:
         text = f"{INCLUDES}\n\n{text}"
     if interrupt.interruptible(text):
         text = f"{interrupt.HELPERS}\n\n{text}"
+    if transposing := tiles.helpers(text):
+        text = f"{transposing}\n\n{text}"
     return f"{spell.header(text, toolchain.has_libmvec())}\n\n{text}\n"
 
 

@@ -19,13 +19,13 @@ CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
 class Columns(Writer):
     """Parallel over blocks of columns; each block walks the reduced axes once a stage."""
 
+    team = True
+
     def form(self) -> None:
         vector = self.loops.vector
         assert vector is not None
         outer = [a for a in self.loops.rows if a is not vector]
-        self.line(
-            f"#pragma omp parallel for{f' collapse({len(outer) + 1})' if outer else ''} schedule(static) {self.work()}"
-        )
+        self.shared(len(outer) + 1)
         for axis in outer:
             self.loop(axis)
         total = self.extents[vector]
@@ -137,6 +137,8 @@ class Columns(Writer):
 class ColumnsSplit(Columns):
     """Few columns over many rows: chunks of the outermost reduced axis run in parallel over all columns at once."""
 
+    team = False
+
     def form(self) -> None:
         vector = self.loops.vector
         assert vector is not None
@@ -171,7 +173,8 @@ class ColumnsSplit(Columns):
                     f"{self._integer()} *restrict {self.name(fold)}_place = "
                     "__builtin_alloca_with_align(chunks * width * 8, 512);"
                 )
-        self.line(f"#pragma omp parallel for schedule(static) {self.work()}")
+        if self.threads:
+            self.line("#pragma omp parallel for schedule(static) num_threads(fuser_threads)")
         self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
         self.line(f"const int64_t first = chunk * length, last = first + length < {total} ? first + length : {total};")
         for fold in stage.folds:

@@ -7,7 +7,6 @@ workspace, which the caller hands over behind the results if it is large. All nu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from fuser.partition.control import bodies
 from fuser.partition.group import FusionGroup, Plan
 from fuser.partition.update import Update, in_place, run_length
 
-Emit = Callable[[FusionGroup], KernelSource]
+Emit = Callable[[FusionGroup, bool], KernelSource]  # False: for one thread alone
 
 INCLUDES = "#include <stdlib.h>\n#include <string.h>\ntypedef void (*function)(void **, const int64_t *);"
 LOCAL = 2048  # bytes of a workspace that lies on the stack
@@ -81,12 +80,12 @@ class Frame:
             self._kernel(group)
 
     def _kernel(self, group: FusionGroup) -> None:
-        source = self.driver.emit(group)
         writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
+        source = self.driver.emit(group, any(v.aval.size > SMALL for v in (*group.graph.invars, *writes)))
         pointers = [self.at(self.plan.slot_of[v]) for v in (*group.graph.invars, *writes)]
         if workspace := source.launch.get("workspace"):
             pointers.append(f"block_at + {self.driver.size(self.driver.reserve(workspace))}")
-        first = self.driver.take(source, all(v.aval.size <= SMALL for v in (*group.graph.invars, *writes)))
+        first = self.driver.take(source)
         self.driver.line(f"{source.name}((void *[]){{{', '.join(pointers)}}}, sizes + {first});")
 
 
@@ -155,12 +154,11 @@ class Driver:
         self.sizes[0] += _padded(size)
         return place
 
-    def take(self, source: KernelSource, small: bool) -> int:
+    def take(self, source: KernelSource) -> int:
         """Take a kernel's text in; gives the place of its size arguments."""
         first = self.append(*source.launch["sizes"])
         self.functions += [(first + n, function) for n, function in source.launch.get("functions", ())]
         text = source.text.replace(START, "")
-        text = on_one_thread(text) if small and not source.launch.get("functions") else text
         alone = "__attribute__((noinline)) " if "alloca" in text else ""
         self.kernels.append(text.replace(f"void {source.name}(", f"static {alone}void {source.name}("))
         return first
@@ -392,14 +390,6 @@ class CondDriver(Driver):
                 if known[slot] != n:
                     self.line(f"memcpy({self.result(n)}, {frame.at(slot)}, {self.size(frame.types[n].nbytes)});")
             self.close()
-
-
-def on_one_thread(text: str) -> str:
-    """A kernel's text without its threads: opening a team costs more than a small kernel does."""
-    text = re.sub(r"#pragma omp parallel for simd[^\n]*", "#pragma omp simd", text)
-    text = re.sub(r"[ \t]*#pragma omp parallel for[^\n]*\n", "", text)
-    text = re.sub(r"#pragma omp parallel [^{\n]*\n?[ \t]*\{", "{", text)
-    return re.sub(r"[ \t]*#pragma omp for[^\n]*\n", "", text)
 
 
 def _padded(size: int) -> int:

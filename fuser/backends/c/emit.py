@@ -9,6 +9,7 @@ from __future__ import annotations
 from fuser.backends.c.columns import BLOCK, Columns, ColumnsSplit
 from fuser.backends.c.looped import LANES, Looped
 from fuser.backends.c.rows import Elementwise, Rows, RowsSplit
+from fuser.backends.c.tiles import Tiled, crossing
 from fuser.backends.c.writer import Writer
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
@@ -18,13 +19,13 @@ SPLIT = 1 << 15  # elements from which few rows are worth splitting into chunks
 FEW_ROWS = 8  # rows that are too few to share out
 
 
-def emit_kernel(kernel: Kernel) -> tuple[str, tuple[int, ...]]:
-    """The C function of a kernel, and the size arguments of this call."""
+def emit_kernel(kernel: Kernel, threads: bool = True) -> tuple[str, tuple[int, ...]]:
+    """The C function of a kernel, and the size arguments of this call; without `threads` it never starts a team."""
     loops = arrange(kernel)
     if kernel.loop is not None and len(loops.rows) > 1 and loops.extents[loops.vector] < LANES:  # type: ignore[index]
         kernel = flattened(kernel)
         loops = arrange(kernel)
-    writer = form(kernel, loops)(kernel, loops)
+    writer = form(kernel, loops)(kernel, loops, threads)
     return writer.text(), tuple(writer.sizes.values)
 
 
@@ -33,7 +34,7 @@ def form(kernel: Kernel, loops: Loops) -> type[Writer]:
     if kernel.loop is not None:
         return Looped
     if not kernel.cols:
-        return Elementwise
+        return Tiled if crossing(kernel, loops) else Elementwise
     scans = any(n.op == "scan" for stage in kernel.stages for n in stage.body)
     rows, cols = loops.count(loops.rows), loops.count(loops.cols)
     worth = rows * cols >= SPLIT and not scans

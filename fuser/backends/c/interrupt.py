@@ -53,7 +53,7 @@ static __attribute__((noinline, unused)) int64_t more_steps(volatile int *stop) 
   return *stop ? 0 : STEPS;
 }
 // At the end of a thread's blocks: the calling thread goes on to look, while the others work on theirs.
-static __attribute__((noinline, unused)) void attend(int *ended, volatile int *stop) {
+static __attribute__((noinline, unused)) void attend(volatile int *ended, volatile int *stop) {
   if (omp_get_thread_num()) {
     __atomic_fetch_add(ended, 1, __ATOMIC_RELEASE);
     return;

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from fuser.backends.c import spell
 from fuser.backends.c.interrupt import START, STEPS
-from fuser.backends.c.writer import PARALLEL_COST, Writer
+from fuser.backends.c.writer import Writer, most_alone
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import BOOL
@@ -28,12 +28,13 @@ USUAL_STEPS = 32  # of a while, to judge whether a second thread pays
 class Looped(Writer):
     """Parallel over blocks of lanes along the vector axis, and over all other axes."""
 
+    team = True
     # Two iterations of one vector after the other are one long chain, where one iteration of four vectors, their
     # operations in turn, keeps the processor busy: 1.65 times as fast for a Runge-Kutta step.
     attributes = '__attribute__((optimize("no-loop-unroll-and-jam", "schedule-insns", "sched-pressure"))) '
 
-    def __init__(self, kernel: Kernel, loops: Loops) -> None:
-        super().__init__(kernel, loops)
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
+        super().__init__(kernel, loops, threads)
         assert kernel.loop is not None
         self.loop_inside: Loop = kernel.loop
         self.vector = loops.vector
@@ -48,25 +49,20 @@ class Looped(Writer):
             self.axis_names[self.time] = "t"
             self.extents[self.time] = self.sizes.extent(self.time, self.time.extent)
 
+    state = 2  # whether the loops are to be left, and the threads that have ended
+
     def form(self) -> None:
         vector = self.vector
         self.lines.append(START.rstrip())
-        self.line("volatile int stop = 0;  // seen by all threads")
+        self.line(f"int64_t left = {STEPS};  // steps to the next look at the clock")
         if vector is None:
-            self.line(f"int64_t left = {STEPS};  // steps to the next look at the clock")
             self._block()
             return
         outer = [axis for axis in self.loops.rows if axis is not vector]
         total, width = self.extents[vector], self.width
-        collapse = f" collapse({len(outer) + 1})" if outer else ""
         self.line(f"const int64_t blocks = ({total} + {width - 1}) / {width};")
         count = " * ".join([*(self.extents[axis] for axis in outer), "blocks"])
-        apart = self.time is None  # a block may run long after the others, or for ever
-        if apart:
-            self.line("int ended = 0;  // threads")
-        self.open(f"#pragma omp parallel {self.work()}\n  ")
-        self.line(f"int64_t left = {STEPS};  // steps to the next look at the clock")
-        self.line(f"#pragma omp for{collapse} schedule(dynamic, 1 + {count} / {CHUNKS}) nowait")
+        self.shared(len(outer) + 1, f"dynamic, 1 + {count} / {CHUNKS}")
         for axis in outer:
             self.loop(axis)
         self.open("for (int64_t block = 0; block < blocks; ++block)")
@@ -75,19 +71,17 @@ class Looped(Writer):
         self._block()
         for _ in (*outer, vector):
             self.close()
-        if apart:
-            self.line("attend(&ended, &stop);")
-        self.close()
+        if self.threads and self.time is None:  # a block may run long after the others, or for ever
+            self.line("attend(&state[1], &state[0]);")
 
     def _invariants(self) -> None:
         """What no lane changes is computed where the loop needs it, not before all loops."""
 
-    def work(self) -> str:
-        price = lambda nodes: sum(COSTS.get(n.op, 1) for n in nodes if n.op not in ("const", "index"))
-        cost = 1 + price(self.loop_inside.body)
-        lanes = " * ".join(self.extents[axis] for axis in self.loops.rows)
+    def alone(self) -> str:
+        lanes = " * ".join(self.extents[axis] for axis in self.loops.rows) or "1"
         steps = f"{USUAL_STEPS}" if self.time is None else self.extents[self.time]
-        return f"if ({lanes} > {self.width} && {lanes} * {steps} > {max(PARALLEL_COST // cost, 256)})"
+        most = most_alone(self.loop_inside.body, self.loop_inside.stores)
+        return self.argument(f"{lanes} <= {self.width} || {lanes} * {steps} <= {most}")
 
     # One block.
 
@@ -215,11 +209,11 @@ class Looped(Writer):
         if self.time is not None:
             self.close()
             self.line(
-                f"if (__builtin_expect(t >= {self.extents[self.time]}, 1) || (left = more_steps(&stop)) == 0) break;"
+                f"if (__builtin_expect(t >= {self.extents[self.time]}, 1) || (left = more_steps(&state[0])) == 0) break;"
             )
         else:
             self.close(" while (--left > 0);")
-            self.line("if (left <= 0 && (left = more_steps(&stop)) == 0) break;")
+            self.line("if (left <= 0 && (left = more_steps(&state[0])) == 0) break;")
         self.close()
         self.env = saved
 

@@ -23,6 +23,8 @@ MOST_CHUNKS = 1024
 class Elementwise(Writer):
     """Parallel over the outer axes (or over the only one), the vector along the axis that lies densest."""
 
+    team = True
+
     def form(self) -> None:
         stage = self.kernel.stages[0]
         axes = [a for a in self.loops.rows if a is not self.loops.vector]
@@ -41,9 +43,9 @@ class Elementwise(Writer):
         if not axes or outer < 16:
             for axis in axes:
                 self.loop(axis)
-            self.line(f"#pragma omp parallel for simd schedule(static) {self.work()}")
+            self.line("#pragma omp for simd schedule(simd: static) nowait" if self.threads else "#pragma omp simd")
         else:
-            self.line(f"#pragma omp parallel for collapse({len(axes)}) schedule(static) {self.work()}")
+            self.shared(len(axes))
             for axis in axes:
                 self.loop(axis)
             self.line("#pragma omp simd")
@@ -66,7 +68,7 @@ class Elementwise(Writer):
         """Large results leave for memory in blocks that are computed in the core's own cache."""
         stage = self.kernel.stages[0]
         total = self.extents[vector]
-        self.line(f"#pragma omp parallel for schedule(static) {self.work()}")
+        self.shared()
         self.open(f"for (int64_t base = 0; base < {total}; base += {BLOCK})")
         self.line(f"const int64_t width = {total} - base < {BLOCK} ? {total} - base : {BLOCK};")
         names = {store: f"{self.kernel.params[store.param].name}_block" for store in streamed}
@@ -97,12 +99,12 @@ def _bytes(param: Param) -> int:
 class Rows(Writer):
     """Parallel over rows; each stage runs along the row with the vector on the innermost reduced axis."""
 
+    team = True
     lodged: dict[Scalar, Store]
 
     def form(self) -> None:
         rows = self.loops.rows
         kept = self._kept_rows()
-        self.open(f"#pragma omp parallel {self.work()}\n  ") if rows else None
         for node, name in kept.items():
             if node in self.lodged:
                 continue
@@ -110,8 +112,7 @@ class Rows(Writer):
             kind = spell.local(node.dtype)
             self.line(f"{kind} *restrict {name} = __builtin_alloca_with_align({count} * sizeof({kind}), 512);")
         if rows:
-            collapse = f" collapse({len(rows)})" if len(rows) > 1 else ""
-            self.line(f"#pragma omp for{collapse} schedule(static)")
+            self.shared(len(rows))
         for axis in rows:
             self.loop(axis)
         for stage in self.kernel.stages:
@@ -119,8 +120,6 @@ class Rows(Writer):
             if stage.loops:
                 self._row_stage(stage)
         for _ in rows:
-            self.close()
-        if rows:
             self.close()
 
     def _kept_rows(self) -> dict[Scalar, str]:
@@ -246,6 +245,8 @@ class Rows(Writer):
 class RowsSplit(Rows):
     """Few long rows: each stage runs in parallel over chunks of the outermost reduced axis, then folds the chunks' results."""
 
+    team = False
+
     def form(self) -> None:
         for axis in self.loops.rows:
             self.loop(axis)
@@ -269,7 +270,8 @@ class RowsSplit(Rows):
             self.line(f"{spell.local(fold.attr.accumulator)} {self.name(fold)}_part[{MOST_CHUNKS}];")
             if fold.attr.fold in ("argmax", "argmin"):
                 self.line(f"int64_t {self.name(fold)}_place[{MOST_CHUNKS}];")
-        self.line(f"#pragma omp parallel for schedule(static) {self.work()}")
+        if self.threads:
+            self.line("#pragma omp parallel for schedule(static) num_threads(fuser_threads)")
         self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
         self.line(f"const int64_t first = chunk * length, last = first + length < {total} ? first + length : {total};")
         saved = dict(self.env)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,20 +18,43 @@ from fuser.kernel.loops import Loops
 from fuser.kernel.lower import computed, index_axes, operands
 from fuser.kernel.sizes import IndexText, Sizes
 
-PARALLEL_COST = 1 << 17  # additions below which a second thread does not pay
+# When a second thread pays: a team costs 1 µs where its threads are still waiting for work, and 35 µs where they sleep.
+ALONE = 16_000.0  # estimated nanoseconds of work that one thread does alone
+BYTE = 0.012  # nanoseconds that one thread takes for a byte of an access, out of its own cache
+ADDITION = 0.005  # nanoseconds that one thread takes for an addition, a byte of its type: a vector at a time
 
 _INFIX = {"sum": "{0} + {1}", "prod": "{0} * {1}", "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}"}
 _OPENMP = {"sum": "+", "prod": "*", "and": "&", "or": "|", "xor": "^", "max": "max", "min": "min"}
+
+
+def nanoseconds(nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> float:
+    """About what one thread takes to compute and store one element each."""
+    total = 0.0
+    for node in nodes:
+        if node.op == "load":
+            total += BYTE * node.dtype.itemsize
+        elif node.op not in ("const", "index"):
+            total += ADDITION * COSTS.get(node.op, 1) * max(node.dtype.itemsize, 4)
+    return total + sum(2 * BYTE * store.value.dtype.itemsize for store in stores)
+
+
+def most_alone(nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> int:
+    """The number of iterations, a power of two, up to which one thread does all of them."""
+    return 1 << max(round(math.log2(ALONE / max(nanoseconds(nodes, stores), 1e-3))), 4)
 
 
 class Writer:
     """Writes one kernel. `env` maps nodes to the names that hold them where the text now stands."""
 
     attributes = ""  # of the C function
+    team = False  # whether a team of threads runs the function as a whole, and shares its loops marked `omp for`
 
-    def __init__(self, kernel: Kernel, loops: Loops) -> None:
+    state = 0  # integers that all threads see, `state` in the text, zero at first
+
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
         self.kernel = kernel
         self.loops = loops
+        self.threads = threads  # False: the text is for one thread, wherever it is called
         self.sizes = Sizes()
         self.lines: list[str] = []
         self.depth = 1
@@ -60,11 +84,31 @@ class Writer:
             kind = spell.storage(param.dtype)
             const = "" if param.out else "const "
             params.append(f"  {const}{kind} *restrict {param.name} = buffers[{number}];")
+        alone = self.alone() if self.team and self.threads and self.loops.rows else None
         slots = [f"  const int64_t s{n} = sizes[{n}];" for n in range(len(self.sizes.values))]
-        return f"{comments}{self.signature()} {{\n" + "\n".join([*params, *slots, used, "}"])
+        body = "\n".join([*params, *slots, used, "}"])
+        state = f"  volatile int state[{self.state}] = {{0}};\n" if self.state else ""
+        if alone is None:
+            return f"{comments}{self.signature()} {{\n{state}{body}"
+        # Even a team of one costs 300 ns: what is small is called without. `omp for` then takes it for a team of one.
+        share, more = f"{self.kernel.name}_share", ", volatile int *state" if state else ""
+        call = f"{share}(buffers, sizes{', state' if state else ''})"
+        arguments = "void **buffers, const int64_t *sizes"
+        return (
+            f"{comments}static __attribute__((noinline)) {self.attributes}void {share}({arguments}{more}) {{\n{body}\n\n"
+            f"void {self.kernel.name}({arguments}) {{\n{state}"
+            f"  if ({alone}) {{ {call}; return; }}\n"
+            f"  #pragma omp parallel num_threads(fuser_threads)\n  {call};\n}}"
+        )
 
     def signature(self) -> str:
         return f"{self.attributes}void {self.kernel.name}(void **buffers, const int64_t *sizes)"
+
+    def shared(self, axes: int = 1, schedule: str = "static") -> None:
+        """Let the threads of the team share the iterations of the next loops."""
+        if self.threads:
+            collapse = f" collapse({axes})" if axes > 1 else ""
+            self.line(f"#pragma omp for{collapse} schedule({schedule}) nowait")
 
     def _invariants(self) -> None:
         """Compute once, before all loops, what no axis and no fold changes."""
@@ -99,11 +143,15 @@ class Writer:
         name = self.axis_names[axis]
         self.open(f"for (int64_t {name} = {first}; {name} < {last or self.extents[axis]}; {step.format(name)})")
 
-    def work(self) -> str:
-        """The `if` clause that keeps small kernels on one thread."""
-        cost = 1 + sum(COSTS.get(n.op, 1) for n in self.kernel.nodes if n.op not in ("const", "index"))
+    def alone(self) -> str:
+        """The test by which one thread does the work alone."""
         total = " * ".join(self.extents.values()) or "1"
-        return f"if ({total} > {max(PARALLEL_COST // cost, 256)})"
+        return self.argument(f"{total} <= {most_alone(self.kernel.nodes, self.kernel.stores)}")
+
+    @staticmethod
+    def argument(text: str) -> str:
+        """`text` where the sizes have no names yet."""
+        return re.sub(r"\bs(\d+)\b", r"sizes[\1]", text)
 
     # Values.
 

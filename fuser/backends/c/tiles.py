@@ -1,0 +1,218 @@
+"""The loop form for arrays that lie crosswise: what is dense along another axis than the vector goes through square tiles.
+
+A tile is transposed in registers as it is read, so that whole cache lines move on both sides, and lies in the core's own
+cache while the block is computed. Results that lie crosswise are computed into tiles and leave through them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fuser.backends.c import spell
+from fuser.backends.c.writer import Writer
+from fuser.ir.index import Affine, Axis, Div
+from fuser.ir.scalar import Scalar
+from fuser.kernel.kernel import Access, Kernel, Store
+from fuser.kernel.loops import Loops
+from fuser.kernel.lower import computed, index_axes
+
+ALONG = 512  # bytes of a tile along the axis that is dense in memory: shorter runs lose a third, longer ones the cache
+WIDTH = 64  # elements of a tile along the vector
+LEAST = 16  # iterations along both axes from which tiles pay
+MOST_TILES = 8
+
+# Each round interleaves the rows of the first half with those of the second; after log2(lanes) rounds the block is transposed.
+_BLOCK = """typedef uint{bits}_t __attribute__((may_alias)) bits{bits};
+typedef bits{bits} __attribute__((vector_size({bytes}), aligned({size}), may_alias)) lanes{bits};
+static inline __attribute__((always_inline)) void block{bits}(const bits{bits} *from, int64_t step, bits{bits} *to, int64_t ld) {{
+  lanes{bits} a[{lanes}], b[{lanes}];
+  #pragma GCC unroll {lanes}
+  for (int i = 0; i < {lanes}; ++i) a[i] = *(const lanes{bits} *)(from + i * step);
+  #pragma GCC unroll {rounds}
+  for (int round = 0; round < {rounds}; ++round) {{
+    #pragma GCC unroll {half}
+    for (int i = 0; i < {half}; ++i) {{
+      b[2 * i] = __builtin_shufflevector(a[i], a[i + {half}], {low});
+      b[2 * i + 1] = __builtin_shufflevector(a[i], a[i + {half}], {high});
+    }}
+    #pragma GCC unroll {lanes}
+    for (int i = 0; i < {lanes}; ++i) a[i] = b[i];
+  }}
+  #pragma GCC unroll {lanes}
+  for (int i = 0; i < {lanes}; ++i) *(lanes{bits} *)(to + i * ld) = a[i];
+}}
+// to[b * ld + v] = from[v * step + b]; the last blocks reach back over their neighbours.
+static void transpose{bits}(const void *source, int64_t step, void *target, int64_t ld, int64_t height, int64_t width) {{
+  const bits{bits} *from = source;
+  bits{bits} *to = target;
+  if (height < {lanes} || width < {lanes} || !SHUFFLES) {{
+    for (int64_t b = 0; b < height; ++b)
+      for (int64_t v = 0; v < width; ++v) to[b * ld + v] = from[v * step + b];
+    return;
+  }}
+  for (int64_t v = 0; v < width; v += {lanes}) {{
+    if (v + {lanes} > width) v = width - {lanes};
+    for (int64_t b = 0; b < height; b += {lanes}) {{
+      if (b + {lanes} > height) b = height - {lanes};
+      block{bits}(from + v * step + b, step, to + b * ld + v, ld);
+    }}
+  }}
+}}"""
+_SHUFFLES = """#ifdef __has_builtin
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLES 1
+#endif
+#endif
+#ifndef SHUFFLES
+#define SHUFFLES 0
+#define __builtin_shufflevector(a, b, ...) (a)
+#endif
+"""
+_LANES = {8: 16, 16: 16, 32: 16, 64: 8}  # by bits of an element
+
+
+def helpers(text: str) -> str:
+    """The functions that the text needs to transpose blocks."""
+    found = [_block(bits, lanes) for bits, lanes in _LANES.items() if f"transpose{bits}(" in text]
+    return _SHUFFLES + "\n".join(found) if found else ""
+
+
+def _block(bits: int, lanes: int) -> str:
+    half = lanes // 2
+    pairs = [n for k in range(lanes) for n in (k, lanes + k)]
+    low, high = (", ".join(map(str, part)) for part in (pairs[:lanes], pairs[lanes:]))
+    sizes = {"bits": bits, "size": bits // 8, "bytes": lanes * bits // 8, "lanes": lanes, "half": half}
+    return _BLOCK.format(**sizes, rounds=lanes.bit_length() - 1, low=low, high=high)
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """What lies dense along `axis` and apart along the vector."""
+
+    axis: Axis
+    loads: tuple[Scalar, ...]
+    stores: tuple[Store, ...]
+
+
+def crossing(kernel: Kernel, loops: Loops) -> Crossing | None:
+    """The accesses that are worth tiles, all along one axis; None where there are none."""
+    vector = loops.vector
+    if vector is None or kernel.cols or loops.extents[vector] < LEAST:
+        return None
+    free = [n for n in kernel.nodes if n.op == "load" and not n.args]  # what is read under a mask may not be there
+    best: Crossing | None = None
+    for axis in loops.rows:
+        if axis is vector or loops.extents[axis] < LEAST:
+            continue
+        loads = tuple(n for n in free if _crosses(n.attr, kernel, vector, axis, loops))
+        stores = tuple(s for s in kernel.stores if _crosses(s, kernel, vector, axis, loops))
+        if best is None or len(loads) + len(stores) > len(best.loads) + len(best.stores):
+            best = Crossing(axis, loads[:MOST_TILES], stores)
+    return best if best is not None and (best.loads or best.stores) else None
+
+
+def _crosses(access: Access | Store, kernel: Kernel, vector: Axis, axis: Axis, loops: Loops) -> bool:
+    """Whether an access is dense along `axis` and strided along the vector, by plain strides."""
+    offset = access.offset
+    plain = all(isinstance(atom, Axis) or not _inside(atom, vector, axis, loops) for atom, _ in offset.terms)
+    known = kernel.params[access.param].dtype.itemsize * 8 in _LANES
+    return known and plain and offset.coefficient(axis) == 1 and offset.coefficient(vector) > 1
+
+
+def _inside(atom: object, vector: Axis, axis: Axis, loops: Loops) -> bool:
+    """Whether a floor division or a computed integer changes within a tile."""
+    if isinstance(atom, Div):
+        return bool(index_axes(atom.base) & {vector, axis, *loops.absorbed}) or bool(computed(atom.base))
+    return True
+
+
+class Tiled(Writer):
+    """Parallel over tiles; inside one, over its rows, with the vector along the axis of most accesses."""
+
+    team = True
+
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
+        super().__init__(kernel, loops, threads)
+        found = crossing(kernel, loops)
+        assert found is not None and loops.vector is not None
+        self.crossing, self.vector, self.across = found, loops.vector, found.axis
+        self.tiles: dict[Scalar, str] = {}
+        self.leaving: dict[Store, str] = {}
+        sizes = [n.dtype.itemsize for n in found.loads] + [kernel.params[s.param].dtype.itemsize for s in found.stores]
+        self.width = WIDTH * (2 if max(sizes) < 4 else 1)
+        self.height = ALONG // max(sizes)
+
+    def form(self) -> None:
+        vector, across = self.vector, self.across
+        outer = [a for a in self.loops.rows if a not in (vector, across)]
+        self.shared(len(outer) + 2)
+        for axis in outer:
+            self.loop(axis)
+        across_name, vector_name = self.axis_names[across], self.axis_names[vector]
+        sides = ((across, "height", self.height), (vector, "width", self.width))
+        for axis, count, side in sides:
+            total = self.extents[axis]
+            self.open(f"for (int64_t {count}_from = 0; {count}_from < {total}; {count}_from += {side})")
+        for axis, count, side in sides:
+            rest = f"{self.extents[axis]} - {count}_from"
+            self.line(f"const int64_t {count} = {rest} < {side} ? {rest} : {side};")
+        self.axis_names |= {vector: "width_from", across: "height_from"}
+        for load in self.crossing.loads:
+            self._read(load)
+        for store in self.crossing.stores:
+            self._tile(store.param, f"tile_{self.kernel.params[store.param].name}")
+            self.leaving[store] = f"tile_{self.kernel.params[store.param].name}"
+        self.axis_names |= {vector: vector_name, across: across_name}
+        self._compute()
+        self.axis_names |= {vector: "width_from", across: "height_from"}
+        for store, name in self.leaving.items():
+            param = self.kernel.params[store.param]
+            place = f"&{param.name}[{self._place(store.param, store.offset)}]"
+            self._transpose(
+                store.param, name, f"{self.width}", place, self._step(store.param, store.offset), "width, height"
+            )
+        for _ in (*outer, vector, across):
+            self.close()
+
+    def _compute(self) -> None:
+        stage = self.kernel.stages[0]
+        self.open("for (int64_t y = 0; y < height; ++y)")
+        self.line(f"const int64_t {self.axis_names[self.across]} = height_from + y;")
+        self.line("#pragma omp simd")
+        self.open("for (int64_t x = 0; x < width; ++x)")
+        self.line(f"const int64_t {self.axis_names[self.vector]} = width_from + x;")
+        self._nodes(stage.row)
+        for store in stage.row_stores:
+            if store in self.leaving:
+                value = spell.store(self.kernel.params[store.param].dtype, self.operand(store.value))
+                self.line(f"{self.leaving[store]}[y * {self.width} + x] = {value};")
+            else:
+                self.store(store)
+        self.close()
+        self.close()
+
+    def _read(self, load: Scalar) -> None:
+        """Fill the tile of a load."""
+        number, offset = load.attr.param, load.attr.offset
+        name = self.tiles[load] = f"tile{len(self.tiles)}"
+        self._tile(number, name)
+        place = f"&{self.kernel.params[number].name}[{self._place(number, offset)}]"
+        self._transpose(number, place, self._step(number, offset), name, f"{self.width}", "height, width")
+
+    def _tile(self, number: int, name: str) -> None:
+        kind = spell.storage(self.kernel.params[number].dtype)
+        self.line(f"{kind} {name}[{self.height * self.width}] __attribute__((aligned(64)));")
+
+    def _transpose(self, number: int, source: str, step: str, target: str, ld: str, counts: str) -> None:
+        bits = self.kernel.params[number].dtype.itemsize * 8
+        self.line(f"transpose{bits}({source}, {step}, {target}, {ld}, {counts});")
+
+    def _step(self, number: int, offset: Affine) -> str:
+        """The stride along the vector; the same size argument as in the place."""
+        coefficient = offset.coefficient(self.vector)
+        return self.sizes(("factor", number, self.vector, coefficient), coefficient)
+
+    def _expression(self, node: Scalar) -> str:
+        if node in self.tiles:
+            return spell.load(self.kernel.params[node.attr.param].dtype, f"{self.tiles[node]}[y * {self.width} + x]")
+        return super()._expression(node)
