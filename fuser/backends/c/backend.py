@@ -84,7 +84,7 @@ def translation_unit(sources: Sequence[KernelSource]) -> str:
         kernels = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n\n" + kernels
     if "block(local" in kernels or "(function)" in kernels:
         kernels = f"{INCLUDES}\n\n{kernels}"
-    return f"{spell.header(kernels, toolchain.has_libmvec())}\n\n{kernels}\n"
+    return f"{spell.header(kernels)}\n\n{kernels}\n"
 
 
 def _complex_reason(eqn: Eqn) -> str | None:
