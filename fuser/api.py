@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser import backends, eager
+from fuser import advice, backends, eager
 from fuser.config import config
 from fuser.frames import hide
 from fuser.ir.graph import Graph
@@ -136,12 +136,14 @@ class Jitted:
         return len(self._entries)
 
     def _compile(self, key: Any, static: Any, structure: Any, values: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        traced = self._traces.get(key) or self._trace(static, structure, [type_of(v) for v in values])
-        self._traces[key] = traced
-        compiled = traced.lower().compile()
-        self._programs[key] = compiled
-        self._entries[key] = compiled._run
-        return compiled._run
+        def compile() -> Compiled:
+            traced = self._traces.get(key) or self._trace(static, structure, [type_of(v) for v in values])
+            self._traces[key] = traced
+            self._programs[key] = compiled = traced.lower().compile()
+            return compiled
+
+        self._entries[key] = run = advice.timed(self, compile)._run
+        return run
 
     def _trace(self, static: Any, structure: Any, avals: Sequence[ArrayType]) -> Traced:
         shape: list[Any] = []

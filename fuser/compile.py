@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +15,13 @@ from fuser.backends.base import Backend, KernelFunction, KernelSource, Loaded
 from fuser.debug.dump import dump
 from fuser.ir.graph import Graph, Literal, Var
 from fuser.partition.axes import Views
-from fuser.partition.group import FusionGroup, Kind, Plan
+from fuser.partition.group import FusionGroup, Plan, generated
 from fuser.partition.partition import partition
 from fuser.runtime import loops
 from fuser.runtime.executable import Allocation, Executable, KernelStep, LibraryStep, Step
 
-GENERATED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP)
+BYTE = np.dtype(np.uint8)
+Kernels = Iterator[tuple[KernelSource, KernelFunction]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +44,11 @@ class Program:
     seconds: dict[str, float]
 
 
-def lower(graph: Graph, backend: Backend) -> Lowering:
-    """Optimise, partition, emit."""
+def lower(graph: Graph, backend: Backend, donated: Collection[int] = ()) -> Lowering:
+    """Optimise, partition, emit; `donated` are the positions of inputs whose memory results may take over."""
     clock = Clock()
     optimised = clock("optimise", passes.run, graph)
-    plan = clock("partition", partition, optimised, backend)
+    plan = clock("partition", partition, optimised, backend, donated=donated)
     sources = clock("emit", lambda: tuple(backend.emit(group) for group in kernel_groups(plan, backend)))
     lowering = Lowering(optimised, plan, sources, clock.seconds)
     dump(graph, lowering)
@@ -57,52 +59,61 @@ def load(lowering: Lowering, backend: Backend, device: Any = None) -> Program:
     """Compile the kernels and link the steps."""
     clock = Clock(lowering.seconds)
     loaded = clock("load", backend.load, lowering.sources, device)
-    executable = clock("link", link, lowering.plan, iter(loaded.functions), backend)
+    kernels = zip(lowering.sources, loaded.functions, strict=True)
+    executable = clock("link", link, lowering.plan, kernels, backend)
     return Program(lowering, loaded, executable, clock.seconds)
-
-
-def generated(group: FusionGroup, backend: Backend) -> bool:
-    """Whether the group becomes a generated kernel rather than a library call or a loop driven from Python."""
-    if group.kind is Kind.CONTROL:
-        return bool(group.bodies) and not group.reason
-    return group.kind in GENERATED or (group.kind is Kind.CONTRACTION and backend.limits.dots and not group.reason)
 
 
 def kernel_groups(plan: Plan, backend: Backend) -> Iterator[FusionGroup]:
     """The groups that become kernels, those in the bodies of loops that are driven from Python among them."""
     for group in plan.groups:
-        if generated(group, backend):
+        if generated(group, backend.limits):
             yield group
         else:
             for body in group.bodies:
                 yield from kernel_groups(body, backend)
 
 
-def link(plan: Plan, functions: Iterator[KernelFunction], backend: Backend) -> Executable:
-    """The plan's groups as steps over its slots; `functions` are those of its kernels, in order."""
-    slot = plan.slot_of
+def link(plan: Plan, kernels: Kernels, backend: Backend) -> Executable:
+    """The plan's groups as steps over its slots; `kernels` are those of the plan, in order."""
+    slot, extra = plan.slot_of, itertools.count(len(plan.slots))
     steps: list[Step] = []
     for group in plan.groups:
         reads = tuple(slot[v] for v in group.graph.invars)
         writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
-        if generated(group, backend):
-            filled = tuple(Allocation(slot[v], v.aval.shape, v.aval.dtype, plan.reuse.get(slot[v])) for v in writes)
-            steps.append(KernelStep(group.name, next(functions), reads, filled))
+        if generated(group, backend.limits):
+            source, function = next(kernels)
+            filled = [allocation(v, plan, label) for v, label in zip(writes, lines(group, writes))]
+            if workspace := source.launch.get("workspace"):
+                filled.append(Allocation(next(extra), (workspace,), BYTE, label=f"what {group.name} works in"))
+            steps.append(KernelStep(group.name, function, reads, tuple(filled)))
         else:
-            function = driven(group, functions, backend) if group.bodies else backend.library(group)
+            function = driven(group, kernels, backend) if group.bodies else backend.library(group)
             steps.append(LibraryStep(group.name, function, reads, tuple(slot[v] for v in writes)))
     graph = plan.graph
     consts = {slot[v]: backend.constant(c) for v, c in zip(graph.constvars, graph.consts)}
     inputs = [slot[v] for v in graph.invars]
     outputs = [slot[plan.aliases.get(v, v)] for v in plan.outputs if isinstance(v, Var)]
-    return Executable(inputs, consts, steps, outputs, backend.allocate)
+    return Executable(inputs, consts, steps, outputs, backend.allocate, plan.arena)
 
 
-def driven(group: FusionGroup, functions: Iterator[KernelFunction], backend: Backend) -> Callable[..., Any]:
+def allocation(var: Var, plan: Plan, label: str) -> Allocation:
+    """Where a kernel's result lies."""
+    slot = plan.slot_of[var]
+    return Allocation(slot, var.aval.shape, var.aval.dtype, plan.reuse.get(slot), plan.offsets.get(slot), label)
+
+
+def lines(group: FusionGroup, values: Sequence[Var]) -> list[str]:
+    """For each value that a group computes, the user's line."""
+    sources = {v: eqn.source for eqn in group.graph.eqns for v in eqn.outvars}
+    return [str(sources.get(v, "")) for v in values]
+
+
+def driven(group: FusionGroup, kernels: Kernels, backend: Backend) -> Callable[..., Any]:
     """Control flow over the executables of its bodies, step by step from Python."""
     eqn = group.graph.eqns[-1]
     params = eqn.params
-    runs = [_body(plan, link(plan, functions, backend)) for plan in group.bodies]
+    runs = [_body(plan, link(plan, kernels, backend)) for plan in group.bodies]
     if eqn.primitive.name == "while":
         run = loops.while_loop(runs[0], runs[1], params["cond_nconsts"], params["body_nconsts"])
     elif eqn.primitive.name == "cond":
@@ -145,8 +156,8 @@ class Clock:
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
         self.seconds = dict(seconds or {})
 
-    def __call__(self, name: str, stage: Any, *args: Any) -> Any:
+    def __call__(self, name: str, stage: Any, *args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
-        result = stage(*args)
+        result = stage(*args, **kwargs)
         self.seconds[name] = time.perf_counter() - start
         return result

@@ -38,6 +38,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "native": ("FUSER_NATIVE", _boolean, True),  # False: run in Python even where the native core was built
     "threads": ("FUSER_THREADS", int, 0),  # 0 = the CPUs this process may use
     "memory_limit": ("FUSER_MEMORY_LIMIT", int, 0),  # bytes of the CPU pool; 0 = none
+    "captured_constants_warn_bytes": ("FUSER_CAPTURED_CONSTANTS_WARN_BYTES", int, 256 << 20),  # -1: never
     "traceback": ("FUSER_TRACEBACK", str, "short"),  # "full" shows fuser's own frames
 }
 
@@ -48,6 +49,7 @@ class Config:
     def __init__(self) -> None:
         self._values = {name: self._initial(name) for name in FLAGS}
         self._local = threading.local()
+        self._watchers: dict[str, list[Callable[[Any, bool], None]]] = {}
 
     @staticmethod
     def _initial(name: str) -> Any:
@@ -77,6 +79,12 @@ class Config:
         if name not in FLAGS:
             raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}")
         self._values[name] = value
+        self._announce(name, value, False)
+
+    def watch(self, name: str, told: Callable[[Any, bool], None]) -> None:
+        """Call `told(value, for_this_thread)` now and whenever the flag changes; None where a thread has no own value."""
+        self._watchers.setdefault(name, []).append(told)
+        told(self._values[name], False)
 
     @contextlib.contextmanager
     def using(self, **values: Any) -> Iterator[None]:
@@ -87,10 +95,18 @@ class Config:
         saved = dict(self._local.__dict__)
         self._local.__dict__.update(values)
         try:
+            for name, value in values.items():
+                self._announce(name, value, True)
             yield
         finally:
             self._local.__dict__.clear()
             self._local.__dict__.update(saved)
+            for name in values:
+                self._announce(name, saved.get(name), True)
+
+    def _announce(self, name: str, value: Any, of_thread: bool) -> None:
+        for told in self._watchers.get(name, ()):
+            told(value, of_thread)
 
 
 config = Config()

@@ -58,3 +58,7 @@ class OutOfMemoryError(FuserError, MemoryError):
 
 class UnsupportedError(FuserError, NotImplementedError):
     """fuser does not do this; the text gives the reason and the way out."""
+
+
+class PerformanceWarning(UserWarning):
+    """Something costs time or memory that the program could save."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 from fuser.backends.base import Backend, KernelSource
 from fuser.compile import Lowering, Program, load, lower
-from fuser.ir.graph import Graph
+from fuser.ir.graph import Graph, Var
 from fuser.lax.values import as_value
 from fuser.partition.group import Plan
 from fuser.runtime.array import Array
@@ -34,7 +33,7 @@ class Traced:
 
     def lower(self) -> Lowered:
         """Optimise, partition and generate the kernels' text; needs neither device nor compiler."""
-        return Lowered(self, lower(self.graph, self._backend))
+        return Lowered(self, lower(self.graph, self._backend, self.donated))
 
 
 class Lowered:
@@ -92,14 +91,22 @@ class Compiled:
         return cost_analysis(self.plan)
 
     def memory_analysis(self) -> dict[str, int]:
-        """Bytes of arguments, results, temporaries, and the peak of results and temporaries together."""
-        graph = self.plan.graph
-        results = sum(v.aval.nbytes for v in self.plan.outputs)
-        peak = _peak(self.plan)
+        """Bytes of arguments and results, and of results that take over donated arguments (`alias_size`); bytes that
+        one call takes at its worst moment with nothing donated (`peak_memory`), and how many of them are no results
+        (`temp_size`). What a loop driven from Python takes inside comes on top.
+        """
+        plan, executable = self.plan, self.executable
+        results = {plan.slot_of[plan.aliases.get(v, v)]: v.aval.nbytes for v in plan.outputs if isinstance(v, Var)}
+        given = {executable.inputs[position]: 0 for position in self.traced.donated}
+        for output in executable.allocations():
+            if output.reuse in given:
+                given[output.slot] = output.nbytes
+        peak = executable.planned_peak(others={slot.index: slot.aval.nbytes for slot in plan.slots})
         return {
-            "argument_size_in_bytes": sum(v.aval.nbytes for v in graph.invars),
-            "output_size_in_bytes": results,
-            "temp_size_in_bytes": max(peak - results, 0),
+            "argument_size_in_bytes": sum(v.aval.nbytes for v in plan.graph.invars),
+            "output_size_in_bytes": sum(v.aval.nbytes for v in plan.outputs),
+            "alias_size_in_bytes": sum(given.get(slot, 0) for slot in results),
+            "temp_size_in_bytes": max(peak - sum(results.values()), 0),
             "peak_memory_in_bytes": peak,
         }
 
@@ -145,16 +152,6 @@ def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
         return tree.unflatten(out_tree, map(wrap, outputs, shapes, views, weak, dtypes))
 
     return call
-
-
-def _peak(plan: Plan) -> int:
-    """Bytes of all that groups write and that lives at once, at the worst moment."""
-    change = [0] * (len(plan.groups) + 2)
-    for slot in plan.slots:
-        if slot.start >= 0:
-            change[slot.start] += slot.aval.nbytes
-            change[slot.end + 1] -= slot.aval.nbytes
-    return max(itertools.accumulate(change))
 
 
 def cost_analysis(plan: Plan) -> dict[str, float]:

@@ -76,8 +76,8 @@ class Backend(Protocol):
     def place(self, value: Any) -> Any:
         """An input's memory (ndarray or tensor) where kernels can read it: itself if it is there, else a copy."""
 
-    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        """Memory for one output."""
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
+        """Memory for one output; `label` says in errors whose it is."""
 
 
 class Host:
@@ -97,5 +97,5 @@ class Host:
         )  # a deleted array: its own error
 
     @staticmethod
-    def allocate(shape: tuple[int, ...], dtype: np.dtype) -> Any:
-        return memory.empty(shape, dtype)
+    def allocate(shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
+        return memory.empty(shape, dtype, label)

@@ -160,7 +160,7 @@ def _run_steps(compiled: Compiled, inputs: Sequence[Any]) -> dict[int, Any]:
     for step in executable.steps:
         operands = [slots[k] for k in step.arguments]
         if isinstance(step, KernelStep):
-            outputs = [executable.allocate(output.shape, output.dtype) for output in step.outputs]
+            outputs = [executable.allocate(output.shape, output.dtype, output.label) for output in step.outputs]
             step.function([*operands, *outputs])
         else:
             results = step.function(*operands)

@@ -140,6 +140,7 @@ class Staging:
     def __init__(self, cols: tuple[Axis, ...]) -> None:
         self.cols = set(cols)
         self.order: list[Scalar] = []  # every node, operands first
+        self.place: dict[Scalar, int] = {}  # in the order
         self.level: dict[Scalar, int] = {}  # the first stage in which the node's value can be had
         self.varies: dict[Scalar, bool] = {}
 
@@ -179,7 +180,11 @@ class Staging:
             own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
             varies = any(self.varies[n] for n in needs) or (own is not None and bool(index_axes(own) & self.cols))
             self.varies[node] = (varies or node.op == "scan") and node.op != "fold"
+            self.place[node] = len(self.order)
             self.order.append(node)
+
+    def _sorted(self, nodes: set[Scalar]) -> tuple[Scalar, ...]:
+        return tuple(sorted(nodes, key=self.place.__getitem__))
 
     def _needed(self, roots: list[Scalar]) -> tuple[Scalar, ...]:
         """The nodes that vary along the reduced axes and that `roots` need, in order."""
@@ -190,7 +195,7 @@ class Staging:
             if node not in found:
                 found.add(node)
                 stack.extend(n for n in operands(node) if self.varies[n])
-        return tuple(n for n in self.order if n in found)
+        return self._sorted(found)
 
     def _row_nodes(
         self,
@@ -212,7 +217,7 @@ class Staging:
             found.add(node)
             stack.extend(operands(node))
         done |= found
-        return tuple(n for n in self.order if n in found)
+        return self._sorted(found)
 
     def _keep(self, stages: list[Stage]) -> tuple[Stage, ...]:
         """Mark, in the stage that computes it first, what is dear and needed again by a later stage."""

@@ -1,11 +1,45 @@
-"""Buffer slots: where each value of the plan lives, from which group to which, and which slots share memory."""
+"""Buffer slots: where each value of the plan lives, from which group to which, and which slots share memory.
+
+Temporaries of kernels lie in one arena, at offsets such that no two that live at once overlap. Results have memory of
+their own, since they outlive the call; they take over a dying value's where the kernel writes each element after it
+has read it. So does a temporary, whose offset is then that of the value it ends.
+"""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fuser.ir.graph import Graph, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import ArrayType
-from fuser.partition.group import FusionGroup, Kind, Slot
+from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Slot, generated
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+SMALL = 64 << 10  # bytes of a temporary, and of an arena, that cost less than the rounding of blocks
+THOROUGH = 256  # blocks up to which a second order of placing them is tried
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where the written slots of a plan live: at `offsets` into the arena of so many bytes, else in memory of their own.
+
+    `reuse` says whose memory a slot takes over: that of an input, if it is donated, or that of another written slot.
+    """
+
+    reuse: dict[int, int] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)
+    arena: int = 0
+
+
+class Block(NamedTuple):
+    """Bytes that are needed from the step `start` to the step `end`, both included."""
+
+    start: int
+    end: int
+    size: int
 
 
 def assign(
@@ -38,34 +72,166 @@ def assign(
     return slots, slot_of
 
 
-def reusable(
-    graph: Graph, groups: tuple[FusionGroup, ...], slots: tuple[Slot, ...], slot_of: dict[Var, int]
-) -> dict[int, int]:
-    """For each written slot, an input whose memory it may take over if that input is donated.
+def place(
+    graph: Graph,
+    groups: tuple[FusionGroup, ...],
+    slots: tuple[Slot, ...],
+    slot_of: dict[Var, int],
+    donated: Collection[int],
+    limits: FusionLimits,
+) -> Memory:
+    """The memory of a plan; `donated` are the positions of inputs that the caller means to give away."""
+    given = {slot_of[v] for n, v in enumerate(graph.invars) if n in donated}
+    fresh = [slot_of[v] for g in groups if generated(g, limits) for v in g.graph.outvars if isinstance(v, Var)]
+    reuse = reusable(groups, slots, slot_of, given, set(fresh))
+    if not limits.arena:
+        return Memory(reuse)
+    own = _own(slots, reuse, len(groups), given)
+    chains = _chains([slot for slot in dict.fromkeys(fresh) if slots[slot].aval.nbytes], reuse)
+    shared = [chain for chain in chains if chain[-1] not in own]
+    blocks = [_block(chain, slots) for chain in shared]
+    apart = [_block(chain, slots) for chain in chains if chain[-1] in own]
+    offsets, arena = pack(blocks)
+    if arena + peak(apart) > peak([*apart, *blocks]) + SMALL:
+        # Held for the whole call the arena would cost more than blocks that come and go: the results are as large.
+        kept = [n for n, block in enumerate(blocks) if block.size < SMALL]
+        shared, (offsets, arena) = [shared[n] for n in kept], pack([blocks[n] for n in kept])
+    places = {slot: offset for chain, offset in zip(shared, offsets, strict=True) for slot in chain}
+    return Memory(reuse, places, arena)
 
-    The input must have the same type, be read for the last time by the group that writes the slot, and be read there
-    only at the place that is written: an elementwise group that reads it along its own axes.
+
+def reusable(
+    groups: tuple[FusionGroup, ...],
+    slots: tuple[Slot, ...],
+    slot_of: dict[Var, int],
+    donated: Collection[int],
+    fresh: Collection[int],
+) -> dict[int, int]:
+    """For each written slot, the slot of a dying value whose memory it may take over.
+
+    Both must have the same type, and the group that writes the one must be the last to read the other, and read it only
+    at the place that is written: an elementwise group that reads it along its own axes. Nobody else may hold a view of
+    that memory, which a library may have returned. Donated inputs are taken first, then what kernels have written
+    (`fresh`), then the other inputs, which later callers may donate.
     """
-    inputs = {slot_of[v]: v for v in graph.invars}
+    seen = {slot_of[v] for group in groups if _returns_views(group) for v in group.graph.invars}
     result: dict[int, int] = {}
-    taken: set[int] = set()
     for number, group in enumerate(groups):
         if group.kind is not Kind.ELEMENTWISE or any(
             eqn.primitive.fusion is Fusion.MOVEMENT for eqn in group.graph.eqns
         ):
             continue
-        for var in group.graph.outvars:
-            target = slot_of[var]  # type: ignore[index]
-            for read in group.graph.invars:
-                source = slot_of[read]
-                same = (read.aval.shape, read.aval.dtype) == (var.aval.shape, var.aval.dtype)
-                if (
-                    same
-                    and source in inputs
-                    and source not in taken
-                    and slots[source].end == number
-                    and target not in result
-                ):
-                    result[target] = source
-                    taken.add(source)
+        reads = [slot_of[v] for v in group.graph.invars if slots[slot_of[v]].end == number]
+        dying = [s for s in reads if s not in seen and (s in fresh or slots[s].start < 0)]
+        dying.sort(key=lambda slot: 0 if slot in donated else 1 if slot in fresh else 2)
+        for target in dict.fromkeys(slot_of[v] for v in group.graph.outvars if isinstance(v, Var)):
+            source = next((s for s in dying if _same(slots[s].aval, slots[target].aval)), None)
+            if source is not None:
+                result[target] = source
+                dying.remove(source)
     return result
+
+
+def least(plan: Plan, slots: Sequence[int]) -> int:
+    """Bytes that no placing of these slots could go below: those that are needed at once."""
+    return peak([_block(chain, plan.slots) for chain in _chains(slots, plan.reuse)])
+
+
+def pack(blocks: Sequence[Block]) -> tuple[list[int], int]:
+    """Offsets at which no two blocks that are needed at once overlap, and the bytes from the first to the last."""
+    ideal = peak(blocks)
+    best = _in_order(blocks)
+    if best[1] > ideal and len(blocks) <= THOROUGH:
+        best = min(best, _largest_first(blocks), key=lambda found: found[1])
+    return best
+
+
+def peak(blocks: Sequence[Block]) -> int:
+    """Bytes needed at once at the worst moment: what no placing can go below."""
+    change = [0] * (max((block.end for block in blocks), default=0) + 2)
+    for block in blocks:
+        change[block.start] += _padded(block.size)
+        change[block.end + 1] -= _padded(block.size)
+    return max(itertools.accumulate(change))
+
+
+def _returns_views(group: FusionGroup) -> bool:
+    """Whether what the group gives may be an operand of its own: NumPy's rules, and loops driven from Python."""
+    return group.kind is Kind.LIBRARY or (group.kind is Kind.CONTROL and bool(group.reason or not group.bodies))
+
+
+def _same(a: ArrayType, b: ArrayType) -> bool:
+    return (a.shape, a.dtype) == (b.shape, b.dtype)
+
+
+def _own(slots: Sequence[Slot], reuse: dict[int, int], steps: int, donated: Collection[int]) -> set[int]:
+    """Slots with memory of their own: results, what takes over a donated input, and what these take over."""
+    own = {slot.index for slot in slots if slot.end >= steps}
+    own |= {target for target, source in reuse.items() if source in donated}
+    for target, source in reversed(reuse.items()):  # a source is written before its target
+        if target in own:
+            own.add(source)
+    for target, source in reuse.items():
+        if source in own and slots[source].start >= 0:
+            own.add(target)
+    return own
+
+
+def _chains(written: Sequence[int], reuse: dict[int, int]) -> list[list[int]]:
+    """Written slots in the order of their lives, those that take over the same memory together."""
+    chain_of: dict[int, list[int]] = {}
+    chains: list[list[int]] = []
+    for slot in written:
+        chain = chain_of.get(reuse.get(slot, -1))
+        if chain is None:
+            chains.append(chain := [])
+        chain.append(slot)
+        chain_of[slot] = chain
+    return chains
+
+
+def _block(chain: Sequence[int], slots: Sequence[Slot]) -> Block:
+    return Block(slots[chain[0]].start, slots[chain[-1]].end, slots[chain[0]].aval.nbytes)
+
+
+def _in_order(blocks: Sequence[Block]) -> tuple[list[int], int]:
+    """Each block when it is needed, into the smallest gap that takes it, or at the end."""
+    offsets = [0] * len(blocks)
+    total = 0
+    alive: list[int] = []  # numbers of blocks, by offset
+    for number in sorted(range(len(blocks)), key=lambda n: (blocks[n].start, -blocks[n].size)):
+        size = _padded(blocks[number].size)
+        alive = [n for n in alive if blocks[n].end >= blocks[number].start]
+        offsets[number] = _gap(size, [(offsets[n], _padded(blocks[n].size)) for n in alive])
+        alive.append(number)
+        alive.sort(key=offsets.__getitem__)
+        total = max(total, offsets[number] + size)
+    return offsets, total
+
+
+def _largest_first(blocks: Sequence[Block]) -> tuple[list[int], int]:
+    """The largest block first, each into the smallest gap among those that are placed and needed at the same time."""
+    offsets = [0] * len(blocks)
+    total = 0
+    placed: list[int] = []
+    for number in sorted(range(len(blocks)), key=lambda n: (-blocks[n].size, blocks[n].start)):
+        block, size = blocks[number], _padded(blocks[number].size)
+        beside = [n for n in placed if blocks[n].start <= block.end and block.start <= blocks[n].end]
+        offsets[number] = _gap(size, sorted((offsets[n], _padded(blocks[n].size)) for n in beside))
+        placed.append(number)
+        total = max(total, offsets[number] + size)
+    return offsets, total
+
+
+def _gap(size: int, taken: Sequence[tuple[int, int]]) -> int:
+    """The start of the smallest gap of at least `size` bytes between (offset, size) in rising order, or their end."""
+    best, best_width, end = -1, 0, 0
+    for offset, width in taken:
+        if offset - end >= size and (best < 0 or offset - end < best_width):
+            best, best_width = end, offset - end
+        end = max(end, offset + width)
+    return end if best < 0 else best
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

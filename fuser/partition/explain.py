@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 
-from fuser.ir.graph import Eqn, graphs_in
+from fuser.ir.graph import Eqn, Var, graphs_in
 from fuser.ir.primitive import Fusion
-from fuser.partition.group import FusionGroup, Kind, Plan
+from fuser.partition.buffers import least
+from fuser.partition.group import FusionGroup, Kind, Plan, Slot
 
 WORDS = {
     Kind.ELEMENTWISE: "one elementwise kernel",
@@ -35,11 +37,13 @@ def show(plan: Plan) -> str:
     ]
     for group in plan.groups:
         reads = " ".join(f"%{plan.slot_of[v]}" for v in group.graph.invars)
-        writes = " ".join(f"%{plan.slot_of[v]}:{v.aval}" for v in dict.fromkeys(group.graph.outvars))  # type: ignore[index]
+        writes = " ".join(f"%{plan.slot_of[v]}:{v.aval}{_place(plan, v)}" for v in dict.fromkeys(group.graph.outvars))  # type: ignore[index,arg-type]
         lines.append(f"  {writes} = {group.name} {reads}")
         lines += [textwrap.indent(show(body), "      ") for body in group.bodies]
     results = " ".join(str(v.aval) for v in plan.outputs)
     lines.append(f"  results: {results}")
+    if plan.arena:
+        lines.append(f"  arena: {plan.arena} bytes")
     return "\n".join(lines)
 
 
@@ -53,10 +57,32 @@ def explain(plan: Plan) -> str:
     ]
     for group in plan.groups:
         lines.append(_describe(group))
+    temporaries = [slot for slot in plan.slots if slot.start >= 0 and slot.end < len(plan.groups)]
+    if temporaries:
+        lines.append(_between(plan, temporaries))
     if plan.decisions:
         lines.append("Not fused:")
         lines += [f"  {d.first}  with  {d.second}: {d.reason}" for d in dict.fromkeys(plan.decisions)]
     return "\n".join(lines)
+
+
+def _place(plan: Plan, value: Var) -> str:
+    """Where a written value lies, if not in memory of its own: `@64`, 64 bytes into the arena, or `over %3`."""
+    slot = plan.slot_of[value]
+    if slot in plan.offsets:
+        return f" @{plan.offsets[slot]}"
+    return f" over %{plan.reuse[slot]}" if slot in plan.reuse else ""
+
+
+def _between(plan: Plan, temporaries: Sequence[Slot]) -> str:
+    """What is written by one step for another, and the memory that it takes."""
+    count, shared = len(temporaries), len(plan.offsets)
+    text = f"Between steps: {count} value{'' if count == 1 else 's'} of {size(sum(t.aval.nbytes for t in temporaries))}"
+    text += f", {size(least(plan, [t.index for t in temporaries]))} at once"
+    if shared:
+        text += f"; {'all' if shared == count else shared} in one block of {size(plan.arena)}"
+    over = sum(plan.slots[source].start >= 0 for source in plan.reuse.values())
+    return text + (f"; {over} written over by what is made of {'it' if over == 1 else 'them'}." if over else ".")
 
 
 def eqn_bytes(group: FusionGroup) -> int:

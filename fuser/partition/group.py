@@ -46,6 +46,7 @@ class FusionLimits:
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     strided_dots: bool = False  # those kernels read operands by strides alone
     teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
+    arena: bool = False  # the temporaries of one call lie in one block of memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +83,16 @@ class FusionGroup:
     def eqns(self) -> tuple[Eqn, ...]:
         """The equations that the group's kernel computes; a loop is followed by those of its body."""
         return tuple(inner_eqns(self.graph.eqns)) if self.kind is Kind.LOOP else self.graph.eqns
+
+
+_GENERATED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP)
+
+
+def generated(group: FusionGroup, limits: FusionLimits) -> bool:
+    """Whether the group becomes a generated kernel rather than a library call or a loop driven from Python."""
+    if group.kind is Kind.CONTROL:
+        return bool(group.bodies) and not group.reason
+    return group.kind in _GENERATED or (group.kind is Kind.CONTRACTION and limits.dots and not group.reason)
 
 
 def inner_eqns(eqns: Iterable[Eqn]) -> Iterator[Eqn]:
@@ -142,7 +153,11 @@ class Plan:
     slot_of: dict[Var, int]
     outputs: tuple[Operand, ...]
     aliases: dict[Var, Var] = field(default_factory=dict)  # outputs that are another value in another shape
-    reuse: dict[int, int] = field(default_factory=dict)  # output slot: input slot whose memory it may take, if donated
+    reuse: dict[int, int] = field(
+        default_factory=dict
+    )  # written slot: dying slot whose memory it takes (inputs: if donated)
+    offsets: dict[int, int] = field(default_factory=dict)  # slot: bytes into the arena; others have memory of their own
+    arena: int = 0  # bytes of the block that holds the temporaries of one call
     backend: str = ""
 
     def explain(self) -> str:

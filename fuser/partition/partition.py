@@ -7,6 +7,7 @@ Each equation starts as a draft of its own and joins the drafts that made its op
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from fuser.ir.primitive import Fusion
 from fuser.ir.source import Source
 from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import Views, is_view
-from fuser.partition.buffers import assign, reusable
+from fuser.partition.buffers import assign, place
 from fuser.partition.control import bodies, with_dense_operands
 from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, looped, product, single, solid
 from fuser.partition.group import Decision, FusionGroup, Kind, Plan, inner_eqns
@@ -26,10 +27,11 @@ from fuser.partition.products import with_strided_operands
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
 
-def partition(graph: Graph, backend: Any, prefix: str = "k") -> Plan:
+def partition(graph: Graph, backend: Any, prefix: str = "k", donated: Collection[int] = ()) -> Plan:
     """The fusion groups of `graph` for a backend (its `limits` and `supports`), and every refused merge.
 
-    Names of groups start with `prefix`; the bodies of control flow are plans of their own.
+    Names of groups start with `prefix`; the bodies of control flow are plans of their own. `donated` are the positions of
+    inputs whose memory the caller gives away.
     """
     forms = _loop_forms(graph, backend)
     if backend.limits.control:
@@ -45,6 +47,7 @@ def partition(graph: Graph, backend: Any, prefix: str = "k") -> Plan:
         for number, draft in enumerate(ordered)
     )
     slots, slot_of = assign(graph, groups, aliases)
+    memory = place(graph, groups, slots, slot_of, donated, backend.limits)
     return Plan(
         graph,
         groups,
@@ -53,7 +56,9 @@ def partition(graph: Graph, backend: Any, prefix: str = "k") -> Plan:
         slot_of,
         graph.outvars,
         aliases,
-        reusable(graph, groups, slots, slot_of),
+        memory.reuse,
+        memory.offsets,
+        memory.arena,
         backend.name,
     )
 

@@ -14,10 +14,9 @@ from typing import Any
 
 from fuser.api import Compiled, Jitted, jit
 from fuser.ir.source import Source
-from fuser.ir.types import ArrayType
 from fuser.partition.explain import eqn_bytes, size, words
 from fuser.partition.group import FusionGroup, Plan
-from fuser.trace import tree
+from fuser.signatures import arguments_in_words, because, signature
 
 _UNKNOWN_LINE = "(no line known)"
 
@@ -132,7 +131,7 @@ def compilations(function: Any) -> tuple[ExplainedCompilation, ...]:
     if not isinstance(jitted, Jitted):
         return ()
     keys = list(jitted._programs)
-    signatures = [_signature(jitted, key) for key in keys]
+    signatures = [signature(jitted, key) for key in keys]
     return tuple(_compilation(signatures[:n], signatures[n], jitted._programs[key]) for n, key in enumerate(keys))
 
 
@@ -160,37 +159,11 @@ def _step(group: FusionGroup) -> ExplainedStep:
     )
 
 
-def _signature(jitted: Jitted, key: tuple[Any, ...]) -> dict[str, str]:
-    """What a cache key says, by the name of each part: arguments by their path, and the settings."""
-    structure, static, x64, backend, *types = key
-    arguments = tree.unflatten(structure, range(structure.num_leaves))
-    parts = {jitted._path(n, arguments): str(ArrayType(*found)) for n, found in enumerate(types)}
-    parts |= {f"static {_parameter(jitted, where)}": repr(typed.value) for where, typed in static}
-    return parts | {"enable_x64": str(x64), "backend": repr(backend), "structure": str(structure)}
-
-
-def _parameter(jitted: Jitted, where: int | str) -> str:
-    names = jitted.function.__code__.co_varnames if hasattr(jitted.function, "__code__") else ()
-    return names[where] if isinstance(where, int) and where < len(names) else str(where)
-
-
-_SETTINGS = ("enable_x64", "backend", "structure")
-
-
 def _compilation(earlier: list[dict[str, str]], found: dict[str, str], program: Compiled) -> ExplainedCompilation:
-    text = ", ".join(f"{name}={value}" for name, value in found.items() if name not in _SETTINGS)
-    differences = [_differences(known, found) for known in reversed(earlier)]
-    because = min(differences, key=len) if differences else ("the first call",)
     seconds = sum(program.program.seconds.values())
-    return ExplainedCompilation(text, because, seconds, program.program.loaded.compiled)
-
-
-def _differences(known: dict[str, str], found: dict[str, str]) -> tuple[str, ...]:
-    """How a signature differs from an earlier one, a phrase a difference."""
-    if known["structure"] != found["structure"]:
-        return (f"the arguments are arranged as {found['structure']}, before as {known['structure']}",)
-    changed = ((name, known.get(name), value) for name, value in found.items())
-    return tuple(f"{name} is {value}, before {old}" for name, old, value in changed if old != value)
+    return ExplainedCompilation(
+        arguments_in_words(found), because(earlier, found), seconds, program.program.loaded.compiled
+    )
 
 
 def _headline(explained: Explanation) -> str:

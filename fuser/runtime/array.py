@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from fuser.runtime import device as _device
-from fuser.runtime.memory import Lease
+from fuser.runtime.memory import OWNERS
 
 if TYPE_CHECKING:
     from fuser.runtime.device import Device
@@ -385,7 +385,7 @@ def _owned(data: Any) -> bool:
     """Whether this ndarray, and not something that it was made from, owns its memory."""
     if not isinstance(data, np.ndarray) or not data.flags.writeable:
         return False
-    return data.flags.owndata or isinstance(data.base, Lease)
+    return data.flags.owndata or isinstance(data.base, OWNERS)
 
 
 def _references_when_alone() -> int:

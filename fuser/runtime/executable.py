@@ -1,16 +1,16 @@
 """`Executable`: a flat list of steps over numbered buffer slots, and the call of a compiled C function.
 
-In: steps that name the slots they read and write. Out: a callable from arrays to arrays. Outputs of kernels are
-allocated right before their step, and every temporary is dropped right after its last use, so that the pool hands its
-warm memory to the next one. Nothing here knows what a step computes. Calls from several threads do not disturb each
-other: all that changes lives in the call.
+In: steps that name the slots they read and write. Out: a callable from arrays to arrays. Temporaries lie in one arena
+a call, each at the offset that the plan gave it. What has memory of its own is allocated right before its step, and
+dropped right after its last use, so that the pool hands its warm memory on. Nothing here knows what a step computes.
+Calls from several threads do not disturb each other: all that changes lives in the call.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +18,16 @@ import numpy as np
 
 from fuser.runtime import memory
 
-Allocate = Callable[[tuple[int, ...], "np.dtype[Any]"], Any]
+Allocate = Callable[[tuple[int, ...], "np.dtype[Any]", str], Any]  # shape, dtype, and the user's line
+_BYTE = np.dtype(np.uint8)
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """A slot that a kernel fills: at `offset` bytes into the call's arena, or, as a result, in memory of its own.
+    """A slot that a kernel fills: at `offset` bytes into the call's arena, or in memory of its own.
 
-    It may take over the memory of an input in slot `reuse`, if that was donated. `label` is the user's line, for errors.
+    The latter takes over the memory of slot `reuse`: of an input if it was donated, of another kernel's output always.
+    `label` is the user's line, for errors.
     """
 
     slot: int
@@ -98,8 +100,10 @@ class Executable:
         self.inputs, self.consts, self.outputs = tuple(inputs), dict(consts), tuple(outputs)
         self.steps = tuple(steps)
         self.allocate = allocate
-        self.arena = arena  # bytes that hold every temporary of one call
+        self.arena = arena  # bytes that one call needs for the slots with an offset
         self._check()
+        written = {slot for step in self.steps for slot in step.writes}
+        self._dying = {o.reuse for o in self.allocations() if o.reuse in written}  # taken over whatever is donated
         drops = self.drops()
         self._moves = [_prepare(step, drop) for step, drop in zip(self.steps, drops, strict=True)]
         used = [*self.inputs, *self.consts, *(slot for step in self.steps for slot in step.writes)]
@@ -110,22 +114,17 @@ class Executable:
     def call(self, *arrays: Any, writable: Collection[int] = ()) -> list[Any]:
         """The outputs. `writable` holds the positions of inputs whose memory a result may take over."""
         slots = self._start(arrays)
-        spare = {self.inputs[position] for position in writable}
-        allocate = self.allocate
+        spare = {self.inputs[position] for position in writable} | self._dying
+        arena = self._arena()
         for move in self._moves:
             operands = [slots[k] for k in move.gather]
             if move.allocations is None:
-                _fill(slots, move, move.function(*operands))
+                _fill(slots, move, move.function(*operands), arena)
             else:
                 for output in move.allocations:
-                    if spare and output.reuse in spare:
-                        array = _take_over(slots[output.reuse], output, allocate)
-                    else:
-                        array = allocate(output.shape, output.dtype)
-                    slots[output.slot] = array
-                    operands.append(array)
+                    slots[output.slot] = self._memory(output, slots, spare, arena)
+                    operands.append(slots[output.slot])
                 move.function(operands)
-                array = None
             operands = None  # type: ignore[assignment]  # or dead arrays would live on into the next allocation
             for k in move.drop:
                 slots[k] = None
@@ -138,21 +137,28 @@ class Executable:
     ) -> tuple[list[Any], list[tuple[int, float]]]:
         """The outputs, and (step index, seconds by `clock`) of each step; allocation is not counted."""
         slots = self._start(arrays)
+        arena = self._arena()
         times = []
         for index, move in enumerate(self._moves):
             operands = [slots[k] for k in move.gather]
             for output in move.allocations or ():
-                slots[output.slot] = self.allocate(output.shape, output.dtype)
+                slots[output.slot] = self._memory(output, slots, self._dying, arena)
                 operands.append(slots[output.slot])
             start = clock()
             results = move.function(*operands) if move.allocations is None else move.function(operands)
             times.append((index, clock() - start))
             if move.allocations is None:
-                _fill(slots, move, results)
+                _fill(slots, move, results, arena)
             operands = results = None  # type: ignore[assignment]
             for k in move.drop:
                 slots[k] = None
         return [slots[k] for k in self.outputs], times
+
+    def allocations(self) -> Iterator[Allocation]:
+        """What the kernels fill, in order."""
+        for step in self.steps:
+            if isinstance(step, KernelStep):
+                yield from step.outputs
 
     def drops(self) -> list[tuple[int, ...]]:
         """For each step, the temporaries that nobody needs after it."""
@@ -164,14 +170,23 @@ class Executable:
             keep.update(dead)
         return result[::-1]
 
-    def planned_peak(self) -> int:
-        """Bytes of kernels' outputs and temporaries that live at once, at the worst moment; blocks are not rounded."""
+    def planned_peak(self, block: Callable[[int], int] = int, others: Mapping[int, int] = {}) -> int:
+        """Bytes that the arena and what has memory of its own hold at once, at the worst moment, with nothing donated.
+
+        `block` gives the bytes that so many of an array take from the pool; else they are not rounded. `others` are the
+        bytes of slots that library steps fill, which may come from elsewhere.
+        """
         alive: dict[int, int] = {}
-        peak = 0
+        arena = block(self.arena) if self.arena else 0
+        peak = arena
         for step, dropped in zip(self.steps, self.drops(), strict=True):
-            if isinstance(step, KernelStep):
-                alive |= {output.slot: output.nbytes for output in step.outputs}
-            peak = max(peak, sum(alive.values()))
+            if isinstance(step, LibraryStep):
+                alive |= {slot: block(others.get(slot, 0)) for slot in step.outputs}
+            for output in step.outputs if isinstance(step, KernelStep) else ():
+                taken = alive.pop(output.reuse, None) if output.reuse is not None else None
+                if output.offset is None:
+                    alive[output.slot] = block(output.nbytes) if taken is None else taken
+            peak = max(peak, arena + sum(alive.values()))
             for slot in dropped:
                 alive.pop(slot, None)
         return peak
@@ -185,6 +200,19 @@ class Executable:
             kind = "kernel" if isinstance(step, KernelStep) else "library"
             lines.append(f"  {results or '()'} = {kind} {step.name}({arguments}){freed}")
         return "\n".join([*lines, f"  return {', '.join(f'%{slot}' for slot in self.outputs)}"])
+
+    def _arena(self) -> Any:
+        return self.allocate((self.arena,), _BYTE, "the temporaries of one call") if self.arena else None
+
+    def _memory(self, output: Allocation, slots: list[Any], spare: Collection[int | None], arena: Any) -> Any:
+        """The array that a kernel is to fill."""
+        if output.offset is not None:
+            return np.ndarray(output.shape, output.dtype, arena, output.offset)
+        if output.reuse in spare and output.reuse is not None:
+            array = slots[output.reuse]
+            if not isinstance(array, np.ndarray) or (array.shape, array.dtype) == (output.shape, output.dtype):
+                return array
+        return self.allocate(output.shape, output.dtype, output.label)
 
     def _start(self, arrays: Sequence[Any]) -> list[Any]:
         if len(arrays) != len(self.inputs):
@@ -233,25 +261,21 @@ def _prepare(step: Step, drop: tuple[int, ...]) -> _Move:
     return _Move(step.function, step.arguments, allocations, step.writes, drop, step.name)
 
 
-def _fill(slots: list[Any], move: _Move, results: Any) -> None:
+def _fill(slots: list[Any], move: _Move, results: Any, arena: Any) -> None:
     if not isinstance(results, (tuple, list)):
         results = (results,)
     if len(results) != len(move.fill):
         raise ValueError(f"step {move.name} returned {len(results)} arrays and its plan says {len(move.fill)}")
     for k, value in zip(move.fill, results):
-        slots[k] = value
-
-
-def _take_over(array: Any, output: Allocation, allocate: Allocate) -> Any:
-    if tuple(array.shape) == output.shape and array.dtype == output.dtype:
-        return array
-    return allocate(output.shape, output.dtype)
+        # A library may return its operand, whose place in the arena belongs to another value before long.
+        slots[k] = np.array(value, order="C") if arena is not None and np.may_share_memory(value, arena) else value
 
 
 def _describe(output: Allocation | int) -> str:
     if isinstance(output, int):
         return f"%{output}"
     over = "" if output.reuse is None else f" over %{output.reuse}"
+    over = over if output.offset is None else f" at {output.offset}"
     return f"%{output.slot}: {output.dtype}[{','.join(map(str, output.shape))}]{over}"
 
 

@@ -1,241 +1,102 @@
 """CPU memory for arrays: a pool of blocks that are reused while their pages are still mapped.
 
-In: a shape and a dtype. Out: a C-contiguous ndarray of undefined contents. Once it and all its views are gone, its
-block returns to the pool, because faulting in fresh pages costs several times a memory-bound kernel's arithmetic.
-Arrays under 64 KiB come from malloc, which recycles by itself. Pooled blocks are 64-byte aligned, from 2 MiB on they
-are huge pages. `FUSER_MEMORY_LIMIT` bounds the bytes in use. Safe in threads, in the garbage collector and after fork.
+In: a shape and a dtype. Out: a C-contiguous ndarray of undefined contents, whose block returns to the pool with its last
+view. Arrays under 64 KiB come from malloc, which recycles by itself. The pool is that of the native core, or the one in
+pool.py, which does the same. `FUSER_MEMORY_LIMIT` bounds the bytes in use.
 """
 
 from __future__ import annotations
 
-import collections
-import contextlib
-import gc
 import math
-import mmap
-import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fuser.config import config
 from fuser.errors import OutOfMemoryError
+from fuser.runtime import pool
+from fuser.runtime.core import native
+from fuser.runtime.pool import ASK_WHEN_FRESH, HUGE_PAGE, LARGEST, available_memory, physical_memory
 
 SMALL = 64 << 10  # bytes; below, np.empty
-HUGE_PAGE = 2 << 20
-_PAGE = mmap.PAGESIZE
-_BYTE = np.dtype(np.uint8)
-_LARGEST = (1 << 63) - 1
-_ask_when_fresh = 256 << 20  # bytes from which a fresh block is first compared with the memory that the system has left
+SHOWN = 5  # live arrays that an error names
+_chosen: Any = native or pool
+# The bases of arrays from the pool: memory that nothing else refers to.
+OWNERS: tuple[type, ...] = (pool.Lease,) if native is None else (pool.Lease, native.Block)
 
 
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """A C-contiguous array of undefined contents; raises OutOfMemoryError."""
+def python_empty(shape: tuple[int, ...], dtype: np.dtype[Any], label: str = "") -> np.ndarray[Any, Any]:
+    """`empty` over the pool in Python."""
     size = math.prod(shape) * dtype.itemsize
     if size < SMALL:
         return np.empty(shape, dtype)
-    return np.ndarray(shape, dtype, _lease(size, shape, dtype))
+    lease = pool.lease(size, (shape, dtype, label))
+    if lease is None:
+        raise refusal(size, shape, dtype, label)
+    return np.ndarray(shape, dtype, lease)
+
+
+# empty(shape, dtype, label=""): a C-contiguous array of undefined contents. Raises OutOfMemoryError; `label` says in such
+# errors whose it is: the line of the user's program.
+empty: Callable[..., np.ndarray[Any, Any]] = python_empty if native is None else native.empty
 
 
 def memory_stats() -> dict[str, int]:
-    """Bytes and counts of the pool: arrays of 64 KiB and more, each counted with its whole block."""
-    return {
-        "bytes_in_use": _pool.in_use,
-        "peak_bytes_in_use": _pool.peak,
-        "pool_bytes": _pool.idle,
-        "limit_bytes": config.memory_limit,
-        "allocations": _pool.allocations,
-        "reuses": _pool.reuses,
-    }
+    """Bytes and counts of the CPU's pool: arrays of 64 KiB and more, each counted with its whole block.
+
+    `bytes_in_use` and the highest value of it since the last reset, `peak_bytes_in_use`; `pool_bytes`, which lie idle for
+    the next arrays; `limit_bytes`, 0 if there is none; `allocations`, and how many of them were `reuses` of a block.
+    """
+    return _chosen.memory_stats()  # type: ignore[no-any-return]
 
 
 def trim() -> int:
     """Give every idle block back to the system; returns how many bytes that were."""
-    return _pool.shrink(0)
+    return _chosen.trim()  # type: ignore[no-any-return]
 
 
 def reset_peak() -> None:
     """Let peak_bytes_in_use start again from what is in use now."""
-    _pool.peak = _pool.in_use
+    _chosen.reset_peak()
 
 
 def block_size(size: int) -> int:
     """Bytes of the block that serves `size` bytes: quarter steps of a power of two, eighths from 2 MiB on."""
-    if size <= HUGE_PAGE:
-        step = max(1 << ((size - 1).bit_length() - 3), _PAGE)
+    return _chosen.block_size(size)  # type: ignore[no-any-return]
+
+
+def counted_size(size: int) -> int:
+    """Bytes by which an array of `size` bytes changes `bytes_in_use`."""
+    return 0 if size < SMALL else block_size(size)
+
+
+def refusal(size: int, shape: tuple[int, ...] | None, dtype: Any, label: str | None) -> OutOfMemoryError:
+    """The error of an array (without shape, of a block) that could not be had: why, and the largest that are alive."""
+    stats, limit = memory_stats(), config.memory_limit
+    rounded = size if size > LARGEST else block_size(size)
+    if size > LARGEST:
+        reason = "no machine addresses that much"
+    elif limit and stats["bytes_in_use"] + rounded > limit:
+        reason = f"the limit is {_words(limit)} (FUSER_MEMORY_LIMIT)"
+    elif rounded >= ASK_WHEN_FRESH and rounded > (left := available_memory()):
+        reason = f"the system has {_words(left)} left"
     else:
-        step = max(1 << ((size - 1).bit_length() - 4), HUGE_PAGE)
-    return -(-size // step) * step
-
-
-class _Block(mmap.mmap):
-    """A mapping, with the place of its aligned part."""
-
-    usable: int  # bytes
-    start: int  # where they begin in the mapping
-
-
-class _Pool:
-    """Idle blocks by size, newest last, and the counters.
-
-    Counters change in statements that call nothing, so neither another thread nor the collector can interrupt them.
-    """
-
-    __slots__ = ("allocations", "bound", "clock", "free", "idle", "in_use", "peak", "reuses")
-
-    def __init__(self) -> None:
-        self.free: dict[int, collections.deque[tuple[int, _Block]]] = {}
-        self.idle = self.in_use = self.peak = self.allocations = self.reuses = self.clock = 0
-        self.bound = physical_memory() // 4  # bytes that may lie idle
-
-    def take(self, size: int) -> _Block | None:
-        """The block of this size that was released last, so that it is the warmest, or None."""
-        blocks = self.free.get(size)
-        if not blocks:
-            return None
-        try:
-            block = blocks.pop()[1]
-        except IndexError:  # another thread, or a collection in this one, was faster
-            return None
-        self.idle -= size
-        return block
-
-    def put(self, block: _Block, size: int) -> None:
-        """Take an idle block in; the oldest ones go back to the system if too much lies idle."""
-        blocks = self.free.get(size)
-        if blocks is None:
-            blocks = self.free.setdefault(size, collections.deque())
-        self.clock += 1
-        blocks.append((self.clock, block))
-        self.idle += size
-        if self.idle > self.bound:
-            self.shrink(self.bound)
-
-    def shrink(self, target: int) -> int:
-        """Release idle blocks, oldest first, until at most `target` bytes are idle; returns the bytes released."""
-        released = 0
-        while self.idle > target:
-            stamps = self.stamps()
-            if not stamps:
-                break
-            _, size = min(stamps)
-            try:
-                self.free[size].popleft()
-            except IndexError:  # taken meanwhile
-                continue
-            self.idle -= size
-            released += size
-        return released
-
-    def stamps(self) -> list[tuple[int, int]]:
-        """(stamp of the oldest idle block, size) of each size that has one."""
-        found = []
-        for size, blocks in list(self.free.items()):
-            try:
-                found.append((blocks[0][0], size))
-            except IndexError:
-                continue
-        return found
-
-
-class Lease(np.ndarray[Any, Any]):
-    """A block on loan: the base of every array made from it. Its death, the last view's, returns the block."""
-
-    __slots__ = ()
-
-    def __del__(self) -> None:
-        block: object = self.base
-        if type(block) is _Block and _pool is not None:  # a view of a lease is no lease; None while Python shuts down
-            size = block.usable
-            _pool.in_use -= size
-            _pool.put(block, size)
-
-
-def _lease(size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Lease:
-    if size > _LARGEST:
-        raise _out_of_memory(size, shape, dtype, "no machine addresses that much")
-    rounded = block_size(size)
-    limit = config.memory_limit
-    if limit and _pool.in_use + rounded > limit:
-        gc.collect()
-        if _pool.in_use + rounded > limit:
-            raise _out_of_memory(size, shape, dtype, f"the limit is {_words(limit)} (FUSER_MEMORY_LIMIT)")
-    block = _pool.take(rounded)
-    if block is None:
-        if limit and _pool.in_use + _pool.idle + rounded > limit:
-            trim()
-        block = _fresh(rounded, size, shape, dtype)
-    else:
-        _pool.reuses += 1
-    _pool.allocations += 1
-    lease = Lease(rounded, _BYTE, block, block.start)
-    _pool.in_use += rounded
-    if _pool.in_use > _pool.peak:
-        _pool.peak = _pool.in_use
-    return lease
-
-
-def _fresh(rounded: int, size: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Block:
-    """A new block from the system; retried once after all idle blocks and garbage are gone."""
-    if rounded >= _ask_when_fresh and rounded > available_memory():
-        gc.collect()
-        trim()
-        left = available_memory()
-        if rounded > left:
-            raise _out_of_memory(size, shape, dtype, f"the system has {_words(left)} left")
-    try:
-        return _map(rounded)
-    except (OSError, MemoryError, OverflowError):
-        gc.collect()
-        trim()
-    try:
-        return _map(rounded)
-    except (OSError, MemoryError, OverflowError):
-        raise _out_of_memory(size, shape, dtype, "the system refused it") from None
-
-
-def _map(size: int) -> _Block:
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # private: a forked child must not write into its parent's arrays
-    huge = size >= HUGE_PAGE
-    block = _Block(-1, size + HUGE_PAGE if huge else size, flags=flags)  # the excess allows for alignment, untouched
-    block.usable = size
-    block.start = 0
-    if huge:
-        block.start = -np.frombuffer(block, _BYTE, 1).ctypes.data % HUGE_PAGE
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with contextlib.suppress(OSError):  # a kernel without huge pages
-                block.madvise(mmap.MADV_HUGEPAGE)
-    return block
-
-
-def physical_memory() -> int:
-    """Bytes of memory that this process may have: the machine's, or its control group's limit if that is less."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as file:
-                total = min(total, int(file.read()))
-        except (OSError, ValueError):
-            continue
-    return total
-
-
-def available_memory() -> int:
-    """Bytes that the system can still hand out without swapping; the physical memory where it does not say."""
-    try:
-        with open("/proc/meminfo") as file:
-            fields = {line.split(":")[0]: int(line.split()[1]) << 10 for line in file}
-        return min(fields["MemAvailable"] + fields.get("SwapFree", 0), physical_memory())
-    except (OSError, KeyError, ValueError, IndexError):
-        return physical_memory()
-
-
-def _out_of_memory(size: int, shape: tuple[int, ...], dtype: np.dtype[Any], reason: str) -> OutOfMemoryError:
-    extents = ",".join(map(str, shape))
+        reason = "the system refused it"
+    alive = [_described(*entry) for entry in _chosen.largest_live(SHOWN)]
+    largest = "\n  ".join(["; the largest arrays alive are", *alive]) if alive else ""
     return OutOfMemoryError(
-        f"no memory for {dtype}[{extents}] ({_words(size)}): {_words(_pool.in_use)} in use by arrays, and {reason}; "
-        "free arrays (del x, or x.delete()), donate inputs (donate_argnums), or work on smaller pieces"
+        f"no memory for {_described(size, shape, dtype, label)}: {_words(stats['bytes_in_use'])} in use by arrays, "
+        f"and {reason}; free arrays (del x, or x.delete()), donate inputs (donate_argnums), or work on smaller pieces"
+        f"{largest}"
     )
+
+
+def _described(size: int, shape: tuple[int, ...] | None, dtype: Any, label: str | None) -> str:
+    """float32[3,4] (48 bytes) of mlp.py:12 (loss)"""
+    what = "a block" if shape is None else f"{dtype}[{','.join(map(str, shape))}]"
+    label = "the temporaries of one call" if shape is None and not label else label
+    return f"{what} ({_words(size)}){f' of {label}' if label else ''}"
 
 
 def _words(size: float) -> str:
@@ -247,4 +108,21 @@ def _words(size: float) -> str:
     return f"{size:.4g} TiB"
 
 
-_pool = _Pool()
+if native is not None:
+    native.set_memory_bounds(physical_memory(), physical_memory() // 4)
+    config.watch("memory_limit", native.set_memory_limit)
+
+__all__ = [
+    "HUGE_PAGE",
+    "OWNERS",
+    "SMALL",
+    "available_memory",
+    "block_size",
+    "counted_size",
+    "empty",
+    "memory_stats",
+    "physical_memory",
+    "refusal",
+    "reset_peak",
+    "trim",
+]

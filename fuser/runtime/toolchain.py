@@ -17,6 +17,7 @@ import platform
 import shutil
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fuser.config import config, environment
@@ -136,19 +137,20 @@ def processor() -> str:
     return "; ".join(value.strip() for name, value in fields.items() if name.strip() in names)
 
 
-def library_key(text: str, compiler: str) -> str:
-    """The cache key of the library that the compiler makes of the text."""
-    parts = [_FORMAT, text, FLAGS, LIBRARIES, os.path.realpath(compiler), compiler_version(compiler), processor()]
+def library_key(texts: Sequence[str], compiler: str) -> str:
+    """The cache key of the library that the compiler makes of these translation units."""
+    parts = [_FORMAT, *texts, FLAGS, LIBRARIES, os.path.realpath(compiler), compiler_version(compiler), processor()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def compile_shared(text: str) -> CompiledLibrary:
-    """The library of the C text, from the cache or the compiler. Threads and processes may call it at once.
+def compile_shared(*texts: str) -> CompiledLibrary:
+    """The library of one or more C texts, from the cache or the compiler. Threads and processes may call it at once.
 
-    Raises ToolchainError with the compiler's own words and the path of the refused source.
+    Several texts are compiled at the same time, by a compiler each, and linked. Raises ToolchainError with the
+    compiler's own words and the path of the refused source.
     """
     compiler = find_compiler()
-    key = library_key(text, compiler)
+    key = library_key(texts, compiler)
     cache = default_cache()
     path = cache.get(key)
     if path is not None:
@@ -158,7 +160,7 @@ def compile_shared(text: str) -> CompiledLibrary:
         if path is not None:
             return CompiledLibrary(path, 0.0, True)
         start = time.perf_counter()
-        data = _compile(compiler, text, key, cache)
+        data = _compile(compiler, texts, key, cache)
         try:
             path = cache.put(key, ".so", data)
         except OSError as error:
@@ -212,28 +214,60 @@ def overridden(name: str, text: str, suffix: str = ".c") -> str:
     return text
 
 
-def _compile(compiler: str, text: str, key: str, cache: DiskCache) -> bytes:
-    import subprocess
+def _compile(compiler: str, texts: Sequence[str], key: str, cache: DiskCache) -> bytes:
     import tempfile
 
     try:
         with tempfile.TemporaryDirectory(prefix="fuser-cc-") as folder:
-            source, target = os.path.join(folder, "kernel.c"), os.path.join(folder, "kernel.so")
-            pathlib.Path(source).write_text(text)
-            command = [compiler, *FLAGS, source, "-o", target, *LIBRARIES]
-            result = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, cwd=folder, check=False)
-            if result.returncode == 0:
-                return pathlib.Path(target).read_bytes()
-    except subprocess.TimeoutExpired:
-        kept = cache.put(key + " source", ".c", text.encode())
-        raise ToolchainError(
-            f"the C compiler {compiler} ran for {_TIMEOUT} seconds on {kept} and was stopped"
-        ) from None
+            sources = [os.path.join(folder, f"kernel{number or ''}.c") for number in range(len(texts))]
+            for source, text in zip(sources, texts):
+                pathlib.Path(source).write_text(text)
+            target = os.path.join(folder, "kernel.so")
+            compile_to = [compiler, *FLAGS, "-o", target]
+            if len(texts) == 1:
+                _run([[*compile_to, sources[0], *LIBRARIES]], sources, key, cache)
+            else:
+                objects = [f"{source}.o" for source in sources]
+                _run(
+                    [[compiler, *FLAGS, "-c", "-o", o, source] for o, source in zip(objects, sources)],
+                    sources,
+                    key,
+                    cache,
+                )
+                _run([[*compile_to, *objects, *LIBRARIES]], sources, key, cache)
+            return pathlib.Path(target).read_bytes()
     except OSError as error:
         raise ToolchainError(f"the C compiler {compiler} cannot be run in {tempfile.gettempdir()}: {error}") from None
-    kept = cache.put(key + " source", ".c", text.encode())
-    words = result.stderr.strip().replace(source, str(kept))
-    raise ToolchainError(
-        f"the C compiler {compiler} refused generated code (exit status {result.returncode}), "
-        f"which is kept in {kept}; it says:\n{words}"
-    )
+
+
+def _run(commands: Sequence[Sequence[str]], sources: Sequence[str], key: str, cache: DiskCache) -> None:
+    """Run the commands at the same time; the n-th is about the n-th source. What the first that fails says is raised."""
+    import subprocess
+
+    compiler, folder = commands[0][0], os.path.dirname(sources[0])
+    runs: list[subprocess.Popen[str]] = []
+
+    def keep(source: str) -> pathlib.Path:
+        return cache.put(key + " source", ".c", pathlib.Path(source).read_bytes())
+
+    try:
+        runs += [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) for command in commands]
+        end = time.monotonic() + _TIMEOUT
+        for source, run in zip(sources, runs):
+            try:
+                _, words = run.communicate(timeout=max(end - time.monotonic(), 0))
+            except subprocess.TimeoutExpired:
+                raise ToolchainError(
+                    f"the C compiler {compiler} ran for {_TIMEOUT} seconds on {keep(source)} and was stopped"
+                ) from None
+            if run.returncode:
+                kept = keep(source)
+                raise ToolchainError(
+                    f"the C compiler {compiler} refused generated code (exit status {run.returncode}), "
+                    f"which is kept in {kept}; it says:\n{words.strip().replace(source, str(kept))}"
+                )
+    finally:
+        for run in runs:
+            if run.poll() is None:
+                run.kill()
+                run.communicate()

@@ -53,7 +53,7 @@ def test_a_wrong_kernel_is_named(tmp_path: pathlib.Path) -> None:
     lowered = fuser.jit(two_steps).lower(x, weights)
     name = lowered.sources[0].name
     assert fuser.check(two_steps)(x, weights).ok
-    text = translation_unit(lowered.sources)
+    text = translation_unit("\n\n".join(source.text for source in lowered.sources))
     assert "= tanhf(" in text
     (tmp_path / f"{name}.c").write_text(text.replace("= tanhf(", "= 1.001f * tanhf("))
     with config.using(override=str(tmp_path)):

@@ -9,7 +9,7 @@ import pytest
 
 import fuser
 import fuser.numpy as fnp
-from fuser.compile import generated
+from fuser.partition.group import generated
 from fuser.report import from_json
 from fuser.report.picture import picture
 from fuser.report.traffic import CACHE, bytes_moved
@@ -179,7 +179,7 @@ def test_the_picture_shows_the_plan():
 def moved(function, *arrays: np.ndarray) -> tuple[int, int]:
     """Bytes moved and ideal bytes of a function that is one kernel."""
     (group,) = fuser.jit(function).lower(*arrays).plan.groups
-    assert generated(group, fuser.backends.get("c"))
+    assert generated(group, fuser.backends.get("c").limits)
     return bytes_moved(group, True), group.ideal_bytes
 
 

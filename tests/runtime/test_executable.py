@@ -140,7 +140,7 @@ def test_threads_do_not_disturb_each_other(axpy):
 def test_another_allocator():
     made = []
 
-    def allocate(shape, dtype):
+    def allocate(shape, dtype, label):
         made.append((shape, dtype))
         return np.zeros(shape, dtype)
 

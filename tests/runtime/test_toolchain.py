@@ -50,13 +50,13 @@ def test_a_damaged_library_is_compiled_again():
 def test_the_key_depends_on_text_flags_compiler_and_processor(monkeypatch, tmp_path):
     compiler = toolchain.find_compiler()
     other = script(tmp_path / "othercc", 'echo "other compiler 1.0"')
-    keys = {toolchain.library_key(ADD, compiler), toolchain.library_key(ADD + " ", compiler)}
-    keys.add(toolchain.library_key(ADD, other))
+    keys = {toolchain.library_key([ADD], compiler), toolchain.library_key([ADD + " "], compiler)}
+    keys.add(toolchain.library_key([ADD], other))
     with monkeypatch.context() as patch:
         patch.setattr(toolchain, "FLAGS", (*toolchain.FLAGS, "-g"))
-        keys.add(toolchain.library_key(ADD, compiler))
+        keys.add(toolchain.library_key([ADD], compiler))
     monkeypatch.setattr(toolchain, "processor", lambda: "another processor")
-    keys.add(toolchain.library_key(ADD, compiler))
+    keys.add(toolchain.library_key([ADD], compiler))
     assert len(keys) == 5
 
 

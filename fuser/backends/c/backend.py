@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuser.backends.base import Host, KernelFunction, KernelSource, Loaded
-from fuser.backends.c import product, spell
-from fuser.backends.c.control import INCLUDES, emit_control, product_blocker, with_addresses
+from fuser.backends.base import Host, KernelSource, Loaded
+from fuser.backends.c import product, spell, units
+from fuser.backends.c.control import INCLUDES, emit_control
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import library
 from fuser.ir.graph import Eqn
@@ -16,8 +16,6 @@ from fuser.ir.types import FLOAT8, is_complex, short_dtype
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, FusionLimits, Kind
-from fuser.runtime import toolchain
-from fuser.runtime.executable import CFunction
 
 
 class C(Host):
@@ -25,7 +23,7 @@ class C(Host):
 
     name = "c"
     platform = "cpu"
-    limits = FusionLimits(control=True, dots=True, strided_dots=True, teams=True)
+    limits = FusionLimits(control=True, dots=True, strided_dots=True, teams=True, arena=True)
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
@@ -48,7 +46,7 @@ class C(Host):
 
     def native(self, group: FusionGroup) -> str | None:
         if group.kind is Kind.CONTRACTION:
-            return product_blocker(group) if group.reason else None
+            return "the product runs in NumPy" if group.reason else None
         if group.kind is Kind.LIBRARY:
             return f"{group.ops[-1]} runs in NumPy"
         return group.reason or None
@@ -63,28 +61,19 @@ class C(Host):
         return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), {"sizes": sizes})
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
-        if not sources:
-            return Loaded(())
-        text = translation_unit(sources)
-        library = toolchain.compile_shared(toolchain.overridden(sources[0].name, text))
-        handle = toolchain.load_shared(library.path)
-        functions: tuple[KernelFunction, ...] = tuple(
-            CFunction(getattr(handle, source.name), with_addresses(source.launch)) for source in sources
-        )
-        return Loaded(functions, library.seconds, library.cached, 0 if library.cached else len(sources))
+        return units.load(sources, translation_unit)
 
     def library(self, group: FusionGroup) -> Callable[..., Any]:
         return library(group)
 
 
-def translation_unit(sources: Sequence[KernelSource]) -> str:
-    """The whole C file of a plan."""
-    kernels = "\n\n".join(source.text for source in sources)
-    if "floor_div(" in kernels:
-        kernels = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n\n" + kernels
-    if "block(local" in kernels or "(function)" in kernels:
-        kernels = f"{INCLUDES}\n\n{kernels}"
-    return f"{spell.header(kernels)}\n\n{kernels}\n"
+def translation_unit(text: str) -> str:
+    """A C file of these kernels and loops: with what they include, declare and call."""
+    if "floor_div(" in text:
+        text = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n\n" + text
+    if "block_at" in text or "(function)" in text:
+        text = f"{INCLUDES}\n\n{text}"
+    return f"{spell.header(text)}\n\n{text}\n"
 
 
 def _complex_reason(eqn: Eqn) -> str | None:

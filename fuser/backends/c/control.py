@@ -1,13 +1,12 @@
 """Loops and branches in C: a group of control flow in, one function out that calls its bodies' kernels, itself in C.
 
 Each body is a table of pointers, one a slot of its plan. Carries change between a result's own memory and a twin, so that
-a scan's last step writes the result; xs and ys are walked by moving pointers. Temporaries and twins lie in one block.
-Everything that is a number of bytes or elements is a size argument.
+a scan's last step writes the result; xs and ys are walked by moving pointers. Temporaries and twins lie in one block: the
+workspace, which the caller hands over behind the results if it is large. All numbers of bytes and elements are size arguments.
 """
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,23 +15,17 @@ import numpy as np
 
 from fuser.backends.base import KernelSource
 from fuser.backends.c import library, spell
-from fuser.ir.evaluate import evaluate
-from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
-from fuser.ir.primitive import Fusion
+from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ops.control import row_type
-from fuser.ops.dot import as_matrices
 from fuser.partition.axes import Views
 from fuser.partition.control import bodies
-from fuser.partition.group import FusionGroup, Kind, Plan
+from fuser.partition.group import FusionGroup, Plan
 from fuser.partition.update import Update, in_place, run_length
 
 Emit = Callable[[FusionGroup], KernelSource]
 
-INCLUDES = (
-    "#include <stdlib.h>\n#include <string.h>\ntypedef void (*function)(void **, const int64_t *);\n"
-    "static inline void *block(char *local, int64_t bytes) {\n"
-    "  return bytes <= 2048 ? local : aligned_alloc(64, bytes);\n}"
-)
+INCLUDES = "#include <stdlib.h>\n#include <string.h>\ntypedef void (*function)(void **, const int64_t *);"
+LOCAL = 2048  # bytes of a workspace that lies on the stack
 ALIGNMENT = 64
 SMALL = 1 << 13  # elements of a body's values up to which its kernels run on one thread
 
@@ -44,7 +37,7 @@ def emit_control(group: FusionGroup, emit: Emit) -> KernelSource:
     text = writer.text()
     parameters = tuple(f"in{n}" for n in range(len(group.graph.invars)))
     parameters += tuple(f"out{n}" for n in range(len(group.graph.outvars)))
-    launch = {"sizes": tuple(writer.sizes), "functions": tuple(writer.functions)}
+    launch = {"sizes": tuple(writer.sizes), "functions": tuple(writer.functions), "workspace": writer.workspace()}
     return KernelSource(group.name, text, "c", parameters, launch)
 
 
@@ -73,48 +66,27 @@ class Frame:
         driver = self.driver
         driver.line(f"void *{self.name}[{max(len(self.plan.slots), 1)}];")
         fixed = {*self.inputs, *self.outputs}
-        free: list[tuple[int, int]] = []  # last step of use, place
+        arena = driver.reserve(self.plan.arena)
         for slot in self.plan.slots:
             if slot.index in fixed:
                 continue
-            size = _padded(slot.aval.nbytes)
-            reused = next((f for f in free if f[0] < slot.start and driver.block_sizes[f[1]] >= size), None)
-            if reused is not None:
-                free.remove(reused)
-            place = driver.reserve(size) if reused is None else reused[1]
-            free.append((slot.end, place))
+            offset = self.plan.offsets.get(slot.index)
+            place = driver.reserve(slot.aval.nbytes) if offset is None else arena + offset
             driver.line(f"{self.at(slot.index)} = block_at + {driver.size(place)};")
 
     def steps(self) -> None:
         """The body's kernels, in order."""
         for group in self.plan.groups:
-            if group.kind is Kind.CONTRACTION and group.reason:
-                self._product(group)
-            else:
-                self._kernel(group)
+            self._kernel(group)
 
     def _kernel(self, group: FusionGroup) -> None:
         source = self.driver.emit(group)
         writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
         pointers = [self.at(self.plan.slot_of[v]) for v in (*group.graph.invars, *writes)]
+        if workspace := source.launch.get("workspace"):
+            pointers.append(f"block_at + {self.driver.size(self.driver.reserve(workspace))}")
         first = self.driver.take(source, all(v.aval.size <= SMALL for v in (*group.graph.invars, *writes)))
         self.driver.line(f"{source.name}((void *[]){{{', '.join(pointers)}}}, sizes + {first});")
-
-    def _product(self, group: FusionGroup) -> None:
-        matrices = product_operands(group)
-        assert matrices is not None
-        driver = self.driver
-        (x, a, a_offset), (y, b, b_offset) = matrices
-        eqn = group.graph.eqns[-1]
-        first = driver.append(*library.gemm_sizes(a, b))
-        driver.functions.append((driver.append(0), a.dtype, eqn.outvars[0].aval.dtype))
-        pointers = [
-            f"(char *){self.at(self.plan.slot_of[v])} + {driver.size(offset)}"
-            for v, offset in ((x, a_offset), (y, b_offset))
-        ]
-        pointers.append(self.at(self.plan.slot_of[eqn.outvars[0]]))
-        call = f"((function)sizes[{driver.functions[-1][0]}])"
-        driver.line(f"{call}((void *[]){{{', '.join(pointers)}}}, sizes + {first});")
 
 
 class Driver:
@@ -123,12 +95,11 @@ class Driver:
     def __init__(self, group: FusionGroup, emit: Emit) -> None:
         self.group, self.emit = group, emit
         self.eqn: Eqn = group.graph.eqns[-1]
-        self.sizes: list[int] = [0]  # the first is the number of bytes of the block
+        self.sizes: list[int] = [0]  # the first is the number of bytes of the workspace
         self.functions: list[tuple[int, np.dtype, np.dtype]] = []
         self.kernels: list[str] = []
         self.lines: list[str] = []
         self.depth = 1
-        self.block_sizes: dict[int, int] = {}  # by place in the block
         self.positions = {v: n for n, v in enumerate(group.graph.invars)}
         self.views = Views(group.graph.eqns)
         self.frames = [
@@ -138,14 +109,21 @@ class Driver:
     def text(self) -> str:
         self.form()
         comments = "".join(f"// {source}\n" for source in self.group.sources if source.file)
-        before = ["char local[2048] __attribute__((aligned(64)));", "char *const block_at = block(local, sizes[0]);"]
-        after = ["if (block_at != local) free(block_at);"]
-        lines = [f"  {line}" for line in before] + self.lines + [f"  {line}" for line in after]
+        count = len(self.positions) + len({v for v in self.group.graph.outvars if isinstance(v, Var)})
+        before = [
+            f"char local[{LOCAL}] __attribute__((aligned({ALIGNMENT})));",
+            f"char *const block_at = sizes[0] <= {LOCAL} ? local : buffers[{count}];",
+        ]
+        lines = [f"  {line}" for line in before] + self.lines
         head = f"{comments}void {self.group.name}(void **buffers, const int64_t *sizes) {{"
         return "\n\n".join([*self.kernels, "\n".join([head, *lines, "}"])])
 
     def form(self) -> None:
         raise NotImplementedError
+
+    def workspace(self) -> int:
+        """Bytes that the caller hands over behind the results; 0 where the stack holds them."""
+        return self.sizes[0] if self.sizes[0] > LOCAL else 0
 
     # Text and numbers.
 
@@ -172,8 +150,7 @@ class Driver:
     def reserve(self, size: int) -> int:
         """A place for so many bytes in the block."""
         place = self.sizes[0]
-        self.block_sizes[place] = size
-        self.sizes[0] += size
+        self.sizes[0] += _padded(size)
         return place
 
     def take(self, source: KernelSource, small: bool) -> int:
@@ -224,10 +201,10 @@ class Carries:
                 driver.line(f"memcpy({driver.result(n)}, now{n}, {driver.size(operand.aval.nbytes)});")
                 driver.line(f"now{n} = {driver.result(n)};")
         for n in self.written():
-            twin = driver.reserve(_padded(self.initial[n].aval.nbytes))
+            twin = driver.reserve(self.initial[n].aval.nbytes)
             driver.line(f"void *const twin{n} = block_at + {driver.size(twin)};")
         for slot in sorted(self.updated):
-            place = driver.reserve(_padded(self.body.plan.slots[slot].aval.nbytes))
+            place = driver.reserve(self.body.plan.slots[slot].aval.nbytes)
             driver.line(f"{self.body.at(slot)} = block_at + {driver.size(place)};")
 
     def written(self) -> list[int]:
@@ -354,7 +331,7 @@ class WhileDriver(Driver):
         test.declare()
         body.declare()
         for slot in dict.fromkeys(test.outputs):
-            place = self.reserve(_padded(test.plan.slots[slot].aval.nbytes))
+            place = self.reserve(test.plan.slots[slot].aval.nbytes)
             self.line(f"{test.at(slot)} = block_at + {self.size(place)};")
         if with_lanes:
             self.line(f"{body.at(body.inputs[0])} = {test.at(test.outputs[1])};")
@@ -410,40 +387,4 @@ def on_one_thread(text: str) -> str:
 
 
 def _padded(size: int) -> int:
-    return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
-
-
-# Matrix products inside a loop.
-
-
-def product_blocker(group: FusionGroup) -> str | None:
-    """None, or why a contraction cannot be called from a loop in C."""
-    if not library.has_gemm(group.graph.eqns[-1]):
-        return "the product runs in NumPy"
-    if product_operands(group) is None:
-        return "an operand of the product must be laid out anew"
-    return None
-
-
-def product_operands(group: FusionGroup) -> tuple[tuple[Var, np.ndarray, int], tuple[Var, np.ndarray, int]] | None:
-    """For each operand: the value, how gemm sees it (a dummy with its shape and strides), and the offset in bytes."""
-    return _operands(group.graph)
-
-
-@functools.lru_cache(maxsize=256)
-def _operands(graph: Graph) -> Any:
-    *before, last = graph.eqns
-    if any(eqn.primitive.fusion is not Fusion.MOVEMENT for eqn in before):
-        return None
-    dummies = [np.empty(v.aval.shape, v.aval.dtype) for v in graph.invars]
-    prefix = graph.updated("operands", eqns=tuple(before), outvars=last.invars)
-    x, y = evaluate(prefix, dummies)
-    matrices = as_matrices(x, y, last.params["dimension_numbers"])
-    found = []
-    for matrix in matrices:
-        owner = next((n for n, d in enumerate(dummies) if np.may_share_memory(d, matrix)), None)
-        if owner is None:
-            return None
-        offset = matrix.__array_interface__["data"][0] - dummies[owner].__array_interface__["data"][0]
-        found.append((graph.invars[owner], matrix, offset))
-    return tuple(found)
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,4 +1,4 @@
-"""A matrix product with elementwise work on its result: gemm.c calls the `tail` with each block that it has finished.
+"""A matrix product with elementwise work on its result: gemm calls the `tail` with each block that it has finished.
 
 In: a CONTRACTION group. Out: the tail's text, which reads the product from the block, and a function that starts gemm. A
 product alone has no tail, and gemm writes the result itself.
@@ -6,111 +6,152 @@ product alone has no tail, and gemm writes the result itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fuser.backends.base import KernelSource
 from fuser.backends.c import library, spell
-from fuser.backends.c.control import product_operands
 from fuser.backends.c.writer import Writer
-from fuser.ir.graph import Eqn, Graph, Var
+from fuser.ir.graph import Eqn, Graph
+from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import lower
-from fuser.partition.group import FusionGroup, Kind
+from fuser.partition.axes import Views
+from fuser.partition.group import FusionGroup, Kind, Layout
+from fuser.partition.products import Matrices, Run, laid, matrices
 
 
 def refusal(eqn: Eqn) -> str | None:
     """Why a contraction runs as a library call; None if it becomes a kernel."""
-    (contracted, _), (batch, _) = eqn.params["dimension_numbers"]
-    out = eqn.outvars[0].aval
-    plain = len(contracted) == 1 and not batch and out.ndim == 2 and all(extent > 1 for extent in out.shape)
-    same = eqn.invars[0].aval.dtype == out.dtype and out.dtype in FLOATS[2:]
-    return None if plain and same and library.has_gemm(eqn) else "dot_general runs in a library"
+    return None if library.has_gemm(eqn) else "dot_general runs in a library"
 
 
 def emit_product(group: FusionGroup) -> KernelSource:
     """The function `name(buffers, sizes)`; its first size argument is the address of gemm."""
     (dot,) = (eqn for eqn in group.graph.eqns if eqn.primitive.fusion is Fusion.DOT)
     (out,) = dot.outvars
-    found = product_operands(_alone(group, dot))
-    assert found is not None, "partition gives products strided operands"
-    (x, a, a_offset), (y, b, b_offset) = found
+    views = Views(group.graph.eqns)
+    left, right = (laid(views(v), v) for v in dot.invars)
+    assert left and right, "partition gives products strided operands"
+    (x, x_first), (y, y_first) = left, right
+    form = matrices(x, y, dot.params["dimension_numbers"])
+    assert form is not None, "partition lays contracted dimensions together"
     inputs = group.graph.invars
     results = list(dict.fromkeys(group.graph.outvars))
     bare = results == [out]
-    tail, tail_sizes = ("", ()) if bare else _tail(group, out)
-    sizes = (0, a_offset, b_offset, *library.gemm_sizes(a, b, tail=not bare), *tail_sizes)
+    tail, tail_sizes = ("", ()) if bare else _tail(group, dot, form)
+    sizes = (0, x_first, y_first, *gemm_sizes(form, tail=not bare), *tail_sizes)
     name, first, last = group.name, 3, len(sizes) - len(tail_sizes)
-    operands = [f"(char *)buffers[{inputs.index(v)}] + sizes[{place}]" for v, place in ((x, 1), (y, 2))]
+    operands = [f"(char *)buffers[{inputs.index(views(v).source)}] + sizes[{n}]" for n, v in enumerate(dot.invars, 1)]
     ending = [f"buffers[{len(inputs)}]"] if bare else [f"(void *){name}_tail", "all", f"(void *)(sizes + {last})"]
-    count = len(inputs) + len(results)
-    places = [f"buffers[{n}]" for n in range(count)]
-    places.insert(len(inputs), "0")
+    places_of = [f"buffers[{n}]" for n in range(len(inputs) + len(results))]
+    places_of.insert(len(inputs), "0")
     comments = "".join(f"// {line}\n" for line in dict.fromkeys(str(s) for s in group.sources if s.file))
+    given = ", ".join((operands[::-1] if form.swapped else operands) + ending)
     lines = [
         f"void {name}(void **buffers, const int64_t *sizes) {{",
-        *([] if bare else [f"  void *all[] = {{{', '.join(places)}}};"]),
-        f"  ((function)sizes[0])((void *[]){{{', '.join(operands + ending)}}}, sizes + {first});",
+        *([] if bare else [f"  void *all[] = {{{', '.join(places_of)}}};"]),
+        f"  ((function)sizes[0])((void *[]){{{given}}}, sizes + {first});",
         "}",
     ]
-    text = tail + comments + "\n".join(lines)
     names = tuple(f"in{n}" for n in range(len(inputs))) + tuple(f"out{n}" for n in range(len(results)))
-    return KernelSource(name, text, "c", names, {"sizes": sizes, "functions": ((0, out.aval.dtype, out.aval.dtype),)})
+    launch = {"sizes": sizes, "functions": ((0, dot.invars[0].aval.dtype, out.aval.dtype),)}
+    return KernelSource(name, tail + comments + "\n".join(lines), "c", names, launch)
 
 
-def _alone(group: FusionGroup, dot: Eqn) -> FusionGroup:
-    """The product without what is done with it."""
-    needed: set[Var] = {v for v in dot.invars if isinstance(v, Var)}
-    eqns = [dot]
-    for eqn in reversed(group.graph.eqns):
-        if eqn is not dot and needed & set(eqn.outvars):
-            eqns.append(eqn)
-            needed |= {v for v in eqn.invars if isinstance(v, Var)}
-    graph = group.graph.updated("product", eqns=tuple(reversed(eqns)), outvars=dot.outvars)
-    return FusionGroup(group.kind, graph, group.rows, (), group.name, group.sources)
+def gemm_sizes(form: Matrices, tail: bool) -> tuple[int, ...]:
+    """The size arguments of gemm."""
+    rows, columns = form.rows, form.columns
+    plain = (rows.extent, columns.extent, form.depth, rows.a, form.ca, form.rb, columns.b, rows.c)
+    batch = [number for run in form.batch for number in (run.extent, run.a, run.b, run.c)]
+    return (*plain, int(tail), len(form.batch), *batch)
 
 
-def _tail(group: FusionGroup, product: Var) -> tuple[str, tuple[int, ...]]:
+def _tail(group: FusionGroup, dot: Eqn, form: Matrices) -> tuple[str, tuple[int, ...]]:
     """The text of the tail, and its size arguments."""
-    eqns = tuple(eqn for eqn in group.graph.eqns if product not in eqn.outvars)
+    (product,) = dot.outvars
+    eqns = tuple(eqn for eqn in group.graph.eqns if eqn is not dot)
     graph = Graph((*group.graph.invars, product), (), (), eqns, group.graph.outvars, group.name)
     kernel = lower(FusionGroup(Kind.ELEMENTWISE, graph, group.rows, (), group.name, group.sources, group.layout))
-    m, n = group.layout[product]
-    assert m is not None and n is not None
-    extents = {axis: axis.extent for axis in (m, n)}
-    writer = Tail(kernel, Loops((m, n), (), extents, frozenset(), n), len(graph.invars) - 1)
+    writer = Tail(kernel, len(graph.invars) - 1, Walk(group.layout[product], form))
     return writer.text() + "\n\n", tuple(writer.sizes.values)
+
+
+class Walk:
+    """The loop axes of the product's result, by what gemm counts: items of the batch, rows and columns."""
+
+    def __init__(self, layout: Layout, form: Matrices) -> None:
+        def axes(runs: Sequence[Run]) -> list[Axis]:
+            return [axis for run in runs for d in run.dims if (axis := layout[d]) is not None]
+
+        self.items, self.rows, self.columns = axes(form.batch), axes([form.rows]), axes([form.columns])
+
+    def loops(self) -> Loops:
+        axes = (*self.items, *self.rows, *self.columns)
+        inner = self.columns[-1] if self.columns else None
+        return Loops(axes, (), {axis: axis.extent for axis in axes}, frozenset(), inner)
 
 
 class Tail(Writer):
     """Elementwise over one block of the product, on the thread that computed it."""
 
-    def __init__(self, kernel: Kernel, loops: Loops, product: int) -> None:
-        super().__init__(kernel, loops)
+    def __init__(self, kernel: Kernel, product: int, walk: Walk) -> None:
+        super().__init__(kernel, walk.loops())
         self.product = product  # the parameter that stands for the product
+        self.walk = walk
 
     def signature(self) -> str:
-        kind = spell.storage(self.kernel.params[self.product].dtype)
+        kind = spell.local(library.accumulator(self.kernel.params[self.product].dtype))
         return (
             f"static void {self.kernel.name}_tail(void **buffers, const int64_t *sizes, const {kind} *restrict block, "
-            "int64_t ld, int64_t r0, int64_t r1, int64_t c0, int64_t c1)"
+            "int64_t ld, int64_t item, int64_t r0, int64_t r1, int64_t c0, int64_t c1)"
         )
 
     def form(self) -> None:
         stage = self.kernel.stages[0]
-        m, n = self.loops.rows
-        self.loop(m, "r0", "r1")
-        self.line("#pragma omp simd")
-        self.loop(n, "c0", "c1")
+        self._split("item", self.walk.items)
+        self.open("for (int64_t row = r0; row < r1; ++row)")
+        self._split("row", self.walk.rows)
+        self._columns()
         self._nodes(stage.row)
         for store in stage.row_stores:
             self.store(store)
-        self.close()
-        self.close()
+        while self.depth > 1:
+            self.close()
+
+    def _split(self, number: str, axes: Sequence[Axis]) -> None:
+        """The place along each axis that a running number stands for."""
+        for n, axis in enumerate(axes):
+            inner = " * ".join(self.extents[a] for a in axes[n + 1 :])
+            place = f"{number} / ({inner})" if inner else number
+            turn = f" % {self.extents[axis]}" if n else ""
+            self.line(f"const int64_t {self.axis_names[axis]} = {place}{turn};")
+
+    def _columns(self) -> None:
+        """The loops over columns, the innermost along one axis."""
+        if not self.walk.columns:
+            self.line("const int64_t column = c0;")
+            return
+        *outer, inner = self.walk.columns
+        name, extent = self.axis_names[inner], self.extents[inner]
+        low, high = "c0", "c1"
+        if outer:
+            self.open(f"for (int64_t line = c0 / {extent}; line * {extent} < c1; ++line)")
+            self._split("line", outer)
+            self.line(f"const int64_t start = line * {extent};")
+            low = "(start < c0 ? c0 - start : 0)"
+            high = f"(start + {extent} > c1 ? c1 - start : {extent})"
+        self.line("#pragma omp simd")
+        self.loop(inner, low, high)
+        self.line(f"const int64_t column = {'start + ' if outer else ''}{name};")
 
     def _expression(self, node: Scalar) -> str:
         if node.op == "load" and node.attr.param == self.product:
-            m, n = self.loops.rows
-            return f"block[({self.axis_names[m]} - r0) * ld + {self.axis_names[n]} - c0]"
+            dtype = self.kernel.params[self.product].dtype
+            element = "block[(row - r0) * ld + column - c0]"
+            if library.accumulator(dtype) != dtype:  # in a kernel of its own the product would have been rounded
+                element = spell.load(dtype, f"({spell.storage(dtype)})({spell.store(dtype, element)})")
+            return element
         return super()._expression(node)

@@ -212,12 +212,12 @@ class Rows(Writer):
 
     def _body(self, stage: Stage) -> list[Scalar]:
         """The nodes to compute: not those that are read back from kept rows, nor those that only these need."""
-        recalled = {n for n in self.kept if n in stage.body and n not in stage.kept}
+        inside = set(stage.body)
+        recalled = (self.kept.keys() & inside).difference(stage.kept)
         if not recalled:
             return list(stage.body)
         needed: set[Scalar] = set()
         stack = [f.args[0] for f in stage.folds] + [s.value for s in stage.stores]
-        inside = set(stage.body)
         while stack:
             node = stack.pop()
             if node in needed or node not in inside:

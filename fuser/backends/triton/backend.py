@@ -13,7 +13,7 @@ import numpy as np
 from fuser.backends.base import KernelSource, Loaded
 from fuser.backends.triton import eager, interpreter
 from fuser.backends.triton.emit import emit_kernel, emit_product
-from fuser.backends.triton.launch import launcher, module_of
+from fuser.backends.triton.launch import Launcher, module_of
 from fuser.backends.triton.library import library
 from fuser.backends.triton.product import refusal
 from fuser.errors import OutOfMemoryError, UnsupportedError
@@ -31,6 +31,7 @@ class Triton:
 
     name = "triton"
     platform = "cuda"
+    # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(control=True, dots=True)
 
     def supports(self, eqn: Eqn) -> str | None:
@@ -71,7 +72,7 @@ class Triton:
         _require_gpu()
         eager.install(self)
         new = sum(not module_of(source)[1] for source in sources)
-        functions = tuple(launcher(source, self.device()) for source in sources)
+        functions = tuple(Launcher(source, self.device()) for source in sources)
         return Loaded(functions, time.perf_counter() - start, new == 0, new)
 
     def library(self, group: FusionGroup) -> Callable[..., Any]:
@@ -80,7 +81,7 @@ class Triton:
     def constant(self, value: Any) -> Any:
         return self.place(value._data if isinstance(value, Array) else value)
 
-    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
         import torch
 
         try:
@@ -88,7 +89,8 @@ class Triton:
         except torch.OutOfMemoryError as error:
             wanted = math.prod(shape) * dtype.itemsize
             raise OutOfMemoryError(
-                f"the GPU has no {wanted} bytes left for {short_dtype(dtype)}{list(shape)}; torch says: {error}"
+                f"the GPU has no {wanted} bytes left for {short_dtype(dtype)}{list(shape)}"
+                f"{f' of {label}' if label else ''}; torch says: {error}"
             ) from None
 
     def place(self, value: Any) -> Any:

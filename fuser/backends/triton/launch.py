@@ -1,4 +1,4 @@
-"""Loaded kernels: a generated file as a Python module, and functions that launch its kernels on arrays.
+"""Loaded kernels: a generated file as a Python module, and what launches its kernels on arrays.
 
 A file's text goes into the disk cache under its content's address and is imported from there; Triton compiles each
 kernel when it is first launched and keeps the result on disk itself.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import linecache
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -65,33 +65,41 @@ def options(platform: str = "") -> dict[str, Any]:
     return fixed | ({"enable_reflect_ftz": False} if known else {})
 
 
-def launcher(source: KernelSource, device: str) -> Callable[[Sequence[Any]], None]:
-    """A function of the group's arrays (inputs, then outputs) that launches the source's kernels on the current stream."""
-    module, _ = module_of(source)
-    launches: tuple[Launch, ...] = source.launch["launches"]
-    scratch = source.launch["scratch"]
-    kernels = [(getattr(module, launch.function), launch) for launch in launches]
-    common = options()
+class Launcher:
+    """Launches a source's kernels on the current stream, for the list of the group's arrays: inputs, then outputs."""
 
-    def run(arrays: Sequence[Any]) -> None:
-        buffers = [*arrays, *(allocate(size, dtype, device) for size, dtype in scratch)]
-        for kernel, launch in kernels:
+    def __init__(self, source: KernelSource, device: str) -> None:
+        module, _ = module_of(source)
+        self.source, self.device = source, device
+        self.launches: tuple[Launch, ...] = source.launch["launches"]
+        self.kernels = [getattr(module, launch.function) for launch in self.launches]
+        self.scratch: Sequence[tuple[int, Any]] = source.launch["scratch"]
+        self.common = options()
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        self.launch(arrays, [allocate(size, dtype, self.device) for size, dtype in self.scratch])
+
+    def launch(self, arrays: Sequence[Any], scratch: Sequence[Any]) -> list[tuple[Launch, Any]]:
+        """Launch through Triton, which compiles what it has not met; gives its compiled kernels."""
+        buffers = [*arrays, *scratch]
+        compiled = []
+        for kernel, launch in zip(self.kernels, self.launches, strict=True):
             if launch.grid == 0:
                 continue
             arguments = [buffers[n] for n in launch.buffers]
             try:
-                kernel[(launch.grid,)](
+                made = kernel[(launch.grid,)](
                     *arguments,
                     *launch.sizes,
                     **launch.constants,
                     num_warps=launch.warps,
                     num_stages=launch.stages,
-                    **common,
+                    **self.common,
                 )
             except Exception as error:
-                raise _refused(error, source) from error
-
-    return run
+                raise _refused(error, self.source) from error
+            compiled.append((launch, made))
+        return compiled
 
 
 def allocate(size: int, dtype: Any, device: str) -> Any:

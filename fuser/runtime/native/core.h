@@ -2,6 +2,7 @@
 #pragma once
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +22,10 @@ int add_cuda(PyObject *module);       /* cuda.c: launches through the driver's l
    Neither needs the GIL. */
 void *pool_take(size_t size);
 void pool_give(void *data);
+/* As pool_take, with the GIL: collects garbage if need be, and sets OutOfMemoryError where it returns NULL. */
+void *take_memory(size_t size, PyObject *label);
+/* Whether an array's base is a block of the pool that was made for it. */
+bool owns_memory(PyObject *base);
 /* A C-contiguous ndarray of undefined contents: small ones from NumPy, others over a block. Steals no reference.
    NULL with OutOfMemoryError set, which names the largest live buffers; `label` (borrowed, may be NULL) is this one's. */
 PyObject *new_ndarray(int ndim, const npy_intp *dims, PyArray_Descr *dtype, PyObject *label);

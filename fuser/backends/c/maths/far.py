@@ -12,7 +12,7 @@ FAR = ("0x1p17f", "0x1p45")
 # Whether gcc knows vector functions; elsewhere the reduction in line serves all numbers.
 CONDITION = """#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && (!defined(__AVX512F__) || defined(__AVX512DQ__))
 #define VECTOR_CALLS
-#define HIDDEN __attribute__((visibility("hidden")))
+#define HIDDEN __attribute__((weak, visibility("hidden")))
 #endif"""
 
 # For float and double, the ABI's letters: bytes of a vector, the feature it needs, and the test whether any element is set.

@@ -1,0 +1,146 @@
+// What all forms of matrix products share: vectors and parts of them, memory to work in, and what is done with results.
+//
+// IN, T and OUT are the types in memory, of the accumulators, and of the result; LOAD and SAVE convert. SAME says that
+// IN is T, WHOLE that T is OUT.
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define BYTES 64
+#define MR 14
+#define DR 8
+#elif defined(__AVX__)
+#include <immintrin.h>
+#define BYTES 32
+#define MR 6
+#define DR 4
+#else
+#define BYTES 16
+#define MR 6
+#define DR 4
+#endif
+#define VL (BYTES / (int)sizeof(T))
+#define FUSED __attribute__((optimize("fp-contract=fast")))
+#define INSIDE static inline __attribute__((always_inline)) FUSED
+
+typedef T vec __attribute__((vector_size(BYTES), aligned(sizeof(T)), may_alias));
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t parts(int64_t total, int64_t size) { return (total + size - 1) / size; }
+
+// The first n lanes of a vector. What lies behind them in memory is neither read nor written.
+#if defined(__AVX512F__)
+typedef uint32_t lanes;
+INSIDE lanes lanes_of(int64_t n) { return n >= VL ? (lanes)((1ull << VL) - 1) : (lanes)((1u << n) - 1); }
+INSIDE vec load_part(const T *p, lanes m) {
+  return sizeof(T) == 4 ? (vec)_mm512_maskz_loadu_epi32(m, p) : (vec)_mm512_maskz_loadu_epi64(m, p);
+}
+INSIDE void store_part(T *p, vec v, lanes m) {
+  if (sizeof(T) == 4) _mm512_mask_storeu_epi32(p, m, (__m512i)v);
+  else _mm512_mask_storeu_epi64(p, m, (__m512i)v);
+}
+#elif defined(__AVX2__)
+typedef __m256i lanes;
+INSIDE lanes lanes_of(int64_t n) {
+  if (sizeof(T) == 4) return _mm256_cmpgt_epi32(_mm256_set1_epi32(least(n, VL)), _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0));
+  return _mm256_cmpgt_epi64(_mm256_set1_epi64x(least(n, VL)), _mm256_set_epi64x(3, 2, 1, 0));
+}
+INSIDE vec load_part(const T *p, lanes m) {
+  return sizeof(T) == 4 ? (vec)_mm256_maskload_epi32((const int *)p, m) : (vec)_mm256_maskload_epi64((const void *)p, m);
+}
+INSIDE void store_part(T *p, vec v, lanes m) {
+  if (sizeof(T) == 4) _mm256_maskstore_epi32((int *)p, m, (__m256i)v);
+  else _mm256_maskstore_epi64((void *)p, m, (__m256i)v);
+}
+#else
+typedef int64_t lanes;
+INSIDE lanes lanes_of(int64_t n) { return least(n, VL); }
+INSIDE vec load_part(const T *p, lanes n) {
+  vec v = {0};
+  if (n == VL) return *(const vec *)p;
+  for (int64_t i = 0; i < n; ++i) v[i] = p[i];
+  return v;
+}
+INSIDE void store_part(T *p, vec v, lanes n) {
+  if (n == VL) *(vec *)p = v;
+  else
+    for (int64_t i = 0; i < n; ++i) p[i] = v[i];
+}
+#endif
+
+// Memory to work in: a thread keeps what it has had, for new memory costs a page fault every 4 KiB.
+enum { PACKED_A, PACKED_B, BLOCK, PARTIAL, ROOMS };
+#define KEPT (64 << 20)  // bytes that are given back after the call
+typedef struct {
+  void *at;
+  int64_t size;
+} space;
+static __thread space spaces[ROOMS];
+static pthread_key_t leaving;
+static void vacate(void *kept) {
+  for (int n = 0; n < ROOMS; ++n) free(((space *)kept)[n].at);
+  memset(kept, 0, sizeof(spaces));
+}
+static __attribute__((constructor)) void begin(void) { pthread_key_create(&leaving, vacate); }
+static __attribute__((destructor)) void end_all(void) { pthread_key_delete(leaving); }
+
+static T *room(int which, int64_t elements) {
+  space *const own = spaces + which;
+  const int64_t size = elements * (int64_t)sizeof(T);
+  if (own->size < size) {
+    const int64_t align = size >= 4 << 20 ? 2 << 20 : 64;
+    free(own->at);
+    own->size = parts(size, align) * align;
+    own->at = aligned_alloc(align, own->size);
+#ifdef MADV_HUGEPAGE
+    if (align > 64) madvise(own->at, own->size, MADV_HUGEPAGE);
+#endif
+    pthread_setspecific(leaving, spaces);
+  }
+  return own->at;
+}
+
+static void tidy(void) {
+  for (int n = 0; n < ROOMS; ++n)
+    if (spaces[n].size > KEPT) {
+      free(spaces[n].at);
+      spaces[n] = (space){0};
+    }
+}
+
+// What is done with rows r0 to r1 and columns c0 to c1 of item `item`, which lie in `block` with `ld` elements a row.
+typedef void (*tail)(void **buffers, const int64_t *sizes, const T *block, int64_t ld, int64_t item, int64_t r0,
+                     int64_t r1, int64_t c0, int64_t c1);
+
+// One product of a batch: C[m, n] = sum over k of A[m, k] · B[k, n]. The columns of C lie dense.
+typedef struct {
+  int64_t M, N, K, ra, ca, rb, cb, rc, item;
+  const IN *A, *B;
+  OUT *C;
+  tail call;  // or 0: the product itself is the result
+  void **buffers;
+  const int64_t *sizes;
+} job;
+
+// Whether sums can be taken straight in the result's memory.
+static inline int in_place(const job *j) { return WHOLE && !j->call; }
+
+// Hand on a block of finished sums.
+static void finish(const job *j, const T *block, int64_t ld, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+  if (j->call) {
+    j->call(j->buffers, j->sizes, block, ld, j->item, r0, r1, c0, c1);
+    return;
+  }
+  for (int64_t r = r0; r < r1; ++r) {
+    const T *from = block + (r - r0) * ld;
+    OUT *to = j->C + r * j->rc;
+    for (int64_t c = c0; c < c1; ++c) to[c] = SAVE(from[c - c0]);
+  }
+}
