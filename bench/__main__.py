@@ -1,7 +1,7 @@
 """`python -m bench [workloads]`: measure fuser and its peers side by side, print tables, write JSON and plots.
 
 The JSON document: schema (1), machine (cpu, cores, gpu, system, python, versions, commit, date), settings,
-copy_bytes_per_s, unavailable {system: reason}, rows, startup, checks, seconds. A row: workload, size, dims, dtype,
+copy_bytes_per_s, unavailable {system: reason}, rows, means (of suites), startup, checks, seconds. A row: workload, size, dims, dtype,
 device, system, bytes, flops, skipped or failure (a reason, else null), first_call_s, median_s, min_s, q1_s, q3_s,
 samples_s, calls_per_sample, gb_per_s, gflop_per_s, error, tolerance, correct, result_dtype. Exit status 1: a result
 was wrong or fuser failed; 2: a wrong argument, or no system can run.
@@ -20,7 +20,7 @@ from rich.console import Console
 
 from bench import compare, machine, measure, report, startup, systems
 from bench.workload import FLOATS, SIZES, Workload
-from bench.workloads import select
+from bench.workloads import SUITES, select
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     console, progress = report.open_console(), Console(stderr=True)
     try:
-        workloads = select(options.names)
+        workloads = select(options.names, _words(options.suite))
         chosen = systems.select(_words(options.systems), options.gpu)
         sizes = _sizes(options)
     except ValueError as error:
@@ -56,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure fuser and its peers side by side.")
     parser.add_argument("names", nargs="*", help="workloads, or parts of their names (default: all)")
+    parser.add_argument("--suite", default="", metavar="A,B", help=f"all workloads of {', '.join(SUITES)}")
     parser.add_argument("--systems", default="", metavar="A,B", help='systems to run ("all" for every one)')
     parser.add_argument("--sizes", default="", metavar="A,B", help=f"of {', '.join(SIZES)} (default: full)")
     parser.add_argument("--rounds", type=int, help="timed samples of each system (default: 15)")
@@ -118,6 +119,7 @@ def run(
         "unavailable": {name: reason for name, reason in reasons.items() if reason},
         "rows": rows,
         "startup": entries,
+        "means": compare.means(rows, SUITES),
         "checks": [] if options.gpu or "full" not in sizes else compare.must_reach(rows),
         "seconds": time.perf_counter() - began,
     }

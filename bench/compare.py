@@ -6,6 +6,8 @@ ranges, relative to their medians, and never less than 3 %.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Row = dict[str, Any]
@@ -84,3 +86,37 @@ def must_reach(rows: list[Row], system: str = "fuser") -> list[Row]:
         reached = verdict(peer, ours) != "SLOWER" if required == 1.0 else check["ratio"] >= required
         checks.append(check | {"verdict": "PASS" if reached and ours["correct"] else "MISS"})
     return checks
+
+
+def means(rows: list[Row], suites: Mapping[str, Sequence[str]], system: str = "fuser") -> list[Row]:
+    """One entry per suite, size, dtype, device and peer: the geometric `mean` of the ratios of medians peer / fuser
+    over the `count` workloads that both measured, the `best_mean` of those of best times, and the `lowest` ratio with
+    its workload `where`. Where fuser's result is wrong its ratio is 0.
+    """
+    found = []
+    measured = {_key(row): row for row in rows if "median_s" in row}
+    cells = dict.fromkeys((row["size"], row["dtype"], row["device"]) for row in measured.values())
+    peers = [name for name in dict.fromkeys(row["system"] for row in measured.values()) if name != system]
+    for suite, names in suites.items():
+        for cell in cells:
+            for peer in peers:
+                pairs = [
+                    (name, measured.get((name, *cell, peer)), measured.get((name, *cell, system))) for name in names
+                ]
+                both = [(name, theirs, ours) for name, theirs, ours in pairs if theirs and ours]
+                if both:
+                    entry = dict(zip(("suite", *KEY[1:-1], "peer"), (suite, *cell, peer), strict=True))
+                    found.append(entry | _mean(both))
+    return found
+
+
+def _mean(pairs: Sequence[tuple[str, Row, Row]]) -> Row:
+    ratios = {name: theirs["median_s"] / ours["median_s"] * ours["correct"] for name, theirs, ours in pairs}
+    best = [theirs["min_s"] / ours["min_s"] * ours["correct"] for _, theirs, ours in pairs]
+    where = min(ratios, key=lambda name: ratios[name])
+    figures = {"mean": _geometric(list(ratios.values())), "best_mean": _geometric(best)}
+    return {"count": len(pairs), **figures, "lowest": ratios[where], "where": where}
+
+
+def _geometric(ratios: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if min(ratios) > 0.0 else 0.0

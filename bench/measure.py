@@ -190,7 +190,8 @@ def _check_again(entry: Entry, workload: Workload, reference: Any, dtype: str) -
 def _judge(row: dict[str, Any], results: Any, workload: Workload, reference: Any, dtype: str) -> None:
     """Enter a result's error and dtype into the row; once wrong, a row stays wrong."""
     row["error"] = max(row.get("error", 0.0), workload.error(results, reference))
-    row["correct"] = row["error"] <= row["tolerance"] and all(each.dtype.name == dtype for each in results)
+    typed = [each.dtype.name == dtype or exact.dtype.kind in "iu" for each, exact in zip(results, reference)]
+    row["correct"] = row["error"] <= row["tolerance"] and all(typed)
     row["result_dtype"] = results[0].dtype.name
 
 

@@ -40,6 +40,8 @@ def print_run(document: dict[str, Any], console: Console) -> None:
         rows = [row for row in document["rows"] if row["size"] == size]
         console.print(size_table(rows, size, document["copy_bytes_per_s"]))
     _print_absent(document, console)
+    if document["means"]:
+        console.print(means_table(document["means"]))
     if document["startup"]:
         console.print(startup_table(document["startup"]))
     if document["checks"]:
@@ -121,6 +123,17 @@ def checks_table(checks: list[Row]) -> Table:
     heads = ("workload (full size)", "must reach × JAX", "median", "best", "")
     lines = ((c["workload"], ratio(c["required"]), ratio(c["ratio"]), ratio(c["best_ratio"])) for c in checks)
     return _verdict_table("what fuser must reach", heads, lines, [check["verdict"] for check in checks])
+
+
+def means_table(entries: list[Row]) -> Table:
+    """How many times faster fuser is than each peer over the workloads of a suite."""
+    table = Table(title="fuser against each peer, geometric means of the ratios", title_justify="left")
+    for head in ("suite", "size", "peer", "workloads", "median", "best", "lowest", "where"):
+        table.add_column(head)
+    for e in entries:
+        figures = (f"{e[key]:.2f}×" for key in ("mean", "best_mean", "lowest"))
+        table.add_row(e["suite"], e["size"], e["peer"], str(e["count"]), *figures, e["where"])
+    return table
 
 
 def startup_table(entries: list[Row]) -> Table:

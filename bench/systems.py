@@ -26,6 +26,7 @@ Inputs = tuple[np.ndarray, ...]
 BEST_ON_CPU = {"options": {"max_autotune": True, "cpp_wrapper": True}}
 BEST_ON_GPU = {"mode": "max-autotune"}
 NO_BFLOAT16 = "NumPy promotes bfloat16 to float32 beside a Python number, and sums it in bfloat16"
+NUMPY_ALONE = "the function assigns in place, or calls what only NumPy has"
 WRITTEN_OUT = "its {} iterations would be written out one by one"
 CACHES = ("FUSER_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 OURS = ("fuser", "accelerate")
@@ -140,6 +141,8 @@ class Torch(System):
     options: dict[str, Any] | None = None  # for torch.compile; None: eager
 
     def refusal(self, workload: Workload, dtype: str) -> str | None:
+        if workload.numpy_alone and workload.torch is None:
+            return NUMPY_ALONE
         compiled = self.options is not None and workload.iterations > 0
         return WRITTEN_OUT.format(workload.iterations) if compiled else None
 
@@ -319,6 +322,8 @@ class Accelerate(Fuser):
     def refusal(self, workload: Workload, dtype: str) -> str | None:
         if workload.random:
             return "it draws random numbers as it runs"
+        if workload.numpy_alone:
+            return NUMPY_ALONE
         if workload.iterations:
             return WRITTEN_OUT.format(workload.iterations)
         return NO_BFLOAT16 if dtype == "bfloat16" else None

@@ -47,6 +47,9 @@ class Workload:
     floor: float = 1.0
     slack: float = 1.0
     random: bool = False  # each system draws numbers of its own, so results agree as far as chance allows
+    numpy_alone: bool = (
+        False  # `array` is for NumPy alone: it assigns in place, or calls what torch and traced arrays lack
+    )
     iterations: int = 0  # of a loop, which systems without loops of their own would write out as they trace
     outliers: float = 0.0  # the fraction of elements that may differ (where a comparison decides a step)
 

@@ -72,8 +72,9 @@ def timed(jitted: Jitted, compile: Callable[[], Any]) -> Any:
 
 def recompilations(jitted: Jitted, seconds: float) -> str:
     """What made a function compile so often, what it cost, and how to avoid it."""
-    found = [signature(jitted, key) for key in jitted._programs]
-    kernels = sum(program.program.loaded.compiled for program in jitted._programs.values())
+    programs = dict(jitted._programs)  # other threads may be compiling too
+    found = [signature(jitted, key) for key in programs]
+    kernels = sum(program.program.loaded.compiled for program in programs.values())
     last = " and ".join(because(found[:-1], found[-1]))
     return (
         f"{jitted.name} was traced {len(found)} times for different arguments, {seconds:.2f} s so far "

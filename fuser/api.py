@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fuser import advice, backends, eager
+from fuser import advice, backends, dtypes, eager
 from fuser.config import config
 from fuser.frames import hide
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
-from fuser.ir.types import ArrayType
+from fuser.ir.types import KEY, ArrayType
 from fuser.lax.values import as_value
 from fuser.ops.jit import Program
 from fuser.runtime.array import Array
+from fuser.runtime.core import native
 from fuser.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.trace import tree
 from fuser.trace.batch import named_axes
@@ -32,8 +34,38 @@ from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace, stage
 
+MOST_SIGNATURES = 1024  # that one jitted function keeps; the native core's tables hold as many
 
-class Jitted:
+
+class _Dispatcher:
+    """Every call in Python; the native core's answers those that it knows by itself, and passes on the others."""
+
+    def __init__(self, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...]) -> None:
+        pass
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._in_python(*args, **kwargs)
+
+    def _in_python(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def _remember(self, args: Any, kwargs: Any, numbered: Any, program: Any) -> None:
+        pass
+
+    def _forget(self) -> None:
+        pass
+
+
+if TYPE_CHECKING or native is None:
+    _Base = _Dispatcher
+else:
+    _Base = native.Dispatcher
+
+
+class Jitted(_Base):
     """What `jit` returns; see `jit`."""
 
     def __init__(
@@ -47,6 +79,7 @@ class Jitted:
         inline: bool,
         backend: str | None,
     ) -> None:
+        super().__init__(static_argnums, static_argnames)
         functools.update_wrapper(self, function)
         self.function = function
         self.static_argnums = static_argnums
@@ -62,12 +95,28 @@ class Jitted:
         self._traces: dict[Any, Traced] = {}
         self._calls: dict[Any, tuple[Program, tuple[Any, ...], Any]] = {}
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+    def __copy__(self) -> Jitted:
+        return self  # as functions do
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __deepcopy__(self, memo: Any) -> Jitted:
+        return self
+
+    def _in_python(self, *args: Any, **kwargs: Any) -> Any:
+        """A call from start to end in Python: whatever the arguments, and under whatever trace."""
         if (trace := current()) is not EVALUATION:
             return self.function(*args, **kwargs) if recording(trace) else self._transformed(args, kwargs)
+        run, values, foreign, _ = self._found(args, kwargs)
+        return run(values, foreign)
+
+    def _missed(self, *args: Any, **kwargs: Any) -> Any:
+        """A call with arguments that the native core understands and has no program for: the next one will find it."""
+        run, values, foreign, structure = self._found(args, kwargs)
+        if isinstance(run, native.Program):
+            self._remember(args, kwargs, tree.unflatten(structure, range(len(values))), run)
+        return run(values, foreign)
+
+    def _found(self, args: Any, kwargs: Any) -> tuple[Any, list[Any], tuple[int, ...], Any]:
+        """What runs the program for these arguments, compiled if need be; their values, which are foreign, and structure."""
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
         values = [v if type(v) is Array else self._value(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
@@ -81,7 +130,9 @@ class Jitted:
                 entry = self._compile(key, static, structure, values)
             except Exception as error:
                 raise hide(error)  # noqa: B904
-        return entry(values)
+        elif len(self._entries) > MOST_SIGNATURES // 2:
+            self._entries[key] = self._entries.pop(key, entry)  # the last to be forgotten
+        return entry, values, tuple([n for n, leaf in enumerate(leaves) if type(leaf) is not Array]), structure
 
     def _transformed(self, args: Any, kwargs: Any) -> Any:
         """The call under transforms that end in evaluation: one primitive that holds the compiled graph."""
@@ -131,6 +182,7 @@ class Jitted:
         self._programs.clear()
         self._traces.clear()
         self._calls.clear()
+        self._forget()
 
     def _cache_size(self) -> int:
         return len(self._entries)
@@ -143,6 +195,10 @@ class Jitted:
             return compiled
 
         self._entries[key] = run = advice.timed(self, compile)._run
+        while len(self._entries) > MOST_SIGNATURES:
+            oldest = next(iter(self._entries))
+            for known in (self._entries, self._programs, self._traces):
+                known.pop(oldest, None)
         return run
 
     def _trace(self, static: Any, structure: Any, avals: Sequence[ArrayType]) -> Traced:
@@ -229,6 +285,13 @@ class Jitted:
                     f"static arguments are compared from call to call: pass a tuple or another hashable value ({current_source().short})"
                 )
         return ValueError(f"the arguments of {self.name} cannot be compared from call to call")
+
+
+if native is not None:
+    native.call_directly(Jitted)
+    _wide = tuple(map(np.dtype, "?bhilBHILefdFD"))
+    with config.using(enable_x64=False):
+        native.set_dtypes(tuple(d for d in _wide if dtypes.canonicalize_dtype(d) == d), _wide, KEY)
 
 
 def recording(trace: Trace | None) -> bool:

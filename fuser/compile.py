@@ -15,7 +15,7 @@ from fuser.backends.base import Backend, KernelFunction, KernelSource, Loaded
 from fuser.debug.dump import dump
 from fuser.ir.graph import Graph, Literal, Var
 from fuser.partition.axes import Views
-from fuser.partition.group import FusionGroup, Plan, generated
+from fuser.partition.group import FusionGroup, Kind, Plan, generated
 from fuser.partition.partition import partition
 from fuser.runtime import loops
 from fuser.runtime.executable import Allocation, Executable, KernelStep, LibraryStep, Step
@@ -86,7 +86,7 @@ def link(plan: Plan, kernels: Kernels, backend: Backend) -> Executable:
             filled = [allocation(v, plan, label) for v, label in zip(writes, lines(group, writes))]
             if workspace := source.launch.get("workspace"):
                 filled.append(Allocation(next(extra), (workspace,), BYTE, label=f"what {group.name} works in"))
-            steps.append(KernelStep(group.name, function, reads, tuple(filled)))
+            steps.append(KernelStep(group.name, function, reads, tuple(filled), _brief(group)))
         else:
             function = driven(group, kernels, backend) if group.bodies else backend.library(group)
             steps.append(LibraryStep(group.name, function, reads, tuple(slot[v] for v in writes)))
@@ -94,7 +94,14 @@ def link(plan: Plan, kernels: Kernels, backend: Backend) -> Executable:
     consts = {slot[v]: backend.constant(c) for v, c in zip(graph.constvars, graph.consts)}
     inputs = [slot[v] for v in graph.invars]
     outputs = [slot[plan.aliases.get(v, v)] for v in plan.outputs if isinstance(v, Var)]
-    return Executable(inputs, consts, steps, outputs, backend.allocate, plan.arena)
+    types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
+    return Executable(inputs, consts, steps, outputs, backend.allocate, plan.arena, types)
+
+
+def _brief(group: FusionGroup) -> bool:
+    """Whether the kernel takes a few microseconds only, so that other Python threads may as well wait."""
+    looping = group.kind in (Kind.CONTROL, Kind.LOOP)
+    return not looping and group.ideal_bytes <= 1 << 16 and group.flops <= 1 << 14
 
 
 def allocation(var: Var, plan: Plan, label: str) -> Allocation:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from fuser.backends.base import Backend, KernelSource
+from fuser.backends.base import Backend, Host, KernelSource
 from fuser.compile import Lowering, Program, load, lower
 from fuser.ir.graph import Graph, Var
 from fuser.lax.values import as_value
 from fuser.partition.group import Plan
-from fuser.runtime.array import Array
+from fuser.runtime.array import CARRIED, Array
+from fuser.runtime.core import native
 from fuser.trace import tree
 from fuser.trace.core import type_of
 
@@ -122,11 +124,16 @@ class Compiled:
                 f"{self.traced.graph.name} was compiled for ({', '.join(map(str, wanted))}), got ({', '.join(map(str, found))}); "
                 "call the jitted function itself, which compiles for new types"
             )
-        return self._run(values)
+        return self._run(values, tuple(n for n, leaf in enumerate(leaves) if type(leaf) is not Array))
 
 
-def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
-    """A function from flat input values to the results' tree."""
+def _runner(traced: Traced, program: Program) -> Callable[..., Any]:
+    """A function `(values, foreign=())` from a list of Arrays to the results' tree.
+
+    `foreign` are the positions of those over memory that others may write: no result shares it, and it is not donated.
+    """
+    if program.executable.native is not None:
+        return _native_runner(traced, program)
     run = program.executable.call
     weak = [v.aval.weak_type for v in traced.graph.outvars]
     dtypes = [v.aval.dtype for v in traced.graph.outvars]
@@ -137,21 +144,34 @@ def _runner(traced: Traced, program: Program) -> Callable[[list[Any]], Any]:
     def wrap(data: Any, shape: tuple[int, ...], view: bool, is_weak: bool, dtype: Any) -> Array:
         return Array(data.reshape(shape) if view else data, is_weak, dtype)
 
-    def call(values: list[Any]) -> Any:
+    def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
         writable = []
         arrays = []
         for position, value in enumerate(values):
-            if position in donated and isinstance(value, Array):
+            if position in donated and position not in foreign and isinstance(value, Array):
                 data, owned = value.donate()
                 if owned:
                     writable.append(position)
                 arrays.append(place(data))
             else:
                 arrays.append(place(value._data))
-        outputs = run(*arrays, writable=writable) if writable else run(*arrays)
+        outputs = run(*arrays, writable=writable, foreign=foreign) if writable or foreign else run(*arrays)
         return tree.unflatten(out_tree, map(wrap, outputs, shapes, views, weak, dtypes))
 
     return call
+
+
+def _native_runner(traced: Traced, program: Program) -> Any:
+    plan, backend = program.lowering.plan, traced._backend
+    results = tuple(
+        (v.aval.weak_type, mine in plan.aliases, v.aval.shape, v.aval.dtype if v.aval.dtype in CARRIED else None)
+        for v, mine in zip(traced.graph.outvars, plan.outputs)
+    )
+    unflatten = functools.partial(tree.unflatten, traced.out_tree)
+    whole = traced.out_tree.num_leaves == len(results)  # an accelerated function's tree has constants too
+    template = tree.unflatten(traced.out_tree, range(len(results))) if whole else unflatten
+    host = isinstance(backend, Host)
+    return native.Program(program.executable.native, traced.donated, results, template, unflatten, backend.place, host)
 
 
 def cost_analysis(plan: Plan) -> dict[str, float]:

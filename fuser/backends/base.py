@@ -96,6 +96,4 @@ class Host:
             to_numpy(Array(value)) if hasattr(value, "data_ptr") else np.asarray(value)
         )  # a deleted array: its own error
 
-    @staticmethod
-    def allocate(shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
-        return memory.empty(shape, dtype, label)
+    allocate = staticmethod(memory.empty)

@@ -65,6 +65,8 @@ class Demand(Values):
         self.params = {var: number for number, var in enumerate(group.graph.invars)}
 
     def input(self, var: Var, index: Index, mask: Scalar | None) -> Scalar:
+        if not any(i.terms for i in index) and all(0 <= i.offset < n for i, n in zip(index, var.aval.shape)):
+            mask = None  # one element, which is there: read once for all, what a mask hides is not used
         access = Access(self.params[var], linearise(index, var.aval.shape))
         return Scalar("load", () if mask is None else (mask,), var.aval.dtype, access)
 

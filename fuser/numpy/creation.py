@@ -130,9 +130,12 @@ def _shape(shape: Any) -> tuple[int, ...]:
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """An array of `shape` filled with `fill_value`, broadcast to it."""
     shape = _shape(shape)
+    found = None if dtype is None else dtypes.requested(dtype, "full")
+    if found is not None and type(fill_value) is int:
+        fill_value = np.asarray(fill_value).astype(found)  # 0xFFFFFFFF fits a uint32, though not the default integer
     value = asarray(fill_value)
-    if dtype is not None:
-        value = convert(value, dtypes.requested(dtype, "full"))
+    if found is not None:
+        value = convert(value, found)
     return broadcast_to(value, shape)
 
 

@@ -17,6 +17,7 @@ from fuser.ops.reduce import reduce_or_p
 from fuser.partition.axes import Views
 from fuser.partition.operands import with_copies
 from fuser.partition.update import in_place
+from fuser.partition.vectors import vectors_as_sums
 from fuser.trace.replay import replay
 from fuser.trace.stage import stage
 
@@ -25,12 +26,12 @@ def bodies(eqn: Eqn, native: bool) -> dict[str, Graph]:
     """The graphs that a control equation runs, by what they are. Native loops update carries in place."""
     params = eqn.params
     if eqn.primitive.name == "scan":
-        return {"body": in_place(eqn).body if native else params["jaxpr"]}
+        return {"body": vectors_as_sums(in_place(eqn).body) if native else params["jaxpr"]}
     if eqn.primitive.name == "cond":
         return {f"branch{n}": branch for n, branch in enumerate(params["branches"])}
     test, body = params["cond_jaxpr"], params["body_jaxpr"]
     if not test.out_avals[0].shape:
-        return {"test": test, "body": in_place(eqn).body if native else body}
+        return {"test": test, "body": vectors_as_sums(in_place(eqn).body) if native else body}
     return {"test": _going_on(test), "body": _by_lane(test, body, params["body_nconsts"])}
 
 

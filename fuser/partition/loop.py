@@ -23,6 +23,7 @@ from fuser.partition.values import Body, Index, Refused, deep_recursion
 REGISTERS = 64  # numbers of the carry that one lane may hold
 SMALLEST_TEAM = 4  # lanes that a vector is worth
 MOST_OPERATIONS = 3000  # scalar operations of one iteration of a lane
+MOST_READS = 30_000  # values at indices that are looked at; shifted reads in a loop in the body double with each step
 USUAL_STEPS = 64  # of a while, where a guess is needed
 
 Supports = Callable[[Eqn], str | None]
@@ -84,9 +85,16 @@ class _Probe(Body):
     """A body on indices: folds take one step along an axis of their own, which is one of registers."""
 
     folded: list[Axis]
+    looked_at: list[int]  # how many values so far, one counter for all graphs of a body
+
+    def _compute(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
+        self.looked_at[0] += 1
+        if self.looked_at[0] > MOST_READS:
+            raise Refused(f"written out, one iteration has more than {MOST_OPERATIONS} operations")
+        return super()._compute(operand, index, mask)
 
     def inside(self, graph: Graph, leaf: Callable[[int, Index, Scalar | None], Scalar]) -> Body:
-        return _probe(graph, leaf, self.folded)
+        return _probe(graph, leaf, self.folded, self.looked_at)
 
     def places(self, extents: Sequence[int]) -> Iterator[Index]:
         axes = [Axis(extent) for extent in extents]
@@ -100,9 +108,11 @@ class _Probe(Body):
         return self.value(eqn.invars[0], (*index[:axis], place[0], *index[axis + 1 :]), mask)
 
 
-def _probe(graph: Graph, leaf: Callable[[int, Index, Scalar | None], Scalar], folded: list[Axis]) -> _Probe:
+def _probe(
+    graph: Graph, leaf: Callable[[int, Index, Scalar | None], Scalar], folded: list[Axis], looked_at: list[int]
+) -> _Probe:
     probe = _Probe(graph, leaf)
-    probe.folded = folded
+    probe.folded, probe.looked_at = folded, looked_at
     return probe
 
 
@@ -146,6 +156,7 @@ class _Tracing:
         self.carry_reads: list[tuple[int, Index]] = []
         self.reads: dict[Operand, list[Index]] = {}
         self.repeated: set[Operand] = set()
+        self.looked_at = [0]
 
     def form(self, teams: bool) -> LoopForm:
         self._evaluate()
@@ -168,7 +179,7 @@ class _Tracing:
     # Evaluation on indices.
 
     def _evaluate(self) -> None:
-        body = _probe(self.parts.body, self._body_leaf, self.folded)
+        body = _probe(self.parts.body, self._body_leaf, self.folded, self.looked_at)
         results = self.parts.body.outvars
         for operand, axes in zip(results, [*self.carry_axes, *self.y_axes]):
             body.value(operand, _index(axes), None)
@@ -178,7 +189,7 @@ class _Tracing:
             self._evaluate_predicate(self.parts.predicate)
 
     def _evaluate_predicate(self, predicate: Graph) -> None:
-        probe = _probe(predicate, self._predicate_leaf, self.folded)
+        probe = _probe(predicate, self._predicate_leaf, self.folded, self.looked_at)
         rank = predicate.outvars[0].aval.ndim
         for axes in self.carry_axes:
             probe.value(predicate.outvars[0], _index(axes[:rank]), None)
@@ -212,6 +223,11 @@ class _Tracing:
             found.append(index)
 
     def _carry(self, number: int, index: Index) -> Scalar:
+        for axis, place in zip(self.carry_axes[number], index):
+            other = place.axis()
+            if axis is not None and axis.extent > REGISTERS and (other is None or other.extent != axis.extent):
+                self._meet(axis, place)  # certain to be refused: no need to look further
+                self._check_size([])
         self.carry_reads.append((number, index))
         return Scalar("input", (), self.parts.initial[number].aval.dtype)
 

@@ -14,6 +14,7 @@ from fuser.passes.dce import drop_dead
 from fuser.passes.fold import fold_constants
 from fuser.passes.indexing import ease_indexing
 from fuser.passes.inline import inline_calls
+from fuser.passes.known import place_known
 from fuser.passes.short import write_out
 from fuser.passes.stages import fold_in_stages
 from fuser.passes.windows import write_windows
@@ -27,6 +28,7 @@ def optimise_bodies(graph: Graph) -> Graph:
 PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("inline_calls", inline_calls),
     ("drop_dead", drop_dead),
+    ("place_known", place_known),
     ("write_windows", write_windows),
     ("optimise_bodies", optimise_bodies),
     ("forward", forward),

@@ -8,7 +8,7 @@ only what it reads.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +48,20 @@ def ease_indexing(graph: Graph) -> Graph:
             result = _selected(eqn, rewriter) or _in_one_place(eqn, rewriter)
         else:
             result = None
+        if result is None:
+            rewriter.keep(eqn)
+        else:
+            rewriter.replace(original.outvars[0], result)
+    return rewriter.finish()
+
+
+def ease_known(graph: Graph, known: Mapping[Operand, Any]) -> Graph:
+    """The graph with its scatters of one window at a known place as dynamic_update_slices."""
+    rewriter = Rewriter(graph)
+    for original in graph.eqns:
+        eqn = rewriter.resolve(original)
+        there = eqn.primitive in COMBINE and eqn.invars[1] in known
+        result = _in_one_place(eqn, rewriter, np.asarray(known[eqn.invars[1]])) if there else None
         if result is None:
             rewriter.keep(eqn)
         else:
@@ -134,7 +148,7 @@ def _selected(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
     return _spliced(stage(selection, [v.aval for v in eqn.invars], "selection"), eqn, rewriter)
 
 
-def _in_one_place(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
+def _in_one_place(eqn: Eqn, rewriter: Rewriter, known: np.ndarray | None = None) -> Operand | None:
     """A scatter of one window, as a dynamic_update_slice where it is known or tested to be in bounds."""
     x, indices, updates = eqn.invars
     numbers = eqn.params["dimension_numbers"]
@@ -143,7 +157,7 @@ def _in_one_place(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
     sizes = window_sizes(x.aval, updates.aval, numbers)
     component = {d: k for k, d in enumerate(numbers.scatter_dims_to_operand_dims)}
     bounds = [x.aval.shape[d] - sizes[d] for d in component]
-    known = _constant(indices, rewriter)
+    known = _constant(indices, rewriter) if known is None else known
     line = None if known is None else known.reshape(-1)
     inside = None if line is None else all(0 <= start <= high for start, high in zip(line, bounds))
     clips = GatherScatterMode.from_any(eqn.params["mode"]) is GatherScatterMode.CLIP
@@ -160,7 +174,7 @@ def _in_one_place(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
         if eqn.primitive is not scatter_p:
             block = combine(dynamic_slice_p.bind(operand, *starts, slice_sizes=tuple(sizes)), block)
         out = dynamic_update_slice_p.bind(operand, block, *starts)
-        if clips or inside:
+        if clips or inside or not component:
             return [out]
         mask = functools.reduce(E.and_p.bind, (_between(g, high) for g, high in zip(given, bounds)))
         return [E.select_n_p.bind(mask, operand, out)]

@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from fuser.runtime import device as _device
+from fuser.runtime.core import native
 from fuser.runtime.memory import OWNERS
 
 if TYPE_CHECKING:
@@ -35,12 +36,10 @@ CARRIED: dict[np.dtype[Any] | None, np.dtype[Any]] = {np.dtype([("fry", np.uint3
 _CPU_DLPACK = (1, 0)  # kDLCPU
 
 
-class Array:
-    """An immutable n-dimensional array; `data` is taken as it is and must not be written to afterwards."""
+class _Fields:
+    """What an Array holds, and what follows from that alone; the native core has the same in C."""
 
     __slots__ = ("__weakref__", "_data", "_deleted", "_dtype", "_weak_type")
-    __hash__ = None  # type: ignore[assignment]
-    __array_priority__ = 100
 
     def __init__(self, data: Any, weak_type: bool = False, dtype: np.dtype[Any] | None = None) -> None:
         """`dtype` is for torch tensors whose own is but the carrier of the elements' bits."""
@@ -48,8 +47,6 @@ class Array:
         self._dtype = dtype if dtype in CARRIED and not isinstance(data, np.ndarray) else None
         self._weak_type = weak_type
         self._deleted = False
-
-    # ---- what it is
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -67,6 +64,27 @@ class Array:
         return len(self._data.shape)
 
     @property
+    def weak_type(self) -> bool:
+        """Whether the dtype came from a Python scalar and so gives way to others."""
+        return self._weak_type
+
+
+if TYPE_CHECKING or native is None:
+    _Base = _Fields
+else:
+    _Base = native.ArrayBase
+
+
+class Array(_Base):
+    """An immutable n-dimensional array; `data` is taken as it is and must not be written to afterwards."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+    __array_priority__ = 100
+
+    # ---- what it is
+
+    @property
     def size(self) -> int:
         return math.prod(self._data.shape)
 
@@ -77,11 +95,6 @@ class Array:
     @property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
-
-    @property
-    def weak_type(self) -> bool:
-        """Whether the dtype came from a Python scalar and so gives way to others."""
-        return self._weak_type
 
     @property
     def device(self) -> Device:
@@ -395,3 +408,5 @@ def _references_when_alone() -> int:
 
 
 _references = _references_when_alone()
+if native is not None:
+    native.adopt_array(Array, _Deleted, numpy_dtype, CARRIED)

@@ -14,7 +14,15 @@ def _load() -> Any:
         from fuser.runtime import _native  # type: ignore[attr-defined]
     except ImportError:
         return None
+    config.watch("enable_x64", _native.set_x64)
+    config.watch("backend", lambda name, of_thread: _native.set_backend(_number(name), of_thread))
     return _native
 
 
+def _number(backend: str | None) -> int:
+    """A number for each name, by which programs are told apart; -1 for None."""
+    return -1 if backend is None else _backends.setdefault(backend, len(_backends))
+
+
+_backends: dict[str, int] = {}
 native: Any = _load()

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fuser.runtime import memory
+from fuser.runtime.core import native
 
 Allocate = Callable[[tuple[int, ...], "np.dtype[Any]", str], Any]  # shape, dtype, and the user's line
 _BYTE = np.dtype(np.uint8)
@@ -44,12 +45,16 @@ class Allocation:
 
 @dataclass(frozen=True)
 class KernelStep:
-    """Runs `function` on one list: the arrays in the slots `arguments`, then the freshly allocated `outputs`."""
+    """Runs `function` on one list: the arrays in the slots `arguments`, then the freshly allocated `outputs`.
+
+    A `brief` one is over before another thread could make use of the interpreter.
+    """
 
     name: str
     function: Callable[[list[Any]], object]
     arguments: tuple[int, ...]
     outputs: tuple[Allocation, ...]
+    brief: bool = False
 
     @property
     def writes(self) -> tuple[int, ...]:
@@ -86,7 +91,11 @@ class _Move:
 
 
 class Executable:
-    """Steps over slots. `inputs` and `outputs` are slots in order; `consts` maps slots to arrays that never change."""
+    """Steps over slots. `inputs` and `outputs` are slots in order; `consts` maps slots to arrays that never change.
+
+    With `types`, shape and dtype of each input, calls with ndarrays of others raise TypeError. `native` is the same
+    executable in the native core, or None.
+    """
 
     def __init__(
         self,
@@ -96,11 +105,13 @@ class Executable:
         outputs: Sequence[int],
         allocate: Allocate = memory.empty,
         arena: int = 0,
+        types: Sequence[tuple[tuple[int, ...], np.dtype[Any]]] | None = None,
     ) -> None:
         self.inputs, self.consts, self.outputs = tuple(inputs), dict(consts), tuple(outputs)
         self.steps = tuple(steps)
         self.allocate = allocate
         self.arena = arena  # bytes that one call needs for the slots with an offset
+        self.types = None if types is None else tuple(types)
         self._check()
         written = {slot for step in self.steps for slot in step.writes}
         self._dying = {o.reuse for o in self.allocations() if o.reuse in written}  # taken over whatever is donated
@@ -110,9 +121,16 @@ class Executable:
         self._blank: list[Any] = [None] * (max(used, default=-1) + 1)
         for slot, value in self.consts.items():
             self._blank[slot] = value
+        self._made = {output.slot for output in self.allocations()}
+        self.native = None if native is None else native.Executable(*self._described(drops))
 
-    def call(self, *arrays: Any, writable: Collection[int] = ()) -> list[Any]:
-        """The outputs. `writable` holds the positions of inputs whose memory a result may take over."""
+    def call(self, *arrays: Any, writable: Collection[int] = (), foreign: Collection[int] = ()) -> list[Any]:
+        """The outputs. `writable` holds the positions of inputs whose memory a result may take over.
+
+        `foreign` those over memory that the caller may change, which no result shares.
+        """
+        if self.native is not None:
+            return self.native.call(*arrays, writable=writable, foreign=foreign)  # type: ignore[no-any-return]
         slots = self._start(arrays)
         spare = {self.inputs[position] for position in writable} | self._dying
         arena = self._arena()
@@ -128,6 +146,9 @@ class Executable:
             operands = None  # type: ignore[assignment]  # or dead arrays would live on into the next allocation
             for k in move.drop:
                 slots[k] = None
+        if foreign:
+            outside = [slots[self.inputs[position]] for position in foreign]
+            return [slots[k] if k in self._made else _apart(slots[k], outside) for k in self.outputs]
         return [slots[k] for k in self.outputs]
 
     __call__ = call
@@ -217,10 +238,27 @@ class Executable:
     def _start(self, arrays: Sequence[Any]) -> list[Any]:
         if len(arrays) != len(self.inputs):
             raise TypeError(f"this executable takes {len(self.inputs)} arrays, got {len(arrays)}")
+        for number, (wanted, array) in enumerate(zip(self.types or (), arrays)):
+            if isinstance(array, np.ndarray) and (array.shape, array.dtype) != wanted:
+                shape, dtype = wanted
+                raise TypeError(
+                    f"this executable takes {_words(dtype, shape)} as array {number}, got {_words(array.dtype, array.shape)}"
+                )
         slots = self._blank.copy()
         for slot, array in zip(self.inputs, arrays):
-            slots[slot] = array
+            dense = not isinstance(array, np.ndarray) or (array.flags.c_contiguous and array.flags.aligned)
+            slots[slot] = array if dense else np.array(array, order="C")
         return slots
+
+    def _described(self, drops: list[tuple[int, ...]]) -> tuple[Any, ...]:
+        """What the native core makes the same executable of."""
+        known = {output.slot: (output.shape, output.dtype) for output in self.allocations()}
+        known |= dict(zip(self.inputs, self.types or ()))
+        types = tuple((slot, *described) for slot, described in known.items())
+        steps = tuple(_described(step, drop) for step, drop in zip(self.steps, drops, strict=True))
+        allocate = None if self.allocate is memory.empty else self.allocate
+        typed = self.types is not None
+        return len(self._blank), self.inputs, self.consts, types, typed, steps, self.outputs, allocate, self.arena
 
     def _check(self) -> None:
         """A step reads only what is there, and no slot is written twice: a broken plan must fail before it runs."""
@@ -251,6 +289,11 @@ class CFunction:
         self._function = symbol
         self._keep = keep
 
+    @property
+    def address(self) -> int:
+        """Where the code is."""
+        return ctypes.cast(self._function, ctypes.c_void_p).value or 0
+
     def __call__(self, arrays: list[np.ndarray[Any, Any]]) -> None:
         # The pointers belong to the call: other threads may be in the same function.
         self._function((ctypes.c_void_p * len(arrays))(*[data_pointer(array) for array in arrays]), self._sizes)
@@ -259,6 +302,29 @@ class CFunction:
 def _prepare(step: Step, drop: tuple[int, ...]) -> _Move:
     allocations = step.outputs if isinstance(step, KernelStep) else None
     return _Move(step.function, step.arguments, allocations, step.writes, drop, step.name)
+
+
+def _described(step: Step, drop: tuple[int, ...]) -> tuple[Any, ...]:
+    """A step for the native core: kind, name, function, address, sizes, arguments, outputs, slots to drop, brief."""
+    if isinstance(step, LibraryStep):
+        filled = tuple((slot, -1, -1, "") for slot in step.outputs)
+        return "library", step.name, step.function, 0, (), step.arguments, filled, drop, False
+    outputs = tuple(
+        (o.slot, -1 if o.reuse is None else o.reuse, -1 if o.offset is None else o.offset, o.label)
+        for o in step.outputs
+    )
+    if isinstance(step.function, CFunction):
+        function = step.function
+        places = function.address, function.sizes
+        return "kernel", step.name, function, *places, step.arguments, outputs, drop, step.brief
+    return "arrays", step.name, step.function, 0, (), step.arguments, outputs, drop, False
+
+
+def _apart(array: Any, outside: list[Any]) -> Any:
+    """The array, or a copy of it if it shares memory with one of the others."""
+    if isinstance(array, np.ndarray) and any(np.may_share_memory(array, other) for other in outside):
+        return np.array(array, order="C")
+    return array
 
 
 def _fill(slots: list[Any], move: _Move, results: Any, arena: Any) -> None:
@@ -277,6 +343,10 @@ def _describe(output: Allocation | int) -> str:
     over = "" if output.reuse is None else f" over %{output.reuse}"
     over = over if output.offset is None else f" at {output.offset}"
     return f"%{output.slot}: {output.dtype}[{','.join(map(str, output.shape))}]{over}"
+
+
+def _words(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    return f"{dtype}[{','.join(map(str, shape))}]"
 
 
 def _pointer_of(array: np.ndarray[Any, Any]) -> int:

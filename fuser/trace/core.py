@@ -24,6 +24,7 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.source import Source, current_source
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array, to_numpy
+from fuser.runtime.core import native
 
 
 class Trace:
@@ -143,7 +144,7 @@ class _State(threading.local):
     trace: Trace | None = None
 
 
-_state = _State()
+_state: Any = _State() if native is None else native.ThreadState()  # there the dispatcher reads it
 
 
 def current() -> Trace:
@@ -250,3 +251,5 @@ def _wrap(result: Any, aval: ArrayType) -> Array:
 
 
 EVALUATION = EvalTrace()
+if native is not None:
+    native.set_evaluation(EVALUATION)

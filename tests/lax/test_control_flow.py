@@ -460,10 +460,31 @@ def test_bodies_are_optimised() -> None:
 def test_a_scan_over_products_runs_in_c() -> None:
     f = lambda w, x: lax.scan(lambda c, u: (fnp.tanh(w @ c + u), fnp.sum(c)), x[0], x)
     wide = np.zeros((100, 100), np.float32)
-    plan = fuser.jit(f, backend="c").lower(wide, np.zeros((8, 100), np.float32)).plan
+    plan = fuser.jit(f, backend="c").lower(wide, np.zeros((8, 100, 4), np.float32)).plan
     [loop] = [g for g in plan.groups if g.kind is Kind.CONTROL]
     assert loop.reason == "" and "control flow in native code" in plan.explain()
     assert Kind.CONTRACTION in [g.kind for g in loop.bodies[0].groups]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_a_product_with_a_vector_inside_a_loop_is_a_sum_in_a_kernel(dtype: str) -> None:
+    def programs(lax: Any, np: Any) -> Any:
+        def step(k: Any, x: Any) -> Any:
+            row = lax.dynamic_index_in_dim(matrix, k, 0, keepdims=False)
+            x = lax.dynamic_update_index_in_dim(x, row @ x - k, k, 0)
+            more = matrix @ x + x @ matrix + matrix.T @ x
+            return x + (more * 0.02 if dtype == "float32" else more // 16)
+
+        return lambda x: lax.fori_loop(0, 100, step, x)
+
+    matrix = np.random.default_rng(3).integers(-2, 3, (100, 100)).astype(dtype)
+    x = np.arange(100).astype(dtype)
+    mine = fuser.jit(programs(lax, fnp), backend="c")
+    plan = mine.lower(x).plan
+    [loop] = [g for g in plan.groups if g.kind is Kind.CONTROL]
+    assert loop.reason == "" and Kind.CONTRACTION not in [g.kind for g in loop.bodies[0].groups]
+    expected = jax.jit(programs(jax.lax, jax.numpy))(x)
+    np.testing.assert_allclose(mine(x), expected, rtol=1e-4)
 
 
 def test_a_loop_that_writes_a_row_leaves_the_rest_alone() -> None:

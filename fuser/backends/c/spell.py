@@ -119,6 +119,15 @@ _INTEGER_HELPERS = "\n".join(
     for n, t in ((f"{s}int{b}", f"{s}int{b}_t") for s in ("", "u") for b in (8, 16, 32, 64))
 ).splitlines()
 
+# Of equal numbers the bits of both: they differ for zeros alone. Choices between numbers, as here, are what gcc vectorises;
+# of a test that is itself chosen (nan in a maximum of maxima) it makes a branch.
+_EXTREMES = [
+    f"static inline {t} {name}_of_{t}({t} a, {t} b) {{ union {{ {t} f; uint{bits}_t i; }} x = {{ a }}, y = {{ b }}, both; "
+    f"both.i = x.i {sign} y.i; const {t} r = a {order} b ? a : b, e = a == b ? both.f : r; return a != a ? a : e; }}"
+    for t, bits in (("float", 32), ("double", 64))
+    for name, order, sign in (("maximum", ">", "&"), ("minimum", "<", "|"))
+]
+
 HELPERS: dict[str, str] = {
     re.search(r"(\w+)\(", line).group(1): line  # type: ignore[union-attr]
     for line in [
@@ -133,6 +142,7 @@ HELPERS: dict[str, str] = {
         "static inline float bfloat16_load(uint16_t x) { return float_of_bits((uint32_t)x << 16); }",
         "static inline uint16_t bfloat16_round(float x) { uint32_t i = bits_of_float(x); return x != x ? (uint16_t)((i >> 16) | 64) "
         ": (uint16_t)((i + 0x7fff + ((i >> 16) & 1)) >> 16); }",
+        *_EXTREMES,
     ]
 }
 
@@ -273,6 +283,8 @@ def _extreme(node: Scalar, args: list[str]) -> str:
     sign, zero = (">", "!") if node.op == "max" else ("<", "!!")
     known = [a.attr for a in node.args if a.op == "const"]
     ties = not known or any(n == 0 and np.signbit(np.float64(n)) == (node.op == "max") for n in known)
+    if ties and local(dtype := node.args[0].dtype) in ("float", "double"):
+        return f"{'maximum' if node.op == 'max' else 'minimum'}_of_{local(dtype)}({x}, {y})"
     tie = f" | (({x} == {y}) & {zero}__builtin_signbit({x}))" if ties else ""
     return f"(({x} {sign} {y}) | ({x} != {x}){tie} ? {x} : {y})"
 

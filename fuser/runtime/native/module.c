@@ -2,10 +2,15 @@
 #define FUSER_IMPORTS_NUMPY
 #include "core.h"
 
+int add_type(PyObject *module, PyTypeObject *type) {
+    const char *name = strrchr(type->tp_name, '.') + 1;
+    return PyType_Ready(type) < 0 ? -1 : PyModule_AddObjectRef(module, name, (PyObject *)type);
+}
+
 static int execute(PyObject *module) {
     import_array1(-1);
-    if (add_memory(module) < 0 || add_array(module) < 0 || add_executable(module) < 0 || add_dispatch(module) < 0 ||
-        add_cuda(module) < 0)
+    if (add_memory(module) < 0 || add_array(module) < 0 || add_state(module) < 0 || add_executable(module) < 0 ||
+        add_program(module) < 0 || add_dispatch(module) < 0 || add_cuda(module) < 0)
         return -1;
     return 0;
 }
