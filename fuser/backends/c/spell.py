@@ -193,6 +193,7 @@ static inline void stream(void *target, const void *source, int64_t bytes) {
 }"""
 _NEEDS = {"bfloat16_load": ["float_of_bits"], "bfloat16_round": ["bits_of_float"]}
 
+
 def header(text: str) -> str:
     """What stands before the kernels: prototypes, maths and helpers, as far as `text` uses them."""
     words = set(re.findall(r"\w+", text))
@@ -272,7 +273,16 @@ def operation(node: Scalar, args: list[str]) -> str:
     table = _COMPLEX if is_complex(dtype) else _FLOAT if is_inexact(dtype) else _BOOL if dtype == BOOL else _INTEGER
     form = table.get(node.op) or _ANY[node.op]
     bits = dtype.itemsize * 8
-    return form.format(*args, f=suffix, w="f32" if suffix else "f64", t=dtype.name, t_=storage(dtype), u=f"uint{bits}_t", s=f"int{bits}_t", bits=bits)
+    return form.format(
+        *args,
+        f=suffix,
+        w="f32" if suffix else "f64",
+        t=dtype.name,
+        t_=storage(dtype),
+        u=f"uint{bits}_t",
+        s=f"int{bits}_t",
+        bits=bits,
+    )
 
 
 def _extreme(node: Scalar, args: list[str]) -> str:

@@ -101,7 +101,9 @@ class Staged(Elementwise):
                 self.line(f"{array} = {self.env[node]}{' ? 1 : 0' if node.dtype == BOOL else ''};")
         for node in between:
             if node in run:
-                self.env[node] = f"({self.name(node)}_block[x] != 0)" if node.dtype == BOOL else f"{self.name(node)}_block[x]"
+                self.env[node] = (
+                    f"({self.name(node)}_block[x] != 0)" if node.dtype == BOOL else f"{self.name(node)}_block[x]"
+                )
 
     def _results(self, stores: Sequence[Store], streamed: Sequence[Store]) -> None:
         for store in stores:

@@ -100,7 +100,7 @@ def functions() -> dict[str, str]:
     found: dict[str, str] = {}
     for double, name in ((True, "float64.h"), (False, "float32.h")):
         text = _filled(folder.joinpath(name).read_text() + "\n" + width, double)
-        text = re.sub(r"\bPOLY(?:64)?\(", lambda m: "POLY64(" if double or "64" in m[0] else "POLY32(", text)
+        text = re.sub(r"\bPOLY\(", "POLY64(" if double else "POLY32(", text)
         text = re.sub(r"\bPOLY(32|64)\(([^)]*)\)", _polynomial, text)
         for part in text.split("\n\n"):
             lines = [line for line in part.splitlines() if not line.startswith("//")]
