@@ -220,9 +220,17 @@ rsqrt_p: Primitive = elementwise(
     jvp=(lambda t, x, out: t * (-0.5 * (out / x)),),
 )
 cbrt_p = _plain("cbrt", "cbrt", FLOATS, jvp=(lambda t, x, out: t * (1 / 3 * integer_pow_p.bind(out, y=-2)),))
-logistic_p = elementwise(
-    "logistic", INEXACT, both=lambda x, m: 1 / (1 + m.exp(-x)), jvp=(lambda t, x, out: t * (out * (1 - out)),)
-)
+
+
+def _logistic(x: Any, m: Any) -> Any:
+    """1 / (1 + exp(-x)); for real numbers from exp(-|x|), which does not overflow where the result is small."""
+    if is_complex(x.dtype):
+        return 1 / (1 + m.exp(-x))
+    e = m.exp(-m.absolute(x))
+    return m.where(x < 0, e, 1.0) / (1 + e)
+
+
+logistic_p = elementwise("logistic", INEXACT, both=_logistic, jvp=(lambda t, x, out: t * (out * (1 - out)),))
 
 
 def _pow_type(x: ArrayType, y: ArrayType) -> ArrayType:

@@ -15,13 +15,12 @@ import numpy as np
 
 from fuser.ir import scalar as S
 from fuser.ir.primitive import Primitive
-from fuser.ir.scalar import VOCABULARY
 from fuser.ir.types import FLOATS
 from fuser.ops.elementwise import convert_element_type_p, exp_p, min_p, pow_p, select_n_p, sign_p
 from fuser.ops.family import SHAPE, constant, elementwise, sample, underivable
 from fuser.trace.jvp import jvp
 
-# Σ c[n]·T_n(t) is exp(-x)·I0(x)·(1 + x), or exp(-x)·I1(x)/x·(1 + x)², with x = 4(t + 1), factors that keep it near 1; FAR is
+# Σ c[n]·T_n(t) is exp(-x)·I0(x)·(1 + x), or exp(-x)·I1(x)/x·(1 + x/2)², with x = 4(t + 1), factors that keep it near 1; FAR is
 # exp(-x)·√x·I(x) with x = 16/(t + 1); PSI is digamma(x)/(x - root) with x = (t + 3)/2.
 _I0_NEAR = (
     1.0826228413372934, 0.17341899014737772, 0.05893696882855179, -0.032653113716479255, 0.009249397490459317,
@@ -43,14 +42,13 @@ _I0_FAR = (
     -7.233180487874754e-18, 9.921475412173699e-19,
 )  # fmt: skip
 _I1_NEAR = (
-    1.0499328439226625, 0.365421798597375, -0.09075471265658609, 0.05226236153249651, -0.027028177507108803,
-    0.011204423341218583, -0.0034362497956433465, 0.0005229042969895451, 0.0002157256059735574,
-    -0.00024345723452223663, 0.00014026172575964808, -6.276710438600214e-05, 2.3981501721786787e-05,
-    -8.135618192946756e-06, 2.5029517136685683e-06, -7.076863625536756e-07, 1.8560205049411322e-07,
-    -4.54662182546269e-08, 1.0459849241143645e-08, -2.269982224155994e-09, 4.664423451749204e-10,
-    -9.104111877680419e-11, 1.6925740984118488e-11, -3.00464077762507e-12, 5.104123409873028e-13,
-    -8.3135626502778e-14, 1.3006611098342774e-14, -1.957751226661135e-15, 2.8393171450914343e-16,
-    -3.973095253709405e-17,
+    0.43337407398282785, -0.03855913070121915, 0.03021888366700394, -0.005165750218663486, -0.002269375645275469,
+    0.0026327443500220055, -0.0015065566973078454, 0.0006371107354929041, -0.00021261548550017718,
+    5.4395055092301106e-05, -8.475507584397673e-06, -9.070737669707607e-07, 1.4085308453163311e-06,
+    -7.197218375350473e-07, 2.753213678864705e-07, -8.944970393860861e-08, 2.5861899396705566e-08,
+    -6.812394966243522e-09, 1.6581149887548941e-09, -3.7644630898120163e-10, 8.026622698289485e-11,
+    -1.6157643652569182e-11, 3.083582168852432e-12, -5.598402748969921e-13, 9.697751506233355e-14,
+    -1.6068250741457787e-14, 2.5521904030841808e-15, -3.893607801737522e-16, 5.715382211654287e-17,
 )  # fmt: skip
 _I1_FAR = (
     0.38928811750914005, -0.009761097491361469, -0.00011058893876262371, -3.882564808877691e-06,
@@ -69,6 +67,8 @@ _PSI = (
     -9.360993131036438e-14, 1.606064636295075e-14, -2.7555431377438815e-15, 4.727736178601912e-16,
     -8.11148420346509e-17, 1.391707769474154e-17, -2.3877901082188625e-18,
 )  # fmt: skip
+# B(2k) / 2k, the highest first.
+_BERNOULLI = (43867 / 14364, -3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
 _PSI_ROOT = (1.4616317749023438, 3.7006601859126265e-07)  # of digamma; the first part has 20 bits
 
 
@@ -95,26 +95,41 @@ _GILES_CENTRE = (2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06
 _GILES_TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613, 0.00943887047, 1.00167406, 2.83297682)  # fmt: skip
 
 
+_ERF_INV_CENTRE = (
+    -4.3114889455749116e-21, -1.6927197794863185e-19, 1.3215826223966558e-18, 1.119757295932985e-17,
+    -1.3414298618050375e-16, 2.0091202129134424e-17, 6.648410377110823e-15, -4.053470498489869e-14,
+    -8.160646935660137e-14, 2.6334258055817514e-12, -1.2974681357007542e-11, -5.415371867467203e-11,
+    1.0512107713296416e-09, -4.112635192457861e-09, -2.907036685379867e-08, 4.2347878047693064e-07,
+    -1.365469203813796e-06, -1.3882523364976732e-05, 0.000186734208036347, -0.0007407025341652656,
+    -0.006033670871430695, 0.24015818242558948, 1.653654562683103,
+)  # fmt: skip
+_ERF_INV_TAIL = (
+    8.946274687403753e-08, -2.6999563726077684e-07, 2.1214275728789178e-08, 1.4977546474335646e-06,
+    -4.016671322159006e-06, 2.9259930146846884e-06, 1.2476699527229247e-05, -4.731897229559575e-05,
+    6.828445857836357e-05, 2.4031234118985203e-05, -0.00035503745806441024, 0.000953289368648208,
+    -0.001688275561214103, 0.0024914420965729215, -0.0037512085073773097, 0.005370914553583449, 1.0052589676941572,
+    3.0838856104922208,
+)  # fmt: skip
+_ERF_INV_END = (
+    3.877895947128156e-11, -2.564757626026097e-11, -4.2126578821522837e-10, 1.501590673547712e-09,
+    -3.497712854541853e-09, 7.6259966137247e-09, -1.5232806459268228e-08, 2.913879183676555e-08,
+    -6.756662612283936e-08, 2.2900937005214653e-07, -9.930267156944968e-07, 4.526061363045416e-06,
+    -1.9681771041103537e-05, 7.599527719555781e-05, -0.000215030119810338, -0.00013871931834474064,
+    1.010300464864545, 4.849906401408584,
+)  # fmt: skip
+
+
 def _erf_inv(x: Any, m: Any) -> Any:
-    """±inf at ±1, nan beyond. Giles, "Approximating the erfinv function", GPU Computing Gems Jade (2011), table 5; two
-    Newton steps for float64."""
+    """±inf at ±1, nan beyond. Polynomials in w = -log(1 - x²) and its root after Giles, "Approximating the erfinv function",
+    GPU Computing Gems Jade (2011): table 5 for float32, for float64 by Remez's algorithm."""
     w = -m.log((1 - x) * (1 + x))  # 1 - x is exact near 1, where 1 - x·x is not
-    y = m.where(w < 5, _horner(w - 2.5, _GILES_CENTRE), _horner(m.sqrt(w) - 3, _GILES_TAIL)) * x
+    root = m.sqrt(w)
     if x.dtype == np.float64:
-        for _ in range(2):
-            beyond = m.where(x > 0, (1 - x) - _erfc(y, m), _erfc(-y, m) - (1 + x))
-            error = m.where(m.absolute(x) < 0.5, _erf(y, m) - x, beyond)
-            step = error / (2 / math.sqrt(math.pi) * m.exp(-(y * y)))
-            y = y - step / (1 + y * step)
+        tail = m.where(w < 16, _horner(root - 3.25, _ERF_INV_TAIL), _horner(root - 5, _ERF_INV_END))
+        y = m.where(w < 6.25, _horner(w - 3.125, _ERF_INV_CENTRE), tail) * x
+    else:
+        y = m.where(w < 5, _horner(w - 2.5, _GILES_CENTRE), _horner(root - 3, _GILES_TAIL)) * x
     return m.where(m.equal(m.absolute(x), 1), x * math.inf, y)
-
-
-def _erf(x: Any, m: Any) -> Any:
-    return VOCABULARY["erf"].numpy(x) if m is np else S.erf(x)  # type: ignore[misc]
-
-
-def _erfc(x: Any, m: Any) -> Any:
-    return VOCABULARY["erfc"].numpy(x) if m is np else S.erfc(x)  # type: ignore[misc]
 
 
 erf_inv_p = elementwise(
@@ -133,7 +148,7 @@ def _digamma(x: Any, m: Any) -> Any:
     divided out of a Chebyshev sum, or to x ≥ 8, where the asymptotic series holds (6.3.18)."""
     reflected = x < 0
     y = m.where(reflected, 1 - x, x)
-    value = m.where(y < 3, _digamma_near(y, m), _digamma_far(y, m))
+    value = m.where(y < 5, _digamma_near(y, m), _digamma_far(y, m))
     beside = x - (
         m.rint(x) if m is np else S.rounded(x)
     )  # from the nearest integer, so that it is exact close to a pole
@@ -142,23 +157,26 @@ def _digamma(x: Any, m: Any) -> Any:
 
 
 def _digamma_near(y: Any, m: Any) -> Any:
-    """digamma on (0, 3)."""
-    below, above = y < 1, y >= 2
-    t = m.where(below, y + 1, m.where(above, y - 1, y))
+    """digamma on (0, 5)."""
+    below = y < 1
+    t = m.where(below, y + 1, y - m.maximum(m.floor(m.minimum(y, 5.0)) - 1, 0.0))
     value = ((t - _PSI_ROOT[0]) - _PSI_ROOT[1]) * _chebyshev(2 * t - 3, _PSI)
-    return m.where(below, value - 1 / y, m.where(above, value + 1 / t, value))
+    shift = 1 / m.where(below, y, t)
+    for k in range(1, 3):
+        shift = m.where(y >= k + 2, shift + 1 / (t + k), shift)
+    return m.where(below, value - shift, m.where(y >= 2, value + shift, value))
 
 
 def _digamma_far(y: Any, m: Any) -> Any:
-    """digamma from 3 on."""
+    """digamma from 5 on."""
     shift: Any = 0.0
-    for _ in range(5):
+    for _ in range(3):
         below = y < 8
         shift = m.where(below, shift + 1 / y, shift)
         y = m.where(below, y + 1, y)
     inverse = 1 / (y * y)
-    series = inverse * _horner(inverse, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
-    return m.log(y) - 0.5 / y - series - shift
+    series = inverse * _horner(inverse, _BERNOULLI)
+    return m.log(y) - (shift + (0.5 / y + series))
 
 
 digamma_p = elementwise(
@@ -288,22 +306,25 @@ polygamma_p.samples = _polygamma_samples  # orders are whole numbers
 
 
 # Modified Bessel functions.
-def _bessel(x: Any, near: tuple[float, ...], far: tuple[float, ...], m: Any) -> tuple[Any, Any]:
-    """The two Chebyshev sums of |x|: up to 8, divided by 1 + |x|, and above, divided by √|x|."""
-    size = m.absolute(x)
-    return _chebyshev(size * 0.25 - 1, near) / (1 + size), _chebyshev(16 / size - 1, far) / m.sqrt(size)
+def _bessel_near(size: Any, coefficients: tuple[float, ...]) -> Any:
+    return _chebyshev(size * 0.25 - 1, coefficients)
+
+
+def _bessel_far(size: Any, coefficients: tuple[float, ...], m: Any) -> Any:
+    return _chebyshev(16 / size - 1, coefficients) / m.sqrt(size)
 
 
 def _bessel_i0e(x: Any, m: Any) -> Any:
     """exp(-|x|)·I0(x), by Chebyshev sums on [0, 8] and [8, ∞], after Cephes' i0.c (Moshier)."""
-    near, far = _bessel(x, _I0_NEAR, _I0_FAR, m)
-    return m.where(m.absolute(x) <= 8, near, far)
+    size = m.absolute(x)
+    return m.where(size <= 8, _bessel_near(size, _I0_NEAR) / (1 + size), _bessel_far(size, _I0_FAR, m))
 
 
 def _bessel_i1e(x: Any, m: Any) -> Any:
     """exp(-|x|)·I1(x), by Chebyshev sums on [0, 8] and [8, ∞], after Cephes' i1.c (Moshier)."""
-    near, far = _bessel(x, _I1_NEAR, _I1_FAR, m)
-    return m.where(m.absolute(x) <= 8, x * (near / (1 + m.absolute(x))), m.where(x < 0, -far, far))
+    size = m.absolute(x)
+    below, far = 1 + size * 0.5, _bessel_far(size, _I1_FAR, m)
+    return m.where(size <= 8, x * (_bessel_near(size, _I1_NEAR) / (below * below)), m.where(x < 0, -far, far))
 
 
 def _bessel_i1e_jvp(t: Any, x: Any, out: Any) -> Any:

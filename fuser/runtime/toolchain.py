@@ -42,6 +42,7 @@ FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fno-semantic-interposition",
+    "-fno-tree-sink",  # a call moved into a branch is one that gcc does not vectorise
     CONTRACTION,
     *(() if platform.system() == "Darwin" else ("-fopenmp",)),
     "-shared",

@@ -83,7 +83,7 @@ def translation_unit(text: str) -> str:
         text = f"{interrupt.HELPERS}\n\n{text}"
     if transposing := tiles.helpers(text):
         text = f"{transposing}\n\n{text}"
-    return f"{spell.header(text, toolchain.has_libmvec())}\n\n{text}\n"
+    return f"{spell.header(text)}\n\n{text}\n"
 
 
 def _complex_reason(eqn: Eqn) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from fuser.backends.c.columns import BLOCK, Columns, ColumnsSplit
 from fuser.backends.c.looped import LANES, Looped
 from fuser.backends.c.rows import Elementwise, Rows, RowsSplit
+from fuser.backends.c.staged import Staged
 from fuser.backends.c.tiles import Tiled, crossing
 from fuser.backends.c.writer import Writer
 from fuser.kernel.kernel import Kernel
@@ -34,7 +35,9 @@ def form(kernel: Kernel, loops: Loops) -> type[Writer]:
     if kernel.loop is not None:
         return Looped
     if not kernel.cols:
-        return Tiled if crossing(kernel, loops) else Elementwise
+        if crossing(kernel, loops):
+            return Tiled
+        return Staged if Staged.pays(kernel, loops) else Elementwise
     scans = any(n.op == "scan" for stage in kernel.stages for n in stage.body)
     rows, cols = loops.count(loops.rows), loops.count(loops.cols)
     worth = rows * cols >= SPLIT and not scans

@@ -11,6 +11,7 @@ import re
 
 import numpy as np
 
+from fuser.backends.c import maths
 from fuser.ir.scalar import THREEFRY_TURNS, Scalar
 from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, is_complex, is_inexact
 
@@ -28,36 +29,11 @@ TYPES: dict[np.dtype, tuple[str, str]] = {
     KEY: ("uint64_t", "uint64_t"),  # the first word in the low half
 }
 
-LIBM = [
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log1p",
-    "log2",
-    "sin",
-    "cos",
-    "tan",
-    "asin",
-    "acos",
-    "atan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "asinh",
-    "acosh",
-    "atanh",
-    "cbrt",
-    "erf",
-    "erfc",
-    "pow",
-    "atan2",
-]
+LIBM = [name for name in (*maths.UNARY, *maths.BINARY) if name not in ("lgamma", "nextafter")]
 
 _FLOAT: dict[str, str] = {
-    **{name: name + "{f}({0})" for name in LIBM if name not in ("pow", "atan2")},
-    "pow": "pow{f}({0}, {1})",
-    "atan2": "atan2{f}({0}, {1})",
+    **{name: name + "_{w}({0})" for name in maths.UNARY},
+    **{name: name + "_{w}({0}, {1})" for name in maths.BINARY},
     "neg": "-{0}",
     "abs": "__builtin_fabs{f}({0})",
     "floor": "__builtin_floor{f}({0})",
@@ -65,9 +41,7 @@ _FLOAT: dict[str, str] = {
     "trunc": "__builtin_trunc{f}({0})",
     "round": "__builtin_rint{f}({0})",
     "sqrt": "__builtin_sqrt{f}({0})",
-    "lgamma": "lgamma{f}({0})",
     "rem": "fmod{f}({0}, {1})",
-    "nextafter": "nextafter{f}({0}, {1})",
     "fma": "__builtin_fma{f}({0}, {1}, {2})",
 }
 _INTEGER: dict[str, str] = {
@@ -171,27 +145,6 @@ HELPERS: dict[str, str] = {
         *_EXTREMES,
     ]
 }
-# exp of float by Cephes' polynomial (Moshier, expf.c), at most 1.01 ulp. In line it is a third faster than libmvec's where
-# it is the only function of a kernel; beside calls of others, whose registers it must share, it is slower. The power of
-# two is multiplied in two steps, so that results below the normal range round once and large ones overflow.
-HELPERS["exp_in_line"] = """#ifdef __FMA__
-#define multiply_add(a, b, c) __builtin_fmaf(a, b, c)
-#else
-#define multiply_add(a, b, c) ((a) * (b) + (c))
-#endif
-static inline float exp_in_line(float x) {
-  const float c = x < -104.0f ? -104.0f : x > 89.0f ? 89.0f : x;
-  const float n = __builtin_rintf(c * 1.44269504f);
-  const float r = multiply_add(n, 2.12194440e-4f, multiply_add(n, -0.693359375f, c));
-  float p = multiply_add(1.9875691500e-4f, r, 1.3981999507e-3f);
-  p = multiply_add(p, r, 8.3334519073e-3f);
-  p = multiply_add(p, r, 4.1665795894e-2f);
-  p = multiply_add(p, r, 1.6666665459e-1f);
-  p = multiply_add(p, r, 5.0000001201e-1f);
-  p = multiply_add(p, r * r, r) + 1.0f;
-  const int32_t i = (int32_t)n, half = i >> 1;
-  return p * float_of_bits((uint32_t)(half + 127) << 23) * float_of_bits((uint32_t)(i - half + 127) << 23);
-}"""
 
 
 def _threefry(word: int) -> str:
@@ -238,37 +191,25 @@ static inline void stream(void *target, const void *source, int64_t bytes) {
   __builtin_memcpy(target, source, bytes);
 #endif
 }"""
-_NEEDS = {"exp_in_line": ["float_of_bits"], "bfloat16_load": ["float_of_bits"], "bfloat16_round": ["bits_of_float"]}
-
-# libm's vector forms (libmvec, at most 4 ulp) are called wherever a loop is vectorised.
-_VECTOR = '__attribute__((simd("notinbranch"), const)) '
-_SCALAR_FUNCTIONS = ("lgamma", "fmod", "nextafter")
+_NEEDS = {"bfloat16_load": ["float_of_bits"], "bfloat16_round": ["bits_of_float"]}
 
 
-def header(text: str, vector: bool) -> str:
-    """What stands before the kernels: prototypes and helpers, as far as `text` uses them."""
+def header(text: str) -> str:
+    """What stands before the kernels: prototypes, maths and helpers, as far as `text` uses them."""
     words = set(re.findall(r"\w+", text))
     needed = {name for name in HELPERS if name in words}
     needed |= {n for name in needed for n in _NEEDS.get(name, [])}
     helpers = [line for name, line in HELPERS.items() if name in needed]
     words |= set(re.findall(r"\w+", "\n".join(helpers)))
     lines = ["#include <stdint.h>"]
-    for name in LIBM:
-        count = 2 if name in ("pow", "atan2") else 1
-        for suffix, kind in (("f", "float"), ("", "double")):
-            if name + suffix in words:
-                lines.append(f"{_VECTOR if vector else ''}{kind} {name}{suffix}({', '.join([kind] * count)});")
-    for name in _SCALAR_FUNCTIONS:
-        for suffix, kind in (("f", "float"), ("", "double")):
-            if name + suffix in words:
-                lines.append(f"{kind} {name}{suffix}({kind}{'' if name == 'lgamma' else ', ' + kind});")
+    lines += [f"{kind} {f}({kind}, {kind});" for f, kind in (("fmodf", "float"), ("fmod", "double")) if f in words]
     for word in sorted(words):
         found = re.fullmatch(r"c(exp|log|sqrt|a?sinh?|a?cosh?|a?tanh?|pow|abs)(f?)", word)
         if found:
             kind = "float" if found[2] else "double"
             args = f"{kind} _Complex" + (f", {kind} _Complex" if found[1] == "pow" else "")
             lines.append(f"{kind if found[1] == 'abs' else kind + ' _Complex'} {word}({args});")
-    return "\n".join([*lines, *helpers])
+    return "\n".join([*lines, *helpers, *maths.used(text)])
 
 
 def storage(dtype: np.dtype) -> str:
@@ -332,7 +273,16 @@ def operation(node: Scalar, args: list[str]) -> str:
     table = _COMPLEX if is_complex(dtype) else _FLOAT if is_inexact(dtype) else _BOOL if dtype == BOOL else _INTEGER
     form = table.get(node.op) or _ANY[node.op]
     bits = dtype.itemsize * 8
-    return form.format(*args, f=suffix, t=dtype.name, t_=storage(dtype), u=f"uint{bits}_t", s=f"int{bits}_t", bits=bits)
+    return form.format(
+        *args,
+        f=suffix,
+        w="f32" if suffix else "f64",
+        t=dtype.name,
+        t_=storage(dtype),
+        u=f"uint{bits}_t",
+        s=f"int{bits}_t",
+        bits=bits,
+    )
 
 
 def _extreme(node: Scalar, args: list[str]) -> str:

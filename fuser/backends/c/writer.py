@@ -66,8 +66,6 @@ class Writer:
         self.index = IndexText(self.sizes, self.axis_names, set(self.loops.absorbed), self.operand)
         self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
         self.kept: dict[Scalar, str] = {}
-        functions = {n.op for n in kernel.nodes} & set(spell.LIBM)
-        self.lone_exp = functions == {"exp"}  # the only function, which is then faster in line
         self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
         self.declared: set[str] = set()  # what scans carry; a scan that two stages compute is declared by the first
         self.backwards = False  # whether the stage being written runs over the reduced axes from their end
@@ -195,8 +193,6 @@ class Writer:
             return f"{self.operand(node.args[0])} ? {value} : 0"
         if node.op == "index":
             return f"({spell.local(node.dtype)})({self._place(('index', self.name(node)), node.attr)})"
-        if node.op == "exp" and self.lone_exp and spell.local(node.dtype) == "float":
-            return f"exp_in_line({self.operand(node.args[0])})"
         return spell.operation(node, [self.operand(a) for a in node.args])
 
     def _guarded(self, node: Scalar) -> str | None:
@@ -322,10 +318,10 @@ class Writer:
         if spec.fold in _INFIX:
             text = _INFIX[spec.fold].format(run, value)
         elif spec.fold == "logaddexp":
-            f = "f" if spec.accumulator == np.float32 else ""
+            w = "f32" if spec.accumulator == np.float32 else "f64"
             text = (
                 f"({run} == {value} ? {run} + {spell.literal(np.float64(0.6931471805599453), spec.accumulator)} : "
-                f"({run} > {value} ? {run} + log1p{f}(exp{f}({value} - {run})) : {value} + log1p{f}(exp{f}({run} - {value}))))"
+                f"({run} > {value} ? {run} + log1p_{w}(exp_{w}({value} - {run})) : {value} + log1p_{w}(exp_{w}({run} - {value}))))"
             )
         else:
             sign = ">" if spec.fold == "max" else "<"

@@ -1,0 +1,275 @@
+// What every function needs, once for float and once for double: `real` is the type, `word` an unsigned integer of its
+// size, w a suffix of functions and literals. MAGIC is 1.5·2^(digits - 1): a number of less than a quarter of that, added to it,
+// is rounded to an integer, which the sum's lowest bits hold. No statement branches, so that every loop is vectorised.
+
+inline word bits_w(real x) { union { real f; word i; } u = { x }; return u.i; }
+
+inline real from_bits_w(word x) { union { word i; real f; } u = { x }; return u.f; }
+
+inline real size_w(real x) { return __builtin_fabs@(x); }
+
+// a·b + c, rounded once or twice, as is faster.
+inline real mad_w(real a, real b, real c) {
+#ifdef FAST_FMA
+  return __builtin_fma@(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+inline _Bool negative_w(real x) { return bits_w(x) >> (WIDTH - 1) != 0; }
+
+inline real signed_w(real size, real sign) { return __builtin_copysign@(size, sign); }
+
+// x·2^n for an integer n given as n + TWICE, in two steps: results below the normal range are rounded once, large ones overflow.
+inline real scaled_w(real x, real n) {
+  const word whole = bits_w(n), half = whole >> 1;
+  return x * from_bits_w(half << DIGITS) * from_bits_w(whole - half << DIGITS);
+}
+
+// 2^n for an integer n whose power is a normal number.
+inline real power_of_two_w(real n) { return from_bits_w(bits_w(n + (MAGIC + BIAS.0w)) << DIGITS); }
+
+// r of x = n·log 2 + r, |r| ≤ log(2) / 2 (Cody and Waite), and n + TWICE.
+inline real exp_rest_w(real x, real *n) {
+  *n = mad_w(x, 1.4426950408889634w, TWICE);
+  return fused_w(*n - TWICE, -LN2_LOW, fused_w(*n - TWICE, -LN2_HIGH, x));
+}
+
+// exp(r) - 1 for |r| ≤ log(2) / 2.
+inline real exp_core_w(real r) { return mad_w(r * r, exp_tail_w(r), r); }
+
+// exp(x + low) for a low far below x.
+inline real exp_sum_w(real x, real low) {
+  real n;
+  const real r = exp_rest_w(x < EXP_LOW ? EXP_LOW : x > EXP_HIGH ? EXP_HIGH : x, &n);
+  return scaled_w(exp_core_w(r + low) + 1, n);
+}
+
+inline real exp_w(real x) { return exp_sum_w(x, 0); }
+
+inline real exp2_w(real x) {
+  const real c = x < EXP2_LOW ? EXP2_LOW : x > EXP2_HIGH ? EXP2_HIGH : x, n = c + TWICE;
+  return scaled_w(exp_core_w((c - (n - TWICE)) * 0.6931471805599453w) + 1, n);
+}
+
+// 2^n / 4 of n + TWICE, for n from -60 or so.
+inline real quarter_w(real n) { return from_bits_w(bits_w(n) - (BIAS + 2) << DIGITS); }
+
+// (exp(x) - 1) / 4, for x from -60 (-18 for float) to where sinh overflows.
+inline real quarter_expm1_w(real x) {
+  real n;
+  const real p = exp_core_w(exp_rest_w(x, &n)), power = quarter_w(n);
+  return mad_w(power, p, power - 0.25w);
+}
+
+inline real expm1_w(real x) {
+  const real c = x < EXPM1_LOW ? EXPM1_LOW : x > EXP_HIGH ? EXP_HIGH : x;
+  return size_w(x) < EPSILON ? x : quarter_expm1_w(c) * 4;
+}
+
+inline real tanh_w(real x) {
+  const real a = size_w(x), c = a > 20.0w ? 20.0w : a, e = quarter_expm1_w(c * -2) * 4;
+  return a < EPSILON ? x : signed_w(e / (-2.0w - e), x);
+}
+
+inline real sinh_w(real x) {
+  const real a = size_w(x), e = quarter_expm1_w(a > SINH_HIGH ? SINH_HIGH : a);
+  return a < EPSILON ? x : signed_w((e + e / (4.0w * e + 1.0w)) * 2, x);
+}
+
+inline real cosh_w(real x) {
+  const real a = size_w(x);
+  real n;
+  const real p = exp_core_w(exp_rest_w(a > SINH_HIGH ? SINH_HIGH : a, &n)), power = quarter_w(n);
+  const real e = mad_w(power, p, power);
+  return e * 2 + 0.125w / e;
+}
+
+// f of x = 2^k·(1 + f), √½ ≤ 1 + f < √2, for 0 < x < inf.
+inline real log_split_w(real x, real *k) {
+  const real y = x < SMALLEST ? x * LIFT : x;
+  const word i = bits_w(y) + (ONE - ROOT_HALF);
+  const real e = from_bits_w(i >> DIGITS | TWO_DIGITS_BITS) - (TWO_DIGITS + BIAS.0w);
+  *k = x < SMALLEST ? e - LIFTED : e;
+  return from_bits_w((i & MANTISSA) + ROOT_HALF) - 1;
+}
+
+// A logarithm's result r where x > 0, and what holds elsewhere.
+inline real log_edges_w(real x, real r) {
+  return (x > 0) & (x < __builtin_inf@()) ? r : x == 0 ? -__builtin_inf@() : x < 0 ? __builtin_nan@("") : x;
+}
+
+inline real log_w(real x) {
+  real k;
+  const real f = log_split_w(x, &k);
+  return log_edges_w(x, log_sum_w(f, k));
+}
+
+inline real log2_w(real x) {
+  real k;
+  const real f = log_split_w(x, &k), l = log_sum_w(f, 0);
+  return log_edges_w(x, mad_w(l, LOG2E_HIGH, mad_w(l, LOG2E_LOW, k)));
+}
+
+// The rounding error of 1 + x goes into f.
+inline real log1p_w(real x) {
+  const real u = 1 + x, lost = x > 1 ? 1 - (u - x) : x - (u - 1);
+  real k;
+  const real f = log_split_w(u, &k), more = lost * power_of_two_w(-k);
+  return signed_w(log_edges_w(u, log_sum_w(f + (x < HUGE_SUM ? more : 0), k)), x);
+}
+
+inline real asinh_w(real x) {
+  const real a = size_w(x), square = a * a, z = a + square / (1 + __builtin_sqrt@(1 + square));
+  const real r = log1p_w(a > HUGE_SUM ? a : z);
+  return signed_w(a > HUGE_SUM ? r + 0.6931471805599453w : r, x);
+}
+
+inline real acosh_w(real x) {
+  const real t = x - 1, r = log1p_w(x > HUGE_SUM ? x : t + __builtin_sqrt@(t * (t + 2)));
+  return x < 1 ? __builtin_nan@("") : x > HUGE_SUM ? r + 0.6931471805599453w : r;
+}
+
+inline real atanh_w(real x) {
+  const real a = size_w(x);
+  return signed_w(log1p_w(2 * a / (1 - a)) * 0.5w, x);
+}
+
+inline real asin_w(real x) {
+  const real a = size_w(x), z = a > 0.5w ? (1 - a) * 0.5w : a * a, s = a > 0.5w ? __builtin_sqrt@(z) : a;
+  const real p = mad_w(s * z, asin_tail_w(z), s);
+  return signed_w(a > 0.5w ? PI_HALF_HIGH - (2 * p - PI_HALF_LOW) : p, x);
+}
+
+inline real acos_w(real x) {
+  const real a = size_w(x), z = a > 0.5w ? (1 - a) * 0.5w : a * a, s = a > 0.5w ? __builtin_sqrt@(z) : a;
+  const real p = mad_w(s * z, asin_tail_w(z), s);
+  const real beside = PI_HALF_HIGH - ((x > 0 ? p : -p) - PI_HALF_LOW), edge = PI_HALF_HIGH - (p - PI_HALF_LOW);
+  return a > 0.5w ? (x > 0 ? p : edge) * 2 : beside;
+}
+
+inline real atan_core_w(real t) { return mad_w(t * (t * t), atan_tail_w(t * t), t); }
+
+inline real atan_w(real x) {
+  const real a = size_w(x), p = atan_core_w(a > 1 ? 1 / a : a);
+  return signed_w(a > 1 ? PI_HALF_HIGH - (p - PI_HALF_LOW) : p, x);
+}
+
+inline real atan2_w(real y, real x) {
+  const real a = size_w(y), b = size_w(x), low = a > b ? b : a, high = a > b ? a : b;
+  const real t = high == 0 ? 0 : low == high ? 1 : low / high, p = atan_core_w(low != low ? low : t);
+  const real q = a > b ? PI_HALF_HIGH - (p - PI_HALF_LOW) : p;
+  return signed_w(negative_w(x) ? 2 * PI_HALF_HIGH - (q - 2 * PI_HALF_LOW) : q, y);
+}
+
+// erfc(a) for 0 ≤ a: exp(-a²)·P(q) / (1 + 2a) with q = (a - K) / (a + K), K = ERFC_POLE (after Shepherd and Laframboise, 1981).
+inline real erfc_core_w(real size) {
+  const real a = size > ERFC_HIGH ? ERFC_HIGH : size, square = a * a, lost = fused_w(a, a, -square);
+  const real over = 1 + 2 * a, below = a + ERFC_POLE, inverse = 1 / (over * below), quotient = below * inverse;
+  const real p = erfc_tail_w((a - ERFC_POLE) * (over * inverse)), near = p * quotient;
+  return exp_sum_w(-square, -lost) * mad_w(fused_w(-near, over, p), quotient, near);
+}
+
+inline real erfc_w(real x) {
+  const real a = size_w(x), r = erfc_core_w(a), near = 1 - x * erf_centre_w(a < 0.5w ? a * a : 0);
+  return a < 0.5w ? near : x < 0 ? 2 - r : r;
+}
+
+inline real erf_w(real x) {
+  const real a = size_w(x), near = x * erf_centre_w(a < 1 ? a * a : 1);
+  return a < 1 ? near : signed_w(1 - erf_rest_w(a > ERF_HIGH ? ERF_HIGH : a), x);
+}
+
+// A quintic near the root of x / 8^q, and steps of Halley's.
+inline real cbrt_w(real x) {
+  const real a = size_w(x);
+  real k;
+  const real f = log_split_w(a, &k), t = mad_w(k, 0.33333333333333333w, MAGIC), q = t - MAGIC, rest = k - 3 * q;
+  const real m = (1 + f) * (rest < 0 ? 0.5w : rest > 0 ? 2.0w : 1.0w);
+  const real guess = mad_w(mad_w(mad_w(mad_w(-0.0316w, f, 0.0598w), f, -0.1109w), f, 0.33333w), f, 1.0w);
+  real y = guess * (rest < 0 ? 0.7937005w : rest > 0 ? 1.2599211w : 1.0w);
+  const real cube = y * y * y;
+  y = y + y * ((m - cube) / (2 * cube + m));
+  if (WIDTH == 64) {
+    const real better = y * y * y;
+    y = y + y * ((m - better) / (2 * better + m));
+  }
+  y = y * power_of_two_w(q);
+  return (a > 0) & (a < __builtin_inf@()) ? signed_w(y, x) : x;
+}
+
+inline real pow_w(real x, real y) {
+  const real whole = __builtin_trunc@(y), half = y * 0.5w;
+  const real size = pow_core_w(size_w(x), y);
+  const _Bool odd = (whole == y) & (__builtin_trunc@(half) != half);
+  real r = odd & negative_w(x) ? -size : size;
+  r = (x < 0) & (x > -__builtin_inf@()) & (whole != y) ? __builtin_nan@("") : r;
+  r = x != x ? x : r;
+  r = y != y ? y : r;
+  r = y == 0 ? 1 : r;
+  return x == 1 ? 1 : r;
+}
+
+// r + low of x = n·π/2 + r + low, |r| ≤ π/4, and n (Cody and Waite); for sizes up to FAR.
+inline real quarters_w(real x, real *low, word *quarter) {
+  const real t = mad_w(x, 0.6366197723675814w, MAGIC), n = t - MAGIC;
+  const real first = fused_w(n, -PI_HALF_HIGH, x), product = n * PI_HALF_LOW, second = first - product;
+  *low = fused_w(n, -PI_HALF_LEAST, ((first - second) - product) - fused_w(n, PI_HALF_LOW, -product));
+  *quarter = bits_w(t);
+  return second;
+}
+
+// The sine of a quarter's argument, or the cosine, by the number of the quarter.
+inline real sine_w(real r, real low, word quarter) {
+  const real z = r * r, s = r + mad_w(r * z, sin_tail_w(z), low), half = 0.5w * z;
+  const real c = 1 - (half - mad_w(z * z, cos_tail_w(z), -r * low));
+  return from_bits_w(bits_w(quarter & 1 ? c : s) ^ quarter >> 1 << (WIDTH - 1));
+}
+
+inline real sin_w(real x) {
+  real low;
+  word quarter;
+  const real r = quarters_w(x, &low, &quarter);
+  return sin_far_w(x, x == 0 ? x : sine_w(r, low, quarter));
+}
+
+inline real cos_w(real x) {
+  real low;
+  word quarter;
+  const real r = quarters_w(x, &low, &quarter);
+  return cos_far_w(x, sine_w(r, low, quarter + 1));
+}
+
+inline real tan_w(real x) {
+  real low;
+  word quarter;
+  const real r = quarters_w(x, &low, &quarter);
+  const real s = sine_w(r, low, 0), c = sine_w(r, low, 1), t = quarter & 1 ? -c / s : s / c;
+  return tan_far_w(x, x == 0 ? x : t);
+}
+
+// sin(π·x) for |x| ≤ 1/2.
+inline real sinpi_w(real x) { return x * sinpi_tail_w(x * x); }
+
+// log|Γ(x)|: a polynomial on [5/4, 5/2) and a logarithm, Stirling's series from 8 on, reflection below 0.
+inline real lgamma_w(real x) {
+  const real a = size_w(x);
+  real y = a, product = 1;
+#define LOWERED product = (a < 8) & (y >= 2.5w) ? product * (y - 1) : product, y = (a < 8) & (y >= 2.5w) ? y - 1 : y;
+  LOWERED LOWERED LOWERED LOWERED LOWERED LOWERED
+  const real t = a < 0.5w ? a : a < 1.25w ? a - 1 : y - 2;
+  const real l = log_w(a < 0.5w ? a * (1 + a) : (a < 1.25w) | (a >= 8) ? a : product);
+  const real near = mad_w(t, lgamma_tail_w(t), a < 1.25w ? -l : l);
+  const real i = 1 / a, far = mad_w(a - 0.5w, l - 1, mad_w(i, stirling_tail_w(i * i), 0.41893853320467274w));
+  const real right = a < 8 ? near : a < __builtin_inf@() ? far : a;
+  const real beside = a - __builtin_rint@(a);
+  const real left = log_w(3.141592653589793w / (a * size_w(sinpi_w(beside)))) - right;
+  return x < 0 ? (a < SMALL_GAMMA ? right : (beside != 0) & (a < __builtin_inf@()) ? left : __builtin_inf@()) : right;
+}
+
+inline real nextafter_w(real x, real y) {
+  const word i = bits_w(x), away = i + 1, back = i - 1, least = (word)1 | (bits_w(y) & (word)1 << (WIDTH - 1));
+  const real moved = from_bits_w(x == 0 ? least : (y > x) == (x > 0) ? away : back);
+  return (x != x) | (y != y) ? x + y : x == y ? y : moved;
+}
