@@ -19,7 +19,7 @@ from fuser.partition.partition import partition
 from fuser.runtime import loops
 from fuser.runtime.executable import Allocation, Executable, KernelStep, LibraryStep, Step
 
-GENERATED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP)
+GENERATED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP, Kind.BUNDLE)
 
 
 @dataclass(frozen=True, eq=False)

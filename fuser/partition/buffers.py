@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 from fuser.ir.graph import Graph, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import ArrayType
@@ -38,6 +41,19 @@ def assign(
     return slots, slot_of
 
 
+def _kernels(groups: tuple[FusionGroup, ...]) -> Iterator[tuple[int, FusionGroup]]:
+    """The number of each step with each kernel that it runs."""
+    for number, group in enumerate(groups):
+        for kernel in group.parts or (group,):
+            yield number, kernel
+
+
+def _read_by_one(group: FusionGroup) -> set[Var]:
+    """The inputs that only one kernel of the step reads."""
+    reads = Counter(v for kernel in group.parts or (group,) for v in kernel.graph.invars)
+    return {v for v in group.graph.invars if reads[v] == 1}
+
+
 def reusable(
     graph: Graph, groups: tuple[FusionGroup, ...], slots: tuple[Slot, ...], slot_of: dict[Var, int]
 ) -> dict[int, int]:
@@ -49,14 +65,19 @@ def reusable(
     inputs = {slot_of[v]: v for v in graph.invars}
     result: dict[int, int] = {}
     taken: set[int] = set()
-    for number, group in enumerate(groups):
+    for number, group in _kernels(groups):
         if group.kind is not Kind.ELEMENTWISE or any(
             eqn.primitive.fusion is Fusion.MOVEMENT for eqn in group.graph.eqns
         ):
             continue
+        alone = _read_by_one(groups[number])
         for var in group.graph.outvars:
+            if var not in slot_of:  # it stays inside of a bundle
+                continue
             target = slot_of[var]  # type: ignore[index]
             for read in group.graph.invars:
+                if read not in alone:
+                    continue
                 source = slot_of[read]
                 same = (read.aval.shape, read.aval.dtype) == (var.aval.shape, var.aval.dtype)
                 if (

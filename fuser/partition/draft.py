@@ -14,10 +14,8 @@ from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import COSTS
 from fuser.partition.axes import Views
-from fuser.partition.group import FusionLimits, Kind, Layout
+from fuser.partition.group import FUSIBLE, FusionLimits, Kind, Layout
 from fuser.partition.loop import LoopForm
-
-FUSIBLE = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN)
 
 
 @dataclass(eq=False)

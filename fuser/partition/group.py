@@ -26,10 +26,12 @@ class Kind(enum.Enum):
     SCAN = "scan"
     CONTRACTION = "contraction"
     LOOP = "loop"
+    BUNDLE = "bundle"
     LIBRARY = "library"
     CONTROL = "control"
 
 
+FUSIBLE = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN)
 Layout = tuple[Axis | None, ...]  # one entry a dimension; None for a dimension of extent 1
 
 
@@ -46,6 +48,9 @@ class FusionLimits:
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     strided_dots: bool = False  # those kernels read operands by strides alone
     teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
+    bundle_parts: int = 0  # small kernels that one launch may hold
+    bundle_bytes: int = 1 << 16  # bytes, and operations, that take no longer than a launch: a kernel with less is small
+    bundle_chains: bool = False  # kernels of one launch may read what earlier ones of it wrote
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +66,7 @@ class FusionGroup:
     layout: dict[Var, Layout] = field(default_factory=dict)
     reason: str = ""  # of a LIBRARY or CONTROL group: why it is no generated kernel
     refusal: str = ""  # of a CONTROL group: why it is not one kernel with its loop inside
+    parts: tuple[FusionGroup, ...] = ()  # of a BUNDLE: the small kernels that share its launch, in order
     bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
 
     @property
@@ -77,6 +83,11 @@ class FusionGroup:
     def ops(self) -> tuple[str, ...]:
         """Names of the primitives inside, in order; those of a loop's body too, where it is part of the kernel."""
         return tuple(eqn.primitive.name for eqn in self.eqns)
+
+    @property
+    def inner(self) -> tuple[FusionGroup, ...]:
+        """The groups inside: a bundle's parts, or those of the bodies of control flow."""
+        return (*self.parts, *(group for plan in self.bodies for group in plan.groups))
 
     @property
     def eqns(self) -> tuple[Eqn, ...]:
@@ -144,6 +155,11 @@ class Plan:
     aliases: dict[Var, Var] = field(default_factory=dict)  # outputs that are another value in another shape
     reuse: dict[int, int] = field(default_factory=dict)  # output slot: input slot whose memory it may take, if donated
     backend: str = ""
+
+    @property
+    def kernels(self) -> tuple[FusionGroup, ...]:
+        """The groups in order, the parts of a bundle each for itself."""
+        return tuple(kernel for group in self.groups for kernel in group.parts or (group,))
 
     def explain(self) -> str:
         """What fused, what did not and why, in the user's source lines."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from fuser.backends.base import Host, KernelFunction, KernelSource, Loaded
 from fuser.backends.c import product, spell
+from fuser.backends.c.bundle import emit_bundle
 from fuser.backends.c.control import INCLUDES, emit_control, product_blocker, with_addresses
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import library
@@ -25,7 +26,15 @@ class C(Host):
 
     name = "c"
     platform = "cpu"
-    limits = FusionLimits(control=True, dots=True, strided_dots=True, teams=True)
+    limits = FusionLimits(
+        control=True,
+        dots=True,
+        strided_dots=True,
+        teams=True,
+        bundle_parts=256,
+        bundle_bytes=1 << 17,
+        bundle_chains=True,
+    )
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
@@ -54,6 +63,8 @@ class C(Host):
         return group.reason or None
 
     def emit(self, group: FusionGroup) -> KernelSource:
+        if group.kind is Kind.BUNDLE:
+            return emit_bundle(group, self.emit)
         if group.kind is Kind.CONTROL:
             return emit_control(group, self.emit)
         if group.kind is Kind.CONTRACTION:

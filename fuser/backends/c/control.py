@@ -77,7 +77,7 @@ class Frame:
         for slot in self.plan.slots:
             if slot.index in fixed:
                 continue
-            size = _padded(slot.aval.nbytes)
+            size = padded(slot.aval.nbytes)
             reused = next((f for f in free if f[0] < slot.start and driver.block_sizes[f[1]] >= size), None)
             if reused is not None:
                 free.remove(reused)
@@ -224,10 +224,10 @@ class Carries:
                 driver.line(f"memcpy({driver.result(n)}, now{n}, {driver.size(operand.aval.nbytes)});")
                 driver.line(f"now{n} = {driver.result(n)};")
         for n in self.written():
-            twin = driver.reserve(_padded(self.initial[n].aval.nbytes))
+            twin = driver.reserve(padded(self.initial[n].aval.nbytes))
             driver.line(f"void *const twin{n} = block_at + {driver.size(twin)};")
         for slot in sorted(self.updated):
-            place = driver.reserve(_padded(self.body.plan.slots[slot].aval.nbytes))
+            place = driver.reserve(padded(self.body.plan.slots[slot].aval.nbytes))
             driver.line(f"{self.body.at(slot)} = block_at + {driver.size(place)};")
 
     def written(self) -> list[int]:
@@ -354,7 +354,7 @@ class WhileDriver(Driver):
         test.declare()
         body.declare()
         for slot in dict.fromkeys(test.outputs):
-            place = self.reserve(_padded(test.plan.slots[slot].aval.nbytes))
+            place = self.reserve(padded(test.plan.slots[slot].aval.nbytes))
             self.line(f"{test.at(slot)} = block_at + {self.size(place)};")
         if with_lanes:
             self.line(f"{body.at(body.inputs[0])} = {test.at(test.outputs[1])};")
@@ -409,7 +409,7 @@ def on_one_thread(text: str) -> str:
     return re.sub(r"[ \t]*#pragma omp for[^\n]*\n", "", text)
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
     return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
 
 
