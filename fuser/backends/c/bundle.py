@@ -12,9 +12,9 @@ from collections.abc import Callable
 from fuser.backends.base import KernelSource
 from fuser.backends.c.control import on_one_thread, padded
 from fuser.backends.c.writer import PARALLEL_COST
+from fuser.ir.cost import cost
 from fuser.ir.graph import Var
 from fuser.partition.bundle import levels
-from fuser.partition.draft import cost
 from fuser.partition.group import FusionGroup
 
 Emit = Callable[[FusionGroup], KernelSource]
