@@ -343,7 +343,7 @@ def test_sums_that_the_user_writes_keep_their_order() -> None:
     assert "reduce_sum" in inside(graph)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_sums_after_loops_in_other_dtypes(dtype: str) -> None:
     with config.using(enable_x64=True), jax.enable_x64(True):
         cast = lambda x: jnp.asarray(x).astype(dtype)
@@ -354,7 +354,7 @@ def test_sums_after_loops_in_other_dtypes(dtype: str) -> None:
     for ours, theirs in zip(found, expected):
         assert ours.dtype == args[0].dtype
         scale = float(np.abs(np.asarray(theirs)).max())
-        tolerance = {"float16": 2e-2, "bfloat16": 1e-1, "float64": 1e-12}[dtype] * scale
+        tolerance = {"float16": 2e-2, "float64": 1e-12}[dtype] * scale
         np.testing.assert_allclose(np.asarray(ours).astype(np.float64), np.asarray(theirs), rtol=0, atol=tolerance)
 
 
