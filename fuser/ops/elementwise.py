@@ -65,6 +65,15 @@ add_p = _plain(
     jvp=(lambda t, x, y, out: t, lambda t, x, y, out: t),
     transpose=lambda ct, x, y: (unbroadcast(ct, x), unbroadcast(ct, y)),
 )
+# The sum of what reaches a value from several sides in a gradient: the order in which such sums are taken is nobody's.
+add_any_p = _plain(
+    "add_any",
+    "add",
+    NUMBERS,
+    linear=True,
+    jvp=(lambda t, x, y, out: t, lambda t, x, y, out: t),
+    transpose=lambda ct, x, y: (unbroadcast(ct, x), unbroadcast(ct, y)),
+)
 sub_p = _plain(
     "sub",
     "sub",

@@ -8,7 +8,8 @@ has read it. So does a temporary, whose offset is then that of the value it ends
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -100,6 +101,16 @@ def place(
     return Memory(reuse, places, arena)
 
 
+def _kernels(groups: tuple[FusionGroup, ...]) -> Iterator[tuple[int, FusionGroup, list[Var]]]:
+    """The number of each step, each kernel that it runs, and what of the step's inputs that kernel alone reads."""
+    for number, group in enumerate(groups):
+        kernels = group.parts or (group,)
+        readers = Counter(v for kernel in kernels for v in kernel.graph.invars)
+        own = set(group.graph.invars)
+        for kernel in kernels:
+            yield number, kernel, [v for v in kernel.graph.invars if readers[v] == 1 and v in own]
+
+
 def reusable(
     groups: tuple[FusionGroup, ...],
     slots: tuple[Slot, ...],
@@ -116,15 +127,15 @@ def reusable(
     """
     seen = {slot_of[v] for group in groups if _returns_views(group) for v in group.graph.invars}
     result: dict[int, int] = {}
-    for number, group in enumerate(groups):
+    for number, group, read in _kernels(groups):
         if group.kind is not Kind.ELEMENTWISE or any(
             eqn.primitive.fusion is Fusion.MOVEMENT for eqn in group.graph.eqns
         ):
             continue
-        reads = [slot_of[v] for v in group.graph.invars if slots[slot_of[v]].end == number]
+        reads = [slot_of[v] for v in read if slots[slot_of[v]].end == number]
         dying = [s for s in reads if s not in seen and (s in fresh or slots[s].start < 0)]
         dying.sort(key=lambda slot: 0 if slot in donated else 1 if slot in fresh else 2)
-        for target in dict.fromkeys(slot_of[v] for v in group.graph.outvars if isinstance(v, Var)):
+        for target in dict.fromkeys(slot_of[v] for v in group.graph.outvars if isinstance(v, Var) and v in slot_of):
             source = next((s for s in dying if _same(slots[s].aval, slots[target].aval)), None)
             if source is not None:
                 result[target] = source

@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from fuser.ir.cost import cost
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion
-from fuser.ir.scalar import COSTS
 from fuser.partition.axes import Views
-from fuser.partition.group import FusionLimits, Kind, Layout
+from fuser.partition.group import FUSIBLE, FusionLimits, Kind, Layout
 from fuser.partition.loop import LoopForm
-
-FUSIBLE = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN)
 
 
 @dataclass(eq=False)
@@ -56,20 +54,6 @@ class Uses:
 
     of: dict[Var, frozenset[int]]
     number: dict[Eqn, int]
-
-
-# Cost of a primitive, an element, in additions.
-_COST_NAMES = {
-    **{"logistic": "exp", "rsqrt": "sqrt", "erf_inv": "erf", "integer_pow": "mul", "convert_element_type": "cast"},
-    **dict.fromkeys(("random_bits", "random_fold_in"), "threefry0"),
-    **dict.fromkeys(("digamma", "polygamma", "zeta", "bessel_i0e", "bessel_i1e"), "lgamma"),
-}
-
-
-def cost(eqn: Eqn) -> int:
-    """Additions an element that one equation is worth."""
-    name = eqn.primitive.name
-    return COSTS.get(_COST_NAMES.get(name, name), 1)
 
 
 def solid(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> Draft:

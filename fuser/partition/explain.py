@@ -16,6 +16,7 @@ WORDS = {
     Kind.SCAN: "one running-fold kernel",
     Kind.CONTRACTION: "a matrix product",
     Kind.LOOP: "one kernel with its loop inside",
+    Kind.BUNDLE: "small kernels in one launch",
     Kind.LIBRARY: "a library call",
     Kind.CONTROL: "control flow",
 }
@@ -106,12 +107,14 @@ def _describe(group: FusionGroup, indent: str = "  ") -> str:
     why = "; ".join(text for text in (group.reason, group.refusal) if text)
     text = f"{indent}{group.name}: {words(group)}{f' ({why})' if why else ''}: {ops}\n"
     text += f"{indent}    from {sources}; {size(group.ideal_bytes)}"
-    inner = [_describe(g, indent + "    ") for plan in group.bodies for g in plan.groups]
+    inner = [_describe(g, indent + "    ") for g in group.inner]
     return "\n".join([text, *inner])
 
 
 def words(group: FusionGroup) -> str:
     """What became of the group, for a person."""
+    if group.kind is Kind.BUNDLE:
+        return f"{len(group.parts)} {WORDS[group.kind]}"
     if group.kind is Kind.LOOP:
         return f"{WORDS[group.kind]}, {_iterations(group)}"
     if group.kind is Kind.CONTROL:

@@ -26,10 +26,12 @@ class Kind(enum.Enum):
     SCAN = "scan"
     CONTRACTION = "contraction"
     LOOP = "loop"
+    BUNDLE = "bundle"
     LIBRARY = "library"
     CONTROL = "control"
 
 
+FUSIBLE = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN)
 Layout = tuple[Axis | None, ...]  # one entry a dimension; None for a dimension of extent 1
 
 
@@ -50,6 +52,9 @@ class FusionLimits:
     )  # primitives outside of kernels that native functions serve; they read dense operands
     teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
     arena: bool = False  # the temporaries of one call lie in one block of memory
+    bundle_parts: int = 0  # small kernels that one launch may hold
+    bundle_bytes: int = 1 << 16  # bytes, and operations, that take no longer than a launch: a kernel with less is small
+    bundle_chains: bool = False  # kernels of one launch may read what earlier ones of it wrote
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +70,7 @@ class FusionGroup:
     layout: dict[Var, Layout] = field(default_factory=dict)
     reason: str = ""  # of a LIBRARY or CONTROL group: why it is no kernel of the backend
     refusal: str = ""  # of a CONTROL group: why it is not one kernel with its loop inside
+    parts: tuple[FusionGroup, ...] = ()  # of a BUNDLE: the small kernels that share its launch, in order
     bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
 
     @property
@@ -83,12 +89,17 @@ class FusionGroup:
         return tuple(eqn.primitive.name for eqn in self.eqns)
 
     @property
+    def inner(self) -> tuple[FusionGroup, ...]:
+        """The groups inside: a bundle's parts, or those of the bodies of control flow."""
+        return (*self.parts, *(group for plan in self.bodies for group in plan.groups))
+
+    @property
     def eqns(self) -> tuple[Eqn, ...]:
         """The equations that the group's kernel computes; a loop is followed by those of its body."""
         return tuple(inner_eqns(self.graph.eqns)) if self.kind is Kind.LOOP else self.graph.eqns
 
 
-_GENERATED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP)
+_GENERATED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP, Kind.BUNDLE)
 
 
 def generated(group: FusionGroup, limits: FusionLimits) -> bool:
@@ -164,6 +175,11 @@ class Plan:
     offsets: dict[int, int] = field(default_factory=dict)  # slot: bytes into the arena; others have memory of their own
     arena: int = 0  # bytes of the block that holds the temporaries of one call
     backend: str = ""
+
+    @property
+    def kernels(self) -> tuple[FusionGroup, ...]:
+        """The groups in order, the parts of a bundle each for itself."""
+        return tuple(kernel for group in self.groups for kernel in group.parts or (group,))
 
     def explain(self) -> str:
         """What fused, what did not and why, in the user's source lines."""

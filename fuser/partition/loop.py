@@ -163,10 +163,15 @@ class _Tracing:
         self._unify()
         lanes = self._lanes()
         team = self._team() if teams and not lanes else None
+        if team is None:
+            try:
+                self._check_size(lanes)
+            except Refused:
+                team = self._team() if teams and lanes else None
+                if team is None:
+                    raise
         if team is not None:
             lanes = [team]
-        else:
-            self._check_size(lanes)
         if self.time is not None and not self.parts.carries and self.time.extent != 1:
             lanes = [self.time, *lanes]  # no iteration needs another one
             self.repeated = set()

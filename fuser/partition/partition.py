@@ -18,21 +18,25 @@ from fuser.ir.source import Source
 from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, place
+from fuser.partition.bundle import bundled
 from fuser.partition.calls import with_read_operands
 from fuser.partition.control import bodies, with_dense_operands
-from fuser.partition.draft import FUSIBLE, Draft, Uses, blocker, gain, join, looped, product, single, solid
-from fuser.partition.group import Decision, FusionGroup, Kind, Plan, inner_eqns
+from fuser.partition.draft import Draft, Uses, blocker, gain, join, looped, product, single, solid
+from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, inner_eqns
 from fuser.partition.loop import LoopForm, loop_form
 from fuser.partition.products import with_strided_operands
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
 
-def partition(graph: Graph, backend: Any, prefix: str = "k", donated: Collection[int] = ()) -> Plan:
+def partition(
+    graph: Graph, backend: Any, prefix: str = "k", donated: Collection[int] = (), launches: bool = True
+) -> Plan:
     """The fusion groups of `graph` for a backend (its `limits` and `supports`), and every refused merge.
 
     Names of groups start with `prefix`; the bodies of control flow are plans of their own. `donated` are the positions of
-    inputs whose memory the caller gives away.
+    inputs whose memory the caller gives away. Without `launches`, kernels are called from native code, where a call costs
+    nothing and small ones need not share one.
     """
     forms = _loop_forms(graph, backend)
     if backend.limits.control:
@@ -48,6 +52,9 @@ def partition(graph: Graph, backend: Any, prefix: str = "k", donated: Collection
         _with_bodies(_finish(draft, drafting.uses, drafting.views, f"{prefix}{number}"), backend, f"{prefix}{number}")
         for number, draft in enumerate(ordered)
     )
+    if launches:
+        results = [aliases.get(v, v) for v in graph.outvars if isinstance(v, Var)]
+        groups = bundled(groups, results, backend.limits, drafting.allowed)
     slots, slot_of = assign(graph, groups, aliases)
     memory = place(graph, groups, slots, slot_of, donated, backend.limits)
     return Plan(
@@ -135,6 +142,12 @@ class Drafting:
         self._sweep()
         self._reconsider()
         return list(self.drafts.values()), self.decisions
+
+    def allowed(self) -> bool:
+        """Whether FUSER_FUEL allows one more merge, which is counted."""
+        found = self.fuel != 0
+        self.fuel -= self.fuel > 0
+        return found
 
     def _find(self, number: int) -> int:
         """The draft that draft `number` has become part of."""
@@ -330,15 +343,15 @@ def _with_bodies(group: FusionGroup, backend: Any, prefix: str) -> FusionGroup:
     if not backend.limits.control:
         return replace(group, reason=f"{group.ops[-1]} runs step by step in NumPy")
     eqn = group.graph.eqns[-1]
-    plans, reason = _planned(bodies(eqn, native=True), backend, prefix)
+    plans, reason = _planned(bodies(eqn, native=True), backend, prefix, False)
     if reason:
-        plans, _ = _planned(bodies(eqn, native=False), backend, prefix)
+        plans, _ = _planned(bodies(eqn, native=False), backend, prefix, True)
     return replace(group, bodies=plans, reason=reason, refusal=group.reason)
 
 
-def _planned(graphs: dict[str, Graph], backend: Any, prefix: str) -> tuple[tuple[Plan, ...], str]:
+def _planned(graphs: dict[str, Graph], backend: Any, prefix: str, launches: bool) -> tuple[tuple[Plan, ...], str]:
     """Plans of bodies, and the reason why some group of theirs is not native."""
-    plans = tuple(partition(body, backend, f"{prefix}_{name}_") for name, body in graphs.items())
+    plans = tuple(partition(body, backend, f"{prefix}_{name}_", launches=launches) for name, body in graphs.items())
     reasons = (backend.native(inner) for plan in plans for inner in plan.groups)
     return plans, next((r for r in reasons if r is not None), "")
 

@@ -11,13 +11,17 @@ from fuser.passes.algebra import simplify
 from fuser.passes.control import forward, in_bodies
 from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
+from fuser.passes.fission import multiply_rows_before_loops
 from fuser.passes.fold import fold_constants
 from fuser.passes.indexing import ease_indexing
 from fuser.passes.inline import inline_calls
 from fuser.passes.known import place_known
+from fuser.passes.licm import hoist_invariants
 from fuser.passes.products import write_products
 from fuser.passes.short import write_out
 from fuser.passes.stages import fold_in_stages
+from fuser.passes.totals import sum_after_loops
+from fuser.passes.turning import turn_matrices
 from fuser.passes.windows import write_windows
 
 
@@ -33,6 +37,10 @@ PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("write_windows", write_windows),
     ("optimise_bodies", optimise_bodies),
     ("forward", forward),
+    ("hoist_invariants", hoist_invariants),
+    ("sum_after_loops", sum_after_loops),
+    ("multiply_rows_before_loops", multiply_rows_before_loops),
+    ("turn_matrices", turn_matrices),
     ("write_out", write_out),
     ("merge_common", merge_common),
     ("fold_constants", fold_constants),

@@ -155,7 +155,7 @@ def _step(group: FusionGroup) -> ExplainedStep:
         group.ideal_bytes,
         eqn_bytes(group),
         group.flops,
-        tuple(_step(inner) for plan in group.bodies for inner in plan.groups),
+        tuple(map(_step, group.inner)),
     )
 
 

@@ -266,7 +266,7 @@ def test_loops_are_vectorised(dtype: np.dtype, tmp_path: Any) -> None:
     where, inside = {}, ""
     for number, line in enumerate(path.read_text().splitlines(), 1):
         began = re.match(r"(?:static .*)?void kernel_(\w+?)(?:_share)?\(", line)
-            inside = began[1] if began else inside
+        inside = began[1] if began else inside
         if inside and number in lines:
             where[inside] = number
     assert [name for name in names if name not in where] == []

@@ -75,7 +75,7 @@ LOSSES: dict[str, Callable[..., Any]] = {
 
 def one_pass(plan: Plan, rows: int) -> bool:
     """Whether all but the mean over rows is one kernel that reads the operands and writes the gradient."""
-    first, *rest = plan.groups
+    first, *rest = plan.kernels
     small = all(v.aval.size <= rows for group in rest for v in (*group.graph.invars, *group.graph.outvars))
     extra = moved(plan) - ideal(plan)
     return first.kind is Kind.REDUCTION and len(rest) == 1 and small and extra <= 2 * 4 * rows

@@ -39,11 +39,11 @@ def planned(function: Callable[..., Any], *args: Any) -> Plan:
 
 
 def kinds(plan: Plan) -> list[Kind]:
-    return [group.kind for group in plan.groups]
+    return [kernel.kind for kernel in plan.kernels]
 
 
 def moved(plan: Plan) -> int:
-    return sum(group.ideal_bytes for group in plan.groups)
+    return sum(kernel.ideal_bytes for kernel in plan.kernels)
 
 
 def ideal(plan: Plan) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fuser.backends.base import Host, KernelSource, Loaded
 from fuser.backends.c import calls, interrupt, product, spell, tiles, units
+from fuser.backends.c.bundle import emit_bundle
 from fuser.backends.c.control import INCLUDES, emit_control
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import library
@@ -24,7 +25,17 @@ class C(Host):
 
     name = "c"
     platform = "cpu"
-    limits = FusionLimits(control=True, dots=True, strided_dots=True, teams=True, arena=True, calls=calls.CALLS)
+    limits = FusionLimits(
+        control=True,
+        dots=True,
+        strided_dots=True,
+        teams=True,
+        arena=True,
+        calls=calls.CALLS,
+        bundle_parts=256,
+        bundle_bytes=1 << 17,
+        bundle_chains=True,
+    )
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
@@ -54,6 +65,8 @@ class C(Host):
 
     def emit(self, group: FusionGroup, threads: bool = True) -> KernelSource:
         """The group's function; without `threads` it runs on the thread that calls it and never starts a team."""
+        if group.kind is Kind.BUNDLE:
+            return emit_bundle(group, self.emit)
         if group.kind is Kind.CONTROL:
             return emit_control(group, lambda inner, several: self.emit(inner, threads and several))
         if group.kind is Kind.CONTRACTION:

@@ -151,7 +151,7 @@ class Driver:
     def reserve(self, size: int) -> int:
         """A place for so many bytes in the block."""
         place = self.sizes[0]
-        self.sizes[0] += _padded(size)
+        self.sizes[0] += padded(size)
         return place
 
     def take(self, source: KernelSource) -> int:
@@ -392,5 +392,6 @@ class CondDriver(Driver):
             self.close()
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
+    """A size in bytes, up to the next boundary of a buffer."""
     return -(-size // ALIGNMENT) * ALIGNMENT

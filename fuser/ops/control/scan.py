@@ -23,7 +23,7 @@ from fuser.trace.body import close, pick
 from fuser.trace.core import type_of
 from fuser.trace.replay import replay
 from fuser.trace.stage import stage
-from fuser.trace.tangent import Undefined, Zero, add_tangents, instantiate, zero_like, zeros
+from fuser.trace.tangent import Undefined, Zero, instantiate, zero_like, zeros
 
 
 def split_scan(operands: Sequence[Any], num_consts: int, num_carry: int) -> tuple[list[Any], list[Any], list[Any]]:
@@ -307,7 +307,7 @@ def _backward_body(
         walked = list(given)
         found = iter(replay(made.graph, *extra, *fixed, *walked, *cts))
         out = [next(found) if p else Zero(a) for p, a in zip(made.present, avals)]
-        new_totals = [add_tangents(t, c) for t, c in zip(totals, out)]
+        new_totals = [t if type(c) is Zero else el.add_any_p.bind(t, c) for t, c in zip(totals, out)]
         of_carry = [instantiate(c) for c in out[n_totals : n_totals + carry]]
         return [*new_totals, *of_carry, *(c for c in out[n_totals + carry :] if type(c) is not Zero)]
 
