@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fuser.config import config
 from fuser.ir.check import check
@@ -27,10 +27,40 @@ from fuser.passes.windows import write_windows
 
 def optimise_bodies(graph: Graph) -> Graph:
     """The graph with every pass done to the bodies of its control flow, inner ones first."""
-    return in_bodies(graph, run)
+    return in_bodies(graph, lambda body: _through((*LOOPS, *CLEARING), body))
 
 
-PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
+def write_products_everywhere(graph: Graph) -> Graph:
+    """The graph with its plain products written out, those in the bodies of control flow too.
+
+    Loops are done with by then: what moves out of them (`sum_after_loops`) must still be seen as products.
+    """
+    return write_products(in_bodies(graph, _with_products_written))
+
+
+def _with_products_written(body: Graph) -> Graph:
+    written = write_products_everywhere(body)
+    return written if written is body else _through(CLEARING, written)
+
+
+def _through(passes: Sequence[tuple[str, Callable[[Graph], Graph]]], graph: Graph) -> Graph:
+    for name, step in passes:
+        graph = step(graph)
+        graph = graph.updated(name)
+        if config.check:
+            check(graph)
+    return graph
+
+
+CLEARING: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
+    ("simplify", simplify),
+    ("ease_indexing", ease_indexing),
+    ("simplify_again", simplify),
+    ("fold_in_stages", fold_in_stages),
+    ("merge_again", merge_common),
+    ("drop_again", drop_dead),
+)
+LOOPS: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("inline_calls", inline_calls),
     ("drop_dead", drop_dead),
     ("place_known", place_known),
@@ -44,21 +74,14 @@ PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("write_out", write_out),
     ("merge_common", merge_common),
     ("fold_constants", fold_constants),
-    ("write_products", write_products),
-    ("simplify", simplify),
-    ("ease_indexing", ease_indexing),
-    ("simplify_again", simplify),
-    ("fold_in_stages", fold_in_stages),
-    ("merge_again", merge_common),
-    ("drop_again", drop_dead),
+)
+PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
+    *LOOPS,
+    ("write_products", write_products_everywhere),
+    *CLEARING,
 )
 
 
 def run(graph: Graph) -> Graph:
     """The graph after every pass; its `history` names them."""
-    for name, step in PIPELINE:
-        graph = step(graph)
-        graph = graph.updated(name)
-        if config.check:
-            check(graph)
-    return graph
+    return _through(PIPELINE, graph)

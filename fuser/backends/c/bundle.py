@@ -17,7 +17,7 @@ from fuser.partition.bundle import levels
 from fuser.partition.group import FusionGroup
 
 SHARED = 4  # parts of equal weight that are worth sharing out, at least
-SHARED_WORK = 4 * ALONE  # and the nanoseconds of one thread that they must be worth together
+SHARED_WORK = 2 * ALONE  # and the nanoseconds of one thread that they must be worth together
 
 
 def emit_bundle(group: FusionGroup, emit: Emit) -> KernelSource:
