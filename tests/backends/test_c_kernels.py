@@ -143,3 +143,20 @@ def test_what_a_result_may_take_over_is_not_restrict() -> None:
     assert len(alone(lambda x, y: x * y, x, y)) == 2
     assert alone(lambda x: x[::-1] + 1, x) == set()
     assert alone(lambda x: x - x.sum(0), x) == set()
+
+
+def test_halves_are_converted_as_numpy_does() -> None:
+    """All of them to float and back; floats between two neighbours, beside the middle, at both ends and beyond."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    wide = halves.astype(np.float32)
+    np.testing.assert_array_equal(np.asarray(fuser.jit(lambda x: x.astype(fnp.float32))(halves)), wide)
+    finite = np.sort(wide[np.isfinite(wide)])
+    middle = (finite[1:] + finite[:-1]) / 2
+    floats = np.concatenate([finite, middle, np.nextafter(middle, -np.inf), np.nextafter(middle, np.inf)])
+    more = [65504, 65519.996, 65520, 65536, 1e5, 3e38, np.inf, np.nan, 2.0**-25, 2.9e-8, 3e-8, 1e-45, 0.0]
+    floats = np.concatenate([floats, np.array(more, np.float32), -np.array(more, np.float32)])
+    with np.errstate(over="ignore"):
+        expected = floats.astype(np.float16)
+    found = np.asarray(fuser.jit(lambda x: x.astype(fnp.float16))(floats))
+    np.testing.assert_array_equal(found, expected)
+    assert np.array_equal(np.signbit(found), np.signbit(expected))

@@ -18,7 +18,7 @@ from fuser.backends.c import spell
 from fuser.backends.reference import dense
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn
-from fuser.ir.types import BOOL, FLOAT8, FLOATS, bfloat16, is_complex
+from fuser.ir.types import BOOL, FLOAT8, FLOATS, is_complex
 from fuser.partition.group import FusionGroup
 from fuser.runtime import toolchain
 
@@ -64,10 +64,10 @@ def gemm_text(operand: np.dtype, out: np.dtype) -> str:
     """The C text of products for these dtypes: half precision and small integers accumulate in 32 bits."""
     wide = accumulator(out)
     conversions = f"#define LOAD(x) {spell.load(operand, '(x)')}\n#define SAVE(x) {spell.store(out, '(x)')}\n"
-    helpers = "\n".join(spell.HELPERS[n] for n in ("float_of_bits", "bits_of_float", "bfloat16_load", "bfloat16_round"))
+    helpers = spell.conversions(operand, out)
     same = f"#define SAME {int(operand == wide)}\n#define WHOLE {int(out == wide)}\n"
     types = f"#define IN {spell.storage(operand)}\n#define T {spell.local(wide)}\n#define OUT {spell.storage(out)}\n"
-    needs = f"#include <stdint.h>\n{helpers}\n" if bfloat16 in (operand, out) else ""
+    needs = f"#include <stdint.h>\n{helpers}" if helpers else ""
     folder = pathlib.Path(__file__).with_name("gemm")
     body = "\n".join((folder / f"{name}.c").read_text() for name in PARTS)
     return f"{types}{same}{conversions}{needs}{body}"
@@ -115,9 +115,8 @@ def scatter_text(dtype: np.dtype, fold: str, index: np.dtype) -> str:
     if stored != wide:
         names["WIDER"] = ""
     names |= {"IN": stored, "T": wide, "IDX": spell.storage(index)}
-    needed = [n for n in ("float_of_bits", "bits_of_float", "bfloat16_load", "bfloat16_round") if dtype == bfloat16]
-    needed += [n for n in ("multiply_complexf", "multiply_complex") if is_complex(dtype)]
-    helpers = "".join(spell.HELPERS[n] + "\n" for n in needed)
+    multiply = [n for n in ("multiply_complexf", "multiply_complex") if is_complex(dtype)]
+    helpers = spell.conversions(dtype) + "".join(spell.HELPERS[n] + "\n" for n in multiply)
     return f"#include <stdint.h>\n{helpers}{_named(names)}{_body('scatter.c')}"
 
 

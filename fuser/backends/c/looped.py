@@ -270,9 +270,7 @@ class Looped(Writer):
         for carry in carries:
             text, dtype = self.operand(carry.following), carry.node.dtype
             if spell.storage(dtype) != spell.local(dtype):
-                text = spell.load(
-                    dtype, spell.store(dtype, f"({spell.storage(dtype)}){text}" if dtype.kind == "f" else text)
-                )
+                text = spell.load(dtype, spell.store(dtype, text))
             if guards:
                 text = f"{self.operand(guards[carry.guard])} ? {text} : {self.operand(carry.node)}"
             texts.append(text)
