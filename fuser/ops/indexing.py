@@ -311,7 +311,9 @@ def _gather_transpose(
 
 def selectable(aval: ArrayType, indices_shape: Sequence[int], numbers: Any, sizes: Sequence[int]) -> bool:
     """Whether what a scatter writes is a selection: each row has one window, of one element or all along a dimension."""
-    whole = all(size in (1, extent) for size, extent in zip(sizes, aval.shape))
+    found = {*numbers.start_index_map, *numbers.operand_batching_dims}
+    ends = enumerate(zip(sizes, aval.shape))
+    whole = all(size == extent or (size == 1 and d in found) for d, (size, extent) in ends)
     return whole and aval.size > 0 and one_window_a_row(numbers, indices_shape)
 
 
