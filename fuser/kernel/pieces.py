@@ -16,10 +16,9 @@ from typing import Any
 from fuser.ir import scalar as S
 from fuser.ir.index import Affine, Atom, Axis, Computed, Div
 from fuser.ir.scalar import Scalar
+from fuser.ir.span import Spans, ends, span
 from fuser.kernel.kernel import Access, Store
 from fuser.kernel.lower import computed, operands
-
-Spans = Mapping[Axis, tuple[int, int]]  # first and last position along an axis, both ends included
 
 _TURNS = {"lt": (0,), "ge": (0,), "le": (1,), "gt": (1,), "eq": (0, 1), "ne": (0, 1)}
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -63,9 +62,9 @@ def _cut(nodes: tuple[Scalar, ...], stores: tuple[Store, ...], axes: Sequence[tu
     for number, (axis, extent) in enumerate(axes):
         places = _turns(nodes, axis, extent)
         if places:
-            ends = [0, *places, extent]
+            edges = [0, *places, extent]
             parts: list[tuple[int, int, Cut]] = []
-            for first, end in itertools.pairwise(ends):
+            for first, end in itertools.pairwise(edges):
                 inside = {**spans, axis: (first, end - 1)}
                 piece = _cut(*known(nodes, stores, inside), axes[number + 1 :], inside)
                 if parts and parts[-1][2].key == piece.key:
@@ -96,9 +95,18 @@ def _turns(nodes: Sequence[Scalar], axis: Axis, extent: int) -> list[int]:
 
 def _position(node: Scalar) -> Affine | None:
     """The index that a node is, through conversions that keep it."""
-    while node.op == "cast" and _fits(node, _range(node.args[0], {})):
+    while node.op == "cast" and _keeps(node):
         node = node.args[0]
     return node.attr if node.op == "index" else None
+
+
+def _keeps(node: Scalar) -> bool:
+    """Whether a conversion keeps each integer as it is."""
+    before = span(node.args[0])
+    if before is None or node.dtype.kind not in "iu":
+        return False
+    low, high = ends(node.dtype)
+    return low <= before[0] and before[1] <= high
 
 
 def known(
@@ -136,7 +144,7 @@ def _folded(node: Scalar, new: Mapping[Scalar, Scalar], spans: Spans) -> Scalar:
         index = _moved(node.attr, new)
         return node if index is node.attr else Scalar("index", (), node.dtype, index)
     if node.op in _TURNS:
-        answer = _answer(node.op, _range(args[0], spans), _range(args[1], spans))
+        answer = _answer(node.op, span(args[0], spans), span(args[1], spans))
         if answer is not None:
             return S.constant(answer, node.dtype)
     if node.op in ("and", "or") and node.dtype.kind == "b":
@@ -182,39 +190,6 @@ def _computed_atoms(index: Affine) -> list[Computed]:
         elif isinstance(atom, Div):
             found += _computed_atoms(atom.base)
     return found
-
-
-def _range(node: Scalar, spans: Spans) -> tuple[int, int] | None:
-    """The smallest and the largest value of an integer node, where they follow from the position alone."""
-    if node.op == "const" and node.dtype.kind in "iu":
-        return int(node.attr), int(node.attr)
-    if node.op == "index":
-        low, high = _bounds(node.attr, spans)
-        return (low, high) if _fits(node, (low, high)) else None
-    if node.op == "cast" and node.args[0].dtype.kind in "iu" and node.dtype.kind in "iu":
-        inner = _range(node.args[0], spans)
-        return inner if _fits(node, inner) else None
-    return None
-
-
-def _fits(node: Scalar, span: tuple[int, int] | None) -> bool:
-    """Whether the node's type holds all these integers."""
-    if span is None or node.dtype.kind not in "iu":
-        return False
-    bits = node.dtype.itemsize * 8 - (node.dtype.kind == "i")
-    return span[1] < 1 << bits and span[0] >= (-(1 << bits) if node.dtype.kind == "i" else 0)
-
-
-def _bounds(index: Affine, spans: Spans) -> tuple[int, int]:
-    low = high = index.offset
-    for atom, step in index.terms:
-        ends = spans.get(atom, atom.bounds) if isinstance(atom, Axis) else atom.bounds
-        if isinstance(atom, Div):
-            inner = _bounds(atom.base, spans)
-            ends = inner[0] // atom.divisor, inner[1] // atom.divisor
-        low += min(step * ends[0], step * ends[1])
-        high += max(step * ends[0], step * ends[1])
-    return low, high
 
 
 def _answer(op: str, a: tuple[int, int] | None, b: tuple[int, int] | None) -> bool | None:

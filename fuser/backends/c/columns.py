@@ -13,6 +13,7 @@ from fuser.kernel.kernel import Stage, fold_identity
 
 BLOCK = 2048  # columns that run side by side
 MOST_CHUNKS = 32  # chunks of the reduced axes
+CHUNK = 8192  # elements in one chunk, at least: less would not outweigh its partial results
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
 
 
@@ -150,7 +151,8 @@ class ColumnsSplit(Columns):
         self.line(
             f"const int64_t room = {CHUNK_CELLS} / width + 1, most = room < {MOST_CHUNKS} ? room : {MOST_CHUNKS};"
         )
-        self.line(f"const int64_t length = ({total} + most - 1) / most;")
+        self.line(f"const int64_t spread = ({total} + most - 1) / most, least = {CHUNK} / width + 1;")
+        self.line("const int64_t length = spread > least ? spread : least;")
         self.line(f"const int64_t chunks = ({total} + length - 1) / length;")
         for stage in self.kernel.stages:
             self._row_part(stage)
@@ -174,7 +176,7 @@ class ColumnsSplit(Columns):
                     "__builtin_alloca_with_align(chunks * width * 8, 512);"
                 )
         if self.threads:
-            self.line("#pragma omp parallel for schedule(static) num_threads(fuser_threads)")
+            self.line(f"#pragma omp parallel for schedule(static) num_threads({self.team_size()})")
         self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
         self.line(f"const int64_t first = chunk * length, last = first + length < {total} ? first + length : {total};")
         for fold in stage.folds:

@@ -271,7 +271,7 @@ class RowsSplit(Rows):
             if fold.attr.fold in ("argmax", "argmin"):
                 self.line(f"int64_t {self.name(fold)}_place[{MOST_CHUNKS}];")
         if self.threads:
-            self.line("#pragma omp parallel for schedule(static) num_threads(fuser_threads)")
+            self.line(f"#pragma omp parallel for schedule(static) num_threads({self.team_size()})")
         self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
         self.line(f"const int64_t first = chunk * length, last = first + length < {total} ? first + length : {total};")
         saved = dict(self.env)

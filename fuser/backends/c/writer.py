@@ -146,6 +146,11 @@ class Writer:
         total = " * ".join(self.extents.values()) or "1"
         return self.argument(f"{total} <= {most_alone(self.kernel.nodes, self.kernel.stores)}")
 
+    def team_size(self) -> str:
+        """The number of threads of a team that the text itself starts: one where the work is too small for more."""
+        total = " * ".join(self.extents.values()) or "1"
+        return f"{total} <= {most_alone(self.kernel.nodes, self.kernel.stores)} ? 1 : fuser_threads"
+
     @staticmethod
     def argument(text: str) -> str:
         """`text` where the sizes have no names yet."""
@@ -188,8 +193,8 @@ class Writer:
             param = self.kernel.params[node.attr.param]
             place = self._guarded(node) if node.args else self._place(node.attr.param, node.attr.offset)
             if place is not None:
-                return spell.load(param.dtype, f"{param.name}[{place}]")
-            value = spell.load(param.dtype, f"{param.name}[{self._place(node.attr.param, node.attr.offset)}]")
+                return spell.read(param.dtype, f"{param.name}[{place}]")
+            value = spell.read(param.dtype, f"{param.name}[{self._place(node.attr.param, node.attr.offset)}]")
             return f"{self.operand(node.args[0])} ? {value} : 0"
         if node.op == "index":
             return f"({spell.local(node.dtype)})({self._place(('index', self.name(node)), node.attr)})"
