@@ -95,7 +95,8 @@ def link(plan: Plan, kernels: Kernels, backend: Backend) -> Executable:
     inputs = [slot[v] for v in graph.invars]
     outputs = [slot[plan.aliases.get(v, v)] for v in plan.outputs if isinstance(v, Var)]
     types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
-    return Executable(inputs, consts, steps, outputs, backend.allocate, plan.arena, types)
+    joined = backend.joined(steps, outputs)
+    return Executable(inputs, consts, steps, outputs, backend.allocate, plan.arena, types, joined)
 
 
 def _brief(group: FusionGroup) -> bool:
