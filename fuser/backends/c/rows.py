@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fuser.backends.c import spell
-from fuser.backends.c.extremes import SHORTEST, extremes
+from fuser.backends.c.extremes import FEWEST, SHORTEST, extremes, keyed, keys_fit
 from fuser.backends.c.writer import Writer
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
@@ -177,7 +177,10 @@ class Rows(Writer):
             )
         cols = self._order()
         if self._in_extremes(stage, cols):
-            extremes(self, stage, body, cols[0], (first or "0", last or self.extents[cols[0]]))
+            if self.loops.extents[cols[0]] < SHORTEST:
+                keyed(self, stage, body, cols[0])
+            else:
+                extremes(self, stage, body, cols[0], (first or "0", last or self.extents[cols[0]]))
             self.env = saved
             for fold in stage.folds:
                 self._finish(fold)
@@ -204,7 +207,10 @@ class Rows(Writer):
         """Whether the stage looks for positions of extremes and for nothing else, along enough elements."""
         only = stage.folds and not stage.stores and not stage.kept
         only = only and all(f.attr.fold in ("argmax", "argmin") for f in stage.folds)
-        return bool(only) and len(cols) == 1 and self.loops.extents[cols[0]] >= SHORTEST
+        if not only or len(cols) != 1:
+            return False
+        extent = self.loops.extents[cols[0]]
+        return extent >= SHORTEST or (extent >= FEWEST and all(map(keys_fit, stage.folds)))
 
     def _vectorises(self, stage: Stage) -> bool:
         return not any(f.attr.fold in ("argmax", "argmin") or is_complex(f.attr.accumulator) for f in stage.folds)
