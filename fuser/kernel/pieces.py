@@ -110,12 +110,16 @@ def _keeps(node: Scalar) -> bool:
 
 
 def known(
-    nodes: Sequence[Scalar], stores: Sequence[Store], spans: Spans
+    nodes: Sequence[Scalar], stores: Sequence[Store], spans: Spans, answers: Mapping[Scalar, bool] | None = None
 ) -> tuple[tuple[Scalar, ...], tuple[Store, ...]]:
-    """The nodes and stores with the tests that `spans` decide folded in; nodes that nothing needs any more are gone."""
+    """The nodes and stores with the tests that `spans` decide folded in; nodes that nothing needs any more are gone.
+
+    `answers` are tests whose answer is known besides.
+    """
+    answers = answers or {}
     new: dict[Scalar, Scalar] = {}
     for node in nodes:
-        new[node] = _folded(node, new, spans)
+        new[node] = S.constant(answers[node], node.dtype) if node in answers else _folded(node, new, spans)
     changed = tuple(Store(s.param, _moved(s.offset, new), new.get(s.value, s.value)) for s in stores)
     return _in_order(changed), changed
 
@@ -132,7 +136,7 @@ def _in_order(stores: Sequence[Store]) -> tuple[Scalar, ...]:
             order[node] = None
         else:
             stack.append((node, True))
-            stack.extend((n, False) for n in reversed(operands(node)))
+            stack.extend((n, False) for n in reversed(operands(node)) if node.op != "fold")
     return tuple(order)
 
 

@@ -6,6 +6,7 @@ import math
 
 from fuser.backends.c import spell
 from fuser.backends.c.extremes import FEWEST, SHORTEST, extremes, keyed, keys_fit
+from fuser.backends.c.turns import Turn, turn
 from fuser.backends.c.writer import Writer
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
@@ -186,6 +187,10 @@ class Rows(Writer):
                 self._finish(fold)
             return
         reverse = self.backwards = any(s.attr.reverse for s in scans)
+        if first is None and not self.kept and (found := turn(self, stage)):
+            self._turning(stage, found)
+            self.env = saved
+            return
         for number, axis in enumerate(cols):
             if axis is cols[-1] and not scans and self._vectorises(stage):
                 self.line(f"#pragma omp simd{''.join(accumulators)}")
@@ -202,6 +207,23 @@ class Rows(Writer):
         self.env = saved
         for fold in stage.folds:
             self._finish(fold)
+
+    def _turning(self, stage: Stage, found: Turn) -> None:
+        """A run along the row in two loops: before and after the place where a test turns."""
+        [axis] = self.loops.cols
+        total, place = self.extents[axis], f"{self.kernel.params[stage.stores[0].param].name}_turn"
+        self.line(f"const int64_t {place}_at = {self._place(('turn', axis), found.place)};")
+        self.line(f"const int64_t {place} = {place}_at < 0 ? 0 : {place}_at > {total} ? {total} : {place}_at;")
+        for before, span in ((True, ("0", place)), (False, (place, total))):
+            nodes, stores = found.piece(stage, before)
+            saved = dict(self.env)
+            self.line("#pragma omp simd")
+            self.loop(axis, *span)
+            self._nodes(nodes)
+            for store in stores:
+                self.store(store)
+            self.close()
+            self.env = saved
 
     def _in_extremes(self, stage: Stage, cols: list[Axis]) -> bool:
         """Whether the stage looks for positions of extremes and for nothing else, along enough elements."""

@@ -225,16 +225,16 @@ class Writer:
         if vector is None:
             return None
         offset: Affine = node.attr.offset
-        if vector not in index_axes(offset) and not any(self._follows(value, vector) for value in computed(offset)):
+        if vector not in index_axes(offset) and not any(self.follows(value, vector) for value in computed(offset)):
             return self._clamped(node)
-        if self._follows(node.args[0], vector):
+        if self.follows(node.args[0], vector):
             return None
         step = offset.coefficient(vector)
         along = Affine.of(vector) * step
         rest = offset - along
         size = math.prod(self.kernel.params[node.attr.param].shape)
         steady = not any(isinstance(atom, Div) and vector in index_axes(atom.base) for atom, _ in rest.terms)
-        steady = steady and not any(self._follows(value, vector) for value in computed(rest))
+        steady = steady and not any(self.follows(value, vector) for value in computed(rest))
         if not steady or step < 0 or step * (self.loops.extents[vector] - 1) >= size:
             return None
         start = f"({self.operand(node.args[0])} ? {self._place(node.attr.param, rest)} : 0)"
@@ -248,13 +248,13 @@ class Writer:
         self.line(f"const int64_t {name} = {self._place(node.attr.param, node.attr.offset)};")
         return f"{name} < 0 ? 0 : {name} > {last} ? {last} : {name}"
 
-    def _follows(self, node: Scalar, axis: Axis) -> bool:
+    def follows(self, node: Scalar, axis: Axis) -> bool:
         """Whether a value changes along an axis."""
         known = self.following.get(node)
         if known is None:
             own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
             known = own is not None and axis in index_axes(own)
-            known = known or any(self._follows(operand, axis) for operand in operands(node))
+            known = known or any(self.follows(operand, axis) for operand in operands(node))
             self.following[node] = known
         return known
 
