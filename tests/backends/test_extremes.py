@@ -45,3 +45,11 @@ def test_both_at_once_with_work_before_and_after() -> None:
     )
     for ours, theirs in zip(fuser.jit(lambda x: run(jnp, x))(x), jax.jit(lambda x: run(jax.numpy, x))(x)):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("n", [16, SHORTEST + 6])
+def test_extremes_of_running_sums(n) -> None:
+    """A running sum is no vector loop, so that its extremes are found one after the other."""
+    x = np.random.default_rng(0).integers(-2, 3, (ROWS, n)).astype(np.float32)
+    run = lambda np, x: np.argmax(np.cumsum(x, 1), 1)
+    np.testing.assert_array_equal(fuser.jit(lambda x: run(jnp, x))(x), run(np, x))

@@ -229,7 +229,7 @@ class Rows(Writer):
         """Whether the stage looks for positions of extremes and for nothing else, along enough elements."""
         only = stage.folds and not stage.stores and not stage.kept
         only = only and all(f.attr.fold in ("argmax", "argmin") for f in stage.folds)
-        if not only or len(cols) != 1:
+        if not only or len(cols) != 1 or any(node.op == "scan" for node in stage.body):
             return False
         extent = self.loops.extents[cols[0]]
         return extent >= SHORTEST or (extent >= FEWEST and all(map(keys_fit, stage.folds)))
