@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.base import KernelSource
-from fuser.backends.c import library, spell
+from fuser.backends.c import judge, library, spell
 from fuser.backends.c.interrupt import START, interruptible
 from fuser.backends.c.steady import steady
 from fuser.ir.graph import Eqn, Literal, Operand, Var
@@ -116,6 +116,7 @@ class Driver:
             f"char local[{LOCAL}] __attribute__((aligned({ALIGNMENT})));",
             f"char *const block_at = sizes[0] <= {LOCAL} ? local : buffers[{count}];",
         ]
+        self.lines = judge.judged(self.lines, self.kernels)
         start = [START.rstrip()] if interruptible("\n".join([*self.kernels, *self.lines])) else []
         lines = [*start, *(f"  {line}" for line in before), *self.lines]
         head = f"{comments}void {self.group.name}(void **buffers, const int64_t *sizes) {{"
@@ -160,13 +161,14 @@ class Driver:
         """Take a kernel's text in; gives the place of its size arguments."""
         first = self.append(*source.launch["sizes"])
         self.functions += [(first + n, function) for n, function in source.launch.get("functions", ())]
-        text = source.text.replace(START, "")
+        text = judge.inside(source.text.replace(START, ""))
         alone = "__attribute__((noinline)) " if "alloca" in text else ""
         self.kernels.append(text.replace(f"void {source.name}(", f"static {alone}void {source.name}("))
         return first
 
     def pace(self) -> None:
         """Declare what a loop counts its steps by."""
+        self.line(judge.DECLARE)
         self.line("int64_t left = 1, pace = 1;  // steps to the next look at the clock, and from one to the next")
 
     def poll(self) -> None:
@@ -323,12 +325,15 @@ class ScanDriver(Driver):
         carries.read(body, consts)
         carries.target("(length - step) & 1")
         copies = self._ys(body, carries.ys, count)
+        self.line(judge.BEGIN)
         body.steps()
         for target, source, size in copies:
             self.line(f"memcpy({target}, {source}, {size});")
         carries.advance()
+        self.line(judge.END)
         self.poll()
         self.close()
+        self.line(judge.RESTORE)
         carries.finish()
 
     def _ys(self, body: Frame, slots: Sequence[int], count: int) -> list[tuple[str, str, str]]:
@@ -375,10 +380,13 @@ class WhileDriver(Driver):
         self.line(f"if (!*(const unsigned char *){test.at(test.outputs[0])}) break;")
         carries.read(body, with_lanes + consts)
         carries.target("step & 1")
+        self.line(judge.BEGIN)
         body.steps()
         carries.advance()
+        self.line(judge.END)
         self.poll()
         self.close()
+        self.line(judge.RESTORE)
         carries.finish()
 
 
