@@ -28,6 +28,7 @@ LOOSER: dict[str, tuple[float, float]] = {
     "logaddexp": (4, 4),
     "logaddexp2": (4, 8),
     "logit": (8, 4),
+    "triangular_solve": (16, 16),
 }
 
 # Real JAX, whose own functions are less exact than ours: relative.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser.backends.base import Host, KernelSource, Loaded
-from fuser.backends.c import calls, interrupt, product, spell, tiles, units
+from fuser.backends.c import calls, interrupt, judge, product, spell, tiles, units
 from fuser.backends.c.bundle import emit_bundle
 from fuser.backends.c.control import INCLUDES, emit_control
 from fuser.backends.c.emit import emit_kernel
@@ -86,6 +86,8 @@ class C(Host):
 
 def translation_unit(text: str) -> str:
     """A C file of these kernels and loops: with what they include, declare and call."""
+    if "team_size()" in text:
+        text = f"{judge.HELPERS}\n\n{text}"
     if "fuser_threads" in text:
         text = f"{toolchain.THREADS}\n\n{text}"
     if "floor_div(" in text:

@@ -12,7 +12,9 @@ from fuser.ir.types import is_inexact
 from fuser.kernel.kernel import Stage, fold_identity
 
 BLOCK = 2048  # columns that run side by side
+UNROLLED, MOST_UNROLLED = 4, 12  # rows that are folded in at once, and the most values an element that this is done for
 MOST_CHUNKS = 32  # chunks of the reduced axes
+CHUNK = 8192  # elements in one chunk, at least: less would not outweigh its partial results
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
 
 
@@ -71,27 +73,49 @@ class Columns(Writer):
         for node in (*stage.folds, *scans):
             self._start(node, declare)
         reverse = self.backwards = any(s.attr.reverse for s in scans)
+        several = not scans and not stage.stores and len(stage.body) <= MOST_UNROLLED
         for number, axis in enumerate(self.loops.cols):
             name = self.axis_names[axis]
             low, high = (first, last or self.extents[axis]) if number == 0 else ("0", self.extents[axis])
-            if reverse:
+            if several and axis is self.loops.cols[-1]:
+                self.open("")
+                self.line(f"int64_t {name} = {low};")
+                self.open(f"for (; {name} + {UNROLLED - 1} < {high}; {name} += {UNROLLED})")
+                self._row(stage, UNROLLED)
+                self.close()
+                self.open(f"for (; {name} < {high}; ++{name})")
+            elif reverse:
                 self.open(f"for (int64_t {name} = {high} - 1; {name} >= {low}; --{name})")
             else:
                 self.loop(axis, low, high)
+        self._row(stage, 1)
+        for _ in range(len(self.loops.cols) + several):
+            self.close()
+
+    def _row(self, stage: Stage, count: int) -> None:
+        """The columns of `count` rows beside each other, the rows in order: the accumulators are read and written once."""
         self._across()
         saved = dict(self.env)
-        for node in stage.body:
-            if node.op == "scan":
-                self._scan_step(node, f"{self.name(node)}_run[x]")
-            else:
-                self.define(node)
-        for fold in stage.folds:
-            self._fold_step(fold, self.operand(fold.args[0]), self._position())
-        for store in stage.stores:
-            self.store(store)
-        self.env = saved
-        for _ in (*self.loops.cols, None):
-            self.close()
+        axis = self.loops.cols[-1]
+        name = self.axis_names[axis]
+        for number in range(count):
+            if count > 1:
+                self.axis_names[axis] = f"({name} + {number})" if number else name
+                self.open("")
+            for node in stage.body:
+                if node.op == "scan":
+                    self._scan_step(node, f"{self.name(node)}_run[x]")
+                else:
+                    self.define(node)
+            for fold in stage.folds:
+                self._fold_step(fold, self.operand(fold.args[0]), self._position())
+            for store in stage.stores:
+                self.store(store)
+            if count > 1:
+                self.close()
+            self.env = dict(saved)
+        self.axis_names[axis] = name
+        self.close()
 
     def _start(self, node: Scalar, declare: bool = True) -> None:
         """Declare and reset what a fold or scan carries for each column."""
@@ -150,7 +174,8 @@ class ColumnsSplit(Columns):
         self.line(
             f"const int64_t room = {CHUNK_CELLS} / width + 1, most = room < {MOST_CHUNKS} ? room : {MOST_CHUNKS};"
         )
-        self.line(f"const int64_t length = ({total} + most - 1) / most;")
+        self.line(f"const int64_t spread = ({total} + most - 1) / most, least = {CHUNK} / width + 1;")
+        self.line("const int64_t length = spread > least ? spread : least;")
         self.line(f"const int64_t chunks = ({total} + length - 1) / length;")
         for stage in self.kernel.stages:
             self._row_part(stage)
@@ -174,7 +199,7 @@ class ColumnsSplit(Columns):
                     "__builtin_alloca_with_align(chunks * width * 8, 512);"
                 )
         if self.threads:
-            self.line("#pragma omp parallel for schedule(static) num_threads(fuser_threads)")
+            self.line(f"#pragma omp parallel for schedule(static) num_threads({self.team_size()})")
         self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
         self.line(f"const int64_t first = chunk * length, last = first + length < {total} ? first + length : {total};")
         for fold in stage.folds:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fuser.backends.c.columns import BLOCK, Columns, ColumnsSplit
 from fuser.backends.c.looped import LANES, Looped
+from fuser.backends.c.pieces import Pieces, pieces
 from fuser.backends.c.rows import Elementwise, Rows, RowsSplit
 from fuser.backends.c.staged import Staged
 from fuser.backends.c.tiles import Tiled, crossing
@@ -37,7 +38,9 @@ def form(kernel: Kernel, loops: Loops) -> type[Writer]:
     if not kernel.cols:
         if crossing(kernel, loops):
             return Tiled
-        return Staged if Staged.pays(kernel, loops) else Elementwise
+        if Staged.pays(kernel, loops):
+            return Staged
+        return Elementwise if pieces(kernel, loops) is None else Pieces
     scans = any(n.op == "scan" for stage in kernel.stages for n in stage.body)
     rows, cols = loops.count(loops.rows), loops.count(loops.cols)
     worth = rows * cols >= SPLIT and not scans

@@ -48,7 +48,7 @@ def address(function: tuple[Any, ...]) -> int:
     """The address of a library function, which stays for the life of the process.
 
     `function` is ("gemm", operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
-    ("permute", bytes of an element) or ("scatter", dtype, fold, dtype of indices).
+    ("permute", bytes of an element), ("substitute", dtype) or ("scatter", dtype, fold, dtype of indices).
     """
     name, *types = function
     symbol = _gemm(*types) if name == "gemm" else _function(name, tuple(types))
@@ -84,6 +84,7 @@ def _function(name: str, types: tuple[Any, ...]) -> Any:
         "top_k": lambda dtype: sort_text(dtype, 4),
         "permute": permute_text,
         "scatter": scatter_text,
+        "substitute": lambda dtype: _named({"T": spell.storage(dtype)}) + _body("substitute.c"),
     }
     return getattr(toolchain.load_shared(toolchain.compile_shared(texts[name](*types)).path), name)
 

@@ -241,6 +241,11 @@ def load(dtype: np.dtype, place: str) -> str:
     return f"{_HALVES[dtype]}_load({place})" if dtype in _HALVES else place
 
 
+def read(dtype: np.dtype, element: str) -> str:
+    """The value of an array's element. A bool is compared: gcc does not vectorise a choice by one that it loads as such."""
+    return f"(*(const unsigned char *)&{element} != 0)" if dtype == BOOL else load(dtype, element)
+
+
 def store(dtype: np.dtype, value: str) -> str:
     """A value as it goes to memory."""
     return f"{_HALVES[dtype]}_round({value})" if dtype in _HALVES else value

@@ -163,6 +163,11 @@ class Writer:
         total = " * ".join(self.extents.values()) or "1"
         return self.argument(f"{total} <= {most_alone(self.kernel.nodes, self.kernel.stores)}")
 
+    def team_size(self) -> str:
+        """The number of threads of a team that the text itself starts: one where the work is too small for more."""
+        total = " * ".join(self.extents.values()) or "1"
+        return f"{total} <= {most_alone(self.kernel.nodes, self.kernel.stores)} ? 1 : fuser_threads"
+
     @staticmethod
     def argument(text: str) -> str:
         """`text` where the sizes have no names yet."""
@@ -205,8 +210,8 @@ class Writer:
             param = self.kernel.params[node.attr.param]
             place = self._guarded(node) if node.args else self._place(node.attr.param, node.attr.offset)
             if place is not None:
-                return spell.load(param.dtype, f"{param.name}[{place}]")
-            value = spell.load(param.dtype, f"{param.name}[{self._place(node.attr.param, node.attr.offset)}]")
+                return spell.read(param.dtype, f"{param.name}[{place}]")
+            value = spell.read(param.dtype, f"{param.name}[{self._place(node.attr.param, node.attr.offset)}]")
             return f"{self.operand(node.args[0])} ? {value} : 0"
         if node.op == "index":
             return f"({spell.local(node.dtype)})({self._place(('index', self.name(node)), node.attr)})"
@@ -220,16 +225,16 @@ class Writer:
         if vector is None:
             return None
         offset: Affine = node.attr.offset
-        if vector not in index_axes(offset) and not any(self._follows(value, vector) for value in computed(offset)):
+        if vector not in index_axes(offset) and not any(self.follows(value, vector) for value in computed(offset)):
             return self._clamped(node)
-        if self._follows(node.args[0], vector):
+        if self.follows(node.args[0], vector):
             return None
         step = offset.coefficient(vector)
         along = Affine.of(vector) * step
         rest = offset - along
         size = math.prod(self.kernel.params[node.attr.param].shape)
         steady = not any(isinstance(atom, Div) and vector in index_axes(atom.base) for atom, _ in rest.terms)
-        steady = steady and not any(self._follows(value, vector) for value in computed(rest))
+        steady = steady and not any(self.follows(value, vector) for value in computed(rest))
         if not steady or step < 0 or step * (self.loops.extents[vector] - 1) >= size:
             return None
         start = f"({self.operand(node.args[0])} ? {self._place(node.attr.param, rest)} : 0)"
@@ -243,13 +248,13 @@ class Writer:
         self.line(f"const int64_t {name} = {self._place(node.attr.param, node.attr.offset)};")
         return f"{name} < 0 ? 0 : {name} > {last} ? {last} : {name}"
 
-    def _follows(self, node: Scalar, axis: Axis) -> bool:
+    def follows(self, node: Scalar, axis: Axis) -> bool:
         """Whether a value changes along an axis."""
         known = self.following.get(node)
         if known is None:
             own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
             known = own is not None and axis in index_axes(own)
-            known = known or any(self._follows(operand, axis) for operand in operands(node))
+            known = known or any(self.follows(operand, axis) for operand in operands(node))
             self.following[node] = known
         return known
 
