@@ -100,8 +100,8 @@ def link(plan: Plan, kernels: Kernels, backend: Backend) -> Executable:
     inputs = [slot[v] for v in graph.invars]
     outputs = [slot[plan.aliases.get(v, v)] for v in plan.outputs if isinstance(v, Var)]
     types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
-    label = temporaries(plan, label_of)
-    return Executable(inputs, consts, steps, outputs, backend.allocate, plan.arena, types, label)
+    joined, label = backend.joined(steps, outputs), temporaries(plan, label_of)
+    return Executable(inputs, consts, steps, outputs, backend.allocate, plan.arena, types, joined, label)
 
 
 def _brief(group: FusionGroup) -> bool:

@@ -17,6 +17,7 @@ from fuser.ir.graph import Eqn
 from fuser.partition.group import FusionGroup, FusionLimits
 from fuser.runtime import memory
 from fuser.runtime.array import Array, to_numpy
+from fuser.runtime.executable import Step
 
 # A loaded kernel: takes the group's inputs, then its outputs to be written.
 KernelFunction = Callable[[list[Any]], object]
@@ -79,6 +80,9 @@ class Backend(Protocol):
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
         """Memory for one output; `label` says in errors whose it is."""
 
+    def joined(self, steps: Sequence[Step], outputs: Sequence[int]) -> Sequence[Step]:
+        """The steps that calls run for these: several as one, where that makes their launches cheaper."""
+
 
 class Host:
     """What the backends that run in this computer's memory share."""
@@ -97,3 +101,7 @@ class Host:
         )  # a deleted array: its own error
 
     allocate = staticmethod(memory.empty)
+
+    @staticmethod
+    def joined(steps: Sequence[Step], outputs: Sequence[int]) -> Sequence[Step]:
+        return steps

@@ -98,8 +98,9 @@ class _Move:
 class Executable:
     """Steps over slots. `inputs` and `outputs` are slots in order; `consts` maps slots to arrays that never change.
 
-    With `types`, shape and dtype of each input, calls with ndarrays of others raise TypeError. `native` is the same
-    executable in the native core, or None.
+    With `types`, shape and dtype of each input, calls with ndarrays of others raise TypeError. `joined` are the steps that
+    calls run where several of `steps` have become one; profiles run `steps`. `native` is the same executable in the native
+    core, or None.
     """
 
     def __init__(
@@ -111,20 +112,24 @@ class Executable:
         allocate: Allocate = memory.empty,
         arena: int = 0,
         types: Sequence[tuple[tuple[int, ...], np.dtype[Any]]] | None = None,
+        joined: Sequence[Step] | None = None,
         label: str = "the temporaries of one call",
     ) -> None:
         self.inputs, self.consts, self.outputs = tuple(inputs), dict(consts), tuple(outputs)
         self.steps = tuple(steps)
+        self.joined = self.steps if joined is None else tuple(joined)
         self.allocate = allocate
         self.arena = arena  # bytes that one call needs for the slots with an offset
         self.label = label  # whose the arena is, for errors
         self.types = None if types is None else tuple(types)
-        self._check()
+        self._check(self.steps)
+        self._check(self.joined)
         written = {slot for step in self.steps for slot in step.writes}
         self._dying = {o.reuse for o in self.allocations() if o.reuse in written}  # taken over whatever is donated
-        drops = self.drops()
-        self._moves = [_prepare(step, drop) for step, drop in zip(self.steps, drops, strict=True)]
-        used = [*self.inputs, *self.consts, *(slot for step in self.steps for slot in step.writes)]
+        drops = self.drops(self.joined)
+        self._moves = [_prepare(step, drop) for step, drop in zip(self.joined, drops, strict=True)]
+        both = (*self.steps, *self.joined)
+        used = [*self.inputs, *self.consts, *(slot for step in both for slot in step.writes)]
         self._blank: list[Any] = [None] * (max(used, default=-1) + 1)
         for slot, value in self.consts.items():
             self._blank[slot] = value
@@ -167,7 +172,8 @@ class Executable:
         slots = self._start(arrays)
         arena = self._arena()
         times = []
-        for index, move in enumerate(self._moves):
+        moves = [_prepare(step, drop) for step, drop in zip(self.steps, self.drops(), strict=True)]
+        for index, move in enumerate(moves):
             operands = [slots[k] for k in move.gather]
             for output in move.allocations or ():
                 slots[output.slot] = self._memory(output, slots, self._dying, arena)
@@ -182,17 +188,17 @@ class Executable:
                 slots[k] = None
         return [slots[k] for k in self.outputs], times
 
-    def allocations(self) -> Iterator[Allocation]:
+    def allocations(self, steps: Sequence[Step] | None = None) -> Iterator[Allocation]:
         """What the kernels fill, in order."""
-        for step in self.steps:
+        for step in self.steps if steps is None else steps:
             if isinstance(step, KernelStep):
                 yield from step.outputs
 
-    def drops(self) -> list[tuple[int, ...]]:
+    def drops(self, steps: Sequence[Step] | None = None) -> list[tuple[int, ...]]:
         """For each step, the temporaries that nobody needs after it."""
         keep = {*self.inputs, *self.consts, *self.outputs}
         result: list[tuple[int, ...]] = []
-        for step in reversed(self.steps):
+        for step in reversed(self.steps if steps is None else steps):
             dead = dict.fromkeys(slot for slot in (*step.arguments, *step.writes) if slot not in keep)
             result.append(tuple(dead))
             keep.update(dead)
@@ -261,19 +267,19 @@ class Executable:
 
     def _described(self, drops: list[tuple[int, ...]]) -> tuple[Any, ...]:
         """What the native core makes the same executable of."""
-        known = {output.slot: (output.shape, output.dtype) for output in self.allocations()}
+        known = {output.slot: (output.shape, output.dtype) for output in self.allocations(self.joined)}
         known |= dict(zip(self.inputs, self.types or ()))
         types = tuple((slot, *described) for slot, described in known.items())
-        steps = tuple(_described(step, drop) for step, drop in zip(self.steps, drops, strict=True))
+        steps = tuple(_described(step, drop) for step, drop in zip(self.joined, drops, strict=True))
         allocate = None if self.allocate is memory.empty else self.allocate
         typed = self.types is not None
         head = len(self._blank), self.inputs, self.consts, types, typed
         return *head, steps, self.outputs, allocate, self.arena, self.label
 
-    def _check(self) -> None:
+    def _check(self, steps: Sequence[Step]) -> None:
         """A step reads only what is there, and no slot is written twice: a broken plan must fail before it runs."""
         known = {*self.inputs, *self.consts}
-        for step in self.steps:
+        for step in steps:
             for slot in step.arguments:
                 if slot not in known:
                     raise ValueError(f"step {step.name} reads slot {slot}, which nothing has written")

@@ -66,18 +66,7 @@ class CompiledLibrary:
     cached: bool
 
 
-def has_libmvec() -> bool:
-    """Whether the C library has vector versions of all of expf, sinf, tanhf, ...: glibc from 2.35 on x86-64."""
-    if not _X86:
-        return False
-    try:
-        name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
-        return name == "glibc" and tuple(map(int, version.split(".")[:2])) >= (2, 35)
-    except (AttributeError, ValueError, OSError):
-        return False
-
-
-LIBRARIES = ("-lmvec", "-lm") if has_libmvec() else ("-lm",)
+LIBRARIES = ("-lm",)
 
 
 def find_compiler() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -128,3 +129,17 @@ def test_columns_with_a_number_that_is_the_same_for_all(shape: tuple[int, ...]) 
     scale = fnp.asarray(np.float32(0.5))
     assert bisect(lambda x, scale: fnp.sum(x * scale, axis=0) / fnp.exp(scale) + x[0], x, scale) is None
     assert bisect(lambda x, scale: fnp.sum(x, axis=0) * fnp.exp(scale), x, scale) is None
+
+
+def test_what_a_result_may_take_over_is_not_restrict() -> None:
+    """An elementwise kernel may be called with one array as an operand and as a result; `restrict` would let gcc reorder."""
+    x, row, y = np.ones((50, 60), np.float32), np.ones(60, np.float32), np.ones((50, 60), np.int32)
+    alone = lambda f, *args: {
+        name
+        for apart, name in re.findall(r"\*(restrict )?(\w+) = buffers", fuser.jit(f).lower(*args).sources[0].text)
+        if not apart
+    }
+    assert len(alone(lambda x, row: x * 2 + row, x, row)) == 2
+    assert len(alone(lambda x, y: x * y, x, y)) == 2
+    assert alone(lambda x: x[::-1] + 1, x) == set()
+    assert alone(lambda x: x - x.sum(0), x) == set()

@@ -20,6 +20,15 @@ F32 = np.dtype(np.float32)
 MIB = 1 << 20
 
 
+@pytest.fixture(autouse=True, scope="module")
+def little_to_collect():
+    """What other tests have left behind is looked through once, not before each test."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True, params=["native", "python"])
 def path(request, monkeypatch):
     """Each test runs on the pool in C and on the one in Python, both empty."""

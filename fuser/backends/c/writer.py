@@ -78,10 +78,11 @@ class Writer:
         used = "\n".join(self.lines)
         comments = "".join(f"// {line}\n" for line in self.kernel.comments[:12])
         params = []
+        shared = self._shared_memory()
         for number, param in enumerate(self.kernel.params):
             kind = spell.storage(param.dtype)
-            const = "" if param.out else "const "
-            params.append(f"  {const}{kind} *restrict {param.name} = buffers[{number}];")
+            const, apart = "" if param.out else "const ", "" if number in shared else "restrict "
+            params.append(f"  {const}{kind} *{apart}{param.name} = buffers[{number}];")
         alone = self.alone() if self.team and self.threads and self.loops.rows else None
         slots = [f"  const int64_t s{n} = sizes[{n}];" for n in range(len(self.sizes.values))]
         body = "\n".join([*params, *slots, used, "}"])
@@ -98,6 +99,22 @@ class Writer:
             f"  if ({alone}) {{ {call}; return; }}\n"
             f"  #pragma omp parallel num_threads(fuser_threads)\n  {call};\n}}"
         )
+
+    def _shared_memory(self) -> set[int]:
+        """Parameters that may be one memory: a result takes over what an elementwise kernel reads at the very place."""
+        if self.kernel.cols or self.kernel.loop is not None:
+            return set()
+        places: dict[int, set[Affine]] = {}
+        for node in self.kernel.nodes:
+            if node.op == "load":
+                places.setdefault(node.attr.param, set()).add(node.attr.offset)
+        result = set()
+        for store in self.kernel.stores:
+            dtype = self.kernel.params[store.param].dtype
+            for number, read in places.items():
+                if read == {store.offset} and self.kernel.params[number].dtype == dtype:
+                    result |= {number, store.param}
+        return result
 
     def signature(self) -> str:
         return f"{self.attributes}void {self.kernel.name}(void **buffers, const int64_t *sizes)"
