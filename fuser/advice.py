@@ -28,6 +28,8 @@ COMPILATIONS = (8, 32, 128, 512)  # of one function: when to speak
 LEAST_SECONDS = 0.5  # that they have taken together
 _MEGABYTE = 1 << 20
 LEAST_DONATED = _MEGABYTE  # bytes that could not be taken over though a result has their type: when to speak
+MANY_ELEMENTS = 1 << 20  # of a kernel without vector instructions: when to speak
+KERNELS_SHOWN = 3  # of them that a warning names
 DONATIONS_SHOWN = 4  # arguments that a warning names
 
 
@@ -62,6 +64,7 @@ def timed(jitted: Jitted, compile: Callable[[], Any]) -> Any:
     own, jits, of_code = _costs.add(jitted, time.perf_counter() - start)
     captured(compiled.traced.graph)
     donations(compiled)
+    unvectorised(compiled)
     count = len(jitted._programs)
     if count in COMPILATIONS and own >= LEAST_SECONDS:
         _warn(recompilations(jitted, own), current_source())
@@ -140,6 +143,25 @@ def donations(compiled: Compiled) -> None:
         f"{traced.graph.name} takes over the memory of {len(traced.donated) - len(found)} of {len(traced.donated)} donated arrays; "
         f"{_words(sum(bytes_of))} are given away in vain: {'; '.join(told)}{more}; donate only what a result of the same "
         "shape and dtype replaces",
+        current_source(),
+    )
+
+
+def unvectorised(compiled: Compiled) -> None:
+    """Warn of kernels that compute many elements one after the other."""
+    found = [(source, *source.launch["scalar"]) for source in compiled.sources if "scalar" in source.launch]
+    large = sorted((one for one in found if one[2] >= MANY_ELEMENTS), key=lambda one: -one[2])
+    if not large:
+        return
+    lines = {group.name: group.sources for group in compiled.plan.groups}
+    told = []
+    for source, reason, count in large[:KERNELS_SHOWN]:
+        line = next((s.short for s in lines.get(source.name, ()) if s.file), "")
+        told.append(f"{source.name}{f' ({line})' if line else ''}, {count:,} elements: {reason}")
+    more = f"; and {len(large) - len(told)} more" if len(large) > len(told) else ""
+    kernels = "a kernel" if len(large) == 1 else f"{len(large)} kernels"
+    _warn(
+        f"{compiled.traced.graph.name} has {kernels} without vector instructions: {'; '.join(told)}{more}",
         current_source(),
     )
 

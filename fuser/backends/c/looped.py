@@ -298,7 +298,7 @@ class Looped(Writer):
         if self.vector is None:
             return True
         place = self._along(index_axes(store.offset)) or any(
-            self._follows(n, self.vector) for n in computed(store.offset)
+            self.follows(n, self.vector) for n in computed(store.offset)
         )
         return not place
 
@@ -329,17 +329,17 @@ class Looped(Writer):
     # What differs between the lanes of a block.
 
     def _uniform(self, node: Scalar) -> bool:
-        return self.vector is None or not self._follows(node, self.vector)
+        return self.vector is None or not self.follows(node, self.vector)
 
     def _along(self, axes: set[Axis] | frozenset[Axis]) -> bool:
         return self.vector in axes or bool(axes & self.loops.absorbed)
 
-    def _follows(self, node: Scalar, axis: Axis) -> bool:
+    def follows(self, node: Scalar, axis: Axis) -> bool:
         if node.op in ("carry", "final") and axis is self.vector:
             return self._along(node.attr.axes)
         if node.op == "lane":
             return False
-        return super()._follows(node, axis)
+        return super().follows(node, axis)
 
 
 def _cheap(node: Scalar) -> bool:

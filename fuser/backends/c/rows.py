@@ -176,7 +176,7 @@ class Rows(Writer):
                 f"{kind}{run} = {spell.literal(fold_identity(scan.attr.fold, scan.attr.accumulator), scan.attr.accumulator)};"
             )
         cols = self._order()
-        if self._in_extremes(stage, cols):
+        if self.in_extremes(stage):
             extremes(self, stage, body, cols[0], (first or "0", last or self.extents[cols[0]]))
             self.env = saved
             for fold in stage.folds:
@@ -200,10 +200,11 @@ class Rows(Writer):
         for fold in stage.folds:
             self._finish(fold)
 
-    def _in_extremes(self, stage: Stage, cols: list[Axis]) -> bool:
+    def in_extremes(self, stage: Stage) -> bool:
         """Whether the stage looks for positions of extremes and for nothing else, along enough elements."""
         only = stage.folds and not stage.stores and not stage.kept
         only = only and all(f.attr.fold in ("argmax", "argmin") for f in stage.folds)
+        cols = self._order()
         return bool(only) and len(cols) == 1 and self.loops.extents[cols[0]] >= SHORTEST
 
     def _vectorises(self, stage: Stage) -> bool:

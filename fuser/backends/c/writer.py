@@ -12,7 +12,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
-from fuser.ir.types import is_complex, is_inexact
+from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.kernel.kernel import Kernel, Store, fold_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import computed, index_axes, operands
@@ -43,6 +43,21 @@ def most_alone(nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> int:
     return 1 << max(round(math.log2(ALONE / max(nanoseconds(nodes, stores), 1e-3))), 4)
 
 
+def _masks(kernel: Kernel) -> set[Scalar]:
+    """Truth values in memory that choose, are converted or meet computed ones: there gcc vectorises bytes that are compared
+    with 0, not _Bool; where they only meet each other, the reverse holds."""
+    pure: set[Scalar] = set()  # made of loads alone
+    for node in kernel.nodes:
+        joined = node.op in ("and", "or", "xor") and all(operand in pure for operand in node.args)
+        if node.dtype == BOOL and (joined or (node.op == "load" and not node.args)):
+            pure.add(node)
+    used: set[Scalar] = set()
+    for node in reversed(kernel.nodes):
+        if node.op != "fold" and (node not in pure or node in used):
+            used.update(operand for operand in node.args if operand in pure)
+    return {node for node in used if node.op == "load"}
+
+
 class Writer:
     """Writes one kernel. `env` maps nodes to the names that hold them where the text now stands."""
 
@@ -67,6 +82,7 @@ class Writer:
         self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
         self.kept: dict[Scalar, str] = {}
         self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
+        self.masks = _masks(kernel)
         self.declared: set[str] = set()  # what scans carry; a scan that two stages compute is declared by the first
         self.backwards = False  # whether the stage being written runs over the reduced axes from their end
 
@@ -205,6 +221,8 @@ class Writer:
             param = self.kernel.params[node.attr.param]
             place = self._guarded(node) if node.args else self._place(node.attr.param, node.attr.offset)
             if place is not None:
+                if node in self.masks:
+                    return f"((const uint8_t *){param.name})[{place}] != 0"
                 return spell.load(param.dtype, f"{param.name}[{place}]")
             value = spell.load(param.dtype, f"{param.name}[{self._place(node.attr.param, node.attr.offset)}]")
             return f"{self.operand(node.args[0])} ? {value} : 0"
@@ -220,16 +238,16 @@ class Writer:
         if vector is None:
             return None
         offset: Affine = node.attr.offset
-        if vector not in index_axes(offset) and not any(self._follows(value, vector) for value in computed(offset)):
+        if vector not in index_axes(offset) and not any(self.follows(value, vector) for value in computed(offset)):
             return self._clamped(node)
-        if self._follows(node.args[0], vector):
+        if self.follows(node.args[0], vector):
             return None
         step = offset.coefficient(vector)
         along = Affine.of(vector) * step
         rest = offset - along
         size = math.prod(self.kernel.params[node.attr.param].shape)
         steady = not any(isinstance(atom, Div) and vector in index_axes(atom.base) for atom, _ in rest.terms)
-        steady = steady and not any(self._follows(value, vector) for value in computed(rest))
+        steady = steady and not any(self.follows(value, vector) for value in computed(rest))
         if not steady or step < 0 or step * (self.loops.extents[vector] - 1) >= size:
             return None
         start = f"({self.operand(node.args[0])} ? {self._place(node.attr.param, rest)} : 0)"
@@ -243,13 +261,13 @@ class Writer:
         self.line(f"const int64_t {name} = {self._place(node.attr.param, node.attr.offset)};")
         return f"{name} < 0 ? 0 : {name} > {last} ? {last} : {name}"
 
-    def _follows(self, node: Scalar, axis: Axis) -> bool:
+    def follows(self, node: Scalar, axis: Axis) -> bool:
         """Whether a value changes along an axis."""
         known = self.following.get(node)
         if known is None:
             own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
             known = own is not None and axis in index_axes(own)
-            known = known or any(self._follows(operand, axis) for operand in operands(node))
+            known = known or any(self.follows(operand, axis) for operand in operands(node))
             self.following[node] = known
         return known
 
@@ -277,7 +295,7 @@ class Writer:
     def _declare(self, fold: Scalar, name: str | None = None) -> str:
         """Declare a fold's accumulator; gives its clause for `omp simd`."""
         spec, name = fold.attr, name or self.name(fold)
-        kind = spell.local(spec.accumulator)
+        kind = "int32_t" if spec.accumulator == BOOL else spell.local(spec.accumulator)
         start = spell.literal(fold_identity(spec.fold, spec.accumulator), spec.accumulator)
         self.line(f"{kind} {name}_acc = {start};")
         if spec.fold in ("argmax", "argmin"):
@@ -301,6 +319,9 @@ class Writer:
             if is_inexact(spec.accumulator):
                 self.line(f"{name}_nan |= {value} != {value};")
         else:
+            value = (
+                f"({value} ? 1 : 0)" if spec.accumulator == BOOL else value
+            )  # gcc vectorises a choice, not a conversion
             self.line(f"{name}_acc = {self.infix(spec.fold, f'{name}_acc', value)};")
 
     def takes_over(self, fold: Scalar, value: str, held: str, place: str) -> str:
