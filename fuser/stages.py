@@ -11,6 +11,7 @@ from fuser.backends.base import Backend, Host, KernelSource
 from fuser.compile import Lowering, Program, load, lower
 from fuser.ir.graph import Graph, Var
 from fuser.lax.values import as_value
+from fuser.partition.explain import moved_bytes
 from fuser.partition.group import Plan
 from fuser.runtime.array import CARRIED, Array
 from fuser.runtime.core import native
@@ -202,7 +203,7 @@ def _watched(traced: Traced, program: Program) -> tuple[int, ...]:
 
 def cost_analysis(plan: Plan) -> dict[str, float]:
     """What one run of a plan costs by count: `flops`, `bytes accessed`, `optimal bytes`."""
-    moved = float(sum(group.ideal_bytes for group in plan.groups))
+    moved = float(sum(map(moved_bytes, plan.groups)))
     graph = plan.graph
     ends = sum(v.aval.nbytes for v in (*graph.invars, *graph.constvars, *plan.outputs))
     return {

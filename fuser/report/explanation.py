@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import linecache
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fuser.api import Compiled, Jitted, jit
 from fuser.backends.base import KernelSource
 from fuser.ir.source import Source
-from fuser.partition.explain import eqn_bytes, size, words
+from fuser.partition.explain import eqn_bytes, loop_bytes, moved_bytes, size, words
 from fuser.partition.group import FusionGroup, Plan
 from fuser.signatures import arguments_in_words, because, signature
 
@@ -78,6 +78,7 @@ class Explanation:
     steps: tuple[ExplainedStep, ...]
     refused: tuple[ExplainedRefusal, ...]
     compilations: tuple[ExplainedCompilation, ...]
+    loop_bytes_saved: int = 0  # that passes took out of the bodies of loops
 
     @property
     def bytes(self) -> int:
@@ -109,7 +110,9 @@ def explain(function: Callable[..., Any]) -> Callable[..., Explanation]:
     @functools.wraps(function)
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         lowered = staged.lower(*args, **kwargs)
-        return of_plan(lowered.plan, compilations(staged), getattr(lowered, "sources", ()))
+        found = of_plan(lowered.plan, compilations(staged), lowered.sources)
+        saved = loop_bytes(lowered.traced.graph) - loop_bytes(lowered.plan.graph)
+        return replace(found, loop_bytes_saved=max(saved, 0))
 
     return explained
 
@@ -158,7 +161,7 @@ def _step(group: FusionGroup, scalar: Mapping[str, str]) -> ExplainedStep:
         words(group),
         group.reason,
         lines,
-        group.ideal_bytes,
+        moved_bytes(group),
         eqn_bytes(group),
         group.flops,
         tuple(_step(inner, scalar) for inner in group.inner),
@@ -174,10 +177,11 @@ def _compilation(earlier: list[dict[str, str]], found: dict[str, str], program: 
 
 
 def _headline(explained: Explanation) -> str:
-    arguments = ", ".join(explained.arguments)
+    arguments, saved = ", ".join(explained.arguments), explained.loop_bytes_saved
     return (
         f"{explained.name}({arguments}): {_count(explained.operations, 'operation')} became {_parts(explained)} on "
         f"{explained.backend}, moving {size(explained.bytes)} instead of {size(explained.unfused_bytes)}"
+        + (f"; passes had taken {size(saved)} out of its loops" if saved > explained.unfused_bytes // 100 else "")
     )
 
 
