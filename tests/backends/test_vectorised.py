@@ -76,8 +76,6 @@ SCALAR: dict[str, tuple[str, Any, Any]] = {
     "remainder": ("remainders of floats", lambda x: fnp.fmod(x, x), F),
     "quotient": ("divide integers", lambda x: x // (x + 1), I),
     "unsigned quotient": ("divide integers", lambda x: x // (x + 1), U),
-    "half precision": ("float16", lambda x: x + 1, H),
-    "to half precision": ("float16", lambda x: x.astype(np.float16), F),
     "repeated": ("integer division", lambda x: fnp.repeat(x, 3) + 1, F),
     "gather of bytes": ("elements of uint8", lambda x: x[x], I.astype(np.uint8)),
     "reversed and padded": ("under a test", lambda x: fnp.pad(x[::-1], 5) + 1, F),
@@ -141,6 +139,13 @@ def test_loops_that_are_not_vectorised_have_a_reason(name: str, tmp_path: Any) -
     reason, count = source.launch["scalar"]
     assert words in reason and count >= x.size
     assert left_scalar(source, gcc(), tmp_path), source.text
+
+
+@pytest.mark.parametrize(("function", "x"), [(lambda x: x + 1, H), (lambda x: x.astype(np.float16), F)])
+def test_half_precision(function: Any, x: np.ndarray, tmp_path: Any) -> None:
+    (source,) = sources(function, x)
+    assert ("scalar" in source.launch) == left_scalar(source, gcc(), tmp_path)
+    assert "float16" in source.launch.get("scalar", ("float16",))[0]
 
 
 def test_explain_says_why() -> None:

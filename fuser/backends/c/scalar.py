@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fuser.backends.c import spell
 from fuser.backends.c.looped import Looped
 from fuser.backends.c.rows import Rows
 from fuser.backends.c.writer import Writer
@@ -41,7 +42,7 @@ def obstacle(writer: Writer) -> str:
         ):
             return reason
     stored = (writer.kernel.params[store.param].dtype for store in writer.kernel.stores)
-    return _HALF if FLOATS[0] in stored else ""
+    return _HALF if _BY_COMPILER and FLOATS[0] in stored else ""
 
 
 def elements(writer: Writer) -> int:
@@ -51,6 +52,7 @@ def elements(writer: Writer) -> int:
     return loops.count((*loops.rows, *loops.cols)) * steps
 
 
+_BY_COMPILER = spell.storage(FLOATS[0]) == "_Float16"  # who converts it; gcc does so one number at a time
 _HALF = "float16 is converted one number after the other; float32 and bfloat16 are not"
 
 
@@ -90,7 +92,7 @@ def _of_operation(writer: Writer, node: Scalar, axis: Axis) -> str:
         return "remainders of floats are computed one after the other; x - y * floor(x / y) is not, where its rounding will do"
     if node.op in ("div", "rem") and dtype.kind in "iu" and writer.follows(node.args[1], axis):
         return "processors divide integers one after the other; not so by a constant, and not floats"
-    if FLOATS[0] in (node.dtype, dtype) and node.op in ("load", "cast", "bitcast"):
+    if _BY_COMPILER and FLOATS[0] in (node.dtype, dtype) and node.op in ("load", "cast", "bitcast"):
         return _HALF
     return ""
 
