@@ -25,7 +25,9 @@ KernelFunction = Callable[[list[Any]], object]
 
 @dataclass(frozen=True)
 class KernelSource:
-    """One generated kernel. `launch` holds what differs between calls of one text: size arguments, grid."""
+    """One generated kernel. `launch` holds what differs between calls of one text: size arguments, grid; and `scalar`,
+    a reason and a number of elements, where a processor with vector instructions computes one element after the other.
+    """
 
     name: str
     text: str

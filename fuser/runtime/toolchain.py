@@ -43,6 +43,7 @@ FLAGS = (
     "-fno-trapping-math",
     "-fno-semantic-interposition",
     "-fno-tree-sink",  # a call moved into a branch is one that gcc does not vectorise
+    "-fno-tree-pre",  # nor a loop in which what a constant makes known is computed apart
     CONTRACTION,
     *(() if platform.system() == "Darwin" else ("-fopenmp",)),
     "-shared",

@@ -77,6 +77,24 @@ def test_blocks_are_aligned(size):
     assert address(memory.empty((size,), np.dtype(np.uint8))) % alignment == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_large_blocks_ask_for_huge_pages():
+    def flags(place):
+        inside = False
+        for line in pathlib.Path("/proc/self/smaps").read_text().splitlines():
+            if "-" in line.split()[0]:
+                first, last = (int(end, 16) for end in line.split()[0].split("-"))
+                inside = first <= place < last
+            elif inside and line.startswith("VmFlags:"):
+                return line.split()[1:]
+
+    large, small = memory.empty((8 * MIB,), np.dtype(np.uint8)), memory.empty((MIB,), np.dtype(np.uint8))
+    known = flags(address(large))
+    if not pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled").exists():
+        pytest.skip("this kernel has no huge pages")
+    assert "hg" in known and "hg" not in flags(address(small))
+
+
 def test_block_sizes_waste_at_most_a_quarter():
     for size in [*range(memory.SMALL, 4 * MIB, 4097), *range(4 * MIB, 200 * MIB, 333_333)]:
         block = memory.block_size(size)

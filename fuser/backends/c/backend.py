@@ -74,8 +74,8 @@ class C(Host):
         if group.kind is Kind.LIBRARY:
             return calls.emit_call(group)
         kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
-        text, sizes = emit_kernel(kernel, threads)
-        return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), {"sizes": sizes})
+        text, launch = emit_kernel(kernel, threads)
+        return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), launch)
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         return units.load(sources, translation_unit)

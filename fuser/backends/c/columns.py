@@ -5,10 +5,12 @@ Values of a row of the kernel become arrays over a block of columns; the reduced
 
 from __future__ import annotations
 
+import numpy as np
+
 from fuser.backends.c import spell
 from fuser.backends.c.writer import Writer
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import is_inexact
+from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.kernel import Stage, fold_identity
 
 BLOCK = 2048  # columns that run side by side
@@ -16,6 +18,11 @@ UNROLLED, MOST_UNROLLED = 4, 12  # rows that are folded in at once, and the most
 MOST_CHUNKS = 32  # chunks of the reduced axes
 CHUNK = 8192  # elements in one chunk, at least: less would not outweigh its partial results
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
+
+
+def _held(accumulator: np.dtype) -> str:
+    """The C type of what a fold carries for each column: gcc vectorises numbers, not truth values."""
+    return "uint8_t" if accumulator == BOOL else spell.local(accumulator)
 
 
 class Columns(Writer):
@@ -125,7 +132,7 @@ class Columns(Writer):
         position = spec.fold in ("argmax", "argmin")
         if declare and carried not in self.declared:
             self.declared.add(carried)
-            self._array(spell.local(spec.accumulator), carried)
+            self._array(_held(spec.accumulator), carried)
             if position:
                 self._array(self._integer(), f"{name}_at")
         reset = f"{carried}[x] = {start};" + (f" {name}_at[x] = -1;" if position else "")
@@ -148,6 +155,7 @@ class Columns(Writer):
             nan = f" | ({value} != {value})" if inexact else ""
             self.line(f"{accumulator} = (({value} {sign} {accumulator}){nan}) ? {value} : {accumulator};")
         else:
+            value = f"({value} ? 1 : 0)" if spec.accumulator == BOOL else value
             self.line(f"{accumulator} = {self.infix(spec.fold, accumulator, value)};")
 
     def _result(self, fold: Scalar) -> None:
@@ -189,7 +197,7 @@ class ColumnsSplit(Columns):
 
     def _chunks(self, stage: Stage, total: str) -> None:
         for fold in stage.folds:
-            kind = spell.local(fold.attr.accumulator)
+            kind = _held(fold.attr.accumulator)
             self.line(
                 f"{kind} *restrict {self.name(fold)}_part = __builtin_alloca_with_align(chunks * width * sizeof({kind}), 512);"
             )
@@ -203,7 +211,7 @@ class ColumnsSplit(Columns):
         self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
         self.line(f"const int64_t first = chunk * length, last = first + length < {total} ? first + length : {total};")
         for fold in stage.folds:
-            kind = spell.local(fold.attr.accumulator)
+            kind = _held(fold.attr.accumulator)
             self.line(f"{kind} *restrict {self.name(fold)}_acc = {self.name(fold)}_part + chunk * width;")
             if fold.attr.fold in ("argmax", "argmin"):
                 self.line(
@@ -216,7 +224,7 @@ class ColumnsSplit(Columns):
             self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
             self.line("#pragma omp simd")
             self.open("for (int64_t x = 0; x < width; ++x)")
-            kind = spell.local(fold.attr.accumulator)
+            kind = _held(fold.attr.accumulator)
             self.line(f"const {kind} part = {self.name(fold)}_part[chunk * width + x];")
             self._fold_step(fold, "part", f"{self.name(fold)}_place[chunk * width + x]")
             self.close()

@@ -17,6 +17,7 @@ from fuser.backends.base import KernelSource
 from fuser.backends.c import judge, library, spell
 from fuser.backends.c.interrupt import START, interruptible
 from fuser.backends.c.steady import steady
+from fuser.backends.c.told import Scalarised, told, worst
 from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ops.control import row_type
 from fuser.partition.axes import Views
@@ -40,7 +41,9 @@ def emit_control(group: FusionGroup, emit: Emit) -> KernelSource:
     parameters = tuple(f"in{n}" for n in range(len(group.graph.invars)))
     parameters += tuple(f"out{n}" for n in range(len(group.graph.outvars)))
     launch = {"sizes": tuple(writer.sizes), "functions": tuple(writer.functions), "workspace": writer.workspace()}
-    return KernelSource(group.name, text, "c", parameters, launch)
+    times = eqn.params.get("length", 1)
+    scalar = writer.scalar and (writer.scalar[0], writer.scalar[1] * times)
+    return KernelSource(group.name, text, "c", parameters, launch | told(scalar))
 
 
 def with_addresses(launch: dict[str, Any]) -> tuple[int, ...]:
@@ -100,6 +103,7 @@ class Driver:
         self.sizes: list[int] = [0]  # the first is the number of bytes of the workspace
         self.functions: list[tuple[int, Any]] = []  # place of an address, what `library.address` takes
         self.kernels: list[str] = []
+        self.scalar: Scalarised | None = None  # of the largest kernel with loops that are not vectorised
         self.lines: list[str] = []
         self.depth = 1
         self.positions = {v: n for n, v in enumerate(group.graph.invars)}
@@ -160,6 +164,7 @@ class Driver:
     def take(self, source: KernelSource) -> int:
         """Take a kernel's text in; gives the place of its size arguments."""
         first = self.append(*source.launch["sizes"])
+        self.scalar = worst(self.scalar, source.launch.get("scalar"))
         self.functions += [(first + n, function) for n, function in source.launch.get("functions", ())]
         text = judge.inside(source.text.replace(START, ""))
         alone = "__attribute__((noinline)) " if "alloca" in text else ""

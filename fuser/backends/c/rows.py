@@ -177,7 +177,7 @@ class Rows(Writer):
                 f"{kind}{run} = {spell.literal(fold_identity(scan.attr.fold, scan.attr.accumulator), scan.attr.accumulator)};"
             )
         cols = self._order()
-        if self._in_extremes(stage, cols):
+        if self.in_extremes(stage):
             if self.loops.extents[cols[0]] < SHORTEST:
                 keyed(self, stage, body, cols[0])
             else:
@@ -225,10 +225,11 @@ class Rows(Writer):
             self.close()
             self.env = saved
 
-    def _in_extremes(self, stage: Stage, cols: list[Axis]) -> bool:
+    def in_extremes(self, stage: Stage) -> bool:
         """Whether the stage looks for positions of extremes and for nothing else, along enough elements."""
         only = stage.folds and not stage.stores and not stage.kept
         only = only and all(f.attr.fold in ("argmax", "argmin") for f in stage.folds)
+        cols = self._order()
         if not only or len(cols) != 1 or any(node.op == "scan" for node in stage.body):
             return False
         extent = self.loops.extents[cols[0]]

@@ -12,7 +12,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
-from fuser.ir.types import is_complex, is_inexact
+from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.kernel.kernel import Kernel, Store, fold_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import computed, index_axes, operands
@@ -43,6 +43,21 @@ def most_alone(nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> int:
     return 1 << max(round(math.log2(ALONE / max(nanoseconds(nodes, stores), 1e-3))), 4)
 
 
+def _masks(kernel: Kernel) -> set[Scalar]:
+    """Truth values in memory that choose, are converted or meet computed ones: there gcc vectorises bytes that are compared
+    with 0, not _Bool; where they only meet each other, the reverse holds."""
+    pure: set[Scalar] = set()  # made of loads alone
+    for node in kernel.nodes:
+        joined = node.op in ("and", "or", "xor") and all(operand in pure for operand in node.args)
+        if node.dtype == BOOL and (joined or (node.op == "load" and not node.args)):
+            pure.add(node)
+    used: set[Scalar] = set()
+    for node in reversed(kernel.nodes):
+        if node.op != "fold" and (node not in pure or node in used):
+            used.update(operand for operand in node.args if operand in pure)
+    return {node for node in used if node.op == "load"}
+
+
 class Writer:
     """Writes one kernel. `env` maps nodes to the names that hold them where the text now stands."""
 
@@ -67,6 +82,7 @@ class Writer:
         self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
         self.kept: dict[Scalar, str] = {}
         self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
+        self.masks = _masks(kernel)
         self.declared: set[str] = set()  # what scans carry; a scan that two stages compute is declared by the first
         self.backwards = False  # whether the stage being written runs over the reduced axes from their end
 
@@ -210,7 +226,8 @@ class Writer:
             param = self.kernel.params[node.attr.param]
             place = self._guarded(node) if node.args else self._place(node.attr.param, node.attr.offset)
             if place is not None:
-                return spell.read(param.dtype, f"{param.name}[{place}]")
+                read = spell.read if node in self.masks else spell.load
+                return read(param.dtype, f"{param.name}[{place}]")
             value = spell.read(param.dtype, f"{param.name}[{self._place(node.attr.param, node.attr.offset)}]")
             return f"{self.operand(node.args[0])} ? {value} : 0"
         if node.op == "index":
@@ -282,7 +299,7 @@ class Writer:
     def _declare(self, fold: Scalar, name: str | None = None) -> str:
         """Declare a fold's accumulator; gives its clause for `omp simd`."""
         spec, name = fold.attr, name or self.name(fold)
-        kind = spell.local(spec.accumulator)
+        kind = "int32_t" if spec.accumulator == BOOL else spell.local(spec.accumulator)
         start = spell.literal(fold_identity(spec.fold, spec.accumulator), spec.accumulator)
         self.line(f"{kind} {name}_acc = {start};")
         if spec.fold in ("argmax", "argmin"):
@@ -306,6 +323,9 @@ class Writer:
             if is_inexact(spec.accumulator):
                 self.line(f"{name}_nan |= {value} != {value};")
         else:
+            value = (
+                f"({value} ? 1 : 0)" if spec.accumulator == BOOL else value
+            )  # gcc vectorises a choice, not a conversion
             self.line(f"{name}_acc = {self.infix(spec.fold, f'{name}_acc', value)};")
 
     def takes_over(self, fold: Scalar, value: str, held: str, place: str) -> str:
