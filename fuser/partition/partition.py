@@ -25,6 +25,7 @@ from fuser.partition.draft import Draft, Uses, blocker, gain, join, looped, prod
 from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, inner_eqns
 from fuser.partition.loop import LoopForm, loop_form
 from fuser.partition.products import with_strided_operands
+from fuser.partition.wraps import with_wraps_inside
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
@@ -43,7 +44,7 @@ def partition(
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
     if backend.limits.strided_dots:
         graph = with_strided_operands(graph, lambda eqn: backend.supports(eqn) is None)
-    graph = with_read_operands(graph, backend.limits.calls)
+    graph = with_read_operands(with_wraps_inside(graph, backend.limits.calls), backend.limits.calls)
     graph, aliases = _with_copies(graph)
     drafting = Drafting(graph, backend, forms)
     drafts, decisions = drafting.run()
