@@ -66,9 +66,10 @@ def _raw(var: Var, makers: dict[Var, Eqn]) -> tuple[Operand, int] | None:
     if plus is None or plus.primitive.name != "add" or plus.invars[0] is not index:
         return None
     number = plus.invars[1]
+    if not isinstance(index, Var) or not isinstance(number, Literal) or number.aval.shape:
+        return None
     # A sum of a negative index and a number that is not negative does not wrap around in the indices' own type.
-    fine = isinstance(index, Var) and isinstance(number, Literal) and not number.aval.shape and int(number.val) >= 0
-    return (index, int(number.val)) if fine else None
+    return (index, int(number.val)) if int(number.val) >= 0 else None
 
 
 def _is(operand: Operand, value: int) -> bool:

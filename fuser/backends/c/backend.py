@@ -29,6 +29,7 @@ class C(Host):
         control=True,
         dots=True,
         strided_dots=True,
+        patch_bytes=product.NEAR,
         teams=True,
         arena=True,
         calls=calls.CALLS,

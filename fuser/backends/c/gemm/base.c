@@ -182,6 +182,7 @@ typedef struct {
   tail call;  // or 0: the product itself is the result
   void **buffers;
   const int64_t *sizes;
+  const int64_t *places;  // of patches
 } job;
 
 // Whether sums can be taken straight in the result's memory.
