@@ -18,6 +18,7 @@ from fuser.passes.inline import inline_calls
 from fuser.passes.known import place_known
 from fuser.passes.licm import hoist_invariants
 from fuser.passes.products import write_products
+from fuser.passes.reading import read_through
 from fuser.passes.short import write_out
 from fuser.passes.stages import fold_in_stages
 from fuser.passes.totals import sum_after_loops
@@ -55,6 +56,7 @@ def _through(passes: Sequence[tuple[str, Callable[[Graph], Graph]]], graph: Grap
 CLEARING: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("simplify", simplify),
     ("ease_indexing", ease_indexing),
+    ("read_through", read_through),
     ("simplify_again", simplify),
     ("fold_in_stages", fold_in_stages),
     ("merge_again", merge_common),
