@@ -53,6 +53,7 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "masks": (lambda a, b: a & b, B, B),
     "mask and test": (lambda x, b: fnp.where(b & (x > 0), x, 1), F, B),
     "two masks": (lambda x, a, b: fnp.where(a & b, x, 1), F, B, B),
+    "mask of a part": (lambda x, b: x.at[8:].set(fnp.where(b[8:], x[8:], 2 * x[8:])), F, B),
     "any": (lambda x: fnp.any(x > 0), np.tile(F, 64)),
     "all of rows": (lambda x: fnp.all(x > 0, axis=1), SQUARE),
     "any of columns": (lambda x: fnp.any(x > 0, axis=0), SQUARE),

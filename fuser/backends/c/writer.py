@@ -43,16 +43,16 @@ def most_alone(nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> int:
     return 1 << max(round(math.log2(ALONE / max(nanoseconds(nodes, stores), 1e-3))), 4)
 
 
-def _masks(kernel: Kernel) -> set[Scalar]:
+def masks(nodes: Sequence[Scalar]) -> set[Scalar]:
     """Truth values in memory that choose, are converted or meet computed ones: there gcc vectorises bytes that are compared
     with 0, not _Bool; where they only meet each other, the reverse holds."""
     pure: set[Scalar] = set()  # made of loads alone
-    for node in kernel.nodes:
+    for node in nodes:
         joined = node.op in ("and", "or", "xor") and all(operand in pure for operand in node.args)
         if node.dtype == BOOL and (joined or (node.op == "load" and not node.args)):
             pure.add(node)
     used: set[Scalar] = set()
-    for node in reversed(kernel.nodes):
+    for node in reversed(nodes):
         if node.op != "fold" and (node not in pure or node in used):
             used.update(operand for operand in node.args if operand in pure)
     return {node for node in used if node.op == "load"}
@@ -82,7 +82,7 @@ class Writer:
         self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
         self.kept: dict[Scalar, str] = {}
         self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
-        self.masks = _masks(kernel)
+        self.masks = masks(kernel.nodes)
         self.declared: set[str] = set()  # what scans carry; a scan that two stages compute is declared by the first
         self.backwards = False  # whether the stage being written runs over the reduced axes from their end
 

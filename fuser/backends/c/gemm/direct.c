@@ -91,9 +91,12 @@ static void direct_part(const job *j, const T *b, int64_t rb, int64_t r0, int64_
 // Whether the second matrix is read where it lies.
 static inline int in_reach(const job *j) { return SAME && j->cb == 1; }
 
+// Whether a long sum for few results is taken in chunks that are read where they lie.
+static int deep_in_reach(const job *j) { return is_deep(j) && in_reach(j) && j->M <= 2 * DR && j->N <= WIDE; }
+
 static int is_direct(const job *j) {
   const int64_t size = j->K * j->N * (int64_t)sizeof(T);
-  return size <= NEAR || (j->M <= 2 * DR && in_reach(j));
+  return (!is_deep(j) || deep_in_reach(j)) && (size <= NEAR || (j->M <= 2 * DR && in_reach(j)));
 }
 
 static const T *dense_b(const job *j, int64_t *rb) {
@@ -108,7 +111,24 @@ static const T *dense_b(const job *j, int64_t *rb) {
   return b;
 }
 
+static void deep_direct_product(const job *j, int threads) {
+  const int64_t M = j->M, N = j->N, chunk = parts(j->K, CHUNKS), count = parts(j->K, chunk);
+  T *const all = room(PARTIAL, count * M * N);
+  #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+  for (int64_t t = 0; t < count; ++t) {
+    const int64_t first = t * chunk, k = least(chunk, j->K - first);
+    direct_block(M, N, k, (const T *)j->A + first * j->ca, j->ra, j->ca, (const T *)j->B + first * j->rb, j->rb, all + t * M * N, N);
+  }
+  add_chunks(j, all, count);
+}
+
 static void direct_product(const job *j, int threads) {
+#ifndef PATCHES
+  if (deep_in_reach(j)) {
+    deep_direct_product(j, threads);
+    return;
+  }
+#endif
   int64_t rb;
   const T *const b = dense_b(j, &rb);
   const int64_t M = j->M, N = j->N, K = j->K;

@@ -203,6 +203,14 @@ static FUSED void chunk_product(const job *j, int64_t first, int64_t last, T *c)
 
 static int is_deep(const job *j) { return j->K >= 16 * KC && j->M * j->N <= 1 << 17 && j->K >= 8 * most(j->M, j->N); }
 
+static FUSED void add_chunks(const job *j, T *all, int64_t count) {
+  const int64_t M = j->M, N = j->N;
+  for (int64_t t = 1; t < count; ++t)
+    for (int64_t x = 0; x < M * N; ++x) all[x] += all[t * M * N + x];
+  if (in_place(j)) for (int64_t r = 0; r < M; ++r) memcpy((T *)j->C + r * j->rc, all + r * N, N * sizeof(T));
+  else finish(j, all, N, 0, M, 0, N);
+}
+
 static FUSED void deep_product(const job *j, int threads) {
   const int64_t M = j->M, N = j->N, chunk = parts(parts(j->K, CHUNKS), KC) * KC, count = parts(j->K, chunk);
   T *const all = room(PARTIAL, count * M * N);
@@ -212,8 +220,5 @@ static FUSED void deep_product(const job *j, int threads) {
   } else {
     for (int64_t t = 0; t < count; ++t) chunk_product(j, t * chunk, least(j->K, (t + 1) * chunk), all + t * M * N);
   }
-  for (int64_t t = 1; t < count; ++t)
-    for (int64_t x = 0; x < M * N; ++x) all[x] += all[t * M * N + x];
-  if (in_place(j)) for (int64_t r = 0; r < M; ++r) memcpy((T *)j->C + r * j->rc, all + r * N, N * sizeof(T));
-  else finish(j, all, N, 0, M, 0, N);
+  add_chunks(j, all, count);
 }
