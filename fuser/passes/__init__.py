@@ -11,6 +11,7 @@ from fuser.passes.algebra import simplify
 from fuser.passes.control import forward, in_bodies
 from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
+from fuser.passes.demand import skip_unread
 from fuser.passes.fission import multiply_rows_before_loops
 from fuser.passes.fold import fold_constants
 from fuser.passes.indexing import ease_indexing
@@ -61,6 +62,7 @@ CLEARING: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("fold_in_stages", fold_in_stages),
     ("merge_again", merge_common),
     ("drop_again", drop_dead),
+    ("skip_unread", skip_unread),
 )
 LOOPS: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("inline_calls", inline_calls),
