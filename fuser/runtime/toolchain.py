@@ -15,7 +15,6 @@ import json
 import os
 import pathlib
 import platform
-import shutil
 import threading
 import time
 from collections.abc import Sequence
@@ -73,6 +72,8 @@ LIBRARIES = ("-lm",)
 
 def find_compiler() -> str:
     """The path of the C compiler: FUSER_CC, else the first of cc, gcc and clang. Raises ToolchainError."""
+    import shutil  # with its archive formats it takes milliseconds, which a program in the disk cache need not pay
+
     path: str | None
     if config.cc:
         path = shutil.which(config.cc)
