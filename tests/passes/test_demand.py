@@ -118,3 +118,21 @@ def test_rows_left_out_do_not_spoil_others() -> None:
         found = np.asarray(fuser.jit(function, backend="c")(bad, odd))
         wanted = np.asarray(fuser.jit(function, backend="reference")(bad, odd))
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(70, 40), (3000, 45), (20, 2500)])
+@pytest.mark.parametrize("first, last", [(0, 0), (0, 7), (19, 40), (33, 34), (0, 2500)])
+def test_columns_left_out_do_not_spoil_others(shape: tuple[int, int], first: int, last: int) -> None:
+    rng = np.random.default_rng(1)
+    places = np.arange(shape[1])
+    chosen = (places >= first) & (places < last)
+    a = np.where(chosen, rng.normal(size=shape), np.nan).astype(np.float32)
+    x = rng.normal(size=shape[0]).astype(np.float32)
+    for function in (
+        lambda a, x, chosen: jnp.where(chosen, x @ a, -1.0),
+        lambda a, x, chosen: (t := jnp.where(chosen, x @ a, 0.5), a + x[:, None] * t)[1],
+        lambda a, x, chosen: (t := jnp.max(a, axis=0), jnp.where(chosen, t + 1.0, 0.5) * jnp.where(chosen, t, 0.5))[1],
+    ):
+        found = np.asarray(fuser.jit(function, backend="c")(a, x, chosen))
+        wanted = np.asarray(fuser.jit(function, backend="reference")(a, x, chosen))
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-3)
