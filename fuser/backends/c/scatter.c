@@ -11,6 +11,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define BLOCK 512
 #define MOST 16  // dimensions of a walk
+#define PIECES 16  // of updates by indices in order, which threads take as they come
 
 enum { IN_TURN, BY_RANGE, IN_PARTS, DISTINCT };
 
@@ -195,7 +196,7 @@ static void in_parts(const plan *p, T *out, T *own, int64_t parts, int threads) 
   const int64_t n = p->elements;
   #pragma omp parallel num_threads(threads)
   {
-    #pragma omp for schedule(static)
+    #pragma omp for schedule(dynamic)
     for (int64_t part = 0; part < parts; ++part) {
       T *const mine = own + part * n;
       for (int64_t i = 0; i < n; ++i) mine[i] = NEUTRAL;
@@ -247,11 +248,9 @@ void scatter(void **buffers, const int64_t *sizes) {
     else if (how == IN_PARTS) in_parts(&p, out, room, parts, threads);
 #endif
     else if (how == BY_RANGE && in_order(&p, threads)) {
-      #pragma omp parallel num_threads(threads)
-      {
-        const int64_t me = omp_get_thread_num(), team = omp_get_num_threads();
-        fold_runs(&p, out, next_run(&p, p.count * me / team), next_run(&p, p.count * (me + 1) / team));
-      }
+      #pragma omp parallel for schedule(dynamic) num_threads(threads)
+      for (int64_t piece = 0; piece < PIECES; ++piece)
+        fold_runs(&p, out, next_run(&p, p.count * piece / PIECES), next_run(&p, p.count * (piece + 1) / PIECES));
     } else {
       #pragma omp parallel num_threads(threads)
       {
