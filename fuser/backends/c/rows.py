@@ -121,7 +121,7 @@ class Rows(Writer):
             self.line(f"{kind} *restrict {name} = __builtin_alloca_with_align({count} * sizeof({kind}), 512);")
         self.gates = gates(self.kernel)
         if rows:
-            self.shared(len(rows), "static, 16" if self.gates else "static")
+            self.shared(len(rows), "static, 4" if self.gates else "static")
         for axis in rows:
             self.loop(axis)
         for stage in self.kernel.stages:
