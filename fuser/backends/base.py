@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fuser.ir.graph import Eqn
-from fuser.partition.group import FusionGroup, FusionLimits
+from fuser.partition.group import FusionGroup, FusionLimits, Plan
 from fuser.runtime import memory
 from fuser.runtime.array import Array, to_numpy
 
@@ -61,6 +61,12 @@ class Backend(Protocol):
     def native(self, group: FusionGroup) -> str | None:
         """None, or the reason why native code cannot run the group, so that a loop around it is driven from Python."""
 
+    def settle(self, group: FusionGroup) -> FusionGroup:
+        """With `limits.whole`: the group in the form that it will have, which may be a LIBRARY group with its reason."""
+
+    def join(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
+        """With `limits.whole`: the program as one function of its inputs and constants, instead of steps."""
+
     def emit(self, group: FusionGroup) -> KernelSource:
         """The kernel of an elementwise, reduction or scan group, or of control flow all of whose groups are native."""
 
@@ -97,3 +103,13 @@ class Host:
         )  # a deleted array: its own error
 
     allocate = staticmethod(memory.empty)
+
+
+class Stepwise:
+    """What the backends share that run a plan step by step."""
+
+    def settle(self, group: FusionGroup) -> FusionGroup:
+        return group
+
+    def join(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
+        raise NotImplementedError(f"{type(self).__name__} runs plans step by step")

@@ -1,0 +1,149 @@
+"""The TPU backend's names: what its kernels take, their text, and whole programs through jax.jit.
+
+XLA compiles a program with its kernels inside as one, so everything is text until then, control flow and library steps
+too. Arrays live in the host's memory between calls; JAX brings them to the TPU and back.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fuser.backends.base import Host, KernelSource, Loaded
+from fuser.backends.tpu.arrays import refusal
+from fuser.backends.tpu.emit import PALLAS, form
+from fuser.backends.tpu.program import compiled, program, text_of
+from fuser.config import config
+from fuser.errors import UnsupportedError
+from fuser.ir.graph import Eqn
+from fuser.ir.primitive import Fusion
+from fuser.ir.types import BOOL, KEY, bfloat16, short_dtype
+from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
+
+VMEM = (
+    12 << 20
+)  # bytes for the blocks of one kernel: what every generation gives a kernel that asks for no more, with room to spare
+IN_KERNELS = (BOOL, bfloat16, *map(np.dtype, ("float32", "int32", "uint32")))
+BOOL_FOLDS = ("and", "or", "max", "min")
+FOLDS = ("sum", "max", "min", "argmax", "argmin")
+INSTALL = "pip install 'fuser[tpu]' installs jax and libtpu"
+
+
+class TPU(Host):
+    """Pallas on the TPU."""
+
+    name = "tpu"
+    platform = "tpu"
+    limits = FusionLimits(control=True, dots=True, whole=True, vmem=VMEM, max_ops=300)
+
+    def supports(self, eqn: Eqn) -> str | None:
+        for var in (*eqn.invars, *eqn.outvars):
+            reason = refusal(var.aval)
+            if reason is not None:
+                return reason
+        if eqn.primitive.fusion is Fusion.DOT:
+            return None
+        if eqn.primitive.lower is None:
+            return f"{eqn.primitive.name} is XLA's"
+        if eqn.outvars[0].aval.size == 0:
+            return "it has no elements"
+        return _outside(eqn)
+
+    def native(self, group: FusionGroup) -> str | None:
+        return None
+
+    def settle(self, group: FusionGroup) -> FusionGroup:
+        if group.kind not in PALLAS:
+            return group
+        found = form(group, self.limits.vmem)
+        if not found.pallas:
+            return replace(group, kind=Kind.LIBRARY, reason=found.note)
+        return replace(group, refusal=found.note) if found.note else group
+
+    def emit(self, group: FusionGroup) -> KernelSource:
+        text, emitted = text_of(group, self.limits.vmem)
+        launch = {"grid": emitted.grid, "vmem": emitted.vmem, "bytes": emitted.moved}
+        params = tuple(f"in{n}" for n in range(len(group.graph.invars)))
+        return KernelSource(group.name, text, "pallas" if emitted.pallas else "jax", params, launch)
+
+    def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
+        """Nothing is compiled here: XLA compiles the whole program at its first call."""
+        require_jax()
+        return Loaded(tuple(_nothing for _ in sources))
+
+    def join(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
+        import jax
+
+        interpret = _interprets()
+        function = jax.jit(compiled(program(plan, self.limits.vmem).text, interpret))
+        types = [v.aval for v in plan.outputs]
+        keys = [v.aval.dtype == KEY for v in (*plan.graph.invars, *plan.graph.constvars)]
+
+        def run(*arrays: Any) -> list[Any]:
+            words = [_words(a) if key else a for a, key in zip(arrays, keys)]
+            return [_host(r, t.dtype, t.shape) for r, t in zip(function(*words), types)]
+
+        return run
+
+    def library(self, group: FusionGroup) -> Callable[..., Any]:
+        raise UnsupportedError("the tpu backend compiles whole programs")
+
+
+def _outside(eqn: Eqn) -> str | None:
+    """Why an equation that has a form in kernels is left to XLA on a TPU, or None."""
+    name, fusion = eqn.primitive.name, eqn.primitive.fusion
+    for var in (*eqn.invars, *eqn.outvars):
+        if var.aval.dtype not in IN_KERNELS:
+            return f"Mosaic computes in 32 bits, and {short_dtype(var.aval.dtype)} is XLA's"
+    if name in ("gather", "dynamic_slice", "dynamic_update_slice"):
+        return "a TPU's registers gather no single elements"
+    if name == "bitcast_convert_type" and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize:
+        return "the bitcast changes the number of elements"
+    if fusion is Fusion.REDUCE:
+        fold, _ = eqn.primitive.rule("lower")(**eqn.params)
+        wide = eqn.invars[0].aval.dtype
+        if fold not in (FOLDS if wide != BOOL else BOOL_FOLDS):
+            return f"Mosaic has no fold by {fold}"
+    if fusion is Fusion.SCAN and eqn.outvars[0].aval.dtype.kind in "bu":
+        return f"Mosaic does not shift lanes of {short_dtype(eqn.outvars[0].aval.dtype)}"
+    return None
+
+
+def require_jax() -> None:
+    """UnsupportedError, with what to do, where JAX is not installed."""
+    if importlib.util.find_spec("jax") is None:
+        raise UnsupportedError(f"the tpu backend needs jax, which is not installed; {INSTALL}")
+
+
+def _interprets() -> bool:
+    """Whether kernels run in Pallas' interpreter; UnsupportedError where there is no TPU either."""
+    import jax
+
+    if config.tpu_interpret:
+        return True
+    if jax.default_backend() != "tpu":
+        raise UnsupportedError(
+            f"the tpu backend needs a TPU, and JAX sees none ({jax.default_backend()}); set FUSER_BACKEND=c, "
+            "or FUSER_TPU_INTERPRET=1 to run kernels slowly in Pallas' interpreter"
+        )
+    return False
+
+
+def _words(keys: np.ndarray) -> np.ndarray:
+    return np.asarray(keys)["fry"]
+
+
+def _host(result: Any, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """A result in the host's memory."""
+    array = np.array(result)
+    if dtype == KEY:
+        return np.ascontiguousarray(array).view(KEY).reshape(shape)
+    return np.ascontiguousarray(array).reshape(shape)
+
+
+def _nothing(arrays: list[Any]) -> None:
+    raise UnsupportedError("the tpu backend's kernels run inside a whole program")

@@ -1,0 +1,117 @@
+"""Runs programs through the TPU backend in Pallas' interpreter and compares them with the reference backend.
+
+In: names of suites on the command line ("registry 0 2" is the first half). Out: one JSON line a case, `{"case", "error"}`,
+error empty where it passed. A process of its own, because JAX's settings must be there before JAX is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+if __name__ == "__main__":
+    os.environ |= {"FUSER_TPU_INTERPRET": "1", "FUSER_BACKEND": "tpu", "JAX_PLATFORMS": "cpu"}
+
+import numpy as np
+
+from bench.workloads import WORKLOADS
+from fuser import config, jit
+from fuser.backends.tpu.arrays import refusal
+from fuser.ir.primitive import REGISTRY
+from fuser.ir.types import ArrayType
+from fuser.runtime.array import to_numpy
+from fuser.trace import tree
+from fuser.trace.core import bind
+from tests.backends import tpu_cases
+from tests.backends.triton_worker import difference
+
+Case = tuple[str, Callable[..., Any], tuple[Any, ...]]
+
+
+def registry(shard: int = 0, shards: int = 1, only: str = "") -> Iterator[Case]:
+    """Every sample of every primitive that a TPU's dtypes can hold."""
+    number = 0
+    for name, primitive in sorted(REGISTRY.items()):
+        if (only and name != only) or primitive.samples is None or primitive.eval is None:
+            continue
+        seen: set[Any] = set()
+        for arrays, params in primitive.samples():
+            avals = [ArrayType(np.shape(a), np.asarray(a).dtype) for a in arrays]
+            kind = (tuple(a.dtype for a in avals), str(params))
+            number += 1
+            if number % shards != shard or kind in seen or _refused(primitive, avals, params):
+                continue
+            seen.add(kind)
+            dtypes = ", ".join(str(a.dtype) for a in avals)
+            function = lambda *a, primitive=primitive, params=params: bind(primitive, *a, **params)
+            yield f"{name} {number} ({dtypes}) {params}", function, arrays
+
+
+def _refused(primitive: Any, avals: list[ArrayType], params: dict[str, Any]) -> bool:
+    """Whether a TPU lacks one of the types that the primitive takes or gives."""
+    found = primitive.rule("type")(*avals, **params)
+    return any(refusal(a) for a in (*avals, *(found if primitive.multiple_results else (found,))))
+
+
+def forms(only: str = "") -> Iterator[Case]:
+    """Every form of kernel, in sizes that choose it."""
+    for name, (function, avals) in tpu_cases.FORMS.items():
+        if not only or only in name:
+            yield name, function, tpu_cases.arguments(avals)
+
+
+def workloads(only: str = "") -> Iterator[Case]:
+    """The benchmark's workloads, tiny."""
+    for name, workload in WORKLOADS.items():
+        if (not only or only in name) and not workload.random:
+            yield name, tpu_cases.program(workload), workload.inputs("tiny")
+
+
+def check(case: Case) -> str:
+    """What went wrong with a case, or nothing."""
+    name, function, arrays = case
+    try:
+        with config.using(backend="reference"):
+            want = tree.leaves(jit(function)(*arrays))
+        got = tree.leaves(jit(function)(*arrays))
+    except Exception:
+        return traceback.format_exc(limit=-5)
+    for a, b in zip(got, want, strict=True):
+        if name in tpu_cases.LOOSE:
+            reason = _far(to_numpy(a), to_numpy(b))
+        else:
+            reason = difference(to_numpy(a), to_numpy(b))
+        if reason:
+            return reason
+    return ""
+
+
+def _far(got: np.ndarray, want: np.ndarray) -> str:
+    """How far a whole program's results are apart, relative to their largest."""
+    error = np.max(np.abs(got.astype(np.float64) - want), initial=0) / max(
+        float(np.max(np.abs(want), initial=0)), 1e-30
+    )
+    return "" if got.shape == want.shape and error < 2e-3 else f"{error:.2g} apart"
+
+
+def main(arguments: list[str]) -> None:
+    suites = {"registry": registry, "forms": forms, "workloads": workloads}
+    suite, *rest = arguments
+    for case in suites[suite](*(int(r) if r.isdigit() else r for r in rest)):
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            error = check(case)
+        print(
+            json.dumps({"case": case[0], "error": error, "seconds": round(time.perf_counter() - start, 2)}), flush=True
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
