@@ -127,3 +127,9 @@ config = Config()
 def environment(name: str) -> str | None:
     """A variable of the surrounding system (PATH, DISPLAY, ...) that is no setting of fuser."""
     return os.environ.get(name)
+
+
+def extend_environment(values: dict[str, str]) -> None:
+    """Set variables for libraries that read them when they are loaded; those that are there stay as they are."""
+    for name, value in values.items():
+        os.environ.setdefault(name, value)

@@ -24,9 +24,7 @@ from fuser.ir.primitive import Fusion
 from fuser.ir.types import BOOL, KEY, bfloat16, short_dtype
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
 
-VMEM = (
-    12 << 20
-)  # bytes for the blocks of one kernel: what every generation gives a kernel that asks for no more, with room to spare
+VMEM = 32 << 20  # bytes for the blocks of one kernel, of the 64 to 128 MiB that a core has
 IN_KERNELS = (BOOL, bfloat16, *map(np.dtype, ("float32", "int32", "uint32")))
 BOOL_FOLDS = ("and", "or", "max", "min")
 FOLDS = ("sum", "max", "min", "argmax", "argmin")
@@ -99,7 +97,7 @@ def _outside(eqn: Eqn) -> str | None:
     for var in (*eqn.invars, *eqn.outvars):
         if var.aval.dtype not in IN_KERNELS:
             return f"Mosaic computes in 32 bits, and {short_dtype(var.aval.dtype)} is XLA's"
-    if name in ("gather", "dynamic_slice", "dynamic_update_slice"):
+    if name in ("dynamic_slice", "dynamic_update_slice") or (name == "gather" and not _one_of_a_row(eqn)):
         return "a TPU's registers gather no single elements"
     if name == "bitcast_convert_type" and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize:
         return "the bitcast changes the number of elements"
@@ -111,6 +109,13 @@ def _outside(eqn: Eqn) -> str | None:
     if fusion is Fusion.SCAN and eqn.outvars[0].aval.dtype.kind in "bu":
         return f"Mosaic does not shift lanes of {short_dtype(eqn.outvars[0].aval.dtype)}"
     return None
+
+
+def _one_of_a_row(eqn: Eqn) -> bool:
+    """Whether a gather takes one element of each row, which can be searched for: the last dimension is indexed alone."""
+    numbers, last = eqn.params["dimension_numbers"], eqn.invars[0].aval.ndim - 1
+    each = tuple(numbers.operand_batching_dims) == tuple(range(last)) and tuple(numbers.start_index_map) == (last,)
+    return each and last > 0 and set(eqn.params["slice_sizes"]) == {1}
 
 
 def require_jax() -> None:

@@ -15,6 +15,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, FLOATS, bfloat16, is_complex, is_inexact
 
 F32 = np.dtype("float32")
+POSITION = np.dtype("int64")  # of positions in arrays, which other machines count in 64 bits and kernels here in 32
 HALVES = (FLOATS[0], bfloat16)
 
 _FLOAT: dict[str, str] = {
@@ -282,7 +283,7 @@ def header(text: str) -> str:
 
 def storage(dtype: np.dtype) -> str:
     """The type of an element in memory."""
-    return "jnp.bool_" if dtype == BOOL else f"jnp.{dtype.name}"
+    return "jnp.bool_" if dtype == BOOL else "jnp.int32" if dtype == POSITION else f"jnp.{dtype.name}"
 
 
 def local(dtype: np.dtype) -> np.dtype:
@@ -303,7 +304,7 @@ def literal(value: np.generic, dtype: np.dtype) -> str:
         if number in (float("inf"), float("-inf")):
             return "jnp.inf" if number > 0 else "-jnp.inf"
         return repr(float(str(np.float32(number))) if np.float32(number) == number else number)
-    return str(int(value)) if dtype == np.int32 else f"{storage(dtype)}({int(value)})"
+    return str(int(value)) if dtype in (np.int32, POSITION) else f"{storage(dtype)}({int(value)})"
 
 
 def typed(value: np.generic, dtype: np.dtype) -> str:
@@ -349,7 +350,7 @@ def _cast(node: Scalar, x: str) -> str:
         return f"jnp.where({x} >= {high}, {top}, jnp.where({x} <= {low}, {bottom}, {inside}))"
     if new in HALVES:
         return f"{x}.astype({storage(new)}).astype(jnp.float32)"
-    return f"{x}.astype({storage(local(new))})" if local(old) != local(new) else x
+    return f"{x}.astype({storage(local(new))})" if storage(local(old)) != storage(local(new)) else x
 
 
 def _bitcast(node: Scalar, x: str) -> str:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from fuser.ir.index import Affine, Axis
+from fuser.ir.index import Affine, Axis, Computed
+from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL
 from fuser.kernel.kernel import Access, Kernel, Store
 
 LANES, SUBLANES = 128, 8
 REGISTER = LANES * SUBLANES  # 32-bit elements of one vector register
-LINE = 8 * REGISTER  # elements of a one-dimensional block at least
 MOST_REGISTERS = 128  # of one value
 UNROLLED = 6000  # vector operations that one tile may take: Mosaic writes each of them out
-TEMPORARIES = 8  # values of a tile that live at once, about
+TEMPORARIES = 6  # values of a tile that live at once, about
 
 
 class Refused(Exception):
@@ -28,7 +28,8 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a dimension of an array is read or written: along `axis` shifted by `shift`, or at `shift` alone.
+    """Where a dimension of an array is read or written: along `axis` shifted by `shift`, or at `shift` alone, or at the
+    place that `value` gives, which the whole dimension is searched for.
 
     `sign` is -1 for the iterations of a loop that runs backwards.
     """
@@ -36,6 +37,7 @@ class Place:
     axis: Axis | None
     shift: int
     sign: int = 1
+    value: Scalar | None = None
 
 
 @dataclass(eq=False)
@@ -61,6 +63,9 @@ def places(index: tuple[Affine, ...], name: str, time: Axis | None) -> tuple[Pla
             found.append(Place(None, i.offset))
             continue
         (atom, factor), *rest = i.terms
+        if isinstance(atom, Computed) and not rest and factor == 1 and not any(p.value for p in found):
+            found.append(Place(None, i.offset, 1, atom.value))
+            continue
         backwards = atom is time and factor == -1
         if rest or not isinstance(atom, Axis) or (factor != 1 and not backwards):
             raise Refused(f"it reads or writes {name} at strided, reshaped or computed places")
@@ -123,7 +128,7 @@ class Tiling:
             self.extents[p.axis]
             if p.axis is not None and p.axis in self.extents and self.extents[p.axis] < p.axis.extent
             else 1
-            if p.axis is None and d < last
+            if p.axis is None and d < last and p.value is None
             else extent
             for d, (extent, p) in enumerate(zip(shape, where))
         )
@@ -144,6 +149,8 @@ class Tiling:
                 if p.axis not in order:
                     order.insert(before + 1, p.axis)
                 before = order.index(p.axis)
+        if len(wanted) == 1 and any(node.op == "scan" for node in self.kernel.nodes):
+            order.insert(0, Axis(1))  # lanes are shifted in matrices only
         return (*(a for a in wanted if a not in order), *order)
 
     def granule(self, axis: Axis) -> int:
@@ -217,9 +224,15 @@ class Tiling:
         """Cut the axis until the tile fits or the granule is reached; whether it still does not fit."""
         granule = self.granule(axis)
         while not fits() and self.extents[axis] > granule:  # type: ignore[operator]
-            half = -(-self.extents[axis] // (2 * granule)) * granule
+            half = self._rounded(axis, -(-self.extents[axis] // (2 * granule)) * granule)
             self.extents[axis] = half if half < self.extents[axis] else granule
         return not fits()  # type: ignore[operator]
+
+    def _rounded(self, axis: Axis, extent: int) -> int:
+        """An extent that blocks of arrays of one dimension may have too: a power of two, or whole registers."""
+        if all(len(where) > 1 or where[0].axis is not axis for _, where in self.accesses if where):
+            return extent
+        return extent // REGISTER * REGISTER or 1 << (extent.bit_length() - 1)
 
     def _scans_across(self, columns: list[Axis]) -> bool:
         """Whether running folds go along more than one axis, so that no order of tiles follows them."""

@@ -33,6 +33,8 @@ def grid_of(tiling: Tiling, phases: int, reverse: bool) -> Grid:
     columns = tiling.cut_columns
     rows = [a for a in tiling.cut if a not in columns]
     axes: list[Axis | None] = [*rows, *([None] if phases > 1 else []), *columns]
+    if not axes:
+        return Grid(("i",), (1,), (Axis(1),))  # blocks need a grid, of one program at least
     letters = iter(GRID if len(axes) <= len(GRID) else [f"i{n}" for n in range(len(axes))])
     names = tuple("phase" if axis is None else next(letters) for axis in axes)
     return Grid(names, tuple(phases if axis is None else tiling.blocks(axis) for axis in axes), tuple(axes))

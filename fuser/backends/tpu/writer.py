@@ -90,7 +90,7 @@ class Writer:
         """Compute a node into a variable of its own."""
         if node.op == "const" or node in self.env:
             return
-        if node.dtype.itemsize == 8 and node.op != "index":
+        if node.dtype.itemsize == 8 and node.dtype != spell.POSITION:
             raise Refused(f"it computes with numbers of 64 bits, {node.dtype.name}")
         if node.op == "load":
             text = self.load_text(node)
@@ -128,7 +128,8 @@ class Writer:
         if low < -INT or high >= INT:
             raise Refused("its positions need more than 32 bits")
         text = self._affine(index)
-        return f"({text}).astype({spell.storage(dtype)})" if dtype.itemsize <= 4 else text, self.index_axes(index)
+        plain = spell.storage(dtype) == "jnp.int32" and index.terms
+        return text if plain else f"jnp.asarray({text}).astype({spell.storage(dtype)})", self.index_axes(index)
 
     def _affine(self, index: Affine) -> str:
         parts = []
@@ -177,6 +178,10 @@ class Writer:
         if not where:  # a single number, widened before the kernel
             return f"{text} != 0" if dtype == BOOL else text
         text += ".astype(jnp.int32)" if dtype == BOOL else ".astype(jnp.float32)" if spell.local(dtype) != dtype else ""
+        for d, p in enumerate(where):
+            if p.value is not None:
+                text = self._searched(node, text, where, d, p.value)
+                axes = self.varies[node] = axes | self.spans(p.value)
         text = self._arranged(text, param, where, axes)
         return f"{text} != 0" if dtype == BOOL else text
 
@@ -194,6 +199,9 @@ class Writer:
                 start = "time" if p.sign > 0 else f"{p.shift} - time"
                 cuts.append(f"pl.ds({start}{f' + {p.shift}' if p.shift and p.sign > 0 else ''}, 1)")
                 pads.append((0, 0))
+            elif p.value is not None:
+                cuts.append(":")
+                pads.append((0, 0))
             elif p.axis is None or p.axis not in self.tiling.cut:
                 count = 1 if p.axis is None else p.axis.extent
                 low = 0 if p.axis is None and size == 1 else p.shift
@@ -206,6 +214,23 @@ class Writer:
         text = f"{base or window.name}[{'...' if set(cuts) == {':'} else ', '.join(cuts)}]"
         text = base if base and set(cuts) == {":"} else text
         return f"jnp.pad({text}, {tuple(pads)})" if any(map(any, pads)) else text
+
+    def _searched(self, node: Scalar, text: str, where: tuple[Place, ...], d: int, value: Scalar) -> str:
+        """The element at a computed place of each row: the sum of the row with everything else at 0."""
+        rows = [p.axis for p in where]
+        if not self.spans(value) <= {a for a in rows if a is not None} or node.dtype.kind == "u":
+            raise Refused(f"it reads {self.kernel.params[node.attr.param].name} at computed places")
+        block = tuple(self.tiling.extents[a] if a is not None else 1 for a in rows)
+        block = (*block[:d], self.kernel.params[node.attr.param].shape[d], *block[d + 1 :])
+        here = tuple(self.tiling.extents[a] if a in self.spans(value) else 1 for a in rows)
+        shape = self.tiling.shape(self.spans(value))
+        at = self.array(value, frozenset())
+        at = at if shape == here else f"{at}.reshape({here})"
+        name = self.name(node)
+        self.line(
+            f"{name}_here = lax.broadcasted_iota(jnp.int32, {block}, {d}) == {at}{f' + {where[d].shift}' if where[d].shift else ''}"
+        )
+        return f"jnp.sum(jnp.where({name}_here, {text}, 0), axis={d}, keepdims=True)"
 
     def _with_halo(self, base: str, param: int, where: tuple[Place, ...], d: int) -> tuple[str, str]:
         """The block with the rows that shifted reads need beside it, joined once; and the cut along dimension `d`."""
@@ -232,6 +257,8 @@ class Writer:
 
     def _arranged(self, text: str, param: int, where: tuple[Place, ...], axes: Axes) -> str:
         """The elements in the shape of a value: dimensions in the tile's order, and those where it does not vary."""
+        if any(p.axis is self.tiling.time for p in where if p.axis is not None) and any(p.value for p in where):
+            raise Refused("an iteration reads at computed places")
         found = [p.axis for p in where if p.axis in self.tiling.order]
         wanted = [a for a in self.tiling.order if a in axes]
         here = tuple(self.tiling.extents[p.axis] if p.axis in self.tiling.order else 1 for p in where)  # type: ignore[index]
@@ -253,10 +280,6 @@ class Writer:
             raise Refused(f"{target.name} would be written several times")
         window = self.windows.output(param, where, self.phase)
         text = self.array(store.value, axes)
-        if target.dtype == BOOL:
-            text = f"({text}).astype(jnp.int8)"
-        elif spell.local(target.dtype) != target.dtype:
-            text = f"({text}).astype({spell.storage(target.dtype)})"
         here = tuple(
             1 if p.axis is None or p.axis not in self.tiling.order else self.tiling.extents[p.axis] for p in where
         )
@@ -270,12 +293,16 @@ class Writer:
             text, shape = f"jnp.swapaxes({text}, 0, 1)", shape[::-1]
         here = here or (1, 1)
         text = text if shape == here else f"({text}).reshape({here})"
+        if target.dtype == BOOL:  # narrowed last: Mosaic moves no bytes between lanes
+            text = f"({text}).astype(jnp.int8)"
+        elif spell.local(target.dtype) != target.dtype:
+            text = f"({text}).astype({spell.storage(target.dtype)})"
         self.line(f"{window.name}[{self._target(where, window.block)}] = {text}")
 
     def _target(self, where: tuple[Place, ...], block: tuple[int, ...]) -> str:
         cuts = []
         for p, size in zip(where, block):
-            if p.shift and (p.axis is None or p.axis is not self.tiling.time) and size > 1:
+            if p.value is not None or (p.shift and (p.axis is None or p.axis is not self.tiling.time) and size > 1):
                 raise Refused("it writes at shifted places")
             if p.axis is not None and p.axis is self.tiling.time:
                 start = "time" if p.sign > 0 else f"{p.shift} - time"
