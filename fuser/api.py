@@ -373,7 +373,7 @@ def jit(
     """`function` compiled: traced once for each signature, fused into few kernels, cached.
 
     Static arguments are Python values that the trace may branch on; they must be hashable. The memory of donated
-    arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton" or "reference".
+    arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton", "tpu" or "reference".
     The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
     if function is None:

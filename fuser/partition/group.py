@@ -71,7 +71,10 @@ class FusionGroup:
     sources: tuple[Source, ...]
     layout: dict[Var, Layout] = field(default_factory=dict)
     reason: str = ""  # of a LIBRARY or CONTROL group: why it is no kernel of the backend
-    refusal: str = ""  # of a CONTROL group: why it is not one kernel with its loop inside
+    refusal: str = (
+        ""  # of a CONTROL group: why it is not one kernel with its loop inside; of a kernel: what is done before it
+    )
+    vmem: int = 0  # bytes of on-chip memory that its blocks take, where blocks are planned
     parts: tuple[FusionGroup, ...] = ()  # of a BUNDLE: the small kernels that share its launch, in order
     bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
 

@@ -43,6 +43,7 @@ class ExplainedStep:
     unfused_bytes: int
     flops: int
     inner: tuple[ExplainedStep, ...] = ()  # of control flow: the steps of its bodies
+    vmem: int = 0  # bytes of on-chip memory that a kernel's blocks take, where they are planned
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,7 @@ def _step(group: FusionGroup) -> ExplainedStep:
         eqn_bytes(group),
         group.flops,
         tuple(map(_step, group.inner)),
+        group.vmem,
     )
 
 
@@ -191,6 +193,8 @@ def _lines(step: ExplainedStep, width: int, indent: str) -> list[str]:
     """A step, its lines of the program, and the steps inside."""
     why = f" ({step.reason})" if step.reason else ""
     result = ["", f"{indent}{step.name}: {step.words}{why}; moves {size(step.bytes)}"]
+    if step.vmem:
+        result[-1] += f" in {size(step.vmem)} of vector memory"
     for line in step.lines:
         result.append(f"{indent}    {line.where:<{width}}  {line.text}".rstrip())
         result.append(f"{indent}    {'':<{width}}  = {', '.join(line.ops)}")

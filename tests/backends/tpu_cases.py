@@ -19,7 +19,8 @@ from fuser.ir.types import ArrayType
 from fuser.trace.core import bind
 from tests.backends.triton_cases import Form, f32, folds, layer_norm, of, places, softmax
 
-LOOSE = ("long sum",)
+LOOSE = ("long sum", "mandelbrot_loop", "particles")  # long sums, and programs that make much of the last bit
+WIDE = ("checksum",)  # 64-bit integers
 
 FORMS: dict[str, Form] = {
     # one axis, several, ragged ones; neighbours along different axes
@@ -120,6 +121,40 @@ FORMS: dict[str, Form] = {
     # libraries
     "sorted": (lambda x: fnp.sort(x, axis=1) + 1, (f32(20, 50),)),
     "solved": (lambda a, b: fnp.linalg.solve(a @ a.T + 50 * fnp.eye(8), b), (f32(8, 8), f32(8, 3))),
+}
+
+
+def loss(x: Any, w: Any) -> Any:
+    """The mean of a softmax's negative logarithms."""
+    return -fnp.mean(fnp.log(softmax(fnp.tanh(x @ w))[:, 0]))
+
+
+TRANSFORMS: dict[str, Form] = {
+    "gradient of a loss": (fuser.value_and_grad(loss, argnums=(0, 1)), (f32(20, 30), f32(30, 40))),
+    "gradient of layer norm": (
+        fuser.grad(lambda x, s, b: fnp.sum(layer_norm(x, s, b) ** 2), argnums=(0, 1, 2)),
+        (f32(33, 128), f32(128), f32(128)),
+    ),
+    "gradient of a stencil": (
+        fuser.grad(lambda u: fnp.sum((u[:-2, 1:-1] + u[2:, 1:-1] - 2 * u[1:-1, 1:-1]) ** 2)),
+        (f32(40, 50),),
+    ),
+    "gradient of a cumsum": (fuser.grad(lambda x: fnp.sum(fnp.cumsum(x, axis=1) ** 2)), (f32(20, 50),)),
+    "gradient of a loop": (
+        fuser.grad(lambda x: fnp.sum(fuser.lax.fori_loop(0, 5, lambda _, v: fnp.sin(v) + v, x))),
+        (f32(20, 130),),
+    ),
+    "gradient of a sort": (fuser.grad(lambda x: fnp.sum(fnp.sort(x) * fnp.arange(50.0))), (f32(50),)),
+    "second derivatives": (fuser.hessian(lambda x: fnp.sum(fnp.exp(-x * x))), (f32(12),)),
+    "batch of softmax": (fuser.vmap(softmax), (f32(4, 20, 50),)),
+    "batch along columns": (fuser.vmap(lambda x, y: fnp.sum(x * y), in_axes=(1, None)), (f32(30, 40), f32(30))),
+    "batch of stencils": (fuser.vmap(lambda u: u[2:] - 2 * u[1:-1] + u[:-2]), (f32(10, 300),)),
+    "batch of gradients": (fuser.vmap(fuser.grad(lambda x: fnp.sum(fnp.tanh(x) ** 3))), (f32(10, 50),)),
+    "batch of loops": (
+        fuser.vmap(lambda x: fuser.lax.while_loop(lambda v: v < 10, lambda v: v * 2 + 1, abs(x) + 0.1)),
+        (f32(300),),
+    ),
+    "batch of scans": (fuser.vmap(lambda x: fuser.lax.scan(lambda c, r: (c + r, c * r), 0.0, x)), (f32(20, 9),)),
 }
 
 

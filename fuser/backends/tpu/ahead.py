@@ -30,7 +30,7 @@ ENVIRONMENT = {
     "TPU_WORKER_ID": "0",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # nothing is opened, so several processes may compile at once
 }
-TARGETS = {"v4": "v4:2x2x1", "v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
+TARGETS = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 # Instructions of a compiled program that launch nothing: names for memory, and what starts or awaits a copy.
 FREE = frozenset(
     ("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "copy-start", "copy-done", "iota", "after-all")

@@ -121,6 +121,7 @@ def _svd(eqn: Eqn, x: str, full_matrices: bool = True, compute_uv: bool = True) 
     return f"[{_LINALG}.svd({x}, full_matrices={full_matrices})[n] for n in (1, 0, 2)]"
 
 
+_EXACT = ("add", "sub", "mul", "max", "min", "neg", "abs", "select")
 _LINALG = "lax.linalg"
 
 # How each primitive that is not elementwise is called: `(eqn, *operands, **params)` gives an expression.
@@ -253,11 +254,14 @@ class Arrays:
             self._assign(eqn.outvars[0], f"lax.bitcast_convert_type({self.operand(eqn.invars[0])}, {target})")
             return
         root = eqn.primitive.rule("lower")(*inputs, **eqn.params)
-        text = self.expression(root, {})
+        # One operation rounded once is the same in half precision, and leaves XLA no conversions to place.
+        single = root.op in _EXACT and all(a.op in ("input", "const") for a in root.args)
+        known = {a: self.names[a.attr] for a in root.args if a.op == "input"} if single else {}
+        text = self.expression(root, known)
         out = eqn.outvars[0].aval
         if not any(isinstance(v, Var) and v.aval.shape == out.shape for v in eqn.invars):
             text = f"jnp.full({out.shape}, {text}, {spell.storage(out.dtype)})"
-        elif spell.local(root.dtype) != out.dtype or root.op == "const":
+        elif (spell.local(root.dtype) != out.dtype and not single) or root.op == "const":
             text = f"jnp.asarray({text}, {spell.storage(out.dtype)})"
         if root.op == "const" and out.shape and "jnp.full" not in text:
             text = f"jnp.full({out.shape}, {text}, {spell.storage(out.dtype)})"

@@ -60,7 +60,7 @@ class TPU(Host):
         found = form(group, self.limits.vmem)
         if not found.pallas:
             return replace(group, kind=Kind.LIBRARY, reason=found.note)
-        return replace(group, refusal=found.note) if found.note else group
+        return replace(group, refusal=found.note, vmem=found.vmem)
 
     def emit(self, group: FusionGroup) -> KernelSource:
         text, emitted = text_of(group, self.limits.vmem)

@@ -25,6 +25,7 @@ from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, Kind
 
 PALLAS = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP)
+MOST_VMEM = 60 << 20  # bytes of vector memory that a kernel may ask for: cores have 64 MiB and more
 SPREADING = ("broadcast_in_dim", "iota")  # movement that makes arrays larger is left to the kernel
 
 
@@ -137,7 +138,7 @@ def _function(group: FusionGroup, moved: list[Eqn], kernel: Kernel, writer: Loop
         "parallel" if axis is not None and axis in kernel.rows and _shared(axis, windows) else "arbitrary"
         for axis in windows.grid.axes
     )
-    limit = -(-(tiling.used() + (4 << 20)) // (1 << 20)) << 20
+    limit = min(max(2 * tiling.used(), 16 << 20), MOST_VMEM)
     call.append(
         f"        compiler_params=pltpu.CompilerParams(dimension_semantics={semantics}, vmem_limit_bytes={limit}),"
     )

@@ -187,7 +187,8 @@ class Tiling:
         """Bytes of vector memory: two buffers a block, and the values that live at once."""
         blocks = {(param, self.block(param, where)): None for param, where in self.accesses}
         total = sum(self._bytes(param, block) for param, block in blocks) * 2
-        return total + TEMPORARIES * self.registers() * REGISTER * 4
+        shifted = sum(any(p.shift for p in where) for _, where in self.accesses)  # each a copy in other lanes
+        return total + (TEMPORARIES + shifted) * self.registers() * REGISTER * 4
 
     def _bytes(self, param: int, block: tuple[int, ...]) -> int:
         """Bytes of a block as it lies in vector memory, its last two dimensions filled up to whole registers."""
