@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.partition.group import FusionGroup, FusionLimits, Plan
 from fuser.runtime import memory
@@ -113,3 +114,12 @@ class Stepwise:
 
     def join(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
         raise NotImplementedError(f"{type(self).__name__} runs plans step by step")
+
+
+def require_steps(backend: Backend, tool: str) -> None:
+    """UnsupportedError from a tool that looks at each step, where a backend's compiler takes the program whole."""
+    if backend.limits.whole:
+        raise UnsupportedError(
+            f"{tool} runs programs step by step, and the {backend.name} backend compiles them whole; "
+            "use it on another backend, such as FUSER_BACKEND=c"
+        )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fuser.api import Compiled, Jitted, Traced, cost_analysis, jit
-from fuser.backends.base import Backend
+from fuser.backends.base import Backend, require_steps
 from fuser.compile import kernel_groups
 from fuser.errors import ToolchainError
 from fuser.interop.accelerate import Accelerated, is_dynamic
@@ -78,6 +78,7 @@ class Run:
         self.donates = bool(traced.donated)
         traced.donated = ()
         self.backend = traced._backend
+        require_steps(self.backend, "fuser.profile")
         self.device = CPU if self.backend.platform == "cpu" else devices(self.backend.platform)[0]
         self.compiled: Compiled = traced.lower().compile()
         self.clock = clock_for(self.backend.platform)

@@ -20,7 +20,7 @@ from fuser import jit
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import REGISTRY
-from fuser.ir.types import ArrayType
+from fuser.ir.types import KEY, ArrayType
 from fuser.partition.group import Kind
 from tests.backends.tpu_cases import FORMS, f32, layer_norm, of, softmax
 
@@ -35,7 +35,6 @@ IN_XLA = {
         "folds",
         "folds of bytes",
         "folds of unsigned",
-        "random numbers",
         "branch",
         "sorted",
         "solved",
@@ -208,6 +207,23 @@ def test_a_program_in_64_bits_is_refused_loudly() -> None:
         lower(lambda x: fnp.exp(x) * 2, ArrayType((8, 128), np.dtype("float64")))
 
 
+@pytest.mark.parametrize("tool", ["check", "profile"])
+def test_tools_that_need_steps_say_so(tool: str) -> None:
+    pytest.importorskip("jax")
+    with (
+        fuser.config.using(tpu_interpret=True),
+        pytest.raises(
+            UnsupportedError, match=f"fuser.{tool} runs programs step by step, and the tpu backend compiles them whole"
+        ),
+    ):
+        getattr(fuser, tool)(jit(softmax, backend="tpu"))(np.ones((8, 128), np.float32))
+
+
+def test_random_numbers_are_part_of_the_kernel() -> None:
+    (kind,) = kinds(lower(lambda key: fnp.sum(fuser.random.normal(key, (64, 256)), axis=1), ArrayType((), KEY)))
+    assert kind is Kind.REDUCTION
+
+
 def test_without_a_tpu_running_says_what_to_do() -> None:
     pytest.importorskip("jax")
     program = "import numpy as np, fuser; fuser.jit(lambda x: x + 1, backend='tpu')(np.ones(3, np.float32))"
@@ -224,7 +240,7 @@ def test_without_a_tpu_running_says_what_to_do() -> None:
 def test_lowering_imports_no_jax() -> None:
     program = """
 import sys, fuser, fuser.numpy as fnp
-from fuser.ir.types import ArrayType
+from fuser.ir.types import KEY, ArrayType
 import numpy as np
 x = ArrayType((64, 256), np.dtype("float32"))
 lowered = fuser.jit(lambda x: fnp.exp(x).sum(axis=1), backend="tpu").lower(x)

@@ -55,6 +55,10 @@ FORMS: dict[str, Form] = {
     "gathered": (lambda x, i: x[i] + 1, (f32(50, 20), of("int32", 64))),
     "counted": (lambda x: x + fnp.arange(1000), (of("int32", 1000),)),
     "random numbers": (lambda x: x + fuser.random.normal(fuser.random.key(3), (500,)), (f32(500),)),
+    "random numbers of a given key": (
+        lambda x, seed: fuser.random.uniform(fuser.random.fold_in(fuser.random.key(1), seed), (40, 300)) + x,
+        (f32(40, 300), of("uint32")),
+    ),
     # whole rows
     "softmax": (softmax, (f32(37, 100),)),
     "softmax of three": (softmax, (f32(300, 3),)),

@@ -265,7 +265,10 @@ class Arrays:
             text = f"jnp.asarray({text}, {spell.storage(out.dtype)})"
         if root.op == "const" and out.shape and "jnp.full" not in text:
             text = f"jnp.full({out.shape}, {text}, {spell.storage(out.dtype)})"
-        self._assign(eqn.outvars[0], text)
+        if text.isidentifier():
+            self.names[eqn.outvars[0]] = text
+        else:
+            self._assign(eqn.outvars[0], text)
 
     def expression(self, root: Scalar, known: dict[Scalar, str]) -> str:
         """Lines for all nodes that `root` needs, each once; its own text."""

@@ -95,7 +95,7 @@ def _outside(eqn: Eqn) -> str | None:
     """Why an equation that has a form in kernels is left to XLA on a TPU, or None."""
     name, fusion = eqn.primitive.name, eqn.primitive.fusion
     for var in (*eqn.invars, *eqn.outvars):
-        if var.aval.dtype not in IN_KERNELS:
+        if var.aval.dtype not in (*IN_KERNELS, KEY):
             return f"Mosaic computes in 32 bits, and {short_dtype(var.aval.dtype)} is XLA's"
     if name in ("dynamic_slice", "dynamic_update_slice") or (name == "gather" and not _one_of_a_row(eqn)):
         return "a TPU's registers gather no single elements"

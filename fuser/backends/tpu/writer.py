@@ -16,7 +16,7 @@ from fuser.backends.tpu.tile import Place, Refused, Tiling
 from fuser.backends.tpu.window import Windows
 from fuser.ir.index import Affine, Axis, Computed, Div
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL
+from fuser.ir.types import BOOL, KEY
 from fuser.kernel.kernel import Kernel, Store
 
 Axes = frozenset[Axis]
@@ -37,6 +37,7 @@ class Writer:
         self.names: dict[Scalar, str] = {}
         self.varies: dict[Scalar, Axes] = {}
         self.phase: int | None = None
+        self.words: dict[Scalar, tuple[str, ...]] = {}  # of random keys: the texts of their words
         self.scratch: list[str] = []
 
     # The parts of a text.
@@ -90,6 +91,8 @@ class Writer:
         """Compute a node into a variable of its own."""
         if node.op == "const" or node in self.env:
             return
+        if self._key_word(node):
+            return
         if node.dtype.itemsize == 8 and node.dtype != spell.POSITION:
             raise Refused(f"it computes with numbers of 64 bits, {node.dtype.name}")
         if node.op == "load":
@@ -104,6 +107,32 @@ class Writer:
             text = spell.operation(node, args)
         self.line(f"{self.name(node)} = {text}")
         self.env[node] = self.name(node)
+
+    def _key_word(self, node: Scalar) -> bool:
+        """Whether the node is part of a random key, whose two words other machines hold in one number of 64 bits."""
+        if node.op == "load" and node.dtype == KEY:
+            param, where = self.tiling.place(node.attr)
+            if where:
+                raise Refused("it draws from many random keys, which are pairs of words")
+            name, shape = self.windows.main(param, where).name, self.tiling.shape(NONE)
+            self.words[node] = tuple(f"jnp.full({shape}, {name}[0, {n}])" for n in (0, 1))  # type: ignore[assignment]
+        elif node.op == "bitcast" and node.args[0].op == "const" and node.dtype == KEY:
+            both, shape = int(node.args[0].attr), self.tiling.shape(NONE)
+            self.words[node] = tuple(f"jnp.full({shape}, jnp.uint32({n}))" for n in (both & 0xFFFFFFFF, both >> 32))
+        elif node.op == "bitcast" and node.args[0] in self.words:
+            self.words[node] = self.words[node.args[0]]
+        elif node.op == "shr" and node.args[0] in self.words:  # by 16 and again by 16: the second word
+            self.words[node] = (
+                ("", *self.words[node.args[0]]) if self.words[node.args[0]][0] else self.words[node.args[0]][2:]
+            )  # type: ignore[assignment]
+        elif node.op == "cast" and node.args[0] in self.words and node.dtype == np.uint32:
+            self.line(f"{self.name(node)} = {self.words[node.args[0]][0]}")
+            self.env[node] = self.name(node)
+            return True
+        else:
+            return False
+        self.env[node] = ""
+        return True
 
     # Places.
 
