@@ -196,7 +196,7 @@ def _median(template: str, module: str, repeats: int, warm: bool) -> float:
 def _run(script: str, cache: str) -> float:
     """The number that a fresh process prints; RuntimeError with the last line of its complaint where it fails."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    environment = os.environ | {"FUSER_CACHE_DIR": cache, "PYTHONPATH": path}
+    environment = {"JAX_PLATFORMS": "cpu"} | os.environ | {"FUSER_CACHE_DIR": cache, "PYTHONPATH": path}
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode:

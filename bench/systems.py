@@ -112,8 +112,11 @@ class Jax(System):
 
     def unavailable(self) -> str | None:
         reason = super().unavailable()
-        if reason or self.device == "cpu":
+        if reason:
             return reason
+        if self.device == "cpu":
+            os.environ.setdefault("JAX_PLATFORMS", "cpu")  # where libtpu is installed jax looks for a TPU first
+            return None
         os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.4")  # jax takes 75 % of the GPU's memory otherwise
         import jax
 

@@ -11,6 +11,7 @@ from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is chea
 from fuser.config import config
 from fuser.runtime.array import Array
 from fuser.runtime.memory import memory_stats
+from fuser.runtime.memory import trim as trim_memory
 from fuser.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
 from fuser.transforms.closures import closure_convert
 from fuser.transforms.custom_jvp import custom_jvp
@@ -58,6 +59,7 @@ __all__ = [
     "random",
     "remat",
     "tree",
+    "trim_memory",
     "value_and_grad",
     "vjp",
     "vmap",

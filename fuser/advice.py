@@ -17,14 +17,20 @@ from fuser.config import config
 from fuser.errors import PerformanceWarning
 from fuser.ir.graph import Graph
 from fuser.ir.source import Source, current_source
+from fuser.partition.donation import unused
 from fuser.signatures import SETTINGS, STATIC, because, signature
 
 if TYPE_CHECKING:
     from fuser.api import Jitted
+    from fuser.stages import Compiled, Traced
 
 COMPILATIONS = (8, 32, 128, 512)  # of one function: when to speak
 LEAST_SECONDS = 0.5  # that they have taken together
 _MEGABYTE = 1 << 20
+LEAST_DONATED = _MEGABYTE  # bytes that could not be taken over though a result has their type: when to speak
+MANY_ELEMENTS = 1 << 20  # of a kernel without vector instructions: when to speak
+KERNELS_SHOWN = 3  # of them that a warning names
+DONATIONS_SHOWN = 4  # arguments that a warning names
 
 
 class Costs:
@@ -57,6 +63,8 @@ def timed(jitted: Jitted, compile: Callable[[], Any]) -> Any:
     compiled = compile()
     own, jits, of_code = _costs.add(jitted, time.perf_counter() - start)
     captured(compiled.traced.graph)
+    donations(compiled)
+    unvectorised(compiled)
     count = len(jitted._programs)
     if count in COMPILATIONS and own >= LEAST_SECONDS:
         _warn(recompilations(jitted, own), current_source())
@@ -113,6 +121,64 @@ def captured(graph: Graph) -> None:
         f"{use}), which each of its programs keeps; pass large arrays as arguments, or raise captured_constants_warn_bytes",
         use,
     )
+
+
+def donations(compiled: Compiled) -> None:
+    """Warn of donated arguments that no result takes over: they are gone, and nothing was saved.
+
+    As JAX does if no result has the type; if only the way it is computed is in the way, from `LEAST_DONATED` bytes on.
+    """
+    traced, plan = compiled.traced, compiled.plan
+    found = unused(plan, traced.donated, traced._backend.limits) if traced.donated else []
+    bytes_of = [plan.graph.invars[one.position].aval.nbytes for one in found]
+    if sum(bytes_of) < LEAST_DONATED and all(one.fits for one in found):
+        return
+    order = sorted(range(len(found)), key=lambda n: -bytes_of[n])
+    told = [
+        f"{traced.path(found[n].position)} ({plan.graph.invars[found[n].position].aval}): {found[n].reason}"
+        for n in order[:DONATIONS_SHOWN]
+    ]
+    more = f"; and {len(found) - len(told)} more" if len(found) > len(told) else ""
+    _warn(
+        f"{traced.graph.name} takes over the memory of {len(traced.donated) - len(found)} of {len(traced.donated)} donated arrays; "
+        f"{_words(sum(bytes_of))} are given away in vain: {'; '.join(told)}{more}; donate only what a result of the same "
+        "shape and dtype replaces",
+        current_source(),
+    )
+
+
+def unvectorised(compiled: Compiled) -> None:
+    """Warn of kernels that compute many elements one after the other."""
+    found = [(source, *source.launch["scalar"]) for source in compiled.sources if "scalar" in source.launch]
+    large = sorted((one for one in found if one[2] >= MANY_ELEMENTS), key=lambda one: -one[2])
+    if not large:
+        return
+    lines = {group.name: group.sources for group in compiled.plan.groups}
+    told = []
+    for source, reason, count in large[:KERNELS_SHOWN]:
+        line = next((s.short for s in lines.get(source.name, ()) if s.file), "")
+        told.append(f"{source.name}{f' ({line})' if line else ''}, {count:,} elements: {reason}")
+    more = f"; and {len(large) - len(told)} more" if len(large) > len(told) else ""
+    kernels = "a kernel" if len(large) == 1 else f"{len(large)} kernels"
+    _warn(
+        f"{compiled.traced.graph.name} has {kernels} without vector instructions: {'; '.join(told)}{more}",
+        current_source(),
+    )
+
+
+def held(traced: Traced, position: int) -> None:
+    """Warn, once a program and argument, that a donated array's memory is not the call's alone."""
+    aval = traced.graph.invars[position].aval
+    _warn(
+        f"{traced.path(position)} ({aval}, {_words(aval.nbytes)}) was donated to {traced.graph.name} while its memory is still held "
+        "elsewhere (by an ndarray or a tensor, as np.asarray gives, or by another array), so the result takes new "
+        "memory; drop what holds it, or donate a copy",
+        current_source(),
+    )
+
+
+def _words(count: int) -> str:
+    return f"{count / _MEGABYTE:.3g} MiB" if count >= _MEGABYTE else f"{count} bytes"
 
 
 def _warn(text: str, source: Source) -> None:

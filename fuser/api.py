@@ -213,7 +213,9 @@ class Jitted(_Base):
             return [self._result(leaf, n, result) for n, leaf in enumerate(leaves)]
 
         graph = stage(flat, avals, self.name)
-        return Traced(graph, structure, shape[0], self._donated(structure), backends.get(self._backend_name()))
+        backend = backends.get(self._backend_name())
+        path = functools.partial(self._leaf_name, structure)
+        return Traced(graph, structure, shape[0], self._donated(structure), backend, path)
 
     def _backend_name(self) -> str:
         return self.backend or eager.backend_name()
@@ -263,6 +265,10 @@ class Jitted(_Base):
             free = [n for i, n in enumerate(names) if i not in self.static_argnums and n not in self.static_argnames]
             return (free[index] if index < len(free) else f"number {index}") + rest
         return path.removeprefix("[1]")
+
+    def _leaf_name(self, structure: Any, number: int) -> str:
+        """What the user calls the argument with this number among the leaves."""
+        return self._path(number, tree.unflatten(structure, range(structure.num_leaves)))
 
     def _result(self, leaf: Any, number: int, result: Any) -> Any:
         try:

@@ -61,7 +61,7 @@ def load(lowering: Lowering, backend: Backend, device: Any = None) -> Program:
     loaded = clock("load", backend.load, lowering.sources, device)
     kernels = zip(lowering.sources, loaded.functions, strict=True)
     if backend.limits.whole:
-        executable = clock("link", joined, lowering.plan, loaded, backend)
+        executable = clock("link", as_one, lowering.plan, loaded, backend)
     else:
         executable = clock("link", link, lowering.plan, kernels, backend)
     return Program(lowering, loaded, executable, clock.seconds)
@@ -81,32 +81,38 @@ def link(plan: Plan, kernels: Kernels, backend: Backend) -> Executable:
     """The plan's groups as steps over its slots; `kernels` are those of the plan, in order."""
     slot, extra = plan.slot_of, itertools.count(len(plan.slots))
     steps: list[Step] = []
+    label_of: dict[int, str] = {}
     for group in plan.groups:
         reads = tuple(slot[v] for v in group.graph.invars)
         writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
+        labels = lines(group, writes)
+        label_of.update(zip((slot[v] for v in writes), labels))
         if generated(group, backend.limits):
             source, function = next(kernels)
-            filled = [allocation(v, plan, label) for v, label in zip(writes, lines(group, writes))]
+            filled = [allocation(v, plan, label) for v, label in zip(writes, labels)]
             if workspace := source.launch.get("workspace"):
-                filled.append(Allocation(next(extra), (workspace,), BYTE, label=f"what {group.name} works in"))
+                filled.append(
+                    Allocation(next(extra), (workspace,), BYTE, label=f"what {group.name} works in{at(labels)}")
+                )
             steps.append(KernelStep(group.name, function, reads, tuple(filled), _brief(group)))
         else:
             function = driven(group, kernels, backend) if group.bodies else backend.library(group)
-            steps.append(LibraryStep(group.name, function, reads, tuple(slot[v] for v in writes)))
+            steps.append(LibraryStep(group.name, function, reads, tuple(slot[v] for v in writes), "".join(labels[:1])))
     graph = plan.graph
     consts = {slot[v]: backend.constant(c) for v, c in zip(graph.constvars, graph.consts)}
     inputs = [slot[v] for v in graph.invars]
     outputs = [slot[plan.aliases.get(v, v)] for v in plan.outputs if isinstance(v, Var)]
     types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
-    return Executable(inputs, consts, steps, outputs, backend.allocate, plan.arena, types)
+    joined, label = backend.joined(steps, outputs), temporaries(plan, label_of)
+    return Executable(inputs, consts, steps, outputs, backend.allocate, plan.arena, types, joined, label)
 
 
-def joined(plan: Plan, loaded: Loaded, backend: Backend) -> Executable:
+def as_one(plan: Plan, loaded: Loaded, backend: Backend) -> Executable:
     """The plan as one step, for a backend whose compiler takes whole programs."""
     graph = plan.graph
     inputs = [*(plan.slot_of[v] for v in graph.invars), *(plan.slot_of[v] for v in graph.constvars)]
     outputs = tuple(range(len(plan.slots), len(plan.slots) + len(plan.outputs)))
-    step = LibraryStep(graph.name, backend.join(plan, loaded), tuple(inputs), outputs)
+    step = LibraryStep(graph.name, backend.whole(plan, loaded), tuple(inputs), outputs)
     consts = {plan.slot_of[v]: backend.constant(c) for v, c in zip(graph.constvars, graph.consts)}
     types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
     return Executable(inputs[: len(graph.invars)], consts, [step], outputs, backend.allocate, 0, types)
@@ -130,6 +136,18 @@ def lines(group: FusionGroup, values: Sequence[Var]) -> list[str]:
     return [str(sources.get(v, "")) for v in values]
 
 
+def at(labels: Sequence[str]) -> str:
+    """` at` the first line that is known."""
+    return next((f" at {label}" for label in labels if label), "")
+
+
+def temporaries(plan: Plan, label_of: dict[int, str]) -> str:
+    """Whose the arena of a call is: the program's, and the line of the largest value that lies there."""
+    largest = max(plan.offsets, key=lambda slot: plan.slots[slot].aval.nbytes, default=-1)
+    text = f"the temporaries of {plan.graph.name}"
+    return text if largest < 0 else f"{text}, the largest {plan.slots[largest].aval}{at([label_of.get(largest, '')])}"
+
+
 def driven(group: FusionGroup, kernels: Kernels, backend: Backend) -> Callable[..., Any]:
     """Control flow over the executables of its bodies, step by step from Python."""
     eqn = group.graph.eqns[-1]
@@ -142,7 +160,10 @@ def driven(group: FusionGroup, kernels: Kernels, backend: Backend) -> Callable[.
     else:
         ys = [(v.aval.shape[1:], v.aval.dtype) for v in eqn.outvars[params["num_carry"] :]]
         counts = (params["num_consts"], params["num_carry"], params["length"])
-        run = loops.scan(runs[0], *counts, params["reverse"], ys, backend.allocate)
+        label = str(eqn.source)
+        run = loops.scan(
+            runs[0], *counts, params["reverse"], ys, lambda shape, dtype: backend.allocate(shape, dtype, label)
+        )
     gather = operands_of(group, backend)
     return lambda *arrays: run(*gather(arrays))
 

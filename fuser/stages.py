@@ -6,10 +6,12 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from fuser.advice import LEAST_DONATED, held
 from fuser.backends.base import Backend, Host, KernelSource
 from fuser.compile import Lowering, Program, load, lower
 from fuser.ir.graph import Graph, Var
 from fuser.lax.values import as_value
+from fuser.partition.explain import moved_bytes
 from fuser.partition.group import Plan
 from fuser.runtime.array import CARRIED, Array
 from fuser.runtime.core import native
@@ -20,12 +22,21 @@ from fuser.trace.core import type_of
 class Traced:
     """A function traced for one signature. `.graph` is what was recorded; `.lower()` goes on."""
 
-    def __init__(self, graph: Graph, in_tree: Any, out_tree: Any, donated: tuple[int, ...], backend: Backend) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        in_tree: Any,
+        out_tree: Any,
+        donated: tuple[int, ...],
+        backend: Backend,
+        path: Callable[[int], str] = "argument {}".format,
+    ) -> None:
         self.graph = graph
         self.jaxpr = graph
         self.in_tree = in_tree
         self.out_tree = out_tree
         self.donated = donated
+        self.path = path  # what the user calls an argument, by its position among the leaves
         self._backend = backend
 
     @property
@@ -141,6 +152,8 @@ def _runner(traced: Traced, program: Program) -> Callable[..., Any]:
     views = [v in program.lowering.plan.aliases for v in program.lowering.plan.outputs]
     out_tree, donated, place = traced.out_tree, traced.donated, traced._backend.place
 
+    watched = set(_watched(traced, program))
+
     def wrap(data: Any, shape: tuple[int, ...], view: bool, is_weak: bool, dtype: Any) -> Array:
         return Array(data.reshape(shape) if view else data, is_weak, dtype)
 
@@ -152,6 +165,9 @@ def _runner(traced: Traced, program: Program) -> Callable[..., Any]:
                 data, owned = value.donate()
                 if owned:
                     writable.append(position)
+                elif position in watched:
+                    watched.discard(position)
+                    held(traced, position)
                 arrays.append(place(data))
             else:
                 arrays.append(place(value._data))
@@ -171,12 +187,23 @@ def _native_runner(traced: Traced, program: Program) -> Any:
     whole = traced.out_tree.num_leaves == len(results)  # an accelerated function's tree has constants too
     template = tree.unflatten(traced.out_tree, range(len(results))) if whole else unflatten
     host = isinstance(backend, Host)
-    return native.Program(program.executable.native, traced.donated, results, template, unflatten, backend.place, host)
+    watched = _watched(traced, program)
+    tell = functools.partial(held, traced) if watched else None
+    fixed = program.executable.native, traced.donated, results, template, unflatten, backend.place, host
+    return native.Program(*fixed, watched, tell)
+
+
+def _watched(traced: Traced, program: Program) -> tuple[int, ...]:
+    """Donated arguments that are worth a warning where somebody else still holds them: those that results take over."""
+    plan = program.lowering.plan
+    taken = set(plan.reuse.values())
+    large = (n for n in traced.donated if plan.graph.invars[n].aval.nbytes >= LEAST_DONATED)
+    return tuple(n for n in large if plan.slot_of[plan.graph.invars[n]] in taken)
 
 
 def cost_analysis(plan: Plan) -> dict[str, float]:
     """What one run of a plan costs by count: `flops`, `bytes accessed`, `optimal bytes`."""
-    moved = float(sum(group.ideal_bytes for group in plan.groups))
+    moved = float(sum(map(moved_bytes, plan.groups)))
     graph = plan.graph
     ends = sum(v.aval.nbytes for v in (*graph.invars, *graph.constvars, *plan.outputs))
     return {

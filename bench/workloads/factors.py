@@ -62,8 +62,8 @@ def _lu_program(library: Any, a: Any) -> Any:
         column = lax.dynamic_index_in_dim(a, k, 1, keepdims=False)
         row = lax.dynamic_index_in_dim(a, k, 0, keepdims=False)
         factors = np.where(places > k, column / row[k], 0.0)
-        a = a - np.outer(factors, np.where(places > k, row, 0.0))
-        return lax.dynamic_update_index_in_dim(a, np.where(places > k, factors, column), k, 1)
+        a = lax.dynamic_update_index_in_dim(a, np.where(places > k, factors, column), k, 1)
+        return a - np.outer(factors, np.where(places > k, row, 0.0))
 
     return lax.fori_loop(0, len(a) - 1, step, a)
 
@@ -116,8 +116,8 @@ def _lu_pivot_program(library: Any, a: Any) -> Any:
         column = lax.dynamic_index_in_dim(a, k, 1, keepdims=False)
         row = lax.dynamic_index_in_dim(a, k, 0, keepdims=False)
         factors = np.where(places > k, column / row[k], 0.0)
-        a = a - np.outer(factors, np.where(places > k, row, 0.0))
-        return lax.dynamic_update_index_in_dim(a, np.where(places > k, factors, column), k, 1), order
+        a = lax.dynamic_update_index_in_dim(a, np.where(places > k, factors, column), k, 1)
+        return a - np.outer(factors, np.where(places > k, row, 0.0)), order
 
     return lax.fori_loop(0, len(a) - 1, step, (a, places))
 

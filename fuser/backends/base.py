@@ -18,6 +18,7 @@ from fuser.ir.graph import Eqn
 from fuser.partition.group import FusionGroup, FusionLimits, Plan
 from fuser.runtime import memory
 from fuser.runtime.array import Array, to_numpy
+from fuser.runtime.executable import Step
 
 # A loaded kernel: takes the group's inputs, then its outputs to be written.
 KernelFunction = Callable[[list[Any]], object]
@@ -25,7 +26,9 @@ KernelFunction = Callable[[list[Any]], object]
 
 @dataclass(frozen=True)
 class KernelSource:
-    """One generated kernel. `launch` holds what differs between calls of one text: size arguments, grid."""
+    """One generated kernel. `launch` holds what differs between calls of one text: size arguments, grid; and `scalar`,
+    a reason and a number of elements, where a processor with vector instructions computes one element after the other.
+    """
 
     name: str
     text: str
@@ -65,7 +68,7 @@ class Backend(Protocol):
     def settle(self, group: FusionGroup) -> FusionGroup:
         """With `limits.whole`: the group in the form that it will have, which may be a LIBRARY group with its reason."""
 
-    def join(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
+    def whole(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
         """With `limits.whole`: the program as one function of its inputs and constants, instead of steps."""
 
     def emit(self, group: FusionGroup) -> KernelSource:
@@ -86,6 +89,9 @@ class Backend(Protocol):
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
         """Memory for one output; `label` says in errors whose it is."""
 
+    def joined(self, steps: Sequence[Step], outputs: Sequence[int]) -> Sequence[Step]:
+        """The steps that calls run for these: several as one, where that makes their launches cheaper."""
+
 
 class Host:
     """What the backends that run in this computer's memory share."""
@@ -105,6 +111,10 @@ class Host:
 
     allocate = staticmethod(memory.empty)
 
+    @staticmethod
+    def joined(steps: Sequence[Step], outputs: Sequence[int]) -> Sequence[Step]:
+        return steps
+
 
 class Stepwise:
     """What the backends share that run a plan step by step."""
@@ -112,7 +122,7 @@ class Stepwise:
     def settle(self, group: FusionGroup) -> FusionGroup:
         return group
 
-    def join(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
+    def whole(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
         raise NotImplementedError(f"{type(self).__name__} runs plans step by step")
 
 

@@ -28,7 +28,7 @@ OPTIONAL = {
     "libtpu": ("programs on TPUs, and compiling for them ahead of time", "pip install 'fuser[tpu]'"),
     "scikit-image": ("the demo's photograph", "pip install scikit-image"),
 }
-_OPENMP_PROBE = "#include <omp.h>\nint fuser_threads(void) { return omp_get_max_threads(); }\n"
+_OPENMP_PROBE = "#include <omp.h>\nint most_threads(void) { return omp_get_max_threads(); }\n"
 
 
 @dataclass(frozen=True)
@@ -130,25 +130,11 @@ def _compiler() -> Iterator[Finding]:
         return
     try:
         library = toolchain.load_shared(toolchain.compile_shared(_OPENMP_PROBE).path)
-        yield Finding("OpenMP", OK, f"{library.fuser_threads()} threads")
+        yield Finding("OpenMP", OK, f"{library.most_threads()} threads")
     except ToolchainError as error:
         words = str(error).strip().splitlines()
         yield Finding(
             "OpenMP", state, words[-1], "install the compiler's OpenMP library (libgomp with gcc, libomp with clang)"
-        )
-
-
-def _vector_maths() -> Iterator[Finding]:
-    from fuser.runtime import toolchain
-
-    if toolchain.has_libmvec():
-        yield Finding("vector maths", OK, "libmvec of glibc, for exp, sin, tanh and the like")
-    else:
-        remedy = (
-            "run on Linux with glibc 2.35 or newer (Debian 12, Ubuntu 22.04) on x86-64; results are the same without"
-        )
-        yield Finding(
-            "vector maths", ABSENT, "no libmvec: exp, sin, tanh and the like run one element at a time", remedy
         )
 
 
@@ -228,7 +214,6 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _processor,
     _native_core,
     _compiler,
-    _vector_maths,
     _gpu,
     _packages,
     _disk_cache,

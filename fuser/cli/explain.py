@@ -33,7 +33,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         args, kwargs = target.arguments(found, options.args)
     with output.progress(f"tracing {found.name}"):
         lowered = target.staged(found).lower(*args, **kwargs)
-    explanation = of_plan(lowered.plan)
+    explanation = of_plan(lowered.plan, sources=lowered.sources)
     output.print(str(explanation))
     document = explanation.to_dict()
     if options.graph:

@@ -17,6 +17,7 @@ from fuser.ir import scalar as S
 from fuser.ir.index import ZERO, Affine, Computed
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
+from fuser.ir.span import span
 from fuser.ir.types import ALL_DTYPES, BOOL, INTEGERS, ArrayType, is_inexact
 from fuser.ops.elementwise import and_p, convert_element_type_p, eq_p, max_p, min_p, select_n_p
 from fuser.ops.family import sample
@@ -249,7 +250,10 @@ def clamped(value: Scalar, high: int) -> Affine:
     """A computed integer as an index in 0 … high; a number that is known becomes plain index arithmetic."""
     if value.op == "const":
         return Affine.of(max(min(int(value.attr), high), 0))
-    return Affine.of(Computed(S.maximum(S.minimum(value, high), 0), (0, high)))
+    least, most = span(value) or (-1, high + 1)
+    value = value if most <= high else S.minimum(value, high)
+    value = value if least >= 0 else S.maximum(value, 0)
+    return Affine.of(Computed(value, (min(max(least, 0), high), min(most, high))))
 
 
 # (operand shape, indices shape, dimension numbers, slice sizes)
@@ -311,7 +315,9 @@ def _gather_transpose(
 
 def selectable(aval: ArrayType, indices_shape: Sequence[int], numbers: Any, sizes: Sequence[int]) -> bool:
     """Whether what a scatter writes is a selection: each row has one window, of one element or all along a dimension."""
-    whole = all(size in (1, extent) for size, extent in zip(sizes, aval.shape))
+    found = {*numbers.start_index_map, *numbers.operand_batching_dims}
+    ends = enumerate(zip(sizes, aval.shape))
+    whole = all(size == extent or (size == 1 and d in found) for d, (size, extent) in ends)
     return whole and aval.size > 0 and one_window_a_row(numbers, indices_shape)
 
 

@@ -123,9 +123,10 @@ def reusable(
     Both must have the same type, and the group that writes the one must be the last to read the other, and read it only
     at the place that is written: an elementwise group that reads it along its own axes. Nobody else may hold a view of
     that memory, which a library may have returned. Donated inputs are taken first, then what kernels have written
-    (`fresh`), then the other inputs, which later callers may donate.
+    (`fresh`), then the other inputs, which later callers may donate. Results that found nothing so lie in donated
+    inputs that are dead before they are written, by whatever kernel.
     """
-    seen = {slot_of[v] for group in groups if _returns_views(group) for v in group.graph.invars}
+    seen = {slot_of[v] for group in groups if returns_views(group) for v in group.graph.invars}
     result: dict[int, int] = {}
     for number, group, read in _kernels(groups):
         if group.kind is not Kind.ELEMENTWISE or any(
@@ -136,10 +137,18 @@ def reusable(
         dying = [s for s in reads if s not in seen and (s in fresh or slots[s].start < 0)]
         dying.sort(key=lambda slot: 0 if slot in donated else 1 if slot in fresh else 2)
         for target in dict.fromkeys(slot_of[v] for v in group.graph.outvars if isinstance(v, Var) and v in slot_of):
-            source = next((s for s in dying if _same(slots[s].aval, slots[target].aval)), None)
+            source = next((s for s in dying if same_type(slots[s].aval, slots[target].aval)), None)
             if source is not None:
                 result[target] = source
                 dying.remove(source)
+    left = [s for s in donated if s not in seen and s not in result.values()]
+    for target in sorted(s for s in fresh if slots[s].end >= len(groups)):
+        if target in result and (result[target] in donated or slots[result[target]].start >= 0):
+            continue
+        dead = (s for s in left if slots[s].end < slots[target].start and same_type(slots[s].aval, slots[target].aval))
+        if (source := next(dead, None)) is not None:
+            result[target] = source
+            left.remove(source)
     return result
 
 
@@ -166,14 +175,14 @@ def peak(blocks: Sequence[Block]) -> int:
     return max(itertools.accumulate(change))
 
 
-def _returns_views(group: FusionGroup) -> bool:
+def returns_views(group: FusionGroup) -> bool:
     """Whether what the group gives may be an operand of its own: NumPy's rules, and loops driven from Python."""
     return (group.kind is Kind.LIBRARY and bool(group.reason)) or (
         group.kind is Kind.CONTROL and bool(group.reason or not group.bodies)
     )
 
 
-def _same(a: ArrayType, b: ArrayType) -> bool:
+def same_type(a: ArrayType, b: ArrayType) -> bool:
     return (a.shape, a.dtype) == (b.shape, b.dtype)
 
 

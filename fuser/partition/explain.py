@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from fuser.ir.graph import Eqn, Var, graphs_in
+from fuser.ir.graph import Eqn, Graph, Var, graphs_in
 from fuser.ir.primitive import Fusion
 from fuser.partition.buffers import least
 from fuser.partition.group import FusionGroup, Kind, Plan, Slot
@@ -50,7 +50,7 @@ def show(plan: Plan) -> str:
 
 def explain(plan: Plan) -> str:
     """What fused, what did not and why."""
-    total = sum(group.ideal_bytes for group in plan.groups)
+    total = sum(map(moved_bytes, plan.groups))
     unfused = sum(eqn_bytes(group) for group in plan.groups)
     lines = [
         f"{plan.graph.name}: {sum(len(g.graph.eqns) for g in plan.groups)} operations became {len(plan.groups)} "
@@ -86,6 +86,21 @@ def _between(plan: Plan, temporaries: Sequence[Slot]) -> str:
     return text + (f"; {over} written over by what is made of {'it' if over == 1 else 'them'}." if over else ".")
 
 
+def moved_bytes(group: FusionGroup) -> int:
+    """Bytes that the group moves as planned: its inputs and outputs once; control flow what the steps of its bodies move,
+    of a scan in all iterations, of a while in one, of a cond in the dearest branch."""
+    if group.kind is not Kind.CONTROL or not group.bodies:
+        return group.ideal_bytes
+    inside = [sum(map(moved_bytes, plan.groups)) for plan in group.bodies]
+    eqn = group.graph.eqns[-1]
+    return max(inside) if eqn.primitive.name == "cond" else sum(inside) * int(eqn.params.get("length", 1))
+
+
+def loop_bytes(graph: Graph) -> int:
+    """Bytes that the operations inside of the graph's control flow would move one by one."""
+    return sum(_bytes(eqn) for eqn in graph.eqns if eqn.primitive.fusion is Fusion.CONTROL)
+
+
 def eqn_bytes(group: FusionGroup) -> int:
     """Bytes that the group's operations would move one by one; a scan's in all its steps, a while's in one."""
     return sum(map(_bytes, group.graph.eqns))
@@ -106,7 +121,7 @@ def _describe(group: FusionGroup, indent: str = "  ") -> str:
     sources = ", ".join(dict.fromkeys(str(s) for s in group.sources if s.file)) or "no source line"
     why = "; ".join(text for text in (group.reason, group.refusal) if text)
     text = f"{indent}{group.name}: {words(group)}{f' ({why})' if why else ''}: {ops}\n"
-    text += f"{indent}    from {sources}; {size(group.ideal_bytes)}"
+    text += f"{indent}    from {sources}; {size(moved_bytes(group))}"
     text += f", in {size(group.vmem)} of vector memory" if group.vmem else ""
     inner = [_describe(g, indent + "    ") for g in group.inner]
     return "\n".join([text, *inner])

@@ -219,14 +219,9 @@ class Drafting:
         self.decisions = [d for d in self.decisions if id(d) not in gone]
 
     def _path_between(self, a: int, b: int) -> bool:
-        """Whether a third draft needs `a` and is needed by `b`."""
-        between = self.ancestors[b] & ~(1 << a)
-        while between:
-            low = between & -between
-            if self.ancestors[low.bit_length() - 1] >> a & 1:
-                return True
-            between ^= low
-        return False
+        """Whether a third draft needs `a` and is needed by `b`: the last of such drafts makes an operand of `b`."""
+        makers = {self._find(self.home[v]) for v in self.drafts[b].inputs if v in self.home}
+        return any(maker != a and self.ancestors[maker] >> a & 1 for maker in makers)
 
     def _merge(self, a: int, b: int) -> None:
         self.fuel -= self.fuel > 0

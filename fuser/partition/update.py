@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,15 @@ def _updates(body: Graph, first: int, count: int) -> tuple[Update, ...]:
         eqn = producers.get(out) if isinstance(out, Var) else None
         if eqn is None or eqn.invars[:1] != (body.invars[first + n],) or uses[out] != 1:  # type: ignore[index]
             continue
-        if eqn.primitive.name == "dynamic_update_slice":
+        if eqn.primitive.name == "dynamic_update_slice" and not _mostly(eqn):
             found.append(Update(n, eqn.invars[1], eqn.invars[2:]))
     return tuple(found)
+
+
+def _mostly(eqn: Eqn) -> bool:
+    """Whether most of the carry is written, at a known place: one kernel does that without keeping the part aside."""
+    known = all(isinstance(start, Literal) for start in eqn.invars[2:])
+    return known and 2 * eqn.invars[1].aval.size > eqn.invars[0].aval.size
 
 
 def run_length(shape: Sequence[int], extents: Sequence[int]) -> tuple[int, int]:

@@ -45,7 +45,9 @@ def ease_indexing(graph: Graph) -> Graph:
             result = _sunk(eqn, rewriter)
         elif eqn.primitive in COMBINE:
             eqn = _by_rows(eqn, rewriter)
-            result = _selected(eqn, rewriter) or _in_one_place(eqn, rewriter)
+            place = _constant(eqn.invars[1], rewriter)
+            result = None if place is None else _in_one_place(eqn, rewriter, place)
+            result = result or _selected(eqn, rewriter) or _in_one_place(eqn, rewriter)
         else:
             result = None
         if result is None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import linecache
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fuser.api import Compiled, Jitted, jit
+from fuser.backends.base import KernelSource
 from fuser.ir.source import Source
-from fuser.partition.explain import eqn_bytes, size, words
+from fuser.partition.explain import eqn_bytes, loop_bytes, moved_bytes, size, words
 from fuser.partition.group import FusionGroup, Plan
 from fuser.signatures import arguments_in_words, because, signature
 
@@ -43,6 +44,7 @@ class ExplainedStep:
     unfused_bytes: int
     flops: int
     inner: tuple[ExplainedStep, ...] = ()  # of control flow: the steps of its bodies
+    scalar: str = ""  # why its loops are not vectorised; "" where they are, or where nothing is known
     vmem: int = 0  # bytes of on-chip memory that a kernel's blocks take, where they are planned
 
 
@@ -77,6 +79,7 @@ class Explanation:
     steps: tuple[ExplainedStep, ...]
     refused: tuple[ExplainedRefusal, ...]
     compilations: tuple[ExplainedCompilation, ...]
+    loop_bytes_saved: int = 0  # that passes took out of the bodies of loops
 
     @property
     def bytes(self) -> int:
@@ -107,20 +110,26 @@ def explain(function: Callable[..., Any]) -> Callable[..., Explanation]:
 
     @functools.wraps(function)
     def explained(*args: Any, **kwargs: Any) -> Explanation:
-        return of_plan(staged.lower(*args, **kwargs).plan, compilations(staged))
+        lowered = staged.lower(*args, **kwargs)
+        found = of_plan(lowered.plan, compilations(staged), lowered.sources)
+        saved = loop_bytes(lowered.traced.graph) - loop_bytes(lowered.plan.graph)
+        return replace(found, loop_bytes_saved=max(saved, 0))
 
     return explained
 
 
-def of_plan(plan: Plan, compiled: tuple[ExplainedCompilation, ...] = ()) -> Explanation:
-    """The explanation of one plan."""
+def of_plan(
+    plan: Plan, compiled: tuple[ExplainedCompilation, ...] = (), sources: Sequence[KernelSource] = ()
+) -> Explanation:
+    """The explanation of one plan; `sources`, where given, are its kernels' texts."""
+    scalar = {source.name: source.launch["scalar"][0] for source in sources if "scalar" in source.launch}
     return Explanation(
         plan.graph.name,
         plan.backend,
         tuple(str(v.aval) for v in plan.graph.invars),
         tuple(str(v.aval) for v in plan.outputs),
         sum(len(group.graph.eqns) for group in plan.groups),
-        tuple(_step(group) for group in plan.groups),
+        tuple(_step(group, scalar) for group in plan.groups),
         tuple(ExplainedRefusal(d.first, d.second, d.reason) for d in dict.fromkeys(plan.decisions)),
         compiled,
     )
@@ -141,7 +150,7 @@ def source_line(source: Source) -> tuple[str, str]:
     return str(source) if source.file else _UNKNOWN_LINE, linecache.getline(source.file, source.lineno).strip()
 
 
-def _step(group: FusionGroup) -> ExplainedStep:
+def _step(group: FusionGroup, scalar: Mapping[str, str]) -> ExplainedStep:
     by_source: dict[Source, list[str]] = {}
     for eqn in group.eqns:
         by_source.setdefault(eqn.source, []).append(eqn.primitive.name)
@@ -153,10 +162,11 @@ def _step(group: FusionGroup) -> ExplainedStep:
         words(group),
         group.reason,
         lines,
-        group.ideal_bytes,
+        moved_bytes(group),
         eqn_bytes(group),
         group.flops,
-        tuple(map(_step, group.inner)),
+        tuple(_step(inner, scalar) for inner in group.inner),
+        scalar.get(group.name, ""),
         group.vmem,
     )
 
@@ -169,10 +179,11 @@ def _compilation(earlier: list[dict[str, str]], found: dict[str, str], program: 
 
 
 def _headline(explained: Explanation) -> str:
-    arguments = ", ".join(explained.arguments)
+    arguments, saved = ", ".join(explained.arguments), explained.loop_bytes_saved
     return (
         f"{explained.name}({arguments}): {_count(explained.operations, 'operation')} became {_parts(explained)} on "
         f"{explained.backend}, moving {size(explained.bytes)} instead of {size(explained.unfused_bytes)}"
+        + (f"; passes had taken {size(saved)} out of its loops" if saved > explained.unfused_bytes // 100 else "")
     )
 
 
@@ -195,6 +206,8 @@ def _lines(step: ExplainedStep, width: int, indent: str) -> list[str]:
     result = ["", f"{indent}{step.name}: {step.words}{why}; moves {size(step.bytes)}"]
     if step.vmem:
         result[-1] += f" in {size(step.vmem)} of vector memory"
+    if step.scalar:
+        result.append(f"{indent}    not vectorised: {step.scalar}")
     for line in step.lines:
         result.append(f"{indent}    {line.where:<{width}}  {line.text}".rstrip())
         result.append(f"{indent}    {'':<{width}}  = {', '.join(line.ops)}")

@@ -63,12 +63,16 @@ class KernelStep:
 
 @dataclass(frozen=True)
 class LibraryStep:
-    """Runs `function` on the arrays in the slots `arguments`; what it returns, one array or several, fills `outputs`."""
+    """Runs `function` on the arrays in the slots `arguments`; what it returns, one array or several, fills `outputs`.
+
+    `label` is the user's line, for errors.
+    """
 
     name: str
     function: Callable[..., Any]
     arguments: tuple[int, ...]
     outputs: tuple[int, ...]
+    label: str = ""
 
     @property
     def writes(self) -> tuple[int, ...]:
@@ -88,13 +92,15 @@ class _Move:
     fill: tuple[int, ...]
     drop: tuple[int, ...]
     name: str = field(compare=False)
+    label: str = field(default="", compare=False)
 
 
 class Executable:
     """Steps over slots. `inputs` and `outputs` are slots in order; `consts` maps slots to arrays that never change.
 
-    With `types`, shape and dtype of each input, calls with ndarrays of others raise TypeError. `native` is the same
-    executable in the native core, or None.
+    With `types`, shape and dtype of each input, calls with ndarrays of others raise TypeError. `joined` are the steps that
+    calls run where several of `steps` have become one; profiles run `steps`. `native` is the same executable in the native
+    core, or None.
     """
 
     def __init__(
@@ -106,18 +112,24 @@ class Executable:
         allocate: Allocate = memory.empty,
         arena: int = 0,
         types: Sequence[tuple[tuple[int, ...], np.dtype[Any]]] | None = None,
+        joined: Sequence[Step] | None = None,
+        label: str = "the temporaries of one call",
     ) -> None:
         self.inputs, self.consts, self.outputs = tuple(inputs), dict(consts), tuple(outputs)
         self.steps = tuple(steps)
+        self.joined = self.steps if joined is None else tuple(joined)
         self.allocate = allocate
         self.arena = arena  # bytes that one call needs for the slots with an offset
+        self.label = label  # whose the arena is, for errors
         self.types = None if types is None else tuple(types)
-        self._check()
+        self._check(self.steps)
+        self._check(self.joined)
         written = {slot for step in self.steps for slot in step.writes}
         self._dying = {o.reuse for o in self.allocations() if o.reuse in written}  # taken over whatever is donated
-        drops = self.drops()
-        self._moves = [_prepare(step, drop) for step, drop in zip(self.steps, drops, strict=True)]
-        used = [*self.inputs, *self.consts, *(slot for step in self.steps for slot in step.writes)]
+        drops = self.drops(self.joined)
+        self._moves = [_prepare(step, drop) for step, drop in zip(self.joined, drops, strict=True)]
+        both = (*self.steps, *self.joined)
+        used = [*self.inputs, *self.consts, *(slot for step in both for slot in step.writes)]
         self._blank: list[Any] = [None] * (max(used, default=-1) + 1)
         for slot, value in self.consts.items():
             self._blank[slot] = value
@@ -137,7 +149,7 @@ class Executable:
         for move in self._moves:
             operands = [slots[k] for k in move.gather]
             if move.allocations is None:
-                _fill(slots, move, move.function(*operands), arena)
+                _fill(slots, move, _library(move, operands), arena)
             else:
                 for output in move.allocations:
                     slots[output.slot] = self._memory(output, slots, spare, arena)
@@ -160,13 +172,14 @@ class Executable:
         slots = self._start(arrays)
         arena = self._arena()
         times = []
-        for index, move in enumerate(self._moves):
+        moves = [_prepare(step, drop) for step, drop in zip(self.steps, self.drops(), strict=True)]
+        for index, move in enumerate(moves):
             operands = [slots[k] for k in move.gather]
             for output in move.allocations or ():
                 slots[output.slot] = self._memory(output, slots, self._dying, arena)
                 operands.append(slots[output.slot])
             start = clock()
-            results = move.function(*operands) if move.allocations is None else move.function(operands)
+            results = _library(move, operands) if move.allocations is None else move.function(operands)
             times.append((index, clock() - start))
             if move.allocations is None:
                 _fill(slots, move, results, arena)
@@ -175,17 +188,17 @@ class Executable:
                 slots[k] = None
         return [slots[k] for k in self.outputs], times
 
-    def allocations(self) -> Iterator[Allocation]:
+    def allocations(self, steps: Sequence[Step] | None = None) -> Iterator[Allocation]:
         """What the kernels fill, in order."""
-        for step in self.steps:
+        for step in self.steps if steps is None else steps:
             if isinstance(step, KernelStep):
                 yield from step.outputs
 
-    def drops(self) -> list[tuple[int, ...]]:
+    def drops(self, steps: Sequence[Step] | None = None) -> list[tuple[int, ...]]:
         """For each step, the temporaries that nobody needs after it."""
         keep = {*self.inputs, *self.consts, *self.outputs}
         result: list[tuple[int, ...]] = []
-        for step in reversed(self.steps):
+        for step in reversed(self.steps if steps is None else steps):
             dead = dict.fromkeys(slot for slot in (*step.arguments, *step.writes) if slot not in keep)
             result.append(tuple(dead))
             keep.update(dead)
@@ -223,7 +236,9 @@ class Executable:
         return "\n".join([*lines, f"  return {', '.join(f'%{slot}' for slot in self.outputs)}"])
 
     def _arena(self) -> Any:
-        return self.allocate((self.arena,), _BYTE, "the temporaries of one call") if self.arena else None
+        if self.allocate is memory.empty or not self.arena:
+            return memory.block(self.arena, self.label) if self.arena else None
+        return self.allocate((self.arena,), _BYTE, self.label)
 
     def _memory(self, output: Allocation, slots: list[Any], spare: Collection[int | None], arena: Any) -> Any:
         """The array that a kernel is to fill."""
@@ -252,18 +267,19 @@ class Executable:
 
     def _described(self, drops: list[tuple[int, ...]]) -> tuple[Any, ...]:
         """What the native core makes the same executable of."""
-        known = {output.slot: (output.shape, output.dtype) for output in self.allocations()}
+        known = {output.slot: (output.shape, output.dtype) for output in self.allocations(self.joined)}
         known |= dict(zip(self.inputs, self.types or ()))
         types = tuple((slot, *described) for slot, described in known.items())
-        steps = tuple(_described(step, drop) for step, drop in zip(self.steps, drops, strict=True))
+        steps = tuple(_described(step, drop) for step, drop in zip(self.joined, drops, strict=True))
         allocate = None if self.allocate is memory.empty else self.allocate
         typed = self.types is not None
-        return len(self._blank), self.inputs, self.consts, types, typed, steps, self.outputs, allocate, self.arena
+        head = len(self._blank), self.inputs, self.consts, types, typed
+        return *head, steps, self.outputs, allocate, self.arena, self.label
 
-    def _check(self) -> None:
+    def _check(self, steps: Sequence[Step]) -> None:
         """A step reads only what is there, and no slot is written twice: a broken plan must fail before it runs."""
         known = {*self.inputs, *self.consts}
-        for step in self.steps:
+        for step in steps:
             for slot in step.arguments:
                 if slot not in known:
                     raise ValueError(f"step {step.name} reads slot {slot}, which nothing has written")
@@ -307,13 +323,21 @@ class CFunction:
 
 def _prepare(step: Step, drop: tuple[int, ...]) -> _Move:
     allocations = step.outputs if isinstance(step, KernelStep) else None
-    return _Move(step.function, step.arguments, allocations, step.writes, drop, step.name)
+    label = step.label if isinstance(step, LibraryStep) else ""
+    return _Move(step.function, step.arguments, allocations, step.writes, drop, step.name, label)
+
+
+def _library(move: _Move, operands: list[Any]) -> Any:
+    try:
+        return move.function(*operands)
+    except MemoryError as error:
+        raise memory.refusal_in_step(error, move.name, move.label)  # noqa: B904
 
 
 def _described(step: Step, drop: tuple[int, ...]) -> tuple[Any, ...]:
     """A step for the native core: kind, name, function, address, sizes, arguments, outputs, slots to drop, brief."""
     if isinstance(step, LibraryStep):
-        filled = tuple((slot, -1, -1, "") for slot in step.outputs)
+        filled = tuple((slot, -1, -1, step.label) for slot in step.outputs)
         return "library", step.name, step.function, 0, (), step.arguments, filled, drop, False
     outputs = tuple(
         (o.slot, -1 if o.reuse is None else o.reuse, -1 if o.offset is None else o.offset, o.label)

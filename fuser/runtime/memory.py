@@ -20,7 +20,7 @@ from fuser.runtime.core import native
 from fuser.runtime.pool import ASK_WHEN_FRESH, HUGE_PAGE, LARGEST, available_memory, physical_memory
 
 SMALL = 64 << 10  # bytes; below, np.empty
-SHOWN = 5  # live arrays that an error names
+SHOWN = 5  # lines of live arrays in an error
 _chosen: Any = native or pool
 # The bases of arrays from the pool: memory that nothing else refers to.
 OWNERS: tuple[type, ...] = (pool.Lease,) if native is None else (pool.Lease, native.Block)
@@ -35,6 +35,16 @@ def python_empty(shape: tuple[int, ...], dtype: np.dtype[Any], label: str = "") 
     if lease is None:
         raise refusal(size, shape, dtype, label)
     return np.ndarray(shape, dtype, lease)
+
+
+def block(size: int, label: str) -> np.ndarray[Any, Any]:
+    """So many bytes for the temporaries of one call, without the native core."""
+    if size < SMALL:
+        return np.empty(size, np.uint8)
+    lease = pool.lease(size, (None, None, label))
+    if lease is None:
+        raise refusal(size, None, None, label)
+    return np.ndarray((size,), np.uint8, lease)
 
 
 # empty(shape, dtype, label=""): a C-contiguous array of undefined contents. Raises OutOfMemoryError; `label` says in such
@@ -83,20 +93,41 @@ def refusal(size: int, shape: tuple[int, ...] | None, dtype: Any, label: str | N
         reason = f"the system has {_words(left)} left"
     else:
         reason = "the system refused it"
-    alive = [_described(*entry) for entry in _chosen.largest_live(SHOWN)]
-    largest = "\n  ".join(["; the largest arrays alive are", *alive]) if alive else ""
     return OutOfMemoryError(
         f"no memory for {_described(size, shape, dtype, label)}: {_words(stats['bytes_in_use'])} in use by arrays, "
-        f"and {reason}; free arrays (del x, or x.delete()), donate inputs (donate_argnums), or work on smaller pieces"
-        f"{largest}"
+        f"and {reason}; {_way_out()}"
     )
 
 
-def _described(size: int, shape: tuple[int, ...] | None, dtype: Any, label: str | None) -> str:
+def refusal_in_step(error: MemoryError, name: str, label: str) -> MemoryError:
+    """The error of a step or an operation of NumPy that found no memory: its own words, the user's line, and the largest arrays alive."""
+    if isinstance(error, OutOfMemoryError):
+        return error
+    better = OutOfMemoryError(
+        f"no memory in {name}{f' of {label}' if label else ''}: {str(error) or 'it does not say for what'}; "
+        f"{_words(memory_stats()['bytes_in_use'])} in use by arrays; {_way_out()}"
+    )
+    better.__cause__ = error
+    return better
+
+
+def _way_out() -> str:
+    """What to do, and the largest arrays alive; those alike are one line."""
+    alike: dict[Any, list[int]] = {}
+    for size, shape, dtype, label in _chosen.live():
+        alike.setdefault((shape, dtype, label), []).append(size)
+    largest = sorted(alike.items(), key=lambda entry: -sum(entry[1]))[:SHOWN]
+    lines = [_described(max(s), shape, dtype, label, len(s)) for (shape, dtype, label), s in largest]
+    text = "free arrays (del x, or x.delete()), donate inputs (donate_argnums), or work on smaller pieces"
+    return "\n  ".join([f"{text}; the largest arrays alive are", *lines]) if lines else text
+
+
+def _described(size: int, shape: tuple[int, ...] | None, dtype: Any, label: str | None, count: int = 1) -> str:
     """float32[3,4] (48 bytes) of mlp.py:12 (loss)"""
     what = "a block" if shape is None else f"{dtype}[{','.join(map(str, shape))}]"
     label = "the temporaries of one call" if shape is None and not label else label
-    return f"{what} ({_words(size)}){f' of {label}' if label else ''}"
+    many, each = (f"{count} times ", " each") if count > 1 else ("", "")
+    return f"{many}{what} ({_words(size)}{each}){f' of {label}' if label else ''}"
 
 
 def _words(size: float) -> str:
@@ -117,12 +148,14 @@ __all__ = [
     "OWNERS",
     "SMALL",
     "available_memory",
+    "block",
     "block_size",
     "counted_size",
     "empty",
     "memory_stats",
     "physical_memory",
     "refusal",
+    "refusal_in_step",
     "reset_peak",
     "trim",
 ]

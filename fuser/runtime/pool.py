@@ -24,8 +24,9 @@ LARGEST = (1 << 63) - 1
 _PAGE = mmap.PAGESIZE
 _BYTE = np.dtype(np.uint8)
 
-# What is known of a block on loan: shape, dtype and label of the array that it was made for.
-Purpose = tuple[tuple[int, ...], "np.dtype[Any]", str]
+# What is known of a block on loan: shape, dtype and label of the array that it was made for; of the temporaries of a
+# call, the label alone.
+Purpose = tuple[tuple[int, ...] | None, "np.dtype[Any] | None", str]
 
 
 def memory_stats() -> dict[str, int]:
@@ -56,9 +57,8 @@ def block_size(size: int) -> int:
     return -(-size // step) * step
 
 
-def largest_live(count: int) -> list[tuple[int, tuple[int, ...] | None, Any, str | None]]:
-    blocks = sorted(_pool.live.copy().values(), key=lambda block: -block.usable)[:count]
-    return [(block.usable, *block.purpose) for block in blocks]
+def live() -> list[tuple[int, tuple[int, ...] | None, Any, str | None]]:
+    return [(block.usable, *block.purpose) for block in _pool.live.copy().values()]
 
 
 class _Block(mmap.mmap):

@@ -43,6 +43,7 @@ FLAGS = (
     "-fno-trapping-math",
     "-fno-semantic-interposition",
     "-fno-tree-sink",  # a call moved into a branch is one that gcc does not vectorise
+    "-fno-tree-pre",  # nor a loop in which what a constant makes known is computed apart
     CONTRACTION,
     *(() if platform.system() == "Darwin" else ("-fopenmp",)),
     "-shared",
@@ -66,18 +67,7 @@ class CompiledLibrary:
     cached: bool
 
 
-def has_libmvec() -> bool:
-    """Whether the C library has vector versions of all of expf, sinf, tanhf, ...: glibc from 2.35 on x86-64."""
-    if not _X86:
-        return False
-    try:
-        name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
-        return name == "glibc" and tuple(map(int, version.split(".")[:2])) >= (2, 35)
-    except (AttributeError, ValueError, OSError):
-        return False
-
-
-LIBRARIES = ("-lmvec", "-lm") if has_libmvec() else ("-lm",)
+LIBRARIES = ("-lm",)
 
 
 def find_compiler() -> str:

@@ -25,6 +25,7 @@ from fuser.ir.source import Source, current_source
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.core import native
+from fuser.runtime.memory import refusal_in_step
 
 
 class Trace:
@@ -227,11 +228,14 @@ class EvalTrace(Trace):
                 return result
         avals = tuple(type_of(a) for a in args)
         result_type = infer(primitive, avals, params)
-        with np.errstate(all="ignore"):
-            result = primitive.rule("eval")(*(host(a) for a in args), **params)
-        if primitive.multiple_results:
-            return [_wrap(r, t) for r, t in zip(result, result_type)]
-        return _wrap(result, result_type)
+        try:
+            with np.errstate(all="ignore"):
+                result = primitive.rule("eval")(*(host(a) for a in args), **params)
+            if primitive.multiple_results:
+                return [_wrap(r, t) for r, t in zip(result, result_type)]
+            return _wrap(result, result_type)
+        except MemoryError as error:
+            raise refusal_in_step(error, primitive.name, str(current_source()))  # noqa: B904
 
 
 def host(value: Any) -> np.ndarray:

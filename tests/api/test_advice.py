@@ -9,6 +9,8 @@ import pytest
 import fuser.numpy as fnp
 from fuser import advice, config, jit
 from fuser.errors import PerformanceWarning
+from fuser.runtime import executable as executables
+from fuser.runtime.core import native
 
 
 @pytest.fixture(autouse=True)
@@ -95,3 +97,86 @@ def test_large_captured_arrays():
         assert told(lambda: look_up(fnp.arange(5))) == []
     with config.using(captured_constants_warn_bytes=-1):
         assert told(lambda: look_up(fnp.arange(6))) == []
+
+
+def ones(*shape):
+    return fnp.asarray(np.ones(shape, np.float32))
+
+
+VAIN = "; donate only what a result of the same shape and dtype replaces"
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "reason"),
+    [
+        (lambda x: x.sum(), (ones(3),), "12 bytes are given away in vain: x (f32[3]): no result is f32[3]"),
+        (lambda x: x.T + 1, (ones(600, 600),), "k0_add (HERE) reads it in another order than it writes the result"),
+        (
+            lambda x: fnp.cumsum(x, 0),
+            (ones(600, 600),),
+            "k0_cumsum (HERE) reads parts of it after it has written others",
+        ),
+        (lambda x: x.reshape(-1) * 2, (ones(2, 3),), "no result is f32[2,3] (one of as many bytes is f32[6])"),
+        (
+            lambda x, y: {"s": x["w"] + x["v"], "y": y},
+            ({"w": ones(600, 600), "v": ones(600, 600)}, 1.0),
+            "x['v'] (f32[600,600]): other arguments gave their memory to the results that are f32[600,600]",
+        ),
+    ],
+)
+def test_donation_in_vain(function, arguments, reason):
+    donating = jit(function, donate_argnums=0)
+    [text] = told(lambda: donating(*arguments))
+    assert reason.replace("HERE", f"test_advice.py:{function.__code__.co_firstlineno}") in text, text
+    assert VAIN in text and text.startswith("<lambda> takes over the memory of ")
+
+
+def test_donation_that_happens_is_not_worth_a_word():
+    step = jit(lambda state, x: ({"w": state["w"] - x, "n": state["n"] + 1}, x.shape[0]), donate_argnums=0)
+    x = ones(600, 600)
+
+    def run():
+        state = {"w": ones(600, 600), "n": ones()}
+        for _ in range(3):
+            state, _ = step(state, x)
+
+    assert told(run) == []
+    assert told(lambda: jit(lambda x: x.T + 1, donate_argnums=0)(ones(30, 30))) == []  # in vain, and cheap
+    swapped = jit(lambda x, y: (y, x), donate_argnums=(0, 1))
+    assert told(lambda: swapped(ones(600, 600), ones(600, 600))) == []
+
+
+def test_many_arrays_donated_in_vain():
+    total = jit(lambda xs: sum(x.sum() for x in xs), donate_argnums=0)
+    [text] = told(lambda: total([ones(n, 1 << 18) for n in range(1, 7)]))
+    assert text.startswith(
+        "<lambda> takes over the memory of 0 of 6 donated arrays; 21 MiB are given away in vain: "
+        "xs[5] (f32[6,262144]): no result is f32[6,262144]; xs[4] "
+    )
+    assert "; and 2 more; donate only" in text
+
+
+@pytest.mark.parametrize("core", [True, False], ids=["native", "python"])
+def test_donated_memory_that_others_hold(core, monkeypatch):
+    if not core:
+        monkeypatch.setattr(executables, "native", None)
+    elif native is None:
+        pytest.skip("there is no native core")
+    step = jit(lambda state: {k: v + 1 for k, v in state.items()}, donate_argnums=0)
+    held = []
+
+    def run(hold, count=1):
+        for _ in range(count):
+            x, y = ones(600, 600), ones(600, 600)
+            held[:] = [np.asarray(y)] if hold else []
+            assert float(step({"w": x, "v": y})["v"][0, 0]) == 2 and x.is_deleted()
+
+    assert told(lambda: run(False, 3)) == []
+    [text] = told(lambda: run(True, 3))
+    assert re.fullmatch(
+        r"state\['v'\] \(f32\[600,600\], 1.37 MiB\) was donated to <lambda> while its memory is still held elsewhere \(by an ndarray "
+        r"or a tensor, as np.asarray gives, or by another array\), so the result takes new memory; drop what holds it, or "
+        r"donate a copy \(test_advice.py:\d+\)",
+        text,
+    )
+    assert (held[0] == 1).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -128,3 +129,44 @@ def test_columns_with_a_number_that_is_the_same_for_all(shape: tuple[int, ...]) 
     scale = fnp.asarray(np.float32(0.5))
     assert bisect(lambda x, scale: fnp.sum(x * scale, axis=0) / fnp.exp(scale) + x[0], x, scale) is None
     assert bisect(lambda x, scale: fnp.sum(x, axis=0) * fnp.exp(scale), x, scale) is None
+
+
+def test_what_a_result_may_take_over_is_not_restrict() -> None:
+    """An elementwise kernel may be called with one array as an operand and as a result; `restrict` would let gcc reorder."""
+    x, row, y = np.ones((50, 60), np.float32), np.ones(60, np.float32), np.ones((50, 60), np.int32)
+    alone = lambda f, *args: {
+        name
+        for apart, name in re.findall(r"\*(restrict )?(\w+) = buffers", fuser.jit(f).lower(*args).sources[0].text)
+        if not apart
+    }
+    assert len(alone(lambda x, row: x * 2 + row, x, row)) == 2
+    assert len(alone(lambda x, y: x * y, x, y)) == 2
+    assert alone(lambda x: x[::-1] + 1, x) == set()
+    assert alone(lambda x: x - x.sum(0), x) == set()
+
+
+def test_halves_are_converted_as_numpy_does() -> None:
+    """All of them to float and back; floats between two neighbours, beside the middle, at both ends and beyond."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    wide = halves.astype(np.float32)
+    np.testing.assert_array_equal(np.asarray(fuser.jit(lambda x: x.astype(fnp.float32))(halves)), wide)
+    finite = np.sort(wide[np.isfinite(wide)])
+    middle = (finite[1:] + finite[:-1]) / 2
+    floats = np.concatenate([finite, middle, np.nextafter(middle, -np.inf), np.nextafter(middle, np.inf)])
+    more = [65504, 65519.996, 65520, 65536, 1e5, 3e38, np.inf, np.nan, 2.0**-25, 2.9e-8, 3e-8, 1e-45, 0.0]
+    floats = np.concatenate([floats, np.array(more, np.float32), -np.array(more, np.float32)])
+    with np.errstate(over="ignore"):
+        expected = floats.astype(np.float16)
+    found = np.asarray(fuser.jit(lambda x: x.astype(fnp.float16))(floats))
+    np.testing.assert_array_equal(found, expected)
+    assert np.array_equal(np.signbit(found), np.signbit(expected))
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 8, 11, 70])
+@pytest.mark.parametrize("width", [8, 33])
+def test_columns_are_folded_several_rows_at_once(count: int, width: int) -> None:
+    """Every remainder of rows, and what needs the folds of an earlier run along the same rows."""
+    x = np.random.default_rng(0).integers(-50, 50, (count, width)).astype(np.int32)
+    run = lambda np, x: (x.sum(0), x.max(0), np.argmin(x, 0), ((x - x.sum(0)) ** 2).max(0))
+    for ours, theirs in zip(fuser.jit(lambda x: run(fnp, x))(x), run(np, x)):
+        np.testing.assert_array_equal(ours, theirs)

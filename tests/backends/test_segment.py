@@ -177,7 +177,7 @@ def test_steps_are_joined_and_temporaries_share_a_block(driver, count, monkeypat
         made.append(shape)
         return torch.empty(shape, dtype=getattr(torch, dtype.name))
 
-    run = Executable((0, 1), {}, [joined], (4,), allocate)
+    run = Executable((0, 1), {}, steps, (4,), allocate, joined=[joined])
     x, y = arrays(SIZE, SIZE)
     for _ in range(4):
         (out,) = run.call(x, y)

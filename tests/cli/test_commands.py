@@ -203,7 +203,7 @@ def test_doctor_finds_this_machine_fit(command: Any) -> None:
     result = command("doctor", "--json")
     findings = {finding["name"]: finding for finding in result.document["findings"]}
     assert result.document["ok"] is True and result.status == 0, findings
-    wanted = {"fuser", "numpy", "processor", "C compiler", "OpenMP", "vector maths", "GPU", "torch", "triton", "jax"}
+    wanted = {"fuser", "numpy", "processor", "C compiler", "OpenMP", "GPU", "torch", "triton", "jax"}
     assert wanted | {"disk cache", "settings", "first program"} <= set(findings)
     assert findings["first program"]["found"] == "compiled, ran and agreed with NumPy (backend c)"
     assert findings["native core"]["found"] == "calls run in C" or core.native is None

@@ -54,8 +54,8 @@ def test_a_wrong_kernel_is_named(tmp_path: pathlib.Path) -> None:
     name = lowered.sources[0].name
     assert fuser.check(two_steps)(x, weights).ok
     text = translation_unit("\n\n".join(source.text for source in lowered.sources))
-    assert "= tanhf(" in text
-    (tmp_path / f"{name}.c").write_text(text.replace("= tanhf(", "= 1.001f * tanhf("))
+    assert "= tanh_f32(" in text
+    (tmp_path / f"{name}.c").write_text(text.replace("= tanh_f32(", "= 1.001f * tanh_f32("))
     with config.using(override=str(tmp_path)):
         wrong = fuser.check(two_steps)(x, weights)
     assert not wrong.ok

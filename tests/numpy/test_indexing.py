@@ -10,6 +10,7 @@ from agreement import agree, compare, numbers, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fuser
 import fuser.numpy as fnp
 from fuser.errors import NonConcreteBooleanIndexError
 from fuser.ir.types import ArrayType
@@ -303,3 +304,13 @@ def test_select_and_friends():
         lambda a: jnp.piecewise(a, [a < 0, a > 1], [lambda v: -v, 3.0]),
         x,
     )
+
+
+@pytest.mark.parametrize("part", [np.s_[0:1], np.s_[:, 0:1], np.s_[0:1, 0:1]], ids=str)
+def test_a_first_row_that_is_written_alone(part) -> None:
+    """A window at the start, smaller than the array along a dimension that no index is for, is not spread over it."""
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    expected = x.copy()
+    expected[part] = expected[part] * 2 + 1
+    np.testing.assert_array_equal(fuser.jit(lambda x: x.at[part].set(x[part] * 2 + 1))(x), expected)
+    np.testing.assert_array_equal(fuser.jit(lambda x: x.at[part].add(x[part] + 1))(x), expected)

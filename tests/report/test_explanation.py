@@ -10,6 +10,7 @@ import pytest
 
 import fuser
 import fuser.numpy as jnp
+from fuser import lax
 from fuser.config import config
 
 
@@ -95,3 +96,31 @@ def test_accelerated_functions() -> None:
     first, second = fuser.explain(program)(np.ones(3), 2).compilations
     assert (first.signature, second.signature) == ("x=f64[3], static power=2", "x=f64[3], static power=3")
     assert second.because == ("static power is 3, before 2",)
+
+
+M = 512 * 512 * 4
+A = np.ones((512, 512), np.float32)
+BYTES = {
+    "fusion": (lambda x: jnp.sin(x) * x + x, (A,), 2 * M, 8 * M, 0),
+    "several results": (lambda x: (-x, abs(x), jnp.sin(x)), (A,), 4 * M, 6 * M, 0),
+    "a bundle": (lambda x, y: (-x, -y), (A[0], A[:3, 0]), 2 * (2048 + 12), 2 * (2048 + 12), 0),
+    "invariants": (
+        lambda x, w: lax.scan(lambda c, _: (jnp.sort(c + jnp.sin(-w), axis=0), None), x, None, length=10)[0],
+        (A, A),
+        2 * M + 10 * 5 * M,
+        4 * M + 10 * 5 * M,
+        10 * 4 * M,
+    ),
+    "a loop in one kernel": (lambda x, w: lax.fori_loop(0, 10, lambda n, c: c * w, x), (A, A), 3 * M, 30 * M, 0),
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_bytes_saved(name):
+    function, arrays, moved, unfused, out_of_loops = BYTES[name]
+    explained = fuser.explain(fuser.jit(function, backend="c"))(*arrays)
+    assert explained.bytes <= explained.unfused_bytes
+    assert abs(explained.bytes - moved) <= 64, (explained.bytes / M, str(explained))  # counters of loops
+    assert abs(explained.unfused_bytes - unfused) <= 1024, (explained.unfused_bytes / M, str(explained))
+    assert abs(explained.loop_bytes_saved - out_of_loops) <= 1024, explained.loop_bytes_saved
+    assert (f"passes had taken {out_of_loops / 1e6:.3g} MB out of its loops" in str(explained)) == (out_of_loops > 0)

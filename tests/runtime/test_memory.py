@@ -20,6 +20,15 @@ F32 = np.dtype(np.float32)
 MIB = 1 << 20
 
 
+@pytest.fixture(autouse=True, scope="module")
+def little_to_collect():
+    """What other tests have left behind is looked through once, not before each test."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True, params=["native", "python"])
 def path(request, monkeypatch):
     """Each test runs on the pool in C and on the one in Python, both empty."""
@@ -66,6 +75,24 @@ def test_arrays_are_contiguous_writable_and_hold_what_is_written(shape, dtype):
 def test_blocks_are_aligned(size):
     alignment = memory.HUGE_PAGE if memory.block_size(size) >= memory.HUGE_PAGE else 64
     assert address(memory.empty((size,), np.dtype(np.uint8))) % alignment == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_large_blocks_ask_for_huge_pages():
+    def flags(place):
+        inside = False
+        for line in pathlib.Path("/proc/self/smaps").read_text().splitlines():
+            if "-" in line.split()[0]:
+                first, last = (int(end, 16) for end in line.split()[0].split("-"))
+                inside = first <= place < last
+            elif inside and line.startswith("VmFlags:"):
+                return line.split()[1:]
+
+    large, small = memory.empty((8 * MIB,), np.dtype(np.uint8)), memory.empty((MIB,), np.dtype(np.uint8))
+    known = flags(address(large))
+    if not pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled").exists():
+        pytest.skip("this kernel has no huge pages")
+    assert "hg" in known and "hg" not in flags(address(small))
 
 
 def test_block_sizes_waste_at_most_a_quarter():

@@ -160,22 +160,6 @@ def test_processes_compile_the_same_text():
     assert [process.communicate(timeout=60)[0] for process in processes] == ["42\n"] * 3
 
 
-def test_vector_functions_keep_special_values():
-    if not toolchain.has_libmvec():
-        pytest.skip("the C library has no vector functions")
-    library = toolchain.load_shared(
-        toolchain.compile_shared(
-            '__attribute__((simd("notinbranch"), const)) float expf(float);\n'
-            "void run(const float *x, float *y, long n) { for (long i = 0; i < n; i++) y[i] = expf(x[i]); }\n"
-        ).path
-    )
-    x = np.resize(np.array([np.nan, np.inf, -np.inf, -0.0, 1.5, 100.0], np.float32), 96)
-    y = np.empty_like(x)
-    library.run(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), ctypes.c_long(x.size))
-    with np.errstate(over="ignore"):
-        np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
-
-
 def test_products_and_sums_round_apart():
     """Or the last bit of a result would depend on what it was fused with."""
     library = toolchain.load_shared(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser.backends.base import Host, KernelSource, Loaded, Stepwise
-from fuser.backends.c import calls, interrupt, product, spell, tiles, units
+from fuser.backends.c import calls, interrupt, judge, product, spell, tiles, units
 from fuser.backends.c.bundle import emit_bundle
 from fuser.backends.c.control import INCLUDES, emit_control
 from fuser.backends.c.emit import emit_kernel
@@ -74,8 +74,8 @@ class C(Host, Stepwise):
         if group.kind is Kind.LIBRARY:
             return calls.emit_call(group)
         kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
-        text, sizes = emit_kernel(kernel, threads)
-        return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), {"sizes": sizes})
+        text, launch = emit_kernel(kernel, threads)
+        return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), launch)
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         return units.load(sources, translation_unit)
@@ -86,6 +86,8 @@ class C(Host, Stepwise):
 
 def translation_unit(text: str) -> str:
     """A C file of these kernels and loops: with what they include, declare and call."""
+    if "team_size()" in text:
+        text = f"{judge.HELPERS}\n\n{text}"
     if "fuser_threads" in text:
         text = f"{toolchain.THREADS}\n\n{text}"
     if "floor_div(" in text:

@@ -10,6 +10,7 @@ import re
 
 from fuser.backends.base import KernelSource
 from fuser.backends.c.control import ALIGNMENT, LOCAL, Emit, padded
+from fuser.backends.c.told import Scalarised, told, worst
 from fuser.backends.c.writer import ADDITION, ALONE
 from fuser.ir.cost import cost
 from fuser.ir.graph import Var
@@ -39,6 +40,7 @@ class _Bundle:
         self.names = tuple(f"in{n}" for n in range(len(group.graph.invars)))
         self.names += tuple(f"out{n}" for n in range(len(group.graph.outvars)))
         self.emit = emit
+        self.scalar: Scalarised | None = None  # of the largest part with loops that are not vectorised
 
     def source(self) -> KernelSource:
         self._temporaries()
@@ -48,7 +50,7 @@ class _Bundle:
         head = f"{comments}void {self.group.name}(void **buffers, const int64_t *sizes) {{"
         text = "\n\n".join([*self.texts, "\n".join([head, *self.lines, "}"])])
         launch = {"sizes": tuple(self.sizes), "workspace": self.sizes[0] if self.sizes[0] > LOCAL else 0}
-        return KernelSource(self.group.name, text, "c", self.names, launch)
+        return KernelSource(self.group.name, text, "c", self.names, launch | told(self.scalar))
 
     def _temporaries(self) -> None:
         """A place for each value that stays inside."""
@@ -90,6 +92,7 @@ class _Bundle:
             self.texts.append(text.replace(f"void {name}(", f"static void {name}("))
         first = len(self.sizes)
         self.sizes += source.launch["sizes"]
+        self.scalar = worst(self.scalar, source.launch.get("scalar"))
         writes = [v for v in dict.fromkeys(part.graph.outvars) if isinstance(v, Var)]
         pointers = ", ".join(self.places[v] for v in (*part.graph.invars, *writes))
         return f"{name}((void *[]){{{pointers}}}, sizes + {first});"

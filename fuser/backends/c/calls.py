@@ -1,4 +1,4 @@
-"""Sorts, top_k and scatters: groups that call functions of sort.c, permute.c and scatter.c, compiled once for each dtype.
+"""Sorts, top_k, scatters, triangular systems: groups that call functions of sort.c, permute.c, scatter.c and substitute.c.
 
 In: a LIBRARY group. Out: a function `name(buffers, sizes)` that hands the group's memory on; what the calls need beside
 it is one buffer more, of `workspace` bytes. Extents, strides and choices are size arguments.
@@ -30,6 +30,7 @@ SORTED_BY_INDEX = 1 << 31  # positions fit 32 bits below
 SEQUENTIAL = 1 << 14  # updates that one thread folds in
 PARTS = 8  # results of their own where a scatter has few elements
 PART_BYTES = 1 << 18  # of such a result, at most
+SIDE_BYTES = 256  # of the right sides that substitute.c solves for together
 IN_TURN, BY_RANGE, IN_PARTS, DISTINCT = range(4)
 
 
@@ -43,6 +44,10 @@ def call_blocker(group: FusionGroup) -> str | None:
         return "complex numbers are sorted in NumPy"
     if name == "sort" and eqn.invars[0].aval.shape[eqn.params["dimension"]] >= SORTED_BY_INDEX:
         return "rows of 2**31 elements are sorted in NumPy"
+    if name == "triangular_solve" and is_complex(eqn.invars[0].aval.dtype):
+        return "complex systems are solved in NumPy"
+    if name == "triangular_solve" and 0 in (*eqn.invars[0].aval.shape, *eqn.invars[1].aval.shape):
+        return "it has no elements"
     views = Views(group.graph.eqns)
     if any(views(v).source is None for v in _read(eqn)) or any(
         views(v).source is not None and not views(v).dense for v in eqn.invars
@@ -251,5 +256,34 @@ def _words(operand: Operand, views: Views) -> tuple[int, ...]:
     return tuple(int(word) for word in np.frombuffer(data.ljust(16, b"\0"), np.int64))
 
 
-_FORMS: dict[str, Callable[[Calls], None]] = {"sort": _sort, "top_k": _top_k, **dict.fromkeys(_FOLDS, _scatter)}
+# Triangular systems.
+
+
+def _triangular_solve(calls: Calls) -> None:
+    """Every case as a lower triangle on the left: transposed by strides, and an upper one from its end."""
+    eqn = calls.eqn
+    matrix, right = (v.aval for v in eqn.invars)
+    n = matrix.shape[-1]
+    left, upper = eqn.params["left_side"], not eqn.params["lower"]
+    row, column = n, 1
+    if eqn.params["transpose_a"] == left:
+        row, column, upper = column, row, not upper
+    height, width = right.shape[-2:]
+    down, across, sides = (width, 1, width) if left else (1, width, height)
+    of_matrix = ((row + column) * (n - 1), n * n, -row, -column) if upper else (0, n * n, row, column)
+    first = down * (n - 1) if upper else 0
+    of_right = (first, height * width, -down if upper else down, across)
+    systems = math.prod(matrix.shape[:-2])
+    pointers = [calls.operand(eqn.invars[0]), calls.operand(eqn.invars[1]), calls.result(0)]
+    pointers.append(calls.room(calls.threads * n * SIDE_BYTES))
+    sizes = [systems, n, sides, *of_matrix, *of_right, eqn.params["unit_diagonal"], calls.threads]
+    calls.call(("substitute", matrix.dtype), pointers, sizes)
+
+
+_FORMS: dict[str, Callable[[Calls], None]] = {
+    "sort": _sort,
+    "top_k": _top_k,
+    "triangular_solve": _triangular_solve,
+    **dict.fromkeys(_FOLDS, _scatter),
+}
 CALLS = frozenset(_FORMS)

@@ -5,15 +5,24 @@ Values of a row of the kernel become arrays over a block of columns; the reduced
 
 from __future__ import annotations
 
+import numpy as np
+
 from fuser.backends.c import spell
 from fuser.backends.c.writer import Writer
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import is_inexact
+from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.kernel import Stage, fold_identity
 
 BLOCK = 2048  # columns that run side by side
+UNROLLED, MOST_UNROLLED = 4, 12  # rows that are folded in at once, and the most values an element that this is done for
 MOST_CHUNKS = 32  # chunks of the reduced axes
+CHUNK = 8192  # elements in one chunk, at least: less would not outweigh its partial results
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
+
+
+def _held(accumulator: np.dtype) -> str:
+    """The C type of what a fold carries for each column: gcc vectorises numbers, not truth values."""
+    return "uint8_t" if accumulator == BOOL else spell.local(accumulator)
 
 
 class Columns(Writer):
@@ -71,27 +80,49 @@ class Columns(Writer):
         for node in (*stage.folds, *scans):
             self._start(node, declare)
         reverse = self.backwards = any(s.attr.reverse for s in scans)
+        several = not scans and not stage.stores and len(stage.body) <= MOST_UNROLLED
         for number, axis in enumerate(self.loops.cols):
             name = self.axis_names[axis]
             low, high = (first, last or self.extents[axis]) if number == 0 else ("0", self.extents[axis])
-            if reverse:
+            if several and axis is self.loops.cols[-1]:
+                self.open("")
+                self.line(f"int64_t {name} = {low};")
+                self.open(f"for (; {name} + {UNROLLED - 1} < {high}; {name} += {UNROLLED})")
+                self._row(stage, UNROLLED)
+                self.close()
+                self.open(f"for (; {name} < {high}; ++{name})")
+            elif reverse:
                 self.open(f"for (int64_t {name} = {high} - 1; {name} >= {low}; --{name})")
             else:
                 self.loop(axis, low, high)
+        self._row(stage, 1)
+        for _ in range(len(self.loops.cols) + several):
+            self.close()
+
+    def _row(self, stage: Stage, count: int) -> None:
+        """The columns of `count` rows beside each other, the rows in order: the accumulators are read and written once."""
         self._across()
         saved = dict(self.env)
-        for node in stage.body:
-            if node.op == "scan":
-                self._scan_step(node, f"{self.name(node)}_run[x]")
-            else:
-                self.define(node)
-        for fold in stage.folds:
-            self._fold_step(fold, self.operand(fold.args[0]), self._position())
-        for store in stage.stores:
-            self.store(store)
-        self.env = saved
-        for _ in (*self.loops.cols, None):
-            self.close()
+        axis = self.loops.cols[-1]
+        name = self.axis_names[axis]
+        for number in range(count):
+            if count > 1:
+                self.axis_names[axis] = f"({name} + {number})" if number else name
+                self.open("")
+            for node in stage.body:
+                if node.op == "scan":
+                    self._scan_step(node, f"{self.name(node)}_run[x]")
+                else:
+                    self.define(node)
+            for fold in stage.folds:
+                self._fold_step(fold, self.operand(fold.args[0]), self._position())
+            for store in stage.stores:
+                self.store(store)
+            if count > 1:
+                self.close()
+            self.env = dict(saved)
+        self.axis_names[axis] = name
+        self.close()
 
     def _start(self, node: Scalar, declare: bool = True) -> None:
         """Declare and reset what a fold or scan carries for each column."""
@@ -101,7 +132,7 @@ class Columns(Writer):
         position = spec.fold in ("argmax", "argmin")
         if declare and carried not in self.declared:
             self.declared.add(carried)
-            self._array(spell.local(spec.accumulator), carried)
+            self._array(_held(spec.accumulator), carried)
             if position:
                 self._array(self._integer(), f"{name}_at")
         reset = f"{carried}[x] = {start};" + (f" {name}_at[x] = -1;" if position else "")
@@ -124,6 +155,7 @@ class Columns(Writer):
             nan = f" | ({value} != {value})" if inexact else ""
             self.line(f"{accumulator} = (({value} {sign} {accumulator}){nan}) ? {value} : {accumulator};")
         else:
+            value = f"({value} ? 1 : 0)" if spec.accumulator == BOOL else value
             self.line(f"{accumulator} = {self.infix(spec.fold, accumulator, value)};")
 
     def _result(self, fold: Scalar) -> None:
@@ -150,7 +182,8 @@ class ColumnsSplit(Columns):
         self.line(
             f"const int64_t room = {CHUNK_CELLS} / width + 1, most = room < {MOST_CHUNKS} ? room : {MOST_CHUNKS};"
         )
-        self.line(f"const int64_t length = ({total} + most - 1) / most;")
+        self.line(f"const int64_t spread = ({total} + most - 1) / most, least = {CHUNK} / width + 1;")
+        self.line("const int64_t length = spread > least ? spread : least;")
         self.line(f"const int64_t chunks = ({total} + length - 1) / length;")
         for stage in self.kernel.stages:
             self._row_part(stage)
@@ -164,7 +197,7 @@ class ColumnsSplit(Columns):
 
     def _chunks(self, stage: Stage, total: str) -> None:
         for fold in stage.folds:
-            kind = spell.local(fold.attr.accumulator)
+            kind = _held(fold.attr.accumulator)
             self.line(
                 f"{kind} *restrict {self.name(fold)}_part = __builtin_alloca_with_align(chunks * width * sizeof({kind}), 512);"
             )
@@ -174,11 +207,11 @@ class ColumnsSplit(Columns):
                     "__builtin_alloca_with_align(chunks * width * 8, 512);"
                 )
         if self.threads:
-            self.line("#pragma omp parallel for schedule(static) num_threads(fuser_threads)")
+            self.line(f"#pragma omp parallel for schedule(static) num_threads({self.team_size()})")
         self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
         self.line(f"const int64_t first = chunk * length, last = first + length < {total} ? first + length : {total};")
         for fold in stage.folds:
-            kind = spell.local(fold.attr.accumulator)
+            kind = _held(fold.attr.accumulator)
             self.line(f"{kind} *restrict {self.name(fold)}_acc = {self.name(fold)}_part + chunk * width;")
             if fold.attr.fold in ("argmax", "argmin"):
                 self.line(
@@ -191,7 +224,7 @@ class ColumnsSplit(Columns):
             self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
             self.line("#pragma omp simd")
             self.open("for (int64_t x = 0; x < width; ++x)")
-            kind = spell.local(fold.attr.accumulator)
+            kind = _held(fold.attr.accumulator)
             self.line(f"const {kind} part = {self.name(fold)}_part[chunk * width + x];")
             self._fold_step(fold, "part", f"{self.name(fold)}_place[chunk * width + x]")
             self.close()

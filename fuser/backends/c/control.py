@@ -7,14 +7,17 @@ workspace, which the caller hands over behind the results if it is large. All nu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fuser.backends.base import KernelSource
-from fuser.backends.c import library, spell
+from fuser.backends.c import judge, library, spell
 from fuser.backends.c.interrupt import START, interruptible
+from fuser.backends.c.steady import steady
+from fuser.backends.c.told import Scalarised, told, worst
 from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ops.control import row_type
 from fuser.partition.axes import Views
@@ -38,7 +41,9 @@ def emit_control(group: FusionGroup, emit: Emit) -> KernelSource:
     parameters = tuple(f"in{n}" for n in range(len(group.graph.invars)))
     parameters += tuple(f"out{n}" for n in range(len(group.graph.outvars)))
     launch = {"sizes": tuple(writer.sizes), "functions": tuple(writer.functions), "workspace": writer.workspace()}
-    return KernelSource(group.name, text, "c", parameters, launch)
+    times = eqn.params.get("length", 1)
+    scalar = writer.scalar and (writer.scalar[0], writer.scalar[1] * times)
+    return KernelSource(group.name, text, "c", parameters, launch | told(scalar))
 
 
 def with_addresses(launch: dict[str, Any]) -> tuple[int, ...]:
@@ -98,6 +103,7 @@ class Driver:
         self.sizes: list[int] = [0]  # the first is the number of bytes of the workspace
         self.functions: list[tuple[int, Any]] = []  # place of an address, what `library.address` takes
         self.kernels: list[str] = []
+        self.scalar: Scalarised | None = None  # of the largest kernel with loops that are not vectorised
         self.lines: list[str] = []
         self.depth = 1
         self.positions = {v: n for n, v in enumerate(group.graph.invars)}
@@ -114,6 +120,7 @@ class Driver:
             f"char local[{LOCAL}] __attribute__((aligned({ALIGNMENT})));",
             f"char *const block_at = sizes[0] <= {LOCAL} ? local : buffers[{count}];",
         ]
+        self.lines = judge.judged(self.lines, self.kernels)
         start = [START.rstrip()] if interruptible("\n".join([*self.kernels, *self.lines])) else []
         lines = [*start, *(f"  {line}" for line in before), *self.lines]
         head = f"{comments}void {self.group.name}(void **buffers, const int64_t *sizes) {{"
@@ -157,14 +164,16 @@ class Driver:
     def take(self, source: KernelSource) -> int:
         """Take a kernel's text in; gives the place of its size arguments."""
         first = self.append(*source.launch["sizes"])
+        self.scalar = worst(self.scalar, source.launch.get("scalar"))
         self.functions += [(first + n, function) for n, function in source.launch.get("functions", ())]
-        text = source.text.replace(START, "")
+        text = judge.inside(source.text.replace(START, ""))
         alone = "__attribute__((noinline)) " if "alloca" in text else ""
         self.kernels.append(text.replace(f"void {source.name}(", f"static {alone}void {source.name}("))
         return first
 
     def pace(self) -> None:
         """Declare what a loop counts its steps by."""
+        self.line(judge.DECLARE)
         self.line("int64_t left = 1, pace = 1;  // steps to the next look at the clock, and from one to the next")
 
     def poll(self) -> None:
@@ -191,25 +200,33 @@ class Driver:
 class Carries:
     """The carry of a loop in its frames: pointers to read from and to write to, which change each step.
 
-    A carry of which the body writes only a part stays where the result is.
+    A carry of which the body writes only a part stays where the result is; so does one that can be written in place.
     """
 
-    def __init__(self, driver: Driver, body: Frame, initial: Sequence[Operand], ys: int) -> None:
+    def __init__(self, driver: Driver, body: Frame, first: int, initial: Sequence[Operand], ys: int) -> None:
         self.driver, self.body, self.initial = driver, body, initial
         self.placed = in_place(driver.eqn)
         moving = self.placed.moving
         self.slots = {n: body.outputs[k] for k, n in enumerate(moving)}
         self.ys = body.outputs[len(moving) : len(moving) + ys]  # written straight to a scan's results
         self.updated = set(body.outputs[len(moving) + ys :]) - {*self.ys, *self.slots.values()}
+        once = Counter(self.slots.values())
+        self.steady = {
+            n
+            for n, slot in self.slots.items()
+            if once[slot] == 1 and slot not in self.ys and steady(body.plan, body.inputs[first + n], slot)
+        }
 
     def declare(self) -> None:
         """Pointers to the present carry, to the result's memory and to its twin."""
         driver = self.driver
         for n, operand in enumerate(self.initial):
             driver.line(f"void *now{n} = {driver.operand(operand)};")
-            if n not in self.slots:
+            if n not in self.slots or n in self.steady:
                 driver.line(f"memcpy({driver.result(n)}, now{n}, {driver.size(operand.aval.nbytes)});")
                 driver.line(f"now{n} = {driver.result(n)};")
+        for n in sorted(self.steady):
+            driver.line(f"{self.body.at(self.slots[n])} = now{n};")
         for n in self.written():
             twin = driver.reserve(self.initial[n].aval.nbytes)
             driver.line(f"void *const twin{n} = block_at + {driver.size(twin)};")
@@ -221,7 +238,8 @@ class Carries:
         """The carries that are written where none else is: of those that share a slot the first."""
         first: dict[int, int] = {}
         for n, slot in self.slots.items():
-            first.setdefault(slot, n)
+            if n not in self.steady:
+                first.setdefault(slot, n)
         return [n for slot, n in first.items() if slot not in self.ys]
 
     def read(self, frame: Frame, first: int) -> None:
@@ -238,21 +256,26 @@ class Carries:
         """Write the parts that were computed, and go on to the new carry."""
         for update in self.placed.updates:
             self._write(update)
-        for n, slot in self.slots.items():
-            self.driver.line(f"now{n} = {self.body.at(slot)};")
+        for n in self._moved():
+            self.driver.line(f"now{n} = {self.body.at(self.slots[n])};")
 
     def finish(self) -> None:
         """Copy what is not yet in the result's memory."""
-        for n in self.slots:
+        for n in self._moved():
             size = self.driver.size(self.initial[n].aval.nbytes)
             result = self.driver.result(n)
             self.driver.line(f"if (now{n} != {result}) memcpy({result}, now{n}, {size});")
+
+    def _moved(self) -> list[int]:
+        """The carries that lie elsewhere after a step."""
+        return [n for n in self.slots if n not in self.steady]
 
     def _write(self, update: Update) -> None:
         """Copy a part into the carry, run by run."""
         driver, aval, part = self.driver, self.initial[update.carry].aval, update.value.aval
         outer, run = run_length(aval.shape, part.shape)
-        run_bytes = driver.size(run * aval.dtype.itemsize)
+        # A copy of one element is written out: the call would take longer than the copy.
+        run_bytes = str(aval.dtype.itemsize) if run == 1 else driver.size(run * aval.dtype.itemsize)
         driver.open("")
         driver.line(f"const char *from = {self._value(update.value)};")
         for d, start in enumerate(update.starts):
@@ -288,7 +311,7 @@ class ScanDriver(Driver):
         [body] = self.frames
         operands = self.eqn.invars
         ys = len(self.eqn.outvars) - count
-        carries = Carries(self, body, operands[consts : consts + count], ys)
+        carries = Carries(self, body, consts, operands[consts : consts + count], ys)
         body.declare()
         carries.declare()
         for n in range(consts):
@@ -307,12 +330,15 @@ class ScanDriver(Driver):
         carries.read(body, consts)
         carries.target("(length - step) & 1")
         copies = self._ys(body, carries.ys, count)
+        self.line(judge.BEGIN)
         body.steps()
         for target, source, size in copies:
             self.line(f"memcpy({target}, {source}, {size});")
         carries.advance()
+        self.line(judge.END)
         self.poll()
         self.close()
+        self.line(judge.RESTORE)
         carries.finish()
 
     def _ys(self, body: Frame, slots: Sequence[int], count: int) -> list[tuple[str, str, str]]:
@@ -338,7 +364,7 @@ class WhileDriver(Driver):
         test_consts, consts = params["cond_nconsts"], params["body_nconsts"]
         test, body = self.frames
         operands = self.eqn.invars
-        carries = Carries(self, body, operands[test_consts + consts :], 0)
+        carries = Carries(self, body, len(test.outputs) - 1 + consts, operands[test_consts + consts :], 0)
         with_lanes = len(test.outputs) - 1
         test.declare()
         body.declare()
@@ -359,10 +385,13 @@ class WhileDriver(Driver):
         self.line(f"if (!*(const unsigned char *){test.at(test.outputs[0])}) break;")
         carries.read(body, with_lanes + consts)
         carries.target("step & 1")
+        self.line(judge.BEGIN)
         body.steps()
         carries.advance()
+        self.line(judge.END)
         self.poll()
         self.close()
+        self.line(judge.RESTORE)
         carries.finish()
 
 

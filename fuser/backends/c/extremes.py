@@ -1,5 +1,8 @@
 """Argmax and argmin along a row: blocks of values in the core's own cache, their extreme, and then where it is.
 
+A short row is one vector or a few: each value becomes a whole number that is ordered as the values are, with its position
+behind it, and the least or greatest of these says both.
+
 A block is looked through for a position only if its extreme beats those before it, so that nearly always the work is
 one vector maximum. The values are computed once, for what is computed again might round differently.
 """
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
     from fuser.backends.c.rows import Rows
 
 BLOCK = 1024
-SHORTEST = 24  # elements of a row from which blocks pay
+SHORTEST = 64  # elements of a row from which blocks pay
+FEWEST = 4  # elements of a row from which vectors pay
 
 
 def extremes(writer: Rows, stage: Stage, body: list[Scalar], axis: Axis, span: tuple[str, str]) -> None:
@@ -40,6 +44,50 @@ def extremes(writer: Rows, stage: Stage, body: list[Scalar], axis: Axis, span: t
     for fold in stage.folds:
         _look(writer, fold)
     writer.close()
+
+
+def keyed(writer: Rows, stage: Stage, body: list[Scalar], axis: Axis) -> None:
+    """Write the same for rows of fewer than `SHORTEST` values of up to 32 bits."""
+    line = writer.line
+    bests = [f"{writer.name(fold)}_best" for fold in stage.folds]
+    clauses = []
+    for fold, best in zip(stage.folds, bests):
+        most = fold.attr.fold == "argmax"
+        line(f"int64_t {best} = {'INT64_MIN' if most else 'INT64_MAX'};")
+        clauses.append(f" reduction({'max' if most else 'min'}:{best})")
+    line(f"#pragma omp simd{''.join(clauses)}")
+    writer.open(f"for (int32_t x = 0; x < (int32_t){writer.extents[axis]}; ++x)")
+    line(f"const int64_t {writer.axis_names[axis]} = x;")
+    for node in body:
+        writer.define(node)
+    for fold, best in zip(stage.folds, bests):
+        most = fold.attr.fold == "argmax"
+        line(f"const int32_t {best}_key = {_key(fold, writer.operand(fold.args[0]), most)};")
+        place = "(INT32_MAX - x)" if most else "x"
+        line(f"const int64_t {best}_pair = (int64_t)((uint64_t){best}_key << 32) | {place};")
+        line(f"{best} = {best}_pair {'>' if most else '<'} {best} ? {best}_pair : {best};")
+    writer.close()
+    for fold, best in zip(stage.folds, bests):
+        place = f"INT32_MAX - (int32_t){best}" if fold.attr.fold == "argmax" else f"(int32_t){best}"
+        line(f"{writer.name(fold)}_at = {place};")
+
+
+def keys_fit(fold: Scalar) -> bool:
+    """Whether the values of a fold become keys of 32 bits."""
+    dtype = fold.attr.accumulator
+    return dtype.itemsize <= 4 and (dtype.kind in "iub" or spell.local(dtype) == "float")
+
+
+def _key(fold: Scalar, value: str, most: bool) -> str:
+    """The 32-bit number of a value, ordered as the values are: zeros are equal, and nan comes first."""
+    dtype = fold.attr.accumulator
+    if dtype.kind == "u" and dtype.itemsize == 4:
+        return f"(int32_t)({value} ^ 0x80000000u)"
+    if dtype.kind in "iub":
+        return value
+    bits = f"bits_of_float({value} + 0.0f)"
+    ordered = f"({bits} ^ (int32_t)((uint32_t)((int32_t){bits} >> 31) >> 1))"
+    return f"{value} != {value} ? {'INT32_MAX' if most else 'INT32_MIN'} : (int32_t){ordered}"
 
 
 def _look(writer: Rows, fold: Scalar) -> None:

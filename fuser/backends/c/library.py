@@ -18,7 +18,7 @@ from fuser.backends.c import spell
 from fuser.backends.reference import dense
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn
-from fuser.ir.types import BOOL, FLOAT8, FLOATS, bfloat16, is_complex
+from fuser.ir.types import BOOL, FLOAT8, FLOATS, is_complex
 from fuser.partition.group import FusionGroup
 from fuser.runtime import toolchain
 
@@ -48,7 +48,7 @@ def address(function: tuple[Any, ...]) -> int:
     """The address of a library function, which stays for the life of the process.
 
     `function` is ("gemm", operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
-    ("permute", bytes of an element) or ("scatter", dtype, fold, dtype of indices).
+    ("permute", bytes of an element), ("substitute", dtype) or ("scatter", dtype, fold, dtype of indices).
     """
     name, *types = function
     symbol = _gemm(*types) if name == "gemm" else _function(name, tuple(types))
@@ -64,10 +64,10 @@ def gemm_text(operand: np.dtype, out: np.dtype) -> str:
     """The C text of products for these dtypes: half precision and small integers accumulate in 32 bits."""
     wide = accumulator(out)
     conversions = f"#define LOAD(x) {spell.load(operand, '(x)')}\n#define SAVE(x) {spell.store(out, '(x)')}\n"
-    helpers = "\n".join(spell.HELPERS[n] for n in ("float_of_bits", "bits_of_float", "bfloat16_load", "bfloat16_round"))
+    helpers = spell.conversions(operand, out)
     same = f"#define SAME {int(operand == wide)}\n#define WHOLE {int(out == wide)}\n"
     types = f"#define IN {spell.storage(operand)}\n#define T {spell.local(wide)}\n#define OUT {spell.storage(out)}\n"
-    needs = f"#include <stdint.h>\n{helpers}\n" if bfloat16 in (operand, out) else ""
+    needs = f"#include <stdint.h>\n{helpers}" if helpers else ""
     folder = pathlib.Path(__file__).with_name("gemm")
     body = "\n".join((folder / f"{name}.c").read_text() for name in PARTS)
     return f"{types}{same}{conversions}{needs}{body}"
@@ -84,6 +84,7 @@ def _function(name: str, types: tuple[Any, ...]) -> Any:
         "top_k": lambda dtype: sort_text(dtype, 4),
         "permute": permute_text,
         "scatter": scatter_text,
+        "substitute": lambda dtype: _named({"T": spell.storage(dtype)}) + _body("substitute.c"),
     }
     return getattr(toolchain.load_shared(toolchain.compile_shared(texts[name](*types)).path), name)
 
@@ -115,9 +116,8 @@ def scatter_text(dtype: np.dtype, fold: str, index: np.dtype) -> str:
     if stored != wide:
         names["WIDER"] = ""
     names |= {"IN": stored, "T": wide, "IDX": spell.storage(index)}
-    needed = [n for n in ("float_of_bits", "bits_of_float", "bfloat16_load", "bfloat16_round") if dtype == bfloat16]
-    needed += [n for n in ("multiply_complexf", "multiply_complex") if is_complex(dtype)]
-    helpers = "".join(spell.HELPERS[n] + "\n" for n in needed)
+    multiply = [n for n in ("multiply_complexf", "multiply_complex") if is_complex(dtype)]
+    helpers = spell.conversions(dtype) + "".join(spell.HELPERS[n] + "\n" for n in multiply)
     return f"#include <stdint.h>\n{helpers}{_named(names)}{_body('scatter.c')}"
 
 

@@ -270,9 +270,7 @@ class Looped(Writer):
         for carry in carries:
             text, dtype = self.operand(carry.following), carry.node.dtype
             if spell.storage(dtype) != spell.local(dtype):
-                text = spell.load(
-                    dtype, spell.store(dtype, f"({spell.storage(dtype)}){text}" if dtype.kind == "f" else text)
-                )
+                text = spell.load(dtype, spell.store(dtype, text))
             if guards:
                 text = f"{self.operand(guards[carry.guard])} ? {text} : {self.operand(carry.node)}"
             texts.append(text)
@@ -298,7 +296,7 @@ class Looped(Writer):
         if self.vector is None:
             return True
         place = self._along(index_axes(store.offset)) or any(
-            self._follows(n, self.vector) for n in computed(store.offset)
+            self.follows(n, self.vector) for n in computed(store.offset)
         )
         return not place
 
@@ -329,17 +327,17 @@ class Looped(Writer):
     # What differs between the lanes of a block.
 
     def _uniform(self, node: Scalar) -> bool:
-        return self.vector is None or not self._follows(node, self.vector)
+        return self.vector is None or not self.follows(node, self.vector)
 
     def _along(self, axes: set[Axis] | frozenset[Axis]) -> bool:
         return self.vector in axes or bool(axes & self.loops.absorbed)
 
-    def _follows(self, node: Scalar, axis: Axis) -> bool:
+    def follows(self, node: Scalar, axis: Axis) -> bool:
         if node.op in ("carry", "final") and axis is self.vector:
             return self._along(node.attr.axes)
         if node.op == "lane":
             return False
-        return super()._follows(node, axis)
+        return super().follows(node, axis)
 
 
 def _cheap(node: Scalar) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from fuser.backends.c import spell
-from fuser.backends.c.extremes import SHORTEST, extremes
+from fuser.backends.c.extremes import FEWEST, SHORTEST, extremes, keyed, keys_fit
+from fuser.backends.c.turns import Turn, turn
 from fuser.backends.c.writer import Writer
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
@@ -176,13 +177,20 @@ class Rows(Writer):
                 f"{kind}{run} = {spell.literal(fold_identity(scan.attr.fold, scan.attr.accumulator), scan.attr.accumulator)};"
             )
         cols = self._order()
-        if self._in_extremes(stage, cols):
-            extremes(self, stage, body, cols[0], (first or "0", last or self.extents[cols[0]]))
+        if self.in_extremes(stage):
+            if self.loops.extents[cols[0]] < SHORTEST:
+                keyed(self, stage, body, cols[0])
+            else:
+                extremes(self, stage, body, cols[0], (first or "0", last or self.extents[cols[0]]))
             self.env = saved
             for fold in stage.folds:
                 self._finish(fold)
             return
         reverse = self.backwards = any(s.attr.reverse for s in scans)
+        if first is None and not self.kept and (found := turn(self, stage)):
+            self._turning(stage, found)
+            self.env = saved
+            return
         for number, axis in enumerate(cols):
             if axis is cols[-1] and not scans and self._vectorises(stage):
                 self.line(f"#pragma omp simd{''.join(accumulators)}")
@@ -200,11 +208,32 @@ class Rows(Writer):
         for fold in stage.folds:
             self._finish(fold)
 
-    def _in_extremes(self, stage: Stage, cols: list[Axis]) -> bool:
+    def _turning(self, stage: Stage, found: Turn) -> None:
+        """A run along the row in two loops: before and after the place where a test turns."""
+        [axis] = self.loops.cols
+        total, place = self.extents[axis], f"{self.kernel.params[stage.stores[0].param].name}_turn"
+        self.line(f"const int64_t {place}_at = {self._place(('turn', axis), found.place)};")
+        self.line(f"const int64_t {place} = {place}_at < 0 ? 0 : {place}_at > {total} ? {total} : {place}_at;")
+        for before, span in ((True, ("0", place)), (False, (place, total))):
+            nodes, stores = found.piece(stage, before)
+            saved = dict(self.env)
+            self.line("#pragma omp simd")
+            self.loop(axis, *span)
+            self._nodes(nodes)
+            for store in stores:
+                self.store(store)
+            self.close()
+            self.env = saved
+
+    def in_extremes(self, stage: Stage) -> bool:
         """Whether the stage looks for positions of extremes and for nothing else, along enough elements."""
         only = stage.folds and not stage.stores and not stage.kept
         only = only and all(f.attr.fold in ("argmax", "argmin") for f in stage.folds)
-        return bool(only) and len(cols) == 1 and self.loops.extents[cols[0]] >= SHORTEST
+        cols = self._order()
+        if not only or len(cols) != 1 or any(node.op == "scan" for node in stage.body):
+            return False
+        extent = self.loops.extents[cols[0]]
+        return extent >= SHORTEST or (extent >= FEWEST and all(map(keys_fit, stage.folds)))
 
     def _vectorises(self, stage: Stage) -> bool:
         return not any(f.attr.fold in ("argmax", "argmin") or is_complex(f.attr.accumulator) for f in stage.folds)
@@ -271,7 +300,7 @@ class RowsSplit(Rows):
             if fold.attr.fold in ("argmax", "argmin"):
                 self.line(f"int64_t {self.name(fold)}_place[{MOST_CHUNKS}];")
         if self.threads:
-            self.line("#pragma omp parallel for schedule(static) num_threads(fuser_threads)")
+            self.line(f"#pragma omp parallel for schedule(static) num_threads({self.team_size()})")
         self.open("for (int64_t chunk = 0; chunk < chunks; ++chunk)")
         self.line(f"const int64_t first = chunk * length, last = first + length < {total} ? first + length : {total};")
         saved = dict(self.env)

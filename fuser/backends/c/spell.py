@@ -20,7 +20,7 @@ TYPES: dict[np.dtype, tuple[str, str]] = {
     BOOL: ("_Bool", "_Bool"),
     **{np.dtype(f"int{b}"): (f"int{b}_t", f"int{b}_t") for b in (8, 16, 32, 64)},
     **{np.dtype(f"uint{b}"): (f"uint{b}_t", f"uint{b}_t") for b in (8, 16, 32, 64)},
-    np.dtype("float16"): ("_Float16", "float"),
+    np.dtype("float16"): ("uint16_t", "float"),
     bfloat16: ("uint16_t", "float"),
     np.dtype("float32"): ("float", "float"),
     np.dtype("float64"): ("double", "double"),
@@ -137,8 +137,16 @@ HELPERS: dict[str, str] = {
         "static inline uint32_t bits_of_float(float x) { union { float f; uint32_t i; } u = { x }; return u.i; }",
         "static inline double double_of_bits(uint64_t x) { union { uint64_t i; double f; } u = { x }; return u.f; }",
         "static inline uint64_t bits_of_double(double x) { union { double f; uint64_t i; } u = { x }; return u.i; }",
-        "static inline uint16_t bits_of_half(_Float16 x) { union { _Float16 f; uint16_t i; } u = { x }; return u.i; }",
-        "static inline _Float16 half_of_bits(uint16_t x) { union { uint16_t i; _Float16 f; } u = { x }; return u.f; }",
+        # A half's exponent and digits, moved to a float's places, are 2**112 times too small; nan and infinity are told by size.
+        "static inline float float16_load(uint16_t x) { uint32_t m = (uint32_t)(x & 0x7fff) << 13; "
+        "uint32_t i = bits_of_float(float_of_bits(m) * 0x1p112f) | (m >= 0x0f800000u ? 0x7f800000u : 0); "
+        "return float_of_bits(i | (uint32_t)(x & 0x8000) << 16); }",
+        # Below 2**-14 the digits of 0.5 + |x| begin where a half's end; above, they are rounded to even as integers.
+        "static inline uint16_t float16_round(float x) { uint32_t i = bits_of_float(x), m = i & 0x7fffffff; "
+        "uint32_t small = bits_of_float(float_of_bits(m) + 0.5f) - 0x3f000000u; "
+        "uint32_t normal = (m - 0x38000000u + 0xfff + (m >> 13 & 1)) >> 13; "
+        "uint32_t h = m < 0x38800000u ? small : m < 0x47800000u ? normal : m > 0x7f800000u ? 0x7e00 | (m >> 13 & 0x3ff) : 0x7c00; "
+        "return h | (i >> 16 & 0x8000); }",
         "static inline float bfloat16_load(uint16_t x) { return float_of_bits((uint32_t)x << 16); }",
         "static inline uint16_t bfloat16_round(float x) { uint32_t i = bits_of_float(x); return x != x ? (uint16_t)((i >> 16) | 64) "
         ": (uint16_t)((i + 0x7fff + ((i >> 16) & 1)) >> 16); }",
@@ -191,7 +199,13 @@ static inline void stream(void *target, const void *source, int64_t bytes) {
   __builtin_memcpy(target, source, bytes);
 #endif
 }"""
-_NEEDS = {"bfloat16_load": ["float_of_bits"], "bfloat16_round": ["bits_of_float"]}
+_NEEDS = {
+    "bfloat16_load": ["float_of_bits"],
+    "bfloat16_round": ["bits_of_float"],
+    "float16_load": ["float_of_bits", "bits_of_float"],
+    "float16_round": ["float_of_bits", "bits_of_float"],
+}
+_HALVES = {FLOATS[0]: "float16", bfloat16: "bfloat16"}
 
 
 def header(text: str) -> str:
@@ -224,12 +238,23 @@ def local(dtype: np.dtype) -> str:
 
 def load(dtype: np.dtype, place: str) -> str:
     """The value of an element in memory."""
-    return f"bfloat16_load({place})" if dtype == bfloat16 else place
+    return f"{_HALVES[dtype]}_load({place})" if dtype in _HALVES else place
+
+
+def read(dtype: np.dtype, element: str) -> str:
+    """The value of an array's element. A bool is compared: gcc does not vectorise a choice by one that it loads as such."""
+    return f"(*(const unsigned char *)&{element} != 0)" if dtype == BOOL else load(dtype, element)
 
 
 def store(dtype: np.dtype, value: str) -> str:
     """A value as it goes to memory."""
-    return f"bfloat16_round({value})" if dtype == bfloat16 else value
+    return f"{_HALVES[dtype]}_round({value})" if dtype in _HALVES else value
+
+
+def conversions(*dtypes: np.dtype) -> str:
+    """The functions that `load` and `store` of these dtypes name."""
+    names = [f"{_HALVES[d]}_{way}" for d in dict.fromkeys(dtypes) if d in _HALVES for way in ("load", "round")]
+    return "".join(f"{HELPERS[n]}\n" for n in (["float_of_bits", "bits_of_float", *names] if names else []))
 
 
 def literal(value: np.generic, dtype: np.dtype) -> str:
@@ -322,10 +347,10 @@ def _cast(node: Scalar, x: str) -> str:
         low, high = literal(wide.type(info.min), wide), literal(wide.type(info.max), wide)
         top, bottom = literal(new.type(info.max), new), literal(new.type(info.min), new)
         return f"{x} != {x} ? 0 : {x} >= {high} ? {top} : {x} <= {low} ? {bottom} : ({storage(new)}){x}"
-    if new == bfloat16:
-        return f"bfloat16_load(bfloat16_round((float){x}))"
-    if new == FLOATS[0]:
-        return f"(float)(_Float16){x}"
+    if new == FLOATS[0] and old == FLOATS[3]:
+        return f"(float)(_Float16){x}"  # by way of a float it would be rounded twice
+    if new in _HALVES:
+        return load(new, store(new, f"(float){x}"))
     return f"({local(new)}){x}"
 
 
@@ -334,13 +359,13 @@ def _bitcast(node: Scalar, x: str) -> str:
     readers = {
         FLOATS[2]: "bits_of_float({})",
         FLOATS[3]: "bits_of_double({})",
-        FLOATS[0]: "bits_of_half({})",
+        FLOATS[0]: "float16_round({})",
         bfloat16: "bfloat16_round({})",
     }
     makers = {
         FLOATS[2]: "float_of_bits({})",
         FLOATS[3]: "double_of_bits({})",
-        FLOATS[0]: "half_of_bits({})",
+        FLOATS[0]: "float16_load({})",
         bfloat16: "bfloat16_load({})",
     }
     bits = readers[old].format(x) if old in readers else x

@@ -12,7 +12,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
-from fuser.ir.types import is_complex, is_inexact
+from fuser.ir.types import BOOL, is_complex, is_inexact
 from fuser.kernel.kernel import Kernel, Store, fold_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import computed, index_axes, operands
@@ -43,6 +43,21 @@ def most_alone(nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> int:
     return 1 << max(round(math.log2(ALONE / max(nanoseconds(nodes, stores), 1e-3))), 4)
 
 
+def _masks(kernel: Kernel) -> set[Scalar]:
+    """Truth values in memory that choose, are converted or meet computed ones: there gcc vectorises bytes that are compared
+    with 0, not _Bool; where they only meet each other, the reverse holds."""
+    pure: set[Scalar] = set()  # made of loads alone
+    for node in kernel.nodes:
+        joined = node.op in ("and", "or", "xor") and all(operand in pure for operand in node.args)
+        if node.dtype == BOOL and (joined or (node.op == "load" and not node.args)):
+            pure.add(node)
+    used: set[Scalar] = set()
+    for node in reversed(kernel.nodes):
+        if node.op != "fold" and (node not in pure or node in used):
+            used.update(operand for operand in node.args if operand in pure)
+    return {node for node in used if node.op == "load"}
+
+
 class Writer:
     """Writes one kernel. `env` maps nodes to the names that hold them where the text now stands."""
 
@@ -67,6 +82,7 @@ class Writer:
         self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
         self.kept: dict[Scalar, str] = {}
         self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
+        self.masks = _masks(kernel)
         self.declared: set[str] = set()  # what scans carry; a scan that two stages compute is declared by the first
         self.backwards = False  # whether the stage being written runs over the reduced axes from their end
 
@@ -78,10 +94,11 @@ class Writer:
         used = "\n".join(self.lines)
         comments = "".join(f"// {line}\n" for line in self.kernel.comments[:12])
         params = []
+        shared = self._shared_memory()
         for number, param in enumerate(self.kernel.params):
             kind = spell.storage(param.dtype)
-            const = "" if param.out else "const "
-            params.append(f"  {const}{kind} *restrict {param.name} = buffers[{number}];")
+            const, apart = "" if param.out else "const ", "" if number in shared else "restrict "
+            params.append(f"  {const}{kind} *{apart}{param.name} = buffers[{number}];")
         alone = self.alone() if self.team and self.threads and self.loops.rows else None
         slots = [f"  const int64_t s{n} = sizes[{n}];" for n in range(len(self.sizes.values))]
         body = "\n".join([*params, *slots, used, "}"])
@@ -98,6 +115,22 @@ class Writer:
             f"  if ({alone}) {{ {call}; return; }}\n"
             f"  #pragma omp parallel num_threads(fuser_threads)\n  {call};\n}}"
         )
+
+    def _shared_memory(self) -> set[int]:
+        """Parameters that may be one memory: a result takes over what an elementwise kernel reads at the very place."""
+        if self.kernel.cols or self.kernel.loop is not None:
+            return set()
+        places: dict[int, set[Affine]] = {}
+        for node in self.kernel.nodes:
+            if node.op == "load":
+                places.setdefault(node.attr.param, set()).add(node.attr.offset)
+        result = set()
+        for store in self.kernel.stores:
+            dtype = self.kernel.params[store.param].dtype
+            for number, read in places.items():
+                if read == {store.offset} and self.kernel.params[number].dtype == dtype:
+                    result |= {number, store.param}
+        return result
 
     def signature(self) -> str:
         return f"{self.attributes}void {self.kernel.name}(void **buffers, const int64_t *sizes)"
@@ -146,6 +179,11 @@ class Writer:
         total = " * ".join(self.extents.values()) or "1"
         return self.argument(f"{total} <= {most_alone(self.kernel.nodes, self.kernel.stores)}")
 
+    def team_size(self) -> str:
+        """The number of threads of a team that the text itself starts: one where the work is too small for more."""
+        total = " * ".join(self.extents.values()) or "1"
+        return f"{total} <= {most_alone(self.kernel.nodes, self.kernel.stores)} ? 1 : fuser_threads"
+
     @staticmethod
     def argument(text: str) -> str:
         """`text` where the sizes have no names yet."""
@@ -188,8 +226,9 @@ class Writer:
             param = self.kernel.params[node.attr.param]
             place = self._guarded(node) if node.args else self._place(node.attr.param, node.attr.offset)
             if place is not None:
-                return spell.load(param.dtype, f"{param.name}[{place}]")
-            value = spell.load(param.dtype, f"{param.name}[{self._place(node.attr.param, node.attr.offset)}]")
+                read = spell.read if node in self.masks else spell.load
+                return read(param.dtype, f"{param.name}[{place}]")
+            value = spell.read(param.dtype, f"{param.name}[{self._place(node.attr.param, node.attr.offset)}]")
             return f"{self.operand(node.args[0])} ? {value} : 0"
         if node.op == "index":
             return f"({spell.local(node.dtype)})({self._place(('index', self.name(node)), node.attr)})"
@@ -203,16 +242,16 @@ class Writer:
         if vector is None:
             return None
         offset: Affine = node.attr.offset
-        if vector not in index_axes(offset) and not any(self._follows(value, vector) for value in computed(offset)):
+        if vector not in index_axes(offset) and not any(self.follows(value, vector) for value in computed(offset)):
             return self._clamped(node)
-        if self._follows(node.args[0], vector):
+        if self.follows(node.args[0], vector):
             return None
         step = offset.coefficient(vector)
         along = Affine.of(vector) * step
         rest = offset - along
         size = math.prod(self.kernel.params[node.attr.param].shape)
         steady = not any(isinstance(atom, Div) and vector in index_axes(atom.base) for atom, _ in rest.terms)
-        steady = steady and not any(self._follows(value, vector) for value in computed(rest))
+        steady = steady and not any(self.follows(value, vector) for value in computed(rest))
         if not steady or step < 0 or step * (self.loops.extents[vector] - 1) >= size:
             return None
         start = f"({self.operand(node.args[0])} ? {self._place(node.attr.param, rest)} : 0)"
@@ -226,13 +265,13 @@ class Writer:
         self.line(f"const int64_t {name} = {self._place(node.attr.param, node.attr.offset)};")
         return f"{name} < 0 ? 0 : {name} > {last} ? {last} : {name}"
 
-    def _follows(self, node: Scalar, axis: Axis) -> bool:
+    def follows(self, node: Scalar, axis: Axis) -> bool:
         """Whether a value changes along an axis."""
         known = self.following.get(node)
         if known is None:
             own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
             known = own is not None and axis in index_axes(own)
-            known = known or any(self._follows(operand, axis) for operand in operands(node))
+            known = known or any(self.follows(operand, axis) for operand in operands(node))
             self.following[node] = known
         return known
 
@@ -260,7 +299,7 @@ class Writer:
     def _declare(self, fold: Scalar, name: str | None = None) -> str:
         """Declare a fold's accumulator; gives its clause for `omp simd`."""
         spec, name = fold.attr, name or self.name(fold)
-        kind = spell.local(spec.accumulator)
+        kind = "int32_t" if spec.accumulator == BOOL else spell.local(spec.accumulator)
         start = spell.literal(fold_identity(spec.fold, spec.accumulator), spec.accumulator)
         self.line(f"{kind} {name}_acc = {start};")
         if spec.fold in ("argmax", "argmin"):
@@ -284,6 +323,9 @@ class Writer:
             if is_inexact(spec.accumulator):
                 self.line(f"{name}_nan |= {value} != {value};")
         else:
+            value = (
+                f"({value} ? 1 : 0)" if spec.accumulator == BOOL else value
+            )  # gcc vectorises a choice, not a conversion
             self.line(f"{name}_acc = {self.infix(spec.fold, f'{name}_acc', value)};")
 
     def takes_over(self, fold: Scalar, value: str, held: str, place: str) -> str:

@@ -73,7 +73,7 @@ class TPU(Host):
         require_jax()
         return Loaded(tuple(_nothing for _ in sources))
 
-    def join(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
+    def whole(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
         import jax
 
         interpret = _interprets()

@@ -24,6 +24,7 @@ from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, FusionLimits, Kind
 from fuser.runtime.array import Array, torch_dtype
+from fuser.runtime.executable import Step
 
 
 class Triton(Stepwise):
@@ -80,6 +81,11 @@ class Triton(Stepwise):
 
     def constant(self, value: Any) -> Any:
         return self.place(value._data if isinstance(value, Array) else value)
+
+    def joined(self, steps: Sequence[Step], outputs: Sequence[int]) -> Sequence[Step]:
+        from fuser.backends.triton.segment import joined
+
+        return joined(steps, outputs)
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
         import torch

@@ -183,9 +183,9 @@ static int trace_slots(Executable *self) {
 static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     int slot_count, typed;
     Py_ssize_t arena;
-    PyObject *inputs, *consts, *types, *steps, *outputs, *allocate;
-    if (!PyArg_ParseTuple(args, "iOO!O!pO!OOn", &slot_count, &inputs, &PyDict_Type, &consts, &PyTuple_Type, &types,
-                          &typed, &PyTuple_Type, &steps, &outputs, &allocate, &arena))
+    PyObject *inputs, *consts, *types, *steps, *outputs, *allocate, *label;
+    if (!PyArg_ParseTuple(args, "iOO!O!pO!OOnU", &slot_count, &inputs, &PyDict_Type, &consts, &PyTuple_Type, &types,
+                          &typed, &PyTuple_Type, &steps, &outputs, &allocate, &arena, &label))
         return NULL;
     Executable *self = (Executable *)type->tp_alloc(type, 0);
     if (self == NULL)
@@ -193,6 +193,7 @@ static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kw
     self->slot_count = slot_count;
     self->typed = typed;
     self->arena = arena;
+    self->label = Py_NewRef(label);
     self->allocate = allocate == Py_None ? NULL : Py_NewRef(allocate);
     if (read_types(self, types) < 0 || read_consts(self, consts) < 0 ||
         (self->inputs = integers(inputs, &self->input_count)) == NULL ||
@@ -235,6 +236,7 @@ static void executable_dealloc(Executable *self) {
         PyMem_Free(self->types[k].dims);
     }
     Py_XDECREF(self->allocate);
+    Py_XDECREF(self->label);
     void *blocks[] = {self->inputs, self->const_slots, self->consts, self->outputs,
                       self->steps,  self->types,       self->fresh};
     for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++)

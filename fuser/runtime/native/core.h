@@ -28,8 +28,10 @@ int add_type(PyObject *module, PyTypeObject *type);
    Neither needs the GIL. */
 void *pool_take(size_t size);
 void pool_give(void *data);
-/* As pool_take, with the GIL: collects garbage if need be, and sets OutOfMemoryError where it returns NULL. */
+/* As these, with the GIL: collects garbage if need be, and sets OutOfMemoryError where it returns NULL. `label`
+   (borrowed, may be NULL) says in errors whose the block is. */
 void *take_memory(size_t size, PyObject *label);
+void give_memory(void *data);
 /* Whether an array's base is a block of the pool that was made for it. */
 bool owns_memory(PyObject *base);
 /* A C-contiguous ndarray of undefined contents: small ones from NumPy, others over a block. Steals no reference.
@@ -37,6 +39,8 @@ bool owns_memory(PyObject *base);
 PyObject *new_ndarray(int ndim, const npy_intp *dims, PyArray_Descr *dtype, PyObject *label);
 /* Set OutOfMemoryError for a block of `size` bytes that pool_take refused. */
 void refuse_memory(size_t size, PyObject *label);
+/* Instead of the MemoryError that is set: OutOfMemoryError that names the step it comes from. */
+void refuse_step(PyObject *name, PyObject *label);
 /* For kernels with long loops: takes the GIL and runs pending signal handlers; nonzero if one raised. */
 int poll_signals(void);
 

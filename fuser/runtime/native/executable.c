@@ -7,7 +7,7 @@
 #define SLOTS_ON_STACK 64
 #define ARENA_ON_STACK 1024
 
-static void release_arena(PyObject *capsule) { pool_give(PyCapsule_GetPointer(capsule, NULL)); }
+static void release_arena(PyObject *capsule) { give_memory(PyCapsule_GetPointer(capsule, NULL)); }
 
 /* An array over the slot's memory in the arena, which it keeps. */
 static PyObject *array_in_arena(Call *call, const SlotType *type, char *data) {
@@ -133,7 +133,7 @@ int fill_outputs(Call *call, const Step *step, PyObject *results) {
 
 static int start_arena(Call *call, char *on_stack) {
     size_t size = call->executable->arena;
-    call->arena = size == 0 ? NULL : on_stack != NULL ? on_stack : take_memory(size, NULL);
+    call->arena = size == 0 ? NULL : on_stack != NULL ? on_stack : take_memory(size, call->executable->label);
     return size > 0 && call->arena == NULL ? -1 : 0;
 }
 
@@ -141,7 +141,7 @@ static void end_arena(Call *call, const char *on_stack) {
     if (call->arena_owner != NULL)
         Py_DECREF(call->arena_owner);
     else if (call->arena != NULL && call->arena != on_stack)
-        pool_give(call->arena);
+        give_memory(call->arena);
 }
 
 static bool overlap(PyArrayObject *array, const Slot *input) {
@@ -274,6 +274,8 @@ static int run_library(Call *call, const Step *step) {
             return -1;
     }
     PyObject *results = PyObject_Vectorcall(step->function, arguments, step->argument_count, NULL);
+    if (results == NULL && PyErr_ExceptionMatches(PyExc_MemoryError))
+        refuse_step(step->name, step->output_count > 0 ? step->outputs[0].label : Py_None);
     int status = results == NULL ? -1 : fill_outputs(call, step, results);
     Py_XDECREF(results);
     return status;

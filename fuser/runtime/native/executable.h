@@ -54,6 +54,7 @@ typedef struct {
     bool typed;         /* whether the inputs' types are known */
     PyObject *allocate; /* makes outputs; NULL: new_ndarray */
     size_t arena;
+    PyObject *label; /* whose the arena is, in errors */
     bool lends; /* whether a step other than a kernel reads the arena, so that an array over it may outlive the call */
 } Executable;
 

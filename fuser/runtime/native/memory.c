@@ -34,7 +34,8 @@ typedef struct Header {
     size_t size; /* usable bytes */
     void *mapping;
     size_t mapped; /* bytes of the mapping; 0 for a block from malloc */
-    Block *block;  /* NULL if no array owns it */
+    Block *block;    /* NULL if no array owns it */
+    PyObject *label; /* of a large block that none owns: whose it is; may be NULL */
 } Header;
 
 #define ROOM 128 /* bytes of a header, with the alignment of what follows */
@@ -256,6 +257,7 @@ static Header *take_large(size_t size, Block *block) {
         }
     }
     header->block = block;
+    header->label = NULL;
     join_ring(&pool.live, header);
     pool.allocations++;
     if (pool.in_use > pool.peak)
@@ -309,9 +311,22 @@ static void *take_or_collect(size_t size, Block *block) {
 
 void *take_memory(size_t size, PyObject *label) {
     void *data = take_or_collect(size, NULL);
-    if (data == NULL)
+    if (data == NULL) {
         refuse_memory(size, label);
+        return NULL;
+    }
+    if (header_of(data)->mapped > 0) {
+        lock();
+        header_of(data)->label = Py_XNewRef(label);
+        unlock();
+    }
     return data;
+}
+
+void give_memory(void *data) {
+    PyObject *label = header_of(data)->mapped > 0 ? header_of(data)->label : NULL;
+    pool_give(data); /* from now on nobody reads the label */
+    Py_XDECREF(label);
 }
 
 /* -- errors */
@@ -331,6 +346,24 @@ static void refuse(PyObject *size, PyObject *shape, PyObject *dtype, PyObject *l
 
 void refuse_memory(size_t size, PyObject *label) {
     refuse(PyLong_FromSize_t(size), Py_NewRef(Py_None), Py_None, label);
+}
+
+void refuse_step(PyObject *name, PyObject *label) {
+    PyObject *type, *error, *traceback, *memory = NULL, *better = NULL;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    if (traceback != NULL)
+        PyException_SetTraceback(error, traceback);
+    if ((memory = PyImport_ImportModule("fuser.runtime.memory")) != NULL)
+        better = PyObject_CallMethod(memory, "refusal_in_step", "OOO", error, name, label);
+    if (better != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(better), better);
+        Py_DECREF(better);
+    }
+    Py_XDECREF(memory);
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
 }
 
 /* -- arrays */
@@ -501,60 +534,57 @@ static PyObject *set_memory_bounds(PyObject *module, PyObject *args) {
 /* What is known of a block, under the mutex; the references are taken there because the owner may be about to die. */
 typedef struct {
     size_t size;
-    PyObject *label;
-    PyArray_Descr *dtype;
-    int ndim;
+    PyObject *label, *dtype; /* either may be NULL */
+    int ndim;                /* -1: unknown */
     npy_intp dims[SHOWN_DIMS];
 } Known;
 
 static void note(Known *known, const Header *header) {
     Block *block = header->block;
     *known = (Known){.size = header->size, .ndim = -1};
+    known->label = Py_XNewRef(block != NULL ? block->label : header->label);
     if (block != NULL) {
-        known->label = Py_XNewRef(block->label);
-        known->dtype = (PyArray_Descr *)Py_NewRef((PyObject *)block->dtype);
+        known->dtype = Py_NewRef((PyObject *)block->dtype);
         known->ndim = block->ndim;
         memcpy(known->dims, block->dims, sizeof known->dims);
     }
 }
 
-/* The largest live blocks as (bytes, shape or None, dtype or None, label or None), the largest first. */
-static PyObject *largest_live(PyObject *module, PyObject *wanted) {
-    const Header *found[16];
-    Known known[16];
-    long most = PyLong_AsLong(wanted);
-    if (most == -1 && PyErr_Occurred())
-        return NULL;
-    most = most < 0 ? 0 : most > 16 ? 16 : most;
-    int count = 0;
+static PyObject *described(Known *known) {
+    PyObject *shape = known->ndim < 0 ? Py_NewRef(Py_None) : PyArray_IntTupleFromIntp(known->ndim, known->dims);
+    PyObject *entry = shape == NULL ? NULL
+                                    : Py_BuildValue("(nOOO)", (Py_ssize_t)known->size, shape,
+                                                    known->dtype ? known->dtype : Py_None,
+                                                    known->label ? known->label : Py_None);
+    Py_XDECREF(shape);
+    return entry;
+}
+
+/* The large blocks on loan, oldest first, as (bytes, shape or None, dtype or None, label or None). */
+static PyObject *live(PyObject *module, PyObject *unused) {
+    size_t room = 64, count = 0; /* blocks that come meanwhile may find no room */
     lock();
-    for (Header *header = pool.live.newer; header != &pool.live && most > 0; header = header->newer) {
-        if (count == most && header->size <= found[count - 1]->size)
-            continue;
-        int place = count < most ? count++ : count - 1;
-        for (; place > 0 && found[place - 1]->size < header->size; place--)
-            found[place] = found[place - 1];
-        found[place] = header;
-    }
-    for (int k = 0; k < count; k++)
-        note(&known[k], found[k]);
+    for (Header *header = pool.live.newer; header != &pool.live; header = header->newer)
+        room++;
+    unlock();
+    Known *known = PyMem_Malloc(room * sizeof *known);
+    if (known == NULL)
+        return PyErr_NoMemory();
+    lock();
+    for (Header *header = pool.live.newer; header != &pool.live && count < room; header = header->newer)
+        note(&known[count++], header);
     unlock();
     PyObject *result = PyList_New(count);
-    for (int k = 0; k < count; k++) {
-        PyObject *shape = known[k].ndim < 0 ? Py_NewRef(Py_None) : PyArray_IntTupleFromIntp(known[k].ndim, known[k].dims);
-        PyObject *dtype = known[k].dtype == NULL ? Py_NewRef(Py_None) : (PyObject *)known[k].dtype;
-        PyObject *label = known[k].label == NULL ? Py_NewRef(Py_None) : known[k].label;
-        PyObject *entry = shape == NULL || result == NULL
-                              ? NULL
-                              : Py_BuildValue("(nOOO)", (Py_ssize_t)known[k].size, shape, dtype, label);
-        Py_XDECREF(shape);
-        Py_DECREF(dtype);
-        Py_DECREF(label);
+    for (size_t k = 0; k < count; k++) {
+        PyObject *entry = result == NULL ? NULL : described(&known[k]);
         if (entry == NULL)
             Py_CLEAR(result);
         else
             PyList_SET_ITEM(result, k, entry);
+        Py_XDECREF(known[k].dtype);
+        Py_XDECREF(known[k].label);
     }
+    PyMem_Free(known);
     return result;
 }
 
@@ -564,7 +594,7 @@ static PyMethodDef functions[] = {
     {"trim", trim, METH_NOARGS, NULL},
     {"reset_peak", reset_peak, METH_NOARGS, NULL},
     {"block_size", python_block_size, METH_O, NULL},
-    {"largest_live", largest_live, METH_O, NULL},
+    {"live", live, METH_NOARGS, NULL},
     {"set_memory_limit", set_memory_limit, METH_VARARGS, NULL},
     {"set_memory_bounds", set_memory_bounds, METH_VARARGS, NULL},
     {NULL},

@@ -25,15 +25,26 @@ static int place_number(const Program *program, const Operand *operand, int posi
     return placed == NULL ? -1 : put_input(slot, placed);
 }
 
+/* Where a donated operand is not the call's alone: says so, the first time. */
+static int told(const Program *program, int position, const Slot *slot) {
+    if (slot->writable || !program->watched[position])
+        return 0;
+    program->watched[position] = false;
+    PyObject *result = PyObject_CallFunction(program->tell, "i", position);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
 static int place_operand(const Program *program, const Operand *operand, int position, Slot *slot) {
     PyObject *data, *object = operand->object;
     if (object == NULL)
         return place_number(program, operand, position, slot);
     slot->foreign = operand->foreign;
     if (is_array(object)) {
-        data = program->donated[position] && !operand->foreign
-                   ? donated_data((ArrayObject *)object, &slot->writable)
-                   : present_data((ArrayObject *)object);
+        bool given = program->donated[position] && !operand->foreign;
+        data = given ? donated_data((ArrayObject *)object, &slot->writable) : present_data((ArrayObject *)object);
+        if (given && data != NULL && told(program, position, slot) < 0)
+            Py_CLEAR(data);
     } else if (PyArray_Check(object)) {
         data = Py_NewRef(object);
     } else {
@@ -207,19 +218,26 @@ static int read_result(Program *self, PyObject *item, Result *result) {
     return PyErr_Occurred() == NULL ? 0 : -1;
 }
 
-static int read_program(Program *self, PyObject *donated, PyObject *results) {
+/* Which operands a tuple of positions names; NULL without memory. */
+static bool *positions(const Program *self, PyObject *tuple) {
+    bool *named = PyMem_Calloc(self->executable->input_count + 1, sizeof(bool));
+    for (Py_ssize_t k = 0; named != NULL && k < PyTuple_GET_SIZE(tuple); k++) {
+        Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(tuple, k));
+        if (position >= 0 && position < self->executable->input_count)
+            named[position] = true;
+    }
+    return named;
+}
+
+static int read_program(Program *self, PyObject *donated, PyObject *watched, PyObject *results) {
     int count = self->executable->output_count;
-    self->donated = PyMem_Calloc(self->executable->input_count + 1, sizeof(bool));
+    self->donated = positions(self, donated);
+    self->watched = positions(self, watched);
     self->results = PyMem_Calloc(count + 1, sizeof(Result));
     self->shapes = PyTuple_New(count);
-    if (self->donated == NULL || self->results == NULL || self->shapes == NULL) {
+    if (self->donated == NULL || self->watched == NULL || self->results == NULL || self->shapes == NULL) {
         PyErr_NoMemory();
         return -1;
-    }
-    for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(donated); k++) {
-        Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(donated, k));
-        if (position >= 0 && position < self->executable->input_count)
-            self->donated[position] = true;
     }
     if (PyTuple_GET_SIZE(results) != count) {
         PyErr_SetString(PyExc_ValueError, "the results are not the executable's");
@@ -233,10 +251,10 @@ static int read_program(Program *self, PyObject *donated, PyObject *results) {
 
 static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     Executable *executable;
-    PyObject *donated, *results, *template, *unflatten, *place;
+    PyObject *donated, *results, *template, *unflatten, *place, *watched, *tell;
     int host;
-    if (!PyArg_ParseTuple(args, "O!O!O!OOOp", &executable_type, &executable, &PyTuple_Type, &donated, &PyTuple_Type,
-                          &results, &template, &unflatten, &place, &host))
+    if (!PyArg_ParseTuple(args, "O!O!O!OOOpO!O", &executable_type, &executable, &PyTuple_Type, &donated, &PyTuple_Type,
+                          &results, &template, &unflatten, &place, &host, &PyTuple_Type, &watched, &tell))
         return NULL;
     Program *self = (Program *)type->tp_alloc(type, 0);
     if (self == NULL)
@@ -245,8 +263,9 @@ static PyObject *program_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
     self->template = buildable(template) ? Py_NewRef(template) : NULL;
     self->unflatten = Py_NewRef(unflatten);
     self->place = Py_NewRef(place);
+    self->tell = Py_NewRef(tell);
     self->host = host;
-    if (read_program(self, donated, results) < 0)
+    if (read_program(self, donated, watched, results) < 0)
         Py_CLEAR(self);
     return (PyObject *)self;
 }
@@ -256,6 +275,7 @@ static int program_traverse(Program *self, visitproc visit, void *arg) {
     Py_VISIT(self->template);
     Py_VISIT(self->unflatten);
     Py_VISIT(self->place);
+    Py_VISIT(self->tell);
     return 0;
 }
 
@@ -268,10 +288,12 @@ static void program_dealloc(Program *self) {
     }
     PyMem_Free(self->results);
     PyMem_Free(self->donated);
+    PyMem_Free(self->watched);
     Py_XDECREF(self->shapes);
     Py_XDECREF(self->template);
     Py_XDECREF(self->unflatten);
     Py_XDECREF(self->place);
+    Py_XDECREF(self->tell);
     Py_XDECREF(self->executable);
     Py_TYPE(self)->tp_free(self);
 }

@@ -21,6 +21,8 @@ typedef struct {
     PyObject_HEAD
     Executable *executable;
     bool *donated;
+    bool *watched;       /* donated operands to be told of, once, if others hold their memory too */
+    PyObject *tell;      /* called with the position of such a one */
     Result *results;
     PyObject *shapes;    /* the results' shapes as tuples, for what is no ndarray */
     PyObject *template;  /* the results' tree with numbers for leaves, or NULL where `unflatten` must build it */

@@ -1,0 +1,116 @@
+"""Why the innermost loops of a kernel are not vectorised: a writer that has written its text in, the first reason out.
+
+What gcc makes vector instructions of is known by operation, by how an element's place is found, and by what one element
+waits for. The test of this file compares the reasons with what gcc says of its own loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fuser.backends.c import spell
+from fuser.backends.c.looped import Looped
+from fuser.backends.c.rows import Rows
+from fuser.backends.c.writer import Writer
+from fuser.ir.index import Axis, Div
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import FLOATS, is_complex, is_inexact
+from fuser.kernel.kernel import Kernel
+from fuser.kernel.lower import computed, index_axes
+
+NEAR = 16  # elements apart at most, for which gcc reads under a test what does not lie side by side
+PLAIN_COMPLEX = ("add", "sub", "mul", "neg", "conj", "real", "imag", "select", "eq", "ne", "cast", "complex")
+GATHERED = (4, 8)  # bytes of elements that a processor gathers
+
+
+def obstacle(writer: Writer) -> str:
+    """Why one element after the other is computed, in words; "" where loops are vectorised."""
+    axis = _innermost(writer)
+    if axis is None:
+        alone = isinstance(writer, Looped)
+        return (
+            "each iteration of the loop waits for the one before it; lanes side by side, as vmap gives, would not"
+            if alone
+            else ""
+        )
+    found = _of_folds(writer) if isinstance(writer, Rows) else ""
+    if found:
+        return found
+    for node in _inside(writer):
+        if writer.follows(node, axis) and (
+            reason := _of_operation(writer, node, axis) or _of_place(writer, node, axis)
+        ):
+            return reason
+    stored = (writer.kernel.params[store.param].dtype for store in writer.kernel.stores)
+    return _HALF if _BY_COMPILER and FLOATS[0] in stored else ""
+
+
+def elements(writer: Writer) -> int:
+    """How many elements, or iterations, the kernel's loops run over."""
+    loops, loop = writer.loops, writer.kernel.loop
+    steps = loop.time.extent if loop is not None and loop.time is not None else 1
+    return loops.count((*loops.rows, *loops.cols)) * steps
+
+
+_BY_COMPILER = spell.storage(FLOATS[0]) == "_Float16"  # who converts it; gcc does so one number at a time
+_HALF = "float16 is converted one number after the other; float32 and bfloat16 are not"
+
+
+def _innermost(writer: Writer) -> Axis | None:
+    if isinstance(writer, Looped):
+        return writer.vector
+    if isinstance(writer, Rows) and writer.loops.vector not in writer.loops.cols:
+        return writer.loops.cols[-1]
+    return writer.loops.vector
+
+
+def _inside(writer: Writer) -> Iterator[Scalar]:
+    """The nodes that innermost loops compute."""
+    kernel: Kernel = writer.kernel
+    if isinstance(writer, Rows):
+        return (node for stage in kernel.stages for node in stage.body)
+    return iter(kernel.nodes)
+
+
+def _of_folds(writer: Rows) -> str:
+    for stage in writer.kernel.stages:
+        if any(node.op == "scan" for node in stage.body):
+            return "each element of a running fold waits for the one before it; along an axis other than the last, many run side by side"
+        extremes = any(fold.attr.fold in ("argmax", "argmin") for fold in stage.folds)
+        if extremes and not writer.in_extremes(stage):
+            return "positions of extremes in short rows are looked for one after the other; along the first axis they are not"
+    return ""
+
+
+def _of_operation(writer: Writer, node: Scalar, axis: Axis) -> str:
+    dtype = node.args[-1].dtype if node.args else node.dtype
+    if is_complex(dtype) and node.op not in ("load", "const", "fold", "carry", "final", "lane", *PLAIN_COMPLEX):
+        return (
+            f"complex {node.op} is computed one number after the other; functions of real and imaginary parts are not"
+        )
+    if node.op == "rem" and is_inexact(dtype):
+        return "remainders of floats are computed one after the other; x - y * floor(x / y) is not, where its rounding will do"
+    if node.op in ("div", "rem") and dtype.kind in "iu" and writer.follows(node.args[1], axis):
+        return "processors divide integers one after the other; not so by a constant, and not floats"
+    if _BY_COMPILER and FLOATS[0] in (node.dtype, dtype) and node.op in ("load", "cast", "bitcast"):
+        return _HALF
+    return ""
+
+
+def _of_place(writer: Writer, node: Scalar, axis: Axis) -> str:
+    if node.op not in ("load", "index"):
+        return ""
+    offset = node.attr.offset if node.op == "load" else node.attr
+    if any(isinstance(atom, Div) and axis in index_axes(atom.base) for atom, _ in offset.terms):
+        return "the place of each element takes an integer division; a reshape to axes of its own would not"
+    if node.op == "index":
+        return ""
+    gathered = any(writer.follows(value, axis) for value in computed(offset))
+    if gathered and (node.dtype.itemsize not in GATHERED or is_complex(node.dtype)):
+        return f"elements of {node.dtype} are read at computed places one after the other; those of 4 and 8 bytes that are not complex are gathered"
+    tested = node.args and writer.follows(node.args[0], axis)
+    if tested and not gathered and not 0 <= offset.coefficient(axis) <= NEAR:
+        return (
+            "elements that lie apart are read under a test, one after the other; in a copy they would lie side by side"
+        )
+    return ""

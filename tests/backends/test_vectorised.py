@@ -1,0 +1,184 @@
+"""Loops without vector instructions: what the writers say of them agrees with what gcc says, and the user is told."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import lax, nn, random
+from fuser.backends.base import KernelSource
+from fuser.backends.c.backend import translation_unit
+from fuser.errors import PerformanceWarning, ToolchainError
+from fuser.runtime import toolchain
+
+N = 1 << 12
+F = np.ones(N, np.float32)
+D = np.ones(N)
+I = np.ones(N, np.int32)
+U = np.ones(N, np.uint32)
+C = np.ones(N, np.complex64)
+H = np.ones(N, np.float16)
+B = np.arange(N) % 3 == 0
+SQUARE = np.ones((600, 600), np.float32)
+THREE = np.ones((N, 3), np.float32)
+
+VECTORISED: dict[str, tuple[Any, ...]] = {
+    "product": (lambda x: x * 2, F),
+    "exp": (lambda x: fnp.exp(x), F),
+    "tan in f64": (lambda x: fnp.tan(x), D),
+    "power": (lambda x, y: x**y, F, F),
+    "lgamma": (lambda x: lax.lgamma(x), F),
+    "bfloat16": (lambda x: x.astype("bfloat16") * 2, F),
+    "normal": (lambda key: random.normal(key, (N,)), random.key(0)),
+    "uniform": (lambda key: random.uniform(key, (N,)), random.key(0)),
+    "gelu": (lambda x: nn.gelu(x), F),
+    "choice": (lambda x: fnp.where(x > 0, fnp.log(x), 0), F),
+    "mask": (lambda x, b: fnp.where(b, x, 2 * x), F, B),
+    "mask as number": (lambda x, b: x * b, F, B),
+    "not": (lambda b: ~b, B),
+    "masks": (lambda a, b: a & b, B, B),
+    "mask and test": (lambda x, b: fnp.where(b & (x > 0), x, 1), F, B),
+    "two masks": (lambda x, a, b: fnp.where(a & b, x, 1), F, B, B),
+    "any": (lambda x: fnp.any(x > 0), np.tile(F, 64)),
+    "all of rows": (lambda x: fnp.all(x > 0, axis=1), SQUARE),
+    "any of columns": (lambda x: fnp.any(x > 0, axis=0), SQUARE),
+    "gather": (lambda x, i: x[i] + 1, F, I),
+    "gather or fill": (lambda x, i: fnp.take(x, i, mode="fill") + 1, F, I),
+    "complex product": (lambda x: x * x + 1, C),
+    "softmax": (lambda x: nn.softmax(x), SQUARE),
+    "columns": (lambda x: fnp.cumsum(x, axis=0), SQUARE),
+    "sum of three": (lambda x: x.sum(1), THREE),
+    "argmax": (lambda x: fnp.argmax(x, axis=1), SQUARE),
+    "argmax of columns": (lambda x: fnp.argmax(x, axis=0), SQUARE),
+    "transposed": (lambda x: x + x.T, SQUARE),
+    "padded": (lambda x: fnp.pad(x, 1) + 1, SQUARE),
+    "reversed": (lambda x: x[::-1] + x, F),
+    "divided by a constant": (lambda x: x // 7, I),
+    "bits": (lambda x: lax.population_count(x) + lax.clz(x), U),
+    "lanes": (lambda x: lax.fori_loop(0, 10, lambda n, c: c * c + n, x), F),
+}
+SCALAR: dict[str, tuple[str, Any, Any]] = {
+    "running sum": ("running fold", lambda x: fnp.cumsum(x, axis=1), SQUARE),
+    "running maximum": ("running fold", lambda x: lax.cummax(x), F),
+    "recurrence": ("each iteration", lambda x: lax.scan(lambda c, y: (c * 0.5 + y, c), np.float32(0), x), F),
+    "argmax of three": ("positions of extremes", lambda x: fnp.argmax(x, axis=1), THREE),
+    "complex exp": ("complex exp", lambda x: fnp.exp(x), C),
+    "complex abs": ("complex abs", lambda x: abs(x), C),
+    "complex quotient": ("complex div", lambda x: x / (x + 1), C),
+    "remainder": ("remainders of floats", lambda x: fnp.fmod(x, x), F),
+    "quotient": ("divide integers", lambda x: x // (x + 1), I),
+    "unsigned quotient": ("divide integers", lambda x: x // (x + 1), U),
+    "repeated": ("integer division", lambda x: fnp.repeat(x, 3) + 1, F),
+    "gather of bytes": ("elements of uint8", lambda x: x[x], I.astype(np.uint8)),
+    "reversed and padded": ("under a test", lambda x: fnp.pad(x[::-1], 5) + 1, F),
+}
+
+
+def gcc() -> str:
+    try:
+        compiler = toolchain.find_compiler()
+    except ToolchainError:
+        pytest.skip("there is no C compiler")
+    if "clang" in toolchain.compiler_version(compiler) or "avx2" not in toolchain.processor():
+        pytest.skip("the reasons are those of gcc where processors gather")
+    return compiler
+
+
+def sources(function: Any, *args: Any) -> tuple[KernelSource, ...]:
+    return fuser.jit(function, backend="c").lower(*args).sources
+
+
+def loops(text: str) -> Iterator[tuple[int, int]]:
+    """First and last line of the innermost loops that read or write arrays of the program."""
+    lines = text.splitlines()
+    for start, line in enumerate(lines):
+        if not re.match(r"\s*for \(.*\{$", line):
+            continue
+        indent = len(line) - len(line.lstrip())
+        end = next(n for n in range(start + 1, len(lines)) if len(lines[n]) - len(lines[n].lstrip()) <= indent)
+        body = "\n".join(lines[start + 1 : end])
+        if "for (" not in body and re.search(r"\b(in|out)\d+\)?\[", body):
+            yield start, end
+
+
+def left_scalar(source: KernelSource, compiler: str, folder: Any) -> bool:
+    """Whether gcc gave up one of the kernel's loops."""
+    unit = translation_unit(source.text)
+    (folder / "kernel.c").write_text(unit)
+    command = [compiler, *toolchain.FLAGS, "-fopt-info-vec-optimized-missed", "kernel.c", "-o", "kernel.so", "-lm"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    vectorised = {int(n) for n in re.findall(r"kernel\.c:(\d+):\d+: optimized: loop vectorized", done.stderr)}
+    missed = {int(n) for n in re.findall(r"kernel\.c:(\d+):\d+: missed: couldn't vectorize loop", done.stderr)}
+    first = unit[: unit.index(source.text)].count("\n") + 1
+    spans = [set(range(first + start - 1, first + end + 1)) for start, end in loops(source.text)]
+    assert spans
+    return any(span & missed and not span & vectorised for span in spans)
+
+
+@pytest.mark.parametrize("name", VECTORISED)
+def test_vectorised_loops(name: str, tmp_path: Any) -> None:
+    compiler = gcc()
+    for source in sources(*VECTORISED[name]):
+        assert "scalar" not in source.launch
+        assert not left_scalar(source, compiler, tmp_path), source.text
+
+
+@pytest.mark.parametrize("name", SCALAR)
+def test_loops_that_are_not_vectorised_have_a_reason(name: str, tmp_path: Any) -> None:
+    words, function, x = SCALAR[name]
+    with_reason = [s for s in sources(function, x) if "scalar" in s.launch]
+    (source,) = with_reason
+    reason, count = source.launch["scalar"]
+    assert words in reason and count >= x.size
+    assert left_scalar(source, gcc(), tmp_path), source.text
+
+
+@pytest.mark.parametrize(("function", "x"), [(lambda x: x + 1, H), (lambda x: x.astype(np.float16), F)])
+def test_half_precision(function: Any, x: np.ndarray, tmp_path: Any) -> None:
+    (source,) = sources(function, x)
+    assert ("scalar" in source.launch) == left_scalar(source, gcc(), tmp_path)
+    assert "float16" in source.launch.get("scalar", ("float16",))[0]
+
+
+def test_explain_says_why() -> None:
+    step, double = lambda x: fnp.cumsum(x * 2), lambda x: x * 2
+    (explained,) = fuser.explain(step)(F).steps
+    assert explained.scalar.startswith("each element of a running fold waits for the one before it")
+    assert f"\n      not vectorised: {explained.scalar}\n" in str(fuser.explain(step)(F))
+    assert "not vectorised: " not in str(fuser.explain(double)(F))
+
+
+def test_reasons_inside_of_bundles_and_loops() -> None:
+    (bundle,) = sources(lambda x, y: (x // (x + 1), fnp.cumsum(y)), I[:100], F[:200])
+    assert bundle.launch["scalar"][1] == 200
+    (loop,) = sources(lambda x: lax.scan(lambda c, _: (fnp.sort(c // (c + 1)), None), x, None, length=7)[0], I)
+    assert loop.launch["scalar"][1] == 7 * N and "divide integers" in loop.launch["scalar"][0]
+
+
+def told(function: Any, x: np.ndarray) -> list[str]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        fuser.jit(function, backend="c")(x)
+    assert all(one.category is PerformanceWarning and one.filename == __file__ for one in found)
+    return [str(one.message) for one in found]
+
+
+def test_large_ones_are_worth_a_warning() -> None:
+    large = np.ones((1024, 1024), np.float32)
+    [text] = told(lambda x: fnp.cumsum(x, axis=1) * 2, large)
+    assert re.fullmatch(
+        r"<lambda> has a kernel without vector instructions: k0_cumsum_mul \(test_vectorised.py:\d+\), 1,048,576 elements: each "
+        r"element of a running fold waits for the one before it; along an axis other than the last, many run side by side "
+        r"\(test_vectorised.py:\d+\)",
+        text,
+    )
+    assert told(lambda x: fnp.cumsum(x, axis=0) * 2, large) == []
+    assert told(lambda x: fnp.cumsum(x, axis=1) * 2, large[:100]) == []
