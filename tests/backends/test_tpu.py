@@ -157,6 +157,40 @@ def test_a_stencil_reads_little_more_than_its_array() -> None:
     assert launch["bytes"] < 1.3 * 2 * 4096 * 4096 * 4
 
 
+def test_products_of_float32_are_exact_unless_asked_otherwise() -> None:
+    exact, fast = (
+        lower(lambda x, y, precision=precision: fnp.matmul(x, y, precision=precision), f32(64, 64), f32(64, 64))
+        .sources[0]
+        .text
+        for precision in (None, "default")
+    )
+    assert 'precision="highest", preferred_element_type=jnp.float32' in exact
+    assert 'precision="default", preferred_element_type=jnp.float32' in fast
+
+
+def test_launches_are_counted_inside_loops_too() -> None:
+    from fuser.backends.tpu.ahead import launches
+
+    text = """HloModule m
+%body (p: (f32[8], s32[])) -> (f32[8], s32[]) {
+  %p = (f32[8]{0}, /*index=1*/s32[]) parameter(0)
+  %x = f32[8]{0} get-tuple-element(%p), index=0
+  %y = f32[8]{0} fusion(%x), kind=kLoop, calls=%fused
+  ROOT %t = (f32[8]{0}, /*index=1*/s32[]) tuple(%y, %n)
+}
+%fused (q: f32[8]) -> f32[8] {
+  ROOT %z = f32[8]{0} multiply(%q, %q)
+}
+ENTRY %main (a: f32[8]) -> f32[8] {
+  %a = f32[8]{0} parameter(0)
+  %k = f32[8]{0} custom-call(%a), custom_call_target="tpu_custom_call"
+  %w = (f32[8]{0}, /*index=1*/s32[]) while(%k0), condition=%test, body=%body
+  ROOT %r = f32[8]{0} get-tuple-element(%w), index=0
+}
+"""
+    assert launches(text) == {"custom-call": 1, "fusion": 1}
+
+
 def test_reversed_reads_are_moved_by_xla_and_say_so() -> None:
     (group,) = lower(lambda x: fnp.exp(x[::-1]), f32(100, 300)).plan.groups
     assert group.kind is Kind.ELEMENTWISE

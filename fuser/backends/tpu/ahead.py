@@ -136,7 +136,7 @@ def _computations(text: str) -> list[list[str]]:
     operations: dict[str, list[str]] = {}
     called: dict[str, list[str]] = {}
     name = entry = ""
-    for line in text.splitlines():
+    for line in re.sub(r"/\*.*?\*/", "", text).splitlines():
         head = re.match(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$", line)
         if head:
             name = head[2]

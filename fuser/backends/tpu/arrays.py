@@ -46,10 +46,11 @@ def _extreme(name: str) -> Callable[..., str]:
 
 
 def _dot(eqn: Eqn, x: str, y: str, dimension_numbers: Any, precision: Any = None, **params: Any) -> str:
-    """Half precision and small integers are summed in 32 bits; float32 means float32."""
+    """Half precision and small integers are summed in 32 bits; float32 means float32, unless the user asks otherwise."""
     out, given = eqn.outvars[0].aval.dtype, eqn.invars[0].aval.dtype
     sums = np.dtype("float32") if is_float(out) else out if out.kind == "c" else np.dtype("int32")
-    exact = ", precision=lax.Precision.HIGHEST" if given == np.dtype("float32") else ""
+    wanted = "highest" if precision is None else str(getattr(precision, "name", precision)).lower()
+    exact = f', precision="{wanted}"' if given == np.dtype("float32") else ""
     if given == np.bool_:
         x, y = f"{x}.astype(jnp.int32)", f"{y}.astype(jnp.int32)"
     if out.kind in "u":

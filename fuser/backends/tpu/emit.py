@@ -6,7 +6,6 @@ only read in an order that tiles lack, XLA moves them first and the kernel reads
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
 
 from fuser.backends.tpu.arrays import Arrays
@@ -37,7 +36,6 @@ class Emitted:
     moved: int = 0
 
 
-@functools.lru_cache(maxsize=256)
 def form(group: FusionGroup, vmem: int) -> Emitted:
     """The function of a group that is elementwise, a reduction, a scan or a loop: a kernel, or else what XLA makes of it."""
     try:
