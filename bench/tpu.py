@@ -1,7 +1,8 @@
 """`python -m bench.tpu`: what TPU programs cost by XLA's own count, next to what XLA makes of the same function in jax.numpy.
 
 Both are compiled ahead of time by libtpu; no TPU is needed and none is used. Kernels are the instructions of the
-compiled program that launch work, bytes those that `cost_analysis` counts. Products are computed in the precision of
+compiled program that launch work, bytes those that `cost_analysis` counts: for XLA's fusions its own estimate, for a
+Pallas kernel what the kernel declares, which is what its blocks move from step to step of its grid (a test walks it). Products are computed in the precision of
 their operands on both sides. Writes a table and a JSON document to bench/results.
 """
 
@@ -131,6 +132,8 @@ def _write(rows: list[Row]) -> None:
     words = ", ".join(f"{package} {version}" for package, version in versions.items())
     text = f"# TPU programs beside XLA's, compiled ahead of time\n\n`python -m bench.tpu`, with {words}.\n\n{HEAD}\n"
     text += "\n".join(map(_line, rows)) + "\n"
+    text += "\nBytes are those of XLA's `cost_analysis`: its own estimate for fusions, and for a Pallas kernel what the kernel\n"
+    text += "declares, the blocks that its grid fetches and writes.\n"
     text += "\n`?`: JAX cannot read the program back from libtpu, so its kernels are not counted.\n"
     (RESULTS / f"{name}.md").write_text(text)
     print(f"wrote {name}.md and {name}.json")

@@ -151,7 +151,7 @@ class Rows(Writer):
     def _phase(self, stage: Stage, number: int, at: str) -> None:
         """One run over the reduced axes: under `at`, where there are several."""
         saved = dict(self.env)
-        self.phase = number
+        self.windows.phase = number
         if at:
             self.open(f"@pl.when({at})", f"def phase{number}():")
         self._needed(stage)
@@ -172,7 +172,7 @@ class Rows(Writer):
     def _scoped(self, stage: Stage, condition: str, number: int) -> None:
         """What is done once a row, after the last tile of the row."""
         saved = dict(self.env)
-        self.phase = None
+        self.windows.phase = None
         self.open(f"@pl.when({condition})", "def finish():")
         self._needed(stage)
         for store in stage.row_stores:

@@ -53,6 +53,7 @@ class Window:
     maps: tuple[str, ...]
     axes: tuple[Axis | None, ...]  # that the index map follows, one a dimension
     halo: tuple[str, int] | None = None
+    phases: set[int] = field(default_factory=set)  # the runs over the reduced axes that need it; none: all
 
 
 def places(index: tuple[Affine, ...], name: str, time: Axis | None) -> tuple[Place, ...]:

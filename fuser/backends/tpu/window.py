@@ -47,6 +47,7 @@ class Windows:
     tiling: Tiling
     grid: Grid
     reverse: bool = False
+    phase: int | None = None  # the run over the reduced axes that is being written
 
     def __post_init__(self) -> None:
         self.inputs: list[Window] = []
@@ -73,16 +74,9 @@ class Windows:
         name = f"{window.name}_{side}{'' if dimension == 0 else dimension}"
         return self._entered(self.inputs, Window(param, name, block, maps, window.axes, (side, dimension)))
 
-    def output(self, param: int, where: tuple[Place, ...], phase: int | None) -> Window:
-        """The window that a store fills; along reduced axes it stays at the first block until its phase has come."""
-        window = self._window(param, where)
-        if phase is not None and "phase" in self.grid.names:
-            columns = self.tiling.cut_columns
-            window.maps = tuple(
-                f"jnp.where(phase == {phase}, {text}, {self._first(axis)})" if axis in columns else text
-                for text, axis in zip(window.maps, window.axes)
-            )
-        return self._entered(self.outputs, window)
+    def output(self, param: int, where: tuple[Place, ...]) -> Window:
+        """The window that a store fills."""
+        return self._entered(self.outputs, self._window(param, where))
 
     def position(self, axis: Axis) -> str:
         """Which tile along an axis it is, as text."""
@@ -109,16 +103,35 @@ class Windows:
         for known in windows:
             same = (known.param, known.block, known.maps) == (window.param, window.block, window.maps)
             if same and known.halo == window.halo:
-                return known
+                return self._used(known)
         taken = sum(known.name.split("__")[0] == window.name for known in windows)
         window.name += f"__{taken}" if taken else ""
         windows.append(window)
+        return self._used(window)
+
+    def _used(self, window: Window) -> Window:
+        """Note the phase that needs the window; what is outside of all phases needs it always."""
+        window.phases |= set(range(self._phases)) if self.phase is None else {self.phase}
         return window
+
+    @property
+    def _phases(self) -> int:
+        return dict(zip(self.grid.names, self.grid.extents)).get("phase", 1)
+
+    def _maps(self, window: Window) -> tuple[str, ...]:
+        """The index map; along reduced axes it stays at the first block in phases that do not need the window."""
+        if len(window.phases) == self._phases:
+            return window.maps
+        now = " | ".join(f"(phase == {n})" for n in sorted(window.phases))
+        return tuple(
+            f"jnp.where({now}, {text}, {self._first(axis)})" if axis in self.tiling.cut_columns else text
+            for text, axis in zip(window.maps, window.axes)
+        )
 
     def spec(self, window: Window) -> str:
         """The BlockSpec of a window as text."""
         block = window.block or (1, 1)
-        maps = window.maps or ("0", "0")
+        maps = self._maps(window) or ("0", "0")
         one = "," if len(block) == 1 else ""
         names = ", ".join(self.grid.names)
         return f"pl.BlockSpec({block}, lambda {names}: ({', '.join(maps)}{one}))".replace("lambda :", "lambda:")
@@ -132,12 +145,10 @@ class Windows:
         ]
         if window.halo is not None:
             shape[window.halo[1]] = window.block[window.halo[1]] * self.tiling.blocks(window.axes[window.halo[1]])  # type: ignore[arg-type]
-        own = set(window.axes)
-        depends = [
-            axis in own or (axis is None and any("phase" in text for text in window.maps)) for axis in self.grid.axes
-        ]
-        inner = max((n for n, d in enumerate(depends) if d), default=-1)
+        inner = max(
+            (n for n, axis in enumerate(self.grid.axes) if axis is not None and axis in window.axes), default=-1
+        )
         again = 1
-        for number, extent in enumerate(self.grid.extents[: inner + 1]):
-            again *= 1 if depends[number] else extent
+        for axis, extent in zip(self.grid.axes[: inner + 1], self.grid.extents):
+            again *= len(window.phases) if axis is None else 1 if axis in window.axes else extent
         return math.prod(shape) * again * (1 if param.dtype == BOOL else param.dtype.itemsize)

@@ -36,7 +36,6 @@ class Writer:
         self.env: dict[Scalar | str, str] = {}
         self.names: dict[Scalar, str] = {}
         self.varies: dict[Scalar, Axes] = {}
-        self.phase: int | None = None
         self.words: dict[Scalar, tuple[str, ...]] = {}  # of random keys: the texts of their words
         self.scratch: list[str] = []
 
@@ -307,7 +306,7 @@ class Writer:
         axes = frozenset(p.axis for p in where if p.axis in self.tiling.order)
         if not self.spans(store.value) <= axes:
             raise Refused(f"{target.name} would be written several times")
-        window = self.windows.output(param, where, self.phase)
+        window = self.windows.output(param, where)
         text = self.array(store.value, axes)
         here = tuple(
             1 if p.axis is None or p.axis not in self.tiling.order else self.tiling.extents[p.axis] for p in where
