@@ -103,6 +103,44 @@ print(json.dumps([found.kernels, found.bytes_accessed, found.output_bytes]))
     assert json.loads(result.stdout) == [1, 2 * 4096 * 4096 * 4, 4096 * 4096 * 4]
 
 
+def test_the_command_line_compiles_ahead_of_time(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("libtpu")
+    model = "import fuser.numpy as fnp\ndef norm(x):\n    return x / fnp.sqrt(fnp.sum(x * x, axis=1, keepdims=True))\n"
+    (tmp_path / "model.py").write_text(model)
+    command = [
+        sys.executable,
+        "-m",
+        "fuser",
+        "compile",
+        "--target",
+        "tpu:v5e",
+        "model.py:norm",
+        "--args",
+        "f32[512,256]",
+        "--json",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert result.returncode == 0, result.stderr[-2000:]
+    found = json.loads(result.stdout)
+    (kernel,) = found["kernels"]
+    assert found["launches"] == {"custom-call": 1}
+    assert found["bytes_accessed"] == found["planned_bytes"] == 2 * 512 * 256 * 4
+    assert 0 < kernel["vector_memory_bytes"] <= fuser.backends.get("tpu").limits.vmem
+    names = {path.name for path in (tmp_path / "norm-v5e").iterdir()}
+    assert names == {f"{kernel['name']}.py", "program.py", "compiled.txt", "analysis.json"}
+    wrong = subprocess.run(
+        [*command[:5], "gpu", "model.py:norm"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+    )
+    assert wrong.returncode == 2
+    assert wrong.stderr == "error: 'gpu' is no target; write tpu:v5e, tpu:v5p or tpu:v6e\n"
+
+
 MOVED = (
     *("line", "rows and columns", "many rows", "stencil in space", "large stencil", "softmax of 6000", "long rows"),
     *("tall column softmax", "long sum", "middle sum", "long cumsum", "long layer norm", "loop of lanes", "padded"),

@@ -83,7 +83,9 @@ class Windows:
         if axis not in self.tiling.cut:
             return "0"
         name = self.grid.name(axis)
-        return f"{self.tiling.blocks(axis) - 1} - {name}" if self.reverse and axis in self.tiling.kernel.cols else name
+        return (
+            f"({self.tiling.blocks(axis) - 1} - {name})" if self.reverse and axis in self.tiling.kernel.cols else name
+        )
 
     def _first(self, axis: Axis | None) -> str:
         assert axis is not None

@@ -36,7 +36,7 @@ class Writer:
         self.env: dict[Scalar | str, str] = {}
         self.names: dict[Scalar, str] = {}
         self.varies: dict[Scalar, Axes] = {}
-        self.words: dict[Scalar, tuple[str, ...]] = {}  # of random keys: the texts of their words
+        self.words: dict[Scalar, tuple[str, str]] = {}  # of random keys: the texts of their words
         self.scratch: list[str] = []
 
     # The parts of a text.
@@ -114,16 +114,16 @@ class Writer:
             if where:
                 raise Refused("it draws from many random keys, which are pairs of words")
             name, shape = self.windows.main(param, where).name, self.tiling.shape(NONE)
-            self.words[node] = tuple(f"jnp.full({shape}, {name}[0, {n}])" for n in (0, 1))  # type: ignore[assignment]
+            self.words[node] = f"jnp.full({shape}, {name}[0, 0])", f"jnp.full({shape}, {name}[0, 1])"
         elif node.op == "bitcast" and node.args[0].op == "const" and node.dtype == KEY:
             both, shape = int(node.args[0].attr), self.tiling.shape(NONE)
-            self.words[node] = tuple(f"jnp.full({shape}, jnp.uint32({n}))" for n in (both & 0xFFFFFFFF, both >> 32))
+            first, second = (f"jnp.full({shape}, jnp.uint32({n}))" for n in (both & 0xFFFFFFFF, both >> 32))
+            self.words[node] = first, second
         elif node.op == "bitcast" and node.args[0] in self.words:
             self.words[node] = self.words[node.args[0]]
         elif node.op == "shr" and node.args[0] in self.words:  # by 16 and again by 16: the second word
-            self.words[node] = (
-                ("", *self.words[node.args[0]]) if self.words[node.args[0]][0] else self.words[node.args[0]][2:]
-            )  # type: ignore[assignment]
+            first, second = self.words[node.args[0]]
+            self.words[node] = ("", second) if first else (second, "")
         elif node.op == "cast" and node.args[0] in self.words and node.dtype == np.uint32:
             self.line(f"{self.name(node)} = {self.words[node.args[0]][0]}")
             self.env[node] = self.name(node)
@@ -143,7 +143,7 @@ class Writer:
         shape = self.tiling.shape(frozenset((axis,)))
         text = f"lax.broadcasted_iota(jnp.int32, {shape}, {number})"
         if axis in self.tiling.cut:
-            text += f" + ({self.windows.position(axis)}) * {self.tiling.extents[axis]}"
+            text += f" + {self.windows.position(axis)} * {self.tiling.extents[axis]}"
         key = f"place{number}"
         if key not in self.env:
             self.line(f"{key} = {text}")
