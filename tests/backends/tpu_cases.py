@@ -53,6 +53,15 @@ FORMS: dict[str, Form] = {
     "every other": (lambda x: x[::2, 1::3] * 2, (f32(20, 30),)),
     "one column": (lambda x: fnp.exp(x[:, 3]) + x[:, 7], (f32(200, 30),)),
     "gathered": (lambda x, i: x[i] + 1, (f32(50, 20), of("int32", 64))),
+    "one of each row": (
+        lambda x, i: fnp.take_along_axis(x, i[:, None], axis=1)[:, 0] - fnp.max(x, axis=1),
+        (f32(40, 300), of("int32", 40)),
+    ),
+    "biases of labels": (
+        lambda x, b, i: fnp.max(x, axis=1) - fnp.take_along_axis(x + b[None, :], i[:, None], axis=1)[:, 0],
+        (f32(40, 300), f32(300), of("int32", 40)),
+    ),
+    "updated inside": (lambda x: x.at[1:-1, 1:-1].set(x[2:, 1:-1] * 2), (f32(40, 300),)),
     "counted": (lambda x: x + fnp.arange(1000), (of("int32", 1000),)),
     "random numbers": (lambda x: x + fuser.random.normal(fuser.random.key(3), (500,)), (f32(500),)),
     "random numbers of a given key": (

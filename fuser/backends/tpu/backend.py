@@ -19,7 +19,7 @@ from fuser.backends.tpu.emit import PALLAS, form
 from fuser.backends.tpu.program import compiled, program, text_of
 from fuser.config import config
 from fuser.errors import UnsupportedError
-from fuser.ir.graph import Eqn
+from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import BOOL, KEY, bfloat16, short_dtype
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
@@ -97,7 +97,10 @@ def _outside(eqn: Eqn) -> str | None:
     for var in (*eqn.invars, *eqn.outvars):
         if var.aval.dtype not in (*IN_KERNELS, KEY):
             return f"Mosaic computes in 32 bits, and {short_dtype(var.aval.dtype)} is XLA's"
-    if name in ("dynamic_slice", "dynamic_update_slice") or (name == "gather" and not _one_of_a_row(eqn)):
+    moving = {"dynamic_slice": 1, "dynamic_update_slice": 2}  # the first of the starts
+    if name in moving and any(isinstance(v, Var) for v in eqn.invars[moving[name] :]):
+        return "a TPU's registers are not read at computed places"
+    if name == "gather" and not _one_of_a_row(eqn):
         return "a TPU's registers gather no single elements"
     if name == "bitcast_convert_type" and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize:
         return "the bitcast changes the number of elements"

@@ -22,6 +22,7 @@ from fuser.kernel.kernel import Kernel, Store
 Axes = frozenset[Axis]
 NONE: Axes = frozenset()
 INT = 1 << 31
+MOST_LOOKED_UP = 4096  # elements of a table that is searched for each row
 
 
 class Writer:
@@ -206,6 +207,9 @@ class Writer:
         if not where:  # a single number, widened before the kernel
             return f"{text} != 0" if dtype == BOOL else text
         text += ".astype(jnp.int32)" if dtype == BOOL else ".astype(jnp.float32)" if spell.local(dtype) != dtype else ""
+        if len(where) == 1 and where[0].value is not None:
+            text = self._looked_up(node, text, where[0])
+            return f"{text} != 0" if dtype == BOOL else text
         for d, p in enumerate(where):
             if p.value is not None:
                 text = self._searched(node, text, where, d, p.value)
@@ -259,6 +263,21 @@ class Writer:
             f"{name}_here = lax.broadcasted_iota(jnp.int32, {block}, {d}) == {at}{f' + {where[d].shift}' if where[d].shift else ''}"
         )
         return f"jnp.sum(jnp.where({name}_here, {text}, 0), axis={d}, keepdims=True)"
+
+    def _looked_up(self, node: Scalar, table: str, place: Place) -> str:
+        """The element of a table for each row: its lanes are searched, next to every row."""
+        param, value = self.kernel.params[node.attr.param], place.value
+        assert value is not None
+        *rows, lanes = self.tiling.order
+        if not rows or lanes in self.spans(value) or param.shape[0] > MOST_LOOKED_UP or node.dtype.kind == "u":
+            raise Refused(f"it reads {param.name} at computed places")
+        self.varies[node] = self.spans(value)
+        row, last = (*(1 for _ in rows), param.shape[0]), len(rows)
+        wide = (*self.tiling.shape(self.spans(value))[:-1], param.shape[0])
+        name, more = self.name(node), f" + {place.shift}" if place.shift else ""
+        at = self.array(value, frozenset())
+        self.line(f"{name}_here = lax.broadcasted_iota(jnp.int32, {wide}, {last}) == {at}{more}")
+        return f"jnp.sum(jnp.where({name}_here, {table}.reshape({row}), 0), axis={last}, keepdims=True)"
 
     def _with_halo(self, base: str, param: int, where: tuple[Place, ...], d: int) -> tuple[str, str]:
         """The block with the rows that shifted reads need beside it, joined once; and the cut along dimension `d`."""
