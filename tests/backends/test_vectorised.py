@@ -59,7 +59,6 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "argmax": (lambda x: fnp.argmax(x, axis=1), SQUARE),
     "argmax of columns": (lambda x: fnp.argmax(x, axis=0), SQUARE),
     "transposed": (lambda x: x + x.T, SQUARE),
-    "padded": (lambda x: fnp.pad(x, 1) + 1, SQUARE),
     "reversed": (lambda x: x[::-1] + x, F),
     "divided by a constant": (lambda x: x // 7, I),
     "bits": (lambda x: lax.population_count(x) + lax.clz(x), U),
@@ -77,8 +76,7 @@ SCALAR: dict[str, tuple[str, Any, Any]] = {
     "quotient": ("divide integers", lambda x: x // (x + 1), I),
     "unsigned quotient": ("divide integers", lambda x: x // (x + 1), U),
     "repeated": ("integer division", lambda x: fnp.repeat(x, 3) + 1, F),
-    "gather of bytes": ("elements of uint8", lambda x: x[x], I.astype(np.uint8)),
-    "reversed and padded": ("under a test", lambda x: fnp.pad(x[::-1], 5) + 1, F),
+    "gather of bytes": ("elements of uint8", lambda x: x[x.astype(np.int32) * 5000], I.astype(np.uint8)),
 }
 
 
