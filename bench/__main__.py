@@ -141,7 +141,9 @@ def _write(document: dict[str, Any], options: argparse.Namespace, console: Conso
     """The JSON file and the plots."""
     if options.json != "-":
         date = document["machine"]["date"][:16].replace(":", "").replace("T", "-")
-        path = pathlib.Path(options.json or RESULTS / f"{date}-{machine.slug(document['machine'])}.json")
+        name = f"{date}-{machine.slug(document['machine'])}.json"
+        path = pathlib.Path(options.json or RESULTS)
+        path = path / name if path.is_dir() or not options.json else path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document, indent=1) + "\n")
         console.print(f"wrote {path}")

@@ -44,6 +44,7 @@ FLAGS = (
     "-fno-semantic-interposition",
     "-fno-tree-sink",  # a call moved into a branch is one that gcc does not vectorise
     "-fno-tree-pre",  # nor a loop in which what a constant makes known is computed apart
+    "-fno-thread-jumps",  # paths of their own for values that two tests tell apart keep a loop from being vectorised
     CONTRACTION,
     *(() if platform.system() == "Darwin" else ("-fopenmp",)),
     "-shared",

@@ -38,6 +38,12 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "lgamma": (lambda x: lax.lgamma(x), F),
     "bfloat16": (lambda x: x.astype("bfloat16") * 2, F),
     "normal": (lambda key: random.normal(key, (N,)), random.key(0)),
+    "normals in a loop": (
+        lambda key: lax.fori_loop(
+            0, 64, lambda t, x: x * fnp.exp(random.normal(random.fold_in(key, t), (N,))), fnp.ones(N)
+        ),
+        random.key(0),
+    ),
     "uniform": (lambda key: random.uniform(key, (N,)), random.key(0)),
     "gelu": (lambda x: nn.gelu(x), F),
     "choice": (lambda x: fnp.where(x > 0, fnp.log(x), 0), F),

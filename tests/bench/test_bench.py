@@ -288,6 +288,8 @@ def test_a_quick_run_writes_its_document_and_compares_with_itself(
         assert row["min_s"] <= row["q1_s"] <= row["median_s"] <= row["q3_s"] and len(row["samples_s"]) == 5
     assert {path.name for path in tmp_path.glob("*.png")} == {"speed-tiny.png", "bandwidth-tiny.png"}
     assert command.main([*quick, "--json", str(second), "--compare", str(first)]) == 0
+    assert command.main([*quick, "--json", str(tmp_path)]) == 0, "a folder takes a file of the usual name"
+    assert [json.loads(path.read_text())["schema"] for path in tmp_path.glob("*-cores.json")] == [1]
     printed = capsys.readouterr().out
     assert "against the older run" in printed and "polynomial" in printed
 

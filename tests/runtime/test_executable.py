@@ -199,3 +199,12 @@ def test_c_functions_free_the_interpreter():
         thread.join()
     assert time.perf_counter() - start < 4 * 0.3
     assert ctypes.sizeof(ctypes.c_void_p) == 8
+
+
+def test_what_a_step_makes_of_the_callers_tensor_is_apart_from_it():
+    torch = pytest.importorskip("torch")
+    given = torch.ones(3)
+    run = Executable((0,), {}, [LibraryStep("numpy", lambda tensor: tensor.numpy(), (0,), (1,))], (1,))
+    (out,) = run.call(given, foreign=(0,))
+    given += 1
+    np.testing.assert_array_equal(out, np.ones(3))

@@ -117,8 +117,11 @@ class Writer:
         )
 
     def _shared_memory(self) -> set[int]:
-        """Parameters that may be one memory: a result takes over what an elementwise kernel reads at the very place."""
-        if self.kernel.cols or self.kernel.loop is not None:
+        """Parameters that may be one memory: a result takes over what the kernel reads at the very place alone.
+
+        So do results of elementwise kernels, and carries of loops (`steady`), whose kernels may fold as well.
+        """
+        if self.kernel.loop is not None:
             return set()
         places: dict[int, set[Affine]] = {}
         for node in self.kernel.nodes:

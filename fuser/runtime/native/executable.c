@@ -144,7 +144,10 @@ static void end_arena(Call *call, const char *on_stack) {
         give_memory(call->arena);
 }
 
+/* Of what is no ndarray (a tensor, of which a library step has made one) nothing is known. */
 static bool overlap(PyArrayObject *array, const Slot *input) {
+    if (!PyArray_Check(input->object))
+        return true;
     const char *start = PyArray_DATA(array);
     return start < input->data + PyArray_NBYTES((PyArrayObject *)input->object) &&
            input->data < start + PyArray_NBYTES(array);
