@@ -1,7 +1,7 @@
 """The TPU backend's names: what its kernels take, their text, and whole programs through jax.jit.
 
 XLA compiles a program with its kernels inside as one, so everything is text until then, control flow and library steps
-too. Arrays live in the host's memory between calls; JAX brings them to the TPU and back.
+too. Results stay on the TPU as jax.Arrays, which later calls take as they are; NumPy fetches them where it asks.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import BOOL, KEY, bfloat16, short_dtype
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
+from fuser.runtime.array import to_numpy
 
 VMEM = 32 << 20  # bytes for the blocks of one kernel, of the 64 to 128 MiB that a core has
 IN_KERNELS = (BOOL, bfloat16, *map(np.dtype, ("float32", "int32", "uint32")))
@@ -78,14 +79,27 @@ class TPU(Host):
 
         interpret = _interprets()
         function = jax.jit(compiled(program(plan, self.limits.vmem).text, interpret))
-        types = [v.aval for v in plan.outputs]
+        results = [v.aval for v in plan.outputs]
         keys = [v.aval.dtype == KEY for v in (*plan.graph.invars, *plan.graph.constvars)]
+        # On the CPU JAX reads ndarrays where they lie, and so a result that is an argument would change with it.
+        moved = _apart if interpret else _itself
 
         def run(*arrays: Any) -> list[Any]:
-            words = [_words(a) if key else a for a, key in zip(arrays, keys)]
-            return [_host(r, t.dtype, t.shape) for r, t in zip(function(*words), types)]
+            given = [_words(a) if key else moved(a) for a, key in zip(arrays, keys)]
+            return [_keys(r, t.shape) if t.dtype == KEY else r for r, t in zip(function(*given), results)]
 
         return run
+
+    @staticmethod
+    def constant(value: Any) -> Any:
+        value = to_numpy(value)
+        return value if value.dtype == KEY else _apart(value)
+
+    @staticmethod
+    def place(value: Any) -> Any:
+        import jax
+
+        return value if isinstance(value, jax.Array) else Host.place(value)
 
     def library(self, group: FusionGroup) -> Callable[..., Any]:
         raise UnsupportedError("the tpu backend compiles whole programs")
@@ -141,16 +155,24 @@ def _interprets() -> bool:
     return False
 
 
+def _apart(value: Any) -> Any:
+    """An ndarray as a jax.Array in memory of its own; what is one already, as it is."""
+    import jax
+
+    return jax.device_put(value, may_alias=False) if isinstance(value, np.ndarray) else value
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
 def _words(keys: np.ndarray) -> np.ndarray:
+    """Random keys, which stay on the host, as the words that a program takes."""
     return np.asarray(keys)["fry"]
 
 
-def _host(result: Any, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """A result in the host's memory."""
-    array = np.array(result)
-    if dtype == KEY:
-        return np.ascontiguousarray(array).view(KEY).reshape(shape)
-    return np.ascontiguousarray(array).reshape(shape)
+def _keys(words: Any, shape: tuple[int, ...]) -> np.ndarray:
+    return np.array(words, order="C").view(KEY).reshape(shape)
 
 
 def _nothing(arrays: list[Any]) -> None:
