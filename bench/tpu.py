@@ -14,11 +14,8 @@ import importlib.metadata
 import json
 import os
 import pathlib
-import shutil
 import sys
-import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -26,7 +23,6 @@ from typing import Any
 from bench.workloads import WORKLOADS
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
-ONLY_TEXT = "--xla_jf_dump_llo_text=false --xla_jf_dump_to_filter=TLP-hlo"
 # (workload, dtype)
 CASES = (
     *((name, "float32") for name in ("softmax", "layer_norm", "rms_norm", "cross_entropy", "cross_entropy_gradient")),
@@ -69,19 +65,17 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     chosen = [case for case in CASES if not options.names or case[0] in options.names]
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["LIBTPU_INIT_ARGS"] = f"--xla_jf_dump_to={folder} --xla_jf_dump_hlo_text=true {ONLY_TEXT}"
-        for name, dtype in chosen:
-            for target in options.targets.split(","):
-                rows.append(compare(name, dtype, target, options.size, pathlib.Path(folder)))
-                print(_line(rows[-1]), flush=True)
+    for name, dtype in chosen:
+        for target in options.targets.split(","):
+            rows.append(compare(name, dtype, target, options.size))
+            print(_line(rows[-1]), flush=True)
     if not options.no_write:
         _write(rows)
     return int(not all(row.good for row in rows))
 
 
-def compare(name: str, dtype: str, target: str, size: str, folder: pathlib.Path) -> Row:
-    """The workload compiled by fuser and by XLA; libtpu writes the programs' texts to the folder."""
+def compare(name: str, dtype: str, target: str, size: str) -> Row:
+    """The workload compiled by fuser and by XLA."""
     import jax
 
     import fuser
@@ -91,19 +85,18 @@ def compare(name: str, dtype: str, target: str, size: str, folder: pathlib.Path)
     workload = WORKLOADS[name]
     inputs = workload.inputs(size, dtype)
     lowered = fuser.jit(lambda *arrays: workload.run(fuser, arrays), backend="tpu").lower(*inputs)
-    ours, kernels, seconds = _counted(lambda: compile_plan(lowered.plan, target), folder)
+    ours, seconds = _timed(lambda: compile_plan(lowered.plan, target))
     avals = [ArrayType(a.shape, a.dtype) for a in inputs]
     with jax.default_matmul_precision("highest" if dtype == "float32" else "default"):
-        compiled = _counted(lambda: compile_function(lambda *a: workload.run(jax, a), avals, target), folder)
-    theirs, xla_kernels, xla_seconds = compiled
+        theirs, xla_seconds = _timed(lambda: compile_function(lambda *a: workload.run(jax, a), avals, target))
     return Row(
         name,
         dtype,
         target,
         [aval.str_short() for aval in avals],
-        kernels.total(),
-        xla_kernels.total(),
-        xla_kernels["fusion"],
+        ours.kernels,
+        theirs.kernels,
+        theirs.launches["fusion"],
         ours.bytes_accessed,
         theirs.bytes_accessed,
         int(lowered.cost_analysis()["optimal bytes"]),
@@ -113,18 +106,9 @@ def compare(name: str, dtype: str, target: str, size: str, folder: pathlib.Path)
     )
 
 
-def _counted(compile: Callable[[], Any], folder: pathlib.Path) -> tuple[Any, Counter[str], float]:
-    """An analysis, what the program launches, and the seconds that compiling took."""
-    from fuser.backends.tpu.ahead import launches
-
-    shutil.rmtree(folder, ignore_errors=True)
+def _timed(function: Callable[[], Any]) -> tuple[Any, float]:
     start = time.perf_counter()
-    analysis = compile()
-    seconds = round(time.perf_counter() - start, 2)
-    if analysis.text:
-        return analysis, analysis.launches, seconds
-    (text,) = folder.glob("*-TLP-hlo.txt")  # JAX cannot read asynchronous gathers back; libtpu's own text has them
-    return analysis, launches(text.read_text()), seconds
+    return function(), round(time.perf_counter() - start, 2)
 
 
 HEAD = (

@@ -346,7 +346,7 @@ def _merge(static: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, An
 
 def _described(leaf: Any) -> ArrayType | None:
     """The type that a description of an array (anything with `shape` and `dtype` that is none itself) stands for."""
-    if isinstance(leaf, ArrayType):
+    if isinstance(leaf, ArrayType) and isinstance(leaf.dtype, np.dtype):
         return leaf
     if (
         not isinstance(leaf, (Array, Tracer, np.ndarray, np.generic))

@@ -101,6 +101,6 @@ def _in_words(document: dict[str, Any], machine: str) -> str:
 
     launches = ", ".join(f"{count} {name}" for name, count in sorted(document["launches"].items()))
     return (
-        f"Compiled for {machine}: it launches {launches or 'what JAX cannot read back'}, and moves "
+        f"Compiled for {machine}: it launches {launches or 'nothing'}, and moves "
         f"{size(document['bytes_accessed'])} by XLA's count ({size(document['planned_bytes'])} planned)."
     )

@@ -7,7 +7,9 @@ the bytes they move, the memory they take. JAX itself runs on the CPU meanwhile.
 from __future__ import annotations
 
 import importlib.util
+import pathlib
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,10 +44,7 @@ _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = (?:\([^=]*?\)|\S+) ([\w\-
 
 @dataclass(frozen=True)
 class Analysis:
-    """What one call of a compiled program does: instructions that launch work, by name; bytes moved, as XLA counts them.
-
-    `text` is empty, and nothing is known of `launches`, where JAX cannot read the compiled program.
-    """
+    """What one call of a compiled program does: instructions that launch work, by name; bytes moved, as XLA counts them."""
 
     target: str
     launches: Counter[str]
@@ -79,13 +78,15 @@ def compile_function(function: Callable[..., Any], avals: Sequence[ArrayType], t
     shapes = [jax.ShapeDtypeStruct(*_described(aval), sharding=sharding) for aval in avals]
     # Pallas asks the device for its registers; without a TPU the abstract mesh is what answers.
     abstract = AbstractDevice(device_kind=device.device_kind, num_cores=1, platform="tpu")
-    with use_abstract_mesh(AbstractMesh((), (), abstract_device=abstract)):
+    mesh = AbstractMesh((), (), abstract_device=abstract)
+    with tempfile.TemporaryDirectory() as folder, use_abstract_mesh(mesh):
         try:
             traced = jax.jit(function, keep_unused=True).trace(*shapes)
-            result = traced.lower(lowering_platforms=("tpu",)).compile()
+            lowered = traced.lower(lowering_platforms=("tpu",))
+            result = lowered.compile(compiler_options={"xla_dump_to": folder})
         except Exception as error:
             raise ToolchainError(f"the TPU compiler refuses the program: {error}") from error
-    return _analysis(target, result)
+        return _analysis(target, result, _dumped(pathlib.Path(folder)) or result.as_text())
 
 
 def _described(aval: ArrayType) -> tuple[tuple[int, ...], np.dtype]:
@@ -106,11 +107,13 @@ def _device(target: str) -> tuple[Any, Any]:
     return jax, topologies.get_topology_desc(platform="tpu", topology_name=TARGETS[target]).devices[0]
 
 
-def _analysis(target: str, result: Any) -> Analysis:
-    try:
-        text = result.as_text()
-    except Exception:  # JAX cannot read asynchronous scatters back from libtpu
-        text = ""
+def _dumped(folder: pathlib.Path) -> str:
+    """The compiled program's text as libtpu wrote it, since JAX cannot read asynchronous gathers back; "" without one."""
+    texts = [path.read_text() for path in folder.glob("*.after_optimizations.txt")]
+    return max(texts, key=len, default="")
+
+
+def _analysis(target: str, result: Any, text: str) -> Analysis:
     cost, memory = result.cost_analysis() or {}, result.memory_analysis()
     return Analysis(
         target,
