@@ -37,7 +37,6 @@ TARGETS = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
 FREE = frozenset(
     ("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "copy-start", "copy-done", "iota", "after-all")
     + ("slice-start", "slice-done", "async-start", "async-done", "async-update", "opt-barrier", "partition-id")
-    + ("custom-call-start", "custom-call-done")  # between them stands an update, which launches
 )
 _INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = (?:\([^=]*?\)|\S+) ([\w\-]+)\(")
 
