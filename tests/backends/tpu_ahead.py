@@ -1,13 +1,13 @@
 """Compiles programs for TPUs with libtpu and prints one JSON line a case and target.
 
-In: a suite ("forms" or "workloads") and a shard. A process of its own, because JAX must be told to stay on the CPU.
+Workloads compile for both machines, forms of kernels for one of them in turn. A process of its own, because JAX must be
+told to stay on the CPU before it is imported.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 import traceback
 import warnings
@@ -23,25 +23,21 @@ from fuser.backends.tpu.ahead import compile_plan
 from tests.backends import tpu_cases
 
 TARGETS = ("v5e", "v6e")
-SIZE = {"forms": "", "workloads": "small"}
+Program = tuple[str, tuple[str, ...], Callable[..., Any], tuple[Any, ...]]
 
 
-def programs(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
-    """The suite's programs with their arguments or their types."""
-    if suite == "forms":
-        for name, (function, avals) in (tpu_cases.FORMS | tpu_cases.TRANSFORMS).items():
-            yield name, function, avals
-        return
+def programs() -> Iterator[Program]:
+    """Programs, the machines to compile them for, and their arguments or the types of these."""
+    for number, (name, (function, avals)) in enumerate((tpu_cases.FORMS | tpu_cases.TRANSFORMS).items()):
+        yield name, (TARGETS[number % 2],), function, avals
     for name, workload in WORKLOADS.items():
         if name not in tpu_cases.WIDE:
-            yield name, tpu_cases.program(workload), workload.inputs("tiny" if workload.random else SIZE[suite])
+            yield name, TARGETS, tpu_cases.program(workload), workload.inputs("tiny" if workload.random else "small")
 
 
-def main(suite: str, shard: int, shards: int) -> None:
-    for number, (name, function, arguments) in enumerate(programs(suite)):
-        if number % shards != shard:
-            continue
-        for target in TARGETS:
+def main() -> None:
+    for name, targets, function, arguments in programs():
+        for target in targets:
             start = time.perf_counter()
             row: dict[str, Any] = {"case": name, "target": target, "error": "", "custom": 0, "pallas": 0}
             try:
@@ -57,4 +53,4 @@ def main(suite: str, shard: int, shards: int) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main()

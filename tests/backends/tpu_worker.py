@@ -1,11 +1,12 @@
 """Runs programs through the TPU backend in Pallas' interpreter and compares them with the reference backend.
 
-In: names of suites on the command line ("registry 0 2" is the first half). Out: one JSON line a case, `{"case", "error"}`,
-error empty where it passed. A process of its own, because JAX's settings must be there before JAX is imported.
+In: suites on the command line ("forms,workloads", or "registry 0 2" for its first half). Out: one JSON line a case,
+`{"case", "error"}`, error empty where it passed. A process of its own, because JAX reads its settings when it is imported.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -17,6 +18,8 @@ from typing import Any
 
 if __name__ == "__main__":
     os.environ |= {"FUSER_TPU_INTERPRET": "1", "FUSER_BACKEND": "tpu", "JAX_PLATFORMS": "cpu"}
+    # What is compiled here runs once, on a few numbers.
+    os.environ |= {"XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"}
 
 import numpy as np
 
@@ -112,8 +115,9 @@ def _far(got: np.ndarray, want: np.ndarray) -> str:
 
 def main(arguments: list[str]) -> None:
     suites = {"registry": registry, "forms": forms, "workloads": workloads, "transforms": transforms}
-    suite, *rest = arguments
-    for case in suites[suite](*(int(r) if r.isdigit() else r for r in rest)):
+    names, *rest = arguments
+    cases = (suites[name](*(int(r) if r.isdigit() else r for r in rest)) for name in names.split(","))
+    for case in itertools.chain.from_iterable(cases):
         start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
