@@ -122,6 +122,7 @@ def _tiles(profile: ProgramProfile) -> Markup:
         ),
         ("Peak memory", size(profile.peak_bytes), "held at a time"),
         *(chip if any(kernel.vmem for kernel in profile.kernels) else ()),
+        *(() if profile.timed else (("Not fused", str(len(profile.refused)), "refused merges"),)),
         ("Compiling" if profile.timed else "Planning", seconds(profile.compile_seconds), "once, at the first call"),
     )
     return tag("dl", *(_tile(*tile) for tile in tiles), class_="tiles")
