@@ -113,8 +113,6 @@ def devices(platform: str | None = None) -> list[Device]:
         import torch
 
         return [cuda(index) for index in range(torch.cuda.device_count())]
-    if platform == "tpu" and (found := _tpus()):
-        return found
     known = "cpu, cuda" if has_cuda() else "cpu"
     raise RuntimeError(f"there is no platform {platform!r} on this machine; it has {known}")
 
@@ -144,17 +142,6 @@ def last_level_cache() -> int:
 
 def _driver() -> bool:
     return any(pathlib.Path(path).exists() for path in ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"))
-
-
-@functools.cache
-def _tpus() -> list[Device]:
-    """The TPUs that JAX sees."""
-    try:
-        import jax
-
-        return [Device(found.platform, found.id, found.device_kind) for found in jax.devices("tpu")]
-    except (ImportError, RuntimeError):
-        return []
 
 
 @functools.cache
