@@ -44,8 +44,8 @@ def never_negative(operand: Operand, rewriter: Rewriter, depth: int = DEEPEST) -
     if number is not None:
         return number.dtype.kind == "f" and not np.signbit(number) and number == number
     eqn = rewriter.producers.get(operand) if isinstance(operand, Var) else None
-    if eqn is None or depth == 0 or any(v.aval.dtype.kind not in "f" for v in eqn.invars[:1]):
-        return False
+    if eqn is None or depth == 0 or any(v.aval.dtype.kind != "f" or not v.aval.size for v in eqn.invars[:1]):
+        return False  # of no elements the greatest is -∞
     name = eqn.primitive.name
     if name in _ALWAYS:
         return True
