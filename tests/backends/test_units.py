@@ -9,7 +9,7 @@ import pytest
 import fuser.numpy as fnp
 from fuser import config, jit
 from fuser.backends.base import KernelSource
-from fuser.backends.c import outline, units
+from fuser.backends.c import maths, numbers, outline, units
 from fuser.backends.c.backend import translation_unit
 from fuser.errors import ToolchainError
 from fuser.runtime import toolchain
@@ -42,7 +42,7 @@ def deep(layers):
 def test_loops_become_functions_and_equal_loops_one(fresh):
     sources = jit(deep(12), backend="c").lower(X).sources
     [text] = units.translation_units(sources, translation_unit, 1)
-    loops = re.findall(r"^__attribute__\(\(noinline.*void (loop\d+)\(", text, re.MULTILINE)
+    loops = re.findall(r"^__attribute__\(\(noinline.* (loop\d+)\(.*{$", text, re.MULTILINE)
     before = sum(source.text.count("#pragma omp simd") for source in sources)
     assert len(loops) == len(set(loops)) < before / 2
     assert text.count("#pragma omp simd") < before
@@ -111,10 +111,108 @@ def test_a_loop_with_an_unknown_name_stays():
     text = "\n".join(
         ["void k(void **buffers, const int64_t *sizes) {", "  float *restrict out = buffers[0];", *[loop] * 9, "}"]
     )
-    known = {}
-    assert outline.outline(text, known) == text and known == {}
+    taken = outline.Outline()
+    assert taken.take(text) == text and taken.functions() == {}
     told = text.replace("strange", "out").replace("{\n  float", "{\n  const int64_t n = sizes[0];\n  float", 1)
-    assert outline.outline(told, known).count("loop0(n, out);") == 9 and len(known) == 1
+    taken = outline.Outline()
+    told = taken.take(told)
+    assert taken.kernel(told).count("loop0(n, out);") == 9 and len(taken.functions()) == 1
+
+
+def test_loops_that_differ_in_rows_and_numbers_share_a_function():
+    def kernel(number, row):
+        loop = [
+            "    #pragma omp simd reduction(+:total)",
+            "    for (int64_t j = 0; j < s0; ++j) {",
+            f"      const float v = in0[{row} * i + j] * {number}f + 0.5f;",
+            f"      out0[{row} * i + j] = v;",
+            "      total = total + v;",
+            "    }",
+        ]
+        return "\n".join(
+            [
+                "void k(void **buffers, const int64_t *sizes) {",
+                "  const float *restrict in0 = buffers[0];",
+                "  float *restrict out0 = buffers[1];",
+                "  const int64_t s0 = sizes[0];",
+                "  const int64_t s1 = sizes[1];",
+                "  const int64_t s2 = sizes[2];",
+                "  float total = 0.0f;",
+                "  for (int64_t i = 0; i < s0; ++i) {",
+                *loop * 8,
+                "  }",
+                "}",
+            ]
+        )
+
+    taken = outline.Outline()
+    marked = [taken.take(kernel(2.0, "s1")), taken.take(kernel(3.0, "s2"))]
+    [(_, function)] = taken.functions().values()
+    assert "p3[t0] * number0 + 0.5f" in function.replace("p2", "p3") and "return" in function
+    first, second = map(taken.kernel, marked)
+    assert first.count("total = loop0(total, s0, in0 + s1 * i, out0 + s1 * i, 2.0f);") == 8
+    assert second.count("total = loop0(total, s0, in0 + s2 * i, out0 + s2 * i, 3.0f);") == 8
+    assert first.count(outline.CALLER) == 1  # what is left only calls
+
+
+def test_kernels_that_differ_in_numbers_are_compiled_once(fresh):
+    def rates(x, w):
+        results = []
+        for rate in (0.5, 0.25, 1e-3, 7.0):
+            x = fnp.tanh(fnp.dot(x, w) * 0.01 + rate) * rate  # the number is in the tail of a product
+            results.append(fnp.sum(fnp.exp(x * rate), axis=0) - rate)
+        return results
+
+    w = RANDOM.standard_normal((40, 40)).astype(np.float32)
+    for dtype in (np.float32, np.float64):
+        x, weight = X.astype(dtype), w.astype(dtype)
+        with config.using(cache=False):
+            compiled = jit(rates, backend="c").lower(x, weight).compile()
+        assert compiled.program.loaded.compiled <= len(compiled.sources) - 2
+        with config.using(backend="reference"):
+            expected = jit(rates)(x, weight)
+        for a, b in zip(compiled(fnp.asarray(x), fnp.asarray(weight)), expected):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_numbers_of_a_kernel_whose_sizes_are_not_known_stay():
+    texts = [
+        f"static void k{n}_inner(const int64_t *sizes) {{\n  use({n}.5f);\n}}\n"
+        f"void k{n}(void **buffers, const int64_t *sizes) {{\n  k{n}_inner(sizes + 3);\n}}"
+        for n in range(2)
+    ]
+    sources = [KernelSource(f"k{n}", text, "c", launch={"sizes": (1, 2, 3, 4)}) for n, text in enumerate(texts)]
+    assert numbers.shared(sources) == [(source, ()) for source in sources]
+    plain = [KernelSource(s.name, s.text.replace("_inner(const", "_tail(const"), "c", launch=s.launch) for s in sources]
+    assert numbers.shared(plain) == [(source, ()) for source in plain]
+    alone = [
+        KernelSource(f"k{n}", f"void k{n}(void **buffers, const int64_t *sizes) {{\n  use({n}.5f);\n}}", "c",
+                     launch={"sizes": (1, 2)})
+        for n in range(2)
+    ]  # fmt: skip
+    (first, (one,)), (second, (two,)) = numbers.shared(alone)
+    assert first is second and "sizes[2]" in first.text and one != two
+
+
+def test_functions_that_a_long_kernel_calls_often_are_compiled_once(fresh, monkeypatch):
+    def function(x):
+        for n in range(12):
+            x = fnp.sin(x + n) + fnp.arctan(x) * fnp.tanh(x * n)
+        return x, fnp.log1p(x * x)
+
+    def bits():
+        monkeypatch.setattr(units, "_symbols", {})
+        with config.using(cache=False):
+            results = jit(function, backend="c")(X * 1e6)
+        return [np.asarray(result).tobytes() for result in results]
+
+    monkeypatch.setattr(maths, "MANY", 1)
+    [text] = units.translation_units(jit(function, backend="c").lower(X).sources, translation_unit, 1)
+    apart = [name for name in ("sin", "atan", "tanh", "log1p") if f"APART float {name}_f32(float x) {{" in text]
+    assert apart == ["sin", "atan", "tanh"]
+    called = bits()
+    monkeypatch.setattr(maths, "MANY", 10**9)
+    assert called == bits()
 
 
 def test_a_refusal_names_the_file_that_was_refused():

@@ -6,6 +6,7 @@ functions, one each for float and double and one, `width.h`, for both, whose pla
 
 from __future__ import annotations
 
+import collections
 import functools
 import pathlib
 import re
@@ -63,12 +64,20 @@ _START = f"""#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || (defined(__FP
 #define FAST_FMA
 #endif
 {CONDITION}
-#define IN_LINE static inline __attribute__((always_inline))"""
+#define IN_LINE static inline __attribute__((always_inline))
+#ifdef VECTOR_CALLS
+#define APART static __attribute__((simd("notinbranch"), const, noinline))
+#else
+#define APART IN_LINE
+#endif"""
+MANY = 8  # calls in a text above which a function is compiled once, for scalars and for vectors, and called
 
 
 def _filled(text: str, double: bool) -> str:
     """The text of width.h for one width."""
-    values = {name: f"({pair[double]})" if pair[double].startswith("-") else pair[double] for name, pair in _COMMON.items()}
+    values = {
+        name: f"({pair[double]})" if pair[double].startswith("-") else pair[double] for name, pair in _COMMON.items()
+    }
     text = _PLACEHOLDER.sub(lambda match: values[match[0]], text)
     text = re.sub(r"(?<=[\d.])w\b", "" if double else "f", text)
     return re.sub(r"_w\b", "_f64" if double else "_f32", text).replace("@", "" if double else "f")
@@ -110,7 +119,11 @@ def functions(double: bool) -> dict[str, str]:
 
 
 def used(text: str) -> list[str]:
-    """What must stand before a text that calls functions of this package; nothing, where it calls none."""
+    """What must stand before a text that calls functions of this package; nothing, where it calls none.
+
+    A call costs a loop of few functions some 10 %; but in a long kernel a compiler spends all its time on what is in line.
+    """
+    calls = collections.Counter(_OURS.findall(text))
     wanted: set[str] = set()
     stack = [text]
     while stack:
@@ -123,5 +136,9 @@ def used(text: str) -> list[str]:
     both = [double for double in (True, False) if any(word.endswith("_f64") is double for word in wanted)]
     texts = {name: found for double in both for name, found in functions(double).items()}
     apart = [texts[name] for name in texts if name in wanted and "_far_" in name]
-    inside = [texts[name] for name in texts if name in wanted and "_far_" not in name]
+    inside = [
+        texts[name].replace("IN_LINE", "IN_LINE" if calls[name] <= MANY else "APART", 1)
+        for name in texts
+        if name in wanted and "_far_" not in name
+    ]
     return [_START, *apart, *(text.split(" {")[0] + ";" for text in inside), *inside]
