@@ -6,17 +6,20 @@ numbers too; what this process has loaded before is not compiled again. Long pla
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from fuser.backends.base import KernelSource, Loaded
 from fuser.backends.c.control import with_addresses
 from fuser.backends.c.interrupt import connect
+from fuser.backends.c.library import address
 from fuser.backends.c.numbers import shared
 from fuser.backends.c.outline import CALLER, Outline
 from fuser.config import config
+from fuser.errors import ToolchainError
 from fuser.runtime import toolchain
 from fuser.runtime.device import cpu_count
 from fuser.runtime.executable import CFunction
@@ -41,7 +44,8 @@ def load(sources: Sequence[KernelSource], unit: Unit) -> Loaded:
         wanted = list(missing.values())
         ways = [(source, ()) for source in wanted] if config.override else shared(wanted)
         compiled = list({source.name: source for source, _ in ways}.values())
-        library = toolchain.compile_shared(*_texts(compiled, unit))
+        with library_functions(missing.values()):
+            library = toolchain.compile_shared(*_texts(compiled, unit))
         seconds, cached = library.seconds, library.cached
         handle = toolchain.load_shared(library.path)
         connect(handle, "".join(source.text for source in compiled))
@@ -50,6 +54,25 @@ def load(sources: Sequence[KernelSource], unit: Unit) -> Loaded:
             _symbols.update({} if config.override else known)
     functions = tuple(_function(source, *known[k]) for k, source in zip(kernels, sources))
     return Loaded(functions, seconds, cached, 0 if cached else len(compiled))
+
+
+@contextlib.contextmanager
+def library_functions(sources: Iterable[KernelSource]) -> Iterator[None]:
+    """Meanwhile the functions that these kernels call are compiled as well; who asks for one's address later has it."""
+
+    def prepare(function: tuple[Any, ...]) -> None:
+        with contextlib.suppress(ToolchainError):  # it is raised where the address is asked for
+            address(function)
+
+    wanted = {function for source in sources for _, function in source.launch.get("functions", ())}
+    threads = [threading.Thread(target=prepare, args=(function,)) for function in wanted]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for thread in threads:
+            thread.join()
 
 
 def _function(source: KernelSource, symbol: Any, more: tuple[int, ...], handle: Any) -> CFunction:
