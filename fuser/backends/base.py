@@ -7,14 +7,16 @@ compiler is started once a program, and gives one function a source, to be calle
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from fuser.ir.graph import Eqn
-from fuser.partition.group import FusionGroup, FusionLimits
+from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind
+from fuser.partition.structure import structure
 from fuser.runtime import memory
 from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.executable import Step
@@ -39,6 +41,11 @@ class KernelSource:
     def key(self) -> str:
         """The content address of the text."""
         return hashlib.sha256(f"{self.language}\0{self.text}".encode()).hexdigest()
+
+    def renamed(self, name: str) -> KernelSource:
+        """The same kernel under another name."""
+        text = re.sub(rf"\b{re.escape(self.name)}(?=\b|_)", name, self.text)
+        return replace(self, name=name, text=text)
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,21 @@ class Backend(Protocol):
 
     def joined(self, steps: Sequence[Step], outputs: Sequence[int]) -> Sequence[Step]:
         """The steps that calls run for these: several as one, where that makes their launches cheaper."""
+
+
+def emit_all(groups: Iterable[FusionGroup], backend: Backend) -> Iterator[KernelSource]:
+    """The kernels' sources; where names stand in the text alone, groups of one structure are written once."""
+    known: dict[Hashable, KernelSource] = {}
+    for group in groups:
+        key = structure(group) if getattr(backend, "names_in_text", False) and group.kind in _PLAIN else None
+        source = known.get(key) if key is not None else None
+        source = backend.emit(group) if source is None else source.renamed(group.name)
+        if key is not None:
+            known.setdefault(key, source)
+        yield source
+
+
+_PLAIN = (*FUSIBLE, Kind.CONTRACTION, Kind.BUNDLE)  # kinds without graphs inside
 
 
 class Host:
