@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -95,9 +96,12 @@ class Backend(Protocol):
 
 def emit_all(groups: Iterable[FusionGroup], backend: Backend) -> Iterator[KernelSource]:
     """The kernels' sources; where names stand in the text alone, groups of one structure are written once."""
-    known: dict[Hashable, KernelSource] = {}
+    groups, known = list(groups), dict[Hashable, KernelSource]()
+    plain = [group for group in groups if group.kind in _PLAIN and getattr(backend, "names_in_text", False)]
+    outline = {group: (group.kind, len(group.graph.eqns), *group.graph.in_avals) for group in plain}
+    alike = Counter(outline.values())
     for group in groups:
-        key = structure(group) if getattr(backend, "names_in_text", False) and group.kind in _PLAIN else None
+        key = structure(group) if group in outline and alike[outline[group]] > 1 else None
         source = known.get(key) if key is not None else None
         source = backend.emit(group) if source is None else source.renamed(group.name)
         if key is not None:
