@@ -7,7 +7,6 @@ compiler is started once a program, and gives one function a source, to be calle
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,8 +44,7 @@ class KernelSource:
 
     def renamed(self, name: str) -> KernelSource:
         """The same kernel under another name."""
-        text = re.sub(rf"\b{re.escape(self.name)}(?=\b|_)", name, self.text)
-        return replace(self, name=name, text=text)
+        return replace(self, name=name, text=self.text.replace(self.name, name))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ def shared(sources: Sequence[KernelSource]) -> list[tuple[KernelSource, tuple[in
     texts = [_COMMENT.sub("", source.text) for source in sources]
     alike: dict[tuple[str, int], list[int]] = {}
     for n, (source, text) in enumerate(zip(sources, texts)):
-        form = NUMBER.sub("?", re.sub(rf"\b{re.escape(source.name)}(?=\b|_)", "kernel", text))
+        form = NUMBER.sub("?", text.replace(source.name, "kernel"))
         alike.setdefault((form, len(source.launch.get("sizes", ()))), []).append(n)
     result: list[tuple[KernelSource, tuple[int, ...]]] = [(source, ()) for source in sources]
     for (_, count), members in alike.items():

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fuser.backends.c.numbers import NUMBER
 
 MANY = 8  # vector loops in a kernel from which they are taken out
+LIKE = 3  # like loops in a kernel from which they are
+LONG = 12  # lines of a loop beside which a call is little
 
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"(?<![\w.\]])([A-Za-z_]\w*) [-+*/|&^]?= ")
@@ -60,28 +63,26 @@ class Outline:
         self._loops: dict[Loop, list[Call]] = {}
 
     def take(self, text: str) -> str:
-        """The kernel with a mark for each loop that was taken out; `kernel` writes the calls in their places."""
-        if text.count("#pragma omp simd") < MANY:
+        """The kernel with a mark for each loop that was taken out; `kernel` writes the calls in their places.
+
+        All vector loops are, where there are many, and long loops of all kinds that have several like them.
+        """
+        many, likely = text.count("#pragma omp simd") >= MANY, text.count("for (") >= LIKE * LIKE
+        if not many and not likely:
             return text
-        types: dict[str, str] = {}
-        result: list[str] = []
         lines = text.split("\n")
-        number = 0
-        while number < len(lines):
-            line = lines[number]
-            if line.lstrip().startswith("#pragma omp simd"):
-                end = _end_of_loop(lines, number + 1)
-                call = _call(lines[number:end], types)
-                if call is not None:
-                    result.append(f"{line[: len(line) - len(line.lstrip())]}\0{len(self.calls)}\0")
-                    self.calls.append(call)
-                    self._loops.setdefault(call.loop, []).append(call)
-                    number = end
-                    continue
-            types.update(_declarations(line))
-            result.append(line)
-            number += 1
-        return _eased(result)
+        found = list(_loops(lines))
+        like = Counter(call.loop for _, _, call in found)
+        kept, result = 0, list[str]()
+        for start, end, call in found:
+            vector = lines[start].lstrip().startswith("#pragma")
+            if (many and vector) or (end - start >= LONG and like[call.loop] >= LIKE):
+                indent = lines[start][: len(lines[start]) - len(lines[start].lstrip())]
+                result += [*lines[kept:start], f"{indent}\0{len(self.calls)}\0"]
+                self.calls.append(call)
+                self._loops.setdefault(call.loop, []).append(call)
+                kept = end
+        return _eased([*result, *lines[kept:]])
 
     def functions(self) -> dict[str, tuple[str, str]]:
         """By name the prototype and the text of each function. Kernels in other translation units may call it."""
@@ -111,6 +112,26 @@ class Outline:
             columns = list(zip(*(call.numbers for call in calls)))
             found[loop] = {n: _type_of(column[0]) for n, column in enumerate(columns) if len(set(column)) > 1}
         return found
+
+
+def _loops(lines: list[str]) -> Iterator[tuple[int, int, Call]]:
+    """The innermost loops that can be taken out, each by its first line, the line after it, and its call."""
+    types: dict[str, str] = {}
+    number = 0
+    while number < len(lines):
+        line = lines[number].lstrip()
+        shared = number > 0 and lines[number - 1].lstrip().startswith("#pragma omp for")
+        if line.startswith("#pragma omp simd") or (line.startswith("for (") and line.endswith("{") and not shared):
+            head = number + line.startswith("#")
+            end = _end_of_loop(lines, head)
+            if not any(other.lstrip().startswith(("for (", "#")) for other in lines[head + 1 : end]):
+                call = _call(lines[number:end], types)
+                if call is not None:
+                    yield number, end, call
+                    number = end
+                    continue
+        types.update(_declarations(lines[number]))
+        number += 1
 
 
 def _call(loop: list[str], types: dict[str, str]) -> Call | None:

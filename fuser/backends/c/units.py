@@ -81,7 +81,7 @@ def _function(source: KernelSource, symbol: Any, more: tuple[int, ...], handle: 
 
 def kernel(source: KernelSource) -> str:
     """The text by which kernels are told apart: without comments, under a name that all share."""
-    return re.sub(rf"\b{re.escape(source.name)}(?=\b|_)", "kernel", _COMMENT.sub("", source.text))
+    return _COMMENT.sub("", source.text).replace(source.name, "kernel")
 
 
 def translation_units(sources: Sequence[KernelSource], unit: Unit, workers: int) -> list[str]:
