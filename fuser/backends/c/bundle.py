@@ -10,6 +10,7 @@ import re
 
 from fuser.backends.base import KernelSource
 from fuser.backends.c.control import ALIGNMENT, LOCAL, Emit, padded
+from fuser.backends.c.outline import CALLER, MANY
 from fuser.backends.c.told import Scalarised, told, worst
 from fuser.backends.c.writer import ADDITION, ALONE
 from fuser.ir.cost import cost
@@ -47,7 +48,8 @@ class _Bundle:
         for numbers in levels(self.group.parts):
             self._level([self.group.parts[n] for n in numbers])
         comments = "".join(f"// {line}\n" for line in dict.fromkeys(str(s) for s in self.group.sources if s.file))
-        head = f"{comments}void {self.group.name}(void **buffers, const int64_t *sizes) {{"
+        caller = CALLER if len(self.group.parts) >= MANY else ""
+        head = f"{comments}{caller}void {self.group.name}(void **buffers, const int64_t *sizes) {{"
         text = "\n\n".join([*self.texts, "\n".join([head, *self.lines, "}"])])
         launch = {"sizes": tuple(self.sizes), "workspace": self.sizes[0] if self.sizes[0] > LOCAL else 0}
         return KernelSource(self.group.name, text, "c", self.names, launch | told(self.scalar))
