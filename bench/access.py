@@ -76,17 +76,20 @@ def normalise(xp: Any, x: Any) -> Any:
     return (x - x.mean((0, 1))) / x.std((0, 1))
 
 
-def cases() -> list[Case]:
-    square, odd, small = (4096, 4096), (3001, 4099), (300, 301)
-    found = [case(f"x.T + y {d} 4096²", lambda xp, x, y: x.T + y, (square, d), (square, d)) for d in (F32, F64, I8)]
+SQUARE, ODD, SMALL = (4096, 4096), (3001, 4099), (300, 301)
+
+
+def transposes() -> list[Case]:
+    """Dimensions in another order."""
+    found = [case(f"x.T + y {d} 4096²", lambda xp, x, y: x.T + y, (SQUARE, d), (SQUARE, d)) for d in (F32, F64, I8)]
     found += [
-        case("x.T copy f32 4096²", lambda xp, x: x.T + 0, (square, F32)),
-        case("x.T + y f32 3001×4099", lambda xp, x, y: x.T + y, (odd, F32), (odd[::-1], F32)),
-        case("x.T + y f32 300×301", lambda xp, x, y: x.T + y, (small, F32), (small[::-1], F32)),
-        case("x.T + x f32 4096²", lambda xp, x: x.T + x, (square, F32)),
-        case("exp(x.T) * z f32 4096²", lambda xp, x, z: xp.exp(x.T) * z, (square, F32), (square, F32)),
-        case("x.T.sum(0) f32", lambda xp, x: (x.T * 2).sum(0), (square, F32)),
-        case("x.T + y bf16", lambda xp, x, y: x.T + y, (square, BF16), (square, BF16)),
+        case("x.T copy f32 4096²", lambda xp, x: x.T + 0, (SQUARE, F32)),
+        case("x.T + y f32 3001×4099", lambda xp, x, y: x.T + y, (ODD, F32), (ODD[::-1], F32)),
+        case("x.T + y f32 300×301", lambda xp, x, y: x.T + y, (SMALL, F32), (SMALL[::-1], F32)),
+        case("x.T + x f32 4096²", lambda xp, x: x.T + x, (SQUARE, F32)),
+        case("exp(x.T) * z f32 4096²", lambda xp, x, z: xp.exp(x.T) * z, (SQUARE, F32), (SQUARE, F32)),
+        case("x.T.sum(0) f32", lambda xp, x: (x.T * 2).sum(0), (SQUARE, F32)),
+        case("x.T + y bf16", lambda xp, x, y: x.T + y, (SQUARE, BF16), (SQUARE, BF16)),
     ]
     for order in itertools.permutations(range(3)):
         if order != (0, 1, 2):
@@ -94,7 +97,12 @@ def cases() -> list[Case]:
     nchw = (32, 64, 56, 57)
     for order in [(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3), (3, 2, 1, 0), (1, 0, 3, 2), (0, 1, 3, 2), (2, 3, 0, 1)]:
         found.append(case(f"transpose {order} 32×64×56×57", _transposed(order), (nchw, F32)))
-    found += [
+    return found
+
+
+def strides() -> list[Case]:
+    """Every second element, and backwards."""
+    found = [
         case(
             "NHWC→NCHW RGB u8→f32",
             lambda xp, x: xp.transpose(x, (0, 3, 1, 2)) * np.float32(0.1),
@@ -102,13 +110,19 @@ def cases() -> list[Case]:
         ),
         case("x[::2] 1-d", lambda xp, x: x[::2] * 2, ((1 << 24,), F32)),
         case("x[::3] + x[1::3] 1-d", lambda xp, x: x[::3] + x[1::3], ((3 << 22,), F32)),
-        case("x[:, ::2] 4096²", lambda xp, x: x[:, ::2] * 2, (square, F32)),
-        case("x[:, ::3] 4096²", lambda xp, x: x[:, ::3] * 2, (square, F32)),
-        case("x[::3] 4096²", lambda xp, x: x[::3] * 2, (square, F32), shares=(1 / 3,)),
+        case("x[:, ::2] 4096²", lambda xp, x: x[:, ::2] * 2, (SQUARE, F32)),
+        case("x[:, ::3] 4096²", lambda xp, x: x[:, ::3] * 2, (SQUARE, F32)),
+        case("x[::3] 4096²", lambda xp, x: x[::3] * 2, (SQUARE, F32), shares=(1 / 3,)),
         case("x[::-1] 1-d", lambda xp, x: x[::-1] * 2, ((1 << 24,), F32)),
-        case("x[:, ::-1] 4096²", lambda xp, x: x[:, ::-1] * 2, (square, F32)),
-        case("flip both", lambda xp, x: x[::-1, ::-1] * 2, (square, F32)),
+        case("x[:, ::-1] 4096²", lambda xp, x: x[:, ::-1] * 2, (SQUARE, F32)),
+        case("flip both", lambda xp, x: x[::-1, ::-1] * 2, (SQUARE, F32)),
     ]
+    return found
+
+
+def folds() -> list[Case]:
+    """Sums and the like along any dimensions."""
+    found = []
     for shape in [(256, 256, 256), (2048, 2048, 3), (3, 2048, 2048), (2048, 3, 2048)]:
         for axis in (0, 1, 2, (0, 1), (1, 2), (0, 2)):
             name = f"sum {axis} {'×'.join(map(str, shape))}"
@@ -120,50 +134,67 @@ def cases() -> list[Case]:
         case("sum 0 tall 4M×4", lambda xp, x: x.sum(0), ((1 << 22, 4), F32)),
         case("sum 0 tall 1M×16", lambda xp, x: x.sum(0), ((1 << 20, 16), F32)),
         case("sum 0 tall 100k×100", lambda xp, x: x.sum(0), ((100_000, 100), F32)),
-        case("sum 0 4096²", lambda xp, x: x.sum(0), (square, F32)),
+        case("sum 0 4096²", lambda xp, x: x.sum(0), (SQUARE, F32)),
         case("sum 0 wide 8×1M", lambda xp, x: x.sum(0), ((8, 1 << 20), F32)),
         case("sum 0 wide 64×200k", lambda xp, x: x.sum(0), ((64, 200_000), F32)),
-        case("sum 0 300×301", lambda xp, x: x.sum(0), (small, F32)),
-        case("sum 0 bf16 4096²", lambda xp, x: x.sum(0), (square, BF16)),
-        case("max 0 4096²", lambda xp, x: x.max(0), (square, F32)),
-        case("argmax 0 4096²", lambda xp, x: x.argmax(0), (square, F32)),
-        case("argmax 1 4096²", lambda xp, x: x.argmax(1), (square, F32)),
+        case("sum 0 300×301", lambda xp, x: x.sum(0), (SMALL, F32)),
+        case("sum 0 bf16 4096²", lambda xp, x: x.sum(0), (SQUARE, BF16)),
+        case("max 0 4096²", lambda xp, x: x.max(0), (SQUARE, F32)),
+        case("argmax 0 4096²", lambda xp, x: x.argmax(0), (SQUARE, F32)),
+        case("argmax 1 4096²", lambda xp, x: x.argmax(1), (SQUARE, F32)),
         case("argmax all", lambda xp, x: x.argmax(), ((1 << 24,), F32)),
-        case("var 0 4096²", lambda xp, x: x.var(0), (square, F32)),
-        case("sum of x.T[::2]", lambda xp, x: x.T[::2].sum(), (square, F32)),
-        case("sum of x[:, ::2]", lambda xp, x: x[:, ::2].sum(), (square, F32)),
+        case("var 0 4096²", lambda xp, x: x.var(0), (SQUARE, F32)),
+        case("sum of x.T[::2]", lambda xp, x: x.T[::2].sum(), (SQUARE, F32)),
+        case("sum of x[:, ::2]", lambda xp, x: x[:, ::2].sum(), (SQUARE, F32)),
         case("sum i8", lambda xp, x: x.sum(dtype=np.int32), ((1 << 25,), I8)),
         case("any bool", lambda xp, x: x.any(1), ((4096, 8192), BOOL)),
     ]
     for width in (2, 8, 16, 33, 100):
         found.append(case(f"sum rows of {width}", lambda xp, x: x.sum(1), (((1 << 23) // width, width), F32)))
         found.append(case(f"softmax rows of {width}", _softmax, (((1 << 22) // width, width), F32)))
-    found += [
-        case("x + row 4096²", lambda xp, x, r: x + r, (square, F32), ((4096,), F32)),
-        case("x + column 4096²", lambda xp, x, c: x + c[:, None], (square, F32), ((4096,), F32)),
+    return found
+
+
+def joins() -> list[Case]:
+    """Values repeated, put together, moved and padded."""
+    found = [
+        case("x + row 4096²", lambda xp, x, r: x + r, (SQUARE, F32), ((4096,), F32)),
+        case("x + column 4096²", lambda xp, x, c: x + c[:, None], (SQUARE, F32), ((4096,), F32)),
         case("x * channel RGB", lambda xp, x, c: x * c, ((2048, 2048, 3), F32), ((3,), F32)),
         case("outer 4096²", lambda xp, r, c: r[:, None] * c, ((4096,), F32), ((4096,), F32)),
-        case("roll 1 axis 4096²", lambda xp, x: xp.roll(x, 5, 1) + x, (square, F32)),
+        case("roll 1 axis 4096²", lambda xp, x: xp.roll(x, 5, 1) + x, (SQUARE, F32)),
         case("roll 2 axes 1000×1001", lambda xp, x: xp.roll(x, (5, -3), (0, 1)) * 2, ((1000, 1001), F32)),
-        case("concatenate 0", lambda xp, x, y: xp.concatenate([x, y]) * 2, (square, F32), (square, F32)),
-        case("concatenate 1", lambda xp, x, y: xp.concatenate([x, y], 1) * 2, (square, F32), (square, F32)),
+        case("concatenate 0", lambda xp, x, y: xp.concatenate([x, y]) * 2, (SQUARE, F32), (SQUARE, F32)),
+        case("concatenate 1", lambda xp, x, y: xp.concatenate([x, y], 1) * 2, (SQUARE, F32), (SQUARE, F32)),
         case("stack -1", lambda xp, x, y: xp.stack([x, y], -1), ((1 << 23,), F32), ((1 << 23,), F32)),
         case("stack RGB", lambda xp, x, y, z: xp.stack([x, y, z], -1), *[((1 << 22,), F32)] * 3),
         case("gather rows", lambda xp, x, i: x[i] * 2, ((10_000, 512), F32), ((10_000,), I32)),
     ]
     for mode in ("constant", "edge", "reflect", "wrap", "symmetric"):
         found.append(case(f"pad {mode} 1-d", _padded(mode, 7), ((1 << 24,), F32)))
-        found.append(case(f"pad {mode} 2-d", _padded(mode, 3), (square, F32)))
-    found += [
-        case("5 points 4096²", five_point, (square, F32)),
+        found.append(case(f"pad {mode} 2-d", _padded(mode, 3), (SQUARE, F32)))
+    return found
+
+
+def neighbourhoods() -> list[Case]:
+    """Stencils."""
+    found = [
+        case("5 points 4096²", five_point, (SQUARE, F32)),
         case("5 points 4098² f64", five_point, ((4098, 4098), F64)),
-        case("5 points 300×301", five_point, (small, F32)),
-        case("5 points, padded 4096²", five_point_kept, (square, F32)),
-        case("9 points 4096²", nine_point, (square, F32)),
+        case("5 points 300×301", five_point, (SMALL, F32)),
+        case("5 points, padded 4096²", five_point_kept, (SQUARE, F32)),
+        case("9 points 4096²", nine_point, (SQUARE, F32)),
         case("7 points 256³", seven_point, ((256, 256, 256), F32)),
-        case("blur 4096²", blur, (square, F32)),
+        case("blur 4096²", blur, (SQUARE, F32)),
         case("3 points 1-d", lambda xp, x: x[:-2] + x[1:-1] + x[2:], ((1 << 24,), F32)),
-        case("diff 0", lambda xp, x: x[1:] - x[:-1], (square, F32)),
+        case("diff 0", lambda xp, x: x[1:] - x[:-1], (SQUARE, F32)),
+    ]
+    return found
+
+
+def types() -> list[Case]:
+    """Other dtypes, element by element."""
+    found = [
         *(
             case(f"2x + y {d}", lambda xp, x, y: x * x + y, ((1 << 24,), d), ((1 << 24,), d))
             for d in (BF16, F16, I8, C64)
@@ -174,6 +205,11 @@ def cases() -> list[Case]:
         case("x + y in cache", lambda xp, x, y: x + y, ((60_000,), F32), ((60_000,), F32)),
     ]
     return found
+
+
+def cases() -> list[Case]:
+    """All of them."""
+    return [*transposes(), *strides(), *folds(), *joins(), *neighbourhoods(), *types()]
 
 
 def _transposed(order: tuple[int, ...]) -> Callable[..., Any]:

@@ -57,6 +57,12 @@ class Rewriter:
         aval = primitive.rule("type")(*(v.aval for v in operands), **params)
         return Eqn(primitive, operands, params, (Var(aval),), self.source)
 
+    def add(self, primitive: Primitive, *operands: Operand, **params: Any) -> Operand:
+        """The result of a new equation, which is taken into the graph."""
+        eqn = self.make(primitive, *operands, **params)
+        self.keep(eqn)
+        return eqn.outvars[0]
+
     def splice(self, graph: Graph, operands: Sequence[Operand], source: Source | None = None) -> list[Operand]:
         """Take the equations of a graph without constants in, on these operands; gives its results.
 

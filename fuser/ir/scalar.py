@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -172,6 +171,8 @@ def _exactly(x: float, y: float, z: float) -> float:
     near = x * y + z
     if not (math.isfinite(x) and math.isfinite(y) and math.isfinite(z)):
         return near
+    from fractions import Fraction  # needed so rarely that `import fuser` need not wait for it
+
     exact = Fraction(x) * Fraction(y) + Fraction(z)
     try:
         return float(exact) if exact else near

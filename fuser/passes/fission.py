@@ -69,18 +69,11 @@ def _product(eqn: Eqn, fixed: dict[Var, Operand], rows: dict[Var, Operand], rewr
     shape = stacked.aval.shape
     flat = stacked if len(shape) == 2 else _reshaped(stacked, (math.prod(shape[:-1]), shape[-1]), rewriter)
     numbers = (((1,), tuple(across)), ((), ()))
-    made = rewriter.make(
-        eqn.primitive,
-        flat,
-        fixed[matrix],
-        **{**eqn.params, "dimension_numbers": numbers},  # type: ignore[index]
-    )
-    rewriter.keep(made)
+    params = {**eqn.params, "dimension_numbers": numbers}
+    made = rewriter.add(eqn.primitive, flat, fixed[matrix], **params)  # type: ignore[index]
     wanted = (count, *out.shape)
-    return made.outvars[0] if made.outvars[0].aval.shape == wanted else _reshaped(made.outvars[0], wanted, rewriter)
+    return made if made.aval.shape == wanted else _reshaped(made, wanted, rewriter)
 
 
 def _reshaped(operand: Operand, shape: tuple[int, ...], rewriter: Rewriter) -> Operand:
-    made = rewriter.make(reshape_p, operand, new_sizes=shape, dimensions=None)
-    rewriter.keep(made)
-    return made.outvars[0]
+    return rewriter.add(reshape_p, operand, new_sizes=shape, dimensions=None)

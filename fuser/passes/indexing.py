@@ -71,12 +71,6 @@ def ease_known(graph: Graph, known: Mapping[Operand, Any]) -> Graph:
     return rewriter.finish()
 
 
-def _emit(rewriter: Rewriter, primitive: Primitive, *operands: Operand, **params: Any) -> Operand:
-    eqn = rewriter.make(primitive, *operands, **params)
-    rewriter.keep(eqn)
-    return eqn.outvars[0]
-
-
 # Indices that count.
 
 
@@ -104,7 +98,7 @@ def _by_rows(eqn: Eqn, rewriter: Rewriter) -> Eqn:
         return eqn
     collapsed = tuple(d for d in collapsed if d not in own)
     parts = [p for p, _ in kept]
-    indices = parts[0] if len(parts) == 1 else _emit(rewriter, M.concatenate_p, *parts, dimension=last)
+    indices = parts[0] if len(parts) == 1 else rewriter.add(M.concatenate_p, *parts, dimension=last)
     order = np.argsort(own)
     own, others = tuple(own[n] for n in order), tuple(others[n] for n in order)
     changed = type(numbers)(windows, collapsed, tuple(d for _, d in kept), own, others)
@@ -320,7 +314,7 @@ def _filled_outside(value: Operand, eqn: Eqn, rewriter: Rewriter) -> Operand:
 
     whole = replace(eqn, invars=(indices,))
     mask = _spliced(stage(outside, [indices.aval], "outside"), whole, rewriter)
-    return _emit(rewriter, E.select_n_p, mask, Literal(fill[()], aval), value)
+    return rewriter.add(E.select_n_p, mask, Literal(fill[()], aval), value)
 
 
 def _integer(like: Any, value: int) -> np.ndarray:

@@ -6,12 +6,12 @@ Those join the kernels of their neighbours, as any elementwise equation and any 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Operand
-from fuser.ir.primitive import Fusion, Primitive
+from fuser.ir.primitive import Fusion
 from fuser.ir.rewrite import Rewriter
 from fuser.ir.types import BOOL, FLOAT8, is_complex
 from fuser.ops.dot import free_dimensions, sum_dtype
@@ -22,12 +22,17 @@ from fuser.ops.reduce import reduce_sum_p
 
 def write_products(graph: Graph) -> Graph:
     """The graph with products of one step, and those of single rows with single columns, written out."""
-    if not any(is_plain(eqn) for eqn in graph.eqns):
+    return written_out(graph, is_plain)
+
+
+def written_out(graph: Graph, wanted: Callable[[Eqn], bool]) -> Graph:
+    """The graph with each product that is `wanted` as a multiplication of spread operands, and a sum."""
+    if not any(map(wanted, graph.eqns)):
         return graph
     rewriter = Rewriter(graph)
     for original in graph.eqns:
         eqn = rewriter.resolve(original)
-        if is_plain(eqn):
+        if wanted(eqn):
             rewriter.replace(eqn.outvars[0], _written(eqn, rewriter))
         else:
             rewriter.keep(eqn)
@@ -58,8 +63,8 @@ def _written(eqn: Eqn, rewriter: Rewriter) -> Operand:
     first = len(xb) + len(x_free)
     a = _spread(x, (*xb, *x_free, *xc), (*range(first), *inner), shape, eqn, rewriter)
     b = _spread(y, (*yb, *y_free, *yc), (*range(len(yb)), *range(first, out.ndim), *inner), shape, eqn, rewriter)
-    product = _new(rewriter, mul_p, a, b)
-    total = _new(rewriter, reduce_sum_p, product, axes=inner) if inner else product
+    product = rewriter.add(mul_p, a, b)
+    total = rewriter.add(reduce_sum_p, product, axes=inner) if inner else product
     return _converted(total, out.dtype, rewriter)
 
 
@@ -74,19 +79,13 @@ def _spread(
     """An operand in the dtype of the sums, its dimensions in `order` at `places` of `shape`."""
     operand = _converted(operand, sum_dtype(eqn.outvars[0].aval.dtype), rewriter)
     if tuple(order) != tuple(range(len(order))):
-        operand = _new(rewriter, transpose_p, operand, permutation=tuple(order))
+        operand = rewriter.add(transpose_p, operand, permutation=tuple(order))
     if operand.aval.shape == shape:
         return operand
-    return _new(rewriter, broadcast_in_dim_p, operand, shape=shape, broadcast_dimensions=places)
+    return rewriter.add(broadcast_in_dim_p, operand, shape=shape, broadcast_dimensions=places)
 
 
 def _converted(operand: Operand, dtype: np.dtype, rewriter: Rewriter) -> Operand:
     if operand.aval.dtype == dtype:
         return operand
-    return _new(rewriter, convert_element_type_p, operand, new_dtype=dtype, weak_type=False)
-
-
-def _new(rewriter: Rewriter, primitive: Primitive, *operands: Operand, **params: object) -> Operand:
-    made = rewriter.make(primitive, *operands, **params)
-    rewriter.keep(made)
-    return made.outvars[0]
+    return rewriter.add(convert_element_type_p, operand, new_dtype=dtype, weak_type=False)

@@ -42,11 +42,8 @@ def _one_step(eqn: Eqn, rewriter: Rewriter) -> list[Operand]:
 
 def _reshaped(operand: Operand, shape: tuple[int, ...], rewriter: Rewriter) -> Operand:
     if isinstance(operand, Literal):
-        made = rewriter.make(broadcast_in_dim_p, operand, shape=shape, broadcast_dimensions=())
-    else:
-        made = rewriter.make(reshape_p, operand, new_sizes=shape, dimensions=None)
-    rewriter.keep(made)
-    return made.outvars[0]
+        return rewriter.add(broadcast_in_dim_p, operand, shape=shape, broadcast_dimensions=())
+    return rewriter.add(reshape_p, operand, new_sizes=shape, dimensions=None)
 
 
 def _nothing(eqn: Eqn, rewriter: Rewriter) -> list[Operand]:
@@ -55,7 +52,5 @@ def _nothing(eqn: Eqn, rewriter: Rewriter) -> list[Operand]:
     results: list[Operand] = list(carry)
     for var in eqn.outvars[carries:]:
         zero = Literal(np.zeros((), var.aval.dtype), var.aval.update(shape=()))
-        made = rewriter.make(broadcast_in_dim_p, zero, shape=var.aval.shape, broadcast_dimensions=())
-        rewriter.keep(made)
-        results.append(made.outvars[0])
+        results.append(rewriter.add(broadcast_in_dim_p, zero, shape=var.aval.shape, broadcast_dimensions=()))
     return results

@@ -40,11 +40,10 @@ def _first_axes(eqn: Eqn, repeated: dict[Var, Axes]) -> Axes:
 
 def _after(eqn: Eqn, first: Axes, rewriter: Rewriter) -> Eqn:
     """The fold over the axes that are left once a new one over `first` has been taken into the graph."""
-    inner = rewriter.make(eqn.primitive, eqn.invars[0], axes=tuple(sorted(first)))
-    rewriter.keep(inner)
+    inner = rewriter.add(eqn.primitive, eqn.invars[0], axes=tuple(sorted(first)))
     kept = [d for d in range(eqn.invars[0].aval.ndim) if d not in first]
     axes = tuple(n for n, d in enumerate(kept) if d in eqn.params["axes"])
-    return Eqn(eqn.primitive, inner.outvars, {"axes": axes}, eqn.outvars, eqn.source)
+    return Eqn(eqn.primitive, (inner,), {"axes": axes}, eqn.outvars, eqn.source)
 
 
 def _note(eqn: Eqn, folded: set[Var], repeated: dict[Var, Axes]) -> None:

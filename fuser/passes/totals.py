@@ -275,7 +275,7 @@ class _Sums:
         for n, tree in self.found.items():
             value = self._after(tree)
             if rewriter.number(initial[n]) != 0:
-                value = self._make(add_p, initial[n], value)
+                value = self.rewriter.add(add_p, initial[n], value)
             rewriter.replace(eqn.outvars[n], value)
 
     def _zeros(self, var: Var) -> Operand:
@@ -283,12 +283,7 @@ class _Sums:
         return self._spread(zero, var.aval.shape)
 
     def _spread(self, value: Literal, shape: tuple[int, ...]) -> Operand:
-        return self._make(broadcast_in_dim_p, value, shape=shape, broadcast_dimensions=()) if shape else value
-
-    def _make(self, primitive: Any, *operands: Operand, **params: Any) -> Operand:
-        made = self.rewriter.make(primitive, *operands, **params)
-        self.rewriter.keep(made)
-        return made.outvars[0]
+        return self.rewriter.add(broadcast_in_dim_p, value, shape=shape, broadcast_dimensions=()) if shape else value
 
     def _after(self, tree: Tree) -> Operand:
         """The sum over all iterations, computed behind the loop."""
@@ -296,12 +291,12 @@ class _Sums:
             return self.outside[tree[1]]
         if tree[0] == "sum":
             first, *rest = map(self._after, tree[1:])
-            return functools.reduce(functools.partial(self._make, add_p), rest, first)
+            return functools.reduce(functools.partial(self.rewriter.add, add_p), rest, first)
         eqn: Eqn = tree[1]
         if tree[0] == "product":
             return self._stacked_product(eqn)
         operands = [self._after(tree[3]) if n == tree[2] else self._invariant(v) for n, v in enumerate(eqn.invars)]
-        return self._make(eqn.primitive, *operands, **eqn.params)
+        return self.rewriter.add(eqn.primitive, *operands, **eqn.params)
 
     def _invariant(self, operand: Operand) -> Operand:
         """An invariant value of the body outside of it."""
@@ -311,7 +306,7 @@ class _Sums:
             return self.fixed[operand]
         if operand not in self.outside:
             eqn = self.producers[operand]
-            self.outside[operand] = self._make(eqn.primitive, *map(self._invariant, eqn.invars), **eqn.params)
+            self.outside[operand] = self.rewriter.add(eqn.primitive, *map(self._invariant, eqn.invars), **eqn.params)
         return self.outside[operand]
 
     def _stacked_product(self, eqn: Eqn) -> Operand:
@@ -324,9 +319,9 @@ class _Sums:
         later = lambda dims: tuple(d + 1 for d in dims)
         contracted = ((0,), (0,)) if merged else ((0, *later(xc)), (0, *later(yc)))
         numbers = (contracted, (later(xb), later(yb)))
-        return self._make(eqn.primitive, x, y, **{**eqn.params, "dimension_numbers": numbers})
+        return self.rewriter.add(eqn.primitive, x, y, **{**eqn.params, "dimension_numbers": numbers})
 
     def _flat(self, rows: Operand, dimensions: int) -> Operand:
         shape: Sequence[int] = rows.aval.shape
         sizes = (math.prod(shape[:dimensions]), *shape[dimensions:])
-        return self._make(reshape_p, rows, new_sizes=sizes, dimensions=None)
+        return self.rewriter.add(reshape_p, rows, new_sizes=sizes, dimensions=None)

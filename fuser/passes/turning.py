@@ -60,11 +60,8 @@ def _laid_out(
         eqns.append(replace(eqn, invars=(new, eqn.invars[1]) if side == 0 else (eqn.invars[0], new), params=params))
     made: list[Operand] = []
     for matrix in turned:
-        view = rewriter.make(transpose_p, fixed[matrix], permutation=(1, 0))  # type: ignore[index]
-        copy = rewriter.make(copy_p, view.outvars[0])
-        rewriter.keep(view)
-        rewriter.keep(copy)
-        made.append(copy.outvars[0])
+        view = rewriter.add(transpose_p, fixed[matrix], permutation=(1, 0))  # type: ignore[index]
+        made.append(rewriter.add(copy_p, view))
     invars = (*body.invars[:consts], *turned.values(), *body.invars[consts:])
     return replace(body, invars=invars, eqns=tuple(eqns)), made
 

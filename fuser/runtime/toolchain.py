@@ -15,7 +15,6 @@ import json
 import os
 import pathlib
 import platform
-import shutil
 import threading
 import time
 from collections.abc import Sequence
@@ -45,6 +44,7 @@ FLAGS = (
     "-fno-tree-sink",  # a call moved into a branch is one that gcc does not vectorise
     "-fno-tree-pre",  # nor a loop in which what a constant makes known is computed apart
     "-fno-thread-jumps",  # paths of their own for values that two tests tell apart keep a loop from being vectorised
+    "--param=sched-pressure-algorithm=2",  # of loops in kernels (`looped`): fewer registers are spilled
     CONTRACTION,
     *(() if platform.system() == "Darwin" else ("-fopenmp",)),
     "-shared",
@@ -73,6 +73,8 @@ LIBRARIES = ("-lm",)
 
 def find_compiler() -> str:
     """The path of the C compiler: FUSER_CC, else the first of cc, gcc and clang. Raises ToolchainError."""
+    import shutil  # with its archive formats it takes milliseconds, which a program in the disk cache need not pay
+
     path: str | None
     if config.cc:
         path = shutil.which(config.cc)

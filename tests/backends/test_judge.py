@@ -18,16 +18,18 @@ SIMULATION = """
 static int fuser_threads = 2;
 static int64_t clock_now;
 %s
-// Runs steps that take so long alone and with a team; gives the number of steps that a team ran.
-int64_t simulate(int64_t steps, int64_t alone, int64_t team, int threads) {
+// Runs steps that take so long alone and with a team, which takes `waking` longer for its first `slow` steps after steps
+// alone; gives the number of steps that a team ran.
+int64_t simulate(int64_t steps, int64_t alone, int64_t team, int threads, int64_t waking, int slow) {
   static judge told;
   const int most = team_most;
-  int64_t teams = 0;
+  int64_t teams = 0, together = 0;
   fuser_threads = threads;
   for (int64_t step = 0; step < steps; ++step) {
     judge_begin(&told, most);
     teams += team_size() > 1;
-    clock_now += team_size() > 1 ? team : alone;
+    together = team_size() > 1 ? together + 1 : 0;
+    clock_now += team_size() > 1 ? team + (together <= slow ? waking : 0) : alone;
     judge_end(&told);
   }
   team_most = most;
@@ -43,8 +45,11 @@ def simulate():
     assert "clock_gettime" not in stopped
     library = toolchain.load_shared(toolchain.compile_shared(SIMULATION % stopped).path)
     library.simulate.restype = ctypes.c_int64
-    library.simulate.argtypes = [ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int]
-    return library.simulate
+    times, count = ctypes.c_int64, ctypes.c_int
+    library.simulate.argtypes = [times, times, times, count, times, count]
+    return lambda steps, alone, team, threads, waking=0, slow=0: library.simulate(
+        steps, alone, team, threads, waking, slow
+    )
 
 
 def test_the_faster_way_is_taken(simulate) -> None:
@@ -54,6 +59,12 @@ def test_the_faster_way_is_taken(simulate) -> None:
     assert simulate(10_000, 1000, 400_000, 2) < 100
     assert simulate(40_000, 1000, 600, 2) > 30_000
     assert simulate(1000, 1000, 600, 1) == 0
+
+
+def test_a_team_that_wakes_slowly(simulate) -> None:
+    """It is given time to, where it pays from then on; and costs little where it does not."""
+    assert simulate(20_000, 6000, 3000, 2, 80_000, 4) > 12_000
+    assert simulate(40_000, 6000, 7000, 2, 80_000, 4) < 2_000
 
 
 def field(number: int) -> np.ndarray:

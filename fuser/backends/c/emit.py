@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fuser.backends.c.abreast import Abreast
 from fuser.backends.c.columns import BLOCK, Columns, ColumnsSplit
 from fuser.backends.c.looped import LANES, Looped
 from fuser.backends.c.pieces import Pieces, pieces
@@ -50,7 +51,9 @@ def form(kernel: Kernel, loops: Loops) -> type[Writer]:
             return Tiled
         if Staged.pays(kernel, loops):
             return Staged
-        return Elementwise if pieces(kernel, loops) is None else Pieces
+        if pieces(kernel, loops) is not None:
+            return Pieces
+        return Abreast if Abreast.count(kernel, loops) else Elementwise
     scans = any(n.op == "scan" for stage in kernel.stages for n in stage.body)
     rows, cols = loops.count(loops.rows), loops.count(loops.cols)
     worth = rows * cols >= SPLIT and not scans

@@ -15,8 +15,8 @@ HELPERS = (
 static _Thread_local int team_most = 1 << 20;  // threads that kernels of the running loops may use
 static inline __attribute__((unused)) int team_size(void) { return fuser_threads < team_most ? fuser_threads : team_most; }
 typedef struct {
-  int64_t left, pause, began, spent[2];  // steps to the next trial, and from one to the next; nanoseconds
-  int turn, timed, alone;
+  int64_t left, pause, began, spent[2], woken;  // steps to the next trial, and from one to the next; nanoseconds
+  int length, turn, timed, alone;  // steps of a trial alone, and then with the team
 } judge;
 static int64_t nanoseconds_now(void) {
   struct timespec now;
@@ -32,22 +32,29 @@ static __attribute__((unused)) void judge_begin(judge *told, int most) {
     team_most = told->alone ? 1 : most;
     return;
   }
-  team_most = told->turn < TRIAL ? 1 : most;
+  if (told->turn == 0) told->length = LEAST + told->pause / SHARE;
+  team_most = told->turn < told->length ? 1 : most;
   told->timed = 1;
   told->began = nanoseconds_now();
 }
-// It ends. The first step of a team is not counted: threads that sleep have to be woken.
+// It ends. A team's first steps are not counted: threads that sleep have to be woken, and find a processor. A trial in
+// which that has cost twice what the steps cost alone is over; later ones are longer and outlast it.
 static __attribute__((unused)) void judge_end(judge *told) {
   if (!told->timed) return;
-  if (told->turn != TRIAL) told->spent[told->turn > TRIAL] += nanoseconds_now() - told->began;
-  if (++told->turn < 2 * TRIAL) return;
-  const int alone = told->spent[0] * (TRIAL - 1) < told->spent[1] * TRIAL;
+  const int64_t spent = nanoseconds_now() - told->began;
+  const int first = told->length / 4 + 1, step = told->turn++ - told->length;
+  told->woken += step >= 0 ? spent : 0;
+  if (step < 0 || step >= first) told->spent[step >= 0] += spent;
+  const int lost = told->woken > 2 * told->spent[0];
+  if (told->turn < 2 * told->length && !lost) return;
+  const int alone = lost || told->spent[0] * (told->length - first) < told->spent[1] * told->length;
   told->pause = told->pause == 0 || alone != told->alone ? SOON : told->pause < LATE ? 2 * told->pause : LATE;
   told->alone = alone;
   told->left = told->pause;
   told->turn = 0;
-  told->spent[0] = told->spent[1] = 0;
-}""".replace("TRIAL", "4")
+  told->spent[0] = told->spent[1] = told->woken = 0;
+}""".replace("LEAST", "4")
+    .replace("SHARE", "32")
     .replace("SOON", "64")
     .replace("LATE", "8192")
 )

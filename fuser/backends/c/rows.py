@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from fuser.backends.c import spell
+from fuser.backends.c.ahead import LINE, PIECE, asked_ahead
 from fuser.backends.c.extremes import FEWEST, SHORTEST, extremes, keyed, keys_fit
 from fuser.backends.c.turns import Turn, turn
 from fuser.backends.c.writer import Writer
@@ -191,6 +192,9 @@ class Rows(Writer):
             self._turning(stage, found)
             self.env = saved
             return
+        asked = asked_ahead(self.kernel, self.loops, stage) if first is None else []
+        if asked:
+            first, last = self._ask_ahead(asked, cols[0])
         for number, axis in enumerate(cols):
             if axis is cols[-1] and not scans and self._vectorises(stage):
                 self.line(f"#pragma omp simd{''.join(accumulators)}")
@@ -202,11 +206,28 @@ class Rows(Writer):
                 self.loop(axis, *span)
         position = self._position()
         self._column_body(stage, body, position)
-        for _ in cols:
+        for _ in (*cols, *asked[:1]):
             self.close()
         self.env = saved
         for fold in stage.folds:
             self._finish(fold)
+
+    def _ask_ahead(self, loads: list[Scalar], axis: Axis) -> tuple[str, str]:
+        """Open a loop over pieces of the row, in which the same piece of the next row is asked for; gives its ends."""
+        row, total = self.loops.rows[-1], self.extents[axis]
+        self.open(f"for (int64_t piece = 0; piece < {total}; piece += {PIECE})")
+        self.line(f"const int64_t until = {total} - piece < {PIECE} ? {total} : piece + {PIECE};")
+        names = dict(self.axis_names)
+        self.axis_names |= {row: f"({names[row]} + 1)", axis: "ahead"}
+        for load in loads:
+            param = self.kernel.params[load.attr.param]
+            place = self._place(load.attr.param, load.attr.offset)
+            step = LINE // param.dtype.itemsize
+            self.line(
+                f"for (int64_t ahead = piece; ahead < until; ahead += {step}) __builtin_prefetch({param.name} + {place});"
+            )
+        self.axis_names |= names
+        return "piece", "until"
 
     def _turning(self, stage: Stage, found: Turn) -> None:
         """A run along the row in two loops: before and after the place where a test turns."""

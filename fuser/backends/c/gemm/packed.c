@@ -2,9 +2,9 @@
 // are packed, and a tile of MR×NR accumulators stays in vector registers. Sums over k run in blocks of at most KC in a
 // fixed order, so results do not depend on the number of threads.
 #define NR (NV * VL)
-#define KC 256
+#define KC (2048 / (int)sizeof(T))  // MR rows of so many are a third of the first cache, PANELS times MR half of the second
 #define PANELS 32  // of MR rows that a thread packs at a time, at most
-#define STRIP (16 << 20)  // bytes of B that are packed at a time
+#define STRIP (16 << 20)  // bytes of B that are packed at a time, about: for each strip A is packed once more
 
 // A tile of MR rows and V vectors. Of A either MR elements lie together, or (FOUR) four of each row.
 #define TILE(NAME, V, ROW, STEP)                                                                                       \
@@ -169,7 +169,8 @@ static FUSED void share(const job *j, cuts cut, T *pb) {
 static void packed_product(const job *j, int threads) {
   const int64_t M = j->M, N = j->N, K = j->K;
   const int64_t steps = parts(K, KC), kc = fours(parts(K, steps)), panels = parts(M, MR);
-  const int64_t nc = least(parts(N, NR) * NR, most(8, STRIP / (steps * kc * NR * (int64_t)sizeof(T))) * NR);
+  const int64_t strips = most(1, parts(N, NR) * NR * steps * kc * (int64_t)sizeof(T) * 2 / (3 * STRIP));
+  const int64_t nc = parts(parts(N, NR), strips) * NR;
   const int64_t rounds = most(parts(panels, PANELS * threads), threads > 1 ? 2 : 1);
   const int64_t mc = parts(panels, least(panels, rounds * threads)) * MR, blocks = parts(M, mc);
   const int64_t width = parts(parts(nc, NR), blocks < threads ? parts(2 * threads, blocks) : 1) * NR;
@@ -187,6 +188,7 @@ static void packed_product(const job *j, int threads) {
 
 // Long sums for few results: each chunk of k, cut by sizes alone, has partial sums, which are added up in order.
 #define CHUNKS 8
+#define DEEP 4096
 static FUSED void chunk_product(const job *j, int64_t first, int64_t last, T *c) {
   const int64_t M = j->M, N = j->N, mc = least(M, PANELS * MR), wide = parts(N, NR) * NR;
   T *const pa = room(PACKED_A, parts(mc, MR) * MR * KC), *const pb = room(PACKED_B, wide * KC);
@@ -201,7 +203,7 @@ static FUSED void chunk_product(const job *j, int64_t first, int64_t last, T *c)
   }
 }
 
-static int is_deep(const job *j) { return j->K >= 16 * KC && j->M * j->N <= 1 << 17 && j->K >= 8 * most(j->M, j->N); }
+static int is_deep(const job *j) { return j->K >= DEEP && j->M * j->N <= 1 << 17 && j->K >= 8 * most(j->M, j->N); }
 
 static FUSED void deep_product(const job *j, int threads) {
   const int64_t M = j->M, N = j->N, chunk = parts(parts(j->K, CHUNKS), KC) * KC, count = parts(j->K, chunk);
