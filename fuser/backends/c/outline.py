@@ -21,7 +21,7 @@ LONG = 12  # lines of a loop beside which a call is little
 
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"(?<![\w.\]])([A-Za-z_]\w*) [-+*/|&^]?= ")
-_STORED = re.compile(r"^\s*([A-Za-z_]\w*)\[[^\n]*?\] [-+*/|&^]?= ", re.MULTILINE)
+_STORED = re.compile(r"(?:^|[{;])\s*([A-Za-z_]\w*)\[[^\n;]*?\] [-+*/|&^]?= ", re.MULTILINE)
 _ELEMENT = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\[([^\[\]\n]*)\]")
 _TYPE = r"(?:const )?(?:unsigned )?[a-z_]\w*"
 _DECLARED = re.compile(rf"^\s*({_TYPE}(?: \*(?:restrict)?)?) ?([A-Za-z_]\w*) = ")
