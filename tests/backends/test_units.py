@@ -109,14 +109,14 @@ def test_kernels_that_differ_in_a_number_are_two():
 def test_a_loop_with_an_unknown_name_stays():
     loop = "  #pragma omp simd\n  for (int64_t j = 0; j < n; ++j) {\n    out[j] = strange[j];\n  }"
     text = "\n".join(
-        ["void k(void **buffers, const int64_t *sizes) {", "  float *restrict out = buffers[0];", *[loop] * 9, "}"]
+        ["void k(void **buffers, const int64_t *sizes) {", "  float *restrict out = buffers[0];", *[loop] * 10, "}"]
     )
     taken = outline.Outline()
     assert taken.take(text) == text and taken.functions() == {}
     told = text.replace("strange", "out").replace("{\n  float", "{\n  const int64_t n = sizes[0];\n  float", 1)
     taken = outline.Outline()
     told = taken.take(told)
-    assert taken.kernel(told).count("loop0(n, out);") == 9 and len(taken.functions()) == 1
+    assert taken.kernel(told).count("loop0(n, out);") == 10 and len(taken.functions()) == 1
 
 
 def test_loops_that_differ_in_rows_and_numbers_share_a_function():
@@ -139,7 +139,7 @@ def test_loops_that_differ_in_rows_and_numbers_share_a_function():
                 "  const int64_t s2 = sizes[2];",
                 "  float total = 0.0f;",
                 "  for (int64_t i = 0; i < s0; ++i) {",
-                *loop * 8,
+                *loop * 10,
                 "  }",
                 "}",
             ]
@@ -150,8 +150,8 @@ def test_loops_that_differ_in_rows_and_numbers_share_a_function():
     [(_, function)] = taken.functions().values()
     assert "p3[t0] * number0 + 0.5f" in function.replace("p2", "p3") and "return" in function
     first, second = map(taken.kernel, marked)
-    assert first.count("total = loop0(total, s0, in0 + s1 * i, out0 + s1 * i, 2.0f);") == 8
-    assert second.count("total = loop0(total, s0, in0 + s2 * i, out0 + s2 * i, 3.0f);") == 8
+    assert first.count("total = loop0(total, s0, in0 + s1 * i, out0 + s1 * i, 2.0f);") == 10
+    assert second.count("total = loop0(total, s0, in0 + s2 * i, out0 + s2 * i, 3.0f);") == 10
     assert first.count(outline.CALLER) == 1  # what is left only calls
 
 
@@ -229,3 +229,27 @@ def test_units_are_linked():
         "int other(void);\nint one(void) { return other() + 1; }\n", "int other(void) { return 41; }\n"
     )
     assert toolchain.load_shared(library.path).one() == 42
+
+
+def test_long_loops_that_are_alike_become_one_function(fresh, monkeypatch):
+    def steps(h, u):
+        for _ in range(2):
+            slope = (fnp.roll(h, -1, 1) - fnp.roll(h, 1, 1)) * 0.5 - (fnp.roll(u, -1, 0) - fnp.roll(u, 1, 0)) * h
+            h, u = h - 0.1 * slope * u, u + 0.1 * fnp.roll(h, 1, 0) * slope
+        return h, u
+
+    h, u = RANDOM.standard_normal((2, 300, 200)).astype(np.float32)
+
+    def text_and_bits():
+        monkeypatch.setattr(units, "_symbols", {})
+        [text] = units.translation_units(jit(steps, backend="c").lower(h, u).sources, translation_unit, 1)
+        return text, [np.asarray(result).tobytes() for result in jit(steps, backend="c")(h, u)]
+
+    text, bits = text_and_bits()
+    functions = re.findall(r"^__attribute__\(\(noinline.* (loop\d+)\(.*{$", text, re.MULTILINE)
+    assert functions and all(text.count(f"{name}(") > outline.LIKE for name in functions)
+    monkeypatch.setattr(outline, "LIKE", 10**3)
+    assert "loop0" not in text_and_bits()[0] and text_and_bits()[1] == bits
+    with config.using(backend="reference"):
+        for a, b in zip(bits, jit(steps)(h, u)):
+            np.testing.assert_allclose(np.frombuffer(a, np.float32), np.asarray(b).ravel(), rtol=1e-4, atol=1e-4)

@@ -10,7 +10,7 @@ import re
 
 from fuser.backends.base import KernelSource
 from fuser.backends.c.control import ALIGNMENT, LOCAL, Emit, padded
-from fuser.backends.c.outline import CALLER, MANY
+from fuser.backends.c.outline import CALLER
 from fuser.backends.c.told import Scalarised, told, worst
 from fuser.backends.c.writer import ADDITION, ALONE
 from fuser.ir.cost import cost
@@ -18,6 +18,7 @@ from fuser.ir.graph import Var
 from fuser.partition.bundle import levels
 from fuser.partition.group import FusionGroup
 
+MANY = 8  # parts from which the function that calls them is not worth optimising
 SHARED = 4  # parts of equal weight that are worth sharing out, at least
 SHARED_WORK = 2 * ALONE  # and the nanoseconds of one thread that they must be worth together
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fuser.backends.c.numbers import NUMBER
 
-MANY = 8  # vector loops in a kernel from which they are taken out
+MANY = 10  # vector loops in a kernel from which they are taken out
 LIKE = 3  # like loops in a kernel from which they are
 LONG = 12  # lines of a loop beside which a call is little
 
