@@ -253,3 +253,28 @@ def test_long_loops_that_are_alike_become_one_function(fresh, monkeypatch):
     with config.using(backend="reference"):
         for a, b in zip(bits, jit(steps)(h, u)):
             np.testing.assert_allclose(np.frombuffer(a, np.float32), np.asarray(b).ravel(), rtol=1e-4, atol=1e-4)
+
+
+def test_the_parts_of_a_bundle_are_compiled_beside_their_caller(fresh, monkeypatch):
+    def bodies(p, v, m):
+        for _ in range(6):
+            d = p[None] - p[:, None]
+            r = fnp.sqrt(fnp.sum(d * d, -1) + 1e-3)
+            v = v + 0.1 * fnp.sum(d * (m[None, :] / (r * r * r))[..., None], 1)
+            p = p + 0.1 * v * fnp.tanh(p)
+        return p, v
+
+    arguments = [RANDOM.standard_normal(shape).astype(np.float32) for shape in ((16, 3), (16, 3), (16,))]
+    monkeypatch.setattr(units, "LONG", 1500)
+    monkeypatch.setattr(units, "cpu_count", lambda: 2)
+    [source] = jit(bodies, backend="c").lower(*arguments).sources
+    assert outline.CALLER in source.text
+    texts = units.translation_units([source], translation_unit, 2)
+    parts = set(re.findall(r"^  (k\w+)\(\(void", source.text, re.MULTILINE))
+    assert len(texts) == 2 and len(parts) > 1
+    for part in parts:  # one definition, and a prototype where the other file calls it
+        assert sum(len(re.findall(rf"void {part}\(void .*{{$", text, re.MULTILINE)) for text in texts) == 1
+    apart = [np.asarray(result).tobytes() for result in jit(bodies, backend="c")(*arguments)]
+    monkeypatch.setattr(units, "_symbols", {})
+    monkeypatch.setattr(units, "cpu_count", lambda: 1)
+    assert apart == [np.asarray(result).tobytes() for result in jit(bodies, backend="c")(*arguments)]

@@ -28,6 +28,7 @@ LONG = 12_000  # characters of text from which a second compiler pays
 Unit = Callable[[str], str]  # kernels and loops as a whole C file
 
 _COMMENT = re.compile(r"^\s*//[^\n]*\n", re.MULTILINE)
+_PART = re.compile(r"^static (void (\w+)\(void \*\*buffers, const int64_t \*sizes\)) \{$", re.MULTILINE)
 # By kernel: the function, size arguments that it needs at the end, and the library that must stay with it.
 _symbols: dict[str, tuple[Any, tuple[int, ...], Any]] = {}
 _lock = threading.Lock()
@@ -89,15 +90,33 @@ def translation_units(sources: Sequence[KernelSource], unit: Unit, workers: int)
     outline = Outline()
     taken = [outline.take(source.text) for source in sources]
     kernels = [outline.kernel(text) for text in taken]
-    loops = outline.functions()
-    pieces = [*(text for _, text in loops.values()), *kernels]
+    functions = outline.functions()
+    long = min(workers, sum(map(len, kernels)) // LONG) > 1
+    if long:
+        kernels = [parted(text, functions) for text in kernels]
+    pieces = [*(text for _, text in functions.values()), *kernels]
     count = max(1, min(workers, sum(map(len, pieces)) // LONG, len(pieces)))
     units = []
     for share in shared_out(pieces, count):
         text = "\n\n".join(share)
-        needed = [prototype for name, (prototype, own) in loops.items() if own not in share and f"{name}(" in text]
+        needed = [prototype for name, (prototype, own) in functions.items() if own not in share and f"{name}(" in text]
         units.append(unit("\n".join([*needed, text])))
     return units
+
+
+def parted(text: str, functions: dict[str, tuple[str, str]]) -> str:
+    """A kernel that only calls, without the functions that stand before it; `functions` gains those, as others may be
+    compiled beside them: by name the prototype and the text.
+    """
+    if CALLER not in text:
+        return text
+    start = 0
+    for match in _PART.finditer(text):
+        end = text.index("\n}\n", match.end()) + 2
+        entry = f'__attribute__((visibility("hidden"))) {match[1]}'
+        functions[match[2]] = f"{entry};", f"{text[start : match.start()].strip()}\n{entry}{text[match.end(1) : end]}"
+        start = end
+    return text[start:].strip()
 
 
 def shared_out(pieces: Sequence[str], count: int) -> list[list[str]]:
