@@ -361,7 +361,7 @@ def _merge(static: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, An
 
 def _described(leaf: Any) -> ArrayType | None:
     """The type that a description of an array (anything with `shape` and `dtype` that is none itself) stands for."""
-    if isinstance(leaf, ArrayType):
+    if isinstance(leaf, ArrayType) and isinstance(leaf.dtype, np.dtype):
         return leaf
     if (
         not isinstance(leaf, (Array, Tracer, np.ndarray, np.generic))
@@ -394,7 +394,7 @@ def jit(
     """`function` compiled: traced once for each signature, fused into few kernels, cached.
 
     Static arguments are Python values that the trace may branch on; they must be hashable. The memory of donated
-    arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton" or "reference".
+    arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton", "tpu" or "reference".
     The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
     if function is None:

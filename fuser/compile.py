@@ -60,7 +60,10 @@ def load(lowering: Lowering, backend: Backend, device: Any = None) -> Program:
     clock = Clock(lowering.seconds)
     loaded = clock("load", backend.load, lowering.sources, device)
     kernels = zip(lowering.sources, loaded.functions, strict=True)
-    executable = clock("link", link, lowering.plan, kernels, backend)
+    if backend.limits.whole:
+        executable = clock("link", as_one, lowering.plan, loaded, backend)
+    else:
+        executable = clock("link", link, lowering.plan, kernels, backend)
     return Program(lowering, loaded, executable, clock.seconds)
 
 
@@ -102,6 +105,17 @@ def link(plan: Plan, kernels: Kernels, backend: Backend) -> Executable:
     types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
     joined, label = backend.joined(steps, outputs), temporaries(plan, label_of)
     return Executable(inputs, consts, steps, outputs, backend.allocate, plan.arena, types, joined, label)
+
+
+def as_one(plan: Plan, loaded: Loaded, backend: Backend) -> Executable:
+    """The plan as one step, for a backend whose compiler takes whole programs."""
+    graph = plan.graph
+    inputs = [*(plan.slot_of[v] for v in graph.invars), *(plan.slot_of[v] for v in graph.constvars)]
+    outputs = tuple(range(len(plan.slots), len(plan.slots) + len(plan.outputs)))
+    step = LibraryStep(graph.name, backend.whole(plan, loaded), tuple(inputs), outputs)
+    consts = {plan.slot_of[v]: backend.constant(c) for v, c in zip(graph.constvars, graph.consts)}
+    types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
+    return Executable(inputs[: len(graph.invars)], consts, [step], outputs, backend.allocate, 0, types)
 
 
 def _brief(group: FusionGroup) -> bool:

@@ -36,6 +36,11 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "cache_limit": ("FUSER_CACHE_LIMIT", int, 1 << 30),  # bytes
     "cc": ("FUSER_CC", str, ""),  # "" = cc, gcc or clang, the first found
     "native": ("FUSER_NATIVE", _boolean, True),  # False: run in Python even where the native core was built
+    "tpu_interpret": (
+        "FUSER_TPU_INTERPRET",
+        _boolean,
+        False,
+    ),  # True: kernels of the tpu backend run in Pallas' interpreter
     "threads": ("FUSER_THREADS", int, 0),  # 0 = the CPUs this process may use
     "memory_limit": ("FUSER_MEMORY_LIMIT", int, 0),  # bytes of the CPU pool; 0 = none
     "captured_constants_warn_bytes": ("FUSER_CAPTURED_CONSTANTS_WARN_BYTES", int, 256 << 20),  # -1: never
@@ -122,3 +127,9 @@ config = Config()
 def environment(name: str) -> str | None:
     """A variable of the surrounding system (PATH, DISPLAY, ...) that is no setting of fuser."""
     return os.environ.get(name)
+
+
+def extend_environment(values: dict[str, str]) -> None:
+    """Set variables for libraries that read them when they are loaded; those that are there stay as they are."""
+    for name, value in values.items():
+        os.environ.setdefault(name, value)

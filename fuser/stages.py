@@ -196,6 +196,8 @@ def _native_runner(traced: Traced, program: Program) -> Any:
 def _watched(traced: Traced, program: Program) -> tuple[int, ...]:
     """Donated arguments that are worth a warning where somebody else still holds them: those that results take over."""
     plan = program.lowering.plan
+    if traced._backend.limits.whole:  # results are its compiler's to place
+        return ()
     taken = set(plan.reuse.values())
     large = (n for n in traced.donated if plan.graph.invars[n].aval.nbytes >= LEAST_DONATED)
     return tuple(n for n in large if plan.slot_of[plan.graph.invars[n]] in taken)

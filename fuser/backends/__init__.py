@@ -6,7 +6,7 @@ import importlib
 
 from fuser.backends.base import Backend
 
-NAMES = ("c", "triton", "reference")
+NAMES = ("c", "triton", "tpu", "reference")
 
 
 def get(name: str) -> Backend:

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
-from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind
+from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan
 from fuser.partition.structure import structure
 from fuser.runtime import memory
 from fuser.runtime.array import Array, to_numpy
@@ -69,6 +70,12 @@ class Backend(Protocol):
 
     def native(self, group: FusionGroup) -> str | None:
         """None, or the reason why native code cannot run the group, so that a loop around it is driven from Python."""
+
+    def settle(self, group: FusionGroup) -> FusionGroup:
+        """With `limits.whole`: the group in the form that it will have, which may be a LIBRARY group with its reason."""
+
+    def whole(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
+        """With `limits.whole`: the program as one function of its inputs and constants, instead of steps."""
 
     def emit(self, group: FusionGroup) -> KernelSource:
         """The kernel of an elementwise, reduction or scan group, or of control flow all of whose groups are native."""
@@ -131,3 +138,22 @@ class Host:
     @staticmethod
     def joined(steps: Sequence[Step], outputs: Sequence[int]) -> Sequence[Step]:
         return steps
+
+
+class Stepwise:
+    """What the backends share that run a plan step by step."""
+
+    def settle(self, group: FusionGroup) -> FusionGroup:
+        return group
+
+    def whole(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
+        raise NotImplementedError(f"{type(self).__name__} runs plans step by step")
+
+
+def require_steps(backend: Backend, tool: str) -> None:
+    """UnsupportedError from a tool that looks at each step, where a backend's compiler takes the program whole."""
+    if backend.limits.whole:
+        raise UnsupportedError(
+            f"{tool} runs programs step by step, and the {backend.name} backend compiles them whole; "
+            "use it on another backend, such as FUSER_BACKEND=c"
+        )

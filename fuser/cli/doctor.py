@@ -24,7 +24,8 @@ NEEDED = ("numpy", "ml_dtypes", "optree", "opt_einsum", "rich")
 OPTIONAL = {
     "torch": ("matrix products on the CPU, memory on the GPU, torch tensors in and out", "pip install torch"),
     "triton": ("kernels on GPUs", "pip install triton"),
-    "jax": ("comparisons in the benchmarks and tests", "pip install jax"),
+    "jax": ("programs on TPUs; comparisons in the benchmarks and tests", "pip install 'fuser[tpu]'"),
+    "libtpu": ("programs on TPUs, and compiling for them ahead of time", "pip install 'fuser[tpu]'"),
     "scikit-image": ("the demo's photograph", "pip install scikit-image"),
 }
 _OPENMP_PROBE = "#include <omp.h>\nint most_threads(void) { return omp_get_max_threads(); }\n"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fuser.api import Compiled, Jitted, jit
+from fuser.backends.base import require_steps
 from fuser.ir.graph import Eqn, Graph, Literal, Var
 from fuser.ir.types import ArrayType, is_float, is_inexact
 from fuser.partition.group import FusionGroup
@@ -91,6 +92,7 @@ def check(function: Callable[..., Any]) -> Callable[..., CheckReport]:
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> CheckReport:
         compiled = staged.lower(*args, **kwargs).compile()
+        require_steps(compiled.traced._backend, "fuser.check")
         if isinstance(staged, Jitted):
             _, args, kwargs = staged._split(args, kwargs)
         return _compare(compiled, input_arrays(staged, compiled, args, kwargs))

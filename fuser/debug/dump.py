@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fuser.compile import Lowering
 
 _number = itertools.count()
-_SUFFIX = {"c": ".c", "triton": ".py", "graph": ".txt"}
+_SUFFIX = {"c": ".c", "triton": ".py", "pallas": ".py", "jax": ".py", "graph": ".txt"}
 
 
 def dump(graph: Graph, lowering: Lowering) -> None:

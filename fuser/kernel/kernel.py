@@ -28,10 +28,12 @@ class Param:
 @dataclass(frozen=True, eq=False)
 class Access:
     """`attr` of a `load` node: the element of parameter `param` at `offset`. A load's operand, where it has one, is the
-    mask under which it may be read; elsewhere its value is not used."""
+    mask under which it may be read; elsewhere its value is not used. `index` is the same place dimension by dimension,
+    for machines that read tiles."""
 
     param: int
     offset: Affine
+    index: tuple[Affine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,12 @@ class FoldSpec:
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """Write `value` to parameter `param` at `offset`."""
+    """Write `value` to parameter `param` at `offset`; `index` as in Access."""
 
     param: int
     offset: Affine
     value: Scalar
+    index: tuple[Affine, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

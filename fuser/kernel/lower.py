@@ -36,7 +36,7 @@ def _lower(group: FusionGroup) -> Kernel:
     for number, var in enumerate(results(group)):
         index = tuple(ZERO if axis is None else Affine.of(axis) for axis in group.layout[var])
         value = demand.value(var, index, None)
-        stores.append(Store(len(group.graph.invars) + number, linearise(index, var.aval.shape), value))
+        stores.append(Store(len(group.graph.invars) + number, linearise(index, var.aval.shape), value, index))
     return Kernel(group.name, params(group), group.rows, group.cols, Staging(group.cols).cut(stores), comments(group))
 
 
@@ -67,7 +67,7 @@ class Demand(Values):
     def input(self, var: Var, index: Index, mask: Scalar | None) -> Scalar:
         if not any(i.terms for i in index) and all(0 <= i.offset < n for i, n in zip(index, var.aval.shape)):
             mask = None  # one element, which is there: read once for all, what a mask hides is not used
-        access = Access(self.params[var], linearise(index, var.aval.shape))
+        access = Access(self.params[var], linearise(index, var.aval.shape), index)
         return Scalar("load", () if mask is None else (mask,), var.aval.dtype, access)
 
     def other(self, eqn: Eqn, operand: Var, index: Index, mask: Scalar | None) -> Scalar:

@@ -125,15 +125,16 @@ class _Lowering:
             if position < 0:
                 index = tuple(ZERO if axis is None else Affine.of(axis) for axis in self.group.layout[var])
                 value = self.demand.value(var, index, None)
-                after.append(Store(first + number, linearise(index, var.aval.shape), value))
+                after.append(Store(first + number, linearise(index, var.aval.shape), value, index))
                 continue
             for _, index in self.elements.places(self.elements.layouts[position]):
                 if position < self.parts.carries:
                     value = self.demand.value(var, index, None)
-                    after.append(Store(first + number, linearise(index, var.aval.shape), value))
+                    after.append(Store(first + number, linearise(index, var.aval.shape), value, index))
                 else:
-                    place = linearise((self.elements.row(), *index), var.aval.shape)
-                    inside.append(Store(first + number, place, self.elements.following(position, index)))
+                    whole = (self.elements.row(), *index)
+                    place = linearise(whole, var.aval.shape)
+                    inside.append(Store(first + number, place, self.elements.following(position, index), whole))
         return after, inside
 
     def _carries(self) -> tuple[Carry, ...]:

@@ -122,6 +122,7 @@ def _describe(group: FusionGroup, indent: str = "  ") -> str:
     why = "; ".join(text for text in (group.reason, group.refusal) if text)
     text = f"{indent}{group.name}: {words(group)}{f' ({why})' if why else ''}: {ops}\n"
     text += f"{indent}    from {sources}; {size(moved_bytes(group))}"
+    text += f", in {size(group.vmem)} of vector memory" if group.vmem else ""
     inner = [_describe(g, indent + "    ") for g in group.inner]
     return "\n".join([text, *inner])
 

@@ -51,6 +51,8 @@ class FusionLimits:
         frozenset()
     )  # primitives outside of kernels that native functions serve; they read dense operands
     teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
+    whole: bool = False  # one compiler takes the whole program: all groups are emitted, and control flow is its own
+    vmem: int = 0  # bytes of on-chip memory for the blocks of one kernel, where blocks are planned; 0 = they are not
     arena: bool = False  # the temporaries of one call lie in one block of memory
     bundle_parts: int = 0  # small kernels that one launch may hold
     bundle_bytes: int = 1 << 16  # bytes, and operations, that take no longer than a launch: a kernel with less is small
@@ -69,7 +71,10 @@ class FusionGroup:
     sources: tuple[Source, ...]
     layout: dict[Var, Layout] = field(default_factory=dict)
     reason: str = ""  # of a LIBRARY or CONTROL group: why it is no kernel of the backend
-    refusal: str = ""  # of a CONTROL group: why it is not one kernel with its loop inside
+    refusal: str = (
+        ""  # of a CONTROL group: why it is not one kernel with its loop inside; of a kernel: what is done before it
+    )
+    vmem: int = 0  # bytes of on-chip memory that its blocks take, where blocks are planned
     parts: tuple[FusionGroup, ...] = ()  # of a BUNDLE: the small kernels that share its launch, in order
     bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
 
@@ -103,7 +108,9 @@ _GENERATED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP, Kind.BUNDL
 
 
 def generated(group: FusionGroup, limits: FusionLimits) -> bool:
-    """Whether the group becomes a generated kernel rather than a library call or a loop driven from Python."""
+    """Whether the group's text is generated, rather than that it is a library call or a loop driven from Python."""
+    if limits.whole:
+        return True
     if group.kind is Kind.CONTROL:
         return bool(group.bodies) and not group.reason
     if group.kind is Kind.LIBRARY:

@@ -336,6 +336,11 @@ def _ordered(drafts: list[Draft], graph: Graph) -> list[Draft]:
 
 def _with_bodies(group: FusionGroup, backend: Any, prefix: str) -> FusionGroup:
     """A group of control flow with its bodies planned, and the reason why it cannot run natively, if there is one."""
+    if backend.limits.whole:
+        if group.kind is not Kind.CONTROL:
+            return backend.settle(group)  # type: ignore[no-any-return]
+        plans, _ = _planned(bodies(group.graph.eqns[-1], native=False), backend, prefix, True)
+        return replace(group, bodies=plans, reason="", refusal=group.reason)
     if group.kind is Kind.LIBRARY and backend.native(group) is None:
         return replace(group, reason="")
     if group.kind is not Kind.CONTROL:

@@ -69,6 +69,7 @@ class KernelProfile:
     cache_hit: bool
     language: str = ""
     text: str = ""
+    vmem: int = 0  # bytes of on-chip memory that its blocks take, where they are planned
 
     @property
     def generated(self) -> bool:
@@ -138,7 +139,8 @@ class ProgramProfile:
     """One profiled program. Print it, show it in a notebook, or `save` it as HTML, JSON, Chrome trace or text.
 
     `median_seconds` and `min_seconds` are of a whole call over `repeats` runs; `planned_bytes` is what its kernels
-    move together, `ideal_bytes` what any program must move: each input and each result once.
+    move together, `ideal_bytes` what any program must move: each input and each result once. With 0 repeats nothing was
+    run, times are 0, and the report is of the plan.
     """
 
     name: str
@@ -155,6 +157,11 @@ class ProgramProfile:
     ideal_bytes: int
     graph: GraphPicture = GraphPicture()
     notes: tuple[str, ...] = ()
+
+    @property
+    def timed(self) -> bool:
+        """Whether the program was run."""
+        return self.repeats > 0
 
     @property
     def operations(self) -> int:

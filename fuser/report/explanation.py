@@ -45,6 +45,7 @@ class ExplainedStep:
     flops: int
     inner: tuple[ExplainedStep, ...] = ()  # of control flow: the steps of its bodies
     scalar: str = ""  # why its loops are not vectorised; "" where they are, or where nothing is known
+    vmem: int = 0  # bytes of on-chip memory that a kernel's blocks take, where they are planned
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ def _step(group: FusionGroup, scalar: Mapping[str, str]) -> ExplainedStep:
         group.flops,
         tuple(_step(inner, scalar) for inner in group.inner),
         scalar.get(group.name, ""),
+        group.vmem,
     )
 
 
@@ -202,6 +204,8 @@ def _lines(step: ExplainedStep, width: int, indent: str) -> list[str]:
     """A step, its lines of the program, and the steps inside."""
     why = f" ({step.reason})" if step.reason else ""
     result = ["", f"{indent}{step.name}: {step.words}{why}; moves {size(step.bytes)}"]
+    if step.vmem:
+        result[-1] += f" in {size(step.vmem)} of vector memory"
     if step.scalar:
         result.append(f"{indent}    not vectorised: {step.scalar}")
     for line in step.lines:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fuser.report.data import ProgramProfile
 from fuser.report.graph_picture import caption, graph_picture
@@ -28,23 +28,30 @@ SECTIONS = (
     ("refused", "Not fused"),
     ("machine", "Machine"),
 )
+TIMED = ("roofline", "timeline")  # sections that a report of the plan alone has not
 
 
 def page(profile: ProgramProfile) -> str:
     """The whole page."""
-    sections = (
-        _section("summary", "Summary", _summary(profile)),
-        _section("kernels", "Kernels", *_kernels(profile)),
-        _section("roofline", "Roofline", *_roofline(profile)),
-        _section("timeline", "Timeline", *_timelines(profile)),
-        _section("graph", "Graph", *_graph(profile)),
-        _section("refused", "Not fused", _refused(profile)),
-        _section("machine", "Machine", _machine(profile)),
-    )
+    contents: dict[str, Callable[[ProgramProfile], tuple[Markup, ...]]] = {
+        "summary": lambda p: (_summary(p),),
+        "kernels": _kernels,
+        "roofline": _roofline,
+        "timeline": _timelines,
+        "graph": _graph,
+        "refused": lambda p: (_refused(p),),
+        "machine": lambda p: (_machine(p),),
+    }
+    sections = (_section(name, title, *contents[name](profile)) for name, title in _shown(profile))
     body = tag(
         "body", _header(profile), tag("main", _tiles(profile), *sections), tag("script", Markup(_asset("page.js")))
     )
     return "<!doctype html>\n" + tag("html", _head(profile), body, lang="en")
+
+
+def _shown(profile: ProgramProfile) -> tuple[tuple[str, str], ...]:
+    """Names and titles of the sections that have contents."""
+    return tuple(section for section in SECTIONS if profile.timed or section[0] not in TIMED)
 
 
 def notebook(profile: ProgramProfile) -> str:
@@ -79,7 +86,7 @@ def _header(profile: ProgramProfile) -> Markup:
     button = tag(
         "button", "Dark", type="button", id="theme", class_="scripted", aria_label="Switch between light and dark"
     )
-    links = (tag("a", title, href=f"#{name}") for name, title in SECTIONS)
+    links = (tag("a", title, href=f"#{name}") for name, title in _shown(profile))
     top = tag("div", words, button, class_="top")
     return tag("header", top, tag("nav", *links, aria_label="Sections"))
 
@@ -96,13 +103,17 @@ def _tiles(profile: ProgramProfile) -> Markup:
     """The handful of figures that a reader looks for first."""
     measured = profile.machine.copy_bandwidth > 0
     ratio = profile.planned_bytes / profile.ideal_bytes if profile.ideal_bytes else 1.0
-    tiles = (
+    times = (
         ("Time per call", seconds(profile.median_seconds), f"best {seconds(profile.min_seconds)}"),
         (
             "Of copy bandwidth",
             percent(profile.fraction_of_bandwidth) if measured else "–",
             bandwidth(profile.achieved_bandwidth),
         ),
+    )
+    chip = (("On-chip memory", size(max((k.vmem for k in profile.kernels), default=0)), "the most of one kernel"),)
+    tiles = (
+        *(times if profile.timed else ()),
         ("Kernels", str(len(profile.kernels)), f"from {count(profile.operations, 'operation')}"),
         (
             "Memory moved",
@@ -110,7 +121,9 @@ def _tiles(profile: ProgramProfile) -> Markup:
             "the least possible" if ratio <= 1 else f"{ratio:.2f}× the least",
         ),
         ("Peak memory", size(profile.peak_bytes), "held at a time"),
-        ("Compiling", seconds(profile.compile_seconds), "once, at the first call"),
+        *(chip if any(kernel.vmem for kernel in profile.kernels) else ()),
+        *(() if profile.timed else (("Not fused", str(len(profile.refused)), "refused merges"),)),
+        ("Compiling" if profile.timed else "Planning", seconds(profile.compile_seconds), "once, at the first call"),
     )
     return tag("dl", *(_tile(*tile) for tile in tiles), class_="tiles")
 

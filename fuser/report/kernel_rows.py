@@ -23,14 +23,18 @@ COLUMNS = (
     ("Of copy", ""),
     ("FLOP", "medium"),
     ("Compile", "wide"),
+    ("On chip", ""),
 )
+TIMES = frozenset(("Median", "Min", "Share", "Rate", "Of copy", "Compile"))  # which a report of the plan alone has not
 
 
 def kernel_table(profile: ProgramProfile) -> Markup:
     """All kernels, in the order in which they run."""
+    absent = _absent(profile)
     heads = (
         tag("th", tag("button", heading, type="button"), scope="col", class_=shown or None, aria_sort="none")
         for heading, shown in COLUMNS
+        if heading not in absent
     )
     bodies = (_body(index, kernel, profile) for index, kernel in enumerate(profile.kernels))
     return tag("table", tag("thead", tag("tr", *heads)), *bodies, class_="kernels", id="kernel-table")
@@ -38,7 +42,7 @@ def kernel_table(profile: ProgramProfile) -> Markup:
 
 def _body(index: int, kernel: KernelProfile, profile: ProgramProfile) -> Markup:
     """The two rows of a kernel, which sort as one."""
-    detail = tag("td", _detail(kernel, profile), colspan=len(COLUMNS))
+    detail = tag("td", _detail(kernel, profile), colspan=len(COLUMNS) - len(_absent(profile)))
     return tag(
         "tbody",
         tag("tr", *_cells(index, kernel, profile), class_="figures"),
@@ -64,11 +68,20 @@ def _cells(index: int, kernel: KernelProfile, profile: ProgramProfile) -> list[M
         (fraction, of_copy),
         (kernel.flops, flops(kernel.flops).removesuffix("FLOP").rstrip()),
         (0.0 if kernel.cache_hit else kernel.compile_seconds, _compiled(kernel)),
+        (kernel.vmem, size(kernel.vmem) if kernel.vmem else "–"),
     ]
+    absent = _absent(profile)
     return [
         tag("td", shown, class_=visible or None, data_value=repr(value) if isinstance(value, float) else value)
-        for (value, shown), (_, visible) in zip(values, COLUMNS)
+        for (value, shown), (heading, visible) in zip(values, COLUMNS)
+        if heading not in absent
     ]
+
+
+def _absent(profile: ProgramProfile) -> frozenset[str]:
+    """Columns of which nothing is known."""
+    absent = frozenset() if profile.timed else TIMES
+    return absent if any(kernel.vmem for kernel in profile.kernels) else absent | {"On chip"}
 
 
 def _share(kernel: KernelProfile, profile: ProgramProfile) -> float:
@@ -127,14 +140,20 @@ def _figures(kernel: KernelProfile, profile: ProgramProfile) -> Markup:
     machine = profile.machine
     limit = kernel.limit(machine)
     least = kernel.limit_seconds(machine)
-    pairs = (
+    rate = f" at {flop_rate(kernel.achieved_flops)}" if profile.timed else ""
+    timed = (
         ("median, minimum", f"{seconds(kernel.median_seconds)}, {seconds(kernel.min_seconds)}"),
         ("least time by the roofline", f"{seconds(least)} ({limit})" if least > 0 else "–"),
+        ("compiling", _compiled(kernel)),
+    )
+    pairs = (
+        *(timed[:2] if profile.timed else ()),
         ("bytes that must move", size(kernel.bytes_ideal)),
         ("bytes moved", size(kernel.bytes_moved)),
-        ("arithmetic", f"{flops(kernel.flops)} at {flop_rate(kernel.achieved_flops)}"),
+        ("arithmetic", f"{flops(kernel.flops)}{rate}"),
         ("intensity", intensity(kernel.arithmetic_intensity)),
-        ("compiling", _compiled(kernel)),
+        *(timed[2:] if profile.timed else ()),
+        *((("on-chip memory", size(kernel.vmem)),) if kernel.vmem else ()),
     )
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs))
 

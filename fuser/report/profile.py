@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import linecache
 import platform
 import statistics
 import time
@@ -23,12 +22,13 @@ from fuser.backends.base import Backend
 from fuser.compile import kernel_groups
 from fuser.errors import ToolchainError
 from fuser.interop.accelerate import Accelerated, is_dynamic
-from fuser.ir.source import Source
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
 from fuser.partition.group import FusionGroup
-from fuser.report.data import KernelProfile, Machine, ProgramProfile, Refusal, SourceLine, Stage
+from fuser.report.data import KernelProfile, Machine, ProgramProfile, Refusal, Stage
+from fuser.report.lines import user_lines
 from fuser.report.picture import picture
+from fuser.report.planned import planned
 from fuser.report.traffic import bytes_moved
 from fuser.runtime import limits, toolchain
 from fuser.runtime.array import Array
@@ -46,7 +46,7 @@ def profile(function: Callable[..., Any], *, repeats: int | None = None) -> Call
 
     `function` is a plain function, one that `jit` made, or any callable whose `.trace(*args)` gives a `Traced` of its
     array arguments. `repeats` runs are timed; if None, as many as fit in a second, from 5 to 200. Arguments are never
-    donated, so that a call can be repeated.
+    donated, so that a call can be repeated. What a backend compiles whole is not run: the profile is the plan's.
     """
     if repeats is not None and repeats < 1:
         raise ValueError(f"a profile needs at least 1 repeat, got {repeats}")
@@ -54,7 +54,12 @@ def profile(function: Callable[..., Any], *, repeats: int | None = None) -> Call
 
     @functools.wraps(function)
     def profiled(*args: Any, **kwargs: Any) -> ProgramProfile:
-        run = Run(traceable, args, kwargs)
+        start = time.perf_counter()
+        traced: Traced = traceable.trace(*args, **kwargs)
+        seconds = time.perf_counter() - start
+        if traced._backend.limits.whole:
+            return planned(traced, seconds, input_names(traceable, traced, args, kwargs))
+        run = Run(traceable, traced, seconds, args, kwargs)
         return run.report(run.times(repeats))
 
     return profiled
@@ -71,22 +76,21 @@ class Times:
 class Run:
     """One function compiled for one set of arguments, ready to be timed."""
 
-    def __init__(self, traceable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        start = time.perf_counter()
-        traced: Traced = traceable.trace(*args, **kwargs)
-        self.trace_seconds = time.perf_counter() - start
+    def __init__(
+        self, traceable: Any, traced: Traced, trace_seconds: float, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.trace_seconds = trace_seconds
         self.donates = bool(traced.donated)
         traced.donated = ()
         self.backend = traced._backend
         self.device = CPU if self.backend.platform == "cpu" else devices(self.backend.platform)[0]
         self.compiled: Compiled = traced.lower().compile()
         self.clock = clock_for(self.backend.platform)
+        self.input_names = input_names(traceable, traced, args, kwargs)
         if isinstance(traceable, Jitted):
             _, args, kwargs = traceable._split(args, kwargs)
-            self.input_names = [traceable._path(n, (args, kwargs)) for n in range(len(traced.graph.invars))]
             self.call = functools.partial(self.compiled, *args, **kwargs)
         else:
-            self.input_names = tree.paths((args, kwargs))
             self.call = functools.partial(traceable, *args, **kwargs)
         self.arrays = input_arrays(traceable, self.compiled, args, kwargs)
 
@@ -173,6 +177,14 @@ class Run:
         return list(dict.fromkeys(notes))
 
 
+def input_names(traceable: Any, traced: Traced, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """What the user calls the arrays that the program takes."""
+    if not isinstance(traceable, Jitted):
+        return tree.paths((args, kwargs))
+    _, args, kwargs = traceable._split(args, kwargs)
+    return [traceable._path(n, (args, kwargs)) for n in range(len(traced.graph.invars))]
+
+
 def input_arrays(traceable: Any, compiled: Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """What the program's steps read, where they can read it; `args` and `kwargs` are without static arguments."""
     leaves = tree.leaves((args, kwargs))
@@ -191,16 +203,6 @@ def _array(leaf: Any, aval: ArrayType) -> Any:
 
 def _library_note(group: FusionGroup) -> str:
     return f"{group.name} is no generated kernel: {group.reason}."
-
-
-def user_lines(sources: Sequence[Source]) -> tuple[SourceLine, ...]:
-    """The user's lines, each once, with the code on them where its file can be read."""
-    lines = (
-        SourceLine(str(source), linecache.getline(source.file, source.lineno).strip())
-        for source in sources
-        if source.file
-    )
-    return tuple(dict.fromkeys(lines))
 
 
 def machine(backend: Backend, device: Device) -> Machine:

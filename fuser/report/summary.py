@@ -15,6 +15,13 @@ CACHED = 1.02  # above this fraction of the copy bandwidth the arrays cannot all
 
 def summary(profile: ProgramProfile) -> tuple[tuple[str, str], ...]:
     """Headings and sentences, in the order in which a reader asks."""
+    if not profile.timed:
+        return (
+            ("What would run", _work(profile)),
+            ("What it moves", f"{_moved(profile)}."),
+            ("What was not fused", _refused(profile)),
+            ("What planning cost", f"{seconds(profile.compile_seconds)}, before the backend's own compiler."),
+        )
     return (
         ("What ran", _work(profile)),
         ("Where the time goes", _time(profile)),
@@ -52,12 +59,7 @@ def _time(profile: ProgramProfile) -> str:
 
 
 def _limit(profile: ProgramProfile) -> str:
-    machine = profile.machine
-    moved = f"A call moves {size(profile.planned_bytes)}"
-    if profile.planned_bytes <= profile.ideal_bytes:
-        moved += ", no more than it must"
-    elif profile.ideal_bytes > 0:
-        moved += f" where {size(profile.ideal_bytes)} would do ({profile.planned_bytes / profile.ideal_bytes:.2f}×)"
+    machine, moved = profile.machine, _moved(profile)
     if machine.copy_bandwidth <= 0:
         return f"{moved}, at {bandwidth(profile.achieved_bandwidth)}. This machine's copy bandwidth was not measured."
     fraction = profile.fraction_of_bandwidth
@@ -68,6 +70,15 @@ def _limit(profile: ProgramProfile) -> str:
     if fraction > CACHED:
         rate += " More than 100 % means that the arrays fit in a cache."
     return rate + _headroom(profile)
+
+
+def _moved(profile: ProgramProfile) -> str:
+    moved = f"A call moves {size(profile.planned_bytes)}"
+    if profile.planned_bytes <= profile.ideal_bytes:
+        moved += ", no more than it must"
+    elif profile.ideal_bytes > 0:
+        moved += f" where {size(profile.ideal_bytes)} would do ({profile.planned_bytes / profile.ideal_bytes:.2f}×)"
+    return moved
 
 
 def _headroom(profile: ProgramProfile) -> str:

@@ -20,7 +20,9 @@ from fuser.report.units import bandwidth, compiled, count, flops, intensity, per
 # a figure of a kernel, and the width of the report from which there is room for it
 FIGURES = {
     "median": 0, "min": 88, "must move": 100, "moved": 0, "rate": 0, "of copy": 0, "FLOP": 110, "FLOP/B": 140, "compile": 116,
+    "on chip": 0,
 }  # fmt: skip
+TIMES = frozenset(("median", "min", "rate", "of copy", "compile"))  # which a report of the plan alone has not
 SHOWN = 20  # refused merges and kernels' operations beyond this many are counted, not listed
 
 
@@ -59,12 +61,14 @@ def words_table(profile: ProgramProfile) -> Table:
 
 
 def kernel_table(profile: ProgramProfile, width: int = 120) -> Table:
-    """One row per kernel, in the order of running: time, bytes, bandwidth, FLOP and compile time."""
+    """One row per kernel, in the order of running: time, bytes, bandwidth, FLOP, compile time and on-chip memory."""
     table = _table("Kernels, in the order in which they run")
     table.add_column("#", justify="right")
     table.add_column("kernel", overflow="fold", min_width=12)
     table.add_column("kind", no_wrap=True)
-    shown = [heading for heading, least in FIGURES.items() if width >= least]
+    absent = set() if profile.timed else TIMES
+    absent = absent if any(kernel.vmem for kernel in profile.kernels) else absent | {"on chip"}
+    shown = [heading for heading, least in FIGURES.items() if width >= least and heading not in absent]
     for heading in shown:
         table.add_column(heading, justify="right", no_wrap=True)
     for index, kernel in enumerate(profile.kernels):
@@ -85,6 +89,7 @@ def _figures(kernel: KernelProfile, profile: ProgramProfile) -> dict[str, str]:
         "FLOP": flops(kernel.flops).removesuffix("FLOP").rstrip(),
         "FLOP/B": intensity(kernel.arithmetic_intensity).removesuffix(" FLOP/B"),
         "compile": compiled(kernel.generated, kernel.cache_hit, kernel.compile_seconds),
+        "on chip": size(kernel.vmem) if kernel.vmem else "–",
     }
 
 

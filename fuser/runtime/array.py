@@ -1,8 +1,8 @@
 """`Array`: the immutable n-dimensional array that users hold.
 
-In: a C-contiguous ndarray (CPU) or torch tensor (CUDA), taken without a copy. Out: shape, dtype, printing, conversion
-to Python, NumPy, torch and DLPack (without a copy where memory allows), pickling, and deletion, after which every use
-raises. Operators, indexing and the other methods of arrays are put on the class by the API layer, with `install`.
+In: a C-contiguous ndarray (CPU), torch tensor (CUDA) or jax.Array (TPU), taken without a copy. Out: shape, dtype,
+printing, conversion to Python, NumPy, torch and DLPack (without a copy where memory allows), pickling, and deletion,
+after which every use raises. Operators, indexing and the other methods of arrays are put on the class by the API layer, with `install`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ class Array(_Base):
     def device(self) -> Device:
         """The device whose memory holds the array."""
         data = self._present()
-        return _device.CPU if isinstance(data, np.ndarray) else _device.cuda(data.device.index or 0)
+        if isinstance(data, np.ndarray):
+            return _device.CPU
+        return _device.cuda(data.device.index or 0) if _is_tensor(data) else _device.of_jax(data)
 
     def devices(self) -> set[Device]:
         """The devices that hold the array: one."""
@@ -135,8 +137,7 @@ class Array(_Base):
             raise TypeError("iteration over a 0-d array")
         data = self._present()
         # Rows are copies: an array that shares its memory could not be donated without changing them.
-        copy = np.array if isinstance(data, np.ndarray) else lambda row: row.clone()
-        return (Array(copy(data[i]), self._weak_type, self._dtype) for i in range(len(data)))
+        return (Array(_copied(data[i]), self._weak_type, self._dtype) for i in range(len(data)))
 
     def item(self, *index: Any) -> Any:
         """The element at the index, or the only one, as a Python scalar."""
@@ -234,9 +235,11 @@ class Array(_Base):
     def torch(self) -> Any:
         """A torch tensor over the same memory; do not write to it. Raises ImportError without torch."""
         data = self._present()
-        if not isinstance(data, np.ndarray):
+        if _is_tensor(data):
             return data
         import torch
+
+        data = to_numpy(self)
 
         if data.dtype in CARRIED:
             return torch.from_numpy(_writable(data.view(CARRIED[data.dtype])))
@@ -250,8 +253,7 @@ class Array(_Base):
 
     def __copy__(self) -> Array:
         """An array with memory of its own, which outlives the donation of this one."""
-        data = self._present()
-        return Array(data.copy() if isinstance(data, np.ndarray) else data.clone(), self._weak_type, self._dtype)
+        return Array(_copied(self._present()), self._weak_type, self._dtype)
 
     def __deepcopy__(self, memo: Any) -> Array:
         return self.__copy__()
@@ -261,10 +263,12 @@ class Array(_Base):
     def block_until_ready(self) -> Array:
         """This array, once the device has computed it."""
         data = self._present()
-        if not isinstance(data, np.ndarray) and data.is_cuda:
+        if _is_tensor(data) and data.is_cuda:
             import torch
 
             torch.cuda.current_stream(data.device).synchronize()
+        elif not isinstance(data, np.ndarray):
+            data.block_until_ready()
         return self
 
     def delete(self, reason: str = "x.delete() was called") -> None:
@@ -320,7 +324,7 @@ def to_numpy(x: Any) -> np.ndarray[Any, Any]:
         return np.asarray(x)
     data = x._present()
     if not isinstance(data, np.ndarray):
-        data = _tensor_to_numpy(data.cpu())
+        data = _tensor_to_numpy(data.cpu()) if _is_tensor(data) else np.asarray(data)
         data = data if x._dtype is None else data.view(x._dtype)
     view: np.ndarray[Any, Any] = data.view()
     view.flags.writeable = False
@@ -366,6 +370,18 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """The NumPy dtype of the same name as a torch dtype."""
     name = str(dtype).removeprefix("torch.")
     return np.dtype(getattr(ml_dtypes, name, None) or name)
+
+
+def _is_tensor(data: Any) -> bool:
+    """Whether an array's memory is a torch tensor."""
+    return hasattr(data, "data_ptr")
+
+
+def _copied(data: Any) -> Any:
+    """The same values in memory of their own; a jax.Array, which nobody writes to, is its own copy."""
+    if isinstance(data, (np.ndarray, np.generic)):
+        return np.array(data, order="C")
+    return data.clone() if _is_tensor(data) else data
 
 
 def _tensor_to_numpy(tensor: Any) -> np.ndarray[Any, Any]:

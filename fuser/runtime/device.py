@@ -12,13 +12,14 @@ import os
 import pathlib
 import platform as platform_module
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Device:
     """One place where arrays live and kernels run."""
 
-    platform: str  # "cpu" or "cuda"
+    platform: str  # "cpu", "cuda" or "tpu"
     id: int = 0
     kind: str = "cpu"  # the model's name
 
@@ -27,7 +28,7 @@ class Device:
         return self.kind
 
     def __repr__(self) -> str:
-        return f"{'Cpu' if self.platform == 'cpu' else 'Cuda'}Device(id={self.id})"
+        return f"{self.platform.capitalize()}Device(id={self.id})"
 
     __str__ = __repr__
 
@@ -41,6 +42,12 @@ def cuda(index: int) -> Device:
     import torch
 
     return Device("cuda", index, torch.cuda.get_device_name(index))
+
+
+def of_jax(array: Any) -> Device:
+    """The device that holds a jax.Array."""
+    found = next(iter(array.devices()))
+    return Device(found.platform, found.id, found.device_kind)
 
 
 def cpu_count() -> int:

@@ -132,7 +132,7 @@ def test_unsupported_dtype():
 
 
 def test_unknown_backend():
-    with pytest.raises(ValueError, match=r"no backend 'cuda13'; the backends are c, triton, reference"):
+    with pytest.raises(ValueError, match=r"no backend 'cuda13'; the backends are c, triton, tpu, reference"):
         fuser.jit(lambda x: x, backend="cuda13")(X)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuser.backends.base import Host, KernelSource, Loaded
+from fuser.backends.base import Host, KernelSource, Loaded, Stepwise
 from fuser.backends.c import calls, interrupt, judge, product, spell, tiles, units
 from fuser.backends.c.bundle import emit_bundle
 from fuser.backends.c.control import INCLUDES, emit_control
@@ -20,7 +20,7 @@ from fuser.partition.group import FusionGroup, FusionLimits, Kind
 from fuser.runtime import toolchain
 
 
-class C(Host):
+class C(Host, Stepwise):
     """C on the CPU."""
 
     name = "c"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.base import Host, KernelSource, Loaded
+from fuser.backends.base import Host, KernelSource, Loaded, Stepwise
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Graph
 from fuser.ir.text import show
@@ -19,7 +19,7 @@ def dense(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     return [np.asarray(array, order="C") for array in arrays]
 
 
-class Reference(Host):
+class Reference(Host, Stepwise):
     """NumPy, group by group."""
 
     name = "reference"

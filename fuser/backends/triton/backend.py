@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.base import KernelSource, Loaded
+from fuser.backends.base import KernelSource, Loaded, Stepwise
 from fuser.backends.triton import eager, interpreter
 from fuser.backends.triton.emit import emit_kernel, emit_product
 from fuser.backends.triton.launch import Launcher, module_of
@@ -27,7 +27,7 @@ from fuser.runtime.array import Array, torch_dtype
 from fuser.runtime.executable import Step
 
 
-class Triton:
+class Triton(Stepwise):
     """Triton on the GPU."""
 
     name = "triton"

@@ -1,0 +1,327 @@
+"""Graph → the text of a function on whole JAX arrays, one line an equation: what XLA compiles and fuses by itself.
+
+Elementwise equations are written by the same rules as in kernels; the others have a call of jax.lax each, in `CALLS`.
+Random keys are pairs of words along a last dimension. Graphs inside control flow become functions inside the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.backends.tpu import spell
+from fuser.errors import UnsupportedError
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.primitive import Fusion
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import FLOAT8, KEY, ArrayType, is_float, short_dtype
+from fuser.kernel.lower import operands
+from fuser.ops.indexing import GatherScatterMode
+from fuser.runtime.array import to_numpy
+
+MOST_CONSTANTS = 256  # elements that are written out
+WIDE = "a TPU has no {0}; convert to {1} first"
+
+
+def refusal(aval: ArrayType) -> str | None:
+    """Why no TPU program can hold an array of this type, or None."""
+    dtype = aval.dtype
+    if dtype == KEY or dtype.itemsize < 8 or dtype == np.dtype("complex64"):
+        return None if dtype not in FLOAT8 else f"{short_dtype(dtype)} is converted by ml_dtypes, not on a TPU"
+    other = "complex64" if dtype.kind == "c" else "float32" if dtype.kind == "f" else f"{dtype.name[:-2]}32"
+    return WIDE.format(short_dtype(dtype), other)
+
+
+def _fold(name: str) -> Callable[..., str]:
+    return lambda eqn, x, axes: f"lax.{name}_p.bind({x}, axes={tuple(axes)}{_FOLD_MORE.get(name, '')})"
+
+
+_FOLD_MORE = dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min"), ", out_sharding=None")
+
+
+def _extreme(name: str) -> Callable[..., str]:
+    return lambda eqn, x, axes, index_dtype: f"lax.{name}({x}, {axes[0]}, {spell.storage(np.dtype(index_dtype))})"
+
+
+def _dot(eqn: Eqn, x: str, y: str, dimension_numbers: Any, precision: Any = None, **params: Any) -> str:
+    """Half precision and small integers are summed in 32 bits; float32 means float32, unless the user asks otherwise."""
+    out, given = eqn.outvars[0].aval.dtype, eqn.invars[0].aval.dtype
+    sums = np.dtype("float32") if is_float(out) else out if out.kind == "c" else np.dtype("int32")
+    wanted = "highest" if precision is None else str(getattr(precision, "name", precision)).lower()
+    exact = f', precision="{wanted}"' if given == np.dtype("float32") else ""
+    if given == np.bool_:
+        x, y = f"{x}.astype(jnp.int32)", f"{y}.astype(jnp.int32)"
+    if out.kind in "u":
+        sums = out
+    numbers = tuple(tuple(map(tuple, pair)) for pair in dimension_numbers)
+    text = f"lax.dot_general({x}, {y}, {numbers}{exact}, preferred_element_type={spell.storage(sums)})"
+    return f"({text} != 0)" if out == np.bool_ else text if out == sums else f"{text}.astype({spell.storage(out)})"
+
+
+def _sort(eqn: Eqn, *xs: str, dimension: int, is_stable: bool = True, num_keys: int = 1) -> str:
+    return f"lax.sort(({', '.join(xs)},), dimension={dimension}, is_stable={is_stable}, num_keys={num_keys})"
+
+
+def _top_k(eqn: Eqn, x: str, k: int, axis: int | None = None, **params: Any) -> str:
+    last = eqn.invars[0].aval.ndim - 1
+    return f"lax.top_k({x}, {k})" if axis in (None, last, -1) else f"lax.top_k({x}, {k}, axis={axis})"
+
+
+def _mode(mode: Any) -> str:
+    found = GatherScatterMode.from_any(mode)
+    return f"lax.GatherScatterMode.{found.name}"
+
+
+def _gather(eqn: Eqn, x: str, i: str, dimension_numbers: Any, slice_sizes: Any, mode: Any = None, **params: Any) -> str:
+    fill = params.get("fill_value")
+    more = "" if fill is None else f", fill_value={fill!r}"
+    return f"lax.gather({x}, {i}, lax.{_plain(dimension_numbers)}, {tuple(slice_sizes)}, mode={_mode(mode)}{more})"
+
+
+def _scatter(name: str) -> Callable[..., str]:
+    function = name.replace("-", "_")
+
+    def call(eqn: Eqn, x: str, i: str, updates: str, dimension_numbers: Any, mode: Any = None, **params: Any) -> str:
+        numbers = f"lax.{_plain(dimension_numbers)}"
+        flags = "".join(f", {flag}=True" for flag in ("indices_are_sorted", "unique_indices") if params.get(flag))
+        return f"lax.{function}({x}, {i}, {updates}, {numbers}, mode={_mode(mode)}{flags})"
+
+    return call
+
+
+def _plain(numbers: Any) -> str:
+    """Dimension numbers as text, NumPy's integers as Python's."""
+    fields = (f"{name}={tuple(map(int, value))}" for name, value in zip(numbers._fields, numbers))
+    return f"{type(numbers).__name__}({', '.join(fields)})"
+
+
+def _broadcast(eqn: Eqn, x: str, shape: Any, broadcast_dimensions: Any) -> str:
+    return f"lax.broadcast_in_dim({x}, {tuple(shape)}, {tuple(broadcast_dimensions)})"
+
+
+def _slice(eqn: Eqn, x: str, start_indices: Any, limit_indices: Any, strides: Any = None) -> str:
+    steps = "" if strides is None or set(strides) == {1} else f", {tuple(strides)}"
+    return f"lax.slice({x}, {tuple(start_indices)}, {tuple(limit_indices)}{steps})"
+
+
+def _iota(eqn: Eqn, dtype: Any, shape: Any, dimension: int) -> str:
+    return f"lax.broadcasted_iota({spell.storage(np.dtype(dtype))}, {tuple(shape)}, {dimension})"
+
+
+def _triangular(eqn: Eqn, a: str, b: str, **params: Any) -> str:
+    flags = "".join(f", {name}=True" for name, value in params.items() if value)
+    return f"lax.linalg.triangular_solve({a}, {b}{flags})"
+
+
+def _svd(eqn: Eqn, x: str, full_matrices: bool = True, compute_uv: bool = True) -> str:
+    """The singular values come first."""
+    if not compute_uv:
+        return f"({_LINALG}.svd({x}, compute_uv=False),)"
+    return f"[{_LINALG}.svd({x}, full_matrices={full_matrices})[n] for n in (1, 0, 2)]"
+
+
+_EXACT = ("add", "sub", "mul", "max", "min", "neg", "abs", "select")
+_LINALG = "lax.linalg"
+
+# How each primitive that is not elementwise is called: `(eqn, *operands, **params)` gives an expression.
+CALLS: dict[str, Callable[..., str]] = {
+    **{name: _fold(name) for name in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")},
+    **{name: _fold(name) for name in ("reduce_and", "reduce_or", "reduce_xor")},
+    **{name: _extreme(name) for name in ("argmax", "argmin")},
+    **{
+        name: lambda eqn, x, axis, reverse=False, name=name: f"lax.{name}({x}, axis={axis}, reverse={reverse})"
+        for name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
+    },
+    **{name: _scatter(name) for name in ("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")},
+    **{name: lambda eqn, *xs, name=name: f"lax.{name}({', '.join(xs)})" for name in ("igamma", "igammac")},
+    **{
+        name: lambda eqn, *xs, name=name: f"lax.{name}({', '.join(xs)})"
+        for name in ("igamma_grad_a", "random_gamma_grad")
+    },
+    "regularized_incomplete_beta": lambda eqn, *xs: f"lax.betainc({', '.join(xs)})",
+    "gcd": lambda eqn, x, y: f"jnp.gcd({x}, {y})",
+    "lcm": lambda eqn, x, y: f"jnp.lcm({x}, {y})",
+    "dot_general": _dot,
+    "sort": _sort,
+    "top_k": _top_k,
+    "gather": _gather,
+    "broadcast_in_dim": _broadcast,
+    "reshape": lambda eqn, x, new_sizes, dimensions=None: f"lax.reshape({x}, {tuple(new_sizes)})",
+    "transpose": lambda eqn, x, permutation: f"lax.transpose({x}, {tuple(permutation)})",
+    "squeeze": lambda eqn, x, dimensions: f"lax.squeeze({x}, {tuple(dimensions)})",
+    "rev": lambda eqn, x, dimensions: f"lax.rev({x}, {tuple(dimensions)})",
+    "slice": _slice,
+    "pad": lambda eqn, x, value, padding_config: f"lax.pad({x}, {value}, {tuple(map(tuple, padding_config))})",
+    "concatenate": lambda eqn, *xs, dimension: f"lax.concatenate([{', '.join(xs)}], {dimension})",
+    "split": lambda eqn, x, sizes, axis: f"lax.split({x}, {tuple(sizes)}, {axis})",
+    "iota": _iota,
+    "dynamic_slice": lambda eqn, x, *starts, slice_sizes: (
+        f"lax.dynamic_slice_p.bind({', '.join([x, *starts])}, slice_sizes={tuple(slice_sizes)})"
+    ),
+    "dynamic_update_slice": lambda eqn, *xs: f"lax.dynamic_update_slice_p.bind({', '.join(xs)})",
+    "optimization_barrier": lambda eqn, x, **params: f"lax.optimization_barrier({x})",
+    "cholesky": lambda eqn, x: f"{_LINALG}.cholesky({x}, symmetrize_input=False)",
+    "qr": lambda eqn, x, full_matrices=False: f"{_LINALG}.qr({x}, full_matrices={full_matrices})",
+    "eigh": lambda eqn, x, lower=True: f"{_LINALG}.eigh({x}, lower={lower}, symmetrize_input=False)",
+    "svd": _svd,
+    "triangular_solve": _triangular,
+}
+
+
+class Arrays:
+    """Writes the body of one function. `names` are the texts of values known so far."""
+
+    def __init__(self, depth: int = 1) -> None:
+        self.lines: list[str] = []
+        self.depth = depth
+        self.names: dict[Operand, str] = {}
+        self.count = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def fresh(self, letter: str = "a") -> str:
+        """A name that nothing has yet."""
+        self.count += 1
+        return f"{letter}{self.count - 1}"
+
+    def operand(self, value: Operand) -> str:
+        """A value as an array of exactly its type."""
+        if isinstance(value, Literal):
+            if value.aval.dtype == KEY:
+                words = [int(word) for word in np.asarray(value.val)["fry"]]
+                return f"jnp.array({words}, jnp.uint32)"
+            return f"jnp.asarray({spell.literal(value.val, value.aval.dtype)}, {spell.storage(value.aval.dtype)})"
+        return self.names[value]
+
+    def constant(self, value: Any) -> str:
+        """An array that a graph within control flow closed over."""
+        array = to_numpy(value)
+        if array.size > MOST_CONSTANTS or array.dtype == KEY:
+            raise UnsupportedError(
+                f"a body of control flow closes over an array of {array.size} elements; give it to the loop as an operand"
+            )
+        if array.dtype.kind in "fcV" or array.dtype.name == "bfloat16":
+            text = f"[{', '.join(spell.literal(v, array.dtype) for v in array.reshape(-1))}]"
+            return f"jnp.array({text}, {spell.storage(array.dtype)}).reshape({array.shape})"
+        return f"jnp.array({array.tolist()}, {spell.storage(array.dtype)})"
+
+    def graph(self, graph: Graph, skip: Sequence[Eqn] = ()) -> list[str]:
+        """Write all equations; the texts of the results."""
+        for eqn in graph.eqns:
+            if eqn not in skip:
+                self.eqn(eqn)
+        return [self.operand(v) for v in graph.outvars]
+
+    def eqn(self, eqn: Eqn) -> None:
+        """Write one equation."""
+        for aval in (v.aval for v in (*eqn.invars, *eqn.outvars)):
+            reason = refusal(aval)
+            if reason is not None:
+                raise UnsupportedError(f"{eqn.primitive.name} ({eqn.source.short}) cannot run on a TPU: {reason}")
+        keys = any(v.aval.dtype == KEY for v in (*eqn.invars, *eqn.outvars))
+        if eqn.primitive.fusion is Fusion.CONTROL:
+            from fuser.backends.tpu.control import write_control
+
+            write_control(self, eqn)
+        elif keys:
+            self._keys(eqn)
+        elif eqn.primitive.fusion is Fusion.ELEMENTWISE:
+            self._elementwise(eqn)
+        else:
+            self._call(eqn)
+
+    def _call(self, eqn: Eqn) -> None:
+        call = CALLS.get(eqn.primitive.name)
+        if call is None:
+            raise UnsupportedError(f"the tpu backend has no form of {eqn.primitive.name} ({eqn.source.short})")
+        args = [self.operand(v) for v in eqn.invars]
+        for v in eqn.outvars:
+            self.names[v] = self.fresh()
+        several = eqn.primitive.multiple_results
+        targets = ", ".join(self.names[v] for v in eqn.outvars) + ("," if several and len(eqn.outvars) == 1 else "")
+        text = call(eqn, *args, **eqn.params)
+        self.line(f"{targets} = {text}")
+
+    def _elementwise(self, eqn: Eqn) -> None:
+        inputs = [
+            Scalar("const", (), v.aval.dtype, v.val) if isinstance(v, Literal) else Scalar("input", (), v.aval.dtype, v)
+            for v in eqn.invars
+        ]
+        if eqn.primitive.name == "bitcast_convert_type":
+            target = spell.storage(eqn.outvars[0].aval.dtype)
+            self._assign(eqn.outvars[0], f"lax.bitcast_convert_type({self.operand(eqn.invars[0])}, {target})")
+            return
+        root = eqn.primitive.rule("lower")(*inputs, **eqn.params)
+        # One operation rounded once is the same in half precision, and leaves XLA no conversions to place.
+        single = root.op in _EXACT and all(a.op in ("input", "const") for a in root.args)
+        known = {a: self.names[a.attr] for a in root.args if a.op == "input"} if single else {}
+        text = self.expression(root, known)
+        out = eqn.outvars[0].aval
+        if not any(isinstance(v, Var) and v.aval.shape == out.shape for v in eqn.invars):
+            text = f"jnp.full({out.shape}, {text}, {spell.storage(out.dtype)})"
+        elif (spell.local(root.dtype) != out.dtype and not single) or root.op == "const":
+            text = f"jnp.asarray({text}, {spell.storage(out.dtype)})"
+        if root.op == "const" and out.shape and "jnp.full" not in text:
+            text = f"jnp.full({out.shape}, {text}, {spell.storage(out.dtype)})"
+        if text.isidentifier():
+            self.names[eqn.outvars[0]] = text
+        else:
+            self._assign(eqn.outvars[0], text)
+
+    def expression(self, root: Scalar, known: dict[Scalar, str]) -> str:
+        """Lines for all nodes that `root` needs, each once; its own text."""
+        stack = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if node in known:
+                continue
+            if node.op == "const":
+                known[node] = spell.literal(node.attr, node.dtype)
+            elif node.op == "input":
+                half = spell.local(node.dtype) != node.dtype
+                known[node] = f"{self.names[node.attr]}.astype(jnp.float32)" if half else self.names[node.attr]
+            elif not ready:
+                stack.append((node, True))
+                stack.extend((n, False) for n in reversed(operands(node)))
+            else:
+                name = self.fresh()
+                args = [known[a] for a in node.args]
+                if all(a.op == "const" for a in node.args):
+                    args = [spell.typed(a.attr, a.dtype) for a in node.args]
+                self.line(f"{name} = {spell.operation(node, args)}")
+                known[node] = name
+        return known[root]
+
+    def _assign(self, var: Var, text: str) -> None:
+        self.names[var] = self.fresh()
+        self.line(f"{self.names[var]} = {text}")
+
+    def _keys(self, eqn: Eqn) -> None:
+        """Keys are unsigned words, with two of them along a last dimension."""
+        name, args = eqn.primitive.name, [self.operand(v) for v in eqn.invars]
+        words = {"random_wrap": "{0}", "random_unwrap": "{0}", "random_clone": "{0}", "copy": "{0}"}
+        words |= {"eq": "jnp.all({0} == {1}, axis=-1)", "ne": "jnp.any({0} != {1}, axis=-1)"}
+        words |= {"select_n": "jnp.where({0}[..., None], {2}, {1})"}
+        words |= {"random_fold_in": "fold_in({0}, {1})", "random_seed": "seed({0})"}
+        if name in words:
+            text = words[name].format(*args)
+        elif name in ("random_bits", "random_split"):
+            text = f"{name}({args[0]}, {tuple(eqn.params['shape'])})"
+            if name == "random_bits" and eqn.params["bit_width"] != 32:
+                text += f".astype(jnp.uint{eqn.params['bit_width']})"
+        else:
+            text = self._moved_keys(eqn, args)
+        self._assign(eqn.outvars[0], text)
+
+    def _moved_keys(self, eqn: Eqn, args: list[str]) -> str:
+        """Movement of keys: of both words alike."""
+        if eqn.primitive.fusion is not Fusion.MOVEMENT or len(eqn.outvars) > 1:
+            raise UnsupportedError(f"the tpu backend has no form of {eqn.primitive.name} of keys ({eqn.source.short})")
+        moving = [isinstance(v, Var) and v.aval.dtype == KEY for v in eqn.invars]
+        planes = [", ".join(f"{a}[..., {n}]" if m else a for a, m in zip(args, moving)) for n in (0, 1)]
+        call = CALLS[eqn.primitive.name]
+        both = [call(eqn, *plane.split(", "), **eqn.params) for plane in planes]
+        return f"jnp.stack([{both[0]}, {both[1]}], axis=-1)"

@@ -1,0 +1,179 @@
+"""The TPU backend's names: what its kernels take, their text, and whole programs through jax.jit.
+
+XLA compiles a program with its kernels inside as one, so everything is text until then, control flow and library steps
+too. Results stay on the TPU as jax.Arrays, which later calls take as they are; NumPy fetches them where it asks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fuser.backends.base import Host, KernelSource, Loaded
+from fuser.backends.tpu.arrays import refusal
+from fuser.backends.tpu.emit import PALLAS, form
+from fuser.backends.tpu.program import compiled, program, text_of
+from fuser.config import config
+from fuser.errors import UnsupportedError
+from fuser.ir.graph import Eqn, Var
+from fuser.ir.primitive import Fusion
+from fuser.ir.types import BOOL, KEY, bfloat16, short_dtype
+from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
+from fuser.runtime.array import to_numpy
+
+VMEM = 32 << 20  # bytes for the blocks of one kernel, of the 64 to 128 MiB that a core has
+IN_KERNELS = (BOOL, bfloat16, *map(np.dtype, ("float32", "int32", "uint32")))
+BOOL_FOLDS = ("and", "or", "max", "min")
+FOLDS = ("sum", "max", "min", "argmax", "argmin")
+INSTALL = "pip install 'fuser[tpu]' installs jax and libtpu"
+
+
+class TPU(Host):
+    """Pallas on the TPU."""
+
+    name = "tpu"
+    platform = "tpu"
+    limits = FusionLimits(control=True, dots=True, whole=True, vmem=VMEM, max_ops=300)
+
+    def supports(self, eqn: Eqn) -> str | None:
+        for var in (*eqn.invars, *eqn.outvars):
+            reason = refusal(var.aval)
+            if reason is not None:
+                return reason
+        if eqn.primitive.fusion is Fusion.DOT:
+            return None
+        if eqn.primitive.lower is None:
+            return f"{eqn.primitive.name} is XLA's"
+        if eqn.outvars[0].aval.size == 0:
+            return "it has no elements"
+        return _outside(eqn)
+
+    def native(self, group: FusionGroup) -> str | None:
+        return None
+
+    def settle(self, group: FusionGroup) -> FusionGroup:
+        if group.kind not in PALLAS:
+            return group
+        found = form(group, self.limits.vmem)
+        if not found.pallas:
+            return replace(group, kind=Kind.LIBRARY, reason=found.note)
+        return replace(group, refusal=found.note, vmem=found.vmem)
+
+    def emit(self, group: FusionGroup) -> KernelSource:
+        text, emitted = text_of(group, self.limits.vmem)
+        launch = {"grid": emitted.grid, "vmem": emitted.vmem, "bytes": emitted.moved}
+        params = tuple(f"in{n}" for n in range(len(group.graph.invars)))
+        return KernelSource(group.name, text, "pallas" if emitted.pallas else "jax", params, launch)
+
+    def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
+        """Nothing is compiled here: XLA compiles the whole program at its first call."""
+        require_jax()
+        return Loaded(tuple(_nothing for _ in sources))
+
+    def whole(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
+        import jax
+
+        interpret = _interprets()
+        function = jax.jit(compiled(program(plan, self.limits.vmem).text, interpret))
+        results = [v.aval for v in plan.outputs]
+        keys = [v.aval.dtype == KEY for v in (*plan.graph.invars, *plan.graph.constvars)]
+        # On the CPU JAX reads ndarrays where they lie, and so a result that is an argument would change with it.
+        moved = _apart if interpret else _itself
+
+        def run(*arrays: Any) -> list[Any]:
+            given = [_words(a) if key else moved(a) for a, key in zip(arrays, keys)]
+            return [_keys(r, t.shape) if t.dtype == KEY else r for r, t in zip(function(*given), results)]
+
+        return run
+
+    @staticmethod
+    def constant(value: Any) -> Any:
+        value = to_numpy(value)
+        return value if value.dtype == KEY else _apart(value)
+
+    @staticmethod
+    def place(value: Any) -> Any:
+        import jax
+
+        return value if isinstance(value, jax.Array) else Host.place(value)
+
+    def library(self, group: FusionGroup) -> Callable[..., Any]:
+        raise UnsupportedError("the tpu backend compiles whole programs")
+
+
+def _outside(eqn: Eqn) -> str | None:
+    """Why an equation that has a form in kernels is left to XLA on a TPU, or None."""
+    name, fusion = eqn.primitive.name, eqn.primitive.fusion
+    for var in (*eqn.invars, *eqn.outvars):
+        if var.aval.dtype not in (*IN_KERNELS, KEY):
+            return f"Mosaic computes in 32 bits, and {short_dtype(var.aval.dtype)} is XLA's"
+    moving = {"dynamic_slice": 1, "dynamic_update_slice": 2}  # the first of the starts
+    if name in moving and any(isinstance(v, Var) for v in eqn.invars[moving[name] :]):
+        return "a TPU's registers are not read at computed places"
+    if name == "gather" and not _one_of_a_row(eqn):
+        return "a TPU's registers gather no single elements"
+    if name == "bitcast_convert_type" and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize:
+        return "the bitcast changes the number of elements"
+    if fusion is Fusion.REDUCE:
+        fold, _ = eqn.primitive.rule("lower")(**eqn.params)
+        wide = eqn.invars[0].aval.dtype
+        if fold not in (FOLDS if wide != BOOL else BOOL_FOLDS):
+            return f"Mosaic has no fold by {fold}"
+    if fusion is Fusion.SCAN and eqn.outvars[0].aval.dtype.kind in "bu":
+        return f"Mosaic does not shift lanes of {short_dtype(eqn.outvars[0].aval.dtype)}"
+    return None
+
+
+def _one_of_a_row(eqn: Eqn) -> bool:
+    """Whether a gather takes one element of each row, which can be searched for: the last dimension is indexed alone."""
+    numbers, last = eqn.params["dimension_numbers"], eqn.invars[0].aval.ndim - 1
+    each = tuple(numbers.operand_batching_dims) == tuple(range(last)) and tuple(numbers.start_index_map) == (last,)
+    return each and last > 0 and set(eqn.params["slice_sizes"]) == {1}
+
+
+def require_jax() -> None:
+    """UnsupportedError, with what to do, where JAX is not installed."""
+    if importlib.util.find_spec("jax") is None:
+        raise UnsupportedError(f"the tpu backend needs jax, which is not installed; {INSTALL}")
+
+
+def _interprets() -> bool:
+    """Whether kernels run in Pallas' interpreter; UnsupportedError where there is no TPU either."""
+    import jax
+
+    if config.tpu_interpret:
+        return True
+    if jax.default_backend() != "tpu":
+        raise UnsupportedError(
+            f"the tpu backend needs a TPU, and JAX sees none ({jax.default_backend()}); set FUSER_BACKEND=c, "
+            "or FUSER_TPU_INTERPRET=1 to run kernels slowly in Pallas' interpreter"
+        )
+    return False
+
+
+def _apart(value: Any) -> Any:
+    """An ndarray as a jax.Array in memory of its own; what is one already, as it is."""
+    import jax
+
+    return jax.device_put(value, may_alias=False) if isinstance(value, np.ndarray) else value
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _words(keys: np.ndarray) -> np.ndarray:
+    """Random keys, which stay on the host, as the words that a program takes."""
+    return np.asarray(keys)["fry"]
+
+
+def _keys(words: Any, shape: tuple[int, ...]) -> np.ndarray:
+    return np.array(words, order="C").view(KEY).reshape(shape)
+
+
+def _nothing(arrays: list[Any]) -> None:
+    raise UnsupportedError("the tpu backend's kernels run inside a whole program")

@@ -1,0 +1,123 @@
+"""FusionGroup → the text of one Python function: a Pallas kernel with its grid and blocks, or calls that XLA compiles.
+
+`form` decides which, without devices: `Refused` by the tiling or the writer means XLA, with that reason. Where arrays are
+only read in an order that tiles lack, XLA moves them first and the kernel reads the copy; the text and the plan say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fuser.backends.tpu.arrays import Arrays
+from fuser.backends.tpu.call import Before, write_call
+from fuser.backends.tpu.looped import Looped
+from fuser.backends.tpu.rows import Rows, phases
+from fuser.backends.tpu.tile import Refused, Tiling
+from fuser.backends.tpu.window import Windows, grid_of
+from fuser.ir.graph import Eqn, Var
+from fuser.ir.primitive import Fusion
+from fuser.kernel.lower import lower, results
+from fuser.kernel.lower_loop import lower_loop
+from fuser.partition.group import FusionGroup, Kind
+
+PALLAS = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP)
+SPREADING = ("broadcast_in_dim", "iota")  # movement that makes arrays larger is left to the kernel
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A function's text, and of a Pallas kernel: its grid, bytes of vector memory, and bytes that it moves."""
+
+    text: str
+    pallas: bool
+    note: str = ""
+    grid: tuple[int, ...] = ()
+    vmem: int = 0
+    moved: int = 0
+
+
+def form(group: FusionGroup, vmem: int) -> Emitted:
+    """The function of a group that is elementwise, a reduction, a scan or a loop: a kernel, or else what XLA makes of it."""
+    try:
+        return _pallas(group, group, vmem)
+    except Refused as refusal:
+        reason = str(refusal)
+    moved, inner = hoisted(group)
+    if moved:
+        try:
+            found = _pallas(inner, group, vmem)
+            names = ", ".join(dict.fromkeys(eqn.primitive.name for eqn in moved))
+            return replace(found, note=f"XLA moves its inputs first ({names}): {reason}")
+        except Refused:
+            pass
+    return Emitted(in_xla(group, reason), False, f"XLA compiles it: {reason}")
+
+
+def in_xla(group: FusionGroup, reason: str = "") -> str:
+    """The group as calls of jax.lax, which XLA compiles and fuses."""
+    arrays = Arrays()
+    names = _names(group)
+    arrays.names.update(zip(group.graph.invars, names))
+    arrays.graph(group.graph)
+    head = [f"def {group.name}({', '.join(names)}):"]
+    if reason:
+        head.append(f"    # No Pallas kernel: {reason}.")
+    outputs = [arrays.operand(v) for v in results(group)]
+    return "\n".join([*comments(group), *head, *arrays.lines, f"    return [{', '.join(outputs)}]"])
+
+
+def hoisted(group: FusionGroup) -> tuple[list[Eqn], FusionGroup]:
+    """Movement of the group's inputs that XLA can do before the kernel, and the group without it."""
+    known: set[Var] = set(group.graph.invars)
+    moved = []
+    for eqn in group.graph.eqns:
+        movement = eqn.primitive.fusion is Fusion.MOVEMENT and eqn.primitive.name not in SPREADING
+        if movement and all(v in known for v in eqn.operands()) and any(True for _ in eqn.operands()):
+            moved.append(eqn)
+            known.update(eqn.outvars)
+    rest = tuple(eqn for eqn in group.graph.eqns if eqn not in moved)
+    if not any(eqn.primitive.fusion is not Fusion.MOVEMENT and eqn.primitive.name != "copy" for eqn in rest):
+        return [], group  # nothing would be left but a copy
+    needed = dict.fromkeys(v for eqn in rest for v in eqn.operands() if v in known)
+    return moved, replace(group, graph=replace(group.graph, invars=tuple(needed), eqns=rest))
+
+
+def _pallas(group: FusionGroup, outer: FusionGroup, vmem: int) -> Emitted:
+    """The kernel of a group; of what is left of `outer` once XLA has moved its inputs, where the two differ."""
+    kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
+    if not kernel.rows and not kernel.cols:
+        raise Refused("it computes single numbers")
+    if any(node.op == "lane" for node in kernel.nodes):
+        raise Refused("its lanes read each other's values")
+    tiling = Tiling(kernel, vmem)
+    backwards = any(node.op == "scan" and node.attr.reverse for node in kernel.nodes)
+    count = phases(kernel.stages) if tiling.cut_columns else 1
+    windows = Windows(tiling, grid_of(tiling, count, backwards), backwards)
+    writer: Looped | Rows = (Looped if kernel.loop is not None else Rows)(kernel, tiling, windows)
+    writer.write()
+    before = _before(group, outer) if outer is not group else Before(tuple(_names(outer)), ())
+    text = "\n".join([*comments(outer), *write_call(group.name, before, writer)])
+    bytes_moved = sum(windows.moved(w) for w in (*windows.inputs, *windows.outputs))
+    return Emitted(text, True, "", windows.grid.extents, tiling.used(), bytes_moved)
+
+
+def _names(group: FusionGroup) -> list[str]:
+    return [f"in{n}" for n in range(len(group.graph.invars))]
+
+
+def _before(inner: FusionGroup, outer: FusionGroup) -> Before:
+    """What XLA does before the kernel: from the arrays that the group reads, those that the kernel reads."""
+    arrays = Arrays()
+    arrays.names.update((v, f"array{n}") for n, v in enumerate(outer.graph.invars))
+    given = tuple(arrays.names[v] for v in outer.graph.invars)
+    kept = set(inner.graph.eqns)
+    for eqn in outer.graph.eqns:
+        if eqn not in kept:
+            arrays.eqn(eqn)
+    names = zip(_names(inner), inner.graph.invars)
+    return Before(given, (*arrays.lines, *(f"    {name} = {arrays.names[v]}" for name, v in names)))
+
+
+def comments(group: FusionGroup) -> list[str]:
+    """The user's lines that the group comes from."""
+    return [f"# {line}" for line in list(dict.fromkeys(str(s) for s in group.sources if s.file))[:12]]

@@ -1,0 +1,19 @@
+"""The user's lines that a kernel comes from, each once, with the code on them where its file can be read."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+
+from fuser.ir.source import Source
+from fuser.report.data import SourceLine
+
+
+def user_lines(sources: Sequence[Source]) -> tuple[SourceLine, ...]:
+    """Where each source stands, and its text."""
+    lines = (
+        SourceLine(str(source), linecache.getline(source.file, source.lineno).strip())
+        for source in sources
+        if source.file
+    )
+    return tuple(dict.fromkeys(lines))
