@@ -7,10 +7,12 @@ values it is one primitive, whose transforms are compiled too (ops/jit).
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import inspect
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -212,7 +214,8 @@ class Jitted(_Base):
             shape.append(out_tree)
             return [self._result(leaf, n, result) for n, leaf in enumerate(leaves)]
 
-        graph = stage(flat, avals, self.name)
+        with _no_collections():
+            graph = stage(flat, avals, self.name)
         backend = backends.get(self._backend_name())
         path = functools.partial(self._leaf_name, structure)
         return Traced(graph, structure, shape[0], self._donated(structure), backend, path)
@@ -331,6 +334,18 @@ class _Typed:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Typed) and type(self.value) is type(other.value) and bool(self.value == other.value)
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """No cyclic garbage is looked for meanwhile: a trace makes thousands of objects, all of which live on."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def _merge(static: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:

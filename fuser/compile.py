@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuser import passes
-from fuser.backends.base import Backend, KernelFunction, KernelSource, Loaded
+from fuser.backends.base import Backend, KernelFunction, KernelSource, Loaded, emit_all
 from fuser.debug.dump import dump
 from fuser.ir.graph import Graph, Literal, Var
 from fuser.partition.axes import Views
@@ -49,7 +49,7 @@ def lower(graph: Graph, backend: Backend, donated: Collection[int] = ()) -> Lowe
     clock = Clock()
     optimised = clock("optimise", passes.run, graph)
     plan = clock("partition", partition, optimised, backend, donated=donated)
-    sources = clock("emit", lambda: tuple(backend.emit(group) for group in kernel_groups(plan, backend)))
+    sources = clock("emit", lambda: tuple(emit_all(kernel_groups(plan, backend), backend)))
     lowering = Lowering(optimised, plan, sources, clock.seconds)
     dump(graph, lowering)
     return lowering

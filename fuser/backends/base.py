@@ -7,15 +7,17 @@ compiler is started once a program, and gives one function a source, to be calle
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
-from fuser.partition.group import FusionGroup, FusionLimits, Plan
+from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan
+from fuser.partition.structure import structure
 from fuser.runtime import memory
 from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.executable import Step
@@ -40,6 +42,10 @@ class KernelSource:
     def key(self) -> str:
         """The content address of the text."""
         return hashlib.sha256(f"{self.language}\0{self.text}".encode()).hexdigest()
+
+    def renamed(self, name: str) -> KernelSource:
+        """The same kernel under another name."""
+        return replace(self, name=name, text=self.text.replace(self.name, name))
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,24 @@ class Backend(Protocol):
 
     def joined(self, steps: Sequence[Step], outputs: Sequence[int]) -> Sequence[Step]:
         """The steps that calls run for these: several as one, where that makes their launches cheaper."""
+
+
+def emit_all(groups: Iterable[FusionGroup], backend: Backend) -> Iterator[KernelSource]:
+    """The kernels' sources; where names stand in the text alone, groups of one structure are written once."""
+    groups, known = list(groups), dict[Hashable, KernelSource]()
+    plain = [group for group in groups if group.kind in _PLAIN and getattr(backend, "names_in_text", False)]
+    outline = {group: (group.kind, len(group.graph.eqns), *group.graph.in_avals) for group in plain}
+    alike = Counter(outline.values())
+    for group in groups:
+        key = structure(group) if group in outline and alike[outline[group]] > 1 else None
+        source = known.get(key) if key is not None else None
+        source = backend.emit(group) if source is None else source.renamed(group.name)
+        if key is not None:
+            known.setdefault(key, source)
+        yield source
+
+
+_PLAIN = (*FUSIBLE, Kind.CONTRACTION, Kind.BUNDLE)  # kinds without graphs inside
 
 
 class Host:

@@ -31,7 +31,7 @@ class Rewriter:
         """The equation on the operands that now stand for its own; equations made from here on get its source."""
         self.source = eqn.source
         replaced = self.replaced
-        if not any(v in replaced for v in eqn.invars if type(v) is Var):
+        if not replaced or replaced.keys().isdisjoint(eqn.invars):
             return eqn
         return replace(eqn, invars=tuple(self.current(v) for v in eqn.invars))
 

@@ -145,6 +145,7 @@ class Staging:
         self.place: dict[Scalar, int] = {}  # in the order
         self.level: dict[Scalar, int] = {}  # the first stage in which the node's value can be had
         self.varies: dict[Scalar, bool] = {}
+        self.varying: dict[Scalar, tuple[Scalar, ...]] = {}  # of what a node needs, that which varies
 
     def cut(self, stores: list[Store]) -> tuple[Stage, ...]:
         """The stages that perform `stores`."""
@@ -180,7 +181,8 @@ class Staging:
                 continue
             self.level[node] = max([self.level[n] for n in needs], default=0) + (node.op == "fold")
             own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
-            varies = any(self.varies[n] for n in needs) or (own is not None and bool(index_axes(own) & self.cols))
+            varying = self.varying[node] = tuple([n for n in needs if self.varies[n]])
+            varies = bool(varying) or (own is not None and bool(index_axes(own) & self.cols))
             self.varies[node] = (varies or node.op == "scan") and node.op != "fold"
             self.place[node] = len(self.order)
             self.order.append(node)
@@ -196,7 +198,7 @@ class Staging:
             node = stack.pop()
             if node not in found:
                 found.add(node)
-                stack.extend(n for n in operands(node) if self.varies[n])
+                stack.extend(self.varying[node])
         return self._sorted(found)
 
     def _row_nodes(
@@ -227,17 +229,18 @@ class Staging:
         first: dict[Scalar, int] = {}
         kept: dict[int, dict[Scalar, None]] = {number: {} for number in range(len(stages))}
         for number, stage in enumerate(stages):
-            stack = [f.args[0] for f in stage.folds] + [s.value for s in stage.stores]
+            roots = [f.args[0] for f in stage.folds] + [s.value for s in stage.stores]
+            stack = [node for node in roots if self.varies[node]]
             seen: set[Scalar] = set()
             while stack:
                 node = stack.pop()
-                if node in seen or not self.varies[node]:
+                if node in seen:
                     continue
                 seen.add(node)
                 if node in first and node.op != "load" and price[node] > KEEP_COST:
                     kept[first[node]][node] = None
                 else:
-                    stack.extend(operands(node))
+                    stack.extend(self.varying[node])
             for node in stage.body:
                 first.setdefault(node, number)
         return tuple(replace(stage, kept=tuple(kept[number])) for number, stage in enumerate(stages))
@@ -247,5 +250,5 @@ class Staging:
         price: dict[Scalar, int] = {}
         for node in self.order:
             own = COSTS.get(node.op, 1) if node.args and node.op != "load" else 0
-            price[node] = min(own + sum(price[n] for n in operands(node) if self.varies[n]), 1000)
+            price[node] = min(own + sum([price[n] for n in self.varying[node]]), 1000)
         return price

@@ -7,6 +7,7 @@ has read it. So does a temporary, whose offset is then that of the value it ends
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -220,13 +221,12 @@ def _in_order(blocks: Sequence[Block]) -> tuple[list[int], int]:
     """Each block when it is needed, into the smallest gap that takes it, or at the end."""
     offsets = [0] * len(blocks)
     total = 0
-    alive: list[int] = []  # numbers of blocks, by offset
+    alive: list[tuple[int, int, int]] = []  # offset, size and end, by offset
     for number in sorted(range(len(blocks)), key=lambda n: (blocks[n].start, -blocks[n].size)):
-        size = _padded(blocks[number].size)
-        alive = [n for n in alive if blocks[n].end >= blocks[number].start]
-        offsets[number] = _gap(size, [(offsets[n], _padded(blocks[n].size)) for n in alive])
-        alive.append(number)
-        alive.sort(key=offsets.__getitem__)
+        size, start = _padded(blocks[number].size), blocks[number].start
+        alive = [other for other in alive if other[2] >= start]
+        offsets[number] = _gap(size, alive)
+        bisect.insort(alive, (offsets[number], size, blocks[number].end))
         total = max(total, offsets[number] + size)
     return offsets, total
 
@@ -239,19 +239,20 @@ def _largest_first(blocks: Sequence[Block]) -> tuple[list[int], int]:
     for number in sorted(range(len(blocks)), key=lambda n: (-blocks[n].size, blocks[n].start)):
         block, size = blocks[number], _padded(blocks[number].size)
         beside = [n for n in placed if blocks[n].start <= block.end and block.start <= blocks[n].end]
-        offsets[number] = _gap(size, sorted((offsets[n], _padded(blocks[n].size)) for n in beside))
+        offsets[number] = _gap(size, sorted((offsets[n], _padded(blocks[n].size), 0) for n in beside))
         placed.append(number)
         total = max(total, offsets[number] + size)
     return offsets, total
 
 
-def _gap(size: int, taken: Sequence[tuple[int, int]]) -> int:
-    """The start of the smallest gap of at least `size` bytes between (offset, size) in rising order, or their end."""
+def _gap(size: int, taken: Sequence[tuple[int, int, int]]) -> int:
+    """The start of the smallest gap of at least `size` bytes between (offset, size, …) in rising order, or their end."""
     best, best_width, end = -1, 0, 0
-    for offset, width in taken:
+    for offset, width, _ in taken:
         if offset - end >= size and (best < 0 or offset - end < best_width):
             best, best_width = end, offset - end
-        end = max(end, offset + width)
+        if offset + width > end:
+            end = offset + width
     return end if best < 0 else best
 
 

@@ -164,7 +164,8 @@ def blocker(a: Draft, b: Draft, uses: Uses, limits: FusionLimits) -> str | None:
             return draft.reason or f"{draft.eqns[0].primitive.name} runs as a {draft.kind.value} step"
     if len(a.eqns) + len(b.eqns) > limits.max_ops:
         return f"together they have more than {limits.max_ops} operations"
-    if len((a.inputs | b.inputs) - a.produced) > limits.max_params:
+    many = len(a.reads) + len(a.opaque) + len(b.reads) + len(b.opaque) > limits.max_params
+    if many and len((a.inputs | b.inputs) - a.produced) > limits.max_params:
         return f"together they read more than {limits.max_params} arrays"
     if any(v in a.produced for v, _ in b.barred):
         return "an optimization barrier stands between them"
@@ -371,7 +372,10 @@ def _forget_axes(draft: Draft) -> None:
 
 def _absorb(big: Draft, small: Draft, rename: dict[Axis, Axis], uses: Uses) -> None:
     """Put all of `small` into `big`, its axes renamed."""
-    layout = lambda dims: tuple(None if x is None else rename.get(x, x) for x in dims)
+    layout = lambda dims: tuple([None if x is None else rename.get(x, x) for x in dims])
+    inside = (big.inputs & small.produced) | (small.inputs & big.produced)  # read by one from the other
+    needed = [v for v in (inside & big.open) | small.open if not _within(v, big, small, uses)]
+    big.open = (big.open - inside).union(needed)
     big.eqns += small.eqns
     big.numbers |= small.numbers
     big.produced |= small.produced
@@ -382,9 +386,8 @@ def _absorb(big: Draft, small: Draft, rename: dict[Axis, Axis], uses: Uses) -> N
         big.reads.setdefault(var, set()).update(layout(dims) for dims in several)
     for var, count in small.opaque.items():
         big.opaque[var] = big.opaque.get(var, 0) + count
-    for reads in (big.reads, big.opaque):
-        for var in [v for v in reads if v in big.produced]:
-            del reads[var]  # type: ignore[attr-defined]
-    big.open = {v for v in big.open | small.open if not _within(v, big, small, uses)}
+    for var in inside:
+        big.reads.pop(var, None)
+        big.opaque.pop(var, None)
     big.cost += small.cost
     big.reverse = big.reverse if big.reverse is not None else small.reverse

@@ -189,7 +189,7 @@ class Drafting:
     def _producers(self, draft: Draft) -> list[int]:
         """The drafts that made the operands, those that save the most bytes first."""
         homes = {self._find(self.home[v]) for v in draft.inputs if v in self.home}
-        return sorted(homes, key=lambda n: (-gain(self.drafts[n], draft), -n))
+        return list(homes) if len(homes) < 2 else sorted(homes, key=lambda n: (-gain(self.drafts[n], draft), -n))
 
     def _try(self, a: int, b: int) -> None:
         """Merge draft `b` into draft `a`, which it reads from, or record why not."""
@@ -306,7 +306,12 @@ def _uses(graph: Graph, anchors: list[Eqn], views: Views) -> Uses:
 
 def _label(draft: Draft) -> str:
     """The draft's operations and the line of its last equation, for a person."""
-    names = list(dict.fromkeys(eqn.primitive.name for eqn in draft.eqns))
+    found = dict[str, None]()
+    for eqn in draft.eqns:
+        found[eqn.primitive.name] = None
+        if len(found) > 4:
+            break
+    names = list(found)
     text = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
     line = draft.eqns[-1].source.short if draft.eqns[-1].source.file else ""
     return f"{text} ({line})" if line else text

@@ -40,10 +40,10 @@ def abreast(function, *arguments) -> bool:
 def test_which_kernels_run_abreast() -> None:
     x = numbers(5000)
     assert abreast(logistic, x)
-    assert abreast(logistic, x.astype(np.float64).astype(np.float32).reshape(10, 500))
+    assert abreast(logistic, x.reshape(4, 1250)[:, :1200].copy())
     assert abreast(hashed, np.arange(5000, dtype=np.uint32))
     assert not abreast(lambda x: logistic(x, 4), x), "a processor looks ahead far enough"
-    assert not abreast(logistic, numbers(100)), "too few elements"
+    assert not abreast(logistic, numbers(1000)), "too few elements"
     assert not abreast(lambda x: logistic(fnp.exp(x)), x), "functions have loops of their own"
     assert not abreast(lambda x: logistic(x.astype(np.float16)), x), "halves are converted all the time"
     assert not abreast(lambda x: logistic(x)[::-1].T[::2].sum(), x), "a fold"
@@ -59,7 +59,7 @@ def together(x):
 
 
 @pytest.mark.parametrize(
-    "size", [256, STEP * 4 - 1, STEP * 5, STEP * 5 + 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 700, 100_003]
+    "size", [STEP * 20 - 1, STEP * 20, STEP * 20 + 1, 2 * BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 700, 100_003]
 )
 def test_any_number_of_elements(size: int) -> None:
     x = numbers(size)
@@ -77,7 +77,7 @@ def escape(np, x, y):
     return count, count > 10, np.where(count > 3, x, y)
 
 
-@pytest.mark.parametrize("shape", [(40, 777), (3, 5000), (17, 3, 300)])
+@pytest.mark.parametrize("shape", [(40, 1777), (3, 5000), (17, 3, 1030)])
 def test_rows_results_and_types(shape: tuple[int, ...]) -> None:
     x, y = 3 * numbers(*shape) - 2, 2 * numbers(*shape)[::-1] - 1
     x, y = x[..., ::-1].copy()[..., ::-1], y + 0 * y[..., :1]

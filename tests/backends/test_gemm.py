@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import fuser
 import fuser.numpy as fnp
+from fuser.backends.c import built
 from fuser.backends.c.library import gemm_text
 from fuser.runtime import toolchain
 
@@ -195,6 +196,49 @@ def test_several_python_threads_share_a_product() -> None:
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda n: np.asarray(f(*pairs[n % 4])), range(80)))
     assert all(np.array_equal(result, expected[n % 4]) for n, result in enumerate(results))
+
+
+@pytest.mark.parametrize("level", built.LEVELS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_was_built_with_the_package_gives_the_bits_of_what_is_compiled(level, dtype, monkeypatch) -> None:
+    monkeypatch.setattr(built, "LEVELS", {level: built.LEVELS[level]})
+    kind = np.dtype(dtype)
+    ready = fresh_gemm(kind)
+    if ready is None:
+        pytest.skip(f"the package was built without products for {level}, or this processor has not what they need")
+    flags = [f"-march=x86-64-{level}" if flag == "-march=native" else flag for flag in toolchain.FLAGS]
+    monkeypatch.setattr(toolchain, "FLAGS", tuple(flags))
+    library = toolchain.load_shared(toolchain.compile_shared(gemm_text(kind, kind)).path)
+    rng = np.random.default_rng(0)
+    for m, k, n in FORMS.values():
+        a, b = ((rng.standard_normal(s) * 4).astype(kind) for s in ((m, k), (k, n)))
+        results = []
+        for gemm in (ready, library.gemm):
+            results.append(np.zeros((m, n), kind))
+            numbers = (m, n, k, k, 1, n, 1, n, 0, 0)
+            pointers = (ctypes.c_void_p * 3)(a.ctypes.data, b.ctypes.data, results[-1].ctypes.data)
+            gemm(pointers, (ctypes.c_int64 * len(numbers))(*numbers))
+        assert results[0].tobytes() == results[1].tobytes()
+        np.testing.assert_allclose(results[0], a.astype(np.float64) @ b, rtol=1e-3, atol=1e-2)
+
+
+def fresh_gemm(kind: np.dtype) -> Any:
+    """What was built for the levels of now."""
+    built._library.cache_clear()
+    try:
+        return built.gemm(kind, kind)
+    finally:
+        built._library.cache_clear()
+
+
+def test_what_was_built_from_other_files_or_for_another_processor_is_not_used(monkeypatch) -> None:
+    kind = np.dtype("float32")
+    assert built.gemm(np.dtype("int32"), np.dtype("int32")) is None and built.gemm(kind, np.dtype("float64")) is None
+    monkeypatch.setattr(built, "digest", lambda: "0" * 64)
+    assert fresh_gemm(kind) is None
+    monkeypatch.undo()
+    monkeypatch.setattr(toolchain, "processor", lambda: "GenuineIntel; sse2 avx")
+    assert fresh_gemm(kind) is None
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])

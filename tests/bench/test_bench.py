@@ -9,6 +9,7 @@ import time
 import zlib
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import scipy.linalg
@@ -17,8 +18,10 @@ import scipy.sparse.csgraph
 import scipy.special
 import scipy.stats
 
+import fuser
+import fuser.numpy as fnp
 from bench import __main__ as command
-from bench import compare, machine, measure, report, startup, systems
+from bench import compare, large, machine, measure, report, startup, systems
 from bench.workload import FLOATS, outputs
 from bench.workloads import SUITES, WORKLOADS, elementwise, select
 
@@ -410,6 +413,31 @@ def test_planning_is_measured_for_a_program_of_known_size() -> None:
     scope: dict[str, Any] = {}
     exec(startup.PLANNING.replace("{figure}", "few, count = seconds(20)"), scope)
     assert 0.0 < scope["few"] < 1.0 and scope["count"] == 28  # 14 operations a round, of which there are two
+
+
+def test_large_programs_are_the_same_function_to_both_and_have_2000_equations() -> None:
+    ours, theirs = large.programs(fuser, fnp), large.programs(jax, jax.numpy)
+    assert tuple(ours) == tuple(theirs) == large.NAMES
+    for name, (function, arguments) in ours.items():
+        assert len(fuser.jit(function).trace(*arguments).graph.eqns) >= 2000
+        other, values = theirs[name]
+        assert len(jax.make_jaxpr(other)(*values).eqns) >= 2000
+        for a, b in zip(jax.tree.leaves(arguments), jax.tree.leaves(values)):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_figures_side_by_side_take_jax_for_the_limit(monkeypatch) -> None:
+    runs = []
+
+    def median(script: str, system: str, repeats: int, warm: bool) -> float:
+        runs.append(system)
+        return {"fuser": 1.0, "jax": 2.0}[system]
+
+    monkeypatch.setattr(startup, "_median", median)
+    ours, theirs = startup._beside("compile", "pass", 3, ("fuser", "jax"))
+    assert runs == ["fuser", "jax"] * 3
+    assert (ours["value"], ours["limit"], ours["verdict"]) == (1.0, 2.0, "PASS")
+    assert (theirs["value"], theirs["verdict"]) == (2.0, None)
 
 
 def test_a_machine_has_a_file_name() -> None:

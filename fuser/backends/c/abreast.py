@@ -22,7 +22,8 @@ REGISTER = 64  # bytes of a vector
 REGISTERS = 28  # that values can be held in at once
 WAITING = 90  # cycles of a chain from which a processor, which looks some 250 operations ahead, has to wait
 MOST, FEWEST = 4, 2  # vectors abreast
-SHORT = 256  # elements along the vector for which this does not pay
+SHORT = 1024  # elements along the vector below which this does not pay
+MOST_TEXT = 1200  # operations of all vectors abreast: gcc takes a quarter of a second for them
 CHEAP = frozenset(
     ("neg", "abs", "floor", "ceil", "round", "trunc", "not", "add", "sub", "mul", "div", "sqrt", "fma", "max", "min")
     + ("and", "or", "xor", "shl", "shr", "sar", "eq", "ne", "lt", "le", "gt", "ge", "select", "cast", "bitcast")
@@ -44,7 +45,8 @@ class Abreast(Elementwise):
             return 0
         if not all(_dense(store, vector, loops) for store in stage.row_stores) or _chain(stage.row) < WAITING:
             return 0
-        found = min(MOST, REGISTERS // max(_alive(stage.row, stage.row_stores), 1))
+        alive, length = _alive(stage.row, stage.row_stores), len(stage.row)
+        found = min(MOST, REGISTERS // max(alive, 1), MOST_TEXT // max(length, 1))
         return found if found >= FEWEST else 0
 
     def form(self) -> None:

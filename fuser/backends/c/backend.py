@@ -25,6 +25,7 @@ class C(Host, Stepwise):
 
     name = "c"
     platform = "cpu"
+    names_in_text = True  # a kernel's name stands nowhere but in its text
     limits = FusionLimits(
         control=True,
         dots=True,

@@ -10,6 +10,7 @@ import re
 
 from fuser.backends.base import KernelSource
 from fuser.backends.c.control import ALIGNMENT, LOCAL, Emit, padded
+from fuser.backends.c.outline import CALLER
 from fuser.backends.c.told import Scalarised, told, worst
 from fuser.backends.c.writer import ADDITION, ALONE
 from fuser.ir.cost import cost
@@ -17,6 +18,7 @@ from fuser.ir.graph import Var
 from fuser.partition.bundle import levels
 from fuser.partition.group import FusionGroup
 
+MANY = 8  # parts from which the function that calls them is not worth optimising
 SHARED = 4  # parts of equal weight that are worth sharing out, at least
 SHARED_WORK = 2 * ALONE  # and the nanoseconds of one thread that they must be worth together
 
@@ -47,7 +49,8 @@ class _Bundle:
         for numbers in levels(self.group.parts):
             self._level([self.group.parts[n] for n in numbers])
         comments = "".join(f"// {line}\n" for line in dict.fromkeys(str(s) for s in self.group.sources if s.file))
-        head = f"{comments}void {self.group.name}(void **buffers, const int64_t *sizes) {{"
+        caller = CALLER if len(self.group.parts) >= MANY else ""
+        head = f"{comments}{caller}void {self.group.name}(void **buffers, const int64_t *sizes) {{"
         text = "\n\n".join([*self.texts, "\n".join([head, *self.lines, "}"])])
         launch = {"sizes": tuple(self.sizes), "workspace": self.sizes[0] if self.sizes[0] > LOCAL else 0}
         return KernelSource(self.group.name, text, "c", self.names, launch | told(self.scalar))

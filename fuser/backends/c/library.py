@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.c import spell
+from fuser.backends.c import built, spell
 from fuser.backends.reference import dense
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn
@@ -39,6 +39,8 @@ def has_gemm(eqn: Eqn) -> bool:
 @functools.cache
 def _gemm(operand: np.dtype, out: np.dtype, patches: bool = False) -> Any:
     """The compiled product for operands and results of these dtypes; or that which reads patches by a table."""
+    if not patches and (ready := built.gemm(operand, out)) is not None:
+        return ready
     text = ("#define PATCHES\n" if patches else "") + gemm_text(operand, out)
     return getattr(toolchain.load_shared(toolchain.compile_shared(text).path), "patches" if patches else "gemm")
 

@@ -6,6 +6,8 @@ vectorises, without a mask at each load, and its rims are loops of their own.
 
 from __future__ import annotations
 
+import functools
+
 from fuser.backends.c.rows import Elementwise
 from fuser.backends.c.writer import masks, most_alone
 from fuser.kernel.kernel import Kernel
@@ -30,20 +32,24 @@ def pieces(kernel: Kernel, loops: Loops) -> Cut | None:
 class Pieces(Elementwise):
     """Parallel over the outermost axis, or over the vector where there are few outer iterations."""
 
-    def form(self) -> None:
+    @functools.cached_property
+    def found(self) -> Cut:
+        """The pieces; this form is for kernels that have some."""
         found = pieces(self.kernel, self.loops)
-        assert found is not None and self.loops.vector is not None
+        assert found is not None
+        return found
+
+    def form(self) -> None:
+        assert self.loops.vector is not None
         self.order = [a for a in self.loops.rows if a is not self.loops.vector] + [self.loops.vector]
         count = self.loops.count(tuple(self.order[:-1]))
         self.masks |= {node for leaf in found.whole for node in masks(leaf.nodes)}
         self.outer = self.order[0] if count >= OUTER else self.loops.vector
-        self._nest(found, 0)
+        self._nest(self.found, 0)
 
     def alone(self) -> str:
         total = " * ".join(self.extents.values()) or "1"
-        found = pieces(self.kernel, self.loops)
-        assert found is not None
-        most = min(most_alone(leaf.nodes, leaf.stores) for leaf in found.whole)
+        most = min(most_alone(leaf.nodes, leaf.stores) for leaf in self.found.whole)
         return self.argument(f"{total} <= {most}")
 
     def _nest(self, piece: Cut, depth: int) -> None:

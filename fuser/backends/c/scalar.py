@@ -66,7 +66,7 @@ def _inside(writer: Writer) -> Iterator[Scalar]:
     """The nodes that innermost loops compute."""
     kernel: Kernel = writer.kernel
     if isinstance(writer, Rows):
-        return (node for stage in kernel.stages for node in stage.body)
+        return iter({node: None for stage in kernel.stages for node in stage.body})  # many are computed again
     return iter(kernel.nodes)
 
 

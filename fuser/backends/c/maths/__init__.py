@@ -6,6 +6,7 @@ functions, one each for float and double and one, `width.h`, for both, whose pla
 
 from __future__ import annotations
 
+import collections
 import functools
 import pathlib
 import re
@@ -57,18 +58,27 @@ _COMMON = {
     "real": ("float", "double"),
     "word": ("uint32_t", "uint64_t"),
 }
+_PLACEHOLDER = re.compile(rf"(?<![A-Za-z_])(?:{'|'.join(sorted(_COMMON, key=len, reverse=True))})(?![A-Za-z_])")
+_OURS = re.compile(r"\w+_f(?:32|64)\b")
 _START = f"""#if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || (defined(__FP_FAST_FMA) && defined(__FP_FAST_FMAF))
 #define FAST_FMA
 #endif
 {CONDITION}
-#define IN_LINE static inline __attribute__((always_inline))"""
+#define IN_LINE static inline __attribute__((always_inline))
+#ifdef VECTOR_CALLS
+#define APART static __attribute__((simd("notinbranch"), const, noinline))
+#else
+#define APART IN_LINE
+#endif"""
+MANY = 8  # calls in a text above which a function is compiled once, for scalars and for vectors, and called
 
 
 def _filled(text: str, double: bool) -> str:
     """The text of width.h for one width."""
-    for name, pair in _COMMON.items():
-        value = f"({pair[double]})" if pair[double].startswith("-") else pair[double]
-        text = re.sub(rf"(?<![A-Za-z_]){name}(?![A-Za-z_])", value, text)
+    values = {
+        name: f"({pair[double]})" if pair[double].startswith("-") else pair[double] for name, pair in _COMMON.items()
+    }
+    text = _PLACEHOLDER.sub(lambda match: values[match[0]], text)
     text = re.sub(r"(?<=[\d.])w\b", "" if double else "f", text)
     return re.sub(r"_w\b", "_f64" if double else "_f32", text).replace("@", "" if double else "f")
 
@@ -93,34 +103,42 @@ def _polynomial(match: re.Match[str]) -> str:
 
 
 @functools.cache
-def functions() -> dict[str, str]:
-    """Every function's text by its name, each after those that it calls."""
+def functions(double: bool) -> dict[str, str]:
+    """Every function's text by its name, each after those that it calls: those for double, or those for float."""
     folder = pathlib.Path(__file__).parent
-    width = folder.joinpath("width.h").read_text()
     found: dict[str, str] = {}
-    for double, name in ((True, "float64.h"), (False, "float32.h")):
-        text = _filled(folder.joinpath(name).read_text() + "\n" + width, double)
-        text = re.sub(r"\bPOLY\(", "POLY64(" if double else "POLY32(", text)
-        text = re.sub(r"\bPOLY(32|64)\(([^)]*)\)", _polynomial, text)
-        for part in text.split("\n\n"):
-            lines = [line for line in part.splitlines() if not line.startswith("//")]
-            if lines and lines[0].startswith("inline"):
-                found[re.search(r"(\w+)\(", lines[0]).group(1)] = "\n".join(["IN_LINE" + lines[0][6:], *lines[1:]])  # type: ignore[union-attr]
-        found |= {f"{name}_far_{'f64' if double else 'f32'}": far(name, double) for name in ("sin", "cos", "tan")}
-    return found
+    own = folder.joinpath("float64.h" if double else "float32.h").read_text()
+    text = _filled(own + "\n" + folder.joinpath("width.h").read_text(), double)
+    text = re.sub(r"\bPOLY\(", "POLY64(" if double else "POLY32(", text)
+    text = re.sub(r"\bPOLY(32|64)\(([^)]*)\)", _polynomial, text)
+    for part in text.split("\n\n"):
+        lines = [line for line in part.splitlines() if not line.startswith("//")]
+        if lines and lines[0].startswith("inline"):
+            found[re.search(r"(\w+)\(", lines[0]).group(1)] = "\n".join(["IN_LINE" + lines[0][6:], *lines[1:]])  # type: ignore[union-attr]
+    return found | {f"{name}_far_{'f64' if double else 'f32'}": far(name, double) for name in ("sin", "cos", "tan")}
 
 
 def used(text: str) -> list[str]:
-    """What must stand before a text that calls functions of this package; nothing, where it calls none."""
-    texts = functions()
-    wanted = set(re.findall(r"\w+", text)) & texts.keys()
+    """What must stand before a text that calls functions of this package; nothing, where it calls none.
+
+    A call costs a loop of few functions some 10 %; but in a long kernel a compiler spends all its time on what is in line.
+    """
+    calls = collections.Counter(_OURS.findall(text))
+    wanted: set[str] = set()
+    stack = [text]
+    while stack:
+        for word in set(_OURS.findall(stack.pop())) - wanted:
+            if (found := functions(word.endswith("_f64")).get(word)) is not None:
+                wanted.add(word)
+                stack.append(found)
     if not wanted:
         return []
-    stack = list(wanted)
-    while stack:
-        for word in set(re.findall(r"\w+", texts[stack.pop()])) & texts.keys() - wanted:
-            wanted.add(word)
-            stack.append(word)
+    both = [double for double in (True, False) if any(word.endswith("_f64") is double for word in wanted)]
+    texts = {name: found for double in both for name, found in functions(double).items()}
     apart = [texts[name] for name in texts if name in wanted and "_far_" in name]
-    inside = [texts[name] for name in texts if name in wanted and "_far_" not in name]
+    inside = [
+        texts[name].replace("IN_LINE", "IN_LINE" if calls[name] <= MANY else "APART", 1)
+        for name in texts
+        if name in wanted and "_far_" not in name
+    ]
     return [_START, *apart, *(text.split(" {")[0] + ";" for text in inside), *inside]
