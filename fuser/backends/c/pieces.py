@@ -43,7 +43,7 @@ class Pieces(Elementwise):
         assert self.loops.vector is not None
         self.order = [a for a in self.loops.rows if a is not self.loops.vector] + [self.loops.vector]
         count = self.loops.count(tuple(self.order[:-1]))
-        self.masks |= {node for leaf in found.whole for node in masks(leaf.nodes)}
+        self.masks |= {node for leaf in self.found.whole for node in masks(leaf.nodes)}
         self.outer = self.order[0] if count >= OUTER else self.loops.vector
         self._nest(self.found, 0)
 
