@@ -63,8 +63,16 @@ def _scatter_type(name: str, x: ArrayType, indices: ArrayType, updates: ArrayTyp
 
 
 def _scatter_eval(
-    accumulate: np.ufunc | None, operand: np.ndarray, indices: np.ndarray, updates: np.ndarray, numbers: Any, mode: Any
+    accumulate: np.ufunc | None,
+    operand: np.ndarray,
+    indices: np.ndarray,
+    updates: np.ndarray,
+    numbers: Any,
+    mode: Any,
+    wraps: tuple[int, ...] = (),
 ) -> np.ndarray:
+    if wraps:  # what is added to negative components of a start, where the partition has left that to the scatter
+        indices = np.where(indices < 0, indices + np.asarray(wraps, indices.dtype), indices)
     narrow = operand.dtype in (FLOATS[0], bfloat16) and accumulate is not None
     out = np.array(operand, np.float32 if narrow else operand.dtype, order="C")  # its flat view is written to
     if updates.size == 0 or operand.size == 0:
@@ -239,9 +247,10 @@ def _scatter(
         updates: np.ndarray,
         dimension_numbers: Any,
         mode: Any = None,
+        wraps: tuple[int, ...] = (),
         **params: Any,
     ) -> np.ndarray:
-        return _scatter_eval(accumulate, operand, indices, updates, dimension_numbers, mode)
+        return _scatter_eval(accumulate, operand, indices, updates, dimension_numbers, mode, wraps)
 
     def samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         rng = np.random.default_rng(0)

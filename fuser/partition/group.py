@@ -47,6 +47,7 @@ class FusionLimits:
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     strided_dots: bool = False  # those kernels read operands by strides alone
+    patch_bytes: int = 0  # of a second operand, up to which a product reads a first one made of pieces of one array
     calls: frozenset[str] = (
         frozenset()
     )  # primitives outside of kernels that native functions serve; they read dense operands

@@ -21,10 +21,12 @@ from fuser.partition.buffers import assign, place
 from fuser.partition.bundle import bundled
 from fuser.partition.calls import with_read_operands
 from fuser.partition.control import bodies, with_dense_operands
-from fuser.partition.draft import Draft, Uses, blocker, gain, join, looped, product, single, solid
+from fuser.partition.draft import Draft, Uses, blocker, escaping, gain, join, looped, product, single, solid
 from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, inner_eqns
 from fuser.partition.loop import LoopForm, loop_form
+from fuser.partition.patches import patched
 from fuser.partition.products import with_strided_operands
+from fuser.partition.wraps import with_wraps_inside
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
@@ -43,7 +45,7 @@ def partition(
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
     if backend.limits.strided_dots:
         graph = with_strided_operands(graph, lambda eqn: backend.supports(eqn) is None)
-    graph = with_read_operands(graph, backend.limits.calls)
+    graph = with_read_operands(with_wraps_inside(graph, backend.limits.calls), backend.limits.calls)
     graph, aliases = _with_copies(graph)
     drafting = Drafting(graph, backend, forms)
     drafts, decisions = drafting.run()
@@ -194,7 +196,7 @@ class Drafting:
         if a == b:
             return
         first, second = self.drafts[a], self.drafts[b]
-        reason = blocker(first, second, self.uses, self.limits)
+        reason = None if self._patched(first, second) else blocker(first, second, self.uses, self.limits)
         if reason is None and self._path_between(a, b):
             reason = "another kernel must run between them"
         if reason is None and self.fuel == 0:
@@ -204,6 +206,14 @@ class Drafting:
             self.decisions.append(self.refused[-1][2])
             return
         self._merge(a, b)
+
+    def _patched(self, a: Draft, b: Draft) -> bool:
+        """Whether `b` is a product that reads the pieces which `a` lays side by side where they are."""
+        if not self.limits.patch_bytes or b.kind is not Kind.CONTRACTION or b.reason or len(a.eqns) + len(b.eqns) != 2:
+            return False
+        ([eqn], [dot]) = a.eqns, b.eqns
+        alone = dot.invars[0] is eqn.outvars[0] and not escaping(a, b, self.uses)
+        return alone and patched(dot, eqn, self.views, self.limits.patch_bytes) is not None
 
     def _reconsider(self) -> None:
         """Try once more what was refused while the drafts were small: a value that is needed once a row, say."""

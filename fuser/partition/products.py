@@ -79,7 +79,7 @@ def matrices(x: Laid, y: Laid, dimension_numbers: Any) -> Matrices | None:
         batch, rows, columns = ([Run(r.dims, r.extent, r.b, r.a, r.c) for r in runs] for runs in (batch, rows, columns))
     one = Run((), 1, 0, 1, 0)
     inner = columns.pop() if columns else one
-    tall = max(rows, key=lambda run: run.extent, default=one)
+    tall = max(rows, key=lambda run: (run.extent, -abs(run.a)), default=one)
     others = [run for run in (*batch, *rows, *columns) if run is not tall]
     return Matrices(tall, inner, extent, ca, rb, tuple(others), swapped)
 

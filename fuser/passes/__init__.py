@@ -11,6 +11,7 @@ from fuser.passes.algebra import simplify
 from fuser.passes.control import forward, in_bodies
 from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
+from fuser.passes.demand import skip_unread
 from fuser.passes.fission import multiply_rows_before_loops
 from fuser.passes.fold import fold_constants
 from fuser.passes.indexing import ease_indexing
@@ -18,6 +19,7 @@ from fuser.passes.inline import inline_calls
 from fuser.passes.known import place_known
 from fuser.passes.licm import hoist_invariants
 from fuser.passes.products import write_products
+from fuser.passes.reading import read_through
 from fuser.passes.short import write_out
 from fuser.passes.stages import fold_in_stages
 from fuser.passes.totals import sum_after_loops
@@ -55,10 +57,12 @@ def _through(passes: Sequence[tuple[str, Callable[[Graph], Graph]]], graph: Grap
 CLEARING: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("simplify", simplify),
     ("ease_indexing", ease_indexing),
+    ("read_through", read_through),
     ("simplify_again", simplify),
     ("fold_in_stages", fold_in_stages),
     ("merge_again", merge_common),
     ("drop_again", drop_dead),
+    ("skip_unread", skip_unread),
 )
 LOOPS: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("inline_calls", inline_calls),

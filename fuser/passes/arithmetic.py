@@ -33,6 +33,7 @@ from fuser.passes.rule import (
     when,
     zero,
 )
+from fuser.passes.signs import never_negative
 
 
 def _divide_by_power_of_two(eqn: Eqn, rewriter: Rewriter) -> Result:
@@ -60,6 +61,32 @@ def _power(eqn: Eqn, rewriter: Rewriter) -> Result:
     if is_number(y, rewriter, -1):
         return rewriter.make(E.div_p, Literal(1, x.aval.update(shape=())), x)
     return None
+
+
+def _half_power(eqn: Eqn, rewriter: Rewriter) -> Result:
+    """A power by a multiple of a half, up to 3/2, of what is not negative: by square roots.
+
+    A quotient goes first, so that nothing on the way overflows or vanishes unless the result does.
+    """
+    x, y = eqn.invars
+    wanted = x.aval.dtype in FLOATS[2:] and fits(x, eqn) and is_number(y, rewriter, 0.5, -0.5, 1.5, -1.5)
+    if not wanted or not never_negative(x, rewriter):
+        return None
+    if is_number(y, rewriter, -0.5):
+        return rewriter.make(E.rsqrt_p, x)
+    root = rewriter.make(E.sqrt_p, x)
+    if is_number(y, rewriter, 0.5):
+        return root
+    rewriter.keep(root)
+    if is_number(y, rewriter, 1.5):
+        return rewriter.make(E.mul_p, x, root.outvars[0])
+    inverse = rewriter.make(E.div_p, Literal(1, x.aval.update(shape=())), x)
+    rewriter.keep(inverse)
+    return rewriter.make(E.div_p, inverse.outvars[0], root.outvars[0])
+
+
+def _powers(power: float) -> Callable[..., Any]:
+    return lambda x: E.pow_p.bind(E.abs_p.bind(x), like(x, power))
 
 
 def _integer_power(eqn: Eqn, rewriter: Rewriter) -> Result:
@@ -144,6 +171,17 @@ ARITHMETIC: tuple[Rule, ...] = (
     Rule("pow(x, 1)", ("pow",), _power, lambda x: E.pow_p.bind(x, like(x, 1)), FLOATS),
     Rule("pow(x, 0)", ("pow",), _power, lambda x: E.pow_p.bind(x, like(x, 0)), FLOATS),
     Rule("pow(x, -1)", ("pow",), _power, lambda x: E.pow_p.bind(x, np.int32(-1)), FLOATS, ulps=1),
+    *(
+        Rule(
+            f"pow(|x|, {power})",
+            ("pow",),
+            _half_power,
+            _powers(power),
+            FLOATS[2:],
+            ulps=3,
+        )
+        for power in (0.5, -0.5, 1.5, -1.5)
+    ),
     Rule("integer_pow[0]", ("integer_pow",), _integer_power, lambda x: E.integer_pow_p.bind(x, y=0), REALS),
     Rule("integer_pow[1]", ("integer_pow",), _integer_power, lambda x: E.integer_pow_p.bind(x, y=1), REALS),
     Rule("integer_pow[2]", ("integer_pow",), _integer_power, lambda x: E.integer_pow_p.bind(x, y=2), REALS),

@@ -261,3 +261,39 @@ def test_processors_with_shorter_vectors(target: str, dtype: str, tmp_path: path
         gemm(pointers, (ctypes.c_int64 * len(numbers))(*numbers))
         wide = a.astype(np.float64)
         assert np.all(np.abs(result - wide @ b) <= (1e-5 if dtype == "float32" else 1e-12) * (np.abs(wide) @ np.abs(b)))
+
+
+SYMMETRIC: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "columns": (lambda x, y: x.T @ y, (300, 250)),
+    "rows": (lambda x, y: x @ y.T, (611, 90)),
+    "few columns": (lambda x, y: x.T @ y, (1000, 193)),
+    "even": (lambda x, y: x.T @ y, (700, 384)),
+    "a tail": (lambda x, y: x.T @ y / 3.0 + x[0], (300, 450)),
+    "a tail that tells rows from columns": (lambda x, y: (x @ y.T) * x[:, :1] - y[:, 0], (333, 140)),
+    "batches": (lambda x, y: fnp.einsum("bki,bkj->bij", x, y), (2, 260, 210)),
+    "several strips": (lambda x, y: x.T @ y, (5000, 900)),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32])
+@pytest.mark.parametrize("name", SYMMETRIC)
+def test_a_matrix_times_its_transpose(name, dtype):
+    """Half is computed and the rest mirrored: the same bits as the product with a copy, which is computed as a whole."""
+    function, shape = SYMMETRIC[name]
+    if name == "several strips" and dtype != np.float32:
+        pytest.skip("it is the same for all dtypes, and long")
+    x = (np.random.default_rng(0).standard_normal(shape) * 3).astype(dtype)
+    with fuser.config.using(enable_x64=True):
+        jitted = fuser.jit(function, backend="c")
+        shared = fuser.numpy.asarray(x)
+        found = np.asarray(fuser.jit(lambda x: function(x, x), backend="c")(shared))
+        np.testing.assert_array_equal(found, np.asarray(jitted(shared, fuser.numpy.array(x))))
+        if dtype != np.float16:
+            exact = np.asarray(fuser.jit(function, backend="reference")(*[x.astype(np.float64)] * 2))
+            np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-4 * np.abs(exact).max())
+
+
+def test_a_square_matrix_times_itself_is_not_symmetric():
+    x = np.random.default_rng(0).standard_normal((300, 300)).astype(np.float32)
+    found = np.asarray(fuser.jit(lambda x: x @ x, backend="c")(x))
+    np.testing.assert_allclose(found, x.astype(np.float64) @ x, atol=1e-3)

@@ -103,6 +103,48 @@ def test_scatters_with_duplicates(fold, seed, n, count, rows):
     same(found, folded(fold, x, indices, updates))
 
 
+@pytest.mark.parametrize("fold", ["set", "add", "multiply", "max"])
+@pytest.mark.parametrize("spoilt", ["no", "negative", "beyond", "swapped"])
+@pytest.mark.parametrize("rows", [False, True])
+def test_scatters_by_indices_in_order(fold, spoilt, rows):
+    """Each index's updates are folded in together; one index out of place or bounds, and they are not."""
+    rng = np.random.default_rng(3)
+    n, count = 4000, 30000
+    x, updates = (rng.integers(1, 9, (size, 3) if rows else size).astype(np.float32) for size in (n, count))
+    indices = np.sort(rng.integers(5, n, count)).astype(np.int32)
+    if spoilt == "swapped":
+        indices[-2:] = indices[-1], indices[-1] - 1
+    elif spoilt != "no":
+        place, index = {"negative": (0, -n + 1), "beyond": (-1, n)}[spoilt]
+        indices[place] = index
+    wrapped = np.where(indices < 0, indices + n, indices)
+    found = jitted(lambda x, i, u: getattr(x.at[i], fold)(u, indices_are_sorted=True))(x, indices, updates)
+    same(found, folded(fold, x, wrapped, updates))
+
+
+def test_scatters_wrap_negative_indices_themselves():
+    """The wrapped indices are no pass over memory; those that something else reads too are one all the same."""
+    rng = np.random.default_rng(4)
+    x, updates = rng.standard_normal(50).astype(np.float32), rng.integers(-9, 9, 40000).astype(np.float32)
+    indices = rng.integers(-60, 60, 40000).astype(np.int32)
+    expected = folded("add", x, np.where(indices < 0, indices + 50, indices), updates)
+    function = jitted(lambda x, i, u: x.at[i].add(u))
+    assert [g.ops[-1] for g in function.lower(x, indices, updates).plan.groups] == ["scatter-add"]
+    np.testing.assert_allclose(function(x, indices, updates), expected, rtol=1e-4, atol=1e-2)
+    both = jitted(lambda x, i, u: (x.at[i].add(u), fnp.where(i < 0, i + 50, i)))(x, indices, updates)
+    np.testing.assert_allclose(both[0], expected, rtol=1e-4, atol=1e-2)
+    same(both[1], np.where(indices < 0, indices + 50, indices))
+    reference = fuser.jit(lambda x, i, u: x.at[i].add(u), backend="reference")(x, indices, updates)
+    np.testing.assert_allclose(reference, expected, rtol=1e-4, atol=1e-2)
+
+
+def test_narrow_indices_are_wrapped_in_their_own_type():
+    x, indices = np.zeros(200, np.float32), np.array([-1, -128, 127, 0] * 5000, np.int8)
+    found = jitted(lambda x, i: x.at[i].add(1.0))(x, indices)
+    expected = np.asarray(fuser.jit(lambda x, i: x.at[i].add(1.0), backend="reference")(x, indices))
+    same(found, expected)
+
+
 @pytest.mark.parametrize("dtype", [*REAL, "complex64", "complex128"])
 def test_sums_of_all_dtypes(dtype):
     rng = np.random.default_rng(0)
@@ -114,12 +156,14 @@ def test_sums_of_all_dtypes(dtype):
 
 
 @pytest.mark.parametrize("bins", [20, 30000])
+@pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_results_do_not_depend_on_the_number_of_threads(monkeypatch, bins, dtype):
+def test_results_do_not_depend_on_the_number_of_threads(monkeypatch, bins, ordered, dtype):
     monkeypatch.setattr(calls, "cpu_count", lambda: 3)
     rng = np.random.default_rng(0)
     x, updates = rng.standard_normal(bins).astype(dtype), rng.standard_normal(100000).astype(dtype)
     indices = rng.integers(0, bins, 100000).astype(np.int32)
+    indices = np.sort(indices) if ordered else indices
     openmp, results = ctypes.CDLL("libgomp.so.1"), set()
     with fuser.config.using(enable_x64=True):
         function = jitted(lambda x, i, u: (x.at[i].add(u), fnp.sort(u), lax.top_k(u, 9)[1], fnp.argmax(u)))

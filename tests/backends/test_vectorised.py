@@ -53,6 +53,7 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "masks": (lambda a, b: a & b, B, B),
     "mask and test": (lambda x, b: fnp.where(b & (x > 0), x, 1), F, B),
     "two masks": (lambda x, a, b: fnp.where(a & b, x, 1), F, B, B),
+    "mask of a part": (lambda x, b: x.at[8:].set(fnp.where(b[8:], x[8:], 2 * x[8:])), F, B),
     "any": (lambda x: fnp.any(x > 0), np.tile(F, 64)),
     "all of rows": (lambda x: fnp.all(x > 0, axis=1), SQUARE),
     "any of columns": (lambda x: fnp.any(x > 0, axis=0), SQUARE),
@@ -68,6 +69,10 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "reversed": (lambda x: x[::-1] + x, F),
     "divided by a constant": (lambda x: x // 7, I),
     "bits": (lambda x: lax.population_count(x) + lax.clz(x), U),
+    "lanes beside an edge": (
+        lambda x: lax.scan(lambda c, row: (c * 0.5 + row, c), fnp.zeros(600), fnp.pad(x, ((1, 0), (0, 0)))[:-1].T)[1],
+        SQUARE,
+    ),
     "lanes": (lambda x: lax.fori_loop(0, 10, lambda n, c: c * c + n, x), F),
 }
 SCALAR: dict[str, tuple[str, Any, Any]] = {

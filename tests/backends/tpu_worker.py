@@ -99,7 +99,8 @@ def check(case: Case) -> str:
         if name in tpu_cases.LOOSE:
             reason = _far(to_numpy(a), to_numpy(b))
         else:
-            reason = difference(to_numpy(a), to_numpy(b))
+            slack = WORKLOADS[name].slack if name in WORKLOADS else 1.0
+            reason = difference(to_numpy(a), to_numpy(b), slack)
         if reason:
             return reason
     return ""

@@ -30,6 +30,7 @@ class C(Host, Stepwise):
         control=True,
         dots=True,
         strided_dots=True,
+        patch_bytes=product.NEAR,
         teams=True,
         arena=True,
         calls=calls.CALLS,

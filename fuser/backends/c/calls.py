@@ -227,7 +227,10 @@ def _walks(eqn: Eqn) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]], list
     layout = layout_of(numbers, operand.ndim, updates.ndim)
     sizes = window_sizes(operand, updates, eqn.params["dimension_numbers"])
     steps, lies = _strides(operand.shape), _strides(updates.shape)
-    components: list[tuple[int, ...]] = [(steps[d], operand.shape[d] - sizes[d], 0) for d in numbers.start_index_map]
+    wraps = eqn.params.get("wraps") or (0,) * len(numbers.start_index_map)
+    components: list[tuple[int, ...]] = [
+        (steps[d], operand.shape[d] - sizes[d], wrap) for d, wrap in zip(numbers.start_index_map, wraps)
+    ]
     batching = {b: steps[d] for d, b in enumerate(layout.batching) if b is not None}
     walks = [(indices.shape[j], lies[d], batching.get(j, 0)) for j, d in enumerate(layout.batch)]
     windows = [(updates.shape[w], lies[w], steps[d]) for d, w in enumerate(layout.window) if w is not None]

@@ -5,19 +5,23 @@ Values of a row of the kernel become arrays over a block of columns; the reduced
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fuser.backends.c import spell
+from fuser.backends.c.gates import gates
 from fuser.backends.c.writer import Writer
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
-from fuser.kernel.kernel import Stage, fold_identity
+from fuser.kernel.kernel import Stage, Store, fold_identity
 
 BLOCK = 2048  # columns that run side by side
 UNROLLED, MOST_UNROLLED = 4, 12  # rows that are folded in at once, and the most values an element that this is done for
 MOST_CHUNKS = 32  # chunks of the reduced axes
 CHUNK = 8192  # elements in one chunk, at least: less would not outweigh its partial results
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
+ALIGNED = 16  # columns: where folds begin, so that vectors of them do not cross lines of a cache
 
 
 def _held(accumulator: np.dtype) -> str:
@@ -29,11 +33,13 @@ class Columns(Writer):
     """Parallel over blocks of columns; each block walks the reduced axes once a stage."""
 
     team = True
+    read = ("0", "width")  # the columns whose folds are read, from the first on, up to the last
 
     def form(self) -> None:
         vector = self.loops.vector
         assert vector is not None
         outer = [a for a in self.loops.rows if a is not vector]
+        self.gates = gates(self.kernel)
         self.shared(len(outer) + 1)
         for axis in outer:
             self.loop(axis)
@@ -43,6 +49,7 @@ class Columns(Writer):
         for stage in self.kernel.stages:
             self._row_part(stage)
             if stage.loops:
+                self._narrow(stage)
                 self._columns(stage, "0", None)
                 for fold in stage.folds:
                     self._result(fold)
@@ -53,26 +60,45 @@ class Columns(Writer):
         """Declare an array over the columns."""
         self.line(f"{kind} {name}[{BLOCK}] __attribute__((aligned(64)));")
 
-    def _across(self) -> None:
+    def _across(self, span: tuple[str, str] = ("0", "width")) -> None:
         """Open the vector loop over the columns; the axis' own name counts from the start of the array."""
         vector = self.loops.vector
         assert vector is not None
         self.line("#pragma omp simd")
-        self.open("for (int64_t x = 0; x < width; ++x)")
+        self.open(f"for (int64_t x = {span[0]}; x < {span[1]}; ++x)")
         self.line(f"const int64_t {self.axis_names[vector]} = base + x;")
 
     def _row_part(self, stage: Stage) -> None:
-        nodes = [n for n in stage.row if n.op != "const" and n not in self.env]
+        self._side_by_side(stage.row, stage.row_stores)
+
+    def _side_by_side(self, values: Sequence[Scalar], stores: Sequence[Store]) -> None:
+        """Compute values of a row of the kernel as arrays over the columns."""
+        nodes = [n for n in values if n.op != "const" and n not in self.env]
         for node in nodes:
             self._array(spell.local(node.dtype), self.name(node))
-        if not nodes and not stage.row_stores:
+        if not nodes and not stores:
             return
         self._across()
         for node in nodes:
             self.define(node, f"{self.name(node)}[x]")
-        for store in stage.row_stores:
+        for store in stores:
             self.store(store)
         self.close()
+
+    def _narrow(self, stage: Stage) -> None:
+        """Find the columns whose folds some choice reads: the others are not folded."""
+        needed = self.gates.get(stage)
+        self.read = ("0", "width")
+        if needed is None or self.loops.vector is None or not self.follows(needed[-1], self.loops.vector):
+            return
+        self._side_by_side(needed, ())
+        test = self.operand(needed[-1])
+        low, high = (f"{self.name(stage.folds[0])}_{end}" for end in ("low", "high"))
+        self.line(f"int64_t {low} = 0, {high} = width;")
+        self.line(f"while ({low} < {high} && !{test.replace('[x]', f'[{low}]')}) ++{low};")
+        self.line(f"while ({high} > {low} && !{test.replace('[x]', f'[{high} - 1]')}) --{high};")
+        self.line(f"{low} &= -{ALIGNED};")
+        self.read = (low, high)
 
     def _columns(self, stage: Stage, first: str, last: str | None, declare: bool = True) -> None:
         """Walk the reduced axes once, with the columns inside."""
@@ -101,7 +127,7 @@ class Columns(Writer):
 
     def _row(self, stage: Stage, count: int) -> None:
         """The columns of `count` rows beside each other, the rows in order: the accumulators are read and written once."""
-        self._across()
+        self._across(self.read)
         saved = dict(self.env)
         axis = self.loops.cols[-1]
         name = self.axis_names[axis]
@@ -179,6 +205,7 @@ class ColumnsSplit(Columns):
             self.loop(axis)
         self.line(f"const int64_t base = 0, width = {self.extents[vector]};")
         total = self.extents[self.loops.cols[0]]
+        self.gates = gates(self.kernel)
         self.line(
             f"const int64_t room = {CHUNK_CELLS} / width + 1, most = room < {MOST_CHUNKS} ? room : {MOST_CHUNKS};"
         )
@@ -196,6 +223,7 @@ class ColumnsSplit(Columns):
         self.line(f"{kind} *restrict {name} = __builtin_alloca_with_align(width * sizeof({kind}), 512);")
 
     def _chunks(self, stage: Stage, total: str) -> None:
+        self._narrow(stage)
         for fold in stage.folds:
             kind = _held(fold.attr.accumulator)
             self.line(

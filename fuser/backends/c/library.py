@@ -37,29 +37,29 @@ def has_gemm(eqn: Eqn) -> bool:
 
 
 @functools.cache
-def _gemm(operand: np.dtype, out: np.dtype) -> Any:
-    """The compiled product for operands and results of these dtypes."""
-    if (ready := built.gemm(operand, out)) is not None:
+def _gemm(operand: np.dtype, out: np.dtype, patches: bool = False) -> Any:
+    """The compiled product for operands and results of these dtypes; or that which reads patches by a table."""
+    if not patches and (ready := built.gemm(operand, out)) is not None:
         return ready
-    text = gemm_text(operand, out)
-    return toolchain.load_shared(toolchain.compile_shared(text).path).gemm
+    text = ("#define PATCHES\n" if patches else "") + gemm_text(operand, out)
+    return getattr(toolchain.load_shared(toolchain.compile_shared(text).path), "patches" if patches else "gemm")
 
 
 @functools.cache
 def address(function: tuple[Any, ...]) -> int:
     """The address of a library function, which stays for the life of the process.
 
-    `function` is ("gemm", operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
+    `function` is ("gemm" or "patches", operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
     ("permute", bytes of an element), ("substitute", dtype) or ("scatter", dtype, fold, dtype of indices).
     """
     name, *types = function
-    symbol = _gemm(*types) if name == "gemm" else _function(name, tuple(types))
+    symbol = _gemm(*types, name == "patches") if name in ("gemm", "patches") else _function(name, tuple(types))
     address = ctypes.cast(symbol, ctypes.c_void_p).value
     assert address is not None
     return address
 
 
-PARTS = ("base", "packed", "direct", "vector", "gemm")  # of the text, in gemm/
+PARTS = ("base", "packed", "patches", "direct", "vector", "gemm")  # of the text, in gemm/
 
 
 def gemm_text(operand: np.dtype, out: np.dtype) -> str:

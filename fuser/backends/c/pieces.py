@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 
 from fuser.backends.c.rows import Elementwise
-from fuser.backends.c.writer import most_alone
+from fuser.backends.c.writer import masks, most_alone
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
 from fuser.kernel.pieces import Cut, cut
@@ -43,6 +43,7 @@ class Pieces(Elementwise):
         assert self.loops.vector is not None
         self.order = [a for a in self.loops.rows if a is not self.loops.vector] + [self.loops.vector]
         count = self.loops.count(tuple(self.order[:-1]))
+        self.masks |= {node for leaf in self.found.whole for node in masks(leaf.nodes)}
         self.outer = self.order[0] if count >= OUTER else self.loops.vector
         self._nest(self.found, 0)
 

@@ -19,9 +19,12 @@ from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import lower
-from fuser.partition.axes import Views
+from fuser.partition.axes import Views, is_view
 from fuser.partition.group import FusionGroup, Kind, Layout
+from fuser.partition.patches import patches
 from fuser.partition.products import Matrices, Run, laid, matrices
+
+NEAR = 96 << 10  # bytes of a second matrix that gemm reads again and again where it lies, as NEAR in gemm/direct.c
 
 
 def refusal(eqn: Eqn) -> str | None:
@@ -34,7 +37,11 @@ def emit_product(group: FusionGroup) -> KernelSource:
     (dot,) = (eqn for eqn in group.graph.eqns if eqn.primitive.fusion is Fusion.DOT)
     (out,) = dot.outvars
     views = Views(group.graph.eqns)
+    maker = next((e for e in group.graph.eqns if dot.invars[0] in e.outvars and not is_view(e)), None)
+    pieces = None if maker is None else patches(maker, views)
     left, right = (laid(views(v), v) for v in dot.invars)
+    if pieces is not None:
+        left = pieces.laid, pieces.first
     assert left and right, "partition gives products strided operands"
     (x, x_first), (y, y_first) = left, right
     form = matrices(x, y, dot.params["dimension_numbers"])
@@ -43,10 +50,13 @@ def emit_product(group: FusionGroup) -> KernelSource:
     results = list(dict.fromkeys(group.graph.outvars))
     bare = results == [out]
     tail, tail_sizes = ("", ()) if bare else _tail(group, dot, form)
-    items = small.items_of(form, dot.invars[0].aval.dtype, out.aval.dtype)
-    sizes = (0, x_first, y_first, *gemm_sizes(form, tail=not bare), *tail_sizes)
+    types = dot.invars[0].aval.dtype, out.aval.dtype
+    items = None if pieces else small.items_of(form, *types)
+    places = pieces.places if pieces else ()
+    sizes = (0, x_first, y_first, *gemm_sizes(form, tail=not bare), *places, *tail_sizes)
     name, first, last = group.name, 3, len(sizes) - len(tail_sizes)
-    operands = [f"(char *)buffers[{inputs.index(views(v).source)}] + sizes[{n}]" for n, v in enumerate(dot.invars, 1)]
+    origins = [pieces.source if pieces else views(dot.invars[0]).source, views(dot.invars[1]).source]
+    operands = [f"(char *)buffers[{inputs.index(v)}] + sizes[{n}]" for n, v in enumerate(origins, 1)]
     ending = [f"buffers[{len(inputs)}]"] if bare else [f"(void *){name}_tail", "all", f"(void *)(sizes + {last})"]
     places_of = [f"buffers[{n}]" for n in range(len(inputs) + len(results))]
     places_of.insert(len(inputs), "0")
@@ -65,7 +75,7 @@ def emit_product(group: FusionGroup) -> KernelSource:
     else:
         given = operands + ending
         lines.append(f"  ((function)sizes[0])((void *[]){{{', '.join(given)}}}, sizes + {first});")
-        functions = ((0, ("gemm", dot.invars[0].aval.dtype, out.aval.dtype)),)
+        functions = ((0, ("patches" if pieces else "gemm", *types)),)
     lines.append("}")
     names = tuple(f"in{n}" for n in range(len(inputs))) + tuple(f"out{n}" for n in range(len(results)))
     launch = {"sizes": sizes, "functions": functions}

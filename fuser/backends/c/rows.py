@@ -7,12 +7,14 @@ import math
 from fuser.backends.c import spell
 from fuser.backends.c.ahead import LINE, PIECE, asked_ahead
 from fuser.backends.c.extremes import FEWEST, SHORTEST, extremes, keyed, keys_fit
+from fuser.backends.c.gates import gates
 from fuser.backends.c.turns import Turn, turn
 from fuser.backends.c.writer import Writer
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex
-from fuser.kernel.kernel import Param, Stage, Store, fold_identity
+from fuser.kernel.kernel import Kernel, Param, Stage, Store, fold_identity
+from fuser.kernel.loops import Loops
 from fuser.kernel.lower import index_axes, operands
 
 KEPT_BYTES = 1 << 17  # a kept row stays in the core's own cache up to about this size
@@ -104,6 +106,10 @@ class Rows(Writer):
     team = True
     lodged: dict[Scalar, Store]
 
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
+        super().__init__(kernel, loops, threads)
+        self.gates: dict[Stage, tuple[Scalar, ...]] = {}  # the tests of stages that some rows leave out
+
     def form(self) -> None:
         rows = self.loops.rows
         kept = self._kept_rows()
@@ -113,12 +119,14 @@ class Rows(Writer):
             count = " * ".join(self.extents[a] for a in self.loops.cols)
             kind = spell.local(node.dtype)
             self.line(f"{kind} *restrict {name} = __builtin_alloca_with_align({count} * sizeof({kind}), 512);")
+        self.gates = gates(self.kernel)
         if rows:
-            self.shared(len(rows))
+            self.shared(len(rows), "static, 4" if self.gates else "static")
         for axis in rows:
             self.loop(axis)
         for stage in self.kernel.stages:
             self._row_part(stage)
+            self._nodes(self.gates.get(stage, ()))
             if stage.loops:
                 self._row_stage(stage)
         for _ in rows:
@@ -168,6 +176,9 @@ class Rows(Writer):
         """One run along the row; with `first` and `last`, over a part of the outermost reduced axis."""
         saved = dict(self.env)
         accumulators = [self._declare(f) for f in stage.folds]
+        gate = self.gates.get(stage)
+        if gate is not None:
+            self.open(f"if ({self.operand(gate[-1])})")
         body = self._body(stage)
         scans = [n for n in body if n.op == "scan"]
         for scan in scans:
@@ -184,6 +195,8 @@ class Rows(Writer):
             else:
                 extremes(self, stage, body, cols[0], (first or "0", last or self.extents[cols[0]]))
             self.env = saved
+            if gate is not None:
+                self.close()
             for fold in stage.folds:
                 self._finish(fold)
             return
@@ -209,6 +222,8 @@ class Rows(Writer):
         for _ in (*cols, *asked[:1]):
             self.close()
         self.env = saved
+        if gate is not None:
+            self.close()
         for fold in stage.folds:
             self._finish(fold)
 

@@ -11,16 +11,14 @@ from collections.abc import Iterator
 from fuser.backends.c import spell
 from fuser.backends.c.looped import Looped
 from fuser.backends.c.rows import Rows
-from fuser.backends.c.writer import Writer
+from fuser.backends.c.writer import GATHERED, NEAR, Writer
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, is_complex, is_inexact
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.lower import computed, index_axes
 
-NEAR = 16  # elements apart at most, for which gcc reads under a test what does not lie side by side
 PLAIN_COMPLEX = ("add", "sub", "mul", "neg", "conj", "real", "imag", "select", "eq", "ne", "cast", "complex")
-GATHERED = (4, 8)  # bytes of elements that a processor gathers
 
 
 def obstacle(writer: Writer) -> str:
@@ -109,7 +107,8 @@ def _of_place(writer: Writer, node: Scalar, axis: Axis) -> str:
     if gathered and (node.dtype.itemsize not in GATHERED or is_complex(node.dtype)):
         return f"elements of {node.dtype} are read at computed places one after the other; those of 4 and 8 bytes that are not complex are gathered"
     tested = node.args and writer.follows(node.args[0], axis)
-    if tested and not gathered and not 0 <= offset.coefficient(axis) <= NEAR:
+    chosen = tested and axis is writer.loops.vector and writer.scattered(node)
+    if tested and not gathered and not chosen and not 0 <= offset.coefficient(axis) <= NEAR:
         return (
             "elements that lie apart are read under a test, one after the other; in a copy they would lie side by side"
         )

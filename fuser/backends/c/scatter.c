@@ -1,6 +1,6 @@
 // Scatter: windows of updates written to, or folded into, computed places of an array. Results do not depend on the number
-// of threads: each element takes its updates in their order, on the thread that owns its part of the result; only where
-// there are few elements, each of a fixed number of parts of the updates has a result of its own, folded in in order.
+// of threads: each element takes its updates in their order, on the thread that owns its part of the result, or, where the
+// indices turn out to be in order, on the thread that has the first of them; only where there are few elements, each of a fixed number of parts of the updates has a result of its own, folded in in order.
 //
 // T is the type of an update as it is computed with, IN the type in memory, IDX that of indices; LOAD and SAVE convert,
 // FOLD(a, u) is what an update does to an element, and NEUTRAL does nothing to it (unless REPLACES).
@@ -11,6 +11,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define BLOCK 512
 #define MOST 16  // dimensions of a walk
+#define PIECES 16  // of updates by indices in order, which threads take as they come
 
 enum { IN_TURN, BY_RANGE, IN_PARTS, DISTINCT };
 
@@ -136,13 +137,66 @@ static void fold_in(const plan *p, T *restrict out, int64_t first, int64_t last,
   }
 }
 
+// Whether the indices of updates first … last + 1 ascend, a block at a time: nearly free where they do not.
+static int ascend(const IDX *restrict at, int64_t first, int64_t last) {
+  for (int64_t base = first; base < last; base += 4 * BLOCK) {
+    const int64_t end = least(base + 4 * BLOCK, last);
+    int descents = 0;
+    #pragma omp simd reduction(|:descents)
+    for (int64_t j = base; j < end; ++j) descents |= at[j] > at[j + 1];
+    if (descents) return 0;
+  }
+  return 1;
+}
+
+// Whether all updates have their place, in ascending order of their indices.
+static int in_order(const plan *p, int threads) {
+  if (p->components != 1 || p->walks != 1 || p->walk->place || p->count < 1) return 0;
+  const IDX *const at = p->indices;
+  const int64_t n = p->count - 1;
+  if (at[0] < 0 || (int64_t)at[n] < 0 || (int64_t)at[n] > p->component->high || !ascend(at, 0, least(n, BLOCK))) return 0;
+  int right = 1;
+  #pragma omp parallel num_threads(threads) reduction(&:right)
+  {
+    const int64_t me = omp_get_thread_num(), team = omp_get_num_threads();
+    right = ascend(at, n * me / team, n * (me + 1) / team);
+  }
+  return right;
+}
+
+// The first update from `j` on with another index than the one before it.
+static int64_t next_run(const plan *p, int64_t j) {
+  while (j > 0 && j < p->count && p->indices[j] == p->indices[j - 1]) ++j;
+  return j;
+}
+
+// Updates first … last, whose indices are in order: all those of one index together.
+static void fold_runs(const plan *p, T *restrict out, int64_t first, int64_t last) {
+  const IDX *const at = p->indices;
+  const int64_t step = p->component->step, lies = p->walk->update;
+  const int single = p->windows == 0 && p->run->extent == 1;
+  for (int64_t j = first; j < last;) {
+    const IDX here = at[j];
+    T *const to = out + here * step;
+    if (single && p->updates) {
+      T folded = *to;
+      do folded = FOLD(folded, (T)LOAD(p->updates[j * lies]));
+      while (++j < last && at[j] == here);
+      *to = folded;
+    } else {
+      do put(p, out, here * step, j * lies);
+      while (++j < last && at[j] == here);
+    }
+  }
+}
+
 #ifndef REPLACES
 // Each part of the updates into a result of its own.
 static void in_parts(const plan *p, T *out, T *own, int64_t parts, int threads) {
   const int64_t n = p->elements;
   #pragma omp parallel num_threads(threads)
   {
-    #pragma omp for schedule(static)
+    #pragma omp for schedule(dynamic)
     for (int64_t part = 0; part < parts; ++part) {
       T *const mine = own + part * n;
       for (int64_t i = 0; i < n; ++i) mine[i] = NEUTRAL;
@@ -189,11 +243,15 @@ void scatter(void **buffers, const int64_t *sizes) {
     for (int64_t i = 0; i < elements; ++i) out[i] = (T)LOAD(array ? array[i] : filling);
   }
   if (p.run->extent > 0 && elements > 0) {
-    if (threads == 1 && how != IN_PARTS || how == IN_TURN) fold_in(&p, out, 0, p.count, 0, elements);
+    if (threads == 1 && how == DISTINCT || how == IN_TURN) fold_in(&p, out, 0, p.count, 0, elements);
 #ifndef REPLACES
     else if (how == IN_PARTS) in_parts(&p, out, room, parts, threads);
 #endif
-    else {
+    else if (how == BY_RANGE && in_order(&p, threads)) {
+      #pragma omp parallel for schedule(dynamic) num_threads(threads)
+      for (int64_t piece = 0; piece < PIECES; ++piece)
+        fold_runs(&p, out, next_run(&p, p.count * piece / PIECES), next_run(&p, p.count * (piece + 1) / PIECES));
+    } else {
       #pragma omp parallel num_threads(threads)
       {
         const int64_t me = omp_get_thread_num(), team = omp_get_num_threads();

@@ -23,6 +23,9 @@ ALONE = 16_000.0  # estimated nanoseconds of work that one thread does alone
 BYTE = 0.012  # nanoseconds that one thread takes for a byte of an access, out of its own cache
 ADDITION = 0.005  # nanoseconds that one thread takes for an addition, a byte of its type: a vector at a time
 
+NEAR = 16  # elements apart at most, for which gcc reads under a test what does not lie side by side
+GATHERED = (4, 8)  # bytes of elements that a processor gathers
+
 _INFIX = {"sum": "{0} + {1}", "prod": "{0} * {1}", "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}"}
 _OPENMP = {"sum": "+", "prod": "*", "and": "&", "or": "|", "xor": "^", "max": "max", "min": "min"}
 
@@ -43,16 +46,16 @@ def most_alone(nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> int:
     return 1 << max(round(math.log2(ALONE / max(nanoseconds(nodes, stores), 1e-3))), 4)
 
 
-def _masks(kernel: Kernel) -> set[Scalar]:
+def masks(nodes: Sequence[Scalar]) -> set[Scalar]:
     """Truth values in memory that choose, are converted or meet computed ones: there gcc vectorises bytes that are compared
     with 0, not _Bool; where they only meet each other, the reverse holds."""
     pure: set[Scalar] = set()  # made of loads alone
-    for node in kernel.nodes:
+    for node in nodes:
         joined = node.op in ("and", "or", "xor") and all(operand in pure for operand in node.args)
         if node.dtype == BOOL and (joined or (node.op == "load" and not node.args)):
             pure.add(node)
     used: set[Scalar] = set()
-    for node in reversed(kernel.nodes):
+    for node in reversed(nodes):
         if node.op != "fold" and (node not in pure or node in used):
             used.update(operand for operand in node.args if operand in pure)
     return {node for node in used if node.op == "load"}
@@ -82,7 +85,7 @@ class Writer:
         self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
         self.kept: dict[Scalar, str] = {}
         self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
-        self.masks = _masks(kernel)
+        self.masks = masks(kernel.nodes)
         self.declared: set[str] = set()  # what scans carry; a scan that two stages compute is declared by the first
         self.backwards = False  # whether the stage being written runs over the reduced axes from their end
 
@@ -231,8 +234,10 @@ class Writer:
             if place is not None:
                 read = spell.read if node in self.masks else spell.load
                 return read(param.dtype, f"{param.name}[{place}]")
-            value = spell.read(param.dtype, f"{param.name}[{self._place(node.attr.param, node.attr.offset)}]")
-            return f"{self.operand(node.args[0])} ? {value} : 0"
+            place, mask = self._place(node.attr.param, node.attr.offset), self.operand(node.args[0])
+            if self.scattered(node):
+                return spell.read(param.dtype, f"{param.name}[{mask} ? {place} : 0]")
+            return f"{mask} ? {spell.read(param.dtype, f'{param.name}[{place}]')} : 0"
         if node.op == "index":
             return f"({spell.local(node.dtype)})({self._place(('index', self.name(node)), node.attr)})"
         return spell.operation(node, [self.operand(a) for a in node.args])
@@ -259,6 +264,13 @@ class Writer:
             return None
         start = f"({self.operand(node.args[0])} ? {self._place(node.attr.param, rest)} : 0)"
         return f"{start} + {self._place(node.attr.param, along)}" if along.terms else start
+
+    def scattered(self, node: Scalar) -> bool:
+        """Whether a load's elements along the vector lie so far apart that gcc vectorises it with a chosen place alone, and
+        not behind a test; and are such as processors gather."""
+        vector, param = self.loops.vector, self.kernel.params[node.attr.param]
+        far = vector is not None and not 0 <= node.attr.offset.coefficient(vector) <= NEAR
+        return far and math.prod(param.shape) > 0 and node.dtype.itemsize in GATHERED and not is_complex(node.dtype)
 
     def _clamped(self, node: Scalar) -> str:
         """The place of a load, moved into the array where it lies outside."""

@@ -131,7 +131,7 @@ static FUSED void lay_out(const IN *B, int64_t rb, int64_t cb, int64_t k, int64_
 }
 
 // Memory to work in: a thread keeps what it has had, for new memory costs a page fault every 4 KiB.
-enum { PACKED_A, PACKED_B, BLOCK, PARTIAL, ROOMS };
+enum { PACKED_A, PACKED_B, BLOCK, PARTIAL, TURNED, ROOMS };
 #define KEPT (64 << 20)  // bytes that are given back after the call
 typedef struct {
   void *at;
@@ -182,6 +182,7 @@ typedef struct {
   tail call;  // or 0: the product itself is the result
   void **buffers;
   const int64_t *sizes;
+  const int64_t *places;  // of patches
 } job;
 
 // Whether sums can be taken straight in the result's memory.

@@ -64,6 +64,11 @@ static inline void direct_block(int64_t m, int64_t n, int64_t k, const T *a, int
 // Rows r0 to r1 and columns c0 to c1; b is the second matrix from column c0 on.
 static void direct_part(const job *j, const T *b, int64_t rb, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
   const int64_t m = r1 - r0, n = c1 - c0, K = j->K;
+#ifdef PATCHES
+  T *const to = in_place(j) ? (T *)j->C + r0 * j->rc + c0 : room(BLOCK, m * n);
+  patch_block(m, n, K, j->A + r0 * j->ra, j->ra, j->places, b, rb, to, in_place(j) ? j->rc : n);
+  if (!in_place(j)) finish(j, to, n, r0, r1, c0, c1);
+#else
   int64_t ra = j->ra, ca = j->ca;
 #if SAME
   const T *a = j->A + r0 * ra;
@@ -80,14 +85,18 @@ static void direct_part(const job *j, const T *b, int64_t rb, int64_t r0, int64_
   T *const block = room(BLOCK, m * n);
   direct_block(m, n, K, a, ra, ca, b, rb, block, n);
   finish(j, block, n, r0, r1, c0, c1);
+#endif
 }
 
 // Whether the second matrix is read where it lies.
 static inline int in_reach(const job *j) { return SAME && j->cb == 1; }
 
+// Whether a long sum for few results is taken in chunks that are read where they lie.
+static int deep_in_reach(const job *j) { return is_deep(j) && in_reach(j) && j->M <= 2 * DR && j->N <= WIDE; }
+
 static int is_direct(const job *j) {
   const int64_t size = j->K * j->N * (int64_t)sizeof(T);
-  return size <= NEAR || (j->M <= 2 * DR && in_reach(j));
+  return (!is_deep(j) || deep_in_reach(j)) && (size <= NEAR || (j->M <= 2 * DR && in_reach(j)));
 }
 
 static const T *dense_b(const job *j, int64_t *rb) {
@@ -102,7 +111,24 @@ static const T *dense_b(const job *j, int64_t *rb) {
   return b;
 }
 
+static void deep_direct_product(const job *j, int threads) {
+  const int64_t M = j->M, N = j->N, chunk = parts(j->K, CHUNKS), count = parts(j->K, chunk);
+  T *const all = room(PARTIAL, count * M * N);
+  #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+  for (int64_t t = 0; t < count; ++t) {
+    const int64_t first = t * chunk, k = least(chunk, j->K - first);
+    direct_block(M, N, k, (const T *)j->A + first * j->ca, j->ra, j->ca, (const T *)j->B + first * j->rb, j->rb, all + t * M * N, N);
+  }
+  add_chunks(j, all, count);
+}
+
 static void direct_product(const job *j, int threads) {
+#ifndef PATCHES
+  if (deep_in_reach(j)) {
+    deep_direct_product(j, threads);
+    return;
+  }
+#endif
   int64_t rb;
   const T *const b = dense_b(j, &rb);
   const int64_t M = j->M, N = j->N, K = j->K;
@@ -110,7 +136,12 @@ static void direct_product(const job *j, int threads) {
     direct_part(j, b, rb, 0, M, 0, N);
     return;
   }
-  const int64_t rows = M <= 2 * DR ? M : least(M, most(1, CHUNK / (most(K, N) * (int64_t)sizeof(T)) / DR) * DR), columns = M <= 2 * DR ? least(N, 4 * WIDE) : N;
+#ifdef PATCHES
+  const int64_t task = 8 * MOST_ROWS;  // neighbouring patches share most of what they read
+#else
+  const int64_t task = most(1, CHUNK / (most(K, N) * (int64_t)sizeof(T)) / DR) * DR;
+#endif
+  const int64_t rows = M <= 2 * DR ? M : least(M, task), columns = M <= 2 * DR ? least(N, 4 * WIDE) : N;
   const int64_t across = parts(N, columns), tasks = parts(M, rows) * across;
   if (threads > 1 && tasks > 1) {
     #pragma omp parallel for num_threads(threads) schedule(dynamic)

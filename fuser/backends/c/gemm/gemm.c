@@ -2,15 +2,24 @@
 //
 // sizes: M N K, the strides of A (m, k), of B (k, n) and of C's rows, whether there is a tail, and the number of batch
 // dimensions; for each of those its extent and the strides of A, B and C. All in elements. buffers: A, B and C; with a tail
-// A, B, the tail, its buffers and its sizes.
+// A, B, the tail, its buffers and its sizes. patches(buffers, sizes): the same, where A is read by a table of K places (m, k)
+// that follows those sizes, and B is small.
 #define FLOPS_OF_TEAM (3 << 20)  // below which a second thread does not pay
 #define BYTES_OF_TEAM (1 << 20)
 
+#ifdef PATCHES
+#define gemm patches
+#endif
+
 static void one(const job *j, int threads) {
+#ifdef PATCHES
+  direct_product(j, threads);
+#else
   if (is_vector(j)) vector_product(j, threads);
   else if (is_direct(j)) direct_product(j, threads);
   else if (is_deep(j)) deep_product(j, threads);
   else packed_product(j, threads);
+#endif
 }
 
 static void item_of(job *j, void **buffers, const int64_t *sizes, int64_t item) {
@@ -31,6 +40,7 @@ void gemm(void **buffers, const int64_t *sizes) {
   const int64_t M = sizes[0], N = sizes[1], K = sizes[2];
   job whole = {M, N, K, sizes[3], sizes[4], sizes[5], sizes[6], sizes[7]};
   if (sizes[8]) whole.call = (tail)buffers[2], whole.buffers = buffers[3], whole.sizes = buffers[4];
+  whole.places = sizes + 10 + 4 * sizes[9];
   const int64_t work = 2 * M * N * K, moved = (M * K + K * N + M * N) * (int64_t)sizeof(IN);
   const int pays = batch * work > FLOPS_OF_TEAM || batch * moved > BYTES_OF_TEAM;
   const int threads = pays && !omp_in_parallel() ? omp_get_max_threads() : 1;

@@ -4,6 +4,8 @@
 #define NR (NV * VL)
 #define KC (2048 / (int)sizeof(T))  // MR rows of so many are a third of the first cache, PANELS times MR half of the second
 #define PANELS 32  // of MR rows that a thread packs at a time, at most
+#define LEAST_SYMMETRIC 192  // rows of a symmetric product from which it pays to compute half of it
+#define WHOLE_BLOCKS 48  // rows and columns that come out even for all tiles
 #define STRIP (16 << 20)  // bytes of B that are packed at a time, about: for each strip A is packed once more
 
 // A tile of MR rows and V vectors. Of A either MR elements lie together, or (FOUR) four of each row.
@@ -124,8 +126,30 @@ typedef struct {
 // How a product is cut, and the progress of each strip (0: there is one thread).
 typedef struct {
   int64_t steps, kc, deep, nc, mc, width;
+  int symmetric;  // half of it is computed, and the other half mirrored
   progress *strips;
 } cuts;
+
+// Whether the product is that of a matrix and its own transpose: then element (r, c) is element (c, r), to the last bit.
+static int is_symmetric(const job *j) {
+  return (const void *)j->A == (const void *)j->B && j->M == j->N && j->ra == j->cb && j->ca == j->rb;
+}
+
+// Put rows ic to ic + m of columns c0 to c1, which begin at `block`, where the columns and rows change places.
+static FUSED void mirror(const job *j, const T *block, int64_t ld, int64_t ic, int64_t m, int64_t c0, int64_t c1) {
+  T *const turned = in_place(j) ? 0 : room(TURNED, WHOLE_BLOCKS * m);
+  for (int64_t c = c0; c < c1; c += WHOLE_BLOCKS) {
+    const int64_t width = least(WHOLE_BLOCKS, c1 - c), to = turned ? m : j->rc;
+    const T *const from = block + c - c0;
+    T *const out = turned ? turned : (T *)j->C + c * j->rc + ic;
+    int64_t x = 0;
+    for (; SQUARES && width == WHOLE_BLOCKS && x + VL <= m; x += VL)
+      for (int64_t p = 0; p < width; p += VL) transpose((const T *)from + x * ld + p, ld, out + p * to + x, to);
+    for (; x < m; ++x)
+      for (int64_t p = 0; p < width; ++p) out[p * to + x] = from[x * ld + p];
+    if (turned) finish(j, turned, m, c, c + width, ic, ic + m);
+  }
+}
 
 static inline int64_t following(int64_t *taken, int64_t task) {
   return taken ? __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED) : task + 1;
@@ -136,7 +160,7 @@ static inline int64_t following(int64_t *taken, int64_t task) {
 // thread that is alone it would bind to a team around the whole product.
 static FUSED void share(const job *j, cuts cut, T *pb) {
   const int64_t M = j->M, N = j->N, K = j->K, kc = cut.kc, nc = cut.nc, mc = cut.mc, width = cut.width;
-  const int direct = in_place(j), columns = by_columns(j);
+  const int direct = in_place(j), columns = by_columns(j), symmetric = cut.symmetric;
   T *const pa = room(PACKED_A, mc * cut.deep), *const own = direct ? 0 : room(BLOCK, mc * width);
   for (int64_t jc = 0; jc < N; jc += nc) {
     const int64_t n = least(nc, N - jc), padded = parts(n, NR) * NR;
@@ -150,8 +174,9 @@ static FUSED void share(const job *j, cuts cut, T *pb) {
     }
     while (strip && __atomic_load_n(&strip->packed, __ATOMIC_ACQUIRE) < cut.steps * panels) sched_yield();
     for (int64_t t = following(working, -1); t < blocks; t = following(working, t)) {
-      const int64_t ic = t / wide * mc, from = t % wide * width;
-      const int64_t m = least(mc, M - ic), to = least(n, from + width), ldc = direct ? j->rc : width;
+      const int64_t ic = t / wide * mc, from = symmetric ? most(0, ic - jc) : t % wide * width;
+      if (from >= n) continue;  // below the diagonal
+      const int64_t m = least(mc, M - ic), to = symmetric ? n : least(n, from + width), ldc = direct ? j->rc : width;
       T *const block = direct ? (T *)j->C + ic * ldc + jc + from : own;
       for (int64_t step = 0; step < cut.steps; ++step) {
         const int64_t k = least(kc, K - step * kc);
@@ -159,6 +184,10 @@ static FUSED void share(const job *j, cuts cut, T *pb) {
         multiply_panels(columns, pa, pb + step * cut.deep * padded + from * fours(k), k, m, to - from, block, ldc, step > 0);
       }
       if (!direct) finish(j, block, ldc, ic, ic + m, jc + from, jc + to);
+      if (symmetric) {
+        const int64_t beyond = most(jc + from, ic + m);
+        mirror(j, block + beyond - jc - from, ldc, ic, m, beyond, jc + to);
+      }
     }
     if (strip && jc + nc < N) {  // all have done with the packed B
       #pragma omp barrier
@@ -172,9 +201,11 @@ static void packed_product(const job *j, int threads) {
   const int64_t strips = most(1, parts(N, NR) * NR * steps * kc * (int64_t)sizeof(T) * 2 / (3 * STRIP));
   const int64_t nc = parts(parts(N, NR), strips) * NR;
   const int64_t rounds = most(parts(panels, PANELS * threads), threads > 1 ? 2 : 1);
-  const int64_t mc = parts(panels, least(panels, rounds * threads)) * MR, blocks = parts(M, mc);
-  const int64_t width = parts(parts(nc, NR), blocks < threads ? parts(2 * threads, blocks) : 1) * NR;
-  cuts cut = {parts(K, kc), kc, kc, nc, mc, width, 0};
+  const int symmetric = M >= LEAST_SYMMETRIC && is_symmetric(j);
+  const int64_t even = parts(parts(M, WHOLE_BLOCKS), 4 * rounds * threads) * WHOLE_BLOCKS;
+  const int64_t mc = symmetric ? even : parts(panels, least(panels, rounds * threads)) * MR, blocks = parts(M, mc);
+  const int64_t width = symmetric ? nc : parts(parts(nc, NR), blocks < threads ? parts(2 * threads, blocks) : 1) * NR;
+  cuts cut = {parts(K, kc), kc, kc, nc, mc, width, symmetric, 0};
   T *const pb = room(PACKED_B, cut.steps * kc * nc);
   if (threads > 1) {
     cut.strips = calloc(parts(N, nc), sizeof(progress));
@@ -205,6 +236,14 @@ static FUSED void chunk_product(const job *j, int64_t first, int64_t last, T *c)
 
 static int is_deep(const job *j) { return j->K >= DEEP && j->M * j->N <= 1 << 17 && j->K >= 8 * most(j->M, j->N); }
 
+static FUSED void add_chunks(const job *j, T *all, int64_t count) {
+  const int64_t M = j->M, N = j->N;
+  for (int64_t t = 1; t < count; ++t)
+    for (int64_t x = 0; x < M * N; ++x) all[x] += all[t * M * N + x];
+  if (in_place(j)) for (int64_t r = 0; r < M; ++r) memcpy((T *)j->C + r * j->rc, all + r * N, N * sizeof(T));
+  else finish(j, all, N, 0, M, 0, N);
+}
+
 static FUSED void deep_product(const job *j, int threads) {
   const int64_t M = j->M, N = j->N, chunk = parts(parts(j->K, CHUNKS), KC) * KC, count = parts(j->K, chunk);
   T *const all = room(PARTIAL, count * M * N);
@@ -214,8 +253,5 @@ static FUSED void deep_product(const job *j, int threads) {
   } else {
     for (int64_t t = 0; t < count; ++t) chunk_product(j, t * chunk, least(j->K, (t + 1) * chunk), all + t * M * N);
   }
-  for (int64_t t = 1; t < count; ++t)
-    for (int64_t x = 0; x < M * N; ++x) all[x] += all[t * M * N + x];
-  if (in_place(j)) for (int64_t r = 0; r < M; ++r) memcpy((T *)j->C + r * j->rc, all + r * N, N * sizeof(T));
-  else finish(j, all, N, 0, M, 0, N);
+  add_chunks(j, all, count);
 }
