@@ -57,7 +57,7 @@ class Rewriter:
         aval = primitive.rule("type")(*(v.aval for v in operands), **params)
         return Eqn(primitive, operands, params, (Var(aval),), self.source)
 
-    def add(self, primitive: Primitive, *operands: Operand, **params: Any) -> Operand:
+    def add(self, primitive: Primitive, *operands: Operand, **params: Any) -> Var:
         """The result of a new equation, which is taken into the graph."""
         eqn = self.make(primitive, *operands, **params)
         self.keep(eqn)

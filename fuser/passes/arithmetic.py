@@ -74,15 +74,13 @@ def _half_power(eqn: Eqn, rewriter: Rewriter) -> Result:
         return None
     if is_number(y, rewriter, -0.5):
         return rewriter.make(E.rsqrt_p, x)
-    root = rewriter.make(E.sqrt_p, x)
+    root = rewriter.add(E.sqrt_p, x)
     if is_number(y, rewriter, 0.5):
         return root
-    rewriter.keep(root)
     if is_number(y, rewriter, 1.5):
-        return rewriter.make(E.mul_p, x, root.outvars[0])
-    inverse = rewriter.make(E.div_p, Literal(1, x.aval.update(shape=())), x)
-    rewriter.keep(inverse)
-    return rewriter.make(E.div_p, inverse.outvars[0], root.outvars[0])
+        return rewriter.make(E.mul_p, x, root)
+    inverse = rewriter.add(E.div_p, Literal(1, x.aval.update(shape=())), x)
+    return rewriter.make(E.div_p, inverse, root)
 
 
 def _powers(power: float) -> Callable[..., Any]:

@@ -6,7 +6,7 @@ row after row, which then leaves those rows out; the choice may stand far behind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -137,7 +137,7 @@ def _needed(demand: Demand, makers: dict[Var, Eqn], done: set[Eqn], fold: Eqn) -
 def _choice(value: Var, demand: Demand, rewriter: Rewriter) -> Var:
     """The value where it is read, and 0 elsewhere."""
     aval = value.aval
-    make: Callable[..., Var] = lambda primitive, *operands, **params: _made(rewriter, primitive, *operands, **params)
+    make = rewriter.add
     tests = [rewriter.current(mask) for mask in demand.masks]
     for place in demand.places:
         start = rewriter.current(place)
@@ -151,9 +151,3 @@ def _choice(value: Var, demand: Demand, rewriter: Rewriter) -> Var:
         mask = make(or_p, mask, test)
     zero = Literal(aval.dtype.type(0), aval.update(shape=()))
     return make(select_n_p, mask, zero, value)
-
-
-def _made(rewriter: Rewriter, primitive: object, *operands: Operand, **params: object) -> Var:
-    eqn = rewriter.make(primitive, *operands, **params)  # type: ignore[arg-type]
-    rewriter.keep(eqn)
-    return eqn.outvars[0]

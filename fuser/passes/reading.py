@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
-from fuser.ir.primitive import Primitive
+from fuser.ir.graph import Graph, Literal, Operand
 from fuser.ir.rewrite import Rewriter
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.elementwise import and_p, eq_p, max_p, min_p, select_n_p
@@ -60,22 +59,22 @@ def _read(
     before = _read(x, starts, sizes, rewriter, left - 1) or _sliced(x, starts, sizes, rewriter)
     if written - both:
         into = [p if d in written - both else _zero(p) for d, p in enumerate(places)]
-        window = _made(rewriter, dynamic_update_slice_p, before, window, *into)
+        window = rewriter.add(dynamic_update_slice_p, before, window, *into)
     tests = [
-        _made(rewriter, eq_p, _clamped(starts[d], shape[d], rewriter), _clamped(places[d], shape[d], rewriter))
+        rewriter.add(eq_p, _clamped(starts[d], shape[d], rewriter), _clamped(places[d], shape[d], rewriter))
         for d in sorted(both)
         if starts[d] is not places[d]
     ]
     if not tests:
         return window
-    there = functools.reduce(lambda a, b: _made(rewriter, and_p, a, b), tests)
-    return _made(rewriter, select_n_p, there, before, window)
+    there = functools.reduce(lambda a, b: rewriter.add(and_p, a, b), tests)
+    return rewriter.add(select_n_p, there, before, window)
 
 
 def _sliced(operand: Operand, starts: Sequence[Operand], sizes: Sequence[int], rewriter: Rewriter) -> Operand:
     if tuple(sizes) == operand.aval.shape:
         return operand
-    return _made(rewriter, dynamic_slice_p, operand, *starts, slice_sizes=tuple(sizes))
+    return rewriter.add(dynamic_slice_p, operand, *starts, slice_sizes=tuple(sizes))
 
 
 def _clamped(start: Operand, extent: int, rewriter: Rewriter) -> Operand:
@@ -84,15 +83,9 @@ def _clamped(start: Operand, extent: int, rewriter: Rewriter) -> Operand:
     last = min(extent - 1, int(np.iinfo(dtype).max))
     if isinstance(start, Literal):
         return Literal(dtype.type(min(max(int(start.val), 0), last)), start.aval)
-    raised = _made(rewriter, max_p, start, _zero(start))
-    return _made(rewriter, min_p, raised, Literal(dtype.type(last), start.aval))
+    raised = rewriter.add(max_p, start, _zero(start))
+    return rewriter.add(min_p, raised, Literal(dtype.type(last), start.aval))
 
 
 def _zero(like: Operand) -> Literal:
     return Literal(like.aval.dtype.type(0), like.aval)
-
-
-def _made(rewriter: Rewriter, primitive: Primitive, *operands: Operand, **params: object) -> Var:
-    eqn: Eqn = rewriter.make(primitive, *operands, **params)
-    rewriter.keep(eqn)
-    return eqn.outvars[0]
