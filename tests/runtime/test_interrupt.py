@@ -41,6 +41,7 @@ def quick_loop_in_driver(x):
     inner = lambda a: lax.fori_loop(0, 100, lambda i, c: fnp.sin(c) ** 2 + 1, a)
     return lax.while_loop(lambda c: c[0] > -9, lambda c: fnp.cumsum(c * 0 + inner(c[0])), x)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests in the background ignores it
 line, square = np.arange(1, 1001, dtype=np.float32), np.ones((30, 30), np.float32)
 CASES = {
     "endless": (endless, np.float32(1), "loop"),

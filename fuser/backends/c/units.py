@@ -28,7 +28,9 @@ LONG = 12_000  # characters of text from which a second compiler pays
 Unit = Callable[[str], str]  # kernels and loops as a whole C file
 
 _COMMENT = re.compile(r"^\s*//[^\n]*\n", re.MULTILINE)
-_PART = re.compile(r"^static (void (\w+)\(void \*\*buffers, const int64_t \*sizes\)) \{$", re.MULTILINE)
+_PART = re.compile(
+    rf"^({re.escape(CALLER)})?static (void (\w+)\(void \*\*buffers, const int64_t \*sizes\)) \{{$", re.MULTILINE
+)
 # By kernel: the function, size arguments that it needs at the end, and the library that must stay with it.
 _symbols: dict[str, tuple[Any, tuple[int, ...], Any]] = {}
 _lock = threading.Lock()
@@ -113,8 +115,9 @@ def parted(text: str, functions: dict[str, tuple[str, str]]) -> str:
     start = 0
     for match in _PART.finditer(text):
         end = text.index("\n}\n", match.end()) + 2
-        entry = f'__attribute__((visibility("hidden"))) {match[1]}'
-        functions[match[2]] = f"{entry};", f"{text[start : match.start()].strip()}\n{entry}{text[match.end(1) : end]}"
+        entry = f'__attribute__((visibility("hidden"))) {match[2]}'
+        own = f"{match[1] or ''}{entry}{text[match.end(2) : end]}"
+        functions[match[3]] = f"{entry};", f"{text[start : match.start()].strip()}\n{own}"
         start = end
     return text[start:].strip()
 
