@@ -16,40 +16,42 @@ static _Thread_local int team_most = 1 << 20;  // threads that kernels of the ru
 static inline __attribute__((unused)) int team_size(void) { return fuser_threads < team_most ? fuser_threads : team_most; }
 typedef struct {
   int64_t left, pause, began, spent[2], woken;  // steps to the next trial, and from one to the next; nanoseconds
-  int length, turn, timed, alone;  // steps of a trial alone, and then with the team
+  int length, turn, timed, together;  // steps of each half of a trial
 } judge;
 static int64_t nanoseconds_now(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
-// A step begins, in which `most` threads are allowed at most.
+// A step begins, in which `most` threads are allowed at most. The first half of a trial goes on as before.
 static __attribute__((unused)) void judge_begin(judge *told, int most) {
   told->timed = 0;
   if (most == 1 || fuser_threads == 1) return;
   if (told->left > 0) {
     --told->left;
-    team_most = told->alone ? 1 : most;
+    team_most = told->together ? most : 1;
     return;
   }
   if (told->turn == 0) told->length = LEAST + told->pause / SHARE;
-  team_most = told->turn < told->length ? 1 : most;
+  team_most = told->together == (told->turn < told->length) ? most : 1;
   told->timed = 1;
   told->began = nanoseconds_now();
 }
-// It ends. A team's first steps are not counted: threads that sleep have to be woken, and find a processor. A trial in
-// which that has cost twice what the steps cost alone is over; later ones are longer and outlast it.
+// It ends. The first steps of a new team are not counted: threads that sleep have to be woken, and find a processor. A
+// trial in which that has cost twice what the steps cost alone is over; later ones are longer and outlast it.
 static __attribute__((unused)) void judge_end(judge *told) {
   if (!told->timed) return;
   const int64_t spent = nanoseconds_now() - told->began;
-  const int first = told->length / 4 + 1, step = told->turn++ - told->length;
-  told->woken += step >= 0 ? spent : 0;
-  if (step < 0 || step >= first) told->spent[step >= 0] += spent;
+  const int waking = told->together ? 0 : told->length / 4 + 1;
+  const int team = told->together == (told->turn < told->length);
+  const int step = told->turn++ - (told->together ? 0 : told->length);
+  if (team && !told->together) told->woken += spent;
+  if (!team || step >= waking) told->spent[team] += spent;
   const int lost = told->woken > 2 * told->spent[0];
   if (told->turn < 2 * told->length && !lost) return;
-  const int alone = lost || told->spent[0] * (told->length - first) < told->spent[1] * told->length;
-  told->pause = told->pause == 0 || alone != told->alone ? SOON : told->pause < LATE ? 2 * told->pause : LATE;
-  told->alone = alone;
+  const int together = !lost && told->spent[1] * told->length <= told->spent[0] * (told->length - waking);
+  told->pause = told->pause == 0 || together != told->together ? SOON : told->pause < LATE ? 2 * told->pause : LATE;
+  told->together = together;
   told->left = told->pause;
   told->turn = 0;
   told->spent[0] = told->spent[1] = told->woken = 0;
