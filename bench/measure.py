@@ -1,7 +1,7 @@
 """Timing: systems in turn inside each round, one row of figures per (workload, size, system).
 
 A cell is one workload at one size. Each system's first call (compilation included) is timed apart. Then every round
-visits all systems in a rotating order: a pause in which other systems' thread pools fall asleep, one untimed call, one
+visits all systems in a rotating order: a pause and untimed calls, in which other systems' thread pools fall asleep, and one
 timed sample of as many calls as make it measurable. The first result and one after the last round are checked.
 """
 
@@ -21,6 +21,9 @@ SAMPLE_SECONDS = 0.002  # a sample holds enough calls to last this long
 # OpenMP threads spin for some milliseconds after their last work and would take a core from the next system. Telling
 # them not to (OMP_WAIT_POLICY=passive) made torch and inductor up to twice as slow at medium sizes; waiting does not.
 PAUSE_SECONDS = 0.01
+WARM_SECONDS = (
+    0.1  # of untimed calls before a sample: threads of OpenBLAS, which JAX calls for linear algebra, spin so long
+)
 CELL_SECONDS = 3.0  # a system's samples in one cell take no longer, at least MIN_ROUNDS apart
 MIN_ROUNDS = 3
 MAX_CALLS = 10_000
@@ -176,7 +179,10 @@ def _rounds(entries: list[Entry], rounds: int) -> None:
 
 def _turn(entry: Entry) -> None:
     time.sleep(PAUSE_SECONDS)
+    end = time.perf_counter() + WARM_SECONDS
     entry.prepared.wait(entry.prepared.launch())
+    while time.perf_counter() < end:
+        entry.prepared.wait(entry.prepared.launch())
     entry.samples.append(_sample(entry.prepared, entry.calls, entry.system.queues) / entry.calls)
 
 
