@@ -10,6 +10,7 @@ was wrong or fuser failed; 2: a wrong argument, or no system can run.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import pathlib
 import sys
@@ -137,13 +138,19 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
+def _unused(path: pathlib.Path) -> pathlib.Path:
+    """The path, or one like it if there is such a file: runs of one minute keep their files apart."""
+    others = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([path], others) if not each.exists())
+
+
 def _write(document: dict[str, Any], options: argparse.Namespace, console: Console) -> None:
     """The JSON file and the plots."""
     if options.json != "-":
         date = document["machine"]["date"][:16].replace(":", "").replace("T", "-")
         name = f"{date}-{machine.slug(document['machine'])}.json"
         path = pathlib.Path(options.json or RESULTS)
-        path = path / name if path.is_dir() or not options.json else path
+        path = _unused(path / name) if path.is_dir() or not options.json else path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document, indent=1) + "\n")
         console.print(f"wrote {path}")

@@ -238,7 +238,8 @@ def test_mandelbrot_forgives_few_pixels_and_not_many() -> None:
     assert workload.error((many,), (count,)) > workload.tolerance("float32")
 
 
-def test_rounds_interleave_the_systems_and_rotate_the_first() -> None:
+def test_rounds_interleave_the_systems_and_rotate_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "WARM_SECONDS", 0.0)
     order: list[str] = []
 
     def logged(name: str) -> Scripted:
@@ -448,3 +449,21 @@ def test_a_machine_has_a_file_name() -> None:
 
 def test_times_are_printed_with_their_unit() -> None:
     assert [report.seconds(value) for value in (2.0, 0.0345, 4.5e-6, 1.2e-8)] == ["2 s", "34.5 ms", "4.5 µs", "12 ns"]
+
+
+def test_untimed_calls_come_before_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as long as other systems' threads spin."""
+    monkeypatch.setattr(measure, "WARM_SECONDS", 0.05)
+    calls: list[float] = []
+
+    def function(workload: Any, inputs: Any) -> Any:
+        calls.append(time.perf_counter())
+        return right(workload, inputs)
+
+    [row] = measure.measure_cell(WORKLOADS["chain"], "tiny", [Scripted("a", function)], measure.Settings(rounds=3))
+    pauses = [k for k, (a, b) in enumerate(zip(calls, calls[1:])) if b - a >= measure.PAUSE_SECONDS]
+    assert len(pauses) >= 3, "one before each round"
+    for first in pauses[-3:]:
+        begins = calls[first + 1]
+        assert sum(begins <= call < begins + measure.WARM_SECONDS for call in calls) > 1
+    assert len(row["samples_s"]) == 3
