@@ -21,9 +21,7 @@ SAMPLE_SECONDS = 0.002  # a sample holds enough calls to last this long
 # OpenMP threads spin for some milliseconds after their last work and would take a core from the next system. Telling
 # them not to (OMP_WAIT_POLICY=passive) made torch and inductor up to twice as slow at medium sizes; waiting does not.
 PAUSE_SECONDS = 0.01
-WARM_SECONDS = (
-    0.1  # of untimed calls before a sample: threads of OpenBLAS, which JAX calls for linear algebra, spin so long
-)
+WARM_SECONDS = 0.1  # of untimed calls before a sample: so long spin the threads of OpenBLAS, which JAX calls
 CELL_SECONDS = 3.0  # a system's samples in one cell take no longer, at least MIN_ROUNDS apart
 MIN_ROUNDS = 3
 MAX_CALLS = 10_000

@@ -190,9 +190,7 @@ def _run(script: str, cache: str) -> float:
     """The number that a fresh process prints; RuntimeError with the last line of its complaint where it fails."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {"JAX_PLATFORMS": "cpu"} | os.environ | {"FUSER_CACHE_DIR": cache, "PYTHONPATH": path}
-    environment.pop(
-        "PYTHONDONTWRITEBYTECODE", None
-    )  # installed packages have byte code; a checkout must be let keep it
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have byte code, so a checkout may keep it
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode:

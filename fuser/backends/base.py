@@ -102,7 +102,7 @@ class Backend(Protocol):
 def emit_all(groups: Iterable[FusionGroup], backend: Backend) -> Iterator[KernelSource]:
     """The kernels' sources; where names stand in the text alone, groups of one structure are written once."""
     groups, known = list(groups), dict[Hashable, KernelSource]()
-    plain = [group for group in groups if group.kind in _PLAIN and getattr(backend, "names_in_text", False)]
+    plain = [group for group in groups if backend.limits.names_in_text and group.kind in _PLAIN]
     outline = {group: (group.kind, len(group.graph.eqns), *group.graph.in_avals) for group in plain}
     alike = Counter(outline.values())
     for group in groups:

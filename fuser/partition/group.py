@@ -47,6 +47,7 @@ class FusionLimits:
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     strided_dots: bool = False  # those kernels read operands by strides alone
+    names_in_text: bool = False  # a kernel's name stands in its text alone: groups of one structure are written once
     patch_bytes: int = 0  # of a second operand, up to which a product reads a first one made of pieces of one array
     calls: frozenset[str] = (
         frozenset()

@@ -2,7 +2,7 @@
 
 In: a C-contiguous ndarray (CPU), torch tensor (CUDA) or jax.Array (TPU), taken without a copy. Out: shape, dtype,
 printing, conversion to Python, NumPy, torch and DLPack (without a copy where memory allows), pickling, and deletion,
-after which every use raises. Operators, indexing and the other methods of arrays are put on the class by the API layer, with `install`.
+after which every use raises. Operators, indexing and the other methods are put on the class by the API layer (`install`).
 """
 
 from __future__ import annotations

@@ -52,13 +52,7 @@ class Abreast(Elementwise):
     def form(self) -> None:
         vector = self.loops.vector
         assert vector is not None
-        axes = [a for a in self.loops.rows if a is not vector]
-        together = bool(axes) and self.loops.count(tuple(axes)) >= 16
-        for axis in () if together else axes:
-            self.loop(axis)
-        self.shared(len(axes) if together else 1)
-        for axis in axes if together else ():
-            self.loop(axis)
+        axes = self.open_outer(vector)
         self._blocks(vector, not axes)
         for _ in axes:
             self.close()

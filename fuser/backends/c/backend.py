@@ -25,11 +25,11 @@ class C(Host, Stepwise):
 
     name = "c"
     platform = "cpu"
-    names_in_text = True  # a kernel's name stands nowhere but in its text
     limits = FusionLimits(
         control=True,
         dots=True,
         strided_dots=True,
+        names_in_text=True,
         patch_bytes=product.NEAR,
         teams=True,
         arena=True,

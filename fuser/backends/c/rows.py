@@ -60,6 +60,17 @@ class Elementwise(Writer):
         for _ in (*axes, vector):
             self.close()
 
+    def open_outer(self, vector: Axis) -> list[Axis]:
+        """Open the loops around the vector's, and share them out; where they are few, the next loop with them. Gives them."""
+        axes = [a for a in self.loops.rows if a is not vector]
+        together = bool(axes) and self.loops.count(tuple(axes)) >= 16
+        for axis in () if together else axes:
+            self.loop(axis)
+        self.shared(len(axes) if together else 1)
+        for axis in axes if together else ():
+            self.loop(axis)
+        return axes
+
     def _streams(self, store: Store, vector: Axis) -> bool:
         """Whether the store fills, one element after the other, memory too large for a cache to keep."""
         param = self.kernel.params[store.param]

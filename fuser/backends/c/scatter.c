@@ -1,6 +1,7 @@
 // Scatter: windows of updates written to, or folded into, computed places of an array. Results do not depend on the number
 // of threads: each element takes its updates in their order, on the thread that owns its part of the result, or, where the
-// indices turn out to be in order, on the thread that has the first of them; only where there are few elements, each of a fixed number of parts of the updates has a result of its own, folded in in order.
+// indices turn out to be in order, on the thread that has the first of them; only where there are few elements, each of a
+// fixed number of parts of the updates has a result of its own, folded in in order.
 //
 // T is the type of an update as it is computed with, IN the type in memory, IDX that of indices; LOAD and SAVE convert,
 // FOLD(a, u) is what an update does to an element, and NEUTRAL does nothing to it (unless REPLACES).

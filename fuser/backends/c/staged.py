@@ -35,14 +35,8 @@ class Staged(Elementwise):
     def form(self) -> None:
         stage, vector = self.kernel.stages[0], self.loops.vector
         assert vector is not None
-        axes = [a for a in self.loops.rows if a is not vector]
+        axes = self.open_outer(vector)
         streamed = [s for s in stage.row_stores if not axes and self._streams(s, vector)]
-        together = bool(axes) and self.loops.count(tuple(axes)) >= 16
-        for axis in () if together else axes:
-            self.loop(axis)
-        self.shared(len(axes) if together else 1)
-        for axis in axes if together else ():
-            self.loop(axis)
         self._block(vector, [n for n in stage.row if n not in self.env], streamed)
         for _ in axes:
             self.close()

@@ -1,7 +1,8 @@
 """From a plan's sources to functions: equal kernels and loops once, in as many translation units as are worth a compiler.
 
 Two kernels are equal if their texts differ in names and comments alone, and one function serves those that differ in
-numbers too; what this process has loaded before is not compiled again. Long plans are shared out to several compilers, which run at the same time, and linked to one library.
+numbers too; what this process has loaded before is not compiled again. Long plans are shared out to several compilers,
+which run at the same time, and linked to one library.
 """
 
 from __future__ import annotations
