@@ -1,49 +1,43 @@
 """The native core, and matrix products for processors that many have, as optional extensions: where they cannot be built,
-fuser runs the same programs in Python, and compiles products when they are first wanted.
+fuser runs the same programs in Python, and compiles products when they are first wanted. The C sources lie in `runtime/`.
 """
 
 import hashlib
 import pathlib
 import platform
+import runpy
 
 import numpy
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 
-folder = pathlib.Path("fuser/runtime/native")
-gemm = pathlib.Path("fuser/backends/c/gemm")
+core, kernels = pathlib.Path("runtime/core"), pathlib.Path("runtime/kernels")
+gemm = kernels / "gemm"
+compiler = runpy.run_path("fuser/runtime/flags.py")
 parts = sorted(gemm.rglob("*.[ch]"))
-digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in parts)).hexdigest()
-products = [  # no modules of Python; with the flags of fuser.runtime.toolchain
+digest = hashlib.sha256(b"\0".join([*(path.read_bytes() for path in parts), " ".join(compiler["flags"]("")).encode()]))
+products = [  # no modules of Python
     Extension(
-        f"fuser.backends.c._gemm_{level}",
-        sources=[str(gemm / "built" / name) for name in ("float32.c", "float64.c")],
+        f"fuser._gemm_{level}",
+        sources=[str(gemm / "prebuilt" / name) for name in ("float32.c", "float64.c")],
         depends=[str(path) for path in parts],
-        define_macros=[("GEMM_DIGEST", f'"{digest}"')],
-        extra_compile_args=[
-            "-O3",
-            f"-march=x86-64-{level}",
-            "-mprefer-vector-width=512",
-            "-fno-math-errno",
-            "-fno-trapping-math",
-            "-fno-semantic-interposition",
-            "-ffp-contract=off",
-            "-fopenmp",
-            "-std=gnu11",
-            "-fwrapv",
-            "-w",
-        ],
-        extra_link_args=["-fopenmp"],
+        define_macros=[("GEMM_DIGEST", f'"{digest.hexdigest()}"')],
+        extra_compile_args=[flag for flag in compiler["flags"](f"x86-64-{level}") if flag != "-shared"],
+        extra_link_args=[*compiler["OPENMP"]],
         optional=True,
     )
     for level in ("v3", "v4")
 ]
+folders = [path.relative_to(kernels).parts for path in sorted(kernels.rglob("*")) if path.is_dir()]
+data = ["fuser._kernels", *(".".join(["fuser._kernels", *parts]) for parts in folders)]
 built = platform.system() == "Linux" and platform.machine() == "x86_64"
 setup(
+    packages=[*find_packages(include=["fuser*"]), *data],
+    package_dir={"fuser._kernels": str(kernels)},
     ext_modules=[
         Extension(
-            "fuser.runtime._native",
-            sources=sorted(str(path) for path in folder.glob("*.c")),
-            depends=sorted(str(path) for path in folder.glob("*.h")),
+            "fuser._native",
+            sources=sorted(str(path) for path in core.glob("*.c")),
+            depends=sorted(str(path) for path in core.glob("*.h")),
             include_dirs=[numpy.get_include()],
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
             extra_compile_args=[
@@ -59,5 +53,5 @@ setup(
             optional=True,
         ),
         *(products if built else []),
-    ]
+    ],
 )

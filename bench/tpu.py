@@ -79,7 +79,7 @@ def compare(name: str, dtype: str, target: str, size: str) -> Row:
     import jax
 
     import fuser
-    from fuser.backends.tpu.ahead import compile_function, compile_plan
+    from fuser.backends.tpu.aot import compile_function, compile_plan
     from fuser.ir.types import ArrayType
 
     workload = WORKLOADS[name]

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 from fuser import ad_checkpoint, custom_batching, custom_derivatives, dtypes, errors, lax, nn, numpy, random, tree
-from fuser.api import ShapeDtypeStruct, eval_shape, jit, make_jaxpr
+from fuser.api.jitted import ShapeDtypeStruct, eval_shape, jit, make_jaxpr
 from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
 from fuser.config import config
-from fuser.runtime.array import Array
+from fuser.gaps import absent
+from fuser.numpy.types import Array
+from fuser.parallel import programs as _programs  # noqa: F401  (says how programs over devices run)
+from fuser.parallel.arrays import (
+    Shard,
+    block_until_ready,
+    default_backend,
+    device_count,
+    device_get,
+    device_put,
+    devices,
+    local_device_count,
+    local_devices,
+    make_array_from_callback,
+    make_array_from_process_local_data,
+    make_array_from_single_device_arrays,
+    process_count,
+    process_index,
+)
+from fuser.parallel.constraint import reshard
+from fuser.parallel.mesh import make_mesh, set_mesh
+from fuser.parallel.pmap import pmap
+from fuser.parallel.shard_map import shard_map
+from fuser.parallel.sharding import NamedSharding
+from fuser.parallel.spec import PartitionSpec as P
+from fuser.runtime.device import Device
 from fuser.runtime.memory import memory_stats
 from fuser.runtime.memory import trim as trim_memory
+from fuser.trace.core import type_of as typeof
 from fuser.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies, remat
 from fuser.transforms.closures import closure_convert
 from fuser.transforms.custom_jvp import custom_jvp
@@ -23,9 +46,14 @@ from fuser.transforms.vmap import vmap
 
 __all__ = [
     "Array",
+    "Device",
+    "NamedSharding",
+    "P",
     "ShapeDtypeStruct",
+    "Shard",
     "accelerate",
     "ad_checkpoint",
+    "block_until_ready",
     "check",
     "checkpoint",
     "checkpoint_name",
@@ -37,6 +65,11 @@ __all__ = [
     "custom_gradient",
     "custom_jvp",
     "custom_vjp",
+    "default_backend",
+    "device_count",
+    "device_get",
+    "device_put",
+    "devices",
     "dtypes",
     "errors",
     "eval_shape",
@@ -51,15 +84,29 @@ __all__ = [
     "lax",
     "linear_transpose",
     "linearize",
+    "local_device_count",
+    "local_devices",
+    "make_array_from_callback",
+    "make_array_from_process_local_data",
+    "make_array_from_single_device_arrays",
     "make_jaxpr",
+    "make_mesh",
     "memory_stats",
     "nn",
     "numpy",
+    "pmap",
+    "process_count",
+    "process_index",
     "profile",
     "random",
     "remat",
+    "reshard",
+    "set_mesh",
+    "shard_map",
+    "sharding",
     "tree",
     "trim_memory",
+    "typeof",
     "value_and_grad",
     "vjp",
     "vmap",
@@ -72,11 +119,43 @@ _LATER = {
     "check": "fuser.debug.check",
     "explain": "fuser.report.explanation",
     "profile": "fuser.report.profile",
+    "float0": "fuser.dtypes",
+    **dict.fromkeys(
+        ("clear_caches", "ensure_compile_time_eval", "named_call", "named_scope", "print_environment_info"),
+        "fuser.api.scopes",
+    ),
+    **dict.fromkeys(
+        (
+            "debug_infs",
+            "debug_nans",
+            "default_matmul_precision",
+            "disable_jit",
+            "enable_checks",
+            "enable_x64",
+            "log_compiles",
+            "numpy_dtype_promotion",
+            "numpy_rank_promotion",
+        ),
+        "fuser.api.settings",
+    ),
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'fuser' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
-    return value
+_MODULES = (
+    "api_util",
+    "core",
+    "dlpack",
+    "example_libraries",
+    "experimental",
+    "extend",
+    "flatten_util",
+    "image",
+    "interpreters",
+    "monitoring",
+    "profiler",
+    "scipy",
+    "sharding",
+    "stages",
+    "test_util",
+    "tree_util",
+    "typing",
+)
+__getattr__ = absent(__name__, _LATER, _MODULES)

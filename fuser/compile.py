@@ -18,6 +18,7 @@ from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, Kind, Plan, generated
 from fuser.partition.partition import partition
 from fuser.runtime import loops
+from fuser.runtime.collection import no_collection
 from fuser.runtime.executable import Allocation, Executable, KernelStep, LibraryStep, Step
 
 BYTE = np.dtype(np.uint8)
@@ -47,9 +48,10 @@ class Program:
 def lower(graph: Graph, backend: Backend, donated: Collection[int] = ()) -> Lowering:
     """Optimise, partition, emit; `donated` are the positions of inputs whose memory results may take over."""
     clock = Clock()
-    optimised = clock("optimise", passes.run, graph)
-    plan = clock("partition", partition, optimised, backend, donated=donated)
-    sources = clock("emit", lambda: tuple(emit_all(kernel_groups(plan, backend), backend)))
+    with no_collection():
+        optimised = clock("optimise", passes.run, graph)
+        plan = clock("partition", partition, optimised, backend, donated=donated)
+        sources = clock("emit", lambda: tuple(emit_all(kernel_groups(plan, backend), backend)))
     lowering = Lowering(optimised, plan, sources, clock.seconds)
     dump(graph, lowering)
     return lowering
@@ -60,10 +62,11 @@ def load(lowering: Lowering, backend: Backend, device: Any = None) -> Program:
     clock = Clock(lowering.seconds)
     loaded = clock("load", backend.load, lowering.sources, device)
     kernels = zip(lowering.sources, loaded.functions, strict=True)
-    if backend.limits.whole:
-        executable = clock("link", as_one, lowering.plan, loaded, backend)
-    else:
-        executable = clock("link", link, lowering.plan, kernels, backend)
+    with no_collection():
+        if backend.limits.whole:
+            executable = clock("link", as_one, lowering.plan, loaded, backend)
+        else:
+            executable = clock("link", link, lowering.plan, kernels, backend)
     return Program(lowering, loaded, executable, clock.seconds)
 
 

@@ -42,10 +42,56 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
         False,
     ),  # True: kernels of the tpu backend run in Pallas' interpreter
     "threads": ("FUSER_THREADS", int, 0),  # 0 = the CPUs this process may use
+    "num_cpu_devices": ("FUSER_NUM_CPU_DEVICES", int, 1),  # into which this process divides the CPU
     "memory_limit": ("FUSER_MEMORY_LIMIT", int, 0),  # bytes of the CPU pool; 0 = none
     "captured_constants_warn_bytes": ("FUSER_CAPTURED_CONSTANTS_WARN_BYTES", int, 256 << 20),  # -1: never
     "traceback": ("FUSER_TRACEBACK", str, "short"),  # "full" shows fuser's own frames
+    "disable_jit": ("FUSER_DISABLE_JIT", _boolean, False),  # jitted functions run as they stand, operation by operation
+    "debug_nans": ("FUSER_DEBUG_NANS", _boolean, False),  # a nan is an error that names the operation and the line
+    "debug_infs": ("FUSER_DEBUG_INFS", _boolean, False),
+    "log_compiles": ("FUSER_LOG_COMPILES", _boolean, False),  # each compilation is a warning of the logger "fuser"
+    "numpy_rank_promotion": ("FUSER_NUMPY_RANK_PROMOTION", str, "allow"),
+    "numpy_dtype_promotion": ("FUSER_NUMPY_DTYPE_PROMOTION", str, "standard"),
+    "default_matmul_precision": ("FUSER_DEFAULT_MATMUL_PRECISION", str, ""),  # of products that name none
 }
+# What a setting may be, where not everything of its type will do.
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "numpy_rank_promotion": ("allow", "warn", "raise"),
+    "numpy_dtype_promotion": ("standard", "strict"),
+}
+# JAX's names for what has another name here.
+JAX_NAMES = {
+    "enable_checks": "check",
+    "compilation_cache_dir": "cache_dir",
+    "enable_compilation_cache": "cache",
+    "compilation_cache_max_size": "cache_limit",
+}
+# What a traced program depends on: programs are kept for each combination of these.
+TRACED = (
+    "backend",
+    "disable_jit",
+    "debug_nans",
+    "debug_infs",
+    "numpy_rank_promotion",
+    "numpy_dtype_promotion",
+    "default_matmul_precision",
+)
+
+
+def _flag(name: str) -> str:
+    """The setting of that name, JAX's names among them; AttributeError where there is none."""
+    own = name.removeprefix("jax_").removeprefix("fuser_")
+    own = JAX_NAMES.get(own, own)
+    if own not in FLAGS:
+        raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}")
+    return own
+
+
+def _checked(name: str, value: Any) -> Any:
+    choices = CHOICES.get(name)
+    if choices is not None and value not in choices:
+        raise ValueError(f"{name} is one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value
 
 
 class Config:
@@ -54,7 +100,7 @@ class Config:
     def __init__(self) -> None:
         self._values = {name: self._initial(name) for name in FLAGS}
         self._local = threading.local()
-        self._watchers: dict[str, Callable[[Any, bool], object]] = {}
+        self._watchers: dict[str, list[Callable[[Any, bool], object]]] = {}
 
     @staticmethod
     def _initial(name: str) -> Any:
@@ -63,7 +109,7 @@ class Config:
         if text is None:
             return _cache_home() if name == "cache_dir" else default
         try:
-            return read(text)
+            return _checked(name, read(text))
         except ValueError:
             raise ValueError(f"{variable}={text!r} is not {read.__name__.strip('_')}; unset it or correct it") from None
 
@@ -76,14 +122,24 @@ class Config:
         try:
             return self._values[name]
         except KeyError:
-            raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}") from None
+            return getattr(self, _flag(name))
+
+    @property
+    def traced(self) -> tuple[Any, ...]:
+        """What traced programs depend on, as this thread has it."""
+        return tuple([getattr(self, name) for name in TRACED])
+
+    def traced_of(self, of_thread: bool) -> tuple[Any, ...] | None:
+        """The same as the process has it; or the thread, None where it has nothing of its own."""
+        own = self._local.__dict__ if of_thread else {}
+        if of_thread and not own.keys() & set(TRACED):
+            return None
+        return tuple(own.get(name, self._values[name]) for name in TRACED)
 
     def update(self, name: str, value: Any) -> None:
         """Set a flag for the whole process. JAX's names ("jax_enable_x64") are taken too."""
-        name = name.removeprefix("jax_").removeprefix("fuser_")
-        if name not in FLAGS:
-            raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}")
-        old, self._values[name] = self._values[name], value
+        name = _flag(name)
+        old, self._values[name] = self._values[name], _checked(name, value)
         try:
             self._announce(name, value, False)
         except Exception:
@@ -95,15 +151,13 @@ class Config:
 
         What it raises refuses the value.
         """
-        self._watchers[name] = told
+        self._watchers.setdefault(name, []).append(told)
         told(self._values[name], False)
 
     @contextlib.contextmanager
     def using(self, **values: Any) -> Iterator[None]:
         """Set flags for the current thread while the block runs."""
-        for name in values:
-            if name not in FLAGS:
-                raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}")
+        values = {_flag(name): _checked(_flag(name), value) for name, value in values.items()}
         saved = dict(self._local.__dict__)
         self._local.__dict__.update(values)
         try:
@@ -117,8 +171,8 @@ class Config:
                 self._announce(name, saved.get(name), True)
 
     def _announce(self, name: str, value: Any, of_thread: bool) -> None:
-        if name in self._watchers:
-            self._watchers[name](value, of_thread)
+        for told in self._watchers.get(name, ()):
+            told(value, of_thread)
 
 
 config = Config()
@@ -127,6 +181,11 @@ config = Config()
 def environment(name: str) -> str | None:
     """A variable of the surrounding system (PATH, DISPLAY, ...) that is no setting of fuser."""
     return os.environ.get(name)
+
+
+def is_environment(value: object) -> bool:
+    """Whether `value` is the process's environment, `os.environ`."""
+    return value is os.environ
 
 
 def extend_environment(values: dict[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fuser.ops.calls import custom_jvp_call_p, custom_vjp_call_p
 from fuser.transforms.closures import closure_convert
 from fuser.transforms.custom_function import SymbolicZero
 from fuser.transforms.custom_jvp import custom_jvp
@@ -13,6 +14,8 @@ __all__ = [
     "closure_convert",
     "custom_gradient",
     "custom_jvp",
+    "custom_jvp_call_p",
     "custom_vjp",
+    "custom_vjp_call_p",
     "custom_vjp_primal_tree_values",
 ]

@@ -218,7 +218,23 @@ def _result(x64: bool, *types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
 
 def result_of(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     """The dtype and weakness of an operation on operands of these (dtype, weak) types."""
+    if config.numpy_dtype_promotion == "strict":
+        _refuse_promotion(types)
     return _result(config.enable_x64, *types)
+
+
+def _refuse_promotion(types: tuple[tuple[np.dtype, bool], ...]) -> None:
+    """TypePromotionError unless all dtypes are one, but for Python's scalars, which go with what can hold their kind."""
+    strong = {dtype for dtype, weak in types if not weak}
+    kinds = {_KINDS["f" if is_float(dtype) else dtype.kind] for dtype, weak in types if weak}
+    holds = {"int": INTEGERS + FLOATS + FLOAT8 + COMPLEX, "float": FLOATS + FLOAT8 + COMPLEX, "complex": COMPLEX}
+    if len(strong) < 2 and all(dtype in holds.get(str(kind), ()) for dtype in strong for kind in kinds):
+        return
+    names = tuple(dict.fromkeys(d.name + ("*" if weak else "") for d, weak in types))
+    raise TypePromotionError(
+        f"Input dtypes {names} have no available implicit dtype promotion path when numpy_dtype_promotion=strict; "
+        "convert them to one dtype with x.astype(dtype), or set numpy_dtype_promotion to 'standard'"
+    )
 
 
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
@@ -300,3 +316,34 @@ def finfo(dtype: Any) -> Any:
 def iinfo(dtype: Any) -> np.iinfo:
     """Limits of an integer dtype."""
     return np.iinfo(of(dtype)[0] if not isinstance(dtype, (np.dtype, type, str)) else _dtype(dtype))
+
+
+# Dtypes whose elements are narrower than the byte that NumPy gives each.
+_NARROW_BITS = {
+    "int1": 1,
+    "uint1": 1,
+    "int2": 2,
+    "uint2": 2,
+    "int4": 4,
+    "uint4": 4,
+    "float4_e2m1fn": 4,
+    "float6_e2m3fn": 6,
+    "float6_e3m2fn": 6,
+}
+
+
+def itemsize_bits(dtype: Any) -> int:
+    """The bits of one element of the dtype; TypeError without one."""
+    if dtype is None:
+        raise ValueError("dtype cannot be None.")
+    found = _dtype(dtype)
+    return _NARROW_BITS.get(found.name, found.itemsize * 8)
+
+
+def scalar_type_of(x: Any) -> type:
+    """Python's bool, int, float or complex, whichever a value or dtype is a kind of; TypeError for others."""
+    found = _dtype(x) if isinstance(x, (np.dtype, type, str)) else of(x)[0]
+    for kind, scalar in ((np.bool_, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex)):
+        if issubdtype(found, kind):
+            return scalar
+    raise TypeError(f"Invalid scalar value {x}")

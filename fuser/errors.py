@@ -48,6 +48,14 @@ class GraphError(FuserError):
     """The checker found a graph that breaks a rule of the IR: a bug of a pass, never of the user."""
 
 
+class KernelError(FuserError):
+    """A kernel breaks a rule of its form; only a defect in fuser raises it."""
+
+
+class PlanError(FuserError):
+    """A plan breaks a rule of its form; only a defect in fuser raises it."""
+
+
 class ToolchainError(FuserError, RuntimeError):
     """A compiler is missing or refused generated code; carries the compiler's own words."""
 
@@ -56,9 +64,45 @@ class OutOfMemoryError(FuserError, MemoryError):
     """Memory for an array could not be had."""
 
 
+class DuplicateSpecError(FuserError, ValueError):
+    """A PartitionSpec uses a mesh axis for two dimensions."""
+
+
+class DeviceError(FuserError, RuntimeError):
+    """Devices that run one program together do not agree on it, or one of them failed."""
+
+
 class UnsupportedError(FuserError, NotImplementedError):
     """fuser does not do this; the text gives the reason and the way out."""
 
 
 class PerformanceWarning(UserWarning):
     """Something costs time or memory that the program could save."""
+
+
+class AbsentError(UnsupportedError, AttributeError):
+    """A name of JAX that fuser leaves out on purpose; the text says why and what to use instead."""
+
+
+class InconclusiveDimensionOperation(FuserError):
+    """A comparison of symbolic extents that holds for some of their values only."""
+
+
+class JAXIndexError(FuserError, IndexError):
+    """An index that JAX's rules of indexing do not allow."""
+
+
+class JAXTypeError(FuserError, TypeError):
+    """A type that JAX's rules do not allow."""
+
+
+class JaxRuntimeError(FuserError, RuntimeError):
+    """A compiled program failed while it ran."""
+
+
+class JaxprTypeError(FuserError, TypeError):
+    """A graph whose types do not fit together."""
+
+
+class KeyReuseError(FuserError, RuntimeError):
+    """A random key was used twice."""

@@ -30,10 +30,11 @@ from tests.values import same_bits, special, tuples, ulps_apart
 
 Case = tuple[tuple[np.ndarray, ...], dict[str, Any]]
 
-# Collectives and what holds graphs have tests of their own: tests/transforms, tests/lax.
-ALL = sorted(n for n, p in REGISTRY.items() if p.collect is None and p.fusion is not Fusion.CONTROL)
+# Collectives and what holds graphs have tests of their own: tests/transforms, tests/lax, tests/parallel.
+GRAPHS = ("shard_map",)
+ALL = sorted(n for n, p in REGISTRY.items() if p.collect is None and p.fusion is not Fusion.CONTROL and n not in GRAPHS)
 ELEMENTWISE = [name for name in ALL if REGISTRY[name].fusion is Fusion.ELEMENTWISE]
-FOLDS = [name for name in ALL if REGISTRY[name].fusion in (Fusion.REDUCE, Fusion.SCAN)]
+REDUCTIONS = [name for name in ALL if REGISTRY[name].fusion in (Fusion.REDUCE, Fusion.SCAN)]
 
 # Rules whose meaning depends on the dtype itself (polygamma: where n! overflows), so that a wider run is no oracle for them.
 OF_THE_DTYPE = (
@@ -140,7 +141,7 @@ def run_in_c(graph: Graph, arrays: Sequence[np.ndarray], fuel: int = 0) -> list[
     backend = get("c")
     with config.using(fuel=fuel, check=True):
         program = load(lower(graph, backend), backend)
-    return [np.asarray(r) for r in program.executable(*arrays)]
+    return [np.asarray(r).reshape(v.aval.shape) for r, v in zip(program.executable(*arrays), graph.outvars)]
 
 
 def flat(cases: Sequence[Case]) -> list[np.ndarray]:
@@ -270,14 +271,14 @@ def test_c_agrees_with_eval_on_samples(name: str) -> None:
         assert (x.shape, x.dtype) == (var.aval.shape, var.aval.dtype)
         case = case_of[var]  # type: ignore[index]
         bad = (
-            _wrong_fold(case, x, y)
-            if primitive.fusion in (Fusion.REDUCE, Fusion.SCAN, Fusion.DOT)
+            _wrong_reduction(case, x, y)
+            if primitive.fusion in (Fusion.REDUCE, Fusion.SCAN, Fusion.DOT) or primitive.expand is not None
             else wrong(name, x, y.astype(x.dtype), ())
         )
         assert not bad.any(), report(name, case, x, y, bad)
 
 
-def _wrong_fold(case: Case, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+def _wrong_reduction(case: Case, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     if expected.dtype.kind in "iub":
         return found != expected
     arrays, _ = case
@@ -412,7 +413,7 @@ def _unlike_jax(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
     return ~near | zeros
 
 
-@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize("name", REDUCTIONS)
 def test_folds_of_edges(name: str) -> None:
     """Runs of five special values: nan, infinities and integer edges meet in every order; C, NumPy and JAX agree."""
     primitive = REGISTRY[name]
@@ -434,11 +435,11 @@ def test_folds_of_edges(name: str) -> None:
     found, expected = run_in_c(graph, flat(cases)), evaluate(graph, flat(cases))
     theirs = jax_oracle.run([(name, *case) for case in cases])
     for case, x, y, z in zip(cases, found, expected, theirs, strict=True):
-        bad = _unlike_fold(x, y, name, case)
+        bad = _unlike_reduction(x, y, name, case)
         assert not bad.any(), report(f"{name} in C", case, x, y, bad)
         if y.dtype in FLOATS[:2] and ("sum" in name or "prod" in name):
             continue  # JAX's bare primitives accumulate in half precision; jax.numpy and this project in float32
-        bad = _unlike_fold(z, y, name, case)
+        bad = _unlike_reduction(z, y, name, case)
         axis = case[1].get("axis", case[1].get("axes"))
         bad &= ~_subnormal(case[0][0]).any(axis, keepdims=bad.ndim == 2)
         if "sum" in name or "prod" in name:  # partial results that overflow or vanish do so in an order of JAX's own
@@ -446,7 +447,7 @@ def test_folds_of_edges(name: str) -> None:
         assert not bad.any(), report(f"{name}: JAX", case, z, y, bad)
 
 
-def _unlike_fold(found: np.ndarray, expected: np.ndarray, name: str, case: Case) -> np.ndarray:
+def _unlike_reduction(found: np.ndarray, expected: np.ndarray, name: str, case: Case) -> np.ndarray:
     """Values alike, signs of zero aside; sums of numbers that overflow or cancel are compared by what they sum."""
     if expected.dtype.kind in "iub":
         return found != expected
@@ -470,8 +471,8 @@ def _unlike_fold(found: np.ndarray, expected: np.ndarray, name: str, case: Case)
 
 
 def test_folds_over_nothing() -> None:
-    """A fold over an axis of extent 0 is the fold's identity, in C by way of the passes and as JAX has it."""
-    for name in (n for n in FOLDS if n.startswith("reduce_")):
+    """A reduction over an axis of extent 0 is the reduction's identity, in C by way of the passes and as JAX has it."""
+    for name in (n for n in REDUCTIONS if n.startswith("reduce_")):
         primitive = REGISTRY[name]
         dtypes = list(dict.fromkeys(arrays[0].dtype for arrays, _ in samples(name)))
         cases: list[Case] = [((np.zeros((3, 0), dtype),), {"axes": (1,)}) for dtype in dtypes]

@@ -33,7 +33,13 @@ UNDERIVABLE = {
     ("random_gamma_grad", 0),
     ("regularized_incomplete_beta", 0),
     ("regularized_incomplete_beta", 1),
+    ("expn", 0),
+    *((f"hyp1f1_by_{of}", n) for of in "ab" for n in (0, 1)),
+    *(("hyp2f1", n) for n in (0, 1, 2)),
+    ("complex_digamma", 0),
 }
+# Factorisations without derivative, as in JAX; eig has that of its eigenvalues.
+WITHOUT_DERIVATIVE = {"schur", "hessenberg", "tridiagonal"}
 # Steps, whose differences say nothing about the derivative that is defined for them.
 STEPS = {"reduce_precision", "stop_gradient"}
 # Operands brought where a function is differentiable: bounds in order, divisors away from 0, where quotients jump often.
@@ -42,7 +48,7 @@ ADAPTED: dict[str, Callable[..., Any]] = {
     "rem": lambda x, y: (x, y + np.sign(y)),
 }
 # First derivatives that are made of an underivable operand's.
-ONCE = {("igamma", 0), ("igammac", 0)}
+ONCE = {("igamma", 0), ("igammac", 0), ("hyp1f1", 0), ("hyp1f1", 1), ("loggamma", 0), ("eig", 0)}
 # Where JAX has no derivative. (What is not elementwise is compared with JAX in tests/transforms/test_structure_rules.py.)
 NOT_IN_JAX = {"nextafter", "zeta", "igamma_grad_a", "random_gamma_grad", "xlogx"}
 NOT_IN_JAX |= {"xlogy", "xlog1py"}  # their zero tangents become 0 * inf there
@@ -51,7 +57,7 @@ POSITIONS = {"dynamic_slice": 1, "dynamic_update_slice": 2, "gather": 1}
 # With duplicate indices, as the samples have, JAX and this project refuse these; tests/transforms has others.
 NEEDS_UNIQUE = {("scatter-mul", 2), ("scatter", 0), ("scatter", 2)}
 # Operands in which a primitive with a transpose is not linear.
-NOT_LINEAR = {("div", 1), ("triangular_solve", 0)}
+NOT_LINEAR = {("div", 1), ("triangular_solve", 0), ("select_and_gather_add", 1), ("select_and_scatter_add", 1)}
 # Defined for Hermitian matrices, and so along Hermitian directions.
 HERMITIAN = {"cholesky", "eigh"}
 
@@ -131,6 +137,8 @@ def derivable(name: str) -> tuple[Case, ...]:
             continue  # some samples break the promise
         if name == "svd" and params == {"full_matrices": True, "compute_uv": True} and len({*arrays[0].shape[-2:]}) > 1:
             continue  # an error: tests/transforms/test_linalg_rules.py
+        if name in WITHOUT_DERIVATIVE or (name == "eig" and params["compute_right_eigenvectors"]):
+            continue
         result = primitive.rule("type")(*map(type_of, arrays), **params)
         results = result if primitive.multiple_results else (result,)
         if any(map(inexact, arrays)) and any(map(differentiable, results)):
@@ -292,6 +300,13 @@ def test_an_unknown_derivative_is_an_error(name: str, operand: int) -> None:
     tangents = [np.ones_like(a) if n == operand else None for n, a in enumerate(arrays)]
     with pytest.raises(UnsupportedError, match=r"has no derivative with respect to .*; hold .* constant with fuser"):
         tangents_of(bound(REGISTRY[name], params), arrays, tangents)
+
+
+@pytest.mark.parametrize("name", sorted({*WITHOUT_DERIVATIVE, "eig"}))
+def test_a_factorisation_without_derivative_says_so(name: str) -> None:
+    arrays, params = next((a, p) for a, p in samples(name) if p.get("compute_right_eigenvectors", True))
+    with pytest.raises(UnsupportedError, match=f"{name} has no derivative with respect to its matrix"):
+        tangents_of(bound(REGISTRY[name], params), arrays, [np.ones_like(a) for a in arrays])
 
 
 def inner(x: np.ndarray, y: np.ndarray) -> float:

@@ -17,7 +17,7 @@ ORDER = (
     {"trace", "frames"},
     {"ops"},
     {"passes"},
-    {"partition"},
+    {"legalise", "partition"},
     {"kernel"},
     {"backends"},
     {"debug.dump"},
@@ -30,21 +30,33 @@ ORDER = (
         "scipy",
         "random",
         "tree",
+        "tree_util",
+        "flatten_util",
+        "typing",
+        "dlpack",
+        "gaps",
+        "core",
+        "api_util",
+        "experimental",
+        "extend",
+        "interpreters",
+        "example_libraries",
+        "image",
+        "monitoring",
+        "profiler",
+        "test_util",
         "transforms",
         "api",
-        "eager",
         "stages",
-        "signatures",
-        "advice",
     },
-    {"parallel", "interop", "report"},
+    {"parallel", "interop", "report", "sharding"},
     {"debug"},
     {"ad_checkpoint", "custom_batching", "custom_derivatives"},
     {"__init__", "__main__", "cli"},
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 # What the public API by family may import: operations and what stands left of them, and each other.
-API = {"dtypes", "lax", "numpy", "nn", "scipy", "random", "transforms"}
+API = {"dtypes", "lax", "numpy", "nn", "scipy", "random", "transforms", "image"}
 MOST_LINES, MOST_LINES_OF_A_FUNCTION = 600, 70
 
 

@@ -6,6 +6,7 @@ compiler is started once a program, and gives one function a source, to be calle
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -18,12 +19,20 @@ from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan
 from fuser.partition.structure import structure
+from fuser.partition.values import deep_recursion
 from fuser.runtime import memory
 from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.executable import Step
 
 # A loaded kernel: takes the group's inputs, then its outputs to be written.
 KernelFunction = Callable[[list[Any]], object]
+
+
+class Spelt(Protocol):
+    """A kernel as data; `str` gives its text."""
+
+    def renamed(self, name: str) -> Spelt:
+        """The same kernel under another name."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +42,15 @@ class KernelSource:
     """
 
     name: str
-    text: str
+    code: str | Spelt  # the text, or what it is spelt from
     language: str
     params: tuple[str, ...] = ()
     launch: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The kernel as the target's compiler reads it."""
+        return str(self.code)
 
     @property
     def key(self) -> str:
@@ -45,7 +59,8 @@ class KernelSource:
 
     def renamed(self, name: str) -> KernelSource:
         """The same kernel under another name."""
-        return replace(self, name=name, text=self.text.replace(self.name, name))
+        assert not isinstance(self.code, str)
+        return replace(self, name=name, code=self.code.renamed(name))
 
 
 @dataclass(frozen=True)
@@ -101,20 +116,34 @@ class Backend(Protocol):
 
 def emit_all(groups: Iterable[FusionGroup], backend: Backend) -> Iterator[KernelSource]:
     """The kernels' sources; where names stand in the text alone, groups of one structure are written once."""
-    groups, known = list(groups), dict[Hashable, KernelSource]()
-    plain = [group for group in groups if backend.limits.names_in_text and group.kind in _PLAIN]
-    outline = {group: (group.kind, len(group.graph.eqns), *group.graph.in_avals) for group in plain}
-    alike = Counter(outline.values())
+    groups = list(groups)
+    alike = Alike(groups if backend.limits.names_in_text else ())
     for group in groups:
-        key = structure(group) if group in outline and alike[outline[group]] > 1 else None
-        source = known.get(key) if key is not None else None
-        source = backend.emit(group) if source is None else source.renamed(group.name)
+        yield alike.source(group, backend.emit)
+
+
+class Alike:
+    """Sources of groups, one of those of one structure written, the others renamed."""
+
+    def __init__(self, groups: Iterable[FusionGroup]) -> None:
+        self.outline = {g: (g.kind, len(g.graph.eqns), *g.graph.in_avals) for g in groups if g.kind in _PLAIN}
+        self.count = Counter(self.outline.values())
+        self.known: dict[Hashable, KernelSource] = {}
+
+    def source(self, group: FusionGroup, emit: Callable[..., KernelSource], *how: Hashable) -> KernelSource:
+        """What `emit(group, *how)` gives."""
+        key = structure(group) if self.count[self.outline.get(group, ())] > 1 else None
+        source = self.known.get((key, how)) if key is not None else None
+        if source is not None:
+            return source.renamed(group.name)
+        with deep_recursion():  # a chain of operations, and bodies within bodies
+            source = emit(group, *how)
         if key is not None:
-            known.setdefault(key, source)
-        yield source
+            self.known[key, how] = source
+        return source
 
 
-_PLAIN = (*FUSIBLE, Kind.CONTRACTION, Kind.BUNDLE)  # kinds without graphs inside
+_PLAIN = (*FUSIBLE, Kind.CONTRACTION, Kind.HORIZONTAL)  # kinds without graphs inside
 
 
 class Host:

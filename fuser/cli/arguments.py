@@ -35,9 +35,9 @@ def parse_arguments(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _value(node: ast.expr, generator: np.random.Generator) -> Any:
     if isinstance(node, ast.Name) and node.id in DTYPES:
-        return _random((), DTYPES[node.id], generator)[()]
+        return random_array((), DTYPES[node.id], generator)[()]
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in DTYPES:
-        return _random(_shape(node), DTYPES[node.value.id], generator)
+        return random_array(_shape(node), DTYPES[node.value.id], generator)
     if isinstance(node, (ast.Tuple, ast.List)):
         items = [_value(item, generator) for item in node.elts]
         return tuple(items) if isinstance(node, ast.Tuple) else items
@@ -61,7 +61,7 @@ def _literal(node: ast.expr) -> Any:
         raise _unreadable(ast.unparse(node)) from None
 
 
-def _random(shape: tuple[int, ...], dtype: np.dtype, generator: np.random.Generator) -> np.ndarray:
+def random_array(shape: tuple[int, ...], dtype: np.dtype, generator: np.random.Generator) -> np.ndarray:
     """Uniform on [0, 1) for real and complex numbers, 0 to 9 for integers."""
     if dtype == BOOL:
         return generator.integers(0, 2, shape).astype(BOOL)

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
     with output.progress(f"tracing {found.name}"), fuser.config.using(backend=PLATFORM):
         lowered = target.staged(found).lower(*args, **kwargs)
     with output.progress(f"compiling for {options.target}"):
-        from fuser.backends.tpu.ahead import compile_plan
+        from fuser.backends.tpu.aot import compile_plan
         from fuser.config import extend_environment
 
         extend_environment({"JAX_PLATFORMS": "cpu"})  # JAX itself need not look for a TPU

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from typing import Any
 
 from fuser.cli.output import Output
@@ -48,5 +47,4 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 
 def _kernel(source: Any) -> dict[str, Any]:
-    fields = {field.name: getattr(source, field.name) for field in dataclasses.fields(source)}
-    return {name: fields[name] for name in ("name", "language", "text")} | {"key": source.key}
+    return {"name": source.name, "language": source.language, "text": source.text, "key": source.key}

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from fuser import backends
-from fuser.api import jit
+from fuser.api.jitted import jit
 from fuser.backends.base import Backend
 from fuser.compile import Lowering, load, lower
 from fuser.config import config

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.api import Compiled, Jitted, jit
+from fuser.api.jitted import Compiled, Jitted, jit
 from fuser.backends.base import require_steps
 from fuser.ir.graph import Eqn, Graph, Literal, Var
 from fuser.ir.types import ArrayType, is_float, is_inexact

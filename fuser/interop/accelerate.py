@@ -6,8 +6,8 @@ types on; the stages are those of `jit`. What cannot be traced raises an error, 
 
 from __future__ import annotations
 
+import functools
 import inspect
-import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -15,29 +15,45 @@ from typing import Any
 import numpy as np
 
 from fuser import backends
-from fuser.api import Compiled, Jitted, Lowered, Traced, _both_ways, _merge, _names, _numbers, _Typed
+from fuser.api.jitted import (
+    MOST_SIGNATURES,
+    Compiled,
+    Jitted,
+    Lowered,
+    Traced,
+    _both_ways,
+    _merge,
+    _names,
+    _numbers,
+    _Typed,
+)
+from fuser.api.pickling import reduced
 from fuser.backends.base import Backend
 from fuser.compile import load, lower
 from fuser.config import config
 from fuser.errors import FuserError
 from fuser.frames import hide
-from fuser.interop import methods
-from fuser.interop.context import Context, supported, untraceable
-from fuser.interop.indexing import Selected, unknown_shape
-from fuser.interop.module import rebound
-from fuser.interop.outputs import Output, runner
-from fuser.interop.traced import TracedArray
+from fuser.interop.arguments import KEYS, QUICK, dtype_of, gather, is_dense, is_dynamic, is_followed, key_of
+from fuser.interop.entries import STALE, Run, Signature, default_errors, errors_key, reason
+from fuser.interop.guards import Guards, Reach
+from fuser.interop.held import held_arguments, released
+from fuser.interop.numpy import library, methods
+from fuser.interop.numpy.checks import Checks
+from fuser.interop.numpy.context import Context, supported, untraceable
+from fuser.interop.numpy.indexing import Selected, unknown_shape
+from fuser.interop.numpy.module import seen_outside
+from fuser.interop.numpy.traced import TracedArray
+from fuser.interop.outputs import DECLINED, Declined, Output, Owners, in_order, runner
+from fuser.interop.outside import Outside
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
+from fuser.runtime.once import once
 from fuser.trace import tree
 from fuser.trace.core import Tracer
 from fuser.trace.stage import stage
 
-assert methods  # importing it puts the operators on TracedArray
-
-_DENSE = 0x101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
-_PLAIN = (int, bool, str, bytes, type(None), slice, type(Ellipsis), range, frozenset)
+assert methods and library  # importing them puts the operators on TracedArray and functions in the table
 
 
 class FallbackWarning(UserWarning):
@@ -45,17 +61,49 @@ class FallbackWarning(UserWarning):
 
 
 class AcceleratedTraced(Traced):
-    """As `Traced`, with what the function returns besides arrays."""
+    """As `Traced`, with what the function returns besides arrays, and what it read from outside."""
 
-    def __init__(self, graph: Any, in_tree: Any, outputs: tuple[Output, ...], out_tree: Any, backend: Backend) -> None:
+    def __init__(
+        self,
+        graph: Any,
+        in_tree: Any,
+        outputs: tuple[Output, ...],
+        out_tree: Any,
+        backend: Backend,
+        context: Context,
+        guards: Guards,
+        shared: Sequence[Any],
+    ) -> None:
         super().__init__(graph, in_tree, out_tree, (), backend)
         self.outputs = outputs
+        self.shared = tuple(shared)  # of arrays of which results are views, computed after the others: their orders
+        self.written = tuple(number for number, _ in context.written())  # arguments whose new contents come next
+        self.guards = guards
+        self.outside_inputs = len(graph.invars) - in_tree.num_leaves  # the last inputs are captured by the guards
+        results = sum(output.computed for output in outputs) + len(self.shared) + len(self.written)
+        self.watched = len(graph.outvars) - results  # so many of the last results tell of events
+        self.always_numpy = context.checks.always
+
+    @property
+    def outside_names(self) -> list[str]:
+        """What the user calls the inputs from outside."""
+        return [self.guards.nodes[number].name for number in self.guards.captures[: self.outside_inputs]]
+
+    def inputs(self, args: Any, kwargs: Any) -> list[Any]:
+        """What the program reads in a call with these arguments: those that are traced, and arrays from outside as they are now."""
+        leaves = tree.leaves((args, kwargs))
+        captured = self.guards.check(leaves)
+        if captured is None:
+            raise TypeError(
+                f"what {self.graph.name} reads from outside has changed since it was traced; call the accelerated function itself, which "
+                "traces anew"
+            )
+        return [*filter(is_dynamic, leaves), *captured[: self.outside_inputs]]
 
     @property
     def out_info(self) -> Any:
         """The results' tree, with ArrayTypes for arrays."""
-        avals = iter(self.graph.out_avals)
-        return tree.unflatten(self.out_tree, [next(avals) if o.computed else o.value for o in self.outputs])
+        return tree.unflatten(self.out_tree, [output.aval or output.value for output in self.outputs])
 
     def lower(self) -> Lowered:
         """Optimise, partition and generate the kernels' text."""
@@ -75,13 +123,15 @@ class AcceleratedLowered(Lowered):
 class AcceleratedCompiled(Compiled):
     """As `Compiled`; `run` goes from the list of array arguments to the results' tree."""
 
+    traced: AcceleratedTraced
+
     def __init__(self, traced: Any, program: Any) -> None:
         super().__init__(traced, program)
-        self.run = runner(program, traced.outputs, traced.out_tree, traced._backend)
+        self.run = runner(program, traced)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves = [leaf for leaf in tree.leaves((args, kwargs)) if is_dynamic(leaf)]
-        arrays = [np.ascontiguousarray(leaf).reshape(np.shape(leaf)) for leaf in leaves]
+        leaves = tree.leaves((args, kwargs))
+        arrays = [np.ascontiguousarray(leaf).reshape(np.shape(leaf)) for leaf in self.traced.inputs(args, kwargs)]
         wanted = [(a.shape, a.dtype) for a in self.traced.graph.in_avals]
         if [(a.shape, a.dtype) for a in arrays] != wanted:
             found = ", ".join(str(ArrayType(a.shape, a.dtype)) for a in arrays)
@@ -89,20 +139,13 @@ class AcceleratedCompiled(Compiled):
                 f"{self.traced.graph.name} was compiled for ({', '.join(map(str, self.traced.graph.in_avals))}), got ({found}); "
                 "call the accelerated function itself, which compiles for new types"
             )
-        return self.run(arrays)
-
-
-def is_dynamic(leaf: Any) -> bool:
-    """Whether an argument is traced (arrays, NumPy scalars, floats, complex numbers) rather than part of the signature."""
-    return (
-        isinstance(leaf, (np.ndarray, np.generic, Array, ArrayType))
-        or type(leaf) in (float, complex)
-        or _described(leaf)
-    )
-
-
-def _described(leaf: Any) -> bool:
-    return not isinstance(leaf, type) and hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+        results = self.run(arrays, leaves, self.traced.guards.check(leaves))
+        if results is DECLINED:
+            raise FloatingPointError(
+                f"{self.traced.graph.name} met a floating-point error, an index out of bounds or a number that no integer holds; call "
+                "the accelerated function itself, which then gives NumPy's answer"
+            )
+        return results
 
 
 class Accelerated(Jitted):
@@ -123,18 +166,21 @@ class Accelerated(Jitted):
         self._torch: Accelerated | None = None
         self._warned: set[str] = set()
         self._has_static = bool(static_argnums or static_argnames)
-        self._quick: dict[Any, Callable[[Any], Any]] = {}
+        self._quick: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs and not self._has_static:  # plain arguments need no flattening
+        if not kwargs and not self._has_static and default_errors():  # plain arguments need no flattening
             quick: Any
             try:
-                quick = (config.backend, *[_QUICK[type(arg)](arg) for arg in args])
+                quick = (config.backend, *[QUICK[type(arg)](arg) for arg in args])
             except KeyError:
                 quick = None
             entry = None if quick is None else self._quick.get(quick)
-            return entry(args) if entry is not None else self._call(args, kwargs, quick)
+            return entry(args, args, kwargs) if entry is not None else self._call(args, kwargs, quick)
         return self._call(args, kwargs)
+
+    def __reduce__(self) -> Any:
+        return reduced(self, Accelerated, self.static_argnums, self.static_argnames, self.fallback, self.backend)
 
     def clear_cache(self) -> None:
         """Forget every compiled signature."""
@@ -144,29 +190,26 @@ class Accelerated(Jitted):
             self._torch.clear_cache()
 
     def _call(self, args: Any, kwargs: Any, quick: Any = None) -> Any:
-        if self.static_argnums or self.static_argnames:
-            static, args, kwargs = self._split(args, kwargs)
-        else:
-            static = ()
-        leaves, structure = tree.flatten((args, kwargs))
-        if not all(type(leaf) in _KEYS for leaf in leaves):
+        errors = errors_key()
+        if errors is NotImplemented:
+            return self.function(*args, **kwargs)
+        static, free, named = self._split(args, kwargs) if self._has_static else ((), args, kwargs)
+        leaves, structure = tree.flatten((free, named))
+        if not all(type(leaf) in KEYS for leaf in leaves):
             twin = self._twin(leaves)
             if twin is not self:
-                args, kwargs = _merge(static, args, kwargs)
                 return twin(*args, **kwargs)
             if any(isinstance(leaf, (TracedArray, Tracer)) for leaf in leaves):
-                return self._inline(*_merge(static, args, kwargs))
-            leaves = [self._admitted(leaf, n, (args, kwargs)) for n, leaf in enumerate(leaves)]
-        key = (structure, static, config.backend, *[self._key_of(leaf) for leaf in leaves])
+                return self._inline(args, kwargs)
+            leaves = [self._admitted(leaf, n, (free, named)) for n, leaf in enumerate(leaves)]
+        key = (structure, static, config.backend, errors, *[self._key_of(leaf) for leaf in leaves])
         try:
             entry = self._entries.get(key)
         except TypeError:
-            raise self._unhashable_argument(static, leaves, (args, kwargs)) from None
+            raise self._unhashable_argument(static, leaves, (free, named)) from None
         if entry is None:
-            result = self._first(key, static, structure, leaves)
-            entry = self._entries[key]
-        else:
-            result = entry(leaves)
+            entry = self._first(key, static, structure, leaves)
+        result = entry(leaves, args, kwargs)
         if quick is not None:
             self._quick[quick] = entry
         return result
@@ -185,29 +228,56 @@ class Accelerated(Jitted):
         if not any(hasattr(type(leaf), "__torch_function__") for leaf in leaves):
             return self
         if self._torch is None:
-            from fuser.interop.torch_accelerate import TorchAccelerated
+            from fuser.interop.torch.accelerate import TorchAccelerated
 
             self._torch = TorchAccelerated(self)
         return self._torch
 
-    def _staged(self, static: Any, structure: Any, leaves: Sequence[Any]) -> AcceleratedTraced:
+    def _staged(
+        self,
+        static: Any,
+        structure: Any,
+        leaves: Sequence[Any],
+        precise: bool = False,
+        dynamic: frozenset[Any] = frozenset(),
+    ) -> AcceleratedTraced:
+        """The trace, with arrays from outside as inputs; if the function needs their values, with those in the signature."""
+        try:
+            return self._trace_once(static, structure, leaves, precise, dynamic, baked=False)
+        except FuserError as error:
+            try:
+                return self._trace_once(static, structure, leaves, precise, frozenset(), baked=True)
+            except FuserError:
+                raise error from None
+
+    def _trace_once(
+        self, static: Any, structure: Any, leaves: Sequence[Any], precise: bool, dynamic: frozenset[Any], baked: bool
+    ) -> AcceleratedTraced:
         types = [self._type_of(leaf) for leaf in leaves]
-        dynamic = [n for n, aval in enumerate(types) if aval is not None]
+        traced = [n for n, aval in enumerate(types) if aval is not None]
         context = self._context(structure, leaves)
+        outside = context.outside = Outside(self._substitute(context, baked), dynamic)
         outputs: list[Output] = []
         trees: list[Any] = []
+        shared: list[Any] = []
 
         def flat(*tracers: Any) -> list[Any]:
-            result = self._run_traced(context, static, structure, leaves, dict(zip(dynamic, tracers)))
-            found, out_tree = tree.flatten(result)
-            outputs.extend(self._output(leaf) for leaf in found)
-            trees.append(out_tree)
-            return [self._result_of(leaf) for leaf, output in zip(found, outputs) if output.computed]
+            with context.checks.active():
+                result = self._run_traced(context, static, structure, leaves, dict(zip(traced, tracers)))
+                found, out_tree = tree.flatten(released(result))
+                owners = self._owners(found)
+                outputs.extend(self._output(context, leaf, owners) for leaf in found)
+                trees.append(out_tree)
+                computed = [self._result_of(leaf) for leaf, output in zip(found, outputs) if output.computed]
+                computed += [self._result_of(array) for array in (*owners.arrays, *(a for _, a in context.written()))]
+                shared.extend(owners.orders())
+                return [*computed, *self._status(context.checks, computed, precise)]
 
         with config.using(enable_x64=True):
-            graph = stage(flat, [types[n] for n in dynamic], self.name)  # type: ignore[misc]
-        held = tree.structure(tree.unflatten(structure, [n if n in dynamic else None for n in range(len(leaves))]))
-        return AcceleratedTraced(graph, held, tuple(outputs), trees[0], backends.get(self._backend_name()))
+            graph = stage(flat, [types[n] for n in traced], self.name, outside.inputs)  # type: ignore[misc]
+        in_tree = tree.structure(tree.unflatten(structure, [n if n in traced else None for n in range(len(leaves))]))
+        backend = backends.get(self._backend_name())
+        return AcceleratedTraced(graph, in_tree, tuple(outputs), trees[0], backend, context, outside.guards(), shared)
 
     def _run_traced(
         self, context: Context, static: Any, structure: Any, leaves: Sequence[Any], tracers: dict[int, Any]
@@ -215,86 +285,150 @@ class Accelerated(Jitted):
         names = tree.unflatten(structure, range(len(leaves)))
         inside = [self._argument(context, leaf, tracers.get(n), n, names) for n, leaf in enumerate(leaves)]
         args, kwargs = tree.unflatten(structure, inside)
-        args, kwargs = _merge(static, args, kwargs)
-        return self._function(context)(*args, **kwargs)
+        args, kwargs = _merge(static, *held_arguments(args, kwargs, context.outside.keep_unchanged))
+        result = self._function(context)(*args, **kwargs)
+        context.outside.check_unchanged()
+        return result
 
     # ---- what differs for torch
 
     def _key_of(self, leaf: Any) -> Any:
-        return _KEYS.get(type(leaf), _hashed)(leaf)
+        return key_of(leaf)
+
+    def _substitute(self, context: Context, baked: bool) -> Any:
+        """What stands for the library's values that are read from outside."""
+        return seen_outside(context, baked)
 
     def _type_of(self, leaf: Any) -> ArrayType | None:
         """The type of an argument that is traced; None for one that is part of the signature."""
-        return ArrayType(tuple(np.shape(leaf)), _dtype_of(leaf)) if is_dynamic(leaf) else None
+        return ArrayType(tuple(np.shape(leaf)), dtype_of(leaf)) if is_dynamic(leaf) else None
 
     def _context(self, structure: Any, leaves: Sequence[Any]) -> Context:
         """What the arrays of one trace share; refuses arguments that cannot be traced."""
         for n, leaf in enumerate(leaves):
             if is_dynamic(leaf):
                 path = self._path(n, tree.unflatten(structure, range(len(leaves))))
-                supported(_dtype_of(leaf), f"argument {path} of {self.name}")
-        return Context(self.name, all(_is_dense(leaf) for leaf in leaves))
+                supported(dtype_of(leaf), f"argument {path} of {self.name}")
+        return Context(self.name, all(is_dense(leaf) for leaf in leaves))
 
     def _function(self, context: Context) -> Callable[..., Any]:
-        return rebound(self.function, context)  # type: ignore[no-any-return]
+        outside = context.outside
+        return outside.visit(self.function, outside.held_node(self.function, self.name), self.name)  # type: ignore[no-any-return]
 
-    def _output(self, leaf: Any) -> Output:
-        return Output.of(leaf)
+    def _owners(self, results: Sequence[Any]) -> Owners:
+        return Owners(results)
+
+    def _output(self, context: Context, leaf: Any, owners: Owners) -> Output:
+        return Output.of(context, leaf, owners)
 
     def _result_of(self, leaf: Any) -> Any:
         return _result(leaf)
 
-    def _entry_of(self, compiled: Any, leaves: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
-        return _entry(compiled, leaves)
+    def _status(self, checks: Checks, results: Sequence[Any], precise: bool) -> list[Any]:
+        return checks.status(results, precise)
+
+    def _runner(self, compiled: Any, leaves: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
+        """From the leaves of a call, and what its guards captured, to its results."""
+        run, count = compiled.run, compiled.traced.outside_inputs
+        take = gather(leaves, [n for n, leaf in enumerate(leaves) if is_dynamic(leaf)])
+        if not count:
+            return lambda leaves, captured: run(take(leaves), leaves, captured)
+        place = np.asarray
+        return lambda leaves, captured: run([*take(leaves), *map(place, captured[:count])], leaves, captured)
 
     def _argument(self, context: Context, leaf: Any, tracer: Any, number: int, names: Any) -> Any:
         if tracer is None:
-            return leaf
+            return self._followed(context, leaf, number, names)
         if type(leaf) in (float, complex):
             return TracedArray(context, tracer, scalar=True, weak=type(leaf))
         if isinstance(leaf, np.generic):
             return TracedArray(context, tracer, scalar=True)
+        strides = getattr(leaf, "strides", None)
+        return context.argument(number, TracedArray(context, tracer, contiguous=is_dense(leaf), strides=strides))
+
+    def _followed(self, context: Context, leaf: Any, number: int, names: Any) -> Any:
+        if not is_followed(leaf):
+            return leaf
         path = self._path(number, names)
-        guard = f"writing to the argument {path}, which the caller would see, cannot be traced|write to a copy: {path} = {path}.copy()"
-        return TracedArray(context, tracer, contiguous=_is_dense(leaf), guard=guard)
+        return context.outside.visit(leaf, context.outside.node(Reach.ARGUMENT, -1, number, path), path)
 
     def _backend_name(self) -> str:
         return self.backend or config.backend or "c"
 
     # ---- the first call of a signature
 
-    def _first(self, key: Any, static: Any, structure: Any, leaves: Sequence[Any]) -> Any:
-        try:
-            compiled = self._staged(static, structure, leaves).lower().compile()
-        except Exception as error:
-            if self.fallback == "warn":
-                return self._fall_back(error, key, static, structure, leaves)
-            raise hide(error)  # noqa: B904
-        held = tuple((path, _Typed(leaf)) for path, leaf in self._held(structure, leaves))
-        types = [(a.shape, a.dtype, a.weak_type) for a in compiled.traced.graph.in_avals]
-        self._programs[compiled.traced.in_tree, (*static, *held), True, config.backend, *types] = compiled
-        entry = self._entries[key] = self._entry_of(compiled, leaves)
-        return entry(leaves)
+    def _first(self, key: Any, static: Any, structure: Any, leaves: Sequence[Any]) -> Signature:
+        """A new signature; of several threads that make one, the first compiles."""
+        make = functools.partial(self._entered, key, static, structure, leaves)
+        entry: Any = once((self, key), lambda: self._entries.get(key), make)
+        return entry  # type: ignore[no-any-return]
+
+    def _entered(self, key: Any, static: Any, structure: Any, leaves: Sequence[Any]) -> Signature:
+        def compile(entry: Signature, leaves: Sequence[Any]) -> Run:
+            try:
+                return self._compiled(entry, static, structure, leaves)
+            except Exception as error:
+                if self.fallback == "warn":
+                    return self._fall_back(error, entry)
+                raise hide(error)  # noqa: B904
+
+        entry = Signature(self.name, self.function, compile)
+        entry.add(leaves)
+        self._entries[key] = entry
+        if len(self._entries) > MOST_SIGNATURES:
+            self._entries.pop(next(iter(self._entries)))
+            self._quick.clear()
+        return entry
+
+    def _compiled(self, entry: Signature, static: Any, structure: Any, leaves: Sequence[Any]) -> Run:
+        precise = entry.precise
+        traced = self._staged(static, structure, leaves, precise, entry.dynamic)
+        if traced.always_numpy:
+            return entry.always_in_numpy(traced.guards)
+        compiled = traced.lower().compile()
+        held = tuple((path, _Typed(value)) for path, value in (*self._held(structure, leaves), *entry.state(leaves)))
+        types = [(a.shape, a.dtype, a.weak_type) for a in traced.graph.in_avals[: traced.in_tree.num_leaves]]
+        self._programs[traced.in_tree, (*static, *held), True, config.backend, *types] = compiled
+        check, run = traced.guards.check, self._runner(compiled, leaves)
+
+        def call(leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            captured = check(leaves)
+            if captured is None:
+                return STALE
+            try:
+                result = run(leaves, captured)
+            except Declined:
+                result = DECLINED
+            return entry.declined(args, kwargs, precise) if result is DECLINED else result
+
+        entry.guards[call] = traced.guards
+        return call
 
     def _held(self, structure: Any, leaves: Sequence[Any]) -> list[tuple[str, Any]]:
         """Arguments that are part of the signature, with their paths."""
         names = tree.unflatten(structure, range(len(leaves)))
-        return [(self._path(n, names), leaf) for n, leaf in enumerate(leaves) if self._type_of(leaf) is None]
+        return [
+            (self._path(n, names), leaf)
+            for n, leaf in enumerate(leaves)
+            if self._type_of(leaf) is None and not is_followed(leaf)
+        ]
 
-    def _fall_back(self, error: Exception, key: Any, static: Any, structure: Any, leaves: Sequence[Any]) -> Any:
-        def in_numpy(leaves: Sequence[Any]) -> Any:
-            args, kwargs = tree.unflatten(structure, leaves)
-            args, kwargs = _merge(static, args, kwargs)
-            return self.function(*args, **kwargs)
+    def _fall_back(self, error: Exception, entry: Signature) -> Run:
+        def first(leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            result = self.function(
+                *args, **kwargs
+            )  # an error of the user's own shows here, and is no reason for a warning
+            entry.programs[:] = [entry.in_numpy]
+            if str(error) not in self._warned:
+                self._warned.add(str(error))
+                warnings.warn(
+                    f"{self.name} runs in {self.library}, not accelerated: {reason(error)}",
+                    FallbackWarning,
+                    stacklevel=5,
+                )
+            return result
 
-        result = in_numpy(leaves)  # first: an error of the user's own shows here, and is no reason for a warning
-        if str(error) not in self._warned:
-            self._warned.add(str(error))
-            warnings.warn(
-                f"{self.name} runs in {self.library}, not accelerated: {_reason(error)}", FallbackWarning, stacklevel=5
-            )
-        self._entries[key] = in_numpy
-        return result
+        return first
 
     # ---- arguments
 
@@ -325,13 +459,18 @@ class Accelerated(Jitted):
                 )
         return self._unhashable(static)
 
+    def within(self, context: Context) -> Callable[..., Any]:
+        """What stands for this function in another that is traced: its operations join the outer graph."""
+        return self._function(context)
+
     def _inline(self, args: Any, kwargs: Any) -> Any:
         """A call from a function that is being traced: its operations join the outer graph."""
         leaves, structure = tree.flatten((args, kwargs))
         outer = next((leaf._context for leaf in leaves if isinstance(leaf, TracedArray)), None)
         if outer is not None:
-            return rebound(self.function, outer)(*args, **kwargs)
+            return self._function(outer)(*args, **kwargs)
         context = Context(self.name)
+        context.outside = Outside(self._substitute(context, True))
         inside = [
             TracedArray(context, leaf)
             if isinstance(leaf, Tracer)
@@ -342,66 +481,14 @@ class Accelerated(Jitted):
         ]
         args, kwargs = tree.unflatten(structure, inside)
         with config.using(enable_x64=True):
-            result = rebound(self.function, context)(*args, **kwargs)
+            result = self._function(context)(*args, **kwargs)
         return tree.map(lambda leaf: _result(leaf) if isinstance(leaf, TracedArray) else leaf, result)
-
-
-def _entry(compiled: Any, leaves: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
-    """From the flat arguments of a call to its results."""
-    run = compiled.run
-    dynamic = [n for n, leaf in enumerate(leaves) if is_dynamic(leaf)]
-    if len(dynamic) == len(leaves) and all(type(leaf) is np.ndarray and _is_dense(leaf) for leaf in leaves):
-        return run  # type: ignore[no-any-return]
-    plain = tuple((n, type(leaves[n]) is np.ndarray and _is_dense(leaves[n])) for n in dynamic)
-
-    def entry(leaves: Sequence[Any]) -> Any:
-        return run([leaves[n] if dense else _as_dense(leaves[n]) for n, dense in plain])
-
-    return entry
-
-
-def _as_dense(leaf: Any) -> np.ndarray:
-    array = np.asarray(leaf)
-    return array if array.ndim == 0 else np.require(array, requirements=["C", "A"])
-
-
-def _is_dense(leaf: Any) -> bool:
-    return not isinstance(leaf, np.ndarray) or leaf.flags.num & _DENSE == _DENSE
-
-
-def _dtype_of(leaf: Any) -> np.dtype:
-    return np.dtype(leaf.dtype) if hasattr(leaf, "dtype") else np.dtype(type(leaf))
 
 
 def _result(leaf: Any) -> Any:
     if isinstance(leaf, Selected):
         raise unknown_shape(leaf.line)
-    return leaf.lifted() if isinstance(leaf, TracedArray) else leaf
-
-
-def _reason(error: Exception) -> str:
-    text = str(error) if isinstance(error, FuserError) else f"{type(error).__name__}: {error}"
-    return re.sub(r', or run the function in \w+ with fuser\.accelerate\(f, fallback="warn"\)', "", text)
-
-
-def _array_key(leaf: np.ndarray) -> Any:
-    return leaf.shape, leaf.dtype, leaf.flags.num & _DENSE
-
-
-def _hashed(leaf: Any) -> Any:
-    if isinstance(leaf, np.ndarray):
-        return _array_key(leaf)
-    return type(leaf), type(leaf) if isinstance(leaf, np.generic) else leaf
-
-
-_KEYS: dict[type, Callable[[Any], Any]] = {
-    np.ndarray: _array_key,
-    float: lambda leaf: float,
-    complex: lambda leaf: complex,
-    **{kind: lambda leaf: (type(leaf), leaf) for kind in _PLAIN},
-    **{np.dtype(code).type: type for code in "?bBhHiIlLqQefdFD"},
-}
-_QUICK = {kind: key for kind, key in _KEYS.items() if kind is not type(None)}
+    return in_order(leaf) if isinstance(leaf, TracedArray) else leaf
 
 
 def accelerate(
@@ -412,12 +499,13 @@ def accelerate(
     static_argnames: str | Iterable[str] | None = None,
     backend: str | None = None,
 ) -> Any:
-    """`function`, written with NumPy, compiled: NumPy arrays in, new NumPy arrays and scalars out, NumPy's dtypes.
+    """`function`, written with NumPy, compiled: NumPy arrays in, NumPy arrays and scalars out, NumPy's dtypes, strides and effects.
 
     Arrays, NumPy scalars and floats are traced; integers, strings and other hashable values are part of the signature, as
-    are static arguments. Globals are read when a signature is traced. What cannot be traced raises an error that names the
-    line; with fallback="warn" it warns once and runs in NumPy. Warnings of NumPy (division by zero) are not given, and
-    traced indices are not checked against bounds. The result has the stages of a jitted function.
+    are static arguments. What the function reads from outside is guarded, and read again when it changes. Where NumPy would
+    warn, raise or leave a value to the processor, the call runs in NumPy. What cannot be traced raises an error that names the
+    line; with fallback="warn" it warns once and runs in NumPy. The result has the stages of a jitted function. docs/accelerate.md
+    says what is guaranteed.
     """
     if function is None:
         return lambda f: accelerate(

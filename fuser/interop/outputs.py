@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,62 +11,201 @@ import numpy as np
 
 from fuser.backends.base import Backend
 from fuser.compile import Program
-from fuser.interop.traced import TracedArray
+from fuser.interop.numpy.context import Context
+from fuser.interop.numpy.indexing import Selected, unknown_shape
+from fuser.interop.numpy.layout import Order
+from fuser.interop.numpy.traced import TracedArray
 from fuser.ir.graph import Var
+from fuser.ir.types import ArrayType
+from fuser.ops.movement import transpose_p
 from fuser.runtime.array import Array, to_numpy
 from fuser.trace import tree
-from fuser.trace.core import Tracer
+from fuser.trace.core import Tracer, bind, type_of
+
+DECLINED = object()  # the result of a program that reported an event
+
+
+class Declined(Exception):
+    """A step of a program met what NumPy must answer."""
+
+
+class Owners:
+    """Arrays that the traced function made and of which its results are views, as results of the program."""
+
+    def __init__(self, results: Sequence[Any]) -> None:
+        self.arrays: list[TracedArray] = []
+        self._counts = Counter(id(leaf._owner) for leaf in results if _has_memory(leaf))
+
+    def view(self, leaf: TracedArray) -> tuple[int, Any] | None:
+        """The position of the array whose memory a result shares, and how it is read; None for one of its own.
+
+        A small part of an array that nothing else returns is a copy.
+        """
+        owner = leaf._owner
+        if self._counts[id(owner)] == 1 and (leaf is owner or leaf.size * _SMALL_PART < owner.size):
+            return None
+        position = next((n for n, array in enumerate(self.arrays) if array is owner), None)
+        if position is None:
+            position = len(self.arrays)
+            self.arrays.append(owner)
+        return position, leaf.reads()
+
+    def orders(self) -> list[Order]:
+        """The orders of the arrays in memory."""
+        return [array.order for array in self.arrays]
+
+
+_SMALL_PART = 4
+
+
+def _has_memory(leaf: Any) -> bool:
+    return isinstance(leaf, TracedArray) and not isinstance(leaf, Selected) and not leaf.scalar
+
+
+def in_order(array: TracedArray) -> Any:
+    """An array as the program computes it: with its axes in the order of its memory."""
+    value = array.lifted()
+    return value if array.order is None else bind(transpose_p, value, permutation=array.order)
 
 
 @dataclass(frozen=True)
 class Output:
-    """One leaf of the results: "array", "scalar" or "number" of a program's output; "copy" or "same" of a constant."""
+    """One leaf of the results: "array", "scalar" or "number" of a program's output; "copy" or "same" of a constant.
+
+    "argument": an array of the caller's or a view of it, (number, reads); "view": of a result that several share, (position,
+    reads); "outside": what the guards captured, a position. `aval` is the type of what is computed, `order` that of its axes.
+    """
 
     kind: str
     value: Any = None
+    aval: ArrayType | None = None
+    order: Order = None
 
     @property
     def computed(self) -> bool:
-        """Whether a program computes it."""
+        """Whether a program computes it for itself alone."""
         return self.kind in ("array", "scalar", "number")
 
     @classmethod
-    def of(cls, leaf: Any) -> Output:
+    def of(cls, context: Context, leaf: Any, owners: Owners) -> Output:
         """How to give `leaf` back on each call."""
+        position = context.outside.result(leaf)
+        if position is not None:
+            return cls("outside", position)
         if isinstance(leaf, TracedArray):
-            if leaf.known:
-                value = leaf.value
-                return cls("same", value[()]) if leaf.scalar else cls("copy", np.array(value))
-            return cls("number" if leaf.weak else "scalar" if leaf.scalar else "array")
+            return _of_array(context, leaf, owners)
         if isinstance(leaf, (Tracer, Array)):
-            return cls("array")
+            return cls("array", aval=type_of(leaf))
         return cls("copy", np.array(leaf)) if isinstance(leaf, np.ndarray) else cls("same", leaf)
 
 
-def runner(
-    program: Program, outputs: tuple[Output, ...], out_tree: Any, backend: Backend
-) -> Callable[[Sequence[Any]], Any]:
-    """A function from the list of input arrays to the results' tree. Results never share memory."""
-    call = program.executable.call if backend.platform == "cpu" else _through(program, backend)
-    makers = _makers(program, outputs)
-    if len(outputs) == 1 and outputs[0].computed and out_tree == tree.structure(0):
-        (make,) = makers
-        if make is None:
-            return lambda arrays: call(*arrays)[0]
-        return lambda arrays: make(call(*arrays)[0])
+def _of_array(context: Context, array: TracedArray, owners: Owners) -> Output:
+    if isinstance(array, Selected):
+        raise unknown_shape(array.line)
+    aval = ArrayType(array.shape, array.dtype)
+    if array.scalar:
+        kind = "same" if array.known else "number" if array.weak else "scalar"
+        return Output(kind, array.value[()] if array.known else None, aval)
+    for number, argument in context.arguments:
+        if array._owner is argument:
+            return Output("argument", (number, array.reads()), aval)
+    if array.known:
+        return Output("copy", _copied(array), aval)
+    view = owners.view(array)
+    return Output("array", None, aval, array.order) if view is None else Output("view", view, aval)
 
-    def run(arrays: Sequence[Any]) -> Any:
-        computed = iter(call(*arrays))
-        leaves = []
+
+def _copied(array: TracedArray) -> np.ndarray:
+    made = np.empty(array._owner.shape, array._owner.dtype)
+    if array._owner.order is not None:
+        made = np.empty([made.shape[d] for d in array._owner.order], made.dtype).transpose(
+            np.argsort(array._owner.order)
+        )
+    made[...] = array._owner.value
+    for read in array.reads():
+        made = read(made)
+    return made
+
+
+def runner(program: Program, traced: Any) -> Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]:
+    """A function `(arrays, leaves, captured)` from a program's inputs, a call's arguments and what its guards captured to the
+    results' tree, or to DECLINED. Results share memory where they do in NumPy: with arguments of which they are views.
+    """
+    call = program.executable.call if traced._backend.platform == "cpu" else _through(program, traced._backend)
+    outputs, watched, out_tree = traced.outputs, traced.watched, traced.out_tree
+    makers, shared_makers = _makers(program, outputs, traced.shared)
+    written, shared_count, computed_count = traced.written, len(traced.shared), sum(o.computed for o in outputs)
+    if len(outputs) == 1 and outputs[0].computed and out_tree == tree.structure(0) and not written:
+        return _of_one(call, makers[0], watched)
+    first_returned = traced.outside_inputs
+
+    def run(arrays: Sequence[Any], leaves: Sequence[Any], captured: Sequence[Any]) -> Any:
+        if written and not _writable(leaves, written, captured):
+            return DECLINED
+        found = call(*arrays)
+        if watched and happened(found, watched):
+            return DECLINED
+        shared = [make(value) for make, value in zip(shared_makers, found[computed_count:])]
+        for number, contents in zip(written, found[computed_count + shared_count :]):
+            leaves[number][...] = contents.reshape(leaves[number].shape)
+        computed = iter(found)
+        results = []
         for output, make in zip(outputs, makers):
             if output.computed:
                 value = next(computed)
-                leaves.append(value if make is None else make(value))
+                results.append(value if make is None else make(value))
+            elif output.kind in ("argument", "view"):
+                results.append(_view(leaves if output.kind == "argument" else shared, *output.value))
+            elif output.kind == "outside":
+                results.append(captured[first_returned + output.value])
             else:
-                leaves.append(output.value.copy() if output.kind == "copy" else output.value)
-        return tree.unflatten(out_tree, leaves)
+                results.append(output.value.copy("K") if output.kind == "copy" else output.value)
+        return tree.unflatten(out_tree, results)
 
     return run
+
+
+def _view(arrays: Sequence[Any], number: int, reads: tuple[Callable[[Any], Any], ...]) -> Any:
+    array = arrays[number]
+    for read in reads:
+        array = read(array)
+    return array
+
+
+def _writable(leaves: Sequence[Any], written: tuple[int, ...], captured: Sequence[Any]) -> bool:
+    """Whether arguments may be written after the program has run: nobody else reads their memory."""
+    arrays = [leaf for leaf in (*leaves, *captured) if isinstance(leaf, np.ndarray)]
+    for number in written:
+        target = leaves[number]
+        if not isinstance(target, np.ndarray) or not target.flags.writeable or 0 in target.strides:
+            return False
+        if sum(np.may_share_memory(target, other) for other in arrays) > 1:
+            return False
+    return True
+
+
+def happened(found: list[Any], watched: int) -> bool:
+    """Whether the last results of a program, which are taken away, tell of an event."""
+    flags = found[-watched:]
+    del found[-watched:]
+    return any(flag.any() if flag.ndim else flag for flag in flags)
+
+
+def _of_one(call: Callable[..., Any], make: Callable[[Any], Any] | None, watched: int) -> Callable[..., Any]:
+    """The run of a program with a single array as its result."""
+    if watched:
+
+        def run(arrays: Sequence[Any], leaves: Any, captured: Any) -> Any:
+            result, *flags = call(*arrays)
+            for flag in flags:
+                if flag.any() if flag.ndim else flag:
+                    return DECLINED
+            return result if make is None else make(result)
+
+        return run
+    if make is None:
+        return lambda arrays, leaves, captured: call(*arrays)[0]
+    return lambda arrays, leaves, captured: make(call(*arrays)[0])
 
 
 def _through(program: Program, backend: Backend) -> Callable[..., list[np.ndarray]]:
@@ -74,21 +214,27 @@ def _through(program: Program, backend: Backend) -> Callable[..., list[np.ndarra
     return lambda *arrays: [np.array(to_numpy(Array(result))) for result in run(*map(place, arrays))]
 
 
-def _makers(program: Program, outputs: tuple[Output, ...]) -> list[Callable[[Any], Any] | None]:
-    """For each output what is done to the program's array: None for nothing."""
+def _makers(
+    program: Program, outputs: tuple[Output, ...], shared: tuple[Order, ...]
+) -> tuple[list[Callable[[Any], Any] | None], list[Callable[[Any], Any]]]:
+    """For each output what is done to the program's array (None for nothing), and for each array that outputs share."""
     plan = program.lowering.plan
     seen: set[Any] = set()
-    makers: list[Callable[[Any], Any] | None] = []
     variables = iter(plan.outputs)
-    for output in outputs:
-        if not output.computed:
-            makers.append(None)
-            continue
+
+    def maker(output: Output) -> Callable[[Any], Any] | None:
         operand = next(variables)
         memory = plan.aliases.get(operand, operand) if isinstance(operand, Var) else operand
-        makers.append(_maker(output, operand.aval.shape, memory is not operand, memory in seen))
+        made = _maker(output, operand.aval.shape, memory is not operand, memory in seen)
         seen.add(memory)
-    return makers
+        return made
+
+    makers = [maker(output) if output.computed else None for output in outputs]
+    return makers, [maker(Output("array", order=order)) or _as_it_is for order in shared]
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _maker(output: Output, shape: tuple[int, ...], reshapes: bool, shared: bool) -> Callable[[Any], Any] | None:
@@ -96,6 +242,11 @@ def _maker(output: Output, shape: tuple[int, ...], reshapes: bool, shared: bool)
         return lambda value: value.reshape(())[()]
     if output.kind == "number":
         return lambda value: value.item()
+    if output.order is not None:
+        back = tuple(int(d) for d in np.argsort(output.order))
+        if shared:
+            return lambda value: value.reshape(shape).copy().transpose(back)
+        return lambda value: value.reshape(shape).transpose(back)
     if shared:
         return lambda value: value.reshape(shape).copy()
     return (lambda value: value.reshape(shape)) if reshapes else None

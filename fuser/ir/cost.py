@@ -16,3 +16,13 @@ def cost(eqn: Eqn) -> int:
     """Additions an element that one elementwise equation is worth."""
     name = eqn.primitive.name
     return COSTS.get(_NAMES.get(name, name), 1)
+
+
+def operations(eqn: Eqn) -> int:
+    """Vector operations that one equation is written in, about: conversions into fewer numbers test for each end."""
+    if eqn.primitive.name != "convert_element_type":
+        return 1
+    before, after = eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype
+    if before.kind != "f" and after.kind != "f":
+        return 1
+    return 8 if after.kind in "iu" or min(before.itemsize, after.itemsize) < 4 else 1

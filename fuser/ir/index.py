@@ -94,6 +94,11 @@ class Affine:
             high += max(coefficient * ends[0], coefficient * ends[1])
         return low, high
 
+    def outside(self, extent: int) -> bool:
+        """Whether it is known that this never lies in 0 … extent − 1."""
+        low, high = self.bounds
+        return high < 0 or low >= extent
+
     @property
     def atoms(self) -> tuple[Atom, ...]:
         return tuple(atom for atom, _ in self.terms)

@@ -21,8 +21,8 @@ class Fusion(enum.Enum):
     ELEMENTWISE  `lower(*operands: Scalar, **params) -> Scalar`; all operands have the output's shape
     MOVEMENT     `lower(read, index, *avals, **params) -> Scalar`: the element at `index` (one Affine a dimension) of the
                  output, through `read(operand_number, index, mask=None) -> Scalar`
-    REDUCE       `lower(**params) -> (fold, axes)`: the fold's name in `FOLDS`, and the operand's reduced dimensions
-    SCAN         `lower(**params) -> (fold, axis, reverse)`
+    REDUCE       `lower(**params) -> (reduction, axes)`: the reduction's name in `REDUCTIONS`, and the operand's reduced dimensions
+    SCAN         `lower(**params) -> (reduction, axis, reverse)`
     DOT          a contraction; `params["dimension_numbers"]` as in JAX
     LIBRARY      runs as one library call
     CONTROL      holds graphs in its params
@@ -37,8 +37,8 @@ class Fusion(enum.Enum):
     CONTROL = "control"
 
 
-# The folds that a kernel can run; argmax and argmin carry a position beside the value.
-FOLDS = ("sum", "prod", "max", "min", "and", "or", "xor", "argmax", "argmin", "logaddexp")
+# The reductions that a kernel can run; argmax and argmin carry a position beside the value.
+REDUCTIONS = ("sum", "prod", "max", "min", "and", "or", "xor", "argmax", "argmin", "logaddexp")
 
 REGISTRY: dict[str, Primitive] = {}
 
@@ -56,6 +56,10 @@ class Primitive:
     transpose  `(ct, *operands, **params)` gives a cotangent (or None) an operand; those that are linear come as `Undefined`
     batch      `(operands, dims, **params) -> (out, dim)`; a dim is None for what is not batched
     collect    `(operands, dims, size, **params) -> (out, dim)` of a collective over the axis that is batched
+    expand     `(*operands, **params) -> out`: the same by other primitives, for backends without a form of their own
+
+    `varying(axes, **params)` gives the mesh axes along which a result differs from device to device, from those of the
+    operands; by default they are the same.
 
     A primitive that holds functions or graphs may also say how it is evaluated on Arrays (`impl`), recorded
     (`stage(trace, args, params)`), and split into what is known and what is linear (`partial(trace, args, params)`). With
@@ -74,6 +78,8 @@ class Primitive:
     transpose: Callable[..., Any] | None = None
     batch: Callable[..., Any] | None = None
     collect: Callable[..., Any] | None = None
+    expand: Callable[..., Any] | None = None
+    varying: Callable[..., frozenset[Any]] | None = None
     impl: Callable[..., Any] | None = None
     stage: Callable[..., Any] | None = None
     partial: Callable[..., Any] | None = None

@@ -255,10 +255,10 @@ VOCABULARY: dict[str, Operation] = {
 
 INDEX = np.dtype("int64")  # the dtype of index arithmetic
 
-# Leaves: `const` (a number), `index` (an Affine as an integer), `load` (an element of a kernel argument), `fold` (the
-# result of a reduction), `scan` (a running fold), `carry` and `final` (what a loop hands on, and leaves), `lane` (the
+# Leaves: `const` (a number), `index` (an Affine as an integer), `load` (an element of a kernel argument), `reduction` (the
+# result of a reduction), `scan` (a prefix scan), `carry` and `final` (what a loop hands on, and leaves), `lane` (the
 # value of its operand in another lane), and `input` (a hole, when a rule is looked at alone).
-LEAVES = ("const", "index", "load", "fold", "scan", "carry", "final", "lane", "input")
+LEAVES = ("const", "index", "load", "reduction", "scan", "carry", "final", "lane", "input")
 
 # A rough price per element, in additions; what is dear is kept rather than computed twice.
 COSTS = {

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import os
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from fuser.ir.names import printable
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LIBRARIES = tuple(f"{os.sep}{name}{os.sep}" for name in ("numpy", "torch", "optree", "opt_einsum"))
@@ -34,12 +37,25 @@ class Source:
     @property
     def line(self) -> str:
         """`mlp.py:12 (loss)`, or `` when unknown."""
-        return f"{os.path.basename(self.file)}:{self.lineno} ({self.function})" if self.file else ""
+        return f"{self._name}:{self.lineno} ({printable(self.function)})" if self.file else ""
 
     @property
     def short(self) -> str:
         """`mlp.py:12`."""
-        return f"{os.path.basename(self.file)}:{self.lineno}" if self.file else "an unknown line"
+        return f"{self._name}:{self.lineno}" if self.file else "an unknown line"
+
+    @property
+    def code(self) -> str:
+        """What stands on the line; `` where it cannot be read."""
+        try:
+            readable = os.path.isfile(self.file) or not os.path.exists(self.file)  # a notebook's cell is no file
+            return printable(linecache.getline(self.file, self.lineno).strip().expandtabs()) if readable else ""
+        except ValueError:  # a name that no file can have
+            return ""
+
+    @property
+    def _name(self) -> str:
+        return printable(os.path.basename(self.file))
 
     def __str__(self) -> str:
         return self.line + (f" via {', '.join(self.via)}" if self.via else "")

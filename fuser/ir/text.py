@@ -1,17 +1,28 @@
-"""Graphs as text: one line an equation, types at the definitions, the user's line behind each."""
+"""Graphs as text: one line an equation, types at the definitions, the user's line behind each. `parse` reads it back."""
 
 from __future__ import annotations
 
+import enum
 import itertools
 import string
 import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var, graphs_in
+from fuser.ir.names import function_name
 from fuser.ir.types import short_dtype
+
+PARAM_TYPES: dict[str, Any] = {}  # by name the enumerations and named tuples that params may be
+_Kind = TypeVar("_Kind", bound=type)
+
+
+def param_type(kind: _Kind) -> _Kind:
+    """A class decorator: values of an enumeration or a named tuple can be written as params and read back."""
+    PARAM_TYPES[kind.__name__] = kind
+    return kind
 
 
 def _names() -> Iterator[str]:
@@ -29,7 +40,7 @@ class Names:
 
     def __getitem__(self, operand: Operand) -> str:
         if isinstance(operand, Literal):
-            return f"{operand.val}:{operand.aval}"
+            return f"{_number(operand.val)}:{operand.aval}"
         if operand not in self._known:
             self._known[operand] = next(self._fresh)
         return self._known[operand]
@@ -38,19 +49,30 @@ class Names:
         return f"{self[operand]}:{operand.aval}" if isinstance(operand, Var) else self[operand]
 
 
+def _number(value: Any) -> str:
+    """A literal's value, every digit that its dtype tells apart, without spaces."""
+    return str(value).replace(" ", "")
+
+
 def show_param(value: Any) -> str:
-    """A parameter of an equation as text."""
+    """A parameter of an equation as text. Functions, and arrays past one element, are shown but cannot be read back."""
     if isinstance(value, np.dtype):
         return short_dtype(value)
     if isinstance(value, Graph):
         return f"\n{textwrap.indent(show(value), ' ' * 8)}"
     if isinstance(value, np.ndarray):
-        return f"array{list(value.shape)}"
+        return f"<array{list(value.shape)}>"
     if isinstance(value, tuple) and value and isinstance(value[0], Graph):
-        return "".join(show_param(v) for v in value)
+        return f"({''.join(show_param(v) for v in value)}\n        )"
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return f"{type(value).__name__}({', '.join(f'{k}={show_param(v)}' for k, v in zip(value._fields, value))})"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(show_param, value))}{',' if len(value) == 1 else ''})"
     if callable(value):
-        return getattr(value, "__name__", type(value).__name__)
-    return str(value)
+        return f"<{function_name(value)}>"
+    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def show_eqn(eqn: Eqn, names: Names, source: bool = True) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -43,6 +44,7 @@ _SHORT = {
     np.dtype("complex128"): "c128",
     KEY: "key<fry>",
 }
+DTYPES = {name: dtype for dtype, name in _SHORT.items()}  # by their short names
 
 
 def short_dtype(dtype: np.dtype) -> str:
@@ -72,11 +74,16 @@ def is_complex(dtype: np.dtype) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
-    """The type of an array: `shape` in elements, outermost first; `dtype`; `weak_type` when it came from a Python scalar."""
+    """The type of an array: `shape` in elements, outermost first; `dtype`; `weak_type` when it came from a Python scalar.
+
+    `vma` are the manual mesh axes along which the values differ from device to device ("varying manual axes"), where a
+    `shard_map` keeps track of them.
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype
     weak_type: bool = False
+    vma: frozenset[Any] = frozenset()
 
     @property
     def ndim(self) -> int:
@@ -93,13 +100,18 @@ class ArrayType:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def update(
-        self, shape: tuple[int, ...] | None = None, dtype: np.dtype | None = None, weak_type: bool | None = None
+        self,
+        shape: tuple[int, ...] | None = None,
+        dtype: np.dtype | None = None,
+        weak_type: bool | None = None,
+        vma: frozenset[Any] | None = None,
     ) -> ArrayType:
         """This type with some fields replaced."""
         return ArrayType(
             self.shape if shape is None else shape,
             self.dtype if dtype is None else dtype,
             self.weak_type if weak_type is None else weak_type,
+            self.vma if vma is None else vma,
         )
 
     def str_short(self) -> str:

@@ -1,7 +1,7 @@
-"""The Kernel form: parallel axes, reduced axes, and stages that each run once over the reduced axes.
+"""The Kernel form: parallel axes, reduced axes, and sweeps that each run once over the reduced axes.
 
-All values are `Scalar` nodes. A stage computes its row-level nodes, then loops over the reduced axes: body nodes, folds
-and stores. A later stage may use the folds of earlier ones. A kernel without reduced axes has one stage and only rows.
+All values are `Scalar` nodes. A sweep computes its row-level nodes, then loops over the reduced axes: body nodes, reductions
+and stores. A later sweep may use the reductions of earlier ones. A kernel without reduced axes has one sweep and only rows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
+from fuser.ir.types import is_inexact
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,20 @@ class Access:
 
 
 @dataclass(frozen=True)
-class FoldSpec:
-    """`attr` of a `fold` or `scan` node: the fold's name, the dtype it accumulates in, and a scan's direction.
+class ReductionSpec:
+    """`attr` of a `reduction` or `scan` node: the reduction's name, the dtype it accumulates in, and a scan's direction.
 
     For argmax and argmin the node's own dtype is the position's; the position is that along the kernel's reduced axis.
     """
 
-    fold: str
+    reduction: str
     accumulator: np.dtype
     reverse: bool = False
+
+    @property
+    def compensated(self) -> bool:
+        """Whether it is a sum that rounds: every backend keeps its error to that of pairwise summation."""
+        return self.reduction == "sum" and is_inexact(self.accumulator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,24 +65,24 @@ class Store:
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class Sweep:
     """One run over the reduced axes.
 
     `row` and `row_stores` come first, once a row; then, over the reduced axes, `body` (nodes in order, scans among
-    them), `folds` and `stores`. Nodes that an earlier stage also has are computed again, unless they are `kept`.
+    them), `reductions` and `stores`. Nodes that an earlier sweep also has are computed again, unless they are `kept`.
     """
 
     row: tuple[Scalar, ...]
     row_stores: tuple[Store, ...]
     body: tuple[Scalar, ...]
-    folds: tuple[Scalar, ...]
+    reductions: tuple[Scalar, ...]
     stores: tuple[Store, ...]
-    kept: tuple[Scalar, ...] = ()  # body nodes dear enough to keep a row of, for later stages
+    kept: tuple[Scalar, ...] = ()  # body nodes dear enough to keep a row of, for later sweeps
 
     @property
     def loops(self) -> bool:
-        """Whether the stage runs over the reduced axes at all."""
-        return bool(self.folds or self.stores)
+        """Whether the sweep runs over the reduced axes at all."""
+        return bool(self.reductions or self.stores)
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,7 @@ class Carry:
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """The loop that each lane of a kernel runs, between the kernel's two stages.
+    """The loop that each lane of a kernel runs, between the kernel's two sweeps.
 
     It runs `time.extent` times; without `time`, while any of `predicates` holds in any lane, and a carry keeps its value
     where its guard does not hold. `body` are the nodes of one iteration, in order; `stores` what it leaves in memory.
@@ -116,26 +122,26 @@ class Loop:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """The loop program of one group. With a `loop` there are two stages of rows, before it and after it."""
+    """The loop program of one group. With a `loop` there are two sweeps of rows, before it and after it."""
 
     name: str
     params: tuple[Param, ...]
-    rows: tuple[Axis, ...]
-    cols: tuple[Axis, ...]
-    stages: tuple[Stage, ...]
+    parallel: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+    sweeps: tuple[Sweep, ...]
     comments: tuple[str, ...] = ()
     loop: Loop | None = None
 
     @property
     def nodes(self) -> tuple[Scalar, ...]:
         """All nodes that the kernel computes, each once."""
-        found = [n for stage in self.stages for n in (*stage.row, *stage.body)]
+        found = [n for sweep in self.sweeps for n in (*sweep.row, *sweep.body)]
         return tuple(dict.fromkeys([*found, *(self.loop.body if self.loop else ())]))
 
     @property
     def stores(self) -> tuple[Store, ...]:
         """All that the kernel writes."""
-        found = [s for stage in self.stages for s in (*stage.row_stores, *stage.stores)]
+        found = [s for sweep in self.sweeps for s in (*sweep.row_stores, *sweep.stores)]
         return (*found, *(self.loop.stores if self.loop else ()))
 
     def __str__(self) -> str:
@@ -144,15 +150,15 @@ class Kernel:
         return show(self)
 
 
-def fold_identity(fold: str, dtype: np.dtype) -> Any:
-    """The value of a fold over nothing."""
-    if fold in ("sum", "or", "xor"):
+def reduction_identity(reduction: str, dtype: np.dtype) -> Any:
+    """The value of a reduction over nothing."""
+    if reduction in ("sum", "or", "xor"):
         return dtype.type(0)
-    if fold == "prod":
+    if reduction == "prod":
         return dtype.type(1)
-    if fold == "and":
+    if reduction == "and":
         return dtype.type(True) if dtype == np.bool_ else dtype.type(-1 if dtype.kind == "i" else np.iinfo(dtype).max)
-    low = fold in ("max", "argmax", "logaddexp")
+    low = reduction in ("max", "argmax", "logaddexp")
     if dtype == np.bool_:
         return dtype.type(not low)
     if dtype.kind in "iu":

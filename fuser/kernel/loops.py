@@ -13,11 +13,11 @@ from fuser.kernel.kernel import Kernel
 
 @dataclass(frozen=True)
 class Loops:
-    """`rows` and `cols` outermost first, joined axes left out; `extents` of what is left; `vector` the axis along which
+    """`parallel` and `reduced` axes outermost first, joined axes left out; `extents` of what is left; `vector` the axis along which
     neighbouring iterations touch neighbouring memory."""
 
-    rows: tuple[Axis, ...]
-    cols: tuple[Axis, ...]
+    parallel: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
     extents: dict[Axis, int]
     absorbed: frozenset[Axis]
     vector: Axis | None
@@ -33,9 +33,9 @@ def arrange(kernel: Kernel) -> Loops:
     """The loops of a kernel."""
     weights = _accesses(kernel)
     accesses = [index for index, _ in weights]
-    extents = {axis: axis.extent for axis in (*kernel.rows, *kernel.cols)}
-    rows = _sorted(kernel.rows, weights)
-    cols = _sorted(kernel.cols, weights)
+    extents = {axis: axis.extent for axis in (*kernel.parallel, *kernel.reduced)}
+    rows = _sorted(kernel.parallel, weights)
+    cols = _sorted(kernel.reduced, weights)
     absorbed: set[Axis] = set()
     rows = _join(rows, accesses, extents, absorbed)
     cols = _join(cols, accesses, extents, absorbed)
@@ -59,7 +59,7 @@ def _accesses(kernel: Kernel) -> list[tuple[Affine, int]]:
 def _places(index: Affine, kernel: Kernel) -> int:
     """How many different values the index takes, about."""
     total = 1
-    for axis in (*kernel.rows, *kernel.cols):
+    for axis in (*kernel.parallel, *kernel.reduced):
         if index.coefficient(axis):
             total *= axis.extent
     return total

@@ -1,7 +1,7 @@
 """FusionGroup → Kernel: demand-driven from the outputs, so that movement is free (`partition/values.py`).
 
-The scalar graph is then cut into stages: a fold belongs to the stage after all folds that it depends on, and folds of
-one stage share one run over the reduced axes.
+The scalar graph is then cut into sweeps: a reduction belongs to the sweep after all reductions that it depends on, and reductions of
+one sweep share one run over the reduced axes.
 """
 
 from __future__ import annotations
@@ -10,24 +10,28 @@ from dataclasses import replace
 
 import numpy as np
 
+from fuser.config import config
 from fuser.errors import UnsupportedError
 from fuser.ir import scalar as S
 from fuser.ir.graph import Eqn, Var
-from fuser.ir.index import ZERO, Affine, Axis, Computed, Div, linearise
+from fuser.ir.index import ZERO, Affine, Axis, linearise
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import FLOATS, bfloat16
-from fuser.kernel.kernel import Access, FoldSpec, Kernel, Param, Stage, Store
+from fuser.kernel.check import check
+from fuser.kernel.kernel import Access, Kernel, Param, ReductionSpec, Store, Sweep
+from fuser.kernel.operands import computed, index_axes, operands
 from fuser.partition.group import FusionGroup
 from fuser.partition.values import Index, Values, deep_recursion
 
-KEEP_COST = 10  # a value computed in one stage and needed in a later one is kept if it costs more additions than this
+KEEP_COST = 10  # a value computed in one sweep and needed in a later one is kept if it costs more additions than this
 
 
 def lower(group: FusionGroup) -> Kernel:
     """The loop program of an elementwise, reduction or scan group."""
     with deep_recursion():
-        return _lower(group)
+        kernel = _lower(group)
+    return check(kernel) if config.check else kernel
 
 
 def _lower(group: FusionGroup) -> Kernel:
@@ -37,7 +41,9 @@ def _lower(group: FusionGroup) -> Kernel:
         index = tuple(ZERO if axis is None else Affine.of(axis) for axis in group.layout[var])
         value = demand.value(var, index, None)
         stores.append(Store(len(group.graph.invars) + number, linearise(index, var.aval.shape), value, index))
-    return Kernel(group.name, params(group), group.rows, group.cols, Staging(group.cols).cut(stores), comments(group))
+    return Kernel(
+        group.name, params(group), group.parallel, group.reduced, Sweeping(group.reduced).cut(stores), comments(group)
+    )
 
 
 def results(group: FusionGroup) -> list[Var]:
@@ -72,17 +78,17 @@ class Demand(Values):
 
     def other(self, eqn: Eqn, operand: Var, index: Index, mask: Scalar | None) -> Scalar:
         if eqn.primitive.fusion is Fusion.REDUCE:
-            return self._fold(eqn, index)
+            return self._reduction(eqn, index)
         if eqn.primitive.fusion is Fusion.SCAN:
             return self._scan(eqn, index)
         raise UnsupportedError(f"{eqn.primitive.name} has no form inside a generated kernel")
 
-    def _fold(self, eqn: Eqn, index: Index) -> Scalar:
-        """A fold stands for one value a row, so that its mask and its index are always the row's own."""
-        return self.once((eqn, "fold"), lambda: self._new_fold(eqn, index))
+    def _reduction(self, eqn: Eqn, index: Index) -> Scalar:
+        """A reduction stands for one value a row, so that its mask and its index are always the row's own."""
+        return self.once((eqn, "reduction"), lambda: self._new_reduction(eqn, index))
 
-    def _new_fold(self, eqn: Eqn, index: Index) -> Scalar:
-        fold, axes = eqn.primitive.rule("lower")(**eqn.params)
+    def _new_reduction(self, eqn: Eqn, index: Index) -> Scalar:
+        reduction, axes = eqn.primitive.rule("lower")(**eqn.params)
         operand = eqn.invars[0]
         assert isinstance(operand, Var)
         layout = self.group.layout[operand]
@@ -92,81 +98,51 @@ class Demand(Values):
         )
         element = self.value(operand, inner, None)
         if not any(isinstance(layout[d], Axis) for d in axes) or all(operand.aval.shape[d] == 1 for d in axes):
-            return element if fold not in ("argmax", "argmin") else S.constant(0, eqn.outvars[0].aval.dtype)
+            return element if reduction not in ("argmax", "argmin") else S.constant(0, eqn.outvars[0].aval.dtype)
         accumulator = np.dtype("float32") if element.dtype in (FLOATS[0], bfloat16) else element.dtype
-        return Scalar("fold", (element,), eqn.outvars[0].aval.dtype, FoldSpec(fold, accumulator))
+        return Scalar("reduction", (element,), eqn.outvars[0].aval.dtype, ReductionSpec(reduction, accumulator))
 
     def _scan(self, eqn: Eqn, index: Index) -> Scalar:
-        fold, _, reverse = eqn.primitive.rule("lower")(**eqn.params)
+        reduction, _, reverse = eqn.primitive.rule("lower")(**eqn.params)
         element = self.value(eqn.invars[0], index, None)
         accumulator = np.dtype("float32") if element.dtype in (FLOATS[0], bfloat16) else element.dtype
         return self.once(
-            (eqn, "scan"), lambda: Scalar("scan", (element,), element.dtype, FoldSpec(fold, accumulator, reverse))
+            (eqn, "scan"),
+            lambda: Scalar("scan", (element,), element.dtype, ReductionSpec(reduction, accumulator, reverse)),
         )
 
 
-def operands(node: Scalar) -> tuple[Scalar, ...]:
-    """What a node needs: its arguments, and the computed integers inside its index."""
-    if node.op == "load":
-        return (*node.args, *computed(node.attr.offset))
-    if node.op == "index":
-        return computed(node.attr)
-    return node.args
-
-
-def computed(index: Affine) -> tuple[Scalar, ...]:
-    """The scalar nodes that an index contains."""
-    found: list[Scalar] = []
-    for atom, _ in index.terms:
-        if isinstance(atom, Computed):
-            found.append(atom.value)
-        elif isinstance(atom, Div):
-            found += computed(atom.base)
-    return tuple(found)
-
-
-def index_axes(index: Affine) -> set[Axis]:
-    """The loop axes that an index contains itself."""
-    found: set[Axis] = set()
-    for atom, _ in index.terms:
-        if isinstance(atom, Axis):
-            found.add(atom)
-        elif isinstance(atom, Div):
-            found |= index_axes(atom.base)
-    return found
-
-
-class Staging:
-    """Cuts a scalar graph into stages; knows of each node its stage and whether it varies along the reduced axes."""
+class Sweeping:
+    """Cuts a scalar graph into sweeps; knows of each node its sweep and whether it varies along the reduced axes."""
 
     def __init__(self, cols: tuple[Axis, ...]) -> None:
-        self.cols = set(cols)
+        self.reduced = set(cols)
         self.order: list[Scalar] = []  # every node, operands first
         self.place: dict[Scalar, int] = {}  # in the order
-        self.level: dict[Scalar, int] = {}  # the first stage in which the node's value can be had
+        self.level: dict[Scalar, int] = {}  # the first sweep in which the node's value can be had
         self.varies: dict[Scalar, bool] = {}
         self.varying: dict[Scalar, tuple[Scalar, ...]] = {}  # of what a node needs, that which varies
 
-    def cut(self, stores: list[Store]) -> tuple[Stage, ...]:
-        """The stages that perform `stores`."""
+    def cut(self, stores: list[Store]) -> tuple[Sweep, ...]:
+        """The sweeps that perform `stores`."""
         for store in stores:
             self._visit(store.value)
-        folds = [n for n in self.order if n.op == "fold"]
-        stage_of = {fold: self.level[fold] - 1 for fold in folds}
+        reductions = [n for n in self.order if n.op == "reduction"]
+        sweep_of = {reduction: self.level[reduction] - 1 for reduction in reductions}
         last = max([self.level[s.value] for s in stores] + [0])
-        stages = []
+        sweeps = []
         row_done: set[Scalar] = set()
         for number in range(last + 1):
-            here = [f for f in folds if stage_of[f] == number]
+            here = [f for f in reductions if sweep_of[f] == number]
             column_stores = [s for s in stores if self._by_column(s) and self.level[s.value] == number]
             row_stores = [s for s in stores if not self._by_column(s) and self.level[s.value] == number]
             body = self._needed([f.args[0] for f in here] + [s.value for s in column_stores])
             row = self._row_nodes(body, here, column_stores, row_stores, row_done)
-            stages.append(Stage(row, tuple(row_stores), body, tuple(here), tuple(column_stores)))
-        return self._keep(stages)
+            sweeps.append(Sweep(row, tuple(row_stores), body, tuple(here), tuple(column_stores)))
+        return self._keep(sweeps)
 
     def _by_column(self, store: Store) -> bool:
-        return self.varies[store.value] or bool(index_axes(store.offset) & self.cols)
+        return self.varies[store.value] or bool(index_axes(store.offset) & self.reduced)
 
     def _visit(self, root: Scalar) -> None:
         stack: list[tuple[Scalar, bool]] = [(root, False)]
@@ -179,11 +155,11 @@ class Staging:
                 stack.append((node, True))
                 stack.extend((n, False) for n in reversed(needs) if n not in self.level)
                 continue
-            self.level[node] = max([self.level[n] for n in needs], default=0) + (node.op == "fold")
+            self.level[node] = max([self.level[n] for n in needs], default=0) + (node.op == "reduction")
             own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
             varying = self.varying[node] = tuple([n for n in needs if self.varies[n]])
-            varies = bool(varying) or (own is not None and bool(index_axes(own) & self.cols))
-            self.varies[node] = (varies or node.op == "scan") and node.op != "fold"
+            varies = bool(varying) or (own is not None and bool(index_axes(own) & self.reduced))
+            self.varies[node] = (varies or node.op == "scan") and node.op != "reduction"
             self.place[node] = len(self.order)
             self.order.append(node)
 
@@ -204,32 +180,32 @@ class Staging:
     def _row_nodes(
         self,
         body: tuple[Scalar, ...],
-        folds: list[Scalar],
+        reductions: list[Scalar],
         stores: list[Store],
         row_stores: list[Store],
         done: set[Scalar],
     ) -> tuple[Scalar, ...]:
-        """The row-level nodes that this stage is the first to need."""
-        stack = [s.value for s in (*stores, *row_stores)] + [f.args[0] for f in folds]
+        """The row-level nodes that this sweep is the first to need."""
+        stack = [s.value for s in (*stores, *row_stores)] + [f.args[0] for f in reductions]
         stack += [n for s in (*stores, *row_stores) for n in computed(s.offset)]
         stack += [n for node in body for n in operands(node)]
         found: set[Scalar] = set()
         while stack:
             node = stack.pop()
-            if self.varies[node] or node in done or node in found or node.op == "fold":
+            if self.varies[node] or node in done or node in found or node.op == "reduction":
                 continue
             found.add(node)
             stack.extend(operands(node))
         done |= found
         return self._sorted(found)
 
-    def _keep(self, stages: list[Stage]) -> tuple[Stage, ...]:
-        """Mark, in the stage that computes it first, what is dear and needed again by a later stage."""
+    def _keep(self, sweeps: list[Sweep]) -> tuple[Sweep, ...]:
+        """Mark, in the sweep that computes it first, what is dear and needed again by a later sweep."""
         price = self._prices()
         first: dict[Scalar, int] = {}
-        kept: dict[int, dict[Scalar, None]] = {number: {} for number in range(len(stages))}
-        for number, stage in enumerate(stages):
-            roots = [f.args[0] for f in stage.folds] + [s.value for s in stage.stores]
+        kept: dict[int, dict[Scalar, None]] = {number: {} for number in range(len(sweeps))}
+        for number, sweep in enumerate(sweeps):
+            roots = [f.args[0] for f in sweep.reductions] + [s.value for s in sweep.stores]
             stack = [node for node in roots if self.varies[node]]
             seen: set[Scalar] = set()
             while stack:
@@ -241,9 +217,9 @@ class Staging:
                     kept[first[node]][node] = None
                 else:
                     stack.extend(self.varying[node])
-            for node in stage.body:
+            for node in sweep.body:
                 first.setdefault(node, number)
-        return tuple(replace(stage, kept=tuple(kept[number])) for number, stage in enumerate(stages))
+        return tuple(replace(sweep, kept=tuple(kept[number])) for number, sweep in enumerate(sweeps))
 
     def _prices(self) -> dict[Scalar, int]:
         """About how many additions computing each node again would take, from the arrays up; large ones are cut off."""

@@ -6,18 +6,21 @@ Only carries that the results or the predicate need are kept. Nodes are sorted b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from fuser.config import config
 from fuser.ir.graph import Eqn, Operand, Var
 from fuser.ir.index import ZERO, Affine, Axis, Computed, Div, delinearise, linearise
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
-from fuser.kernel.kernel import Access, Carried, Carry, Kernel, Loop, Stage, Store
-from fuser.kernel.lower import Demand, Staging, comments, index_axes, operands, params, results
-from fuser.partition.expansion import Expansion, Parts, parts
+from fuser.kernel.check import check
+from fuser.kernel.kernel import Carried, Carry, Kernel, Loop, Store, Sweep
+from fuser.kernel.lower import Demand, Sweeping, comments, index_axes, operands, params, results
+from fuser.kernel.substitution import Substitution
 from fuser.partition.group import FusionGroup, Layout
 from fuser.partition.loop import REGISTERS, SMALLEST_TEAM
+from fuser.partition.unroll import Expansion, Parts, parts
 from fuser.partition.values import Index, deep_recursion
 
 BEFORE, INSIDE, AFTER = 0, 1, 2
@@ -26,7 +29,8 @@ BEFORE, INSIDE, AFTER = 0, 1, 2
 def lower_loop(group: FusionGroup) -> Kernel:
     """The loop program of a LOOP group."""
     with deep_recursion():
-        return _Lowering(group).kernel()
+        kernel = _Lowering(group).kernel()
+    return check(kernel) if config.check else kernel
 
 
 class _Elements(Expansion):
@@ -90,31 +94,24 @@ class _Lowering:
         time = None if self.parts.length is None else Axis(self.parts.length, "time")
         if carries == 0:  # iterations are lanes like others
             time = next((axis for v in self.eqn.outvars if (axis := group.layout[v][0]) is not None), time)
-        self.elements = self.demand.elements = _Elements(self.demand, self.parts, layouts, group.rows, time)
+        self.elements = self.demand.elements = _Elements(self.demand, self.parts, layouts, group.parallel, time)
         self.predicates: dict[tuple[int, ...], Scalar] = {}
 
     def kernel(self) -> Kernel:
         after, inside = self._stores()
-        if self.elements.time in self.group.rows:
+        if self.elements.time in self.group.parallel:
             return self._without_loop([*after, *inside])
         carries = self._carries()
-        sorting = _Sorting()
-        loop = Loop(self.elements.time, carries, tuple(self.predicates.values()), (), tuple(inside))
-        before = [c.initial for c in carries]
-        within = [*(c.following for c in carries), *loop.predicates, *(s.value for s in inside)]
-        sorting.visit([*before, *within, *_offsets(inside)], self.elements.time)
-        sorting.visit([*(s.value for s in after), *_offsets(after)], None)
-        head = [n for n in sorting.order if sorting.when[n] == BEFORE]
-        tail = [n for n in sorting.order if sorting.when[n] == AFTER]
-        body = tuple(n for n in sorting.order if sorting.when[n] == INSIDE and n.op != "carry")
-        stages = (Stage(tuple(head), (), (), (), ()), Stage(tuple(tail), tuple(after), (), (), ()))
         group = self.group
-        return Kernel(group.name, params(group), group.rows, (), stages, comments(group), replace(loop, body=body))
+        empty = Kernel(group.name, params(group), group.parallel, (), (), comments(group))
+        return with_loop(
+            empty, Loop(self.elements.time, carries, tuple(self.predicates.values()), (), tuple(inside)), after
+        )
 
     def _without_loop(self, stores: list[Store]) -> Kernel:
         """The kernel of a loop whose iterations need nothing of each other: all of them side by side."""
         group = self.group
-        return Kernel(group.name, params(group), group.rows, (), Staging(()).cut(stores), comments(group))
+        return Kernel(group.name, params(group), group.parallel, (), Sweeping(()).cut(stores), comments(group))
 
     def _stores(self) -> tuple[list[Store], list[Store]]:
         """What is written after the loop, and what each iteration writes."""
@@ -165,6 +162,20 @@ class _Lowering:
         return list(self.predicates).index(key)
 
 
+def with_loop(kernel: Kernel, loop: Loop, after: Sequence[Store]) -> Kernel:
+    """The kernel that runs `loop`, whose body is found here, and then writes `after`: nodes sorted by when they can be had."""
+    sorting = _Sorting()
+    before = [c.initial for c in loop.carries]
+    within = [*(c.following for c in loop.carries), *loop.predicates, *(s.value for s in loop.stores)]
+    sorting.visit([*before, *within, *_offsets(loop.stores)], loop.time)
+    sorting.visit([*(s.value for s in after), *_offsets(after)], None)
+    head = [n for n in sorting.order if sorting.when[n] == BEFORE]
+    tail = [n for n in sorting.order if sorting.when[n] == AFTER]
+    body = tuple(n for n in sorting.order if sorting.when[n] == INSIDE and n.op != "carry")
+    sweeps = (Sweep(tuple(head), (), (), (), ()), Sweep(tuple(tail), tuple(after), (), (), ()))
+    return replace(kernel, sweeps=sweeps, loop=replace(loop, body=body))
+
+
 def _offsets(stores: Iterable[Store]) -> list[Scalar]:
     return [value for store in stores for value in _computed(store.offset)]
 
@@ -211,19 +222,19 @@ class _Sorting:
 def flattened(kernel: Kernel) -> Kernel:
     """The kernel with all its row axes as one, the places along them computed from it."""
     assert kernel.loop is not None
-    shape = tuple(axis.extent for axis in kernel.rows)
+    shape = tuple(axis.extent for axis in kernel.parallel)
     line = Axis(linearise_extent(shape))
     places = delinearise(Affine.of(line), shape)
-    renaming = _Renaming(dict(zip(kernel.rows, places)), line)
+    renaming = Substitution(dict(zip(kernel.parallel, places)), frozenset((line,)))
     loop = kernel.loop
     new = renaming.node
     carries = tuple(Carry(new(c.node), new(c.initial), new(c.following), c.guard) for c in loop.carries)
     return replace(
         kernel,
-        rows=(line,),
-        stages=tuple(
+        parallel=(line,),
+        sweeps=tuple(
             replace(s, row=renaming.nodes(s.row), row_stores=tuple(map(renaming.store, s.row_stores)))
-            for s in kernel.stages
+            for s in kernel.sweeps
         ),
         loop=Loop(
             loop.time,
@@ -241,52 +252,3 @@ def linearise_extent(shape: tuple[int, ...]) -> int:
     for extent in shape:
         total *= extent
     return total
-
-
-class _Renaming:
-    """Nodes with axes replaced by index expressions."""
-
-    def __init__(self, replacement: dict[Axis, Affine], line: Axis) -> None:
-        self.replacement = replacement
-        self.line = line
-        self.known: dict[Scalar, Scalar] = {}
-        self.atoms: dict[Computed, Affine] = {}
-
-    def nodes(self, nodes: Iterable[Scalar]) -> tuple[Scalar, ...]:
-        return tuple(map(self.node, nodes))
-
-    def node(self, node: Scalar) -> Scalar:
-        if node not in self.known:
-            self.known[node] = self._new(node)
-        return self.known[node]
-
-    def _new(self, node: Scalar) -> Scalar:
-        args, attr = tuple(map(self.node, node.args)), node.attr
-        if node.op == "load":
-            attr = Access(attr.param, self.index(attr.offset))
-        elif node.op == "index":
-            attr = self.index(attr)
-        elif node.op in ("carry", "final"):
-            attr = Carried(attr.number, frozenset((self.line,)) if attr.axes else frozenset())
-        return Scalar(node.op, args, node.dtype, attr)
-
-    def store(self, store: Store) -> Store:
-        return Store(store.param, self.index(store.offset), self.node(store.value))
-
-    def index(self, index: Affine) -> Affine:
-        replacement = dict(self.replacement)
-        for value in _atoms(index):
-            if value not in self.atoms:
-                self.atoms[value] = Affine.of(Computed(self.node(value.value), value.bounds))
-            replacement[value] = self.atoms[value]  # type: ignore[index]
-        return index.substitute(replacement)  # type: ignore[arg-type]
-
-
-def _atoms(index: Affine) -> list[Computed]:
-    found: list[Computed] = []
-    for atom in index.atoms:
-        if isinstance(atom, Computed):
-            found.append(atom)
-        elif isinstance(atom, Div):
-            found += _atoms(atom.base)
-    return found

@@ -11,12 +11,20 @@ from typing import Any
 
 from fuser.ir.index import Affine, Axis, Computed, Div
 
+MOST_SIZES = 48  # arguments of one kernel
+MOST_INTERLEAVED = 16  # elements of a step along the vector, whose neighbours compilers load and shuffle together
+
 
 class Sizes:
-    """The size arguments of one kernel, in the order in which they are first asked for."""
+    """The size arguments of one kernel, in the order in which they are first asked for.
 
-    def __init__(self, spell: Callable[[int], str] = lambda slot: f"s{slot}") -> None:
+    From `most` of them on integers stand in the text, extents excepted: a kernel that is put together from so many places
+    serves one size, and a compiler that must keep each of them in a register takes longer than another compilation.
+    """
+
+    def __init__(self, spell: Callable[[int], str] = lambda slot: f"s{slot}", most: int = MOST_SIZES) -> None:
         self.spell = spell
+        self.most = most
         self.slots: dict[Any, int] = {}
         self.values: list[int] = []
 
@@ -25,9 +33,16 @@ class Sizes:
         if value in (0, 1, -1):
             return str(value)
         if key not in self.slots:
+            if self.full and abs(value) < 1 << 31:
+                return str(value) if value >= 0 else f"({value})"
             self.slots[key] = len(self.values)
             self.values.append(value)
         return self.spell(self.slots[key])
+
+    @property
+    def full(self) -> bool:
+        """Whether a further integer stands in the text."""
+        return len(self.values) >= self.most
 
     def extent(self, axis: Axis, value: int) -> str:
         """The number of iterations of an axis; always an argument."""
@@ -39,10 +54,21 @@ class Sizes:
 
 
 class IndexText:
-    """Affine expressions as text. `names` spells axes; axes in `absorbed` run inside another one and are left out."""
+    """Affine expressions as text. `names` spells axes; axes in `absorbed` run inside another one and are left out.
 
-    def __init__(self, sizes: Sizes, names: dict[Axis, str], absorbed: set[Axis], value: Callable[[Any], str]) -> None:
+    Short steps along the axis `vector` are structure, not size: the text shows which elements lie between two of them.
+    """
+
+    def __init__(
+        self,
+        sizes: Sizes,
+        names: dict[Axis, str],
+        absorbed: set[Axis],
+        value: Callable[[Any], str],
+        vector: Axis | None = None,
+    ) -> None:
         self.sizes = sizes
+        self.vector = vector
         self.names = names
         self.absorbed = absorbed
         self.value = value
@@ -50,15 +76,34 @@ class IndexText:
     def __call__(self, index: Affine, owner: Any, division: str = "({0} / {1})") -> str:
         """`index` as text; `owner` is what its integers belong to (a parameter's number, or a node)."""
         parts = []
+        rest = 0  # of the offset, within one step along the vector
         for atom, coefficient in index.terms:
             if atom in self.absorbed:
                 continue
-            factor = self.sizes(("factor", owner, self._key(atom), coefficient), coefficient)
-            text = self._atom(atom, owner, division)
-            parts.append(text if factor == "1" else f"-{text}" if factor == "-1" else f"{factor} * {text}")
-        if index.offset:
-            parts.append(self.sizes(("offset", owner, index.offset), index.offset))
+            if atom is self.vector and 1 < abs(coefficient) <= MOST_INTERLEAVED:
+                factor, rest = self.literal(coefficient), index.offset % abs(coefficient)
+            else:
+                factor = self.sizes(("factor", owner, self._key(atom), coefficient), coefficient)
+            parts.append(self.product(coefficient, factor, self._atom(atom, owner, division)))
+        if index.offset - rest:
+            parts.append(self.sizes(("offset", owner, index.offset - rest), index.offset - rest))
+        if rest:
+            parts.append(self.literal(rest))
+        return self.total(parts)
+
+    # What a backend that keeps expressions as data does in its own way.
+
+    def literal(self, value: int) -> Any:
+        return str(value)
+
+    def product(self, coefficient: int, factor: Any, atom: Any) -> Any:
+        return atom if coefficient == 1 else f"-{atom}" if coefficient == -1 else f"{factor} * {atom}"
+
+    def total(self, parts: list[Any]) -> Any:
         return " + ".join(parts) or "0"
+
+    def quotient(self, division: str, base: Any, divisor: Any) -> Any:
+        return division.format(f"({base})", divisor)
 
     def _key(self, atom: Any) -> Any:
         return atom if isinstance(atom, Axis) else atom.order
@@ -70,4 +115,4 @@ class IndexText:
             return self.value(atom.value)
         assert isinstance(atom, Div)
         divisor = self.sizes(("divisor", owner, atom.order), atom.divisor)
-        return division.format(f"({self(atom.base, owner, division)})", divisor)
+        return self.quotient(division, self(atom.base, owner, division), divisor)

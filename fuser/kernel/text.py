@@ -1,4 +1,4 @@
-"""Kernels as text: parameters, axes, and each stage's nodes, folds and stores."""
+"""Kernels as text: parameters, axes, and each sweep's nodes, reductions and stores."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def show(kernel: Kernel) -> str:
 
     params = ", ".join(f"{p.name}:{short_dtype(p.dtype)}[{','.join(map(str, p.shape))}]" for p in kernel.params)
     lines = [f"kernel {kernel.name}({params})"]
-    lines.append("  for " + ", ".join(f"{a} < {a.extent}" for a in kernel.rows) if kernel.rows else "  once")
-    for number, stage in enumerate(kernel.stages):
+    lines.append("  for " + ", ".join(f"{a} < {a.extent}" for a in kernel.parallel) if kernel.parallel else "  once")
+    for number, sweep in enumerate(kernel.sweeps):
         if kernel.loop is not None and number == 1:
             lines += _loop(kernel.loop, kernel, name, line)
-        lines += ["    " + line(n) for n in stage.row if n.op not in ("const", "final")]
-        lines += [f"    {kernel.params[s.param].name}[{s.offset}] = {name(s.value)}" for s in stage.row_stores]
-        if stage.loops and kernel.cols:
-            lines.append("    for " + ", ".join(f"{a} < {a.extent}" for a in kernel.cols))
-        pad = "      " if kernel.cols else "    "
-        lines += [pad + line(n) for n in stage.body if n.op != "const"]
-        lines += [f"{pad}{name(f)} = fold {f.attr.fold} {name(f.args[0])}" for f in stage.folds]
-        lines += [f"{pad}{kernel.params[s.param].name}[{s.offset}] = {name(s.value)}" for s in stage.stores]
+        lines += ["    " + line(n) for n in sweep.row if n.op not in ("const", "final")]
+        lines += [f"    {kernel.params[s.param].name}[{s.offset}] = {name(s.value)}" for s in sweep.row_stores]
+        if sweep.loops and kernel.reduced:
+            lines.append("    for " + ", ".join(f"{a} < {a.extent}" for a in kernel.reduced))
+        pad = "      " if kernel.reduced else "    "
+        lines += [pad + line(n) for n in sweep.body if n.op != "const"]
+        lines += [f"{pad}{name(f)} = reduction {f.attr.reduction} {name(f.args[0])}" for f in sweep.reductions]
+        lines += [f"{pad}{kernel.params[s.param].name}[{s.offset}] = {name(s.value)}" for s in sweep.stores]
     return "\n".join(lines)
 
 
 def _loop(loop: Loop, kernel: Kernel, name: Callable[[Scalar], str], line: Callable[[Scalar], str]) -> list[str]:
-    """The loop between the stages: the carry's first values, and one iteration."""
+    """The loop between the sweeps: the carry's first values, and one iteration."""
     lines = [f"    {name(c.node)}:{short_dtype(c.node.dtype)} = {name(c.initial)}" for c in loop.carries]
     steps = "any of its lanes goes on" if loop.time is None else f"{loop.time} < {loop.time.extent}"
     lines.append(f"    while {steps}")

@@ -2,8 +2,25 @@
 
 # ruff: noqa: F401
 
+from typing import Any as _Any
+
 from fuser.lax import linalg
 from fuser.lax.control import associative_scan, cond, fori_loop, map, scan, switch, while_loop
+from fuser.lax.convolution import (
+    ConvDimensionNumbers,
+    ConvGeneralDilatedDimensionNumbers,
+    conv,
+    conv_dimension_numbers,
+    conv_general_dilated,
+    conv_general_dilated_local,
+    conv_general_dilated_patches,
+    conv_general_permutations,
+    conv_general_shape_tuple,
+    conv_shape_tuple,
+    conv_transpose,
+    conv_transpose_shape_tuple,
+    conv_with_general_padding,
+)
 from fuser.lax.elementwise import (
     RoundingMethod,
     abs,
@@ -77,6 +94,7 @@ from fuser.lax.elementwise import (
     tan,
     tanh,
 )
+from fuser.lax.fourier import FftType, fft
 from fuser.lax.marks import optimization_barrier, stop_gradient
 from fuser.lax.movement import (
     broadcast,
@@ -100,11 +118,36 @@ from fuser.lax.movement import (
     tile,
     transpose,
 )
+from fuser.lax.others import (
+    AccuracyMode,
+    DotAlgorithm,
+    DotAlgorithmPreset,
+    DotDimensionNumbers,
+    Precision,
+    PrecisionLike,
+    RandomAlgorithm,
+    Tolerance,
+    approx_max_k,
+    approx_min_k,
+    broadcast_like,
+    composite,
+    mulhi,
+    padtype_to_pads,
+    platform_dependent,
+    ragged_dot,
+    scatter_sub,
+    shape_as_value,
+    stack,
+    stage,
+    unstack,
+)
 from fuser.lax.parallel import (
     all_gather,
     all_to_all,
     axis_index,
     axis_size,
+    pbroadcast,
+    pcast,
     pmax,
     pmean,
     pmin,
@@ -113,7 +156,11 @@ from fuser.lax.parallel import (
     psum,
     psum_scatter,
     pswapaxes,
+    pvary,
 )
+from fuser.lax.primitives import LAX as _LAX
+from fuser.lax.primitives import PRIMITIVES as _PRIMITIVES
+from fuser.lax.reduce_window import reduce_window, reduce_window_shape_tuple
 from fuser.lax.reduction import (
     argmax,
     argmin,
@@ -137,6 +184,7 @@ from fuser.lax.reduction import (
     sort_key_val,
     top_k,
 )
+from fuser.lax.results import install as _install
 from fuser.lax.slicing import (
     GatherDimensionNumbers,
     GatherScatterMode,
@@ -172,3 +220,15 @@ from fuser.lax.special import (
     random_gamma_grad,
     zeta,
 )
+
+globals().update({name: _PRIMITIVES[name] for name in _LAX})
+_install(globals(), "fuser.lax")
+
+
+def __getattr__(name: str) -> _Any:
+    """What stands above: layouts over devices."""
+    if name != "with_sharding_constraint":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fuser.parallel.constraint import with_sharding_constraint
+
+    return globals().setdefault(name, with_sharding_constraint)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fuser import dtypes
+from fuser.ir.graph import Eqn, Graph, Var
+from fuser.ir.names import function_name
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
 from fuser.lax.elementwise import convert_element_type
 from fuser.lax.values import as_value
+from fuser.ops.collective import pvary_p
 from fuser.trace import tree
 from fuser.trace.body import Body
 from fuser.trace.core import type_of
+from fuser.trace.replay import replay
+from fuser.trace.stage import stage
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,13 @@ def same(a: ArrayType, b: ArrayType) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype
 
 
-def promoted(init: Sequence[Any], results: Sequence[ArrayType]) -> tuple[list[Any], bool]:
-    """The initial carry with weakly typed parts in the dtype that the body gives them, and whether any changed."""
+def promoted(
+    init: Sequence[Any], results: Sequence[ArrayType], vma: frozenset[Any] = frozenset()
+) -> tuple[list[Any], bool]:
+    """The initial carry with weakly typed parts in the dtype that the body gives them, and whether any changed.
+
+    Parts that come to differ along axes of a mesh do so from the start; `vma` are axes along which all do.
+    """
     if len(init) != len(results):
         return list(init), False
     values, changed = [], False
@@ -74,8 +85,47 @@ def promoted(init: Sequence[Any], results: Sequence[ArrayType]) -> tuple[list[An
         if value.weak_type and not same(type_of(value), result):
             dtype, _ = dtypes.result_of((value.dtype, True), (result.dtype, result.weak_type))
             value, changed = convert_element_type(value, dtype), True
+        if not (result.vma | vma) <= type_of(value).vma:
+            value, changed = varying(value, result.vma | vma), True
         values.append(value)
     return values, changed
+
+
+def varying(value: Any, axes: frozenset[Any]) -> Any:
+    """The value, taken to differ along at least these axes of a mesh."""
+    missing = axes - type_of(value).vma if axes else axes
+    return pvary_p.bind(value, axis_name=tuple(sorted(missing, key=str))) if missing else value
+
+
+def apart(step: Body, axes: frozenset[Any]) -> Body:
+    """The body with all of its inputs taken to differ along these axes, as devices choose apart whether it runs.
+
+    A derivative then sums what devices contribute to a value that they share outside of the body, where all of them come by.
+    """
+    return replace(step, graph=_apart(step.graph, axes)) if axes else step
+
+
+@functools.lru_cache(maxsize=512)
+def _apart(graph: Graph, axes: frozenset[Any]) -> Graph:
+    return stage(
+        lambda *inputs: replay(graph, *inputs), [a.update(vma=a.vma | axes) for a in graph.in_avals], graph.name
+    )
+
+
+def widened(step: Body, wanted: Sequence[frozenset[Any]]) -> Body:
+    """The body with its first results taken to differ along at least these axes of a mesh."""
+    return replace(step, graph=_widened(step.graph, tuple(wanted))) if any(wanted) else step
+
+
+@functools.lru_cache(maxsize=512)
+def _widened(graph: Graph, wanted: tuple[frozenset[Any], ...]) -> Graph:
+    outvars, eqns = list(graph.outvars), list(graph.eqns)
+    for number, (operand, axes) in enumerate(zip(graph.outvars, wanted)):
+        if missing := axes - operand.aval.vma:
+            var = Var(operand.aval.update(vma=axes | operand.aval.vma))
+            eqns.append(Eqn(pvary_p, (operand,), {"axis_name": tuple(sorted(missing, key=str))}, (var,)))
+            outvars[number] = var
+    return replace(graph, eqns=tuple(eqns), outvars=tuple(outvars))
 
 
 def predicate(function: str, test: Body) -> None:
@@ -110,7 +160,7 @@ def same_carry(
     if found_structure == structure and all(same(a, b) for a, b in zip(avals, found)):
         return
     name = _carry_name(owner, function)
-    of_name = getattr(owner, "__name__", "the body")
+    of_name = function_name(owner)
     if found_structure != structure:
         if function == "fori_loop":
             last = 2 if kind == "while" else 1

@@ -14,6 +14,7 @@ import numpy as np
 
 from fuser.config import config
 from fuser.errors import ConcretizationTypeError
+from fuser.ir.names import function_name
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
 from fuser.lax import carries
@@ -115,6 +116,11 @@ def _branch(
     staged = {n: _staged(branches[n], structure, avals) for n in order}
     for n in order[1:]:
         carries.same_branches(function, names[first], staged[first], names[n], staged[n])
+    chosen = type_of(index).vma
+    staged = {n: carries.apart(branch, chosen) for n, branch in staged.items()}
+    types = [staged[n].out_avals for n in range(len(branches))]
+    wanted = [chosen.union(*(a.vma for a in each)) for each in zip(*types)]
+    staged = {n: carries.widened(branch, wanted) for n, branch in staged.items()}
     graphs, consts = body.with_consts([(staged[n].graph, staged[n].consts) for n in range(len(branches))])
     forwarded = [staged[n].forwarded() for n in range(len(branches))]
     passed = [ways[0] if len(set(ways)) == 1 else None for ways in zip(*forwarded)]
@@ -122,7 +128,7 @@ def _branch(
     results: Any = []
     if kept:
         closed = tuple(body.pick(graph, outputs=kept) for graph in graphs)
-        results = bind(cond_p, index, *consts, *values, branches=closed)
+        results = bind(cond_p, index, *(carries.varying(v, chosen) for v in (*consts, *values)), branches=closed)
     found = iter(results)
     return tree.unflatten(staged[first].structure, [next(found) if n is None else values[n] for n in passed])
 
@@ -134,7 +140,7 @@ def _staged(
     owner: Callable[..., Any] | None = None,
     kind: str = "",
 ) -> Body:
-    name = getattr(owner or function, "__name__", "the function")
+    name = function_name(owner or function)
 
     def convert(leaves: list[Any], result: Any) -> list[Any]:
         return [carries.result_value(leaf, n, result, name) for n, leaf in enumerate(leaves)]
@@ -161,12 +167,14 @@ def _while(cond_fun: Any, body_fun: Any, init_val: Any, function: str, owner: An
     avals = [type_of(v) for v in init]
     test, step = _staged(cond_fun, arguments, avals), _staged(body_fun, arguments, avals, owner, kind)
     carries.predicate(function, test)
-    init, changed = carries.promoted(init, step.out_avals)
-    if changed:
+    init, changed = carries.promoted(init, step.out_avals, test.out_avals[0].vma)
+    while changed:
         avals = [type_of(v) for v in init]
         test, step = _staged(cond_fun, arguments, avals), _staged(body_fun, arguments, avals, owner, kind)
         carries.predicate(function, test)
+        init, changed = carries.promoted(init, step.out_avals, test.out_avals[0].vma)
     carries.same_carry(function, owner, structure, init_val, avals, step, step.out_avals, kind)
+    step = carries.widened(step, [a.vma for a in avals])
     fixed = _unread(test, step)
     moving = [n for n in range(len(init)) if n not in fixed]
     graph, cond_graph = step.graph, test.graph
@@ -273,13 +281,15 @@ def _scan(
     split = _pair(function, step)
     if split.carry == len(values):
         values, changed = carries.promoted(values, step.out_avals[: split.carry])
-        if changed:
+        while changed:
             step = stage()
             split = _pair(function, step)
+            values, changed = carries.promoted(values, step.out_avals[: split.carry])
     avals = [type_of(v) for v in values]
     carries.same_carry(
         function, owner, structure, init, avals, step, step.out_avals[: split.carry], kind, split.structure
     )
+    step = carries.widened(step, [a.vma for a in avals])
     carry, ys = _bind_scan(step, values, walked, steps, bool(reverse), count)
     return tree.unflatten(structure, carry), tree.unflatten(split.ys, ys)
 

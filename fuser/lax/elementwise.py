@@ -15,7 +15,7 @@ from fuser import dtypes
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import is_complex
-from fuser.lax.values import as_value, literal, strict
+from fuser.lax.values import as_value, literal, spread, strict
 from fuser.lax.values import convert as _convert
 from fuser.ops import elementwise as E
 from fuser.trace.core import bind, type_of
@@ -32,7 +32,8 @@ def _function(primitive: Primitive, text: str) -> Callable[..., Any]:
     name = primitive.name
 
     def function(*operands: Any, accuracy: Any = None) -> Any:
-        return bind(primitive, *strict(name, *operands))
+        values = strict(name, *operands)
+        return bind(primitive, *(values if len(values) == 1 else spread(name, values)))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = text
@@ -149,8 +150,7 @@ def pow(x: Any, y: Any) -> Any:
     """x to the power y, of the dtype of x or an integer. At x = 0 the derivative by y is 0; by x, 0 for an integer y of 0."""
     if type(y) is int:
         return bind(E.pow_p, as_value(x, "pow"), as_value(y, "pow"))
-    x, y = strict("pow", x, y)
-    return bind(E.pow_p, x, y)
+    return bind(E.pow_p, *spread("pow", strict("pow", x, y)))
 
 
 def reciprocal(x: Any) -> Any:

@@ -9,14 +9,63 @@ from typing import Any
 
 from fuser.errors import UnsupportedError
 from fuser.ir.types import is_complex
+from fuser.lax.factorisations import (
+    EighImplementation,
+    EigImplementation,
+    SvdAlgorithm,
+    cholesky_update,
+    eig,
+    hessenberg,
+    householder_product,
+    lu,
+    lu_pivots_to_permutation,
+    ormqr,
+    qdwh,
+    schur,
+    symmetric_product,
+    tridiagonal,
+    tridiagonal_solve,
+)
 from fuser.lax.movement import expand_dims, squeeze
 from fuser.lax.values import as_value
+from fuser.ops.factorisations import eig_p, hessenberg_p, lu_p, schur_p, tridiagonal_p
 from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
 from fuser.ops.matrices import adjoint, check_matrices
 from fuser.ops.triangular import triangular_solve_p
 from fuser.trace.core import bind, type_of
 
-__all__ = ["cholesky", "eigh", "qr", "svd", "triangular_solve"]
+__all__ = [
+    "EigImplementation",
+    "EighImplementation",
+    "SvdAlgorithm",
+    "cholesky",
+    "cholesky_p",
+    "cholesky_update",
+    "eig",
+    "eig_p",
+    "eigh",
+    "eigh_p",
+    "hessenberg",
+    "hessenberg_p",
+    "householder_product",
+    "lu",
+    "lu_p",
+    "lu_pivots_to_permutation",
+    "ormqr",
+    "qdwh",
+    "qr",
+    "qr_p",
+    "schur",
+    "schur_p",
+    "svd",
+    "svd_p",
+    "symmetric_product",
+    "triangular_solve",
+    "triangular_solve_p",
+    "tridiagonal",
+    "tridiagonal_p",
+    "tridiagonal_solve",
+]
 
 
 def _hermitian_part(name: str, x: Any) -> Any:

@@ -1,6 +1,7 @@
-"""Collectives over named axes, under jax.lax's names: sums, gathers and exchanges between the lanes of a `vmap`.
+"""Collectives over named axes, under jax.lax's names: sums, gathers and exchanges between the lanes of a `vmap`, or devices.
 
-`axis_name` is the name given to `vmap(..., axis_name=...)`, or a tuple of names; NameError where none is in scope.
+`axis_name` is the name given to `vmap(..., axis_name=...)` or `pmap`, or that of an axis of the mesh of a `shard_map`, or
+a tuple of names; NameError where none is in scope.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import UnsupportedError
+from fuser.ir.names import described
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
 from fuser.lax.movement import reshape
@@ -19,7 +21,7 @@ from fuser.lax.values import as_value, axis_of, python_scalar
 from fuser.ops import collective as C
 from fuser.ops.elementwise import convert_element_type_p
 from fuser.trace import tree
-from fuser.trace.batch import named_axes
+from fuser.trace.batch import checked_axes, manual_axes, named_axes
 from fuser.trace.core import infer, type_of
 
 
@@ -28,19 +30,43 @@ def _names(axis_name: Any, function: str) -> tuple[Any, ...]:
     known = named_axes()
     for name in names:
         if name not in known:
-            found = ", ".join(map(repr, known)) or "none"
+            found, shown = ", ".join(map(described, known)) or "none", described(name)
             raise NameError(
-                f"{function}: no axis is named {name!r} here; the axes in scope are {found}; "
-                f"call it under vmap(..., axis_name={name!r}) ({current_source().short})"
+                f"{function}: no axis is named {shown} here; the axes in scope are {found}; "
+                f"call it under vmap(..., axis_name={shown}), pmap(..., axis_name={shown}) or a shard_map over a mesh with it "
+                f"({current_source().short})"
             )
     return names
 
 
-def _no_groups(axis_index_groups: Any, function: str) -> None:
-    if axis_index_groups is not None:
+def _groups(axis_index_groups: Any, names: Sequence[Any], function: str) -> tuple[tuple[int, ...], ...] | None:
+    """The groups as tuples; UnsupportedError for lanes of a vmap, ValueError where they do not divide the axis."""
+    if axis_index_groups is None:
+        return None
+    if not set(names) <= manual_axes():
         raise UnsupportedError(
-            f"{function} over groups of an axis is not supported; nest two vmaps and name the inner axis ({current_source().short})"
+            f"{function} over groups of a vmapped axis is not supported; nest two vmaps and name the inner axis ({current_source().short})"
         )
+    if set(names) & checked_axes():
+        raise UnsupportedError(
+            f"{function} over groups of an axis is not supported where shard_map checks along which axes values vary; give "
+            f"shard_map check_vma=False, or make a mesh with two axes in the place of this one ({current_source().short})"
+        )
+    groups = tuple(tuple(map(int, g)) for g in axis_index_groups)
+    size = math.prod(named_axes()[n] for n in names)
+    if sorted(i for g in groups for i in g) != list(range(size)):
+        raise ValueError(
+            f"{function} needs axis_index_groups that hold each index below {size} once, got {groups} ({current_source().short})"
+        )
+    return groups
+
+
+def _equal(groups: tuple[tuple[int, ...], ...] | None, size: int, function: str) -> int:
+    """The size of a group, or that of the axis where there are none."""
+    sizes = {len(g) for g in groups} if groups else {size}
+    if len(sizes) > 1:
+        raise ValueError(f"{function} needs axis_index_groups of one size, got {groups} ({current_source().short})")
+    return sizes.pop()
 
 
 def axis_size(axis_name: Any) -> int:
@@ -50,26 +76,39 @@ def axis_size(axis_name: Any) -> int:
 
 def axis_index(axis_name: Any) -> Any:
     """This lane's position along the axis, an int32 scalar; for a tuple of names, in row-major order."""
+    names = _names(axis_name, "axis_index")
+    if set(names) <= manual_axes():
+        return C.axis_index_p.bind(axis_name=names)
     result: Any = None
-    for name in _names(axis_name, "axis_index"):
+    for name in names:
         index = C.axis_index_p.bind(axis_name=name)
         result = index if result is None else result * np.int32(named_axes()[name]) + index
     return result
 
 
+def _together(names: tuple[Any, ...]) -> list[Any]:
+    """The names, those of mesh axes in one tuple, as devices meet once for all of them; lanes are reduced name by name."""
+    mesh = tuple(n for n in names if n in manual_axes())
+    return [*([mesh] if mesh else []), *(n for n in names if n not in mesh)]
+
+
 def _reduced(function: str, primitive: Primitive, x: Any, axis_name: Any, groups: Any) -> Any:
     names = _names(axis_name, function)
-    _no_groups(groups, function)
+    divided = _groups(groups, names, function)
+    params = {} if divided is None else {"axis_index_groups": divided}
 
     def on_leaf(leaf: Any) -> Any:
         if python_scalar(leaf):
             leaf = int(leaf) if isinstance(leaf, bool) else leaf
+            if divided is not None and primitive is C.psum_p:
+                return leaf * _equal(divided, 0, function)
             return leaf * axis_size(names) if primitive is C.psum_p else leaf
         value = as_value(leaf, function)
         if value.dtype == bool and primitive is C.psum_p:
             value = convert_element_type_p.bind(value, new_dtype=np.dtype("int32"), weak_type=False)
-        for name in names:
-            value = primitive.bind(value, axis_name=name)
+        for name in _together(names):
+            checked = primitive is C.psum_p and isinstance(name, tuple) and set(name) <= checked_axes()
+            value = (C.psum_invariant_p if checked else primitive).bind(value, axis_name=name, **params)
         return value
 
     return tree.map(on_leaf, x)
@@ -83,7 +122,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """The mean over the axis."""
     total = psum(x, axis_name, axis_index_groups=axis_index_groups)
-    size = axis_size(axis_name)
+    size = psum(1, axis_name, axis_index_groups=axis_index_groups)
     return tree.map(lambda leaf: leaf / size, total)
 
 
@@ -97,13 +136,46 @@ def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     return _reduced("pmin", C.pmin_p, x, axis_name, axis_index_groups)
 
 
+def pvary(x: Any, axis_name: Any) -> Any:
+    """`x` (a tree), taken as each device's own along the axes of a mesh; its cotangent is the sum of theirs."""
+    names = tuple(n for n in _names(axis_name, "pvary") if n in checked_axes())
+
+    def on_leaf(leaf: Any) -> Any:
+        value = as_value(leaf, "pvary")
+        missing = tuple(n for n in names if n not in type_of(value).vma)
+        return C.pvary_p.bind(value, axis_name=missing) if missing else value
+
+    return tree.map(on_leaf, x)
+
+
+def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
+    """`pvary` with to="varying", the one change of type that needs no collective."""
+    if to != "varying":
+        raise UnsupportedError(
+            f"pcast to {to!r} is not supported; use psum, pmax or all_gather to make values the same for all ({current_source().short})"
+        )
+    return pvary(x, axis_name)
+
+
 def _one(axis_name: Any, function: str) -> tuple[Any, int]:
+    """What a collective that orders its lanes takes as axis: one name, or several axes of a mesh; and its size."""
     names = _names(axis_name, function)
+    size = math.prod(named_axes()[n] for n in names)
+    if set(names) <= manual_axes():
+        return names, size
     if len(names) != 1:
         raise UnsupportedError(
-            f"{function} takes one axis name, got {names}; apply it once a name ({current_source().short})"
+            f"{function} takes one name of a vmapped axis, got {names}; apply it once a name ({current_source().short})"
         )
-    return names[0], named_axes()[names[0]]
+    return names[0], size
+
+
+def _grouped(axis_name: Any, groups: Any, function: str) -> tuple[Any, int, dict[str, Any]]:
+    """The axis, the size of a group of it, and the params that say which groups."""
+    name, size = _one(axis_name, function)
+    divided = _groups(groups, name if isinstance(name, tuple) else (name,), function)
+    params = {} if divided is None else {"axis_index_groups": divided}
+    return name, _equal(divided, size, function), params
 
 
 def _checked(primitive: Primitive, value: Any, **params: Any) -> Any:
@@ -116,20 +188,26 @@ def _each(function: Callable[[Any], Any], x: Any, name: str) -> Any:
     return tree.map(lambda leaf: function(as_value(leaf, name)), x)
 
 
-def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False) -> Any:
+def all_gather(
+    x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
+) -> Any:
     """The values of all lanes along a new dimension at `axis`; with `tiled`, one behind the other along that of `x`."""
-    _no_groups(axis_index_groups, "all_gather")
-    for name in reversed(_names(axis_name, "all_gather")):
-        x = _gather(x, name, axis, tiled)
+    if to != "varying":
+        raise UnsupportedError(f"all_gather to {to!r} is not supported; its result varies ({current_source().short})")
+    names = _names(axis_name, "all_gather")
+    if set(names) <= manual_axes():
+        return _gather(x, names, axis, tiled, axis_index_groups)
+    for number, name in enumerate(reversed(names)):
+        x = _gather(x, name, axis, tiled or number > 0, axis_index_groups)
     return x
 
 
-def _gather(x: Any, axis_name: Any, axis: int, tiled: bool) -> Any:
-    name, size = _one(axis_name, "all_gather")
+def _gather(x: Any, axis_name: Any, axis: int, tiled: bool, groups: Any = None) -> Any:
+    name, size, params = _grouped(axis_name, groups, "all_gather")
 
     def on_leaf(leaf: Any) -> Any:
         place = axis_of(axis, leaf.ndim + (not tiled), "all_gather")
-        out = _checked(C.all_gather_p, leaf, axis_name=name, axis=place, axis_size=size)
+        out = _checked(C.all_gather_p, leaf, axis_name=name, axis=place, axis_size=size, **params)
         return _merged(out, place) if tiled else out
 
     return _each(on_leaf, x, "all_gather")
@@ -139,13 +217,12 @@ def psum_scatter(
     x: Any, axis_name: Any, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
     """Each lane's part, along `scatter_dimension`, of the sum; that dimension goes, or with `tiled` becomes shorter."""
-    _no_groups(axis_index_groups, "psum_scatter")
-    name, size = _one(axis_name, "psum_scatter")
+    name, size, params = _grouped(axis_name, axis_index_groups, "psum_scatter")
 
     def on_leaf(leaf: Any) -> Any:
         place = axis_of(scatter_dimension, leaf.ndim, "psum_scatter")
         parts = _parted(leaf, place, size, "psum_scatter") if tiled else leaf
-        return _checked(C.psum_scatter_p, parts, axis_name=name, axis=place, axis_size=size)
+        return _checked(C.psum_scatter_p, parts, axis_name=name, axis=place, axis_size=size, **params)
 
     return _each(on_leaf, x, "psum_scatter")
 
@@ -158,16 +235,26 @@ def all_to_all(
     `split_axis` has the axis size and goes, and a new dimension stands at `concat_axis`; with `tiled` both stay, one
     shorter, one longer.
     """
-    _no_groups(axis_index_groups, "all_to_all")
-    name, size = _one(axis_name, "all_to_all")
+    name, size, params = _grouped(axis_name, axis_index_groups, "all_to_all")
+    params |= {"axis_size": size}
 
     def on_leaf(leaf: Any) -> Any:
         source, target = (axis_of(a, leaf.ndim, "all_to_all") for a in (split_axis, concat_axis))
         parts = _parted(leaf, source, size, "all_to_all") if tiled else leaf
-        out = _checked(C.all_to_all_p, parts, axis_name=name, split_axis=source, concat_axis=target, axis_size=size)
+        out = _checked(C.all_to_all_p, parts, axis_name=name, split_axis=source, concat_axis=target, **params)
         return _merged(out, target) if tiled else out
 
     return _each(on_leaf, x, "all_to_all")
+
+
+def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
+    """All lanes get the value of the lane `source`."""
+    name, size = _one(axis_name, "pbroadcast")
+    if not 0 <= source < size:
+        raise ValueError(
+            f"pbroadcast over {name!r} needs a source below {size}, got {source} ({current_source().short})"
+        )
+    return _each(lambda leaf: C.pbroadcast_p.bind(leaf, axis_name=name, source=int(source)), x, "pbroadcast")
 
 
 def _parted(x: Any, axis: int, size: int, function: str) -> Any:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.config import config
 from fuser.errors import TypeRuleError, UnsupportedError
 from fuser.ir.primitive import Primitive
-from fuser.ir.types import ArrayType
-from fuser.lax.values import as_value, axes_of, axis_of
+from fuser.ir.types import ArrayType, is_complex, is_inexact
+from fuser.lax.values import as_value, axes_of, axis_of, convert
 from fuser.ops import cumulative as C
 from fuser.ops import elementwise as E
 from fuser.ops import reduce as R
@@ -113,11 +114,27 @@ def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
 def _running(primitive: Primitive, text: str) -> Callable[..., Any]:
     def function(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
         x = as_value(operand, primitive.name)
-        return bind(primitive, x, axis=axis_of(axis, x.ndim, primitive.name), reverse=bool(reverse))
+        axis = axis_of(axis, x.ndim, primitive.name)
+        if is_complex(x.dtype) and primitive in (C.cummax_p, C.cummin_p, C.cumlogsumexp_p):
+            return _running_complex(primitive, x, axis, bool(reverse))
+        return bind(primitive, x, axis=axis, reverse=bool(reverse))
 
     function.__name__ = function.__qualname__ = primitive.name
     function.__doc__ = text
     return function
+
+
+def _running_complex(primitive: Primitive, x: Any, axis: int, reverse: bool) -> Any:
+    """The running folds that kernels have for real numbers only, as associative scans."""
+    from fuser.numpy.maths import logaddexp, principal
+
+    if primitive is C.cumlogsumexp_p:
+        fold: Callable[..., Any] = logaddexp
+        x = principal(x)
+    else:
+        fold = E.max_p.bind if primitive is C.cummax_p else E.min_p.bind
+    combine = lambda first, second: [fold(*first, *second)]
+    return C.directed(lambda values: C.associative(combine, values, axis), (x,), axis, reverse)[0]
 
 
 cumsum = _running(C.cumsum_p, "The running sum along `axis`, from the end if `reverse`.")
@@ -128,6 +145,14 @@ cumlogsumexp = _running(C.cumlogsumexp_p, "The running log(Σ exp) along `axis`,
 
 
 # Products.
+
+
+def _width(dtype: np.dtype) -> tuple[Any, ...]:
+    """What the dtypes of a product are ordered by: complex, exponent range, mantissa, bits, signed."""
+    part = np.dtype(f"float{dtype.itemsize * 4}") if is_complex(dtype) else dtype
+    info = dtypes.finfo(part) if is_inexact(part) else None
+    bits = part.itemsize * 8
+    return is_complex(dtype), info.maxexp if info else -1, info.nmant if info else -1, bits, dtype.kind != "u"
 
 
 def dot_general(
@@ -147,6 +172,12 @@ def dot_general(
         (axes_of(tuple(xb), x.ndim, "dot_general"), axes_of(tuple(yb), y.ndim, "dot_general")),
     )
     element = None if preferred_element_type is None else dtypes.requested(preferred_element_type, "dot_general")
+    if x.dtype != y.dtype:  # one dtype that holds both, and results in the wider of the two
+        element = element or max(x.dtype, y.dtype, key=_width)
+        computed, _ = dtypes.result_of((x.dtype, False), (y.dtype, False))
+        x, y = convert(x, computed), convert(y, computed)
+        element = None if element == computed else element
+    precision = (config.default_matmul_precision or None) if precision is None else precision
     return bind(dot_general_p, x, y, dimension_numbers=numbers, precision=precision, preferred_element_type=element)
 
 

@@ -6,6 +6,7 @@ Primitives neither broadcast nor promote, and take operands of rank 0 beside arr
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from fuser.ir.types import BOOL, KEY, ArrayType
 from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.runtime.array import Array
+from fuser.runtime.memory import refusal_in_step
 from fuser.trace.core import Tracer, bind
 
 VALUES = (Array, Tracer)
@@ -36,21 +38,21 @@ _ADAPTS = {
     "c": (bool, int, float, complex),
     "V": (bool, int, float),
 }
-_literals: dict[tuple[type, Any, np.dtype, bool], Array] = {}
+_literals: dict[tuple[type, Any, np.dtype], np.ndarray] = {}
 
 
 def literal(value: Any, dtype: np.dtype, weak: bool = False) -> Array:
-    """A Python scalar as an array of rank 0; equal scalars share one."""
+    """A Python scalar as an array of rank 0, with memory of its own: whoever gets it may delete or donate it."""
     kind = type(value)
     if value == 0 and kind is not int:  # -0.0 equals 0.0
         return Array(_number(value, dtype), weak)
-    key = (kind, value, dtype, weak)
+    key = (kind, value, dtype)
     known = _literals.get(key)
     if known is None:
         if len(_literals) > 4096:
             _literals.clear()
-        known = _literals[key] = Array(_number(value, dtype), weak)
-    return known
+        known = _literals[key] = _number(value, dtype)
+    return Array(known.copy(), weak)
 
 
 def _number(value: Any, dtype: np.dtype) -> np.ndarray:
@@ -111,8 +113,11 @@ def from_numpy(value: Any) -> Array:
     dtype = dtypes.canonicalize_dtype(dtypes.check_dtype(value.dtype, value))
     array = np.asarray(value)
     if array.dtype != dtype:
-        with np.errstate(all="ignore"):
-            array = array.astype(dtype)
+        try:
+            with np.errstate(all="ignore"):
+                array = array.astype(dtype)
+        except MemoryError as error:
+            raise refusal_in_step(error, f"the conversion to {dtype.name}", str(current_source()))  # noqa: B904
     return Array(array)
 
 
@@ -132,7 +137,8 @@ def promote(function: str, *args: Any) -> list[Any]:
     """The operands in the dtype of their promotion; shapes as they are."""
     values = [a if isinstance(a, VALUES) or type(a) in _DEFAULTS[False] else as_value(a, function) for a in args]
     arrays = [v for v in values if isinstance(v, VALUES)]
-    if arrays and len(arrays) < len(values):  # a scalar beside arrays needs no conversion step
+    strict = config.numpy_dtype_promotion == "strict"
+    if arrays and len(arrays) < len(values) and not strict:  # a scalar beside arrays needs no conversion step
         dtype = arrays[0].dtype
         if all(a.dtype == dtype for a in arrays) and not all(a.weak_type for a in arrays):
             fits = _ADAPTS[dtype.kind]
@@ -196,6 +202,8 @@ def broadcast(function: str, values: list[Any]) -> list[Any]:
     """The operands with one shape, those of rank 0 left alone."""
     if shapes_match(values):
         return values
+    if config.numpy_rank_promotion != "allow":
+        _refuse_ranks(function, values)
     try:
         shape = broadcast_shapes(*(v.shape for v in values), function=function)
     except ValueError:
@@ -204,6 +212,36 @@ def broadcast(function: str, values: list[Any]) -> list[Any]:
             f"{function} cannot broadcast {types}; extents must be equal or 1 ({current_source().short})"
         ) from None
     return [v if not v.shape else broadcast_to(v, shape) for v in values]
+
+
+def _refuse_ranks(function: str, values: Sequence[Any]) -> None:
+    """A ValueError, or a warning, for operands of ranks that differ, as the setting `numpy_rank_promotion` says."""
+    if len({len(v.shape) for v in values if v.shape}) < 2:
+        return
+    shapes = " ".join(str(v.shape) for v in values)
+    if config.numpy_rank_promotion == "raise":
+        raise ValueError(
+            f"Operands could not be broadcast together for {function} on shapes {shapes} and with the config option "
+            f"numpy_rank_promotion='raise' ({current_source().short}); give them one rank first, or allow it"
+        )
+    warnings.warn(
+        f"Following NumPy automatic rank promotion for {function} on shapes {shapes} ({current_source().short}); set "
+        "numpy_rank_promotion to 'allow' to have no warning",
+        stacklevel=2,
+    )
+
+
+def spread(function: str, values: list[Any]) -> list[Any]:
+    """Operands of one rank with extents of 1 repeated, those of rank 0 left alone; ranks that differ are an error."""
+    if shapes_match(values):
+        return values
+    if len({len(v.shape) for v in values if v.shape}) > 1:
+        types = " and ".join(str(ArrayType(v.shape, v.dtype)) for v in values)
+        raise TypeRuleError(
+            f"{function}: arrays must have the same number of dimensions, got {types}; broadcast one of them first "
+            f"({current_source().short})"
+        )
+    return broadcast(function, values)
 
 
 def full_broadcast(function: str, values: list[Any]) -> list[Any]:
@@ -250,17 +288,17 @@ def concrete(value: Any) -> bool:
     return isinstance(value, np.ndarray) or (isinstance(value, Array) and isinstance(value._data, np.ndarray))
 
 
-def wrapped_index(part: Any, extent: int) -> Any:
-    """Positions counted from the end made positive; int32 (or int64 where the index may not fit)."""
+def wrapped_index(part: Any, extent: int, wrap: bool = True) -> Any:
+    """Positions counted from the end made positive (with `wrap`); int32 (or int64 where the index may not fit)."""
     wide = part.dtype.itemsize == 8 or part.dtype == np.dtype("uint32")
     dtype = np.dtype("int64") if wide else np.dtype("int32")
     if concrete(part):
         values = np.asarray(part)
         values = values.astype(np.int64)
-        values = np.where(values < 0, values + extent, values) if part.dtype.kind == "i" else values
+        values = np.where(values < 0, values + extent, values) if part.dtype.kind == "i" and wrap else values
         return np.clip(values, -1, 2**31 - 1).astype(np.int32) if extent < 2**31 else values
     value = convert(part, dtype)
-    if part.dtype.kind == "u":
+    if part.dtype.kind == "u" or not wrap:
         return value
     shifted = bind(add_p, value, literal(extent, dtype))
     return bind(select_n_p, bind(lt_p, value, literal(0, dtype)), value, shifted)

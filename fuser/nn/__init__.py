@@ -22,6 +22,7 @@ from fuser.scipy.special import expit, logsumexp
 from fuser.trace.core import bind
 
 sigmoid = expit
+tanh = fnp.tanh
 
 
 def relu(x: Any) -> Any:
@@ -146,8 +147,8 @@ hard_swish = hard_silu
 
 
 def identity(x: Any) -> Any:
-    """x itself, as an array."""
-    return fnp.asarray(x)
+    """The values of x, as an array."""
+    return fnp.positive(x)
 
 
 # Over an axis.
@@ -156,7 +157,7 @@ def identity(x: Any) -> Any:
 def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
     """exp(x) over its sum along `axis`; elements outside `where` get 0."""
     x = inexact_operand("softmax", x)
-    exponents = fnp.exp(x - _greatest(x, axis, where))
+    exponents = fnp.exp(_chosen(x, where) - _greatest(x, axis, where))
     result = exponents / fnp.sum(exponents, axis, where=where, keepdims=True)
     return result if where is None else fnp.where(where, result, 0)
 
@@ -164,10 +165,15 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
 def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
     """The logarithm of `softmax`; elements outside `where` get -inf."""
     x = inexact_operand("log_softmax", x)
-    shifted = x - _greatest(x, axis, where)
+    shifted = _chosen(x, where) - _greatest(x, axis, where)
     logarithm = fnp.log(fnp.sum(fnp.exp(shifted), axis, where=where, keepdims=True))
     result = shifted - logarithm
     return result if where is None else fnp.where(where, result, -np.inf)
+
+
+def _chosen(x: Any, where: Any) -> Any:
+    """`x` with -inf outside `where`: what stands there may be infinite or nan, and must not reach a derivative."""
+    return x if where is None else fnp.where(where, x, -np.inf)
 
 
 def _greatest(x: Any, axis: Any, where: Any) -> Any:
@@ -214,3 +220,8 @@ def log1mexp(x: Any) -> Any:
     if is_complex(x.dtype):
         raise TypeError("log1mexp takes real numbers")
     return bind(L.log1mexp_p, x)
+
+
+# Reached through this module.
+from fuser.nn import initializers  # noqa: E402, F401
+from fuser.nn.attention import dot_product_attention  # noqa: E402, F401

@@ -7,16 +7,18 @@ Importing this module also puts operators and methods on arrays and tracers.
 
 from __future__ import annotations
 
+import builtins as _builtins
 from typing import Any
 
-import ml_dtypes as _ml_dtypes
 import numpy as _np
 
 from fuser.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
+from fuser.lax.results import install as _install
 from fuser.lax.values import as_value as _as_value
 from fuser.lax.values import broadcast_shapes
-from fuser.numpy import linalg
+from fuser.numpy import fft, linalg
 from fuser.numpy import methods as _methods
+from fuser.numpy.bits import packbits, spacing, unpackbits
 from fuser.numpy.creation import (
     arange,
     array,
@@ -43,6 +45,8 @@ from fuser.numpy.creation import (
     zeros,
     zeros_like,
 )
+from fuser.numpy.files import frombuffer, fromfile, fromiter, fromstring, load, save, savez
+from fuser.numpy.histograms import histogram2d, histogramdd
 from fuser.numpy.linear import (
     cross,
     diag,
@@ -50,6 +54,7 @@ from fuser.numpy.linear import (
     diagonal,
     dot,
     einsum,
+    einsum_path,
     inner,
     kron,
     matmul,
@@ -147,6 +152,34 @@ from fuser.numpy.movement import (
     vsplit,
     vstack,
 )
+from fuser.numpy.polynomials import (
+    poly,
+    polyadd,
+    polyder,
+    polydiv,
+    polyfit,
+    polyint,
+    polymul,
+    polysub,
+    roots,
+    unwrap,
+)
+from fuser.numpy.positions import (
+    c_,
+    diag_indices,
+    diag_indices_from,
+    index_exp,
+    ix_,
+    mask_indices,
+    mgrid,
+    ogrid,
+    r_,
+    s_,
+    tril_indices,
+    tril_indices_from,
+    triu_indices,
+    triu_indices_from,
+)
 from fuser.numpy.reductions import (
     all,
     amax,
@@ -222,6 +255,9 @@ from fuser.numpy.sets import (
     trim_zeros,
     union1d,
     unique,
+    unique_all,
+    unique_counts,
+    unique_inverse,
     unique_values,
 )
 from fuser.numpy.sorting import (
@@ -241,6 +277,30 @@ from fuser.numpy.sorting import (
     sort_complex,
     top_k,
 )
+from fuser.numpy.types import Array as ndarray
+from fuser.numpy.types import (
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    float8_e4m3b11fnuz,
+    float8_e4m3fn,
+    float8_e4m3fnuz,
+    float8_e5m2,
+    float8_e5m2fnuz,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+from fuser.numpy.ufunc import frompyfunc, ufunc
 from fuser.numpy.ufuncs import (
     abs,
     absolute,
@@ -320,23 +380,15 @@ from fuser.numpy.ufuncs import (
     true_divide,
     trunc,
 )
+from fuser.numpy.updates import apply_along_axis, block, fill_diagonal, place, put
 from fuser.numpy.vectorize import vectorize
-from fuser.runtime.array import Array as ndarray
+from fuser.numpy.windows import bartlett, blackman, hamming, hanning, kaiser
 from fuser.runtime.array import from_dlpack
 
 pi, e, euler_gamma, inf, nan = _np.pi, _np.e, _np.euler_gamma, _np.inf, _np.nan
 newaxis = None
 
-bool_, int8, int16, int32, int64 = _np.bool_, _np.int8, _np.int16, _np.int32, _np.int64
-uint8, uint16, uint32, uint64 = _np.uint8, _np.uint16, _np.uint32, _np.uint64
-float16, float32, float64, complex64, complex128 = _np.float16, _np.float32, _np.float64, _np.complex64, _np.complex128
-bfloat16, float8_e4m3fn, float8_e5m2 = _ml_dtypes.bfloat16, _ml_dtypes.float8_e4m3fn, _ml_dtypes.float8_e5m2
-float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz = (
-    _ml_dtypes.float8_e4m3b11fnuz,
-    _ml_dtypes.float8_e4m3fnuz,
-    _ml_dtypes.float8_e5m2fnuz,
-)
-single, double, csingle, cdouble = _np.float32, _np.float64, _np.complex64, _np.complex128
+single, double, csingle, cdouble = float32, float64, complex64, complex128
 generic, number, integer, signedinteger, unsignedinteger = (
     _np.generic,
     _np.number,
@@ -353,9 +405,11 @@ inexact, floating, complexfloating, character, flexible, object_ = (
     _np.object_,
 )
 dtype = _np.dtype
+bool = bool_
+ComplexWarning = _np.exceptions.ComplexWarning
 printoptions, set_printoptions, get_printoptions = _np.printoptions, _np.set_printoptions, _np.get_printoptions
 array_repr, array_str = _np.array_repr, _np.array_str
-int_, uint, float_, complex_ = _np.int64, _np.uint64, _np.float64, _np.complex128
+int_, uint, float_, complex_ = int64, uint64, float64, complex128
 
 
 def ndim(a: Any) -> int:
@@ -381,17 +435,20 @@ def copy(a: Any, order: Any = None) -> Any:
     return array(a, copy=True)
 
 
-def iterable(y: Any) -> bool:
+def iterable(y: Any) -> _builtins.bool:
     """Whether it can be iterated over."""
-    return bool(_np.iterable(y))
+    return _builtins.bool(_np.iterable(y))
 
 
-def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> _builtins.bool:
     """Whether NumPy's casting rule allows the conversion."""
-    return bool(
+    return _builtins.bool(
         _np.can_cast(
             getattr(_as_value(from_), "dtype", from_) if not isinstance(from_, (type, str, _np.dtype)) else from_,
             to,
             casting,
         )
     )
+
+
+_install(globals(), "fuser.numpy")

@@ -37,7 +37,7 @@ def array(object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", n
     result = _from_object(object, wanted)
     if wanted is not None:
         result = convert(result, wanted)
-    if copy and result is object and not isinstance(result, Tracer):
+    if copy and not isinstance(result, Tracer) and _shared(result, object):
         result = bind(E.copy_p, result)
     if result.ndim < ndmin:
         result = bind(V.reshape_p, result, new_sizes=(1,) * (ndmin - result.ndim) + result.shape, dimensions=None)
@@ -49,21 +49,33 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: bool | None =
     return array(a, dtype, bool(copy), order)
 
 
+def _shared(result: Any, object: Any) -> bool:
+    """Whether somebody else holds, and may delete or write to, the memory of the Array that was made of an object."""
+    if isinstance(object, VALUES) or result is object:
+        return result is object
+    if isinstance(object, (list, tuple, int, float, complex, np.generic)):
+        return False
+    return hasattr(object, "__jax_array__") or np.may_share_memory(result._data, np.asarray(object))
+
+
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
-    """`x` in another dtype; complex numbers become real only through `real`."""
-    x = as_value(x, "astype")
+    """`x` in another dtype, with `copy` never `x` itself; complex numbers become real only through `real`."""
+    x = given = as_value(x, "astype")
     wanted = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, "astype")
     if wanted == BOOL:
-        return U.not_equal(x, literal(0, x.dtype)) if x.dtype != BOOL else x
-    if is_complex(x.dtype) and not is_complex(wanted):
+        x = U.not_equal(x, literal(0, x.dtype)) if x.dtype != BOOL else x
+    elif is_complex(x.dtype) and not is_complex(wanted):
         x = bind(E.real_p, x)
-    return convert(x, wanted)
+    result = convert(x, wanted)
+    return bind(E.copy_p, result) if copy and result is given and not isinstance(result, Tracer) else result
 
 
 def _from_object(value: Any, wanted: np.dtype | None) -> Any:
     if isinstance(value, VALUES):
         return value
     if python_scalar(value):
+        if type(value) is int and wanted is not None and wanted.kind in "iu":
+            return Array(np.asarray(value, wanted))  # OverflowError for an integer that is out of bounds
         return as_value(value) if wanted is None else literal(value, wanted)
     if isinstance(value, (np.ndarray, np.generic)):
         return from_numpy(value)
@@ -288,7 +300,10 @@ def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = N
     if min(shape) < 0:
         raise ValueError(f"eye takes extents >= 0, got {shape}")
     found = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, "eye")
-    return convert(U.equal(U.add(iota(shape, 0), operator.index(k)), iota(shape, 1)), found)
+    offset = as_value(max(-(2**31), min(k, 2**31 - 1)) if isinstance(k, int) else k, "eye")
+    if offset.shape or offset.dtype.kind not in "iu":
+        raise ValueError(f"eye takes a scalar integer as k, got {k!r}")
+    return convert(U.equal(U.add(iota(shape, 0, offset.dtype), offset), iota(shape, 1, offset.dtype)), found)
 
 
 def identity(n: Any, dtype: Any = None) -> Any:
@@ -299,11 +314,12 @@ def identity(n: Any, dtype: Any = None) -> Any:
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
     """An (N, M) matrix with ones on and below the k-th diagonal."""
     found = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, "tri")
-    return convert(_lower_triangle((N, N if M is None else M), k), found)
+    return convert(_lower_triangle((operator.index(N), operator.index(N if M is None else M)), k), found)
 
 
-def _lower_triangle(shape: tuple[int, ...], k: int) -> Any:
-    return U.greater_equal(U.add(iota(shape, len(shape) - 2), operator.index(k)), iota(shape, len(shape) - 1))
+def _lower_triangle(shape: tuple[int, ...], k: Any) -> Any:
+    offset = k if isinstance(k, Tracer) else operator.index(k)
+    return U.greater_equal(U.add(iota(shape, len(shape) - 2), offset), iota(shape, len(shape) - 1))
 
 
 def tril(m: Any, k: int = 0) -> Any:
@@ -311,7 +327,7 @@ def tril(m: Any, k: int = 0) -> Any:
     x = as_value(m, "tril")
     if x.ndim < 2:
         raise ValueError(f"tril takes at least 2 dimensions, got shape {x.shape}")
-    return bind(E.select_n_p, _lower_triangle(x.shape, k), literal(0, x.dtype), x)
+    return bind(E.select_n_p, _lower_triangle(x.shape, operator.index(k)), literal(0, x.dtype), x)
 
 
 def triu(m: Any, k: int = 0) -> Any:
@@ -319,7 +335,7 @@ def triu(m: Any, k: int = 0) -> Any:
     x = as_value(m, "triu")
     if x.ndim < 2:
         raise ValueError(f"triu takes at least 2 dimensions, got shape {x.shape}")
-    return bind(E.select_n_p, _lower_triangle(x.shape, k - 1), x, literal(0, x.dtype))
+    return bind(E.select_n_p, _lower_triangle(x.shape, operator.index(k) - 1), x, literal(0, x.dtype))
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:

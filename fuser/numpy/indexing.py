@@ -16,7 +16,7 @@ import numpy as np
 from fuser.errors import NonConcreteBooleanIndexError
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
-from fuser.lax.values import VALUES, as_value, convert, literal, wrapped_index
+from fuser.lax.values import VALUES, as_value, broadcast_to, convert, literal, wrapped_index
 from fuser.ops import movement as V
 from fuser.ops.dynamic import dynamic_slice_p
 from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
@@ -58,8 +58,13 @@ class Plan:
 # From Python's index to entries.
 
 
-def parse(index: Any, shape: tuple[int, ...]) -> list[Entry]:
-    """The entries of an index into an array of `shape`, ellipsis and trailing dimensions spelled out."""
+def parse(index: Any, shape: tuple[int, ...], wrap: bool = True) -> list[Entry]:
+    """The entries of an index into an array of `shape`, ellipsis and trailing dimensions spelled out.
+
+    Negative positions count from the end; without `wrap` they are out of bounds (the bounds of slices excepted).
+    """
+    if isinstance(index, list):
+        _refuse_list(index)
     parts = _expand_masks(list(index) if isinstance(index, tuple) else [index])
     consumed = sum(1 for p in parts if p is not None and p is not Ellipsis and not _scalar_bool(p))
     ellipses = sum(1 for p in parts if p is Ellipsis)
@@ -85,7 +90,7 @@ def parse(index: Any, shape: tuple[int, ...]) -> list[Entry]:
                 raise IndexError(
                     f"boolean index did not match shape of indexed array: got extent {part.extent} for dimension {dimension} of {shape}"
                 )
-            entries.append(_entry(part, dimension, shape[dimension]))
+            entries.append(_entry(part, dimension, shape[dimension], wrap))
             dimension += 1
     return entries
 
@@ -104,8 +109,8 @@ def _scalar_bool(part: Any) -> bool:
 def _expand_masks(parts: list[Any]) -> list[Any]:
     result: list[Any] = []
     for part in parts:
-        if isinstance(part, list):
-            part = _index_list(part)
+        if isinstance(part, (list, tuple)):
+            part = _sequence_array(part)
         if isinstance(part, (*VALUES, np.ndarray)) and part.dtype == BOOL:
             if isinstance(part, Tracer):
                 raise NonConcreteBooleanIndexError(
@@ -119,21 +124,22 @@ def _expand_masks(parts: list[Any]) -> list[Any]:
     return result
 
 
-def _index_list(part: list[Any]) -> Any:
-    raise TypeError("a list cannot index an array; use fuser.numpy.asarray(list), or a tuple for several dimensions")
+def _refuse_list(index: list[Any]) -> None:
+    raise TypeError(
+        "Using a non-tuple sequence for multidimensional indexing is not allowed: a list cannot index an array; "
+        f"use arr[array(seq)], or arr[tuple(seq)] for several dimensions, got {index!r} ({current_source().short})"
+    )
 
 
-def _entry(part: Any, dimension: int, extent: int) -> Entry:
+def _entry(part: Any, dimension: int, extent: int, wrap: bool) -> Entry:
     if isinstance(part, slice):
         return _slice_entry(part, dimension, extent)
     if isinstance(part, _Mask):
         return Entry("array", dimension, part.positions.astype(np.int32))
     if isinstance(part, (int, np.integer)):
-        return Entry("scalar", dimension, _static(operator.index(part), dimension, extent))
+        return Entry("scalar", dimension, _static(operator.index(part), dimension, extent, wrap))
     if isinstance(part, (*VALUES, np.ndarray)) or hasattr(part, "__jax_array__"):
-        return _array_entry(part if not hasattr(part, "__jax_array__") else as_value(part), dimension, extent)
-    if isinstance(part, tuple):
-        return _array_entry(_sequence_array(part), dimension, extent)
+        return _array_entry(part if not hasattr(part, "__jax_array__") else as_value(part), dimension, extent, wrap)
     if isinstance(part, str):
         raise TypeError(f"a string cannot index an array, got {part!r}")
     if isinstance(part, (float, complex, np.generic)):
@@ -149,10 +155,10 @@ def _sequence_array(part: Sequence[Any]) -> Any:
     return asarray(part) if part else np.zeros(0, np.int32)
 
 
-def _static(position: int, dimension: int, extent: int) -> int:
+def _static(position: int, dimension: int, extent: int, wrap: bool) -> int:
     if extent == 0:
         raise IndexError(f"index {position} is out of bounds for axis {dimension} with size 0")
-    return position + extent if position < 0 else position
+    return position + extent if position < 0 and wrap else position
 
 
 def _slice_entry(part: slice, dimension: int, extent: int) -> Entry:
@@ -167,11 +173,11 @@ def _slice_entry(part: slice, dimension: int, extent: int) -> Entry:
     return Entry("slice", dimension, (start, len(range(start, stop, step)), step))
 
 
-def _array_entry(part: Any, dimension: int, extent: int) -> Entry:
+def _array_entry(part: Any, dimension: int, extent: int, wrap: bool) -> Entry:
     if part.dtype.kind not in "iu":
         found = ArrayType(tuple(part.shape), part.dtype)
         raise TypeError(f"an index must have an integer or boolean type, got {found}")
-    value = wrapped_index(part, extent)
+    value = wrapped_index(part, extent, wrap)
     return Entry("array" if value.ndim else "scalar", dimension, value)
 
 
@@ -314,9 +320,9 @@ def getitem(x: Any, index: Any) -> Any:
     return take_index(x, index)
 
 
-def take_index(x: Any, index: Any, mode: Any = None, fill_value: Any = None) -> Any:
-    """`x[index]`, with out-of-bounds `mode` (None clamps) and what "fill" reads."""
-    entries = parse(index, x.shape)
+def take_index(x: Any, index: Any, mode: Any = None, fill_value: Any = None, wrap: bool = True) -> Any:
+    """`x[index]`, with out-of-bounds `mode` (None clamps) and what "fill" reads; see `parse` for `wrap`."""
+    entries = parse(index, x.shape, wrap)
     chosen = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else GatherScatterMode.from_any(mode)
     fills = chosen is GatherScatterMode.FILL_OR_DROP
     kinds = {e.kind for e in entries}
@@ -341,6 +347,8 @@ def _sliced_first(x: Any, entries: list[Entry]) -> tuple[Any, list[Entry]]:
 def gathered(operand: Any, entries: list[Entry], mode: GatherScatterMode, fill_value: Any) -> Any:
     """The gather of entries, its dimensions reversed and new ones put in."""
     plan = plan_of(entries, operand.shape)
+    if 0 in plan.result_shape:  # nothing is read, of an operand that may itself be empty
+        return broadcast_to(literal(0, operand.dtype, operand.weak_type), plan.result_shape)
     if plan.fresh:
         operand = bind(V.reshape_p, operand, new_sizes=(1,) * len(plan.fresh) + operand.shape, dimensions=None)
     result = bind(

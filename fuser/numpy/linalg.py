@@ -26,6 +26,25 @@ from fuser.numpy.linear import matmul, matvec, outer, tensordot, vecdot, vecmat
 from fuser.numpy.movement import matrix_transpose
 from fuser.numpy.selection import take_along_axis
 from fuser.numpy.sorting import argsort
+from fuser.numpy.systems import (
+    EigResult,
+    SlogdetResult,
+    cond,
+    cross,
+    det,
+    diagonal,
+    eig,
+    eigvals,
+    lstsq,
+    matrix_power,
+    matrix_rank,
+    multi_dot,
+    pinv,
+    slogdet,
+    tensorinv,
+    tensorsolve,
+    trace,
+)
 from fuser.numpy.vectorize import vectorize
 from fuser.ops.matrices import adjoint
 

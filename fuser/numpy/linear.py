@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.config import config
 from fuser.errors import TypeRuleError
 from fuser.lax.values import as_value, axes_of, broadcast_to, convert, promote
 from fuser.numpy import maths as M
@@ -28,6 +29,7 @@ def contract(
     """dot_general of two operands of one dtype, their result weak only where both are."""
     numbers = (tuple(map(tuple, contracted)), tuple(map(tuple, batch)))
     element = None if preferred is None else dtypes.requested(preferred, "dot")
+    precision = (config.default_matmul_precision or None) if precision is None else precision
     return bind(dot_general_p, x, y, dimension_numbers=numbers, precision=precision, preferred_element_type=element)
 
 
@@ -343,3 +345,12 @@ def matvec(x1: Any, x2: Any, /) -> Any:
 def vecmat(x1: Any, x2: Any, /) -> Any:
     """Vectors (conjugated) times matrices, leading dimensions broadcast."""
     return V.squeeze(matmul(V.expand_dims(M.conj(x1), -2), x2), -2)
+
+
+def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> tuple[list[tuple[int, ...]], Any]:
+    """The order of contractions that `einsum` follows: pairs of operands' numbers, and opt_einsum's description."""
+    import opt_einsum
+
+    if isinstance(optimize, bool):
+        optimize = "optimal" if optimize else [tuple(range(len(operands)))]
+    return opt_einsum.contract_path(subscripts, *operands, optimize=optimize)

@@ -61,7 +61,7 @@ def clip(
     x = as_value(a if arr is None else arr, "clip")
     low = a_min if min is None else min
     high = a_max if max is None else max
-    if is_complex(x.dtype):
+    if any(is_complex(dtypes.of(v)[0]) for v in (x, low, high) if v is not None):
         raise ValueError("clip takes real numbers; clip the real and imaginary parts separately")
     if low is not None:
         x = U.maximum(low, x)
@@ -72,15 +72,15 @@ def floor_divide(x: Any, y: Any, /) -> Any:
     """The greatest integer ≤ x / y."""
     x, y = U.operands("floor_divide", x, y)
     if x.dtype == BOOL:
-        dtype = np.dtype("int32")
-        x, y = convert(x, dtype), convert(y, dtype)
+        x, y = U.numeric(x), U.numeric(y)
     if x.dtype.kind == "u":
         return bind(E.div_p, x, y)
     if not is_inexact(x.dtype):
         quotient = bind(E.div_p, x, y)
         apart = bind(E.ne_p, bind(E.sign_p, x), bind(E.sign_p, y))
         inexact = bind(E.ne_p, bind(E.rem_p, x, y), literal(0, x.dtype))
-        return select(bind(E.and_p, apart, inexact), bind(E.sub_p, quotient, literal(1, x.dtype)), quotient)
+        one = literal(1, x.dtype, x.weak_type)
+        return select(bind(E.and_p, apart, inexact), bind(E.sub_p, quotient, one), quotient)
     return _floor_divmod(x, y)[0]
 
 
@@ -115,8 +115,10 @@ mod = remainder
 
 def fmod(x: Any, y: Any, /) -> Any:
     """x - y·trunc(x / y): it has the sign of x, as C's fmod."""
-    x, y = map(U.numeric, U.operands("fmod", x, y))
-    if not is_inexact(x.dtype):
+    x, y = U.operands("fmod", x, y)
+    if x.dtype == BOOL:  # what is divided by False stays as it is
+        x, y = U.numeric(x), U.numeric(y)
+    elif not is_inexact(x.dtype):
         y = select(U.equal(y, 0), 1, y)
     return bind(E.rem_p, x, y)
 
@@ -141,7 +143,7 @@ def fmin(x: Any, y: Any, /) -> Any:
 
 def hypot(x: Any, y: Any, /) -> Any:
     """√(x² + y²) without overflow on the way; inf where either is infinite. Derivatives at (0, 0) are 1/2."""
-    x, y = U.inexact_operands("hypot", x, y)
+    x, y = U.strong(*U.inexact_operands("hypot", x, y))
     if is_complex(x.dtype):
         raise ValueError("hypot takes real numbers, got complex ones; take abs(x) first")
     x, y = U.abs(x), U.abs(y)
@@ -161,25 +163,31 @@ def logaddexp(x: Any, y: Any, /) -> Any:
 
 def logaddexp2(x: Any, y: Any, /) -> Any:
     """log2(2**x + 2**y) without overflow."""
-    x, y = U.inexact_operands("logaddexp2", x, y)
+    x, y = U.strong(*U.inexact_operands("logaddexp2", x, y))
     scale = float(1 / np.log(2))
     return _complex_log_of_sum(x, y, U.exp2, scale) if is_complex(x.dtype) else bind(L.logaddexp2_p, x, y)
 
 
 def _complex_log_of_sum(x: Any, y: Any, exponential: Any, scale: float) -> Any:
+    x, y = U.strong(x, y)
     larger = bind(E.max_p, x, y)
     difference = U.subtract(U.add(x, y), U.multiply(2.0, larger))
     result = U.add(larger, U.multiply(scale, U.log1p(exponential(difference))))
-    turn = 2 * np.pi * scale  # the imaginary part is brought into (-turn/2, turn/2]
-    part = imag(result)
+    return principal(result, 2 * np.pi * scale)
+
+
+def principal(logarithm: Any, turn: float = 2 * np.pi) -> Any:
+    """A complex logarithm with its imaginary part brought into (-turn/2, turn/2]."""
+    part = imag(logarithm)
     part = U.subtract(part, U.multiply(turn, U.ceil(U.subtract(U.divide(part, turn), 0.5))))
-    return bind(E.complex_p, real(result), part)
+    return bind(E.complex_p, real(logarithm), part)
 
 
 def heaviside(x: Any, y: Any, /) -> Any:
     """0 for x < 0, 1 for x > 0, y at 0, nan for nan."""
     x, y = (U.real_operand("heaviside", v) for v in U.inexact_operands("heaviside", x, y))
-    x, y = broadcast("heaviside", [x, y])
+    y = convert(y, y.dtype) if x.shape else y
+    x, y = broadcast("heaviside", [*U.strong(x), y])
     middle = select(bind(E.ne_p, x, x), x, y)
     return select(U.less(x, 0), 0.0, select(U.greater(x, 0), 1.0, middle))
 
@@ -412,19 +420,24 @@ conj = conjugate
 
 def angle(z: Any, deg: bool = False) -> Any:
     """The angle of a complex number with the positive real axis, in radians (degrees with `deg`)."""
-    z = U.inexact_operand("angle", z)
-    result = U.arctan2(imag(z), real(z))
+    z = as_value(z, "angle")
+    y, x = imag(z), real(z)
+    if not is_inexact(x.dtype) or (not is_complex(z.dtype) and not z.ndim):
+        y, x = (convert(part, dtypes.canonicalize_dtype(float)) for part in (y, x))
+    result = U.arctan2(y, x)
     return rad2deg(result) if deg else result
 
 
 def isreal(x: Any) -> Any:
     """Whether the imaginary part is zero."""
-    return U.equal(imag(x), 0)
+    x = imag(x)
+    return U.equal(x, np.zeros((), x.dtype))
 
 
 def iscomplex(x: Any) -> Any:
     """Whether the imaginary part is not zero."""
-    return U.not_equal(imag(x), 0)
+    x = imag(x)
+    return U.not_equal(x, np.zeros((), x.dtype))
 
 
 def iscomplexobj(x: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.lax.results import distinct
 from fuser.lax.values import VALUES
 from fuser.numpy import creation, linear, maths, movement, reductions, selection, sorting, ufuncs
 from fuser.numpy.at import IndexUpdateHelper
@@ -93,6 +94,8 @@ def _reflected(function: Function) -> Function:
 
 
 def _method(function: Function) -> Function:
+    function = distinct(function)
+
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return function(self, *args, **kwargs)
 
@@ -100,10 +103,13 @@ def _method(function: Function) -> Function:
     return method
 
 
+_raised = _forward(distinct(ufuncs.power))
+
+
 def _power(self: Any, other: Any, modulus: Any = None) -> Any:
     if modulus is not None:
         raise NotImplementedError("pow of arrays takes no modulus")
-    return _forward(ufuncs.power)(self, other)
+    return _raised(self, other)
 
 
 def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None) -> Any:
@@ -130,7 +136,7 @@ def _copy(self: Any) -> Any:
 
 def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
     """This array in another dtype."""
-    return creation.astype(self, dtype)
+    return creation.astype(self, dtype, copy=copy)
 
 
 def _view(self: Any, dtype: Any = None) -> Any:
@@ -182,11 +188,18 @@ def _table() -> dict[str, Any]:
     members.update({f"__{name}__": _forward(function) for name, function in _COMPARISONS.items()})
     members.update({f"__{name}__": _method(function) for name, function in _UNARY.items()})
     members.update({name: _method(function) for name, function in _METHODS.items()})
-    members.update(reshape=_reshape, transpose=_transpose, flatten=_flatten, copy=_copy, astype=_astype, view=_view)
-    members.update(nonzero=_nonzero, __round__=_round, __getitem__=getitem)
+    members.update(
+        reshape=distinct(_reshape),
+        transpose=_transpose,
+        flatten=distinct(_flatten),
+        copy=_copy,
+        astype=_astype,
+        view=_view,
+    )
+    members.update(nonzero=_nonzero, __round__=distinct(_round), __getitem__=getitem)
     members["T"] = property(movement.transpose, doc="The dimensions reversed.")
     members["mT"] = property(_matrix_transposed, doc="The last two dimensions swapped.")
-    members["real"] = property(maths.real, doc="The real part.")
+    members["real"] = property(distinct(maths.real), doc="The real part.")
     members["imag"] = property(maths.imag, doc="The imaginary part.")
     members["at"] = property(
         IndexUpdateHelper, doc="x.at[index].set(value) and its relatives: updates that give a new array."

@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import TypeRuleError
-from fuser.lax.values import as_value, axes_of, axis_of
+from fuser.lax.values import as_value, axes_of, axis_of, convert, literal
 from fuser.lax.values import broadcast_to as _broadcast
+from fuser.numpy import maths as M
+from fuser.numpy import ufuncs as U
 from fuser.numpy.creation import _shape, asarray, common_arrays
 from fuser.ops import movement as V
-from fuser.trace.core import bind
+from fuser.ops.dynamic import dynamic_slice_p
+from fuser.trace.core import Tracer, bind
 
 
 def reshape(a: Any, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: bool | None = None) -> Any:
@@ -320,12 +323,34 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = [axis_of(d, x.ndim, "roll") for d in (axis if isinstance(axis, (tuple, list)) else (axis,))]
-    shifts = [operator.index(s) for s in np.broadcast_to(np.asarray(shift), (len(axes),))]
-    for d, s in zip(axes, shifts):
+    if isinstance(shift, Tracer) or (isinstance(shift, (tuple, list)) and any(isinstance(s, Tracer) for s in shift)):
+        return _rolled(x, asarray(shift), axes)
+    shifts = np.asarray(shift)
+    if shifts.ndim > 1:
+        raise ValueError(f"roll: 'shift' and 'axis' must be scalars or 1D arrays, got a shift of shape {shifts.shape}")
+    for d, s in zip(*np.broadcast_arrays(axes, shifts.astype(np.int64))):
         extent = x.shape[d]
         if extent and s % extent:
-            back, front = split(x, [extent - s % extent], d)
+            back, front = split(x, [int(extent - s % extent)], d)
             x = concatenate([front, back], d)
+    return x
+
+
+def _rolled(x: Any, shift: Any, axes: list[int]) -> Any:
+    """`roll` by a traced shift: a slice of the array beside itself."""
+    if shift.ndim > 1:
+        raise ValueError(f"roll: 'shift' and 'axis' must be scalars or 1D arrays, got a shift of shape {shift.shape}")
+    (count,) = np.broadcast_shapes(shift.shape, (len(axes),))
+    integer = np.dtype("int32")
+    for number, d in enumerate(np.broadcast_to(axes, (count,))):
+        extent = x.shape[d]
+        if not extent:
+            continue
+        amount = convert(shift if not shift.shape else shift[number if shift.shape[0] > 1 else 0], integer)
+        twice = concatenate([x, x], int(d))
+        starts = [literal(0, integer)] * x.ndim
+        starts[d] = U.subtract(extent, M.remainder(amount, extent))
+        x = bind(dynamic_slice_p, twice, *starts, slice_sizes=x.shape)
     return x
 
 

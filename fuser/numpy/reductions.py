@@ -14,14 +14,14 @@ import numpy as np
 from fuser import dtypes
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact
-from fuser.lax.values import as_value, axes_of, axis_of, broadcast_to, convert, literal
+from fuser.lax.values import as_value, axes_of, axis_of, broadcast_to, convert, literal, promote_inexact
 from fuser.numpy import maths as M
 from fuser.numpy import ufuncs as U
 from fuser.ops import cumulative as C
 from fuser.ops import elementwise as E
 from fuser.ops import reduce as R
 from fuser.ops.movement import broadcast_in_dim_p, reshape_p
-from fuser.trace.core import bind
+from fuser.trace.core import bind, type_of
 
 _HALVES = (np.dtype("float16"), bfloat16)
 
@@ -48,10 +48,19 @@ def _fold(primitive: Primitive, x: Any, axes: tuple[int, ...], keepdims: bool) -
     return _kept(bind(primitive, x, axes=axes) if axes else x, x.shape, axes, keepdims)
 
 
+def _mask(where: Any, function: str) -> Any:
+    mask = as_value(where, function)
+    if mask.dtype != BOOL:
+        raise ValueError(
+            f"{function}: where must be None or a boolean array, got {type_of(mask)}; compare it, as in x != 0"
+        )
+    return mask
+
+
 def _masked(function: str, x: Any, where: Any, neutral: Any) -> Any:
     if where is None:
         return x
-    mask = U.truth(where, function)
+    mask = _mask(where, function)
     if mask.shape != x.shape:
         mask = broadcast_to(mask, x.shape)
     return M.select(mask, x, literal(neutral, x.dtype, x.weak_type))
@@ -60,15 +69,21 @@ def _masked(function: str, x: Any, where: Any, neutral: Any) -> Any:
 def _summed_dtype(x: Any, dtype: Any) -> Any:
     """Sums and products of bools and small integers are made in the default integer of their sign."""
     if dtype is not None:
-        return convert(x, dtypes.requested(dtype, "a reduction"))
+        return _requested(x, dtype, "a reduction")
     if is_inexact(x.dtype):
         return x
     default = dtypes.canonicalize_dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
     return x if x.dtype.itemsize >= default.itemsize else convert(x, default)
 
 
+def _requested(x: Any, dtype: Any, function: str) -> Any:
+    """`x` in the dtype that a reduction is asked to compute in; nonzero numbers are True."""
+    wanted = dtypes.requested(dtype, function)
+    return U.truth(x, function) if wanted == BOOL else convert(x, wanted)
+
+
 def _accumulate(
-    name: str, primitive: Primitive, neutral: Any, combine: Callable[..., Any], text: str
+    name: str, primitive: Primitive, for_bool: Primitive, neutral: Any, combine: Callable[..., Any], text: str
 ) -> Callable[..., Any]:
     def reduction(
         a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
@@ -76,10 +91,11 @@ def _accumulate(
     ) -> Any:  # fmt: skip
         x = _operand(a, name)
         axes = axes_of(axis, x.ndim, name)
-        x = _summed_dtype(x, dtype) if promote_integers or dtype is not None else x
-        if x.dtype == BOOL:
+        if dtype is None and x.dtype == BOOL:
             x = convert(x, dtypes.canonicalize_dtype(int))
-        result = _fold(primitive, _masked(name, x, where, neutral), axes, keepdims)
+        x = _summed_dtype(x, dtype) if promote_integers or dtype is not None else x
+        folded = for_bool if x.dtype == BOOL else primitive  # dtype=bool asks for the logical sum or product
+        result = _fold(folded, _masked(name, x, where, neutral), axes, keepdims)
         return (
             result if initial is None else combine(convert(as_value(initial), result.dtype, result.weak_type), result)
         )
@@ -89,8 +105,12 @@ def _accumulate(
     return reduction
 
 
-sum = _accumulate("sum", R.reduce_sum_p, 0, U.add, "The sum over `axis` (None: all), in `dtype` if given.")
-prod = _accumulate("prod", R.reduce_prod_p, 1, U.multiply, "The product over `axis` (None: all), in `dtype` if given.")
+sum = _accumulate(
+    "sum", R.reduce_sum_p, R.reduce_or_p, 0, U.add, "The sum over `axis` (None: all), in `dtype` if given."
+)
+prod = _accumulate(
+    "prod", R.reduce_prod_p, R.reduce_and_p, 1, U.multiply, "The product over `axis` (None: all), in `dtype` if given."
+)
 
 
 def _lowest(dtype: np.dtype) -> Any:
@@ -211,7 +231,7 @@ def _count(x: Any, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:
     """How many elements a mean divides by: a Python number, or counts where a mask chooses."""
     if where is None:
         return float(np.prod([x.shape[d] for d in axes], dtype=np.float64))
-    mask = broadcast_to(U.truth(where, "mean"), x.shape)
+    mask = broadcast_to(_mask(where, "mean"), x.shape)
     return sum(mask, axis=axes, dtype=int, keepdims=keepdims)
 
 
@@ -238,20 +258,38 @@ def var(
         ddof = correction
     x = _operand(a, "var")
     axes = axes_of(axis, x.ndim, "var")
-    computed = _float_dtype(x, dtype)
-    result_dtype = np.dtype(f"float{computed.itemsize * 4}") if is_complex(computed) and dtype is None else computed
-    wide = np.dtype("float32") if computed in _HALVES else computed
+    wide, result_dtype = _var_dtypes("var", x, dtype)
     x = convert(x, wide)
-    centre = globals()["mean"](x, axes, keepdims=True, where=where) if mean is None else convert(as_value(mean), wide)
-    centred = U.subtract(x, centre)
-    squares = U.square(centred) if not is_complex(wide) else M.real(U.multiply(centred, M.conj(centred)))
-    total = sum(squares, axis=axes, keepdims=keepdims, where=where)
+    centre = (
+        globals()["mean"](x, axes, wide, keepdims=True, where=where) if mean is None else convert(as_value(mean), wide)
+    )
+    squares = _squares(U.subtract(x, centre))
+    total = sum(squares, axis=axes, dtype=squares.dtype, keepdims=keepdims, where=where)
     count = _count(x, axes, where, keepdims)
+    if not is_inexact(total.dtype):  # a dtype of integers divides as they do
+        divisor = U.subtract(int(count) if isinstance(count, float) else count, ddof)
+        return M.where(U.greater(divisor, 0), bind(E.div_p, total, convert(as_value(divisor), total.dtype)), np.nan)
     divisor = literal(count - ddof if count > ddof else np.nan, total.dtype) if isinstance(count, float) else None
     if divisor is None:
         divisor = convert(U.subtract(count, ddof), total.dtype)
         divisor = M.select(U.greater(divisor, 0), divisor, np.nan)
     return convert(bind(E.div_p, total, divisor), result_dtype)
+
+
+def _var_dtypes(function: str, x: Any, dtype: Any) -> tuple[np.dtype, np.dtype]:
+    """The dtypes that a variance is computed in, and given in."""
+    computed = _float_dtype(x, dtype)
+    if is_complex(x.dtype) and not is_complex(computed):
+        raise ValueError(
+            f"{function} of complex numbers takes no real dtype, got {computed.name}; take the real part of the result"
+        )
+    given = np.dtype(f"float{computed.itemsize * 4}") if is_complex(computed) and dtype is None else computed
+    return np.dtype("float32") if computed in _HALVES else computed, given
+
+
+def _squares(x: Any) -> Any:
+    """|x|² for each element, real."""
+    return M.real(U.multiply(x, M.conj(x))) if is_complex(x.dtype) else U.square(x)
 
 
 def std(
@@ -267,16 +305,12 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     from fuser.numpy.creation import full_like
     from fuser.numpy.movement import expand_dims
 
-    x = U.inexact_operand("average", a)
     if weights is None:
+        x = U.inexact_operand("average", a)
         result = mean(x, axis, keepdims=keepdims)
         count = float(np.prod([x.shape[d] for d in axes_of(axis, x.ndim, "average")]))
         return (result, full_like(result, count)) if returned else result
-    x, w = (
-        U.inexact_operands("average", x, as_value(weights))
-        if np.shape(weights) == x.shape
-        else (x, U.inexact_operand("average", weights))
-    )
+    x, w = promote_inexact("average", a, weights)
     if w.shape != x.shape:
         if axis is None or w.ndim != 1 or w.shape[0] != x.shape[axis_of(axis, x.ndim, "average")]:
             raise ValueError(
@@ -379,19 +413,27 @@ def nanprod(
 def nanmax(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    """The greatest that is not nan; nan where all are."""
+    """The greatest that is not nan (nor less than `initial`, where given); nan where all are, without `initial`."""
     x, missing = _without_nan("nanmax", a, _lowest)
     result = max(x, axis, None, keepdims, initial, where)
-    return result if missing is None else M.select(all(missing, axis, keepdims=keepdims), np.nan, result)
+    return (
+        result
+        if missing is None or initial is not None
+        else M.select(all(missing, axis, keepdims=keepdims), np.nan, result)
+    )
 
 
 def nanmin(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    """The least that is not nan; nan where all are."""
+    """The least that is not nan (nor greater than `initial`, where given); nan where all are, without `initial`."""
     x, missing = _without_nan("nanmin", a, _highest)
     result = min(x, axis, None, keepdims, initial, where)
-    return result if missing is None else M.select(all(missing, axis, keepdims=keepdims), np.nan, result)
+    return (
+        result
+        if missing is None or initial is not None
+        else M.select(all(missing, axis, keepdims=keepdims), np.nan, result)
+    )
 
 
 def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Any:
@@ -417,9 +459,10 @@ def nanmean(
         return mean(x, axis, dtype, None, keepdims, where=where)
     present = U.logical_not(M.isnan(x))
     if where is not None:
-        present = U.logical_and(present, where)
-    total = nansum(x, axis, dtype, None, keepdims, None, where)
-    return U.divide(total, sum(convert(present, total.dtype), axis, keepdims=keepdims))
+        present = U.logical_and(present, _mask(where, "nanmean"))
+    computed = _float_dtype(x, dtype)
+    total = nansum(x, axis, computed, None, keepdims, None, where)
+    return bind(E.div_p, total, sum(present, axis, computed, keepdims=keepdims))
 
 
 def nanvar(
@@ -430,18 +473,21 @@ def nanvar(
     ddof: int = 0,
     keepdims: bool = False,
     where: Any = None,
+    mean: Any = None,
 ) -> Any:
     """The variance of what is not nan."""
-    x = U.inexact_operand("nanvar", a)
-    x = x if dtype is None else convert(x, dtypes.requested(dtype, "nanvar"))
+    x = _operand(a, "nanvar")
+    wide, result_dtype = _var_dtypes("nanvar", x, dtype)
+    x = convert(x, wide)
     present = U.logical_not(M.isnan(x))
     if where is not None:
-        present = U.logical_and(present, where)
-    centred = M.where(present, U.subtract(x, nanmean(x, axis, keepdims=True, where=where)), 0)
-    squares = U.square(centred) if not is_complex(x.dtype) else M.real(U.multiply(centred, M.conj(centred)))
-    count = U.subtract(sum(convert(present, squares.dtype), axis, keepdims=keepdims), ddof)
-    variance = U.divide(sum(squares, axis, keepdims=keepdims), count)
-    return M.where(U.less_equal(count, 0), np.nan, variance)
+        present = U.logical_and(present, _mask(where, "nanmean"))
+    centre = nanmean(x, axis, wide, keepdims=True, where=where) if mean is None else convert(as_value(mean), wide)
+    squares = _squares(M.where(present, U.subtract(x, centre), 0))
+    count = U.subtract(sum(present, axis, keepdims=keepdims), ddof)
+    none = U.less_equal(count, 0)
+    total = M.where(none, np.nan, sum(squares, axis, keepdims=keepdims))
+    return convert(bind(E.div_p, total, convert(M.where(none, 1, count), total.dtype)), result_dtype)
 
 
 def nanstd(
@@ -452,9 +498,10 @@ def nanstd(
     ddof: int = 0,
     keepdims: bool = False,
     where: Any = None,
+    mean: Any = None,
 ) -> Any:
     """The standard deviation of what is not nan."""
-    return U.sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, where))
+    return U.sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, where, mean))
 
 
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:

@@ -15,7 +15,7 @@ from fuser.numpy import maths as M
 from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
-from fuser.numpy.creation import asarray, zeros_like
+from fuser.numpy.creation import array, asarray, zeros_like
 from fuser.numpy.sorting import searchsorted
 from fuser.ops.movement import pad_p, slice_p
 from fuser.trace.core import bind
@@ -105,12 +105,12 @@ def _gradient(x: Any, spacing: Any, axis: int) -> Any:
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     """The integral by the trapezoidal rule along `axis`."""
-    values = V.moveaxis(U.inexact_operand("trapezoid", y), axis, -1)
+    y, points = (U.inexact_operand("trapezoid", y), None) if x is None else promote_inexact("trapezoid", y, x)
+    values = V.moveaxis(y, axis, -1)
     extent = values.shape[-1]
-    if x is None:
+    if points is None:
         width: Any = dx
     else:
-        points = U.inexact_operand("trapezoid", x)
         width = diff(points if points.ndim == 1 else V.moveaxis(points, axis, -1))
     pairs = U.add(part(values, values.ndim - 1, 1, extent), part(values, values.ndim - 1, 0, extent - 1))
     return U.multiply(0.5, R.sum(U.multiply(width, pairs), -1))
@@ -123,6 +123,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
             f"interp needs xp and fp to be vectors of one length, got shapes {np.shape(xp)} and {np.shape(fp)}"
         )
     x, xp = promote_inexact("interp", x, xp)
+    if M.iscomplexobj(x):
+        raise ValueError("interp takes real places; complex x values are not supported, complex fp are")
     fp = U.inexact_operand("interp", fp)
     if period is not None:
         x, xp, fp = _periodic(x, xp, fp, period)
@@ -289,7 +291,7 @@ def _statistic(x: Any, d: int, pair: tuple[int, int], mode: str, length: Any) ->
 
 def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
     """The polynomial with coefficients `p`, the highest power first, at `x`, by Horner's rule."""
-    coefficients, x = promote("polyval", asarray(p), asarray(x))
+    coefficients, x = (convert(v, v.dtype) for v in promote("polyval", asarray(p), asarray(x)))
     if not coefficients.shape[0]:
         return zeros_like(x)
     result = U.add(zeros_like(x), coefficients[0])
@@ -348,7 +350,7 @@ def cov(
     aweights: Any = None,
 ) -> Any:
     """The covariance matrix of variables (rows, or columns without `rowvar`) over their observations."""
-    x = U.inexact_operand("cov", m)
+    x, y = (U.inexact_operand("cov", m), None) if y is None else promote_inexact("cov", m, y)
     if x.ndim > 2:
         raise ValueError(f"cov takes at most 2 dimensions, got shape {x.shape}")
     x = V.atleast_2d(x)
@@ -387,22 +389,29 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
-    """The array with `values` put in before the positions `obj`, which must be known."""
+    """The array with `values` put in before the positions `obj`, which must be known; they are cut to its dtype."""
+    from fuser.numpy.selection import take
+
     x = asarray(arr)
     if axis is None:
         x, axis = V.ravel(x), 0
     axis = axis_of(axis, x.ndim, "insert")
-    positions = np.insert(np.arange(x.shape[axis]), np.asarray(obj), -1)
+    extent = x.shape[axis]
+    given: np.ndarray = np.arange(*obj.indices(extent)) if isinstance(obj, slice) else np.asarray(obj)
+    if given.ndim > 1:
+        raise ValueError(f"insert takes a slice, an integer or a vector of them, got positions of shape {given.shape}")
+    new = array(values, x.dtype, copy=False, ndmin=x.ndim)
+    if given.size == 1:  # one place for all values
+        new = V.moveaxis(new, 0, axis) if given.ndim == 0 else new
+        given = np.repeat(given.reshape(1), new.shape[axis])
+    positions = np.insert(np.arange(extent), given, -1)
     source = np.cumsum(positions >= 0) - 1
-    from fuser.numpy.selection import take
-
-    spread = take(x, np.maximum(source, 0).astype(np.int32), axis=axis, mode="clip")
+    spread = take(x, np.maximum(source, 0).astype(np.int32), axis=axis, mode="clip") if extent else None
     index = (*(slice(None),) * axis, np.nonzero(positions < 0)[0].astype(np.int32))
-    new = asarray(values)
-    new = V.moveaxis(new, 0, axis) if np.ndim(obj) == 0 and new.ndim == x.ndim else new
-    shape = tuple(int((positions < 0).sum()) if d == axis else e for d, e in enumerate(x.shape))
-    new = V.expand_dims(new, axis) if np.ndim(obj) == 0 and new.ndim == x.ndim - 1 and new.ndim else new
-    return spread.at[index].set(V.broadcast_to(convert(new, x.dtype), shape))
+    shape = tuple(given.size if d == axis else e for d, e in enumerate(x.shape))
+    order = np.argsort(np.where(given < 0, given + extent, given), kind="stable")
+    new = take(V.broadcast_to(new, shape), order.astype(np.int32), axis=axis, mode="clip") if given.size else new
+    return new if spread is None else spread.at[index].set(new)
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:

@@ -5,22 +5,25 @@ They need known values, or a static `size` (`length` for bincount) that fixes th
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fuser import dtypes
 from fuser.errors import ConcretizationTypeError
 from fuser.ir.source import current_source
-from fuser.lax.values import as_value, convert, promote
+from fuser.ir.types import BOOL, is_complex, is_inexact
+from fuser.lax.values import as_value, axis_of, broadcast_to, convert, literal, promote, promote_inexact
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
 from fuser.numpy.creation import array, asarray, iota, linspace, zeros
-from fuser.numpy.sorting import searchsorted
+from fuser.numpy.sorting import lexsort, searchsorted
+from fuser.ops.sorting import sort_p
 from fuser.runtime.array import Array
-from fuser.trace.core import Tracer
+from fuser.trace.core import Tracer, bind
 
 
 def known(x: Any, function: str, way_out: str = "give size=") -> np.ndarray:
@@ -68,38 +71,122 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     return V.stack(nonzero(x, size=size, fill_value=fill_value), 1)
 
 
+class UniqueAllResult(NamedTuple):
+    """What `unique_all` gives."""
+
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCountsResult(NamedTuple):
+    """What `unique_counts` gives."""
+
+    values: Any
+    counts: Any
+
+
+class UniqueInverseResult(NamedTuple):
+    """What `unique_inverse` gives."""
+
+    values: Any
+    inverse_indices: Any
+
+
 def unique(
     ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False, axis: int | None = None, *,
     equal_nan: bool = True, size: int | None = None, fill_value: Any = None, sorted: bool = True,
 ) -> Any:  # fmt: skip
-    """The distinct elements in order, with their first positions, the inverse and counts as asked; values must be known."""
-    x = known(ar, "unique", "use sort")
-    values, index, inverse, counts = np.unique(x, True, True, True, axis=axis, equal_nan=equal_nan)
-    inverse = inverse.reshape(x.shape if axis is None else -1)
-    if size is not None:
-        values, index, counts = _sized(values, index, counts, size, fill_value, axis or 0)
-    index_dtype = dtypes.canonicalize_dtype(int)
-    extra = [(return_index, index), (return_inverse, inverse), (return_counts, counts)]
-    chosen = [array(v.astype(index_dtype)) for wanted, v in extra if wanted]
-    return (array(values), *chosen) if chosen else array(values)
+    """The distinct elements (or slices along `axis`) in order, with first positions, the inverse and counts as asked.
+
+    Values must be known unless `size` fixes how many there are: fewer are cut off, more are `fill_value` (the least one).
+    """
+    x = asarray(ar)
+    if size is None:
+        known(x, "unique", "give size=, or use sort")
+    shape = x.shape
+    x, axis = (V.ravel(x), 0) if axis is None else (x, axis_of(axis, x.ndim, "unique"))
+    found = _unique(x, axis, equal_nan, None if size is None else operator.index(size), fill_value)
+    inverse = V.reshape(found.inverse_indices, shape) if x.ndim == 1 and len(shape) != 1 else found.inverse_indices
+    extra = [(return_index, found.indices), (return_inverse, inverse), (return_counts, found.counts)]
+    chosen = [value for wanted, value in extra if wanted]
+    return (found.values, *chosen) if chosen else found.values
 
 
-def _sized(
-    values: np.ndarray, index: np.ndarray, counts: np.ndarray, size: int, fill: Any, axis: int
-) -> tuple[np.ndarray, ...]:
-    rows = np.moveaxis(values, axis, 0)[:size]
-    missing = size - len(rows)
-    if missing > 0:
-        value = rows[:1] if fill is None else np.broadcast_to(np.asarray(fill, rows.dtype), (1, *rows.shape[1:]))
-        rows = np.concatenate([rows, np.repeat(value, missing, 0)])
-        index = np.concatenate([index, np.repeat(index[:1], missing)])
-        counts = np.concatenate([counts, np.zeros(missing, counts.dtype)])
-    return np.moveaxis(rows, 0, axis), index[:size], counts[:size]
+def _unique(x: Any, axis: int, equal_nan: bool, size: int | None, fill_value: Any = None) -> UniqueAllResult:
+    """The distinct slices along `axis`: by sorting, and a mask of those that differ from the one before."""
+    extent = x.shape[axis]
+    if extent == 0 and size and fill_value is None:
+        raise ValueError("unique of no elements needs fill_value= where size= asks for some")
+    integer = dtypes.canonicalize_dtype(int)
+    rows, first, order = _sorted_rows(V.moveaxis(x, axis, 0), equal_nan)
+    if not rows.size:
+        values = _filled(rows, size, fill_value) if size is not None and fill_value is not None else rows
+        counts = convert(asarray([extent] if extent else np.zeros(0, np.int32)), integer)
+        return UniqueAllResult(V.moveaxis(values, 0, axis), order, zeros((extent,), integer), counts)
+    if size is None:
+        places = asarray(np.flatnonzero(known(first, "unique")).astype(integer))
+        bounds = V.append(places, convert(asarray(extent), integer))
+    else:
+        places = nonzero(first, size=size)[0]
+        starts = nonzero(first, size=size + 1)[0]
+        bounds = starts.at[1:].set(M.where(starts[1:], starts[1:], extent))
+    values = rows[places]
+    if size is not None and fill_value is not None:
+        valid = U.less(iota((size, *(1,) * (rows.ndim - 1)), 0, integer), R.sum(first))
+        values = M.where(valid, values, convert(asarray(fill_value), rows.dtype))
+    inverse = zeros((extent,), integer).at[order].set(U.subtract(R.cumsum(first), 1), unique_indices=True)
+    counts = U.subtract(bounds[1:], bounds[:-1])
+    return UniqueAllResult(V.moveaxis(values, 0, axis), order[places], inverse, counts)
+
+
+def _sorted_rows(rows: Any, equal_nan: bool) -> tuple[Any, Any, Any]:
+    """The rows in order, whether each is the first of its value, and the positions that they come from."""
+    if is_complex(rows.dtype):
+        rows = M.where(M.isnan(rows), literal(complex(np.nan, 0), rows.dtype), rows)
+    width = int(np.prod(rows.shape[1:], dtype=np.int64))
+    if not width:
+        return rows[:1], zeros((1,), BOOL), zeros((1,), dtypes.canonicalize_dtype(int))
+    flat = V.reshape(rows, (rows.shape[0], width))
+    order = lexsort([flat[:, k] for k in reversed(range(width))])
+    rows = rows[order]
+    if not rows.size:
+        return rows, zeros((0,), BOOL), order
+    after, before = rows[1:], rows[:-1]
+    differs = U.not_equal(after, before)
+    if equal_nan and is_inexact(rows.dtype):
+        differs = U.logical_and(differs, U.logical_not(U.logical_and(M.isnan(after), M.isnan(before))))
+    differs = R.any(differs, axis=tuple(range(1, rows.ndim)))
+    return rows, V.concatenate([np.ones(1, bool), differs]), order
+
+
+def _filled(rows: Any, size: int, fill_value: Any) -> Any:
+    """`size` rows of one value, of the kind of `rows`."""
+    return broadcast_to(convert(asarray(fill_value), rows.dtype), (size, *rows.shape[1:]))
+
+
+def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueAllResult:
+    """The distinct elements in order, their first positions, the inverse and the counts; each nan is distinct."""
+    return UniqueAllResult(*unique(x, True, True, True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCountsResult:
+    """The distinct elements in order and how often each occurs; each nan is distinct."""
+    return UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
+
+
+def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverseResult:
+    """The distinct elements in order and, for each element, the place of its value among them; each nan is distinct."""
+    return UniqueInverseResult(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
 def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """The distinct elements in order."""
+    """The distinct elements in order; each nan is distinct."""
     return unique(x, size=size, fill_value=fill_value, equal_nan=False)
+
+
+# Sets.
 
 
 def isin(
@@ -108,34 +195,131 @@ def isin(
     """Whether each element is among `test_elements`."""
     x, tests = promote("isin", asarray(element), asarray(test_elements))
     if not tests.size:
-        found = U.not_equal(x, x) if not invert else U.equal(x, x)
-        return M.where(found, invert, invert)
+        return broadcast_to(literal(invert, BOOL), x.shape)
     found = R.any(U.equal(V.expand_dims(x, x.ndim), V.ravel(tests)), -1)
     return U.logical_not(found) if invert else found
 
 
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """The distinct elements of both."""
-    return unique(V.concatenate([ar1, ar2], None), size=size, fill_value=fill_value)
+    """The distinct elements of both; see `unique` for `size`."""
+    return unique(V.concatenate([asarray(ar1), asarray(ar2)], None), size=size, fill_value=fill_value)
 
 
-def _set_operation(name: str, function: Any, text: str) -> Any:
-    def operation(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
-        first, second = promote(name, asarray(ar1), asarray(ar2))
-        return array(function(known(first, name, "use isin"), known(second, name, "use isin"), assume_unique))
+def setdiff1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+) -> Any:
+    """The distinct elements of the first that are not in the second, in its dtype; padded with `fill_value` (0) to `size`."""
+    x, other = V.ravel(asarray(ar1)), V.ravel(asarray(ar2))
+    if size is None:
+        known(x, "setdiff1d")
+    fill = convert(asarray(0 if fill_value is None else fill_value), x.dtype)
+    if not x.size:
+        return broadcast_to(fill, (size or 0,))
+    distinct = x if assume_unique else unique(x, size=None if size is None else x.size)
+    kept = isin(distinct, other, invert=True)
+    if size is None:
+        return distinct[np.flatnonzero(known(kept, "setdiff1d"))]
+    if not assume_unique:  # `unique` pads with the first
+        count = U.subtract(x.size + 1, R.sum(U.equal(distinct, distinct[0])))
+        kept = U.logical_and(kept, U.less(iota((x.size,), 0), count))
+    valid = U.less(iota((size,), 0), R.sum(kept))
+    return M.where(valid, distinct[nonzero(kept, size=size)[0]], fill)
 
-    operation.__name__ = operation.__qualname__ = name
-    operation.__doc__ = text
-    return operation
+
+def setxor1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, *, size: int | None = None, fill_value: Any = None
+) -> Any:
+    """The distinct elements in exactly one of both; see `intersect1d` for `size`."""
+    first, second = promote("setxor1d", V.ravel(asarray(ar1)), V.ravel(asarray(ar2)))
+    values, valid, _, _ = _merged("setxor1d", first, second, assume_unique, size)
+    if not values.size:
+        return values if size is None else broadcast_to(_fill(values, fill_value), (size,))
+    differs = U.not_equal(values[1:], values[:-1])
+    edge = np.ones(1, bool)
+    alone = U.logical_and(V.concatenate([edge, differs]), V.concatenate([differs, edge]))
+    if valid is not None:  # the last one that is valid has no equal behind it
+        last = U.logical_not(V.concatenate([valid[1:], ~edge]))
+        before = V.concatenate([edge, differs])
+        alone = U.logical_and(valid, U.logical_or(alone, U.logical_and(last, before)))
+    return _chosen("setxor1d", values, alone, size, fill_value)[0]
 
 
-intersect1d = _set_operation("intersect1d", np.intersect1d, "The distinct elements in both; values must be known.")
-setdiff1d = _set_operation(
-    "setdiff1d", np.setdiff1d, "The distinct elements of the first that are not in the second; values must be known."
-)
-setxor1d = _set_operation(
-    "setxor1d", np.setxor1d, "The distinct elements in exactly one of both; values must be known."
-)
+def intersect1d(
+    ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False, *, size: int | None = None,
+    fill_value: Any = None,
+) -> Any:  # fmt: skip
+    """The distinct elements in both, and their first positions in each if asked.
+
+    With `size`, padded with `fill_value` (the least of the result), and positions with the extents of the arrays.
+    """
+    first, second = promote("intersect1d", V.ravel(asarray(ar1)), V.ravel(asarray(ar2)))
+    values, valid, order, firsts = _merged("intersect1d", first, second, assume_unique, size)
+    if not values.size:
+        common = values if size is None else broadcast_to(_fill(values, fill_value), (size,))
+        none = zeros(common.shape, dtypes.canonicalize_dtype(int))
+        return (common, none, none) if return_indices else common
+    twice = U.equal(values[1:], values[:-1])
+    if valid is not None:
+        twice = U.logical_and(twice, valid[1:])
+    common, places, present = _chosen("intersect1d", values[:-1], twice, size, fill_value)
+    if not return_indices:
+        return common
+    positions = []
+    for place, extent, offset, own in (
+        (places, first.size, 0, firsts[0]),
+        (U.add(places, 1), second.size, firsts[2], firsts[1]),
+    ):
+        position = U.subtract(order.at[place].get(mode="clip"), offset)
+        position = position if own is None else own.at[position].get(mode="clip")
+        positions.append(M.where(present, position, extent))
+    return (common, *positions)
+
+
+def _merged(function: str, first: Any, second: Any, assume_unique: bool, size: int | None) -> Any:
+    """The distinct elements of both in order: values, which are valid (None: all), where they come from, and (first
+    positions in each array, and where the second's begin)."""
+    if size is None:
+        known(first, function)
+        known(second, function)
+    firsts: Any = (None, None, first.size)
+    valid = None
+    if not assume_unique and first.size and second.size:
+        one, two = (
+            _unique(v, 0, True, None if size is None else v.size, None if size is None else 0) for v in (first, second)
+        )
+        firsts = (one.indices, two.indices, one.values.size)
+        if size is not None:  # padding stands behind the values of each
+            valid = V.concatenate([U.greater(one.counts, 0), U.greater(two.counts, 0)])
+        first, second = one.values, two.values
+    elif not assume_unique:
+        one = _unique(V.concatenate([first, second]), 0, True, None)
+        return one.values, None, one.indices, firsts
+    values = V.concatenate([first, second])
+    positions = iota(values.shape, 0, dtypes.canonicalize_dtype(int))
+    if valid is None:
+        values, order = bind(sort_p, values, positions, dimension=0, is_stable=True, num_keys=1)
+        return values, None, order, firsts
+    last, values, order = bind(sort_p, U.logical_not(valid), values, positions, dimension=0, is_stable=True, num_keys=2)
+    return values, U.logical_not(last), order, firsts
+
+
+def _chosen(function: str, values: Any, mask: Any, size: int | None, fill_value: Any) -> tuple[Any, Any, Any]:
+    """The values where the mask holds, their places, and which of them are no padding."""
+    if size is None:
+        places = asarray(np.flatnonzero(known(mask, function)))
+        return values[places], places, True
+    places = nonzero(mask, size=size)[0]
+    present = U.less(iota((size,), 0), R.sum(mask))
+    found = values.at[places].get(mode="clip") if values.size else zeros((size,), values.dtype)
+    if fill_value is None:  # the least of the result, or of the array where there is none
+        fill = R.min(M.where(present, found, R.max(M.where(present, found, 0)))) if size else 0
+    else:
+        fill = _fill(values, fill_value)
+    return M.where(present, found, fill), places, present
+
+
+def _fill(values: Any, fill_value: Any) -> Any:
+    return convert(asarray(0 if fill_value is None else fill_value), values.dtype)
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Any:
@@ -154,32 +338,33 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
 
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
-    """The edges of equal bins between the extremes (or within `range`), or the given ones."""
-    x = V.ravel(U.inexact_operand("histogram", a))
+    """The edges of equal bins between the extremes (or within `range`), or the given ones, in floating point as `a`."""
+    x = asarray(a)
+    dtype = dtypes.inexact_of(x.dtype)
     if np.ndim(bins) == 1 or isinstance(bins, (list, tuple)):
-        return asarray(bins)
+        return convert(asarray(bins), dtype)
     if not isinstance(bins, (int, np.integer)):
         raise NotImplementedError(f"histogram takes a number of bins or their edges, got {bins!r}")
-    low, high = (
-        (asarray(r) for r in range)
-        if range is not None
-        else ((R.min(x), R.max(x)) if x.size else (asarray(0.0), asarray(1.0)))
-    )
-    low, high = convert(low, x.dtype), convert(high, x.dtype)
+    if range is None:
+        range = (R.min(x), R.max(x)) if x.size else (0.0, 1.0)
+    low, high = (convert(asarray(r), dtype) for r in range)
     flat = U.equal(low, high)
-    return linspace(M.where(flat, low - 0.5, low), M.where(flat, high + 0.5, high), int(bins) + 1)
+    return linspace(M.where(flat, low - 0.5, low), M.where(flat, high + 0.5, high), int(bins) + 1, dtype=dtype)
 
 
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Any, Any]:
     """How many elements (or how much weight) each bin holds, and the edges; the last bin includes its right edge."""
-    x = V.ravel(U.inexact_operand("histogram", a))
+    if weights is None:
+        x = U.inexact_operand("histogram", asarray(a))
+        amounts: Any = literal(1, x.dtype)
+    else:
+        x, amounts = promote_inexact("histogram", asarray(a), asarray(weights))
+        if x.shape != amounts.shape:
+            raise ValueError(f"histogram needs a weight for each element, got shapes {x.shape} and {amounts.shape}")
+    x, amounts = V.ravel(x), V.ravel(broadcast_to(amounts, x.shape))
     edges = histogram_bin_edges(x, bins, range, weights)
-    edges, x = promote("histogram", edges, x)
-    amounts = (
-        U.multiply(V.ravel(asarray(weights)), 1) if weights is not None else M.where(M.isnan(x), 1, 1).astype(x.dtype)
-    )
     inside = U.logical_and(U.greater_equal(x, edges[0]), U.less_equal(x, edges[-1]))
     place = U.subtract(searchsorted(edges, x, "right"), 1)
     place = M.where(U.equal(x, edges[-1]), edges.shape[0] - 2, place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.errors import TypeRuleError
 from fuser.ir.types import is_inexact
-from fuser.lax.values import as_value, axes_of, axis_of, convert, promote
+from fuser.lax.values import as_value, axes_of, axis_of, convert, literal, promote
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
 from fuser.numpy.creation import asarray, iota, zeros
 from fuser.ops.sorting import sort_p
-from fuser.trace.core import bind
+from fuser.trace.core import bind, type_of
 
 
 def _flat(x: Any, axis: int | None, function: str) -> tuple[Any, int]:
@@ -218,7 +220,13 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, squash_nan
         raise ValueError(f"quantile takes one level or a vector of them, got shape {q.shape}")
     shape, axes = x.shape, axes_of(axis, x.ndim, "quantile")
     kept = tuple(d for d in range(x.ndim) if d not in axes)
-    x = V.reshape(V.transpose(x, (*kept, *axes)), (*(shape[d] for d in kept), -1))
+    outer, size = tuple(shape[d] for d in kept), math.prod(shape[d] for d in axes)
+    if not size and 0 not in outer:
+        raise TypeRuleError(f"quantiles over no elements have no value, got {type_of(x)} over the axes {axes}")
+    x = V.reshape(V.transpose(x, (*kept, *axes)), (*outer, size))
+    if 0 in outer:
+        result = V.broadcast_to(literal(0, x.dtype), (*q.shape, *outer))
+        return V.reshape(result, _kept_shape(q, shape, axes, axis)) if keepdims else result
     x = sort(x, -1)
     missing = M.isnan(x)
     count: Any = x.shape[-1]
@@ -230,8 +238,14 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, squash_nan
     levels = V.reshape(q, (*q.shape, *(1,) * len(kept)))
     result = _at_level(x, U.multiply(levels, U.subtract(count, 1)), count, method, len(kept), q.ndim)
     if keepdims:
-        result = V.reshape(result, (*q.shape, *(1 if d in axes else e for d, e in enumerate(shape))))
+        result = V.reshape(result, _kept_shape(q, shape, axes, axis))
     return result
+
+
+def _kept_shape(q: Any, shape: tuple[int, ...], axes: tuple[int, ...], axis: Any) -> tuple[int, ...]:
+    """The shape of quantiles with `keepdims`; a number over all its axes becomes a vector of one, as in JAX."""
+    kept = (1,) if axis is None and not shape else tuple(1 if d in axes else e for d, e in enumerate(shape))
+    return (*q.shape, *kept)
 
 
 def _at_level(x: Any, position: Any, count: Any, method: str, rank: int, levels: int) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser import dtypes
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_integer
@@ -28,11 +29,16 @@ def operands(function: str, x: Any, y: Any) -> tuple[Any, Any]:
         if isinstance(y, VALUES):
             if x.dtype != y.dtype:
                 x, y = promote(function, x, y)
-        elif type(y) in _SCALARS and type(y) in _ADAPTS[x.dtype.kind]:
+        elif type(y) in _SCALARS and type(y) in _ADAPTS[x.dtype.kind] and (type(y) is not bool or x.dtype == BOOL):
             return x, literal(y, x.dtype, x.weak_type)
         else:
             x, y = promote(function, x, y)
-    elif isinstance(y, VALUES) and type(x) in _SCALARS and type(x) in _ADAPTS[y.dtype.kind]:
+    elif (
+        isinstance(y, VALUES)
+        and type(x) in _SCALARS
+        and type(x) in _ADAPTS[y.dtype.kind]
+        and (type(x) is not bool or y.dtype == BOOL)
+    ):
         return literal(x, y.dtype, y.weak_type), y
     else:
         x, y = promote(function, x, y)
@@ -66,7 +72,12 @@ def _documented(function: Ufunc, name: str, text: str) -> Ufunc:
 
 def numeric(x: Any) -> Any:
     """`x` with bools made int32."""
-    return convert(x, np.dtype("int32")) if x.dtype == BOOL else x
+    return convert(x, np.dtype("int32"), x.weak_type) if x.dtype == BOOL else x
+
+
+def strong(*operands: Any) -> tuple[Any, ...]:
+    """The operands with types that are not weak, unless all have rank 0: what a formula with constants in it gives."""
+    return tuple(convert(x, x.dtype) for x in operands) if any(x.shape for x in operands) else operands
 
 
 def real_operand(function: str, x: Any) -> Any:
@@ -146,6 +157,9 @@ def _compare_complex(primitive: Primitive, x: Any, y: Any) -> Any:
 
 def _logical(name: str, primitive: Primitive, text: str) -> Ufunc:
     def function(x: Any, y: Any, /) -> Any:
+        x, y = as_value(x, name), as_value(y, name)
+        if not x.shape and not y.shape:
+            x, y = operands(name, x, y)
         x, y = broadcast(name, [truth(x, name), truth(y, name)])
         return bind(primitive, x, y)
 
@@ -176,7 +190,7 @@ bitwise_left_shift = left_shift = _bits("left_shift", E.shift_left_p, "x << y; z
 
 def _integers(name: str, primitive: Primitive, text: str) -> Ufunc:
     def function(x: Any, y: Any, /) -> Any:
-        x, y = operands(name, x, y)
+        x, y = strong(*operands(name, x, y))
         if x.dtype.kind not in "iu":
             raise ValueError(f"{name} takes integers, got {type_of(x)} and {type_of(y)}; convert them first")
         return bind(primitive, x, y)
@@ -269,7 +283,9 @@ def positive(x: Any, /) -> Any:
 
 def rint(x: Any, /) -> Any:
     """The nearest integer, halves to even, in floating point."""
-    x = inexact_operand("rint", x)
+    x = as_value(x, "rint")
+    if not is_inexact(x.dtype):
+        return convert(x, dtypes.canonicalize_dtype(float))
     return _each_part(x, lambda part: bind(E.round_p, part, rounding_method=1))
 
 
@@ -295,6 +311,8 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Any:
         return a
     if not decimals:
         return _each_part(a, lambda part: bind(E.round_p, part, rounding_method=1))
+    if decimals > np.log10(float(dtypes.finfo(a.dtype).max)):
+        return a  # no number of this dtype has so many places
     x = convert(a, np.dtype("float32"), a.weak_type) if a.dtype.itemsize < 4 else a
     factor = literal(10.0**decimals, x.dtype, x.weak_type)
     scaled = bind(E.mul_p, x, factor)
@@ -318,14 +336,18 @@ def reciprocal(x: Any, /) -> Any:
 
 def log2(x: Any, /) -> Any:
     """The logarithm to base 2."""
-    x = inexact_operand("log2", x)
-    return bind(E.div_p, bind(E.log_p, x), literal(float(np.log(2.0)), x.dtype, x.weak_type))
+    return _logarithm("log2", x, float(np.log(2.0)))
 
 
 def log10(x: Any, /) -> Any:
     """The logarithm to base 10."""
-    x = inexact_operand("log10", x)
-    return bind(E.div_p, bind(E.log_p, x), literal(float(np.log(10.0)), x.dtype, x.weak_type))
+    return _logarithm("log10", x, float(np.log(10.0)))
+
+
+def _logarithm(function: str, x: Any, base: float) -> Any:
+    """log(x) / base, part by part: a quotient of complex numbers makes nan of an infinite part."""
+    x = bind(E.log_p, inexact_operand(function, x))
+    return _each_part(x, lambda part: bind(E.div_p, part, literal(base, part.dtype, part.weak_type)))
 
 
 def arctan2(x1: Any, x2: Any, /) -> Any:
@@ -333,7 +355,7 @@ def arctan2(x1: Any, x2: Any, /) -> Any:
     y, x = inexact_operands("arctan2", x1, x2)
     if not is_complex(y.dtype):
         return bind(E.atan2_p, y, x)
-    turn = literal(1j, y.dtype)
+    turn = literal(1j, y.dtype, y.weak_type and x.weak_type)
     rotated = bind(E.div_p, bind(E.add_p, x, bind(E.mul_p, turn, y)), sqrt(add(square(x), square(y))))
     return bind(E.mul_p, bind(E.neg_p, turn), bind(E.log_p, rotated))
 
@@ -382,10 +404,12 @@ def _power_of_integers(x: Any, y: Any) -> Any:
     """Repeated squaring over the six low bits of the exponent, which are all that do not overflow."""
     x, y = broadcast("power", [x, y])
     one, zero = literal(1, x.dtype), literal(0, x.dtype)
-    result = bind(E.select_n_p, bind(E.ne_p, bind(E.and_p, y, one), zero), one, x)
-    for _ in range(5):
-        y = bind(E.shift_right_logical_p, y, one)
-        x = bind(E.mul_p, x, x)
+    vanishes = bind(E.and_p, bind(E.eq_p, x, zero), bind(E.ne_p, y, zero))  # whatever the low bits of the exponent
+    result = bind(E.select_n_p, vanishes, one, zero)
+    for bit in range(6):
+        if bit:
+            y = bind(E.shift_right_logical_p, y, one)
+            x = bind(E.mul_p, x, x)
         odd = bind(E.ne_p, bind(E.and_p, y, one), zero)
         result = bind(E.select_n_p, odd, result, bind(E.mul_p, result, x))
     return result

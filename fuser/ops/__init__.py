@@ -1,14 +1,26 @@
-"""Every primitive with all its rules beside it, one file per family."""
+"""Every primitive with all its rules beside it, one file per family.
+
+jax.ops' reductions by segment are reached here too; they are made of operations, and stand in fuser/numpy/segments.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 from fuser.ops import (
     calls,
+    cephes,
     collective,
     control,
+    convolution,
     cumulative,
     custom_vmap,
     dot,
     dynamic,
     elementwise,
+    factorisations,
+    fft,
     fma,
     incomplete,
     indexing,
@@ -19,23 +31,31 @@ from fuser.ops import (
     movement,
     random,
     reduce,
+    reduce_window,
     remat,
     scatter,
+    shard_map,
+    sharding,
     solves,
     sorting,
     special,
     triangular,
+    windows,
 )
 
 __all__ = [
     "calls",
+    "cephes",
     "collective",
     "control",
+    "convolution",
     "cumulative",
     "custom_vmap",
     "dot",
     "dynamic",
     "elementwise",
+    "factorisations",
+    "fft",
     "fma",
     "incomplete",
     "indexing",
@@ -46,10 +66,23 @@ __all__ = [
     "movement",
     "random",
     "reduce",
+    "reduce_window",
     "remat",
     "scatter",
+    "shard_map",
+    "sharding",
     "solves",
     "sorting",
     "special",
     "triangular",
+    "windows",
 ]
+
+_SEGMENTS = ("segment_max", "segment_min", "segment_prod", "segment_sum")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _SEGMENTS:
+        raise AttributeError(f"module 'fuser.ops' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module("fuser.numpy.segments"), name)
+    return value

@@ -1,7 +1,12 @@
-"""Collectives over a named axis: psum, pmax, pmin, all_gather, psum_scatter, all_to_all, ppermute, axis_index.
+"""Collectives over a named axis: psum, pmax, pmin, all_gather, psum_scatter, all_to_all, ppermute, pbroadcast, axis_index.
 
-They have no kernels: the `vmap` that names the axis turns each into an operation on its batch dimension (`collect`).
-Until then a graph may hold them, for instance in the body of a scan.
+They have no kernels. Over an axis that a `vmap` names, it turns each into an operation on its batch dimension
+(`collect`). Over the axes of a mesh they stay in the graph of each device, whose eval rules meet the other devices
+(runtime/rendezvous). `axis_name` is a name, or a tuple of mesh axes, the first of which varies slowest;
+`axis_index_groups` divides a mesh axis into groups that take part apart.
+
+Where types say along which mesh axes values vary, `psum_invariant` takes the place of psum: its result is the same for
+all, so the cotangent is each device's already. Without such types psum's transpose is psum.
 """
 
 from __future__ import annotations
@@ -11,18 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from fuser.errors import TypeRuleError
-from fuser.ir.primitive import Fusion, Primitive, register
-from fuser.ir.types import ArrayType
+from fuser.errors import DeviceError, TypeRuleError
+from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
+from fuser.ir.types import ArrayType, is_float
 from fuser.ops.elementwise import convert_element_type_p, div_p, eq_p, mul_p
 from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
-from fuser.ops.movement import iota_p, transpose_p
+from fuser.ops.movement import iota_p, slice_p, squeeze_p, transpose_p
 from fuser.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum_p
+from fuser.runtime import rendezvous
 from fuser.runtime.array import Array
-from fuser.trace.batch import moved
+from fuser.trace.batch import axis_names, checked_axes, moved
 from fuser.trace.tangent import Zero
 
 Dims = Sequence[int | None]
+Groups = tuple[tuple[int, ...], ...] | None
+Axes = frozenset[Any]
 
 
 def collective(name: str, *, type: Callable[..., ArrayType], collect: Callable[..., Any], **rules: Any) -> Primitive:
@@ -30,12 +38,85 @@ def collective(name: str, *, type: Callable[..., ArrayType], collect: Callable[.
     return register(Primitive(name, Fusion.LIBRARY, type=type, collect=collect, **rules))
 
 
+# Along which mesh axes results vary.
+
+
+def _everywhere(axes: Axes, axis_name: Any, **params: Any) -> Axes:
+    """A result that differs along the collective's own axes too."""
+    return axes | (set(axis_names({"axis_name": axis_name})) & checked_axes())
+
+
+def _nowhere(axes: Axes, axis_name: Any, **params: Any) -> Axes:
+    """A result that is the same along the collective's axes."""
+    return axes - set(axis_names({"axis_name": axis_name}))
+
+
+# What devices do.
+
+_COMBINED: dict[str, Callable[..., list[Any]]] = {}  # by name, what each member of a group gets of what all brought
+
+
+def _met(name: str, combine: Callable[..., list[Any]]) -> Callable[..., np.ndarray]:
+    """The eval rule of a collective: `combine(values of the group, **params)` gives what each of them gets."""
+    _COMBINED[name], shown = combine, name.removesuffix("_invariant")
+
+    def rule(x: np.ndarray, axis_name: Any, axis_index_groups: Groups = None, **params: Any) -> np.ndarray:
+        names, x = axis_names({"axis_name": axis_name}), np.asarray(x)
+        what = f"{shown} of {ArrayType(x.shape, x.dtype)} over {', '.join(map(repr, names))}"
+        return _member(what).exchange(  # type: ignore[no-any-return]
+            names, axis_index_groups, what, x, lambda values: combine(values, **params)
+        )
+
+    return rule
+
+
+def _member(what: str) -> rendezvous.Member:
+    member = rendezvous.current()
+    if member is None:
+        raise DeviceError(f"{what} runs on the devices of a mesh only: call the function through shard_map or pmap")
+    return member
+
+
+def _reduced(fold: Callable[..., Any]) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
+    """All get the fold, taken in the group's order; short floats are added in float32."""
+
+    def combine(values: list[np.ndarray]) -> list[np.ndarray]:
+        dtype = values[0].dtype
+        wide = np.dtype(np.float32) if is_float(dtype) and dtype.itemsize < 4 and fold is np.add else dtype
+        total = values[0].astype(wide)
+        with np.errstate(all="ignore"):
+            for value in values[1:]:
+                fold(total, value, out=total, casting="unsafe")
+        return [total.astype(dtype, copy=False)] * len(values)
+
+    return combine
+
+
+def _parts(values: list[np.ndarray], axis: int) -> list[np.ndarray]:
+    total = _reduced(np.add)(values)[0]
+    return [np.ascontiguousarray(total.take(n, axis)) for n in range(len(values))]
+
+
+def _permuted(values: list[np.ndarray], perm: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+    results = [np.zeros_like(values[0])] * len(values)
+    for source, destination in perm:
+        results[destination] = values[source].copy()
+    return results
+
+
+def _exchanged(values: list[np.ndarray], split_axis: int, concat_axis: int, **params: Any) -> list[np.ndarray]:
+    return [np.stack([v.take(n, split_axis) for v in values], concat_axis) for n in range(len(values))]
+
+
+# Reductions.
+
+
 def _passed(primitive: Callable[[], Primitive]) -> Callable[..., Any]:
     """The batch rule for what does not care where other dimensions are."""
     return lambda operands, dims, **params: (primitive().bind(operands[0], **params), dims[0])
 
 
-def _same(x: ArrayType, axis_name: Any) -> ArrayType:
+def _same(x: ArrayType, axis_name: Any, **params: Any) -> ArrayType:
     return x
 
 
@@ -49,33 +130,106 @@ def _sum(operands: Sequence[Any], dims: Dims, size: int, **params: Any) -> tuple
 psum_p: Primitive = collective(
     "psum",
     type=_same,
+    eval=_met("psum", _reduced(np.add)),
     collect=_sum,
     linear=True,
     batch=_passed(lambda: psum_p),
-    transpose=lambda ct, x, axis_name: (psum_p.bind(ct, axis_name=axis_name),),
+    transpose=lambda ct, x, **params: (psum_p.bind(ct, **params),),
+)
+psum_invariant_p: Primitive = collective(
+    "psum_invariant",
+    type=_same,
+    eval=_met("psum_invariant", _reduced(np.add)),
+    collect=_sum,
+    varying=_nowhere,
+    linear=True,
+    batch=_passed(lambda: psum_invariant_p),
+    transpose=lambda ct, x, **params: (pvary_p.bind(ct, **params),),
 )
 
 
-def _extreme(name: str, reduction: Primitive) -> Primitive:
+def _grouped(*arrays: np.ndarray, axis_name: Any, axis_index_groups: Groups, kinds: Any) -> list[np.ndarray]:
+    """Several collectives in one meeting."""
+    names, values = axis_names({"axis_name": axis_name}), [np.asarray(x) for x in arrays]
+    shown = ", ".join(f"{name} of {ArrayType(x.shape, x.dtype)}" for (name, _), x in zip(kinds, values))
+    what = f"{shown} over {', '.join(map(repr, names))}"
+
+    def combine(brought: list[list[np.ndarray]]) -> list[Any]:
+        each = zip(kinds, zip(*brought))
+        return list(zip(*(_COMBINED[name](list(given), **dict(params)) for (name, params), given in each)))
+
+    return list(_member(what).exchange(names, axis_index_groups, what, values, combine))
+
+
+def _grouped_type(*avals: ArrayType, axis_name: Any, kinds: Any, **params: Any) -> tuple[ArrayType, ...]:
+    each = zip(kinds, avals)
+    return tuple(REGISTRY[name].rule("type")(x, axis_name=axis_name, **dict(own)) for (name, own), x in each)
+
+
+# Several collectives over the same devices as one: what the compiler makes of folds that do not wait for each other, after
+# all transforms. `kinds` are the name and the other params of each.
+collective_group_p: Primitive = register(
+    Primitive(
+        "collective_group",
+        Fusion.LIBRARY,
+        multiple_results=True,
+        type=_grouped_type,
+        eval=_grouped,
+        collect=lambda operands, dims, size, **params: _refuse_lanes(),
+    )
+)
+
+
+def _refuse_lanes() -> Any:
+    raise DeviceError("collectives are grouped on the devices of a mesh only, after all transforms")
+
+
+# What is the same for all, taken as each device's own.
+pvary_p: Primitive = collective(
+    "pvary",
+    type=_same,
+    eval=lambda x, **params: x,
+    collect=lambda operands, dims, size, **params: (operands[0], dims[0]),
+    varying=_everywhere,
+    linear=True,
+    batch=_passed(lambda: pvary_p),
+    transpose=lambda ct, x, **params: (psum_invariant_p.bind(ct, **params),),
+)
+
+
+def _extreme(name: str, reduction: Primitive, fold: Callable[..., Any]) -> Primitive:
     """pmax or pmin; where several lanes hold the extreme, its tangent is the mean of theirs."""
 
     def collect(operands: Sequence[Any], dims: Dims, size: int, **params: Any) -> tuple[Any, None]:
         return (operands[0] if dims[0] is None else reduction.bind(operands[0], axes=(dims[0],))), None
 
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], axis_name: Any) -> tuple[Any, Any]:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], axis_name: Any, **params: Any) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
-        out = primitive.bind(x, axis_name=axis_name)
+        out = primitive.bind(x, axis_name=axis_name, **params)
         if type(t) is Zero:
             return out, t
         held = convert_element_type_p.bind(eq_p.bind(x, out), new_dtype=t.dtype, weak_type=False)
-        total = psum_p.bind(mul_p.bind(t, held), axis_name=axis_name)
-        return out, div_p.bind(total, psum_p.bind(held, axis_name=axis_name))
+        checked = set(axis_names({"axis_name": axis_name})) <= checked_axes()
+        add = psum_invariant_p if checked else psum_p
+        total = add.bind(mul_p.bind(t, held), axis_name=axis_name, **params)
+        return out, div_p.bind(total, add.bind(held, axis_name=axis_name, **params))
 
-    primitive = collective(name, type=_same, collect=collect, jvp=jvp, batch=_passed(lambda: primitive))
+    primitive = collective(
+        name,
+        type=_same,
+        eval=_met(name, _reduced(fold)),
+        collect=collect,
+        varying=_nowhere,
+        jvp=jvp,
+        batch=_passed(lambda: primitive),
+    )
     return primitive
 
 
-pmax_p, pmin_p = _extreme("pmax", reduce_max_p), _extreme("pmin", reduce_min_p)
+pmax_p, pmin_p = _extreme("pmax", reduce_max_p, np.maximum), _extreme("pmin", reduce_min_p, np.minimum)
+
+
+# all_gather and psum_scatter are each other's transposes.
 
 
 def _shifted(primitive: Callable[[], Primitive], *names: str) -> Callable[..., Any]:
@@ -89,8 +243,7 @@ def _shifted(primitive: Callable[[], Primitive], *names: str) -> Callable[..., A
     return rule
 
 
-# all_gather and psum_scatter are each other's transposes.
-def _gather_type(x: ArrayType, axis_name: Any, axis: int, axis_size: int) -> ArrayType:
+def _gather_type(x: ArrayType, axis_name: Any, axis: int, axis_size: int, **params: Any) -> ArrayType:
     return x.update(shape=(*x.shape[:axis], axis_size, *x.shape[axis:]))
 
 
@@ -98,7 +251,7 @@ def _gather(operands: Sequence[Any], dims: Dims, size: int, *, axis: int, **para
     return moved(operands[0], dims[0], axis, size), None
 
 
-def _scatter_type(x: ArrayType, axis_name: Any, axis: int, axis_size: int) -> ArrayType:
+def _scatter_type(x: ArrayType, axis_name: Any, axis: int, axis_size: int, **params: Any) -> ArrayType:
     if x.shape[axis] != axis_size:
         raise TypeRuleError(
             f"psum_scatter of {x} over {axis_name!r} needs an extent of {axis_size} along dimension {axis}, got {x.shape[axis]}; "
@@ -115,7 +268,9 @@ def _scatter(operands: Sequence[Any], dims: Dims, size: int, *, axis: int, **par
 all_gather_p: Primitive = collective(
     "all_gather",
     type=_gather_type,
+    eval=_met("all_gather", lambda values, axis, axis_size: [np.stack(values, axis)] * len(values)),
     collect=_gather,
+    varying=_everywhere,
     linear=True,
     batch=_shifted(lambda: all_gather_p, "axis"),
     transpose=lambda ct, x, **params: (psum_scatter_p.bind(ct, **params),),
@@ -123,7 +278,9 @@ all_gather_p: Primitive = collective(
 psum_scatter_p: Primitive = collective(
     "psum_scatter",
     type=_scatter_type,
+    eval=_met("psum_scatter", lambda values, axis, axis_size: _parts(values, axis)),
     collect=_scatter,
+    varying=_everywhere,
     linear=True,
     batch=_shifted(lambda: psum_scatter_p, "axis"),
     transpose=lambda ct, x, **params: (all_gather_p.bind(ct, **params),),
@@ -131,7 +288,9 @@ psum_scatter_p: Primitive = collective(
 
 
 # all_to_all: lane j gets the j-th part of every lane's value.
-def _exchange_type(x: ArrayType, axis_name: Any, split_axis: int, concat_axis: int, axis_size: int) -> ArrayType:
+def _exchange_type(
+    x: ArrayType, axis_name: Any, split_axis: int, concat_axis: int, axis_size: int, **params: Any
+) -> ArrayType:
     if x.shape[split_axis] != axis_size:
         raise TypeRuleError(
             f"all_to_all of {x} over {axis_name!r} needs an extent of {axis_size} along split_axis {split_axis}, "
@@ -153,7 +312,9 @@ def _exchange(
 all_to_all_p: Primitive = collective(
     "all_to_all",
     type=_exchange_type,
+    eval=_met("all_to_all", _exchanged),
     collect=_exchange,
+    varying=_everywhere,
     linear=True,
     batch=_shifted(lambda: all_to_all_p, "split_axis", "concat_axis"),
     transpose=lambda ct, x, split_axis, concat_axis, **params: (
@@ -184,7 +345,9 @@ def _permute(operands: Sequence[Any], dims: Dims, size: int, *, perm: Any, **par
 ppermute_p: Primitive = collective(
     "ppermute",
     type=lambda x, axis_name, perm: x,
+    eval=_met("ppermute", _permuted),
     collect=_permute,
+    varying=_everywhere,
     linear=True,
     batch=_passed(lambda: ppermute_p),
     transpose=lambda ct, x, axis_name, perm: (
@@ -193,8 +356,42 @@ ppermute_p: Primitive = collective(
 )
 
 
+# pbroadcast: all lanes get the value of lane `source`, whose cotangent is the sum of theirs.
+def _broadcast(operands: Sequence[Any], dims: Dims, size: int, *, source: int, **params: Any) -> tuple[Any, Any]:
+    (x,), (dim,) = operands, dims
+    if dim is None:
+        return x, None
+    starts, limits = [0] * len(x.shape), list(x.shape)
+    starts[dim], limits[dim] = source, source + 1
+    row = slice_p.bind(x, start_indices=tuple(starts), limit_indices=tuple(limits), strides=None)
+    return squeeze_p.bind(row, dimensions=(dim,)), None
+
+
+def _gathered_at(ct: Any, x: Any, axis_name: Any, source: int) -> tuple[Any]:
+    total = psum_p.bind(ct, axis_name=axis_name)
+    here = eq_p.bind(axis_index_p.bind(axis_name=axis_name), Array(np.asarray(source, np.int32)))
+    return (mul_p.bind(total, convert_element_type_p.bind(here, new_dtype=ct.dtype, weak_type=False)),)
+
+
+pbroadcast_p: Primitive = collective(
+    "pbroadcast",
+    type=lambda x, axis_name, source: x,
+    eval=_met("pbroadcast", lambda values, source: [values[source].copy()] * len(values)),
+    collect=_broadcast,
+    varying=_everywhere,
+    linear=True,
+    batch=_passed(lambda: pbroadcast_p),
+    transpose=_gathered_at,
+)
+
+
 def _axis_index(operands: Any, dims: Any, size: int, **params: Any) -> tuple[Any, int]:
     return iota_p.bind(dtype=np.dtype("int32"), shape=(size,), dimension=0), 0
+
+
+def _own_index(axis_name: Any) -> np.ndarray:
+    member = _member(f"axis_index of {axis_name!r}")
+    return np.asarray(member.grid.index(member.rank, axis_names({"axis_name": axis_name})), np.int32)
 
 
 axis_index_p: Primitive = register(
@@ -202,7 +399,9 @@ axis_index_p: Primitive = register(
         "axis_index",
         Fusion.LIBRARY,
         type=lambda axis_name: ArrayType((), np.dtype("int32")),
+        eval=_own_index,
         collect=_axis_index,
+        varying=_everywhere,
         batch=lambda operands, dims, axis_name: (axis_index_p.bind(axis_name=axis_name), None),
     )
 )

@@ -13,7 +13,7 @@ from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import Scalar, evaluate
-from fuser.ir.types import ALL_DTYPES, BOOL, FLOATS, KEY, ArrayType, is_complex, short_dtype
+from fuser.ir.types import ALL_DTYPES, BOOL, FLOATS, KEY, ArrayType, bfloat16, is_complex, short_dtype
 from fuser.ops.family import SHAPE, batch_elementwise, elementwise, sample
 from fuser.trace.batch import moved
 from fuser.trace.core import bind
@@ -40,6 +40,32 @@ def _convert_transpose(ct: Any, x: Any, new_dtype: Any, weak_type: bool = False)
     return (bind(convert_element_type_p, ct, new_dtype=x.aval.dtype, weak_type=False),)
 
 
+# What gives a value of its dtype exactly: what stands in memory or was converted, and choices among such values.
+_EXACT = frozenset(("load", "input", "const", "index", "lane", "cast", "bitcast"))
+_CHOICES = frozenset(("select", "neg", "abs", "max", "min"))
+
+
+def _exact(x: Scalar) -> bool:
+    """Whether kernels, which compute float16 and bfloat16 in float32, hold no more digits of `x` than its dtype has."""
+    seen, left = set(), [x]
+    while left:
+        node = left.pop()
+        if id(node) in seen or node.dtype != x.dtype or node.op in _EXACT:  # a condition is of another dtype
+            continue
+        if node.op not in _CHOICES:
+            return False
+        seen.add(id(node))
+        left += node.args
+    return True
+
+
+def _convert_lower(x: Scalar, new: np.dtype) -> Scalar:
+    """A conversion sees the value rounded to the dtype that it is converted from."""
+    if x.dtype in (FLOATS[0], bfloat16) and new != x.dtype and not _exact(x):
+        x = S.cast(S.cast(x, FLOATS[2]), x.dtype)
+    return S.cast(x, new)
+
+
 convert_element_type_p: Primitive = register(
     Primitive(
         "convert_element_type",
@@ -47,7 +73,7 @@ convert_element_type_p: Primitive = register(
         linear=True,
         type=_convert_type,
         eval=lambda x, new_dtype, weak_type=False: S.convert(x, np.dtype(new_dtype)),
-        lower=lambda x, new_dtype, weak_type=False: S.cast(x, np.dtype(new_dtype)),
+        lower=lambda x, new_dtype, weak_type=False: _convert_lower(x, np.dtype(new_dtype)),
         jvp=(lambda t, x, out, new_dtype, weak_type=False: bind(convert_element_type_p, t, new_dtype=new_dtype),),
         transpose=_convert_transpose,
         samples=_convert_samples,

@@ -1,4 +1,4 @@
-"""Running folds along one axis: cumsum, cumprod, cummax, cummin, cumlogsumexp; forwards or from the end.
+"""Prefix scans along one axis: cumsum, cumprod, cummax, cummin, cumlogsumexp; forwards or from the end.
 
 Derivatives: cumsum is linear; cumprod and cumlogsumexp have a linear recurrence `h[k] = a[k]·h[k-1] + b[k]`, which an
 associative scan solves without a division; cummax and cummin are differentiated through that scan, as in JAX.
@@ -14,10 +14,11 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
-from fuser.ir.types import COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
+from fuser.ir.types import COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16, is_inexact
 from fuser.ops.elementwise import add_p, eq_p, exp_p, max_p, min_p, mul_p, select_n_p, sub_p
 from fuser.ops.family import allow, sample
 from fuser.ops.movement import concatenate_p, pad_p, reshaped, rev_p, slice_p
+from fuser.ops.sums import running_sum
 from fuser.trace.core import type_of
 from fuser.trace.jvp import jvp as differentiate_function
 from fuser.trace.tangent import full
@@ -25,14 +26,14 @@ from fuser.trace.tangent import full
 
 def cumulative(
     name: str,
-    fold: str,
+    reduction: str,
     function: Any,
     dtypes: tuple[np.dtype, ...],
     linear: bool = False,
     jvp: Any = None,
     transpose: Any = None,
 ) -> Primitive:
-    """A primitive that gives every partial result of a fold along `axis`."""
+    """A primitive that gives every partial result of a reduction along `axis`."""
 
     def infer(x: ArrayType, axis: int, reverse: bool = False) -> ArrayType:
         allow(name, x, dtypes)
@@ -43,7 +44,10 @@ def cumulative(
     def evaluate(x: np.ndarray, axis: int, reverse: bool = False) -> np.ndarray:
         wide = x.astype(np.float32) if x.dtype in (FLOATS[0], bfloat16) else x
         wide = np.flip(wide, axis) if reverse else wide
-        out = function.accumulate(wide, axis=axis, dtype=wide.dtype)
+        if reduction == "sum" and is_inexact(x.dtype):
+            out = running_sum(wide, axis)
+        else:
+            out = function.accumulate(wide, axis=axis, dtype=wide.dtype)
         return convert(np.flip(out, axis) if reverse else out, x.dtype)
 
     def samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -58,7 +62,7 @@ def cumulative(
         linear=linear,
         type=infer,
         eval=evaluate,
-        lower=lambda axis, reverse=False: (fold, axis, reverse),
+        lower=lambda axis, reverse=False: (reduction, axis, reverse),
         jvp=jvp,
         transpose=transpose,
         samples=samples,

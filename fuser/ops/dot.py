@@ -155,18 +155,24 @@ def _batch(operands: Any, dims: Any, dimension_numbers: Dimensions, **params: An
     return dot_general_p.bind(x, y, dimension_numbers=((xc, yc), (xb, yb)), **params), place
 
 
-dot_general_p: Primitive = register(
-    Primitive(
-        "dot_general",
-        Fusion.DOT,
-        type=_type,
-        eval=_eval,
-        jvp=(
-            lambda t, x, y, out, **params: dot_general_p.bind(t, y, **params),
-            lambda t, x, y, out, **params: dot_general_p.bind(x, t, **params),
-        ),
-        transpose=_transpose,
-        batch=_batch,
-        samples=_samples,
+def _product(name: str) -> Primitive:
+    return register(
+        Primitive(
+            name,
+            Fusion.DOT,
+            type=_type,
+            eval=_eval,
+            jvp=(
+                lambda t, x, y, out, **params: dot_general_p.bind(t, y, **params),
+                lambda t, x, y, out, **params: dot_general_p.bind(x, t, **params),
+            ),
+            transpose=_transpose,
+            batch=_batch,
+            samples=_samples,
+        )
     )
-)
+
+
+dot_general_p: Primitive = _product("dot_general")
+# The same product where an operand is windows of an array, which a library would have to copy: partition makes it.
+window_product_p: Primitive = _product("window_product")

@@ -17,6 +17,7 @@ from fuser.ir.index import ZERO, Affine
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import ALL_DTYPES, INTEGERS, ArrayType
+from fuser.ops.bounds import within
 from fuser.ops.elementwise import and_p, convert_element_type_p, eq_p, select_n_p
 from fuser.ops.family import linear_in, sample
 from fuser.ops.indexing import (
@@ -37,7 +38,6 @@ from fuser.ops.movement import (
     iota_p,
     operand_type,
     reshaped,
-    within,
 )
 from fuser.ops.scatter import scatter_p
 from fuser.trace.batch import moved, size_of
@@ -176,6 +176,8 @@ def _dynamic_update_slice_lower(
     position = []
     for i, start, size, extent in zip(index, _starts(read, 2, x.shape, update.shape), update.shape, x.shape):
         place = i - start
+        if place.outside(size):
+            return read(0, index)
         for test in within(place, size) if size < extent else ():
             inside = test if inside is None else inside & test
         position.append(place)

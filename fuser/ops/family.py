@@ -99,8 +99,7 @@ def elementwise(
                 f"{name} needs equal dtypes, got {' and '.join(map(str, avals))}; convert one of them first"
             )
         dtype = result(*(a.dtype for a in avals), **p)
-        weak = all(a.weak_type for a in avals) and dtype != BOOL
-        return ArrayType(common_shape(name, avals), dtype, weak)
+        return ArrayType(common_shape(name, avals), dtype, all(a.weak_type for a in avals))
 
     primitive = Primitive(
         name,

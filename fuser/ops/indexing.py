@@ -18,6 +18,7 @@ from fuser.ir.index import ZERO, Affine, Computed
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.span import span
+from fuser.ir.text import param_type
 from fuser.ir.types import ALL_DTYPES, BOOL, INTEGERS, ArrayType, is_inexact
 from fuser.ops.elementwise import and_p, convert_element_type_p, eq_p, max_p, min_p, select_n_p
 from fuser.ops.family import sample
@@ -29,6 +30,7 @@ from fuser.trace.tangent import full, zeros
 _INT64 = np.dtype("int64")
 
 
+@param_type
 class GatherScatterMode(enum.Enum):
     """What an index out of bounds does: CLIP moves it inside; FILL_OR_DROP reads a fill value, or writes nothing.
 
@@ -56,6 +58,7 @@ class GatherScatterMode(enum.Enum):
         return self.name
 
 
+@param_type
 class GatherDimensionNumbers(NamedTuple):
     """Which dimensions of the output are windows (`offset_dims`), and where each start index points in the operand."""
 
@@ -66,6 +69,7 @@ class GatherDimensionNumbers(NamedTuple):
     start_indices_batching_dims: tuple[int, ...] = ()
 
 
+@param_type
 class ScatterDimensionNumbers(NamedTuple):
     """The same for a scatter, whose updates have the place of a gather's output."""
 

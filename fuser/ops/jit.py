@@ -17,6 +17,7 @@ from fuser.ir.graph import Graph, Literal, Operand, Var
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
+from fuser.runtime.once import once
 from fuser.trace.batch import moved, size_of
 from fuser.trace.core import Trace, using
 from fuser.trace.graphs import batch_graph, jvp_graph, split, transpose_graph
@@ -29,7 +30,7 @@ from fuser.trace.tangent import Undefined, Zero
 class Program:
     """A graph to be compiled for a backend, the positions of inputs whose memory may be taken over, and its transforms."""
 
-    # Set by fuser.api, which stands above: makes a graph a function from Arrays to a list of Arrays.
+    # Set by fuser.api.jitted, which stands above: makes a graph a function from Arrays to a list of Arrays.
     compiler: ClassVar[Callable[[Graph, tuple[int, ...], Any], Callable[[list[Any]], list[Any]]]]
 
     def __init__(self, graph: Graph, donated: Sequence[int] = (), backend: Any = None) -> None:
@@ -43,9 +44,14 @@ class Program:
         return self.graph.name
 
     def __call__(self, *values: Any) -> list[Any]:
-        if self._run is None:
-            self._run = Program.compiler(self.graph, self.donated, self.backend)
-        return self._run(list(values))
+        run = self._run
+        if run is None:
+            run = self._run = once(self, lambda: self._run, self._compiled)
+        return run(list(values))
+
+    def _compiled(self) -> Callable[[list[Any]], list[Any]]:
+        self._run = Program.compiler(self.graph, self.donated, self.backend)
+        return self._run
 
     def bind(self, *operands: Any) -> list[Any]:
         """The program applied under the current trace."""

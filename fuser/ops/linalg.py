@@ -26,7 +26,7 @@ from fuser.trace.tangent import full
 Pair = tuple[Any, Any]
 
 
-def _factorisation(
+def factorisation(
     name: str,
     type: Callable[..., Any],
     eval: Callable[..., Any],
@@ -100,7 +100,7 @@ def _cholesky_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> Pair:
 
 
 # The lower triangular factors L of A = L Lᴴ; A's lower triangle is read.
-cholesky_p: Primitive = _factorisation(
+cholesky_p: Primitive = factorisation(
     "cholesky", _cholesky_type, _cholesky_eval, _cholesky_jvp, [((4, 4), {}), ((3, 2, 2), {})]
 )
 
@@ -166,7 +166,7 @@ def _complement_jvp(thin: Any, more: Any, dq: Any) -> Any:
     return dq @ adjoint(z) - (thin + more @ z) @ adjoint(moving)
 
 
-qr_p: Primitive = _factorisation(
+qr_p: Primitive = factorisation(
     "qr",
     _qr_type,
     _qr_eval,
@@ -201,7 +201,7 @@ def _eigh_jvp(primals: Sequence[Any], tangents: Sequence[Any], lower: bool = Tru
 
 
 # Eigenvectors in columns, and their eigenvalues in ascending order; one triangle is read.
-eigh_p: Primitive = _factorisation(
+eigh_p: Primitive = factorisation(
     "eigh", _eigh_type, _eigh_eval, _eigh_jvp, [((4, 4), {"lower": True}), ((3, 2, 2), {"lower": False})]
 )
 
@@ -274,7 +274,7 @@ def _svd_vectors_jvp(s: Any, inner: Any) -> Pair:
 
 
 # Singular values in descending order, left vectors in columns, and right vectors conjugated in rows.
-svd_p: Primitive = _factorisation(
+svd_p: Primitive = factorisation(
     "svd",
     _svd_type,
     _svd_eval,

@@ -37,25 +37,25 @@ def adjoint(x: Any) -> Any:
     return transposed(x).conj()
 
 
-def _position(shape: tuple[int, ...], from_end: int) -> Any:
+def position_of(shape: tuple[int, ...], from_end: int) -> Any:
     return iota_p.bind(dtype=np.dtype("int32"), shape=shape, dimension=len(shape) - from_end)
 
 
 def lower_part(x: Any, k: int = 0) -> Any:
     """`x` with zeros above its k-th diagonal."""
-    kept = ge_p.bind(_position(x.shape, 2) + k, _position(x.shape, 1))
+    kept = ge_p.bind(position_of(x.shape, 2) + k, position_of(x.shape, 1))
     return select_n_p.bind(kept, constant(0, x), x)
 
 
 def upper_part(x: Any, k: int = 0) -> Any:
     """`x` with zeros below its k-th diagonal."""
-    dropped = ge_p.bind(_position(x.shape, 2) + (k - 1), _position(x.shape, 1))
+    dropped = ge_p.bind(position_of(x.shape, 2) + (k - 1), position_of(x.shape, 1))
     return select_n_p.bind(dropped, x, constant(0, x))
 
 
 def eye(n: int, dtype: np.dtype) -> Any:
     """The (n, n) identity matrix."""
-    ones = eq_p.bind(_position((n, n), 2), _position((n, n), 1))
+    ones = eq_p.bind(position_of((n, n), 2), position_of((n, n), 1))
     return convert_element_type_p.bind(ones, new_dtype=dtype, weak_type=False)
 
 

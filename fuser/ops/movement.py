@@ -6,8 +6,10 @@ it, so these operations cost no pass over memory inside a kernel.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +21,7 @@ from fuser.ir.index import ZERO, Affine, delinearise, linearise
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import ALL_DTYPES, ArrayType
+from fuser.ops.bounds import within
 from fuser.ops.family import linear_in, sample
 from fuser.trace.batch import moved, size_of
 from fuser.trace.core import type_of
@@ -384,6 +387,8 @@ def _pad_lower(read: Read, index: Index, x: ArrayType, value: ArrayType, padding
         if interior:
             tests.append(S.equal(S.as_scalar(position % (interior + 1)), 0))
             position = position // (interior + 1)
+        if position.outside(extent):
+            return read(1, ())
         tests += within(position, extent)
         for test in tests:
             inside = test if inside is None else inside & test
@@ -391,17 +396,6 @@ def _pad_lower(read: Read, index: Index, x: ArrayType, value: ArrayType, padding
     if inside is None:
         return read(0, tuple(inner_index))
     return S.where(inside, read(0, tuple(inner_index), inside), read(1, ()))
-
-
-def within(position: Affine, extent: int) -> list[Scalar]:
-    """The tests, none where it is known, that `0 <= position < extent`."""
-    low, high = position.bounds
-    tests = []
-    if low < 0:
-        tests.append(S.as_scalar(position) >= 0)
-    if high >= extent:
-        tests.append(S.as_scalar(position) < S.as_scalar(Affine.of(extent)))
-    return tests
 
 
 def _pad_jvp(primals: Any, tangents: Any, padding_config: Any) -> tuple[Any, Any]:
@@ -478,26 +472,23 @@ def _concatenate_type(*operands: ArrayType, dimension: int) -> ArrayType:
 
 
 def _concatenate_lower(read: Read, index: Index, *operands: ArrayType, dimension: int) -> Scalar:
-    result: Scalar | None = None
-    end = sum(o.shape[dimension] for o in operands)
-    for number in reversed(range(len(operands))):
-        start = end - operands[number].shape[dimension]
-        if start == end:
-            continue
-        position = index[dimension] - start
-        here = (*index[:dimension], position, *index[dimension + 1 :])
-        mask: Scalar | None = None
-        for test in within(position, operands[number].shape[dimension]):
-            mask = test if mask is None else mask & test
-        element = read(number, here, mask)
-        result = (
-            element
-            if result is None
-            else S.where(S.as_scalar(position) < S.as_scalar(Affine.of(end - start)), element, result)
-        )
-        end = start
-    assert result is not None
-    return result
+    """A tree of selections: a piece is found after as many tests as the number of pieces has digits."""
+    ends, (least, most) = list(itertools.accumulate(o.shape[dimension] for o in operands)), index[dimension].bounds
+    numbers = [n for n, o in enumerate(operands) if o.shape[dimension] and ends[n] - o.shape[dimension] <= most]
+    numbers = [n for n in numbers if least < ends[n]] or numbers[:1]  # an index that no test lets through reads any
+
+    def element(number: int) -> Scalar:
+        extent = operands[number].shape[dimension]
+        position = index[dimension] - (ends[number] - extent)
+        mask = functools.reduce(operator.and_, tests) if (tests := within(position, extent)) else None
+        return read(number, (*index[:dimension], position, *index[dimension + 1 :]), mask)
+
+    def among(few: Sequence[int]) -> Scalar:
+        if not (half := len(few) // 2):
+            return element(few[0])
+        return S.where(S.as_scalar(index[dimension] - ends[few[half - 1]]) < 0, among(few[:half]), among(few[half:]))
+
+    return among(numbers)
 
 
 def _concatenate_jvp(primals: Any, tangents: Any, dimension: int) -> tuple[Any, Any]:

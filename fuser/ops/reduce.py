@@ -1,6 +1,6 @@
 """Reductions: sum, prod, max, min, and, or, xor over axes, and the positions of extremes.
 
-`lower` names the fold and the axes. float16 and bfloat16 accumulate in float32, as in every backend. The derivative of a
+`lower` names the reduction and the axes. float16 and bfloat16 accumulate in float32, as in every backend. The derivative of a
 max is shared equally by all elements that attain it; that of a product is right where elements are zero.
 """
 
@@ -14,11 +14,12 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
-from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
+from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16, is_inexact
 from fuser.ops.cumulative import cumprod_p
 from fuser.ops.elementwise import convert_element_type_p, eq_p
 from fuser.ops.family import allow, sample
 from fuser.ops.movement import broadcast_in_dim_p, pad_p, reshaped, shifted, transpose_p
+from fuser.ops.sums import pairwise_sum
 from fuser.trace.core import type_of
 from fuser.trace.tangent import full
 
@@ -41,7 +42,7 @@ def reduced_shape(name: str, x: ArrayType, axes: Any) -> tuple[int, ...]:
 
 
 def batch_reduction(primitive: Primitive) -> Any:
-    """The batch rule of a primitive that folds over `axes`."""
+    """The batch rule of a primitive that reduces over `axes`."""
 
     def rule(operands: Any, dims: Any, axes: Any, **params: Any) -> tuple[Any, int]:
         dim = dims[0]
@@ -52,21 +53,21 @@ def batch_reduction(primitive: Primitive) -> Any:
 
 
 def spread(x: Any, shape: tuple[int, ...], axes: Any) -> Any:
-    """What a fold over `axes` gave, repeated along them."""
+    """What a reduction over `axes` gave, repeated along them."""
     kept = tuple(d for d in range(len(shape)) if d not in axes)
     return broadcast_in_dim_p.bind(x, shape=shape, broadcast_dimensions=kept)
 
 
 def reduction(
     name: str,
-    fold: str,
+    reduction: str,
     function: Any,
     dtypes: tuple[np.dtype, ...],
     linear: bool = False,
     jvp: Any = None,
     transpose: Any = None,
 ) -> Primitive:
-    """A primitive that folds over `axes` with one of the kernel's folds."""
+    """A primitive that reduces over `axes` by one of the kernel's reductions."""
 
     def infer(x: ArrayType, axes: Any) -> ArrayType:
         allow(name, x, dtypes)
@@ -74,9 +75,11 @@ def reduction(
 
     def evaluate(x: np.ndarray, axes: Any) -> np.ndarray:
         wide = x.astype(np.float32) if x.dtype in (FLOATS[0], bfloat16) else x
-        if fold in ("max", "min"):
-            lowest = _extreme(wide.dtype, fold)
+        if reduction in ("max", "min"):
+            lowest = _extreme(wide.dtype, reduction)
             return convert(function.reduce(wide, axis=tuple(axes), initial=lowest), x.dtype)
+        if reduction == "sum" and is_inexact(x.dtype):
+            return convert(pairwise_sum(wide, tuple(axes)), x.dtype)
         return convert(function.reduce(wide, axis=tuple(axes), dtype=wide.dtype), x.dtype)
 
     def samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -91,7 +94,7 @@ def reduction(
         linear=linear,
         type=infer,
         eval=evaluate,
-        lower=lambda axes: (fold, tuple(axes)),
+        lower=lambda axes: (reduction, tuple(axes)),
         jvp=jvp,
         transpose=transpose,
         samples=samples,
@@ -121,14 +124,14 @@ def _product_jvp(t: Any, x: Any, out: Any, axes: Any) -> Any:
     return reduce_sum_p.bind(t * (before * after), axes=(last,))
 
 
-def _extreme(dtype: np.dtype, fold: str) -> Any:
+def _extreme(dtype: np.dtype, reduction: str) -> Any:
     """The value that a max or min over nothing has."""
     if dtype == BOOL:
-        return fold == "min"
+        return reduction == "min"
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
-        return dtype.type(info.min if fold == "max" else info.max)
-    return dtype.type(-np.inf if fold == "max" else np.inf)
+        return dtype.type(info.min if reduction == "max" else info.max)
+    return dtype.type(-np.inf if reduction == "max" else np.inf)
 
 
 NUMBERS = (*INTEGERS, *FLOATS, *COMPLEX)
@@ -150,7 +153,7 @@ reduce_or_p = reduction("reduce_or", "or", np.bitwise_or, (BOOL, *INTEGERS))
 reduce_xor_p = reduction("reduce_xor", "xor", np.bitwise_xor, (BOOL, *INTEGERS))
 
 
-def _position(name: str, fold: str) -> Primitive:
+def _position(name: str, reduction: str) -> Primitive:
     """argmax and argmin: the first position of the extreme along one axis; a nan counts as the extreme."""
 
     def infer(x: ArrayType, axes: Any, index_dtype: Any) -> ArrayType:
@@ -164,7 +167,7 @@ def _position(name: str, fold: str) -> Primitive:
 
     def evaluate(x: np.ndarray, axes: Any, index_dtype: Any) -> np.ndarray:
         wide = x.astype(np.float32) if x.dtype in (FLOATS[0], bfloat16) else x
-        function = np.argmax if fold == "argmax" else np.argmin
+        function = np.argmax if reduction == "argmax" else np.argmin
         return function(wide, axis=axes[0]).astype(index_dtype)
 
     def samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -179,7 +182,7 @@ def _position(name: str, fold: str) -> Primitive:
         Fusion.REDUCE,
         type=infer,
         eval=evaluate,
-        lower=lambda axes, index_dtype: (fold, tuple(axes)),
+        lower=lambda axes, index_dtype: (reduction, tuple(axes)),
         samples=samples,
     )
     primitive.batch = batch_reduction(primitive)

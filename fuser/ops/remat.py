@@ -6,6 +6,7 @@ of. The first is index arithmetic, the second ends before optimisation.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.types import ALL_DTYPES, ArrayType
+from fuser.ops.control.saving import exposed, needed
 from fuser.ops.family import elementwise
 from fuser.ops.movement import movement
 from fuser.trace.batch import moved, size_of
@@ -144,18 +146,18 @@ def _plan(parts: Split, policy: Policy | None) -> Plan:
     known, linear = parts.known, parts.linear
     count = len(known.outvars) - parts.residuals
     residuals = known.outvars[count:]
-    saveable = {v for eqn in known.eqns if policy is not None and _saves(policy, eqn) for v in eqn.outvars}
-    needed: dict[Var, None] = {v: None for v in residuals if isinstance(v, Var)}
+    known, saveable, takes = _with_saved(known, policy)
+    wanted: dict[Var, None] = {v: None for v in residuals if isinstance(v, Var)}
     again: list[Eqn] = []
     for eqn in reversed(known.eqns):
-        if any(v in needed and v not in saveable for v in eqn.outvars):
-            again.append(eqn)
-            needed.update((v, None) for v in eqn.operands())
+        if any(v in wanted and v not in saveable for v in eqn.outvars):
+            again.append(takes.get(eqn.outvars[0], eqn))
+            wanted.update((v, None) for v in again[-1].operands())
     again.reverse()
     made = {v for eqn in again for v in eqn.outvars}
-    saved = [v for eqn in known.eqns for v in eqn.outvars if v in needed and v in saveable and v not in made]
-    inputs = [n for n, v in enumerate(known.invars) if v in needed]
-    constants = [(v, c) for v, c in zip(known.constvars, known.consts) if v in needed]
+    saved = [v for eqn in known.eqns for v in eqn.outvars if v in wanted and v in saveable and v not in made]
+    inputs = [n for n, v in enumerate(known.invars) if v in wanted]
+    constants = [(v, c) for v, c in zip(known.constvars, known.consts) if v in wanted]
     stands: dict[Var, Operand] = dict(zip(linear.invars, residuals))
 
     def current(operand: Operand) -> Operand:
@@ -174,22 +176,31 @@ def _plan(parts: Split, policy: Policy | None) -> Plan:
         outvars=tuple(map(current, linear.outvars)),
     )
     first = replace(known, outvars=(*known.outvars[:count], *saved))
-    return Plan(_needed(first), count, tuple(c for _, c in constants), inputs, second, parts.is_linear)
+    return Plan(needed(first), count, tuple(c for _, c in constants), inputs, second, parts.is_linear)
+
+
+def _with_saved(known: Graph, policy: Policy | None) -> tuple[Graph, set[Var], dict[Var, Eqn]]:
+    """The known graph with what the policy saves inside of control flow as results, what it saves, and for equations of
+    control flow, by their first result, the form that takes what is saved."""
+    if policy is None:
+        return known, set(), {}
+    saves = functools.partial(_saves, policy)
+    eqns: list[Eqn] = []
+    saveable: set[Var] = set()
+    takes: dict[Var, Eqn] = {}
+    for eqn in known.eqns:
+        if saves(eqn):
+            saveable.update(eqn.outvars)
+        elif (both := exposed(eqn, saves)) is not None:
+            saveable.update(both.saved)
+            takes[eqn.outvars[0]] = both.takes
+            eqn = both.gives
+        eqns.append(eqn)
+    return replace(known, eqns=tuple(eqns)), saveable, takes
 
 
 def _saves(policy: Policy, eqn: Eqn) -> bool:
     return bool(policy(eqn.primitive, *(v.aval for v in eqn.invars), **eqn.params))
-
-
-def _needed(graph: Graph) -> Graph:
-    """The graph without equations that no result needs."""
-    wanted = {v for v in graph.outvars if isinstance(v, Var)}
-    kept = []
-    for eqn in reversed(graph.eqns):
-        if any(v in wanted for v in eqn.outvars):
-            kept.append(eqn)
-            wanted.update(eqn.operands())
-    return replace(graph, eqns=tuple(reversed(kept)))
 
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, jaxpr: Graph, **params: Any) -> list[Any]:

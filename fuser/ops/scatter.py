@@ -15,7 +15,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.primitive import Fusion, Primitive, register
-from fuser.ir.types import ALL_DTYPES, FLOATS, INTEGERS, ArrayType, bfloat16
+from fuser.ir.types import ALL_DTYPES, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
 from fuser.ops.elementwise import add_p, eq_p, select_n_p
 from fuser.ops.family import linear_in, sample
 from fuser.ops.indexing import (
@@ -275,8 +275,7 @@ def _scatter(
     return register(primitive)
 
 
-_REAL = (*INTEGERS, *FLOATS)
-_ANY = (*_REAL, np.dtype("complex64"), np.dtype("complex128"))
+_ANY = (*INTEGERS, *FLOATS, *COMPLEX)
 scatter_p: Primitive = _scatter("scatter", None, ALL_DTYPES, _scatter_jvp, _scatter_transpose)
 scatter_add_p: Primitive = _scatter("scatter-add", np.add, _ANY, _add_jvp, _add_transpose)
 scatter_mul_p: Primitive = _scatter(
@@ -290,5 +289,5 @@ scatter_mul_p: Primitive = _scatter(
     ),
     _mul_transpose,
 )
-scatter_min_p: Primitive = _scatter("scatter-min", np.minimum, _REAL, _extreme_jvp(lambda: scatter_min_p))
-scatter_max_p: Primitive = _scatter("scatter-max", np.maximum, _REAL, _extreme_jvp(lambda: scatter_max_p))
+scatter_min_p: Primitive = _scatter("scatter-min", np.minimum, _ANY, _extreme_jvp(lambda: scatter_min_p))
+scatter_max_p: Primitive = _scatter("scatter-max", np.maximum, _ANY, _extreme_jvp(lambda: scatter_max_p))

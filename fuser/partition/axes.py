@@ -6,8 +6,10 @@ dimensions it is transparent, and axes can be matched through it; otherwise it i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from fuser.ir import scalar as S
 from fuser.ir.graph import Eqn, Literal, Operand, Var
@@ -53,7 +55,7 @@ def is_view(eqn: Eqn) -> bool:
 # Keys made of keys are index arithmetic too, and so cheap beside the numbers drawn from them that each kernel makes its own.
 DERIVED = ("random_split", "random_wrap", "random_unwrap")
 MOVED = ("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "expand_dims")
-VIEWS = (*MOVED, *DERIVED, "optimization_barrier")
+VIEWS = (*MOVED, *DERIVED, "optimization_barrier", "sliding_windows")
 
 
 class Views:
@@ -68,9 +70,22 @@ class Views:
         if isinstance(operand, Literal):
             return View(None, (), ())
         found = self.known.get(operand)
-        if found is None:
-            found = self.known[operand] = self._resolve(operand)
-        return found
+        if found is not None:
+            return found
+        chain = [operand]  # down to what is known or no view, resolved from there up
+        while (eqn := self.eqn_of.get(chain[-1])) is not None:
+            inner = next((v for v in eqn.invars if isinstance(v, Var)), None)
+            if inner is None or inner in self.known:
+                break
+            chain.append(inner)
+        for var in reversed(chain):
+            self.known[var] = self._resolve(var)
+        return self.known[operand]
+
+    def windows(self, operand: Operand) -> Eqn | None:
+        """The equation that makes `operand`, where that is windows of an array."""
+        eqn = self.eqn_of.get(operand) if isinstance(operand, Var) else None
+        return eqn if eqn is not None and eqn.primitive.name == "sliding_windows" else None
 
     def _resolve(self, var: Var) -> View:
         eqn = self.eqn_of.get(var)
@@ -113,6 +128,53 @@ def _step_map(
 ) -> tuple[DimensionMap | None, bool]:
     axes = [Axis(extent) for extent in out.shape]
     index = tuple(Affine.of(axis) for axis in axes)
+    inner = _read_at(primitive, dict(params), avals, output, index)
+    shape = avals[0].shape
+    dense = out.size == avals[0].size and linearise(inner, shape) == linearise(index, out.shape)
+    return _dimension_map(inner, shape, axes), dense and primitive.name not in DERIVED
+
+
+def _dimension_map(index: tuple[Affine, ...], shape: tuple[int, ...], axes: Sequence[Axis]) -> DimensionMap | None:
+    """Which of `axes` runs along each dimension of an array that is read at `index`; None where that is no such map."""
+    dimensions: list[int | None] = []
+    for extent, i in zip(shape, index):
+        axis = i.axis()
+        if extent == 1:
+            dimensions.append(None)
+        elif axis is not None and axis.extent == extent and axes.index(axis) not in dimensions:
+            dimensions.append(axes.index(axis))
+        else:
+            return None
+    return tuple(dimensions)
+
+
+def place_maps(eqn: Eqn) -> tuple[DimensionMap | None, ...]:
+    """Of a movement that is no view, by operand: its map where every element of the result reads it at one known place,
+    as a gather reads its indices; None where it is read at computed places, at several, or only here and there."""
+    params = tuple(sorted((k, _hashable(v)) for k, v in eqn.params.items()))
+    return _place_maps(eqn.primitive, params, tuple(v.aval for v in eqn.invars), eqn.outvars[0].aval)
+
+
+@lru_cache(maxsize=65536)
+def _place_maps(
+    primitive: Primitive, params: tuple[tuple[str, object], ...], avals: tuple[ArrayType, ...], out: ArrayType
+) -> tuple[DimensionMap | None, ...]:
+    axes = [Axis(extent) for extent in out.shape]
+    seen: dict[int, set[DimensionMap | None]] = {}
+
+    def read(number: int, index: tuple[Affine, ...], mask: Scalar | None = None) -> Scalar:
+        found = _dimension_map(index, avals[number].shape, axes) if mask is None else None
+        seen.setdefault(number, set()).add(found)
+        return Scalar("input", (), avals[number].dtype)
+
+    primitive.rule("lower")(read, tuple(Affine.of(axis) for axis in axes), *avals, **dict(params))
+    return tuple(next(iter(seen[n])) if len(seen.get(n, ())) == 1 else None for n in range(len(avals)))
+
+
+def _read_at(
+    primitive: Primitive, params: dict[str, Any], avals: tuple[ArrayType, ...], output: int, index: tuple[Affine, ...]
+) -> tuple[Affine, ...]:
+    """Where a movement reads its operand for the element of its result at `index`."""
     seen: list[tuple[Affine, ...]] = []
 
     def read(number: int, inner: tuple[Affine, ...], mask: Scalar | None = None) -> Scalar:
@@ -120,18 +182,18 @@ def _step_map(
         return S.constant(0, avals[number].dtype)
 
     more = {} if output < 0 else {"output": output}
-    primitive.rule("lower")(read, index, *avals, **dict(params), **more)
-    inner = seen[0]
-    shape = avals[0].shape
-    dense = out.size == avals[0].size and linearise(inner, shape) == linearise(index, out.shape)
-    dense = dense and primitive.name not in DERIVED
-    dimensions: list[int | None] = []
-    for extent, i in zip(shape, inner):
-        axis = i.axis()
-        if extent == 1:
-            dimensions.append(None)
-        elif axis is not None and axis.extent == extent and axes.index(axis) not in dimensions:
-            dimensions.append(axes.index(axis))
-        else:
-            return None, dense
-    return tuple(dimensions), dense
+    primitive.rule("lower")(read, index, *avals, **params, **more)
+    return seen[0]
+
+
+def source_place(view: View, operand: Operand, axes: Sequence[Axis]) -> Affine | None:
+    """Where in its dense source the element of an operand lies whose index these axes are; None if it is made of it."""
+    assert view.source is not None
+    index = tuple(Affine.of(axis) for axis in axes)
+    for eqn in reversed(view.path):
+        if eqn.primitive.name in DERIVED:
+            return None
+        output = eqn.outvars.index(operand) if eqn.primitive.multiple_results else -1  # type: ignore[arg-type]
+        index = _read_at(eqn.primitive, eqn.params, tuple(v.aval for v in eqn.invars), output, index)
+        operand = next(v for v in eqn.invars if isinstance(v, Var))
+    return linearise(index, view.source.aval.shape)

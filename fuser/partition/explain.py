@@ -13,10 +13,10 @@ from fuser.partition.group import FusionGroup, Kind, Plan, Slot
 WORDS = {
     Kind.ELEMENTWISE: "one elementwise kernel",
     Kind.REDUCTION: "one reduction kernel",
-    Kind.SCAN: "one running-fold kernel",
+    Kind.SCAN: "one prefix-scan kernel",
     Kind.CONTRACTION: "a matrix product",
     Kind.LOOP: "one kernel with its loop inside",
-    Kind.BUNDLE: "small kernels in one launch",
+    Kind.HORIZONTAL: "small kernels in one launch",
     Kind.LIBRARY: "a library call",
     Kind.CONTROL: "control flow",
 }
@@ -129,7 +129,7 @@ def _describe(group: FusionGroup, indent: str = "  ") -> str:
 
 def words(group: FusionGroup) -> str:
     """What became of the group, for a person."""
-    if group.kind is Kind.BUNDLE:
+    if group.kind is Kind.HORIZONTAL:
         return f"{len(group.parts)} {WORDS[group.kind]}"
     if group.kind is Kind.LOOP:
         return f"{WORDS[group.kind]}, {_iterations(group)}"

@@ -26,7 +26,7 @@ class Kind(enum.Enum):
     SCAN = "scan"
     CONTRACTION = "contraction"
     LOOP = "loop"
-    BUNDLE = "bundle"
+    HORIZONTAL = "bundle"
     LIBRARY = "library"
     CONTROL = "control"
 
@@ -40,8 +40,10 @@ class FusionLimits:
     """A backend's declared capacity: data, no callbacks."""
 
     grid_sync: bool = True  # a kernel may run a second pass over memory after a reduction that spans the whole grid
-    max_params: int = 64  # arrays that one kernel may read and write
+    max_params: int = 64  # arrays that one kernel may read
     max_ops: int = 600  # scalar operations in one kernel
+    max_vectors: int = 400  # the same, each as often as vectors of the kernel's narrowest numbers need it
+    max_results: int = 32  # arrays that one kernel may write
     recompute_cost: int = 8  # additions an element that are cheaper to do again than to load
     max_row: int = 0  # reduced elements of one row that a kernel can hold at a time; 0 = any number
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
@@ -52,23 +54,27 @@ class FusionLimits:
     calls: frozenset[str] = (
         frozenset()
     )  # primitives outside of kernels that native functions serve; they read dense operands
+    pieces: bool = False  # kernels have a loop for each piece of a concatenation
     teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
+    natives: frozenset[str] = frozenset()  # primitives made of others that the backend has a form of its own for
     whole: bool = False  # one compiler takes the whole program: all groups are emitted, and control flow is its own
     vmem: int = 0  # bytes of on-chip memory for the blocks of one kernel, where blocks are planned; 0 = they are not
     arena: bool = False  # the temporaries of one call lie in one block of memory
-    bundle_parts: int = 0  # small kernels that one launch may hold
-    bundle_bytes: int = 1 << 16  # bytes, and operations, that take no longer than a launch: a kernel with less is small
-    bundle_chains: bool = False  # kernels of one launch may read what earlier ones of it wrote
+    horizontal_parts: int = 0  # small kernels that one launch may hold
+    horizontal_bytes: int = (
+        1 << 16
+    )  # bytes, and operations, that take no longer than a launch: a kernel with less is small
+    horizontal_chains: bool = False  # kernels of one launch may read what earlier ones of it wrote
 
 
 @dataclass(frozen=True, eq=False)
 class FusionGroup:
-    """One kernel to be: its equations as a graph of its own, the parallel axes `rows` and the reduced axes `cols`."""
+    """One kernel to be: its equations as a graph of its own, its parallel and its reduced axes."""
 
     kind: Kind
     graph: Graph
-    rows: tuple[Axis, ...]
-    cols: tuple[Axis, ...]
+    parallel: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
     name: str
     sources: tuple[Source, ...]
     layout: dict[Var, Layout] = field(default_factory=dict)
@@ -77,7 +83,7 @@ class FusionGroup:
         ""  # of a CONTROL group: why it is not one kernel with its loop inside; of a kernel: what is done before it
     )
     vmem: int = 0  # bytes of on-chip memory that its blocks take, where blocks are planned
-    parts: tuple[FusionGroup, ...] = ()  # of a BUNDLE: the small kernels that share its launch, in order
+    parts: tuple[FusionGroup, ...] = ()  # of a HORIZONTAL: the small kernels that share its launch, in order
     bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
 
     @property
@@ -106,7 +112,7 @@ class FusionGroup:
         return tuple(inner_eqns(self.graph.eqns)) if self.kind is Kind.LOOP else self.graph.eqns
 
 
-_GENERATED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP, Kind.BUNDLE)
+_GENERATED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP, Kind.HORIZONTAL)
 
 
 def generated(group: FusionGroup, limits: FusionLimits) -> bool:

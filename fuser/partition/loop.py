@@ -9,21 +9,31 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fuser.ir.graph import Eqn, Graph, Operand, graphs_in
 from fuser.ir.index import ZERO, Affine, Axis, Computed
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
-from fuser.partition.expansion import Counting, Parts, atoms_of, axes_of, parts
 from fuser.partition.group import Layout
+from fuser.partition.unroll import Counting, Parts, atoms_of, axes_of, parts
 from fuser.partition.values import Body, Index, Refused, deep_recursion
+from fuser.partition.work import elements, least_operations
 
 REGISTERS = 64  # numbers of the carry that one lane may hold
 SMALLEST_TEAM = 4  # lanes that a vector is worth
 MOST_OPERATIONS = 3000  # scalar operations of one iteration of a lane
-MOST_READS = 30_000  # values at indices that are looked at; shifted reads in a loop in the body double with each step
+MOST_OF_NESTS = (
+    300  # the same for a team with loops in its body, where a compiler takes longer than calls of the inner ones
+)
+MOST_READS = (
+    4 * MOST_OPERATIONS
+)  # values at indices that are looked at; shifted reads in a loop in the body double with each step
+REPEATED = (
+    32  # times the work of an iteration as written that lanes may do together: vectors and threads do them at once
+)
+SMALL_WORK = 4096  # operations of all lanes in one iteration that are less than calling kernels step by step
 USUAL_STEPS = 64  # of a while, where a guess is needed
 
 Supports = Callable[[Eqn], str | None]
@@ -64,8 +74,10 @@ def loop_form(eqn: Eqn, supports: Supports, teams: bool = False) -> LoopForm | s
             raise Refused("its carry has no elements")
         for graph in graphs:
             _supported(graph, supports)
+        if sum(map(least_operations, graphs)) > MOST_OPERATIONS:
+            raise Refused(f"written out, one iteration has more than {MOST_OPERATIONS} operations")
         with deep_recursion():
-            return _Tracing(eqn, pieces).form(teams)
+            return _Tracing(eqn, pieces, teams).form()
     except Refused as refusal:
         return str(refusal)
 
@@ -82,9 +94,9 @@ def _supported(graph: Graph, supports: Supports) -> None:
 
 
 class _Probe(Body):
-    """A body on indices: folds take one step along an axis of their own, which is one of registers."""
+    """A body on indices: reductions take one step along an axis of their own, which is one of registers."""
 
-    folded: list[Axis]
+    reduced: list[Axis]
     looked_at: list[int]  # how many values so far, one counter for all graphs of a body
 
     def _compute(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
@@ -93,26 +105,28 @@ class _Probe(Body):
             raise Refused(f"written out, one iteration has more than {MOST_OPERATIONS} operations")
         return super()._compute(operand, index, mask)
 
-    def inside(self, graph: Graph, leaf: Callable[[int, Index, Scalar | None], Scalar]) -> Body:
-        return _probe(graph, leaf, self.folded, self.looked_at)
+    def inside(
+        self, graph: Graph, leaf: Callable[[int, Index, Scalar | None], Scalar], shared: Iterable[int] = ()
+    ) -> Body:
+        return _probe(graph, leaf, self.reduced, self.looked_at)
 
     def places(self, extents: Sequence[int]) -> Iterator[Index]:
         axes = [Axis(extent) for extent in extents]
-        self.folded += axes
+        self.reduced += axes
         yield tuple(map(Affine.of, axes))
 
     def running(self, eqn: Eqn, index: Index, mask: Scalar | None) -> Scalar:
         _, axis, _ = eqn.primitive.rule("lower")(**eqn.params)
-        self.folded += axes_of(index[axis])
+        self.reduced += axes_of(index[axis])
         (place,) = (next(self.places([eqn.outvars[0].aval.shape[axis]])),)
         return self.value(eqn.invars[0], (*index[:axis], place[0], *index[axis + 1 :]), mask)
 
 
 def _probe(
-    graph: Graph, leaf: Callable[[int, Index, Scalar | None], Scalar], folded: list[Axis], looked_at: list[int]
+    graph: Graph, leaf: Callable[[int, Index, Scalar | None], Scalar], reduced: list[Axis], looked_at: list[int]
 ) -> _Probe:
     probe = _Probe(graph, leaf)
-    probe.folded, probe.looked_at = folded, looked_at
+    probe.reduced, probe.looked_at = reduced, looked_at
     return probe
 
 
@@ -145,11 +159,11 @@ class _Classes:
 class _Tracing:
     """One analysis: evaluates the body on indices, then sorts axes into lanes and registers."""
 
-    def __init__(self, eqn: Eqn, pieces: Parts) -> None:
+    def __init__(self, eqn: Eqn, pieces: Parts, teams: bool) -> None:
         self.eqn = eqn
         self.parts = pieces
         self.classes = _Classes()
-        self.folded: list[Axis] = []
+        self.reduced: list[Axis] = []
         self.carry_axes = [_axes(v.aval.shape) for v in eqn.outvars[: pieces.carries]]
         self.time = None if pieces.length is None else Axis(pieces.length)
         self.y_axes = [_axes(v.aval.shape[1:]) for v in eqn.outvars[pieces.carries :]]
@@ -157,17 +171,20 @@ class _Tracing:
         self.reads: dict[Operand, list[Index]] = {}
         self.repeated: set[Operand] = set()
         self.looked_at = [0]
+        self.teams = teams
+        self.nested = any(step.primitive.name == "scan" for step in pieces.body.eqns)
+        self.least = least_operations(pieces.body)
 
-    def form(self, teams: bool) -> LoopForm:
+    def form(self) -> LoopForm:
         self._evaluate()
         self._unify()
         lanes = self._lanes()
-        team = self._team() if teams and not lanes else None
+        team = self._team() if self.teams and not lanes else None
         if team is None:
             try:
                 self._check_size(lanes)
             except Refused:
-                team = self._team() if teams and lanes else None
+                team = self._team() if self.teams and lanes else None
                 if team is None:
                     raise
         if team is not None:
@@ -184,7 +201,7 @@ class _Tracing:
     # Evaluation on indices.
 
     def _evaluate(self) -> None:
-        body = _probe(self.parts.body, self._body_leaf, self.folded, self.looked_at)
+        body = _probe(self.parts.body, self._body_leaf, self.reduced, self.looked_at)
         results = self.parts.body.outvars
         for operand, axes in zip(results, [*self.carry_axes, *self.y_axes]):
             body.value(operand, _index(axes), None)
@@ -194,7 +211,7 @@ class _Tracing:
             self._evaluate_predicate(self.parts.predicate)
 
     def _evaluate_predicate(self, predicate: Graph) -> None:
-        probe = _probe(predicate, self._predicate_leaf, self.folded, self.looked_at)
+        probe = _probe(predicate, self._predicate_leaf, self.reduced, self.looked_at)
         rank = predicate.outvars[0].aval.ndim
         for axes in self.carry_axes:
             probe.value(predicate.outvars[0], _index(axes[:rank]), None)
@@ -233,14 +250,16 @@ class _Tracing:
             if axis is not None and axis.extent > REGISTERS and (other is None or other.extent != axis.extent):
                 self._meet(axis, place)  # certain to be refused: no need to look further
                 self._check_size([])
+            if axis is not None and other in self.reduced:
+                self._check_nest(self.least)
         self.carry_reads.append((number, index))
         return Scalar("input", (), self.parts.initial[number].aval.dtype)
 
     # From reads to classes of axes.
 
     def _unify(self) -> None:
-        for fold in self.folded:
-            self.classes.hold(fold, f"its body folds over the carry along an axis of {fold.extent}")
+        for reduction in self.reduced:
+            self.classes.hold(reduction, f"its body reduces over the carry along an axis of {reduction.extent}")
         for number, index in self.carry_reads:
             for axis, place in zip(self.carry_axes[number], index):
                 if axis is not None:
@@ -292,24 +311,39 @@ class _Tracing:
         return [*self.carry_axes, *self.y_axes]
 
     def _team(self) -> Axis | None:
-        """The one axis along which all results of a loop without lanes lie, if its lanes can run as a team."""
-        held = [[a for a in axes if a is not None] for axes in self._all()]
-        team = next((axes[0] for axes in held if axes), None)
-        if team is None or team.extent < SMALLEST_TEAM or team.extent > REGISTERS:
-            return None
-        if any(len(axes) > 1 or any(a.extent != team.extent for a in axes) for axes in held):
+        """The one axis along which all results of a loop without lanes lie, if its lanes can run as a team.
+
+        Refused where that would be long because of loops in the body: without a team it would be longer still.
+        """
+        team = self._vector()
+        if team is None:
             return None
         layouts = [tuple(a and team for a in axes) for axes in self._all()]
         try:
-            if Counting(self.parts, layouts, [team], team).count() > MOST_OPERATIONS:
-                return None
+            count = Counting(self.parts, layouts, [team], team).count()
         except Refused:
             return None
+        self._check_nest(count)
+        if count > MOST_OPERATIONS:
+            return None
         self.classes = _Classes()
-        for own in itertools.chain.from_iterable(held):
-            if own is not team:
+        for own in itertools.chain.from_iterable(self._all()):
+            if own is not None and own is not team:
                 self.classes.unite(team, own)
         return team
+
+    def _vector(self) -> Axis | None:
+        """The first axis of the results, if each of them has but this one, and it is a small vector's."""
+        held = [[a for a in axes if a is not None] for axes in self._all()]
+        first = next((axes[0] for axes in held if axes), None)
+        if first is None or not SMALLEST_TEAM <= first.extent <= REGISTERS:
+            return None
+        return first if all(len(axes) <= 1 and all(a.extent == first.extent for a in axes) for axes in held) else None
+
+    def _check_nest(self, operations: int) -> None:
+        """A vector's elements that depend on each other must not be a long nest written out."""
+        if self.teams and self.nested and operations > MOST_OF_NESTS and self._vector():
+            raise Refused(f"written out, one iteration of its nest has more than {MOST_OF_NESTS} operations")
 
     def _check_size(self, lanes: list[Axis]) -> None:
         total = 0
@@ -324,10 +358,24 @@ class _Tracing:
             total += count if held else 0
         if total > REGISTERS:
             raise Refused(f"a lane would hold {total} numbers of the carry, and at most {REGISTERS} stay in registers")
+        together = math.prod(axis.extent for axis in lanes)
+        self._check_work(self.least * together)
         # Without axes in registers too: what is read from a table, or from another lane, shows only when written out.
         operations = Counting(self.parts, [self._resolved(axes) for axes in self._all()], lanes).count()
         if operations > MOST_OPERATIONS:
             raise Refused(f"written out, one iteration has more than {MOST_OPERATIONS} operations")
+        self._check_work(operations * together)
+
+    def _check_work(self, operations: int) -> None:
+        """All lanes together must not do much more than the body as written: what one of them needs, others need not."""
+        if operations <= SMALL_WORK or not self.parts.carries:
+            return
+        graphs = [self.parts.body] if self.parts.predicate is None else [self.parts.predicate, self.parts.body]
+        written = sum(map(elements, graphs))
+        if operations > REPEATED * max(written, 1):
+            raise Refused(
+                f"its lanes would do {operations} operations in each iteration, and its body as written {written}"
+            )
 
     def _resolved(self, axes: tuple[Axis | None, ...]) -> Layout:
         """Lanes by the axis that stands for them; axes of registers as they are, each for itself."""

@@ -1,65 +1,84 @@
 """Graph → Plan: greedy in program order, then one sweep over groups that share inputs.
 
-Each equation starts as a draft of its own and joins the drafts that made its operands, the most bytes first, unless
-`blocker` gives a reason. Movement equations belong to no draft: they are copied into each group that looks through them.
+Each equation starts as a candidate of its own and joins the candidates that made its operands, the most bytes first, unless
+`blocker` gives a reason. Movement equations belong to no candidate: they are copied into each group that looks through them.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import replace
 from typing import Any
 
 from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.names import identifier
 from fuser.ir.primitive import Fusion
 from fuser.ir.source import Source
+from fuser.legalise.control_flow import bodies, with_dense_operands
+from fuser.legalise.expand import expanded
+from fuser.legalise.implicit_gemm import patched
+from fuser.legalise.index_wrapping import with_index_wrapping
+from fuser.legalise.library_operands import with_read_operands
+from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
 from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, place
-from fuser.partition.bundle import bundled
-from fuser.partition.calls import with_read_operands
-from fuser.partition.control import bodies, with_dense_operands
-from fuser.partition.draft import Draft, Uses, blocker, escaping, gain, join, looped, product, single, solid
+from fuser.partition.candidate import Candidate, Uses, blocker, escaping, gain, join, looped, product, single, solid
+from fuser.partition.check import check
 from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, inner_eqns
+from fuser.partition.horizontal import bundled
 from fuser.partition.loop import LoopForm, loop_form
-from fuser.partition.patches import patched
-from fuser.partition.products import with_strided_operands
-from fuser.partition.wraps import with_wraps_inside
+from fuser.partition.structure import loop_structure
 
+Refusals = dict[Hashable, str]  # why loops have no form, by structure
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
 
 def partition(
-    graph: Graph, backend: Any, prefix: str = "k", donated: Collection[int] = (), launches: bool = True
+    graph: Graph,
+    backend: Any,
+    prefix: str = "k",
+    donated: Collection[int] = (),
+    launches: bool = True,
+    refusals: Refusals | None = None,
 ) -> Plan:
     """The fusion groups of `graph` for a backend (its `limits` and `supports`), and every refused merge.
 
     Names of groups start with `prefix`; the bodies of control flow are plans of their own. `donated` are the positions of
     inputs whose memory the caller gives away. Without `launches`, kernels are called from native code, where a call costs
-    nothing and small ones need not share one.
+    nothing and small ones need not share one. `refusals` are those of the program around this graph.
     """
-    forms = _loop_forms(graph, backend)
+    refusals = {} if refusals is None else refusals
+    graph = expanded(graph, backend.limits.natives)
+    forms = _loop_forms(graph, backend, refusals)
     if backend.limits.control:
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
     if backend.limits.strided_dots:
         graph = with_strided_operands(graph, lambda eqn: backend.supports(eqn) is None)
-    graph = with_read_operands(with_wraps_inside(graph, backend.limits.calls), backend.limits.calls)
+    elif backend.limits.dots and not backend.limits.whole:
+        graph = with_joined_windows(graph)
+    graph = with_read_operands(with_index_wrapping(graph, backend.limits.calls), backend.limits.calls)
     graph, aliases = _with_copies(graph)
-    drafting = Drafting(graph, backend, forms)
-    drafts, decisions = drafting.run()
-    ordered = _ordered(drafts, graph)
+    grouping = Grouping(graph, backend, forms)
+    candidates, decisions = grouping.run()
+    ordered = _ordered(candidates, graph)
     groups = tuple(
-        _with_bodies(_finish(draft, drafting.uses, drafting.views, f"{prefix}{number}"), backend, f"{prefix}{number}")
-        for number, draft in enumerate(ordered)
+        _with_bodies(
+            _finish(candidate, grouping.uses, grouping.views, f"{prefix}{number}"),
+            backend,
+            f"{prefix}{number}",
+            refusals,
+        )
+        for number, candidate in enumerate(ordered)
     )
     if launches:
         results = [aliases.get(v, v) for v in graph.outvars if isinstance(v, Var)]
-        groups = bundled(groups, results, backend.limits, drafting.allowed)
+        groups = bundled(groups, results, backend.limits, grouping.allowed)
     slots, slot_of = assign(graph, groups, aliases)
     memory = place(graph, groups, slots, slot_of, donated, backend.limits)
-    return Plan(
+    plan = Plan(
         graph,
         groups,
         tuple(decisions),
@@ -72,22 +91,31 @@ def partition(
         memory.arena,
         backend.name,
     )
+    return check(plan) if config.check else plan
 
 
-def _loop_forms(graph: Graph, backend: Any) -> dict[Var, LoopForm | str]:
+def _loop_forms(graph: Graph, backend: Any, refusals: Refusals) -> dict[Var, LoopForm | str]:
     """For each control equation, by its first result: how it becomes one kernel with its loop inside, or why it does not."""
     forms: dict[Var, LoopForm | str] = {}
     for eqn in graph.eqns:
         if eqn.primitive.fusion is Fusion.CONTROL:
             made = sum(isinstance(form, LoopForm) for form in forms.values())
             no_fuel = 0 <= config.fuel <= made
-            form = (
-                "the merges allowed by FUSER_FUEL are used up"
-                if no_fuel
-                else loop_form(eqn, backend.supports, backend.limits.teams)
-            )
+            form = "the merges allowed by FUSER_FUEL are used up" if no_fuel else _loop_form(eqn, backend, refusals)
             forms[eqn.outvars[0]] = form
     return forms
+
+
+def _loop_form(eqn: Eqn, backend: Any, refusals: Refusals) -> LoopForm | str:
+    """The loop's form; why there is none is found once for all loops of one structure."""
+    key = loop_structure(eqn)
+    known = refusals.get(key)
+    if known is not None:
+        return known
+    form = loop_form(eqn, backend.supports, backend.limits.teams)
+    if key is not None and isinstance(form, str):
+        refusals[key] = form
+    return form
 
 
 def _with_copies(graph: Graph) -> tuple[Graph, dict[Var, Var]]:
@@ -116,8 +144,8 @@ def _with_copies(graph: Graph) -> tuple[Graph, dict[Var, Var]]:
     return graph.updated("outputs", eqns=tuple(eqns), outvars=tuple(outvars)), aliases
 
 
-class Drafting:
-    """The greedy pass. `drafts` maps a number to its draft; `ancestors` are bitmasks over those numbers."""
+class Grouping:
+    """The greedy pass. `candidates` maps a number to its candidate; `ancestors` are bitmasks over those numbers."""
 
     def __init__(self, graph: Graph, backend: Any, forms: dict[Var, LoopForm | str]) -> None:
         self.graph = graph
@@ -127,7 +155,7 @@ class Drafting:
         self.views = Views(graph.eqns)
         self.anchors = [eqn for eqn in graph.eqns if not is_view(eqn)]
         self.uses = _uses(graph, self.anchors, self.views)
-        self.drafts: dict[int, Draft] = {}
+        self.candidates: dict[int, Candidate] = {}
         self.ancestors: dict[int, int] = {}
         self.home: dict[Var, int] = {}
         self.parent: dict[int, int] = {}
@@ -136,14 +164,14 @@ class Drafting:
         self.fuel = config.fuel if config.fuel < 0 else max(config.fuel - loops, 0)
         self.refused: list[tuple[int, int, Decision]] = []
 
-    def run(self) -> tuple[list[Draft], list[Decision]]:
+    def run(self) -> tuple[list[Candidate], list[Decision]]:
         for number, eqn in enumerate(self.anchors):
-            draft = self._new(number, eqn)
-            for producer in self._producers(draft):
+            candidate = self._new(number, eqn)
+            for producer in self._producers(candidate):
                 self._try(self._find(producer), self._find(number))
         self._sweep()
         self._reconsider()
-        return list(self.drafts.values()), self.decisions
+        return list(self.candidates.values()), self.decisions
 
     def allowed(self) -> bool:
         """Whether FUSER_FUEL allows one more merge, which is counted."""
@@ -152,12 +180,12 @@ class Drafting:
         return found
 
     def _find(self, number: int) -> int:
-        """The draft that draft `number` has become part of."""
+        """The candidate that candidate `number` has become part of."""
         while number in self.parent:
             number = self.parent[number]
         return number
 
-    def _new(self, number: int, eqn: Eqn) -> Draft:
+    def _new(self, number: int, eqn: Eqn) -> Candidate:
         kind = _LIBRARY_KINDS.get(eqn.primitive.fusion)
         reason = self.backend.supports(eqn)
         if kind is None and reason is not None:
@@ -166,36 +194,38 @@ class Drafting:
         if kind is Kind.CONTROL:
             form = self.forms[eqn.outvars[0]]
         if isinstance(form, LoopForm):
-            draft = looped(number, eqn, self.views, form, self.uses)
+            candidate = looped(number, eqn, self.views, form, self.uses)
         elif isinstance(form, str):
-            draft = solid(number, eqn, self.views, kind, form)  # type: ignore[arg-type]
+            candidate = solid(number, eqn, self.views, kind, form)  # type: ignore[arg-type]
         elif kind is None:
-            draft = single(number, eqn, self.views)
+            candidate = single(number, eqn, self.views, self.limits)
         elif kind is Kind.CONTRACTION and self.limits.dots and reason is None:
-            draft = product(number, eqn, self.views)
+            candidate = product(number, eqn, self.views)
         else:
-            draft = solid(number, eqn, self.views, kind, _reason(eqn, kind, reason))
+            candidate = solid(number, eqn, self.views, kind, _reason(eqn, kind, reason))
         mask = 0
-        for var in draft.inputs:
+        for var in candidate.inputs:
             if var in self.home:
                 home = self._find(self.home[var])
                 mask |= self.ancestors[home] | 1 << home
-        self.drafts[number] = draft
+        self.candidates[number] = candidate
         self.ancestors[number] = mask
         for var in eqn.outvars:
             self.home[var] = number
-        return draft
+        return candidate
 
-    def _producers(self, draft: Draft) -> list[int]:
-        """The drafts that made the operands, those that save the most bytes first."""
-        homes = {self._find(self.home[v]) for v in draft.inputs if v in self.home}
-        return list(homes) if len(homes) < 2 else sorted(homes, key=lambda n: (-gain(self.drafts[n], draft), -n))
+    def _producers(self, candidate: Candidate) -> list[int]:
+        """The candidates that made the operands, those that save the most bytes first."""
+        homes = {self._find(self.home[v]) for v in candidate.inputs if v in self.home}
+        return (
+            list(homes) if len(homes) < 2 else sorted(homes, key=lambda n: (-gain(self.candidates[n], candidate), -n))
+        )
 
     def _try(self, a: int, b: int) -> None:
-        """Merge draft `b` into draft `a`, which it reads from, or record why not."""
+        """Merge candidate `b` into candidate `a`, which it reads from, or record why not."""
         if a == b:
             return
-        first, second = self.drafts[a], self.drafts[b]
+        first, second = self.candidates[a], self.candidates[b]
         reason = None if self._patched(first, second) else blocker(first, second, self.uses, self.limits)
         if reason is None and self._path_between(a, b):
             reason = "another kernel must run between them"
@@ -207,7 +237,7 @@ class Drafting:
             return
         self._merge(a, b)
 
-    def _patched(self, a: Draft, b: Draft) -> bool:
+    def _patched(self, a: Candidate, b: Candidate) -> bool:
         """Whether `b` is a product that reads the pieces which `a` lays side by side where they are."""
         if not self.limits.patch_bytes or b.kind is not Kind.CONTRACTION or b.reason or len(a.eqns) + len(b.eqns) != 2:
             return False
@@ -216,32 +246,34 @@ class Drafting:
         return alone and patched(dot, eqn, self.views, self.limits.patch_bytes) is not None
 
     def _reconsider(self) -> None:
-        """Try once more what was refused while the drafts were small: a value that is needed once a row, say."""
+        """Try once more what was refused while the candidates were small: a value that is needed once a row, say."""
         gone: set[int] = set()
         for a, b, decision in self.refused:
             first, second = self._find(a), self._find(b)
             if first != second and self.ancestors[second] >> first & 1 and self.fuel != 0:
-                drafts = self.drafts[first], self.drafts[second]
-                if blocker(*drafts, self.uses, self.limits) is None and not self._path_between(first, second):
+                candidates = self.candidates[first], self.candidates[second]
+                if blocker(*candidates, self.uses, self.limits) is None and not self._path_between(first, second):
                     self._merge(first, second)
             if self._find(a) == self._find(b):
                 gone.add(id(decision))
         self.decisions = [d for d in self.decisions if id(d) not in gone]
 
     def _path_between(self, a: int, b: int) -> bool:
-        """Whether a third draft needs `a` and is needed by `b`: the last of such drafts makes an operand of `b`."""
-        makers = {self._find(self.home[v]) for v in self.drafts[b].inputs if v in self.home}
+        """Whether a third candidate needs `a` and is needed by `b`: the last of such candidates makes an operand of `b`."""
+        if not escaping(self.candidates[a], self.candidates[b], self.uses):
+            return False  # nothing else needs `a`
+        makers = {self._find(self.home[v]) for v in self.candidates[b].inputs if v in self.home}
         return any(maker != a and self.ancestors[maker] >> a & 1 for maker in makers)
 
     def _merge(self, a: int, b: int) -> None:
         self.fuel -= self.fuel > 0
-        self.drafts[a] = join(self.drafts[a], self.drafts.pop(b), self.uses)
+        self.candidates[a] = join(self.candidates[a], self.candidates.pop(b), self.uses)
         self.parent[b] = a
         old, new = 1 << b, 1 << a
         gained = self.ancestors.pop(b) & ~new & ~self.ancestors[a]
         self.ancestors[a] |= gained
         inherited = self.ancestors[a]
-        if gained or b != len(self.parent) + len(self.drafts) - 1:  # else nothing can come after `b` yet
+        if gained or b != len(self.parent) + len(self.candidates) - 1:  # else nothing can come after `b` yet
             for number, mask in self.ancestors.items():
                 if mask & old:
                     self.ancestors[number] = mask & ~old | new | inherited
@@ -251,16 +283,16 @@ class Drafting:
     def _sweep(self) -> None:
         """Merge groups that read the same arrays and do not depend on each other."""
         readers: dict[Var, list[int]] = {}
-        for number, draft in sorted(self.drafts.items()):
-            if draft.kind in FUSIBLE:
-                for var in draft.reads:
+        for number, candidate in sorted(self.candidates.items()):
+            if candidate.kind in FUSIBLE:
+                for var in candidate.reads:
                     if var.aval.shape:
                         readers.setdefault(var, []).append(number)
         for numbers in readers.values():
             for a, b in itertools.pairwise(numbers):
                 a, b = self._find(a), self._find(b)
                 if a != b and not self._related(a, b) and self.fuel != 0:
-                    first, second = self.drafts[a], self.drafts[b]
+                    first, second = self.candidates[a], self.candidates[b]
                     if not _same_domain(first, second) or not _same_time(first, second):
                         continue
                     reason = blocker(first, second, self.uses, self.limits)
@@ -278,14 +310,14 @@ def _reason(eqn: Eqn, kind: Kind, reason: str | None) -> str:
     return "" if kind is Kind.CONTROL else reason or f"{eqn.primitive.name} is a library call"
 
 
-def _same_domain(a: Draft, b: Draft) -> bool:
-    """Whether two independent drafts run over the same axes, as far as the arrays that both read tell."""
+def _same_domain(a: Candidate, b: Candidate) -> bool:
+    """Whether two independent candidates run over the same axes, as far as the arrays that both read tell."""
     shared = [v for v in a.reads.keys() & b.reads.keys() if len(a.reads[v]) == len(b.reads[v]) == 1]
     covered = {x for v in shared for x in next(iter(b.reads[v]))}
     return set(b.axes) <= covered and len(a.axes) == len(b.axes)
 
 
-def _same_time(a: Draft, b: Draft) -> bool:
+def _same_time(a: Candidate, b: Candidate) -> bool:
     """Whether no optimization barrier sets the two apart: what is computed again late must not move to the first time."""
     return {scope for _, scope in a.barred} == {scope for _, scope in b.barred}
 
@@ -304,52 +336,52 @@ def _uses(graph: Graph, anchors: list[Eqn], views: Views) -> Uses:
     return Uses({v: frozenset(s) for v, s in of.items()}, {eqn: n for n, eqn in enumerate(anchors)})
 
 
-def _label(draft: Draft) -> str:
-    """The draft's operations and the line of its last equation, for a person."""
+def _label(candidate: Candidate) -> str:
+    """The candidate's operations and the line of its last equation, for a person."""
     found = dict[str, None]()
-    for eqn in draft.eqns:
+    for eqn in candidate.eqns:
         found[eqn.primitive.name] = None
         if len(found) > 4:
             break
     names = list(found)
     text = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
-    line = draft.eqns[-1].source.short if draft.eqns[-1].source.file else ""
+    line = candidate.eqns[-1].source.short if candidate.eqns[-1].source.file else ""
     return f"{text} ({line})" if line else text
 
 
-def _ordered(drafts: list[Draft], graph: Graph) -> list[Draft]:
+def _ordered(candidates: list[Candidate], graph: Graph) -> list[Candidate]:
     """Drafts so that each comes after those that it needs; otherwise in program order."""
     position = {eqn: n for n, eqn in enumerate(graph.eqns)}
-    home = {v: draft for draft in drafts for eqn in draft.eqns for v in eqn.outvars}
-    result: list[Draft] = []
-    state: dict[Draft, int] = {}
-    for draft in drafts:
-        draft.eqns.sort(key=position.__getitem__)
-    for root in sorted(drafts, key=lambda d: position[d.eqns[0]]):
+    home = {v: candidate for candidate in candidates for eqn in candidate.eqns for v in eqn.outvars}
+    result: list[Candidate] = []
+    state: dict[Candidate, int] = {}
+    for candidate in candidates:
+        candidate.eqns.sort(key=position.__getitem__)
+    for root in sorted(candidates, key=lambda d: position[d.eqns[0]]):
         stack = [root]
         while stack:
-            draft = stack[-1]
-            if state.get(draft) == 2:
+            candidate = stack[-1]
+            if state.get(candidate) == 2:
                 stack.pop()
                 continue
-            needs = [home[v] for v in draft.inputs if v in home and state.get(home[v]) != 2]
-            if state.get(draft) == 1 or not needs:
-                assert not needs, "the drafts depend on each other in a circle"
-                state[draft] = 2
-                result.append(draft)
+            needs = [home[v] for v in candidate.inputs if v in home and state.get(home[v]) != 2]
+            if state.get(candidate) == 1 or not needs:
+                assert not needs, "the candidates depend on each other in a circle"
+                state[candidate] = 2
+                result.append(candidate)
                 stack.pop()
             else:
-                state[draft] = 1
+                state[candidate] = 1
                 stack.extend(sorted(needs, key=lambda d: -position[d.eqns[0]]))
     return result
 
 
-def _with_bodies(group: FusionGroup, backend: Any, prefix: str) -> FusionGroup:
+def _with_bodies(group: FusionGroup, backend: Any, prefix: str, refusals: Refusals) -> FusionGroup:
     """A group of control flow with its bodies planned, and the reason why it cannot run natively, if there is one."""
     if backend.limits.whole:
         if group.kind is not Kind.CONTROL:
             return backend.settle(group)  # type: ignore[no-any-return]
-        plans, _ = _planned(bodies(group.graph.eqns[-1], native=False), backend, prefix, True)
+        plans, _ = _planned(bodies(group.graph.eqns[-1], native=False), backend, prefix, True, refusals)
         return replace(group, bodies=plans, reason="", refusal=group.reason)
     if group.kind is Kind.LIBRARY and backend.native(group) is None:
         return replace(group, reason="")
@@ -358,40 +390,56 @@ def _with_bodies(group: FusionGroup, backend: Any, prefix: str) -> FusionGroup:
     if not backend.limits.control:
         return replace(group, reason=f"{group.ops[-1]} runs step by step in NumPy")
     eqn = group.graph.eqns[-1]
-    plans, reason = _planned(bodies(eqn, native=True), backend, prefix, False)
+    plans, reason = _planned(bodies(eqn, native=True), backend, prefix, False, refusals)
     if reason:
-        plans, _ = _planned(bodies(eqn, native=False), backend, prefix, True)
+        plans, _ = _planned(bodies(eqn, native=False), backend, prefix, True, refusals)
     return replace(group, bodies=plans, reason=reason, refusal=group.reason)
 
 
-def _planned(graphs: dict[str, Graph], backend: Any, prefix: str, launches: bool) -> tuple[tuple[Plan, ...], str]:
+def _planned(
+    graphs: dict[str, Graph], backend: Any, prefix: str, launches: bool, refusals: Refusals
+) -> tuple[tuple[Plan, ...], str]:
     """Plans of bodies, and the reason why some group of theirs is not native."""
-    plans = tuple(partition(body, backend, f"{prefix}_{name}_", launches=launches) for name, body in graphs.items())
+    plans = tuple(
+        partition(body, backend, f"{prefix}_{name}_", launches=launches, refusals=refusals)
+        for name, body in graphs.items()
+    )
     reasons = (backend.native(inner) for plan in plans for inner in plan.groups)
     return plans, next((r for r in reasons if r is not None), "")
 
 
-def _finish(draft: Draft, uses: Uses, views: Views, number: str) -> FusionGroup:
-    """The draft as a group, with its own graph: movement equations copied in, inputs and outputs named."""
+def _finish(candidate: Candidate, uses: Uses, views: Views, number: str) -> FusionGroup:
+    """The candidate as a group, with its own graph: movement equations copied in, inputs and outputs named."""
     eqns: dict[Eqn, None] = {}
-    for eqn in draft.eqns:
+    for eqn in candidate.eqns:
         for operand in eqn.invars:
             eqns.update(dict.fromkeys(views(operand).path))
         eqns[eqn] = None
     produced = {v for eqn in eqns for v in eqn.outvars}
     inputs = tuple(dict.fromkeys(v for eqn in eqns for v in eqn.operands() if v not in produced))
-    outputs = tuple(v for eqn in draft.eqns for v in eqn.outvars if v in draft.open)
-    name = _name(draft, number)
+    outputs = tuple(v for eqn in candidate.eqns for v in eqn.outvars if v in candidate.open)
+    name = _name(candidate, number)
     sub = Graph(inputs, (), (), tuple(eqns), outputs, name)
-    inside = inner_eqns(draft.eqns) if draft.kind is Kind.LOOP else draft.eqns
+    inside = inner_eqns(candidate.eqns) if candidate.kind is Kind.LOOP else candidate.eqns
     sources = tuple(dict.fromkeys(eqn.source for eqn in inside))
-    return FusionGroup(draft.kind, sub, tuple(draft.rows), tuple(draft.cols), name, sources, draft.layout, draft.reason)
+    return FusionGroup(
+        candidate.kind,
+        sub,
+        tuple(candidate.parallel),
+        tuple(candidate.reduced),
+        name,
+        sources,
+        candidate.layout,
+        candidate.reason,
+    )
 
 
-def _name(draft: Draft, number: str) -> str:
+def _name(candidate: Candidate, number: str) -> str:
     """`k0_sub_exp_div`: the number of the group and its last few distinct operations."""
     names = [
-        n for n in dict.fromkeys(eqn.primitive.name for eqn in draft.eqns) if n not in ("copy", "convert_element_type")
+        n
+        for n in dict.fromkeys(eqn.primitive.name for eqn in candidate.eqns)
+        if n not in ("copy", "convert_element_type")
     ]
-    words = "_".join(names[-4:]) or draft.eqns[-1].primitive.name
-    return f"{number}_{''.join(c if c.isalnum() else '_' for c in words)}"
+    words = "_".join(names[-4:]) or candidate.eqns[-1].primitive.name
+    return f"{number}_{identifier(words)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from fuser.ops.dot import free_dimensions
 Index = tuple[Affine, ...]
 Leaf = Callable[[int, Index, Scalar | None], Scalar]  # the element of input `number` at an index, under a mask
 
-MOST_STEPS = 64  # of a fold or a loop that are written out
+MOST_STEPS = 64  # of a reduction or a loop that are written out
 RUNNING_SUM = 8  # numbers from which NumPy sums in eight lines
 
 
@@ -53,7 +53,13 @@ class Values:
         self.known: dict[Any, Scalar] = {}
 
     def value(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
-        """The element of `operand` at `index`; with `mask`, only where it holds."""
+        """The element of `operand` at `index`; with `mask`, only where it holds.
+
+        A mask keeps reads inside their arrays. An index that is inside by itself needs none, and neither does what is
+        read for it: values under the masks of many readers would be as many values.
+        """
+        if mask is not None and _inside(index, operand.aval.shape):
+            mask = None
         key = (operand, index, id(mask) if mask is not None else None)
         found = self.known.get(key)
         if found is None:
@@ -106,6 +112,15 @@ class Values:
         return self.once(("and", id(a), id(b)), lambda: a & b)
 
 
+def _inside(index: Index, shape: Sequence[int]) -> bool:
+    """Whether an index is known to lie inside an array of `shape`."""
+    for i, extent in zip(index, shape):
+        low, high = i.bounds
+        if low < 0 or high >= extent:
+            return False
+    return True
+
+
 @dataclass(frozen=True, eq=False)
 class Team:
     """Lanes along one axis that run together, and may read each other's values of the `inputs` and what depends on them."""
@@ -145,16 +160,19 @@ class Body(Values):
         if place == own:
             return super().value(operand, index, mask)
         if place.terms:
-            raise Refused("its body reads the carry at shifted places")
+            if operand in self.team.inputs:
+                raise Refused("its body reads the carry at shifted places")
+            return super().value(operand, index, mask)  # made of shared numbers and of what is no carry
         if not 0 <= place.offset < self.team.axis.extent:  # under a mask that never holds
             return S.constant(0, operand.aval.dtype)
         element = super().value(operand, (*index[:along], own, *index[along + 1 :]), None)
         key = ("lane", element, place.offset)
         return self.once(key, lambda: Scalar("lane", (element,), element.dtype, place.offset))
 
-    def inside(self, graph: Graph, leaf: Leaf) -> Body:
-        """The values of a graph within this one."""
-        return type(self)(graph, leaf)
+    def inside(self, graph: Graph, leaf: Leaf, shared: Iterable[int] = ()) -> Body:
+        """The values of a graph within this one; those of its inputs number `shared` lanes of the team share."""
+        inputs = frozenset(graph.invars[n] for n in shared)
+        return type(self)(graph, leaf, Team(self.team.axis, inputs) if self.team and inputs else None)
 
     def places(self, extents: Sequence[int]) -> Iterator[Index]:
         """All indices along small axes, in order."""
@@ -176,10 +194,10 @@ class Body(Values):
             raise Refused(f"its body has a {name} of its own")
         raise Refused(f"{name} in its body is a library call")
 
-    # Folds over small axes.
+    # Reductions over small axes.
 
     def _reduce(self, eqn: Eqn, index: Index, mask: Scalar | None) -> Scalar:
-        fold, axes = eqn.primitive.rule("lower")(**eqn.params)
+        reduction, axes = eqn.primitive.rule("lower")(**eqn.params)
         shape = eqn.invars[0].aval.shape
         extents = [shape[d] for d in axes]
         few(extents)
@@ -188,9 +206,9 @@ class Body(Values):
             kept, along = iter(index), dict(zip(axes, place))
             inner = tuple(along[d] if d in along else next(kept) for d in range(len(shape)))
             terms.append(self.value(eqn.invars[0], inner, mask))
-        if fold in ("argmax", "argmin"):
-            return _extreme_place(fold, terms, eqn.outvars[0].aval.dtype)
-        return fold_of(fold, terms)
+        if reduction in ("argmax", "argmin"):
+            return extreme_place(reduction, terms, eqn.outvars[0].aval.dtype)
+        return reduce_terms(reduction, terms)
 
     def _product(self, eqn: Eqn, index: Index, mask: Scalar | None) -> Scalar:
         (xc, yc), (xb, yb) = eqn.params["dimension_numbers"]
@@ -208,15 +226,15 @@ class Body(Values):
             a = S.cast(self.value(x, tuple(x_at[d] for d in range(x.aval.ndim)), mask), wide)
             b = S.cast(self.value(y, tuple(y_at[d] for d in range(y.aval.ndim)), mask), wide)
             terms.append(a & b if wide == np.bool_ else a * b)
-        return S.cast(fold_of("or" if wide == np.bool_ else "sum", terms), out)
+        return S.cast(reduce_terms("or" if wide == np.bool_ else "sum", terms), out)
 
     def running(self, eqn: Eqn, index: Index, mask: Scalar | None) -> Scalar:
-        """The element of a running fold: the fold of all elements up to it."""
-        fold, axis, reverse = eqn.primitive.rule("lower")(**eqn.params)
+        """The element of a prefix scan: the reduction of all elements up to it."""
+        reduction, axis, reverse = eqn.primitive.rule("lower")(**eqn.params)
         extent = eqn.outvars[0].aval.shape[axis]
         few([extent])
         if index[axis].terms:
-            raise Refused("its body has a running fold along its lanes")
+            raise Refused("its body has a prefix scan along its lanes")
         at = index[axis].offset
         span = range(extent - 1, at - 1, -1) if reverse else range(at + 1)
         terms = [
@@ -224,7 +242,7 @@ class Body(Values):
             for k in span
             if 0 <= k < extent
         ]
-        return fold_of(fold, terms, in_order=True) if terms else S.constant(0, eqn.outvars[0].aval.dtype)
+        return reduce_terms(reduction, terms, in_order=True) if terms else S.constant(0, eqn.outvars[0].aval.dtype)
 
     # Graphs within the body.
 
@@ -232,9 +250,10 @@ class Body(Values):
         """The chosen branch's value; all branches are computed."""
         chosen = self.value(eqn.invars[0], (), mask)
         values = []
+        shared = [n for n, v in enumerate(eqn.invars[1:]) if v in self.shared]
         for number, branch in enumerate(eqn.params["branches"]):
             graph = self._within(
-                (eqn, number), branch, lambda n, inner, under: self.value(eqn.invars[n + 1], inner, under)
+                (eqn, number), branch, lambda n, inner, under: self.value(eqn.invars[n + 1], inner, under), shared
             )
             values.append(graph.value(branch.outvars[output], index, mask))
         result = values[-1]
@@ -275,11 +294,14 @@ class Body(Values):
                 return self._carried(eqn, n - params["num_consts"], number, index, mask)
             return self.value(eqn.invars[n], (Affine.of(row), *index), mask)
 
-        return self._within((eqn, number), params["jaxpr"], leaf)
+        shared = [n for n, v in enumerate(eqn.invars) if v in self.shared]
+        if shared:  # what steps hand on may come to depend on them
+            shared = [*shared, *range(params["num_consts"], first)]
+        return self._within((eqn, number), params["jaxpr"], leaf, shared)
 
-    def _within(self, key: Any, graph: Graph, leaf: Leaf) -> Body:
+    def _within(self, key: Any, graph: Graph, leaf: Leaf, shared: Iterable[int]) -> Body:
         if key not in self.inner:
-            self.inner[key] = self.inside(graph, leaf)
+            self.inner[key] = self.inside(graph, leaf, shared)
         return self.inner[key]
 
 
@@ -297,7 +319,7 @@ def few(extents: Sequence[int]) -> None:
     total = int(np.prod(extents, dtype=np.int64))
     if total > MOST_STEPS:
         raise Refused(
-            f"its body folds over {total} elements in each iteration, and at most {MOST_STEPS} are written out"
+            f"its body reduces over {total} elements in each iteration, and at most {MOST_STEPS} are written out"
         )
 
 
@@ -312,17 +334,22 @@ _COMBINE: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
 }
 
 
-def fold_of(fold: str, terms: Sequence[Scalar], in_order: bool = False) -> Scalar:
-    """The fold of at least one number, added up in the order that NumPy takes along rows; half precision in float32."""
+def reduces_terms(reduction: str) -> bool:
+    """Whether a reduction over a few numbers can be written out: those that combine two, and positions of extremes."""
+    return reduction in _COMBINE or reduction in ("argmax", "argmin")
+
+
+def reduce_terms(reduction: str, terms: Sequence[Scalar], in_order: bool = False) -> Scalar:
+    """The reduction of at least one number, added up in the order that NumPy takes along rows; half precision in float32."""
     dtype = terms[0].dtype
     if dtype in (FLOATS[0], bfloat16):
         wide = [S.cast(term, np.dtype("float32")) for term in terms]
-        return S.cast(fold_of(fold, wide, in_order), dtype)
-    if fold not in _COMBINE:
-        raise Refused(f"its body has a running fold by {fold}")
-    combine = _COMBINE[fold]
+        return S.cast(reduce_terms(reduction, wide, in_order), dtype)
+    if reduction not in _COMBINE:
+        raise Refused(f"its body has a prefix scan by {reduction}")
+    combine = _COMBINE[reduction]
     lines = list(terms)
-    if fold == "sum" and not in_order and len(terms) >= RUNNING_SUM:
+    if reduction == "sum" and not in_order and len(terms) >= RUNNING_SUM:
         whole = len(terms) // RUNNING_SUM * RUNNING_SUM
         eight = [_chain(combine, terms[k:whole:RUNNING_SUM]) for k in range(RUNNING_SUM)]
         while len(eight) > 1:
@@ -338,11 +365,11 @@ def _chain(combine: Callable[[Scalar, Scalar], Scalar], terms: Sequence[Scalar])
     return result
 
 
-def _extreme_place(fold: str, terms: Sequence[Scalar], dtype: np.dtype) -> Scalar:
+def extreme_place(reduction: str, terms: Sequence[Scalar], dtype: np.dtype) -> Scalar:
     """The first place of the extreme; nan is more extreme than any number."""
     best, place = terms[0], S.constant(0, dtype)
     for number, term in enumerate(terms[1:], 1):
-        takes = term > best if fold == "argmax" else term < best
+        takes = term > best if reduction == "argmax" else term < best
         if is_inexact(term.dtype):
             takes = takes | (S.not_equal(term, term) & S.equal(best, best))
         place = S.where(takes, S.constant(number, dtype), place)

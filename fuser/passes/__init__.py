@@ -7,24 +7,24 @@ from collections.abc import Callable, Sequence
 from fuser.config import config
 from fuser.ir.check import check
 from fuser.ir.graph import Graph
-from fuser.passes.algebra import simplify
-from fuser.passes.control import forward, in_bodies
+from fuser.passes.algebra.simplifier import simplify
 from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
-from fuser.passes.demand import skip_unread
-from fuser.passes.fission import multiply_rows_before_loops
 from fuser.passes.fold import fold_constants
-from fuser.passes.indexing import ease_indexing
+from fuser.passes.indexing.canonicalize import canonicalize_indexing
+from fuser.passes.indexing.forward_updates import forward_updates
+from fuser.passes.indexing.scatter_to_update import scatter_to_update
 from fuser.passes.inline import inline_calls
-from fuser.passes.known import place_known
-from fuser.passes.licm import hoist_invariants
-from fuser.passes.products import write_products
-from fuser.passes.reading import read_through
-from fuser.passes.short import write_out
-from fuser.passes.stages import fold_in_stages
-from fuser.passes.totals import sum_after_loops
-from fuser.passes.turning import turn_matrices
-from fuser.passes.windows import write_windows
+from fuser.passes.loops.batch_matmuls import batch_matmuls
+from fuser.passes.loops.carries import forward_carries, in_bodies
+from fuser.passes.loops.layout import pretranspose_invariants
+from fuser.passes.loops.licm import hoist_invariants
+from fuser.passes.loops.propagate_constants import propagate_constants
+from fuser.passes.loops.sink_accumulations import sink_accumulations
+from fuser.passes.loops.trivial_control import simplify_trivial_control
+from fuser.passes.reductions.demanded_elements import drop_undemanded
+from fuser.passes.reductions.dot_to_reduce import dot_to_reduce
+from fuser.passes.reductions.factor_reductions import factor_reductions
 
 
 def optimise_bodies(graph: Graph) -> Graph:
@@ -32,16 +32,16 @@ def optimise_bodies(graph: Graph) -> Graph:
     return in_bodies(graph, lambda body: _through((*LOOPS, *CLEARING), body))
 
 
-def write_products_everywhere(graph: Graph) -> Graph:
+def dots_to_reductions(graph: Graph) -> Graph:
     """The graph with its plain products written out, those in the bodies of control flow too.
 
-    Loops are done with by then: what moves out of them (`sum_after_loops`) must still be seen as products.
+    Loops are done with by then: what moves out of them (`sink_accumulations`) must still be seen as products.
     """
-    return write_products(in_bodies(graph, _with_products_written))
+    return dot_to_reduce(in_bodies(graph, _with_dots_reduced))
 
 
-def _with_products_written(body: Graph) -> Graph:
-    written = write_products_everywhere(body)
+def _with_dots_reduced(body: Graph) -> Graph:
+    written = dots_to_reductions(body)
     return written if written is body else _through(CLEARING, written)
 
 
@@ -56,32 +56,32 @@ def _through(passes: Sequence[tuple[str, Callable[[Graph], Graph]]], graph: Grap
 
 CLEARING: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("simplify", simplify),
-    ("ease_indexing", ease_indexing),
-    ("read_through", read_through),
+    ("canonicalize_indexing", canonicalize_indexing),
+    ("forward_updates", forward_updates),
     ("simplify_again", simplify),
-    ("fold_in_stages", fold_in_stages),
+    ("factor_reductions", factor_reductions),
     ("merge_again", merge_common),
     ("drop_again", drop_dead),
-    ("skip_unread", skip_unread),
+    ("drop_undemanded", drop_undemanded),
 )
 LOOPS: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("inline_calls", inline_calls),
     ("drop_dead", drop_dead),
-    ("place_known", place_known),
-    ("write_windows", write_windows),
+    ("propagate_constants", propagate_constants),
+    ("scatter_to_update", scatter_to_update),
     ("optimise_bodies", optimise_bodies),
-    ("forward", forward),
+    ("forward", forward_carries),
     ("hoist_invariants", hoist_invariants),
-    ("sum_after_loops", sum_after_loops),
-    ("multiply_rows_before_loops", multiply_rows_before_loops),
-    ("turn_matrices", turn_matrices),
-    ("write_out", write_out),
+    ("sink_accumulations", sink_accumulations),
+    ("batch_matmuls", batch_matmuls),
+    ("pretranspose_invariants", pretranspose_invariants),
+    ("simplify_trivial_control", simplify_trivial_control),
     ("merge_common", merge_common),
     ("fold_constants", fold_constants),
 )
 PIPELINE: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     *LOOPS,
-    ("write_products", write_products_everywhere),
+    ("dot_to_reduce", dots_to_reductions),
     *CLEARING,
 )
 

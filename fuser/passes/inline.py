@@ -22,7 +22,7 @@ CALLS = {
     "jit": "jaxpr",
 }
 # The primitives that only transforms and policies look at: their operand takes their place.
-MARKS = ("name", "stop_gradient")
+MARKS = ("name", "stop_gradient", "pvary")
 _ENDING = {*CALLS, *MARKS, "custom_lin", "custom_linear_solve"}
 
 

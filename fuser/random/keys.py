@@ -15,6 +15,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.config import config
+from fuser.ir.names import printable
 from fuser.ir.types import KEY, ArrayType, is_float, is_inexact
 from fuser.lax.values import VALUES, as_value, broadcast_shapes, from_numpy
 from fuser.numpy.creation import asarray
@@ -45,7 +46,9 @@ def _implementation(name: str, impl: Any, dtype: Any) -> None:
     if not isinstance(wanted, str):
         raise TypeError(f"unrecognized type {type(wanted)} for specifying PRNG implementation.")
     if wanted != R.IMPLEMENTATION:
-        raise ValueError(f'unrecognized PRNG implementation "{wanted}". Did you mean one of: "{R.IMPLEMENTATION}"?')
+        raise ValueError(
+            f'unrecognized PRNG implementation "{printable(wanted)}". Did you mean one of: "{R.IMPLEMENTATION}"?'
+        )
 
 
 def _seeded(name: str, seed: Any) -> Any:

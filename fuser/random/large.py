@@ -35,6 +35,6 @@ def _large(shape: Any) -> bool:
 
 @functools.lru_cache(256)
 def _jitted(function: Callable[..., Any], shape: tuple[int, ...], dtype: Any, x64: bool) -> Callable[[Any], Any]:
-    from fuser.api import jit
+    from fuser.api.jitted import jit
 
     return jit(lambda key: function(key, shape, dtype))  # type: ignore[no-any-return]

@@ -207,7 +207,7 @@ class ProgramProfile:
 
     def chrome_trace(self) -> str:
         """Compiling and one call as a trace for chrome://tracing or ui.perfetto.dev (JSON)."""
-        from fuser.report.trace import chrome_trace
+        from fuser.report.chrome_trace import chrome_trace
 
         return chrome_trace(self)
 

@@ -7,17 +7,16 @@ Nothing runs: the program is traced and partitioned, unless the function already
 from __future__ import annotations
 
 import functools
-import linecache
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fuser.api import Compiled, Jitted, jit
+from fuser.api.jitted import Compiled, Jitted, jit
+from fuser.api.signatures import arguments_in_words, because, signature
 from fuser.backends.base import KernelSource
 from fuser.ir.source import Source
 from fuser.partition.explain import eqn_bytes, loop_bytes, moved_bytes, size, words
 from fuser.partition.group import FusionGroup, Plan
-from fuser.signatures import arguments_in_words, because, signature
 
 _UNKNOWN_LINE = "(no line known)"
 
@@ -80,6 +79,7 @@ class Explanation:
     refused: tuple[ExplainedRefusal, ...]
     compilations: tuple[ExplainedCompilation, ...]
     loop_bytes_saved: int = 0  # that passes took out of the bodies of loops
+    devices: tuple[str, ...] = ()  # of several devices: how values lie and why, and which collectives are where
 
     @property
     def bytes(self) -> int:
@@ -96,7 +96,7 @@ class Explanation:
         return {**asdict(self), "bytes": self.bytes, "unfused_bytes": self.unfused_bytes}
 
     def __str__(self) -> str:
-        return "\n".join([_headline(self), *_steps(self), *_refusals(self), *_compilations(self)])
+        return "\n".join([_headline(self), *self.devices, *_steps(self), *_refusals(self), *_compilations(self)])
 
     __repr__ = __str__
 
@@ -113,7 +113,9 @@ def explain(function: Callable[..., Any]) -> Callable[..., Explanation]:
         lowered = staged.lower(*args, **kwargs)
         found = of_plan(lowered.plan, compilations(staged), lowered.sources)
         saved = loop_bytes(lowered.traced.graph) - loop_bytes(lowered.plan.graph)
-        return replace(found, loop_bytes_saved=max(saved, 0))
+        spread = getattr(lowered, "spread", None)
+        devices = () if spread is None else tuple(spread.explain().splitlines())
+        return replace(found, loop_bytes_saved=max(saved, 0), devices=devices)
 
     return explained
 
@@ -147,7 +149,7 @@ def compilations(function: Any) -> tuple[ExplainedCompilation, ...]:
 
 def source_line(source: Source) -> tuple[str, str]:
     """`mlp.py:12 (loss)`, and the code on that line ("" where the file cannot be read)."""
-    return str(source) if source.file else _UNKNOWN_LINE, linecache.getline(source.file, source.lineno).strip()
+    return str(source) if source.file else _UNKNOWN_LINE, source.code
 
 
 def _step(group: FusionGroup, scalar: Mapping[str, str]) -> ExplainedStep:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Sequence
 
 from fuser.ir.source import Source
@@ -11,9 +10,5 @@ from fuser.report.data import SourceLine
 
 def user_lines(sources: Sequence[Source]) -> tuple[SourceLine, ...]:
     """Where each source stands, and its text."""
-    lines = (
-        SourceLine(str(source), linecache.getline(source.file, source.lineno).strip())
-        for source in sources
-        if source.file
-    )
+    lines = (SourceLine(str(source), source.code) for source in sources if source.file)
     return tuple(dict.fromkeys(lines))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fuser.api import Lowered, Traced, cost_analysis
+from fuser.api.jitted import Lowered, Traced, cost_analysis
 from fuser.backends.base import KernelSource
 from fuser.compile import kernel_groups
 from fuser.partition.buffers import least

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from fuser.api import Compiled, Jitted, Traced, cost_analysis, jit
+from fuser.api.jitted import Compiled, Jitted, Traced, cost_analysis, jit
 from fuser.backends.base import Backend
 from fuser.compile import kernel_groups
 from fuser.errors import ToolchainError
-from fuser.interop.accelerate import Accelerated, is_dynamic
+from fuser.interop.accelerate import AcceleratedTraced, is_dynamic
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
 from fuser.partition.group import FusionGroup
@@ -182,14 +182,18 @@ def input_names(traceable: Any, traced: Traced, args: tuple[Any, ...], kwargs: d
     if not isinstance(traceable, Jitted):
         return tree.paths((args, kwargs))
     _, args, kwargs = traceable._split(args, kwargs)
+    if isinstance(traced, AcceleratedTraced):
+        arguments = [n for n, leaf in enumerate(tree.leaves((args, kwargs))) if is_dynamic(leaf)]
+        return [*(traceable._path(n, (args, kwargs)) for n in arguments), *traced.outside_names]
     return [traceable._path(n, (args, kwargs)) for n in range(len(traced.graph.invars))]
 
 
 def input_arrays(traceable: Any, compiled: Compiled, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """What the program's steps read, where they can read it; `args` and `kwargs` are without static arguments."""
-    leaves = tree.leaves((args, kwargs))
-    if isinstance(traceable, Accelerated):  # its signature holds integers, strings and the like
-        leaves = [leaf for leaf in leaves if is_dynamic(leaf)]
+    if isinstance(compiled.traced, AcceleratedTraced):  # its signature holds integers, and it reads arrays from outside
+        leaves = compiled.traced.inputs(args, kwargs)
+    else:
+        leaves = tree.leaves((args, kwargs))
     place = compiled.traced._backend.place
     return [place(_array(leaf, aval)) for leaf, aval in zip(leaves, compiled.traced.graph.in_avals, strict=True)]
 

@@ -19,7 +19,7 @@ SIDE_BY_SIDE = 2048  # neighbouring rows that a column reduction has in flight
 
 def bytes_moved(group: FusionGroup, generated: bool) -> int:
     """Bytes that one run reads and writes; `generated` says whether a kernel is generated for the group."""
-    if not generated or not group.cols:
+    if not generated or not group.reduced:
         return group.ideal_bytes
     kernel = lower(group)
     reads = _stages_reading(kernel)
@@ -35,9 +35,9 @@ def _nbytes(kernel: Kernel, param: int) -> int:
 
 def _accesses(kernel: Kernel) -> list[tuple[int, Access]]:
     """(stage, access) of every load that runs along the reduced axes."""
-    cols = set(kernel.cols)
+    cols = set(kernel.reduced)
     loads = (
-        (number, node.attr) for number, stage in enumerate(kernel.stages) for node in stage.body if node.op == "load"
+        (number, node.attr) for number, stage in enumerate(kernel.sweeps) for node in stage.body if node.op == "load"
     )
     return [(number, access) for number, access in loads if index_axes(access.offset) & cols]
 
@@ -52,7 +52,7 @@ def _stages_reading(kernel: Kernel) -> dict[int, int]:
 
 def _in_flight(kernel: Kernel, params: dict[int, int]) -> int:
     """Bytes between two reads of the same element of `params`, which must stay in the cache for the second to be free."""
-    length = math.prod(axis.extent for axis in kernel.cols)
+    length = math.prod(axis.extent for axis in kernel.reduced)
     total = 0
     for param in params:
         access = next(access for _, access in _accesses(kernel) if access.param == param)
@@ -63,5 +63,5 @@ def _in_flight(kernel: Kernel, params: dict[int, int]) -> int:
 def _abreast(kernel: Kernel, access: Access) -> int:
     """How many rows run side by side: 1, or some thousand where memory runs along the rows' index."""
     neighbours = [atom for atom, stride in access.offset.terms if abs(stride) == 1 and isinstance(atom, Axis)]
-    rows = [axis.extent for axis in neighbours if axis in kernel.rows]
+    rows = [axis.extent for axis in neighbours if axis in kernel.parallel]
     return min(rows[0], SIDE_BY_SIDE) if rows else 1

@@ -1,6 +1,6 @@
 """`Array`: the immutable n-dimensional array that users hold.
 
-In: a C-contiguous ndarray (CPU), torch tensor (CUDA) or jax.Array (TPU), taken without a copy. Out: shape, dtype,
+In: a C-contiguous ndarray (CPU), torch tensor (CUDA), jax.Array (TPU) or Shards (several devices), without a copy. Out: shape, dtype,
 printing, conversion to Python, NumPy, torch and DLPack (without a copy where memory allows), pickling, and deletion,
 after which every use raises. Operators, indexing and the other methods are put on the class by the API layer (`install`).
 """
@@ -19,6 +19,7 @@ import numpy as np
 from fuser.runtime import device as _device
 from fuser.runtime.core import native
 from fuser.runtime.memory import OWNERS
+from fuser.runtime.shards import Shards
 
 if TYPE_CHECKING:
     from fuser.runtime.device import Device
@@ -98,15 +99,18 @@ class Array(_Base):
 
     @property
     def device(self) -> Device:
-        """The device whose memory holds the array."""
+        """The device whose memory holds the array; the sharding of one that several hold, as in JAX."""
         data = self._present()
         if isinstance(data, np.ndarray):
             return _device.CPU
+        if isinstance(data, Shards):
+            return data.sharding.devices[0] if len(data.arrays) == 1 else data.sharding
         return _device.cuda(data.device.index or 0) if _is_tensor(data) else _device.of_jax(data)
 
     def devices(self) -> set[Device]:
-        """The devices that hold the array: one."""
-        return {self.device}
+        """The devices that hold the array or a part of it."""
+        data = self._data
+        return set(data.sharding.devices) if isinstance(data, Shards) else {self.device}
 
     # ---- its values
 
@@ -313,9 +317,14 @@ class _Deleted:
         raise self.error()
 
 
-def install(name: str, function: Callable[..., Any]) -> None:
+def install(name: str, function: Callable[..., Any] | property) -> None:
     """Put a method, property or operator on `Array`."""
     setattr(Array, name, function)
+
+
+def alias(x: Array) -> Array:
+    """Another Array over the memory of `x`, which outlives the deletion of `x`."""
+    return Array(x._present(), x._weak_type, x._dtype)
 
 
 def to_numpy(x: Any) -> np.ndarray[Any, Any]:
@@ -340,7 +349,7 @@ def from_torch(tensor: Any) -> Array:
 def from_dlpack(source: Any) -> Array:
     """An Array over the memory of anything that speaks DLPack, or of an ndarray; a contiguous copy if it is strided."""
     if isinstance(source, Array):
-        return source
+        return alias(source)
     if isinstance(source, np.ndarray):
         return Array(np.ascontiguousarray(source).reshape(source.shape))
     torch = sys.modules.get("torch")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
-from fuser.config import config
+from fuser.config import TRACED, config
 
 
 def _load() -> Any:
@@ -13,20 +14,21 @@ def _load() -> Any:
         reason = "FUSER_NATIVE is off"
         return None
     try:
-        from fuser.runtime import _native  # type: ignore[attr-defined]
+        _native = importlib.import_module("fuser._native")
     except ImportError as error:
         reason = f"it cannot be imported ({error})"
         return None
     config.watch("enable_x64", _native.set_x64)
-    config.watch("backend", lambda name, of_thread: _native.set_backend(_number(name), of_thread))
+    for name in TRACED:
+        config.watch(name, lambda _, of_thread: _native.set_backend(_number(config.traced_of(of_thread)), of_thread))
     return _native
 
 
-def _number(backend: str | None) -> int:
-    """A number for each name, by which programs are told apart; -1 for None."""
-    return -1 if backend is None else _backends.setdefault(backend, len(_backends))
+def _number(settings: tuple[Any, ...] | None) -> int:
+    """A number for each combination of what programs depend on, by which they are told apart; -1 for None."""
+    return -1 if settings is None else _numbers.setdefault(settings, len(_numbers))
 
 
-_backends: dict[str, int] = {}
+_numbers: dict[tuple[Any, ...], int] = {}
 reason = ""  # why there is no native core
 native: Any = _load()

@@ -14,6 +14,8 @@ import platform as platform_module
 from dataclasses import dataclass
 from typing import Any
 
+from fuser.config import config
+
 
 @dataclass(frozen=True)
 class Device:
@@ -27,6 +29,17 @@ class Device:
     def device_kind(self) -> str:
         return self.kind
 
+    @property
+    def process_index(self) -> int:
+        """The number of the process that the device belongs to."""
+        return 0
+
+    host_id = task_id = process_index
+
+    @property
+    def local_hardware_id(self) -> int:
+        return self.id
+
     def __repr__(self) -> str:
         return f"{self.platform.capitalize()}Device(id={self.id})"
 
@@ -34,6 +47,14 @@ class Device:
 
 
 CPU = Device("cpu")
+
+
+def cpu_devices() -> list[Device]:
+    """The devices that the CPU is divided into: as many as the setting `num_cpu_devices` says."""
+    count = config.num_cpu_devices
+    if count < 1:
+        raise ValueError(f"num_cpu_devices is the number of devices that the CPU is divided into, got {count}")
+    return [CPU, *(Device("cpu", n) for n in range(1, count))]
 
 
 @functools.cache
@@ -108,7 +129,7 @@ def devices(platform: str | None = None) -> list[Device]:
     """The devices of a platform, of the default one if none is named."""
     platform = platform or default_platform()
     if platform == "cpu":
-        return [CPU]
+        return cpu_devices()
     if platform in ("cuda", "gpu") and has_cuda():
         import torch
 

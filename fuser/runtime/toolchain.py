@@ -22,39 +22,18 @@ from dataclasses import dataclass
 
 from fuser.config import config, environment
 from fuser.errors import ToolchainError
+from fuser.runtime import compilers
 from fuser.runtime.cache import DiskCache, default_cache
 from fuser.runtime.core import native
 from fuser.runtime.device import cpu_count
+from fuser.runtime.flags import FLAGS, linking
 
 CANDIDATES = ("cc", "gcc", "clang")
 _thread_counts: list[ctypes.c_int] = []  # in the libraries that have been loaded
 _forked = False
 _locks: collections.defaultdict[str, threading.Lock] = collections.defaultdict(threading.Lock)  # by library key
 os.register_at_fork(after_in_child=_locks.clear)
-# Without contraction a product and a sum round apart, as in NumPy, whatever else shares their kernel.
-CONTRACTION = "-ffp-contract=off"
-_X86 = platform.machine() in ("x86_64", "AMD64")
-FLAGS = (
-    "-O3",
-    "-march=native",
-    *(("-mprefer-vector-width=512",) if _X86 else ()),
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fno-semantic-interposition",
-    "-fno-tree-sink",  # a call moved into a branch is one that gcc does not vectorise
-    "-fno-tree-pre",  # nor a loop in which what a constant makes known is computed apart
-    "-fno-thread-jumps",  # paths of their own for values that two tests tell apart keep a loop from being vectorised
-    "--param=sched-pressure-algorithm=2",  # of loops in kernels (`looped`): fewer registers are spilled
-    CONTRACTION,
-    *(() if platform.system() == "Darwin" else ("-fopenmp",)),
-    "-shared",
-    "-fPIC",
-    "-std=gnu11",
-    "-fwrapv",  # integers wrap around, as in NumPy
-    "-w",
-)
 _FORMAT = 1  # to be raised when the meaning of a cached library changes though its text does not
-_TIMEOUT = 600  # seconds
 _SPINS = "5000"  # some 10 microseconds
 THREADS = "__attribute__((weak)) int fuser_threads = 1;"  # how a text declares the number of threads that it may use; `load_shared` sets it
 
@@ -66,9 +45,6 @@ class CompiledLibrary:
     path: pathlib.Path
     seconds: float  # that the compiler ran; 0 when the library was there already
     cached: bool
-
-
-LIBRARIES = ("-lm",)
 
 
 def find_compiler() -> str:
@@ -115,12 +91,17 @@ def _version(path: str, modified: int, size: int) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolchainError(f"the C compiler {path} cannot be run: {error}; set FUSER_CC to another one") from None
     if output.returncode:
+        words = (output.stderr.strip() or output.stdout.strip()).rstrip(";.") or "it says nothing"
         raise ToolchainError(
-            f"the C compiler {path} cannot be run: {output.stderr.strip()}; set FUSER_CC to another one"
+            f"the C compiler {path} cannot be run: {words}{_ended(output.returncode)}; set FUSER_CC to another one"
         )
     version = output.stdout.strip().split("\n")[0]
     default_cache().put_json(key, version)
     return version
+
+
+def _ended(status: int) -> str:
+    return f" (exit status {status})" if status > 0 else f" (killed by signal {-status})"
 
 
 @functools.cache
@@ -137,7 +118,15 @@ def processor() -> str:
 
 def library_key(texts: Sequence[str], compiler: str) -> str:
     """The cache key of the library that the compiler makes of these translation units."""
-    parts = [_FORMAT, *texts, FLAGS, LIBRARIES, os.path.realpath(compiler), compiler_version(compiler), processor()]
+    parts = [
+        _FORMAT,
+        *texts,
+        FLAGS,
+        linking(compiler_version(compiler)),
+        os.path.realpath(compiler),
+        compiler_version(compiler),
+        processor(),
+    ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -279,60 +268,32 @@ def overridden(name: str, text: str, suffix: str = ".c") -> str:
 def _compile(compiler: str, texts: Sequence[str], key: str, cache: DiskCache) -> bytes:
     import tempfile
 
-    try:
-        with tempfile.TemporaryDirectory(prefix="fuser-cc-") as folder:
-            sources = [os.path.join(folder, f"kernel{number or ''}.c") for number in range(len(texts))]
-            for source, text in zip(sources, texts):
-                pathlib.Path(source).write_text(text)
-            target = os.path.join(folder, "kernel.so")
-            compile_to = [compiler, *FLAGS, "-o", target]
-            if len(texts) == 1:
-                _run([[*compile_to, sources[0], *LIBRARIES]], sources, key, cache)
-            else:
-                objects = [f"{source}.o" for source in sources]
-                _run(
-                    [[compiler, *FLAGS, "-c", "-o", o, source] for o, source in zip(objects, sources)],
-                    sources,
-                    key,
-                    cache,
-                )
-                _run([[*compile_to, *objects, *LIBRARIES]], sources, key, cache)
-            return pathlib.Path(target).read_bytes()
-    except OSError as error:
-        raise ToolchainError(f"the C compiler {compiler} cannot be run in {tempfile.gettempdir()}: {error}") from None
-
-
-def _run(commands: Sequence[Sequence[str]], sources: Sequence[str], key: str, cache: DiskCache) -> None:
-    """Run the commands at the same time; the n-th is about the n-th source. What the first that fails says is raised."""
-    import subprocess
-
-    compiler, folder = commands[0][0], os.path.dirname(sources[0])
-    runs: list[subprocess.Popen[str]] = []
-
     def keep(source: str) -> pathlib.Path:
         return cache.put(key + " source", ".c", pathlib.Path(source).read_bytes())
 
     try:
-        runs += [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) for command in commands]
-        end = time.monotonic() + _TIMEOUT
-        for source, run in zip(sources, runs):
-            try:
-                _, words = run.communicate(timeout=max(end - time.monotonic(), 0))
-            except subprocess.TimeoutExpired:
+        with tempfile.TemporaryDirectory(prefix="fuser-cc-") as folder:
+            sources = [os.path.join(folder, f"kernel{number or ''}.c") for number in range(len(texts))]
+            for source, text in zip(sources, texts):
+                pathlib.Path(source).write_text(text, encoding="utf-8")
+            target = os.path.join(folder, "kernel.so")
+            compile_to = [compiler, *FLAGS, "-o", target]
+            if len(texts) == 1:
+                final = [*compile_to, sources[0], *linking(compiler_version(compiler))]
+            else:
+                objects = [f"{source}.o" for source in sources]
+                parts = [[compiler, *FLAGS, "-c", "-o", o, source] for o, source in zip(objects, sources)]
+                compilers.run(parts, sources, keep, folder)
+                final = [*compile_to, *objects, *linking(compiler_version(compiler))]
+            compilers.run([final], sources[:1], keep, folder)
+            if not os.path.isfile(target):
                 raise ToolchainError(
-                    f"the C compiler {compiler} ran for {_TIMEOUT} seconds on {keep(source)} and was stopped"
-                ) from None
-            if run.returncode:
-                kept = keep(source)
-                raise ToolchainError(
-                    f"the C compiler {compiler} refused generated code (exit status {run.returncode}), "
-                    f"which is kept in {kept}; it says:\n{words.strip().replace(source, str(kept))}"
+                    f"the C compiler {compiler} reported success (exit status 0) and wrote no library; it may be a wrapper "
+                    f"that does nothing: set FUSER_CC to another one; the command was: {' '.join(part.removeprefix(folder + os.sep) for part in final)}"
                 )
-    finally:
-        for run in runs:
-            if run.poll() is None:
-                run.kill()
-                run.communicate()
+            return pathlib.Path(target).read_bytes()
+    except OSError as error:
+        raise ToolchainError(f"the C compiler {compiler} cannot be run in {tempfile.gettempdir()}: {error}") from None
 
 
 config.watch("threads", _set_threads)

@@ -11,7 +11,7 @@ from fuser import numpy as fnp
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import is_complex
 from fuser.lax.marks import stop_gradient
-from fuser.lax.values import as_value, broadcast, literal, promote_inexact
+from fuser.lax.values import as_value, broadcast, convert, literal, promote_inexact
 from fuser.numpy.ufuncs import Ufunc, inexact_operand, inexact_operands, real_operand
 from fuser.ops import elementwise as E
 from fuser.ops import incomplete as I
@@ -55,7 +55,8 @@ def gammasgn(x: Any) -> Any:
     floor = fnp.floor(x)
     at_integer = fnp.where(x == floor, np.nan, fnp.where(fnp.remainder(floor, 2) != 0, -1.0, 1.0).astype(x.dtype))
     result = fnp.where(x > 0, 1.0, at_integer)
-    return fnp.where(x == 0, fnp.copysign(1.0, x), result).astype(x.dtype)
+    result = fnp.where(x == 0, fnp.copysign(1.0, x), result)
+    return fnp.where(fnp.isnan(x), x, result).astype(x.dtype)
 
 
 def betaln(a: Any, b: Any) -> Any:
@@ -172,6 +173,8 @@ def logsumexp(
     a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
 ) -> Any:
     """log(Σ b·exp(a)) along `axis` without overflow; with `return_sign`, of the absolute value, and the sign."""
+    if where is not None:
+        a = fnp.where(where, a, 0)  # what stands outside may be infinite or nan, and must not reach a derivative
     if b is not None:
         a, b = inexact_operands("logsumexp", a, b)
         a = fnp.where(b != 0, a, -np.inf)
@@ -206,7 +209,7 @@ def ndtr(x: Any) -> Any:
     w = x * half
     z = fnp.abs(w)
     tail = fnp.where(w > 0, 2.0 - erfc(z), erfc(z))
-    return 0.5 * fnp.where(z < half, 1.0 + erf(w), tail)
+    return convert(0.5 * fnp.where(z < half, 1.0 + erf(w), tail), x.dtype)
 
 
 _NDTRI_CENTRE = (
@@ -250,7 +253,8 @@ def ndtri(p: Any) -> Any:
     second = fnp.where(z >= 8.0, _ratio(1.0 / z, _NDTRI_FAR), _ratio(1.0 / z, _NDTRI_TAIL)) / z
     x = fnp.where(safe > edge, centre, first - second)
     x = fnp.where(upper, x, -x)
-    return fnp.where(p == 0, -np.inf, fnp.where(p == 1, np.inf, fnp.where(fnp.logical_or(p < 0, p > 1), np.nan, x)))
+    x = fnp.where(p == 0, -np.inf, fnp.where(p == 1, np.inf, fnp.where(fnp.logical_or(p < 0, p > 1), np.nan, x)))
+    return convert(x, p.dtype)
 
 
 def log_ndtr(x: Any, series_order: int = 3) -> Any:
@@ -264,4 +268,43 @@ def log_ndtr(x: Any, series_order: int = 3) -> Any:
         series = series + (-1) ** n * term / far ** (2 * n)
     tail = -0.5 * far * far - fnp.log(-far) - 0.5 * float(np.log(2 * np.pi)) + fnp.log(series)
     middle = fnp.log(ndtr(fnp.maximum(x, lower)))
-    return fnp.where(x > upper, -ndtr(-x), fnp.where(x > lower, middle, tail))
+    return convert(fnp.where(x > upper, -ndtr(-x), fnp.where(x > lower, middle, tail)), x.dtype)
+
+
+# Reached through this module: those of more_special, and softmax of all elements unless told.
+from fuser.scipy.more_special import (  # noqa: E402, F401
+    bernoulli,
+    bessel_jn,
+    boxcox,
+    boxcox1p,
+    comb,
+    dawsn,
+    erfcx,
+    exp1,
+    expi,
+    expn,
+    fresnel,
+    hyp1f1,
+    hyp2f1,
+    loggamma,
+    multigammaln,
+    owens_t,
+    sici,
+    spence,
+    sph_harm_y,
+    wofz,
+)
+
+
+def softmax(x: Any, /, *, axis: Any = None) -> Any:
+    """exp(x) over its sum along `axis`, over all elements for None."""
+    from fuser import nn
+
+    return nn.softmax(x, axis=axis)
+
+
+def log_softmax(x: Any, /, *, axis: Any = None) -> Any:
+    """The logarithm of `softmax`."""
+    from fuser import nn
+
+    return nn.log_softmax(x, axis=axis)

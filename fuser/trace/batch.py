@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fuser.ir.graph import graphs_in
-from fuser.ir.primitive import REGISTRY, Fusion, Primitive
+from fuser.ir.primitive import REGISTRY, Primitive
 from fuser.ir.source import through
 from fuser.trace.core import Trace, Tracer, _state, current, forwarded, type_of
 from fuser.trace.tangent import as_array
@@ -81,8 +81,6 @@ def mentions(primitive: Primitive, params: dict[str, Any], axis_name: Any) -> bo
     """Whether a collective over this axis is applied, here or in a graph among the params."""
     if primitive.collect is not None:
         return axis_name in axis_names(params)
-    if primitive.fusion is not Fusion.CONTROL:
-        return False
     return any(mentions(e.primitive, e.params, axis_name) for g in graphs_in(params) for e in g.eqns)
 
 
@@ -95,6 +93,8 @@ def axis_names(params: dict[str, Any]) -> tuple[Any, ...]:
 class _Axes(threading.local):
     def __init__(self) -> None:
         self.sizes: dict[Any, int] = {}
+        self.manual: frozenset[Any] = frozenset()
+        self.checked: frozenset[Any] = frozenset()
 
 
 _axes = _Axes()
@@ -103,6 +103,33 @@ _axes = _Axes()
 def named_axes() -> dict[Any, int]:
     """The named axes in scope, and their sizes."""
     return _axes.sizes
+
+
+def manual_axes() -> frozenset[Any]:
+    """Those of the named axes in scope that are axes of a mesh of devices."""
+    return _axes.manual
+
+
+def checked_axes() -> frozenset[Any]:
+    """The axes of a mesh along which the types of values say whether they vary."""
+    return _axes.checked
+
+
+def axes_key() -> tuple[Any, ...]:
+    """What a trace depends on of the named axes in scope."""
+    return (*_axes.sizes.items(), _axes.checked) if _axes.sizes else ()
+
+
+@contextlib.contextmanager
+def manual(sizes: dict[Any, int], checked: bool) -> Iterator[None]:
+    """Bring the axes of a mesh into scope; where `checked`, types say along which of them values vary."""
+    saved = _axes.sizes, _axes.manual, _axes.checked
+    _axes.sizes, _axes.manual = {**_axes.sizes, **sizes}, _axes.manual | set(sizes)
+    _axes.checked = _axes.checked | set(sizes) if checked else _axes.checked - set(sizes)
+    try:
+        yield
+    finally:
+        _axes.sizes, _axes.manual, _axes.checked = saved
 
 
 @contextlib.contextmanager

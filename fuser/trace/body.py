@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fuser.ir.graph import Graph, Literal, Var
+from fuser.ir.names import function_name
 from fuser.ir.types import ArrayType
 from fuser.trace import tree
-from fuser.trace.batch import named_axes
+from fuser.trace.batch import axes_key
 from fuser.trace.core import Tracer
 from fuser.trace.stage import stage
 
@@ -61,11 +62,11 @@ def staged_body(
     wrapper made for this call, of the given `kind`; `setting` is what else the body depends on.
     """
     owner = owner or function
-    key = (kind, structure, tuple(avals), setting, tuple(named_axes().items()))
+    key = (kind, structure, tuple(avals), setting, axes_key())
     known = _cache(owner)
     if known is not None and key in known:
         return known[key]
-    body = _stage(function, structure, avals, convert, getattr(owner, "__name__", type(owner).__name__))
+    body = _stage(function, structure, avals, convert, function_name(owner))
     if known is not None and not any(isinstance(value, Tracer) for value in body.consts):
         if len(known) >= MOST:
             known.clear()

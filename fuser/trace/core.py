@@ -20,7 +20,7 @@ from fuser.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from fuser.ir.primitive import Primitive
+from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.source import Source, current_source
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array, to_numpy
@@ -194,12 +194,31 @@ def type_of(value: Any) -> ArrayType:
 def infer(primitive: Primitive, avals: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
     """The primitive's output type; errors of its type rule gain the user's line."""
     try:
-        return primitive.rule("type")(*avals, **params)
+        result = primitive.rule("type")(*avals, **params)
+        return _varying(primitive, result, avals, params)
     except (TypeError, ValueError) as error:
         source = current_source()
         if source.file and error.args and isinstance(error.args[0], str) and source.short not in error.args[0]:
             error.args = (f"{error.args[0]} ({source.short})", *error.args[1:])
         raise
+
+
+def _varying(primitive: Primitive, result: Any, avals: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
+    """The output type with the mesh axes along which it varies; graphs among the params say it themselves."""
+    if primitive.varying is None:
+        for aval in avals:
+            if aval.vma:
+                break
+        else:
+            return result
+        if primitive.fusion is Fusion.CONTROL:
+            return result
+    axes = frozenset[Any]().union(*(a.vma for a in avals))
+    if primitive.varying is not None:
+        axes = primitive.varying(axes, **params)
+    if primitive.multiple_results:
+        return tuple(r.update(vma=axes) for r in result)
+    return result.update(vma=axes)
 
 
 def leaked(tracer: Tracer, source: Source | None = None) -> UnexpectedTracerError:
@@ -215,6 +234,7 @@ class EvalTrace(Trace):
 
     name = "evaluation"
     override: Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Any] | None = None
+    examine: Callable[[Primitive, Any], None] | None = None  # is told of results, and may refuse them
 
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         for arg in args:
@@ -231,6 +251,8 @@ class EvalTrace(Trace):
         try:
             with np.errstate(all="ignore"):
                 result = primitive.rule("eval")(*(host(a) for a in args), **params)
+            if self.examine is not None:
+                self.examine(primitive, result if primitive.multiple_results else (result,))
             if primitive.multiple_results:
                 return [_wrap(r, t) for r, t in zip(result, result_type)]
             return _wrap(result, result_type)

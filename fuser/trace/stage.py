@@ -82,9 +82,15 @@ class StageTrace(Trace):
         )
 
 
-def stage(function: Callable[..., Sequence[Any]], avals: Sequence[ArrayType], name: str = "main") -> Graph:
+def stage(
+    function: Callable[..., Sequence[Any]],
+    avals: Sequence[ArrayType],
+    name: str = "main",
+    late: Sequence[StageTracer] = (),
+) -> Graph:
     """The graph of `function`, which takes one tracer a type in `avals` and returns a flat sequence of values.
 
+    `late` are inputs that the function itself has made (`new_input`) while it ran; they follow the others.
     A tracer that outlives the call raises UnexpectedTracerError where it is used.
     """
     trace = StageTrace(name)
@@ -92,7 +98,7 @@ def stage(function: Callable[..., Sequence[Any]], avals: Sequence[ArrayType], na
     try:
         inputs = [trace.new_input(aval) for aval in avals]
         outputs = function(*inputs)
-        return trace.graph([i._var for i in inputs], outputs)  # type: ignore[misc]
+        return trace.graph([i._var for i in (*inputs, *late)], outputs)  # type: ignore[misc]
     finally:
         _state.trace = saved
         trace.closed = True

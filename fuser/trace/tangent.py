@@ -48,10 +48,10 @@ def as_array(value: Any) -> Any:
 
 def full(aval: ArrayType, value: Any) -> Any:
     """An array of this type with one value everywhere."""
-    scalar = Array(np.asarray(value).astype(aval.dtype), aval.weak_type)
-    if not aval.shape:
-        return scalar
-    return bind(REGISTRY["broadcast_in_dim"], scalar, shape=aval.shape, broadcast_dimensions=())
+    result: Any = Array(np.asarray(value).astype(aval.dtype), aval.weak_type)
+    if aval.shape:
+        result = bind(REGISTRY["broadcast_in_dim"], result, shape=aval.shape, broadcast_dimensions=())
+    return bind(REGISTRY["pvary"], result, axis_name=tuple(sorted(aval.vma, key=str))) if aval.vma else result
 
 
 def zeros(aval: ArrayType) -> Any:

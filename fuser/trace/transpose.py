@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.primitive import REGISTRY
 from fuser.ir.source import through
 from fuser.runtime.array import Array
+from fuser.trace.core import Tracer
 from fuser.trace.linear import linear_part
 from fuser.trace.replay import replay
 from fuser.trace.tangent import Undefined, Zero, add_tangents, all_zero
@@ -35,6 +37,9 @@ def backward(graph: Graph, cotangents: Sequence[Any], name: str = "grad") -> lis
 
 def _add(found: dict[Var, Any], var: Var, cotangent: Any) -> None:
     if type(cotangent) is not Zero:
+        extra = cotangent.aval.vma - var.aval.vma if isinstance(cotangent, Tracer) else None
+        if extra:  # each device has a share of the cotangent of what is the same for all
+            cotangent = REGISTRY["psum_invariant"].bind(cotangent, axis_name=tuple(sorted(extra, key=str)))
         known = found.get(var)
         found[var] = cotangent if known is None else add_tangents(known, cotangent)
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import optree
 
+from fuser.ir.names import printable
+
 NAMESPACE = "fuser"
 PyTreeDef = optree.PyTreeSpec
 
@@ -46,7 +48,7 @@ def broadcast_prefix(prefix: Any, tree: Any) -> list[Any]:
 def paths(tree: Any) -> list[str]:
     """A readable path of each leaf: `['w'][0]`."""
     accessors = optree.tree_accessors(tree, none_is_leaf=False, namespace=NAMESPACE)
-    return [accessor.codify("") for accessor in accessors]
+    return [printable(accessor.codify("")) for accessor in accessors]
 
 
 def register_pytree_node(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser.errors import TypeRuleError
+from fuser.ir.names import function_name
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType, float0, is_complex, is_inexact, short_dtype
 from fuser.lax.values import as_value
@@ -17,7 +18,7 @@ from fuser.trace.tangent import Zero, as_array, zeros
 
 def name_of(function: Callable[..., Any]) -> str:
     """What messages call the function."""
-    return getattr(function, "__name__", type(function).__name__)
+    return function_name(function)
 
 
 def check_callable(function: Any, transform: str) -> None:

@@ -7,11 +7,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import optree
 
 from fuser.errors import UnsupportedError
 from fuser.frames import hide
 from fuser.ir.source import current_source
+from fuser.ir.types import float0
 from fuser.trace import tree
 from fuser.trace.batch import batch, moved
 from fuser.trace.core import type_of
@@ -66,6 +68,15 @@ def vmap(
     return mapped
 
 
+def _is_opaque(leaf: Any) -> bool:
+    """Whether an unmapped argument is no array and goes to the function as it is: another function, a string."""
+    try:
+        leaf_values([leaf], "")
+    except TypeError:
+        return True
+    return False
+
+
 def _vmap(
     fun: Callable[..., Any], in_axes: Any, out_axes: Any, axis_name: Any, axis_size: int | None, args: Any, kwargs: Any
 ) -> Any:
@@ -75,14 +86,15 @@ def _vmap(
             f"give one an argument ({current_source().short})"
         )
     leaves, structure = tree.flatten((args, kwargs))
-    values = leaf_values(leaves, f"the arguments of {name_of(fun)}")
     given = prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
+    opaque = {n: leaf for n, (leaf, axis) in enumerate(zip(leaves, given)) if axis is None and _is_opaque(leaf)}
+    values = leaf_values([0 if n in opaque else v for n, v in enumerate(leaves)], f"the arguments of {name_of(fun)}")
     dims = [_dimension(axis, v, fun, n, (args, kwargs)) for n, (axis, v) in enumerate(zip(given, values))]
     size = _size(fun, values, dims, axis_size, (args, kwargs))
     found: list[Any] = []
 
     def flat(*inputs: Any) -> list[Any]:
-        inner_args, inner_kwargs = tree.unflatten(structure, inputs)
+        inner_args, inner_kwargs = tree.unflatten(structure, [opaque.get(n, v) for n, v in enumerate(inputs)])
         result = fun(*inner_args, **inner_kwargs)
         outs, out_tree = tree.flatten(result)
         found.append(out_tree)
@@ -163,6 +175,8 @@ def _placed(value: Any, dim: int | None, wanted: Any, size: int, fun: Any) -> An
             )
         return value
     rank = type_of(value).ndim + (dim is None)
+    if type_of(value).dtype == float0 and dim is None:  # has no elements to repeat
+        return np.zeros((*value.shape[: wanted % rank], size, *value.shape[wanted % rank :]), float0)
     if not -rank <= wanted < rank:
         raise ValueError(
             f"vmap of {name_of(fun)} has out_axes={wanted} for a result of {rank} dimensions ({current_source().short})"

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import fuser.numpy as fnp
-from fuser import advice, config, jit
+from fuser import config, jit
+from fuser.api import advice
 from fuser.errors import PerformanceWarning
 from fuser.runtime import executable as executables
 from fuser.runtime.core import native

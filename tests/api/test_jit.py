@@ -201,3 +201,47 @@ def test_config_switches_x64():
     assert f(np.ones(2)).dtype == np.float32
     with fuser.config.using(enable_x64=True):
         assert f(np.ones(2)).dtype == np.float64
+
+
+@pytest.mark.parametrize("library", ["fuser", "jax"])
+def test_a_jitted_function_is_traced_once(library):
+    """For arguments of one type: within jit, grad, vmap and scan, in several outer functions, and from the outside."""
+    m, numpy = (fuser, fnp) if library == "fuser" else (jax, jnp)
+    traced = []
+
+    @m.jit
+    def inner(x):
+        traced.append(x.shape)
+        return numpy.sin(x)
+
+    x = numpy.ones(3)
+    m.jit(lambda x: inner(x) + inner(x * 2) + inner(x + 1))(x)
+    m.jit(lambda x: inner(x) * 2)(x)
+    m.grad(lambda x: inner(x).sum() + inner(2 * x).sum())(x)
+    m.jit(m.grad(lambda x: inner(x).sum() + inner(2 * x).sum()))(x)
+    m.jit(m.vmap(lambda x: inner(x) + inner(2 * x)))(numpy.ones((2, 3)))
+    m.lax.scan(lambda c, _: (inner(c), inner(c + 1)), x, None, length=2)
+    m.make_jaxpr(lambda x: inner(x) + inner(x))(x)
+    assert inner(x).shape == (3,) and traced == [(3,)]
+    m.jit(lambda x: inner(x))(numpy.ones(4))
+    assert traced == [(3,), (4,)]
+
+
+def test_an_inner_function_that_reads_an_outer_value_is_traced_for_it():
+    """Its graph is for that value alone; numbers given to an inner function are traced, as in JAX."""
+
+    def outer(x, y):
+        inner = fuser.jit(lambda z: z * x)
+        return inner(y) + inner(y + 1)
+
+    assert fuser.jit(outer)(fnp.float32(2), fnp.float32(3)) == 14
+    shared = []
+    reads = fuser.jit(lambda z: z + shared[-1])
+
+    def also(x):
+        shared.append(x)
+        return reads(x)
+
+    assert fuser.jit(also)(fnp.float32(1)) == 2 and fuser.jit(lambda x: also(x * 2))(fnp.float32(4)) == 16
+    inner = fuser.jit(lambda x, n: fnp.power(x, n))
+    assert fuser.jit(lambda x: inner(x, 3))(fnp.float32(2)) == 8

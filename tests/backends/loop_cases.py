@@ -152,7 +152,7 @@ ONE_KERNEL: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda xs, w: fnp.sqrt(abs(lax.map(lambda x: fnp.sin(x) * 2 + w, xs))),
         (STEPS, X),
     ),
-    "a fold in each iteration of a map": (lambda xs: lax.map(lambda x: (x * x).sum(-1), xs) + 1, (ROWS,)),
+    "a reduction in each iteration of a map": (lambda xs: lax.map(lambda x: (x * x).sum(-1), xs) + 1, (ROWS,)),
     "a map backwards": (
         lambda xs: lax.scan(lambda _, x: ((), x * 2), (), xs, reverse=True)[1] + xs[:, :1],
         (STEPS,),

@@ -73,7 +73,7 @@ print(digest.hexdigest())
 
 
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
-    """Every loop form of a fold, with one thread and with two, three and eight: the same bits."""
+    """Every loop form of a reduction, with one thread and with two, three and eight: the same bits."""
 
     def run(threads: int) -> str:
         environment = {
@@ -166,7 +166,7 @@ def test_halves_are_converted_as_numpy_does() -> None:
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 8, 11, 70])
 @pytest.mark.parametrize("width", [8, 33])
 def test_columns_are_folded_several_rows_at_once(count: int, width: int) -> None:
-    """Every remainder of rows, and what needs the folds of an earlier run along the same rows."""
+    """Every remainder of rows, and what needs the reductions of an earlier run along the same rows."""
     x = np.random.default_rng(0).integers(-50, 50, (count, width)).astype(np.int32)
     run = lambda np, x: (x.sum(0), x.max(0), np.argmin(x, 0), ((x - x.sum(0)) ** 2).max(0))
     for ours, theirs in zip(fuser.jit(lambda x: run(fnp, x))(x), run(np, x)):

@@ -10,7 +10,7 @@ import pytest
 import fuser
 import fuser.numpy as jnp
 from fuser import config, lax
-from fuser.backends.c.writer import ALONE, most_alone, nanoseconds
+from fuser.backends.c.emitter import ALONE, most_alone, nanoseconds
 
 
 def most(function, *arguments) -> int:

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import fuser
 import fuser.numpy as fnp
-from fuser.backends.c import built
-from fuser.backends.c.library import gemm_text
+from fuser.backends.c.library import prebuilt
+from fuser.backends.c.library.on_demand import gemm_text
 from fuser.runtime import toolchain
 
 SHAPES = [
@@ -198,10 +198,10 @@ def test_several_python_threads_share_a_product() -> None:
     assert all(np.array_equal(result, expected[n % 4]) for n, result in enumerate(results))
 
 
-@pytest.mark.parametrize("level", built.LEVELS)
+@pytest.mark.parametrize("level", prebuilt.LEVELS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_was_built_with_the_package_gives_the_bits_of_what_is_compiled(level, dtype, monkeypatch) -> None:
-    monkeypatch.setattr(built, "LEVELS", {level: built.LEVELS[level]})
+    monkeypatch.setattr(prebuilt, "LEVELS", {level: prebuilt.LEVELS[level]})
     kind = np.dtype(dtype)
     ready = fresh_gemm(kind)
     if ready is None:
@@ -224,17 +224,19 @@ def test_what_was_built_with_the_package_gives_the_bits_of_what_is_compiled(leve
 
 def fresh_gemm(kind: np.dtype) -> Any:
     """What was built for the levels of now."""
-    built._library.cache_clear()
+    prebuilt._library.cache_clear()
     try:
-        return built.gemm(kind, kind)
+        return prebuilt.gemm(kind, kind)
     finally:
-        built._library.cache_clear()
+        prebuilt._library.cache_clear()
 
 
 def test_what_was_built_from_other_files_or_for_another_processor_is_not_used(monkeypatch) -> None:
     kind = np.dtype("float32")
-    assert built.gemm(np.dtype("int32"), np.dtype("int32")) is None and built.gemm(kind, np.dtype("float64")) is None
-    monkeypatch.setattr(built, "digest", lambda: "0" * 64)
+    assert (
+        prebuilt.gemm(np.dtype("int32"), np.dtype("int32")) is None and prebuilt.gemm(kind, np.dtype("float64")) is None
+    )
+    monkeypatch.setattr(prebuilt, "digest", lambda: "0" * 64)
     assert fresh_gemm(kind) is None
     monkeypatch.undo()
     monkeypatch.setattr(toolchain, "processor", lambda: "GenuineIntel; sse2 avx")

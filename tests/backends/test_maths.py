@@ -20,12 +20,13 @@ import pytest
 
 import fuser
 import fuser.lax as lax
-from fuser.backends.c import maths
+from fuser.backends.c import math as maths
 from fuser.backends.c.backend import translation_unit
+from fuser.backends.c.function import symbols
 from fuser.config import config
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import FLOATS
-from fuser.runtime import toolchain
+from fuser.runtime import flags, toolchain
 from tests.values import same_bits, special, tuples
 
 F16, BF16, F32, F64 = FLOATS
@@ -244,15 +245,16 @@ def test_loops_are_vectorised(dtype: np.dtype, tmp_path: Any) -> None:
     names = [*BOUNDS, "nextafter", "logaddexp", "xlogy", "log1mexp"]
     if dtype in (F16, BF16):
         names = ["exp", "tanh", "log", "erf", "sin", "logistic"]
-    texts = []
+    kernels = []
     for name in names:
         arrays = [np.ones(1 << 14, dtype)] * (1 if name not in ("nextafter", "logaddexp", "xlogy") else 2)
         arrays = arrays * ARITY.get(name, 1)
         with config.using(enable_x64=True):
             (source,) = fuser.jit(REGISTRY[name].bind).lower(*arrays).sources
-        texts.append(source.text.replace(source.name, f"kernel_{name}"))
+        kernels.append(source.renamed(f"kernel_{name}"))
     path = tmp_path / "kernels.c"
-    path.write_text(translation_unit("\n\n".join(texts)))
+    used = symbols(tuple(part for kernel in kernels for part in kernel.code.parts))
+    path.write_text(translation_unit("\n\n".join(kernel.text for kernel in kernels), used))
     command = [
         toolchain.find_compiler(),
         *toolchain.FLAGS,
@@ -261,7 +263,7 @@ def test_loops_are_vectorised(dtype: np.dtype, tmp_path: Any) -> None:
         "-o",
         str(tmp_path / "k.so"),
     ]
-    said = subprocess.run([*command, *toolchain.LIBRARIES], capture_output=True, text=True, check=True).stderr
+    said = subprocess.run([*command, *flags.LIBRARIES], capture_output=True, text=True, check=True).stderr
     lines = {int(line.split(":")[1]) for line in said.splitlines() if "loop vectorized" in line}
     where, inside = {}, ""
     for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fuser
 import fuser.numpy as fnp
 from fuser import lax
-from fuser.backends.c import calls
+from fuser.backends.c.library import library_calls
 from fuser.ops.sorting import sort_p, top_k_p
 from fuser.partition.group import Kind
 from fuser.runtime.executable import KernelStep
@@ -79,34 +79,34 @@ def test_sorts_of_any_length_are_stable(seed, n, dtype):
         same(a, b)
 
 
-def folded(fold: str, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
+def folded(reduction: str, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
     out = x.copy()
     kept = (indices >= 0) & (indices < len(x))
-    if fold == "set":
+    if reduction == "set":
         for i, u in zip(indices[kept], updates[kept]):
             out[i] = u
     else:
-        ufunc = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}[fold]
+        ufunc = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}[reduction]
         ufunc.at(out, indices[kept], updates[kept])
     return out
 
 
-@pytest.mark.parametrize("fold", ["set", "add", "min", "max"])
+@pytest.mark.parametrize("reduction", ["set", "add", "min", "max"])
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([1, 7, 300, 5000]), st.sampled_from([0, 1, 513, 40000]), st.booleans())
-def test_scatters_with_duplicates(fold, seed, n, count, rows):
+def test_scatters_with_duplicates(reduction, seed, n, count, rows):
     rng = np.random.default_rng(seed)
     x = rng.integers(-99, 99, (n, 3) if rows else n).astype(np.float32)
     indices = rng.integers(0, n + 3, count).astype(np.int32)
     updates = rng.integers(-9, 9, (count, 3) if rows else count).astype(np.float32)
-    found = jitted(lambda x, i, u: getattr(x.at[i], fold)(u))(x, indices, updates)
-    same(found, folded(fold, x, indices, updates))
+    found = jitted(lambda x, i, u: getattr(x.at[i], reduction)(u))(x, indices, updates)
+    same(found, folded(reduction, x, indices, updates))
 
 
-@pytest.mark.parametrize("fold", ["set", "add", "multiply", "max"])
+@pytest.mark.parametrize("reduction", ["set", "add", "multiply", "max"])
 @pytest.mark.parametrize("spoilt", ["no", "negative", "beyond", "swapped"])
 @pytest.mark.parametrize("rows", [False, True])
-def test_scatters_by_indices_in_order(fold, spoilt, rows):
+def test_scatters_by_indices_in_order(reduction, spoilt, rows):
     """Each index's updates are folded in together; one index out of place or bounds, and they are not."""
     rng = np.random.default_rng(3)
     n, count = 4000, 30000
@@ -118,8 +118,8 @@ def test_scatters_by_indices_in_order(fold, spoilt, rows):
         place, index = {"negative": (0, -n + 1), "beyond": (-1, n)}[spoilt]
         indices[place] = index
     wrapped = np.where(indices < 0, indices + n, indices)
-    found = jitted(lambda x, i, u: getattr(x.at[i], fold)(u, indices_are_sorted=True))(x, indices, updates)
-    same(found, folded(fold, x, wrapped, updates))
+    found = jitted(lambda x, i, u: getattr(x.at[i], reduction)(u, indices_are_sorted=True))(x, indices, updates)
+    same(found, folded(reduction, x, wrapped, updates))
 
 
 def test_scatters_wrap_negative_indices_themselves():
@@ -159,7 +159,7 @@ def test_sums_of_all_dtypes(dtype):
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_results_do_not_depend_on_the_number_of_threads(monkeypatch, bins, ordered, dtype):
-    monkeypatch.setattr(calls, "cpu_count", lambda: 3)
+    monkeypatch.setattr(library_calls, "cpu_count", lambda: 3)
     rng = np.random.default_rng(0)
     x, updates = rng.standard_normal(bins).astype(dtype), rng.standard_normal(100000).astype(dtype)
     indices = rng.integers(0, bins, 100000).astype(np.int32)

@@ -110,7 +110,7 @@ def test_several_kernels(name: str) -> None:
     assert kinds(plan) == expected, plan.explain()
 
 
-def test_the_tail_has_the_bits_of_a_kernel_of_its_own() -> None:
+def test_the_epilogue_has_the_bits_of_a_kernel_of_its_own() -> None:
     args = (A, B, ROW)
     function = lambda a, b, row: jnp.tanh(a @ b * 0.1 + row) - row
     together = np.asarray(fuser.jit(function, backend="c")(*args))
@@ -119,7 +119,7 @@ def test_the_tail_has_the_bits_of_a_kernel_of_its_own() -> None:
     np.testing.assert_array_equal(together, apart)
 
 
-def test_products_with_tails_inside_a_loop_run_natively() -> None:
+def test_products_with_epilogues_inside_a_loop_run_natively() -> None:
     w = (RNG.standard_normal((90, 90)) / 20).astype(np.float32)
 
     def recurrent(x: Any, w: Any, row: Any) -> Any:
@@ -144,7 +144,7 @@ def test_float64_and_half_precision() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
-def test_a_tail_finds_the_product_rounded(dtype: str) -> None:
+def test_an_epilogue_finds_the_product_rounded(dtype: str) -> None:
     """The bits are those of a kernel of its own on the product in memory."""
     a, b = (jnp.asarray(x * 3).astype(dtype) for x in (A, B))
     together = fuser.jit(lambda a, b: a @ b * 3 + 1, backend="c")

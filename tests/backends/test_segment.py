@@ -14,20 +14,21 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from fuser.backends.triton import segment as segments  # noqa: E402
-from fuser.backends.triton.writer import Launch  # noqa: E402
+from fuser.backends.triton.emitter import Launch  # noqa: E402
 from fuser.runtime import toolchain  # noqa: E402
 from fuser.runtime.core import native  # noqa: E402
 from fuser.runtime.executable import Allocation, Executable, KernelStep  # noqa: E402
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native core is not built, or turned off")
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIZE = 1000
 F32 = np.dtype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def driver():
-    path = toolchain.compile_shared(pathlib.Path(__file__).with_name("fake_cuda.c").read_text()).path
+    path = toolchain.compile_shared((ROOT / "runtime" / "tests" / "recording_cuda.c").read_text()).path
     native.cuda_open(str(path))
     return ctypes.CDLL(str(path))
 
@@ -189,7 +190,7 @@ def test_steps_are_joined_and_temporaries_share_a_block(driver, count, monkeypat
 AHEAD = """
 import fuser, json, re
 from fuser.backends.triton import segment
-from fuser.backends.triton.ahead import compile_ahead
+from fuser.backends.triton.aot import compile_ahead
 from tests.backends import triton_cases
 for name, (function, types) in list(triton_cases.pairs())[::4]:
     for source in fuser.jit(function, backend="triton").lower(*types).sources:

@@ -25,19 +25,20 @@ from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import KEY, ArrayType
 from fuser.partition.group import Kind
-from tests.backends.tpu_cases import FORMS, TRANSFORMS, WIDE, f32, layer_norm, of, softmax
+from fuser.trace.core import bind
+from tests.backends.tpu_cases import FORMS, HOST, TRANSFORMS, WIDE, f32, layer_norm, of, softmax
 
 pytestmark = pytest.mark.tpu
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Forms of which some part is XLA's: byte and complex types, reversed and strided reads, gathers, sorts, keys, folds
+# Forms of which some part is XLA's: byte and complex types, reversed and strided reads, gathers, sorts, keys, reductions
 # without an instruction, products.
 IN_XLA = {
     *(
         "bytes",
         "gathered",
-        "folds",
-        "folds of bytes",
-        "folds of unsigned",
+        "reductions",
+        "reductions of bytes",
+        "reductions of unsigned",
         "branch",
         "sorted",
         "solved",
@@ -75,6 +76,19 @@ def test_interpreter_agrees_with_the_reference(suite: str, least: int) -> None:
     assert {row["case"]: row["error"] for row in rows if row["error"]} == {}
 
 
+@pytest.mark.parametrize("name", sorted(HOST))
+def test_what_only_the_host_computes_is_refused_by_name(name: str) -> None:
+    primitive = REGISTRY[name]
+    for arrays, params in primitive.rule("samples")():
+        narrow = [
+            np.asarray(a).astype({"d": "f4", "D": "c8"}.get(np.asarray(a).dtype.char, np.asarray(a).dtype))
+            for a in arrays
+        ]
+        with pytest.raises(UnsupportedError, match=f"the tpu backend has no form of {name} "):
+            jit(lambda *a, params=params: bind(primitive, *a, **params), backend="tpu").lower(*narrow)
+        return
+
+
 # ---- compilation
 
 
@@ -93,7 +107,7 @@ def test_a_compiled_softmax_is_one_kernel_that_reads_and_writes_once() -> None:
     pytest.importorskip("libtpu")
     program = """
 import json
-from fuser.backends.tpu.ahead import compile_plan
+from fuser.backends.tpu.aot import compile_plan
 from tests.backends.test_tpu import lower, softmax, f32
 found = compile_plan(lower(softmax, f32(4096, 4096)).plan, "v5e")
 print(json.dumps([found.kernels, found.bytes_accessed, found.output_bytes]))
@@ -258,7 +272,7 @@ def test_products_of_float32_are_exact_unless_asked_otherwise() -> None:
 
 
 def test_launches_are_counted_inside_loops_too() -> None:
-    from fuser.backends.tpu.ahead import launches
+    from fuser.backends.tpu.aot import launches
 
     text = """HloModule m
 %body (p: (f32[8], s32[])) -> (f32[8], s32[]) {

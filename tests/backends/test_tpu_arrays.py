@@ -117,6 +117,18 @@ def test_random_keys_and_numbers() -> None:
     draw(keys[1])
 
 
+def test_keys_move_as_other_values_do() -> None:
+    key = fuser.random.key(7)
+
+    def move(key):
+        keys = fuser.random.split(key, (2, 3))
+        moved = fnp.transpose(keys), fnp.concatenate([keys, keys[::-1]], axis=1), fnp.reshape(keys, (6,))[1:5]
+        return tuple(map(fuser.random.key_data, moved))
+
+    for ours, wanted in zip(tpu(move)(key), jit(move, backend="reference")(key)):
+        np.testing.assert_array_equal(ours, wanted)
+
+
 def test_donation_gives_memory_up_without_a_warning() -> None:
     step = tpu(lambda x: x + 1, donate_argnums=0)
     x = tpu(lambda x: x * 2)(np.ones((600, 600), np.float32))

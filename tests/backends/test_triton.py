@@ -17,7 +17,7 @@ import fuser
 import fuser.numpy as fnp
 from bench.workloads import WORKLOADS
 from fuser import jit, lax
-from fuser.backends.triton import tile
+from fuser.backends.triton import block_sizes
 from fuser.errors import UnsupportedError
 from fuser.ir.types import ArrayType
 from tests.backends.triton_cases import FORMS, LARGE, bits, f32, of, softmax
@@ -67,7 +67,7 @@ def test_every_form_compiles_for_nvidia_and_amd(tmp_path: pathlib.Path) -> None:
         "TRITON_CACHE_DIR": str(tmp_path / "triton"),
     }
     (tmp_path / "cache").mkdir(mode=0o700)
-    command = [sys.executable, "-m", "tests.backends.triton_ahead"]
+    command = [sys.executable, "-m", "tests.backends.triton_aot"]
     shards = [
         subprocess.Popen([*command, str(n), "2"], stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
         for n in range(2)
@@ -146,7 +146,7 @@ def test_a_long_scan_folds_chunks_first_and_then_carries_on() -> None:
 def test_a_column_sum_reads_neighbours_side_by_side() -> None:
     first, second = launches(lambda x: fnp.sum(x, axis=0), f32(4096, 4096))
     assert first.constants["ROWS"] * 4 >= 128  # bytes next to each other
-    assert first.grid >= tile.FEW
+    assert first.grid >= block_sizes.FEW
     assert second.grid == 4096 // first.constants["ROWS"]
 
 
@@ -202,11 +202,11 @@ def test_long_and_float64_products_stay_library_calls() -> None:
 
 
 def test_chunks_do_not_depend_on_anything_but_sizes() -> None:
-    chunks = tile.chunks(1, 1 << 24, tile.LONG_ROW)
+    chunks = block_sizes.chunks(1, 1 << 24, block_sizes.LONG_ROW)
     assert chunks is not None
     assert chunks.count * chunks.length >= 1 << 24 > (chunks.count - 1) * chunks.length
-    assert tile.chunks(tile.FEW, 1 << 24, tile.LONG_ROW) is None
-    assert tile.chunks(1, 100, tile.LONG_ROW) is None
+    assert block_sizes.chunks(block_sizes.FEW, 1 << 24, block_sizes.LONG_ROW) is None
+    assert block_sizes.chunks(1, 100, block_sizes.LONG_ROW) is None
 
 
 def test_transposed_access_takes_square_tiles() -> None:

@@ -16,7 +16,7 @@ import fuser
 import fuser.numpy as fnp
 from bench.workloads import WORKLOADS
 from fuser import random
-from fuser.backends.triton import tile
+from fuser.backends.triton import block_sizes
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import KEY, ArrayType
 from fuser.trace import tree
@@ -48,7 +48,7 @@ def layer_norm(x: Any, scale: Any, bias: Any) -> Any:
     return (x - mean) / fnp.sqrt(variance + 1e-5) * scale + bias
 
 
-def folds(x: Any, axis: Any = -1) -> Any:
+def reductions(x: Any, axis: Any = -1) -> Any:
     return tuple(f(x, axis=axis) for f in (fnp.sum, fnp.max, fnp.min, fnp.prod))
 
 
@@ -90,9 +90,9 @@ FORMS: dict[str, Form] = {
     "softmax of 6000": (softmax, (f32(2, 6000),)),
     "layer norm": (layer_norm, (f32(33, 128), f32(128), f32(128))),
     "layer norm in bfloat16": (layer_norm, tuple(of("bfloat16", *s) for s in ((9, 128), (128,), (128,)))),
-    "folds": (folds, (f32(20, 50),)),
-    "folds of bytes": (folds, (of("int8", 20, 50),)),
-    "folds of float64": (folds, (of("float64", 20, 50),)),
+    "reductions": (reductions, (f32(20, 50),)),
+    "reductions of bytes": (reductions, (of("int8", 20, 50),)),
+    "reductions of float64": (reductions, (of("float64", 20, 50),)),
     "places": (places, (f32(20, 50),)),
     "places of integers": (places, (of("uint8", 20, 50),)),
     "bits": (bits, (of("int32", 20, 50),)),
@@ -144,9 +144,9 @@ LONG: dict[str, Form] = {
     "long layer norm": (layer_norm, (f32(2, 700), f32(700), f32(700))),
     "long places": (places, (f32(2, 700),)),
     "long places down columns": (lambda x: places(x, 0), (f32(500, 20),)),
-    "long folds of bytes": (folds, (of("int8", 2, 700),)),
+    "long reductions of bytes": (reductions, (of("int8", 2, 700),)),
     "long bits": (bits, (of("int32", 2, 700),)),
-    "long folds of float64": (folds, (of("float64", 700),)),
+    "long reductions of float64": (reductions, (of("float64", 700),)),
     "tall column sum": (lambda x: fnp.sum(x * x, axis=0), (f32(700, 40),)),
     "tall column softmax": (lambda x: softmax(x, 0), (f32(700, 20),)),
     "tall middle softmax": (lambda x: softmax(x, 1), (f32(2, 300, 20),)),
@@ -193,12 +193,12 @@ def arrays(types: tuple[ArrayType, ...], special: bool = False) -> tuple[np.ndar
 
 def shrink() -> None:
     """Make blocks so small that the interpreter reaches loops and chunks quickly."""
-    tile._ROWS = ((16, tile.Tile(4, 16, 4)),)
-    tile._COLUMNS = ((16, tile.Tile(8, 16, 4)),)
-    tile.LONG_ROW = tile.Tile(1, 64, 4, True)
-    tile._LONG_COLUMNS = ((32, tile.Tile(32, 16, 4, True)),)
-    tile._LONG_COLUMN = tile.Tile(64, 16, 4, True)
-    tile.FEW = 4
+    block_sizes._ROWS = ((16, block_sizes.Tile(4, 16, 4)),)
+    block_sizes._COLUMNS = ((16, block_sizes.Tile(8, 16, 4)),)
+    block_sizes.LONG_ROW = block_sizes.Tile(1, 64, 4, True)
+    block_sizes._LONG_COLUMNS = ((32, block_sizes.Tile(32, 16, 4, True)),)
+    block_sizes._LONG_COLUMN = block_sizes.Tile(64, 16, 4, True)
+    block_sizes.FEW = 4
 
 
 def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarray, ...]]]:
@@ -232,7 +232,7 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
             function, types = FORMS[name]
             yield f"eager {name}", function, arrays(types)
     elif suite == "special values":
-        names = ("line", "softmax", "folds", "places", "cumsum", "column places", "float64 line", "bfloat16 line")
+        names = ("line", "softmax", "reductions", "places", "cumsum", "column places", "float64 line", "bfloat16 line")
         for name in names:
             function, types = FORMS[name]
             yield f"{name} with special values", function, arrays(types, special=True)

@@ -91,8 +91,8 @@ def _wide(x: np.ndarray) -> np.ndarray:
 
 def check_eager(case: Case) -> str:
     """What goes wrong when a program runs operation by operation on the device's arrays."""
-    from fuser import Array
     from fuser.backends.triton import BACKEND
+    from fuser.runtime.array import Array
 
     _, function, arrays = case
     jit(lambda x: x + 1)(np.ones(3))  # from the first compilation on, operations on device arrays stay there

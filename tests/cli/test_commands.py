@@ -65,6 +65,27 @@ def test_the_file_imports_its_neighbours(command: Any, model: pathlib.Path) -> N
 # ---- wrong usage
 
 
+# ---- bisect
+
+
+def test_bisect_of_a_right_program(command: Any, model: pathlib.Path) -> None:
+    result = command("bisect", f"{model}:project", "--args", "f32[4,5], f32[5,3]")
+    assert (result.status, result.errors) == (0, "")
+    assert "project agrees with the reference on the given arguments" in result.text
+
+
+def test_bisect_names_the_merge(command: Any, model: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fuser import backends
+    from tests.debug.test_bisect import Miscompiling
+
+    get = backends.get
+    monkeypatch.setattr(backends, "get", lambda name: Miscompiling() if name == "c" else get(name))
+    model.write_text(model.read_text() + "\ndef roots(x):\n    return jnp.sqrt(jnp.exp(x)), jnp.sqrt(x)\n")
+    document = command("bisect", f"{model}:roots", "--args", "f32[7]", "--json").document
+    assert not document["agrees"] and document["given_arguments"]
+    assert document["merge"] > 0 and "fabsf(" in document["kernel"]
+
+
 @pytest.mark.parametrize(
     ("target", "args", "message"),
     [

@@ -19,13 +19,15 @@ def agree(
     function: Callable[..., Any], *args: Any, backend: str = "reference", tolerance: float | None = None, **kwargs: Any
 ) -> Any:
     """Assert that the accelerated function gives what NumPy gives: values, dtypes, shapes, and scalars for scalars."""
+    theirs, mine = copy.deepcopy((args, kwargs)), copy.deepcopy((args, kwargs))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        wanted = function(*copy.deepcopy(args), **copy.deepcopy(kwargs))
-    before = copy.deepcopy((args, kwargs))
-    found = accelerate(function, backend=backend)(*args, **kwargs)
+        wanted = function(*theirs[0], **theirs[1])
+        found = accelerate(function, backend=backend)(
+            *mine[0], **mine[1]
+        )  # errors ignored: it is the program that answers
     same(wanted, found, tolerance)
-    same(before, (args, kwargs), 0.0)  # the arguments are as they were
+    same(theirs, mine, tolerance)  # what is done to the arguments is done to both
     return found
 
 
@@ -43,9 +45,16 @@ def same(wanted: Any, found: Any, tolerance: float | None = None) -> None:
     elif isinstance(wanted, (np.ndarray, np.generic)):
         assert wanted.dtype == found.dtype, f"{found.dtype} instead of {wanted.dtype}"
         assert wanted.shape == found.shape, f"{found.shape} instead of {wanted.shape}"
+        if isinstance(wanted, np.ndarray) and wanted.size:
+            assert _steps(wanted) == _steps(found), f"strides {found.strides} instead of {wanted.strides}"
         bound = TOLERANCES.get(wanted.dtype.name, 0.0) if tolerance is None else tolerance
         np.testing.assert_allclose(found, wanted, rtol=bound, atol=bound)
     elif isinstance(wanted, float):
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
     else:
         assert wanted == found
+
+
+def _steps(array: np.ndarray) -> tuple[int, ...]:
+    """The strides of dimensions along which there is a step."""
+    return tuple(step for step, extent in zip(array.strides, array.shape) if extent > 1)

@@ -151,14 +151,25 @@ def test_complex_parts_are_views() -> None:
     agree(program, X)
 
 
-def test_results_are_new_and_writable() -> None:
-    x = X.copy()
-    first, second, third = accelerate(lambda a: (a, a[1:], a.T))(x)
-    first[:] = second[:] = third[:] = -1
-    np.testing.assert_array_equal(x, X)
-    whole, flat = accelerate(lambda a: (lambda b: (b, b.reshape(-1)))(a + 1))(x)
-    flat[:] = 0
-    np.testing.assert_array_equal(whole, X + 1)
+def test_results_share_memory_where_they_do_in_numpy() -> None:
+    def program(a: np.ndarray) -> Any:
+        b = a + 1
+        return a, a[1:], a.T, b, b.reshape(-1), b[::2], b, (a * 2).T, a.copy()
+
+    def overlaps(results: Any, x: np.ndarray) -> list[bool]:
+        return [np.shares_memory(p, q) for p in (x, *results) for q in results]
+
+    x, y = X.copy(), X.copy()
+    wanted, found = program(x), accelerate(program)(y)
+    assert found[0] is y
+    assert found[3] is found[6]
+    assert overlaps(wanted, x) == overlaps(found, y)
+    assert [w.flags.writeable for w in wanted] == [f.flags.writeable for f in found]
+    for results in (wanted, found):
+        results[4][:] = 7
+        results[1][0] = -1
+    same(wanted, found)
+    np.testing.assert_array_equal(x, y)
     constant = accelerate(lambda a: np.zeros(3))
     constant(x)[:] = 5
     np.testing.assert_array_equal(constant(x), np.zeros(3))
@@ -321,3 +332,30 @@ def test_numpy_functions_of_fuser_arrays_give_numpy_arrays() -> None:
     assert isinstance(np.exp(x), np.ndarray)
     np.testing.assert_allclose(np.exp(x), np.exp([0, 1, 2]), rtol=1e-6)
     same(np.array([0.0, 1.0, 2.0], np.float32), accelerate(lambda a: a * 1)(x))
+
+
+STATICS = [
+    0.0,
+    -0.0,
+    1,
+    1.0,
+    True,
+    (0.0,),
+    (-0.0,),
+    (1,),
+    (True,),
+    (1.0, (2,)),
+    (1.0, (2.0,)),
+    float("nan"),
+    0j,
+    complex(0, -0.0),
+]
+
+
+@pytest.mark.parametrize("wrap", [fuser.accelerate, fuser.jit])
+def test_static_values_are_told_apart_by_type_and_sign(wrap: Any) -> None:
+    compiled = wrap(lambda x, s: x + len(repr(s)), backend="reference", static_argnames="s")
+    for s in (*STATICS, *STATICS):
+        for _ in range(2):
+            assert float(compiled(np.float32(1), s=s)) == 1 + len(repr(s))
+    assert len(compiled._entries) == len(STATICS)

@@ -15,7 +15,6 @@ import pytest
 from fuser.config import config
 from fuser.errors import (
     ConcretizationTypeError,
-    TracerArrayConversionError,
     TracerBoolConversionError,
     TracerIntegerConversionError,
     UnsupportedError,
@@ -40,14 +39,6 @@ def counts(x: np.ndarray) -> int:
     return sum(1 for _ in range(x.argmax()))
 
 
-def factorises(x: np.ndarray) -> np.ndarray:
-    return np.linalg.svd(x[:, None] * x)
-
-
-def transforms(x: np.ndarray) -> np.ndarray:
-    return np.fft.fft(x)
-
-
 def selects(x: np.ndarray) -> np.ndarray:
     return x[x > 0]
 
@@ -58,16 +49,6 @@ def finds(x: np.ndarray) -> np.ndarray:
 
 def draws(x: np.ndarray) -> np.ndarray:
     return x + np.random.normal(size=3)
-
-
-def writes(x: np.ndarray) -> np.ndarray:
-    x[0] = 1
-    return x
-
-
-def adds(x: np.ndarray) -> np.ndarray:
-    x += 1
-    return x
 
 
 TABLE = np.zeros(3)
@@ -114,16 +95,6 @@ CASES: dict[Callable[..., Any], tuple[type[Exception], str, str]] = {
         "range(x",
         "a traced i64[] has no value yet, so Python cannot use it as an integer (LINE); make the argument static with static_argnames, or index with np.take",
     ),
-    factorises: (
-        UnsupportedError,
-        "svd",
-        "np.linalg.svd cannot be traced (LINE); call it before or after the traced function",
-    ),
-    transforms: (
-        UnsupportedError,
-        "fft",
-        "np.fft.fft cannot be traced (LINE); call it before or after the traced function",
-    ),
     selects: (
         UnsupportedError,
         "return x[x > 0]",
@@ -141,26 +112,16 @@ CASES: dict[Callable[..., Any], tuple[type[Exception], str, str]] = {
         "np.random.normal draws from a state that tracing would freeze: every later call would get the same numbers (LINE); "
         "draw the numbers outside and pass them in",
     ),
-    writes: (
-        UnsupportedError,
-        "x[0] = 1",
-        "writing to the argument x, which the caller would see, cannot be traced (LINE); write to a copy: x = x.copy()",
-    ),
-    adds: (
-        UnsupportedError,
-        "x += 1",
-        "writing to the argument x, which the caller would see, cannot be traced (LINE); write to a copy: x = x.copy()",
-    ),
     stores: (
         UnsupportedError,
         "TABLE[:] = x",
         "writing to the array TABLE, which was not made in the traced function, cannot be traced (LINE); write to a copy: TABLE.copy()",
     ),
     stores_in_a_field: (
-        TracerArrayConversionError,
+        UnsupportedError,
         "HOLDER.table[:] = x",
-        "a traced f64[3] has no value yet, so NumPy cannot store or read it (LINE); "
-        "assign to arrays made with np.zeros_like(x) of a traced x, and index others with np.take(table, x)",
+        "writing to the array HOLDER.table, which was not made in the traced function, cannot be traced (LINE); "
+        "write to a copy: HOLDER.table.copy()",
     ),
     lists: (
         ConcretizationTypeError,
@@ -192,9 +153,7 @@ def test_errors_say_why_where_and_the_way_out(function: Callable[..., Any]) -> N
     np.testing.assert_array_equal(X, before)
 
 
-@pytest.mark.parametrize(
-    "function", [f for f in CASES if f not in (draws, writes, adds, partial_ufunc)], ids=lambda f: f.__name__
-)
+@pytest.mark.parametrize("function", [f for f in CASES if f not in (draws, partial_ufunc)], ids=lambda f: f.__name__)
 def test_fallback_runs_in_numpy_and_warns_once(function: Callable[..., Any]) -> None:
     accelerated = accelerate(function, fallback="warn")
     with pytest.warns(
@@ -220,13 +179,6 @@ def test_fallback_shows_the_users_own_errors() -> None:
     with warnings.catch_warnings(), pytest.raises(ValueError, match="operands could not be broadcast together"):
         warnings.simplefilter("error")
         accelerate(wrong, fallback="warn")(X)
-
-
-def test_fallback_lets_functions_write_to_their_arguments() -> None:
-    x = X.copy()
-    with pytest.warns(FallbackWarning):
-        accelerate(adds, fallback="warn")(x)
-    np.testing.assert_array_equal(x, X + 1)
 
 
 def test_numpys_own_errors() -> None:
@@ -283,6 +235,6 @@ def test_arguments_that_are_no_arrays() -> None:
 
 def test_tracebacks_end_in_the_users_line() -> None:
     with config.using(traceback="short"), pytest.raises(UnsupportedError) as caught:
-        accelerate(factorises)(X)
+        accelerate(unusual)(X)
     assert caught.traceback[-1].path.name == "test_refusals.py"
-    assert caught.traceback[-1].name == "factorises"
+    assert caught.traceback[-1].name == "unusual"

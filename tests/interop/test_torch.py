@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -361,3 +362,34 @@ def test_tensors_on_a_gpu_stay_there() -> None:
     same = accelerate(lambda x: np.exp(x).sum(axis=0), backend="triton")(X.numpy())
     assert type(same) is np.ndarray
     np.testing.assert_allclose(same, np.exp(X.numpy()).sum(axis=0), rtol=1e-5)
+
+
+def test_tensors_and_numbers_outside_are_read_again() -> None:
+    state = types.SimpleNamespace(w=torch.ones(3), k=2.0)
+    bias = torch.zeros(3)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * state.w * state.k + bias
+
+    accelerated, x = accelerate(function), torch.arange(3.0)
+    for change in (
+        lambda: state.w.mul_(3),
+        lambda: setattr(state, "k", 5.0),
+        lambda: bias.add_(1),
+        lambda: setattr(state, "w", torch.zeros(3)),
+        lambda: setattr(state, "k", 6.0),
+    ):
+        torch.testing.assert_close(accelerated(x), function(x))
+        change()
+        torch.testing.assert_close(accelerated(x), function(x))
+    with pytest.raises(UnsupportedError, match=r"torch\.rand draws from a state"):
+        accelerate(lambda x: x + torch.rand(3))(x)
+
+
+def test_indices_out_of_bounds_raise_torchs_error() -> None:
+    accelerated = accelerate(lambda x, i: torch.index_select(x, 0, i) * 2)
+    torch.testing.assert_close(accelerated(torch.arange(3.0), torch.tensor([2, 0])), torch.tensor([4.0, 0.0]))
+    with pytest.raises(IndexError, match="out of range"):
+        accelerated(torch.arange(3.0), torch.tensor([3, 0]))
+    with pytest.raises(IndexError, match="out of bounds"):
+        accelerate(lambda x, i: x[i] * 2)(torch.arange(3.0), torch.tensor([0, -4]))

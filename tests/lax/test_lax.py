@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import jax
+import ml_dtypes
 import numpy as np
 import pytest
-from agreement import Weak, agree, numbers
+from agreement import Weak, agree, numbers, precision
 from jax import lax as jlax
 
+import fuser
+import fuser.numpy as fnp
 from fuser import lax
 
 X, Y = numbers(np.float32, (3, 4)), numbers(np.float32, (3, 4), 1)
@@ -122,9 +126,7 @@ def test_binary(name):
 
 
 def test_errors_name_what_was_found():
-    with pytest.raises(
-        TypeError, match=r"add needs equal shapes, got f32\[3\] and f32\[4\]; broadcast one of them first"
-    ):
+    with pytest.raises(TypeError, match=r"add cannot broadcast f32\[3\] and f32\[4\]; extents must be equal or 1"):
         lax.add(np.ones(3, np.float32), np.ones(4, np.float32))
     with pytest.raises(
         TypeError, match=r"add needs equal dtypes, got f32\[3\] and i32\[3\]; convert one of them first"
@@ -345,3 +347,104 @@ def test_gather_checks_its_numbers():
         lax.gather(X, np.zeros((2, 1), np.int32), lax.GatherDimensionNumbers((1,), (0,), (0,)), (1, 5))
     with pytest.raises(ValueError, match="no indexing mode 'other'"):
         lax.gather(X, np.zeros((2, 1), np.int32), lax.GatherDimensionNumbers((1,), (0,), (0,)), (1, 4), mode="other")
+
+
+BINARY = ["add", "sub", "mul", "div", "rem", "max", "min", "pow", "atan2", "eq", "lt", "nextafter", "igamma", "complex"]
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_extents_of_one_broadcast(name):
+    """Operands of one rank; other ranks, other dtypes and other extents are errors, numbers of rank 0 go with all."""
+    mine, theirs = getattr(lax, name), getattr(jlax, name)
+    f = lambda *shape: np.abs(numbers("f4", shape)) + np.float32(0.5)
+    for x, y in ((f(3, 1), f(3, 4)), (f(1, 4), f(3, 1)), (f(1), f(5)), (f(), f(2, 3)), (f(4), f(3, 4)), (f(3), f(4))):
+        agree(mine, theirs, x, y)
+
+
+def test_integers_and_three_operands_broadcast():
+    i = numbers("i4", (3, 1)), numbers("i4", (1, 2))
+    for name in ("bitwise_and", "shift_left"):
+        agree(getattr(lax, name), getattr(jlax, name), *i)
+    agree(lax.betainc, jlax.betainc, *(np.full(s, 0.5, "f4") for s in ((3, 1), (1, 2), (3, 2))))
+    for name in ("select", "clamp"):  # these do not broadcast, in JAX neither
+        x = np.ones((3, 1), bool if name == "select" else "f4")
+        agree(getattr(lax, name), getattr(jlax, name), x, np.ones((3, 2), "f4"), np.ones((3, 2), "f4"))
+
+
+MIXED = [
+    ("i1", "f4"),
+    ("bf16", "f4"),
+    ("bf16", "f2"),
+    ("i1", "i4"),
+    ("c8", "f4"),
+    ("i1", "u1"),
+    ("f2", "c8"),
+    ("i4", "f2"),
+]
+
+
+@pytest.mark.parametrize("first,second", MIXED)
+def test_products_of_mixed_dtypes(first, second):
+    """The result has the wider dtype or the preferred one; operands are converted to one that holds both."""
+    x, y = (
+        numbers("f4", s).round().astype(ml_dtypes.bfloat16 if d == "bf16" else d)
+        for d, s in ((first, (2, 3)), (second, (3, 2)))
+    )
+    for preferred in (None, "f4", "c8"):
+        if preferred == "f4" and "c8" in (first, second):
+            continue
+        preferred = None if preferred is None else np.dtype(preferred)
+        agree(
+            lambda x, y, p=preferred: lax.dot(x, y, preferred_element_type=p),
+            lambda x, y, p=preferred: jlax.dot(x, y, preferred_element_type=p),
+            x,
+            y,
+            tolerance=2,
+        )
+    gradient = fuser.grad(lambda y: fnp.real(lax.dot(x, y, preferred_element_type=np.complex64)).sum())
+    if second in ("f4", "f2"):
+        assert gradient(fnp.asarray(y)).dtype == second
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin", "cumlogsumexp"])
+def test_running_folds_of_complex_numbers(name):
+    """By real part, then imaginary part; logarithms have imaginary parts within (-π, π]."""
+    mine, theirs = getattr(lax, name), getattr(jlax, name)
+    for x in (numbers("c8", (5,)), numbers("c8", (3, 4)), np.arange(6).reshape(2, 3) * np.complex64(1 + 1j)):
+        for reverse in (False, True):
+            agree(
+                lambda x, r=reverse: mine(x, x.ndim - 1, r),
+                lambda x, r=reverse: theirs(x, x.ndim - 1, r),
+                x,
+                tolerance=3,
+            )
+    x = numbers("c8", (6,))
+    agree(lambda x: fuser.jit(lambda x: mine(x))(x), theirs, x, tolerance=3)
+    agree(
+        fuser.grad(lambda x: fnp.real(mine(x) * (1 + 2j)).sum()),
+        jax.grad(lambda x: (theirs(x) * (1 + 2j)).real.sum()),
+        x,
+        tolerance=9,
+    )
+
+
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+@pytest.mark.parametrize("method", ["min", "max"])
+def test_extremes_of_complex_numbers_written(method, dtype):
+    """Also compiled, from a few updates to many of one element."""
+    with precision(True):
+        x = numbers(dtype, (6,))
+        for index, value in (
+            ([0, 2], 0),
+            ([0, 2, 2, 5, 9], numbers(dtype, (5,), 1)),
+            ([1] * 40, numbers(dtype, (40,), 2)),
+        ):
+            index = np.array(index)
+            update = lambda v, i=index, u=value: getattr(v.at[i], method)(u)
+            agree(update, update, x)
+            agree(fuser.jit(update), update, x)
+        agree(
+            fuser.grad(lambda v: fnp.abs(getattr(v.at[np.array([0, 2])], method)(0)).sum()),
+            jax.grad(lambda v: jax.numpy.abs(getattr(v.at[np.array([0, 2])], method)(0)).sum()),
+            x,
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax.nn
 import jax.scipy.special
 import ml_dtypes
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from agreement import agree, numbers, precision
 
+import fuser
 import fuser.nn as nn
 import fuser.numpy as fnp
 import fuser.scipy.special as special
@@ -187,3 +190,26 @@ def test_cross_entropy_reads_labels_by_comparison_or_gather():
         return [-fnp.mean(fnp.take_along_axis(nn.log_softmax(x), y[:, None], 1))]
 
     assert [e.primitive.name for e in stage(loss, [logits, labels]).eqns].count("gather") == 1
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp"])
+def test_masked_elements_reach_no_derivative(name):
+    """What stands outside of `where` may be infinite or nan: it has gradient 0, and the others have theirs."""
+    function, theirs = getattr(nn, name), getattr(jax.nn, name)
+    masks = (np.array([True, False, True]), np.array([[True, False, True], [False] * 3]))
+    for mask, outside in itertools.product(masks, (-np.inf, np.inf, np.nan, 1e4)):
+        x = np.broadcast_to(np.array([1, outside, 2], np.float32), mask.shape)
+        if mask.ndim == 2 and outside != 1e4:
+            x = np.where(mask, x, np.float32(outside))
+
+        def total(f, numpy, mask=mask):
+            kept = lambda v: f(v, axis=-1, where=mask)
+            if name == "logsumexp":
+                return lambda v: numpy.sum(numpy.where(mask.any(-1), kept(v), 0))
+            return lambda v: numpy.sum(numpy.where(mask, kept(v), 0) * numpy.arange(3))
+
+        mine = fuser.grad(total(function, fnp))(x)
+        assert not np.isnan(np.asarray(mine)).any() and (np.asarray(mine)[~mask] == 0).all()
+        agree(lambda v: fuser.grad(total(function, fnp))(v), lambda v: jax.grad(total(theirs, jax.numpy))(v), x)
+        compiled = fuser.jit(fuser.grad(total(function, fnp)), backend="reference")(x)
+        np.testing.assert_allclose(np.asarray(compiled), np.asarray(mine), rtol=1e-5, atol=1e-6)

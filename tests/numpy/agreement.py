@@ -102,8 +102,7 @@ def compare(found: Any, expected: Any, tolerance: float = 1.0) -> None:
         return
     assert found.shape == expected.shape, (found.shape, expected.shape)
     assert found.dtype == expected.dtype, (found.dtype, expected.dtype)
-    if expected.dtype != bool:  # a bool counts as strong whether marked or not
-        assert found.weak_type == expected.weak_type, f"weak: fuser {found.weak_type}, JAX {expected.weak_type}"
+    assert found.weak_type == expected.weak_type, f"weak: fuser {found.weak_type}, JAX {expected.weak_type}"
     compare_values(np.asarray(found), np.asarray(expected), tolerance)
 
 

@@ -314,3 +314,106 @@ def test_a_first_row_that_is_written_alone(part) -> None:
     expected[part] = expected[part] * 2 + 1
     np.testing.assert_array_equal(fuser.jit(lambda x: x.at[part].set(x[part] * 2 + 1))(x), expected)
     np.testing.assert_array_equal(fuser.jit(lambda x: x.at[part].add(x[part] + 1))(x), expected)
+
+
+LISTS = [
+    ([0, 2], slice(None)),
+    ([0, 2], [1, 1]),
+    ([[0, 1], [1, 2]], 0),
+    ([True, False, True], slice(None)),
+    ([], slice(None)),
+    ((0, 2), slice(None)),
+    (slice(None), [-1], None),
+    ([0.0, 1.0], 0),
+    ([slice(0, 1)], 0),
+    ("0",),
+]
+
+
+@pytest.mark.parametrize("index", LISTS)
+def test_lists_inside_of_an_index(index):
+    """A list in a tuple is an index array; a list alone is refused, as NumPy's meanings of it differ."""
+    x = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    agree(lambda x: x[index], lambda x: x[index], x)
+    agree(lambda x: x.at[index].set(9), lambda x: x.at[index].set(9), x)
+
+
+def test_a_list_alone_is_no_index():
+    x = fnp.arange(4)
+    for call in (lambda: x[[0, 1]], lambda: x.at[[0, 1]].set(2), lambda: x.at[[0, 1]].get()):
+        with pytest.raises(TypeError, match=r"non-tuple sequence.*use arr\[array\(seq\)\]"):
+            call()
+    traced = fuser.jit(lambda i: fnp.arange(8).reshape(2, 4)[[i, 1], 0], backend="reference")
+    assert traced(0).tolist() == [0, 4]
+
+
+METHODS = ["get", "set", "add", "multiply", "min", "max", "divide", "power", "subtract", "apply"]
+
+
+def _updated(x, index, method, **options):
+    values = () if method == "get" else ((lambda v: v * 2 + 1),) if method == "apply" else (3,)
+    return getattr(x.at[index], method)(*values, **options)
+
+
+@pytest.mark.parametrize("wrap", [True, False])
+@pytest.mark.parametrize("method", METHODS)
+def test_negative_indices_that_do_not_wrap(method, wrap):
+    """With wrap_negative_indices=False they are out of bounds: dropped, clipped, or filled."""
+    x = np.arange(5.0, dtype=np.float32)
+    for index in (np.array([-1, 0, 2, -7, 9]), -1, (np.array([3, -2]),)):
+        for mode in (None, "drop", "clip", "fill"):
+            options = {"mode": mode, "wrap_negative_indices": wrap}
+            agree(
+                lambda v, i=index, o=options: _updated(v, i, method, **o),
+                lambda v, i=index, o=options: _updated(v, i, method, **o),
+                x,
+            )
+    traced = fuser.jit(lambda v, i: _updated(v, i, method, wrap_negative_indices=wrap), backend="reference")
+    index = np.array([-1, 3, 3, 9])
+    agree(lambda v: traced(v, index), lambda v: _updated(v, jnp.asarray(index), method, wrap_negative_indices=wrap), x)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u1", "f2", "f4", "c8", "bool"])
+def test_updates_that_promote(dtype):
+    """divide and power give what x / y and x ** y give; the others keep the dtype of x."""
+    x, index = np.array([1, 2, 3], dtype), np.array([0, 0, 1])
+    for method in ("divide", "power", "multiply", "add"):
+        for value in (2, 2.5, np.float32(2), np.array([2, 3, 1], "i4")):
+            agree(
+                lambda v, m=method, u=value: getattr(v.at[index], m)(u),
+                lambda v, m=method, u=value: getattr(v.at[index], m)(u),
+                x,
+            )
+
+
+def test_apply_as_often_as_an_element_is_named():
+    """The function takes single elements, for each time that an element is named; known indices leave it differentiable."""
+    x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    double = lambda v: v * 2 + 1
+    for index in (
+        np.array([0, 0, 1]),
+        (np.array([1, 1, 1]), np.array([2, 2, 0])),
+        (slice(None), np.array([1, 1])),
+        0,
+        (0, -1),
+    ):
+        agree(lambda v, i=index: v.at[i].apply(double), lambda v, i=index: v.at[i].apply(double), x)
+    apply = lambda v, i: v.at[i].apply(lambda e: fnp.where(e > 3, 0, e + 2))
+    theirs = lambda v, i: v.at[i].apply(lambda e: jnp.where(e > 3, 0, e + 2))
+    index = np.array([1, 1, 0, 1])
+    agree(lambda v: fuser.jit(apply)(v, index), lambda v: theirs(v, jnp.asarray(index)), x)
+    gradient = fuser.grad(lambda v: v.at[np.array([0, 0])].apply(fnp.square).sum())(fnp.array([3.0, 5.0]))
+    assert gradient.tolist() == [4 * 27.0, 1.0]
+    with pytest.raises(TypeError, match="one element at a time"):
+        fnp.ones(2).at[0].apply(lambda v: v * fnp.ones(2))
+
+
+def test_unknown_options_of_updates_are_errors():
+    for call in (lambda r: r.get(fill=1), lambda r: r.set(1, modes="clip"), lambda r: r.apply(abs, fill_value=1)):
+        with pytest.raises(TypeError):
+            call(fnp.ones(2).at[0])
+
+
+def test_an_empty_array_indexed_by_nothing():
+    agree(lambda x: x[np.zeros(0, int)], lambda x: x[jnp.zeros(0, int)], np.zeros(0, np.float32))
+    agree(lambda x: x[np.zeros((0, 2), int), :1], lambda x: x[jnp.zeros((0, 2), int), :1], np.zeros((0, 3), np.float32))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 from agreement import agree, numbers, precision, same
 
+import fuser
 import fuser.numpy as fnp
 from fuser.errors import ConcretizationTypeError
 from fuser.ir.types import ArrayType
@@ -180,3 +183,25 @@ def test_double_precision():
         same("argsort", a)
         same("median", a, axis=0)
         same("searchsorted", np.sort(a[0]), a[1])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "i4"])
+@pytest.mark.parametrize("order", [0, 1, 2, 3, 4, 6])
+def test_determinants(order, dtype):
+    """Values, stacks, singular matrices, and derivatives; by polynomials up to order 3."""
+    with precision(dtype == "f8"):
+        x = numbers(dtype, (2, order, order)) + 2 * np.eye(order, dtype=dtype)
+        for name in ("det", "slogdet"):
+            mine, theirs = getattr(fnp.linalg, name), getattr(jnp.linalg, name)
+            agree(mine, theirs, x, tolerance=20)
+            agree(mine, theirs, np.zeros((order, order), dtype))
+            agree(mine, theirs, np.zeros((order, order + 1), dtype))
+        if dtype in ("f4", "f8") and order:
+            agree(fuser.vmap(fuser.grad(fnp.linalg.det)), jax.vmap(jax.grad(jnp.linalg.det)), x, tolerance=50)
+            agree(
+                fuser.grad(lambda v: fnp.linalg.slogdet(v)[1].sum()), jax.grad(lambda v: jnp.linalg.slogdet(v)[1].sum()), x,
+                tolerance=50,
+            )  # fmt: skip
+        if dtype == "f4" and 0 < order < 4:
+            singular = np.ones((order, order), dtype)
+            agree(fuser.grad(fnp.linalg.det), jax.grad(jnp.linalg.det), singular, tolerance=5)

@@ -16,6 +16,7 @@ from fuser.config import config
 from fuser.debug.bisect import bisect
 from fuser.ir.types import ArrayType
 from fuser.ops.control import scan_p
+from fuser.partition import loop
 from fuser.partition.group import Kind, Plan
 from fuser.partition.partition import partition
 from fuser.trace.core import bind
@@ -53,10 +54,10 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         (RNG.standard_normal((70, 70)).astype(F32),),
         "its body reads the carry along another axis of 70, and at most 64 numbers of it stay in registers",
     ),
-    "a long fold": (
+    "a long reduction": (
         lambda x: lax.fori_loop(0, 3, lambda i, v: v / v.sum(), x),
         (X,),
-        "its body folds over 300 elements in each iteration, and at most 64 are written out",
+        "its body reduces over 300 elements in each iteration, and at most 64 are written out",
     ),
     "a long product": (
         lambda x, w: lax.fori_loop(0, 3, lambda i, v: v @ w, x),
@@ -184,3 +185,48 @@ def test_a_long_body() -> None:
     assert kinds(partition_of(lambda x: chain(x, 500), (X,))) == [Kind.LOOP]
     plan = partition_of(lambda x: chain(x, 2000), (X,))
     assert "written out, one iteration has more than 3000 operations" in plan.explain()
+
+
+def nest(depth: int) -> Callable[[Any], Any]:
+    """Loops of two steps within each other, each of which adds up a vector of eight."""
+    if depth == 0:
+        return lambda x: fnp.sin(x) * 0.5
+    inner = nest(depth - 1)
+
+    def step(carry: Any, _: Any) -> Any:
+        carry = inner(carry + 1.0)
+        return carry, carry.sum()
+
+    def run(x: Any) -> Any:
+        out, sums = lax.scan(step, x, None, length=2)
+        return out * 0.5 + sums[0]
+
+    return run
+
+
+def nested(depth: int, x: np.ndarray) -> np.ndarray:
+    """What `nest` computes, in double precision."""
+    if depth == 0:
+        return np.sin(x) * 0.5
+    sums = []
+    for _ in range(2):
+        x = nested(depth - 1, x + 1)
+        sums.append(x.sum())
+    return x * 0.5 + sums[0]
+
+
+def test_elements_of_a_vector_that_a_loop_in_the_body_folds_are_computed_once() -> None:
+    x = np.linspace(-1, 1, 8, dtype=F32)
+    lowered = fuser.jit(nest(3)).lower(x)
+    assert kinds(lowered.plan)[:1] == [Kind.LOOP], lowered.plan.explain()
+    assert lowered.sources[0].text.count("sin_f32(") == 4  # not once more for each element
+    np.testing.assert_allclose(fuser.jit(nest(3))(x), nested(3, x.astype(np.float64)), rtol=1e-5)
+
+
+def test_a_long_nest_calls_its_inner_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.linspace(-1, 1, 8, dtype=F32)
+    plan = fuser.jit(nest(6)).lower(x).plan
+    assert "written out, one iteration of its nest has more than 300 operations" in plan.explain()
+    monkeypatch.setattr(loop, "MOST_OF_NESTS", 30)
+    assert kinds(planned(nest(3), x))[:1] == [Kind.CONTROL]
+    np.testing.assert_allclose(fuser.jit(nest(3))(x), nested(3, x.astype(np.float64)), rtol=1e-5)

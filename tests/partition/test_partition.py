@@ -72,6 +72,16 @@ ONE_KERNEL: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "softmax of a square": (lambda x: nn.softmax(x, axis=0), (SQUARE,)),
     "softmax over everything": (lambda x: nn.softmax(x, axis=(0, 1)), (X,)),
     "log softmax": (lambda x: nn.log_softmax(x), (X,)),
+    "places and what is read there": (
+        lambda x, i: (fnp.take_along_axis(x, (i + 1)[:, None], axis=1)[:, 0] - x.max(1), i + 1),
+        (X, LABELS - 1),
+    ),
+    "logits of labels with their gradient": (
+        lambda x, i: fuser.value_and_grad(lambda x: -fnp.take_along_axis(nn.log_softmax(x), i[:, None], axis=1).sum())(
+            x
+        )[1],
+        (X, LABELS),
+    ),
     "layer norm": (layer_norm, (X, ROW, ROW + 1)),
     "layer norm by var": (lambda x: (x - x.mean(-1, keepdims=True)) / fnp.sqrt(x.var(-1, keepdims=True) + 1e-5), (X,)),
     "rms norm": (lambda x, w: x * w / fnp.sqrt((x * x).mean(-1, keepdims=True) + 1e-6), (X, ROW)),
@@ -80,7 +90,7 @@ ONE_KERNEL: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "standard score of columns": (lambda x: (x - x.mean(axis=0)) / x.std(axis=0), (X,)),
     "mean off everything": (lambda x: x - x.mean(), (X,)),
     "row sum along its own axis": (lambda x: x + x.sum(axis=1)[:, None], (SQUARE,)),
-    "several folds": (lambda x: (x.sum(-1), x.max(-1), (x * x).mean(-1), x.argmax(-1)), (X,)),
+    "several reductions": (lambda x: (x.sum(-1), x.max(-1), (x * x).mean(-1), x.argmax(-1)), (X,)),
     "logsumexp": (lambda x: nn.logsumexp(x, axis=-1), (X,)),
 }
 

@@ -11,8 +11,8 @@ from fuser.ir.check import check
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType, short_dtype
-from fuser.passes.algebra import RULES, simplify, table
-from fuser.passes.rule import Rule
+from fuser.passes.algebra.rule import Rule
+from fuser.passes.algebra.simplifier import RULES, simplify, table
 from fuser.trace.stage import stage
 from tests.values import filled, same_bits, special, tuples, ulps_apart
 

@@ -14,7 +14,7 @@ from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType
 from fuser.passes.dce import drop_dead
-from fuser.passes.indexing import ease_indexing
+from fuser.passes.indexing.canonicalize import canonicalize_indexing
 from fuser.trace.stage import stage
 
 RNG = np.random.default_rng(0)
@@ -32,7 +32,7 @@ def eased(function: Callable[..., Any], *arrays: Any) -> Graph:
     """The rewritten graph, once it has been found to give the same results."""
     arrays = tuple(map(np.asarray, arrays))
     graph = stage(lambda *args: [function(*args)], [ArrayType(a.shape, a.dtype) for a in arrays])
-    result = drop_dead(ease_indexing(graph))
+    result = drop_dead(canonicalize_indexing(graph))
     with np.errstate(all="ignore"):
         (found,), (expected,) = evaluate(result, arrays), evaluate(graph, arrays)
     np.testing.assert_array_equal(found, expected)

@@ -14,7 +14,7 @@ from fuser import lax
 from fuser.ir.graph import Graph
 from fuser.ir.rewrite import Rewriter
 from fuser.ir.types import ArrayType
-from fuser.passes.signs import never_negative
+from fuser.passes.analysis.sign import never_negative
 from fuser.trace.stage import stage
 
 X = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, 1e-30, -1e30], np.float32)

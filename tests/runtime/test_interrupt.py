@@ -118,3 +118,48 @@ print(float(loop(np.float32(1))), [int(n) for n in heard])
 def test_a_handler_that_raises_nothing_leaves_the_loop_alone(path):
     result = run(HANDLED, path)
     assert (result.stdout, result.stderr) == ("2.0 [2]\n", "")
+
+
+LIBRARY = """
+import os, signal, sys, threading, time
+import numpy as np
+import fuser, fuser.numpy as fnp
+signal.signal(signal.SIGINT, signal.default_int_handler)
+random = np.random.default_rng(0)
+matrix = random.standard_normal((4000, 4000), dtype=np.float32)
+line = np.tile(random.standard_normal(1_000_000, dtype=np.float32), 12)
+triangle = np.tril(matrix[:3000, :3000]) + 100 * np.eye(3000, dtype=np.float32)
+CASES = {
+    "product": (lambda a: a @ a @ a, matrix),
+    "products": (lambda a: fnp.einsum("bij,bjk->bik", a.reshape(16, 500, 2000), a.reshape(16, 2000, 500)).sum(), matrix),
+    "substitution": (lambda t: fuser.lax.linalg.triangular_solve(t, t, left_side=True, lower=True), triangle),
+    "sort": (lambda x: fnp.sort(fnp.sort(x) * -1.0), line),
+    "argsort": (fnp.argsort, line),
+}
+small = np.asarray(matrix[:50, :50], np.float64)
+for name, (function, argument) in CASES.items():
+    compiled = fuser.jit(function).lower(argument).compile()
+    sender = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
+    started = time.perf_counter()
+    sender.start()
+    try:
+        compiled(argument)
+        time.sleep(0.2)  # the machine was quicker
+        print(name, "ended")
+    except KeyboardInterrupt:
+        seconds = time.perf_counter() - started - 0.1
+        print(name, "interrupted" if seconds < 1 else f"interrupted after {seconds}")
+    sender.join()
+    again = fuser.jit(lambda a: (a @ a, fnp.sort(a, 0)))(small.astype(np.float32))
+    assert np.allclose(again[0], small @ small, atol=1e-3) and np.array_equal(again[1], np.sort(small, 0).astype(np.float32))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs POSIX signals")
+@pytest.mark.parametrize(("path", "threads"), [("native", "2"), ("python", "1")])
+def test_library_functions_are_interrupted(path, threads):
+    result = run(LIBRARY, path, FUSER_THREADS=threads)
+    lines = result.stdout.splitlines()
+    assert len(lines) == 5 and result.stderr == "", result.stderr
+    assert [line for line in lines if not line.endswith((" interrupted", " ended"))] == []
+    assert sum(line.endswith(" interrupted") for line in lines) >= 3

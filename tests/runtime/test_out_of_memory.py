@@ -6,6 +6,7 @@ Each case runs under a limit in a process of its own and prints the error; `line
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -89,10 +90,48 @@ def test_errors_name_the_users_lines(core, tmp_path):
     file.write_text(PROGRAM)
     done = subprocess.run(
         [sys.executable, file],
-        env={**os.environ, "FUSER_NATIVE": core, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "FUSER_NATIVE": core, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])},
         capture_output=True,
         text=True,
         check=True,
     )
     found = re.sub(r"a block \([^)]*\)", "a block (BYTES)", done.stdout)
     assert found == "\n".join(WANTED) + "\n"
+
+
+LIMITED = """
+import resource, numpy as np, fuser, fuser.numpy as fnp
+from fuser.errors import OutOfMemoryError
+x = fnp.ones(40_000, np.float32)
+thousand = np.broadcast_to(np.float64(1), (40_000, 40_000))
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+calls = {
+    "product": lambda: fuser.jit(lambda x: fnp.outer(x, x) @ fnp.outer(x, x))(x),
+    "products": lambda: fuser.jit(lambda x: (fnp.outer(x, x) @ x, fnp.outer(x, x).T @ fnp.outer(x, x)))(x),
+    "eager": lambda: fnp.outer(x, x) @ fnp.outer(x, x),
+    "integers": lambda: fuser.jit(lambda x: fnp.outer(x, x).astype(np.int32) @ fnp.outer(x, x).astype(np.int32))(x),
+    "inverse": lambda: fuser.jit(lambda x: fnp.linalg.inv(fnp.outer(x, x)))(x),
+    "loop": lambda: fuser.jit(lambda x: fuser.lax.fori_loop(0, 3, lambda i, c: c @ c + i, fnp.outer(x, x)))(x),
+    "accelerated": lambda: fuser.accelerate(lambda x: np.outer(x, x) @ np.outer(x, x))(np.ones(40_000, np.float32)),
+    "converted": lambda: fnp.asarray(thousand),
+    "conversion": lambda: fuser.jit(lambda x: x.sum())(thousand),
+}
+for name, call in calls.items():
+    try:
+        call()
+        print(name, "fits")
+    except MemoryError as error:
+        text = str(error)
+        print(name, type(error).__name__, "<string>" in text, any(size in text for size in ("40000,40000", "40000, 40000")))
+print(float((fnp.outer(x[:3], x[:3]) @ x[:3]).sum()))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the address space")
+def test_products_and_conversions_name_the_line_and_the_size() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=120, check=False, env=os.environ
+    )
+    *lines, last = result.stdout.splitlines()
+    assert len(lines) == 9 and last == "9.0", result.stderr
+    assert [line for line in lines if not line.endswith("OutOfMemoryError True True")] == []

@@ -107,7 +107,9 @@ def test_a_compiler_that_cannot_run(tmp_path):
     broken = script(tmp_path / "broken", 'echo "broken: not today" >&2; exit 3')
     with config.using(cc=broken), pytest.raises(ToolchainError) as error:
         toolchain.compile_shared(ADD)
-    assert str(error.value) == f"the C compiler {broken} cannot be run: broken: not today; set FUSER_CC to another one"
+    assert str(error.value) == (
+        f"the C compiler {broken} cannot be run: broken: not today (exit status 3); set FUSER_CC to another one"
+    )
 
 
 def test_refused_text_is_kept_and_the_compiler_heard(tmp_path):
@@ -121,6 +123,96 @@ def test_refused_text_is_kept_and_the_compiler_heard(tmp_path):
         f"the C compiler {moody} refused generated code (exit status 4), which is kept in {kept}; it says:\n"
         "moody: I refuse"
     )
+
+
+VERSION = 'if [ "$1" = --version ]; then echo "moody 1.0"; exit 0; fi;'
+ENDS = {
+    "exit 5": "failed without a word (exit status 5); run it by hand, or set FUSER_CC to another one; the command was: ",
+    "kill -9 $$": "was killed by signal 9 (SIGKILL), usually because memory ran out: free some, or raise the limit",
+    "kill -11 $$": "was killed by signal 11 (SIGSEGV); set FUSER_CC to use another compiler",
+    "echo half; kill -15 $$": "was killed by signal 15 (SIGTERM); set FUSER_CC to use another compiler, or "
+    "FUSER_BACKEND=reference to run in NumPy; it said:\nhalf\nthe command was: ",
+    "exit 0": "reported success (exit status 0) and wrote no library; it may be a wrapper that does nothing: set FUSER_CC",
+    "echo 'on stdout'; exit 1": "refused generated code (exit status 1), which is kept in ",
+    "printf 'b\\377d' >&2; exit 1": "it says:\nb\ufffdd",
+    "echo 'cc: fatal error: Killed signal terminated program cc1' >&2; exit 1": "(a part of it was killed, usually because "
+    "memory ran out: ",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("texts", [(ADD,), (ADD, "int two(void) { return 2; }\n")], ids=["one", "several"])
+def test_a_compiler_that_fails_in_any_way_is_explained(tmp_path, end, texts):
+    moody = script(tmp_path / "moody", f"{VERSION} {end}")
+    with config.using(cc=moody), pytest.raises(ToolchainError) as error:
+        toolchain.compile_shared(*texts)
+    text = str(error.value)
+    assert text.startswith(f"the C compiler {moody} ") and ENDS[end] in text, text
+    assert "fuser-cc-" not in text  # what is gone by then
+    assert not [entry for entry in default_cache().entries() if entry.path.suffix == ".so"]
+
+
+@pytest.mark.parametrize("end", ["exit 7", "kill -9 $$"])
+def test_a_compiler_that_does_not_say_its_version(tmp_path, end):
+    silent = script(tmp_path / "silent", end)
+    with config.using(cc=silent), pytest.raises(ToolchainError) as error:
+        toolchain.compile_shared(ADD)
+    ended = "exit status 7" if "7" in end else "killed by signal 9"
+    assert str(error.value) == (
+        f"the C compiler {silent} cannot be run: it says nothing ({ended}); set FUSER_CC to another one"
+    )
+
+
+INTERRUPTED = """
+import os, pathlib, signal, subprocess, sys, threading, time
+import numpy as np
+import fuser, fuser.numpy as fnp
+signal.signal(signal.SIGINT, signal.default_int_handler)
+slow = pathlib.Path(sys.argv[1]) / "slow"
+def compiler(wait):
+    # As gcc does, it starts another program, which holds its output open.
+    slow.write_text(f'#!/bin/sh\\nif [ "$1" != --version ] && [ -e {sys.argv[1]}/wait ]; then sleep 45; fi\\nexec gcc "$@"\\n')
+    slow.chmod(0o755)
+compiler(True)
+fuser.config.cc = str(slow)
+flag = pathlib.Path(sys.argv[1]) / "wait"
+f = fuser.jit(lambda x: fnp.sin(x).sum() + 7)
+product = fuser.jit(lambda x: (fnp.sin(x).sum() + 8, fnp.outer(x, x).astype(np.int32) @ np.ones((5, 5), np.int32)))
+x = np.ones(5, np.float32)
+float(fuser.jit(lambda x: x + 1)(1.0))  # the compiler's version is known from here on
+flag.touch()
+for function in (f, product):
+    sender = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    sender.start()
+    started = time.perf_counter()
+    try:
+        function(x)
+        print("ended")
+    except KeyboardInterrupt:
+        print("interrupted", time.perf_counter() - started < 2)
+flag.unlink()
+left = subprocess.run(["ps", "-o", "ppid,stat,args", "-g", str(os.getsid(0))], capture_output=True, text=True).stdout
+print([line for line in left.splitlines() if line.endswith(" sleep 45") or line.split()[:1] == [str(os.getpid())] and "defunct" in line])
+print([p.name for p in pathlib.Path(os.environ["TMPDIR"]).glob("fuser-cc-*")])
+print(float(f(x)) > 7)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_an_interrupt_stops_the_compilers_at_once(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    places = {"FUSER_CACHE_DIR": str(tmp_path / "own"), "TMPDIR": str(tmp_path / "tmp")}
+    result = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path)],
+        cwd=pathlib.Path(toolchain.__file__).parents[2],
+        env={**os.environ, **places},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        start_new_session=True,
+    )
+    assert result.stdout.splitlines() == [*["interrupted True"] * 2, "[]", "[]", "True"], result.stderr
 
 
 def test_the_real_compiler_names_the_line_in_the_kept_source():

@@ -216,3 +216,49 @@ def test_a_scan_stacks_only_what_its_checkpointed_body_keeps() -> None:
         return len(forward.outvars) - forward.params["num_carry"]
 
     assert stacked(fuser.checkpoint(three)) == 1 < stacked(three)
+
+
+def _in_control_flow(m: Any, name: Any, kind: str, policy: Any) -> Any:
+    def body(x: Any) -> Any:
+        y = name(m.numpy.sin(x), "a")
+        return m.numpy.sin(name(m.numpy.sin(y), "b"))
+
+    def scanned(x: Any) -> Any:
+        return m.lax.scan(lambda c, _: (body(c), None), x, None, length=3)[0]
+
+    def chosen(x: Any) -> Any:
+        return m.lax.cond(x[0] > 0, body, m.numpy.cos, x)
+
+    def within(x: Any) -> Any:
+        return m.lax.scan(lambda c, _: (chosen(c), None), x, None, length=3)[0]
+
+    def products(x: Any) -> Any:
+        w = x[:, None] * x
+        return m.lax.scan(lambda c, _: (m.numpy.tanh(name(w @ c, "a")), None), x, None, length=3)[0]
+
+    function = {"scan": scanned, "cond": chosen, "cond in scan": within, "products": products}[kind]
+    return lambda x: m.checkpoint(function, policy=policy)(x).sum()
+
+
+@pytest.mark.parametrize("kind", ["scan", "cond", "cond in scan", "products"])
+@pytest.mark.parametrize(
+    "policy", ["save_only_these_names", "dots_saveable", "nothing_saveable", "everything_saveable"]
+)
+def test_policies_reach_into_control_flow(kind, policy):
+    """What a policy saves inside of a scan or cond is kept, stacked by step, and not computed again; gradients are the same."""
+    x = np.arange(1, 5, dtype=np.float32) / 4
+
+    def chosen(policies: Any) -> Any:
+        found = getattr(policies, policy)
+        return found("a") if policy == "save_only_these_names" else found
+
+    mine = _in_control_flow(fuser, fuser.checkpoint_name, kind, chosen(fuser.checkpoint_policies))
+    theirs = _in_control_flow(jax, jax.ad_checkpoint.checkpoint_name, kind, chosen(jax.checkpoint_policies))
+    compare(fuser.grad(mine)(x), jax.grad(theirs)(x))
+    compare(fuser.jit(fuser.grad(mine))(x), jax.grad(theirs)(x))
+    if policy in ("save_only_these_names", "nothing_saveable") and kind != "products":
+        kept = [aval.shape for aval, _ in fuser.ad_checkpoint.saved_residuals(mine, fnp.asarray(x))]
+        expected = [aval.shape for aval, _ in jax._src.ad_checkpoint.saved_residuals(theirs, x)]
+        assert sorted(kept) == sorted(expected)
+    if policy != "nothing_saveable" and kind == "products":
+        assert (3, 4) in [a.shape for a, _ in fuser.ad_checkpoint.saved_residuals(mine, fnp.asarray(x))]

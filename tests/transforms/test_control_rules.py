@@ -11,8 +11,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import fuser
-from fuser import eager, lax
+from fuser import lax
 from fuser import numpy as fnp
+from fuser.api import eager
 from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, graphs_in
 from fuser.runtime.array import Array

@@ -218,3 +218,18 @@ def test_every_backend(backend: str) -> None:
 def test_type_rule_errors_keep_their_class() -> None:
     with pytest.raises(TypeRuleError):
         fuser.grad(lambda x: (x + np.ones(4, np.float32)).sum())(X)
+
+
+def test_gradients_of_integers_from_jitted_functions():
+    """They are of dtype float0: arrays with a shape and no bytes, which are no results of a kernel."""
+
+    def program(m: Any) -> Any:
+        both = lambda p: (p[0] * p[1]).sum()
+        gradient = m.jit(m.grad(both, allow_int=True))
+        p = (m.numpy.arange(3), m.numpy.arange(3.0))
+        batched = tuple(m.numpy.stack([v, v]) for v in p)
+        nested = m.jit(lambda p: (gradient(p), p))
+        single = m.jit(m.grad(lambda x: 1.0 * x, allow_int=True))(1)
+        return gradient(p), gradient(p), nested(p), single, m.vmap(m.grad(both, allow_int=True))(batched)
+
+    agree(program)

@@ -202,3 +202,20 @@ def test_vectorize_exclusions_and_errors() -> None:
     both_raise(lambda m: v(m, lambda x: x, "(n)->(n)")(1.0), ValueError)
     both_raise(lambda m: m.numpy.vectorize(lambda x: x, excluded={1.5})(X), TypeError)
     both_raise(lambda m: m.numpy.vectorize(lambda x: x, excluded={-1})(X), ValueError)
+
+
+def test_arguments_that_are_no_arrays():
+    """With None in in_axes, functions, strings and other objects go to the function as they are."""
+
+    def program(m: Any) -> Any:
+        x = m.numpy.arange(6.0).reshape(2, 3)
+        apply = m.vmap(lambda f, x: f(x).sum(), in_axes=(None, 0))
+        nested = m.vmap(lambda o, x: o["f"](x) if o["kind"] == "a" else x, in_axes=({"f": None, "kind": None}, 0))
+        return (
+            apply(m.numpy.sin, x),
+            nested({"f": m.numpy.cos, "kind": "a"}, x),
+            m.jit(lambda x: apply(m.numpy.exp, x))(x),
+        )
+
+    agree(program)
+    both_raise(lambda m: m.vmap(lambda f, x: f(x))(m.numpy.sin, m.numpy.ones(3)), TypeError, ValueError)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from fuser.backends.base import Host, KernelSource, Loaded, Stepwise
-from fuser.backends.c import calls, interrupt, judge, product, spell, tiles, units
-from fuser.backends.c.bundle import emit_bundle
-from fuser.backends.c.control import INCLUDES, emit_control
+from fuser.backends.base import Alike, Host, KernelSource, Loaded, Stepwise
+from fuser.backends.c import spell
+from fuser.backends.c.compilation import translation_units
+from fuser.backends.c.compilation.horizontal import emit_horizontal
+from fuser.backends.c.control_flow import interrupt, thread_tuning
+from fuser.backends.c.control_flow.driver import INCLUDES, emit_control
 from fuser.backends.c.emit import emit_kernel
-from fuser.backends.c.library import library
+from fuser.backends.c.library import gemm_epilogue, library_calls
+from fuser.backends.c.library.on_demand import library
+from fuser.backends.c.schedules import tiling
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import FLOAT8, is_complex, short_dtype
@@ -30,18 +35,19 @@ class C(Host, Stepwise):
         dots=True,
         strided_dots=True,
         names_in_text=True,
-        patch_bytes=product.NEAR,
+        patch_bytes=gemm_epilogue.NEAR,
+        pieces=True,
         teams=True,
         arena=True,
-        calls=calls.CALLS,
-        bundle_parts=256,
-        bundle_bytes=1 << 17,
-        bundle_chains=True,
+        calls=library_calls.CALLS,
+        horizontal_parts=256,
+        horizontal_bytes=1 << 17,
+        horizontal_chains=True,
     )
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
-            return product.refusal(eqn)
+            return gemm_epilogue.refusal(eqn)
         if eqn.primitive.lower is None:
             return f"{eqn.primitive.name} runs in a library"
         for var in (*eqn.invars, *eqn.outvars):
@@ -62,45 +68,55 @@ class C(Host, Stepwise):
         if group.kind is Kind.CONTRACTION:
             return "the product runs in NumPy" if group.reason else None
         if group.kind is Kind.LIBRARY:
-            return calls.call_blocker(group)
+            return library_calls.call_blocker(group)
         return group.reason or None
 
-    def emit(self, group: FusionGroup, threads: bool = True) -> KernelSource:
-        """The group's function; without `threads` it runs on the thread that calls it and never starts a team."""
-        if group.kind is Kind.BUNDLE:
-            return emit_bundle(group, self.emit)
+    def emit(self, group: FusionGroup, threads: bool = True, alike: Alike | None = None) -> KernelSource:
+        """The group's function; without `threads` it runs on the thread that calls it and never starts a team. `alike` has
+        the groups in the bodies of the loops around it."""
+        if group.kind is Kind.HORIZONTAL:
+            return emit_horizontal(group, self.emit)
         if group.kind is Kind.CONTROL:
-            return emit_control(group, lambda inner, several: self.emit(inner, threads and several))
+            known = Alike(_within(group)) if alike is None else alike
+            return emit_control(
+                group, lambda inner, several: known.source(inner, self.emit, threads and several, known)
+            )
         if group.kind is Kind.CONTRACTION:
-            return product.emit_product(group)
+            return gemm_epilogue.emit_product(group)
         if group.kind is Kind.LIBRARY:
-            return calls.emit_call(group)
+            return library_calls.emit_call(group)
         kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
-        text, launch = emit_kernel(kernel, threads)
-        return KernelSource(group.name, text, "c", tuple(p.name for p in kernel.params), launch)
+        module, launch = emit_kernel(kernel, threads)
+        return KernelSource(group.name, module, "c", tuple(p.name for p in kernel.params), launch)
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
-        return units.load(sources, translation_unit)
+        return translation_units.load(sources, translation_unit)
 
     def library(self, group: FusionGroup) -> Callable[..., Any]:
         return library(group)
 
 
-def translation_unit(text: str) -> str:
-    """A C file of these kernels and loops: with what they include, declare and call."""
-    if "team_size()" in text:
-        text = f"{judge.HELPERS}\n\n{text}"
-    if "fuser_threads" in text:
-        text = f"{toolchain.THREADS}\n\n{text}"
-    if "floor_div(" in text:
-        text = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }\n\n" + text
-    if "block_at" in text or "(function)" in text:
-        text = f"{INCLUDES}\n\n{text}"
-    if interrupt.interruptible(text):
-        text = f"{interrupt.HELPERS}\n\n{text}"
-    if transposing := tiles.helpers(text):
-        text = f"{transposing}\n\n{text}"
-    return f"{spell.header(text)}\n\n{text}\n"
+def _within(group: FusionGroup) -> Iterator[FusionGroup]:
+    """The groups in the bodies of a loop or a branch, and in theirs."""
+    for body in group.bodies:
+        for part in body.groups:
+            yield part
+            yield from _within(part)
+
+
+_FLOOR_DIV = "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }"
+
+
+def translation_unit(text: str, used: Counter[str]) -> str:
+    """A C file of these kernels and loops, which name `used`: with what they include, declare and call."""
+    before = [spell.header(used), tiling.helpers(used)]
+    team = [interrupt.TEAM] if used["omp_get_thread_num"] else []
+    before += [interrupt.HELPERS] if interrupt.interruptible(used) else team
+    before += [INCLUDES] if used["memcpy"] or used["function"] else []
+    before += [_FLOOR_DIV] if used["floor_div"] else []
+    before += [toolchain.THREADS] if used["fuser_threads"] or used["team_size"] else []
+    before += [thread_tuning.HELPERS] if used["team_size"] else []
+    return "\n\n".join([*filter(None, before), text]) + "\n"
 
 
 def _complex_reason(eqn: Eqn) -> str | None:

@@ -1,4 +1,4 @@
-"""Kernel → C text. One function a kernel, `void name(void **buffers, const int64_t *sizes)`.
+"""Kernel → C function a kernel, `void name(void **buffers, const int64_t *sizes)`.
 
 The loop form is chosen by how the axes lie in memory and by how many rows there are to share out. Chunks depend on sizes
 alone, so results do not depend on the number of threads.
@@ -8,57 +8,70 @@ from __future__ import annotations
 
 from typing import Any
 
-from fuser.backends.c.abreast import Abreast
-from fuser.backends.c.columns import BLOCK, Columns, ColumnsSplit
-from fuser.backends.c.looped import LANES, Looped
-from fuser.backends.c.pieces import Pieces, pieces
-from fuser.backends.c.rows import Elementwise, Rows, RowsSplit
-from fuser.backends.c.scalar import elements, obstacle
-from fuser.backends.c.staged import Staged
-from fuser.backends.c.tiles import Tiled, crossing
-from fuser.backends.c.told import told
-from fuser.backends.c.writer import Writer
+from fuser.backends.c.emitter import Emitter
+from fuser.backends.c.function import Module
+from fuser.backends.c.remarks import elements, obstacle, remark
+from fuser.backends.c.schedules.compensated_sums import VECTOR_BYTES
+from fuser.backends.c.schedules.fission import Fissioned
+from fuser.backends.c.schedules.index_set_splitting import MANY, IndexSetSplit, index_set_split
+from fuser.backends.c.schedules.inner_reduction import Elementwise, InnerReduction, SplitInnerReduction
+from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
+from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction
+from fuser.backends.c.schedules.tiling import Tiled, transposed_accesses
+from fuser.backends.c.schedules.unroll_and_jam import UnrollAndJam
+from fuser.kernel.complex_parts import split_complex
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
+from fuser.kernel.unroll_reductions import unroll_reductions
 
 SPLIT = 1 << 15  # elements from which few rows are worth splitting into chunks
 FEW_ROWS = 8  # rows that are too few to share out
 
 
-def emit_kernel(kernel: Kernel, threads: bool = True) -> tuple[str, dict[str, Any]]:
+def emit_kernel(kernel: Kernel, threads: bool = True) -> tuple[Module, dict[str, Any]]:
     """The C function of a kernel, and what belongs to this call; without `threads` it never starts a team.
 
     `sizes` are its size arguments; `scalar`, where loops are not vectorised, says why, and for how many elements.
     """
+    kernel = unroll_reductions(_with_parts(kernel), VECTOR_BYTES)
     loops = arrange(kernel)
-    if kernel.loop is not None and len(loops.rows) > 1 and loops.extents[loops.vector] < LANES:  # type: ignore[index]
+    if kernel.loop is not None and len(loops.parallel) > 1 and loops.extents[loops.vector] < LANES:  # type: ignore[index]
         kernel = flattened(kernel)
         loops = arrange(kernel)
     writer = form(kernel, loops)(kernel, loops, threads)
-    text = writer.text()
+    module = writer.module()
     launch: dict[str, Any] = {"sizes": tuple(writer.sizes.values)}
     reason = obstacle(writer)
-    return text, launch | told((reason, elements(writer)) if reason else None)
+    return module, launch | remark((reason, elements(writer)) if reason else None)
 
 
-def form(kernel: Kernel, loops: Loops) -> type[Writer]:
+def _with_parts(kernel: Kernel) -> Kernel:
+    """The kernel with complex numbers as pairs, but for transposes: tiles of them are transposed as a whole."""
+    whole = not kernel.reduced and kernel.loop is None and transposed_accesses(kernel, arrange(kernel)) is not None
+    return kernel if whole else split_complex(kernel)
+
+
+def form(kernel: Kernel, loops: Loops) -> type[Emitter]:
     """The loop form that suits the kernel."""
     if kernel.loop is not None:
-        return Looped
-    if not kernel.cols:
-        if crossing(kernel, loops):
+        return LoopKernel
+    if not kernel.reduced:
+        found = index_set_split(kernel, loops)
+        if found is not None and len(found.whole) > MANY:  # other forms would compute all pieces for each element
+            return IndexSetSplit
+        if transposed_accesses(kernel, loops):
             return Tiled
-        if Staged.pays(kernel, loops):
-            return Staged
-        if pieces(kernel, loops) is not None:
-            return Pieces
-        return Abreast if Abreast.count(kernel, loops) else Elementwise
-    scans = any(n.op == "scan" for stage in kernel.stages for n in stage.body)
-    rows, cols = loops.count(loops.rows), loops.count(loops.cols)
+        if Fissioned.pays(kernel, loops):
+            return Fissioned
+        if found is not None:
+            return IndexSetSplit
+        return UnrollAndJam if UnrollAndJam.abreast(kernel, loops) else Elementwise
+    scans = any(n.op == "scan" for sweep in kernel.sweeps for n in sweep.body)
+    rows, cols = loops.count(loops.parallel), loops.count(loops.reduced)
     worth = rows * cols >= SPLIT and not scans
-    if loops.vector in loops.rows and loops.extents[loops.vector] >= 8:
+    if loops.vector in loops.parallel and loops.extents[loops.vector] >= 8:
         width = loops.extents[loops.vector]
         blocks = rows // width * -(-width // BLOCK)
-        return ColumnsSplit if worth and blocks < 2 * FEW_ROWS and cols >= 64 else Columns
-    return RowsSplit if worth and rows < FEW_ROWS else Rows
+        return SplitOuterReduction if worth and blocks < 2 * FEW_ROWS and cols >= 64 else OuterReduction
+    return SplitInnerReduction if worth and rows < FEW_ROWS else InnerReduction

@@ -1,17 +1,20 @@
-"""How C spells the scalar vocabulary: types, operations, and the helpers that a text may need.
+"""How C spells the scalar vocabulary: types, operations, and the helpers that functions may need.
 
-Data: one entry an operation. `{0}`, `{1}`, `{2}` are operands; `{f}` is the suffix of libm's functions ("f" for float).
-A helper is written into a text only where its name occurs.
+Data: one entry an operation, a function's name or an expression. `{0}`, `{1}`, `{2}` are operands; `{f}` is the suffix of
+libm's functions ("f" for float). A helper is written into a text only where a function names it.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-import re
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
-from fuser.backends.c import maths
+from fuser.backends.c import math as maths
+from fuser.backends.c.function import Code, Number, Part, Symbol, code
 from fuser.ir.scalar import THREEFRY_TURNS, Scalar
 from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, is_complex, is_inexact
 
@@ -31,9 +34,20 @@ TYPES: dict[np.dtype, tuple[str, str]] = {
 
 LIBM = [name for name in (*maths.UNARY, *maths.BINARY) if name not in ("lgamma", "nextafter")]
 
+# By operation the function that is called; its operands are those of the operation.
+_FLOAT_CALLS: dict[str, str] = {name: name + "_{w}" for name in (*maths.UNARY, *maths.BINARY)} | {"rem": "fmod{f}"}
+_INTEGER_CALLS: dict[str, str] = {
+    **{"div": "divide_{t}", "rem": "remainder_{t}", "pow": "power_{t}"},
+    **{"threefry0": "threefry0", "threefry1": "threefry1"},
+}
+_LIBC_COMPLEX = ("exp", "log", "sqrt") + tuple(
+    f"{a}{f}{h}" for a in ("", "a") for f in ("sin", "cos", "tan") for h in ("", "h")
+)
+_COMPLEX_CALLS: dict[str, str] = {
+    **{name: "c" + name + "{f}" for name in (*_LIBC_COMPLEX, "abs")},
+    **{"pow": "power_complex{f}", "mul": "multiply_complex{f}"},
+}
 _FLOAT: dict[str, str] = {
-    **{name: name + "_{w}({0})" for name in maths.UNARY},
-    **{name: name + "_{w}({0}, {1})" for name in maths.BINARY},
     "neg": "-{0}",
     "abs": "__builtin_fabs{f}({0})",
     "floor": "__builtin_floor{f}({0})",
@@ -41,14 +55,11 @@ _FLOAT: dict[str, str] = {
     "trunc": "__builtin_trunc{f}({0})",
     "round": "__builtin_rint{f}({0})",
     "sqrt": "__builtin_sqrt{f}({0})",
-    "rem": "fmod{f}({0}, {1})",
     "fma": "__builtin_fma{f}({0}, {1}, {2})",
 }
 _INTEGER: dict[str, str] = {
     "neg": "-{0}",
     "abs": "({0} < 0 ? -{0} : {0})",
-    "div": "divide_{t}({0}, {1})",
-    "rem": "remainder_{t}({0}, {1})",
     "max": "({0} > {1} ? {0} : {1})",
     "min": "({0} < {1} ? {0} : {1})",
     "not": "~{0}",
@@ -57,39 +68,9 @@ _INTEGER: dict[str, str] = {
     "sar": "(({t_})(({s}){0} >> (({u}){1} < {bits} ? {1} : {bits} - 1)))",
     "popcount": "__builtin_popcountll(({u}){0})",
     "clz": "({0} == 0 ? {bits} : __builtin_clzll(({u}){0}) - (64 - {bits}))",
-    "pow": "power_{t}({0}, {1})",
-    "threefry0": "threefry0({0}, {1}, {2}, {3})",
-    "threefry1": "threefry1({0}, {1}, {2}, {3})",
 }
 _BOOL: dict[str, str] = {"not": "!{0}", "max": "({0} | {1})", "min": "({0} & {1})"}
-_COMPLEX: dict[str, str] = {
-    **{
-        n: "c" + n + "{f}({0})"
-        for n in [
-            "exp",
-            "log",
-            "sqrt",
-            "sin",
-            "cos",
-            "tan",
-            "asin",
-            "acos",
-            "atan",
-            "sinh",
-            "cosh",
-            "tanh",
-            "asinh",
-            "acosh",
-            "atanh",
-        ]
-    },
-    "pow": "power_complex{f}({0}, {1})",
-    "mul": "multiply_complex{f}({0}, {1})",
-    "neg": "-{0}",
-    "conj": "~{0}",
-    "expm1": "(cexp{f}({0}) - 1)",
-    "log1p": "clog{f}(1 + {0})",
-}
+_COMPLEX: dict[str, str] = {"neg": "-{0}", "conj": "~{0}", "real": "__real__ {0}", "imag": "__imag__ {0}"}
 _ANY: dict[str, str] = {
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))},
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))},
@@ -129,7 +110,7 @@ _EXTREMES = [
 ]
 
 HELPERS: dict[str, str] = {
-    re.search(r"(\w+)\(", line).group(1): line  # type: ignore[union-attr]
+    line[: line.index("(")].split()[-1]: line  # by the name of the function
     for line in [
         *_INTEGER_HELPERS,
         *_COMPLEX_HELPERS,
@@ -204,26 +185,32 @@ _NEEDS = {
     "bfloat16_round": ["bits_of_float"],
     "float16_load": ["float_of_bits", "bits_of_float"],
     "float16_round": ["float_of_bits", "bits_of_float"],
+    "power_complexf": ["cpowf"],
+    "power_complex": ["cpow"],
 }
 _HALVES = {FLOATS[0]: "float16", bfloat16: "bfloat16"}
 
 
-def header(text: str) -> str:
-    """What stands before the kernels: prototypes, maths and helpers, as far as `text` uses them."""
-    words = set(re.findall(r"\w+", text))
-    needed = {name for name in HELPERS if name in words}
-    needed |= {n for name in needed for n in _NEEDS.get(name, [])}
-    helpers = [line for name, line in HELPERS.items() if name in needed]
-    words |= set(re.findall(r"\w+", "\n".join(helpers)))
+def header(used: Counter[str]) -> str:
+    """What stands before the kernels: prototypes, maths and helpers, as far as `used` names them; how often each is named."""
+    names = set(used)
+    names |= {n for name in used for n in _NEEDS.get(name, [])}
     lines = ["#include <stdint.h>"]
-    lines += [f"{kind} {f}({kind}, {kind});" for f, kind in (("fmodf", "float"), ("fmod", "double")) if f in words]
-    for word in sorted(words):
-        found = re.fullmatch(r"c(exp|log|sqrt|a?sinh?|a?cosh?|a?tanh?|pow|abs)(f?)", word)
-        if found:
-            kind = "float" if found[2] else "double"
-            args = f"{kind} _Complex" + (f", {kind} _Complex" if found[1] == "pow" else "")
-            lines.append(f"{kind if found[1] == 'abs' else kind + ' _Complex'} {word}({args});")
-    return "\n".join([*lines, *helpers, *maths.used(text)])
+    lines += [f"{kind} {f}({kind}, {kind});" for f, kind in (("fmodf", "float"), ("fmod", "double")) if f in names]
+    lines += [_LIBC_PROTOTYPES[name] for name in sorted(names & _LIBC_PROTOTYPES.keys())]
+    helpers = [line for name, line in HELPERS.items() if name in names]
+    return "\n".join([*lines, *helpers, *maths.used(used)])
+
+
+def _libc_prototype(name: str, suffix: str) -> str:
+    kind = "float" if suffix else "double"
+    arguments = f"{kind} _Complex" + (f", {kind} _Complex" if name == "pow" else "")
+    return f"{kind if name == 'abs' else kind + ' _Complex'} c{name}{suffix}({arguments});"
+
+
+_LIBC_PROTOTYPES = {
+    f"c{n}{suffix}": _libc_prototype(n, suffix) for n in (*_LIBC_COMPLEX, "abs", "pow") for suffix in ("", "f")
+}
 
 
 def storage(dtype: np.dtype) -> str:
@@ -236,19 +223,19 @@ def local(dtype: np.dtype) -> str:
     return TYPES[dtype][1]
 
 
-def load(dtype: np.dtype, place: str) -> str:
+def load(dtype: np.dtype, place: Part) -> Code:
     """The value of an element in memory."""
-    return f"{_HALVES[dtype]}_load({place})" if dtype in _HALVES else place
+    return code("{}({})", Symbol(f"{_HALVES[dtype]}_load"), place) if dtype in _HALVES else code(place)
 
 
-def read(dtype: np.dtype, element: str) -> str:
+def read(dtype: np.dtype, element: Part) -> Code:
     """The value of an array's element. A bool is compared: gcc does not vectorise a choice by one that it loads as such."""
-    return f"(*(const unsigned char *)&{element} != 0)" if dtype == BOOL else load(dtype, element)
+    return code("(*(const unsigned char *)&{} != 0)", element) if dtype == BOOL else load(dtype, element)
 
 
-def store(dtype: np.dtype, value: str) -> str:
+def store(dtype: np.dtype, value: Part) -> Code:
     """A value as it goes to memory."""
-    return f"{_HALVES[dtype]}_round({value})" if dtype in _HALVES else value
+    return code("{}({})", Symbol(f"{_HALVES[dtype]}_round"), value) if dtype in _HALVES else code(value)
 
 
 def conversions(*dtypes: np.dtype) -> str:
@@ -257,60 +244,93 @@ def conversions(*dtypes: np.dtype) -> str:
     return "".join(f"{HELPERS[n]}\n" for n in (["float_of_bits", "bits_of_float", *names] if names else []))
 
 
-def literal(value: np.generic, dtype: np.dtype) -> str:
-    """A number as C text that reads back as exactly the same number."""
+def literal(value: np.generic, dtype: np.dtype) -> Code:
+    """A number as C reads it back as exactly the same number."""
     if dtype == BOOL:
-        return "1" if value else "0"
+        return Code(("1" if value else "0",))
     if is_complex(dtype):
         part = np.dtype(f"float{dtype.itemsize * 4}")
         kind = "float" if part.itemsize == 4 else "double"
-        return f"__builtin_complex(({kind}){literal(value.real, part)}, ({kind}){literal(value.imag, part)})"
+        return code(
+            f"__builtin_complex(({kind}){{}}, ({kind}){{}})", literal(value.real, part), literal(value.imag, part)
+        )
     if is_inexact(dtype):
-        number, suffix = float(value), "" if dtype == FLOATS[3] else "f"
-        if math.isnan(number):
-            return f'__builtin_nan{suffix}("")'
-        if math.isinf(number):
-            return f"{'-' if number < 0 else ''}__builtin_inf{suffix}()"
-        text = repr(float(np.float32(number))) if suffix else repr(number)
-        return f"{text}{suffix}" if number >= 0 and not text.startswith("-") else f"({text}{suffix})"
+        return _floating(float(value), "" if dtype == FLOATS[3] else "f")
     number = int(value)
     if dtype.itemsize < 8:
-        return str(number) if number >= 0 else f"({number})"
-    if dtype.kind == "u":
-        return f"{number}ULL"
-    return f"(-{2**63 - 1}LL - 1)" if number == -(2**63) else f"({number}LL)" if number < 0 else f"{number}LL"
+        text = str(number) if number >= 0 else f"({number})"
+    elif dtype.kind == "u":
+        text = f"{number}ULL"
+    else:
+        text = f"(-{2**63 - 1}LL - 1)" if number == -(2**63) else f"({number}LL)" if number < 0 else f"{number}LL"
+    return Code((text,))
 
 
-def operation(node: Scalar, args: list[str]) -> str:
+def _floating(number: float, suffix: str) -> Code:
+    if math.isnan(number):
+        return Code((f'__builtin_nan{suffix}("")',))
+    if math.isinf(number):
+        return Code((f"{'-' if number < 0 else ''}__builtin_inf{suffix}()",))
+    text = repr(float(np.float32(number))) if suffix else repr(number)
+    kind = "float" if suffix else "double"
+    if text.startswith("-"):
+        return Code(("(-", Number(f"{text[1:]}{suffix}", kind), ")"))
+    return Code((Number(f"{text}{suffix}", kind),))
+
+
+def operation(node: Scalar, args: Sequence[Part]) -> Code:
     """The C expression of one node of the vocabulary on operands that are names or literals."""
     dtype = node.args[1].dtype if node.op == "select" else node.args[0].dtype
     if node.op in ("cast", "bitcast"):
         return _cast(node, args[0]) if node.op == "cast" else _bitcast(node, args[0])
-    suffix = "" if dtype in (FLOATS[3], np.dtype("complex128")) else "f"
-    if is_complex(dtype):
-        special = _complex(node, args, suffix)
-        if special:
-            return special
     if node.op in ("max", "min") and is_inexact(dtype):
         return _extreme(node, args)
     if node.op == "complex":
-        return f"__builtin_complex({args[0]}, {args[1]})"
+        return code("__builtin_complex({}, {})", *args)
+    if (name := _called(node.op, dtype)) is not None:
+        return called(name, *args)
+    if is_complex(dtype) and node.op in ("expm1", "log1p"):
+        suffix = "f" if dtype.itemsize == 8 else ""
+        form, name = ("({0}({1}) - 1)", "cexp") if node.op == "expm1" else ("{0}(1 + {1})", "clog")
+        return code(form, Symbol(f"{name}{suffix}"), *args)
+    return code(_form(node.op, dtype), *args)
+
+
+def called(name: str, *args: Part) -> Code:
+    """A call of a function that stands elsewhere."""
+    return code(_CALLS[len(args)], Symbol(name), *args)
+
+
+_CALLS = {count: f"{{}}({', '.join(['{}'] * count)})" for count in range(5)}
+
+
+@functools.lru_cache(None)
+def _called(op: str, dtype: np.dtype) -> str | None:
+    """The function that the operation is on operands of this type, if it is one."""
+    table = _COMPLEX_CALLS if is_complex(dtype) else _FLOAT_CALLS if is_inexact(dtype) else _INTEGER_CALLS
+    return None if dtype == BOOL or op not in table else _typed(table[op], dtype)
+
+
+@functools.lru_cache(None)
+def _form(op: str, dtype: np.dtype) -> str:
+    """The expression of the operation on operands of this type."""
     table = _COMPLEX if is_complex(dtype) else _FLOAT if is_inexact(dtype) else _BOOL if dtype == BOOL else _INTEGER
-    form = table.get(node.op) or _ANY[node.op]
-    bits = dtype.itemsize * 8
-    return form.format(
-        *args,
-        f=suffix,
-        w="f32" if suffix else "f64",
-        t=dtype.name,
-        t_=storage(dtype),
-        u=f"uint{bits}_t",
-        s=f"int{bits}_t",
-        bits=bits,
-    )
+    return _typed(table.get(op) or _ANY[op], dtype)
 
 
-def _extreme(node: Scalar, args: list[str]) -> str:
+def _typed(form: str, dtype: np.dtype) -> str:
+    """The form with what depends on the type of its operands."""
+    suffix, bits = "" if dtype in (FLOATS[3], np.dtype("complex128")) else "f", dtype.itemsize * 8
+    fields = {
+        "f": suffix, "w": "f32" if suffix else "f64", "t": dtype.name, "t_": storage(dtype), "u": f"uint{bits}_t",
+        "s": f"int{bits}_t", "bits": str(bits),
+    }  # fmt: skip
+    for name, text in fields.items():
+        form = form.replace(f"{{{name}}}", text)
+    return form
+
+
+def _extreme(node: Scalar, args: Sequence[Part]) -> Code:
     """max and min: nan if either operand is, and 0.0 above -0.0; no test for zeros where a constant tells."""
     x, y = args
     if node.args[0].op == "const":
@@ -319,54 +339,51 @@ def _extreme(node: Scalar, args: list[str]) -> str:
     known = [a.attr for a in node.args if a.op == "const"]
     ties = not known or any(n == 0 and np.signbit(np.float64(n)) == (node.op == "max") for n in known)
     if ties and local(dtype := node.args[0].dtype) in ("float", "double"):
-        return f"{'maximum' if node.op == 'max' else 'minimum'}_of_{local(dtype)}({x}, {y})"
-    tie = f" | (({x} == {y}) & {zero}__builtin_signbit({x}))" if ties else ""
-    return f"(({x} {sign} {y}) | ({x} != {x}){tie} ? {x} : {y})"
+        return called(f"{'maximum' if node.op == 'max' else 'minimum'}_of_{local(dtype)}", x, y)
+    tie = f" | (({{0}} == {{1}}) & {zero}__builtin_signbit({{0}}))" if ties else ""
+    return code(f"(({{0}} {sign} {{1}}) | ({{0}} != {{0}}){tie} ? {{0}} : {{1}})", x, y)
 
 
-def _complex(node: Scalar, args: list[str], suffix: str) -> str | None:
-    if node.op in ("real", "imag"):
-        return f"__{node.op}__ {args[0]}"
-    if node.op == "abs":
-        return f"cabs{suffix}({args[0]})"
-    return None
-
-
-def _cast(node: Scalar, x: str) -> str:
+def _cast(node: Scalar, x: Part) -> Code:
     old, new = node.args[0].dtype, node.dtype
     if is_complex(old) and not is_complex(new):
         part = Scalar("input", (), np.dtype(f"float{old.itemsize * 4}"))
-        return _cast(Scalar("cast", (part,), new), f"(__real__ {x})")
+        return _cast(Scalar("cast", (part,), new), code("(__real__ {})", x))
     if new == BOOL:
-        return f"{x} != 0"
+        return code("{} != 0", x)
     if old == BOOL:  # gcc vectorises a choice, not a conversion
-        return f"{x} ? {literal(new.type(1), new)} : {literal(new.type(0), new)}"
+        return code("{} ? {} : {}", x, literal(new.type(1), new), literal(new.type(0), new))
     if is_inexact(old) and new.kind in "iu":
         info = np.iinfo(new)
         wide = FLOATS[3] if old == FLOATS[3] else FLOATS[2]
-        low, high = literal(wide.type(info.min), wide), literal(wide.type(info.max), wide)
-        top, bottom = literal(new.type(info.max), new), literal(new.type(info.min), new)
-        return f"{x} != {x} ? 0 : {x} >= {high} ? {top} : {x} <= {low} ? {bottom} : ({storage(new)}){x}"
+        limits = literal(wide.type(info.max), wide), literal(wide.type(info.min), wide)
+        ends = literal(new.type(info.max), new), literal(new.type(info.min), new)
+        form = f"{{0}} != {{0}} ? 0 : {{0}} >= {{1}} ? {{3}} : {{0}} <= {{2}} ? {{4}} : ({storage(new)}){{0}}"
+        return code(form, x, *limits, *ends)
     if new == FLOATS[0] and old == FLOATS[3]:
-        return f"(float)(_Float16){x}"  # by way of a float it would be rounded twice
+        return code("(float)(_Float16){}", x)  # by way of a float it would be rounded twice
     if new in _HALVES:
-        return load(new, store(new, f"(float){x}"))
-    return f"({local(new)}){x}"
+        return load(new, store(new, code("(float){}", x)))
+    return code(f"({local(new)}){{}}", x)
 
 
-def _bitcast(node: Scalar, x: str) -> str:
+_READERS = {
+    FLOATS[2]: "bits_of_float",
+    FLOATS[3]: "bits_of_double",
+    FLOATS[0]: "float16_round",
+    bfloat16: "bfloat16_round",
+}
+_MAKERS = {
+    FLOATS[2]: "float_of_bits",
+    FLOATS[3]: "double_of_bits",
+    FLOATS[0]: "float16_load",
+    bfloat16: "bfloat16_load",
+}
+
+
+def _bitcast(node: Scalar, x: Part) -> Code:
     old, new = node.args[0].dtype, node.dtype
-    readers = {
-        FLOATS[2]: "bits_of_float({})",
-        FLOATS[3]: "bits_of_double({})",
-        FLOATS[0]: "float16_round({})",
-        bfloat16: "bfloat16_round({})",
-    }
-    makers = {
-        FLOATS[2]: "float_of_bits({})",
-        FLOATS[3]: "double_of_bits({})",
-        FLOATS[0]: "float16_load({})",
-        bfloat16: "bfloat16_load({})",
-    }
-    bits = readers[old].format(x) if old in readers else x
-    return makers[new].format(f"(uint{new.itemsize * 8}_t){bits}") if new in makers else f"({local(new)}){bits}"
+    bits = called(_READERS[old], x) if old in _READERS else code(x)
+    if new in _MAKERS:
+        return called(_MAKERS[new], code(f"(uint{new.itemsize * 8}_t){{}}", bits))
+    return code(f"({local(new)}){{}}", bits)

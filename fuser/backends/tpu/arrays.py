@@ -34,11 +34,11 @@ def refusal(aval: ArrayType) -> str | None:
     return WIDE.format(short_dtype(dtype), other)
 
 
-def _fold(name: str) -> Callable[..., str]:
-    return lambda eqn, x, axes: f"lax.{name}_p.bind({x}, axes={tuple(axes)}{_FOLD_MORE.get(name, '')})"
+def _reduction(name: str) -> Callable[..., str]:
+    return lambda eqn, x, axes: f"lax.{name}_p.bind({x}, axes={tuple(axes)}{_REDUCE_MORE.get(name, '')})"
 
 
-_FOLD_MORE = dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min"), ", out_sharding=None")
+_REDUCE_MORE = dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min"), ", out_sharding=None")
 
 
 def _extreme(name: str) -> Callable[..., str]:
@@ -110,6 +110,38 @@ def _iota(eqn: Eqn, dtype: Any, shape: Any, dimension: int) -> str:
     return f"lax.broadcasted_iota({spell.storage(np.dtype(dtype))}, {tuple(shape)}, {dimension})"
 
 
+def _convolution(
+    eqn: Eqn, x: str, y: str, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None,
+    **geometry: Any,
+) -> str:  # fmt: skip
+    """As XLA's own; float32 means float32, unless the user asks otherwise."""
+    out, given = eqn.outvars[0].aval.dtype, eqn.invars[0].aval.dtype
+    wanted = "highest" if precision is None else str(getattr(precision, "name", precision)).lower()
+    exact = f', precision="{wanted}"' if given == np.dtype("float32") else ""
+    names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count", "batch_group_count")
+    given_as = ", ".join(f"{name}={geometry[name]}" for name in names)
+    numbers = f"lax.{_plain(dimension_numbers)}"
+    element = f", preferred_element_type={spell.storage(out)}" if out != given else ""
+    return f"lax.conv_general_dilated({x}, {y}, {given_as}, dimension_numbers={numbers}{exact}{element})"
+
+
+def _windows(fold: str) -> Callable[..., str]:
+    def call(eqn: Eqn, x: str, **params: Any) -> str:
+        given = ", ".join(f"{name}={value}" for name, value in params.items())
+        return f"lax.reduce_window_{fold}_p.bind({x}, {given})"
+
+    return call
+
+
+def _sliding(eqn: Eqn, x: str, dimensions: Any, window: Any, strides: Any, dilation: Any) -> str:
+    """One gather a dimension, whose places in the window go last."""
+    shape, ndim = eqn.outvars[0].aval.shape, eqn.invars[0].aval.ndim
+    for n, (d, w, s, apart) in enumerate(zip(dimensions, window, strides, dilation)):
+        places = f"(jnp.arange({shape[d]}) * {s})[:, None] + jnp.arange({w}) * {apart}"
+        x = f"jnp.moveaxis(jnp.take({x}, {places}, axis={d}), {d + 1}, {ndim + n})"
+    return x
+
+
 def _triangular(eqn: Eqn, a: str, b: str, **params: Any) -> str:
     flags = "".join(f", {name}=True" for name, value in params.items() if value)
     return f"lax.linalg.triangular_solve({a}, {b}{flags})"
@@ -127,8 +159,8 @@ _LINALG = "lax.linalg"
 
 # How each primitive that is not elementwise is called: `(eqn, *operands, **params)` gives an expression.
 CALLS: dict[str, Callable[..., str]] = {
-    **{name: _fold(name) for name in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")},
-    **{name: _fold(name) for name in ("reduce_and", "reduce_or", "reduce_xor")},
+    **{name: _reduction(name) for name in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")},
+    **{name: _reduction(name) for name in ("reduce_and", "reduce_or", "reduce_xor")},
     **{name: _extreme(name) for name in ("argmax", "argmin")},
     **{
         name: lambda eqn, x, axis, reverse=False, name=name: f"lax.{name}({x}, axis={axis}, reverse={reverse})"
@@ -144,6 +176,9 @@ CALLS: dict[str, Callable[..., str]] = {
     "gcd": lambda eqn, x, y: f"jnp.gcd({x}, {y})",
     "lcm": lambda eqn, x, y: f"jnp.lcm({x}, {y})",
     "dot_general": _dot,
+    "conv_general_dilated": _convolution,
+    **{f"reduce_window_{fold}": _windows(fold) for fold in ("sum", "max", "min")},
+    "sliding_windows": _sliding,
     "sort": _sort,
     "top_k": _top_k,
     "gather": _gather,
@@ -166,6 +201,8 @@ CALLS: dict[str, Callable[..., str]] = {
     "qr": lambda eqn, x, full_matrices=False: f"{_LINALG}.qr({x}, full_matrices={full_matrices})",
     "eigh": lambda eqn, x, lower=True: f"{_LINALG}.eigh({x}, lower={lower}, symmetrize_input=False)",
     "svd": _svd,
+    "lu": lambda eqn, x: f"{_LINALG}.lu({x})",
+    "fft": lambda eqn, x, fft_type, fft_lengths: f"lax.fft({x}, {fft_type.name!r}, {tuple(fft_lengths)})",
     "triangular_solve": _triangular,
 }
 
@@ -223,7 +260,7 @@ class Arrays:
                 raise UnsupportedError(f"{eqn.primitive.name} ({eqn.source.short}) cannot run on a TPU: {reason}")
         keys = any(v.aval.dtype == KEY for v in (*eqn.invars, *eqn.outvars))
         if eqn.primitive.fusion is Fusion.CONTROL:
-            from fuser.backends.tpu.control import write_control
+            from fuser.backends.tpu.control_flow import write_control
 
             write_control(self, eqn)
         elif keys:
@@ -321,7 +358,7 @@ class Arrays:
         if eqn.primitive.fusion is not Fusion.MOVEMENT or len(eqn.outvars) > 1:
             raise UnsupportedError(f"the tpu backend has no form of {eqn.primitive.name} of keys ({eqn.source.short})")
         moving = [isinstance(v, Var) and v.aval.dtype == KEY for v in eqn.invars]
-        planes = [", ".join(f"{a}[..., {n}]" if m else a for a, m in zip(args, moving)) for n in (0, 1)]
+        words = [[f"{a}[..., {n}]" if m else a for a, m in zip(args, moving)] for n in (0, 1)]
         call = CALLS[eqn.primitive.name]
-        both = [call(eqn, *plane.split(", "), **eqn.params) for plane in planes]
+        both = [call(eqn, *word, **eqn.params) for word in words]
         return f"jnp.stack([{both[0]}, {both[1]}], axis=-1)"

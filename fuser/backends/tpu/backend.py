@@ -27,8 +27,11 @@ from fuser.runtime.array import to_numpy
 
 VMEM = 32 << 20  # bytes for the blocks of one kernel, of the 64 to 128 MiB that a core has
 IN_KERNELS = (BOOL, bfloat16, *map(np.dtype, ("float32", "int32", "uint32")))
-BOOL_FOLDS = ("and", "or", "max", "min")
-FOLDS = ("sum", "max", "min", "argmax", "argmin")
+BOOL_REDUCTIONS = ("and", "or", "max", "min")
+REDUCTIONS = ("sum", "max", "min", "argmax", "argmin")
+NATIVES = frozenset(
+    ["conv_general_dilated", "reduce_window_sum", "reduce_window_max", "reduce_window_min"]
+)  # XLA's own
 INSTALL = "pip install 'fuser[tpu]' installs jax and libtpu"
 
 
@@ -37,7 +40,7 @@ class TPU(Host):
 
     name = "tpu"
     platform = "tpu"
-    limits = FusionLimits(control=True, dots=True, whole=True, vmem=VMEM, max_ops=300)
+    limits = FusionLimits(control=True, dots=True, whole=True, vmem=VMEM, max_ops=300, natives=NATIVES)
 
     def supports(self, eqn: Eqn) -> str | None:
         for var in (*eqn.invars, *eqn.outvars):
@@ -119,10 +122,10 @@ def _outside(eqn: Eqn) -> str | None:
     if name == "bitcast_convert_type" and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize:
         return "the bitcast changes the number of elements"
     if fusion is Fusion.REDUCE:
-        fold, _ = eqn.primitive.rule("lower")(**eqn.params)
+        reduction, _ = eqn.primitive.rule("lower")(**eqn.params)
         wide = eqn.invars[0].aval.dtype
-        if fold not in (FOLDS if wide != BOOL else BOOL_FOLDS):
-            return f"Mosaic has no fold by {fold}"
+        if reduction not in (REDUCTIONS if wide != BOOL else BOOL_REDUCTIONS):
+            return f"Mosaic has no reduction by {reduction}"
     if fusion is Fusion.SCAN and eqn.outvars[0].aval.dtype.kind in "bu":
         return f"Mosaic does not shift lanes of {short_dtype(eqn.outvars[0].aval.dtype)}"
     return None

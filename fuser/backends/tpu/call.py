@@ -9,10 +9,10 @@ import math
 from dataclasses import dataclass
 
 from fuser.backends.tpu import spell
-from fuser.backends.tpu.looped import Looped
-from fuser.backends.tpu.rows import Rows
-from fuser.backends.tpu.tile import Tiling, Window
-from fuser.backends.tpu.window import Windows
+from fuser.backends.tpu.blocks import Windows
+from fuser.backends.tpu.loop_kernel import LoopKernel
+from fuser.backends.tpu.reductions import Rows
+from fuser.backends.tpu.tiling import Tiling, Window
 from fuser.ir.scalar import COSTS
 from fuser.ir.types import BOOL, KEY
 from fuser.kernel.kernel import Kernel, Param
@@ -29,7 +29,7 @@ class Before:
     lines: tuple[str, ...]
 
 
-def write_call(name: str, before: Before, writer: Looped | Rows) -> list[str]:
+def write_call(name: str, before: Before, writer: LoopKernel | Rows) -> list[str]:
     """The lines of the function of a kernel."""
     kernel, windows = writer.kernel, writer.windows
     refs = [w.name for w in (*windows.inputs, *windows.outputs)] + [s.split(":")[0] for s in writer.scratch]
@@ -46,7 +46,7 @@ def write_call(name: str, before: Before, writer: Looped | Rows) -> list[str]:
     ]
 
 
-def _pallas_call(name: str, writer: Looped | Rows) -> list[str]:
+def _pallas_call(name: str, writer: LoopKernel | Rows) -> list[str]:
     kernel, windows, tiling = writer.kernel, writer.windows, writer.tiling
     shapes = [_out_shape(kernel.params[w.param]) for w in windows.outputs]
     lines = ["    results = pl.pallas_call(", "        kernel,", f"        grid={windows.grid.extents},"]
@@ -75,7 +75,7 @@ def _list(name: str, texts: list[str]) -> list[str]:
 
 def _semantics(axis: object, windows: Windows) -> str:
     """Whether programs along a dimension of the grid write different blocks, so that their order does not matter."""
-    own = axis is not None and axis in windows.tiling.kernel.rows
+    own = axis is not None and axis in windows.tiling.kernel.parallel
     return "parallel" if own and all(axis in w.axes for w in windows.outputs) else "arbitrary"
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fuser.backends.tpu.arrays import Arrays
+from fuser.backends.tpu.blocks import Windows, grid_of
 from fuser.backends.tpu.call import Before, write_call
-from fuser.backends.tpu.looped import Looped
-from fuser.backends.tpu.rows import Rows, phases
-from fuser.backends.tpu.tile import Refused, Tiling
-from fuser.backends.tpu.window import Windows, grid_of
+from fuser.backends.tpu.loop_kernel import LoopKernel
+from fuser.backends.tpu.reductions import Rows, phases
+from fuser.backends.tpu.tiling import Refused, Tiling
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import Fusion
 from fuser.kernel.lower import lower, results
@@ -69,31 +69,31 @@ def in_xla(group: FusionGroup, reason: str = "") -> str:
 def hoisted(group: FusionGroup) -> tuple[list[Eqn], FusionGroup]:
     """Movement of the group's inputs that XLA can do before the kernel, and the group without it."""
     known: set[Var] = set(group.graph.invars)
-    moved = []
+    moved: dict[Eqn, None] = {}
     for eqn in group.graph.eqns:
         movement = eqn.primitive.fusion is Fusion.MOVEMENT and eqn.primitive.name not in SPREADING
         if movement and all(v in known for v in eqn.operands()) and any(True for _ in eqn.operands()):
-            moved.append(eqn)
+            moved[eqn] = None
             known.update(eqn.outvars)
     rest = tuple(eqn for eqn in group.graph.eqns if eqn not in moved)
     if not any(eqn.primitive.fusion is not Fusion.MOVEMENT and eqn.primitive.name != "copy" for eqn in rest):
         return [], group  # nothing would be left but a copy
     needed = dict.fromkeys(v for eqn in rest for v in eqn.operands() if v in known)
-    return moved, replace(group, graph=replace(group.graph, invars=tuple(needed), eqns=rest))
+    return list(moved), replace(group, graph=replace(group.graph, invars=tuple(needed), eqns=rest))
 
 
 def _pallas(group: FusionGroup, outer: FusionGroup, vmem: int) -> Emitted:
     """The kernel of a group; of what is left of `outer` once XLA has moved its inputs, where the two differ."""
     kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
-    if not kernel.rows and not kernel.cols:
+    if not kernel.parallel and not kernel.reduced:
         raise Refused("it computes single numbers")
     if any(node.op == "lane" for node in kernel.nodes):
         raise Refused("its lanes read each other's values")
     tiling = Tiling(kernel, vmem)
     backwards = any(node.op == "scan" and node.attr.reverse for node in kernel.nodes)
-    count = phases(kernel.stages) if tiling.cut_columns else 1
+    count = phases(kernel.sweeps) if tiling.cut_columns else 1
     windows = Windows(tiling, grid_of(tiling, count, backwards), backwards)
-    writer: Looped | Rows = (Looped if kernel.loop is not None else Rows)(kernel, tiling, windows)
+    writer: LoopKernel | Rows = (LoopKernel if kernel.loop is not None else Rows)(kernel, tiling, windows)
     writer.write()
     before = _before(group, outer) if outer is not group else Before(tuple(_names(outer)), ())
     text = "\n".join([*comments(outer), *write_call(group.name, before, writer)])

@@ -11,7 +11,7 @@ from typing import Any
 
 from fuser.backends.tpu import spell
 from fuser.backends.tpu.arrays import Arrays
-from fuser.backends.tpu.control import write
+from fuser.backends.tpu.control_flow import write
 from fuser.backends.tpu.emit import PALLAS, Emitted, form, in_xla
 from fuser.ir.graph import Literal, Var
 from fuser.kernel.lower import results
@@ -76,8 +76,9 @@ def _control(group: FusionGroup, vmem: int) -> Emitted:
     parts, pieces = [], []
     for number, plan in enumerate(group.bodies):
         name = f"{group.name}_{number}"
-        pieces += [function_of(inner, vmem) for inner in plan.groups]
-        parts += [function_of(inner, vmem).text for inner in plan.groups]
+        functions = [function_of(inner, vmem) for inner in plan.groups]
+        pieces += functions
+        parts += [function.text for function in functions]
         parts.append(_calls(plan, name))
     eqn = group.graph.eqns[-1]
     arrays = Arrays()

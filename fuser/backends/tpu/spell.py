@@ -247,8 +247,23 @@ HELPERS: dict[str, str] = {
     # log(exp(a) + exp(b)) without overflow.
     high, low = jnp.maximum(a, b), jnp.minimum(a, b)
     return high + jnp.log1p(jnp.exp(jnp.where(high == low, 0, low - high)))""",
+    "two_sum": """def two_sum(total, lost, value):
+    # total + value, and what that and all additions before it have rounded away (Knuth).
+    next = total + value
+    back = next - total
+    return next, lost + ((total - (next - back)) + (value - back))""",
+    "whole_sum": """def whole_sum(total, lost):
+    return jnp.where(lost == lost, total + lost, total)""",
+    "block_sum": """def block_sum(x, axis, length):
+    # The sum along an axis: of blocks, whose sums are added in pairs.
+    cuts = range(0, x.shape[axis], length)
+    blocks = [lax.slice_in_dim(x, at, min(at + length, x.shape[axis]), axis=axis) for at in cuts]
+    parts = [jnp.sum(block, axis=axis, keepdims=True) for block in blocks]
+    while len(parts) > 1:
+        parts = [a + b for a, b in zip(parts[::2], parts[1::2])] + parts[len(parts) // 2 * 2 :]
+    return parts[0]""",
     "running": """def running(x, combine, identity, axis, reverse):
-    # The fold of all elements up to each one, in as many steps as the extent has bits.
+    # The reduction of all elements up to each one, in as many steps as the extent has bits.
     extent, step = x.shape[axis], 1
     at = lax.broadcasted_iota(jnp.int32, x.shape, axis)
     while step < extent:

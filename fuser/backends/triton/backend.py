@@ -15,7 +15,7 @@ from fuser.backends.triton import eager, interpreter
 from fuser.backends.triton.emit import emit_kernel, emit_product
 from fuser.backends.triton.launch import Launcher, module_of
 from fuser.backends.triton.library import library
-from fuser.backends.triton.product import refusal
+from fuser.backends.triton.matmul import refusal
 from fuser.errors import OutOfMemoryError, UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fuser.backends.triton import tile as tiles
-from fuser.backends.triton.tile import Tile
-from fuser.backends.triton.writer import Dims, Function, Writer
+from fuser.backends.triton import block_sizes as tiles
+from fuser.backends.triton.block_sizes import Tile
+from fuser.backends.triton.emitter import Dims, Emitter, Function
 from fuser.ir.index import Axis
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
@@ -18,37 +18,37 @@ def elementwise(kernel: Kernel, loops: Loops) -> list[Function]:
     return [Plane(kernel, loops, kernel.name).write(*plane)]
 
 
-class Line(Writer):
+class Line(Emitter):
     """One axis, or none at all."""
 
     def write(self) -> Function:
         tile = tiles.line_tile(_itemsize(self.kernel))
         count = 1
-        if self.loops.rows:
-            (axis,) = self.loops.rows
+        if self.loops.parallel:
+            (axis,) = self.loops.parallel
             name = self.axis_names[axis]
             self.axis_dims[axis] = frozenset("x")
             self.line(f"{name} = {self.program()} * BLOCK + tl.arange(0, BLOCK)")
             self.line(f"inside = {name} < {self.extents[axis]}")
             self.masks["x"] = "inside"
             count = self.loops.extents[axis]
-        stage = self.kernel.stages[0]
-        self.define_all(stage.row)
-        for store in stage.row_stores:
+        sweep = self.kernel.sweeps[0]
+        self.define_all(sweep.row)
+        for store in sweep.row_stores:
             self.store(store)
-        constants = {"BLOCK": tile.columns} if self.loops.rows else {}
-        return self.finish(constants, -(-count // tile.columns), tile.warps if self.loops.rows else 1, tile.hints)
+        constants = {"BLOCK": tile.columns} if self.loops.parallel else {}
+        return self.finish(constants, -(-count // tile.columns), tile.warps if self.loops.parallel else 1, tile.hints)
 
     def zero(self, dim: str) -> str:
         return "tl.zeros((BLOCK,), tl.int32)"
 
 
-class Plane(Writer):
+class Plane(Emitter):
     """Two axes as a tile, the others by the program's number."""
 
     def write(self, y: Axis, x: Axis, tile: Tile) -> Function:
         extents = self.loops.extents
-        outer = [a for a in self.loops.rows if a not in (y, x)]
+        outer = [a for a in self.loops.parallel if a not in (y, x)]
         blocks_x, blocks_y = -(-extents[x] // tile.columns), -(-extents[y] // tile.rows)
         self.line(f"program = {self.program()}")
         self.line(f"blocks = tl.cdiv({self.extents[x]}, COLUMNS)")
@@ -63,9 +63,9 @@ class Plane(Writer):
         self.line(f"inside_y = {self.axis_names[y]} < {self.extents[y]}")
         self.masks = {"x": "inside_x", "y": "inside_y"}
         self.axis_dims |= {x: frozenset("x"), y: frozenset("y")}
-        stage = self.kernel.stages[0]
-        self.define_all(stage.row)
-        for store in stage.row_stores:
+        sweep = self.kernel.sweeps[0]
+        self.define_all(sweep.row)
+        for store in sweep.row_stores:
             self.store(store)
         grid = blocks_x * blocks_y
         for axis in outer:
@@ -81,11 +81,11 @@ class Plane(Writer):
 
 def _plane(kernel: Kernel, loops: Loops) -> tuple[Axis, Axis, Tile] | None:
     """The two axes of the tile (the second along memory) and its shape; None where there is but one axis."""
-    if len(loops.rows) < 2:
+    if len(loops.parallel) < 2:
         return None
-    vector = loops.vector if loops.vector in loops.rows else loops.rows[-1]
+    vector = loops.vector if loops.vector in loops.parallel else loops.parallel[-1]
     assert vector is not None
-    others = [a for a in loops.rows if a is not vector]
+    others = [a for a in loops.parallel if a is not vector]
     for axis in others:
         if loops.extents[axis] >= 16 and loops.extents[vector] >= 16 and _dense(kernel, axis):
             return axis, vector, tiles.TRANSPOSED
@@ -94,9 +94,9 @@ def _plane(kernel: Kernel, loops: Loops) -> tuple[Axis, Axis, Tile] | None:
 
 def _dense(kernel: Kernel, axis: Axis) -> bool:
     """Whether some array lies densest along the axis."""
-    stage = kernel.stages[0]
-    loads = [n.attr.offset for n in stage.row if n.op == "load"]
-    return any(abs(index.coefficient(axis)) == 1 for index in [*loads, *(s.offset for s in stage.row_stores)])
+    sweep = kernel.sweeps[0]
+    loads = [n.attr.offset for n in sweep.row if n.op == "load"]
+    return any(abs(index.coefficient(axis)) == 1 for index in [*loads, *(s.offset for s in sweep.row_stores)])
 
 
 def _itemsize(kernel: Kernel) -> int:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fuser.backends.triton import block_sizes as tiles
 from fuser.backends.triton import spell
-from fuser.backends.triton import tile as tiles
 from fuser.backends.triton.elementwise import elementwise
-from fuser.backends.triton.looped import Looped
-from fuser.backends.triton.product import Product, lower_product
-from fuser.backends.triton.rows import LongRows, Rows
-from fuser.backends.triton.split import Scratch, split, splittable
-from fuser.backends.triton.writer import Function, Launch
+from fuser.backends.triton.emitter import Function, Launch
+from fuser.backends.triton.loop_kernel import LoopKernel
+from fuser.backends.triton.matmul import Product, lower_product
+from fuser.backends.triton.reductions import LongRows, Rows
+from fuser.backends.triton.split_reduction import Scratch, split, splittable
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
@@ -33,7 +33,7 @@ class Emitted:
 
 def emit_kernel(kernel: Kernel) -> Emitted:
     """The Triton file of a kernel, and how this call of it is launched."""
-    if kernel.loop is not None and len(kernel.rows) > 1:
+    if kernel.loop is not None and len(kernel.parallel) > 1:
         kernel = flattened(kernel)
     functions, scratch = _functions(kernel, arrange(kernel))
     return _file(kernel, functions, scratch)
@@ -55,16 +55,18 @@ def _file(kernel: Kernel, functions: list[Function], scratch: Scratch) -> Emitte
 def _functions(kernel: Kernel, loops: Loops) -> tuple[list[Function], Scratch]:
     """The functions of the form that suits the kernel."""
     if kernel.loop is not None:
-        return [Looped(kernel, loops, kernel.name).write()], {}
-    if not kernel.cols:
+        return [LoopKernel(kernel, loops, kernel.name).write()], {}
+    if not kernel.reduced:
         return elementwise(kernel, loops), {}
-    reduced = loops.count(loops.cols)
-    along_rows = loops.vector in loops.rows and loops.extents[loops.vector] >= WIDE_ENOUGH
+    reduced = loops.count(loops.reduced)
+    along_rows = loops.vector in loops.parallel and loops.extents[loops.vector] >= WIDE_ENOUGH
     tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced)
     if tile is not None:
         return [Rows(kernel, loops, kernel.name, tile).write()], {}
     tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
-    chunks = None if not splittable(kernel) else tiles.chunks(-(-loops.count(loops.rows) // tile.rows), reduced, tile)
+    chunks = (
+        None if not splittable(kernel) else tiles.chunks(-(-loops.count(loops.parallel) // tile.rows), reduced, tile)
+    )
     if chunks is None:
         return [LongRows(kernel, loops, kernel.name, tile).write()], {}
     return split(kernel, loops, tile, chunks)

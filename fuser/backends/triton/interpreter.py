@@ -1,7 +1,7 @@
-"""What Triton's interpreter (TRITON_INTERPRET=1) lacks, in NumPy: libdevice, and folds and scans over whole blocks.
+"""What Triton's interpreter (TRITON_INTERPRET=1) lacks, in NumPy: libdevice, and reductions and scans over whole blocks.
 
 Generated files import libdevice, whose functions exist on a GPU alone; `prepare` puts the ones below in its place in a
-loaded module. Triton's interpreter calls a fold's combine function element by element; here it is called on halves.
+loaded module. Triton's interpreter calls a reduction's combine function element by element; here it is called on halves.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _scan(self: Any, inputs: Any) -> Any:
 
 
 def _combine(op: Any, left: list[Any], right: list[Any], dtypes: list[Any]) -> list[Any]:
-    """One call of a fold's combine function on arrays."""
+    """One call of a reduction's combine function on arrays."""
     result = op.combine_fn.fn(*(op.to_tensor(a, d) for a, d in zip((*left, *right), (*dtypes, *dtypes))))
     result = result if isinstance(result, tuple) else (result,)
     return [np.asarray(r.handle.data).reshape(np.shape(left[0])) for r in result]

@@ -15,14 +15,16 @@ from typing import Any
 
 from fuser.backends.base import KernelSource
 from fuser.backends.triton import interpreter
-from fuser.backends.triton.writer import Launch
+from fuser.backends.triton.emitter import Launch
 from fuser.errors import ToolchainError
-from fuser.runtime import toolchain
+from fuser.runtime import compilers, toolchain
 from fuser.runtime.array import torch_dtype
 from fuser.runtime.cache import default_cache
 
 _modules: dict[str, ModuleType] = {}
 _lock = threading.Lock()
+# What plain exceptions say that come out of Triton's compilers.
+_OF_COMPILERS = ("PassManager", "C compiler", "ptxas", "LLVM", "failed to translate")
 
 
 def module_of(source: KernelSource) -> tuple[ModuleType, bool]:
@@ -71,6 +73,7 @@ class Launcher:
     def __init__(self, source: KernelSource, device: str) -> None:
         module, _ = module_of(source)
         self.source, self.device = source, device
+        self.path = str(module.__file__)
         self.launches: tuple[Launch, ...] = source.launch["launches"]
         self.kernels = [getattr(module, launch.function) for launch in self.launches]
         self.scratch: Sequence[tuple[int, Any]] = source.launch["scratch"]
@@ -97,7 +100,7 @@ class Launcher:
                     **self.common,
                 )
             except Exception as error:
-                raise _refused(error, self.source) from error
+                raise _refused(error, self.source, self.path) from error
             compiled.append((launch, made))
         return compiled
 
@@ -109,11 +112,23 @@ def allocate(size: int, dtype: Any, device: str) -> Any:
     return torch.empty(size, dtype=torch_dtype(dtype), device=device)
 
 
-def _refused(error: Exception, source: KernelSource) -> Exception:
-    """The error of a launch, as a ToolchainError if the compiler is its origin."""
+def _refused(error: Exception, source: KernelSource, path: str) -> Exception:
+    """The error of a launch, as a ToolchainError if a compiler is its origin; `path` is where the kernels are."""
+    import subprocess
+
     import triton
 
-    compilers = (triton.CompilationError, getattr(triton, "OutOfResources", triton.CompilationError))
-    if isinstance(error, compilers) or type(error).__name__ in ("PTXASError", "InterpreterError"):
-        return ToolchainError(f"Triton refused generated code for {source.name}; it says:\n{error}")
-    return error
+    if isinstance(error, subprocess.CalledProcessError):  # gcc, of what Triton itself has compiled to launch kernels
+        words = error.stderr or error.output or ""
+        words = words.decode(errors="replace") if isinstance(words, bytes) else words
+        command = [error.cmd] if isinstance(error.cmd, str) else [str(part) for part in error.cmd]
+        return ToolchainError(
+            f"Triton cannot build what launches {source.name}: {compilers.failure(command, error.returncode, words)}"
+        )
+    family = (triton.errors.TritonError, triton.CompilationError)
+    if not isinstance(error, family) and not any(part in str(error) for part in _OF_COMPILERS):
+        return error
+    words = str(error).strip() or f"nothing ({type(error).__name__})"
+    return ToolchainError(
+        f"Triton refused generated code for {source.name}; it says:\n{words}\n(the kernels are kept in {path})"
+    )

@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fuser.ir.evaluate import evaluate
-from fuser.ir.graph import Eqn, Var
+from fuser.ir.graph import Eqn, Operand, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import COMPLEX, FLOATS
+from fuser.legalise.strided_operands import laid
 from fuser.ops.dot import as_matrices
+from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup
 from fuser.runtime.array import Array, to_numpy
 
 
 def library(group: FusionGroup, place: Callable[[Any], Any]) -> Callable[..., Any]:
     """A function of the group's input arrays that gives the list of its outputs; `place` puts arrays on the device."""
-    *before, last = group.graph.eqns
+    last = group.graph.eqns[-1]
     position = {var: number for number, var in enumerate(group.graph.invars)}
-    if last.primitive.fusion is not Fusion.DOT or last.outvars[0].aval.dtype not in (*FLOATS, *COMPLEX) or before:
+    if last.primitive.fusion is not Fusion.DOT or last.outvars[0].aval.dtype not in (*FLOATS, *COMPLEX):
+        return _on_host(group, place)
+    views = Views(group.graph.eqns)
+    reads = [_read(views, v, position) for v in last.invars]
+    first, second = reads
+    if first is None or second is None:
         return _on_host(group, place)
     multiply = _multiply(last)
-    first, second = (position[v] for v in last.invars if isinstance(v, Var))
-    return lambda *arrays: [multiply(arrays[first], arrays[second])]
+    return lambda *arrays: [multiply(first(arrays), second(arrays))]
+
+
+def _read(views: Views, operand: Operand, position: dict[Var, int]) -> Callable[[Sequence[Any]], Any] | None:
+    """An operand from the group's inputs: one of them, or a view of its memory by strides; None where they do not say."""
+    view = views(operand)
+    if view.source is None:
+        return None
+    number = position[view.source]
+    if not view.path:
+        return lambda arrays: arrays[number]
+    found = laid(view, operand)
+    if found is None or any(s < 0 for s in found[0].strides):
+        return None
+    (shape, strides), first = (found[0].shape, found[0].strides), found[1] // operand.aval.dtype.itemsize
+    return lambda arrays: arrays[number].contiguous().as_strided(shape, strides, first)
 
 
 def _on_host(group: FusionGroup, place: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.triton import interpreter
+from fuser.backends.triton.emitter import Launch
 from fuser.backends.triton.launch import Launcher
-from fuser.backends.triton.writer import Launch
 from fuser.partition.buffers import Block, pack
 from fuser.runtime.array import torch_dtype
 from fuser.runtime.core import native

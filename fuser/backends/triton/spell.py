@@ -183,6 +183,13 @@ HELPERS: dict[str, str] = {
     return high + libdevice.log1p(libdevice.exp(sure))""",
     "combine_sum": """def combine_sum(a, b):
     return a + b""",
+    "two_sum": """def two_sum(total, lost, value):
+    # total + value, and what that and all additions before it have rounded away (Knuth).
+    next = total + value
+    back = next - total
+    return next, lost + ((total - (next - back)) + (value - back))""",
+    "whole_sum": """def whole_sum(total, lost):
+    return tl.where(lost == lost, total + lost, total)""",
     "combine_prod": """def combine_prod(a, b):
     return a * b""",
     "combine_max": """def combine_max(a, b):

@@ -35,7 +35,10 @@ def _cond_type(
     for branch in branches:
         require("a branch of cond", avals, branch.in_avals)
         require("a result of cond", branch.out_avals, branches[0].out_avals)
-    return branches[0].out_avals
+    if not index.vma and not any(a.vma for branch in branches for a in branch.out_avals):
+        return branches[0].out_avals
+    each = zip(*(branch.out_avals for branch in branches))
+    return tuple(types[0].update(vma=index.vma.union(*(a.vma for a in types))) for types in each)
 
 
 def _cond_eval(
@@ -154,8 +157,8 @@ def _cond_partial(trace: Any, args: Sequence[Any], params: Params) -> list[Any]:
     for part in parts:
         first.append(len(types))
         types += part.known.out_avals[known:]
-    knowns = [_with_all(part.known, known, at, tuple(types)) for part, at in zip(parts, first)]
-    linears = [_taking_all(part.linear, part.residuals, at, tuple(types)) for part, at in zip(parts, first)]
+    knowns = [with_all(part.known, known, at, tuple(types)) for part, at in zip(parts, first)]
+    linears = [taking_all(part.linear, part.residuals, at, tuple(types)) for part, at in zip(parts, first)]
     closed, consts = with_consts([(graph, part.consts) for graph, part in zip(knowns, parts)])
     rest = {name: value for name, value in params.items() if name != "branches"}
     out: list[Any] = []
@@ -170,7 +173,7 @@ def _cond_partial(trace: Any, args: Sequence[Any], params: Params) -> list[Any]:
 
 
 @functools.lru_cache(maxsize=512)
-def _with_all(graph: Graph, known: int, first: int, types: tuple[ArrayType, ...]) -> Graph:
+def with_all(graph: Graph, known: int, first: int, types: tuple[ArrayType, ...]) -> Graph:
     """A known branch that gives the residuals of all branches: its own from `first` on, zeros for the others'."""
     own = len(graph.outvars) - known
 
@@ -183,7 +186,7 @@ def _with_all(graph: Graph, known: int, first: int, types: tuple[ArrayType, ...]
 
 
 @functools.lru_cache(maxsize=512)
-def _taking_all(graph: Graph, own: int, first: int, types: tuple[ArrayType, ...]) -> Graph:
+def taking_all(graph: Graph, own: int, first: int, types: tuple[ArrayType, ...]) -> Graph:
     """A linear branch that takes the residuals of all branches; its own stand from `first` on."""
     before, after = types[:first], types[first + own :]
     residuals = (*map(Var, before), *graph.invars[:own], *map(Var, after))

@@ -1,0 +1,563 @@
+"""`jit`, which traces, compiles and caches by signature; `make_jaxpr` and `eval_shape`.
+
+A jitted function keeps one entry a signature: tree structure, static arguments, and each array's shape, dtype and weak
+type. While a graph is recorded it simply runs, so that its operations join that graph; under transforms of evaluated
+values it is one primitive, whose transforms are compiled too (ops/jit).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import math
+import types
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fuser import backends, dtypes
+from fuser.api import advice, debug_values, eager
+from fuser.api.pickling import reduced
+from fuser.api.placement import FREE, Wanted, placed, placement
+from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
+from fuser.config import config
+from fuser.frames import hide
+from fuser.ir.graph import Graph
+from fuser.ir.names import function_name, printable
+from fuser.ir.source import current_source
+from fuser.ir.types import KEY, ArrayType
+from fuser.lax.values import as_value
+from fuser.ops.jit import Program
+from fuser.runtime.array import Array
+from fuser.runtime.collection import no_collection
+from fuser.runtime.core import native
+from fuser.runtime.memory import refusal_in_step
+from fuser.runtime.once import once
+from fuser.trace import tree
+from fuser.trace.batch import axes_key, checked_axes
+from fuser.trace.body import close
+from fuser.trace.core import EVALUATION, Trace, Tracer, current, type_of
+from fuser.trace.linear import LinearTrace
+from fuser.trace.replay import replay
+from fuser.trace.stage import StageTrace, stage
+
+MOST_SIGNATURES = 1024  # that one jitted function keeps; the native core's tables hold as many
+
+
+JITTED: weakref.WeakSet[Jitted] = weakref.WeakSet()  # all that there are, for `clear_caches`
+
+
+class _Dispatcher:
+    """Every call in Python; the native core's answers those that it knows by itself, and passes on the others."""
+
+    def __init__(self, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...]) -> None:
+        pass
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._in_python(*args, **kwargs)
+
+    def _in_python(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def _remember(self, args: Any, kwargs: Any, numbered: Any, program: Any) -> None:
+        pass
+
+    def _forget(self) -> None:
+        pass
+
+
+if TYPE_CHECKING or native is None:
+    _Base = _Dispatcher
+else:
+    _Base = native.Dispatcher
+
+
+class Jitted(_Base):
+    """What `jit` returns; see `jit`."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        static_argnums: tuple[int, ...],
+        static_argnames: tuple[str, ...],
+        donate_argnums: tuple[int, ...],
+        donate_argnames: tuple[str, ...],
+        keep_unused: bool,
+        inline: bool,
+        backend: str | None,
+        wanted: Wanted = FREE,
+    ) -> None:
+        super().__init__(static_argnums, static_argnames)
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.static_argnums = static_argnums
+        self.static_argnames = static_argnames
+        self.donate_argnums = donate_argnums
+        self.donate_argnames = donate_argnames
+        self.keep_unused = keep_unused
+        self.inline = inline
+        self.backend = backend
+        self.wanted = wanted
+        self.name = function_name(function)
+        self._entries: dict[Any, Callable[..., Any]] = {}
+        self._programs: dict[Any, Compiled] = {}
+        self._traces: dict[Any, Traced] = {}
+        self._calls: dict[Any, tuple[Program, tuple[Any, ...], Any]] = {}
+        JITTED.add(self)
+
+    def __copy__(self) -> Jitted:
+        return self  # as functions do
+
+    def __deepcopy__(self, memo: Any) -> Jitted:
+        return self
+
+    def __reduce__(self) -> Any:
+        options = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
+        return reduced(self, type(self), *options, self.keep_unused, self.inline, self.backend, self.wanted)
+
+    def _in_python(self, *args: Any, **kwargs: Any) -> Any:
+        """A call from start to end in Python: whatever the arguments, and under whatever trace."""
+        if config.disable_jit:
+            return self.function(*args, **kwargs)
+        if (trace := current()) is not EVALUATION:
+            return self._transformed(args, kwargs, recording(trace))
+        run, values, foreign, _ = self._found(args, kwargs)
+        return run(values, foreign)
+
+    def _missed(self, *args: Any, **kwargs: Any) -> Any:
+        """A call with arguments that the native core understands and has no program for: the next one will find it."""
+        if config.disable_jit:
+            return self.function(*args, **kwargs)
+        run, values, foreign, structure = self._found(args, kwargs)
+        if isinstance(run, native.Program):
+            self._remember(args, kwargs, tree.unflatten(structure, range(len(values))), run)
+        return run(values, foreign)
+
+    def _found(self, args: Any, kwargs: Any) -> tuple[Any, list[Any], tuple[int, ...], Any]:
+        """What runs the program for these arguments, compiled if need be; their values, which are foreign, and structure."""
+        static, args, kwargs = self._split(args, kwargs)
+        leaves, structure = tree.flatten((args, kwargs))
+        values = [v if type(v) is Array else self._value(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
+        key = (structure, static, config.enable_x64, config.traced, *[(v.shape, v.dtype, v.weak_type) for v in values])
+        if lying := placed(values):
+            key = (*key, lying)
+        try:
+            entry = self._entries.get(key)
+        except TypeError:
+            raise self._unhashable(static) from None
+        if entry is None:
+            try:
+                compile = functools.partial(self._compile, key, static, structure, values)
+                entry = once((self, key), lambda: self._entries.get(key), compile)
+            except MemoryError as error:
+                raise hide(refusal_in_step(error, f"the compilation of {self.name}", str(current_source())))  # noqa: B904
+            except Exception as error:
+                raise hide(error)  # noqa: B904
+        elif len(self._entries) > MOST_SIGNATURES // 2:
+            self._entries[key] = self._entries.pop(key, entry)  # the last to be forgotten
+        return entry, values, tuple([n for n, leaf in enumerate(leaves) if type(leaf) is not Array]), structure
+
+    def _transformed(self, args: Any, kwargs: Any, inlined: bool) -> Any:
+        """The call under other traces. Where they end in evaluation, one primitive that holds the compiled graph; else
+        the graph's equations, `inlined` into what is recorded. The function is traced once for arguments of one type."""
+        static, args, kwargs = self._split(args, kwargs)
+        leaves, structure = tree.flatten((args, kwargs))
+        values = [self._value(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
+        types = [(v.shape, v.dtype, v.weak_type) for v in values]
+        key = (structure, static, config.enable_x64, config.traced, *types, *axes_key())
+        if checked_axes():
+            key = (*key, *(type_of(v).vma for v in values))
+        try:
+            known = self._calls.get(key)
+        except TypeError:
+            raise self._unhashable(static) from None
+        try:
+            if known is None:
+                make = functools.partial(self._called, key, static, structure, values)
+                known = once((self, "call", key), lambda: self._calls.get(key), make)
+            program, consts, out_tree = known
+            if inlined or key not in self._calls:  # values of the traces around: this graph is for them alone
+                return tree.unflatten(out_tree, replay(program.graph, *consts, *values))
+            return tree.unflatten(out_tree, program.bind(*consts, *values))
+        except Exception as error:
+            raise hide(error)  # noqa: B904
+
+    def _called(
+        self, key: Any, static: Any, structure: Any, values: Sequence[Any]
+    ) -> tuple[Program, tuple[Any, ...], Any]:
+        """What a call under transforms binds: a program, its constants, the result's tree; kept if no constant is traced."""
+        traced = self._traces.get(key) or self._trace(static, structure, [type_of(v) for v in values])
+        graph, consts = close(traced.graph)
+        donated = tuple(len(consts) + n for n in traced.donated)
+        call = Program(graph, donated, traced._backend), consts, traced.out_tree
+        if not any(isinstance(c, Tracer) for c in consts):
+            self._traces[key] = traced
+            self._calls[key] = call
+        return call
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """The graph for arguments of these types; ArrayTypes and anything with `shape` and `dtype` will do."""
+        static, args, kwargs = self._split(args, kwargs)
+        leaves, structure = tree.flatten((args, kwargs))
+        avals = [_described(leaf) or type_of(self._value(leaf, n, (args, kwargs))) for n, leaf in enumerate(leaves)]
+        return self._trace(static, structure, avals, placed(leaves))
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """`trace(...).lower()`."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The results' types, without computing."""
+        return self.trace(*args, **kwargs).out_info
+
+    def clear_cache(self) -> None:
+        """Forget every compiled signature."""
+        self._entries.clear()
+        self._programs.clear()
+        self._traces.clear()
+        self._calls.clear()
+        self._forget()
+
+    def _cache_size(self) -> int:
+        return len(self._entries)
+
+    def _compile(self, key: Any, static: Any, structure: Any, values: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        def compile() -> Compiled:
+            traced = self._traces.get(key)
+            traced = traced or self._trace(static, structure, [type_of(v) for v in values], placed(values))
+            self._traces[key] = traced
+            self._programs[key] = compiled = traced.lower().compile()
+            return compiled
+
+        if config.log_compiles:
+            types = ", ".join(str(type_of(v)) for v in values)
+            logging.getLogger("fuser").warning("Compiling %s with argument types %s", self.name, types)
+        compiled = advice.timed(self, compile)
+        self._entries[key] = run = (
+            debug_values.checked(compiled) if config.debug_nans or config.debug_infs else compiled._run
+        )
+        while len(self._entries) > MOST_SIGNATURES:
+            oldest = next(iter(self._entries))
+            for known in (self._entries, self._programs, self._traces):
+                known.pop(oldest, None)
+        return run
+
+    def _trace(self, static: Any, structure: Any, avals: Sequence[ArrayType], lying: Any = ()) -> Traced:
+        shape: list[Any] = []
+
+        def flat(*tracers: Any) -> list[Any]:
+            args, kwargs = tree.unflatten(structure, tracers)
+            args, kwargs = _merge(static, args, kwargs)
+            result = self.function(*args, **kwargs)
+            leaves, out_tree = tree.flatten(result)
+            if any(getattr(leaf, "dtype", None) == dtypes.float0 for leaf in leaves):
+                leaves, out_tree = tree.flatten(tree.map(_without_elements, result))
+            shape.append(out_tree)
+            return [self._result(leaf, n, result) for n, leaf in enumerate(leaves)]
+
+        with no_collection():
+            graph = stage(flat, avals, self.name)
+        backend = backends.get(self._backend_name())
+        path = functools.partial(self._leaf_name, structure)
+        where = placement(self.wanted, lying, structure, shape[0])
+        return Traced(graph, structure, shape[0], self._donated(structure), backend, path, where)
+
+    def _backend_name(self) -> str:
+        return self.backend or eager.backend_name()
+
+    def _donated(self, structure: Any) -> tuple[int, ...]:
+        if not self.donate_argnums and not self.donate_argnames:
+            return ()
+        args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
+        wanted = [args[n] for n in self.donate_argnums if n < len(args)]
+        wanted += [kwargs[name] for name in self.donate_argnames if name in kwargs]
+        return tuple(tree.leaves(wanted))
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Static arguments apart from the others: (position or name, value) pairs."""
+        if not self.static_argnums and not self.static_argnames:
+            return (), args, kwargs
+        numbers = (
+            {n % len(args) if -len(args) <= n < len(args) else -1 for n in self.static_argnums} - {-1}
+            if args
+            else set()
+        )
+        static: list[tuple[int | str, Any]] = [(n, args[n]) for n in sorted(numbers)]
+        static += [(k, kwargs[k]) for k in sorted(kwargs) if k in self.static_argnames]
+        args = tuple(a for n, a in enumerate(args) if n not in numbers)
+        kwargs = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
+        return tuple((where, _Typed(value)) for where, value in static), args, kwargs
+
+    def _value(self, value: Any, number: int, arguments: Any) -> Any:
+        try:
+            return as_value(value, self.name)
+        except TypeError:
+            path = self._path(number, arguments)
+            raise TypeError(
+                f"argument {path} of {self.name} is a {type(value).__name__}, which is no array; "
+                f"pass an array or a number, or make the argument static with static_argnums ({current_source().short})"
+            ) from None
+
+    def _path(self, number: int, arguments: Any) -> str:
+        path = tree.paths(arguments)[number]
+        try:
+            names = list(inspect.signature(self.function).parameters)
+        except (TypeError, ValueError):
+            names = []
+        if path.startswith("[0]["):
+            position, _, rest = path[4:].partition("]")
+            index = int(position)
+            free = [n for i, n in enumerate(names) if i not in self.static_argnums and n not in self.static_argnames]
+            return (printable(free[index]) if index < len(free) else f"number {index}") + rest
+        return path.removeprefix("[1]")
+
+    def _leaf_name(self, structure: Any, number: int) -> str:
+        """What the user calls the argument with this number among the leaves."""
+        return self._path(number, tree.unflatten(structure, range(structure.num_leaves)))
+
+    def _result(self, leaf: Any, number: int, result: Any) -> Any:
+        try:
+            return as_value(leaf, self.name)
+        except TypeError:
+            path = tree.paths(result)[number]
+            raise TypeError(
+                f"{self.name} returned a {type(leaf).__name__}{f' at {path}' if path else ''}, which is no array; "
+                "a jitted function returns arrays and numbers in tuples, lists, dicts or registered classes"
+            ) from None
+
+    def _unhashable(self, static: Any) -> ValueError:
+        for where, typed in static:
+            try:
+                hash(typed.value)
+            except TypeError:
+                what = f"argument {where}" if isinstance(where, int) else f"argument {where!r}"
+                return ValueError(
+                    f"static {what} of {self.name} is a {type(typed.value).__name__}, which cannot be hashed; "
+                    f"static arguments are compared from call to call: pass a tuple or another hashable value ({current_source().short})"
+                )
+        return ValueError(f"the arguments of {self.name} cannot be compared from call to call")
+
+
+if native is not None:
+    native.call_directly(Jitted)
+    _wide = tuple(map(np.dtype, "?bhilBHILefdFD"))
+    with config.using(enable_x64=False):
+        native.set_dtypes(tuple(d for d in _wide if dtypes.canonicalize_dtype(d) == d), _wide, KEY)
+
+
+def recording(trace: Trace | None) -> bool:
+    """Whether what is bound under this trace ends up in a graph, rather than in evaluation."""
+    while trace is not None and trace is not EVALUATION:
+        if isinstance(trace, StageTrace) and not isinstance(trace, LinearTrace):
+            return True
+        trace = getattr(trace, "parent", None)  # of the trace that a transform made its own around
+    return False
+
+
+def _compiled(graph: Graph, donated: tuple[int, ...], backend: Any) -> Callable[[list[Any]], list[Any]]:
+    """What runs a Program: a function from Arrays to a list of Arrays, compiled for the devices where they lie."""
+    in_tree, out_tree = tree.structure([0] * len(graph.invars)), tree.structure([0] * len(graph.outvars))
+    programs: dict[Any, Callable[[list[Any]], list[Any]]] = {}
+
+    def run(values: list[Any]) -> list[Any]:
+        lying = placed(values)
+        program = programs.get(lying)
+        if program is None:
+            where = placement(FREE, lying, in_tree, out_tree)
+            traced = Traced(graph, in_tree, out_tree, donated, backend, placement=where)
+            program = programs[lying] = traced.lower().compile()._run
+        return program(values)
+
+    return run
+
+
+Program.compiler = staticmethod(_compiled)
+
+
+class _Typed:
+    """A static value; 1, 1.0 and True are told apart, and so are 0.0 and -0.0, in tuples too. Each nan is equal to any other."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), _hash(self.value)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Typed) and _same(self.value, other.value)
+
+
+def _hash(value: Any) -> int:
+    if isinstance(value, (float, complex)) and value != value:
+        return 0
+    return hash(tuple(map(_hash, value))) if type(value) is tuple else hash(value)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if type(a) is tuple:
+        return len(a) == len(b) and all(map(_same, a, b))
+    if type(a) is float:
+        return a == b and math.copysign(1.0, a) == math.copysign(1.0, b) if a == a else b != b
+    if type(a) is complex:
+        return _same(a.real, b.real) and _same(a.imag, b.imag)
+    return bool(a == b)
+
+
+class _NoElements:
+    """Stands in a tree of results for an array of float0, the gradient of integers: it has a shape and no leaf."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+
+tree.register_pytree_node(_NoElements, lambda x: ((), x.shape), lambda shape, _: np.zeros(shape, dtypes.float0))
+
+
+def _without_elements(leaf: Any) -> Any:
+    return _NoElements(leaf.shape) if getattr(leaf, "dtype", None) == dtypes.float0 else leaf
+
+
+def _merge(static: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with the static ones back in place."""
+    merged, named = list(args), dict(kwargs)
+    for where, typed in static:
+        if isinstance(where, int):
+            merged.insert(where, typed.value)
+        else:
+            named[where] = typed.value
+    return merged, named
+
+
+def _described(leaf: Any) -> ArrayType | None:
+    """The type that a description of an array (anything with `shape` and `dtype` that is none itself) stands for."""
+    if isinstance(leaf, ArrayType) and isinstance(leaf.dtype, np.dtype):
+        return leaf
+    if (
+        not isinstance(leaf, (Array, Tracer, np.ndarray, np.generic))
+        and hasattr(leaf, "shape")
+        and hasattr(leaf, "dtype")
+    ):
+        return ArrayType(tuple(leaf.shape), np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)))
+    return None
+
+
+def _numbers(value: int | Iterable[int] | None) -> tuple[int, ...]:
+    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
+
+
+def _names(value: str | Iterable[str] | None) -> tuple[str, ...]:
+    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
+
+
+def jit(
+    function: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Iterable[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    inline: bool = False,
+    backend: str | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+) -> Any:
+    """`function` compiled: traced once for each signature, fused into few kernels, cached.
+
+    Static arguments are Python values that the trace may branch on; they must be hashable. The memory of donated
+    arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton", "tpu" or "reference".
+    Over arrays on several devices the program is divided among them; `in_shardings` and `out_shardings`, tree prefixes of
+    Shardings, say how arguments and results are to lie. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
+    """
+    if function is None:
+        return lambda f: jit(
+            f,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+            keep_unused=keep_unused,
+            inline=inline,
+            backend=backend,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
+        )
+    if not callable(function):
+        raise TypeError(f"jit takes a function, got a {type(function).__name__}")
+    numbers, names = _both_ways(function, _numbers(static_argnums), _names(static_argnames))
+    donate_numbers, donate_names = _both_ways(function, _numbers(donate_argnums), _names(donate_argnames))
+    wanted = Wanted(in_shardings, out_shardings)
+    return Jitted(function, numbers, names, donate_numbers, donate_names, keep_unused, inline, backend, wanted)
+
+
+def _both_ways(
+    function: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Numbers and names of the same parameters, so that an argument is found whichever way it is passed."""
+    if not numbers and not names:
+        return (), ()
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return numbers, names
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    for name in names:
+        if name not in [p.name for p in parameters] and not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            raise ValueError(
+                f"{function_name(function)} has no parameter {name!r}; it has {', '.join(p.name for p in parameters)}"
+            )
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    for number in numbers:
+        if not variadic and not -len(positional) <= number < len(positional):
+            raise ValueError(
+                f"{function_name(function)} has {len(positional)} positional parameters, so none has number {number}"
+            )
+    all_numbers = {*numbers, *(positional.index(n) for n in names if n in positional)}
+    all_names = {*names, *(positional[n] for n in numbers if -len(positional) <= n < len(positional))}
+    return tuple(sorted(all_numbers)), tuple(sorted(all_names))
+
+
+def make_jaxpr(
+    function: Callable[..., Any], static_argnums: int | Iterable[int] = (), return_shape: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the Graph of `function` for its arguments instead of calling it."""
+    traced = jit(function, static_argnums=static_argnums)
+
+    @functools.wraps(function)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        result = traced.trace(*args, **kwargs)
+        return (result.graph, result.out_info) if return_shape else result.graph
+
+    return make
+
+
+def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The tree of the results' ArrayTypes; nothing is computed. Arguments need only `shape` and `dtype`."""
+    return jit(function).trace(*args, **kwargs).out_info
+
+
+ShapeDtypeStruct = ArrayType
+eager.install()
+debug_values.install()
+
+__all__ = [
+    "Compiled",
+    "Jitted",
+    "Lowered",
+    "ShapeDtypeStruct",
+    "Traced",
+    "cost_analysis",
+    "eval_shape",
+    "jit",
+    "make_jaxpr",
+]

@@ -1,0 +1,65 @@
+"""What a jitted function is told of devices: how its arguments lie, and how arguments and results are wanted.
+
+Shardings are objects here; what they mean is fuser.parallel's, which stands above and hooks into `Traced`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fuser.ir.source import current_source
+from fuser.runtime.array import Array
+from fuser.runtime.shards import Shards
+from fuser.trace import tree
+
+
+class Wanted(NamedTuple):
+    """`in_shardings` and `out_shardings` of jit: tree prefixes, None where nothing is said."""
+
+    in_shardings: Any = None
+    out_shardings: Any = None
+
+
+FREE = Wanted()
+
+
+class Placement(NamedTuple):
+    """For each argument and each result, its sharding, or None where it is free."""
+
+    given: tuple[Any, ...]
+    wanted: tuple[Any, ...]
+
+
+def placed(values: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
+    """The positions and shardings of those values that lie on several devices, or on one that is not the first."""
+    return tuple([(n, v._data.sharding) for n, v in enumerate(values) if type(v) is Array and type(v._data) is Shards])
+
+
+def placement(wanted: Wanted, found: Sequence[tuple[int, Any]], structure: Any, out_tree: Any) -> Placement | None:
+    """How arguments of this structure lie, `found` ones as they do, and how results are wanted; None where all is free."""
+    if not found and wanted == FREE:
+        return None
+    given = [None] * structure.num_leaves if wanted.in_shardings is None else _arguments(wanted.in_shardings, structure)
+    lying = dict(found)
+    results = _leaves(wanted.out_shardings, out_tree, "out_shardings")
+    return Placement(tuple(lying.get(n) if s is None else s for n, s in enumerate(given)), tuple(results))
+
+
+def _arguments(in_shardings: Any, structure: Any) -> list[Any]:
+    args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
+    prefix = tuple(in_shardings) if isinstance(in_shardings, list) else in_shardings
+    found = _leaves(prefix, tree.structure(tuple(args)), "in_shardings")
+    return [*found, *[None] * len(tree.leaves(kwargs))]
+
+
+def _leaves(prefix: Any, structure: Any, what: str) -> list[Any]:
+    if prefix is None:
+        return [None] * structure.num_leaves
+    try:
+        return tree.broadcast_prefix(prefix, tree.unflatten(structure, range(structure.num_leaves)))
+    except ValueError as error:
+        raise ValueError(
+            f"jit needs {what} to be a tree prefix of what it describes, got {prefix!r} for {structure}: {error} "
+            f"({current_source().short})"
+        ) from None

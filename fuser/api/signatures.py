@@ -1,0 +1,49 @@
+"""Signatures of jitted functions in words: what a cache key says, and how two of them differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fuser.ir.names import described, printable
+from fuser.ir.types import ArrayType
+from fuser.trace import tree
+
+if TYPE_CHECKING:
+    from fuser.api.jitted import Jitted
+
+SETTINGS = ("enable_x64", "backend", "structure")
+STATIC = "static "
+
+
+def signature(jitted: Jitted, key: tuple[Any, ...]) -> dict[str, str]:
+    """What a cache key says, by the name of each part: arguments by their path, static ones, and the settings."""
+    structure, static, x64, backend, *types = key
+    arguments = tree.unflatten(structure, range(structure.num_leaves))
+    parts = {jitted._path(n, arguments): str(ArrayType(*found)) for n, found in enumerate(types)}
+    parts |= {f"{STATIC}{_parameter(jitted, where)}": described(typed.value) for where, typed in static}
+    return parts | {"enable_x64": str(x64), "backend": repr(backend), "structure": printable(structure, 2000)}
+
+
+def because(earlier: Sequence[dict[str, str]], found: dict[str, str]) -> tuple[str, ...]:
+    """Why this signature needed a compilation: how it differs from the earlier one that is nearest to it."""
+    differences = [_differences(known, found) for known in reversed(earlier)]
+    return min(differences, key=len) if differences else ("the first call",)
+
+
+def arguments_in_words(found: dict[str, str]) -> str:
+    """`x=f32[3], static n=4`."""
+    return ", ".join(f"{name}={value}" for name, value in found.items() if name not in SETTINGS)
+
+
+def _parameter(jitted: Jitted, where: int | str) -> str:
+    names = jitted.function.__code__.co_varnames if hasattr(jitted.function, "__code__") else ()
+    return printable(names[where] if isinstance(where, int) and where < len(names) else where)
+
+
+def _differences(known: dict[str, str], found: dict[str, str]) -> tuple[str, ...]:
+    """How a signature differs from an earlier one, a phrase a difference."""
+    if known["structure"] != found["structure"]:
+        return (f"the arguments are arranged as {found['structure']}, before as {known['structure']}",)
+    changed = ((name, known.get(name), value) for name, value in found.items())
+    return tuple(f"{name} is {value}, before {old}" for name, old, value in changed if old != value)

@@ -1,0 +1,251 @@
+"""The stages that a user can look into: Traced (a graph), Lowered (a plan and kernel texts), Compiled (ready to run)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+from fuser.api.advice import LEAST_DONATED, held
+from fuser.api.placement import Placement
+from fuser.backends.base import Backend, Host, KernelSource
+from fuser.compile import Lowering, Program, load, lower
+from fuser.ir.graph import Graph, Var
+from fuser.lax.values import as_value
+from fuser.partition.explain import moved_bytes
+from fuser.partition.group import Plan
+from fuser.runtime.array import CARRIED, Array
+from fuser.runtime.core import native
+from fuser.trace import tree
+from fuser.trace.core import type_of
+
+CompilerOptions = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class ArgInfo:
+    """An argument of a compiled function: its type, and whether it is donated."""
+
+    _aval: Any
+    donated: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._aval.dtype
+
+
+class Wrapped(Protocol):
+    """A jitted function: it is called, traced and lowered with the function's arguments."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced: ...
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered: ...
+
+
+class Traced:
+    """A function traced for one signature. `.graph` is what was recorded; `.lower()` goes on."""
+
+    # Set by fuser.parallel, which stands above: what several devices run, or None where one does.
+    spread: ClassVar[Callable[[Traced], Lowered | None] | None] = None
+
+    def __init__(
+        self,
+        graph: Graph,
+        in_tree: Any,
+        out_tree: Any,
+        donated: tuple[int, ...],
+        backend: Backend,
+        path: Callable[[int], str] = "argument {}".format,
+        placement: Placement | None = None,
+    ) -> None:
+        self.graph = graph
+        self.jaxpr = graph
+        self.in_tree = in_tree
+        self.out_tree = out_tree
+        self.donated = donated
+        self.path = path  # what the user calls an argument, by its position among the leaves
+        self.placement = placement  # how arguments and results lie over devices
+        self._backend = backend
+
+    @property
+    def out_info(self) -> Any:
+        """The tree of the results' ArrayTypes."""
+        return tree.unflatten(self.out_tree, self.graph.out_avals)
+
+    def lower(self) -> Lowered:
+        """Optimise, partition and generate the kernels' text; needs neither device nor compiler."""
+        divided = Traced.spread(self) if Traced.spread is not None else None
+        return divided or Lowered(self, lower(self.graph, self._backend, self.donated))
+
+
+class Lowered:
+    """A program as a plan and kernel texts: `.plan`, `.plan.explain()`, `.sources[0].text`."""
+
+    def __init__(self, traced: Traced, lowering: Lowering) -> None:
+        self.traced = traced
+        self.lowering = lowering
+
+    @property
+    def graph(self) -> Graph:
+        """The optimised graph."""
+        return self.lowering.graph
+
+    @property
+    def plan(self) -> Plan:
+        return self.lowering.plan
+
+    @property
+    def sources(self) -> tuple[KernelSource, ...]:
+        return self.lowering.sources
+
+    def as_text(self) -> str:
+        """All kernels' text."""
+        return "\n\n".join(source.text for source in self.sources)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """`flops` and `bytes accessed` of one call as planned, and `optimal bytes`: inputs and outputs moved once."""
+        return cost_analysis(self.plan)
+
+    def compile(self) -> Compiled:
+        """Compile the kernels and link the steps."""
+        return Compiled(self.traced, load(self.lowering, self.traced._backend))
+
+
+class Compiled:
+    """A program ready to run on arrays of the types that it was traced for."""
+
+    def __init__(self, traced: Traced, program: Program) -> None:
+        self.traced = traced
+        self.program = program
+        self.executable = program.executable
+        self._run = _runner(traced, program)
+
+    @property
+    def plan(self) -> Plan:
+        return self.program.lowering.plan
+
+    @property
+    def sources(self) -> tuple[KernelSource, ...]:
+        return self.program.lowering.sources
+
+    def cost_analysis(self) -> dict[str, float]:
+        """As `Lowered.cost_analysis`."""
+        return cost_analysis(self.plan)
+
+    def memory_analysis(self) -> dict[str, int]:
+        """Bytes of arguments and results, and of results that take over donated arguments (`alias_size`); bytes that
+        one call takes at its worst moment with nothing donated (`peak_memory`), and how many of them are no results
+        (`temp_size`). What a loop driven from Python takes inside comes on top.
+        """
+        plan, executable = self.plan, self.executable
+        results = {plan.slot_of[plan.aliases.get(v, v)]: v.aval.nbytes for v in plan.outputs if isinstance(v, Var)}
+        given = {executable.inputs[position]: 0 for position in self.traced.donated}
+        for output in executable.allocations():
+            if output.reuse in given:
+                given[output.slot] = output.nbytes
+        peak = executable.planned_peak(others={slot.index: slot.aval.nbytes for slot in plan.slots})
+        return {
+            "argument_size_in_bytes": sum(v.aval.nbytes for v in plan.graph.invars),
+            "output_size_in_bytes": sum(v.aval.nbytes for v in plan.outputs),
+            "alias_size_in_bytes": sum(given.get(slot, 0) for slot in results),
+            "temp_size_in_bytes": max(peak - sum(results.values()), 0),
+            "peak_memory_in_bytes": peak,
+        }
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, structure = tree.flatten((args, kwargs))
+        values = [as_value(leaf) for leaf in leaves]
+        found = tuple(type_of(v) for v in values)
+        wanted = self.traced.graph.in_avals
+        if structure != self.traced.in_tree or [(a.shape, a.dtype) for a in found] != [
+            (a.shape, a.dtype) for a in wanted
+        ]:
+            raise TypeError(
+                f"{self.traced.graph.name} was compiled for ({', '.join(map(str, wanted))}), got ({', '.join(map(str, found))}); "
+                "call the jitted function itself, which compiles for new types"
+            )
+        return self._run(values, tuple(n for n, leaf in enumerate(leaves) if type(leaf) is not Array))
+
+
+def _runner(traced: Traced, program: Program) -> Callable[..., Any]:
+    """A function `(values, foreign=())` from a list of Arrays to the results' tree.
+
+    `foreign` are the positions of those over memory that others may write: no result shares it, and it is not donated.
+    """
+    if program.executable.native is not None:
+        return _native_runner(traced, program)
+    run = program.executable.call
+    weak = [v.aval.weak_type for v in traced.graph.outvars]
+    dtypes = [v.aval.dtype for v in traced.graph.outvars]
+    shapes = [v.aval.shape for v in traced.graph.outvars]
+    views = [v in program.lowering.plan.aliases for v in program.lowering.plan.outputs]
+    out_tree, donated, place = traced.out_tree, traced.donated, traced._backend.place
+
+    watched = set(_watched(traced, program))
+
+    def wrap(data: Any, shape: tuple[int, ...], view: bool, is_weak: bool, dtype: Any) -> Array:
+        return Array(data.reshape(shape) if view else data, is_weak, dtype)
+
+    def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
+        writable = []
+        arrays = []
+        for position, value in enumerate(values):
+            if position in donated and position not in foreign and isinstance(value, Array):
+                data, owned = value.donate()
+                if owned:
+                    writable.append(position)
+                elif position in watched:
+                    watched.discard(position)
+                    held(traced, position)
+                arrays.append(place(data))
+            else:
+                arrays.append(place(value._data))
+        outputs = run(*arrays, writable=writable, foreign=foreign) if writable or foreign else run(*arrays)
+        return tree.unflatten(out_tree, map(wrap, outputs, shapes, views, weak, dtypes))
+
+    return call
+
+
+def _native_runner(traced: Traced, program: Program) -> Any:
+    plan, backend = program.lowering.plan, traced._backend
+    results = tuple(
+        (v.aval.weak_type, mine in plan.aliases, v.aval.shape, v.aval.dtype if v.aval.dtype in CARRIED else None)
+        for v, mine in zip(traced.graph.outvars, plan.outputs)
+    )
+    unflatten = functools.partial(tree.unflatten, traced.out_tree)
+    whole = traced.out_tree.num_leaves == len(results)  # an accelerated function's tree has constants too
+    template = tree.unflatten(traced.out_tree, range(len(results))) if whole else unflatten
+    host = isinstance(backend, Host)
+    watched = _watched(traced, program)
+    tell = functools.partial(held, traced) if watched else None
+    fixed = program.executable.native, traced.donated, results, template, unflatten, backend.place, host
+    return native.Program(*fixed, watched, tell)
+
+
+def _watched(traced: Traced, program: Program) -> tuple[int, ...]:
+    """Donated arguments that are worth a warning where somebody else still holds them: those that results take over."""
+    plan = program.lowering.plan
+    if traced._backend.limits.whole:  # results are its compiler's to place
+        return ()
+    taken = set(plan.reuse.values())
+    large = (n for n in traced.donated if plan.graph.invars[n].aval.nbytes >= LEAST_DONATED)
+    return tuple(n for n in large if plan.slot_of[plan.graph.invars[n]] in taken)
+
+
+def cost_analysis(plan: Plan) -> dict[str, float]:
+    """What one run of a plan costs by count: `flops`, `bytes accessed`, `optimal bytes`."""
+    moved = float(sum(map(moved_bytes, plan.groups)))
+    graph = plan.graph
+    ends = sum(v.aval.nbytes for v in (*graph.invars, *graph.constvars, *plan.outputs))
+    return {
+        "flops": float(sum(group.flops for group in plan.groups)),
+        "bytes accessed": moved,
+        "optimal bytes": float(ends),
+    }

@@ -1,0 +1,177 @@
+"""Builds the body of a C function, statement by statement: what a loop form calls. Out: statements of `function`.
+
+In expressions `{}` stands for the next part and `{name}` for the variable that was declared last under that name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fuser.backends.c.function import (
+    NOTHING,
+    Block,
+    Buffer,
+    Code,
+    Do,
+    Element,
+    For,
+    Let,
+    Part,
+    Pragma,
+    Set,
+    Statement,
+    Sum,
+    Variable,
+    code,
+)
+
+ALIGNED = " __attribute__((aligned(64)))"
+INTEGER = "int64_t"
+
+
+class Builder:
+    """Statements in the making: those of the open block, and of the blocks around it."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Variable] = {}
+        self.statements: list[Statement] = []
+        self._open: list[
+            tuple[list[Statement], For | Block]
+        ] = []  # what stands around a block, and the block without its body
+        self._pragmas: list[Pragma] = []
+
+    def code(self, form: str | Part, *parts: Part) -> Code:
+        """An expression, in which names stand for declared variables."""
+        return code(form, *parts, names=self.variables)
+
+    def named(self, name: str) -> Variable:
+        """The variable of that name."""
+        return self.variables[name]
+
+    def at(self, array: Variable | str, *terms: Part, index: Code | None = None) -> Element:
+        """An element at the sum of the terms, or at an index that is taken as a whole."""
+        array = self.variables[array] if isinstance(array, str) else array
+        if index is not None:
+            return Element(array, index)
+        found: list[tuple[str, Code]] = []
+        for term in terms:
+            found += term.terms if isinstance(term, Sum) else [("+", self.code(term))]
+        return Element(array, Sum(tuple(found)))
+
+    # Statements.
+
+    def _declared(self, name: str, kind: str, pointer: bool = False) -> Variable:
+        self.variables[name] = variable = Variable(name, kind, pointer)
+        return variable
+
+    def let(self, kind: str, name: str, form: str | Part, *parts: Part) -> Variable:
+        """Declare a constant."""
+        return self.lets(kind, (name, self.code(form, *parts)))
+
+    def lets(self, kind: str, *pairs: tuple[str, Code]) -> Variable:
+        """Declare constants of one type; gives the last."""
+        return self._let(f"const {kind}", kind, *pairs)
+
+    def var(self, kind: str, name: str, form: str | Part, *parts: Part, remark: str = "") -> Variable:
+        """Declare a variable that changes."""
+        return self.vars(kind, (name, self.code(form, *parts)), remark=remark)
+
+    def vars(self, kind: str, *pairs: tuple[str, Code], remark: str = "") -> Variable:
+        return self._let(kind, kind, *pairs, remark=remark)
+
+    def _let(self, spelt: str, kind: str, *pairs: tuple[str, Code], remark: str = "") -> Variable:
+        variables = tuple(self._declared(name, kind) for name, _ in pairs)
+        self.statements.append(Let(spelt, variables, tuple(value for _, value in pairs), remark))
+        return variables[-1]
+
+    def pointer(self, spelt: str, kind: str, name: str, form: str | Part, *parts: Part) -> Variable:
+        """Declare a pointer to elements of type `kind`; `spelt` is its whole type."""
+        value = self.code(form, *parts)
+        variable = self._declared(name, kind, pointer=True)
+        self.statements.append(Let(spelt, (variable,), (value,)))
+        return variable
+
+    def buffer(self, kind: str, name: str, extent: Part, ending: str = ALIGNED) -> Variable:
+        """Declare an array on the stack."""
+        variable = self._declared(name, kind, pointer=True)
+        self.statements.append(Buffer(variable, self.code("{}", extent), ending))
+        return variable
+
+    def room(self, kind: str, name: str, count: Part) -> Variable:
+        """Declare an array on the stack whose length is not known when the function is compiled."""
+        variable = self._declared(name, kind, pointer=True)
+        self.statements.append(Buffer(variable, self.code("{}", count), dynamic=True))
+        return variable
+
+    def set(self, target: Variable | Element | str, form: str | Part, *parts: Part, operator: str = "=") -> None:
+        """Assign to a variable, or store to an element."""
+        target = self.variables[target] if isinstance(target, str) else target
+        self.statements.append(Set(target, self.code(form, *parts), operator))
+
+    def do(self, form: str | Part, *parts: Part) -> None:
+        """A line of which no more is known than what it names."""
+        self.statements.append(Do(self.code(form, *parts)))
+
+    # Blocks.
+
+    def pragma(self, form: str, *parts: Part) -> None:
+        """What stands before the next loop."""
+        text = self.code(form, *parts)
+        self._pragmas.append(Pragma(text, vector=form.startswith("omp simd")))
+
+    def lanes(self, count: int) -> Variable:
+        """Open the loop over the lanes of a vector of `count` numbers."""
+        self.pragma("omp simd")
+        lane = self._declared("lane", INTEGER)
+        whole = code("{} < {}", lane, str(count))
+        self.variables[lane.name] = lane
+        self._enter(For(lane, lane.type, code("0"), whole, code("++{}", lane), (), self._before(), short=True))
+        return lane
+
+    def count(
+        self, name: str, first: Part, last: Part, step: str = "++{}", test: str = "{} < {}", kind: str = INTEGER
+    ) -> Variable:
+        """Open a loop in which `name` runs from `first` up to `last`. In `step` and `test` the first `{}` is the counter."""
+        first, last = self.code("{}", first), self.code("{}", last)
+        counter = self._declared(name, kind)
+        return self.start(counter, first, self.code(test, counter, last), self.code(step, counter))
+
+    def count_down(self, name: str, first: Part, last: Part) -> Variable:
+        """Open a loop in which `name` runs from `last` - 1 down to `first`."""
+        start, first = self.code("{} - 1", last), self.code("{}", first)
+        counter = self._declared(name, INTEGER)
+        return self.start(counter, start, self.code("{} >= {}", counter, first), self.code("--{}", counter))
+
+    def go_on(self, counter: Variable, test: Code, step: Code) -> None:
+        """Open a loop that goes on with a counter."""
+        self._enter(For(counter, "", NOTHING, test, step, (), self._before()))
+
+    def start(self, counter: Variable, first: Code, test: Code, step: Code) -> Variable:
+        """Open a loop that declares its counter."""
+        self.variables[counter.name] = counter
+        self._enter(For(counter, counter.type, first, test, step, (), self._before()))
+        return counter
+
+    def _before(self) -> tuple[Pragma, ...]:
+        pragmas, self._pragmas = tuple(self._pragmas), []
+        return pragmas
+
+    def open(self, form: str | Part = "", *parts: Part, plain: bool = True) -> None:
+        """Open a block: of an `if`, or without a head. Not `plain`: a loop of another kind."""
+        self._enter(Block(self.code(form, *parts) if form else NOTHING, (), plain=plain))
+
+    def _enter(self, block: For | Block) -> None:
+        self._open.append((self.statements, block))
+        self.statements = []
+
+    @property
+    def depth(self) -> int:
+        return len(self._open)
+
+    def close(self, form: str = "", *parts: Part, flat: bool = False) -> None:
+        """Close the innermost block; `flat`: it is written on one line."""
+        body = tuple(self.statements)
+        self.statements, block = self._open.pop()
+        if isinstance(block, Block) and form:
+            block = replace(block, ending=self.code(form, *parts))
+        self.statements.append(replace(block, body=body, flat=flat))

@@ -1,0 +1,1 @@
+"""From kernels' texts to loaded functions: outlining, sharing, translation units."""

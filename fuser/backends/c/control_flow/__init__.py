@@ -1,0 +1,1 @@
+"""Loops and branches in C, over the kernels of their bodies."""

@@ -1,0 +1,450 @@
+"""Loops and branches in C: a group of control flow in, one function out that calls its bodies' kernels, itself in C.
+
+Each body is a table of pointers, one a slot of its plan. Carries change between a result's own memory and a second buffer, so that
+a scan's last step writes the result; xs and ys are walked by moving pointers. Temporaries and back buffers lie in one block: the
+workspace, which the caller hands over behind the results if it is large. All numbers of bytes and elements are size arguments.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fuser.backends.base import KernelSource
+from fuser.backends.c import spell
+from fuser.backends.c.builder import Builder
+from fuser.backends.c.control_flow import thread_tuning
+from fuser.backends.c.control_flow.body_kernels import Nested
+from fuser.backends.c.control_flow.in_place_carries import carried_in_place
+from fuser.backends.c.control_flow.interrupt import START, interruptible
+from fuser.backends.c.function import (
+    Buffer,
+    Do,
+    Function,
+    Module,
+    Own,
+    Symbol,
+    Variable,
+    code,
+    joined,
+    symbols,
+)
+from fuser.backends.c.library import on_demand
+from fuser.backends.c.remarks import Scalarised, remark, worst
+from fuser.ir.graph import Eqn, Literal, Operand, Var
+from fuser.legalise.control_flow import bodies
+from fuser.ops.control import row_type
+from fuser.partition.axes import Views
+from fuser.partition.group import FusionGroup, Kind, Plan
+from fuser.partition.in_place_updates import Update, run_length, updates_in_place
+
+Emit = Callable[[FusionGroup, bool], KernelSource]  # False: for one thread alone
+
+INCLUDES = "void *memcpy(void *, const void *, __SIZE_TYPE__);\ntypedef void (*function)(void **, const int64_t *);"
+MEMCPY = Symbol("memcpy")
+LOCAL = 2048  # bytes of a workspace that lies on the stack
+ALIGNMENT = 64
+CALLER_LOOPS = 2  # loops within loops inside a loop, beside whose steps its own calls are little
+SMALL = 1 << 13  # elements of a body's values up to which its kernels run on one thread
+
+
+def emit_control(group: FusionGroup, emit: Emit) -> KernelSource:
+    """The function `name(buffers, sizes)` of a while, scan or cond whose steps are all native."""
+    eqn = group.graph.eqns[-1]
+    writer = {"scan": ScanDriver, "while": WhileDriver, "cond": CondDriver}[eqn.primitive.name](group, emit)
+    module = writer.module()
+    parameters = tuple(f"in{n}" for n in range(len(group.graph.invars)))
+    parameters += tuple(f"out{n}" for n in range(len(group.graph.outvars)))
+    launch = {"sizes": tuple(writer.sizes), "functions": tuple(writer.functions), "workspace": writer.workspace()}
+    times = eqn.params.get("length", 1)
+    scalar = writer.scalar and (writer.scalar[0], writer.scalar[1] * times)
+    return KernelSource(group.name, module, "c", parameters, launch | remark(scalar))
+
+
+def with_addresses(launch: dict[str, Any]) -> tuple[int, ...]:
+    """The size arguments of a kernel; those that stand for a library function hold its address."""
+    sizes = list(launch["sizes"])
+    for position, function in launch.get("functions", ()):
+        sizes[position] = on_demand.address(function)
+    return tuple(sizes)
+
+
+class Frame:
+    """A body's plan at work: its table of pointers `name`, and its steps as text."""
+
+    def __init__(self, driver: Driver, plan: Plan, name: str) -> None:
+        self.driver, self.plan, self.name = driver, plan, name
+        self.inputs = [plan.slot_of[v] for v in plan.graph.invars]
+        self.outputs = [plan.slot_of[plan.aliases.get(v, v)] for v in plan.outputs if isinstance(v, Var)]
+        self.types = [v.aval for v in plan.outputs]
+
+    def at(self, slot: int) -> str:
+        return f"{self.name}[{slot}]"
+
+    def declare(self) -> None:
+        """The table, with the temporaries in place."""
+        driver = self.driver
+        driver.line(f"void *{self.name}[{max(len(self.plan.slots), 1)}];")
+        fixed = {*self.inputs, *self.outputs}
+        arena = driver.reserve(self.plan.arena)
+        for slot in self.plan.slots:
+            if slot.index in fixed:
+                continue
+            offset = self.plan.offsets.get(slot.index)
+            place = driver.reserve(slot.aval.nbytes) if offset is None else arena + offset
+            driver.line(f"{self.at(slot.index)} = block_at + {driver.size(place)};")
+
+    def steps(self) -> None:
+        """The body's kernels, in order."""
+        for group in self.plan.groups:
+            self._kernel(group)
+
+    def _kernel(self, group: FusionGroup) -> None:
+        writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
+        source = self.driver.emit(group, any(v.aval.size > SMALL for v in (*group.graph.invars, *writes)))
+        pointers = [self.at(self.plan.slot_of[v]) for v in (*group.graph.invars, *writes)]
+        if workspace := source.launch.get("workspace"):
+            pointers.append(f"block_at + {self.driver.size(self.driver.reserve(workspace))}")
+        name, first = self.driver.take(source)
+        self.driver.do(f"{{}}((void *[]){{{{{{}}}}}}, sizes + {first});", name, joined(pointers, ", "))
+
+
+class Driver(Builder):
+    """Writes one function; a primitive's form is a subclass."""
+
+    def __init__(self, group: FusionGroup, emit: Emit) -> None:
+        super().__init__()
+        self.group, self.emit = group, emit
+        self.eqn: Eqn = group.graph.eqns[-1]
+        self.sizes: list[int] = [0]  # the first is the number of bytes of the workspace
+        self.functions: list[tuple[int, Any]] = []  # place of an address, what `library.address` takes
+        self.kernels = Nested(group.name)
+        self.scalar: Scalarised | None = None  # of the largest kernel with loops that are not vectorised
+        self.positions = {v: n for n, v in enumerate(group.graph.invars)}
+        self.views = Views(group.graph.eqns)
+        self.frames = [
+            Frame(self, plan, name) for name, plan in zip(bodies(self.eqn, native=True), group.bodies, strict=True)
+        ]
+
+    def module(self) -> Module:
+        self.form()
+        name, comments = self.group.name, tuple(str(source) for source in self.group.sources if source.file)
+        count = len(self.positions) + len({v for v in self.group.graph.outvars if isinstance(v, Var)})
+        before = [
+            Buffer(
+                Variable("local", "char", pointer=True), code(str(LOCAL)), f" __attribute__((aligned({ALIGNMENT})))"
+            ),
+            Do(code(f"char *const block_at = sizes[0] <= {LOCAL} ? local : buffers[{count}];")),
+        ]
+        used = symbols(tuple(self.kernels.parts))
+        statements = thread_tuning.tuned(self.statements, "team_size" in used)
+        own = Function(Own(), statements, comments=comments, calling=_loops_within(self.group) >= CALLER_LOOPS)
+        start = [START] if interruptible(used | symbols((own,))) else []
+        return Module(name, (*self.kernels.parts, replace(own, body=(*start, *before, *own.body))))
+
+    def form(self) -> None:
+        raise NotImplementedError
+
+    def workspace(self) -> int:
+        """Bytes that the caller hands over behind the results; 0 where the stack holds them."""
+        return self.sizes[0] if self.sizes[0] > LOCAL else 0
+
+    # Text and numbers.
+
+    def line(self, text: str) -> None:
+        self.do("{}", text)
+
+    def block(self, head: str = "") -> None:
+        """Open a loop or a branch."""
+        self.open("{}", head, plain=False)
+
+    def copy(self, target: str, source: str, size: str) -> None:
+        """Write the copy of so many bytes."""
+        self.do(f"{{}}({target}, {source}, {size});", MEMCPY)
+
+    def append(self, *values: int) -> int:
+        """The place of further size arguments."""
+        self.sizes.extend(int(v) for v in values)
+        return len(self.sizes) - len(values)
+
+    def size(self, value: int) -> str:
+        """A size argument of its own as text."""
+        return f"sizes[{self.append(value)}]"
+
+    def reserve(self, size: int) -> int:
+        """A place for so many bytes in the block."""
+        place = self.sizes[0]
+        self.sizes[0] += padded(size)
+        return place
+
+    def take(self, source: KernelSource) -> tuple[Symbol, int]:
+        """Take a kernel's functions in; gives its name and the place of its size arguments."""
+        first = self.append(*source.launch["sizes"])
+        self.scalar = worst(self.scalar, source.launch.get("scalar"))
+        self.functions += [(first + n, function) for n, function in source.launch.get("functions", ())]
+        assert isinstance(source.code, Module)
+        return self.kernels.take(source.code, source.name), first
+
+    def pace(self) -> None:
+        """Declare what a loop counts its steps by."""
+        self.statements.append(thread_tuning.DECLARE)
+        self.line("int64_t left = 1, pace = 1;  // steps to the next look at the clock, and from one to the next")
+
+    def poll(self) -> None:
+        """At the end of a step: leave the loop if a signal's handler has raised, here or in a loop inside."""
+        inside = code("{} || ", Symbol("stopped")) if interruptible(symbols(tuple(self.kernels.parts))) else ""
+        self.do("if ({}--left == 0 && {}(&left, &pace)) break;", inside, Symbol("interrupted_at"))
+
+    # Operands and results of the equation.
+
+    def operand(self, operand: Operand) -> str:
+        """The address of an operand: a buffer, or a literal's bytes among the size arguments."""
+        if isinstance(operand, Literal):
+            data = np.asarray(operand.val).tobytes()
+            words = np.frombuffer(data.ljust(-(-len(data) // 8) * 8, b"\0"), np.int64)
+            return f"(void *)(sizes + {self.append(*words)})"
+        source = self.views(operand).source
+        assert source is not None
+        return f"buffers[{self.positions[source]}]"
+
+    def result(self, number: int) -> str:
+        return f"buffers[{len(self.positions) + number}]"
+
+
+class Carries:
+    """The carry of a loop in its frames: pointers to read from and to write to, which change each step.
+
+    A carry of which the body writes only a part stays where the result is; so does one that can be written in place.
+    """
+
+    def __init__(self, driver: Driver, body: Frame, first: int, initial: Sequence[Operand], ys: int) -> None:
+        self.driver, self.body, self.initial = driver, body, initial
+        self.placed = updates_in_place(driver.eqn)
+        moving = self.placed.moving
+        self.slots = {n: body.outputs[k] for k, n in enumerate(moving)}
+        self.ys = body.outputs[len(moving) : len(moving) + ys]  # written straight to a scan's results
+        self.updated = set(body.outputs[len(moving) + ys :]) - {*self.ys, *self.slots.values()}
+        once = Counter(self.slots.values())
+        self.in_place = {
+            n
+            for n, slot in self.slots.items()
+            if once[slot] == 1 and slot not in self.ys and carried_in_place(body.plan, body.inputs[first + n], slot)
+        }
+
+    def declare(self) -> None:
+        """Pointers to the present carry, to the result's memory and to its back buffer."""
+        driver = self.driver
+        for n, operand in enumerate(self.initial):
+            driver.line(f"void *now{n} = {driver.operand(operand)};")
+            if n not in self.slots or n in self.in_place:
+                driver.copy(driver.result(n), f"now{n}", driver.size(operand.aval.nbytes))
+                driver.line(f"now{n} = {driver.result(n)};")
+        for n in sorted(self.in_place):
+            driver.line(f"{self.body.at(self.slots[n])} = now{n};")
+        for n in self.written():
+            back = driver.reserve(self.initial[n].aval.nbytes)
+            driver.line(f"void *const back{n} = block_at + {driver.size(back)};")
+        for slot in sorted(self.updated):
+            place = driver.reserve(self.body.plan.slots[slot].aval.nbytes)
+            driver.line(f"{self.body.at(slot)} = block_at + {driver.size(place)};")
+
+    def written(self) -> list[int]:
+        """The carries that are written where none else is: of those that share a slot the first."""
+        first: dict[int, int] = {}
+        for n, slot in self.slots.items():
+            if n not in self.in_place:
+                first.setdefault(slot, n)
+        return [n for slot, n in first.items() if slot not in self.ys]
+
+    def read(self, frame: Frame, first: int) -> None:
+        """Point a frame's inputs from `first` on at the present carry."""
+        for n in range(len(self.initial)):
+            self.driver.line(f"{frame.at(frame.inputs[first + n])} = now{n};")
+
+    def target(self, even: str) -> None:
+        """Point the body's outputs at the memory that is free; `even` is when that is the result's."""
+        for n in self.written():
+            self.driver.line(f"{self.body.at(self.slots[n])} = {even} ? {self.driver.result(n)} : back{n};")
+
+    def advance(self) -> None:
+        """Write the parts that were computed, and go on to the new carry."""
+        for update in self.placed.updates:
+            self._write(update)
+        for n in self._moved():
+            self.driver.line(f"now{n} = {self.body.at(self.slots[n])};")
+
+    def finish(self) -> None:
+        """Copy what is not yet in the result's memory."""
+        for n in self._moved():
+            size = self.driver.size(self.initial[n].aval.nbytes)
+            result = self.driver.result(n)
+            self.driver.do(f"if (now{n} != {result}) {{}}({result}, now{n}, {size});", MEMCPY)
+
+    def _moved(self) -> list[int]:
+        """The carries that lie elsewhere after a step."""
+        return [n for n in self.slots if n not in self.in_place]
+
+    def _write(self, update: Update) -> None:
+        """Copy a part into the carry, run by run."""
+        driver, aval, part = self.driver, self.initial[update.carry].aval, update.value.aval
+        outer, run = run_length(aval.shape, part.shape)
+        # A copy of one element is written out: the call would take longer than the copy.
+        run_bytes = str(aval.dtype.itemsize) if run == 1 else driver.size(run * aval.dtype.itemsize)
+        driver.block()
+        driver.line(f"const char *from = {self._value(update.value)};")
+        for d, start in enumerate(update.starts):
+            last = driver.size(aval.shape[d] - part.shape[d])
+            driver.line(f"int64_t start{d} = {self._start(start)};")
+            driver.line(f"start{d} = start{d} < 0 ? 0 : start{d} > {last} ? {last} : start{d};")
+        for d in range(outer):
+            driver.block(f"for (int64_t i{d} = 0; i{d} < {driver.size(part.shape[d])}; ++i{d})")
+        place = "0"
+        for d, extent in enumerate(aval.shape):
+            index = f"start{d} + i{d}" if d < outer else f"start{d}"
+            place = f"({place}) * {driver.size(extent)} + {index}"
+        driver.copy(f"(char *)now{update.carry} + ({place}) * {aval.dtype.itemsize}", "from", run_bytes)
+        driver.line(f"from += {run_bytes};")
+        for _ in range(outer + 1):
+            driver.close()
+
+    def _value(self, operand: Operand) -> str:
+        return self.body.at(self.body.outputs[self.placed.places[operand]])
+
+    def _start(self, start: Operand) -> str:
+        if isinstance(start, Literal):
+            return self.driver.size(int(start.val))
+        return f"*(const {spell.storage(start.aval.dtype)} *){self._value(start)}"
+
+
+class ScanDriver(Driver):
+    """A counted loop that walks along xs and ys."""
+
+    def form(self) -> None:
+        params = self.eqn.params
+        consts, count, length = params["num_consts"], params["num_carry"], params["length"]
+        [body] = self.frames
+        operands = self.eqn.invars
+        ys = len(self.eqn.outvars) - count
+        carries = Carries(self, body, consts, operands[consts : consts + count], ys)
+        body.declare()
+        carries.declare()
+        for n in range(consts):
+            self.line(f"{body.at(body.inputs[n])} = {self.operand(operands[n])};")
+        walked = [
+            (body.inputs[n], self.operand(operands[n]), self.size(body.plan.graph.invars[n].aval.nbytes))
+            for n in range(consts + count, len(operands))
+        ]
+        self.line(f"const int64_t length = {self.size(length)};")
+        self.pace()
+        self.block("for (int64_t step = 0; step < length; ++step)")
+        if walked or ys:
+            self.line(f"const int64_t at = {'length - 1 - step' if params['reverse'] else 'step'};")
+        for slot, base, stride in walked:
+            self.line(f"{body.at(slot)} = (char *){base} + at * {stride};")
+        carries.read(body, consts)
+        carries.target("(length - step) & 1")
+        copies = self._ys(body, carries.ys, count)
+        self.statements.append(thread_tuning.BEGIN)
+        body.steps()
+        for target, source, size in copies:
+            self.copy(target, source, size)
+        carries.advance()
+        self.statements.append(thread_tuning.END)
+        self.poll()
+        self.close()
+        self.statements.append(thread_tuning.RESTORE)
+        carries.finish()
+
+    def _ys(self, body: Frame, slots: Sequence[int], count: int) -> list[tuple[str, str, str]]:
+        """Point outputs at this step's part of the ys; gives the copies for those that share a slot."""
+        known: set[int] = set()
+        copies = []
+        for n, slot in enumerate(slots, count):
+            size = self.size(row_type(self.eqn.outvars[n].aval).nbytes)
+            target = f"(char *){self.result(n)} + at * {size}"
+            if slot in known:
+                copies.append((target, body.at(slot), size))
+            else:
+                self.line(f"{body.at(slot)} = {target};")
+            known.add(slot)
+        return copies
+
+
+class WhileDriver(Driver):
+    """A loop for as long as its test gives true; with lanes, for as long as one of them runs."""
+
+    def form(self) -> None:
+        params = self.eqn.params
+        test_consts, consts = params["cond_nconsts"], params["body_nconsts"]
+        test, body = self.frames
+        operands = self.eqn.invars
+        carries = Carries(self, body, len(test.outputs) - 1 + consts, operands[test_consts + consts :], 0)
+        with_lanes = len(test.outputs) - 1
+        test.declare()
+        body.declare()
+        for slot in dict.fromkeys(test.outputs):
+            place = self.reserve(test.plan.slots[slot].aval.nbytes)
+            self.line(f"{test.at(slot)} = block_at + {self.size(place)};")
+        if with_lanes:
+            self.line(f"{body.at(body.inputs[0])} = {test.at(test.outputs[1])};")
+        for n in range(test_consts):
+            self.line(f"{test.at(test.inputs[n])} = {self.operand(operands[n])};")
+        for n in range(consts):
+            self.line(f"{body.at(body.inputs[with_lanes + n])} = {self.operand(operands[test_consts + n])};")
+        carries.declare()
+        self.pace()
+        self.block("for (int64_t step = 0;; ++step)")
+        carries.read(test, test_consts)
+        test.steps()
+        self.line(f"if (!*(const unsigned char *){test.at(test.outputs[0])}) break;")
+        carries.read(body, with_lanes + consts)
+        carries.target("step & 1")
+        self.statements.append(thread_tuning.BEGIN)
+        body.steps()
+        carries.advance()
+        self.statements.append(thread_tuning.END)
+        self.poll()
+        self.close()
+        self.statements.append(thread_tuning.RESTORE)
+        carries.finish()
+
+
+class CondDriver(Driver):
+    """A switch over the branches, which write straight to the results."""
+
+    def form(self) -> None:
+        index = self.operand(self.eqn.invars[0])
+        self.line(f"const int32_t index = *(const int32_t *){index};")
+        operands = [self.operand(v) for v in self.eqn.invars[1:]]
+        last = len(self.frames) - 1
+        for number, frame in enumerate(self.frames):
+            test = "index <= 0" if number == 0 else f"index == {number}"
+            self.block("else" if number == last and number else f"else if ({test})" if number else f"if ({test})")
+            frame.declare()
+            for slot, operand in zip(frame.inputs, operands, strict=True):
+                self.line(f"{frame.at(slot)} = {operand};")
+            known: dict[int, int] = {}
+            for n, slot in enumerate(frame.outputs):
+                if slot not in known:
+                    self.line(f"{frame.at(slot)} = {self.result(n)};")
+                known.setdefault(slot, n)
+            frame.steps()
+            for n, slot in enumerate(frame.outputs):
+                if known[slot] != n:
+                    self.copy(self.result(n), frame.at(slot), self.size(frame.types[n].nbytes))
+            self.close()
+
+
+def _loops_within(group: FusionGroup) -> int:
+    """How deep loops and branches lie within each other in the bodies of this one."""
+    inner = [part for plan in group.bodies for part in plan.groups if part.kind in (Kind.CONTROL, Kind.LOOP)]
+    return max((1 + _loops_within(part) for part in inner), default=0)
+
+
+def padded(size: int) -> int:
+    """A size in bytes, up to the next boundary of a buffer."""
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,465 @@
+"""What all loop forms of the C backend share: names, values, reductions and stores. A form is a subclass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.backends.c import spell
+from fuser.backends.c.builder import Builder
+from fuser.backends.c.function import (
+    ARGUMENTS,
+    BUFFERS,
+    NOTHING,
+    SIZES,
+    THREADS,
+    Buffer,
+    Code,
+    Do,
+    Element,
+    Function,
+    Let,
+    Module,
+    Own,
+    Part,
+    Statement,
+    Sum,
+    Variable,
+    changed,
+    code,
+    joined,
+)
+from fuser.backends.c.index_arithmetic import FLOOR, TRUNCATED, Arguments, Places
+from fuser.ir.index import Affine, Axis, Div
+from fuser.ir.scalar import COSTS, Scalar
+from fuser.ir.types import BOOL, is_complex, is_inexact
+from fuser.kernel.kernel import Kernel, Store, reduction_identity
+from fuser.kernel.loops import Loops
+from fuser.kernel.lower import computed, index_axes, operands
+from fuser.kernel.sizes import MOST_SIZES
+
+# When a second thread pays: a team costs 1 µs where its threads are still waiting for work, and 35 µs where they sleep.
+ALONE = 16_000.0  # estimated nanoseconds of work that one thread does alone
+BYTE = 0.012  # nanoseconds that one thread takes for a byte of an access, out of its own cache
+ADDITION = 0.005  # nanoseconds that one thread takes for an addition, a byte of its type: a vector at a time
+
+NEAR = 16  # elements apart at most, for which gcc reads under a test what does not lie side by side
+GATHERED = (4, 8)  # bytes of elements that a processor gathers
+
+NOINLINE = "__attribute__((noinline)) "
+
+_INFIX = {"sum": "{0} + {1}", "prod": "{0} * {1}", "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}"}
+_OPENMP = {"sum": "+", "prod": "*", "and": "&", "or": "|", "xor": "^", "max": "max", "min": "min"}
+
+
+def nanoseconds(nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> float:
+    """About what one thread takes to compute and store one element each."""
+    total = 0.0
+    for node in nodes:
+        if node.op == "load":
+            total += BYTE * node.dtype.itemsize
+        elif node.op not in ("const", "index"):
+            total += ADDITION * COSTS.get(node.op, 1) * max(node.dtype.itemsize, 4)
+    return total + sum(2 * BYTE * store.value.dtype.itemsize for store in stores)
+
+
+def most_alone(nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> int:
+    """The number of iterations, a power of two, up to which one thread does all of them."""
+    return 1 << max(round(math.log2(ALONE / max(nanoseconds(nodes, stores), 1e-3))), 4)
+
+
+def masks(nodes: Sequence[Scalar]) -> set[Scalar]:
+    """Truth values in memory that choose, are converted or meet computed ones: there gcc vectorises bytes that are compared
+    with 0, not _Bool; where they only meet each other, the reverse holds."""
+    pure: set[Scalar] = set()  # made of loads alone
+    for node in nodes:
+        joined = node.op in ("and", "or", "xor") and all(operand in pure for operand in node.args)
+        if node.dtype == BOOL and (joined or (node.op == "load" and not node.args)):
+            pure.add(node)
+    used: set[Scalar] = set()
+    for node in reversed(nodes):
+        if node.op != "reduction" and (node not in pure or node in used):
+            used.update(operand for operand in node.args if operand in pure)
+    return {node for node in used if node.op == "load"}
+
+
+class Emitter(Builder):
+    """Writes one kernel. `env` maps nodes to what holds them where the function now stands."""
+
+    attributes = ""  # of the C function
+    team = False  # whether a team of threads runs the function as a whole, and shares its loops marked `omp for`
+
+    most_sizes = MOST_SIZES  # size arguments; integers beyond stand in the text
+    short_loops = False  # whether the innermost loops are too short to become functions
+    state = 0  # integers that all threads see, `state` in the function, zero at first
+
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.loops = loops
+        self.threads = threads  # False: the function is for one thread, wherever it is called
+        self.sizes = Arguments(self.most_sizes)
+        self.literals: dict[Any, Variable] = {}  # by size argument: a literal of this value
+        self.names: dict[Scalar, str] = {}
+        self.env: dict[Scalar, Part] = {}
+        self.params = [self._declared(param.name, spell.storage(param.dtype), pointer=True) for param in kernel.params]
+        letters = "ijklmnpq"
+        axes = [*self.loops.parallel, *self.loops.reduced]
+        self.axis_names = {axis: letters[n] if n < len(letters) else f"i{n}" for n, axis in enumerate(axes)}
+        self.axes: dict[Axis, Part] = {a: Variable(name, "int64_t") for a, name in self.axis_names.items()}
+        absorbed, vector = set(self.loops.absorbed), self.loops.vector
+        self.index = Places(self.sizes, self.axes, absorbed, self.operand, vector)  # type: ignore[arg-type]
+        self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
+        self.kept: dict[Scalar, Any] = {}
+        self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
+        self.masks = masks(kernel.nodes)
+        self.begun: set[str] = set()  # what scans carry; a scan that two sweeps compute is declared by the first
+        self.two_level: list[Scalar] = []  # sums of the sweep being written that have two levels (`sums`)
+        self.backwards = False  # whether the sweep being written runs over the reduced axes from their end
+
+    # The parts of a module.
+
+    def module(self) -> Module:
+        self._invariants()
+        self.form()
+        assert self.depth == 0
+        comments, name = self.kernel.comments[:12], self.kernel.name
+        alone = self.alone() if self.team and self.threads and self.loops.parallel else None
+        body = (*self._parameters(), *self.statements)
+        shared = Variable("state", "volatile int", pointer=True)
+        state = (Buffer(shared, code(str(self.state)), " = {0}"),) if self.state else ()
+        if alone is None:
+            return Module(name, (self.function((*state, *body), comments),))
+        # Even a team of one costs 300 ns: what is small is called without. `omp for` then takes it for a team of one.
+        share = Own("_share")
+        arguments = (*ARGUMENTS, ("volatile int *", shared)) if state else ARGUMENTS
+        call = code("{}({})", share, joined((variable for _, variable in arguments), ", "))
+        calls = (
+            Do(code("if ({}) {{ {}; return; }}", alone, call)),
+            Do(code("#pragma omp parallel num_threads({})", THREADS)),
+            Do(code("{};", call)),
+        )
+        inner = Function(
+            share, body, arguments, attributes=NOINLINE + self.attributes, static=True, comments=comments, first_size=0
+        )
+        return Module(name, (inner, Function(Own(), (*state, *calls), first_size=0)))
+
+    def function(self, body: tuple[Statement, ...], comments: tuple[str, ...]) -> Function:
+        """The function that has the loops."""
+        return Function(
+            Own(), body, attributes=self.attributes, short_loops=self.short_loops, comments=comments, first_size=0
+        )
+
+    def _parameters(self) -> list[Statement]:
+        """Pointers to the arrays, and the size arguments."""
+        shared = self._shared_memory()
+        found: list[Statement] = []
+        for number, (param, variable) in enumerate(zip(self.kernel.params, self.params)):
+            const, apart = "" if param.out else "const ", "" if number in shared else "restrict"
+            found.append(Let(f"{const}{variable.type} *{apart}", (variable,), (code(f"{{}}[{number}]", BUFFERS),)))
+        for slot in range(len(self.sizes.values)):
+            found.append(Let("const int64_t", (self.sizes.variable(slot),), (code(f"{{}}[{slot}]", SIZES),)))
+        for size, literal in self.literals.items():
+            found.append(Let(f"const {literal.type}", (literal,), (code(size),)))
+        return found
+
+    def _shared_memory(self) -> set[int]:
+        """Parameters that may be one memory: a result takes over what the kernel reads at the very place alone.
+
+        So do results of elementwise kernels, and carries of loops (`in_place_carries`), whose kernels may reduce as well.
+        """
+        if self.kernel.loop is not None:
+            return set()
+        places: dict[int, set[Affine]] = {}
+        for node in self.kernel.nodes:
+            if node.op == "load":
+                places.setdefault(node.attr.param, set()).add(node.attr.offset)
+        result = set()
+        for store in self.kernel.stores:
+            dtype = self.kernel.params[store.param].dtype
+            for number, read in places.items():
+                if read == {store.offset} and self.kernel.params[number].dtype == dtype:
+                    result |= {number, store.param}
+        return result
+
+    def shared(self, axes: int = 1, schedule: Part = "static") -> None:
+        """Let the threads of the team share the iterations of the next loops."""
+        if self.threads:
+            collapse = f" collapse({axes})" if axes > 1 else ""
+            self.pragma(f"omp for{collapse} schedule({{}}) nowait", schedule)
+
+    def _invariants(self) -> None:
+        """Compute once, before all loops, what no axis and no reduction changes."""
+        moving: set[Scalar] = set()
+        for node in dict.fromkeys(n for sweep in self.kernel.sweeps for n in (*sweep.row, *sweep.body)):
+            index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
+            if (
+                node.op in ("reduction", "scan", "final")
+                or (index is not None and index_axes(index))
+                or any(n in moving or n.op in ("reduction", "final") for n in operands(node))
+            ):
+                moving.add(node)
+            else:
+                self.define(node)
+
+    def form(self) -> None:
+        """Write the loops; each loop form is a subclass."""
+        raise NotImplementedError
+
+    def loop(self, axis: Axis, first: Part = "0", last: Part | None = None, step: str = "++{}") -> None:
+        self.count(self.axis_names[axis], first, last or self.extents[axis], step)
+
+    def total(self, axes: Iterable[Axis] | None = None) -> Code:
+        """The number of iterations of some axes, or of all."""
+        extents = self.extents.values() if axes is None else [self.extents[axis] for axis in axes]
+        return joined(extents, " * ") or code("1")
+
+    def alone(self) -> Code:
+        """The test by which one thread does the work alone."""
+        most = most_alone(self.kernel.nodes, self.kernel.stores)
+        return self.argument(code(f"{{}} <= {most}", self.total()))
+
+    def team_size(self) -> Code:
+        """The number of threads of a team that the function itself starts: one where the work is too small for more."""
+        most = most_alone(self.kernel.nodes, self.kernel.stores)
+        return code(f"{{}} <= {most} ? 1 : {{}}", self.total(), THREADS)
+
+    def argument(self, expression: Code) -> Code:
+        """The expression where the sizes have no names yet."""
+        names = {self.sizes.variable(n): code(f"{{}}[{n}]", SIZES) for n in range(len(self.sizes.values))}
+        return changed(expression, lambda part: names.get(part, part) if type(part) is Variable else part)
+
+    # Values.
+
+    def operand(self, node: Scalar) -> Part:
+        """A node where it is used."""
+        if node.op == "const":
+            return self._constant(node)
+        return self.env[node]
+
+    def _constant(self, node: Scalar) -> Code:
+        """A literal; one that looks like a size is an argument, so that the text serves other sizes."""
+        value = node.attr
+        if (is_inexact(node.dtype) and not is_complex(node.dtype)) or node.dtype.kind in "iu":
+            number = float(value)
+            if not self.sizes.full and abs(number) > 16 and number == int(number if abs(number) < 2**53 else 0):
+                (size,) = self.sizes(("literal", int(number), node.dtype), int(number))
+                return code(
+                    self.literals.setdefault(size, Variable(f"literal{len(self.literals)}", spell.local(node.dtype)))
+                )
+        return spell.literal(value, node.dtype)
+
+    def name(self, node: Scalar) -> str:
+        return self.names.setdefault(node, f"v{len(self.names)}")
+
+    def define(self, node: Scalar, target: Element | None = None) -> None:
+        """Compute a node into a variable of its own, or into `target`."""
+        if node.op == "const" or node in self.env:
+            return
+        value = self._expression(node)
+        if target is None:
+            self.env[node] = self.let(spell.local(node.dtype), self.name(node), value)
+        else:
+            self.set(target, value)
+            self.env[node] = target
+
+    def _expression(self, node: Scalar) -> Code:
+        if node.op == "load":
+            dtype, array = self.kernel.params[node.attr.param].dtype, self.params[node.attr.param]
+            place = self._guarded(node) if node.args else self._place(node.attr.param, node.attr.offset)
+            if place is not None:
+                return (spell.read if node in self.masks else spell.load)(dtype, Element(array, place))
+            place, mask = self._place(node.attr.param, node.attr.offset), self.operand(node.args[0])
+            if self.scattered(node):
+                return spell.read(dtype, Element(array, code("{} ? {} : 0", mask, place)))
+            return code("{} ? {} : 0", mask, spell.read(dtype, Element(array, place)))
+        if node.op == "index":
+            return code(f"({spell.local(node.dtype)})({{}})", self._place(("index", self.name(node)), node.attr))
+        return spell.operation(node, [self.operand(a) for a in node.args])
+
+    def _guarded(self, node: Scalar) -> Sum | Code | None:
+        """A place that is safe to read whether or not the mask holds, where the mask or the place is the same all along
+        the vector; what is read where the mask fails is not used. A branch there keeps gcc from vectorising the loop.
+        """
+        vector = self.loops.vector
+        if vector is None:
+            return None
+        offset: Affine = node.attr.offset
+        if vector not in index_axes(offset) and not any(self.follows(value, vector) for value in computed(offset)):
+            return self._clamped(node)
+        if self.follows(node.args[0], vector):
+            return None
+        step = offset.coefficient(vector)
+        along = Affine.of(vector) * step
+        rest = offset - along
+        size = math.prod(self.kernel.params[node.attr.param].shape)
+        uniform = not any(isinstance(atom, Div) and vector in index_axes(atom.base) for atom, _ in rest.terms)
+        uniform = uniform and not any(self.follows(value, vector) for value in computed(rest))
+        if not uniform or step < 0 or step * (self.loops.extents[vector] - 1) >= size:
+            return None
+        start = code("({} ? {} : 0)", self.operand(node.args[0]), self._place(node.attr.param, rest))
+        return code("{} + {}", start, self._place(node.attr.param, along)) if along.terms else start
+
+    def scattered(self, node: Scalar) -> bool:
+        """Whether a load's elements along the vector lie so far apart that gcc vectorises it with a chosen place alone, and
+        not behind a test; and are such as processors gather."""
+        vector, param = self.loops.vector, self.kernel.params[node.attr.param]
+        far = vector is not None and not 0 <= node.attr.offset.coefficient(vector) <= NEAR
+        return far and math.prod(param.shape) > 0 and node.dtype.itemsize in GATHERED and not is_complex(node.dtype)
+
+    def _clamped(self, node: Scalar) -> Code:
+        """The place of a load, moved into the array where it lies outside."""
+        size = math.prod(self.kernel.params[node.attr.param].shape)
+        last = self.sizes(("last", node.attr.param), size - 1)
+        place = self._place(node.attr.param, node.attr.offset)
+        name = self.let("int64_t", f"{self.name(node)}_place", place)
+        return code("{0} < 0 ? 0 : {0} > {1} ? {1} : {0}", name, last)
+
+    def follows(self, node: Scalar, axis: Axis) -> bool:
+        """Whether a value changes along an axis."""
+        known = self.following.get(node)
+        if known is None:
+            own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
+            known = own is not None and axis in index_axes(own)
+            known = known or any(self.follows(operand, axis) for operand in operands(node))
+            self.following[node] = known
+        return known
+
+    def _place(self, owner: Any, index: Any) -> Sum:
+        place: Any = self.index(index, owner, FLOOR if index.divides_negative else TRUNCATED)
+        return place
+
+    def _position(self) -> Sum:
+        """The position along all reduced axes, for argmax."""
+        found: Sum | None = None
+        for axis in self.loops.reduced:
+            here = ("+", code(self.axes[axis]))
+            terms = (here,) if found is None else (("+", code("({}) * {}", found, self.extents[axis])), here)
+            found = Sum(terms)
+        return found or Sum((("+", code("")),))
+
+    def target(self, store: Store) -> Element:
+        """The element that a store writes."""
+        return Element(self.params[store.param], self._place(store.param, store.offset))
+
+    def store(self, store: Store) -> None:
+        dtype, value = self.kernel.params[store.param].dtype, self.operand(store.value)
+        self.set(self.target(store), spell.store(dtype, value))
+
+    def _nodes(self, nodes: Sequence[Scalar]) -> None:
+        for node in nodes:
+            self.define(node)
+
+    # Reductions.
+
+    def _declare(self, reduction: Scalar, name: str | None = None) -> Code:
+        """Declare a reduction's accumulator; gives its clause for `omp simd`."""
+        spec, name = reduction.attr, name or self.name(reduction)
+        kind = "int32_t" if spec.accumulator == BOOL else spell.local(spec.accumulator)
+        start = spell.literal(reduction_identity(spec.reduction, spec.accumulator), spec.accumulator)
+        accumulator = self.var(kind, f"{name}_acc", start)
+        if reduction in self.two_level:
+            self.var(kind, f"{name}_sum", start)
+        if spec.reduction in ("argmax", "argmin"):
+            self.var("int64_t", f"{name}_at", "-1")
+            return NOTHING
+        clause = code(f" reduction({_OPENMP[spec.reduction]}:{{}})", accumulator)
+        if spec.reduction in ("max", "min") and is_inexact(spec.accumulator):
+            clause = code("{} reduction(|:{})", clause, self.var("int", f"{name}_nan", "0"))
+        return clause
+
+    def accumulate(self, reduction: Scalar, value: Part, position: Part) -> None:
+        """Take one value into the reduction; a position below 0 says that there was none yet."""
+        spec, name = reduction.attr, self.name(reduction)
+        accumulator = self.named(f"{name}_acc")
+        if spec.reduction in ("argmax", "argmin"):
+            place = self.named(f"{name}_at")
+            self.open("if ({})", self.takes_over(reduction, value, accumulator, place))
+            self.set(accumulator, value)
+            self.set(place, position)
+            self.close(flat=True)
+        elif spec.reduction in ("max", "min"):
+            sign = ">" if spec.reduction == "max" else "<"
+            self.set(accumulator, f"{{0}} {sign} {{1}} ? {{0}} : {{1}}", value, accumulator)
+            if is_inexact(spec.accumulator):
+                self.set(self.named(f"{name}_nan"), "{0} != {0}", value, operator="|=")
+        else:
+            if spec.accumulator == BOOL:
+                value = code("({} ? 1 : 0)", value)  # gcc vectorises a choice, not a conversion
+            self.set(accumulator, self.infix(spec.reduction, accumulator, value))
+
+    def takes_over(self, reduction: Scalar, value: Part, held: Part, place: Part) -> Code:
+        """The test by which `value` becomes the extreme: the lowest position among equals wins, and nan over numbers."""
+        sign = (">" if reduction.attr.reduction == "argmax" else "<") + ("=" if self.backwards else "")
+        nan = ""
+        if is_inexact(reduction.attr.accumulator):
+            nan = " | ({1} != {1})" if self.backwards else " | (({1} != {1}) & ({2} == {2}))"
+        return code(f"({{0}} < 0) | ({{1}} {sign} {{2}}){nan}", place, value, held)
+
+    @staticmethod
+    def infix(reduction: str, a: Part, b: Part) -> Code:
+        """One step of a reduction that is a plain operator."""
+        return code(_INFIX[reduction], a, b)
+
+    def _finish(self, reduction: Scalar) -> None:
+        """The reduction's value, once the run is over."""
+        spec, name, kind = reduction.attr, self.name(reduction), spell.local(reduction.dtype)
+        if spec.reduction in ("argmax", "argmin"):
+            value = code(self.named(f"{name}_at"))
+        elif spec.reduction in ("max", "min") and is_inexact(spec.accumulator):
+            nan = spell.literal(spec.accumulator.type("nan"), spec.accumulator)
+            value = code("{} ? {} : {}", self.named(f"{name}_nan"), nan, self.named(f"{name}_acc"))
+        else:
+            value = self._whole(reduction, "acc")
+        self.env[reduction] = self.let(kind, name, value)
+
+    def slot(self, name: str, at: Part | None = None) -> Variable | Element:
+        """The variable of that name; its element `at` that place, where it is an array."""
+        return self.named(name) if at is None else self.at(name, at)
+
+    def _whole(self, node: Scalar, ending: str, at: Part | None = None) -> Code:
+        """What a reduction or a scan has taken in: of two levels, both."""
+        part = self.slot(f"{self.name(node)}_{ending}", at)
+        return code("{} + {}", self.slot(f"{self.name(node)}_sum", at), part) if node in self.two_level else code(part)
+
+    def running(self, scan: Scalar) -> np.dtype:
+        """The type in which a prefix scan is carried."""
+        accumulator: np.dtype = scan.attr.accumulator
+        return accumulator
+
+    def scan_in(self, scan: Scalar, at: Part | None = None) -> None:
+        """Take the operand into the prefix scan; `at` is its place where it is an array."""
+        spec, name, value = scan.attr, self.name(scan), self.operand(scan.args[0])
+        run = self.slot(f"{name}_run", at)
+        if spec.reduction in _INFIX:
+            following = code(_INFIX[spec.reduction], run, value)
+        elif spec.reduction == "logaddexp":
+            following = _logaddexp(run, value, spec.accumulator)
+        else:
+            sign = ">" if spec.reduction == "max" else "<"
+            nan = " | ({1} != {1})" if is_inexact(spec.accumulator) else ""
+            keep = "({0} == {0}) & " if is_inexact(spec.accumulator) else ""
+            following = code(f"({keep}(({{1}} {sign} {{0}}){nan})) ? {{1}} : {{0}}", run, value)
+        self.set(run, following)
+
+    def scan_out(self, scan: Scalar, at: Part | None = None) -> None:
+        """The value of the prefix scan where it now stands."""
+        self.env[scan] = self.let(spell.local(scan.dtype), self.name(scan), self._whole(scan, "run", at))
+
+    def _scan_step(self, scan: Scalar, at: Part | None = None) -> None:
+        self.scan_in(scan, at)
+        self.scan_out(scan, at)
+
+
+def _logaddexp(run: Part, value: Part, accumulator: np.dtype) -> Code:
+    w = "f32" if accumulator == np.float32 else "f64"
+    ln2 = spell.literal(np.float64(0.6931471805599453), accumulator)
+
+    def above(a: Part, b: Part) -> Code:
+        return code("{} + {}", a, spell.called(f"log1p_{w}", spell.called(f"exp_{w}", code("{} - {}", b, a))))
+
+    form = "({0} == {1} ? {0} + {2} : ({0} > {1} ? {3} : {4}))"
+    return code(form, run, value, ln2, above(run, value), above(value, run))

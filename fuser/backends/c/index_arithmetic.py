@@ -1,0 +1,63 @@
+"""Size arguments as variables, and index arithmetic as sums of terms: `kernel.sizes` with expressions as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuser.backends.c.function import Code, Sum, Symbol, Variable, code
+from fuser.ir.index import Axis
+from fuser.kernel.sizes import MOST_SIZES, IndexText, Sizes
+
+FLOOR = "{2}({0}, {1})"  # the form of a division that rounds down; the other rounds to zero
+TRUNCATED = "({0} / {1})"
+_FLOOR_DIV = Symbol("floor_div")
+
+
+class Arguments:
+    """The size arguments of one kernel, in the order in which they are first asked for."""
+
+    def __init__(self, most: int = MOST_SIZES) -> None:
+        self._sizes = Sizes(most=most)
+
+    def __call__(self, key: Any, value: int) -> Code:
+        """What stands for `value`; `key` says where it comes from."""
+        return _argument(self._sizes(key, value))
+
+    def extent(self, axis: Axis, value: int) -> Code:
+        """The number of iterations of an axis; always an argument."""
+        return _argument(self._sizes.extent(axis, value))
+
+    @property
+    def full(self) -> bool:
+        """Whether a further integer stands in the text."""
+        return self._sizes.full
+
+    @property
+    def values(self) -> list[int]:
+        return self._sizes.values
+
+    @staticmethod
+    def variable(slot: int) -> Variable:
+        return Variable(f"s{slot}", "int64_t")
+
+
+def _argument(text: str) -> Code:
+    return Code((Variable(text, "int64_t") if text.startswith("s") else text,))
+
+
+class Places(IndexText):
+    """Affine expressions as sums. `names` holds what stands for an axis where the function now is."""
+
+    def literal(self, value: int) -> Code:
+        return Code((str(value),))
+
+    def product(self, coefficient: int, factor: Any, atom: Any) -> Code:
+        return code(
+            atom if coefficient == 1 else code("-{}", atom) if coefficient == -1 else code("{} * {}", factor, atom)
+        )
+
+    def total(self, parts: list[Any]) -> Sum:
+        return Sum(tuple(("+", part if type(part) is Code else code(part)) for part in parts) or (("+", Code(("0",))),))
+
+    def quotient(self, division: str, base: Any, divisor: Any) -> Code:
+        return code(division, code("({})", base), divisor, _FLOOR_DIV)

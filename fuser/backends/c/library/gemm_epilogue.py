@@ -1,0 +1,213 @@
+"""A matrix product with elementwise work on its result: gemm calls the `epilogue` with each block that it has finished.
+
+In: a CONTRACTION group. Out: the epilogue, which reads the product from the block, and a function that starts gemm. A
+product alone has no epilogue, and gemm writes the result itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from fuser.backends.base import KernelSource
+from fuser.backends.c import spell
+from fuser.backends.c.builder import Builder
+from fuser.backends.c.emitter import Emitter
+from fuser.backends.c.function import (
+    ARGUMENTS,
+    FUNCTION,
+    Code,
+    Definition,
+    Element,
+    Function,
+    Module,
+    Own,
+    Part,
+    Sum,
+    Variable,
+    code,
+    joined,
+)
+from fuser.backends.c.library import on_demand, small_gemm
+from fuser.ir.graph import Eqn, Graph
+from fuser.ir.index import Axis
+from fuser.ir.primitive import Fusion
+from fuser.ir.scalar import Scalar
+from fuser.kernel.kernel import Kernel
+from fuser.kernel.loops import Loops
+from fuser.kernel.lower import lower
+from fuser.legalise.implicit_gemm import patches
+from fuser.legalise.strided_operands import Matrices, Run, form_of, laid, matrices
+from fuser.partition.axes import Views, is_view
+from fuser.partition.group import FusionGroup, Kind, Layout
+
+NEAR = 96 << 10  # bytes of a second matrix that gemm reads again and again where it lies, as NEAR in gemm/unpacked.c
+
+
+PLACE = ("ld", "item", "r0", "r1", "c0", "c1")  # of a block of the product
+
+
+def refusal(eqn: Eqn) -> str | None:
+    """Why a contraction runs as a library call; None if it becomes a kernel."""
+    return None if on_demand.has_gemm(eqn) else "dot_general runs in a library"
+
+
+def emit_product(group: FusionGroup) -> KernelSource:
+    """The function `name(buffers, sizes)`; its first size argument is the address of gemm."""
+    (dot,) = (eqn for eqn in group.graph.eqns if eqn.primitive.fusion is Fusion.DOT)
+    (out,) = dot.outvars
+    views = Views(group.graph.eqns)
+    maker = next((e for e in group.graph.eqns if dot.invars[0] in e.outvars and not is_view(e)), None)
+    pieces = None if maker is None else patches(maker, views)
+    left, right = (laid(views(v), v) for v in dot.invars)
+    if pieces is not None:
+        left = pieces.laid, pieces.first
+    assert left and right, "partition gives products strided operands"
+    (x, x_first), (y, y_first) = left, right
+    form = (matrices if pieces else form_of)(x, y, dot.params["dimension_numbers"])
+    assert form is not None, "partition lays contracted dimensions together"
+    inputs = group.graph.invars
+    results = list(dict.fromkeys(group.graph.outvars))
+    bare = results == [out]
+    types = dot.invars[0].aval.dtype, out.aval.dtype
+    items = None if pieces or form.tables else small_gemm.items_of(form, *types)
+    places = pieces.places if pieces else form.tables
+    epilogue = None if bare else _epilogue(group, dot, form)
+    sizes = (0, x_first, y_first, *gemm_sizes(form, epilogue=not bare), *places)
+    name, first, last = group.name, 3, len(sizes)
+    origins = [pieces.source if pieces else views(dot.invars[0]).source, views(dot.invars[1]).source]
+    operands = [f"(char *)buffers[{inputs.index(v)}] + sizes[{n}]" for n, v in enumerate(origins, 1)]
+    operands = operands[::-1] if form.swapped else operands
+    parts: list[Definition | Function] = []
+    builder = Builder()
+    if epilogue is not None:
+        parts.append(epilogue.function_from(last))
+        sizes += tuple(epilogue.sizes.values)
+        places_of = [f"buffers[{n}]" for n in range(len(inputs) + len(results))]
+        builder.do(f"void *all[] = {{{{{', '.join([*places_of[: len(inputs)], '0', *places_of[len(inputs) :]])}}}}};")
+    functions: tuple[Any, ...] = ()
+    if items is not None:
+        parts += small_gemm.items_functions(items, out.aval.dtype, epilogue=not bare)
+        given = ["0", "0"] if bare else ["all", f"sizes + {last}"]
+        given += [f"(void *)({operand})" for operand in operands] + [f"buffers[{len(inputs)}]" if bare else "0"]
+        builder.let("int64_t", "count", "sizes[0]")
+        small_gemm.share_out(builder, items, joined(given, ", "))
+        sizes = (items.run.extent, *sizes[1:])
+    else:
+        ending = [code(f"buffers[{len(inputs)}]")]
+        if not bare:
+            ending = [code("(void *){}", Own("_epilogue")), code("all"), code(f"(void *)(sizes + {last})")]
+        pointers = joined([*operands, *ending], ", ")
+        builder.do(f"(({{}})sizes[0])((void *[]){{{{{{}}}}}}, sizes + {first});", FUNCTION, pointers)
+        functions = ((0, ("patches" if pieces else "tables" if form.tables else "gemm", *types)),)
+    comments = tuple(dict.fromkeys(str(s) for s in group.sources if s.file))
+    parts.append(Function(Own(), tuple(builder.statements), comments=comments, first_size=0))
+    names = tuple(f"in{n}" for n in range(len(inputs))) + tuple(f"out{n}" for n in range(len(results)))
+    launch = {"sizes": sizes, "functions": functions}
+    return KernelSource(name, Module(name, tuple(parts)), "c", names, launch)
+
+
+def gemm_sizes(form: Matrices, epilogue: bool) -> tuple[int, ...]:
+    """The size arguments of gemm."""
+    rows, columns = form.rows, form.columns
+    plain = (rows.extent, columns.extent, form.depth, rows.a, form.ca, form.rb, columns.b, rows.c)
+    batch = [number for run in form.batch for number in (run.extent, run.a, run.b, run.c)]
+    return (*plain, int(epilogue), len(form.batch), *batch)
+
+
+def _epilogue(group: FusionGroup, dot: Eqn, form: Matrices) -> Epilogue:
+    """What writes the epilogue."""
+    (product,) = dot.outvars
+    eqns = tuple(eqn for eqn in group.graph.eqns if eqn is not dot)
+    graph = Graph((*group.graph.invars, product), (), (), eqns, group.graph.outvars, group.name)
+    kernel = lower(FusionGroup(Kind.ELEMENTWISE, graph, group.parallel, (), group.name, group.sources, group.layout))
+    return Epilogue(kernel, len(graph.invars) - 1, Walk(group.layout[product], form))
+
+
+class Walk:
+    """The loop axes of the product's result, by what gemm counts: items of the batch, rows and columns."""
+
+    def __init__(self, layout: Layout, form: Matrices) -> None:
+        def axes(runs: Sequence[Run]) -> list[Axis]:
+            return [axis for run in runs for d in run.dims if (axis := layout[d]) is not None]
+
+        self.items, self.rows, self.columns = axes(form.batch), axes([form.rows]), axes([form.columns])
+
+    def loops(self) -> Loops:
+        axes = (*self.items, *self.rows, *self.columns)
+        inner = self.columns[-1] if self.columns else None
+        return Loops(axes, (), {axis: axis.extent for axis in axes}, frozenset(), inner)
+
+
+class Epilogue(Emitter):
+    """Elementwise over one block of the product, on the thread that computed it."""
+
+    short_loops = True
+
+    def __init__(self, kernel: Kernel, product: int, walk: Walk) -> None:
+        super().__init__(kernel, walk.loops())
+        self.product = product  # the parameter that stands for the product
+        self.walk = walk
+        block = spell.local(on_demand.accumulator(kernel.params[product].dtype))
+        self.arguments = [(f"const {block} *restrict", self._declared("block", block, pointer=True))]
+        self.arguments += [("int64_t", self._declared(name, "int64_t")) for name in PLACE]
+
+    def function_from(self, first_size: int) -> Function:
+        """The epilogue, whose size arguments begin at this one of the kernel's."""
+        (written,) = self.module().functions
+        parameters = (*ARGUMENTS, *self.arguments)
+        return replace(written, name=Own("_epilogue"), parameters=parameters, static=True, first_size=first_size)
+
+    def form(self) -> None:
+        sweep = self.kernel.sweeps[0]
+        self._split(self.named("item"), self.walk.items)
+        row = self.count("row", self.named("r0"), self.named("r1"))
+        self._split(row, self.walk.rows)
+        self._columns()
+        self._nodes(sweep.row)
+        for store in sweep.row_stores:
+            self.store(store)
+        while self.depth:
+            self.close()
+
+    def _split(self, number: Variable, axes: Sequence[Axis]) -> None:
+        """The place along each axis that a running number stands for."""
+        for n, axis in enumerate(axes):
+            inner = axes[n + 1 :]
+            place = code("{} / ({})", number, self.total(inner)) if inner else code(number)
+            turn = code(" % {}", self.extents[axis]) if n else ""
+            self.let("int64_t", self.axis_names[axis], "{}{}", place, turn)
+
+    def _columns(self) -> None:
+        """The loops over columns, the innermost along one axis."""
+        if not self.walk.columns:
+            self.let("int64_t", "column", "{c0}")
+            return
+        *outer, inner = self.walk.columns
+        extent = self.extents[inner]
+        low, high = code(self.named("c0")), code(self.named("c1"))
+        if outer:
+            line = Variable("line", "int64_t")
+            self.start(line, code("{} / {}", low, extent), code("{} * {} < {}", line, extent, high), code("++{}", line))
+            self._split(line, outer)
+            start = self.let("int64_t", "start", "{} * {}", line, extent)
+            low, high = (
+                code("({0} < {1} ? {1} - {0} : 0)", start, low),
+                code("({0} + {1} > {2} ? {2} - {0} : {1})", start, extent, high),
+            )
+        self.pragma("omp simd")
+        self.loop(inner, low, high)
+        self.let("int64_t", "column", "{start} + {}" if outer else "{}", self.axes[inner])
+
+    def _expression(self, node: Scalar) -> Code:
+        if node.op == "load" and node.attr.param == self.product:
+            dtype = self.kernel.params[self.product].dtype
+            row = self.code("({row} - {r0}) * {ld}")
+            terms = (("+", row), ("+", self.code("{column}")), ("-", self.code("{c0}")))
+            element: Part = Element(self.named("block"), Sum(terms))
+            if on_demand.accumulator(dtype) != dtype:  # in a kernel of its own the product would have been rounded
+                rounded = code(f"({spell.storage(dtype)})({{}})", spell.store(dtype, element))
+                element = spell.load(dtype, rounded)
+            return code(element)
+        return super()._expression(node)

@@ -1,0 +1,173 @@
+"""Products of a few numbers, written out: a batch of small matrices, or the many rows of one matrix times a small one.
+
+In: the form of a product whose extents, but for the number of items, are small. Out: C functions with these extents in them, in
+which an item is a chain of multiplications and additions that the compiler keeps in registers; the items are shared out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fuser.backends.c import spell
+from fuser.backends.c.builder import Builder
+from fuser.backends.c.function import (
+    ARGUMENTS,
+    Code,
+    Definition,
+    Element,
+    Function,
+    Own,
+    Part,
+    Statement,
+    Variable,
+    code,
+    joined,
+)
+from fuser.backends.c.library import on_demand
+from fuser.legalise.strided_operands import Matrices, Run
+
+MOST = 8  # rows, columns and steps of an item
+MOST_LINED = 16  # where its rows are vectors
+MOST_WORK = 216  # multiplications of an item, where its rows are no vectors
+FEWEST = 32  # rows of a matrix that are taken as items
+FARTHEST = 4096  # elements between neighbours
+TEAM = 1 << 18  # numbers read and written from which a second thread pays
+CHUNK = 64  # items that are one task
+
+
+@dataclass(frozen=True)
+class Items:
+    """What is repeated: `run` over items, each of M×K times K×N; `tall` says that items are rows of one matrix."""
+
+    run: Run
+    M: int
+    N: int
+    K: int
+    ra: int
+    ca: int
+    rb: int
+    cb: int
+    tall: bool
+
+    @property
+    def lined(self) -> bool:
+        """Whether a row of the result is one vector."""
+        return self.cb == 1 and self.N in (4, 8, 16)
+
+
+def items_of(form: Matrices, operand: np.dtype, out: np.dtype) -> Items | None:
+    """The product as items that are written out; None if gemm does better."""
+    if operand != out or on_demand.accumulator(out) != out:
+        return None
+    rows, columns = form.rows, form.columns
+    if not form.batch:
+        found = Items(rows, 1, columns.extent, form.depth, 0, form.ca, form.rb, columns.b, True)
+        if rows.extent < FEWEST or columns.extent > MOST or form.depth > MOST:
+            return None
+    elif len(form.batch) == 1:
+        found = Items(
+            form.batch[0], rows.extent, columns.extent, form.depth, rows.a, form.ca, form.rb, columns.b, False
+        )
+    else:
+        return None
+    near = all(abs(s) <= FARTHEST for s in (found.run.a, found.run.b, found.ra, found.ca, found.rb, found.cb))
+    most = MOST_LINED if found.lined else MOST
+    few = max(found.M, found.N, found.K) <= most and (found.lined or found.M * found.N * found.K <= MOST_WORK)
+    dense = found.run.c == found.M * found.N
+    return found if near and few and dense else None
+
+
+POINTERS = ("a", "b", "c")
+
+
+def items_functions(items: Items, dtype: np.dtype, epilogue: bool) -> tuple[Definition | Function, ...]:
+    """Two functions: `name_items`, and `name_part`, which does items `first` to `last` and what is done with their results."""
+    kind = spell.local(dtype)
+    matrices = [(f"{const}{kind} *restrict", Variable(v, kind, pointer=True)) for const, v in zip(_CONST, POINTERS)]
+    row = f"{kind}_row{items.N}"
+    bytes_of_row = f"vector_size({items.N * dtype.itemsize}), aligned({dtype.itemsize}), may_alias"
+    types = (Definition(f"typedef {kind} {row} __attribute__(({bytes_of_row}));"),) if items.lined else ()
+    count = Variable("count", "int64_t")
+    inner = Function(
+        Own("_items"),
+        _items(items, matrices, row, count),
+        (*matrices, ("int64_t", count)),
+        attributes='__attribute__((optimize("fp-contract=fast"))) ',
+        static=True,
+    )
+    ends = [("int64_t", Variable(end, "int64_t")) for end in ("first", "last")]
+    part = Function(Own("_part"), _part(items, kind, epilogue), (*ARGUMENTS, *matrices, *ends), static=True)
+    return (*types, inner, part)
+
+
+_CONST = ("const ", "const ", "")
+
+
+def _items(items: Items, matrices: Sequence[tuple[str, Variable]], row: str, count: Variable) -> tuple[Statement, ...]:
+    """The loop over items."""
+    builder = Builder()
+    a, b, c = (variable for _, variable in matrices)
+    if not items.lined:
+        builder.pragma("omp simd")
+    t = builder.count("t", "0", count)
+
+    def at(array: Variable, step: int, row: int, column: int = 0) -> Element:
+        """An element of item `t`."""
+        return builder.at(array, *([code(f"{step} * {{}}", t)] if step else []), row + column)
+
+    def terms(m: int, factors: Sequence[Part]) -> Code:
+        """The sum of products of a row of the first matrix with these."""
+        of_row = [at(a, items.run.a, m * items.ra, p * items.ca) for p in range(items.K)]
+        return joined([code("{} * {}", x, y) for x, y in zip(of_row, factors)], " + ")
+
+    if items.lined:
+        rows = [
+            builder.let(row, f"b{p}", f"*(const {row} *)&{{}}", at(b, items.run.b, p * items.rb))
+            for p in range(items.K)
+        ]
+    for m in range(items.M):
+        if items.lined:
+            builder.do(f"*({row} *)&{{}} = {{}};", at(c, items.M * items.N, m * items.N), terms(m, rows))
+            continue
+        for n in range(items.N):
+            column = [at(b, items.run.b, p * items.rb, n * items.cb) for p in range(items.K)]
+            builder.set(at(c, items.M * items.N, m * items.N, n), terms(m, column))
+    builder.close()
+    return tuple(builder.statements)
+
+
+def _part(items: Items, kind: str, epilogue: bool) -> tuple[Statement, ...]:
+    size, a, b = items.M * items.N, items.run.a, items.run.b
+    of_items, of_epilogue = Own("_items"), Own("_epilogue")
+    builder = Builder()
+    if not epilogue:
+        builder.do(f"{{}}(a + {a} * first, b + {b} * first, c + {size} * first, last - first);", of_items)
+    elif items.tall:
+        builder.buffer(kind, "block", CHUNK * items.N)
+        builder.do(f"{{}}(a + {a} * first, b, block, last - first);", of_items)
+        builder.do(f"{{}}(buffers, sizes, block, {items.N}, 0, first, last, 0, {items.N});", of_epilogue)
+    else:
+        builder.buffer(kind, "block", size)
+        builder.count("t", "first", "last")
+        builder.do(f"{{}}(a + {a} * t, b + {b} * t, block, 1);", of_items)
+        builder.do(f"{{}}(buffers, sizes, block, {items.N}, t, 0, {items.M}, 0, {items.N});", of_epilogue)
+        builder.close()
+    return tuple(builder.statements)
+
+
+def share_out(builder: Builder, items: Items, given: Code) -> None:
+    """Write the loops that share the items out; `given` are the first arguments of `name_part`, `count` is declared."""
+    each = items.M * items.K + items.M * items.N + (0 if items.tall else items.K * items.N)
+    end = f"t * {CHUNK} + {CHUNK} < count ? t * {CHUNK} + {CHUNK} : count"
+    tasks = builder.let("int64_t", "tasks", f"({{count}} + {CHUNK - 1}) / {CHUNK}")
+    for head in (f"if (count > {TEAM // each})", "else"):
+        builder.open(head)
+        if head != "else":
+            builder.pragma("omp parallel for schedule(static)")
+        builder.count("t", "0", tasks)
+        builder.do(f"{{}}({{}}, t * {CHUNK}, {end});", Own("_part"), given)
+        builder.close(flat=True)
+        builder.close()

@@ -1,0 +1,128 @@
+"""Why the innermost loops of a kernel are not vectorised: a writer that has written its text in, the first reason out.
+
+What gcc makes vector instructions of is known by operation, by how an element's place is found, and by what one element
+waits for. The test of this file compares the reasons with what gcc says of its own loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fuser.backends.c import spell
+from fuser.backends.c.emitter import GATHERED, NEAR, Emitter
+from fuser.backends.c.schedules.inner_reduction import InnerReduction
+from fuser.backends.c.schedules.loop_kernel import LoopKernel
+from fuser.ir.index import Axis, Div
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import FLOATS, is_complex, is_inexact
+from fuser.kernel.kernel import Kernel
+from fuser.kernel.lower import computed, index_axes
+
+Scalarised = tuple[str, int]  # the reason, and for how many elements
+
+PLAIN_COMPLEX = ("add", "sub", "mul", "neg", "conj", "real", "imag", "select", "eq", "ne", "cast", "complex")
+
+
+def remark(scalar: Scalarised | None) -> dict[str, Any]:
+    """The entry of a KernelSource's `launch` for loops that are not vectorised."""
+    return {"scalar": scalar} if scalar else {}
+
+
+def worst(a: Scalarised | None, b: Scalarised | None) -> Scalarised | None:
+    """The one with more elements."""
+    return max((one for one in (a, b) if one), key=lambda one: one[1], default=None)
+
+
+def obstacle(writer: Emitter) -> str:
+    """Why one element after the other is computed, in words; "" where loops are vectorised."""
+    axis = _innermost(writer)
+    if axis is None:
+        alone = isinstance(writer, LoopKernel)
+        return (
+            "each iteration of the loop waits for the one before it; lanes side by side, as vmap gives, would not"
+            if alone
+            else ""
+        )
+    found = _of_reductions(writer) if isinstance(writer, InnerReduction) else ""
+    if found:
+        return found
+    for node in _inside(writer):
+        if writer.follows(node, axis) and (
+            reason := _of_operation(writer, node, axis) or _of_place(writer, node, axis)
+        ):
+            return reason
+    stored = (writer.kernel.params[store.param].dtype for store in writer.kernel.stores)
+    return _HALF if _BY_COMPILER and FLOATS[0] in stored else ""
+
+
+def elements(writer: Emitter) -> int:
+    """How many elements, or iterations, the kernel's loops run over."""
+    loops, loop = writer.loops, writer.kernel.loop
+    steps = loop.time.extent if loop is not None and loop.time is not None else 1
+    return loops.count((*loops.parallel, *loops.reduced)) * steps
+
+
+_BY_COMPILER = spell.storage(FLOATS[0]) == "_Float16"  # who converts it; gcc does so one number at a time
+_HALF = "float16 is converted one number after the other; float32 and bfloat16 are not"
+
+
+def _innermost(writer: Emitter) -> Axis | None:
+    if isinstance(writer, LoopKernel):
+        return writer.vector
+    if isinstance(writer, InnerReduction) and writer.loops.vector not in writer.loops.reduced:
+        return writer.loops.reduced[-1]
+    return writer.loops.vector
+
+
+def _inside(writer: Emitter) -> Iterator[Scalar]:
+    """The nodes that innermost loops compute."""
+    kernel: Kernel = writer.kernel
+    if isinstance(writer, InnerReduction):
+        return iter({node: None for sweep in kernel.sweeps for node in sweep.body})  # many are computed again
+    return iter(kernel.nodes)
+
+
+def _of_reductions(writer: InnerReduction) -> str:
+    for sweep in writer.kernel.sweeps:
+        if any(node.op == "scan" for node in sweep.body) and sweep not in writer.in_vectors:
+            return "each element of a prefix scan waits for the one before it; along an axis other than the last, many run side by side"
+        extremes = any(reduction.attr.reduction in ("argmax", "argmin") for reduction in sweep.reductions)
+        if extremes and not writer.is_argreduce(sweep):
+            return "positions of extremes in short rows are looked for one after the other; along the first axis they are not"
+    return ""
+
+
+def _of_operation(writer: Emitter, node: Scalar, axis: Axis) -> str:
+    dtype = node.args[-1].dtype if node.args else node.dtype
+    if is_complex(dtype) and node.op not in ("load", "const", "reduction", "carry", "final", "lane", *PLAIN_COMPLEX):
+        return (
+            f"complex {node.op} is computed one number after the other; functions of real and imaginary parts are not"
+        )
+    if node.op == "rem" and is_inexact(dtype):
+        return "remainders of floats are computed one after the other; x - y * floor(x / y) is not, where its rounding will do"
+    if node.op in ("div", "rem") and dtype.kind in "iu" and writer.follows(node.args[1], axis):
+        return "processors divide integers one after the other; not so by a constant, and not floats"
+    if _BY_COMPILER and FLOATS[0] in (node.dtype, dtype) and node.op in ("load", "cast", "bitcast"):
+        return _HALF
+    return ""
+
+
+def _of_place(writer: Emitter, node: Scalar, axis: Axis) -> str:
+    if node.op not in ("load", "index"):
+        return ""
+    offset = node.attr.offset if node.op == "load" else node.attr
+    if any(isinstance(atom, Div) and axis in index_axes(atom.base) for atom, _ in offset.terms):
+        return "the place of each element takes an integer division; a reshape to axes of its own would not"
+    if node.op == "index":
+        return ""
+    gathered = any(writer.follows(value, axis) for value in computed(offset))
+    if gathered and (node.dtype.itemsize not in GATHERED or is_complex(node.dtype)):
+        return f"elements of {node.dtype} are read at computed places one after the other; those of 4 and 8 bytes that are not complex are gathered"
+    tested = node.args and writer.follows(node.args[0], axis)
+    chosen = tested and axis is writer.loops.vector and writer.scattered(node)
+    if tested and not gathered and not chosen and not 0 <= offset.coefficient(axis) <= NEAR:
+        return (
+            "elements that lie apart are read under a test, one after the other; in a copy they would lie side by side"
+        )
+    return ""

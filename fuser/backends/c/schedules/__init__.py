@@ -1,0 +1,1 @@
+"""How kernels run as C loops: one module a loop form or loop transformation; `emit` chooses."""

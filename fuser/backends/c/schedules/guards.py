@@ -1,0 +1,59 @@
+"""Runs along a row that are in vain for some rows, because a test of the row then chooses something else than their reductions.
+
+In: a kernel that takes row after row. Out: for each such sweep the test, by which the loop over the row is left out.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.scalar import Scalar
+from fuser.kernel.kernel import Kernel, Sweep
+from fuser.kernel.lower import operands
+
+
+def guards(kernel: Kernel) -> dict[Sweep, tuple[Scalar, ...]]:
+    """For each sweep whose reductions are read by choices alone, all by one test that holds where they are taken: the test, last
+    of the nodes that it needs, in order."""
+    users: dict[Scalar, list[Scalar]] = {}
+    for node in kernel.nodes:
+        for operand in operands(node):
+            users.setdefault(operand, []).append(node)
+    stored = {s.value for sweep in kernel.sweeps for s in (*sweep.row_stores, *sweep.stores)}
+    rows = {n for sweep in kernel.sweeps for n in sweep.row}
+    found: dict[Sweep, tuple[Scalar, ...]] = {}
+    for sweep in kernel.sweeps:
+        guard = _guard(sweep, users) if stored.isdisjoint(sweep.reductions) else None
+        needed = None if guard is None else _needed(guard, rows)
+        if needed is not None:
+            found[sweep] = needed
+    return found
+
+
+def _guard(sweep: Sweep, users: dict[Scalar, list[Scalar]]) -> Scalar | None:
+    if not sweep.reductions or sweep.stores or sweep.kept or any(n.op == "scan" for n in sweep.body):
+        return None
+    tests: set[Scalar] = set()
+    for reduction in sweep.reductions:
+        for user in users.get(reduction, ()):
+            if user.op != "select" or user.args[1] is not reduction or reduction in (user.args[0], user.args[2]):
+                return None
+            tests.add(user.args[0])
+    [test] = tests if len(tests) == 1 else [None]
+    return test if test is not None and test.op != "const" else None
+
+
+def _needed(guard: Scalar, rows: set[Scalar]) -> tuple[Scalar, ...] | None:
+    """What the test is made of, operands first; None where that differs along the row or takes a reduction."""
+    order: dict[Scalar, None] = {}
+    stack = [(guard, False)]
+    while stack:
+        node, ready = stack.pop()
+        if node in order or node.op == "const":
+            continue
+        if node.op in ("reduction", "scan", "carry", "final") or node not in rows:
+            return None
+        if ready:
+            order[node] = None
+        else:
+            stack.append((node, True))
+            stack.extend((operand, False) for operand in reversed(operands(node)))
+    return tuple(order)

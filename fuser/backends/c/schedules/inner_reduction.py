@@ -1,0 +1,469 @@
+"""The loop forms with one row at a time: elementwise, rows, and few long rows split into chunks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from fuser.backends.c import spell
+from fuser.backends.c.emitter import Emitter
+from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code, joined
+from fuser.backends.c.schedules import pairwise
+from fuser.backends.c.schedules.argreduce import FEWEST, SHORTEST, argreduce, argreduce_keys, keys_fit
+from fuser.backends.c.schedules.compensated_sums import (
+    another,
+    carried,
+    compensated,
+    end_block,
+    open_block,
+    row_blocks,
+    running,
+)
+from fuser.backends.c.schedules.guards import guards
+from fuser.backends.c.schedules.prefetch import LINE, PIECE, prefetched
+from fuser.backends.c.schedules.prefix_scan import first_phase, open_loop, two_phases
+from fuser.backends.c.schedules.runtime_splitting import SplitPoint, split_point
+from fuser.ir.index import Axis
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import is_complex
+from fuser.kernel.kernel import Kernel, Param, Store, Sweep, reduction_identity
+from fuser.kernel.loops import Loops
+from fuser.kernel.lower import index_axes, operands
+
+KEPT_BYTES = 1 << 17  # a kept row stays in the core's own cache up to about this size
+BLOCK = 1024  # elements of a large result that are computed before they leave for memory
+STREAM_BYTES = 1 << 25  # results from this size on are too large for a cache to keep
+CHUNK = 8192  # reduced elements in one chunk, at least
+MOST_CHUNKS = 1024
+
+
+class Elementwise(Emitter):
+    """Parallel over the outer axes (or over the only one), the vector along the axis that lies densest."""
+
+    team = True
+
+    def form(self) -> None:
+        sweep = self.kernel.sweeps[0]
+        axes = [a for a in self.loops.parallel if a is not self.loops.vector]
+        vector = self.loops.vector
+        if vector is None:
+            for node in sweep.row:
+                self.define(node)
+            for store in sweep.row_stores:
+                self.store(store)
+            return
+        streamed = [s for s in sweep.row_stores if not axes and self._streams(s, vector)]
+        if streamed:
+            self._in_blocks(vector, streamed)
+            return
+        outer = self.loops.count(tuple(axes))
+        if not axes or outer < 16:
+            for axis in axes:
+                self.loop(axis)
+            self.pragma("omp for simd schedule(simd: static) nowait" if self.threads else "omp simd")
+        else:
+            self.shared(len(axes))
+            for axis in axes:
+                self.loop(axis)
+            self.pragma("omp simd")
+        self.loop(vector)
+        self._nodes(sweep.row)
+        for store in sweep.row_stores:
+            self.store(store)
+        for _ in (*axes, vector):
+            self.close()
+
+    def open_outer(self, vector: Axis) -> list[Axis]:
+        """Open the loops around the vector's, and share them out; where they are few, the next loop with them. Gives them."""
+        axes = [a for a in self.loops.parallel if a is not vector]
+        together = bool(axes) and self.loops.count(tuple(axes)) >= 16
+        for axis in () if together else axes:
+            self.loop(axis)
+        self.shared(len(axes) if together else 1)
+        for axis in axes if together else ():
+            self.loop(axis)
+        return axes
+
+    def _streams(self, store: Store, vector: Axis) -> bool:
+        """Whether the store fills, one element after the other, memory too large for a cache to keep."""
+        param = self.kernel.params[store.param]
+        dense = store.offset.offset == 0 and all(
+            axis is vector or axis in self.loops.absorbed for axis in index_axes(store.offset)
+        )
+        return dense and store.offset.coefficient(vector) == 1 and _bytes(param) >= STREAM_BYTES
+
+    def _in_blocks(self, vector: Axis, streamed: list[Store]) -> None:
+        """Large results leave for memory in blocks that are computed in the core's own cache."""
+        sweep = self.kernel.sweeps[0]
+        total = self.extents[vector]
+        self.shared()
+        self.blocks(total, BLOCK)
+        blocks = {store: self.block_of(store, BLOCK) for store in streamed}
+        self.pragma("omp simd")
+        x = self.count("x", "0", self.named("width"))
+        self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
+        self._nodes(sweep.row)
+        for store in sweep.row_stores:
+            if store in blocks:
+                dtype, value = self.kernel.params[store.param].dtype, self.operand(store.value)
+                self.set(self.at(blocks[store], x), spell.store(dtype, value))
+            else:
+                self.store(store)
+        self.close()
+        for store in streamed:
+            self.stream(store)
+        self.close()
+
+    def blocks(self, total: Part, block: int) -> None:
+        """Open a loop over blocks of an axis, from `base` on, each of `width` elements."""
+        self.count("base", "0", total, f"{{}} += {block}")
+        self.let("int64_t", "width", f"{{0}} - {{base}} < {block} ? {{0}} - {{base}} : {block}", total)
+
+    def block_of(self, store: Store, extent: int, what: str = "block") -> Variable:
+        """Declare an array for a part of what a store writes."""
+        param = self.kernel.params[store.param]
+        return self.buffer(spell.storage(param.dtype), f"{param.name}_{what}", extent)
+
+    def stream(self, store: Store) -> None:
+        """A block of a result goes to memory past the caches."""
+        target = self.params[store.param]
+        block, form = (
+            self.named(f"{target.name}_block"),
+            f"{{}}({{}} + {{base}}, {{}}, {{width}} * sizeof({target.type}));",
+        )
+        self.do(form, Symbol("stream"), target, block)
+
+
+def _bytes(param: Param) -> int:
+    return math.prod(param.shape) * param.dtype.itemsize
+
+
+class InnerReduction(Emitter):
+    """Parallel over rows; each sweep runs along the row with the vector on the innermost reduced axis."""
+
+    team = True
+    aliased: dict[Scalar, Store]
+
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
+        super().__init__(kernel, loops, threads)
+        self.in_vectors: set[Sweep] = set()  # sweeps whose scans run in vectors
+        self.guards: dict[Sweep, tuple[Scalar, ...]] = {}  # the tests of sweeps that some rows leave out
+
+    def form(self) -> None:
+        rows = self.loops.parallel
+        kept = self._kept_rows()
+        for node, name in kept.items():
+            if node in self.aliased:
+                continue
+            self.room(spell.local(node.dtype), name, joined([self.extents[a] for a in self.loops.reduced], " * "))
+        self.guards = guards(self.kernel)
+        if rows:
+            self.shared(len(rows), "static, 4" if self.guards else "static")
+        for axis in rows:
+            self.loop(axis)
+        for sweep in self.kernel.sweeps:
+            self._row_part(sweep)
+            self._nodes(self.guards.get(sweep, ()))
+            if sweep.loops:
+                self._row_sweep(sweep)
+        for _ in rows:
+            self.close()
+
+    def _kept_rows(self) -> dict[Scalar, str]:
+        """Kept nodes that fit in the core's cache, with the names of their rows."""
+        nodes = [n for sweep in self.kernel.sweeps for n in sweep.kept]
+        total = sum(n.dtype.itemsize for n in nodes) * self.loops.count(self.loops.reduced)
+        self.kept = {n: f"kept{k}" for k, n in enumerate(nodes)} if total <= KEPT_BYTES else {}
+        self.aliased = self._aliased()
+        return self.kept
+
+    def _aliased(self) -> dict[Scalar, Store]:
+        """Kept nodes that wait in a result's own row, which the last sweep overwrites element by element."""
+        cols = self.loops.reduced
+        stores = list(self.kernel.sweeps[-1].stores) if len(cols) == 1 else []
+        aliased: dict[Scalar, Store] = {}
+        for node in self.kept:
+            for store in stores:
+                same_type = self.kernel.params[store.param].dtype == node.dtype and not is_complex(node.dtype)
+                narrow = spell.storage(node.dtype) != spell.local(node.dtype)
+                if same_type and not narrow and self.loops.vector is cols[0] and store.offset.coefficient(cols[0]) == 1:
+                    aliased[node] = store
+                    stores.remove(store)
+                    break
+        return aliased
+
+    def _kept_place(self, node: Scalar) -> Element:
+        """The element of a kept row that belongs to the running iteration."""
+        store = self.aliased.get(node)
+        return self.at(self.kept[node], self._position()) if store is None else self.target(store)
+
+    def _row_part(self, sweep: Sweep) -> None:
+        self._nodes(sweep.row)
+        for store in sweep.row_stores:
+            self.store(store)
+
+    def _order(self) -> list[Axis]:
+        """The reduced axes as the loops nest, the vector innermost."""
+        cols = [a for a in self.loops.reduced if a is not self.loops.vector]
+        return [*cols, self.loops.vector] if self.loops.vector in self.loops.reduced else cols  # type: ignore[list-item]
+
+    def _row_sweep(self, sweep: Sweep, first: Part | None = None, last: Part | None = None) -> None:
+        """One run along the row; with `first` and `last`, over a part of the outermost reduced axis."""
+        saved = dict(self.env)
+        cols = self._order()
+        body = self._body(sweep)
+        scans = [n for n in body if n.op == "scan"]
+        first_nodes = first_phase(sweep, body, self.loops.extents[cols[-1]]) if len(cols) == 1 else None
+        sums = [n for n in compensated(sweep) if n.op == "reduction" or self.running(n) == n.attr.accumulator]
+        vectorised = self._vectorises(sweep) and (not scans or first_nodes is not None)
+        blocks = row_blocks(sums, cols, self.loops.extents, vectorised)
+        form = pairwise.form_of(sweep, body, sums, self.loops.extents[cols[-1]]) if vectorised and not scans else None
+        self.two_level = sums if blocks and form is None else []
+        accumulators = {reduction: self._declare(reduction) for reduction in sweep.reductions}
+        if form is not None:
+            pairwise.declare(self, sums, blocks is not None)
+        guard = self.guards.get(sweep)
+        if guard is not None:
+            self.open("if ({})", self.operand(guard[-1]))
+        for scan in scans:
+            self._reset(scan)
+        if self.is_argreduce(sweep):
+            self._argreduce(sweep, body, cols[0], (first or "0", last or self.extents[cols[0]]))
+            self._end_sweep(sweep, saved)
+            return
+        reverse = self.backwards = any(s.attr.reverse for s in scans)
+        if first is None and not self.kept and (found := split_point(self, sweep)):
+            self._split_sweep(sweep, found)
+            self.env = saved
+            return
+        asked = prefetched(self.kernel, self.loops, sweep) if first is None else []
+        whole: tuple[Part, Part] = (first or "0", last or self.extents[cols[0]])
+        more: Part | None = None  # whether another block follows
+        if asked:
+            first, last = self._prefetch(asked, cols[0])
+        for number, axis in enumerate(cols):
+            span = (first or "0", last or self.extents[axis]) if number == 0 else ("0", self.extents[axis])
+            if blocks is not None and axis is blocks.axis:
+                span = open_block(self, blocks, span, axis is cols[-1], reverse)
+                more = None if number else another(span, whole, reverse)
+            if axis is cols[-1] and form is not None:
+                others = {reduction: clause for reduction, clause in accumulators.items() if reduction not in sums}
+                pairwise.add_block(self, form, sweep, body, axis, span, others)
+                continue
+            if axis is cols[-1] and vectorised and not scans:
+                self.pragma("omp simd{}", joined(list(accumulators.values()), ""))
+            if axis is cols[-1] and first_nodes is not None:
+                open_loop(self, body, axis, span, reverse)
+            elif reverse:
+                self.count_down(self.axis_names[axis], *span)
+            else:
+                self.loop(axis, *span)
+        if first_nodes is not None:
+            self.in_vectors.add(sweep)
+            two_phases(self, sweep, body, first_nodes, cols[-1], reverse)
+        elif form is None:
+            self.element(sweep, body, self._scan_step)
+        for axis in reversed(cols):
+            if form is None or axis is not cols[-1]:
+                self.close()
+            if blocks is not None and axis is blocks.axis:
+                self._end_block(more, sums if form else None)
+                self.close()
+        if asked:
+            self.close()
+        if form is not None:
+            pairwise.join_lanes(self, sums, blocks is not None)
+        self._end_sweep(sweep, saved)
+
+    def _end_sweep(self, sweep: Sweep, saved: dict[Scalar, Part]) -> None:
+        """Close the test that leaves the sweep out, if it has one, and name its reductions."""
+        self.env = saved
+        if sweep in self.guards:
+            self.close()
+        for reduction in sweep.reductions:
+            self._finish(reduction)
+
+    def _argreduce(self, sweep: Sweep, body: list[Scalar], axis: Axis, span: tuple[Part, Part]) -> None:
+        if self.loops.extents[axis] < SHORTEST:
+            argreduce_keys(self, sweep, body, axis)
+        else:
+            argreduce(self, sweep, body, axis, span)
+
+    def _reset(self, scan: Scalar) -> None:
+        """Give a scan its first value, and a variable if it has none yet."""
+        dtype = self.running(scan)
+        start = spell.literal(reduction_identity(scan.attr.reduction, dtype), dtype)
+        for ending in ("run", "sum") if scan in self.two_level else ("run",):
+            name = f"{self.name(scan)}_{ending}"
+            if name in self.begun:
+                self.set(name, start)
+            else:
+                self.begun.add(name)
+                self.var(spell.local(dtype), name, start)
+
+    def running(self, scan: Scalar) -> np.dtype:
+        return running(scan.attr, self.loops.count(self.loops.reduced))
+
+    def _end_block(self, more: Part | None = None, trees: Sequence[Scalar] | None = None) -> None:
+        """Add the sums of a block, `trees` where they are such, to those of all blocks, if `more` of them follow."""
+        if more is not None:
+            self.open("if ({})", more)
+        if trees is not None:
+            pairwise.end_blocks(self, trees)
+        for node in self.two_level:
+            end_block(self, self.name(node), spell.local(node.attr.accumulator), carried(node))
+        if more is not None:
+            self.close()
+
+    def _prefetch(self, loads: list[Scalar], axis: Axis) -> tuple[Part, Part]:
+        """Open a loop over pieces of the row, in which the same piece of the next row is asked for; gives its ends."""
+        row, total = self.loops.parallel[-1], self.extents[axis]
+        piece = self.count("piece", "0", total, f"{{}} += {PIECE}")
+        until = self.let("int64_t", "until", f"{{0}} - {{1}} < {PIECE} ? {{0}} : {{1}} + {PIECE}", total, piece)
+        axes = dict(self.axes)
+        for load in loads:
+            array = self.params[load.attr.param]
+            self.axes |= {row: code("({} + 1)", axes[row]), axis: Variable("ahead", "int64_t")}
+            place = self._place(load.attr.param, load.attr.offset)
+            step = LINE // self.kernel.params[load.attr.param].dtype.itemsize
+            self.count("ahead", piece, until, f"{{}} += {step}")
+            self.do("__builtin_prefetch({} + {});", array, place)
+            self.close(flat=True)
+            self.axes |= axes
+        return piece, until
+
+    def _split_sweep(self, sweep: Sweep, found: SplitPoint) -> None:
+        """A run along the row in two loops: before and after the place where a test turns."""
+        [axis] = self.loops.reduced
+        total, name = self.extents[axis], f"{self.kernel.params[sweep.stores[0].param].name}_split"
+        at = self.let("int64_t", f"{name}_at", self._place(("turn", axis), found.place))
+        place = self.let("int64_t", name, "{0} < 0 ? 0 : {0} > {1} ? {1} : {0}", at, total)
+        for before, span in ((True, ("0", place)), (False, (place, total))):
+            nodes, stores = found.piece(sweep, before)
+            saved = dict(self.env)
+            self.pragma("omp simd")
+            self.loop(axis, *span)
+            self._nodes(nodes)
+            for store in stores:
+                self.store(store)
+            self.close()
+            self.env = saved
+
+    def is_argreduce(self, sweep: Sweep) -> bool:
+        """Whether the sweep looks for positions of extremes and for nothing else, along enough elements."""
+        only = sweep.reductions and not sweep.stores and not sweep.kept
+        only = only and all(f.attr.reduction in ("argmax", "argmin") for f in sweep.reductions)
+        cols = self._order()
+        if not only or len(cols) != 1 or any(node.op == "scan" for node in sweep.body):
+            return False
+        extent = self.loops.extents[cols[0]]
+        return extent >= SHORTEST or (extent >= FEWEST and all(map(keys_fit, sweep.reductions)))
+
+    def _vectorises(self, sweep: Sweep) -> bool:
+        return not any(
+            f.attr.reduction in ("argmax", "argmin") or is_complex(f.attr.accumulator) for f in sweep.reductions
+        )
+
+    def element(
+        self,
+        sweep: Sweep,
+        body: list[Scalar],
+        scan: Callable[[Scalar], None] | None = None,
+        into: Mapping[Scalar, Element] | None = None,
+    ) -> None:
+        """What is done for one element of the row. `scan` writes a step of a prefix scan; what reductions in `into` take in is
+        only stored there."""
+        position = self._position()
+        for node in body:
+            if scan is not None and node.op == "scan":
+                scan(node)
+            else:
+                self.define(node)
+            if node in self.kept and node in sweep.kept:
+                self.set(self._kept_place(node), self.operand(node))
+        for reduction in sweep.reductions:
+            if into is not None and reduction in into:
+                self.set(into[reduction], self.operand(reduction.args[0]))
+            else:
+                self.accumulate(reduction, self.operand(reduction.args[0]), position)
+        for store in sweep.stores:
+            self.store(store)
+
+    def _body(self, sweep: Sweep) -> list[Scalar]:
+        """The nodes to compute: not those that are read back from kept rows, nor those that only these need."""
+        inside = set(sweep.body)
+        recalled = (self.kept.keys() & inside).difference(sweep.kept)
+        if not recalled:
+            return list(sweep.body)
+        needed: set[Scalar] = set()
+        stack = [f.args[0] for f in sweep.reductions] + [s.value for s in sweep.stores]
+        while stack:
+            node = stack.pop()
+            if node in needed or node not in inside:
+                continue
+            needed.add(node)
+            if node not in recalled:
+                stack.extend(operands(node))
+        for node in recalled & needed:
+            self.env[node] = self._kept_place(node)
+        return [n for n in sweep.body if n in needed - recalled]
+
+
+class SplitInnerReduction(InnerReduction):
+    """Few long rows: each sweep runs in parallel over chunks of the outermost reduced axis, then combines the chunks' results."""
+
+    team = False
+
+    def form(self) -> None:
+        for axis in self.loops.parallel:
+            self.loop(axis)
+        axis, *inner = self._order()
+        total = self.extents[axis]
+        spread = code(f"({{}} + {MOST_CHUNKS - 1}) / {MOST_CHUNKS}", total)
+        self.lets("int64_t", ("spread", spread), ("least", code(f"{CHUNK} / ({{}}) + 1", self.total(inner))))
+        length = self.let("int64_t", "length", "{spread} > {least} ? {spread} : {least}")
+        self.let("int64_t", "chunks", "({0} + {1} - 1) / {1}", total, length)
+        for sweep in self.kernel.sweeps:
+            self._row_part(sweep)
+            if sweep.loops:
+                self._chunks(sweep, total)
+        for _ in self.loops.parallel:
+            self.close()
+
+    def _chunks(self, sweep: Sweep, total: Code) -> None:
+        for reduction in sweep.reductions:
+            self.buffer(spell.local(reduction.attr.accumulator), f"{self.name(reduction)}_part", MOST_CHUNKS, "")
+            if reduction.attr.reduction in ("argmax", "argmin"):
+                self.buffer("int64_t", f"{self.name(reduction)}_place", MOST_CHUNKS, "")
+        if self.threads:
+            self.pragma("omp parallel for schedule(static) num_threads({})", self.team_size())
+        chunk = self.count("chunk", "0", self.named("chunks"))
+        first = Variable("first", "int64_t")
+        end = self.code("{0} + {length} < {1} ? {0} + {length} : {1}", first, total)
+        last = self.lets("int64_t", ("first", self.code("{} * {length}", chunk)), ("last", end))
+        saved = dict(self.env)
+        self._row_sweep(sweep, first, last)
+        for reduction in sweep.reductions:
+            name = self.name(reduction)
+            if reduction.attr.reduction in ("argmax", "argmin"):
+                self.set(self.at(f"{name}_part", chunk), self.named(f"{name}_acc"))
+                self.set(self.at(f"{name}_place", chunk), self.named(f"{name}_at"))
+            else:
+                self.set(self.at(f"{name}_part", chunk), self.named(name))
+        self.env = saved
+        self.close()
+        for reduction in sweep.reductions:
+            self.two_level = [reduction] if reduction.attr.compensated else []
+            self._declare(reduction)
+            self.count("chunk", "0", self.named("chunks"))
+            position = (
+                self.at(f"{self.name(reduction)}_place", chunk)
+                if reduction.attr.reduction in ("argmax", "argmin")
+                else "0"
+            )
+            self.accumulate(reduction, self.at(f"{self.name(reduction)}_part", chunk), position)
+            self._end_block()
+            self.close()
+            self._finish(reduction)

@@ -1,0 +1,363 @@
+"""The loop forms with columns side by side in the vector: for reductions along an axis that is not the densest.
+
+Values of a row of the kernel become arrays over a block of columns; the reduced axes run outside the vector loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fuser.backends.c import spell
+from fuser.backends.c.emitter import Emitter
+from fuser.backends.c.function import Code, Element, Part, Variable, changed, code
+from fuser.backends.c.schedules.compensated_sums import (
+    another,
+    carried,
+    column_blocks,
+    compensated,
+    end_block,
+    open_block,
+)
+from fuser.backends.c.schedules.guards import guards
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import BOOL, is_inexact
+from fuser.kernel.kernel import Store, Sweep, reduction_identity
+
+BLOCK = 2048  # columns that run side by side
+X = Variable("x", "int64_t")  # the running column
+UNROLLED, MOST_UNROLLED = 4, 12  # rows that are folded in at once, and the most values an element that this is done for
+MOST_CHUNKS = 32  # chunks of the reduced axes
+CHUNK = 8192  # elements in one chunk, at least: less would not outweigh its partial results
+CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
+ALIGNED = 16  # columns: where reductions begin, so that vectors of them do not cross lines of a cache
+
+
+def _held(accumulator: np.dtype) -> str:
+    """The C type of what a reduction carries for each column: gcc vectorises numbers, not truth values."""
+    return "uint8_t" if accumulator == BOOL else spell.local(accumulator)
+
+
+class OuterReduction(Emitter):
+    """Parallel over blocks of columns; each block walks the reduced axes once a sweep."""
+
+    team = True
+    read: tuple[Part, Part]  # the columns whose reductions are read, from the first on, up to the last
+
+    def form(self) -> None:
+        vector = self.loops.vector
+        assert vector is not None
+        outer = [a for a in self.loops.parallel if a is not vector]
+        self.guards = guards(self.kernel)
+        self.shared(len(outer) + 1)
+        for axis in outer:
+            self.loop(axis)
+        total = self.extents[vector]
+        self.count("base", "0", total, f"{{}} += {BLOCK}")
+        self.let("int64_t", "width", f"{{0}} - {{base}} < {BLOCK} ? {{0}} - {{base}} : {BLOCK}", total)
+        for sweep in self.kernel.sweeps:
+            self._row_part(sweep)
+            if sweep.loops:
+                self._narrow(sweep)
+                self._columns(sweep, "0", None)
+                for reduction in sweep.reductions:
+                    self._result(reduction)
+        for _ in (*outer, vector):
+            self.close()
+
+    def _array(self, kind: str, name: str) -> Variable:
+        """Declare an array over the columns."""
+        return self.buffer(kind, name, BLOCK)
+
+    def _across(self, span: tuple[Part, Part] | None = None) -> None:
+        """Open the vector loop over the columns; the axis' own name counts from the start of the array."""
+        vector = self.loops.vector
+        assert vector is not None
+        self.pragma("omp simd")
+        x = self.count("x", *(span or self._all))
+        self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
+
+    @property
+    def _all(self) -> tuple[Part, Part]:
+        return "0", self.named("width")
+
+    def _column(self, array: str) -> Element:
+        """The element of an array that belongs to the running column."""
+        return self.at(array, X)
+
+    def _row_part(self, sweep: Sweep) -> None:
+        self._side_by_side(sweep.row, sweep.row_stores)
+
+    def _side_by_side(self, values: Sequence[Scalar], stores: Sequence[Store]) -> None:
+        """Compute values of a row of the kernel as arrays over the columns."""
+        nodes = [n for n in values if n.op != "const" and n not in self.env]
+        for node in nodes:
+            self._array(spell.local(node.dtype), self.name(node))
+        if not nodes and not stores:
+            return
+        self._across()
+        for node in nodes:
+            self.define(node, self._column(self.name(node)))
+        for store in stores:
+            self.store(store)
+        self.close()
+
+    def _narrow(self, sweep: Sweep) -> None:
+        """Find the columns whose reductions some choice reads: the others are not folded."""
+        needed = self.guards.get(sweep)
+        self.read = self._all
+        if needed is None or self.loops.vector is None or not self.follows(needed[-1], self.loops.vector):
+            return
+        self._side_by_side(needed, ())
+        test, name = code(self.operand(needed[-1])), self.name(sweep.reductions[0])
+        width = self.named("width")
+        high = self.vars("int64_t", (f"{name}_low", code("0")), (f"{name}_high", code(width)))
+        low = self.named(f"{name}_low")
+
+        def at(place: Part) -> Code:
+            return changed(test, lambda part: code(place) if part == X else part)
+
+        self.do("while ({0} < {1} && !{2}) ++{0};", low, high, at(low))
+        self.do("while ({1} > {0} && !{2}) --{1};", low, high, at(code("{} - 1", high)))
+        self.set(low, f"-{ALIGNED}", operator="&=")
+        self.read = (low, high)
+
+    def _columns(self, sweep: Sweep, first: Part, last: Part | None, declare: bool = True) -> None:
+        """Walk the reduced axes once, with the columns inside."""
+        scans = [n for n in sweep.body if n.op == "scan"]
+        several = not scans and not sweep.stores and len(sweep.body) <= MOST_UNROLLED
+        blocks = column_blocks(sweep, self.loops.reduced, self.loops.extents)
+        self.two_level = compensated(sweep) if blocks else []
+        for node in (*sweep.reductions, *scans):
+            self._start(node, declare)
+        reverse = self.backwards = any(s.attr.reverse for s in scans)
+        for number, axis in enumerate(self.loops.reduced):
+            name = self.axis_names[axis]
+            low, high = (first, last or self.extents[axis]) if number == 0 else ("0", self.extents[axis])
+            if blocks is not None and axis is blocks.axis:
+                whole = low, high
+                low, high = open_block(self, blocks, whole, axis is self.loops.reduced[-1], reverse)
+                more = None if number else another((low, high), whole, reverse)
+            if several and axis is self.loops.reduced[-1]:
+                self.open()
+                row = self.var("int64_t", name, low)
+                several_rows = code(f"{{}} + {UNROLLED - 1} < {{}}", row, high), code(f"{{}} += {UNROLLED}", row)
+                self.go_on(row, *several_rows)
+                self._row(sweep, UNROLLED)
+                self.close()
+                self.go_on(row, code("{} < {}", row, high), code("++{}", row))
+            elif reverse:
+                self.count_down(name, low, high)
+            else:
+                self.loop(axis, low, high)
+        self._row(sweep, 1)
+        for axis in reversed(self.loops.reduced):
+            self.close()
+            if several and axis is self.loops.reduced[-1]:
+                self.close()
+            if blocks is not None and axis is blocks.axis:
+                self._end_block(more)
+                self.close()
+        self._add_sums(sweep)
+
+    def _end_block(self, more: Part | None) -> None:
+        """Add the sums of a block of rows to those of all blocks, if `more` of them follow."""
+        if more is not None:
+            self.open("if ({})", more)
+        self.pragma("omp simd")
+        x = self.count("x", *self.read)
+        for node in self.two_level:
+            end_block(self, self.name(node), spell.local(node.attr.accumulator), carried(node), x)
+        self.close()
+        if more is not None:
+            self.close()
+
+    def _add_sums(self, sweep: Sweep) -> None:
+        """The reductions of two levels as one number each."""
+        reductions = [reduction for reduction in sweep.reductions if reduction in self.two_level]
+        if not reductions:
+            return
+        self.pragma("omp simd")
+        self.count("x", *self._all)
+        for reduction in reductions:
+            self.set(self._column(f"{self.name(reduction)}_acc"), self._whole(reduction, "acc", X))
+        self.close()
+
+    def _row(self, sweep: Sweep, count: int) -> None:
+        """The columns of `count` rows beside each other, the rows in order: the accumulators are read and written once.
+
+        Sums that round are added to each other first: an accumulator then rounds once for all of them.
+        """
+        self._across(self.read)
+        saved = dict(self.env)
+        apart = {
+            reduction: self.var(spell.local(reduction.attr.accumulator), f"{self.name(reduction)}_few", "0")
+            for reduction in sweep.reductions
+            if count > 1 and reduction.attr.compensated
+        }
+        axis = self.loops.reduced[-1]
+        row = self.axes[axis]
+        for number in range(count):
+            if count > 1:
+                self.axes[axis] = code(f"({{}} + {number})", row) if number else row
+                self.open()
+            for node in sweep.body:
+                if node.op == "scan":
+                    self._scan_step(node, X)
+                else:
+                    self.define(node)
+            for reduction in sweep.reductions:
+                value = self.operand(reduction.args[0])
+                if reduction in apart:
+                    self.set(apart[reduction], "{0} + {1}" if number else "{1}", apart[reduction], value)
+                else:
+                    self._reduction_step(reduction, value, self._position())
+            for store in sweep.stores:
+                self.store(store)
+            if count > 1:
+                self.close()
+            self.env = dict(saved)
+        self.axes[axis] = row
+        for reduction, few in apart.items():
+            self._reduction_step(reduction, few, "")
+        self.close()
+
+    def _start(self, node: Scalar, declare: bool = True) -> None:
+        """Declare and reset what a reduction or scan carries for each column."""
+        spec, name = node.attr, self.name(node)
+        start = spell.literal(reduction_identity(spec.reduction, spec.accumulator), spec.accumulator)
+        held = f"{name}_{carried(node)}"
+        position = spec.reduction in ("argmax", "argmin")
+        if declare and held not in self.begun:
+            self.begun.add(held)
+            self._array(_held(spec.accumulator), held)
+            if position:
+                self._array(self._integer(), f"{name}_at")
+        two_level = node in self.two_level
+        if two_level and f"{name}_sum" not in self.begun:
+            self.begun.add(f"{name}_sum")
+            self._array(_held(spec.accumulator), f"{name}_sum")
+        self.count("x", *self._all)
+        self.set(self._column(held), start)
+        if position:
+            self.set(self._column(f"{name}_at"), "-1")
+        if two_level:
+            self.set(self._column(f"{name}_sum"), start)
+        self.close(flat=True)
+
+    def _integer(self) -> str:
+        """The type of a position: as narrow as the values that it stands beside allow."""
+        return "int32_t" if self.loops.count(self.loops.reduced) < 1 << 31 else "int64_t"
+
+    def _reduction_step(self, reduction: Scalar, value: Part, position: Part) -> None:
+        spec, name = reduction.attr, self.name(reduction)
+        accumulator = self._column(f"{name}_acc")
+        inexact = is_inexact(spec.accumulator)
+        if spec.reduction in ("argmax", "argmin"):
+            place = self._column(f"{name}_at")
+            new = self.let("_Bool", f"{name}_new", self.takes_over(reduction, value, accumulator, place))
+            self.set(accumulator, "{} ? {} : {}", new, value, accumulator)
+            self.set(place, "{} ? {} : {}", new, position, place)
+        elif spec.reduction in ("max", "min"):
+            sign = ">" if spec.reduction == "max" else "<"
+            nan = " | ({0} != {0})" if inexact else ""
+            self.set(accumulator, f"(({{0}} {sign} {{1}}){nan}) ? {{0}} : {{1}}", value, accumulator)
+        else:
+            value = code("({} ? 1 : 0)", value) if spec.accumulator == BOOL else value
+            self.set(accumulator, self.infix(spec.reduction, accumulator, value))
+
+    def _result(self, reduction: Scalar) -> None:
+        """The reduction's accumulators are its values from now on."""
+        if reduction.attr.reduction in ("argmax", "argmin"):
+            place = self._column(f"{self.name(reduction)}_at")
+            self.env[reduction] = code(f"(({spell.local(reduction.dtype)}){{}})", place)
+        else:
+            self.env[reduction] = self._column(f"{self.name(reduction)}_acc")
+
+
+class SplitOuterReduction(OuterReduction):
+    """Few columns over many rows: chunks of the outermost reduced axis run in parallel over all columns at once."""
+
+    team = False
+    short_loops = True
+
+    def form(self) -> None:
+        vector = self.loops.vector
+        assert vector is not None
+        outer = [a for a in self.loops.parallel if a is not vector]
+        for axis in outer:
+            self.loop(axis)
+        width = self.lets("int64_t", ("base", code("0")), ("width", self.extents[vector]))
+        total = self.extents[self.loops.reduced[0]]
+        self.guards = guards(self.kernel)
+        room = Variable("room", "int64_t")
+        most = code(f"{{0}} < {MOST_CHUNKS} ? {{0}} : {MOST_CHUNKS}", room)
+        self.lets("int64_t", ("room", code(f"{CHUNK_CELLS} / {{}} + 1", width)), ("most", most))
+        least = code(f"{CHUNK} / {{}} + 1", width)
+        self.lets("int64_t", ("spread", self.code("({} + {most} - 1) / {most}", total)), ("least", least))
+        length = self.let("int64_t", "length", "{spread} > {least} ? {spread} : {least}")
+        self.let("int64_t", "chunks", "({0} + {1} - 1) / {1}", total, length)
+        for sweep in self.kernel.sweeps:
+            self._row_part(sweep)
+            if sweep.loops:
+                self._chunks(sweep, total)
+        for _ in outer:
+            self.close()
+
+    def _array(self, kind: str, name: str) -> Variable:
+        return self.buffer(kind, name, self.named("width"))
+
+    def _chunks(self, sweep: Sweep, total: Code) -> None:
+        self._narrow(sweep)
+        for reduction in sweep.reductions:
+            kind, name = _held(reduction.attr.accumulator), self.name(reduction)
+            self.room(kind, f"{name}_part", self.code("{chunks} * {width}"))
+            if reduction.attr.reduction in ("argmax", "argmin"):
+                self.room(self._integer(), f"{name}_place", self.code("{chunks} * {width}"))
+        if self.threads:
+            self.pragma("omp parallel for schedule(static) num_threads({})", self.team_size())
+        chunk = self.count("chunk", "0", self.named("chunks"))
+        first = Variable("first", "int64_t")
+        end = self.code("{0} + {length} < {1} ? {0} + {length} : {1}", first, total)
+        last = self.lets("int64_t", ("first", self.code("{} * {length}", chunk)), ("last", end))
+        for reduction in sweep.reductions:
+            kind, name = _held(reduction.attr.accumulator), self.name(reduction)
+            own = "{} + {} * {width}"
+            self.pointer(f"{kind} *restrict", kind, f"{name}_acc", own, self.named(f"{name}_part"), chunk)
+            if reduction.attr.reduction in ("argmax", "argmin"):
+                spelt, place = f"{self._integer()} *restrict", self.named(f"{name}_place")
+                self.pointer(spelt, self._integer(), f"{name}_at", own, place, chunk)
+        self._columns(sweep, first, last, declare=False)
+        self.close()
+        for reduction in sweep.reductions:
+            name = self.name(reduction)
+            self.two_level = []  # at most MOST_CHUNKS: less than a block
+            self._start(reduction)
+            if reduction.attr.compensated:
+                chunk = self.var("int64_t", f"{name}_chunk", "0")
+                self.go_on(chunk, self.code("{} + 3 < {chunks}", chunk), code("{} += 4", chunk))
+                self._add_four(reduction, chunk)
+                self.close()
+                self.go_on(chunk, self.code("{} < {chunks}", chunk), code("++{}", chunk))
+            else:
+                chunk = self.count("chunk", "0", self.named("chunks"))
+            self.pragma("omp simd")
+            x = self.count("x", *self._all)
+            row = self.code("{} * {width}", chunk)
+            part = self.let(_held(reduction.attr.accumulator), "part", self.at(f"{name}_part", row, x))
+            positions = reduction.attr.reduction in ("argmax", "argmin")
+            self._reduction_step(reduction, part, self.at(f"{name}_place", row, x) if positions else "0")
+            self.close()
+            self.close()
+            self._result(reduction)
+
+    def _add_four(self, reduction: Scalar, chunk: Variable) -> None:
+        """Add the sums of four chunks, in pairs."""
+        self.pragma("omp simd")
+        x = self.count("x", *self._all)
+        parts = [
+            self.at(f"{self.name(reduction)}_part", self.code(f"({{}} + {n}) * {{width}}", chunk), x) for n in range(4)
+        ]
+        self._reduction_step(reduction, code("(({} + {}) + ({} + {}))", *parts), "")
+        self.close()

@@ -1,0 +1,180 @@
+"""Sums along memory as trees: groups of eight vectors are added in pairs, and their sums vector after vector.
+
+A block of 64 vectors so has chains of 8 additions, not of 64, at no more work; its lanes stay apart up to the end of the
+row. The vectors are read where they lie if that takes a load or little more; else the elements of a block are computed
+first, into a buffer. The order of additions is the same.
+
+Higham, "The accuracy of floating point summation", SIAM J. Sci. Comput. 14 (1993), section 3: the error grows with the
+height of the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from fuser.backends.c import spell
+from fuser.backends.c.builder import ALIGNED
+from fuser.backends.c.function import Code, Part, code
+from fuser.backends.c.schedules.compensated_sums import CHAIN_OF_VECTORS, VECTOR_BYTES, end_block
+from fuser.ir.index import Axis
+from fuser.ir.scalar import COSTS, Scalar
+from fuser.kernel.kernel import Sweep
+
+if TYPE_CHECKING:
+    from fuser.backends.c.schedules.inner_reduction import InnerReduction
+
+GROUP = 4  # vectors that are added in pairs
+FEWEST_VECTORS = 16  # along the axis: shorter sums have short chains anyway
+MOST_WORK = 8  # operations an element, for it to be written out for each vector of a group
+MOST_LOADS = 3
+
+Values = Callable[[Part], Mapping[Scalar, Part]]  # what the sums take in at a place along the row
+
+
+class Form(Enum):
+    IN_PLACE = "groups are read where they lie"
+    BUFFERED = "the elements of a block are computed first"
+
+
+def form_of(sweep: Sweep, body: Sequence[Scalar], sums: Sequence[Scalar], extent: int) -> Form | None:
+    """How a sweep whose innermost loop runs over `extent` elements in vectors adds up; None: element after element."""
+    if not sums or extent < FEWEST_VECTORS * lanes(sums):
+        return None
+    work = sum(COSTS.get(n.op, 1) for n in body if n.args and n.op != "load")
+    loads = [n for n in body if n.op == "load"]
+    little = work <= MOST_WORK and len(loads) <= MOST_LOADS and not any(n.args for n in loads)
+    alone = not sweep.stores and not sweep.kept and list(sweep.reductions) == list(sums)
+    return Form.IN_PLACE if little and alone else Form.BUFFERED
+
+
+def lanes(sums: Iterable[Scalar]) -> int:
+    """Elements in a vector."""
+    return min(VECTOR_BYTES // reduction.attr.accumulator.itemsize for reduction in sums)
+
+
+def declare(writer: InnerReduction, sums: Sequence[Scalar], blocks: bool) -> None:
+    """Declare what each lane of the sums carries."""
+    for reduction in sums:
+        for ending in ("lane", "sum") if blocks else ("lane",):
+            kind = spell.local(reduction.attr.accumulator)
+            writer.buffer(kind, f"{writer.name(reduction)}_{ending}", str(lanes(sums)), f"{ALIGNED} = {{0}}")
+
+
+def add_block(
+    writer: InnerReduction,
+    form: Form,
+    sweep: Sweep,
+    body: list[Scalar],
+    axis: Axis,
+    span: tuple[Part, Part],
+    clauses: Mapping[Scalar, Code],
+) -> None:
+    """Take the elements of `span` into the lanes of the sums; `clauses` are those of the other reductions for `omp simd`."""
+    sums, saved = [reduction for reduction in sweep.reductions if reduction not in clauses], dict(writer.env)
+    if form is Form.IN_PLACE:
+        here = writer.axes[axis]
+
+        def computed(place: Part) -> Mapping[Scalar, Part]:
+            writer.axes[axis] = place
+            for node in body:
+                writer.define(node)
+            found = {reduction: writer.operand(reduction.args[0]) for reduction in sums}
+            writer.env = dict(saved)
+            return found
+
+        _add(writer, sums, span, computed)
+        writer.axes[axis] = here
+        return
+    first, last = span
+    most = str(3 * CHAIN_OF_VECTORS * lanes(sums) // 2)
+    buffers = {f: writer.buffer(spell.local(f.attr.accumulator), f"{writer.name(f)}_block", most) for f in sums}
+    writer.pragma("omp simd{}", code("".join("{}" for _ in clauses), *clauses.values()))
+    writer.loop(axis, first, last)
+    at = writer.code("{} - {}", writer.axes[axis], first)
+    writer.element(sweep, body, into={reduction: writer.at(block, at) for reduction, block in buffers.items()})
+    writer.close()
+    writer.env = saved
+    whole = writer.code("{} - {}", last, first)
+    _add(writer, sums, ("0", whole), lambda place: {f: writer.at(block, place) for f, block in buffers.items()})
+
+
+def _add(writer: InnerReduction, sums: Sequence[Scalar], span: tuple[Part, Part], values: Values) -> None:
+    """First what makes up no group, as a small sum rounds by less: elements, into the accumulators, and vectors."""
+    (first, last), width = span, lanes(sums)
+    group = GROUP * width
+    writer.open()
+    end = writer.let("int64_t", "groups", f"{{0}} + ({{1}} - {{0}}) / {group} * {group}", first, last)
+    rest = writer.let("int64_t", "rest", f"{{0}} + ({{1}} - {{0}}) / {width} * {width}", end, last)
+    single = writer.count("x", rest, last)
+    for reduction, value in values(single).items():
+        writer.accumulate(reduction, value, "")
+    writer.close()
+    for count, start, stop in ((1, end, rest), (GROUP, first, end)):
+        step = count * width
+        base = writer.count("base", start, stop, f"{{}} += {step}")
+        lane = writer.lanes(width)
+        _take(writer, sums, [code(f"({{}} + {{}} + {n * width})", base, lane) for n in range(count)], lane, values)
+        writer.close()
+        writer.close()
+    writer.close()
+
+
+def _take(writer: InnerReduction, sums: Sequence[Scalar], places: Sequence[Code], lane: Part, values: Values) -> None:
+    """Add what the sums take in at some places in pairs, and to a lane."""
+    found: dict[Scalar, list[Part]] = {reduction: [] for reduction in sums}
+    if len(places) > 1:
+        for reduction in sums:
+            for number in range(len(places)):
+                found[reduction].append(
+                    writer.var(spell.local(reduction.attr.accumulator), f"{writer.name(reduction)}_of{number}", "0")
+                )
+        for number, place in enumerate(places):
+            writer.open()
+            for reduction, value in values(place).items():
+                writer.set(found[reduction][number], value)  # type: ignore[arg-type]
+            writer.close()
+    else:
+        found = {reduction: [value] for reduction, value in values(places[0]).items()}
+    for reduction, terms in found.items():
+        held = writer.at(f"{writer.name(reduction)}_lane", lane)
+        writer.set(held, "{} + {}", held, _pairs(terms))
+
+
+def _pairs(values: Sequence[Part]) -> Code:
+    """The sum of values in pairs."""
+    nodes = [code("{}", value) for value in values]
+    while len(nodes) > 1:
+        nodes = [code("({} + {})", a, b) for a, b in zip(nodes[::2], nodes[1::2], strict=True)]
+    return nodes[0]
+
+
+def end_blocks(writer: InnerReduction, sums: Sequence[Scalar]) -> None:
+    """Add the sums of a block to those of all blocks, lane by lane."""
+    for reduction in sums:
+        accumulator, first = (
+            writer.named(f"{writer.name(reduction)}_acc"),
+            writer.at(f"{writer.name(reduction)}_lane", "0"),
+        )
+        writer.set(first, "{} + {}", first, accumulator)
+        writer.set(accumulator, "0")
+    lane = writer.lanes(lanes(sums))
+    for reduction in sums:
+        end_block(writer, writer.name(reduction), spell.local(reduction.attr.accumulator), "lane", lane)
+    writer.close()
+
+
+def join_lanes(writer: InnerReduction, sums: Sequence[Scalar], blocks: bool) -> None:
+    """Add the lanes to the accumulators, in pairs."""
+    width = lanes(sums)
+    if blocks:
+        lane = writer.lanes(width)
+        for reduction in sums:
+            held = writer.at(f"{writer.name(reduction)}_lane", lane)
+            writer.set(held, "{} + {}", writer.at(f"{writer.name(reduction)}_sum", lane), held)
+        writer.close()
+    for reduction in sums:
+        writer.accumulate(
+            reduction, _pairs([writer.at(f"{writer.name(reduction)}_lane", str(n)) for n in range(width)]), ""
+        )

@@ -1,0 +1,39 @@
+"""InnerReduction that are asked for ahead: while a kernel computes with a row that the cache holds, the next one comes from memory.
+
+A kernel that runs along each row several times waits for memory in the first run, and for arithmetic in the others. So
+the last run asks for the same piece of the next row before each piece. Kernels that also write rows do not gain.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.index import Axis
+from fuser.ir.scalar import Scalar
+from fuser.kernel.kernel import Kernel, Sweep
+from fuser.kernel.loops import Loops
+
+PIECE = 1024  # elements of a row that are asked for at a time
+LINE = 64  # bytes that come together
+LEAST_BYTES = 1 << 22  # of what is read: less stays in a cache
+ROW_BYTES = (1 << 12, 1 << 18)  # of rows that are worth it, and that the core's own caches hold
+
+
+def prefetched(kernel: Kernel, loops: Loops, sweep: Sweep) -> list[Scalar]:
+    """The loads whose next row is to be asked for in this sweep; none where that does not pay."""
+    running = [s for s in kernel.sweeps if s.loops]
+    if len(running) < 2 or sweep is not running[-1] or any(s.stores for s in running):
+        return []
+    if len(loops.reduced) != 1 or not loops.parallel or loops.vector is not loops.reduced[0]:
+        return []
+    if any(node.op == "scan" for s in running for node in s.body):
+        return []
+    loads = [n for n in running[0].body if n.op == "load" and _walks(n, loops.parallel[-1], loops.reduced[0])]
+    row = sum(n.dtype.itemsize for n in loads) * loops.extents[loops.reduced[0]]
+    pays = ROW_BYTES[0] <= row <= ROW_BYTES[1] and row * loops.count(loops.parallel) >= LEAST_BYTES
+    return loads if pays else []
+
+
+def _walks(load: Scalar, row: Axis, col: Axis) -> bool:
+    """Whether the load reads an element after the other of one row after the other."""
+    index = load.attr.offset
+    plain = all(isinstance(atom, Axis) for atom in index.atoms) and not load.args
+    return plain and index.coefficient(col) == 1 and index.coefficient(row) >= 1

@@ -1,0 +1,46 @@
+"""Compilation without a GPU: a source's kernels for any target that Triton knows, as PTX and cubin or AMD assembly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuser.backends.base import KernelSource
+from fuser.backends.triton.emitter import Launch
+from fuser.backends.triton.launch import module_of, options
+from fuser.runtime.array import CARRIED
+
+# A target's platform: the threads of a warp.
+WARP = {"cuda": 32, "hip": 64}
+_NAMES = {"bool": "i1", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+
+
+def compile_ahead(source: KernelSource, platform: str, arch: int | str) -> list[Any]:
+    """Triton's compiled kernels of one source for a target such as ("cuda", 90) or ("hip", "gfx942"), one a launch.
+
+    Arrays are taken to begin at multiples of 16 bytes, as torch's allocator makes them.
+    """
+    from triton.backends.compiler import GPUTarget
+
+    module, _ = module_of(source)
+    target = GPUTarget(platform, arch, WARP[platform])
+    return [_compile(getattr(module, launch.function), launch, source, target) for launch in source.launch["launches"]]
+
+
+def _compile(function: Any, launch: Launch, source: KernelSource, target: Any) -> Any:
+    import triton
+    from triton.compiler import ASTSource
+
+    dtypes = [*source.launch["dtypes"], *(dtype for _, dtype in source.launch["scratch"])]
+    types = [f"*{_name(CARRIED.get(dtypes[n], dtypes[n]).name)}" for n in launch.buffers]
+    types += ["i32" if -(2**31) <= size < 2**31 else "i64" for size in launch.sizes]
+    types += ["constexpr"] * len(launch.constants)
+    names = function.arg_names
+    constants = {(names.index(name),): value for name, value in launch.constants.items()}
+    aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(launch.buffers))}
+    settings = {"num_warps": launch.warps, "num_stages": launch.stages, **options(target.backend)}
+    unit = ASTSource(function, dict(zip(names, types, strict=True)), constexprs=constants, attrs=aligned)
+    return triton.compile(unit, target=target, options=settings)
+
+
+def _name(dtype: str) -> str:
+    return _NAMES.get(dtype) or dtype.replace("uint", "u").replace("int", "i")

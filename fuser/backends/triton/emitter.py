@@ -1,0 +1,297 @@
+"""What all forms of Triton kernels share: lines, names, values, loads, masks and stores. A form is a subclass.
+
+A program works on a block with one or two dimensions. Each value has a set of block dimensions along which it varies;
+where it does not vary its extent is 1, and Triton's broadcasting does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuser.backends.triton import spell
+from fuser.ir.index import Affine, Axis, Computed, Div
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import is_inexact
+from fuser.kernel.kernel import Kernel, Store
+from fuser.kernel.loops import Loops
+from fuser.kernel.lower import operands
+from fuser.kernel.sizes import IndexText, Sizes
+
+LARGE = 2**31  # elements from which positions need 64 bits
+
+Dims = frozenset[str]
+NONE: Dims = frozenset()
+_LITERALS = spell.INFIX | {"select", "max", "min", "div"}  # operations that take a bare number beside a value
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One start of a generated function: `buffers` are numbers of parameters, then of scratch arrays; `grid` programs."""
+
+    function: str
+    buffers: tuple[int, ...]
+    sizes: tuple[int, ...]
+    constants: dict[str, Any]
+    grid: int
+    warps: int
+    stages: int = 2
+
+
+@dataclass
+class Function:
+    """A finished `@triton.jit` function: its text, and how it is started."""
+
+    text: str
+    launch: Launch
+    scratch: list[tuple[int, Any]] = field(default_factory=list)
+
+
+class Emitter:
+    """Writes one function. `env` maps nodes to the names that hold them, `varies` to the block dimensions they span."""
+
+    def __init__(self, kernel: Kernel, loops: Loops, name: str) -> None:
+        self.kernel = kernel
+        self.loops = loops
+        self.function_name = name
+        self.sizes = Sizes()
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[Scalar, str] = {}
+        self.env: dict[Scalar, str] = {}
+        self.varies: dict[Scalar, Dims] = {}
+        self.literals: dict[tuple[str, str], str] = {}
+        self.axis_dims: dict[Axis, Dims] = {}
+        self.masks: dict[str, str] = {}  # block dimension: the mask of its live elements
+        self.extra_mask: dict[str, str] = {}  # of stores only
+        letters = "ijklmnpq"
+        axes = [*loops.parallel, *loops.reduced]
+        self.axis_names = {axis: letters[n] if n < len(letters) else f"i{n}" for n, axis in enumerate(axes)}
+        self.extents = {axis: self.sizes.extent(axis, loops.extents[axis]) for axis in axes}
+        self.index = IndexText(self.sizes, self.axis_names, set(loops.absorbed), self._position_value)
+        self.wide = any(_elements(param.shape) >= LARGE for param in kernel.params)
+        self.scratch: dict[str, int] = {}  # names of scratch parameters: their numbers
+
+    # The parts of a text.
+
+    def finish(self, constants: dict[str, Any], grid: int, warps: int, hints: bool, stages: int = 2) -> Function:
+        """The function around the lines written so far."""
+        if hints:
+            slots = self._alignable()
+            constants = {**constants, "ALIGNED": bool(slots) and all(self.sizes.values[s] % 16 == 0 for s in slots)}
+            note = [f"        s{s} = s{s} // 16 * 16" for s in slots]  # tl.multiple_of does not hold for arguments
+            note = (
+                ["    if ALIGNED:  # says that sizes are multiples of 16, so that accesses are 16 bytes wide", *note]
+                if slots
+                else []
+            )
+        else:
+            note = []
+        sizes = [f"s{n}" for n in range(len(self.sizes.values))]
+        buffers = [*(p.name for p in self.kernel.params), *self.scratch]
+        params = [*buffers, *sizes, *(f"{name}: tl.constexpr" for name in constants)]
+        quoted = ", ".join(f'"{s}"' for s in sizes)
+        decorator = f"@triton.jit(do_not_specialize=[{quoted}])" if sizes else "@triton.jit"
+        head = [decorator, f"def {self.function_name}({', '.join(params)}):"]
+        numbers = [f"    {name} = {text}" for (text, _), name in self.literals.items()]
+        text = "\n".join([*head, *note, *numbers, *self.lines])
+        launch = Launch(
+            self.function_name,
+            (*range(len(self.kernel.params)), *(len(self.kernel.params) + n for n in self.scratch.values())),
+            tuple(self.sizes.values),
+            constants,
+            grid,
+            warps,
+            stages,
+        )
+        return Function(text, launch)
+
+    def _alignable(self) -> list[int]:
+        """The size arguments that decide how rows lie in memory: strides, and extents of axes along memory."""
+        dense = {axis for axis in self.extents if any(abs(i.coefficient(axis)) == 1 for i in self._indices())}
+        return [
+            slot
+            for key, slot in self.sizes.slots.items()
+            if key[0] == "factor" or (key[0] == "extent" and key[1] in dense)
+        ]
+
+    def _indices(self) -> list[Affine]:
+        loads = [n.attr.offset for n in self.kernel.nodes if n.op == "load"]
+        return loads + [s.offset for s in self.kernel.stores]
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def open(self, text: str) -> None:
+        self.line(text)
+        self.depth += 1
+
+    def close(self) -> None:
+        self.depth -= 1
+
+    def program(self) -> str:
+        return "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
+
+    def split(self, name: str, axes: Sequence[Axis], dims: Dims, last: str = "") -> None:
+        """Name the axes that together run along `name`, the last of them fastest."""
+        for number, axis in enumerate(reversed(axes)):
+            self.axis_dims[axis] = dims
+            own = self.axis_names[axis]
+            if number == len(axes) - 1:
+                self.line(f"{own} = {name}")
+            else:
+                self.line(f"{own} = {name} % {self.extents[axis]}")
+                rest = f"{last or name}_rest" if number == 0 else name
+                self.line(f"{rest} = {name} // {self.extents[axis]}")
+                name = rest
+
+    # Values.
+
+    def operand(self, node: Scalar) -> str:
+        """The text of a node where it is used."""
+        if node.op == "const":
+            return self._constant(node)
+        return self.env[node]
+
+    def spans(self, node: Scalar) -> Dims:
+        """The block dimensions along which a node varies."""
+        return self.varies.get(node, NONE)
+
+    def _constant(self, node: Scalar) -> str:
+        """A number with its type; one that looks like a size is an argument, so that the text serves other sizes."""
+        value, dtype = node.attr, node.dtype
+        if is_inexact(dtype) or dtype.kind in "iu":
+            number = float(value)
+            if abs(number) > 16 and abs(number) < 2**31 and number == int(number):
+                slot = self.sizes(("literal", int(number), dtype), int(number))
+                return f"{slot}.to({spell.local(dtype)})"
+        key = (spell.typed(value, dtype), "")
+        return self.literals.setdefault(key, f"c{len(self.literals)}")
+
+    def name(self, node: Scalar) -> str:
+        return self.names.setdefault(node, f"v{len(self.names)}")
+
+    def define(self, node: Scalar) -> None:
+        """Compute a node into a variable of its own."""
+        if node.op == "const" or node in self.env:
+            return
+        if node.op == "load":
+            text = self.load_text(node)
+        elif node.op == "index":
+            place, dims = self.place(("index", self.name(node)), node.attr)
+            self.varies[node] = dims
+            text = f"({place}).to({spell.local(node.dtype)})"
+        else:
+            self.varies[node] = frozenset().union(*(self.spans(a) for a in node.args))
+            text = spell.operation(node, self._arguments(node))
+        self.line(f"{self.name(node)} = {text}")
+        self.env[node] = self.name(node)
+
+    def _arguments(self, node: Scalar) -> list[str]:
+        bare = node.op in _LITERALS and sum(a.op == "const" for a in node.args) == 1
+        bare = bare and not (
+            node.op == "div" and node.dtype.kind in "iu"
+        )  # a helper, which asks for its operands' dtypes
+        result = []
+        for position, arg in enumerate(node.args):
+            small = arg.op == "const" and abs(float(arg.attr)) <= 16 if arg.dtype.kind != "b" else False
+            wide = arg.dtype.kind in "f" or arg.dtype.itemsize >= 4 or node.op in spell.INFIX
+            if (
+                bare
+                and small
+                and wide
+                and not (node.op == "select" and position == 0)
+                and spell.plain(arg.attr, arg.dtype)
+            ):
+                result.append(spell.literal(arg.attr, arg.dtype))
+            else:
+                result.append(self.operand(arg))
+        return result
+
+    def load_text(self, node: Scalar, widen: bool = True) -> str:
+        """The load of an element, widened to the type that values have in registers."""
+        param = self.kernel.params[node.attr.param]
+        place, dims = self.place(node.attr.param, node.attr.offset)
+        conditions = [self.operand(a) for a in node.args]
+        for arg in node.args:
+            for dim in sorted(self.spans(arg) - dims):
+                place += f" + {self.zero(dim)}"
+            dims |= self.spans(arg)
+        self.varies[node] = dims
+        mask = " & ".join([*(self.masks[d] for d in sorted(dims) if d in self.masks), *conditions])
+        masked = f", mask={mask}, other=0" if mask else ""
+        return f"tl.load({param.name} + {_sum(place)}{masked}){spell.widened(param.dtype) if widen else ''}"
+
+    def zero(self, dim: str) -> str:
+        """Zeros along a block dimension, to widen a pointer."""
+        raise NotImplementedError
+
+    def store(self, store: Store) -> None:
+        param = self.kernel.params[store.param]
+        place, dims = self.place(store.param, store.offset)
+        for dim in sorted(self.store_dims(store) - dims):
+            place += f" + {self.zero(dim)}"
+            dims |= {dim}
+        masks = [self.masks[d] for d in sorted(dims) if d in self.masks]
+        masks += [mask for dim, mask in self.extra_mask.items() if dim not in dims]
+        value = self.operand(store.value)
+        narrow = "" if spell.storage(param.dtype) == spell.local(param.dtype) else f".to({spell.storage(param.dtype)})"
+        masked = f", mask={' & '.join(masks)}" if masks else ""
+        self.line(f"tl.store({param.name} + {_sum(place)}, {value}{narrow}{masked})")
+
+    def store_dims(self, store: Store) -> Dims:
+        """The block dimensions that a store's pointer must have."""
+        return self.spans(store.value)
+
+    def place(self, owner: Any, index: Affine) -> tuple[str, Dims]:
+        """An index as text, and the block dimensions along which it varies."""
+        text = self.index(index, owner, "floor_div({0}, {1})" if index.divides_negative else "({0} // {1})")
+        return text, self.index_dims(index)
+
+    def index_dims(self, index: Affine) -> Dims:
+        found: set[str] = set()
+        for atom in index.atoms:
+            if isinstance(atom, Axis):
+                found |= self.axis_dims.get(atom, NONE)
+            elif isinstance(atom, Div):
+                found |= self.index_dims(atom.base)
+            else:
+                assert isinstance(atom, Computed)
+                found |= self.spans(atom.value)
+        return frozenset(found)
+
+    def _position_value(self, node: Scalar) -> str:
+        """A computed integer where it takes part in an index."""
+        text = self.operand(node)
+        return f"{text}.to(tl.int64)" if self.wide and node.dtype.itemsize < 8 else text
+
+    def define_all(self, nodes: Iterable[Scalar]) -> None:
+        for node in nodes:
+            self.define(node)
+
+
+def required(roots: Iterable[Scalar], order: Sequence[Scalar], known: Iterable[Scalar] = ()) -> list[Scalar]:
+    """The nodes of `order` that `roots` need, beyond those already known."""
+    done = set(known)
+    inside = set(order)
+    stack = list(roots)
+    found: set[Scalar] = set()
+    while stack:
+        node = stack.pop()
+        if node in found or node in done:
+            continue
+        found.add(node)
+        stack.extend(operands(node) if node.op != "reduction" else ())
+    return [n for n in order if n in found and n in inside]
+
+
+def _elements(shape: Sequence[int]) -> int:
+    total = 1
+    for extent in shape:
+        total *= extent
+    return total
+
+
+def _sum(place: str) -> str:
+    return f"({place})" if "-" in place[:1] else place

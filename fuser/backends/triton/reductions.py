@@ -1,0 +1,292 @@
+"""Reductions and scans: programs that hold whole rows, and programs that walk long rows piece by piece.
+
+The block is [rows, columns]: columns run along the reduced axes whatever lies along memory, so that a reduction down
+the columns of a matrix has the same text as one along its rows and differs only in its block's shape.
+"""
+
+from __future__ import annotations
+
+from fuser.backends.triton import spell
+from fuser.backends.triton.block_sizes import Tile
+from fuser.backends.triton.emitter import Dims, Emitter, Function, required
+from fuser.ir.index import Axis
+from fuser.ir.scalar import Scalar
+from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
+from fuser.kernel.loops import Loops
+
+POSITIONS = ("argmax", "argmin")
+ROW, COLUMN = "r", "c"
+WORDS = {"prod": "combine_prod", "logaddexp": "log_add_exp"}
+
+
+class Rows(Emitter):
+    """Whole rows in registers: every sweep runs on the same block, loaded once."""
+
+    def __init__(self, kernel: Kernel, loops: Loops, name: str, tile: Tile) -> None:
+        super().__init__(kernel, loops, name)
+        self.tile = tile
+
+    def write(self) -> Function:
+        self.line(f"program = {self.program()}")
+        programs = self.row_block()
+        self.columns("tl.arange(0, COLUMNS)[None, :]")
+        for sweep in self.kernel.sweeps:
+            self.row_part(sweep)
+            for node in sweep.body:
+                self.scan(node) if node.op == "scan" else self.define(node)
+            for reduction in sweep.reductions:
+                self.reduction(reduction)
+            for store in sweep.stores:
+                self.store(store)
+        return self.finish(self.constants(), programs, self.tile.warps, self.tile.hints)
+
+    def constants(self) -> dict[str, int]:
+        return {"ROWS": self.tile.rows, "COLUMNS": self.tile.columns}
+
+    def row_block(self) -> int:
+        """Name the row axes of the program's block; gives the number of row blocks."""
+        rows, vector = self.loops.parallel, self.loops.vector
+        self.masks[ROW] = "row_inside"
+        if not rows:
+            self.line("row = tl.arange(0, 1)[:, None]")
+            self.masks.pop(ROW)
+            return 1
+        if vector in rows and len(rows) > 1:
+            assert vector is not None
+            return self._vector_rows(vector)
+        total = " * ".join(self.extents[a] for a in rows)
+        self.line("row = program * ROWS + tl.arange(0, ROWS)[:, None]")
+        self.line(f"row_inside = row < {total}")
+        self.split("row", rows, frozenset(ROW))
+        return -(-self.loops.count(rows) // self.tile.rows)
+
+    def _vector_rows(self, vector: Axis) -> int:
+        """Rows side by side along the axis that memory runs along; the other row axes by the program's number."""
+        outer = [a for a in self.loops.parallel if a is not vector]
+        name = self.axis_names[vector]
+        self.line(f"blocks = tl.cdiv({self.extents[vector]}, ROWS)")
+        self.line(f"{name} = (program % blocks) * ROWS + tl.arange(0, ROWS)[:, None]")
+        self.line(f"row_inside = {name} < {self.extents[vector]}")
+        self.axis_dims[vector] = frozenset(ROW)
+        self.line("program = program // blocks")
+        self.split("program", outer, frozenset())
+        text = name
+        size = self.extents[vector]
+        for axis in reversed(outer):
+            text = f"{text} + {self.axis_names[axis]} * {size}"
+            size = f"{size} * {self.extents[axis]}"
+        self.line(f"row = {text}")
+        return -(-self.loops.extents[vector] // self.tile.rows) * self.loops.count(tuple(outer))
+
+    def columns(self, text: str) -> None:
+        """Name the reduced axes of the block."""
+        total = " * ".join(self.extents[a] for a in self.loops.reduced)
+        self.line(f"column = ({text}).to(tl.int64)" if self.wide else f"column = {text}")
+        self.line(f"column_inside = column < {total}")
+        self.masks[COLUMN] = "column_inside"
+        self.split("column", self.loops.reduced, frozenset(COLUMN))
+
+    def row_part(self, sweep: Sweep) -> None:
+        self.define_all(n for n in sweep.row if n.op != "reduction")
+        for store in sweep.row_stores:
+            self.store(store)
+
+    def store_dims(self, store: Store) -> Dims:
+        return self.spans(store.value) | {ROW}
+
+    def zero(self, dim: str) -> str:
+        return (
+            "tl.zeros((ROWS, 1), tl.int32)"
+            if dim == ROW and self.loops.parallel
+            else "row"
+            if dim == ROW
+            else "tl.zeros((1, COLUMNS), tl.int32)"
+        )
+
+    # Reductions.
+
+    def element(self, node: Scalar, spec: ReductionSpec) -> str:
+        """What a reduction takes of each element: the value in the reduction's type, its identity outside the row."""
+        value = self.operand(node)
+        kind = working(spec)
+        if spell.local(node.dtype) != kind:
+            value = f"{value}.to({kind})"
+        return f"tl.where(column_inside, {value}, {identity(spec)})"
+
+    def reduction(self, reduction: Scalar) -> None:
+        """The reduction of a block's rows, in one go."""
+        spec, name, (operand,) = reduction.attr, self.name(reduction), reduction.args
+        self.varies[reduction] = self.spans(operand) - {COLUMN}
+        value = self.element(operand, spec)
+        if spec.reduction in POSITIONS:
+            self.line(f"{name}_value = {value}")
+            at = f"tl.where(column_inside, {self.position()}, -1)"
+            self.line(f"{name}_at = tl.broadcast_to({at}, {name}_value.shape)")
+            self._reduce_position(reduction)
+        else:
+            self.line(f"{name} = {reduced(spec, value)}{self._narrow(reduction)}")
+        self.env[reduction] = name
+
+    def _reduce_position(self, reduction: Scalar) -> None:
+        name = self.name(reduction)
+        pair = f"({name}_value, {name}_at)"
+        self.line(f"{name}_value, {name}_at = tl.reduce({pair}, 1, combine_{reduction.attr.reduction}, keep_dims=True)")
+        self.line(f"{name} = {name}_at.to({spell.local(reduction.dtype)})")
+
+    def position(self) -> str:
+        """The position along the reduced axes, for argmax."""
+        return "column"
+
+    def _narrow(self, node: Scalar) -> str:
+        """From the type that a reduction works in to the type of its result."""
+        kind = working(node.attr)
+        if spell.local(node.dtype) == kind:
+            return ""
+        return " != 0" if node.dtype.kind == "b" else f".to({spell.local(node.dtype)})"
+
+    # Scans.
+
+    def scan(self, node: Scalar, carry: str = "") -> None:
+        """The prefix scan along the rows of a block, behind what is carried from the pieces before it."""
+        if node in self.env:
+            return
+        spec, name, (operand,) = node.attr, self.name(node), node.args
+        self.varies[node] = self.spans(operand) | {COLUMN}
+        reverse = ", reverse=True" if spec.reverse else ""
+        combine = WORDS.get(spec.reduction, f"combine_{spec.reduction}")
+        text = f"tl.associative_scan({self.element(operand, spec)}, 1, {combine}{reverse})"
+        if carry:
+            self.line(f"{name}_run = {text}")
+            self._carry(node, carry, combine)
+            text = f"{name}_run"
+        self.line(f"{name} = {text}{self._narrow(node)}")
+        self.env[node] = name
+
+    def _carry(self, node: Scalar, carry: str, combine: str) -> None:
+        """Put what is carried before the prefix scan of a block, and carry on with its last element."""
+        spec, name = node.attr, self.name(node)
+        edge = "0" if spec.reverse else "COLUMNS - 1"
+        last = f"tl.where(tl.arange(0, COLUMNS)[None, :] == {edge}, {name}_run, 0)"
+        total = f"tl.sum({last}, axis=1, keep_dims=True).to({working(spec)})"
+        if spec.compensated:
+            self.line(f"{name}_total = {total}")
+            self.line(f"{name}_run = {carry} + ({name}_run + tl.where({name}_lost == {name}_lost, {name}_lost, 0))")
+            self.line(f"{carry}, {name}_lost = two_sum({carry}, {name}_lost, {name}_total)")
+        else:
+            self.line(f"{name}_run = {combine}({carry}, {name}_run)")
+            self.line(f"{carry} = {total}")
+
+
+class LongRows(Rows):
+    """Rows longer than a block: each sweep walks along them, piece by piece, and keeps running results for each lane."""
+
+    def write(self) -> Function:
+        self.line(f"program = {self.program()}")
+        programs = self.row_block()
+        for sweep in self.kernel.sweeps:
+            self.row_part(sweep)
+            if sweep.loops:
+                self.walk(sweep, "0", " * ".join(self.extents[a] for a in self.loops.reduced))
+        return self.finish(self.constants(), programs, self.tile.warps, self.tile.hints)
+
+    def walk(self, sweep: Sweep, first: str, last: str) -> None:
+        """Run a sweep over the columns from `first` up to `last`."""
+        for reduction in sweep.reductions:
+            self._start(reduction)
+        scans = scans_of(sweep)
+        for node in scans:
+            self.start_carry(node)
+            if node.attr.compensated:
+                self.line(f"{self.name(node)}_lost = tl.zeros((ROWS, 1), {working(node.attr)})")
+        saved = dict(self.env)
+        self.open(f"for start in range({first}, {last}, COLUMNS):")
+        begin = "start"
+        if any(s.attr.reverse for s in scans):
+            begin = f"tl.cdiv({last}, COLUMNS) * COLUMNS - COLUMNS - start" + (f" + {first}" if first != "0" else "")
+        self.columns(f"{begin} + tl.arange(0, COLUMNS)[None, :]")  # only the last piece of all can be cut short
+        for node in self.body(sweep):
+            self.scan(node, f"{self.name(node)}_carry") if node.op == "scan" else self.define(node)
+        for reduction in sweep.reductions:
+            self._step(reduction)
+        for store in sweep.stores:
+            self.store(store)
+        self.close()
+        self.env = saved
+        for reduction in sweep.reductions:
+            self._end(reduction)
+
+    def start_carry(self, scan: Scalar) -> None:
+        """What a scan carries before the first piece."""
+        spec = scan.attr
+        self.line(f"{self.name(scan)}_carry = tl.full((ROWS, 1), {identity(spec)}, {working(spec)})")
+
+    def body(self, sweep: Sweep) -> list[Scalar]:
+        roots = [f.args[0] for f in sweep.reductions] + [s.value for s in sweep.stores]
+        return required(roots, sweep.body)
+
+    def _start(self, reduction: Scalar) -> None:
+        spec, name = reduction.attr, self.name(reduction)
+        suffix = "value" if spec.reduction in POSITIONS else "run"
+        self.line(f"{name}_{suffix} = tl.full((ROWS, COLUMNS), {identity(spec)}, {working(spec)})")
+        if spec.compensated:
+            self.line(f"{name}_lost = tl.zeros((ROWS, COLUMNS), {working(spec)})")
+        if spec.reduction in POSITIONS:
+            self.line(f"{name}_at = tl.full((ROWS, COLUMNS), -1, {'tl.int64' if self.wide else 'tl.int32'})")
+
+    def _step(self, reduction: Scalar) -> None:
+        """Take one piece into the running results."""
+        spec, name, (operand,) = reduction.attr, self.name(reduction), reduction.args
+        value = self.element(operand, spec)
+        if spec.reduction in POSITIONS:
+            self.line(f"{name}_next = {value}")
+            at = f"tl.where(column_inside, {self.position()}, -1)"
+            self.line(f"{name}_value, {name}_at = combine_{spec.reduction}({name}_value, {name}_at, {name}_next, {at})")
+        elif spec.compensated:
+            self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {value})")
+        else:
+            combine = WORDS.get(spec.reduction, f"combine_{spec.reduction}")
+            self.line(f"{name}_run = {combine}({name}_run, {value})")
+
+    def _end(self, reduction: Scalar) -> None:
+        """Fold the lanes' results."""
+        spec, name = reduction.attr, self.name(reduction)
+        self.varies[reduction] = frozenset(ROW)
+        if spec.reduction in POSITIONS:
+            self._reduce_position(reduction)
+        else:
+            self.line(f"{name} = {reduced(spec, self.lanes(reduction))}{self._narrow(reduction)}")
+        self.env[reduction] = name
+
+    def lanes(self, reduction: Scalar) -> str:
+        """The result of each lane."""
+        run = f"{self.name(reduction)}_run"
+        return f"whole_sum({run}, {self.name(reduction)}_lost)" if reduction.attr.compensated else run
+
+
+def scans_of(sweep: Sweep) -> list[Scalar]:
+    """The prefix scans of a sweep."""
+    return [n for n in sweep.body if n.op == "scan"]
+
+
+def working(spec: ReductionSpec) -> str:
+    """The type in which a reduction works: small integers and bools in 32 bits."""
+    dtype = spec.accumulator
+    return "tl.int32" if dtype.kind in "biu" and dtype.itemsize < 4 else spell.local(dtype)
+
+
+def identity(spec: ReductionSpec) -> str:
+    """What a reduction over nothing gives, as text beside values of the working type."""
+    value = reduction_identity(spec.reduction, spec.accumulator)
+    if spec.accumulator.kind == "b":
+        return str(int(value))
+    text = spell.literal(value, spec.accumulator)
+    return (
+        text
+        if spec.accumulator.itemsize < 8 or spec.accumulator.kind == "f"
+        else f"tl.full((), {text}, {working(spec)})"
+    )
+
+
+def reduced(spec: ReductionSpec, value: str) -> str:
+    """The reduction of a block along its columns."""
+    return f"tl.reduce({value}, 1, {WORDS.get(spec.reduction, f'combine_{spec.reduction}')}, keep_dims=True)"

@@ -1,0 +1,31 @@
+"""Arrays of other libraries through DLPack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fuser import numpy as fnp
+from fuser.errors import UnsupportedError
+from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS
+
+__all__ = ["from_dlpack", "is_supported_dtype"]
+
+_SUPPORTED = frozenset((BOOL, *INTEGERS, *FLOATS, *COMPLEX))
+
+
+def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Any:
+    """An array over the memory of `external_array` (`__dlpack__`), which must not be written while the array lives.
+
+    `copy=True` gives it memory of its own. UnsupportedError for a device: copy the array there in its own library first.
+    """
+    if device is not None:
+        raise UnsupportedError("from_dlpack leaves an array on its device; move it in its own library first")
+    found = fnp.from_dlpack(external_array)
+    return fnp.array(found, copy=True) if copy else found
+
+
+def is_supported_dtype(dtype: Any) -> bool:
+    """Whether arrays of this dtype go through DLPack."""
+    return np.dtype(dtype) in _SUPPORTED

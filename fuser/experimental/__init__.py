@@ -1,0 +1,5 @@
+"""jax.experimental's names."""
+
+from fuser.gaps import absent
+
+__getattr__ = absent(__name__, None, ("jet", "mesh_utils", "ode", "shard_map"))

@@ -1,0 +1,223 @@
+"""Ordinary differential equations, with jax.experimental.ode's name: `odeint`, differentiable by the adjoint equation."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fuser import lax
+from fuser import numpy as fnp
+from fuser.flatten_util import ravel_pytree
+from fuser.ir.types import float0, is_inexact
+from fuser.lax.values import as_value
+from fuser.trace import tree
+from fuser.transforms.closures import closure_convert
+from fuser.transforms.custom_vjp import custom_vjp
+from fuser.transforms.linear import vjp
+
+__all__ = ["odeint"]
+
+Dynamics = Callable[..., Any]
+
+# Dormand and Prince, "A family of embedded Runge-Kutta formulae" (1980), RK5(4)7M: nodes, stages, solution, error estimate.
+_NODES = np.array([1 / 5, 3 / 10, 4 / 5, 8 / 9, 1, 1])
+_STAGES = np.array([
+    [1 / 5, 0, 0, 0, 0, 0, 0],
+    [3 / 40, 9 / 40, 0, 0, 0, 0, 0],
+    [44 / 45, -56 / 15, 32 / 9, 0, 0, 0, 0],
+    [19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729, 0, 0, 0],
+    [9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656, 0, 0],
+    [35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84, 0],
+])  # fmt: skip
+_SOLUTION = np.array([35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84, 0])
+_ERROR = _SOLUTION - np.array([5179 / 57600, 0, 7571 / 16695, 393 / 640, -92097 / 339200, 187 / 2100, 1 / 40])
+# The solution at the middle of a step: Shampine, "Some practical Runge-Kutta formulas" (1986).
+_MIDDLE = 0.5 * np.array([
+    6025192743 / 30085553152, 0, 51252292925 / 65400821598, -2691868925 / 45128329728, 187940372067 / 1594534317056,
+    -1776094331 / 19743644256, 11237099 / 235043384,
+])  # fmt: skip
+
+
+def odeint(
+    func: Dynamics, y0: Any, t: Any, *args: Any, rtol: float = 1.4e-8, atol: float = 1.4e-8, mxstep: float = np.inf, hmax: float = np.inf
+) -> Any:  # fmt: skip
+    """The solution of dy/dt = func(y, t, *args) with y(t[0]) = y0, at the times t: the tree of y0 with a leading dimension.
+
+    `func` gives a tree like y0; `args` are arrays, trees of them, or numbers (TypeError for others). Times increase. Steps adapt
+    so that each one's error stays below atol + rtol·|y|; at most `mxstep` between two times, none longer than `hmax`. Reverse
+    derivatives solve the adjoint equation backwards: Chen et al., "Neural ordinary differential equations" (2018), appendix B.
+    """
+    for leaf in tree.leaves(args):
+        try:
+            as_value(leaf, "odeint")
+        except TypeError:
+            raise TypeError(f"The contents of odeint *args must be arrays or scalars, but got\n{leaf}.") from None
+    start = fnp.asarray(t)
+    converted, consts = closure_convert(func, y0, start[0], *args)
+    flat0, unravel = ravel_pytree(y0)
+    operands, structure = tree.flatten((args, tuple(consts)))
+
+    def dynamics(y: Any, t: Any, *operands: Any) -> Any:
+        args, consts = tree.unflatten(structure, operands)
+        return ravel_pytree(converted(unravel(y), t, *args, *consts))[0]
+
+    values = [as_value(o, "odeint") for o in operands]
+    found = _differentiable(dynamics, rtol, atol, mxstep, hmax)(flat0, start, *values)
+    return _unravelled(unravel, found)
+
+
+def _unravelled(unravel: Callable[[Any], Any], rows: Any) -> Any:
+    from fuser.transforms.vmap import vmap
+
+    return vmap(unravel)(rows)
+
+
+def _differentiable(dynamics: Dynamics, rtol: float, atol: float, mxstep: float, hmax: float) -> Any:
+    solve = functools.partial(_solve, rtol=rtol, atol=atol, mxstep=mxstep, hmax=hmax)
+
+    @custom_vjp
+    def solution(y0: Any, t: Any, *operands: Any) -> Any:
+        return solve(dynamics, y0, t, *operands)
+
+    def forward(y0: Any, t: Any, *operands: Any) -> Any:
+        ys = solution(y0, t, *operands)  # itself, so that second derivatives find its rule
+        return ys, (ys, t, operands)
+
+    def backward(residuals: Any, cotangents: Any) -> Any:
+        again = lambda augmented, *rest: _differentiable(augmented, rtol, atol, mxstep, hmax)(*rest)
+        ys, t, operands = residuals
+        return _adjoint(dynamics, again, ys, t, operands, cotangents)
+
+    solution.defvjp(forward, backward)
+    return solution
+
+
+def _adjoint(dynamics: Dynamics, solve: Callable[..., Any], ys: Any, t: Any, operands: Any, cotangents: Any) -> Any:
+    """Cotangents of y0, of the times and of the operands, by the augmented equation from each time back to the one before."""
+    moving = [n for n, o in enumerate(operands) if is_inexact(o.dtype)]
+
+    def of_moving(y: Any, t: Any, *moved: Any) -> Any:
+        whole = list(operands)
+        for n, value in zip(moving, moved):
+            whole[n] = value
+        return dynamics(y, t, *whole)
+
+    moved = [operands[n] for n in moving]
+    zero = (ys[-1], cotangents[-1], fnp.zeros((), t.dtype), [fnp.zeros_like(m) for m in moved])
+    _, unravel = ravel_pytree(zero)
+
+    def augmented(state: Any, time: Any, *moved: Any) -> Any:
+        y, y_bar, _, _ = unravel(state)
+        slope, pull = vjp(of_moving, y, -time, *moved)
+        y_dot, t_dot, *rest = pull(y_bar)
+        return ravel_pytree((-slope, y_dot, t_dot, rest))[0]
+
+    def back(carry: Any, number: Any) -> Any:
+        y_bar, t0_bar, moved_bar = carry
+        slope = of_moving(ys[number], t[number], *moved)
+        t_bar = fnp.dot(slope, cotangents[number]).astype(t.dtype)
+        state, _ = ravel_pytree((ys[number], y_bar, t0_bar - t_bar, moved_bar))
+        times = fnp.stack([-t[number], -t[number - 1]])
+        _, y_bar, t0_bar, moved_bar = unravel(solve(augmented, state, times, *moved)[1])
+        return (y_bar + cotangents[number - 1], t0_bar, moved_bar), t_bar
+
+    start = (cotangents[-1], zero[2], zero[3])
+    (y_bar, t0_bar, moved_bar), t_bars = lax.scan(back, start, fnp.arange(t.shape[0] - 1, 0, -1))
+    found: list[Any] = [np.zeros(o.shape, float0) for o in operands]
+    for n, bar in zip(moving, moved_bar):
+        found[n] = bar
+    return (y_bar, fnp.concatenate([t0_bar[None], fnp.flip(t_bars)]), *found)
+
+
+# The solver.
+
+
+def _solve(
+    dynamics: Dynamics, y0: Any, t: Any, *operands: Any, rtol: float, atol: float, mxstep: float, hmax: float
+) -> Any:
+    """Solutions (times, n) by Dormand and Prince's pair of orders 5 and 4, interpolated within its steps."""
+    f = lambda y, time: dynamics(y, time, *operands).astype(y0.dtype)
+    dtype = t.dtype if is_inexact(t.dtype) else np.zeros((), y0.dtype).real.dtype
+    t = t.astype(dtype)
+    slope = f(y0, t[0])
+    step = fnp.clip(_first_step(f, y0, t[0], slope, rtol, atol).astype(dtype), 0.0, hmax)
+    state = (y0, slope, t[0], step, t[0], fnp.stack([y0] * 5))
+
+    def reach(state: Any, target: Any) -> Any:
+        def unfinished(carry: Any) -> Any:
+            count, (_, _, time, step, _, _) = carry
+            return (time < target) & (count < mxstep) & (step > 0)
+
+        def advance(carry: Any) -> Any:
+            count, (y, slope, time, step, last, curve) = carry
+            following, new_slope, error, stages = _step(f, y, slope, time, step)
+            ratio = _error_ratio(error, rtol, atol, y, following)
+            fitted = _curve(y, following, stages, step)
+            new_step = fnp.clip(_next_step(step, ratio), 0.0, hmax).astype(step.dtype)
+            accepted = ratio <= 1.0
+            taken = (following, new_slope, time + step, new_step, time, fitted)
+            kept = (y, slope, time, new_step, last, curve)
+            return count + 1, tuple(fnp.where(accepted, a, b) for a, b in zip(taken, kept))
+
+        _, state = lax.while_loop(unfinished, advance, (0, state))
+        _, _, time, _, last, curve = state
+        part = ((target - last) / fnp.where(time == last, 1, time - last)).astype(y0.dtype)
+        return state, fnp.polyval(curve, part)
+
+    _, rows = lax.scan(reach, state, t[1:])
+    return fnp.concatenate([y0[None], rows])
+
+
+def _step(f: Any, y: Any, slope: Any, time: Any, step: Any) -> tuple[Any, Any, Any, Any]:
+    """(the solution after the step, its slope, the estimated error, the slopes of all stages)."""
+    stages = [slope]
+    h = step.astype(y.dtype)
+    for node, weights in zip(_NODES, _STAGES):
+        stages.append(f(y + h * _combined(weights, stages), time + step * node))
+    return y + h * _combined(_SOLUTION, stages), stages[-1], h * _combined(_ERROR, stages), fnp.stack(stages)
+
+
+def _combined(weights: np.ndarray, stages: Any) -> Any:
+    return sum(stages[n] * float(w) for n, w in enumerate(weights[: len(stages)]) if w)
+
+
+def _curve(y: Any, following: Any, stages: Any, step: Any) -> Any:
+    """The quartic (5, n), highest power first, through both ends with their slopes and the middle of a step, on [0, 1]."""
+    h = step.astype(y.dtype)
+    middle = y + h * _combined(_MIDDLE, stages)
+    first, last = h * stages[0], h * stages[-1]
+    a = -2 * first + 2 * last - 8 * y - 8 * following + 16 * middle
+    b = 5 * first - 3 * last + 18 * y + 14 * following - 32 * middle
+    c = -4 * first + last - 11 * y - 5 * following + 16 * middle
+    return fnp.stack([a, b, c, first, y])
+
+
+def _error_ratio(error: Any, rtol: float, atol: float, y: Any, following: Any) -> Any:
+    """The root of the mean squared error in units of what is tolerated."""
+    bound = atol + rtol * fnp.maximum(fnp.abs(y), fnp.abs(following))
+    return fnp.sqrt(fnp.mean(fnp.square(fnp.abs(error / bound))))
+
+
+def _next_step(step: Any, ratio: Any) -> Any:
+    """The step for order 5 with a margin of 0.9, between 1/5 (1 after an accepted one) and 10 times the last."""
+    least = fnp.where(ratio < 1, 1.0, 0.2)
+    factor = fnp.minimum(10.0, fnp.maximum(fnp.where(ratio == 0, 1, ratio) ** (-1 / 5) * 0.9, least))
+    return fnp.where(ratio == 0, step * 10.0, step * factor)
+
+
+def _first_step(f: Any, y: Any, time: Any, slope: Any, rtol: float, atol: float) -> Any:
+    """Hairer, Nørsett and Wanner, "Solving ordinary differential equations I", II.4, for order 4."""
+    scale = atol + fnp.abs(y) * rtol
+    size, speed = fnp.linalg.norm(y / scale), fnp.linalg.norm(slope / scale)
+    first = fnp.where((size < 1e-5) | (speed < 1e-5), 1e-6, 0.01 * size / fnp.where(speed == 0, 1, speed))
+    ahead = f(y + first.astype(y.dtype) * slope, (time + first).astype(time.dtype))
+    bend = fnp.linalg.norm((ahead - slope) / scale) / first
+    second = fnp.where(
+        (speed <= 1e-15) & (bend <= 1e-15),
+        fnp.maximum(1e-6, first * 1e-3),
+        (0.01 / fnp.maximum(fnp.maximum(speed, bend), 1e-30)) ** (1.0 / 5.0),
+    )
+    return fnp.minimum(100.0 * first, second)

@@ -1,0 +1,90 @@
+"""The arguments of accelerated functions: which are traced, what the others add to a signature, and how memory is taken."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.interop.outside import is_object
+from fuser.ir.types import ArrayType
+from fuser.runtime.array import Array
+
+_DENSE = 0x101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
+_PLAIN = (int, bool, str, bytes, type(None), slice, type(Ellipsis), range, frozenset)
+
+
+def is_dynamic(leaf: Any) -> bool:
+    """Whether an argument is traced (arrays, NumPy scalars, floats, complex numbers) rather than part of the signature."""
+    return (
+        isinstance(leaf, (np.ndarray, np.generic, Array, ArrayType))
+        or type(leaf) in (float, complex)
+        or _described(leaf)
+    )
+
+
+def _described(leaf: Any) -> bool:
+    return not isinstance(leaf, type) and hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not is_object(leaf)
+
+
+def is_followed(leaf: Any) -> bool:
+    """Whether what an argument holds is read as the outside is: objects, and functions with their closures."""
+    return isinstance(leaf, (types.FunctionType, types.MethodType, functools.partial)) or is_object(leaf)
+
+
+def is_dense(leaf: Any) -> bool:
+    """Whether an argument lies in memory as kernels read it."""
+    return not isinstance(leaf, np.ndarray) or leaf.flags.num & _DENSE == _DENSE
+
+
+def as_dense(leaf: Any) -> np.ndarray:
+    """An argument as a C-contiguous, aligned array."""
+    array = np.asarray(leaf)
+    return array if array.ndim == 0 else np.require(array, requirements=["C", "A"])
+
+
+def dtype_of(leaf: Any) -> np.dtype:
+    """The dtype of an argument that is traced."""
+    return np.dtype(leaf.dtype) if hasattr(leaf, "dtype") else np.dtype(type(leaf))
+
+
+def gather(leaves: Sequence[Any], numbers: Sequence[int]) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function from a call's leaves to those with these numbers as dense arrays; `leaves` are like the call's."""
+    plain = tuple((n, type(leaves[n]) is np.ndarray and is_dense(leaves[n])) for n in numbers)
+    if all(dense for _, dense in plain) and len(plain) == len(leaves):
+        return list
+    return lambda leaves: [leaves[n] if dense else as_dense(leaves[n]) for n, dense in plain]
+
+
+def key_of(leaf: Any) -> Any:
+    """What an argument adds to a signature."""
+    return KEYS.get(type(leaf), _hashed)(leaf)
+
+
+def _array_key(leaf: np.ndarray) -> Any:
+    flags = leaf.flags.num & _DENSE
+    return leaf.shape, leaf.dtype, flags if flags == _DENSE else leaf.strides
+
+
+def _hashed(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray):
+        return _array_key(leaf)
+    if isinstance(leaf, np.generic):
+        return type(leaf), type(leaf)
+    if is_followed(leaf):
+        return type(leaf), getattr(leaf, "__code__", None)
+    return type(leaf), leaf
+
+
+KEYS: dict[type, Callable[[Any], Any]] = {
+    np.ndarray: _array_key,
+    float: lambda leaf: float,
+    complex: lambda leaf: complex,
+    **{kind: lambda leaf: (type(leaf), leaf) for kind in _PLAIN},
+    frozenset: lambda leaf: frozenset((type(item), item) for item in leaf),
+    **{np.dtype(code).type: type for code in "?bBhHiIlLqQefdFD"},
+}
+QUICK = {kind: key for kind, key in KEYS.items() if kind is not type(None)}

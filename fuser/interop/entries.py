@@ -1,0 +1,143 @@
+"""What answers the calls of one signature: compiled programs, each for the state outside that it was traced with.
+
+A call runs the first program whose guards hold; where none do, the function is traced anew. A program that reports an event
+that NumPy tells of (fuser.interop.numpy.checks) has had no effect, and the call runs in NumPy instead.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy._core import umath
+
+from fuser.errors import FuserError, PerformanceWarning
+from fuser.interop.guards import Guards, Node
+
+STALE = object()  # what a program returns whose guards do not hold
+MOST_PROGRAMS = 16  # of one signature
+MOST_TRACES = 32  # of one signature, for changes outside
+EVENTS_BEFORE_PRECISE = 2  # after so many, nan and infinity are told from those that operands held
+EVENTS_BEFORE_ADVICE = 16
+
+Run = Callable[[Sequence[Any], tuple[Any, ...], dict[str, Any]], Any]
+
+_DEFAULTS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+_errors = umath._extobj_contextvar
+_default_errors = _errors.get() if np.geterr() == _DEFAULTS else None
+
+
+def default_errors() -> bool:
+    """Whether `np.errstate` is, in this thread, what it is when NumPy is imported."""
+    return _errors.get() is _default_errors
+
+
+def errors_key() -> Any:
+    """What `np.errstate` adds to a signature: None by default; NotImplemented where NumPy must run the call."""
+    if _errors.get() is _default_errors:
+        return None
+    state = np.geterr()
+    if state["under"] != "ignore":
+        return NotImplemented
+    return None if state == _DEFAULTS else tuple(state.items())
+
+
+class Signature:
+    """The programs of one signature. `compile(self, leaves)` traces the function and gives a new program's `Run`."""
+
+    def __init__(
+        self, name: str, function: Callable[..., Any], compile: Callable[[Signature, Sequence[Any]], Run]
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.programs: list[Run] = []
+        self.guards: dict[Run, Guards] = {}
+        self.dynamic: frozenset[Any] = frozenset()  # paths of numbers and small arrays outside that change
+        self.events = 0
+        self.traces = 0
+        self._compile = compile
+
+    def __call__(self, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for run in self.programs:
+            result = run(leaves, args, kwargs)
+            if result is not STALE:
+                return result
+        return self.add(leaves)(leaves, args, kwargs)
+
+    @property
+    def precise(self) -> bool:
+        """Whether programs are to tell new infinities and nans from those that operands held."""
+        return self.events >= EVENTS_BEFORE_PRECISE
+
+    def add(self, leaves: Sequence[Any]) -> Run:
+        """A program for these arguments and the outside as it is now; it is tried before the others."""
+        changed = self._changed(leaves)
+        self.dynamic |= frozenset(path for path, _ in changed)
+        self.traces += 1
+        if self.traces > MOST_TRACES:
+            self._advise(
+                f"was traced {self.traces - 1} times because {_listed(changed)} changed",
+                "and runs in NumPy from now on",
+            )
+            run: Run = self.in_numpy
+        else:
+            run = self._compile(self, leaves)
+        self.programs.insert(0, run)
+        for old in self.programs[MOST_PROGRAMS:]:
+            self.guards.pop(old, None)
+        del self.programs[MOST_PROGRAMS:]
+        return run
+
+    def _changed(self, leaves: Sequence[Any]) -> list[tuple[Any, Node]]:
+        """What differs outside from the last trace, with its path."""
+        guards = next((self.guards[run] for run in self.programs if run in self.guards), None)
+        if guards is None:
+            return []
+        return [(guards.path(guards.nodes.index(node)), node) for node in guards.changed(leaves)]
+
+    def state(self, leaves: Sequence[Any]) -> list[tuple[str, Any]]:
+        """The values outside by which this program differs from the last, by name."""
+        return [(node.name, repr(node.expected)) for _, node in self._changed(leaves)] if self.programs else []
+
+    def in_numpy(self, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call run as it is written."""
+        return self.function(*args, **kwargs)
+
+    def always_in_numpy(self, guards: Guards) -> Run:
+        """What runs as it is written for as long as the guards hold."""
+
+        def call(leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return STALE if guards.check(leaves) is None else self.function(*args, **kwargs)
+
+        self.guards[call] = guards
+        return call
+
+    def declined(self, args: tuple[Any, ...], kwargs: dict[str, Any], precise: bool) -> Any:
+        """The call of a program that reported an event."""
+        self.events += 1
+        if self.events == EVENTS_BEFORE_PRECISE and not precise:
+            self.programs.clear()  # the next call traces with operands compared
+            self.guards.clear()
+        if self.events == EVENTS_BEFORE_ADVICE:
+            self._advise(
+                f"has run in NumPy {self.events} times after its compiled program had met a floating-point error, an index out of bounds "
+                "or a number that no integer holds",
+                '`with np.errstate(all="ignore")` inside it, where its floating-point errors are expected, keeps it compiled',
+            )
+        return self.function(*args, **kwargs)
+
+    def _advise(self, what: str, then: str) -> None:
+        warnings.warn(f"{self.name} {what}; {then}", PerformanceWarning, stacklevel=6)
+
+
+def _listed(changed: Sequence[tuple[Any, Node]]) -> str:
+    return ", ".join(dict.fromkeys(node.name for _, node in changed)) or "what it reads from outside"
+
+
+def reason(error: Exception) -> str:
+    """Why a function could not be traced, for those who have chosen the way out that the error names."""
+    text = str(error) if isinstance(error, FuserError) else f"{type(error).__name__}: {error}"
+    return re.sub(r', or run the function in \w+ with fuser\.accelerate\(f, fallback="warn"\)', "", text)

@@ -1,0 +1,1 @@
+"""NumPy functions on traced arrays, for `accelerate`."""

@@ -1,0 +1,118 @@
+"""One run of a NumPy function on traced values: its constants, what it must refuse, and which values are equal.
+
+A value inside is either *known* (an ndarray made while tracing, such as `np.zeros(n)`) or *traced* (a tracer). Known
+values enter the graph here when they first meet a traced one: scalars as literals, uniform arrays as broadcasts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fuser.errors import UnsupportedError
+from fuser.interop.numpy.checks import Checks, in_numpy, notice_unrepresentable
+from fuser.ir.graph import Var
+from fuser.ir.source import current_source
+from fuser.ir.types import ALL_DTYPES
+from fuser.lax.values import broadcast_to, convert
+from fuser.runtime.array import Array
+from fuser.trace.core import Tracer
+from fuser.trace.stage import StageTracer
+
+FALL_BACK = 'or run the function in NumPy with fuser.accelerate(f, fallback="warn")'
+_DTYPES = frozenset(ALL_DTYPES)
+
+
+def untraceable(what: str, way_out: str = "", line: str = "") -> UnsupportedError:
+    """The error for something that tracing cannot follow: what, the user's line (the one that runs now), and the way out."""
+    return UnsupportedError(f"{what} ({line or current_source().short}); {way_out}{', ' if way_out else ''}{FALL_BACK}")
+
+
+def supported(dtype: np.dtype, what: str = "an array") -> np.dtype:
+    """`dtype`, or UnsupportedError where no kernel can hold it (objects, strings, dates, long doubles)."""
+    if dtype not in _DTYPES or not dtype.isnative:
+        raise untraceable(f"{what} of dtype {dtype} cannot be traced", "use numbers of at most 64 bits (complex: 128)")
+    return dtype
+
+
+class Context:
+    """What all traced arrays of one run share."""
+
+    def __init__(self, name: str, layout_known: bool = True) -> None:
+        self.name = name
+        self.checks = Checks()
+        self.layout_known = layout_known  # whether every argument is C-contiguous, so that reshapes of it are views
+        self.outside: Any = None  # what the function reads from outside (fuser.interop.outside)
+        self.arguments: list[tuple[int, Any]] = []  # arrays of the caller's, by the number of the argument
+        self._constants: dict[tuple[int, np.dtype], tuple[Any, Array]] = {}
+        self._numbers: dict[Var, Any] = {}
+        self._numbered = 0
+
+    def argument(self, number: int, array: Any) -> Any:
+        """Enter an array of the caller's, which sees what is written to it."""
+        self.arguments.append((number, array))
+        return array
+
+    def written(self) -> list[tuple[int, Any]]:
+        """The caller's arrays that the function has written to."""
+        return [(number, array) for number, array in self.arguments if array._version]
+
+    def constant(self, value: Any, dtype: np.dtype) -> Any:
+        """A NumPy array or scalar, converted to `dtype`, as a value that primitives take."""
+        array = np.asarray(value)
+        supported(array.dtype)
+        with in_numpy():
+            return self._constant(value, array, dtype)
+
+    def _constant(self, value: Any, array: np.ndarray, dtype: np.dtype) -> Any:
+        if not array.ndim:
+            return Array(np.asarray(array.astype(dtype)))
+        if array.size and all(stride == 0 or extent == 1 for stride, extent in zip(array.strides, array.shape)):
+            return broadcast_to(Array(np.asarray(array[(0,) * array.ndim], dtype)), array.shape)
+        key = (id(value), dtype)
+        if key not in self._constants:
+            dense = np.ascontiguousarray(array.astype(dtype))
+            self._constants[key] = (value, Array(dense.copy() if dense is array else dense))
+        return self._constants[key][1]
+
+    def lift(self, value: Any, dtype: np.dtype) -> Any:
+        """A known or traced value of `dtype`, as primitives take it."""
+        if isinstance(value, Tracer):
+            return to_dtype(value, dtype)
+        if isinstance(value, Array):
+            return value if value.dtype == dtype else self.constant(np.asarray(value), dtype)
+        return self.constant(value, dtype)
+
+    def same(self, a: Any, b: Any) -> bool:
+        """Whether two values are surely equal: one tracer, or tracers that the same operations made."""
+        if a is b:
+            return True
+        if not (isinstance(a, StageTracer) and isinstance(b, StageTracer)) or a._trace is not b._trace:
+            return False
+        trace: Any = a._trace
+        return bool(self._number(trace, trace.operand(a)) == self._number(trace, trace.operand(b)))
+
+    def _number(self, trace: Any, operand: Any) -> Any:
+        """A value number: equal for operands that the same primitives made of the same operands."""
+        eqns = trace.eqns
+        for eqn in eqns[self._numbered :]:
+            key = (eqn.primitive.name, repr(eqn.params), *(self._key(v) for v in eqn.invars))
+            for position, out in enumerate(eqn.outvars):
+                self._numbers[out] = self._numbers.setdefault((key, position), len(self._numbers))  # type: ignore[call-overload]
+        self._numbered = len(eqns)
+        return self._key(operand)
+
+    def _key(self, operand: Any) -> Any:
+        if isinstance(operand, Var):
+            return self._numbers.get(operand, operand)
+        return (np.asarray(operand.val).tobytes(), operand.aval.dtype)
+
+
+def to_dtype(value: Any, dtype: np.dtype) -> Any:
+    """`value` converted as NumPy converts: floats that leave a small integer's range wrap around."""
+    if value.dtype.kind == "f" and dtype.kind in "iu":
+        notice_unrepresentable(value, dtype)
+    if value.dtype.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 8 and dtype != np.dtype("int32"):
+        value = convert(value, np.dtype("int64" if dtype.itemsize == 4 else "int32"))
+    return convert(value, dtype)

@@ -1,0 +1,344 @@
+"""`x[index]` and `x[index] = value` on traced arrays: views for basic indices, gathers and scatters for index arrays.
+
+Assignment through slices becomes padding and selection, which fuse. A traced mask selects in place: `x[mask]` is a
+`Selected`, all of `x` with the mask noted, and `x[mask] = value` chooses between value and x.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from fuser.errors import UnsupportedError
+from fuser.interop.numpy.checks import in_numpy, notice_out_of_bounds
+from fuser.interop.numpy.context import to_dtype, untraceable
+from fuser.interop.numpy.traced import TracedArray, Value, View, wrap
+from fuser.ir.source import current_source
+from fuser.ir.types import BOOL
+from fuser.lax.values import broadcast_to, literal
+from fuser.numpy import indexing
+from fuser.ops import elementwise as E
+from fuser.ops import movement as V
+from fuser.ops.dynamic import dynamic_update_slice_p
+from fuser.runtime.array import Array
+from fuser.trace.core import Tracer, bind
+
+_BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
+
+
+class Selected(TracedArray):
+    """What `x[mask]` is for a traced mask: all elements, of which those where the mask holds count."""
+
+    __slots__ = ("line", "mask")
+
+    def __init__(self, full: TracedArray, mask: Value) -> None:
+        super().__init__(full._context, full.value)
+        self.mask = mask
+        self.line = current_source().short
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        raise unknown_shape()
+
+    @property
+    def size(self) -> int:
+        raise unknown_shape()
+
+    @property
+    def known(self) -> bool:
+        return False
+
+    def __len__(self) -> int:
+        raise unknown_shape()
+
+    def __repr__(self) -> str:
+        return f"selected<{self.full()._aval}>"
+
+    def full(self) -> TracedArray:
+        """The elements of which some are selected."""
+        return TracedArray(self._context, self.value)
+
+
+def unknown_shape(line: str = "") -> UnsupportedError:
+    return untraceable(
+        "x[mask] with a traced mask has a shape that depends on values; elementwise arithmetic with numbers and selections by the "
+        "same mask, sums, means and extremes of it, and x[mask] = ... are traced, and this is not",
+        "use np.where(mask, x, y) or where=mask",
+        line,
+    )
+
+
+def normal(index: Any) -> tuple[Any, ...]:
+    """The parts of an index: known arrays as NumPy's, lists as arrays, integers as Python's."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return tuple(_part(p) for p in parts)
+
+
+def _part(part: Any) -> Any:
+    if isinstance(part, TracedArray):
+        if isinstance(part, Selected):
+            raise unknown_shape()
+        value = part.value
+        if isinstance(value, Tracer):
+            return part
+        part = np.asarray(value)
+        return part if part.ndim or part.dtype == BOOL else int(operator.index(part[()]))
+    if isinstance(part, slice):
+        return slice(*(None if b is None else operator.index(b) for b in (part.start, part.stop, part.step)))
+    if isinstance(part, list):
+        return np.asarray(part, dtype=None if part else np.intp)
+    return part
+
+
+def is_basic(parts: tuple[Any, ...]) -> bool:
+    """Whether an index has integers, slices, None and Ellipsis only, so that NumPy gives a view."""
+    return all(isinstance(p, _BASIC) and not isinstance(p, (bool, np.bool_, TracedArray)) for p in parts)
+
+
+def getitem(x: TracedArray, index: Any) -> Any:
+    """`x[index]`: a view, a copy, a scalar, or a `Selected`."""
+    parts = normal(index)
+    check_bounds(parts, x.shape)
+    if is_basic(parts):
+        return _basic_view(x, parts)
+    mask = _traced_mask(parts)
+    if mask is not None:
+        if mask.shape != x.shape:
+            raise unknown_shape()
+        return Selected(x, mask.value)
+    if x.known and not any(isinstance(p, TracedArray) for p in parts):
+        return wrap(x._context, x.value[parts])
+    result = _take(x.lifted(), for_fuser(x, parts))
+    return TracedArray(x._context, result, scalar=not result.shape, order=_order(x, parts, result.shape))
+
+
+def _order(x: TracedArray, parts: tuple[Any, ...], shape: tuple[int, ...]) -> Any:
+    from fuser.interop.numpy.layout import indexed_order  # which needs TracedArray, as this does
+
+    return None if len(shape) < 2 or 0 in shape else indexed_order(x, parts)
+
+
+def _basic_view(x: TracedArray, parts: tuple[Any, ...]) -> Any:
+    index = parts[0] if len(parts) == 1 else parts
+    whole = sum(1 for p in parts if p is not None and p is not Ellipsis) == x.ndim
+    if whole and all(isinstance(p, (int, np.integer)) for p in parts):
+        return TracedArray(x._context, _read(x.value, index), scalar=True)
+    view = View(lambda value: _read(value, index), lambda value, new: _assign_basic(x, value, parts, new), index)
+    return x.view_of(view, x.contiguous and _keeps_layout(parts, x.shape))
+
+
+def _keeps_layout(parts: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
+    """Whether the indexed elements of a dense array are surely one dense block."""
+    cut = False
+    dimension = 0
+    for part in parts:
+        if part is None:
+            continue
+        if part is Ellipsis:
+            return parts[-1] is Ellipsis
+        full = isinstance(part, slice) and part.indices(shape[dimension]) == (0, shape[dimension], 1)
+        if (cut and not full) or (isinstance(part, slice) and part.step not in (None, 1)):
+            return False
+        cut = cut or isinstance(part, slice)
+        dimension += 1
+    return True
+
+
+def _read(value: Value, index: Any) -> Value:
+    return indexing.getitem(value, index) if isinstance(value, (Tracer, Array)) else value[index]
+
+
+def _take(value: Any, parts: tuple[Any, ...]) -> Any:
+    return indexing.getitem(value, parts[0] if len(parts) == 1 else parts)
+
+
+def for_fuser(x: TracedArray, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(p.lifted() if isinstance(p, TracedArray) else p for p in parts)
+
+
+def check_bounds(parts: tuple[Any, ...], shape: tuple[int, ...]) -> None:
+    """NumPy's errors for known indices out of bounds or too many of them, by NumPy itself on an array without elements of its own."""
+    if any(isinstance(p, (TracedArray, np.ndarray)) for p in parts):
+        _notice_bounds(parts, shape)
+        parts = tuple(slice(None) if isinstance(p, TracedArray) and p.dtype != BOOL else p for p in parts)
+        if any(isinstance(p, TracedArray) for p in parts):
+            return
+    np.broadcast_to(np.int8(0), shape)[parts]
+
+
+def _notice_bounds(parts: tuple[Any, ...], shape: tuple[int, ...]) -> None:
+    """Have traced positions out of bounds noticed, each against the dimension that it indexes."""
+    taken = [
+        p.ndim if isinstance(p, np.ndarray) and p.dtype == BOOL else 1
+        for p in parts
+        if p is not None and p is not Ellipsis
+    ]
+    dimension = 0
+    for part in parts:
+        if part is Ellipsis:
+            dimension += len(shape) - sum(taken)
+        elif part is not None:
+            if isinstance(part, TracedArray) and part.dtype != BOOL and dimension < len(shape):
+                notice_out_of_bounds(part.lifted(), shape[dimension])
+            dimension += part.ndim if isinstance(part, np.ndarray) and part.dtype == BOOL else 1
+
+
+def _traced_mask(parts: tuple[Any, ...]) -> TracedArray | None:
+    masks = [p for p in parts if isinstance(p, TracedArray) and p.dtype == BOOL]
+    if masks and len(parts) > 1 and not all(p is Ellipsis for p in parts if p not in masks):
+        raise untraceable("a traced mask beside other indices cannot be traced", "use np.where(mask, x, y)")
+    return masks[0] if masks else None
+
+
+# Assignment.
+
+
+def setitem(x: TracedArray, index: Any, value: Any) -> None:
+    """`x[index] = value`."""
+    if x.scalar:
+        raise TypeError(f"'numpy.{x.dtype.type.__name__}' object does not support item assignment")
+    parts = normal(index)
+    if (
+        isinstance(value, TracedArray)
+        and value._base is x
+        and value._view is not None
+        and _same_index(value._view.index, parts)
+    ):
+        return  # the end of `x[index] += y`, which has written to the view already
+    if isinstance(value, list):
+        from fuser.interop.numpy.creation import array
+
+        value = array(x._context, value)
+    mask = _traced_mask(parts)
+    if mask is not None:
+        return _assign_masked(x, mask, value)
+    if isinstance(value, Selected):
+        raise unknown_shape()
+    check_bounds(parts, x.shape)
+    unknown = any(isinstance(p, TracedArray) for p in parts) or (isinstance(value, TracedArray) and not value.known)
+    if not unknown and x.known:
+        changed = np.array(x.value)
+        changed[parts] = value.value if isinstance(value, TracedArray) else value
+        return x.write(changed)
+    new = cast_value(x, value)
+    if is_basic(parts):
+        return x.write(_assign_basic(x, x.value, parts, new))
+    x.write(_assign_positions(x, parts, new))
+
+
+def _same_index(a: Any, parts: tuple[Any, ...]) -> bool:
+    known = a if isinstance(a, tuple) else (a,)
+    return (
+        len(known) == len(parts)
+        and is_basic(parts)
+        and all(type(p) is type(q) and p == q for p, q in zip(known, parts))
+    )
+
+
+def cast_value(x: TracedArray, value: Any) -> Any:
+    """`value` as primitives take it, in the dtype of `x` (assignment casts without asking, as in NumPy)."""
+    if isinstance(value, TracedArray):
+        return value.lifted(x.dtype)
+    if isinstance(value, (Tracer, Array)):
+        return to_dtype(value, x.dtype)
+    if isinstance(value, np.ndarray):
+        return x._context.constant(value, x.dtype)
+    with in_numpy():
+        stored = np.empty(np.shape(value), x.dtype)
+        stored[...] = value  # with NumPy's errors for what the dtype does not hold
+    return x._context.constant(stored, x.dtype)
+
+
+def _assign_masked(x: TracedArray, mask: TracedArray, value: Any) -> None:
+    mask_value = mask.lifted()
+    if isinstance(value, Selected):
+        if not x._context.same(value.mask, mask.value):
+            raise untraceable(
+                "x[mask] = y[other_mask] cannot be traced where the masks are not the same", "use one mask variable"
+            )
+        value = value.full()
+    elif np.ndim(value) and np.shape(value) != (1,):
+        if mask.ndim == x.ndim:
+            raise unknown_shape()
+        raise untraceable("x[mask] = array cannot be traced where the mask is", "use np.where")
+    new = cast_value(x, value)
+    if mask.ndim < x.ndim:
+        dims = tuple(range(mask.ndim))
+        mask_value = bind(V.broadcast_in_dim_p, mask_value, shape=x.shape, broadcast_dimensions=dims)
+    new = broadcast_to(_squeezed(new), x.shape) if new.shape != x.shape else new
+    x.write(bind(E.select_n_p, mask_value, x.lifted(), new))
+
+
+def _squeezed(value: Any) -> Any:
+    return bind(V.reshape_p, value, new_sizes=(), dimensions=None) if value.shape == (1,) else value
+
+
+def _assign_basic(x: TracedArray, value: Value, parts: tuple[Any, ...], new: Any) -> Value:
+    """`value` with value[parts] = new."""
+    if not isinstance(value, Tracer) and not isinstance(new, (Tracer, Array)):
+        changed = np.array(value)
+        changed[parts] = new
+        return changed
+    operand = x._context.lift(value, value.dtype)
+    new = x._context.lift(new, value.dtype)
+    entries = indexing.parse(parts[0] if len(parts) == 1 else parts, tuple(value.shape))
+    spans = [e.value if e.kind == "slice" else (e.value, 1, 1) for e in entries if e.kind != "new"]
+    shape = tuple(1 if e.kind == "new" else e.value[1] for e in entries if e.kind != "scalar")
+    if new.shape != shape:
+        new = _fit(new, shape)
+    if 0 in shape:
+        return operand
+    block = bind(V.reshape_p, new, new_sizes=tuple(size for _, size, _ in spans), dimensions=None)
+    if all(size == extent and step == 1 for (_, size, step), extent in zip(spans, operand.shape)):
+        return block
+    return _placed(operand, block, spans)
+
+
+def _fit(new: Any, shape: tuple[int, ...]) -> Any:
+    """`new` broadcast to the indexed shape; leading dimensions of extent 1 may be missing there."""
+    while new.ndim > len(shape) and new.shape[0] == 1:
+        new = bind(V.squeeze_p, new, dimensions=(0,))
+    if len(new.shape) > len(shape) or any(e not in (1, w) for e, w in zip(new.shape[::-1], shape[::-1])):
+        raise ValueError(f"could not broadcast input array from shape {_words(new.shape)} into shape {_words(shape)}")
+    return broadcast_to(new, shape)
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    return f"({','.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def _placed(operand: Any, block: Any, spans: list[tuple[int, int, int]]) -> Any:
+    """`operand` with `block` at the spans (start, size, step)."""
+    backwards = tuple(d for d, (_, size, step) in enumerate(spans) if step < 0 and size > 1)
+    if backwards:
+        block = bind(V.rev_p, block, dimensions=backwards)
+    forward = [(start if step > 0 else start + (size - 1) * step, size, abs(step)) for start, size, step in spans]
+    if all(step == 1 or size == 1 for _, size, step in forward):
+        starts = [literal(start, np.dtype(np.int32)) for start, _, _ in forward]
+        return bind(dynamic_update_slice_p, operand, block, *starts)
+    return _interleaved(operand, block, forward)
+
+
+def _interleaved(operand: Any, block: Any, spans: list[tuple[int, int, int]]) -> Any:
+    """`block` spread out to the operand's shape, and chosen where it has elements."""
+    config = tuple(
+        (start, extent - start - (size - 1) * step - 1, step - 1 if size > 1 else 0)
+        for (start, size, step), extent in zip(spans, operand.shape)
+    )
+    zero = literal(False, BOOL) if block.dtype == BOOL else literal(0, block.dtype)
+    padded = bind(V.pad_p, block, zero, padding_config=config)
+    inside = bind(
+        V.pad_p, broadcast_to(literal(True, BOOL), tuple(block.shape)), literal(False, BOOL), padding_config=config
+    )
+    return bind(E.select_n_p, inside, operand, padded)
+
+
+def _assign_positions(x: TracedArray, parts: tuple[Any, ...], new: Any) -> Any:
+    """`x[parts] = new` with index arrays, by a scatter."""
+    from fuser.numpy.at import IndexUpdateRef
+
+    index = for_fuser(x, parts)
+    operand = x.lifted()
+    return IndexUpdateRef(operand, index[0] if len(index) == 1 else index).set(new)

@@ -1,0 +1,135 @@
+"""NumPy's products and norms on traced arrays: dot, tensordot, einsum, outer, trace, norms. Factorisations are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import fuser.numpy as fnp
+from fuser.interop.numpy.context import Context, to_dtype, untraceable
+from fuser.interop.numpy.creation import common_dtype
+from fuser.interop.numpy.dispatch import Handler, implements
+from fuser.interop.numpy.movement import as_traced, either
+from fuser.interop.numpy.numeric import floats, wrapped
+from fuser.interop.numpy.traced import TracedArray, View
+from fuser.interop.numpy.ufuncs import operand
+
+
+def _product(name: str) -> Handler:
+    def handler(context: Context, a: Any, b: Any, *args: Any, **kwargs: Any) -> TracedArray:
+        kwargs.pop("out", None)
+        x, y = as_traced(context, a), as_traced(context, b)
+        dtype = common_dtype(x, y)
+        return wrapped(context, getattr(fnp, name)(x.lifted(dtype), y.lifted(dtype), *args, **kwargs), dtype=dtype)
+
+    return handler
+
+
+for _name in ("dot", "vdot", "inner", "outer", "tensordot", "kron", "cross"):
+    implements(getattr(np, _name))(_product(_name))
+
+
+@implements(np.einsum)
+def _einsum(
+    context: Context,
+    subscripts: Any,
+    *operands: Any,
+    out: Any = None,
+    optimize: Any = False,
+    dtype: Any = None,
+    **unused: Any,
+) -> TracedArray:
+    if not isinstance(subscripts, str):
+        raise untraceable("np.einsum with lists of subscripts cannot be traced", "give the subscripts as a string")
+    wanted = common_dtype(*operands) if dtype is None else np.dtype(dtype)
+    if len(operands) == 1 and wanted == operands[0].dtype and _sums_nothing(subscripts):
+        read = either(lambda v: np.einsum(subscripts, v), lambda v: fnp.einsum(subscripts, v))
+        guard = "writing to a view made by np.einsum cannot be traced|use .copy()"
+        return as_traced(context, operands[0]).view_of(View(read, lambda value, new: value), False, guard=guard)
+    return wrapped(context, fnp.einsum(subscripts, *(operand(context, o, wanted) for o in operands)), dtype=wanted)
+
+
+def _sums_nothing(subscripts: str) -> bool:
+    """Whether an einsum of one operand only moves elements, so that NumPy gives a view."""
+    before, arrow, after = subscripts.replace(" ", "").partition("->")
+    letters = before.replace("...", "")
+    return set(letters) == set(after.replace("...", "")) if arrow else len(set(letters)) == len(letters)
+
+
+@implements(np.trace)
+def _trace(
+    context: Context, a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
+) -> TracedArray:
+    from fuser.interop.numpy.reductions import result_dtype
+
+    x = as_traced(context, a)
+    wanted = result_dtype("sum", x.dtype, None if dtype is None else np.dtype(dtype))
+    return wrapped(context, fnp.trace(x.lifted(wanted), offset, axis1, axis2), dtype=wanted)
+
+
+@implements(np.diagonal, view=True)
+def diagonal(context: Context, a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedArray:
+    """`np.diagonal`: a view that must not be written to."""
+    where = (offset, axis1, axis2)
+    read = either(lambda v: np.diagonal(v, *where), lambda v: fnp.diagonal(v, *where))
+    guard = "writing to a diagonal cannot be traced, and NumPy forbids it|use .copy()"
+    return as_traced(context, a).view_of(View(read, lambda value, new: value), False, guard=guard)
+
+
+@implements(np.diag)
+def _diag(context: Context, v: Any, k: int = 0) -> TracedArray:
+    x = as_traced(context, v)
+    return diagonal(context, x, k) if x.ndim == 2 else TracedArray(context, fnp.diag(x.lifted(), k))
+
+
+@implements(np.linalg.norm)
+def norm(context: Context, x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> TracedArray:
+    """`np.linalg.norm`: vector norms, and the Frobenius, 1 and ∞ norms of matrices."""
+    a = as_traced(context, x)
+    dtype = floats(a)
+    value = a.lifted(dtype)
+    if axis is None and (ord is None or (ord == 2 and a.ndim == 1) or (ord == "fro" and a.ndim == 2)):
+        total = _length(value, None, keepdims)
+        return wrapped(context, total)
+    axes = tuple(range(a.ndim)) if axis is None else axis
+    if isinstance(axes, (tuple, list)) and len(axes) == 1:
+        (axes,) = axes
+    if isinstance(axes, (tuple, list)) and ord not in (None, "fro", "f", 1, -1, np.inf, -np.inf):
+        from fuser.interop.numpy.library import call_numpy  # which needs the table of functions complete
+
+        return call_numpy(context, np.linalg.norm, (x, ord, axis, keepdims), {})  # type: ignore[no-any-return]
+    if isinstance(axes, (tuple, list)):
+        return wrapped(context, _matrix_norm(value, ord, tuple(d % a.ndim for d in axes), keepdims))
+    return wrapped(context, _vector_norm(value, ord, axes, keepdims))
+
+
+def _length(x: Any, axis: Any, keepdims: bool) -> Any:
+    squares = fnp.square(fnp.abs(x)) if x.dtype.kind == "c" else fnp.square(x)
+    return fnp.sqrt(fnp.sum(squares, axis=axis, keepdims=keepdims))
+
+
+def _vector_norm(x: Any, ord: Any, axis: Any, keepdims: bool) -> Any:
+    size = fnp.abs(x)
+    if ord is None or ord == 2:
+        return _length(x, axis, keepdims)
+    if ord == np.inf:
+        return fnp.max(size, axis=axis, keepdims=keepdims)
+    if ord == -np.inf:
+        return fnp.min(size, axis=axis, keepdims=keepdims)
+    if ord == 0:
+        return to_dtype(fnp.sum(fnp.not_equal(size, 0), axis=axis, keepdims=keepdims), size.dtype)
+    if ord == 1:
+        return fnp.sum(size, axis=axis, keepdims=keepdims)
+    return fnp.power(fnp.sum(fnp.power(size, ord), axis=axis, keepdims=keepdims), 1.0 / ord)
+
+
+def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    row, column = axes
+    if ord in (None, "fro", "f"):
+        return _length(x, axes, keepdims)
+    first, second = (row, column) if abs(ord) == 1 else (column, row)
+    sums = fnp.sum(fnp.abs(x), axis=first, keepdims=True)
+    extreme = fnp.max if ord > 0 else fnp.min
+    result = extreme(sums, axis=second, keepdims=True)
+    return result if keepdims else fnp.squeeze(result, axes)

@@ -1,0 +1,215 @@
+"""The `np` that a traced function sees, and what stands for NumPy's values that lie outside of it.
+
+Arrays that a function makes must be able to take traced values: `np.zeros(n)` inside gives a known TracedArray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fuser.interop.guards import Test
+from fuser.interop.impure import Refusing, replacement
+from fuser.interop.numpy import creation, dispatch
+from fuser.interop.numpy.context import Context
+from fuser.interop.numpy.dispatch import wrap_known
+from fuser.interop.numpy.layout import order_of
+from fuser.interop.numpy.traced import TracedArray
+from fuser.interop.outside import Outside, Substitute
+from fuser.ir.types import ALL_DTYPES, ArrayType
+from fuser.trace.core import current
+
+_MAKERS = (
+    "arange",
+    "eye",
+    "identity",
+    "tri",
+    "indices",
+    "logspace",
+    "geomspace",
+    "fromfunction",
+    "hanning",
+    "hamming",
+    "blackman",
+)
+KNOWN_BYTES = 512  # of arrays from outside that a trace may compute with; larger ones are inputs
+
+
+class NumpyModule:
+    """NumPy with the functions that make arrays replaced; everything else is NumPy's own."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        for name in (
+            "array",
+            "asarray",
+            "asanyarray",
+            "ascontiguousarray",
+            "asfortranarray",
+            "zeros",
+            "ones",
+            "empty",
+            "full",
+            "linspace",
+            "meshgrid",
+        ):
+            setattr(self, name, getattr(self, f"_{name}"))
+        for name in _MAKERS:
+            setattr(self, name, self._maker(getattr(np, name)))
+        self.random = replacement(np.random, "np.random")
+        self.ndarray = np.ndarray
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(np, name)
+        found = replacement(value, f"np.{name}")
+        return value if found is None else found
+
+    def _maker(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def make(*args: Any, **kwargs: Any) -> Any:
+            return wrap_known(self._context, function(*args, **kwargs))
+
+        return make
+
+    def _array(
+        self,
+        object: Any,
+        dtype: Any = None,
+        *,
+        copy: Any = True,
+        order: Any = "K",
+        subok: bool = False,
+        ndmin: int = 0,
+        like: Any = None,
+    ) -> Any:
+        return creation.array(self._context, object, dtype, copy, order, ndmin=ndmin)
+
+    def _asarray(
+        self, a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
+    ) -> Any:
+        if isinstance(a, TracedArray) and not a.scalar and not copy and (dtype is None or np.dtype(dtype) == a.dtype):
+            asked = creation.ordered(a, order or "K")
+            return a if order in (None, "K", "A") or asked == order_of(a) else creation.copy(self._context, a, order)
+        if isinstance(a, np.ndarray) and not isinstance(a, TracedArray):
+            return a if dtype is None else a.astype(dtype, copy=False)
+        return creation.array(self._context, a, dtype, order=order or "K")
+
+    _asanyarray = _asarray
+
+    def _asfortranarray(self, a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+        return self._asarray(a, dtype, "F")
+
+    def _ascontiguousarray(self, a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+        made = self._asarray(a, dtype)
+        return made if not isinstance(made, TracedArray) or made.contiguous else creation.copy(self._context, made, "C")
+
+    def _zeros(
+        self, shape: Any, dtype: Any = float, order: str = "C", *, device: Any = None, like: Any = None
+    ) -> TracedArray:
+        return creation.filled(self._context, shape, 0, np.dtype(dtype), _named(order, shape))
+
+    _empty = _zeros
+
+    def _ones(
+        self, shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+    ) -> TracedArray:
+        return creation.filled(
+            self._context, shape, 1, np.dtype(float if dtype is None else dtype), _named(order, shape)
+        )
+
+    def _full(
+        self, shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+    ) -> TracedArray:
+        return creation.filled(self._context, shape, fill_value, dtype, _named(order, shape))
+
+    def _linspace(self, *args: Any, **kwargs: Any) -> Any:
+        return dispatch.call(self._context, np.linspace, args, kwargs)
+
+    def _meshgrid(self, *args: Any, **kwargs: Any) -> Any:
+        return dispatch.call(self._context, np.meshgrid, args, kwargs)
+
+
+def _named(order: str, shape: Any) -> tuple[int, ...] | None:
+    return tuple(range(np.size(shape)))[::-1] if order == "F" and np.size(shape) > 1 else None
+
+
+def seen_outside(context: Context, baked: bool) -> Substitute:
+    """What stands for NumPy's own values that a traced function reads from outside.
+
+    Arrays become inputs of the program; small ones, and all where `baked`, are known, and guarded by their contents.
+    """
+    module = NumpyModule(context)
+
+    def substitute(outside: Outside, value: Any, number: int, name: str) -> Any:
+        if value is np:
+            outside.require(number, Test.IS, value)
+            return module
+        if type(value) is np.ndarray:
+            return _array(outside, context, value, number, name, baked)
+        if type(value) is float:
+            return _input(outside, context, np.float64(value), number, weak=float)
+        if isinstance(value, np.generic) and value.dtype in ALL_DTYPES:
+            return _scalar(outside, context, value, number)
+        if isinstance(value, np.ndarray):
+            outside.require(number, Test.IS, value)
+            return Refusing(
+                name, f"is a {type(value).__name__}, whose rules differ from those of ndarray", "use np.asarray(x)"
+            )
+        if hasattr(type(value), "within"):  # an accelerated function
+            outside.require(number, Test.IS, value)
+            return value.within(context)
+        called = getattr(value, "__name__", None)
+        if (
+            isinstance(called, str)
+            and called in module.__dict__
+            and getattr(np, called, None) is value
+            and callable(value)
+        ):
+            outside.require(number, Test.IS, value)
+            return module.__dict__[called]
+        return NotImplemented
+
+    return substitute
+
+
+def _array(outside: Outside, context: Context, value: np.ndarray, number: int, name: str, baked: bool) -> Any:
+    guard = f"writing to the array {name}, which was not made in the traced function, cannot be traced|write to a copy: {name}.copy()"
+    if value.dtype not in ALL_DTYPES or not value.dtype.isnative:
+        if value.dtype.kind in "SU":
+            before = value.copy()
+            outside.require(number, Test.HOLDS, lambda now: type(now) is np.ndarray and _same_text(now, before))
+            return before
+        outside.require(number, Test.IS, value)
+        return Refusing(name, f"is an array of dtype {value.dtype} and cannot be traced", "pass arrays of numbers")
+    dense = bool(value.flags.c_contiguous)
+    if baked or (value.nbytes <= KNOWN_BYTES and not outside.is_dynamic(number)):
+        outside.require(number, Test.CONTENTS, (value.dtype, value.shape, value.tobytes()))
+        return TracedArray(context, value.copy(), contiguous=dense, guard=guard, strides=value.strides)
+    outside.require(number, Test.ARRAY, (value.dtype, value.shape, value.strides))
+    tracer = _new_input(outside, value, number)
+    return TracedArray(context, tracer, contiguous=dense, guard=guard, strides=value.strides)
+
+
+def _same_text(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+
+
+def _scalar(outside: Outside, context: Context, value: np.generic, number: int) -> Any:
+    kind, contents = type(value), value.tobytes()
+    if outside.is_dynamic(number):
+        outside.require(number, Test.TYPE, kind)
+        return _input(outside, context, value, number)
+    outside.require(number, Test.HOLDS, lambda now: type(now) is kind and now.tobytes() == contents)
+    return value
+
+
+def _input(outside: Outside, context: Context, value: np.generic, number: int, weak: type | None = None) -> Any:
+    return TracedArray(context, _new_input(outside, value, number), scalar=True, weak=weak)
+
+
+def _new_input(outside: Outside, value: Any, number: int) -> Any:
+    tracer = current().new_input(ArrayType(value.shape, value.dtype))  # type: ignore[attr-defined]
+    outside.capture(number)
+    outside.inputs.append(tracer)
+    return tracer

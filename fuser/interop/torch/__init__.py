@@ -1,0 +1,1 @@
+"""torch functions on traced tensors, for `accelerate`."""

@@ -1,0 +1,45 @@
+"""Names of the user's in text of ours: the one place where they become harmless.
+
+Functions, files, arguments and axes may be called anything. What reaches messages, reports and comments of generated text
+is `printable`; what becomes an identifier or a file's name is an `identifier`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+MOST_CHARACTERS = 120  # of one name in a line of text
+_ELSE = re.compile(r"[^0-9A-Za-z_]+")
+
+
+def printable(name: object, most: int = MOST_CHARACTERS) -> str:
+    """The name in one line of visible characters that any encoding of Unicode takes; a long one loses its middle.
+
+    It ends no comment and no line: control characters, line ends, lone surrogates and marks of direction are escaped.
+    """
+    text = name if isinstance(name, str) else str(name)
+    if len(text) > most:
+        text = f"{text[: most - 40]}...{text[-37:]}"
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text.replace("*/", "* /").replace("??/", "?? /")
+
+
+def identifier(name: str) -> str:
+    """The name as an identifier of every language and a file's name: ASCII letters, digits and underscores."""
+    text = _ELSE.sub("_", name[:MOST_CHARACTERS])
+    return f"_{text}" if not text or text[0].isdigit() else text
+
+
+def described(value: object) -> str:
+    """The value's `repr` in one line, or its type where that fails."""
+    try:
+        return printable(repr(value))
+    except Exception:  # a class of the user's
+        return printable(f"<{type(value).__name__}>")
+
+
+def function_name(function: Any) -> str:
+    """What messages and graphs call a function: its name, or that of its class."""
+    return printable(getattr(function, "__name__", None) or type(function).__name__)

@@ -1,0 +1,82 @@
+"""Full unrolling of short reduced axes: a reduction over a few elements becomes an expression of each row.
+
+In: a kernel whose reduced axes have few elements together. Out: one without reduced axes, which runs along its rows in
+vectors; gcc reads and writes the neighbours of several rows together and shuffles them in registers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+from fuser.ir import scalar as S
+from fuser.ir.index import Affine
+from fuser.ir.scalar import Scalar
+from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep
+from fuser.kernel.loops import arrange
+from fuser.kernel.lower import Sweeping
+from fuser.kernel.substitution import Substitution
+from fuser.partition.values import extreme_place, reduce_terms, reduces_terms
+
+MOST_ELEMENTS = 16  # of a row
+MOST_NODES = 600  # of the unrolled expression: its vectors must be compiled, and held in registers or near them
+FEWEST_ROWS = 16  # a vector of float32
+
+
+def unroll_reductions(kernel: Kernel, vector_bytes: int) -> Kernel:
+    """The kernel with its reduced axes unrolled, where they are short; else the same kernel.
+
+    A row that lies in memory one element after the other and fills a vector is left as it is, and so are prefix scans
+    along it, which write all that they read.
+    """
+    extent = math.prod(axis.extent for axis in kernel.reduced)
+    if kernel.loop is not None or not kernel.reduced or not 1 < extent <= MOST_ELEMENTS:
+        return kernel
+    if arrange(kernel).vector in kernel.reduced:
+        narrowest = min((n.dtype.itemsize for n in kernel.nodes if n.op == "load"), default=vector_bytes)
+        if extent * narrowest >= vector_bytes or any(n.op == "scan" for n in kernel.nodes):
+            return kernel
+    rows = math.prod(axis.extent for axis in kernel.parallel)
+    nodes = sum(len(sweep.body) + len(sweep.reductions) for sweep in kernel.sweeps)
+    specs = [n.attr for n in kernel.nodes if n.op == "scan"] + [f.attr for s in kernel.sweeps for f in s.reductions]
+    if rows < FEWEST_ROWS or nodes * extent > MOST_NODES or not all(reduces_terms(spec.reduction) for spec in specs):
+        return kernel
+    places = [
+        dict(zip(kernel.reduced, map(Affine.of, place), strict=True))
+        for place in itertools.product(*(range(axis.extent) for axis in kernel.reduced))
+    ]
+    row = Substitution({})
+    columns = [Substitution(place) for place in places]
+    stores: list[Store] = []
+    for sweep in kernel.sweeps:
+        for node in sweep.row:
+            row.node(node)
+        stores += map(row.store, sweep.row_stores)
+        for column in columns:
+            column.known = row.known | column.known
+        _scan(sweep, columns)
+        for node in sweep.reductions:
+            row.known[node] = _reduced(node, [column.node(node.args[0]) for column in columns])
+        stores += [column.store(store) for store in sweep.stores for column in columns]
+    return replace(kernel, reduced=(), sweeps=Sweeping(()).cut(stores))
+
+
+def _scan(sweep: Sweep, columns: list[Substitution]) -> None:
+    """Give the scans of a sweep their value at each place."""
+    for node in sweep.body:
+        if node.op == "scan":
+            spec: ReductionSpec = node.attr
+            terms = [S.cast(column.node(node.args[0]), spec.accumulator) for column in columns]
+            order = range(len(terms) - 1, -1, -1) if spec.reverse else range(len(terms))
+            total: Scalar | None = None
+            for number in order:
+                total = terms[number] if total is None else reduce_terms(spec.reduction, [total, terms[number]], True)
+                columns[number].known[node] = S.cast(total, node.dtype)
+
+
+def _reduced(node: Scalar, terms: list[Scalar]) -> Scalar:
+    spec: ReductionSpec = node.attr
+    if spec.reduction in ("argmax", "argmin"):
+        return extreme_place(spec.reduction, terms, node.dtype)
+    return S.cast(reduce_terms(spec.reduction, [S.cast(term, spec.accumulator) for term in terms]), node.dtype)

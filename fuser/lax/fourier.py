@@ -1,0 +1,44 @@
+"""`fft`: discrete Fourier transforms of the last dimensions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.ir.types import COMPLEX, FLOATS, is_complex
+from fuser.lax.values import as_value, convert
+from fuser.ops.fft import FftType, fft_p
+from fuser.trace.core import bind
+
+__all__ = ["FftType", "fft"]
+
+
+def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
+    """The transform over the last len(fft_lengths) dimensions, whose extents must be these lengths (IRFFT: n//2 + 1 at last).
+
+    FFT and IFFT take complex numbers (others are converted), RFFT real ones and gives n//2 + 1 at last, IRFFT the inverse.
+    Results are complex64 or complex128, or the real dtype for IRFFT. TypeRuleError for other extents, ValueError for a kind
+    that there is not or for complex numbers to RFFT.
+    """
+    kind = _kind(fft_type)
+    value = as_value(x, "fft")
+    lengths = tuple(operator.index(n) for n in fft_lengths)
+    if kind is FftType.RFFT:
+        if is_complex(value.dtype):
+            raise ValueError(f"only real valued inputs supported for rfft, got {value.dtype.name}; use FFT")
+        value = convert(value, value.dtype if value.dtype in FLOATS[2:] else np.dtype("float32"))
+    elif not is_complex(value.dtype):
+        value = convert(value, COMPLEX[value.dtype == np.dtype("float64")])
+    return bind(fft_p, value, fft_type=kind, fft_lengths=lengths) if lengths else value
+
+
+def _kind(given: FftType | str) -> FftType:
+    name: Any = given.upper() if isinstance(given, str) else getattr(given, "name", None)
+    if name not in FftType.__members__:
+        raise (ValueError if isinstance(given, str) else TypeError)(
+            f"Unknown FFT type value '{given}'; the types are FFT, IFFT, RFFT and IRFFT"
+        )
+    return FftType[name]

@@ -1,0 +1,1 @@
+"""Graph → Graph rewrites that a target needs before fusion groups are formed."""

@@ -1,0 +1,90 @@
+"""The classes that users name values by: `Array`, what arrays and traced values are; `float32` and its like, scalar types.
+
+A scalar type stands for a dtype wherever one is taken, and called it makes an array of that dtype, of rank 0 for a number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from fuser.numpy.creation import asarray
+from fuser.runtime.array import Array as _Array
+from fuser.trace.core import Tracer
+
+
+class _ArrayClass(type):
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, (_Array, Tracer))
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return subclass is cls or issubclass(subclass, _Array)
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(_Array, name)
+
+
+class Array(metaclass=_ArrayClass):
+    """What functions of fuser take and give: arrays, and the traced values that stand for them in jit, grad and vmap.
+
+    For annotations and `isinstance`; arrays are made by `fuser.numpy.asarray` and its like.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("Array cannot be instantiated; make arrays with fuser.numpy.asarray")
+
+
+Array.__module__ = "fuser"
+
+
+class _ScalarType(type):
+    """The class of scalar types. They equal NumPy's of the same dtype, and hash as those do."""
+
+    dtype: np.dtype
+
+    @property
+    def __numpy_dtype__(cls) -> np.dtype:
+        return cls.dtype
+
+    def __hash__(cls) -> int:
+        return hash(cls.dtype.type)
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or bool(cls.dtype.type == other)
+
+    def __ne__(cls, other: object) -> bool:
+        return not cls == other
+
+    def __call__(cls, x: Any) -> Any:
+        return asarray(x, cls.dtype)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.dtype.type)
+
+
+def _scalar_type(name: str, of: Any) -> Any:
+    dtype = np.dtype(of)
+    text = f"The scalar type of {dtype.name}: stands for the dtype, and makes arrays of it."
+    return _ScalarType(name, (), {"dtype": dtype, "__module__": "fuser.numpy", "__doc__": text})
+
+
+bool_ = _scalar_type("bool_", np.bool_)
+int8, int16, int32, int64 = (_scalar_type(f"int{n}", f"int{n}") for n in (8, 16, 32, 64))
+uint8, uint16, uint32, uint64 = (_scalar_type(f"uint{n}", f"uint{n}") for n in (8, 16, 32, 64))
+float16, float32, float64 = (_scalar_type(f"float{n}", f"float{n}") for n in (16, 32, 64))
+complex64, complex128 = (_scalar_type(f"complex{n}", f"complex{n}") for n in (64, 128))
+bfloat16, float8_e4m3fn, float8_e5m2, float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz = (
+    _scalar_type(name, getattr(ml_dtypes, name))
+    for name in (
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "float8_e4m3b11fnuz",
+        "float8_e4m3fnuz",
+        "float8_e5m2fnuz",
+    )
+)

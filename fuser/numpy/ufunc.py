@@ -1,0 +1,197 @@
+"""`ufunc` and `frompyfunc`: functions of scalars made universal, with reduce, accumulate, at, reduceat and outer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fuser.lax.control import fori_loop, scan
+from fuser.lax.values import as_value, axes_of, axis_of
+from fuser.numpy import movement as V
+from fuser.numpy.creation import asarray, full
+from fuser.numpy.vectorize import vectorize
+from fuser.trace.core import type_of
+from fuser.trace.stage import stage
+
+__all__ = ["frompyfunc", "ufunc"]
+
+
+class ufunc:
+    """A function of `nin` scalars with `nout` results that broadcasts, as NumPy's universal functions do.
+
+    `identity` is what `reduce` starts from. With two operands and one result it has reduce, accumulate, reduceat and outer.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        /,
+        nin: int,
+        nout: int,
+        *,
+        name: str | None = None,
+        nargs: int | None = None,
+        identity: Any = None,
+        call: Callable[..., Any] | None = None,
+        reduce: Callable[..., Any] | None = None,
+        accumulate: Callable[..., Any] | None = None,
+        at: Callable[..., Any] | None = None,
+        reduceat: Callable[..., Any] | None = None,
+    ) -> None:
+        self.__name__ = name or str(getattr(func, "__name__", "ufunc"))
+        self.__doc__ = func.__doc__
+        self._func = func
+        self._nin, self._nout, self._identity = nin, nout, identity
+        self._nargs = nin if nargs is None else nargs
+        self._call = call or vectorize(func)
+        self._own = {"reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat}
+
+    nin = property(lambda self: self._nin, doc="The number of operands.")
+    nout = property(lambda self: self._nout, doc="The number of results.")
+    nargs = property(lambda self: self._nargs, doc="The number of positional arguments.")
+    identity = property(lambda self: self._identity, doc="The value that changes nothing, or None.")
+
+    def __hash__(self) -> int:
+        return hash((self._func, self._nin, self._nout, self._identity))
+
+    def __eq__(self, other: object) -> bool:
+        mine = (self._func, self._nin, self._nout, self._identity)
+        return isinstance(other, ufunc) and mine == (other._func, other._nin, other._nout, other._identity)
+
+    def __repr__(self) -> str:
+        return f"<fuser.numpy.ufunc '{self.__name__}'>"
+
+    def __call__(self, *args: Any, out: None = None, where: None = None) -> Any:
+        if out is not None or where is not None:
+            raise NotImplementedError(f"{self.__name__}: the arguments out and where of a ufunc are not supported")
+        return self._call(*args)
+
+    def _binary(self, method: str) -> None:
+        if self._nin != 2:
+            raise ValueError(f"{method} only supported for binary ufuncs")
+        if self._nout != 1:
+            raise ValueError(f"{method} only supported for functions returning a single value")
+
+    def reduce(
+        self,
+        a: Any,
+        axis: Any = 0,
+        dtype: Any = None,
+        out: None = None,
+        keepdims: bool = False,
+        initial: Any = None,
+        where: Any = None,
+    ) -> Any:
+        """The function folded along `axis` (of all elements for None), from `initial` or the identity on; ValueError without."""
+        self._binary("reduce")
+        if out is not None:
+            raise NotImplementedError(f"out argument of {self.__name__}.reduce()")
+        if initial is None and where is not None and self._identity is None:
+            raise ValueError(
+                f"reduction operation {self.__name__!r} does not have an identity, so to use a where mask one has to specify 'initial'."
+            )
+        if self._own["reduce"] is not None:
+            options = {} if where is None else {"where": where}
+            if initial is not None:
+                options["initial"] = initial
+            return self._own["reduce"](a, axis=axis, keepdims=keepdims, dtype=dtype, **options)
+        x = asarray(a) if dtype is None else asarray(a).astype(dtype)
+        axes = axes_of(axis, x.ndim, self.__name__)
+        if where is not None:
+            from fuser.numpy.maths import where as choose
+
+            x = choose(where, x, asarray(self._identity if initial is None else initial).astype(x.dtype))
+        kept = [d for d in range(x.ndim) if d not in axes]
+        flat = V.reshape(V.transpose(x, (*axes, *kept)), (-1, *(x.shape[d] for d in kept)))
+        start = self._identity if initial is None else initial
+        if not flat.shape[0] and start is None:
+            raise ValueError(f"zero-size array to reduction operation {self.__name__} which has no identity")
+        if start is None:
+            start, flat = flat[0], flat[1:]
+        else:
+            start = full(flat.shape[1:], start, self._result_dtype(flat))
+        first = self._call(start, flat[0]) if flat.shape[0] else start
+        result = fori_loop(
+            1, max(flat.shape[0], 1), lambda n, carry: self._call(carry, flat[n]).astype(first.dtype), first
+        )
+        return V.reshape(result, tuple(1 if d in axes else e for d, e in enumerate(x.shape))) if keepdims else result
+
+    def _result_dtype(self, x: Any) -> Any:
+        aval = type_of(x).update(shape=())
+        graph = stage(lambda a, b: [as_value(self._func(a, b))], [aval, aval])
+        return graph.out_avals[0].dtype
+
+    def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
+        """The function folded along `axis`, with all that comes on the way."""
+        self._binary("accumulate")
+        if out is not None:
+            raise NotImplementedError(f"out argument of {self.__name__}.accumulate()")
+        if self._own["accumulate"] is not None:
+            return self._own["accumulate"](a, axis=axis, dtype=dtype)
+        x = asarray(a) if dtype is None else asarray(a).astype(dtype)
+        moved = V.moveaxis(x, axis_of(axis, x.ndim, self.__name__), 0)
+        if not moved.shape[0]:
+            return x
+
+        def step(carry: Any, row: Any) -> Any:
+            found = self._call(carry, row).astype(carry.dtype)
+            return found, found
+
+        _, rest = scan(step, moved[0], moved[1:])
+        return V.moveaxis(V.concatenate([moved[:1], rest], 0), 0, axis)
+
+    def at(self, a: Any, indices: Any, b: Any = None, /, *, inplace: bool = True) -> Any:
+        """A new array with the function applied to the elements at `indices`, one after another; `inplace` must be False."""
+        if inplace:
+            raise NotImplementedError("ufunc.at: arrays are immutable; pass inplace=False and use the result")
+        if self._own["at"] is not None:
+            return self._own["at"](a, indices) if b is None else self._own["at"](a, indices, b)
+        x = asarray(a)
+        if b is None:
+            return x.at[indices].apply(self._call)
+        places = indices if isinstance(indices, tuple) else (indices,)
+        if any(isinstance(p, slice) for p in places):
+            return x.at[indices].set(self._call(x[indices], b).astype(x.dtype))
+        from fuser.numpy.creation import broadcast_arrays
+
+        *flat, values = (
+            (V.ravel(v) for v in broadcast_arrays(*map(asarray, places), asarray(b)))
+            if x.ndim == len(places)
+            else (*map(asarray, places), asarray(b))
+        )
+        body = lambda n, carry: carry.at[tuple(p[n] for p in flat)].set(
+            self._call(carry[tuple(p[n] for p in flat)], values[n]).astype(carry.dtype)
+        )
+        return fori_loop(0, flat[0].shape[0], body, x)
+
+    def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
+        """The function folded over the slices of `axis` from each index up to the next; that element alone where it is not below."""
+        self._binary("reduceat")
+        if out is not None:
+            raise NotImplementedError(f"out argument of {self.__name__}.reduceat()")
+        if axis is None:
+            raise ValueError("reduceat requires a single axis")
+        if self._own["reduceat"] is not None:
+            return self._own["reduceat"](a, indices, axis=axis, dtype=dtype)
+        x = asarray(a) if dtype is None else asarray(a).astype(dtype)
+        from fuser.numpy.maths import where
+
+        starts = asarray(indices)
+        moved = V.moveaxis(x, axis_of(axis, x.ndim, self.__name__), 0)
+        ends = V.concatenate([starts[1:], full((1,), moved.shape[0], starts.dtype)])
+        ends = where(ends > starts, ends, starts + 1)
+        shape = (starts.shape[0],) + (1,) * (moved.ndim - 1)
+        inside = lambda n: V.reshape((n > starts) & (n < ends), shape)
+        body = lambda n, carry: where(inside(n), self._call(carry, moved[n][None]).astype(carry.dtype), carry)
+        return V.moveaxis(fori_loop(0, moved.shape[0], body, moved[starts]), 0, axis)
+
+    def outer(self, A: Any, B: Any, /) -> Any:
+        """The function of all pairs of elements: shape (*A.shape, *B.shape)."""
+        self._binary("outer")
+        first, second = asarray(A), asarray(B)
+        return self._call(V.reshape(first, first.shape + (1,) * second.ndim), second)
+
+
+def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:
+    """A universal function of `nin` operands and `nout` results from one of scalars, which is traced."""
+    return ufunc(func, nin, nout, identity=identity)

@@ -1,0 +1,51 @@
+"""One meeting for many sums: those over the same devices that do not wait for each other become one group of collectives.
+
+What depends on a sum is put off until nothing else is left to compute; then all sums that have come up are taken together.
+Gathers stay where they are, so that what they make lives no longer than it must.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fuser.ir.graph import Eqn, Graph, Var
+from fuser.ops.collective import collective_group_p, psum_invariant_p, psum_p, psum_scatter_p
+
+_SUMS = (psum_p, psum_invariant_p, psum_scatter_p)
+
+
+def combine_sums(graph: Graph) -> Graph:
+    """The graph of one device with its sums in as few meetings as there are sums that wait for one another."""
+    if sum(eqn.primitive in _SUMS for eqn in graph.eqns) < 2:
+        return graph
+    done: list[Eqn] = []
+    left = list(graph.eqns)
+    while left:
+        waiting: set[Var] = set()
+        sums: dict[Any, list[Eqn]] = {}
+        later: list[Eqn] = []
+        for eqn in left:
+            if any(v in waiting for v in eqn.operands()):
+                later.append(eqn)
+            elif eqn.primitive in _SUMS:
+                sums.setdefault((eqn.params["axis_name"], eqn.params.get("axis_index_groups")), []).append(eqn)
+            else:
+                done.append(eqn)
+                continue
+            waiting.update(eqn.outvars)
+        done += [_together(each, *key) for key, each in sums.items()]
+        left = later
+    return replace(graph, eqns=tuple(done))
+
+
+def _together(sums: list[Eqn], axis_name: Any, groups: Any) -> Eqn:
+    if len(sums) == 1:
+        return sums[0]
+    common = ("axis_name", "axis_index_groups")
+    kinds = tuple(
+        (e.primitive.name, tuple(item for item in sorted(e.params.items()) if item[0] not in common)) for e in sums
+    )
+    params = {"axis_name": axis_name, "axis_index_groups": groups, "kinds": kinds}
+    invars, outvars = tuple(v for e in sums for v in e.invars), tuple(v for e in sums for v in e.outvars)
+    return Eqn(collective_group_p, invars, params, outvars, sums[0].source)

@@ -1,0 +1,67 @@
+"""Operations outside of `jit` on arrays over devices: each is a program of one equation, divided like any other and kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from fuser import backends
+from fuser.api.eager import backend_name
+from fuser.api.placement import FREE, placed, placement
+from fuser.api.stages import Traced
+from fuser.config import config
+from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.primitive import Primitive
+from fuser.ir.source import current_source
+from fuser.passes.cse import freeze
+from fuser.runtime.array import Array
+from fuser.runtime.shards import Shards
+from fuser.trace import tree
+from fuser.trace.core import infer, type_of
+from fuser.trace.tangent import as_array
+
+MOST = 512  # programs that are kept
+Override = Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Following:
+    """What evaluation asks first: it runs operations with an operand over devices, and leaves all others to `before`."""
+
+    follows_devices = True
+
+    def __init__(self, before: Override | None) -> None:
+        self.before = before
+        self._programs: OrderedDict[Any, Callable[[list[Any]], list[Any]]] = OrderedDict()
+
+    def __call__(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if not any(type(a) is Array and type(a._data) is Shards for a in args):
+            return NotImplemented if self.before is None else self.before(primitive, args, params)
+        values = [as_array(a) for a in args]
+        avals = tuple(type_of(v) for v in values)
+        lying = placed(values)
+        key = primitive, avals, lying, config.backend, tuple((n, freeze(params[n])) for n in sorted(params))
+        try:
+            program = self._programs.get(key)
+        except TypeError:  # a param that cannot be compared
+            return NotImplemented
+        if program is None:
+            program = self._programs[key] = _program(primitive, avals, params, lying)
+            if len(self._programs) > MOST:
+                self._programs.popitem(last=False)
+        results = program(values)
+        return results if primitive.multiple_results else results[0]
+
+
+def _program(primitive: Primitive, avals: Any, params: dict[str, Any], lying: Any) -> Callable[[list[Any]], list[Any]]:
+    inputs = tuple(Var(a) for a in avals)
+    result = infer(primitive, avals, params)
+    outputs = tuple(map(Var, result if primitive.multiple_results else (result,)))
+    operands: tuple[Operand, ...] = inputs
+    graph = Graph(
+        inputs, (), (), (Eqn(primitive, operands, params, outputs, current_source()),), outputs, primitive.name
+    )
+    structures = [tree.structure([0] * len(v)) for v in (inputs, outputs)]
+    where = placement(FREE, lying, *structures)
+    backend = backends.get(backend_name())
+    return Traced(graph, structures[0], structures[1], (), backend, placement=where).lower().compile()._run

@@ -1,0 +1,215 @@
+"""Which dimensions of an equation's operands and results can be split together: its rule of sharding, from its index maps.
+
+The rule of a movement is found by lowering it once for a result whose dimension is split into so many parts, with the part's
+number as an unknown: where the unknown moves the index into an operand by exactly that operand's part, and occurs nowhere
+else, each device finds what it needs in its own part.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fuser.ir.graph import Eqn
+from fuser.ir.index import ZERO, Affine, Axis, Computed, Div
+from fuser.ir.primitive import Fusion
+from fuser.ir.scalar import Scalar
+from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshape_p, slice_p
+from fuser.ops.sorting import sort_p
+
+Dims = tuple[tuple[int, int], ...]  # (number of an operand or result, dimension)
+
+
+@dataclass(frozen=True)
+class Link:
+    """Dimensions that are split alike. With `fold` they end in the operands: each device has a share of the results, which
+    are to be folded so over the devices."""
+
+    operands: Dims
+    results: Dims = ()
+    fold: str | None = None
+
+
+@functools.lru_cache(maxsize=4096)
+def links(eqn: Eqn, parts: int) -> tuple[Link, ...]:
+    """The dimensions that can be split into `parts`. What is in no link is taken whole by every device."""
+    found = _RULES.get(eqn.primitive.fusion, _nothing)(eqn, parts)
+    return tuple(link for link in found if _divides(eqn, link, parts))
+
+
+def _divides(eqn: Eqn, link: Link, parts: int) -> bool:
+    extents = [eqn.invars[o].aval.shape[d] for o, d in link.operands]
+    extents += [eqn.outvars[r].aval.shape[d] for r, d in link.results]
+    return all(e and e % parts == 0 for e in extents)
+
+
+def _nothing(eqn: Eqn, parts: int) -> Iterator[Link]:
+    return iter(())
+
+
+def _elementwise(eqn: Eqn, parts: int) -> Iterator[Link]:
+    shape = eqn.outvars[0].aval.shape
+    if any(v.aval.shape not in ((), shape) for v in (*eqn.invars, *eqn.outvars)):
+        return
+    for d in range(len(shape)):
+        operands = tuple((n, d) for n, v in enumerate(eqn.invars) if v.aval.shape)
+        yield Link(operands, tuple((n, d) for n in range(len(eqn.outvars))))
+
+
+_FOLDS = {"sum": "sum", "max": "max", "min": "min", "and": "min", "or": "max"}
+
+
+def _reduce(eqn: Eqn, parts: int) -> Iterator[Link]:
+    fold, axes = eqn.primitive.rule("lower")(**eqn.params)
+    kept = [d for d in range(eqn.invars[0].aval.ndim) if d not in axes]
+    for result, d in enumerate(kept):
+        yield Link(_all(eqn.invars, d), _all(eqn.outvars, result))
+    if fold in _FOLDS and len(eqn.outvars) == 1:
+        for d in axes:
+            yield Link(_all(eqn.invars, d), fold=_FOLDS[fold])
+
+
+def _all(values: Any, dim: int) -> Dims:
+    return tuple((n, dim) for n in range(len(values)))
+
+
+def _scan(eqn: Eqn, parts: int) -> Iterator[Link]:
+    _, axis, *_ = eqn.primitive.rule("lower")(**eqn.params)
+    for d in range(eqn.outvars[0].aval.ndim):
+        if d != axis:
+            yield Link(_all(eqn.invars, d), _all(eqn.outvars, d))
+
+
+def _dot(eqn: Eqn, parts: int) -> Iterator[Link]:
+    (contracted, batch) = eqn.params["dimension_numbers"]
+    count = len(batch[0])
+    for n, (a, b) in enumerate(zip(*batch)):
+        yield Link(((0, a), (1, b)), ((0, n),))
+    for a, b in zip(*contracted):
+        yield Link(((0, a), (1, b)), fold="sum")
+    place = count
+    for number in (0, 1):
+        for d in range(eqn.invars[number].aval.ndim):
+            if d not in contracted[number] and d not in batch[number]:
+                yield Link(((number, d),), ((0, place),))
+                place += 1
+
+
+def _movement(eqn: Eqn, parts: int) -> Iterator[Link]:
+    shape = eqn.outvars[0].aval.shape
+    for d, extent in enumerate(shape):
+        alike = all(v.aval.shape[d : d + 1] == (extent,) for v in eqn.outvars)
+        if alike and extent and extent % parts == 0:
+            operands = _read_in_parts(eqn, d, parts)
+            if operands is not None:
+                yield Link(operands, _all(eqn.outvars, d))
+
+
+def _read_in_parts(eqn: Eqn, dim: int, parts: int) -> Dims | None:
+    """The operands' dimensions that are split with the results' dimension; None where a part needs more than its own."""
+    moved: dict[int, dict[int, int]] = {}
+    part = Axis(parts)
+    fine = True
+
+    def read(number: int, index: tuple[Affine, ...], mask: Scalar | None = None) -> Scalar:
+        nonlocal fine
+        aval = eqn.invars[number].aval
+        found: dict[int, int] = {}
+        for d, place in enumerate(index):
+            if _inside(place, part):
+                fine = False
+            elif step := place.coefficient(part):
+                fine = fine and step * parts == aval.shape[d]
+                found[d] = step
+        fine = fine and len(found) <= 1 and moved.setdefault(number, found) == found and not _depends(mask, part)
+        return Scalar("element", (), aval.dtype, number)
+
+    for output, var in enumerate(eqn.outvars):
+        index = []
+        for d, extent in enumerate(var.aval.shape):
+            local = extent // parts if d == dim else extent
+            place = Affine.of(Axis(local)) if local > 1 else ZERO
+            index.append(place + Affine.of(part) * local if d == dim else place)
+        extra = {"output": output} if eqn.primitive.multiple_results else {}
+        value = eqn.primitive.rule("lower")(read, tuple(index), *(v.aval for v in eqn.invars), **eqn.params, **extra)
+        fine = fine and not _depends(value, part)
+    return tuple((n, d) for n, found in moved.items() for d in found) if fine else None
+
+
+def _inside(place: Affine, part: Axis) -> bool:
+    """Whether the part's number takes part in a division or a computed position."""
+    for atom in place.atoms:
+        if isinstance(atom, Div) and (atom.base.coefficient(part) or _inside(atom.base, part)):
+            return True
+        if isinstance(atom, Computed) and _depends(atom.value, part):
+            return True
+    return False
+
+
+def _depends(value: Any, part: Axis) -> bool:
+    """Whether an expression depends on the part's number."""
+    if not isinstance(value, Scalar):
+        return False
+    seen, stack = set[int](), [value]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node.attr, Affine) and (node.attr.coefficient(part) or _inside(node.attr, part)):
+            return True
+        stack.extend(node.args)
+    return False
+
+
+def _library(eqn: Eqn, parts: int) -> Iterator[Link]:
+    """Of what runs in libraries, sorts go row by row; all else is computed whole."""
+    if eqn.primitive is sort_p:
+        for d in range(eqn.invars[0].aval.ndim):
+            if d != eqn.params["dimension"]:
+                yield Link(_all(eqn.invars, d), _all(eqn.outvars, d))
+
+
+def _control(eqn: Eqn, parts: int) -> Iterator[Link]:
+    """A carry comes out as it goes in."""
+    params = eqn.params
+    first = (
+        params["num_consts"]
+        if "num_consts" in params
+        else params.get("cond_nconsts", 0) + params.get("body_nconsts", 0)
+    )
+    count = params["num_carry"] if "num_carry" in params else len(eqn.outvars) if "body_nconsts" in params else 0
+    for n in range(count):
+        for d in range(eqn.outvars[n].aval.ndim):
+            yield Link(((first + n, d),), ((n, d),))
+
+
+_RULES = {
+    Fusion.CONTROL: _control,
+    Fusion.LIBRARY: _library,
+    Fusion.ELEMENTWISE: _elementwise,
+    Fusion.MOVEMENT: _movement,
+    Fusion.REDUCE: _reduce,
+    Fusion.SCAN: _scan,
+    Fusion.DOT: _dot,
+}
+
+
+def local_params(eqn: Eqn, operands: list[tuple[int, ...]], results: list[tuple[int, ...]]) -> dict[str, Any]:
+    """The equation's params for operands and results of these shapes of parts."""
+    params = dict(eqn.params)
+    if eqn.primitive is broadcast_in_dim_p or eqn.primitive is iota_p:
+        params["shape"] = results[0]
+    elif eqn.primitive is reshape_p:
+        params["new_sizes"] = results[0]
+    elif eqn.primitive is slice_p:
+        whole = eqn.invars[0].aval.shape
+        limits = zip(params["limit_indices"], operands[0], whole)
+        params["limit_indices"] = tuple(limit if part == extent else part for limit, part, extent in limits)
+    elif "slice_sizes" in params:
+        whole = eqn.invars[0].aval.shape
+        sizes = zip(params["slice_sizes"], operands[0], whole)
+        params["slice_sizes"] = tuple(size if part == extent else part for size, part, extent in sizes)
+    return params

@@ -1,0 +1,118 @@
+"""Control flow on parts: the bodies of scan, while and cond made bodies of one device.
+
+A carry lies as it starts; one that starts whole is split where the body splits it. Predicates and indices are the same on
+every device, so all take the same branches and as many turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fuser.ir.graph import Eqn, Graph, Var
+from fuser.ops.control import cond_p, scan_p, while_p
+from fuser.ops.shard_map import Layout, Spec, whole
+from fuser.parallel.propagate import Layouts, propagate
+from fuser.passes.inline import inline_calls
+from fuser.trace.body import close
+from fuser.trace.stage import stage
+
+Results = list[tuple[Any, Spec]]
+
+
+class Body:
+    """The graph of one device for a body whose inputs lie so: `graph` takes `consts` first; its results lie as `specs` say."""
+
+    def __init__(self, parent: Any, graph: Graph, given: Sequence[Spec], wanted: Sequence[Spec | None]) -> None:
+        graph = inline_calls(graph)
+        mesh = parent.mesh
+        layouts = propagate(graph, mesh, dict(zip(graph.invars, given)), wanted)
+        parts = type(parent)(mesh, layouts)
+        self.specs: list[Spec] = []
+
+        def function(*inputs: Any) -> list[Any]:
+            return parts.run(graph, inputs, given, wanted, self.specs)
+
+        layout = Layout(mesh, mesh.axis_names, False)
+        avals = [layout.local(v.aval, s) for v, s in zip(graph.invars, given)]
+        self.graph, self.consts = close(stage(function, avals, graph.name))
+        parent.placed += parts.placed
+
+
+def _planned(mesh: Any, graph: Graph, given: Sequence[Spec | None]) -> Layouts:
+    """How a body's values come to lie where some inputs are free."""
+    graph = inline_calls(graph)
+    known = {v: s for v, s in zip(graph.invars, given) if s is not None}
+    return propagate(graph, mesh, known, [None] * len(graph.outvars))
+
+
+def _carry_specs(parent: Any, graph: Graph, before: list[Spec], carry: list[Spec], after: list[Spec]) -> list[Spec]:
+    """How a carry is to lie: as it starts, or as the body leaves it where it starts whole."""
+    free: list[Spec | None] = [s if any(s) else None for s in carry]
+    layouts = _planned(parent.mesh, graph, [*before, *free, *after])
+    ends = inline_calls(graph).outvars[: len(carry)]
+    return [layouts.of(v) if s is None else s for v, s in zip(ends, free)]
+
+
+def _scan(parent: Any, eqn: Eqn) -> Results:
+    params = dict(eqn.params)
+    consts, carries, graph = params["num_consts"], params["num_carry"], params["jaxpr"]
+    values = [parent.get(v) for v in eqn.invars]
+    before = [s for _, s in values[:consts]]
+    rows = [s[1:] for _, s in values[consts + carries :]]
+    carry = _carry_specs(parent, graph, before, [s for _, s in values[consts : consts + carries]], rows)
+    body = Body(parent, graph, [*before, *carry, *rows], [*carry, *[None] * (len(graph.outvars) - carries)])
+    targets = [*before, *carry, *(((), *s) for s in rows)]
+    operands = [parent.moved(v, s, t, "a loop takes it so") for (v, s), t in zip(values, targets)]
+    params |= {"jaxpr": body.graph, "num_consts": consts + len(body.consts)}
+    results = scan_p.bind(*body.consts, *operands, **params)
+    return list(zip(results, [*carry, *(((), *s) for s in body.specs[carries:])]))
+
+
+def _while(parent: Any, eqn: Eqn) -> Results:
+    params = dict(eqn.params)
+    first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    values = [parent.get(v) for v in eqn.invars]
+    tested, fixed, start = ([s for _, s in part] for part in (values[:first], values[first:second], values[second:]))
+    if params["cond_jaxpr"].out_avals[0].shape:  # lanes that end at different times
+        carry = [whole(len(s)) for s in start]
+    else:
+        carry = _carry_specs(parent, params["body_jaxpr"], fixed, start, [])
+    test = Body(parent, params["cond_jaxpr"], [*tested, *carry], [whole(params["cond_jaxpr"].out_avals[0].ndim)])
+    body = Body(parent, params["body_jaxpr"], [*fixed, *carry], carry)
+    targets = [*tested, *fixed, *carry]
+    operands = [parent.moved(v, s, t, "a loop takes it so") for (v, s), t in zip(values, targets)]
+    params |= {"cond_jaxpr": test.graph, "cond_nconsts": first + len(test.consts)}
+    params |= {"body_jaxpr": body.graph, "body_nconsts": second - first + len(body.consts)}
+    results = while_p.bind(*test.consts, *operands[:first], *body.consts, *operands[first:], **params)
+    return list(zip(results, carry))
+
+
+def _cond(parent: Any, eqn: Eqn) -> Results:
+    (index, own), *values = [parent.get(v) for v in eqn.invars]
+    branches = eqn.params["branches"]
+    given = [s for _, s in values]
+    planned = [_planned(parent.mesh, branch, given) for branch in branches]
+    ends = [[p.of(v) for v in inline_calls(b).outvars] for p, b in zip(planned, branches)]
+    wanted = [next((s for s in specs if any(s)), specs[0]) for specs in zip(*ends)]
+    bodies = [Body(parent, branch, given, wanted) for branch in branches]
+    consts = [c for body in bodies for c in body.consts]
+    avals = [v.aval for body in bodies for v in body.graph.invars[: len(body.consts)]]
+    graphs, at = [], 0
+    for body in bodies:
+        graphs.append(_taking_all(body.graph, len(body.consts), at, avals))
+        at += len(body.consts)
+    index = parent.moved(index, own, whole(len(own)), "an index")
+    results = cond_p.bind(index, *consts, *(v for v, _ in values), **{**eqn.params, "branches": tuple(graphs)})
+    return list(zip(results, wanted))
+
+
+def _taking_all(graph: Graph, count: int, at: int, avals: Sequence[Any]) -> Graph:
+    """A branch that takes the constants of all branches; its own stand from `at` on."""
+    own = graph.invars[:count]
+    shared = [own[n - at] if at <= n < at + count else Var(a) for n, a in enumerate(avals)]
+    return replace(graph, invars=(*shared, *graph.invars[count:]))
+
+
+RULES: dict[Any, Callable[[Any, Eqn], Results]] = {scan_p: _scan, while_p: _while, cond_p: _cond}

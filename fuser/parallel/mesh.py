@@ -1,0 +1,304 @@
+"""`Mesh`: devices in a grid whose axes have names; `AbstractMesh` is one without devices. And the mesh in scope.
+
+`set_mesh` and `with mesh:` bring a mesh into scope, for specs that name axes alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.errors import UnsupportedError
+from fuser.runtime import device as _device
+from fuser.runtime.device import Device
+
+
+class AxisType(enum.Enum):
+    """Who shards along a mesh axis: the compiler (Auto), the types of values (Explicit), or the program (Manual)."""
+
+    Auto = enum.auto()
+    Explicit = enum.auto()
+    Manual = enum.auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class _Grid:
+    """What a mesh says by its axes alone."""
+
+    axis_names: tuple[Any, ...]
+    axis_types: tuple[AxisType, ...]
+    axis_sizes: tuple[int, ...]
+
+    @property
+    def shape(self) -> OrderedDict[Any, int]:
+        """Extent by axis name."""
+        return OrderedDict(zip(self.axis_names, self.axis_sizes))
+
+    @property
+    def shape_tuple(self) -> tuple[tuple[Any, int], ...]:
+        return tuple(zip(self.axis_names, self.axis_sizes))
+
+    @property
+    def size(self) -> int:
+        """Number of devices."""
+        return math.prod(self.axis_sizes) if self.axis_names else 0
+
+    @property
+    def empty(self) -> bool:
+        return not self.axis_names
+
+    def _of_type(self, kind: AxisType) -> tuple[Any, ...]:
+        return tuple(n for n, t in zip(self.axis_names, self.axis_types) if t is kind)
+
+    @property
+    def auto_axes(self) -> tuple[Any, ...]:
+        return self._of_type(AxisType.Auto)
+
+    @property
+    def explicit_axes(self) -> tuple[Any, ...]:
+        return self._of_type(AxisType.Explicit)
+
+    @property
+    def manual_axes(self) -> tuple[Any, ...]:
+        return self._of_type(AxisType.Manual)
+
+    @property
+    def are_all_axes_auto(self) -> bool:
+        return all(t is AxisType.Auto for t in self.axis_types)
+
+    @property
+    def are_all_axes_explicit(self) -> bool:
+        return all(t is AxisType.Explicit for t in self.axis_types)
+
+    @property
+    def are_all_axes_manual(self) -> bool:
+        return all(t is AxisType.Manual for t in self.axis_types)
+
+    def __str__(self) -> str:
+        inner = ", ".join(f"{n!r}: {s}" for n, s in self.shape_tuple)
+        types = ", ".join(map(repr, self.axis_types))
+        return f"{type(self).__name__}({inner}, axis_types=({types}{',' if len(self.axis_types) == 1 else ''}))"
+
+
+def _types(names: tuple[Any, ...], types: Any) -> tuple[AxisType, ...]:
+    if types is None:
+        return (AxisType.Auto,) * len(names)
+    types = (types,) * len(names) if isinstance(types, AxisType) else tuple(types)
+    if len(types) != len(names):
+        raise ValueError(f"a mesh needs one axis type for each of the axes {names}, got {types}")
+    return types
+
+
+def _distinct(names: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(names)) != len(names):
+        raise ValueError(f"the axes of a mesh need distinct names, got {names}")
+    return names
+
+
+class AbstractMesh(_Grid):
+    """A mesh by names and sizes, for types and plans without devices."""
+
+    def __init__(
+        self,
+        axis_sizes: Sequence[int],
+        axis_names: Sequence[Any],
+        axis_types: Any = None,
+        *,
+        abstract_device: Any = None,
+    ) -> None:
+        self.axis_names = _distinct(tuple(axis_names))
+        self.axis_sizes = tuple(axis_sizes)
+        if len(self.axis_sizes) != len(self.axis_names):
+            raise ValueError(f"a mesh needs one size for each of the axes {self.axis_names}, got {self.axis_sizes}")
+        self.axis_types = _types(self.axis_names, axis_types)
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        return self
+
+    def _key(self) -> Any:
+        return self.axis_names, self.axis_sizes, self.axis_types
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AbstractMesh) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    __repr__ = _Grid.__str__
+
+
+class Mesh(_Grid, contextlib.ContextDecorator):
+    """`devices`, an ndarray of them, with a name for each of its axes; `with mesh:` brings it into scope."""
+
+    def __init__(self, devices: Any, axis_names: Any, axis_types: Any = None) -> None:
+        self.devices = np.asarray(devices, object)
+        self.axis_names = _distinct(tuple(axis_names) if isinstance(axis_names, (tuple, list)) else (axis_names,))
+        if self.devices.ndim != len(self.axis_names):
+            raise ValueError(
+                f"a mesh needs one name for each axis of its devices, got {self.axis_names} for shape {self.devices.shape}"
+            )
+        self.devices.flags.writeable = False
+        self.axis_sizes = self.devices.shape
+        self.axis_types = _types(self.axis_names, axis_types)
+        self.flat: tuple[Device, ...] = tuple(self.devices.flat)
+        self._hash = hash((self.flat, self.axis_sizes, self.axis_names, self.axis_types))
+
+    @property
+    def size(self) -> int:
+        return self.devices.size if self.axis_names else 0
+
+    @property
+    def device_ids(self) -> np.ndarray:
+        return np.vectorize(lambda d: d.id, otypes=[int])(self.devices)
+
+    @property
+    def local_devices(self) -> list[Device]:
+        return list(self.flat)
+
+    @property
+    def local_mesh(self) -> Mesh:
+        return self
+
+    @property
+    def is_multi_process(self) -> bool:
+        return False
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
+
+    def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
+        """This mesh with some fields replaced."""
+        return Mesh(
+            self.devices if devices is None else devices,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+        )
+
+    def coordinates(self, rank: int) -> dict[Any, int]:
+        """Where the device with this position in `flat` stands along each axis."""
+        return dict(zip(self.axis_names, map(int, np.unravel_index(rank, self.axis_sizes)))) if self.axis_names else {}
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Mesh) and (self.flat, self.axis_sizes, self.axis_names, self.axis_types) == (
+            other.flat,
+            other.axis_sizes,
+            other.axis_names,
+            other.axis_types,
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Mesh(axis_sizes={self.axis_sizes}, axis_names={self.axis_names}, axis_types={self.axis_types})"
+
+    def __reduce__(self) -> Any:
+        return Mesh, (np.array(self.devices), self.axis_names, self.axis_types)
+
+    def __enter__(self) -> Mesh:
+        _scope.meshes = (*_scope.meshes, self)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        _scope.meshes = _scope.meshes[:-1]
+
+
+class _Scope(threading.local):
+    meshes: tuple[Mesh, ...] = ()
+
+
+_scope = _Scope()
+
+
+def mesh_in_scope() -> Mesh | None:
+    """The mesh that `with mesh:` or `set_mesh` brought into scope, if any."""
+    return _scope.meshes[-1] if _scope.meshes else None
+
+
+EMPTY = AbstractMesh((), ())
+
+
+def get_mesh() -> Mesh:
+    """The mesh in scope; an empty one where there is none."""
+    return mesh_in_scope() or Mesh(np.empty((), object), ())
+
+
+def get_abstract_mesh() -> AbstractMesh:
+    """The axes of the mesh in scope; no axes where there is none."""
+    mesh = mesh_in_scope()
+    return EMPTY if mesh is None else mesh.abstract_mesh
+
+
+class set_mesh:
+    """Bring a mesh into scope from now on, or within a `with` block."""
+
+    def __init__(self, mesh: Mesh | None) -> None:
+        if mesh is not None and not isinstance(mesh, Mesh):
+            raise ValueError(f"set_mesh takes a Mesh, got {mesh!r}")
+        self._saved = _scope.meshes
+        _scope.meshes = () if mesh is None else (mesh,)
+        self._mesh = mesh
+
+    def __enter__(self) -> Mesh | None:
+        return self._mesh
+
+    def __exit__(self, *exception: Any) -> None:
+        _scope.meshes = self._saved
+
+
+@contextlib.contextmanager
+def use_abstract_mesh(mesh: AbstractMesh) -> Iterator[None]:
+    """Refused: programs are compiled for the devices of a Mesh."""
+    raise UnsupportedError(
+        "use_abstract_mesh is not supported: programs are compiled for devices; use set_mesh with a Mesh"
+    )
+    yield
+
+
+def make_mesh(
+    axis_shapes: Sequence[int],
+    axis_names: Sequence[Any],
+    axis_types: Any = None,
+    *,
+    devices: Sequence[Device] | None = None,
+) -> Mesh:
+    """A mesh of these extents over the first devices, in their order; ValueError where there are too few."""
+    shape = tuple(axis_shapes)
+    found = list(_device.devices()) if devices is None else list(devices)
+    wanted = math.prod(shape)
+    if wanted > len(found):
+        raise ValueError(
+            f"a mesh of shape {shape} needs {wanted} devices, and there are {len(found)}; on the CPU, "
+            'fuser.config.update("num_cpu_devices", n) or FUSER_NUM_CPU_DEVICES sets how many there are'
+        )
+    grid = np.array(found[:wanted], object).reshape(shape)
+    return Mesh(grid, tuple(axis_names), AxisType.Explicit if axis_types is None else axis_types)
+
+
+def create_device_mesh(
+    mesh_shape: Sequence[int], devices: Sequence[Device] | None = None, **options: Any
+) -> np.ndarray[Any, Any]:
+    """An array of this shape of devices, all of one machine and equally far from each other; for `Mesh`."""
+    found = list(_device.devices()) if devices is None else list(devices)
+    if math.prod(mesh_shape) != len(found):
+        raise ValueError(f"a mesh of shape {tuple(mesh_shape)} takes {math.prod(mesh_shape)} devices, got {len(found)}")
+    return np.array(found, object).reshape(tuple(mesh_shape))
+
+
+def extent(mesh: Mesh | AbstractMesh, axes: Iterable[Any]) -> int:
+    """The number of devices along these axes together."""
+    shape = dict(zip(mesh.axis_names, mesh.axis_sizes))
+    return math.prod(shape[a] for a in axes)

@@ -1,0 +1,166 @@
+"""`jit` over a mesh: a traced program whose arrays lie on several devices, divided, compiled and run on all of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from fuser.api.placement import Placement
+from fuser.api.stages import Compiled, Lowered, Traced
+from fuser.compile import lower
+from fuser.errors import UnsupportedError
+from fuser.ir.graph import Graph, graphs_in
+from fuser.ir.source import current_source
+from fuser.ops.shard_map import Spec, shard_map_p
+from fuser.ops.sharding import sharding_constraint_p
+from fuser.parallel.arrays import as_sharding, from_parts
+from fuser.parallel.combine import combine_sums
+from fuser.parallel.mesh import Mesh
+from fuser.parallel.run import backend_of_devices, run
+from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from fuser.parallel.spmd import Spread, spread
+from fuser.passes.inline import inline_calls
+from fuser.runtime.array import Array, to_numpy
+from fuser.trace import tree
+from fuser.trace.body import close
+
+
+class SpreadLowered(Lowered):
+    """A program divided among the devices of a mesh: `.graph`, `.plan` and `.sources` are those of one device.
+
+    `.spread.explain()` says how values lie and why, and where collectives are.
+    """
+
+    def __init__(self, traced: Traced, divided: Spread, consts: Sequence[Any]) -> None:
+        super().__init__(traced, lower(combine_sums(inline_calls(divided.graph)), backend_of_devices()))
+        self.spread = divided
+        self.consts = consts
+
+    def compile(self) -> Compiled:
+        return SpreadCompiled(self)
+
+
+class SpreadCompiled(Compiled):
+    """A divided program, ready to run."""
+
+    def __init__(self, lowered: SpreadLowered) -> None:
+        divided, traced = lowered.spread, lowered.traced
+        structures = [tree.structure([0] * len(v)) for v in (divided.graph.invars, divided.graph.outvars)]
+        local = Traced(divided.graph, structures[0], structures[1], (), backend_of_devices())
+        super().__init__(local, Lowered(local, lowered.lowering).compile().program)
+        self.traced = traced
+        self.spread = divided
+        program: Callable[..., Any] = self._run
+        donated = traced.donated
+
+        def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
+            given = [v.__copy__() if n in foreign else v for n, v in enumerate(values)]
+            operands = [*lowered.consts, *given]
+            results = run(divided.graph, divided.mesh, operands, divided.in_specs, divided.out_specs, program)
+            for position in donated:
+                if position not in foreign:
+                    values[position].delete("it was donated to a jitted call")
+            return tree.unflatten(traced.out_tree, results)
+
+        self._run = call
+
+
+def divided(traced: Traced) -> Lowered | None:
+    """The program for several devices; None where it lies on the first, and names no mesh."""
+    if traced.placement is None and not any(_of_a_mesh(traced.graph)):
+        return None
+    graph, consts = close(inline_calls(traced.graph))
+    placement = traced.placement or Placement((None,) * len(traced.graph.invars), (None,) * len(graph.outvars))
+    lying = [v._data.sharding if isinstance(v, Array) and hasattr(v._data, "sharding") else None for v in consts]
+    given = [None if s is None else as_sharding(s, "jit") for s in (*lying, *placement.given)]
+    wanted = [None if s is None else as_sharding(s, "jit") for s in placement.wanted]
+    mesh = _mesh(graph, [*given, *wanted])
+    if mesh is None:
+        return _on_one(traced, [s for s in (*given, *wanted) if s is not None])
+    known = [_spec(s, v.aval.ndim, mesh) for s, v in zip(given, graph.invars)]
+    targets = [_spec(s, v.aval.ndim, mesh) for s, v in zip(wanted, graph.outvars)]
+    return SpreadLowered(traced, spread(graph, mesh, known, targets), consts)
+
+
+def _of_a_mesh(graph: Graph) -> Iterator[Any]:
+    """The shardings and meshes that equations name, those in calls too."""
+    for eqn in graph.eqns:
+        if eqn.primitive is shard_map_p:
+            yield eqn.params["mesh"]
+        elif eqn.primitive is sharding_constraint_p and eqn.params["sharding"] is not None:
+            yield eqn.params["sharding"].mesh
+        else:
+            for inner in graphs_in(eqn.params):
+                yield from _of_a_mesh(inner)
+
+
+def _mesh(graph: Graph, shardings: Sequence[Sharding | None]) -> Mesh | None:
+    """The one mesh of a program; None where all lies on one device. ValueError where devices differ."""
+    meshes = [*_of_a_mesh(graph), *(s.mesh for s in shardings if isinstance(s, NamedSharding))]
+    found = [m for m in meshes if isinstance(m, Mesh)]
+    for own in _of_a_mesh(graph):
+        if isinstance(own, Mesh) and own.shape_tuple != found[0].shape_tuple:
+            raise UnsupportedError(
+                f"a program over {found[0]} holds a shard_map or a constraint over {own}, other axes of the same devices, which is "
+                f"not supported ({current_source().short}); name the axes of one mesh everywhere"
+            )
+    for other in found[1:]:
+        if other.flat != found[0].flat:
+            raise ValueError(
+                f"a program runs on the devices of one mesh, and this one names {found[0]} and {other} ({current_source().short}); "
+                "lay all arrays out over one of them with device_put"
+            )
+    for sharding in shardings if found else ():
+        if isinstance(sharding, SingleDeviceSharding):
+            raise ValueError(
+                f"a program runs on the devices of one mesh, and this one has arrays over {found[0]} and on {sharding.devices[0]} "
+                f"({current_source().short}); lay all out over the mesh with device_put"
+            )
+    return found[0] if found else None
+
+
+def _spec(sharding: Sharding | None, rank: int, mesh: Mesh) -> Spec | None:
+    """How a value lies over the mesh; None where it is free, or lies by another mesh over the same devices."""
+    if not isinstance(sharding, NamedSharding) or sharding.mesh.shape_tuple != mesh.shape_tuple:
+        return None
+    return sharding.axes(rank)
+
+
+def _on_one(traced: Traced, shardings: Sequence[Sharding]) -> Lowered | None:
+    """The program of arrays that lie on one device that is not the first."""
+    places = {s.devices[0] for s in shardings}
+    if len(places) > 1:
+        raise ValueError(
+            f"a program runs on the devices of one mesh, and this one has arrays on {sorted(map(str, places))} "
+            f"({current_source().short}); put all on one with device_put"
+        )
+    if not places:
+        return None
+    return OneLowered(traced, shardings[0])
+
+
+class OneLowered(Lowered):
+    """A program whose arrays lie on one device, which is not the first."""
+
+    def __init__(self, traced: Traced, place: Sharding) -> None:
+        super().__init__(traced, lower(traced.graph, traced._backend))
+        self.place = place
+
+    def compile(self) -> Compiled:
+        compiled, place = super().compile(), self.place
+        program, donated = compiled._run, self.traced.donated
+
+        def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
+            plain = [Array(to_numpy(v), v.weak_type) for v in values]
+            results = program(plain, tuple(range(len(plain))))
+            for position in donated:
+                with contextlib.suppress(AttributeError):
+                    values[position].delete("it was donated to a jitted call")
+            return tree.map(lambda r: from_parts(r.shape, r.dtype, place, [to_numpy(r)], r.weak_type), results)
+
+        compiled._run = call
+        return compiled
+
+
+Traced.spread = staticmethod(divided)  # type: ignore[assignment]

@@ -1,0 +1,113 @@
+"""Propagation: how each value of a graph is to lie over a mesh, from how some of them must.
+
+Axes go along the links of equations, forwards and backwards, until nothing changes; of two that want the same dimension or
+the same axis, the larger value's wins. What stays unsplit is on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ops.shard_map import Spec, shard_map_p, whole
+from fuser.ops.sharding import sharding_constraint_p
+from fuser.parallel.links import Link, links
+from fuser.parallel.mesh import Mesh, extent
+
+Axes = tuple[Any, ...]
+MOST_ROUNDS = 8  # forwards and backwards; two or three are usual
+
+
+@dataclass
+class Layouts:
+    """How values lie: `specs`, and for each why (`reasons`). `fixed` are those that propagation does not change."""
+
+    mesh: Mesh
+    specs: dict[Var, Spec] = field(default_factory=dict)
+    reasons: dict[Var, str] = field(default_factory=dict)
+    fixed: set[Var] = field(default_factory=set)
+
+    def of(self, operand: Operand) -> Spec:
+        """The spec of a value; that of one on every device where nothing is known."""
+        found = self.specs.get(operand) if isinstance(operand, Var) else None
+        return whole(operand.aval.ndim) if found is None else found
+
+    def fix(self, var: Operand, spec: Spec, reason: str) -> None:
+        """Say how a value lies once and for all."""
+        if isinstance(var, Var) and var not in self.fixed:
+            self.specs[var], self.reasons[var] = spec, reason
+            self.fixed.add(var)
+
+    def offer(self, var: Operand, dim: int, axes: Axes, reason: str) -> bool:
+        """Split a dimension by these axes, where it is free, they are, and they divide it; whether it is so now."""
+        spec = self.of(var)
+        if not isinstance(var, Var) or var in self.fixed or spec[dim]:
+            return False
+        if any(a in each for each in spec for a in axes) or var.aval.shape[dim] % extent(self.mesh, axes):
+            return False
+        self.specs[var] = (*spec[:dim], axes, *spec[dim + 1 :])
+        self.reasons.setdefault(var, reason)
+        return True
+
+
+def constrained(eqn: Eqn, mesh: Mesh) -> Iterator[tuple[Operand, Spec]]:
+    """The results that an equation itself lays out."""
+    if eqn.primitive is sharding_constraint_p and eqn.params["sharding"] is not None:
+        yield eqn.outvars[0], eqn.params["sharding"].axes(eqn.outvars[0].aval.ndim)
+    elif eqn.primitive is shard_map_p:
+        yield from zip(eqn.outvars, eqn.params["out_specs"])
+
+
+def propagate(graph: Graph, mesh: Mesh, known: Mapping[Var, Spec], wanted: Sequence[Spec | None]) -> Layouts:
+    """How the graph's values are to lie: `known` ones do so, and results are `wanted` so where that is said."""
+    layouts = Layouts(mesh)
+    for var, spec in known.items():
+        layouts.fix(var, spec, "as the argument lies")
+    for eqn in graph.eqns:
+        for operand, spec in constrained(eqn, mesh):
+            layouts.fix(operand, spec, f"{eqn.primitive.name} at {eqn.source.short}")
+    for operand, target in zip(graph.outvars, wanted):
+        for dim, axes in enumerate(target or ()):
+            if axes:
+                layouts.offer(operand, dim, axes, "as the result is wanted")
+    for _ in range(MOST_ROUNDS):
+        changed = [_step(eqn, layouts, True) for eqn in graph.eqns]
+        changed += [_step(eqn, layouts, False) for eqn in reversed(graph.eqns)]
+        if not any(changed):
+            break
+    return layouts
+
+
+def _step(eqn: Eqn, layouts: Layouts, forwards: bool) -> bool:
+    """Let axes go from an equation's operands to its results and each other, or from its results to its operands."""
+    if eqn.primitive is sharding_constraint_p or eqn.primitive is shard_map_p:
+        if forwards:
+            return False
+        specs = eqn.params["in_specs"] if eqn.primitive is shard_map_p else [layouts.of(eqn.outvars[0])]
+        pairs = [(v, d, axes) for v, spec in zip(eqn.invars, specs) for d, axes in enumerate(spec) if axes]
+        reason = f"{eqn.primitive.name} at {eqn.source.short}"
+        return sum(layouts.offer(v, d, axes, reason) for v, d, axes in pairs) > 0
+    sources = eqn.invars if forwards else eqn.outvars
+    order = sorted(range(len(sources)), key=lambda n: -sources[n].aval.nbytes)
+    changed = False
+    for number in order:
+        for dim, axes in enumerate(layouts.of(sources[number])):
+            link = linked(eqn, number, dim, forwards, extent(layouts.mesh, axes)) if axes else None
+            if link is None:
+                continue
+            reason = f"from {'an operand' if forwards else 'a result'} of {eqn.primitive.name} at {eqn.source.short}"
+            for n, d in link.operands:
+                changed |= layouts.offer(eqn.invars[n], d, axes, reason)
+            for n, d in link.results if forwards else ():
+                changed |= layouts.offer(eqn.outvars[n], d, axes, reason)
+    return changed
+
+
+def linked(eqn: Eqn, number: int, dim: int, operand: bool, parts: int) -> Link | None:
+    """The link of a dimension of an operand or result, split into so many parts."""
+    for link in links(eqn, parts):
+        if (number, dim) in (link.operands if operand else link.results):
+            return link
+    return None

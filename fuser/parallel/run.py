@@ -1,0 +1,121 @@
+"""Running one device's graph on all devices of a mesh: compiled once, a thread a device, each on its parts of the operands."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser import backends
+from fuser.api.eager import backend_name
+from fuser.api.stages import Compiled, Traced
+from fuser.backends.base import Alike, KernelSource
+from fuser.backends.c.backend import C
+from fuser.errors import UnsupportedError
+from fuser.ir.graph import Graph
+from fuser.ir.source import current_source
+from fuser.ops.shard_map import Spec, Specs, shard_map_p
+from fuser.parallel.arrays import from_parts, parts_of
+from fuser.parallel.combine import combine_sums
+from fuser.parallel.mesh import Mesh, extent
+from fuser.parallel.sharding import NamedSharding
+from fuser.parallel.spec import spec_of
+from fuser.partition.group import FusionGroup
+from fuser.passes.inline import inline_calls
+from fuser.runtime import rendezvous
+from fuser.runtime.array import Array, to_numpy
+from fuser.runtime.shards import Shards
+from fuser.trace import tree
+from fuser.trace.tangent import as_array
+
+
+class OneThread(C):
+    """The C backend for devices that share the processors: their threads are all there are, so no kernel starts a team."""
+
+    def emit(self, group: FusionGroup, threads: bool = True, alike: Alike | None = None) -> KernelSource:
+        return super().emit(group, False, alike)
+
+
+_ONE_THREAD = OneThread()
+
+
+def backend_of_devices() -> Any:
+    """The backend that compiles for one of several devices of the CPU."""
+    name = backend_name()
+    if name == "c":
+        return _ONE_THREAD
+    if name == "reference":
+        return backends.get(name)
+    raise UnsupportedError(
+        f"several devices run programs of the c and reference backends, not of {name} ({current_source().short}); "
+        'make a mesh of fuser.devices("cpu") with FUSER_BACKEND=c'
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def compiled(graph: Graph, backend: Any) -> Compiled:
+    """One device's program."""
+    structures = [tree.structure([0] * len(v)) for v in (graph.invars, graph.outvars)]
+    return Traced(combine_sums(inline_calls(graph)), structures[0], structures[1], (), backend).lower().compile()
+
+
+@functools.lru_cache(maxsize=1024)
+def sharding(mesh: Mesh, spec: Spec) -> NamedSharding:
+    """The layout over a mesh that splits each dimension by these axes."""
+    return NamedSharding(mesh, spec_of(spec))
+
+
+@functools.lru_cache(maxsize=256)
+def grid_of(mesh: Mesh) -> rendezvous.Grid:
+    """The mesh as a grid of numbers."""
+    return rendezvous.Grid(mesh.shape_tuple)
+
+
+def parts(value: Any, target: NamedSharding) -> list[Any]:
+    """Each device's part of an operand, as Arrays; those that it has already are not copied."""
+    data = value._present()
+    if isinstance(data, Shards) and (
+        data.sharding == target or data.sharding.is_equivalent_to(target, len(data.shape))
+    ):
+        arrays: Sequence[np.ndarray] = data.arrays
+    else:
+        arrays = parts_of(to_numpy(value), target)
+    return [Array(a, value.weak_type) for a in arrays]
+
+
+def run(
+    graph: Graph,
+    mesh: Mesh,
+    values: Sequence[Any],
+    in_specs: Specs,
+    out_specs: Specs,
+    program: Callable[..., Any] | None = None,
+) -> list[Array]:
+    """The results of one device's graph run on every device of the mesh, as arrays over the mesh."""
+    program = program or compiled(graph, backend_of_devices())._run
+    operands = [parts(v, sharding(mesh, s)) for v, s in zip(values, in_specs, strict=True)]
+    results = rendezvous.run(grid_of(mesh), lambda rank: program([o[rank] for o in operands]))
+    found = []
+    for number, (var, spec) in enumerate(zip(graph.outvars, out_specs, strict=True)):
+        layout = sharding(mesh, spec)
+        shape = tuple(e * extent(mesh, axes) for e, axes in zip(var.aval.shape, spec))
+        pieces = [r[number]._data for r in results]
+        found.append(from_parts(shape, var.aval.dtype, layout, pieces, var.aval.weak_type))
+    return found
+
+
+def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Specs, **params: Any) -> list[Array]:
+    if rendezvous.current() is not None:
+        raise UnsupportedError("a shard_map within the program of a device is not supported; use one mesh for both")
+    return run(jaxpr, mesh, [as_array(v) for v in values], in_specs, out_specs)
+
+
+def _eval(*arrays: np.ndarray, **params: Any) -> list[np.ndarray]:
+    """Within a program of one device: whole arrays in and out."""
+    return [to_numpy(r) for r in _impl(*(Array(np.asarray(a)) for a in arrays), **params)]
+
+
+shard_map_p.impl = _impl
+shard_map_p.eval = _eval

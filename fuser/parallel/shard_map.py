@@ -1,0 +1,193 @@
+"""`shard_map`: a function of one device's parts of arrays, made a function of whole arrays over a mesh."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fuser.errors import UnsupportedError
+from fuser.frames import hide
+from fuser.ir.names import function_name
+from fuser.ir.source import current_source
+from fuser.ir.types import ArrayType
+from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
+from fuser.parallel import run  # noqa: F401  (says how the primitive runs)
+from fuser.parallel.mesh import AbstractMesh, Mesh, mesh_in_scope
+from fuser.parallel.sharding import NamedSharding, check_spec
+from fuser.parallel.spec import PartitionSpec, split_axes
+from fuser.runtime.array import Array
+from fuser.runtime.shards import Shards
+from fuser.trace import tree
+from fuser.trace.batch import manual_axes
+from fuser.trace.body import Body, staged_body
+from fuser.trace.core import type_of
+from fuser.transforms.arguments import check_callable, leaf_values
+
+
+class _Infer:
+    """In the place of in_specs: each argument as it is laid out."""
+
+    def __repr__(self) -> str:
+        return "Infer"
+
+
+Infer = _Infer()
+
+
+def shard_map(
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = Infer,
+    mesh: Mesh | None = None,
+    axis_names: Iterable[Any] = frozenset(),
+    check_vma: bool = True,
+) -> Any:
+    """`f`, a function of one device's parts of arrays, as a function of whole arrays over `mesh` (that in scope if None).
+
+    `in_specs` and `out_specs` are tree prefixes of PartitionSpecs: the mesh axes that split each dimension of an argument,
+    or along which a result's parts are put together. An argument whose spec leaves an axis out is the same for all devices
+    along it; so must be such a result. With `check_vma` that is checked, and derivatives know what is the same for all
+    (`fuser.lax.pvary`, the rule of psum); without, psum's transpose is psum. `axis_names` are the mesh axes that
+    collectives in `f` may name, all if empty; along the others every device does the same.
+    """
+    if f is None:
+        return functools.partial(
+            shard_map, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axis_names=axis_names, check_vma=check_vma
+        )
+    check_callable(f, "shard_map")
+
+    @functools.wraps(f)
+    def mapped(*args: Any) -> Any:
+        try:
+            layout = _layout(mesh, axis_names, check_vma)
+            return _mapped(f, args, in_specs, out_specs, layout)
+        except Exception as error:
+            raise hide(error)  # noqa: B904
+
+    return mapped
+
+
+def _layout(mesh: Mesh | None, axis_names: Iterable[Any], check_vma: bool) -> Layout:
+    found = mesh_in_scope() if mesh is None or isinstance(mesh, AbstractMesh) else mesh
+    if not isinstance(found, Mesh) or found.empty:
+        raise ValueError(
+            f"shard_map needs a mesh of devices, and none is in scope ({current_source().short}); "
+            "give it mesh=..., or call it within `with fuser.set_mesh(mesh):`"
+        )
+    names = {axis_names} if isinstance(axis_names, str) else set(axis_names)
+    for name in names:
+        if name not in found.axis_names:
+            raise ValueError(
+                f"axis_names of shard_map has {name!r}, which is not in the mesh; its axes are {found.axis_names}"
+            )
+    return Layout(found, tuple(n for n in found.axis_names if n in names or not names), check_vma)
+
+
+def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_specs: Any, layout: Layout) -> Any:
+    if manual_axes():
+        raise UnsupportedError(
+            f"a shard_map within a shard_map or pmap is not supported ({current_source().short}); name the axes of both in one"
+        )
+    name = function_name(f)
+    leaves, structure = tree.flatten(args)
+    values = leaf_values(leaves, f"the arguments of {name}")
+    specs = _specs(_inferred(args, values, layout) if in_specs is Infer else in_specs, args, "in_specs", layout)
+    shown = lambda n: f"argument {tree.paths(args)[n].lstrip('[').split(']')[0]} of {name}"
+    given = [_split(s, type_of(v), functools.partial(shown, n), layout) for n, (s, v) in enumerate(zip(specs, values))]
+    avals = [layout.local(type_of(v), s) for v, s in zip(values, given)]
+    convert = lambda results, result: leaf_values(results, f"the result of {name}")
+    with layout.scope():
+        body = staged_body(lambda *inner: f(*inner), structure, avals, convert, f, "shard_map", layout)
+    results = tree.unflatten(body.structure, body.out_avals)
+    wanted = _specs(out_specs, results, "out_specs", layout)
+    put = tuple(_joined(s, n, body, layout) for n, s in enumerate(wanted))
+    outs = shard_map_p.bind(
+        *body.consts,
+        *values,
+        jaxpr=body.graph,
+        in_specs=(*(whole(type_of(c).ndim) for c in body.consts), *given),
+        out_specs=put,
+        **layout._asdict(),
+    )
+    return tree.unflatten(body.structure, outs)
+
+
+def _inferred(args: Any, values: Any, layout: Layout) -> Any:
+    """The specs by which the arguments are laid out already."""
+    found = []
+    for value in values:
+        if not isinstance(value, Array):
+            raise ValueError(
+                f"shard_map cannot infer in_specs of a traced {type_of(value)} ({current_source().short}); give it in_specs"
+            )
+        data = value._present()
+        placed = data.sharding if isinstance(data, Shards) else None
+        own = isinstance(placed, NamedSharding) and placed.mesh == layout.mesh
+        found.append(placed.spec if own and placed is not None else PartitionSpec())
+    return tuple(tree.unflatten(tree.structure(args), found))
+
+
+def _specs(specs: Any, full: Any, what: str, layout: Layout) -> list[PartitionSpec]:
+    """One spec for each leaf of `full`; ValueError where `specs` is no tree prefix of it, TypeError for what is no spec."""
+    specs = tuple(specs) if what == "in_specs" and isinstance(specs, list) else specs
+    try:
+        found = tree.broadcast_prefix(specs, full)
+    except ValueError as error:
+        raise ValueError(
+            f"shard_map needs {what} to be a tree prefix of what it describes, got {specs!r} for "
+            f"{tree.structure(full)}: {error} ({current_source().short})"
+        ) from None
+    for spec in found:
+        if not isinstance(spec, PartitionSpec):
+            raise TypeError(
+                f"shard_map takes PartitionSpecs in {what}, got {spec!r} ({current_source().short}); P() is what all devices share"
+            )
+        check_spec(layout.mesh, spec)
+        for name in (n for axes in split_axes(spec, len(spec)) for n in axes):
+            if name not in layout.manual_axes:
+                raise ValueError(
+                    f"{what} of shard_map has {spec}, and {name!r} is not among axis_names {layout.manual_axes}"
+                )
+    return found
+
+
+def _split(spec: PartitionSpec, aval: ArrayType, shown: Callable[[], str], layout: Layout) -> Spec:
+    """The axes by which an argument's dimensions are split; ValueError where that does not fit."""
+    if len(spec) > aval.ndim:
+        raise ValueError(
+            f"shard_map got {spec} in in_specs for {shown()}, which is {aval}: {len(spec)} entries for {aval.ndim} dimensions "
+            f"({current_source().short})"
+        )
+    axes = split_axes(spec, aval.ndim)
+    for dimension, (size, names) in enumerate(zip(aval.shape, axes)):
+        if size % layout.extent(names):
+            raise ValueError(
+                f"shard_map got {spec} in in_specs for {shown()}, which is {aval}: dimension {dimension} of extent {size} is "
+                f"split over {', '.join(map(repr, names))}, {layout.extent(names)} devices, which do not divide it; pad it, or "
+                f"split another ({current_source().short})"
+            )
+    return axes
+
+
+def _joined(spec: PartitionSpec, number: int, body: Body, layout: Layout) -> Spec:
+    """The axes along which a result's parts are put together; ValueError where that does not fit."""
+    aval = body.out_avals[number]
+    path = (body.paths or [""] * (number + 1))[number]
+    shown = f"the result{f' at {path}' if path else ''} of {body.name}, {aval} on each device,"
+    if len(spec) > aval.ndim:
+        raise ValueError(
+            f"shard_map got {spec} in out_specs for {shown} which has {aval.ndim} dimensions ({current_source().short})"
+        )
+    axes = split_axes(spec, aval.ndim)
+    left = aval.vma - {n for names in axes for n in names}
+    if left:
+        names = ", ".join(repr(n) for n in layout.manual_axes if n in left)
+        raise ValueError(
+            f"shard_map got {spec} in out_specs for {shown} which differs from device to device along {names}; name the axis in "
+            f"out_specs, make the values the same for all with psum, pmax or the like, or, where you know that they are, give "
+            f"shard_map check_vma=False ({current_source().short})"
+        )
+    return axes

@@ -1,0 +1,275 @@
+"""SPMD: a graph on whole arrays made the graph of one device of a mesh, with collectives where parts must meet.
+
+Each equation is computed on parts along the links that most bytes of its operands and results already lie along; operands
+that lie otherwise are moved before. A dimension that a fold ends is folded over the devices after; where the result is to be
+split along the same axes, each device gets its part of the sum only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser.errors import GraphError
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.source import current_source, replayed
+from fuser.ir.types import ArrayType
+from fuser.lax import parallel as collectives
+from fuser.lax.slicing import dynamic_slice_in_dim
+from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
+from fuser.ops.sharding import sharding_constraint_p
+from fuser.parallel import loops
+from fuser.parallel.links import Link, local_params
+from fuser.parallel.mesh import Mesh, extent
+from fuser.parallel.propagate import Axes, Layouts, linked, propagate
+from fuser.passes.inline import inline_calls
+from fuser.runtime.array import Array
+from fuser.trace.core import infer, type_of
+from fuser.trace.replay import replay
+from fuser.trace.stage import stage
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective that the compiler has placed: what it moves on each device, for which line, and why."""
+
+    name: str
+    axes: Axes
+    nbytes: int  # of one device's operand
+    source: str
+    reason: str
+
+    def __str__(self) -> str:
+        where = ", ".join(map(str, self.axes))
+        return f"{self.name} over {where}, {self.nbytes} bytes a device, for {self.source}: {self.reason}"
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """One device's graph, how its inputs and results lie, and the collectives in it."""
+
+    graph: Graph
+    mesh: Mesh
+    in_specs: tuple[Spec, ...]
+    out_specs: tuple[Spec, ...]
+    collectives: tuple[Collective, ...]
+    layouts: Layouts
+
+    def explain(self) -> str:
+        """How values lie and why, and the collectives, for a person."""
+        lines = [f"{self.graph.name} over {dict(self.mesh.shape)}"]
+        lines += [f"  argument {n}: {_shown(s)}" for n, s in enumerate(self.in_specs)]
+        for var, spec in self.layouts.specs.items():
+            if any(spec):
+                lines.append(f"  {var.aval}: {_shown(spec)}, {self.layouts.reasons.get(var, '')}")
+        lines += [f"  result {n}: {_shown(s)}" for n, s in enumerate(self.out_specs)]
+        lines += [f"  {c}" for c in self.collectives] or ["  no collectives"]
+        return "\n".join(lines)
+
+
+def _shown(spec: Spec) -> str:
+    return f"P({', '.join(repr(a[0] if len(a) == 1 else a) if a else 'None' for a in spec)})"
+
+
+def spread(graph: Graph, mesh: Mesh, given: Sequence[Spec | None], wanted: Sequence[Spec | None]) -> Spread:
+    """The graph of one device. `given` says how arguments lie, None where that is free; `wanted` the same of results."""
+    graph = inline_calls(graph)
+    known = {v: s for v, s in zip(graph.invars, given) if s is not None}
+    layouts = propagate(graph, mesh, known, wanted)
+    in_specs = tuple(layouts.of(v) for v in graph.invars)
+    parted = _Parts(mesh, layouts)
+    out_specs: list[Spec] = []
+
+    def function(*inputs: Any) -> list[Any]:
+        return parted.run(graph, inputs, in_specs, wanted, out_specs)
+
+    layout = Layout(mesh, mesh.axis_names, False)
+    with layout.scope():
+        local = stage(function, [layout.local(v.aval, s) for v, s in zip(graph.invars, in_specs)], graph.name)
+    return Spread(local, mesh, in_specs, tuple(out_specs), tuple(parted.placed), layouts)
+
+
+class _Parts:
+    """The values of one device so far, and the specs of which they are parts."""
+
+    def __init__(self, mesh: Mesh, layouts: Layouts) -> None:
+        self.mesh, self.layouts = mesh, layouts
+        self.values: dict[Var, tuple[Any, Spec]] = {}
+        self.placed: list[Collective] = []
+
+    def run(
+        self,
+        graph: Graph,
+        inputs: Sequence[Any],
+        given: Sequence[Spec],
+        wanted: Sequence[Spec | None],
+        ends: list[Spec],
+    ) -> list[Any]:
+        """The graph's results on parts of inputs that lie as `given`; how they lie goes into `ends`."""
+        for var, value, spec in zip(graph.invars, inputs, given):
+            self.put(var, value, spec)
+        for var, const in zip(graph.constvars, graph.consts):
+            self.put(var, const, whole(var.aval.ndim))
+        for eqn in graph.eqns:
+            with replayed(eqn.source):
+                self.take(eqn)
+        results = []
+        for operand, target in zip(graph.outvars, wanted):
+            value, spec = self.get(operand)
+            ends.append(spec if target is None else target)
+            results.append(value if target is None else self.moved(value, spec, target, "the result is wanted so"))
+        return results
+
+    def put(self, var: Var, value: Any, spec: Spec) -> None:
+        self.values[var] = (value, spec)
+
+    def get(self, operand: Operand) -> tuple[Any, Spec]:
+        if isinstance(operand, Literal):
+            return Array(np.asarray(operand.val), operand.aval.weak_type), whole(operand.aval.ndim)
+        return self.values[operand]
+
+    def note(self, name: str, axes: Axes, value: Any, reason: str) -> None:
+        source = current_source()
+        self.placed.append(Collective(name, axes, type_of(value).nbytes, str(source) or "the program", reason))
+
+    def take(self, eqn: Eqn) -> None:
+        """Compute an equation on parts."""
+        if eqn.primitive is sharding_constraint_p and eqn.params["sharding"] is not None:
+            value, spec = self.get(eqn.invars[0])
+            target = self.layouts.of(eqn.outvars[0])
+            self.put(eqn.outvars[0], self.moved(value, spec, target, "a constraint"), target)
+        elif eqn.primitive is shard_map_p:
+            self.inlined(eqn)
+        elif eqn.primitive in loops.RULES:
+            for var, (value, spec) in zip(eqn.outvars, loops.RULES[eqn.primitive](self, eqn)):
+                self.put(var, value, spec)
+        else:
+            self.computed(eqn)
+
+    def inlined(self, eqn: Eqn) -> None:
+        """A shard_map is the graph of one device already."""
+        specs = eqn.params["in_specs"]
+        operands = [self.moved(*self.get(v), s, "an operand of shard_map") for v, s in zip(eqn.invars, specs)]
+        results = replay(eqn.params["jaxpr"], *operands)
+        for var, value, spec in zip(eqn.outvars, results, eqn.params["out_specs"]):
+            self.put(var, value, spec)
+
+    def computed(self, eqn: Eqn) -> None:
+        chosen = self.chosen(eqn)
+        in_specs, out_specs, params = self.local(eqn, chosen)
+        why = f"{eqn.primitive.name} takes it so"
+        operands = [self.moved(*self.get(v), s, why) for v, s in zip(eqn.invars, in_specs)]
+        result = eqn.primitive.bind(*operands, **params)
+        results = result if eqn.primitive.multiple_results else [result]
+        for link, axes in chosen:
+            if link.fold is not None:
+                results[0], out_specs[0] = self.folded(eqn, link.fold, axes, results[0], out_specs[0])
+        for var, value, spec in zip(eqn.outvars, results, out_specs):
+            self.put(var, value, spec)
+
+    def local(self, eqn: Eqn, chosen: list[tuple[Link, Axes]]) -> tuple[list[Spec], list[Spec], dict[str, Any]]:
+        """How operands and results lie along these links, and the params for parts; an error if they give other parts."""
+        in_specs = [_split(chosen, n, v, True) for n, v in enumerate(eqn.invars)]
+        out_specs = [_split(chosen, n, v, False) for n, v in enumerate(eqn.outvars)]
+        operands = [self.part(v, s) for v, s in zip(eqn.invars, in_specs)]
+        results = [self.part(v, s) for v, s in zip(eqn.outvars, out_specs)]
+        params = local_params(eqn, [a.shape for a in operands], [a.shape for a in results])
+        types = infer(eqn.primitive, tuple(operands), params)
+        found = [t.shape for t in (types if eqn.primitive.multiple_results else [types])]
+        if found != [a.shape for a in results]:
+            raise GraphError(
+                f"{eqn.primitive.name} of parts {operands} gives {found}, not {results}: its links are wrong"
+            )
+        return in_specs, out_specs, params
+
+    def part(self, operand: Operand, spec: Spec) -> ArrayType:
+        """The type of one device's part."""
+        shape = tuple(size // extent(self.mesh, axes) for size, axes in zip(operand.aval.shape, spec))
+        return operand.aval.update(shape=shape)
+
+    def chosen(self, eqn: Eqn) -> list[tuple[Link, Axes]]:
+        """The links along which the equation is computed in parts, each with its axes: those that most bytes lie along."""
+        weights: dict[tuple[Link, Axes], int] = defaultdict(int)
+        for values, are_operands in ((eqn.invars, True), (eqn.outvars, False)):
+            for number, var in enumerate(values):
+                spec = self.get(var)[1] if are_operands else self.layouts.of(var)
+                for dim, axes in enumerate(spec):
+                    link = linked(eqn, number, dim, are_operands, extent(self.mesh, axes)) if axes else None
+                    if link is not None:
+                        weights[link, axes] += var.aval.nbytes
+        used: set[Any] = set()
+        taken: set[tuple[bool, int, int]] = set()
+        found = []
+        for (link, axes), _ in sorted(weights.items(), key=lambda item: -item[1]):
+            places = {(True, *p) for p in link.operands} | {(False, *p) for p in link.results}
+            if not used & set(axes) and not taken & places:
+                found.append((link, axes))
+                used |= set(axes)
+                taken |= places
+        return found
+
+    def folded(self, eqn: Eqn, fold: str, axes: Axes, value: Any, spec: Spec) -> tuple[Any, Spec]:
+        """The fold of what the devices have along these axes."""
+        reason = f"{eqn.primitive.name} folds a dimension that is split"
+        planned = self.layouts.of(eqn.outvars[0])
+        if fold == "sum":
+            for dim, target in enumerate(planned):
+                if target == axes and not spec[dim] and value.shape[dim] % extent(self.mesh, axes) == 0:
+                    self.note("psum_scatter", axes, value, f"{reason}, and the result is split")
+                    part = collectives.psum_scatter(value, axes, scatter_dimension=dim, tiled=True)
+                    return part, (*spec[:dim], axes, *spec[dim + 1 :])
+        function = {"sum": collectives.psum, "max": collectives.pmax, "min": collectives.pmin}[fold]
+        self.note(f"p{fold}", axes, value, reason)
+        return function(value, axes), spec
+
+    def moved(self, value: Any, spec: Spec, target: Spec, reason: str) -> Any:
+        """A value laid out otherwise: axes change dimensions, parts are put together, parts are taken."""
+        if spec == target:
+            return value
+        own = list(spec)
+        for source in range(len(own)):
+            for to in range(len(own)):
+                axes = own[source][len(own[source]) - 1 :]
+                fits = (
+                    axes
+                    and own[source][:-1] == target[source][: len(own[source]) - 1]
+                    and own[source] != target[source]
+                )
+                wants = (*own[to], *axes) == target[to][: len(own[to]) + 1] and to != source
+                if fits and wants and value.shape[to] % extent(self.mesh, axes) == 0:
+                    self.note("all_to_all", axes, value, reason)
+                    value = collectives.all_to_all(value, axes, to, source, tiled=True)
+                    own[source], own[to] = own[source][:-1], (*own[to], *axes)
+        for dim, (axes, wanted) in enumerate(zip(own, target)):
+            kept = _common(axes, wanted)
+            if kept != axes:
+                self.note("all_gather", axes[len(kept) :], value, reason)
+                value = collectives.all_gather(value, axes[len(kept) :], axis=dim, tiled=True)
+                own[dim] = kept
+        for dim, (axes, wanted) in enumerate(zip(own, target)):
+            if more := wanted[len(axes) :]:
+                size = value.shape[dim] // extent(self.mesh, more)
+                start = collectives.axis_index(more) * np.int32(size)
+                value = dynamic_slice_in_dim(value, start, size, dim)
+        return value
+
+
+def _common(a: Axes, b: Axes) -> Axes:
+    count = 0
+    while count < min(len(a), len(b)) and a[count] == b[count]:
+        count += 1
+    return a[:count]
+
+
+def _split(chosen: Sequence[tuple[Link, Axes]], number: int, operand: Operand, operands: bool) -> Spec:
+    """The spec of an operand or result that is computed on in parts along these links."""
+    spec = list(whole(operand.aval.ndim))
+    for link, axes in chosen:
+        for n, dim in link.operands if operands else link.results:
+            if n == number:
+                spec[dim] = axes
+    return tuple(spec)

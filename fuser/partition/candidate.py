@@ -1,0 +1,488 @@
+"""A Candidate: a fusion group while it grows; the two questions asked of a pair, `blocker` and `gain`; and `join`.
+
+`parallel` and `reduced` are the candidate's loop axes; `layout` the axes along each value that it computes; `reads` how it reads
+values from outside: with one axis (or None) a dimension, or opaquely. The questions only look; `join` alone changes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fuser.ir.cost import cost, operations
+from fuser.ir.graph import Eqn, Literal, Operand, Var
+from fuser.ir.index import Axis
+from fuser.ir.primitive import Fusion
+from fuser.partition.axes import DimensionMap, Views, place_maps
+from fuser.partition.group import FUSIBLE, FusionLimits, Kind, Layout
+from fuser.partition.loop import LoopForm
+
+MOST_STAGES = 8  # runs over the reduced axes, where each computes again what came before
+KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
+MOST_PIECES = 8  # loops that a kernel repeats what reads them in
+
+
+@dataclass(eq=False)
+class Candidate:
+    """A group in the making."""
+
+    kind: Kind
+    eqns: list[Eqn]
+    numbers: set[int]  # of the equations, as `Uses` counts them
+    parallel: list[Axis]
+    reduced: list[Axis]
+    layout: dict[Var, Layout]
+    reads: dict[Var, set[Layout]] = field(default_factory=dict)
+    opaque: dict[Var, float] = field(default_factory=dict)  # value: how many times each element is read, about
+    cost: int = 0
+    volume: int = 0  # operations, each times the bytes of its numbers
+    narrowest: int = 16  # bytes of the narrowest number, by which a vector's lanes are counted
+    stages: int = 0  # runs over the reduced axes, one after the other
+    pieces: int = 1  # parts of its axes that compute different things, each in a loop of its own
+    reverse: bool | None = None  # direction of the scans inside
+    partial: bool = False  # some value covers only a part of the axes, and is computed again along the others
+    reason: str = ""
+    order: list[Axis] = field(default_factory=list)  # all axes as they lie in memory, outermost first
+    barred: set[tuple[Var, int]] = field(default_factory=set)  # values read through a barrier, and its scope
+    produced: set[Var] = field(default_factory=set)
+    open: set[Var] = field(default_factory=set)  # what is produced here and needed outside too
+
+    @property
+    def axes(self) -> list[Axis]:
+        return self.parallel + self.reduced
+
+    @property
+    def inputs(self) -> set[Var]:
+        return self.reads.keys() | self.opaque.keys()
+
+
+@dataclass(frozen=True)
+class Uses:
+    """Who reads each value, views seen through: the numbers of equations (−1: a result of the program)."""
+
+    of: dict[Var, frozenset[int]]
+    number: dict[Eqn, int]
+
+
+def solid(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> Candidate:
+    """The candidate of an equation that is no loop: a library call, a contraction, control flow."""
+    sources = [view.source for view in map(views, eqn.invars) if view.source is not None]
+    produced = set(eqn.outvars)
+    return Candidate(
+        kind,
+        [eqn],
+        {number},
+        [],
+        [],
+        {},
+        {},
+        dict.fromkeys(sources, 1),
+        reason=reason,
+        produced=produced,
+        open=set(produced),
+    )
+
+
+def product(number: int, eqn: Eqn, views: Views) -> Candidate:
+    """The candidate of a contraction that becomes a kernel: rows along the result, operands read wherever they are needed."""
+    candidate = solid(number, eqn, views, Kind.CONTRACTION, "")
+    (out,) = eqn.outvars
+    labels: Layout = tuple(None if e == 1 else Axis(e) for e in out.aval.shape)
+    candidate.parallel = candidate.order = [a for a in labels if a is not None]
+    candidate.layout = {out: labels}
+    candidate.cost = 1 << 20  # never computed twice
+    return candidate
+
+
+def looped(number: int, eqn: Eqn, views: Views, form: LoopForm, uses: Uses) -> Candidate:
+    """The candidate of a loop that becomes one kernel: its lanes are the rows, and each result has its axes."""
+    layout = dict(zip(eqn.outvars, form.layouts))
+    needed = {v for v in eqn.outvars if uses.of.get(v)}
+    candidate = Candidate(
+        Kind.LOOP, [eqn], {number}, list(form.lanes), [], layout, produced=set(eqn.outvars), open=needed
+    )
+    candidate.order = list(form.lanes)
+    candidate.cost = 1 << 20  # never computed twice
+    for operand, indices in form.reads.items():
+        view = views(operand)
+        if view.source is None:
+            continue
+        for index in indices:
+            labels = tuple(None if not i.terms and not i.offset else i.axis() for i in index)
+            aligned = all((a is not None and a in form.lanes) or e == 1 for a, e in zip(labels, operand.aval.shape))
+            if aligned and operand not in form.repeated and view.dimensions is not None:
+                read = tuple(None if d is None else labels[d] for d in view.dimensions)
+                candidate.reads.setdefault(view.source, set()).add(read)
+            else:
+                times = form.times(operand, index, view.source.aval.size)
+                candidate.opaque[view.source] = candidate.opaque.get(view.source, 0) + times
+    return candidate
+
+
+def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candidate:
+    """The candidate of one equation, with axes of its own."""
+    fusion = eqn.primitive.fusion
+    out = eqn.outvars[0]
+    if fusion is Fusion.REDUCE:
+        _, reduced = eqn.primitive.rule("lower")(**eqn.params)
+        domain = eqn.invars[0].aval.shape
+    elif fusion is Fusion.SCAN:
+        _, axis, reverse = eqn.primitive.rule("lower")(**eqn.params)
+        reduced, domain = (axis,), out.aval.shape
+    else:
+        reduced, domain = (), out.aval.shape
+    labels: Layout = tuple(None if e == 1 else Axis(e) for e in domain)
+    rows = [a for d, a in enumerate(labels) if a is not None and d not in reduced]
+    cols = [a for d, a in enumerate(labels) if a is not None and d in reduced]
+    kind = (
+        Kind.SCAN if fusion is Fusion.SCAN else Kind.REDUCTION if cols and fusion is Fusion.REDUCE else Kind.ELEMENTWISE
+    )
+    layout = labels if fusion is not Fusion.REDUCE else tuple(a for d, a in enumerate(labels) if d not in reduced)
+    candidate = Candidate(kind, [eqn], {number}, rows, cols, {out: layout}, cost=cost(eqn), produced={out}, open={out})
+    candidate.order = [a for a in labels if a is not None]
+    sizes = [v.aval.dtype.itemsize for v in (*eqn.invars, out) if v.aval.shape and v.aval.dtype != np.bool_]
+    candidate.volume, candidate.narrowest = operations(eqn) * max(sizes, default=1), min(sizes, default=16)
+    if fusion is Fusion.SCAN:
+        candidate.reverse = reverse
+    candidate.stages = int(bool(cols))
+    if limits.pieces and eqn.primitive.name == "concatenate":
+        candidate.pieces = len(eqn.invars)
+    for operand, at in zip(eqn.invars, _places_read(eqn, domain)):
+        view = views(operand)
+        if view.source is None:
+            continue
+        candidate.barred |= view.barriers
+        if at is not None and view.dimensions is not None:
+            along = [None if d is None else at[d] for d in view.dimensions]
+            read = tuple(None if d is None else labels[d] for d in along)
+            candidate.reads.setdefault(view.source, set()).add(read)
+        else:
+            size = math.prod(domain) if fusion is not Fusion.MOVEMENT else _elements_read(eqn, operand, limits)
+            times = size / max(view.source.aval.size, 1)
+            candidate.opaque[view.source] = candidate.opaque.get(view.source, 0) + times
+    if fusion is Fusion.REDUCE and isinstance(eqn.invars[0], Var):
+        candidate.layout[eqn.invars[0]] = labels
+    return candidate
+
+
+def _places_read(eqn: Eqn, domain: tuple[int, ...]) -> tuple[DimensionMap | None, ...]:
+    """By operand: which dimension of the domain each of its dimensions runs along; None where it is read elsewhere."""
+    if eqn.primitive.fusion is Fusion.MOVEMENT:
+        return place_maps(eqn)
+    own = tuple(range(len(domain)))
+    return tuple(own if v.aval.shape == domain else None if v.aval.shape else () for v in eqn.invars)
+
+
+def _elements_read(eqn: Eqn, operand: Operand, limits: FusionLimits) -> int:
+    """How many elements of an operand a movement equation reads, about: what is put at a known place is read once where
+    a kernel has a loop for each piece; where it has not, every element of the result looks at all of them."""
+    name = eqn.primitive.name
+    known = name in ("concatenate", "pad") or (
+        name == "dynamic_update_slice"
+        and operand is eqn.invars[1]
+        and all(isinstance(start, Literal) for start in eqn.invars[2:])
+    )
+    return operand.aval.size if limits.pieces and known else eqn.outvars[0].aval.size
+
+
+def gain(a: Candidate, b: Candidate) -> int:
+    """Bytes of device memory no longer read or written once `a` and `b` share a kernel."""
+    inside = [v for v in b.inputs if v in a.produced] + [v for v in a.inputs if v in b.produced]
+    shared = a.inputs & b.inputs
+    return 2 * sum(v.aval.nbytes for v in inside) + sum(v.aval.nbytes for v in shared)
+
+
+def blocker(a: Candidate, b: Candidate, uses: Uses, limits: FusionLimits) -> str | None:
+    """Why `a` and `b`, which reads values of `a` or shares inputs with it, may not share a kernel; None if they may."""
+    for candidate in (a, b):
+        if candidate.kind not in (*FUSIBLE, Kind.LOOP) and (candidate.kind is not Kind.CONTRACTION or candidate.reason):
+            return candidate.reason or f"{candidate.eqns[0].primitive.name} runs as a {candidate.kind.value} step"
+    if len(a.eqns) + len(b.eqns) > limits.max_ops:
+        return f"together they have more than {limits.max_ops} operations"
+    if (a.volume + b.volume) // min(a.narrowest, b.narrowest) > limits.max_vectors:
+        return f"together they have more than {limits.max_vectors} operations on vectors of their narrowest numbers"
+    if len(a.open) + len(b.open) > limits.max_results and _results(a, b, uses) > limits.max_results:
+        return f"together they write more than {limits.max_results} arrays"
+    if len(a.reads) + len(a.opaque) + len(b.reads) + len(b.opaque) > limits.max_params:
+        most = max(
+            limits.max_params, len(a.inputs), len(b.inputs)
+        )  # one that puts many pieces together has more itself
+        if len((a.inputs | b.inputs) - a.produced) > most:
+            return f"together they read more than {limits.max_params} arrays"
+    if max(a.pieces, b.pieces) > 1:
+        reason = _pieces_blocker(a, b, limits)
+        if reason is not None:
+            return reason
+    if any(v in a.produced for v, _ in b.barred):
+        return "an optimization barrier stands between them"
+    opaque = b.opaque.keys() & a.produced
+    if Kind.CONTRACTION in (a.kind, b.kind):
+        reason = _product_blocker(a, b, bool(opaque))
+        if reason is not None:
+            return reason
+    if Kind.LOOP in (a.kind, b.kind):
+        reason = _loop_blocker(a, b, bool(opaque))
+        if reason is not None:
+            return reason
+    if opaque:
+        return _inline_blocker(a, b, opaque, uses, limits)
+    matched = match(a, b)
+    if isinstance(matched, str):
+        return matched
+    return _domain_blocker(a, b, matched, uses, limits)
+
+
+def _pieces_blocker(a: Candidate, b: Candidate, limits: FusionLimits) -> str | None:
+    """What reads an array that is put together from pieces joins where it is done again for each piece cheaply."""
+    if not b.inputs & a.produced:
+        return "one of them is put together from pieces" if max(a.pieces, b.pieces) > MOST_PIECES else None
+    if a.pieces > MOST_PIECES:
+        return f"the other is put together from {a.pieces} pieces, each in a loop of its own"
+    plain = b.kind is Kind.ELEMENTWISE and not b.opaque.keys() & a.produced
+    if a.pieces > 1 and a.cost > limits.recompute_cost and not plain:
+        return "the other is put together from pieces, all of which it would compute for each element"
+    return None
+
+
+def _results(a: Candidate, b: Candidate, uses: Uses) -> int:
+    """Arrays that a kernel of both writes."""
+    return sum(not _within(v, a, b, uses) for candidate in (a, b) for v in candidate.open)
+
+
+def _product_blocker(a: Candidate, b: Candidate, opaque: bool) -> str | None:
+    """Elementwise work on a product's result joins it, nothing else."""
+    if b.kind is Kind.CONTRACTION:
+        return "a product reads each element of its operands many times, so they are computed before it"
+    if b.kind is not Kind.ELEMENTWISE:
+        return f"a {b.kind.value} needs whole rows of the product, which are spread over several blocks"
+    return "it reads the product at shifted or reshaped places" if opaque else None
+
+
+def _loop_blocker(a: Candidate, b: Candidate, opaque: bool) -> str | None:
+    """Elementwise work before and after a loop joins its kernel, where each lane can do its own part."""
+    if a.kind is b.kind:
+        return "a kernel holds one loop"
+    other = b if a.kind is Kind.LOOP else a
+    if other.kind is not Kind.ELEMENTWISE:
+        return f"a {other.kind.value} needs the results of many lanes, and each lane runs the loop by itself"
+    if a.kind is Kind.LOOP:
+        if opaque:
+            return "it reads the loop's result at shifted or reshaped places"
+        lanes = set(a.parallel)
+        if any(axis is not None and axis not in lanes for v in b.reads.keys() & a.produced for axis in a.layout[v]):
+            return "it reads elements of the loop's result that one lane holds together or that iterations leave behind"
+    return None
+
+
+def _inline_blocker(a: Candidate, b: Candidate, opaque: set[Var], uses: Uses, limits: FusionLimits) -> str | None:
+    """`b` reads values of `a` at other places than its own: `a` can only be computed anew at each of them."""
+    if a.reduced:
+        return "it reads a reduction of the other at shifted or reshaped places"
+    if escaping(a, b, uses):
+        return "it reads a value at shifted or reshaped places that others need in memory too"
+    places = _places(a, b, opaque)
+    if places > 1 and a.cost * (places - 1) > limits.recompute_cost:
+        return f"it reads a value at {math.ceil(places)} different places; computing it again at each costs more than storing it"
+    return None
+
+
+def _places(a: Candidate, b: Candidate, opaque: set[Var]) -> float:
+    """How many times each element of `a` is computed inside `b`, about; a single number is once a kernel."""
+    return sum(b.opaque[v] for v in opaque) + any(v in b.reads for v in opaque) if a.parallel else 1
+
+
+def escaping(a: Candidate, b: Candidate, uses: Uses) -> bool:
+    """Whether anything outside `a` and `b` needs a value of `a`."""
+    return any(not _within(v, a, b, uses) for v in a.open)
+
+
+def _within(var: Var, a: Candidate, b: Candidate, uses: Uses) -> bool:
+    return all(n in a.numbers or n in b.numbers for n in uses.of.get(var, ()))
+
+
+def match(a: Candidate, b: Candidate) -> dict[Axis, Axis] | str:
+    """Which axis of `a` each axis of `b` is, by the values that connect them; a reason where they disagree."""
+    mapping: dict[Axis, Axis] = {}
+    taken: set[Axis] = set()
+
+    def unify(theirs: Layout, ours: Layout) -> bool:
+        for x, y in zip(theirs, ours):
+            if x is None or y is None:
+                if x is not y:
+                    return False
+            elif mapping.get(x, y) is not y or (y in taken and x not in mapping):
+                return False
+            else:
+                mapping[x] = y
+                taken.add(y)
+        return True
+
+    for var, layouts in b.reads.items():
+        if var in a.layout and var not in a.reads:
+            for read in layouts:
+                if not unify(read, a.layout[var]):
+                    return "it reads a value of the other along other axes"
+    for var in b.reads.keys() & a.reads.keys():  # hints only: shared inputs, where they agree
+        if len(b.reads[var]) == len(a.reads[var]) == 1:
+            saved = dict(mapping), set(taken)
+            if not unify(next(iter(b.reads[var])), next(iter(a.reads[var]))):
+                mapping, taken = saved
+    for x in b.axes:  # what is left runs along a free axis of the same extent that lies alike in memory
+        if x not in mapping:
+            free = [
+                y
+                for y in a.reduced + a.parallel
+                if y not in taken and y.extent == x.extent and _alike(a, b, mapping, x, y)
+            ]
+            if free:
+                mapping[x] = free[0]
+                taken.add(free[0])
+    return mapping
+
+
+def _alike(a: Candidate, b: Candidate, mapping: dict[Axis, Axis], x: Axis, y: Axis) -> bool:
+    """Whether `x` lies inside and outside of the same axes in `b` as `y` does in `a`."""
+    place_a = {axis: n for n, axis in enumerate(a.order)}
+    place_b = {axis: n for n, axis in enumerate(b.order)}
+    pairs = [(p, q) for p, q in mapping.items() if p in place_b and q in place_a]
+    return all((place_b[p] < place_b[x]) == (place_a[q] < place_a[y]) for p, q in pairs)
+
+
+def _domain_blocker(
+    a: Candidate, b: Candidate, mapping: dict[Axis, Axis], uses: Uses, limits: FusionLimits
+) -> str | None:
+    rows_a, cols_a = set(a.parallel), set(a.reduced)
+    mapped = {mapping[x] for x in b.axes if x in mapping}
+    fresh = [x for x in b.axes if x not in mapping]
+    b_cols = {mapping.get(x, x) for x in b.reduced}
+    b_rows = {mapping.get(x, x) for x in b.parallel}
+    if a.reverse is not None and b.reverse is not None and a.reverse != b.reverse:
+        return "one scan runs forwards and the other backwards"
+    if cols_a:
+        if b_cols:
+            if b_cols != cols_a or b_rows != rows_a:
+                if b_cols & rows_a and b.inputs & a.produced:
+                    return "it reduces over rows, and so needs every row of the other first"
+                return "they reduce over different axes"
+            return _sync_blocker(a, b, limits)
+        if fresh:
+            return _growth_blocker(a, b, fresh, uses, limits)
+        if mapped == rows_a | cols_a:
+            return _sync_blocker(a, b, limits)
+        return None if mapped == rows_a else "it runs over only a part of the other's axes"
+    if fresh:
+        return _growth_blocker(a, b, fresh, uses, limits)
+    if mapped != rows_a:
+        return "it runs over only a part of the other's axes"
+    return None
+
+
+def _sync_blocker(a: Candidate, b: Candidate, limits: FusionLimits) -> str | None:
+    """A second run over the reduced axes: needs a row that fits, or a barrier across the grid."""
+    stages = a.stages + b.stages
+    if stages > MOST_STAGES and b.inputs & a.produced and not _keeps(a):
+        return f"together they run {stages} times over the reduced axes, and each run computes again what it needs"
+    if limits.grid_sync or a.kind is Kind.SCAN:
+        return None
+    columns = 1
+    for axis in a.reduced:
+        columns *= axis.extent
+    if limits.max_row and columns > limits.max_row:
+        return f"rows of {columns} elements are longer than the {limits.max_row} that one kernel reduces and then uses"
+    return None
+
+
+def _keeps(candidate: Candidate) -> bool:
+    """Whether a kernel keeps what one run over a row computes for the next: short rows that lie dense."""
+    dense = bool(candidate.order) and candidate.order[-1] in candidate.reduced
+    return dense and math.prod(axis.extent for axis in candidate.reduced) <= KEPT
+
+
+def _growth_blocker(a: Candidate, b: Candidate, fresh: list[Axis], uses: Uses, limits: FusionLimits) -> str | None:
+    """`b` runs over more axes than `a`: `a` would be computed again for each step of the new ones."""
+    if a.kind is Kind.LOOP:
+        return "the other is a loop, which each element here would run again"
+    if a.reduced:
+        extents = "×".join(str(x.extent) for x in fresh)
+        return f"it uses the reduction's result over {extents} more elements, which the kernel does not run over"
+    if row_level(b, fresh):
+        return None
+    if escaping(a, b, uses):
+        return "the other is broadcast here and needed in memory by others too"
+    if a.parallel and a.cost > limits.recompute_cost:
+        return "the other is broadcast here; computing it again for each element costs more than storing it"
+    return None
+
+
+def row_level(b: Candidate, fresh: list[Axis]) -> bool:
+    """Whether only the reduced axes of `b` are new to the other candidate, whose values then stand once a row."""
+    return bool(b.reduced) and not any(x in fresh for x in b.parallel)
+
+
+def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
+    """The candidate of both, made out of the larger one; `blocker` has said that it is legal."""
+    aligned = not b.opaque.keys() & a.produced
+    if not aligned:
+        places = max(_places(a, b, b.opaque.keys() & a.produced), 1)
+        a.cost = math.ceil(a.cost * places)
+        _forget_axes(a, places)
+        big, small, rename = (b, a, {}) if len(b.eqns) >= len(a.eqns) else (a, b, {})
+        rows, cols, kind, partial, order = b.parallel, b.reduced, b.kind, b.partial, b.order
+    else:
+        mapping = match(a, b)
+        assert isinstance(mapping, dict)
+        cols = list(dict.fromkeys([*a.reduced, *(mapping.get(x, x) for x in b.reduced)]))
+        rows = list(dict.fromkeys([*a.parallel, *(mapping.get(x, x) for x in b.parallel)]))
+        rows = [x for x in rows if x not in cols]
+        kind = Kind.SCAN if Kind.SCAN in (a.kind, b.kind) else Kind.REDUCTION if cols else Kind.ELEMENTWISE
+        kind = Kind.CONTRACTION if a.kind is Kind.CONTRACTION else kind
+        kind = Kind.LOOP if Kind.LOOP in (a.kind, b.kind) else kind
+        fresh = [x for x in b.axes if x not in mapping]
+        partial = a.partial or b.partial or bool(fresh and not row_level(b, fresh))
+        order = a.order if len(a.order) >= len(b.order) else [mapping.get(x, x) for x in b.order]
+        big, small, rename = a, b, mapping
+        if len(a.eqns) < len(b.eqns):
+            big, small, rename = b, a, {y: x for x, y in mapping.items()}
+            rows, cols, order = ([rename.get(x, x) for x in axes] for axes in (rows, cols, order))
+    _absorb(big, small, rename, uses, aligned)
+    big.parallel, big.reduced, big.kind, big.partial, big.order = rows, cols, kind, partial, order
+    return big
+
+
+def _forget_axes(candidate: Candidate, places: float) -> None:
+    """The candidate's values will be computed wherever they are read, at so many places, along no axes of their own."""
+    for var in candidate.inputs:
+        candidate.opaque[var] = (candidate.opaque.get(var, 0) + (var in candidate.reads)) * places
+    candidate.reads, candidate.layout, candidate.parallel, candidate.reduced, candidate.order = {}, {}, [], [], []
+
+
+def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Uses, aligned: bool) -> None:
+    """Put all of `small` into `big`, its axes renamed; `aligned`: both run over the same ones."""
+    layout = lambda dims: tuple([None if x is None else rename.get(x, x) for x in dims])
+    inside = (big.inputs & small.produced) | (small.inputs & big.produced)  # read by one from the other
+    needed = [v for v in (inside & big.open) | small.open if not _within(v, big, small, uses)]
+    big.open = (big.open - inside).union(needed)
+    big.eqns += small.eqns
+    big.numbers |= small.numbers
+    big.produced |= small.produced
+    big.barred |= small.barred
+    for var, dims in small.layout.items():
+        big.layout.setdefault(var, layout(dims))
+    for var, several in small.reads.items():
+        big.reads.setdefault(var, set()).update(layout(dims) for dims in several)
+    for var, count in small.opaque.items():
+        big.opaque[var] = big.opaque.get(var, 0) + count
+    for var in inside:
+        big.reads.pop(var, None)
+        big.opaque.pop(var, None)
+    big.cost += small.cost
+    big.stages = big.stages + small.stages if inside else max(big.stages, small.stages)
+    big.volume += small.volume
+    if Kind.CONTRACTION in (big.kind, small.kind):
+        big.pieces = 1  # a product reads an operand's pieces in place, and its result has none
+    else:
+        big.pieces = big.pieces * small.pieces if aligned else big.pieces + small.pieces - 1
+    big.narrowest = min(big.narrowest, small.narrowest)
+    big.reverse = big.reverse if big.reverse is not None else small.reverse

@@ -1,0 +1,156 @@
+"""Small kernels that share one launch: finished groups in, groups out, some of them BUNDLEs with the former as `parts`.
+
+A kernel that moves few bytes takes less time than its launch does. Such groups join a bundle, whatever axes they run over,
+as long as no group outside must run between two of its parts. One walk in program order, linear in the edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from fuser.ir.graph import Graph, Operand, Var
+from fuser.ir.names import identifier
+from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind
+
+Offer = Callable[[], bool]  # whether one more merge is allowed
+
+
+def bundled(
+    groups: Sequence[FusionGroup], outputs: Iterable[Operand], limits: FusionLimits, allowed: Offer
+) -> tuple[FusionGroup, ...]:
+    """The groups, in an order in which they can run, with small ones bundled as far as the limits say."""
+    if limits.horizontal_parts < 2:
+        return tuple(groups)
+    sorting = _Sorting(groups, set(outputs), limits, allowed)
+    for number in range(len(groups)):
+        sorting.place(number)
+    return sorting.finish()
+
+
+def small(group: FusionGroup, limits: FusionLimits) -> bool:
+    """Whether the group's launch is what it costs, more than its bytes and its arithmetic."""
+    if group.kind not in FUSIBLE:
+        return False
+    return group.flops <= limits.horizontal_bytes and touched(group.graph) <= limits.horizontal_bytes
+
+
+def touched(graph: Graph) -> int:
+    """Bytes that a kernel reads and writes; of what it only cuts pieces out of no more than those."""
+    pieces = dict.fromkeys(graph.invars, 0)
+    for eqn in graph.eqns:
+        cut = eqn.primitive.name in ("slice", "dynamic_slice", "gather")
+        for number, var in enumerate(eqn.operands()):
+            if var in pieces:
+                pieces[var] += eqn.outvars[0].aval.nbytes if cut and number == 0 else var.aval.nbytes
+    read = sum(min(count, var.aval.nbytes) for var, count in pieces.items())
+    return read + sum(v.aval.nbytes for v in dict.fromkeys(graph.outvars))
+
+
+class _Sorting:
+    """Groups by number. The `open` bundle takes what depends on nothing that waits for it; `last` what nobody waits for."""
+
+    def __init__(
+        self, groups: Sequence[FusionGroup], outputs: set[Operand], limits: FusionLimits, allowed: Offer
+    ) -> None:
+        self.groups, self.outputs, self.limits, self.allowed = groups, outputs, limits, allowed
+        home = {v: n for n, group in enumerate(groups) for v in group.graph.outvars}
+        self.needs = [{home[v] for v in group.graph.invars if v in home} for group in groups]
+        self.needed = set().union(*self.needs)
+        self.readers: dict[Operand, set[int]] = {}
+        for number, group in enumerate(groups):
+            for var in group.graph.invars:
+                self.readers.setdefault(var, set()).add(number)
+        self.open: list[int] = []
+        self.last: list[int] = []
+        self.bundles: list[list[int]] = [self.last]
+        self.behind: set[int] = set()  # what waits for the open bundle and is not in it
+
+    def place(self, number: int) -> None:
+        """Put the group into a bundle, or leave it alone."""
+        members = set(self.open)
+        needs = self.needs[number]
+        waits = bool(needs & self.behind) or (not self.limits.horizontal_chains and bool(needs & members))
+        if small(self.groups[number], self.limits):
+            if number not in self.needed and (waits or not needs & members):
+                self._join(self.last, number)
+                return
+            if waits or not self.open:
+                self.open, self.behind, waits = [], set(), False
+                self.bundles.append(self.open)
+            self._join(self.open, number)
+        elif waits or needs & members:
+            self.behind.add(number)
+
+    def _join(self, bundle: list[int], number: int) -> None:
+        full = len(bundle) >= self.limits.horizontal_parts
+        if full and bundle is self.last:
+            self.last = bundle = []
+            self.bundles.append(bundle)
+        elif full:
+            self.open, self.behind, bundle = [], set(), []
+            self.open = bundle
+            self.bundles.append(bundle)
+        if bundle and not self.allowed():
+            self.behind |= {number} if self.needs[number] & set(bundle) else set()
+            return
+        bundle.append(number)
+
+    def finish(self) -> tuple[FusionGroup, ...]:
+        """All groups, each behind what it needs, otherwise as late as the last of its parts stood."""
+        unit_of = {n: bundle for bundle in self.bundles if len(bundle) > 1 for n in bundle}
+        result: list[FusionGroup] = []
+        done: set[int] = set()
+
+        def emit(root: int) -> None:
+            stack = [root]
+            while stack:
+                number = stack[-1]
+                unit = unit_of.get(number, [number])
+                if number in done:
+                    stack.pop()
+                    continue
+                missing = {m for n in unit for m in self.needs[n]} - done - set(unit)
+                if missing:
+                    stack.extend(sorted(missing, reverse=True))
+                    continue
+                done.update(unit)
+                result.append(self._bundle(unit) if len(unit) > 1 else self.groups[number])
+
+        for number in range(len(self.groups)):
+            if number == max(unit_of.get(number, [number])):
+                emit(number)
+        return tuple(result)
+
+    def _bundle(self, numbers: list[int]) -> FusionGroup:
+        """One group of several, with one graph; what only its own parts read stays inside."""
+        inside = set(numbers)
+        parts = tuple(self.groups[n] for n in numbers)
+        made = {v for part in parts for v in part.graph.outvars}
+        eqns = tuple(dict.fromkeys(eqn for part in parts for eqn in part.graph.eqns))
+        invars = tuple(dict.fromkeys(v for part in parts for v in part.graph.invars if v not in made))
+        needed = {v for v in made if v in self.outputs or self.readers.get(v, set()) - inside}
+        outvars = tuple(dict.fromkeys(v for part in parts for v in part.graph.outvars if v in needed))
+        name = _name(parts)
+        sources = tuple(dict.fromkeys(source for part in parts for source in part.sources))
+        graph = Graph(invars, (), (), eqns, outvars, name)
+        return FusionGroup(Kind.HORIZONTAL, graph, (), (), name, sources, parts=parts)
+
+
+def _name(parts: Sequence[FusionGroup]) -> str:
+    """`k3_20_kernels_mul_add`: the number of the first part, how many there are, and their last operations."""
+    number, _, _ = parts[0].name.partition("_")
+    words = [word for part in parts for word in dict.fromkeys(part.ops) if word not in ("copy", "convert_element_type")]
+    tail = "_".join(list(dict.fromkeys(words))[-3:])
+    return f"{number}_{len(parts)}_kernels{'_' if tail else ''}{identifier(tail) if tail else ''}"
+
+
+def levels(parts: Sequence[FusionGroup]) -> list[list[int]]:
+    """The parts of a bundle by how many others must run before them, one after the other."""
+    level: dict[Var, int] = {}
+    result: list[list[int]] = []
+    for number, part in enumerate(parts):
+        own = max((level[v] + 1 for v in part.graph.invars if v in level), default=0)
+        level.update({v: own for v in part.graph.outvars if isinstance(v, Var)})
+        result += [[]] if own == len(result) else []
+        result[own].append(number)
+    return result

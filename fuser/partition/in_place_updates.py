@@ -1,0 +1,89 @@
+"""Carries that a loop's body only writes a part of, by a `dynamic_update_slice` of the carry itself.
+
+Such a body need not give the whole carry: it gives the part and where it belongs, and the loop writes it in place once
+the step is over, when nothing reads the old carry any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+
+
+@dataclass(frozen=True)
+class Update:
+    """`value` goes into carry `carry` at `starts`, one a dimension, moved inside where it does not fit."""
+
+    carry: int
+    value: Operand
+    starts: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class InPlace:
+    """A body whose results are the carries `moving`, its ys, and then what the updates need, at `places`."""
+
+    body: Graph
+    moving: tuple[int, ...]
+    updates: tuple[Update, ...]
+    places: dict[Operand, int]
+
+
+def updates_in_place(eqn: Eqn) -> InPlace:
+    """The body of a scan, or of a while without lanes, with the updates taken out."""
+    params = eqn.params
+    if eqn.primitive.name == "scan":
+        body, first, count = params["jaxpr"], params["num_consts"], params["num_carry"]
+    else:
+        body, first, count = params["body_jaxpr"], params["body_nconsts"], len(eqn.outvars)
+    lanes = eqn.primitive.name == "while" and params["cond_jaxpr"].out_avals[0].shape
+    updates = () if lanes else _updates(body, first, count)
+    taken = {update.carry for update in updates}
+    moving = tuple(n for n in range(count) if n not in taken)
+    wanted = [operand for update in updates for operand in _needs(update)]
+    extra = list(dict.fromkeys(wanted))
+    outvars = [*(body.outvars[n] for n in moving), *body.outvars[count:]]
+    places: dict[Operand, int] = {operand: len(outvars) + n for n, operand in enumerate(extra)}
+    gone = {body.outvars[n] for n in taken}
+    eqns = tuple(e for e in body.eqns if not any(v in gone for v in e.outvars))
+    smaller = replace(body, eqns=eqns, outvars=(*outvars, *extra)) if updates else body
+    return InPlace(smaller, moving, updates, places)
+
+
+def _needs(update: Update) -> list[Operand]:
+    return [update.value, *(start for start in update.starts if isinstance(start, Var))]
+
+
+def _updates(body: Graph, first: int, count: int) -> tuple[Update, ...]:
+    producers = {var: eqn for eqn in body.eqns for var in eqn.outvars}
+    uses = Counter([v for eqn in body.eqns for v in eqn.operands()] + [v for v in body.outvars if isinstance(v, Var)])
+    found = []
+    for n in range(count):
+        out = body.outvars[n]
+        eqn = producers.get(out) if isinstance(out, Var) else None
+        if eqn is None or eqn.invars[:1] != (body.invars[first + n],) or uses[out] != 1:  # type: ignore[index]
+            continue
+        if eqn.primitive.name == "dynamic_update_slice" and not _mostly(eqn):
+            found.append(Update(n, eqn.invars[1], eqn.invars[2:]))
+    return tuple(found)
+
+
+def _mostly(eqn: Eqn) -> bool:
+    """Whether most of the carry is written, at a known place: one kernel does that without keeping the part aside."""
+    known = all(isinstance(start, Literal) for start in eqn.invars[2:])
+    return known and 2 * eqn.invars[1].aval.size > eqn.invars[0].aval.size
+
+
+def run_length(shape: Sequence[int], extents: Sequence[int]) -> tuple[int, int]:
+    """How many leading dimensions an update must be walked along, and the elements of each run that lies dense."""
+    dimensions = len(shape)
+    while dimensions and shape[dimensions - 1] == extents[dimensions - 1]:
+        dimensions -= 1
+    outer = max(dimensions - 1, 0)
+    run = 1
+    for extent in extents[outer:]:
+        run *= extent
+    return outer, run

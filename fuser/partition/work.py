@@ -1,0 +1,58 @@
+"""Work of a loop's body: scalar operations of one lane that has it written out, and elements that one iteration makes.
+
+In: the body's graph. Out: counts that need no more than one look at each equation, so that a loop whose written-out form
+is out of the question is known before it is written out, and one whose lanes would all repeat the same work is seen.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fuser.ir.graph import Eqn, Graph, graphs_in
+from fuser.ir.primitive import Fusion
+
+
+def least_operations(graph: Graph) -> int:
+    """Scalar operations of one lane, at least: one an arithmetic equation, one an element of a reduction or of a product's
+    sum, those of inner loops once a step."""
+    total = 0
+    for eqn in graph.eqns:
+        if eqn.primitive.fusion is Fusion.ELEMENTWISE:
+            total += 1
+        elif eqn.primitive.fusion is Fusion.REDUCE:
+            total += eqn.invars[0].aval.size // max(eqn.outvars[0].aval.size, 1)
+        elif eqn.primitive.fusion is Fusion.DOT:
+            total += _contracted(eqn)
+        elif eqn.primitive.fusion is Fusion.CONTROL:
+            total += _steps(eqn) * sum(map(least_operations, graphs_in(eqn.params)))
+    return total
+
+
+def elements(graph: Graph) -> int:
+    """Elements that the graph's equations compute, reductions and products by what they read; a window written into an array
+    counts for itself alone, as the array is written in place."""
+    total = 0
+    for eqn in graph.eqns:
+        fusion, out = eqn.primitive.fusion, eqn.outvars[0].aval
+        if fusion is Fusion.CONTROL:
+            total += _steps(eqn) * sum(map(elements, graphs_in(eqn.params)))
+        elif fusion is Fusion.DOT:
+            total += 2 * out.size * _contracted(eqn)
+        elif fusion in (Fusion.REDUCE, Fusion.SCAN):
+            total += eqn.invars[0].aval.size
+        elif eqn.primitive.name == "dynamic_update_slice":
+            total += eqn.invars[1].aval.size
+        else:
+            total += sum(v.aval.size for v in eqn.outvars)
+    return total
+
+
+def _steps(eqn: Eqn) -> int:
+    """How often a control equation runs its graphs, at least."""
+    return int(eqn.params["length"]) if eqn.primitive.name == "scan" else 1
+
+
+def _contracted(eqn: Eqn) -> int:
+    """Terms of each element of a product."""
+    (contracted, _), _ = eqn.params["dimension_numbers"]
+    return math.prod(eqn.invars[0].aval.shape[d] for d in contracted)

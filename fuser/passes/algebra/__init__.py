@@ -1,0 +1,1 @@
+"""Algebraic simplification: rules as data, and the pass that tries them."""

@@ -1,0 +1,296 @@
+"""Rules of movement and of folds over few elements: what moves nothing goes, and moves in a row become one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fuser.ir.graph import Eqn
+from fuser.ir.rewrite import Rewriter
+from fuser.ir.types import BOOL, FLOATS, INTEGERS
+from fuser.ops import cumulative as C
+from fuser.ops import movement as M
+from fuser.ops import reduce as R
+from fuser.passes.algebra.rule import REALS, Result, Rule, filled, is_exact
+
+
+def _transpose(eqn: Eqn, rewriter: Rewriter) -> Result:
+    x, order = eqn.invars[0], tuple(eqn.params["permutation"])
+    if order == tuple(range(len(order))):
+        return x
+    inner = rewriter.producer(x, "transpose")
+    if inner is None:
+        return None
+    return rewriter.make(
+        M.transpose_p, inner.invars[0], permutation=tuple(inner.params["permutation"][d] for d in order)
+    )
+
+
+def _reshape(eqn: Eqn, rewriter: Rewriter) -> Result:
+    """A reshape of what only has another shape itself; and one that changes nothing."""
+    x, shape = eqn.invars[0], eqn.outvars[0].aval.shape
+    if x.aval.shape == shape:
+        return x
+    for name in ("reshape", "squeeze", "broadcast_in_dim"):
+        inner = rewriter.producer(x, name)
+        if inner is not None and inner.invars[0].aval.size == x.aval.size and x.aval.size:
+            source = inner.invars[0]
+            return (
+                source
+                if source.aval.shape == shape
+                else rewriter.make(M.reshape_p, source, new_sizes=shape, dimensions=None)
+            )
+    return None
+
+
+def _rev(eqn: Eqn, rewriter: Rewriter) -> Result:
+    x, dimensions = eqn.invars[0], tuple(eqn.params["dimensions"])
+    turned = tuple(d for d in dimensions if x.aval.shape[d] > 1)
+    if not turned:
+        return x
+    inner = rewriter.producer(x, "rev")
+    if inner is not None:
+        left = tuple(sorted(set(turned) ^ set(inner.params["dimensions"])))
+        return rewriter.make(M.rev_p, inner.invars[0], dimensions=left)
+    return rewriter.make(M.rev_p, x, dimensions=turned) if turned != dimensions else None
+
+
+def _slice(eqn: Eqn, rewriter: Rewriter) -> Result:
+    x, (low, _, step) = eqn.invars[0], _bounds(eqn)
+    if x.aval.shape == eqn.outvars[0].aval.shape:
+        return x
+    inner = rewriter.producer(x, "slice")
+    if inner is None:
+        return None
+    inner_low, _, inner_step = _bounds(inner)
+    starts = tuple(a + b * s for a, b, s in zip(inner_low, low, inner_step))
+    steps = tuple(a * b for a, b in zip(inner_step, step))
+    extents = eqn.outvars[0].aval.shape
+    limits = tuple(
+        min(a + (max(e, 1) - 1) * s + 1, n) if e else a
+        for a, e, s, n in zip(starts, extents, steps, inner.invars[0].aval.shape)
+    )
+    if any(a > n for a, n in zip(starts, inner.invars[0].aval.shape)):
+        return None
+    return rewriter.make(M.slice_p, inner.invars[0], start_indices=starts, limit_indices=limits, strides=steps)
+
+
+def _bounds(eqn: Eqn) -> tuple[Any, Any, Any]:
+    strides = eqn.params["strides"] or (1,) * eqn.invars[0].aval.ndim
+    return eqn.params["start_indices"], eqn.params["limit_indices"], strides
+
+
+def _pad(eqn: Eqn, rewriter: Rewriter) -> Result:
+    return eqn.invars[0] if all(tuple(p) == (0, 0, 0) for p in eqn.params["padding_config"]) else None
+
+
+def _concatenate(eqn: Eqn, rewriter: Rewriter) -> Result:
+    parts = tuple(v for v in eqn.invars if v.aval.shape[eqn.params["dimension"]])
+    if len(parts) == 1:
+        return parts[0]
+    return rewriter.make(M.concatenate_p, *parts, **eqn.params) if parts and len(parts) < len(eqn.invars) else None
+
+
+def _broadcast(eqn: Eqn, rewriter: Rewriter) -> Result:
+    x, dimensions = eqn.invars[0], tuple(eqn.params["broadcast_dimensions"])
+    if x.aval.shape == eqn.outvars[0].aval.shape:
+        return x
+    inner = rewriter.producer(x, "broadcast_in_dim")
+    if inner is None:
+        return None
+    through = tuple(dimensions[d] for d in inner.params["broadcast_dimensions"])
+    return rewriter.make(
+        M.broadcast_in_dim_p, inner.invars[0], shape=eqn.outvars[0].aval.shape, broadcast_dimensions=through
+    )
+
+
+def _reduce(eqn: Eqn, rewriter: Rewriter) -> Result:
+    """A fold over one element is that element; a fold of a fold is one fold where its order cannot be told."""
+    x, axes = eqn.invars[0], tuple(eqn.params["axes"])
+    if all(x.aval.shape[a] == 1 for a in axes):
+        return x if not axes else rewriter.make(M.reshape_p, x, new_sizes=eqn.outvars[0].aval.shape, dimensions=None)
+    inner = rewriter.producer(x, eqn.primitive.name)
+    ordered = eqn.primitive.name in ("reduce_sum", "reduce_prod") and not is_exact(eqn)
+    if inner is None or ordered:
+        return None
+    first = tuple(inner.params["axes"])
+    left = [d for d in range(inner.invars[0].aval.ndim) if d not in first]
+    return rewriter.make(eqn.primitive, inner.invars[0], axes=tuple(sorted((*first, *(left[a] for a in axes)))))
+
+
+def _position(eqn: Eqn, rewriter: Rewriter) -> Result:
+    return filled(eqn, rewriter, 0) if eqn.invars[0].aval.shape[eqn.params["axes"][0]] == 1 else None
+
+
+def _running(eqn: Eqn, rewriter: Rewriter) -> Result:
+    return eqn.invars[0] if eqn.invars[0].aval.shape[eqn.params["axis"]] <= 1 else None
+
+
+_ANY = (BOOL, *REALS)
+_CUBE = ((2, 3, 4),)
+_THIN = ((3, 1, 4),)
+MOVEMENT: tuple[Rule, ...] = (
+    Rule(
+        "transpose[identity]",
+        ("transpose",),
+        _transpose,
+        lambda x: M.transpose_p.bind(x, permutation=(0, 1, 2)),
+        _ANY,
+        _CUBE,
+    ),
+    Rule(
+        "transpose of transpose",
+        ("transpose",),
+        _transpose,
+        lambda x: M.transpose_p.bind(M.transpose_p.bind(x, permutation=(2, 0, 1)), permutation=(0, 2, 1)),
+        _ANY,
+        (*_CUBE, (4, 4, 4)),
+    ),
+    Rule(
+        "reshape[own shape]",
+        ("reshape",),
+        _reshape,
+        lambda x: M.reshape_p.bind(x, new_sizes=(2, 3, 4), dimensions=None),
+        _ANY,
+        _CUBE,
+    ),
+    Rule(
+        "reshape of reshape",
+        ("reshape",),
+        _reshape,
+        lambda x: M.reshape_p.bind(
+            M.reshape_p.bind(x, new_sizes=(4, 6), dimensions=None), new_sizes=(3, 8), dimensions=None
+        ),
+        _ANY,
+        _CUBE,
+    ),
+    Rule("squeeze[]", ("squeeze",), _reshape, lambda x: M.squeeze_p.bind(x, dimensions=()), _ANY, _CUBE),
+    Rule(
+        "squeeze of broadcast",
+        ("squeeze",),
+        _reshape,
+        lambda x: M.squeeze_p.bind(
+            M.broadcast_in_dim_p.bind(x, shape=(2, 3, 1, 4), broadcast_dimensions=(0, 1, 3)), dimensions=(2,)
+        ),
+        _ANY,
+        _CUBE,
+    ),
+    Rule("rev[extents of 1]", ("rev",), _rev, lambda x: M.rev_p.bind(x, dimensions=(1,)), _ANY, _THIN),
+    Rule(
+        "rev of rev",
+        ("rev",),
+        _rev,
+        lambda x: M.rev_p.bind(M.rev_p.bind(x, dimensions=(0, 2)), dimensions=(2, 1)),
+        _ANY,
+        _CUBE,
+    ),
+    Rule(
+        "slice[all]",
+        ("slice",),
+        _slice,
+        lambda x: M.slice_p.bind(x, start_indices=(0, 0, 0), limit_indices=x.shape, strides=(1, 1, 1)),
+        _ANY,
+        _CUBE,
+    ),
+    Rule(
+        "slice of slice",
+        ("slice",),
+        _slice,
+        lambda x: M.slice_p.bind(
+            M.slice_p.bind(x, start_indices=(2,), limit_indices=(21,), strides=(3,)),
+            start_indices=(1,),
+            limit_indices=(6,),
+            strides=(2,),
+        ),
+        _ANY,
+        ((23,), (22,), (21,)),
+    ),
+    Rule(
+        "pad[nothing]",
+        ("pad",),
+        _pad,
+        lambda x: M.pad_p.bind(x, np.zeros((), x.dtype), padding_config=((0, 0, 0),)),
+        _ANY,
+        ((5,),),
+    ),
+    Rule(
+        "concatenate[one]", ("concatenate",), _concatenate, lambda x: M.concatenate_p.bind(x, dimension=1), _ANY, _CUBE
+    ),
+    Rule(
+        "concatenate[with nothing]",
+        ("concatenate",),
+        _concatenate,
+        lambda x: M.concatenate_p.bind(x, np.zeros((2, 0, 4), x.dtype), x, dimension=1),
+        _ANY,
+        _CUBE,
+    ),
+    Rule(
+        "broadcast[own shape]",
+        ("broadcast_in_dim",),
+        _broadcast,
+        lambda x: M.broadcast_in_dim_p.bind(x, shape=x.shape, broadcast_dimensions=(0, 1, 2)),
+        _ANY,
+        _CUBE,
+    ),
+    Rule(
+        "broadcast of broadcast",
+        ("broadcast_in_dim",),
+        _broadcast,
+        lambda x: M.broadcast_in_dim_p.bind(
+            M.broadcast_in_dim_p.bind(x, shape=(3, 1, 4), broadcast_dimensions=(0, 2)),
+            shape=(5, 3, 2, 4),
+            broadcast_dimensions=(1, 2, 3),
+        ),
+        _ANY,
+        ((3, 4),),
+    ),
+    Rule(
+        "sum over no axes",
+        ("reduce_sum", "reduce_prod"),
+        _reduce,
+        lambda x: R.reduce_sum_p.bind(x, axes=()),
+        REALS,
+        _CUBE,
+    ),
+    Rule(
+        "sum over one element",
+        ("reduce_sum", "reduce_prod"),
+        _reduce,
+        lambda x: R.reduce_sum_p.bind(x, axes=(1,)),
+        REALS,
+        _THIN,
+    ),
+    Rule(
+        "sum of sum",
+        ("reduce_sum", "reduce_prod"),
+        _reduce,
+        lambda x: R.reduce_sum_p.bind(R.reduce_sum_p.bind(x, axes=(1,)), axes=(1,)),
+        INTEGERS,
+        _CUBE,
+    ),
+    Rule(
+        "max of max",
+        ("reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"),
+        _reduce,
+        lambda x: R.reduce_max_p.bind(R.reduce_max_p.bind(x, axes=(0,)), axes=(1,)),
+        _ANY,
+        _CUBE,
+    ),
+    Rule(
+        "argmax of one element",
+        ("argmax", "argmin"),
+        _position,
+        lambda x: R.argmax_p.bind(x, axes=(1,), index_dtype=np.dtype("int32")),
+        _ANY,
+        _THIN,
+    ),
+    Rule(
+        "running sum of one element",
+        ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"),
+        _running,
+        lambda x: C.cumsum_p.bind(x, axis=1, reverse=False),
+        (*INTEGERS, *FLOATS),
+        _THIN,
+    ),
+)

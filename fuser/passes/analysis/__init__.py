@@ -1,0 +1,1 @@
+"""What is known of values: facts that passes ask for."""

@@ -1,0 +1,91 @@
+"""Windows read of an array that was just updated: read of the array as it was, and of what was written. Graph → Graph.
+
+A loop that swaps two rows and reads a column then needs no array between: the update joins the kernel of its one other
+reader, or is written in place.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from fuser.ir.graph import Graph, Literal, Operand
+from fuser.ir.rewrite import Rewriter
+from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
+from fuser.ops.elementwise import and_p, eq_p, max_p, min_p, select_n_p
+
+TIMES_FEWER = 8  # elements of the window against those of the array
+LONGEST = 8  # updates that one window is read through
+
+
+def forward_updates(graph: Graph) -> Graph:
+    """The graph with small `dynamic_slice`s of the results of `dynamic_update_slice`s written by slices of both operands."""
+    names = {eqn.primitive.name for eqn in graph.eqns}
+    if not {"dynamic_slice", "dynamic_update_slice"} <= names:
+        return graph
+    rewriter = Rewriter(graph)
+    for original in graph.eqns:
+        eqn = rewriter.resolve(original)
+        through = None
+        if eqn.primitive is dynamic_slice_p and eqn.outvars[0].aval.size * TIMES_FEWER <= eqn.invars[0].aval.size:
+            through = _read(eqn.invars[0], eqn.invars[1:], eqn.params["slice_sizes"], rewriter, LONGEST)
+        if through is None:
+            rewriter.keep(eqn)
+        else:
+            rewriter.replace(original.outvars[0], through)
+    return rewriter.finish()
+
+
+def _read(
+    operand: Operand, starts: Sequence[Operand], sizes: Sequence[int], rewriter: Rewriter, left: int
+) -> Operand | None:
+    """The window of `operand` without the update that made it; None where that is no slice and no selection."""
+    update = rewriter.producer(operand, "dynamic_update_slice")
+    if update is None or not left:
+        return None
+    x, new, *places = update.invars
+    shape = x.aval.shape
+    narrow = {d for d, (size, extent) in enumerate(zip(sizes, shape)) if size < extent}
+    written = {d for d, (size, extent) in enumerate(zip(new.aval.shape, shape)) if size < extent}
+    both = narrow & written
+    if any(sizes[d] != 1 or new.aval.shape[d] != 1 or starts[d].aval.dtype != places[d].aval.dtype for d in both):
+        return None
+    new_sizes = [sizes[d] if d in narrow - both else e for d, e in enumerate(new.aval.shape)]
+    window = _sliced(new, [s if d in narrow - both else _zero(s) for d, s in enumerate(starts)], new_sizes, rewriter)
+    if both == written and all(starts[d] is places[d] for d in both):
+        return window
+    before = _read(x, starts, sizes, rewriter, left - 1) or _sliced(x, starts, sizes, rewriter)
+    if written - both:
+        into = [p if d in written - both else _zero(p) for d, p in enumerate(places)]
+        window = rewriter.add(dynamic_update_slice_p, before, window, *into)
+    tests = [
+        rewriter.add(eq_p, _clamped(starts[d], shape[d], rewriter), _clamped(places[d], shape[d], rewriter))
+        for d in sorted(both)
+        if starts[d] is not places[d]
+    ]
+    if not tests:
+        return window
+    there = functools.reduce(lambda a, b: rewriter.add(and_p, a, b), tests)
+    return rewriter.add(select_n_p, there, before, window)
+
+
+def _sliced(operand: Operand, starts: Sequence[Operand], sizes: Sequence[int], rewriter: Rewriter) -> Operand:
+    if tuple(sizes) == operand.aval.shape:
+        return operand
+    return rewriter.add(dynamic_slice_p, operand, *starts, slice_sizes=tuple(sizes))
+
+
+def _clamped(start: Operand, extent: int, rewriter: Rewriter) -> Operand:
+    """The place of a window of one element, moved inside as a slice moves it."""
+    dtype = start.aval.dtype
+    last = min(extent - 1, int(np.iinfo(dtype).max))
+    if isinstance(start, Literal):
+        return Literal(dtype.type(min(max(int(start.val), 0), last)), start.aval)
+    raised = rewriter.add(max_p, start, _zero(start))
+    return rewriter.add(min_p, raised, Literal(dtype.type(last), start.aval))
+
+
+def _zero(like: Operand) -> Literal:
+    return Literal(like.aval.dtype.type(0), like.aval)

@@ -1,0 +1,96 @@
+"""Loops that write one window of a carry in each step: a scatter at one index becomes a `dynamic_update_slice`.
+
+The window is read, changed (also where an index outside leaves it alone) and put back, so that a loop can keep the carry
+where it is and write the window alone: a selection over the whole carry, which suits kernels, would copy it in each step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ops import elementwise as E
+from fuser.ops import movement as M
+from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
+from fuser.ops.indexing import GatherScatterMode
+from fuser.passes.indexing.canonicalize import COMBINE
+from fuser.runtime.array import Array
+from fuser.trace.stage import stage
+
+LEAST = 512  # elements of a carry for which it pays; smaller ones may stay in registers
+
+
+def scatter_to_update(graph: Graph) -> Graph:
+    """The graph with such scatters in the bodies of its loops rewritten."""
+    if not any(eqn.primitive.name in ("scan", "while") for eqn in graph.eqns):
+        return graph
+    return replace(graph, eqns=tuple(_with_windows(eqn) for eqn in graph.eqns))
+
+
+def _with_windows(eqn: Eqn) -> Eqn:
+    if eqn.primitive.name == "scan":
+        name, first, count = "jaxpr", eqn.params["num_consts"], eqn.params["num_carry"]
+    elif eqn.primitive.name == "while" and not eqn.params["cond_jaxpr"].out_avals[0].shape:
+        name, first, count = "body_jaxpr", eqn.params["body_nconsts"], len(eqn.outvars)
+    else:
+        return eqn
+    body: Graph = eqn.params[name]
+    found = set(_window_writes(body, first, count))
+    if not found:
+        return eqn
+    eqns = [new for inner in body.eqns for new in (_by_window(inner) if inner in found else (inner,))]
+    return replace(eqn, params={**eqn.params, name: replace(body, eqns=tuple(eqns))})
+
+
+def _window_writes(body: Graph, first: int, count: int) -> Iterator[Eqn]:
+    """The scatters at one index that take a carry and give it back."""
+    carried = dict(zip(body.invars[first : first + count], body.outvars[:count]))
+    uses = Counter([v for eqn in body.eqns for v in eqn.operands()] + [v for v in body.outvars if isinstance(v, Var)])
+    for eqn in body.eqns:
+        if eqn.primitive not in COMBINE:
+            continue
+        target, indices = eqn.invars[:2]
+        [out] = eqn.outvars
+        once = isinstance(target, Var) and carried.get(target) is out and uses[out] == 1
+        alone = indices.aval.ndim == 1 and not eqn.params["dimension_numbers"].operand_batching_dims
+        if once and alone and target.aval.size >= LEAST:
+            yield eqn
+
+
+def _by_window(eqn: Eqn) -> Sequence[Eqn]:
+    """The scatter as equations on its window."""
+    aval, indices, updates = (v.aval for v in eqn.invars)
+    numbers, mode = eqn.params["dimension_numbers"], GatherScatterMode.from_any(eqn.params["mode"])
+    kept = iter(updates.shape)
+    extents = tuple(1 if d in numbers.inserted_window_dims else next(kept) for d in range(aval.ndim))
+
+    def written(operand: Any, places: Any, new: Any) -> list[Any]:
+        zero = Array(np.zeros((), indices.dtype))
+        starts = [zero] * aval.ndim
+        for n, d in enumerate(numbers.scatter_dims_to_operand_dims):
+            part = M.slice_p.bind(places, start_indices=(n,), limit_indices=(n + 1,), strides=None)
+            starts[d] = M.reshape_p.bind(part, new_sizes=(), dimensions=None)
+        window = dynamic_slice_p.bind(operand, *starts, slice_sizes=extents)
+        new = M.reshape_p.bind(new, new_sizes=extents, dimensions=None) if updates.shape != extents else new
+        new = COMBINE[eqn.primitive](window, new)
+        if mode is GatherScatterMode.FILL_OR_DROP:
+            for d in numbers.scatter_dims_to_operand_dims:
+                last = Array(np.asarray(aval.shape[d] - extents[d], indices.dtype))
+                inside = E.and_p.bind(E.ge_p.bind(starts[d], zero), E.le_p.bind(starts[d], last))
+                new = E.select_n_p.bind(inside, window, new)
+        return [dynamic_update_slice_p.bind(operand, new, *starts)]
+
+    graph = stage(written, [aval, indices, updates], "window")
+    known: dict[Var, Operand] = dict(zip(graph.invars, eqn.invars))
+    known[graph.outvars[0]] = eqn.outvars[0]  # type: ignore[index]
+    made = []
+    for inner in graph.eqns:
+        invars = tuple(v if isinstance(v, Literal) else known.get(v, v) for v in inner.invars)
+        outvars = tuple(known.get(v, v) for v in inner.outvars)
+        made.append(Eqn(inner.primitive, invars, inner.params, outvars, eqn.source))  # type: ignore[arg-type]
+    return made

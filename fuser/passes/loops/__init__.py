@@ -1,0 +1,1 @@
+"""Passes over scan, while and cond."""

@@ -1,0 +1,91 @@
+"""Products that are none: outer products and sums of single rows become multiplications and folds. Graph → Graph.
+
+Those join the kernels of their neighbours, as any elementwise equation and any fold does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from fuser.ir.graph import Eqn, Graph, Operand
+from fuser.ir.primitive import Fusion
+from fuser.ir.rewrite import Rewriter
+from fuser.ir.types import BOOL, FLOAT8, is_complex
+from fuser.ops.dot import free_dimensions, sum_dtype
+from fuser.ops.elementwise import convert_element_type_p, mul_p
+from fuser.ops.movement import broadcast_in_dim_p, transpose_p
+from fuser.ops.reduce import reduce_sum_p
+
+
+def dot_to_reduce(graph: Graph) -> Graph:
+    """The graph with products of one step, and those of single rows with single columns, written out."""
+    return written_out(graph, is_plain)
+
+
+def written_out(graph: Graph, wanted: Callable[[Eqn], bool]) -> Graph:
+    """The graph with each product that is `wanted` as a multiplication of spread operands, and a sum."""
+    if not any(map(wanted, graph.eqns)):
+        return graph
+    rewriter = Rewriter(graph)
+    for original in graph.eqns:
+        eqn = rewriter.resolve(original)
+        if wanted(eqn):
+            rewriter.replace(eqn.outvars[0], _written(eqn, rewriter))
+        else:
+            rewriter.keep(eqn)
+    return rewriter.finish()
+
+
+def is_plain(eqn: Eqn) -> bool:
+    """Whether the equation is a product that no matrix product makes faster."""
+    if eqn.primitive.fusion is not Fusion.DOT:
+        return False
+    x, y = (v.aval for v in eqn.invars)
+    dtypes = x.dtype, eqn.outvars[0].aval.dtype
+    if x.size == 0 or y.size == 0 or any(d == BOOL or d in FLOAT8 or is_complex(d) for d in dtypes):
+        return False
+    (contracted, _), (batch, _) = eqn.params["dimension_numbers"]
+    steps = math.prod(x.shape[d] for d in contracted)
+    items = math.prod(x.shape[d] for d in batch)
+    return steps == 1 or x.size == y.size == steps * items
+
+
+def _written(eqn: Eqn, rewriter: Rewriter) -> Operand:
+    (xc, yc), (xb, yb) = eqn.params["dimension_numbers"]
+    x, y = eqn.invars
+    out = eqn.outvars[0].aval
+    x_free, y_free = free_dimensions(x.aval.ndim, xc, xb), free_dimensions(y.aval.ndim, yc, yb)
+    shape = (*out.shape, *(x.aval.shape[d] for d in xc))
+    inner = tuple(range(out.ndim, len(shape)))
+    first = len(xb) + len(x_free)
+    a = _spread(x, (*xb, *x_free, *xc), (*range(first), *inner), shape, eqn, rewriter)
+    b = _spread(y, (*yb, *y_free, *yc), (*range(len(yb)), *range(first, out.ndim), *inner), shape, eqn, rewriter)
+    product = rewriter.add(mul_p, a, b)
+    total = rewriter.add(reduce_sum_p, product, axes=inner) if inner else product
+    return _converted(total, out.dtype, rewriter)
+
+
+def _spread(
+    operand: Operand,
+    order: Sequence[int],
+    places: tuple[int, ...],
+    shape: tuple[int, ...],
+    eqn: Eqn,
+    rewriter: Rewriter,
+) -> Operand:
+    """An operand in the dtype of the sums, its dimensions in `order` at `places` of `shape`."""
+    operand = _converted(operand, sum_dtype(eqn.outvars[0].aval.dtype), rewriter)
+    if tuple(order) != tuple(range(len(order))):
+        operand = rewriter.add(transpose_p, operand, permutation=tuple(order))
+    if operand.aval.shape == shape:
+        return operand
+    return rewriter.add(broadcast_in_dim_p, operand, shape=shape, broadcast_dimensions=places)
+
+
+def _converted(operand: Operand, dtype: np.dtype, rewriter: Rewriter) -> Operand:
+    if operand.aval.dtype == dtype:
+        return operand
+    return rewriter.add(convert_element_type_p, operand, new_dtype=dtype, weak_type=False)

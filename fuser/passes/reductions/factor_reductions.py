@@ -1,0 +1,80 @@
+"""Folds in two stages: over the axes of the folds that a value already depends on, then over the others. Graph → Graph.
+
+The sum of all elements of a layer norm becomes the sum of the sums of its rows: the first joins the kernel that runs over
+rows, and the second reads one number a row.
+"""
+
+from __future__ import annotations
+
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.primitive import Fusion
+from fuser.ir.rewrite import Rewriter
+
+_FOLDS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor")
+Axes = frozenset[int]
+NONE: Axes = frozenset()
+
+
+def factor_reductions(graph: Graph) -> Graph:
+    """The graph with each fold whose operand uses folds over some of its axes done over those first."""
+    rewriter = Rewriter(graph)
+    folded: set[Var] = set()  # results of folds, and what is made of them along the same axes
+    repeated: dict[Var, Axes] = {}  # the axes along which results of folds are repeated in a value
+    for original in graph.eqns:
+        eqn = rewriter.resolve(original)
+        first = _first_axes(eqn, repeated)
+        if first:
+            eqn = _after(eqn, first, rewriter)
+        rewriter.keep(eqn)
+        _note(eqn, folded, repeated)
+    return rewriter.finish()
+
+
+def _first_axes(eqn: Eqn, repeated: dict[Var, Axes]) -> Axes:
+    """The axes to fold over first; none where one fold does."""
+    if eqn.primitive.name not in _FOLDS:
+        return NONE
+    axes = repeated.get(eqn.invars[0], NONE)  # type: ignore[arg-type]
+    return axes if axes < frozenset(eqn.params["axes"]) else NONE
+
+
+def _after(eqn: Eqn, first: Axes, rewriter: Rewriter) -> Eqn:
+    """The fold over the axes that are left once a new one over `first` has been taken into the graph."""
+    inner = rewriter.add(eqn.primitive, eqn.invars[0], axes=tuple(sorted(first)))
+    kept = [d for d in range(eqn.invars[0].aval.ndim) if d not in first]
+    axes = tuple(n for n, d in enumerate(kept) if d in eqn.params["axes"])
+    return Eqn(eqn.primitive, (inner,), {"axes": axes}, eqn.outvars, eqn.source)
+
+
+def _note(eqn: Eqn, folded: set[Var], repeated: dict[Var, Axes]) -> None:
+    """What is known of the equation's result."""
+    out = eqn.outvars[0]
+    name, fusion = eqn.primitive.name, eqn.primitive.fusion
+    if fusion is Fusion.REDUCE:
+        folded.add(out)
+        return
+    if fusion is not Fusion.ELEMENTWISE and name not in ("broadcast_in_dim", "reshape", "squeeze"):
+        return
+    known = [v for v in eqn.invars if isinstance(v, Var)]
+    if name == "broadcast_in_dim" and known and known[0] in folded:
+        along = _new_axes(eqn)
+        if along:
+            repeated[out] = along
+            return
+    if any(v in folded for v in known):
+        folded.add(out)
+    if fusion is Fusion.ELEMENTWISE:
+        axes = NONE.union(*(_axes_of(v, repeated) for v in known))
+        if axes:
+            repeated[out] = axes
+
+
+def _axes_of(operand: Operand, repeated: dict[Var, Axes]) -> Axes:
+    return NONE if isinstance(operand, Literal) else repeated.get(operand, NONE)
+
+
+def _new_axes(eqn: Eqn) -> Axes:
+    """The dimensions longer than 1 along which a broadcast repeats its operand."""
+    shape, source = eqn.params["shape"], eqn.invars[0].aval.shape
+    kept = {d for e, d in zip(source, eqn.params["broadcast_dimensions"]) if e == shape[d]}
+    return frozenset(d for d, e in enumerate(shape) if e != 1 and d not in kept)

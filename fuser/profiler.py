@@ -1,0 +1,5 @@
+"""jax.profiler's names."""
+
+from fuser.gaps import absent
+
+__getattr__ = absent(__name__)

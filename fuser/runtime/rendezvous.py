@@ -1,0 +1,277 @@
+"""Devices of one process that run one program, a thread each, and meet in collectives.
+
+In: a function of a device's number, and the grid of named axes that the devices form. Out: its results, one a device.
+Whoever is the last of a group to arrive combines what all of them brought, in the order of the group, so that results
+do not depend on who was first. Nobody waits forever: a device that fails, or all of whose peers wait elsewhere or have
+ended, makes every other device raise DeviceError.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from fuser.errors import DeviceError
+
+Combine = Callable[[list[Any]], list[Any]]  # from what each member of a group brought to what each gets
+
+
+class Grid:
+    """Devices numbered row by row in a grid of named axes."""
+
+    def __init__(self, axes: Sequence[tuple[Any, int]]) -> None:
+        self.axes = dict(axes)
+        self.count = math.prod(self.axes.values())
+        self._groups: dict[Any, tuple[int, ...]] = {}
+
+    def coordinate(self, rank: int, name: Any) -> int:
+        """Where a device stands along an axis."""
+        inner = 1
+        for axis, size in reversed(self.axes.items()):
+            if axis == name:
+                return rank // inner % size
+            inner *= size
+        raise DeviceError(f"the devices form a grid of {dict(self.axes)}, which has no axis {name!r}")
+
+    def index(self, rank: int, names: Sequence[Any]) -> int:
+        """Where a device stands along several axes together, the first of which varies slowest."""
+        result = 0
+        for name in names:
+            result = result * self.axes[name] + self.coordinate(rank, name)
+        return result
+
+    def group(self, rank: int, names: tuple[Any, ...], groups: tuple[tuple[int, ...], ...] | None) -> tuple[int, ...]:
+        """The devices that differ from this one along `names` only, in order; with `groups`, those of its group of indices."""
+        key = (rank, names, groups)
+        known = self._groups.get(key)
+        if known is None:
+            others = [n for n in self.axes if n not in names]
+            same = [
+                r for r in range(self.count) if all(self.coordinate(r, n) == self.coordinate(rank, n) for n in others)
+            ]
+            same.sort(key=lambda r: self.index(r, names))
+            if groups is not None:
+                own = self.index(rank, names)
+                same = [same[i] for i in next(g for g in groups if own in g)]
+            known = self._groups[key] = tuple(same)
+        return known
+
+
+class _Meeting:
+    """One collective of one group: who has arrived with what, and what each gets."""
+
+    __slots__ = ("brought", "done", "error", "results", "what")
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.brought: dict[int, Any] = {}
+        self.results: dict[int, Any] = {}
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+
+
+class Rendezvous:
+    """Where the devices of one run meet."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._lock = threading.Lock()
+        self._open: dict[Any, _Meeting] = {}
+        self._ended = 0
+        self._waiting = 0
+        self._failure: DeviceError | None = None
+
+    def exchange(self, rank: int, members: tuple[int, ...], what: str, value: Any, combine: Combine) -> Any:
+        """What this device gets of `combine` once all members have called with the same `what`."""
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            meeting = self._open.setdefault((members, what), _Meeting(what))
+            meeting.brought[rank] = value
+            last = len(meeting.brought) == len(members)
+            if last:
+                del self._open[members, what]
+                self._waiting -= len(members) - 1
+            else:
+                self._waiting += 1
+                self._check()
+        if last:
+            try:
+                meeting.results = dict(zip(members, combine([meeting.brought[m] for m in members]), strict=True))
+            except BaseException as error:
+                meeting.error = DeviceError(f"{what} failed on device {rank}: {error}")
+                meeting.done.set()
+                raise
+            meeting.done.set()
+        else:
+            meeting.done.wait()
+        if meeting.error is not None:
+            raise meeting.error
+        return meeting.results[rank]
+
+    def end(self, rank: int, error: BaseException | None = None) -> None:
+        """A device is through, or has failed."""
+        with self._lock:
+            self._ended += 1
+            if error is not None:
+                self._fail(DeviceError(f"device {rank} failed, so this one stopped: {type(error).__name__}: {error}"))
+            else:
+                self._check()
+
+    def stop(self, error: BaseException) -> None:
+        """Every device fails in its next collective, or the one that it waits in."""
+        with self._lock:
+            self._fail(DeviceError(f"the program was stopped: {type(error).__name__}: {error}"))
+
+    def _check(self) -> None:
+        """Everybody waits or has ended: the devices do not agree on what to do next."""
+        if self._waiting and self._waiting + self._ended == self.count and self._failure is None:
+            where = "; ".join(
+                f"{_devices(sorted(meeting.brought))} in {meeting.what} for {_devices(members)}"
+                for (members, _), meeting in self._open.items()
+            )
+            ended = f"; {self._ended} of {self.count} devices have ended" if self._ended else ""
+            self._fail(
+                DeviceError(
+                    f"the devices disagree on their next collective, and none can go on: {where} waits{ended}; every device of "
+                    "a group must take part in the same collectives in the same order, so none may stand in a branch or a "
+                    "loop that only some of them take"
+                )
+            )
+
+    def _fail(self, error: DeviceError) -> None:
+        if self._failure is None:
+            self._failure = error
+        for meeting in self._open.values():
+            meeting.error = self._failure
+            meeting.done.set()
+        self._open.clear()
+        self._waiting = 0
+
+
+def _devices(ranks: Sequence[int]) -> str:
+    return f"device {ranks[0]}" if len(ranks) == 1 else f"devices {', '.join(map(str, ranks))}"
+
+
+class Member:
+    """One device in a run: its number in the grid, and where it meets the others."""
+
+    __slots__ = ("grid", "meet", "rank")
+
+    def __init__(self, grid: Grid, rank: int, meet: Rendezvous) -> None:
+        self.grid, self.rank, self.meet = grid, rank, meet
+
+    def exchange(self, names: tuple[Any, ...], groups: Any, what: str, value: Any, combine: Combine) -> Any:
+        """A collective over the devices that differ along `names`."""
+        members = self.grid.group(self.rank, names, groups)
+        if len(members) == 1:
+            return combine([value])[0]
+        return self.meet.exchange(self.rank, members, what, value, combine)
+
+
+class _Current(threading.local):
+    member: Member | None = None
+
+
+_current = _Current()
+
+
+def current() -> Member | None:
+    """The device that the calling thread runs; None where it runs none of several."""
+    return _current.member
+
+
+@contextmanager
+def being(member: Member) -> Iterator[None]:
+    """The calling thread runs this device meanwhile."""
+    saved, _current.member = _current.member, member
+    try:
+        yield
+    finally:
+        _current.member = saved
+
+
+class _Worker:
+    """A thread that does one task after the other."""
+
+    def __init__(self, number: int) -> None:
+        self.tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=f"fuser-device-{number}", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            task = self.tasks.get()
+            task()
+            del task  # or its arrays would live until the next one
+
+
+_idle: list[_Worker] = []
+_idle_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    """The parent's workers are not here."""
+    global _idle_lock
+    _idle.clear()
+    _idle_lock = threading.Lock()
+
+
+def run(grid: Grid, function: Callable[[int], Any]) -> list[Any]:
+    """`function(rank)` on every device of the grid at once; its results in their order.
+
+    The error of the first device that fails is raised, after all have stopped.
+    """
+    count = grid.count
+    meet = Rendezvous(count)
+    results: list[Any] = [None] * count
+    errors: list[tuple[int, BaseException]] = []
+    left = threading.Semaphore(0)
+
+    def task(rank: int) -> None:
+        error: BaseException | None = None
+        try:
+            with being(Member(grid, rank, meet)):
+                results[rank] = function(rank)
+        except BaseException as found:
+            error = found
+            errors.append((rank, found))
+        meet.end(rank, error)
+
+    def on_worker(rank: int, worker: _Worker) -> None:
+        task(rank)
+        with _idle_lock:
+            _idle.append(worker)
+        left.release()
+
+    with _idle_lock:
+        workers = [_idle.pop() for _ in range(min(count - 1, len(_idle)))]
+    workers += [_Worker(n) for n in range(len(workers), count - 1)]
+    for rank, worker in enumerate(workers, 1):
+        worker.tasks.put(lambda rank=rank, worker=worker: on_worker(rank, worker))  # type: ignore[misc]
+    task(0)  # on the calling thread, which gets signals
+    still = len(workers)
+    while still:
+        try:
+            left.acquire()
+            still -= 1
+        except BaseException as error:  # a signal's handler raised: the others stop at their next collective
+            errors.insert(0, (0, error))
+            meet.stop(error)
+    if errors:
+        raise _first(errors)
+    return results
+
+
+def _first(errors: list[tuple[int, BaseException]]) -> BaseException:
+    """The error that the others are consequences of: one that no peer caused, the earliest."""
+    own = [error for _, error in errors if not isinstance(error, DeviceError)]
+    return own[0] if own else errors[0][1]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,64 @@
+"""`Shards`: what an Array over several devices holds, one ndarray a device and the sharding that says which part each is.
+
+It knows shape and dtype, and assembles the whole on demand. A sharding is any object with `devices_indices_map(shape)`;
+equal parts of replicated arrays may be one ndarray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+
+class Shards:
+    """An array in parts: `arrays[n]` is the part of the n-th device of `sharding`, in its order of devices.
+
+    `shape` is a list so that the native dispatcher, which takes tuples, leaves calls with such arrays to Python.
+    """
+
+    __slots__ = ("__weakref__", "arrays", "dtype", "shape", "sharding")
+
+    def __init__(
+        self, shape: Sequence[int], dtype: np.dtype[Any], sharding: Any, arrays: Sequence[np.ndarray[Any, Any]]
+    ) -> None:
+        self.shape = list(shape)
+        self.dtype = dtype
+        self.sharding = sharding
+        self.arrays = tuple(arrays)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """The whole array, read-only; a part's own memory where one part is the whole."""
+        whole = self._assembled()
+        return whole if dtype is None or dtype == whole.dtype else whole.astype(dtype)
+
+    def _assembled(self) -> np.ndarray[Any, Any]:
+        shape = tuple(self.shape)
+        if self.arrays[0].shape == shape:
+            return self.arrays[0]
+        whole = np.empty(shape, self.dtype)
+        indices = self.sharding.devices_indices_map(shape).values()
+        for array, index in reversed([*zip(self.arrays, indices, strict=True)]):  # of replicas, the first counts
+            whole[index] = array
+        return whole
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._assembled())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._assembled()[index]
+
+    def block_until_ready(self) -> None:
+        """Nothing to wait for: devices of the CPU are done when a call returns."""
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise BufferError(
+            f"an array over {len(self.arrays)} devices has no one memory to share; give one of x.addressable_shards[n].data, "
+            "or numpy.asarray(x)"
+        )
+
+    __dlpack_device__ = __dlpack__

@@ -1,0 +1,5 @@
+"""Clusters, with jax.scipy.cluster's names."""
+
+from fuser.scipy.cluster import vq
+
+__all__ = ["vq"]

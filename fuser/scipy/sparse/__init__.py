@@ -1,0 +1,5 @@
+"""Sparse linear algebra, with jax.scipy.sparse's names."""
+
+from fuser.scipy.sparse import linalg
+
+__all__ = ["linalg"]

@@ -1,0 +1,52 @@
+"""The Gumbel distribution of greatest values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fuser import numpy as fnp
+from fuser.scipy.stats.support import density, exponential, floats
+
+
+def _height(function: str, x: Any, loc: Any, scale: Any) -> tuple[Any, Any]:
+    """(z, scale) with z = (x - loc) / scale; both nan where scale ≤ 0."""
+    x, loc, scale = floats(function, x, loc, scale)
+    scale = fnp.where(scale > 0, scale, np.nan)
+    return (x - loc) / scale, scale
+
+
+def logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    """The logarithm of the density exp(-(z + exp(-z))) / scale, with z = (x - loc) / scale, elementwise; nan for scale ≤ 0."""
+    z, scale = _height("gumbel_r.logpdf", x, loc, scale)
+    return -(z + fnp.exp(-z)) - fnp.log(scale)
+
+
+pdf = density(logpdf)
+
+
+def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    """The logarithm of `cdf`, -exp(-z), elementwise."""
+    z, _ = _height("gumbel_r.logcdf", x, loc, scale)
+    return -fnp.exp(-z)
+
+
+cdf = exponential("cdf", "The probability of values up to x, elementwise.", logcdf)
+
+
+def sf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    """The probability of values above x, elementwise."""
+    return -fnp.expm1(logcdf(x, loc, scale))
+
+
+def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    """The logarithm of `sf`, elementwise."""
+    return fnp.log1p(-fnp.exp(logcdf(x, loc, scale)))
+
+
+def ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    """The x with cdf(x) = p, elementwise; nan for p outside (0, 1)."""
+    p, loc, scale = floats("gumbel_r.ppf", p, loc, scale)
+    inside = fnp.logical_and(p > 0, p < 1)
+    return fnp.where(inside, -fnp.log(-fnp.log(p)) * scale + loc, np.nan)

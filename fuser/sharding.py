@@ -1,0 +1,30 @@
+"""jax.sharding's names: meshes, specs and layouts of arrays over devices."""
+
+from fuser.parallel.constraint import reshard
+from fuser.parallel.mesh import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    get_abstract_mesh,
+    get_mesh,
+    set_mesh,
+    use_abstract_mesh,
+)
+from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding, make_single_device_sharding
+from fuser.parallel.spec import PartitionSpec
+
+__all__ = [
+    "AbstractMesh",
+    "AxisType",
+    "Mesh",
+    "NamedSharding",
+    "PartitionSpec",
+    "Sharding",
+    "SingleDeviceSharding",
+    "get_abstract_mesh",
+    "get_mesh",
+    "make_single_device_sharding",
+    "reshard",
+    "set_mesh",
+    "use_abstract_mesh",
+]

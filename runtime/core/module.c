@@ -1,0 +1,30 @@
+/* The module fuser._native. */
+#define FUSER_IMPORTS_NUMPY
+#include "core.h"
+
+int add_type(PyObject *module, PyTypeObject *type) {
+    const char *name = strrchr(type->tp_name, '.') + 1;
+    return PyType_Ready(type) < 0 ? -1 : PyModule_AddObjectRef(module, name, (PyObject *)type);
+}
+
+static int execute(PyObject *module) {
+    import_array1(-1);
+    if (add_memory(module) < 0 || add_array(module) < 0 || add_state(module) < 0 || add_executable(module) < 0 ||
+        add_program(module) < 0 || add_dispatch(module) < 0 || add_cuda(module) < 0 || add_guards(module) < 0)
+        return -1;
+    return 0;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, execute},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "fuser._native", "The native core of fuser's runtime.", 0, NULL, slots,
+};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&definition); }

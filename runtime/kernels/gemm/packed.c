@@ -1,0 +1,282 @@
+// Large products, after Goto & van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008): panels of A and B
+// are packed, and a tile of MR×NR accumulators stays in vector registers. Sums over k run in blocks of at most KC in a
+// fixed order, so results do not depend on the number of threads.
+#define NR (NV * VL)
+#define KC (2048 / (int)sizeof(T))  // MR rows of so many are a third of the first cache, PANELS times MR half of the second
+#define PANELS 32  // of MR rows that a thread packs at a time, at most
+#define LEAST_SYMMETRIC 192  // rows of a symmetric product from which it pays to compute half of it
+#define WHOLE_BLOCKS 48  // rows and columns that come out even for all tiles
+#define STRIP (16 << 20)  // bytes of B that are packed at a time, about: for each strip A is packed once more
+
+// A tile of MR rows and V vectors. Of A either MR elements lie together, or (FOUR) four of each row.
+#define TILE(NAME, V, ROW, STEP)                                                                                       \
+  static FUSED void NAME(int64_t k, const T *restrict a, const T *restrict b, T *restrict c, int64_t ldc, int add) {    \
+    vec acc[MR][V];                                                                                                    \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                            \
+      _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] = (vec){0};                                        \
+      __builtin_prefetch(c + i * ldc, 1);                                                                              \
+      __builtin_prefetch(c + i * ldc + NR - 1, 1);                                                                     \
+    }                                                                                                                  \
+    for (int64_t p = 0; p < k; p += 4, a += 4 * MR)                                                                    \
+      _Pragma("GCC unroll 4") for (int q = 0; q < 4; ++q, b += NR) {                                                   \
+        vec row[V];                                                                                                    \
+        _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) row[v] = *(const vec *)(b + v * VL);                       \
+        _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                        \
+          _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] += a[i * ROW + q * STEP] * row[v];             \
+        }                                                                                                              \
+      }                                                                                                                \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                            \
+      _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) {                                                            \
+        vec *d = (vec *)(c + i * ldc + v * VL);                                                                        \
+        if (add) *d += acc[i][v];                                                                                      \
+        else *d = acc[i][v];                                                                                           \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }
+TILE(tile_rows_1, 1, 4, 1)
+TILE(tile_rows_2, 2, 4, 1)
+TILE(tile_columns_1, 1, 1, MR)
+TILE(tile_columns_2, 2, 1, MR)
+#if NV == 3
+TILE(tile_rows_3, 3, 4, 1)
+TILE(tile_columns_3, 3, 1, MR)
+#endif
+typedef void (*tile)(int64_t, const T *, const T *, T *, int64_t, int);
+static const tile tiles[2][NV] = {
+#if NV == 3
+  {tile_rows_1, tile_rows_2, tile_rows_3}, {tile_columns_1, tile_columns_2, tile_columns_3},
+#else
+  {tile_rows_1, tile_rows_2}, {tile_columns_1, tile_columns_2},
+#endif
+};
+
+// The MR×NR tile of rows below m and columns below n; what is not whole goes through a tile of its own.
+static inline FUSED void tile_of(int columns, int64_t k, const T *a, const T *b, T *c, int64_t ldc, int add, int64_t m,
+                                 int64_t n) {
+  const int64_t vectors = least(NV, parts(n, VL));
+  const tile run = tiles[columns][vectors - 1];
+  if (m >= MR && n >= vectors * VL) {
+    run(k, a, b, c, ldc, add);
+    return;
+  }
+  T whole[MR * NR] __attribute__((aligned(64)));
+  run(k, a, b, whole, NR, 0);
+  for (int64_t i = 0; i < least(m, MR); ++i)
+    for (int64_t j = 0; j < least(n, NR); ++j)
+      c[i * ldc + j] = add ? c[i * ldc + j] + whole[i * NR + j] : whole[i * NR + j];
+}
+
+// Panels of MR rows; the sums' last steps are filled up with zeros to a multiple of four. Whether the columns lie together.
+static inline int64_t fours(int64_t k) { return parts(k, 4) * 4; }
+#ifdef BY_TABLES
+static inline int by_columns(const job *j);  // these three: tables.c
+static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q);
+static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q);
+static FUSED void multiply_raw(const job *j, int64_t ic, int64_t pc, const T *pb, int64_t k, int64_t m, int64_t n, T *c,
+                               int64_t ldc, int add);
+#else
+static inline int by_columns(const job *j) { return j->ra == 1 && j->ca != 1; }
+
+static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q) {
+  const int64_t ra = j->ra, ca = j->ca, deep = fours(k);
+  const IN *A = j->A + ic * ra + pc * ca;
+  if (by_columns(j)) {
+    for (int64_t i = 0; i < m; i += MR, q += MR * deep) {
+      const int64_t rows = least(MR, m - i);
+      for (int64_t p = 0; p < deep; ++p) {
+        const IN *from = A + i + p * ca;
+        if (rows == MR && p < k)
+          for (int64_t x = 0; x < MR; ++x) q[p * MR + x] = LOAD(from[x]);
+        else
+          for (int64_t x = 0; x < MR; ++x) q[p * MR + x] = x < rows && p < k ? LOAD(from[x]) : 0;
+      }
+    }
+    return;
+  }
+  for (int64_t i = 0; i < m; i += MR, q += MR * deep)
+    for (int64_t x = 0; x < MR; ++x) {
+      const IN *from = A + (i + x) * ra;
+      T *to = q + x * 4;
+      int64_t p = 0;
+      if (i + x >= m) {
+        for (; p < deep; p += 4)
+          for (int u = 0; u < 4; ++u) to[p * MR + u] = 0;
+        continue;
+      }
+      if (ca == 1)
+        for (; p + 4 <= k; p += 4)
+          for (int u = 0; u < 4; ++u) to[p * MR + u] = LOAD(from[p + u]);
+      for (; p < deep; p += 4)
+        for (int u = 0; u < 4; ++u) to[p * MR + u] = p + u < k ? LOAD(from[(p + u) * ca]) : 0;
+    }
+}
+
+static void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q) {
+  lay_out(j->B + pc * j->rb + jc * j->cb, j->rb, j->cb, k, least(n, NR), q, NR);
+  for (int64_t p = k * NR; p < fours(k) * NR; ++p) q[p] = 0;
+}
+
+#endif
+
+// The product of packed panels, m×k and k×n, added to what is in c if `add` says so.
+static FUSED void multiply_panels(poller *poll, int columns, const T *pa, const T *pb, int64_t k, int64_t m, int64_t n,
+                                  T *c, int64_t ldc, int add) {
+  const int64_t deep = fours(k);
+  for (int64_t j = 0; j < n && !interrupted(poll); j += NR)
+    for (int64_t i = 0; i < m; i += MR)
+      tile_of(columns, deep, pa + i * deep, pb + j * deep, c + i * ldc + j, ldc, add, m - i, n - j);
+}
+
+// How far a team is with a strip of columns: panels that are being packed, or are packed, and blocks that are worked on.
+typedef struct {
+  int64_t packing, packed, working;
+} progress;
+
+// How a product is cut, and the progress of each strip (0: there is one thread).
+typedef struct {
+  int64_t steps, kc, deep, nc, mc, width;
+  int symmetric;  // half of it is computed, and the other half mirrored
+  progress *strips;
+} cuts;
+
+// Whether the product is that of a matrix and its own transpose: then element (r, c) is element (c, r), to the last bit.
+static int is_symmetric(const job *j) {
+#ifdef BY_TABLES
+  return 0;
+#endif
+  return (const void *)j->A == (const void *)j->B && j->M == j->N && j->ra == j->cb && j->ca == j->rb;
+}
+
+// Put rows ic to ic + m of columns c0 to c1, which begin at `block`, where the columns and rows change places.
+static FUSED void mirror(const job *j, const T *block, int64_t ld, int64_t ic, int64_t m, int64_t c0, int64_t c1) {
+  T *const turned = in_place(j) ? 0 : room(TURNED, WHOLE_BLOCKS * m);
+  for (int64_t c = c0; c < c1; c += WHOLE_BLOCKS) {
+    const int64_t width = least(WHOLE_BLOCKS, c1 - c), to = turned ? m : j->rc;
+    const T *const from = block + c - c0;
+    T *const out = turned ? turned : (T *)j->C + c * j->rc + ic;
+    int64_t x = 0;
+    for (; SQUARES && width == WHOLE_BLOCKS && x + VL <= m; x += VL)
+      for (int64_t p = 0; p < width; p += VL) transpose((const T *)from + x * ld + p, ld, out + p * to + x, to);
+    for (; x < m; ++x)
+      for (int64_t p = 0; p < width; ++p) out[p * to + x] = from[x * ld + p];
+    if (turned) finish(j, turned, m, c, c + width, ic, ic + m);
+  }
+}
+
+static inline int64_t following(int64_t *taken, int64_t task) {
+  return taken ? __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED) : task + 1;
+}
+
+// What one thread of a team, or the only one, does for a product. Threads share the packed B and split rows. Nobody waits for a
+// thread that has not come yet, which on a busy machine takes longer than the product. There is no `omp for` here: of a
+// thread that is alone it would bind to a team around the whole product.
+static FUSED void share(const job *j, cuts cut, T *pb) {
+  const int64_t M = j->M, N = j->N, K = j->K, kc = cut.kc, nc = cut.nc, mc = cut.mc, width = cut.width;
+  const int direct = in_place(j), columns = by_columns(j), symmetric = cut.symmetric;
+  T *const pa = room(PACKED_A, mc * cut.deep), *const own = direct ? 0 : room(BLOCK, mc * width);
+  for (int64_t jc = 0; jc < N; jc += nc) {
+    const int64_t n = least(nc, N - jc), padded = parts(n, NR) * NR;
+    const int64_t panels = padded / NR, wide = parts(n, width), blocks = parts(M, mc) * wide;
+    progress *const strip = cut.strips ? cut.strips + jc / nc : 0;
+    int64_t *const packing = strip ? &strip->packing : 0, *const working = strip ? &strip->working : 0;
+    for (int64_t t = following(packing, -1); t < cut.steps * panels; t = following(packing, t)) {
+      const int64_t step = t / panels, x = t % panels * NR, k = least(kc, K - step * kc);
+      pack_b(j, step * kc, jc + x, k, n - x, pb + step * cut.deep * padded + x * fours(k));
+      if (strip) __atomic_add_fetch(&strip->packed, 1, __ATOMIC_RELEASE);
+    }
+    while (strip && __atomic_load_n(&strip->packed, __ATOMIC_ACQUIRE) < cut.steps * panels) sched_yield();
+    for (int64_t t = following(working, -1); t < blocks; t = following(working, t)) {
+      const int64_t ic = t / wide * mc, from = symmetric ? most(0, ic - jc) : t % wide * width;
+      if (from >= n || interrupted(j->poll)) continue;  // below the diagonal
+      const int64_t m = least(mc, M - ic), to = symmetric ? n : least(n, from + width), ldc = direct ? j->rc : width;
+      T *const block = direct ? (T *)j->C + ic * ldc + jc + from : own;
+      for (int64_t step = 0; step < cut.steps; ++step) {
+        const int64_t k = least(kc, K - step * kc);
+        pack_a(j, ic, step * kc, m, k, pa);
+        const T *const panels_b = pb + step * cut.deep * padded + from * fours(k);
+#ifdef BY_TABLES
+        if (j->raw) {
+          multiply_raw(j, ic, step * kc, panels_b, k, m, to - from, block, ldc, step > 0);
+          continue;
+        }
+#endif
+        multiply_panels(j->poll, columns, pa, panels_b, k, m, to - from, block, ldc, step > 0);
+      }
+      if (!direct) finish(j, block, ldc, ic, ic + m, jc + from, jc + to);
+      if (symmetric) {
+        const int64_t beyond = most(jc + from, ic + m);
+        mirror(j, block + beyond - jc - from, ldc, ic, m, beyond, jc + to);
+      }
+    }
+    if (strip && jc + nc < N) {  // all have done with the packed B
+      #pragma omp barrier
+    }
+  }
+}
+
+static void packed_product(const job *j, int threads) {
+  const int64_t M = j->M, N = j->N, K = j->K;
+  const int64_t steps = parts(K, KC), kc = fours(parts(K, steps)), panels = parts(M, MR);
+  const int64_t strips = most(1, parts(N, NR) * NR * steps * kc * (int64_t)sizeof(T) * 2 / (3 * STRIP));
+  const int64_t nc = parts(parts(N, NR), strips) * NR;
+  const int64_t rounds = most(parts(panels, PANELS * threads), threads > 1 ? 2 : 1);
+  const int symmetric = M >= LEAST_SYMMETRIC && is_symmetric(j);
+  const int64_t even = parts(parts(M, WHOLE_BLOCKS), 4 * rounds * threads) * WHOLE_BLOCKS;
+  const int64_t mc = symmetric ? even : parts(panels, least(panels, rounds * threads)) * MR, blocks = parts(M, mc);
+  const int64_t width = symmetric ? nc : parts(parts(nc, NR), blocks < threads ? parts(2 * threads, blocks) : 1) * NR;
+  cuts cut = {parts(K, kc), kc, kc, nc, mc, width, symmetric, 0};
+  T *const pb = room(PACKED_B, cut.steps * kc * nc);
+  if (threads > 1) {
+    cut.strips = calloc(parts(N, nc), sizeof(progress));
+    #pragma omp parallel num_threads(threads)
+    share(j, cut, pb);
+    free(cut.strips);
+  } else {  // opening a team of one would cost as much as a small product
+    share(j, cut, pb);
+  }
+}
+
+// Long sums for few results: each chunk of k, cut by sizes alone, has partial sums, which are added up in order.
+#define CHUNKS 8
+#define DEEP 4096
+static FUSED void chunk_product(const job *j, int64_t first, int64_t last, T *c) {
+  const int64_t M = j->M, N = j->N, mc = least(M, PANELS * MR), wide = parts(N, NR) * NR;
+  T *const pa = room(PACKED_A, parts(mc, MR) * MR * KC), *const pb = room(PACKED_B, wide * KC);
+  for (int64_t pc = first; pc < last; pc += KC) {
+    const int64_t k = least(KC, last - pc);
+    for (int64_t x = 0; x < N; x += NR) pack_b(j, pc, x, k, N - x, pb + x * fours(k));
+    for (int64_t ic = 0; ic < M; ic += mc) {
+      const int64_t m = least(mc, M - ic);
+      pack_a(j, ic, pc, m, k, pa);
+#ifdef BY_TABLES
+      if (j->raw) {
+        multiply_raw(j, ic, pc, pb, k, m, N, c + ic * N, N, pc > first);
+        continue;
+      }
+#endif
+      multiply_panels(j->poll, by_columns(j), pa, pb, k, m, N, c + ic * N, N, pc > first);
+    }
+  }
+}
+
+static int is_deep(const job *j) { return j->K >= DEEP && j->M * j->N <= 1 << 17 && j->K >= 8 * most(j->M, j->N); }
+
+static FUSED void add_chunks(const job *j, T *all, int64_t count) {
+  const int64_t M = j->M, N = j->N;
+  for (int64_t t = 1; t < count; ++t)
+    for (int64_t x = 0; x < M * N; ++x) all[x] += all[t * M * N + x];
+  if (in_place(j)) for (int64_t r = 0; r < M; ++r) memcpy((T *)j->C + r * j->rc, all + r * N, N * sizeof(T));
+  else finish(j, all, N, 0, M, 0, N);
+}
+
+static FUSED void deep_product(const job *j, int threads) {
+  const int64_t M = j->M, N = j->N, chunk = parts(parts(j->K, CHUNKS), KC) * KC, count = parts(j->K, chunk);
+  T *const all = room(PARTIAL, count * M * N);
+  if (threads > 1) {
+    #pragma omp parallel for num_threads(threads) schedule(dynamic)
+    for (int64_t t = 0; t < count; ++t) chunk_product(j, t * chunk, least(j->K, (t + 1) * chunk), all + t * M * N);
+  } else {
+    for (int64_t t = 0; t < count; ++t) chunk_product(j, t * chunk, least(j->K, (t + 1) * chunk), all + t * M * N);
+  }
+  add_chunks(j, all, count);
+}

@@ -1,0 +1,105 @@
+"""Carries that a loop writes in place: which of them may be, and the results of those that may and of those that may not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as jnp
+from fuser.backends.c.control_flow.in_place_carries import carried_in_place
+from fuser.legalise.control_flow import bodies
+from fuser.partition.group import Plan
+
+SHAPE = (60, 80)
+
+
+def body(step, *state) -> tuple[Plan, int]:
+    """The plan of the body of a loop over `step`, and the number of its inputs in front of the carry."""
+    run = lambda *state: fuser.lax.scan(lambda s, _: (step(jnp, *s), None), state, None, length=9)[0]
+    groups = fuser.jit(run).lower(*state).plan.groups
+    (group,) = (g for g in groups if g.bodies)
+    eqn = group.graph.eqns[-1]
+    assert bodies(eqn, native=True)
+    return group.bodies[0], eqn.params["num_consts"]
+
+
+def stays(step, *state) -> list[bool]:
+    plan, first = body(step, *state)
+    return [
+        carried_in_place(plan, plan.slot_of[plan.graph.invars[first + n]], plan.slot_of[plan.aliases.get(v, v)])
+        for n, v in enumerate(plan.outputs)
+    ]
+
+
+def field(number: int = 0) -> np.ndarray:
+    return np.random.default_rng(number).standard_normal(SHAPE).astype(np.float32)
+
+
+def waves(np, x, y):
+    x = x.at[1:, :].add(-0.5 * (y[1:, :] - y[:-1, :]))
+    return x, y.at[:-1, :].add(-0.5 * (x[1:, :] - x[:-1, :]))
+
+
+def softmax(np, x):
+    shifted = np.exp(x - x.max(1, keepdims=True))
+    return shifted / shifted.sum(1, keepdims=True)
+
+
+def test_a_carry_that_is_read_where_it_is_written() -> None:
+    assert stays(waves, field(), field(1)) == [True, True]
+
+
+def test_carries_that_are_read_elsewhere_or_later() -> None:
+    shifted = lambda np, x, y: (x.at[1:-1].set(x[2:] + x[:-2]), y.at[1:].add(x[:-1]))
+    assert stays(shifted, field(), field(1))[0] is False
+    swapped = lambda np, x, y: (x.at[1:-1].set(0.5 * y[2:]), y.at[1:-1].set(0.5 * x[:-2]))
+    assert stays(swapped, field(), field(1))[0] is False
+
+
+def test_rows_that_wait_in_the_result() -> None:
+    """A softmax keeps its exponentials in the result's rows, over which its operand would be lost."""
+    assert stays(lambda np, x: (softmax(np, x),), field()) == [False]
+
+
+STEPS = {
+    "waves": waves,
+    "shifted": lambda np, x, y: (x.at[1:-1].set(0.5 * (x[2:] + x[:-2])), y.at[1:].add(x[:-1])),
+    "swapped": lambda np, x, y: (y.at[1:].mul(0.5), x.at[:-1].mul(0.5)),
+    "normed": lambda np, x, y: (x.at[1:].add(-x[1:].mean(0)) / 2, y - y.max(1, keepdims=True) + x),
+    "softmax": lambda np, x, y: (softmax(np, x) + y, y.at[2:].multiply(0.9)),
+    "turned": lambda np, x, y: (x.at[:, :60].add(0.1 * x[:, :60].T), y.at[:, :79].set(y[:, 1:])),
+    "the same twice": lambda np, x, y: (x + y, x + y),
+    "one into both": lambda np, x, y: (x.at[1:].add(y[:-1]), x.at[:-1].add(y[1:])),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("length", [1, 2, 7])
+def test_results(name, length) -> None:
+    """As JAX's, for odd and even numbers of steps; the arguments stay as they are."""
+    import jax
+
+    step = STEPS[name]
+    state = (field(), field(1))
+    kept = [a.copy() for a in state]
+    ours = fuser.jit(lambda *s: fuser.lax.scan(lambda s, _: (step(jnp, *s), None), s, None, length=length)[0])
+    theirs = jax.jit(lambda *s: jax.lax.scan(lambda s, _: (step(jax.numpy, *s), None), s, None, length=length)[0])
+    for _ in range(2):
+        for a, b in zip(ours(*state), theirs(*state), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    for a, b in zip(state, kept, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_while_that_reads_what_it_overwrites() -> None:
+    import jax
+
+    state = (field(), np.float32(0))
+
+    def run(lax, x, count):
+        test = lambda s: (s[0][3, 4] * 0 + s[1]) < 6
+        return lax.while_loop(test, lambda s: (s[0].at[1:].mul(0.5), s[1] + 1), (x, count))
+
+    for a, b in zip(fuser.jit(lambda *s: run(fuser.lax, *s))(*state), jax.jit(lambda *s: run(jax.lax, *s))(*state)):
+        np.testing.assert_allclose(a, b, rtol=1e-6)

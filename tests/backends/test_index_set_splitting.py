@@ -1,0 +1,151 @@
+"""Kernels cut where the answers to their tests of position change: what is cut, what each piece still asks, NumPy's numbers."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fuser
+import fuser.numpy as jnp
+from fuser.backends.c.emit import form
+from fuser.backends.c.schedules.index_set_splitting import MOST, IndexSetSplit, index_set_split
+from fuser.backends.c.schedules.inner_reduction import Elementwise
+from fuser.kernel.index_set_splitting import Cut
+from fuser.kernel.kernel import Kernel
+from fuser.kernel.loops import arrange
+from fuser.kernel.lower import lower
+
+TESTS = ("lt", "le", "gt", "ge", "eq", "ne", "select")
+
+
+def kernel(function, *arguments) -> Kernel:
+    """The only kernel of a function."""
+    (group,) = fuser.jit(function).lower(*arguments).plan.groups
+    return lower(group)
+
+
+def cut(function, *arguments) -> Cut:
+    found = kernel(function, *arguments)
+    assert form(found, arrange(found)) is IndexSetSplit
+    result = index_set_split(found, arrange(found))
+    assert result is not None
+    return result
+
+
+def asks(piece: Cut) -> list[str]:
+    return [n.op for n in piece.nodes if n.op in TESTS or (n.op == "load" and n.args)]
+
+
+def field(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
+
+
+def sweep(u):
+    u = u.at[1:-1, 1:-1].set(0.25 * (u[1:-1, 2:] + u[1:-1, :-2] + u[2:, 1:-1] + u[:-2, 1:-1]))
+    u = u.at[:, -1].set(u[:, -2])
+    u = u.at[0, :].set(u[1, :])
+    u = u.at[:, 0].set(u[:, 1])
+    return u.at[-1, :].set(0.0)
+
+
+def plain(u):
+    u = u.copy()
+    u[1:-1, 1:-1] = 0.25 * (u[1:-1, 2:] + u[1:-1, :-2] + u[2:, 1:-1] + u[:-2, 1:-1])
+    u[:, -1], u[0, :], u[:, 0], u[-1, :] = u[:, -2], u[1, :], u[:, 1], 0.0
+    return u
+
+
+def test_pieces_know_where_they_are() -> None:
+    """Rim and inside of a field: nine pieces at most, and none asks any more where it is."""
+    found = cut(sweep, field(40, 50))
+    assert 5 <= len(found.whole) <= 9
+    assert all(not asks(piece) for piece in found.whole)
+
+
+def test_equal_neighbours_are_one_piece() -> None:
+    """Where an answer makes no difference nothing is cut: two updates of the same rows by the same number."""
+    found = cut(lambda u: u.at[3:6].set(2.0).at[6:9].set(2.0), field(40, 50))
+    assert len(found.whole) == 3
+
+
+def test_what_is_not_cut() -> None:
+    u = field(40, 50)
+    for function in (lambda u: u + 1, lambda u: jnp.where(u > 3, u, 0), lambda u: u[1:] - u[:-1]):
+        found = kernel(function, u)
+        assert form(found, arrange(found)) is Elementwise
+    many = kernel(
+        lambda u: functools.reduce(lambda v, n: v.at[n, 0].set(n) * 2, range(0, 2 * MOST, 2), u), field(90, 50)
+    )
+    assert index_set_split(many, arrange(many)) is None
+
+
+def test_a_start_that_is_computed_stays_a_test() -> None:
+    """Only what is known when the kernel is written can be cut at; the rest is still asked, and right."""
+    u, k = field(40, 50), np.int32(7)
+    run = fuser.jit(lambda u, k: fuser.lax.dynamic_update_slice(u.at[:, 0].set(1.0), u[:3, :4] * 2, (k, k)))
+    expected = u.copy()
+    expected[:, 0] = 1
+    expected[7:10, 7:11] = u[:3, :4] * 2
+    np.testing.assert_array_equal(run(u, k), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint8])
+@pytest.mark.parametrize("shape", [(3, 3), (4, 3), (17, 64), (64, 17), (150, 151)])
+def test_rims(dtype, shape) -> None:
+    u = field(*shape, dtype=dtype)
+    np.testing.assert_array_equal(fuser.jit(sweep)(u.astype(np.float32)), plain(u.astype(np.float32)))
+    result = fuser.jit(lambda u: jnp.pad(u, ((1, 2), (3, 0)), constant_values=7) + 1)(u)
+    np.testing.assert_array_equal(result, np.pad(u, ((1, 2), (3, 0)), constant_values=7) + dtype(1))
+
+
+def test_positions_as_numbers() -> None:
+    """Comparisons of an iota, from both sides, converted, and multiplied by a negative number through a reversal."""
+    count = 70
+    place = np.arange(count, dtype=np.int32)
+
+    def function(np, x, place):
+        y = np.where(place < 3, x, -x)
+        y = np.where(np.asarray(5, np.int32) >= place, y, y + 1)
+        y = np.where(place == 9, 0, y)
+        y = np.where(place[::-1] > 60, y * 2, y)
+        return np.where(place.astype("int8") != 11, y, 100)
+
+    x = field(count)
+    found = cut(lambda x: function(jnp, x, jnp.arange(count, dtype=jnp.int32)), x)
+    assert all(not asks(piece) for piece in found.whole)
+    result = fuser.jit(lambda x: function(jnp, x, jnp.arange(count, dtype=jnp.int32)))(x)
+    np.testing.assert_array_equal(result, function(np, x, place))
+
+
+def test_a_loop_of_steps() -> None:
+    u = field(101, 101)
+    expected = u
+    for _ in range(20):
+        expected = plain(expected)
+    result = fuser.jit(lambda u: fuser.lax.fori_loop(0, 20, lambda _, u: sweep(u), u))(u)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=3), st.data())
+def test_random_updates(shape, data) -> None:
+    """A chain of updates of random parts, each by what the one before has left."""
+    parts = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        ends = [sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n)))) for n in shape]
+        parts.append(tuple(slice(a, max(b, a + 1) if a < n else b) for (a, b), n in zip(ends, shape)))
+    u = field(*shape)
+
+    def function(u):
+        for number, part in enumerate(parts):
+            u = u.at[part].set(u[part][..., ::-1] * 2 + number)
+        return u
+
+    expected = u.copy()
+    for number, part in enumerate(parts):
+        expected[part] = expected[part][..., ::-1] * 2 + number
+    np.testing.assert_array_equal(fuser.jit(function)(u), expected)

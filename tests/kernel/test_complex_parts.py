@@ -1,0 +1,119 @@
+"""Complex numbers as pairs of reals: which kernels, and results against the rules' own definitions in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import lax
+from fuser.ir.types import is_complex
+from fuser.kernel.complex_parts import split_complex
+from fuser.kernel.kernel import Kernel
+from fuser.kernel.lower import lower
+from fuser.kernel.lower_loop import lower_loop
+from fuser.partition.group import FUSIBLE, Kind
+
+RNG = np.random.default_rng(0)
+PARTS = (0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 1e-30, 3e19, 2.5)
+SPECIAL = np.array([complex(a, b) for a in PARTS for b in PARTS], np.complex64)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) + 1j * RNG.standard_normal(shape)).astype(np.complex64)
+
+
+def kernels(function: Callable[..., Any], *args: Any) -> list[Kernel]:
+    groups = [g for g in fuser.jit(function).lower(*args).plan.kernels if g.kind in (*FUSIBLE, Kind.LOOP)]
+    return [split_complex((lower_loop if g.kind is Kind.LOOP else lower)(g)) for g in groups]
+
+
+def whole(kernel: Kernel) -> bool:
+    """Whether no complex number is left."""
+    return not any(is_complex(n.dtype) for n in kernel.nodes) and not any(is_complex(p.dtype) for p in kernel.params)
+
+
+def newton(z: Any) -> Any:
+    return lax.fori_loop(0, 6, lambda i, z: z - (z * z * z - 1) / (3 * z * z + 1e-3), z)
+
+
+def escape(c: Any) -> Any:
+    def step(i: Any, carry: Any) -> Any:
+        z, n = carry
+        inside = abs(z) < 2
+        return fnp.where(inside, z * z + c, z), n + inside
+
+    return lax.fori_loop(0, 20, step, (fnp.zeros_like(c), fnp.zeros(c.shape, "int32")))[1]
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    "abs": lambda z, w: abs(z) * 2,
+    "sqrt": lambda z, w: fnp.sqrt(z),
+    "exp": lambda z, w: fnp.exp(z),
+    "log": lambda z, w: fnp.log(z),
+    "quotient": lambda z, w: z / w,
+    "polynomial": lambda z, w: (z * w + 1) * fnp.conj(z) - w,
+    "sum": lambda z, w: (z * w).sum(),
+    "running sum": lambda z, w: fnp.cumsum(z),
+    "choice": lambda z, w: fnp.where(z == w, z, fnp.where(z.real > 0, w, 2j)),
+    "casts": lambda z, w: (z.real.astype("complex64") * w).imag + (z != 0),
+    "padded": lambda z, w: fnp.pad(z, (1, 2))[::-1] * 2,
+    "gathered": lambda z, w: z[fnp.argsort(w.real)] + w,
+    "interleaved": lambda z, w: fnp.stack([z, w * 1j], -1),
+    "newton": lambda z, w: newton(z),
+    "escape": lambda z, w: escape(z),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_agree_with_the_reference(name: str) -> None:
+    program, z, w = PROGRAMS[name], numbers(500), numbers(500)
+    found, expected = fuser.jit(program)(z, w), fuser.jit(program, backend="reference")(z, w)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=5e-4 if name == "newton" else 3e-6, atol=1e-5)
+    assert all(whole(k) for k in kernels(program, z, w))
+
+
+@pytest.mark.parametrize("name", ["abs", "sqrt", "exp", "log", "quotient"])
+def test_zeros_infinities_and_nan(name: str) -> None:
+    divisors = SPECIAL[SPECIAL != 0]  # of quotients by zero the reference has NumPy's signs, not those of Annex G
+    z, w = (x.ravel() for x in np.meshgrid(SPECIAL, divisors))
+    program = PROGRAMS[name]
+    with np.errstate(all="ignore"):
+        found, expected = fuser.jit(program)(z, w), fuser.jit(program, backend="reference")(z, w)
+    for a, b in ((np.real(found), np.real(expected)), (np.imag(found), np.imag(expected))):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-44)
+        finite = ~np.isnan(b)
+        if name in ("sqrt", "log"):
+            np.testing.assert_array_equal(np.signbit(a)[finite], np.signbit(b)[finite])
+
+
+def test_quotients_by_zero_are_those_of_jax() -> None:
+    z, w = (x.ravel() for x in np.meshgrid(SPECIAL, np.array([0, -0.0, complex(0.0, -0.0)], np.complex64)))
+    found, expected = fuser.jit(lambda z, w: z / w)(z, w), jax.jit(lambda z, w: z / w)(z, w)
+    np.testing.assert_array_equal(np.real(found), np.real(expected))
+    np.testing.assert_array_equal(np.imag(found), np.imag(expected))
+
+
+def test_what_has_no_rule_is_left_whole() -> None:
+    z, w = numbers(100), numbers(100)
+    for program in (lambda z: fnp.sin(z) + 1, lambda z: z**w):
+        (kernel,) = kernels(program, z)
+        assert not whole(kernel)
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(fuser.jit(program)(z), fuser.jit(program, backend="reference")(z), rtol=1e-4)
+
+
+def test_double_precision() -> None:
+    with fuser.config.using(enable_x64=True):
+        z, w = numbers(300).astype(np.complex128), numbers(300).astype(np.complex128)
+        for program, split in ((lambda z, w: z * w - z.conj(), True), (lambda z, w: z / w, False)):
+            assert all(whole(k) is split for k in kernels(program, z, w))
+            np.testing.assert_allclose(
+                fuser.jit(program)(z, w), fuser.jit(program, backend="reference")(z, w), rtol=1e-13
+            )

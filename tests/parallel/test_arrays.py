@@ -1,0 +1,147 @@
+"""Meshes, specs, shardings and arrays over devices: what JAX says of the same ones."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from parallel_agreement import mesh_of
+
+import fuser
+import fuser.numpy as fnp
+from fuser.errors import DuplicateSpecError
+from fuser.sharding import AbstractMesh, AxisType, Mesh, SingleDeviceSharding
+
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+SPECS: list[tuple[Any, ...]] = [(), ("x",), (None, "y"), ("y", "x"), (("x", "y"),), (("y", "x"), None), (None, ("x",))]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_parts_are_jaxs(spec: tuple[Any, ...]) -> None:
+    found, wanted = (lib.device_put(X, lib.NamedSharding(mesh_of(lib, x=4, y=2), lib.P(*spec))) for lib in (fuser, jax))
+    assert repr(found.sharding) == repr(wanted.sharding)
+    assert found.is_fully_replicated == wanted.is_fully_replicated
+    assert found.is_fully_addressable and found.committed and len(found.devices()) == 8
+    assert found.sharding.shard_shape(X.shape) == wanted.sharding.shard_shape(X.shape)
+    for a, b in zip(found.addressable_shards, wanted.addressable_shards, strict=True):
+        assert (a.device.id, a.index, a.replica_id) == (b.device.id, b.index, b.replica_id)
+        np.testing.assert_array_equal(a.data, b.data)
+        assert a.data.devices() == {a.device}
+    np.testing.assert_array_equal(found, X)
+    np.testing.assert_array_equal(found.addressable_data(3), wanted.addressable_data(3))
+
+
+def test_an_array_over_devices_is_an_array() -> None:
+    mesh = mesh_of(fuser, x=4, y=2)
+    x = fuser.device_put(X, fuser.NamedSharding(mesh, fuser.P("x", "y")))
+    assert (x.shape, x.dtype, x.ndim, x.size, len(x)) == ((8, 4), np.float32, 2, 32, 8)
+    assert str(x) == str(X) and repr(x) == repr(fnp.asarray(X))
+    np.testing.assert_array_equal(x[2], X[2])
+    np.testing.assert_array_equal(list(x)[1], X[1])
+    np.testing.assert_array_equal(x.T @ x, X.T @ X)
+    np.testing.assert_array_equal(fuser.jit(lambda a: a * 2 + a[0])(x), X * 2 + X[0])
+    np.testing.assert_array_equal(fuser.grad(lambda a: (a**2).sum())(x), 2 * X)
+    np.testing.assert_array_equal(copy.copy(x), X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(x)), X)
+    np.testing.assert_array_equal(x.torch().numpy(), X)
+    assert x.block_until_ready() is x
+    with pytest.raises(BufferError, match="an array over 8 devices has no one memory to share"):
+        x.__dlpack__()
+    x.delete()
+    with pytest.raises(RuntimeError, match="Array has been deleted"):
+        _ = x.sharding
+
+
+def test_memory_of_the_caller_is_not_kept() -> None:
+    mine = X.copy()
+    mesh = mesh_of(fuser, x=4)
+    arrays = [fuser.device_put(mine), fuser.device_put(mine, fuser.NamedSharding(mesh, fuser.P("x")))]
+    mine[:] = 0
+    for array in arrays:
+        np.testing.assert_array_equal(array, X)
+
+
+def test_devices_and_trees() -> None:
+    third = fuser.devices("cpu")[3]
+    tree = fuser.device_put({"a": X, "b": [1.5]}, third)
+    assert tree["a"].device == third and tree["b"][0].sharding == SingleDeviceSharding(third)
+    plain = fuser.device_put(X)
+    assert plain.sharding == SingleDeviceSharding(fuser.devices("cpu")[0]) and not plain.committed
+    mixed = fuser.device_put((X, X), (third, None))
+    assert mixed[0].device == third and mixed[1].device.id == 0
+    back = fuser.device_put(tree["a"], fuser.devices("cpu")[0])
+    assert back.device.id == 0
+    assert isinstance(fuser.device_get(tree)["a"], np.ndarray)
+    assert (fuser.device_count("cpu"), fuser.local_device_count("cpu"), fuser.process_count()) == (8, 8, 1)
+    with fuser.set_mesh(mesh_of(fuser, x=4)):
+        assert fuser.device_put(X, fuser.P("x")).sharding.spec == fuser.P("x")
+    with pytest.raises(
+        ValueError, match=r"device_put got P\('x',\), which names axes of a mesh, and no mesh is in scope"
+    ):
+        fuser.device_put(X, fuser.P("x"))
+    with pytest.raises(TypeError, match="device_put takes a Device, a Sharding or a PartitionSpec, got 'cpu'"):
+        fuser.device_put(X, "cpu")
+
+
+def test_arrays_made_part_by_part() -> None:
+    mesh = mesh_of(fuser, x=4, y=2)
+    sharding = fuser.NamedSharding(mesh, fuser.P("x"))
+    asked = []
+
+    def part(index: Any) -> Any:
+        asked.append(index)
+        return X[index]
+
+    x = fuser.make_array_from_callback(X.shape, sharding, part)
+    np.testing.assert_array_equal(x, X)
+    assert len(asked) == 4
+    again = fuser.make_array_from_single_device_arrays(
+        X.shape, sharding, [s.data for s in reversed(x.addressable_shards)]
+    )
+    np.testing.assert_array_equal(again, X)
+    assert again.sharding == sharding
+    np.testing.assert_array_equal(fuser.make_array_from_process_local_data(sharding, X), X)
+    with pytest.raises(ValueError, match=r"gave a part of shape \(4,\) for"):
+        fuser.make_array_from_callback(X.shape, sharding, lambda index: X[0])
+    with pytest.raises(ValueError, match="needs one array on each of the devices"):
+        fuser.make_array_from_single_device_arrays(X.shape, sharding, [x.addressable_shards[0].data])
+
+
+def test_meshes_and_specs_compare_by_value() -> None:
+    P, mesh = fuser.P, mesh_of(fuser, x=4, y=2)
+    assert P("x") != P("x", None) and P(("x",)) == P("x") and P("x", ("y", "z"))[1] == ("y", "z")
+    assert repr(P("x", None, ("y", "z"))) == repr(jax.P("x", None, ("y", "z")))
+    assert P("x") + P("y") == P("x", "y") and len({P("x"), P(("x",))}) == 1
+    assert (
+        mesh == mesh_of(fuser, x=4, y=2)
+        and hash(mesh) == hash(mesh_of(fuser, x=4, y=2))
+        and mesh != mesh_of(fuser, x=8)
+    )
+    assert pickle.loads(pickle.dumps(fuser.NamedSharding(mesh, P("x")))) == fuser.NamedSharding(mesh, P("x"))
+    for lib in (fuser, jax):
+        assert lib.make_mesh((4, 2), ("x", "y")).axis_types == (lib.sharding.AxisType.Explicit,) * 2
+    theirs = mesh_of(jax, x=4, y=2)
+    assert (repr(mesh), str(mesh), dict(mesh.shape), mesh.size) == (repr(theirs), str(theirs), dict(theirs.shape), 8)
+    assert mesh.abstract_mesh == AbstractMesh((4, 2), ("x", "y"), AxisType.Auto)
+    same = fuser.NamedSharding(mesh, P("x", None)), fuser.NamedSharding(mesh, P("x"))
+    assert same[0].is_equivalent_to(same[1], 2) and not same[0].is_equivalent_to(fuser.NamedSharding(mesh, P("y")), 2)
+
+
+def test_what_does_not_fit_says_so() -> None:
+    mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
+    with pytest.raises(ValueError, match="splits dimension 0 into 4 parts, which do not divide its extent 7"):
+        fuser.device_put(np.ones((7, 4)), fuser.NamedSharding(mesh, P("x")))
+    with pytest.raises(ValueError, match="names the axis 'q', which is not in the mesh"):
+        fuser.NamedSharding(mesh, P("q"))
+    with pytest.raises(DuplicateSpecError, match="names the axis 'x' twice"):
+        fuser.NamedSharding(mesh, P("x", "x"))
+    with pytest.raises(ValueError, match="splits 2 dimensions, and the array has 1"):
+        fuser.device_put(np.ones(8), fuser.NamedSharding(mesh, P("x", "y")))
+    with pytest.raises(ValueError, match=r"a mesh of shape \(9,\) needs 9 devices, and there are 8"):
+        fuser.make_mesh((9,), ("x",))
+    with pytest.raises(ValueError, match="the axes of a mesh need distinct names"):
+        Mesh(np.array(fuser.devices("cpu")).reshape(4, 2), ("x", "x"))

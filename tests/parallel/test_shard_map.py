@@ -1,0 +1,201 @@
+"""shard_map against JAX: specs, transforms around and within, control flow, closures; and its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from parallel_agreement import agree, mesh_of
+
+import fuser
+import fuser.numpy as fnp
+from fuser.errors import UnsupportedError
+from fuser.parallel.sharding import NamedSharding
+
+X = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+W = np.random.default_rng(1).normal(size=(4, 4)).astype(np.float32)
+
+
+def mlp(lib: Any, mesh: Any) -> Any:
+    """A loss over rows split along x, with a product whose contracted dimension is split along y."""
+    P, lax, np_ = lib.P, lib.lax, lib.numpy
+
+    def loss(params: Any, batch: Any) -> Any:
+        hidden = np_.tanh(lax.psum(batch["x"] @ params["w"], "y") + params["b"])
+        return lax.pmean((hidden**2).sum(), "x")
+
+    specs = ({"w": P("y"), "b": P()}, {"x": P("x", "y")})
+    return lib.shard_map(loss, mesh=mesh, in_specs=specs, out_specs=P())
+
+
+PARAMS: Any = {"w": W, "b": W[0]}
+
+
+def test_trees_of_specs_and_gradients_outside() -> None:
+    def program(lib: Any, mesh: Any) -> Any:
+        f = mlp(lib, mesh)
+        return lib.jit(
+            lambda p, x: [lib.value_and_grad(f)(p, {"x": x}), lib.jvp(lambda q: f(q, {"x": x}), (p,), (p,))]
+        )(PARAMS, X)
+
+    found = agree(program)
+    mesh = mesh_of(fuser, x=4, y=2)
+    value, slopes = fuser.value_and_grad(mlp(fuser, mesh))(PARAMS, {"x": X})  # outside of jit
+    np.testing.assert_allclose(value, found[0][0], rtol=1e-6)
+    np.testing.assert_allclose(slopes["w"], found[0][1]["w"], rtol=1e-5)
+
+
+def test_results_lie_as_out_specs_say() -> None:
+    mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
+    f = fuser.shard_map(
+        lambda a, b: (a + b, a.sum(keepdims=True)),
+        mesh=mesh,
+        in_specs=(P("x", "y"), P()),
+        out_specs=(P("x", "y"), P(("x", "y"))),
+    )
+    whole, sums = f(X, np.float32(1))
+    assert whole.sharding == NamedSharding(mesh, P("x", "y")) and sums.sharding == NamedSharding(
+        mesh, P(("x", "y"), None)
+    )
+    assert sums.shape == (8, 2 - 1)
+    again = f(whole, sums[0, 0])[0]  # parts that lie right already
+    np.testing.assert_allclose(again, X + 1 + (X + 1)[:2, :2].sum() * 0 + np.asarray(sums)[0, 0], rtol=1e-6)
+
+
+def test_loops_and_branches_whose_values_come_to_differ() -> None:
+    def program(lib: Any, mesh: Any) -> Any:
+        P, lax, np_ = lib.P, lib.lax, lib.numpy
+
+        def one(w: Any, a: Any) -> Any:
+            vary = lambda v: lax.pcast(v, ("x", "y"), to="varying")
+            carry, ys = lax.scan(lambda c, row: (np_.sin(c * w[0, 0] + row), lax.psum(c, "x")), vary(w[0, :2]), a)
+            turned = lax.fori_loop(
+                0, 3, lambda i, c: lax.ppermute(c, "x", [(k, (k + 1) % 4) for k in range(4)]) * w[1, :2], carry
+            )
+            chosen = lax.cond(w[0, 0] > 0, lambda v: v * a[0], lambda v: vary(w[2, :2]) + v, turned)
+            return (chosen.sum() + (ys * w[:2, :2]).sum()).reshape(1)
+
+        f = lib.shard_map(one, mesh=mesh, in_specs=(P(), P("x", "y")), out_specs=P(("x", "y")))
+        return lib.jit(lambda w, a: [f(w, a), lib.grad(lambda *args: (f(*args) ** 2).sum(), (0, 1))(w, a)])(W, X)
+
+    agree(program)
+
+
+def test_carries_and_branches_need_no_cast_here() -> None:
+    """JAX asks for a cast; the derivative is that of the function without devices all the same."""
+    mesh, P, lax = mesh_of(fuser, x=4), fuser.P, fuser.lax
+
+    def one(w: Any, a: Any) -> Any:
+        carry, _ = lax.scan(lambda c, row: (fnp.sin(c * w + row), None), w, a)
+        chosen = lax.cond(lax.axis_index("x") % 2 == 0, lambda: w, lambda: carry)
+        return lax.psum((chosen * a).sum(), "x")
+
+    def plain(w: Any, a: Any) -> Any:
+        result = 0.0
+        for n, rows in enumerate(a.reshape(4, 2, 4)):
+            carry = w
+            for row in rows:
+                carry = fnp.sin(carry * w + row)
+            result += ((w if n % 2 == 0 else carry) * rows).sum()
+        return result
+
+    f = fuser.shard_map(one, mesh=mesh, in_specs=(P(), P("x")), out_specs=P())
+    found, wanted = (fuser.value_and_grad(g, (0, 1))(W[0], X) for g in (f, plain))
+    for a, b in zip(fuser.tree.leaves(found), fuser.tree.leaves(wanted)):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_vmap_around_and_within() -> None:
+    def program(lib: Any, mesh: Any) -> Any:
+        P, lax = lib.P, lib.lax
+        f = lib.shard_map(lambda a, b: lax.psum(a * b, "x"), mesh=mesh, in_specs=(P("x"), P("x")), out_specs=P())
+        inner = lambda a: lib.vmap(lambda r: lax.psum(r, "x") + lax.axis_index("x"))(a)
+        g = lib.shard_map(inner, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+        return lib.vmap(f, in_axes=(1, None))(X, X[:, 0]), g(X), lib.vmap(lib.grad(lambda a: f(a, a).sum()), 1)(X)
+
+    agree(program)
+
+
+def test_axes_of_vmaps_beside_axes_of_the_mesh() -> None:
+    mesh, P, lax = mesh_of(fuser, x=4), fuser.P, fuser.lax
+    inner = fuser.vmap(
+        lambda r: lax.psum(r, ("rows", "x")) + lax.psum(r, "rows") * lax.axis_index("x"), axis_name="rows"
+    )
+    found = fuser.shard_map(inner, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(X)
+    rows = np.repeat(X.reshape(4, 2, 4).sum(1), 2, 0)
+    np.testing.assert_allclose(found, X.sum(0) + rows * np.repeat(np.arange(4), 2)[:, None], rtol=1e-5, atol=1e-5)
+    outer = fuser.shard_map(lambda r: lax.psum(lax.psum(r, "batch"), "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+    found = fuser.vmap(outer, 1, axis_name="batch")(X)
+    np.testing.assert_allclose(found, np.broadcast_to(X.reshape(4, 2, 4).sum((0, 2)), (4, 2)), rtol=1e-5)
+
+
+def test_closed_over_values_and_other_axes() -> None:
+    def program(lib: Any, mesh: Any) -> Any:
+        P, lax = lib.P, lib.lax
+        w = lib.numpy.asarray(W)
+
+        def outer(v: Any, a: Any) -> Any:
+            f = lib.shard_map(
+                lambda b: lax.psum(b @ w, "x") * v, mesh=mesh, in_specs=P("x"), out_specs=P(), axis_names={"x"}
+            )
+            return f(a).sum()
+
+        return lib.jit(lib.grad(outer, (0, 1)))(X[0], X)
+
+    agree(program)
+
+
+def test_layouts_are_inferred_and_meshes_in_scope() -> None:
+    mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
+    x = fuser.device_put(X, NamedSharding(mesh, P("x")))
+    with fuser.set_mesh(mesh):
+        found = fuser.shard_map(lambda a: fuser.lax.psum(a, "x"), out_specs=P())(x)
+    np.testing.assert_allclose(found, X.reshape(4, 2, 4).sum(0), rtol=1e-5)
+    with pytest.raises(ValueError, match="shard_map needs a mesh of devices, and none is in scope"):
+        fuser.shard_map(lambda a: a, in_specs=P(), out_specs=P())(X)
+
+
+def test_compiled_once() -> None:
+    mesh, P = mesh_of(fuser, x=4), fuser.P
+    traces = []
+
+    def one(a: Any) -> Any:
+        traces.append(1)
+        return a * 2
+
+    f = fuser.shard_map(one, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    for _ in range(3):
+        f(X)
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "in_specs", "out_specs", "words"),
+    [
+        (lambda a: a, "x", None, r"got P\(\) in out_specs for the result of <lambda>, f32\[2,4\] on each device, which differs from device to device along 'x'"),
+        (lambda a: a.sum(), "x", "x", r"got P\('x',\) in out_specs for the result of <lambda>, f32\[\] on each device, which has 0 dimensions"),
+        (lambda a: a[:, :1], "yz", None, r"names the axis 'yz', which is not in the mesh"),
+        (lambda a: a, (None, None, "x"), None, r"in in_specs for argument 0 of <lambda>, which is f32\[8,4\]: 3 entries for 2 dimensions"),
+    ],
+)  # fmt: skip
+def test_specs_that_do_not_fit(function: Any, in_specs: Any, out_specs: Any, words: str) -> None:
+    mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
+    spec = P(*in_specs) if isinstance(in_specs, tuple) else P(in_specs)
+    with pytest.raises(ValueError, match=words):
+        fuser.shard_map(function, mesh=mesh, in_specs=spec, out_specs=P(out_specs) if out_specs else P())(X)
+
+
+def test_extents_that_devices_do_not_divide() -> None:
+    mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
+    with pytest.raises(
+        ValueError, match=r"dimension 0 of extent 6 is split over 'x', 4 devices, which do not divide it"
+    ):
+        fuser.shard_map(lambda a: a, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(X[:6])
+
+
+def test_within_another_it_is_refused() -> None:
+    mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
+    inner = fuser.shard_map(lambda a: a, mesh=mesh, in_specs=P(), out_specs=P(), axis_names={"y"})
+    with pytest.raises(UnsupportedError, match="a shard_map within a shard_map or pmap is not supported"):
+        fuser.shard_map(inner, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(X)

@@ -1,0 +1,231 @@
+"""jit over arrays on several devices: what the unsharded program gives, with no more collectives than XLA places."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from parallel_agreement import mesh_of
+
+import fuser
+import fuser.numpy as fnp
+from fuser.errors import DeviceError, UnsupportedError
+from fuser.parallel.links import links
+from fuser.sharding import SingleDeviceSharding
+
+rng = np.random.default_rng(0)
+X, W, V = (rng.normal(size=s).astype(np.float32) for s in ((8, 16), (16, 8), (8, 16)))
+
+
+def laid(lib: Any, mesh: Any, x: Any, *spec: Any) -> Any:
+    return lib.device_put(x, lib.NamedSharding(mesh, lib.P(*spec)))
+
+
+def same(found: Any, wanted: Any, tolerance: float = 1e-5) -> None:
+    for a, b in zip(fuser.tree.leaves(found), fuser.tree.leaves(wanted), strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance)
+
+
+def names(function: Any, *args: Any) -> list[str]:
+    """The collectives of a compiled program, in order."""
+    known = ("psum", "collective_group", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute")
+    return [eqn.primitive.name for eqn in function.lower(*args).graph.eqns if eqn.primitive.name in known]
+
+
+def training_step(lib: Any) -> Any:
+    def loss(w: Any, v: Any, x: Any) -> Any:
+        return ((lib.numpy.tanh(x @ w) @ v) ** 2).mean()
+
+    def step(w: Any, v: Any, x: Any) -> Any:
+        value, (a, b) = lib.value_and_grad(loss, (0, 1))(w, v, x)
+        return value, w - 0.1 * a, v - 0.1 * b
+
+    return lib.jit(step)
+
+
+@pytest.mark.parametrize(
+    ("specs", "wanted"),
+    [
+        (((), (), ("x",)), ["collective_group"]),  # data parallel: one all-reduce for the loss and all gradients
+        (((None, "y"), ("y",), ("x",)), ["psum", "collective_group"]),  # and tensor parallel, as Megatron's MLP
+        (
+            (("x",), ("x",), ("x",)),
+            ["all_gather", "all_gather", "collective_group"],
+        ),  # fully sharded data parallel: weights gathered, gradients scattered
+    ],
+    ids=["data", "tensor", "fsdp"],
+)
+def test_training_steps_have_no_more_collectives_than_xlas(specs: Any, wanted: Any) -> None:
+    found = {}
+    for lib in (fuser, jax):
+        mesh = mesh_of(lib, x=4, y=2)
+        step, arrays = training_step(lib), [laid(lib, mesh, a, *s) for a, s in zip((W, V, X), specs)]
+        found[lib] = step, arrays
+    step, arrays = found[fuser]
+    results = step(*arrays)
+    same(results, training_step(fuser)(W, V, X))
+    assert [r.sharding.is_equivalent_to(a.sharding, 2) for r, a in zip(results[1:], arrays)] == [True, True]
+    own = names(step, *arrays)
+    assert own == wanted
+    text = found[jax][0].lower(*found[jax][1]).compile().as_text()
+    theirs = re.findall(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(", text)
+    assert len(own) <= len(theirs), (own, theirs)
+
+
+PROGRAMS: dict[str, Any] = {
+    "products": lambda w, x: (x @ w, fnp.einsum("bi,ij,bj->b", x, w @ w.T, x), (x @ w).T @ x),
+    "reductions": lambda w, x: (x.sum(), x.max(0), fnp.argmin(x, 1), fuser.nn.softmax(x @ w, 0), fnp.cumsum(x, 0), x.std(1)),
+    "movement": lambda w, x: (
+        x.reshape(2, 4, 4, 4).transpose(2, 0, 3, 1).reshape(16, 8) + w,
+        fnp.concatenate([x, x[::-1]], 0)[1:9],
+        fnp.pad(x, ((0, 0), (1, 2)))[:, 1:-2],
+        fnp.broadcast_to(x[:, None], (8, 3, 16)).sum(1),
+        x[fnp.array([1, 3, 5, 7])],
+        fnp.where(fnp.tril(fnp.ones((16, 8))) > 0, w, 0.0),
+        fnp.sort(x, -1),
+        x.at[2, 3].set(1.0),
+        fuser.nn.one_hot(fnp.argmax(x, 1), 16),
+    ),
+    "random": lambda w, x: fuser.random.normal(fuser.random.key(0), (8, 16)) * x,
+    "loops": lambda w, x: (
+        fuser.lax.scan(lambda c, r: (fnp.tanh(c + r @ w @ w.T), c.sum()), fnp.zeros((8, 16)), fnp.stack([x] * 3)),
+        fuser.lax.while_loop(lambda c: c[0].sum() < 9.0, lambda c: (c[0] + 1.0, c[1] * 0.5), (fnp.zeros(4), x)),
+        fuser.lax.cond(x.sum() > 0, lambda: x @ w, lambda: fnp.arange(8.0) * x[:, :8]),
+        fuser.grad(lambda v: (fuser.lax.scan(lambda c, t: (fnp.sin(c @ v @ v.T * 0.05), None), x, None, length=2)[0] ** 2).sum())(w),
+    ),
+}  # fmt: skip
+MESHES: list[tuple[dict[str, int], Any, Any]] = [
+    ({"x": 8}, (None, "x"), ("x",)),
+    ({"x": 2, "y": 4}, ("y", "x"), (None, ("x", "y"))),
+    ({"x": 2, "y": 2, "z": 2}, (("z", "x"), "y"), (("y", "x"), "z")),
+]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_program_over_devices_is_the_program(name: str) -> None:
+    f = fuser.jit(PROGRAMS[name])
+    wanted = f(W, X)
+    for axes, first, second in MESHES:
+        mesh = mesh_of(fuser, **axes)
+        same(f(laid(fuser, mesh, W, *first), laid(fuser, mesh, X, *second)), wanted, 1e-4)
+
+
+def test_links_come_from_index_maps() -> None:
+    def found(function: Any, *shapes: tuple[int, ...], parts: int = 2) -> Any:
+        eqn = fuser.make_jaxpr(function)(*(np.ones(s, np.float32) for s in shapes)).eqns[-1]
+        return {(link.operands, link.results, link.fold) for link in links(eqn, parts)}
+
+    split = lambda *pairs: {(((0, a),), ((0, b),), None) for a, b in pairs}
+    assert found(lambda x: x.T, (4, 6)) == split((0, 1), (1, 0))
+    assert found(lambda x: x.reshape(24), (4, 6)) == split((0, 0))
+    assert found(lambda x: x.reshape(2, 12), (24,)) == split((0, 0))
+    assert found(lambda x: x.reshape(3, 8), (24,)) == set()  # halves of three rows
+    assert found(lambda x: x.reshape(3, 8), (24,), parts=3) == split((0, 0))
+    assert found(lambda x: x[1:3], (4, 6)) == split((1, 1))
+    assert found(lambda x: x[:, ::-1], (4, 6)) == split((0, 0))
+    assert found(lambda x: x.sum(0), (4, 6)) == split((1, 0)) | {(((0, 0),), (), "sum")}
+    assert found(lambda x, y: x @ y, (4, 6), (6, 2)) == split((0, 0)) | {
+        (((1, 1),), ((0, 1),), None),
+        (((0, 1), (1, 0)), (), "sum"),
+    }
+
+
+def test_constraints_and_wanted_shardings() -> None:
+    mesh = mesh_of(fuser, x=4, y=2)
+    at = lambda *spec: fuser.NamedSharding(mesh, fuser.P(*spec))
+    f = fuser.jit(lambda a: fuser.lax.with_sharding_constraint(fnp.sin(a), at("x", "y")) * 2)
+    assert f(X).sharding.is_equivalent_to(at("x", "y"), 2)
+    same(f(X), np.sin(X) * 2)
+    g = fuser.jit(
+        lambda t, b: (t["a"] + b, t["a"].T), in_shardings=({"a": at("x")}, None), out_shardings=(at(None, "x"), None)
+    )
+    first, second = g({"a": X}, X)
+    assert first.sharding == at(None, "x") and second.sharding.is_equivalent_to(at(None, "x"), 2)
+    same((first, second), (X + X, X.T))
+    assert names(g, {"a": X}, X) == ["all_to_all"]
+    with fuser.set_mesh(mesh):
+        assert fuser.reshard(X, fuser.P("y")).sharding == at("y")
+        h = fuser.jit(fuser.vmap(lambda r: fuser.lax.with_sharding_constraint(r * r, fuser.P("x"))))
+        assert h(X).sharding.is_equivalent_to(at(None, "x"), 2)
+        slope = fuser.jit(fuser.grad(lambda a: (fuser.lax.with_sharding_constraint(a, fuser.P("x")) ** 2).sum()))
+        same(slope(X), 2 * X)
+    with pytest.raises(ValueError, match="jit needs in_shardings to be a tree prefix"):
+        fuser.jit(lambda a: a, in_shardings=(at(), at()))(X)
+    with pytest.raises(ValueError, match="splits dimension 0 into 4 parts"):
+        fuser.jit(lambda a: fuser.lax.with_sharding_constraint(a[:6], at("x")))(X)
+
+
+def test_operations_and_transforms_outside_follow_their_operands() -> None:
+    mesh = mesh_of(fuser, x=4, y=2)
+    x, w = laid(fuser, mesh, X, "x"), laid(fuser, mesh, W, None, "y")
+    found = fnp.tanh(x @ w) + 1.0
+    assert found.sharding.is_equivalent_to(fuser.NamedSharding(mesh, fuser.P("x", "y")), 2)
+    same(found, np.tanh(X @ W) + 1)
+    step = fuser.jit(lambda a: (fnp.sin(a) ** 2).sum())
+    slopes = fuser.grad(step)(x)
+    assert slopes.sharding.is_equivalent_to(x.sharding, 2)
+    same(slopes, fuser.grad(step)(X))
+    same(fuser.lax.fori_loop(0, 3, lambda n, a: a * 2, x), X * 8)
+    third = fuser.device_put(X, fuser.devices("cpu")[3])
+    assert fuser.jit(fnp.sin)(third).sharding == (third * 2).sharding == SingleDeviceSharding(fuser.devices("cpu")[3])
+    with pytest.raises(ValueError, match="a program runs on the devices of one mesh"):
+        _ = x + third
+
+
+def test_shard_maps_become_part_of_the_program() -> None:
+    mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
+    inner = fuser.shard_map(lambda a: a - fuser.lax.pmean(a, "x"), mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    f = fuser.jit(lambda w, a: fuser.lax.scan(lambda c, _: (inner(c @ w @ w.T), None), inner(a * 2), None, length=2)[0])
+    a = X * 2 - (X * 2).reshape(4, 2, 16).mean(0).repeat(1, 0)[None].repeat(4, 0).reshape(8, 16)
+    for _ in range(2):
+        a = a @ W @ W.T
+        a = a - a.reshape(4, 2, 16).mean(0)[None].repeat(4, 0).reshape(8, 16)
+    same(f(W, X), a, 1e-3)
+    assert f(W, X).sharding.is_equivalent_to(fuser.NamedSharding(mesh, P("x")), 2)
+    other = mesh_of(fuser, a=8)
+    with pytest.raises(UnsupportedError, match="name the axes of one mesh everywhere"):
+        fuser.jit(lambda b: inner(fuser.lax.with_sharding_constraint(b, fuser.NamedSharding(other, P("a")))))(X)
+
+
+def test_donated_arguments_are_gone_and_programs_are_kept() -> None:
+    mesh = mesh_of(fuser, x=8)
+    traces = []
+
+    def add(a: Any) -> Any:
+        traces.append(1)
+        return a + 1
+
+    f = fuser.jit(add, donate_argnums=0)
+    x = laid(fuser, mesh, X, "x")
+    same(f(x), X + 1)
+    with pytest.raises(RuntimeError, match="donated"):
+        _ = x * 2
+    f(laid(fuser, mesh, X, "x"))
+    assert len(traces) == 1
+    f(laid(fuser, mesh, X, None, "x"))
+    f(X)
+    same(f(laid(fuser, mesh, X, None, "x")), X + 1)
+
+
+def test_where_collectives_are_and_why() -> None:
+    mesh = mesh_of(fuser, x=4, y=2)
+    f = fuser.jit(lambda w, a: fnp.tanh(a @ w).sum())
+    text = str(fuser.explain(f)(laid(fuser, mesh, W, "y"), laid(fuser, mesh, X, "x", "y")))
+    assert "argument 0: P('y', None)" in text and "argument 1: P('x', 'y')" in text
+    assert "f32[8,8]: P('x', None), from an operand of dot_general at test_spmd.py" in text
+    assert re.search(
+        r"psum over y, 64 bytes a device, for test_spmd.py:\d+ \(<lambda>\): dot_general folds a dimension that is split",
+        text,
+    )
+    assert re.search(
+        r"psum over x, 4 bytes a device, for test_spmd.py:\d+ \(<lambda>\): reduce_sum folds a dimension", text
+    )
+
+
+def test_errors_of_devices_name_the_collective() -> None:
+    with pytest.raises(DeviceError, match=r"psum of f32\[\] over 'x' runs on the devices of a mesh only"):
+        fuser.ops.collective.psum_p.bind(fnp.ones(()), axis_name=("x",))

@@ -1,0 +1,120 @@
+"""Slices of updated arrays: written by slices of what was there and what was put there, with the same elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fuser
+import fuser.numpy as jnp
+from fuser import lax
+from fuser.ir.evaluate import evaluate
+from fuser.ir.graph import Graph
+from fuser.ir.types import ArrayType
+from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
+from fuser.partition.group import Kind
+from fuser.passes.dce import drop_dead
+from fuser.passes.indexing.forward_updates import forward_updates
+from fuser.trace.stage import stage
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(9, 16)).astype(np.float32)
+PLACES = st.tuples(*[st.integers(-3, 20)] * 4)
+
+
+def through(function: Callable[..., Any], *arrays: Any) -> Graph:
+    """The rewritten graph, once it has been found to give the same results."""
+    arrays = tuple(map(np.asarray, arrays))
+    graph = stage(lambda *args: [function(*args)], [ArrayType(a.shape, a.dtype) for a in arrays])
+    result = drop_dead(forward_updates(graph))
+    (found,), (expected,) = evaluate(result, arrays), evaluate(graph, arrays)
+    np.testing.assert_array_equal(found, expected)
+    return result
+
+
+def whole(graph: Graph, shape: tuple[int, ...] = X.shape) -> list[str]:
+    """The names of equations that make arrays as large as the one that was updated."""
+    return [eqn.primitive.name for eqn in graph.eqns if eqn.outvars[0].aval.shape == shape]
+
+
+WINDOWS = {
+    "a row of updated rows": ((1, 16), (1, 16)),
+    "a column of updated rows": ((1, 16), (9, 1)),
+    "an element of updated columns": ((9, 1), (1, 1)),
+    "a row of an updated element": ((1, 1), (1, 16)),
+    "columns of an updated row": ((1, 16), (9, 2)),
+    "part of a row of an updated part": ((1, 5), (1, 16)),
+    "a row of updated columns": ((9, 3), (1, 16)),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@settings(max_examples=25, deadline=None)
+@given(PLACES, st.integers(0, 20))
+def test_windows_are_read_through(name: str, places: tuple[int, ...], second: int) -> None:
+    """Also where the two places are the same number, out of bounds, or one of several updates."""
+    written, read = WINDOWS[name]
+    new = -np.ones(written, np.float32)
+
+    def program(x: Any, new: Any, *at: Any) -> Any:
+        x = lax.dynamic_update_slice(x, new, at[:2])
+        x = lax.dynamic_update_slice(x, new + new, (at[4], at[3]))
+        return lax.dynamic_slice(x, at[2:4], read)
+
+    assert not whole(through(program, X, new, *map(np.int32, (*places, second))))
+
+
+def test_what_was_written_at_the_same_place_is_read() -> None:
+    zero = np.int32(0)
+    program = lambda x, row, k: dynamic_slice_p.bind(
+        dynamic_update_slice_p.bind(x, row, k, zero), k, zero, slice_sizes=(1, 16)
+    )
+    graph = through(program, X, X[:1], np.int32(11))
+    assert [eqn.primitive.name for eqn in graph.eqns] == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, k: lax.dynamic_slice(
+            lax.dynamic_update_slice(x, x[:2], (k, 0)), (k, 0), (2, 8)
+        ),  # overlapping in part
+        lambda x, k: lax.dynamic_slice(lax.dynamic_update_slice(x, x[:1], (k, 0)), (0, k), (9, 8)),  # a large window
+    ],
+)
+def test_other_windows_stay(program: Callable[..., Any]) -> None:
+    assert "dynamic_update_slice" in whole(through(program, X, np.int32(3)))
+
+
+def test_narrow_places_and_long_dimensions() -> None:
+    x = np.arange(300.0, dtype=np.float32)
+    program = lambda x, i, j: lax.dynamic_slice(lax.dynamic_update_slice(x, x[7:8], (i,)), (j,), (1,))
+    for i, j in ((127, 127), (-128, 0), (5, 6)):
+        through(program, x, np.int8(i), np.int8(j))
+
+
+def test_a_loop_that_swaps_rows_and_reads_a_column_writes_the_matrix_once() -> None:
+    def step(k: Any, a: Any) -> Any:
+        best = jnp.argmax(jnp.abs(a[:, k]))
+        first, second = a[k], a[best]
+        a = lax.dynamic_update_index_in_dim(a, second, k, 0)
+        a = lax.dynamic_update_index_in_dim(a, first, best, 0)
+        return a * 0.5 + jnp.outer(a[:, k], a[k])
+
+    program = lambda a: lax.fori_loop(0, 5, step, a)
+    a = RNG.normal(size=(70, 70)).astype(np.float32)
+    jitted = fuser.jit(program, backend="c")
+    (loop,) = [g for g in jitted.lower(a).plan.groups if g.kind is Kind.CONTROL]
+    writes = [v for g in loop.bodies[0].groups for v in g.graph.outvars if v.aval.shape == a.shape]
+    assert len(writes) == 1, loop.bodies[0]
+    exact = a.astype(np.float64)
+    for k in range(5):
+        best = int(np.argmax(np.abs(exact[:, k])))
+        exact[[k, best]] = exact[[best, k]]
+        exact = exact * 0.5 + np.outer(exact[:, k], exact[k])
+    np.testing.assert_allclose(jitted(a), exact, rtol=1e-4, atol=1e-4)
