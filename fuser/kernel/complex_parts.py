@@ -19,7 +19,7 @@ from fuser.errors import UnsupportedError
 from fuser.ir import scalar as S
 from fuser.ir.index import Affine
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, is_complex
+from fuser.ir.types import is_complex
 from fuser.kernel.kernel import Access, Carried, Carry, Kernel, Loop, Store
 from fuser.kernel.lower import Sweeping
 from fuser.kernel.lower_loop import with_loop
@@ -270,12 +270,6 @@ def _absolute(node: Scalar, x: Pair) -> Scalar:
     return S.cast(_size(a, b), node.dtype)
 
 
-def _to_real(node: Scalar, x: Pair) -> Scalar:
-    if node.dtype == BOOL:
-        return S.not_equal(x[0], S.constant(0, x[0].dtype)) | S.not_equal(x[1], S.constant(0, x[1].dtype))
-    return S.cast(x[0], node.dtype)
-
-
 _SIMPLE = ("add", "sub", "neg", "conj", "mul")
 _TO_COMPLEX: dict[str, Callable[..., Pair]] = {
     "add": lambda x, y: (x[0] + y[0], x[1] + y[1]),
@@ -292,7 +286,7 @@ _TO_REAL: dict[str, Callable[..., Scalar]] = {
     "real": lambda node, x: x[0],
     "imag": lambda node, x: x[1],
     "abs": _absolute,
-    "cast": _to_real,
+    "cast": lambda node, x: S.cast(x[0], node.dtype),
     "eq": lambda node, x, y: S.equal(x[0], y[0]) & S.equal(x[1], y[1]),
     "ne": lambda node, x, y: S.not_equal(x[0], y[0]) | S.not_equal(x[1], y[1]),
 }

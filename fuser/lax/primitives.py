@@ -50,6 +50,7 @@ _OWN = frozenset(
         "xlog1py",
         "xlogx",
         "xlogy",
+        "psum_invariant",
         "psum_scatter",
         "sliding_windows",
         "window_product",

@@ -16,6 +16,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
+from fuser.ir.text import param_type
 from fuser.ir.types import COMPLEX, FLOATS, INTEGERS, ArrayType
 from fuser.ops.dot import dot_general_p, sum_dtype
 from fuser.ops.elementwise import convert_element_type_p
@@ -38,6 +39,7 @@ MOST_PHASES = 16  # of a dilated operand, each of which is a convolution without
 WIDE = 192  # places of a result that are enough columns for a product of their own
 
 
+@param_type
 class ConvDimensionNumbers(NamedTuple):
     """Which dimensions of a convolution's operand, kernel and result are batch, features and space.
 

@@ -94,7 +94,7 @@ def test_what_only_the_host_computes_is_refused_by_name(name: str) -> None:
 
 def test_every_program_compiles_for_two_generations() -> None:
     pytest.importorskip("libtpu")
-    rows = rows_of("tpu_ahead")
+    rows = rows_of("tpu_aot")
     for target in ("v5e", "v6e"):
         compiled_there = {row["case"] for row in rows if row["target"] == target}
         assert set(WORKLOADS) - compiled_there == set(WIDE)

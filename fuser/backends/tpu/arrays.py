@@ -176,6 +176,7 @@ CALLS: dict[str, Callable[..., str]] = {
     "gcd": lambda eqn, x, y: f"jnp.gcd({x}, {y})",
     "lcm": lambda eqn, x, y: f"jnp.lcm({x}, {y})",
     "dot_general": _dot,
+    "window_product": _dot,
     "conv_general_dilated": _convolution,
     **{f"reduce_window_{fold}": _windows(fold) for fold in ("sum", "max", "min")},
     "sliding_windows": _sliding,
