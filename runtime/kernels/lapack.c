@@ -1,9 +1,9 @@
 // Factorisations of stacks of matrices by LAPACK: lu, qr, cholesky, eigh, svd, and triangular systems by BLAS.
 //
 // T is an element's type, REAL its parts'; COMPLEX is 1 where they differ, CONJ(x) the conjugate. LAPACK's functions come
-// as addresses. Rows lie dense here and columns there: what reads as a matrix here is its transpose there. Each function
-// takes sizes[0] matrices; a team shares out small ones, each of which has `room` bytes of its own, and of large ones
-// each is left to LAPACK's own threads. What LAPACK has no factors of becomes nan.
+// as addresses. Rows lie dense here and columns there, so matrices are transposed on the way. Each function takes
+// sizes[0] matrices: a team shares out small ones, and of large ones each is left to LAPACK's own threads. A thread has
+// `room` bytes of its own. What LAPACK has no factors of becomes nan.
 #include <omp.h>
 #include <stdint.h>
 
@@ -150,8 +150,8 @@ void eigh(void **buffers, const int64_t *sizes) {
     REAL *const reals = (REAL *)room;
     room += aligned(sizes[8] * sizeof(REAL));
     int m = (int)n, length = (int)sizes[7], of_reals = (int)sizes[8], of_integers = (int)sizes[9], info = 0;
-    char job = sizes[6] ? 'V' : 'N', part = sizes[5] ? 'U' : 'L';
-    copy(matrix, (const T *)buffers[0] + number * n * n, n * n);
+    char job = sizes[6] ? 'V' : 'N', part = sizes[5] ? 'L' : 'U';
+    transpose(matrix, (const T *)buffers[0] + number * n * n, n, n);
 #if COMPLEX
     evd(&job, &part, &m, matrix, &m, values, work, &length, reals, &of_reals, (int *)room, &of_integers, &info);
 #else
@@ -162,20 +162,14 @@ void eigh(void **buffers, const int64_t *sizes) {
       fill(matrix, n * n, not_a_number);
       for (int64_t i = 0; i < n; ++i) values[i] = not_a_number;
     }
-    if (buffers[1]) {  // of the transpose, which is the conjugate
-      T *const out = (T *)buffers[1] + number * n * n;
-      transpose(out, matrix, n, n);
-#if COMPLEX
-      for (int64_t i = 0; i < n * n; ++i) out[i] = CONJ(out[i]);
-#endif
-    }
+    if (buffers[1]) transpose((T *)buffers[1] + number * n * n, matrix, n, n);
     if (buffers[2])
       for (int64_t i = 0; i < n; ++i) ((REAL *)buffers[2])[number * n + i] = values[i];
   }
 }
 
 // buffers: matrices, values, u, vh, room. sizes: count, rows, columns, threads, room, gesdd, columns of u, rows of vh,
-// 'N', 'S' or 'A', elements of work, of real work. The transpose is v conj(s) u^T: its vectors there are vh and u here.
+// 'N', 'S' or 'A', elements of work, of real work.
 void svd(void **buffers, const int64_t *sizes) {
   const int64_t rows = sizes[1], columns = sizes[2], least = rows < columns ? rows : columns;
   const int64_t left = sizes[6], right = sizes[7];
@@ -201,14 +195,14 @@ void svd(void **buffers, const int64_t *sizes) {
     room += aligned(sizes[9] * sizeof(T));
     REAL *const reals = (REAL *)room;
     room += aligned(sizes[10] * sizeof(REAL));
-    int m = (int)columns, n = (int)rows, of_u = (int)(left > 0 ? left : 1), length = (int)sizes[9], info = 0;
+    int m = (int)rows, n = (int)columns, of_vh = (int)(right > 0 ? right : 1), length = (int)sizes[9], info = 0;
     char job = (char)sizes[8];
-    copy(matrix, (const T *)buffers[0] + number * rows * columns, rows * columns);
+    transpose(matrix, (const T *)buffers[0] + number * rows * columns, rows, columns);
 #if COMPLEX
-    gesdd(&job, &m, &n, matrix, &m, values, vh, &m, u, &of_u, work, &length, reals, (int *)room, &info);
+    gesdd(&job, &m, &n, matrix, &m, values, u, &m, vh, &of_vh, work, &length, reals, (int *)room, &info);
 #else
     (void)reals;
-    gesdd(&job, &m, &n, matrix, &m, values, vh, &m, u, &of_u, work, &length, (int *)room, &info);
+    gesdd(&job, &m, &n, matrix, &m, values, u, &m, vh, &of_vh, work, &length, (int *)room, &info);
 #endif
     if (info) {
       for (int64_t i = 0; i < least; ++i) values[i] = not_a_number;
@@ -217,8 +211,8 @@ void svd(void **buffers, const int64_t *sizes) {
     }
     if (buffers[1])
       for (int64_t i = 0; i < least; ++i) ((REAL *)buffers[1])[number * least + i] = values[i];
-    if (buffers[2]) copy((T *)buffers[2] + number * rows * left, u, rows * left);
-    if (buffers[3]) copy((T *)buffers[3] + number * columns * right, vh, columns * right);
+    if (buffers[2]) transpose((T *)buffers[2] + number * rows * left, u, left, rows);
+    if (buffers[3]) transpose((T *)buffers[3] + number * columns * right, vh, columns, right);
   }
 }
 

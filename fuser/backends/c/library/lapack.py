@@ -139,13 +139,13 @@ def _svd(calls: Calls) -> None:
     m = _Matrices(calls)
     vectors = calls.eqn.params["compute_uv"] and (calls.result(1) != "0" or calls.result(2) != "0")
     full = vectors and calls.eqn.params["full_matrices"]
-    left, right = ((m.rows, m.columns) if full else (m.least, m.least)) if vectors else (0, 0)
+    left, right = (0, 0) if not vectors else (m.rows, m.columns) if full else (m.least, m.least)
     gesdd = _lapack(m.dtype, "gesdd")
     job, wide, most = "A" if full else "S" if vectors else "N", is_complex(m.dtype), max(m.rows, m.columns)
     # LAPACK's own formulas for real and integer work space.
     each = max(5 * m.least + 7, 2 * most + 2 * m.least + 1) if vectors else 7
     reals, integers = m.least * each if wide else 0, 8 * m.least
-    shapes = (m.columns, m.rows, None, m.columns, None, None, m.columns, None, max(left, 1))
+    shapes = (m.rows, m.columns, None, m.rows, None, None, m.rows, None, max(right, 1))
     work = _work(gesdd, job, *shapes, "work", "length", *((None,) if wide else ()), None, None)
     parts = [(m.rows * m.columns, m.size), (m.least, m.real), (m.rows * left, m.size), (m.columns * right, m.size)]
     room = _room(*parts, (work, m.size), (reals, m.real), (integers, 4))
