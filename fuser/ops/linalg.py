@@ -198,7 +198,7 @@ def _eigh_type(a: ArrayType, lower: bool = True) -> tuple[ArrayType, ArrayType]:
     return ArrayType(a.shape, a.dtype), ArrayType(a.shape[:-1], real_part(a.dtype))
 
 
-def _eigh_eval(a: np.ndarray, lower: bool = True) -> tuple[np.ndarray, np.ndarray]:
+def _eigh_eval(a: np.ndarray, lower: bool = True) -> tuple[np.ndarray, ...]:
     from scipy.linalg import eigh
 
     of = lambda x: eigh(x, lower=lower, driver="evd", check_finite=False)[::-1]
