@@ -162,7 +162,7 @@ class _Call:
                 f"call: pass a tuple or another hashable value ({current_source().short})"
             ) from None
         flat = tree.structure(tuple(range(len(values))))
-        with layout.scope():
+        with layout.mesh, layout.scope():
             body = staged_body(one, flat, avals, convert, self.fun, "pmap", setting)
         wanted = prefix(self.out_axes, tree.unflatten(body.structure, body.out_avals), "out_axes")
         put = tuple(_spec(a.ndim, None if w is None else w % a.ndim, self.name) for a, w in zip(body.out_avals, wanted))

@@ -20,6 +20,7 @@ from fuser.ops.shard_map import Spec, Specs, shard_map_p
 from fuser.parallel.arrays import from_parts, parts_of
 from fuser.parallel.combine import combine_sums
 from fuser.parallel.mesh import Mesh, extent
+from fuser.parallel.nested import flattened
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import spec_of
 from fuser.partition.group import FusionGroup
@@ -55,8 +56,9 @@ def backend_of_devices() -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def compiled(graph: Graph, backend: Any) -> Compiled:
+def compiled(graph: Graph, mesh: Mesh, backend: Any) -> Compiled:
     """One device's program."""
+    graph = flattened(graph, mesh)
     structures = [tree.structure([0] * len(v)) for v in (graph.invars, graph.outvars)]
     return Traced(combine_sums(inline_calls(graph)), structures[0], structures[1], (), backend).lower().compile()
 
@@ -94,7 +96,7 @@ def run(
     program: Callable[..., Any] | None = None,
 ) -> list[Array]:
     """The results of one device's graph run on every device of the mesh, as arrays over the mesh."""
-    program = program or compiled(graph, backend_of_devices())._run
+    program = program or compiled(graph, mesh, backend_of_devices())._run
     operands = [parts(v, sharding(mesh, s)) for v, s in zip(values, in_specs, strict=True)]
     results = rendezvous.run(grid_of(mesh), lambda rank: program([o[rank] for o in operands]))
     found = []
@@ -108,7 +110,10 @@ def run(
 
 def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Specs, **params: Any) -> list[Array]:
     if rendezvous.current() is not None:
-        raise UnsupportedError("a shard_map within the program of a device is not supported; use one mesh for both")
+        raise UnsupportedError(
+            f"a shard_map over {mesh} began while a device of another runs ({current_source().short}); call it in the "
+            "function of the outer one, not in a callback"
+        )
     return run(jaxpr, mesh, [as_array(v) for v in values], in_specs, out_specs)
 
 
