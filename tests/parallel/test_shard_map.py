@@ -239,8 +239,10 @@ def test_within_another_axes_and_meshes_must_fit() -> None:
     mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
     outer = lambda inner: fuser.shard_map(inner, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(X)
     again = fuser.shard_map(lambda a: a, in_specs=P(), out_specs=P(), axis_names={"x", "y"})
-    with pytest.raises(ValueError, match=r"stands within one that has divided 'x' already .*; give it axis_names without"):
+    with pytest.raises(
+        ValueError, match=r"stands within one that has divided 'x' already .*; give it axis_names without"
+    ):
         outer(again)
     other = fuser.shard_map(lambda a: a, mesh=mesh_of(fuser, y=8), in_specs=P(), out_specs=P())
-    with pytest.raises(ValueError, match="another mesh .*; name the axes of both in one mesh"):
+    with pytest.raises(ValueError, match=r"another mesh .*; name the axes of both in one mesh"):
         outer(other)
