@@ -11,6 +11,7 @@ from fuser import passes
 from fuser.backends.base import Backend, KernelSource, Loaded, emit_all
 from fuser.debug.dump import dump
 from fuser.ir.graph import Graph
+from fuser.kernel.loop_buffers import with_loop_buffers
 from fuser.legalise import legalise
 from fuser.link import link
 from fuser.partition.group import Plan, kernel_groups
@@ -49,6 +50,7 @@ def lower(graph: Graph, backend: Backend, donated: Collection[int] = ()) -> Lowe
         legal = legalise(optimised, backend, loops)
         watch.lap("legalise")
         plan = partition(legal, backend, loops, donated=donated)
+        plan = with_loop_buffers(plan, backend.limits)
         watch.lap("partition")
         sources = tuple(emit_all(kernel_groups(plan, backend.limits), backend))
         watch.lap("emit")

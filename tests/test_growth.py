@@ -21,6 +21,7 @@ from fuser import passes
 from fuser.backends import get
 from fuser.backends.base import emit_all
 from fuser.config import config
+from fuser.kernel.loop_buffers import with_loop_buffers
 from fuser.legalise import legalise
 from fuser.partition.group import inner_eqns, kernel_groups
 from fuser.partition.loop_forms import LoopForms
@@ -80,7 +81,7 @@ class Growth:
         optimised = self._stage("passes", lambda: passes.run(graph))
         loops = LoopForms(backend)
         legal = self._stage("legalise", lambda: legalise(optimised, backend, loops))
-        plan = self._stage("partition", lambda: partition(legal, backend, loops))
+        plan = self._stage("partition", lambda: with_loop_buffers(partition(legal, backend, loops), backend.limits))
         emit = lambda: [s.text for s in emit_all(kernel_groups(plan, backend.limits), backend)]
         texts: list[str] = self._stage("emit", emit)
         self.work.setdefault("text", []).append(sum(map(len, texts)))

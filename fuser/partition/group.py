@@ -17,6 +17,7 @@ from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.source import Source
 from fuser.ir.types import ArrayType
+from fuser.partition.in_place_updates import LoopBuffers
 
 
 class Kind(enum.Enum):
@@ -85,6 +86,7 @@ class FusionGroup:
     emitted: Any = None  # with `limits.whole`: the text that the backend chose the group's form by
     parts: tuple[FusionGroup, ...] = ()  # of a HORIZONTAL: the small kernels that share its launch, in order
     bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
+    buffers: LoopBuffers | None = None  # of a loop in native code: where its carries lie
 
     @property
     def ideal_bytes(self) -> int:
