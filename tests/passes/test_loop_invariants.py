@@ -217,7 +217,7 @@ def test_products_of_batches_of_rows_are_one_plain_product() -> None:
 def test_products_that_would_fill_memory_stay() -> None:
     graph = optimised(
         lambda u, h, xs: lax.scan(lambda h, x: (h + u @ x, None), h, xs)[0],
-        *(fuser.ShapeDtypeStruct(shape, np.dtype(F32)) for shape in ((4000, 16), (4000,), (1000, 16))),
+        *(fuser.ShapeDtypeStruct(shape, np.dtype(F32)) for shape in ((4000, 32), (4000,), (1000, 32))),
     )
     assert "dot_general" in inside(graph)
 

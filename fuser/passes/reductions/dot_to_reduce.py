@@ -20,8 +20,11 @@ from fuser.ops.movement import broadcast_in_dim_p, transpose_p
 from fuser.ops.reduce import reduce_sum_p
 
 
+SHORT = 16  # steps of a vector up to which a library's call costs more than the sums that it computes
+
+
 def dot_to_reduce(graph: Graph) -> Graph:
-    """The graph with products of one step, and those of single rows with single columns, written out."""
+    """The graph with products of one step, of single rows with single columns, and with short vectors, written out."""
     return written_out(graph, is_plain)
 
 
@@ -50,7 +53,8 @@ def is_plain(eqn: Eqn) -> bool:
     (contracted, _), (batch, _) = eqn.params["dimension_numbers"]
     steps = math.prod(x.shape[d] for d in contracted)
     items = math.prod(x.shape[d] for d in batch)
-    return steps == 1 or x.size == y.size == steps * items
+    vector = not batch and steps <= SHORT and steps in (x.size, y.size)
+    return steps == 1 or vector or x.size == y.size == steps * items
 
 
 def _written(eqn: Eqn, rewriter: Rewriter) -> Operand:
