@@ -10,6 +10,7 @@ from typing import Any
 from fuser.config import config
 from fuser.ir.check import check
 from fuser.ir.graph import Graph
+from fuser.legalise.complex_dots import with_real_dots
 from fuser.legalise.control_flow import with_dense_operands
 from fuser.legalise.expand import expanded
 from fuser.legalise.index_wrapping import with_index_wrapping
@@ -24,6 +25,8 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
     limits = backend.limits
     loops = LoopForms(backend) if loops is None else loops
     graph = expanded(graph, limits.natives)
+    if limits.dots:
+        graph = with_real_dots(graph, backend.supports)
     if limits.control:
         forms = loops.of(graph)
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))

@@ -203,3 +203,38 @@ def test_small_products_are_written_out_and_large_ones_call_gemm() -> None:
         assert "(function)" not in text(*shapes), shapes
     for shapes in (((90, 30), (30, 30)), ((3, 3), (3, 3)), ((50, 20, 20), (50, 20, 20)), ((90, 3), (3, 90))):
         assert "(function)" in text(*shapes), shapes
+
+
+def _complex(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) + 1j * RNG.standard_normal(shape)).astype(np.complex64)
+
+
+REAL = RNG.standard_normal((30, 40)).astype(np.float32)
+COMPLEX: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
+    "two matrices": (lambda a, b: jnp.exp(a @ b / 40), (_complex(30, 40), _complex(40, 20)), 4),
+    "real numbers and complex ones": (lambda x, b: x @ b, (REAL, _complex(40, 20)), 2),
+    "an adjoint": (lambda a: a.conj().T @ a, (_complex(30, 40),), 4),
+    "batches": (lambda a, b: jnp.einsum("bij,bjk->bik", a, b) + 1, (_complex(5, 4, 6), _complex(5, 6, 3)), 4),
+    "one operand twice": (lambda a, b, c: (a @ b, a @ c), (_complex(9, 8), _complex(8, 7), _complex(8, 6)), 8),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_products_are_real_ones(name: str) -> None:
+    function, arrays, products = COMPLEX[name]
+    plan = planned(function, *arrays)
+    assert all(group.kind is not Kind.LIBRARY and not group.reason for group in plan.groups)
+    dots = [eqn for group in plan.kernels for eqn in group.graph.eqns if eqn.primitive.name == "dot_general"]
+    assert len(dots) == products and all(eqn.outvars[0].aval.dtype == np.float32 for eqn in dots)
+    found, expected = (fuser.jit(function, backend=backend)(*arrays) for backend in ("c", "reference"))
+    for x, y in zip(
+        found if isinstance(found, tuple) else [found], expected if isinstance(expected, tuple) else [expected]
+    ):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5 * np.abs(y).max())
+
+
+def test_complex_products_in_a_loop_run_natively() -> None:
+    a = _complex(20, 20) / 8
+    power = lambda a: fuser.lax.fori_loop(0, 10, lambda i, s: s @ a, a)
+    assert not any(group.reason for group in planned(power, a).groups)
+    np.testing.assert_allclose(fuser.jit(power)(a), np.linalg.matrix_power(a.astype(complex), 11), rtol=1e-3, atol=1e-6)
