@@ -451,4 +451,4 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> _builtins.bool:
     )
 
 
-_install(globals(), "fuser.numpy")
+_install(globals(), "fuser.numpy", elementwise=("fuser.numpy.ufuncs", "fuser.numpy.ufunc", "fuser.numpy.maths"))

@@ -1,5 +1,17 @@
-"""SciPy's functions on arrays, under jax.scipy's names."""
+"""SciPy's functions on arrays, under jax.scipy's names; each module is loaded when it is first asked for."""
 
-from fuser.scipy import special
+from fuser.gaps import absent
 
-__all__ = ["special"]
+_MODULES = (
+    "cluster",
+    "fft",
+    "integrate",
+    "interpolate",
+    "linalg",
+    "ndimage",
+    "optimize",
+    "signal",
+    "sparse",
+    "spatial",
+)
+__getattr__ = absent(__name__, None, (*_MODULES, "special", "stats"))
