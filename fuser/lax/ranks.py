@@ -43,3 +43,4 @@ def install(module: dict[str, Any], package: str) -> None:
         own = isinstance(value, types.FunctionType) and value.__module__.startswith(package)
         if own and not name.startswith("_"):
             module[name] = lenient(value)
+            module[name].__module__ = module["__name__"]  # where pickle finds it

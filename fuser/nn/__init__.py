@@ -14,6 +14,7 @@ from fuser import dtypes
 from fuser import numpy as fnp
 from fuser.ir.types import is_complex
 from fuser.lax.marks import stop_gradient
+from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import as_value, axes_of, axis_of, convert, literal
 from fuser.numpy.ufuncs import inexact_operand
 from fuser.ops import elementwise as E
@@ -234,3 +235,5 @@ def log1mexp(x: Any) -> Any:
 # Reached through this module.
 from fuser.nn import initializers  # noqa: E402, F401
 from fuser.nn.attention import dot_product_attention  # noqa: E402, F401
+
+_install_ranks(globals(), "fuser.nn")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.config import config
 from fuser.errors import NonConcreteBooleanIndexError
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
@@ -161,6 +162,8 @@ def _sequence_array(part: Sequence[Any]) -> Any:
 def _static(position: int, dimension: int, extent: int, wrap: bool) -> int:
     if extent == 0:
         raise IndexError(f"index {position} is out of bounds for axis {dimension} with size 0")
+    if config.check_static_indices and not -extent <= position < extent:
+        raise IndexError(f"index {position} out of bounds for axis {dimension} with size {extent}")
     return position + extent if position < 0 and wrap else position
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser import dtypes
 from fuser.errors import TypeRuleError
 from fuser.lax.values import as_value, axis_of, broadcast_to, concrete, convert, literal, promote, wrapped_index
 from fuser.numpy import maths as M

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from fuser.lax.values import as_value, axis_of
 from fuser.numpy import movement as V
 from fuser.numpy.creation import arange, asarray

@@ -7,6 +7,7 @@ import types
 from typing import Any
 
 from fuser.config import config
+from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
 from fuser.trace.core import Trace, Tracer
 
@@ -18,7 +19,7 @@ def check(trace: Trace) -> None:
     gc.collect()
     found = [holder for holder in gc.get_referrers(trace) if isinstance(holder, Tracer)]
     ours = {id(found)}
-    leaked = [n for n, tracer in enumerate(found) if _reachable(tracer, ours)]
+    leaked = [n for n in range(len(found)) if _reachable(found[n], ours)]  # enumerate would hold each, too
     if not leaked:
         return
     words = "\n".join(_described(found[n], ours) for n in leaked)
@@ -32,8 +33,14 @@ def _referrers(value: Any, ours: set[int]) -> list[Any]:
 
 
 def _reachable(tracer: Tracer, ours: set[int]) -> bool:
-    """Whether something besides this search and other tracers holds the tracer."""
-    return any(not isinstance(holder, (Tracer, Trace)) for holder in _referrers(tracer, ours))
+    """Whether something besides this search, other tracers and constants of graphs, which are kept by type, holds it."""
+    return any(
+        not isinstance(holder, (Tracer, Trace)) and not _constants(holder) for holder in _referrers(tracer, ours)
+    )
+
+
+def _constants(holder: Any) -> bool:
+    return type(holder) is tuple and any(isinstance(r, Graph) for r in gc.get_referrers(holder))
 
 
 def _described(tracer: Tracer, ours: set[int]) -> str:

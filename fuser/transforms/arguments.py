@@ -9,7 +9,7 @@ from typing import Any
 from fuser.errors import TypeRuleError
 from fuser.ir.names import function_name
 from fuser.ir.source import current_source
-from fuser.ir.types import ArrayType, float0, is_complex, is_inexact, short_dtype
+from fuser.ir.types import ArrayType, float0, is_complex, is_inexact
 from fuser.lax.values import as_value
 from fuser.trace import tree
 from fuser.trace.core import type_of
