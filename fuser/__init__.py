@@ -12,6 +12,7 @@ from fuser.parallel import programs as _programs  # noqa: F401  (says how progra
 from fuser.parallel.arrays import (
     Shard,
     block_until_ready,
+    copy_to_host_async,
     default_backend,
     device_count,
     device_get,
@@ -60,6 +61,7 @@ __all__ = [
     "checkpoint_policies",
     "closure_convert",
     "config",
+    "copy_to_host_async",
     "custom_batching",
     "custom_derivatives",
     "custom_gradient",

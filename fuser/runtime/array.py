@@ -293,7 +293,6 @@ class Array(_Base):
         data = self._present()
         return int(data.data_ptr() if _is_tensor(data) else data.ctypes.data)
 
-    @property
     def on_device_size_in_bytes(self) -> int:
         """Bytes of memory that the elements take."""
         return self.nbytes
