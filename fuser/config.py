@@ -54,11 +54,29 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "numpy_rank_promotion": ("FUSER_NUMPY_RANK_PROMOTION", str, "allow"),
     "numpy_dtype_promotion": ("FUSER_NUMPY_DTYPE_PROMOTION", str, "standard"),
     "default_matmul_precision": ("FUSER_DEFAULT_MATMUL_PRECISION", str, ""),  # of products that name none
+    "check_tracer_leaks": ("FUSER_CHECK_TRACER_LEAKS", _boolean, False),  # a tracer that outlives its trace is an error
+    "check_static_indices": ("FUSER_CHECK_STATIC_INDICES", _boolean, False),  # known indices out of bounds are errors
+    "disable_bwd_checks": ("FUSER_DISABLE_BWD_CHECKS", _boolean, False),  # cotangents of custom_vjp rules of any shape
+    "random_seed_offset": ("FUSER_RANDOM_SEED_OFFSET", int, 0),  # is added to the seed of each key
+    "legacy_prng_key": ("FUSER_LEGACY_PRNG_KEY", str, "allow"),  # keys as arrays of two words
+    "enable_custom_prng": ("FUSER_ENABLE_CUSTOM_PRNG", _boolean, False),  # PRNGKey gives keys of the newer form
+    "no_tracing": ("FUSER_NO_TRACING", _boolean, False),  # a function that would have to be traced is an error
+    "no_execution": ("FUSER_NO_EXECUTION", _boolean, False),  # a compiled program that would run is an error
 }
 # What a setting may be, where not everything of its type will do.
 CHOICES: dict[str, tuple[Any, ...]] = {
     "numpy_rank_promotion": ("allow", "warn", "raise"),
     "numpy_dtype_promotion": ("standard", "strict"),
+    "legacy_prng_key": ("allow", "warn", "error"),
+}
+# Settings of JAX that have one value here: it can be read, and set to what it is.
+FIXED: dict[str, Any] = {
+    "allow_f16_reductions": True,
+    "debug_key_reuse": False,
+    "default_prng_impl": "threefry2x32",
+    "explicit_x64_dtypes": "warn",
+    "softmax_custom_jvp": False,
+    "threefry_partitionable": True,
 }
 # JAX's names for what has another name here.
 JAX_NAMES = {
@@ -76,16 +94,35 @@ TRACED = (
     "numpy_rank_promotion",
     "numpy_dtype_promotion",
     "default_matmul_precision",
+    "check_tracer_leaks",
+    "check_static_indices",
+    "random_seed_offset",
+    "legacy_prng_key",
+    "enable_custom_prng",
+    "no_execution",
+    "user_contexts",
 )
+# What programs depend on and no user sets by name: see fuser.make_user_context.
+_HIDDEN: dict[str, Any] = {"user_contexts": ()}
 
 
 def _flag(name: str) -> str:
     """The setting of that name, JAX's names among them; AttributeError where there is none."""
     own = name.removeprefix("jax_").removeprefix("fuser_")
     own = JAX_NAMES.get(own, own)
-    if own not in FLAGS:
+    if own not in FLAGS and own not in _HIDDEN:
         raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}")
     return own
+
+
+def _is_fixed(name: str, value: Any) -> bool:
+    """Whether a setting has one value, and this is it; ValueError if it is not."""
+    own = name.removeprefix("jax_")
+    if own not in FIXED:
+        return False
+    if value != FIXED[own]:
+        raise ValueError(f"the setting {own} of JAX is always {FIXED[own]!r} here, got {value!r}")
+    return True
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -99,7 +136,8 @@ class Config:
     """The flags, as attributes. Values set with `using` belong to the thread that set them."""
 
     def __init__(self) -> None:
-        self._values = {name: self._initial(name) for name in FLAGS}
+        self._values = {name: self._initial(name) for name in FLAGS} | _HIDDEN
+        self._traced: tuple[Any, ...] | None = None
         self._local = threading.local()
         self._watchers: dict[str, list[Callable[[Any, bool], object]]] = {}
 
@@ -123,11 +161,16 @@ class Config:
         try:
             return self._values[name]
         except KeyError:
-            return getattr(self, _flag(name))
+            fixed = name.removeprefix("jax_")
+            return FIXED[fixed] if fixed in FIXED else getattr(self, _flag(name))
 
     @property
     def traced(self) -> tuple[Any, ...]:
         """What traced programs depend on, as this thread has it."""
+        if not self._local.__dict__:
+            if self._traced is None:
+                self._traced = tuple([self._values[name] for name in TRACED])
+            return self._traced
         return tuple([getattr(self, name) for name in TRACED])
 
     def traced_of(self, of_thread: bool) -> tuple[Any, ...] | None:
@@ -138,13 +181,19 @@ class Config:
         return tuple(own.get(name, self._values[name]) for name in TRACED)
 
     def update(self, name: str, value: Any) -> None:
-        """Set a flag for the whole process. JAX's names ("jax_enable_x64") are taken too."""
+        """Set a flag for the whole process. JAX's names ("jax_enable_x64") are taken too.
+
+        AttributeError for a name that there is not; ValueError for a value that the setting cannot have.
+        """
+        if _is_fixed(name, value):
+            return
         name = _flag(name)
         old, self._values[name] = self._values[name], _checked(name, value)
+        self._traced = None
         try:
             self._announce(name, value, False)
         except Exception:
-            self._values[name] = old
+            self._values[name], self._traced = old, None
             raise
 
     def watch(self, name: str, told: Callable[[Any, bool], object]) -> None:
@@ -158,7 +207,7 @@ class Config:
     @contextlib.contextmanager
     def using(self, **values: Any) -> Iterator[None]:
         """Set flags for the current thread while the block runs."""
-        values = {_flag(name): _checked(_flag(name), value) for name, value in values.items()}
+        values = {_flag(n): _checked(_flag(n), value) for n, value in values.items() if not _is_fixed(n, value)}
         saved = dict(self._local.__dict__)
         self._local.__dict__.update(values)
         try:

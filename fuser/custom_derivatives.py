@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from fuser.lax.values import as_value
 from fuser.ops.calls import custom_jvp_call_p, custom_vjp_call_p
+from fuser.trace.core import type_of
+from fuser.trace.tangent import zeros
 from fuser.transforms.closures import closure_convert
 from fuser.transforms.custom_function import SymbolicZero
 from fuser.transforms.custom_jvp import custom_jvp
@@ -18,4 +23,11 @@ __all__ = [
     "custom_vjp",
     "custom_vjp_call_p",
     "custom_vjp_primal_tree_values",
+    "zero_from_primal",
 ]
+
+
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangent of a value: of its dtype, float0 for integers and bools; with `symbolic_zeros` a `SymbolicZero`."""
+    aval = type_of(as_value(val, "zero_from_primal"))
+    return SymbolicZero(aval) if symbolic_zeros else zeros(aval)

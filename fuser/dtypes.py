@@ -109,7 +109,12 @@ def least_upper_bound(x64: bool, *nodes: Node) -> Node:
     if len(least) == 1:
         return next(iter(least))
     names = ", ".join(node if isinstance(node, str) else node.name for node in nodes)
-    small = "8-bit floats are converted only on request: " if any(node in FLOAT8 for node in nodes) else ""
+    narrow = [itemsize_bits(node) for node in nodes if node in FLOAT8]
+    small = (
+        f"{narrow[0]}-bit floats do not support implicit promotion, they are converted only on request: "
+        if narrow
+        else ""
+    )
     raise TypePromotionError(
         f"{small}no dtype stands above {names} in the promotion lattice; convert one with x.astype(dtype)"
     )
@@ -149,7 +154,8 @@ def requested(dtype: Any, function: str = "") -> np.dtype:
     found = _dtype(dtype)
     if found not in _KNOWN:
         raise TypeError(
-            f"{function or 'fuser'} has no arrays of dtype {found}; numbers, booleans and complex numbers are supported"
+            f"{function or 'fuser'} has no arrays of dtype {found}; fuser, as JAX only supports number, bool, and string dtypes, "
+            "has numbers, booleans and complex numbers"
         )
     if found in _NARROWED and not config.enable_x64:
         narrowed = _NARROWED[found]
@@ -171,7 +177,8 @@ def check_dtype(dtype: np.dtype, value: Any) -> np.dtype:
     """`dtype` itself, or a TypeError naming the type of `value` when no array can have it."""
     if dtype not in _KNOWN and dtype != KEY:
         raise TypeError(
-            f"a {type(value).__name__} of dtype {dtype} is no array of numbers; fuser takes numbers, booleans and complex numbers"
+            f"Error interpreting argument as an array: a {type(value).__name__} of dtype {dtype} is no array of numbers; "
+            "fuser takes numbers, booleans and complex numbers"
         )
     return dtype
 

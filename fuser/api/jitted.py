@@ -238,6 +238,13 @@ class Jitted(_Base):
         if config.log_compiles:
             types = ", ".join(str(type_of(v)) for v in values)
             logging.getLogger("fuser").warning("Compiling %s with argument types %s", self.name, types)
+        if config.no_execution:
+
+            def refused(*_: Any) -> Any:
+                raise RuntimeError(f"{self.name} would run, and the setting no_execution forbids it")
+
+            self._entries[key] = refused
+            return refused
         compiled = advice.timed(self, compile)
         self._entries[key] = run = (
             debug_values.checked(compiled) if config.debug_nans or config.debug_infs else compiled._run
@@ -261,6 +268,10 @@ class Jitted(_Base):
             shape.append(out_tree)
             return [self._result(leaf, n, result) for n, leaf in enumerate(leaves)]
 
+        if config.no_tracing:
+            raise RuntimeError(
+                f"{self.name} would have to be traced for new types, and the setting no_tracing forbids it"
+            )
         with no_collection():
             graph = stage(flat, avals, self.name)
         backend = backends.get(self._backend_name())
@@ -327,7 +338,8 @@ class Jitted(_Base):
         except TypeError:
             path = tree.paths(result)[number]
             raise TypeError(
-                f"{self.name} returned a {type(leaf).__name__}{f' at {path}' if path else ''}, which is no array; "
+                f"function {self.name} at {current_source().short or '?'} returned a value of type {type(leaf).__name__}"
+                f"{f' at output component {path}' if path else ''}, which is not a valid JAX type; "
                 "a jitted function returns arrays and numbers in tuples, lists, dicts or registered classes"
             ) from None
 
@@ -338,7 +350,8 @@ class Jitted(_Base):
             except TypeError:
                 what = f"argument {where}" if isinstance(where, int) else f"argument {where!r}"
                 return ValueError(
-                    f"static {what} of {self.name} is a {type(typed.value).__name__}, which cannot be hashed; "
+                    f"Non-hashable static arguments are not supported: static {what} of {self.name} is a "
+                    f"{type(typed.value).__name__}, which cannot be hashed; "
                     f"static arguments are compared from call to call: pass a tuple or another hashable value ({current_source().short})"
                 )
         return ValueError(f"the arguments of {self.name} cannot be compared from call to call")
@@ -497,7 +510,7 @@ def jit(
             out_shardings=out_shardings,
         )
     if not callable(function):
-        raise TypeError(f"jit takes a function, got a {type(function).__name__}")
+        raise TypeError(f"Expected a callable value: jit takes a function, got a {type(function).__name__}")
     numbers, names = _both_ways(function, _numbers(static_argnums), _names(static_argnames))
     donate_numbers, donate_names = _both_ways(function, _numbers(donate_argnums), _names(donate_argnames))
     wanted = Wanted(in_shardings, out_shardings)

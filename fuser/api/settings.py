@@ -8,6 +8,37 @@ from typing import Any
 from fuser.config import config
 
 
+class UserContext:
+    """A value of the user's own that traced functions depend on: `with context(value):` has them traced anew for it."""
+
+    def __init__(self, default_value: Any = None) -> None:
+        self._default = default_value
+
+    @property
+    def value(self) -> Any:
+        """What this thread has."""
+        return dict(config.user_contexts).get(self, self._default)
+
+    def get_global(self) -> Any:
+        """What the process has."""
+        return dict(config._values["user_contexts"]).get(self, self._default)
+
+    def set_global(self, value: Any) -> None:
+        """Set the process's value."""
+        config.update("user_contexts", self._beside(config._values["user_contexts"], value))
+
+    def __call__(self, value: Any) -> AbstractContextManager[None]:
+        return config.using(user_contexts=self._beside(config.user_contexts, value))
+
+    def _beside(self, others: Any, value: Any) -> tuple[Any, ...]:
+        return (*(pair for pair in others if pair[0] is not self), (self, value))
+
+
+def make_user_context(default_value: Any = None) -> UserContext:
+    """A context whose value, which is to be hashable, is a part of what jitted functions are traced for."""
+    return UserContext(default_value)
+
+
 class Setting:
     """One setting by name: `.value` is what this thread has; a call gives the context manager that sets it."""
 
@@ -34,6 +65,17 @@ debug_nans = Setting("debug_nans", "A nan is a FloatingPointError that names the
 debug_infs = Setting("debug_infs", "An infinity is a FloatingPointError that names the operation and its line.", True)
 log_compiles = Setting("log_compiles", "Each compilation is a warning of the logger `fuser`.", True)
 enable_checks = Setting("check", "Graphs, plans and kernels are checked after each stage.", True)
+check_tracer_leaks = Setting("check_tracer_leaks", "A tracer that outlives its trace is an error when that ends.", True)
+checking_leaks = check_tracer_leaks
+enable_custom_prng = Setting("enable_custom_prng", "PRNGKey gives keys of the newer form, as `key` does.", True)
+no_tracing = Setting("no_tracing", "A jitted function that would have to be traced is a RuntimeError.", True)
+no_execution = Setting("no_execution", "A compiled program that would run is a RuntimeError.", True)
+debug_key_reuse = Setting("debug_key_reuse", "Only False: keys are not followed.", True)
+threefry_partitionable = Setting(
+    "threefry_partitionable", "Only True: random bits do not depend on how arrays lie.", True
+)
+default_prng_impl = Setting("default_prng_impl", 'The generator of new keys: "threefry2x32".')
+legacy_prng_key = Setting("legacy_prng_key", 'Keys as arrays of two words: "allow", "warn" or "error".')
 numpy_rank_promotion = Setting("numpy_rank_promotion", 'Operands of different ranks: "allow", "warn" or "raise".')
 numpy_dtype_promotion = Setting("numpy_dtype_promotion", 'Operands of different dtypes: "standard" or "strict".')
 default_matmul_precision = Setting(

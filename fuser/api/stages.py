@@ -18,7 +18,7 @@ from fuser.partition.group import Plan
 from fuser.runtime.array import CARRIED, Array
 from fuser.runtime.core import native
 from fuser.trace import tree
-from fuser.trace.core import type_of
+from fuser.trace.core import Tracer, type_of
 
 CompilerOptions = dict[str, Any]
 
@@ -85,7 +85,46 @@ class Traced:
         return divided or Lowered(self, lower(self.graph, self._backend, self.donated))
 
 
-class Lowered:
+class Stage:
+    """What the stages after tracing say of the function's arguments and results."""
+
+    traced: Traced
+
+    @property
+    def in_tree(self) -> Any:
+        """The structure of (args, kwargs)."""
+        return self.traced.in_tree
+
+    @property
+    def out_tree(self) -> Any:
+        """The structure of the result."""
+        return self.traced.out_tree
+
+    @property
+    def in_avals(self) -> Any:
+        """(args, kwargs) with the ArrayType of each leaf."""
+        return tree.unflatten(self.traced.in_tree, self.traced.graph.in_avals)
+
+    @property
+    def out_avals(self) -> Any:
+        """The tree of the results' ArrayTypes."""
+        return self.traced.out_info
+
+    out_info = out_avals
+
+    @property
+    def args_info(self) -> Any:
+        """(args, kwargs) with an ArgInfo a leaf: its type, and whether it is donated."""
+        infos = [ArgInfo(a, n in self.traced.donated) for n, a in enumerate(self.traced.graph.in_avals)]
+        return tree.unflatten(self.traced.in_tree, infos)
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The numbers of the leaves that are donated."""
+        return self.traced.donated
+
+
+class Lowered(Stage):
     """A program as a plan and kernel texts: `.plan`, `.plan.explain()`, `.sources[0].text`."""
 
     def __init__(self, traced: Traced, lowering: Lowering) -> None:
@@ -118,7 +157,7 @@ class Lowered:
         return Compiled(self.traced, load(self.lowering, self.traced._backend))
 
 
-class Compiled:
+class Compiled(Stage):
     """A program ready to run on arrays of the types that it was traced for."""
 
     def __init__(self, traced: Traced, program: Program) -> None:
@@ -161,14 +200,25 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.flatten((args, kwargs))
+        if tracers := [leaf for leaf in leaves if isinstance(leaf, Tracer)]:
+            raise TypeError(
+                "Cannot apply JAX transformations to a function lowered and compiled for a particular signature. Detected "
+                f"argument of Tracer type {type(tracers[0]).__name__}; call the jitted function itself."
+            )
         values = [as_value(leaf) for leaf in leaves]
         found = tuple(type_of(v) for v in values)
         wanted = self.traced.graph.in_avals
         if structure != self.traced.in_tree or [(a.shape, a.dtype) for a in found] != [
             (a.shape, a.dtype) for a in wanted
         ]:
+            difference = (
+                "Function compiled with input pytree does not match the input pytree it was called with."
+                if structure != self.traced.in_tree
+                else "Argument types differ from the types for which this computation was compiled."
+            )
             raise TypeError(
-                f"{self.traced.graph.name} was compiled for ({', '.join(map(str, wanted))}), got ({', '.join(map(str, found))}); "
+                f"{difference} {self.traced.graph.name} was compiled for "
+                f"({', '.join(map(str, wanted))}), got ({', '.join(map(str, found))}); "
                 "call the jitted function itself, which compiles for new types"
             )
         return self._run(values, tuple(n for n, leaf in enumerate(leaves) if type(leaf) is not Array))

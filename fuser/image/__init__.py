@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fuser import numpy as fnp
+from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import as_value, axis_of, promote_inexact
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
@@ -162,3 +163,6 @@ def _torch_cubic(extent: int, size: int) -> np.ndarray:
         weight = _cubic(-0.75, np)(np.abs(at - place))
         np.add.at(found, (np.clip(place, 0, extent - 1).astype(int), np.arange(size)), weight)
     return found.astype(np.float32)
+
+
+_install_ranks(globals(), "fuser.image")

@@ -27,6 +27,7 @@ from fuser.lax.factorisations import (
     tridiagonal_solve,
 )
 from fuser.lax.movement import expand_dims, squeeze
+from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import as_value
 from fuser.ops.factorisations import eig_p, hessenberg_p, lu_p, schur_p, tridiagonal_p
 from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
@@ -141,3 +142,6 @@ def triangular_solve(
         unit_diagonal=bool(unit_diagonal),
     )
     return squeeze(out, (place,)) if vector else out
+
+
+_install_ranks(globals(), "fuser.lax")

@@ -74,9 +74,14 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Any:
 def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
     """Without these dimensions, which have extent 1."""
     x = as_value(array, "squeeze")
+    if dimensions is None:
+        raise TypeError("squeeze takes its dimensions as a sequence of integers, got None; see fuser.numpy.squeeze")
     axes = tuple(sorted(axes_of(tuple(dimensions), x.ndim, "squeeze")))
     if any(x.shape[d] != 1 for d in axes):
-        raise TypeRuleError(f"squeeze takes dimensions of extent 1, got {axes} of {type_of(x)}")
+        raise TypeRuleError(
+            "cannot select an axis to squeeze out which has size not equal to one, got "
+            f"shape={tuple(x.shape)} and dimensions={axes}"
+        )
     return bind(V.squeeze_p, x, dimensions=axes) if axes else x
 
 

@@ -7,11 +7,13 @@ Memory that several Arrays hold is never written to, so they share it; an ndarra
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from fuser.lax.ranks import lenient
 from fuser.runtime.array import Array, alias
 
 # Where JAX, too, may return the argument itself.
@@ -53,12 +55,17 @@ def distinct(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def install(module: dict[str, Any], package: str) -> None:
-    """Make every public function of a module's namespace that the package defines a `distinct` one, except PASSING."""
+def install(module: dict[str, Any], package: str, elementwise: Collection[str] = ()) -> None:
+    """Make every public function of a module's namespace that the package defines a `distinct` one, except PASSING.
+
+    Those of all submodules but the `elementwise` ones, which check the ranks of their operands, become `lenient` too.
+    """
     for name, value in module.items():
-        mine = callable(value) and getattr(value, "__module__", "").startswith(package) and not isinstance(value, type)
+        home = getattr(value, "__module__", "") or ""
+        mine = callable(value) and home.startswith(package) and not isinstance(value, type)
         if mine and not name.startswith("_") and name not in PASSING:
-            module[name] = distinct(value)
+            free = bool(elementwise) and isinstance(value, FunctionType) and home not in elementwise
+            module[name] = distinct(lenient(value) if free else value)
             module[name].__module__ = package  # where pickle finds it
 
 

@@ -71,7 +71,7 @@ def _number(value: Any, dtype: np.dtype) -> np.ndarray:
             return np.asarray(value, default).astype(dtype)  # wraps around, as the same number in an array would
         except OverflowError:
             raise OverflowError(
-                f"the Python int {value} is too large for {default.name}; set enable_x64, or pass an array"
+                f"Python integer {value} out of bounds for {default.name}: it is too large; set enable_x64, or pass an array"
             ) from None
 
 
@@ -185,7 +185,9 @@ def broadcast_shapes(*shapes: Sequence[int], function: str = "broadcast") -> tup
                 continue
             if result[position] != 1:
                 found = " and ".join(str(tuple(s)) for s in shapes)
-                raise TypeRuleError(f"{function} cannot broadcast shapes {found}; extents must be equal or 1")
+                raise TypeRuleError(
+                    f"Incompatible shapes for broadcasting: {function} cannot broadcast shapes {found}; extents must be equal or 1"
+                )
             result[position] = extent
     return tuple(result)
 
@@ -209,6 +211,7 @@ def broadcast(function: str, values: list[Any]) -> list[Any]:
     except ValueError:
         types = " and ".join(str(ArrayType(v.shape, v.dtype)) for v in values)
         raise TypeRuleError(
+            f"{function} got incompatible shapes for broadcasting: {', '.join(str(tuple(v.shape)) for v in values)}. "
             f"{function} cannot broadcast {types}; extents must be equal or 1 ({current_source().short})"
         ) from None
     return [v if not v.shape else broadcast_to(v, shape) for v in values]
@@ -279,7 +282,9 @@ def axes_of(axis: Any, ndim: int, function: str = "axis") -> tuple[int, ...]:
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = tuple(axis_of(a, ndim, function) for a in given)
     if len(set(axes)) != len(axes):
-        raise ValueError(f"{function}: axis {axis} names a dimension twice")
+        raise ValueError(
+            f"{function}: duplicate value in 'axis': {axis}; a repeated axis names a dimension twice, and dimensions are not unique"
+        )
     return axes
 
 

@@ -14,6 +14,7 @@ from fuser import dtypes
 from fuser import numpy as fnp
 from fuser.ir.types import is_complex
 from fuser.lax.marks import stop_gradient
+from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import as_value, axes_of, axis_of, convert, literal
 from fuser.numpy.ufuncs import inexact_operand
 from fuser.ops import elementwise as E
@@ -22,6 +23,7 @@ from fuser.scipy.special import expit, logsumexp
 from fuser.trace.core import bind
 
 sigmoid = expit
+UNSPECIFIED = object()
 tanh = fnp.tanh
 
 
@@ -154,21 +156,29 @@ def identity(x: Any) -> Any:
 # Over an axis.
 
 
-def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
+def softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = UNSPECIFIED) -> Any:
     """exp(x) over its sum along `axis`; elements outside `where` get 0."""
+    _refuse_initial("softmax", initial)
     x = inexact_operand("softmax", x)
     exponents = fnp.exp(_chosen(x, where) - _greatest(x, axis, where))
     result = exponents / fnp.sum(exponents, axis, where=where, keepdims=True)
     return result if where is None else fnp.where(where, result, 0)
 
 
-def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
+def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = UNSPECIFIED) -> Any:
     """The logarithm of `softmax`; elements outside `where` get -inf."""
+    _refuse_initial("log_softmax", initial)
     x = inexact_operand("log_softmax", x)
     shifted = _chosen(x, where) - _greatest(x, axis, where)
     logarithm = fnp.log(fnp.sum(fnp.exp(shifted), axis, where=where, keepdims=True))
     result = shifted - logarithm
     return result if where is None else fnp.where(where, result, -np.inf)
+
+
+def _refuse_initial(function: str, initial: Any) -> None:
+    """TypeError where `initial`, which JAX took once and has no meaning any more, is given."""
+    if initial is not UNSPECIFIED:
+        raise TypeError(f"The initial argument to jax.nn.{function} was removed; leave it out")
 
 
 def _chosen(x: Any, where: Any) -> Any:
@@ -205,7 +215,7 @@ def standardize(
 
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> Any:
     """Each integer as a vector with a 1 at that place; zeros for integers outside."""
-    x = as_value(x, "one_hot")
+    x = fnp.asarray(x)
     found = dtypes.canonicalize_dtype(float if dtype is None else dtype)
     axis = axis_of(axis, x.ndim + 1, "one_hot")
     wide = fnp.expand_dims(x, axis)
@@ -225,3 +235,5 @@ def log1mexp(x: Any) -> Any:
 # Reached through this module.
 from fuser.nn import initializers  # noqa: E402, F401
 from fuser.nn.attention import dot_product_attention  # noqa: E402, F401
+
+_install_ranks(globals(), "fuser.nn")

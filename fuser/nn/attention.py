@@ -34,7 +34,7 @@ def dot_product_attention(
     N is a multiple of K: each key head serves N/K query heads. bias and mask (True: attend) broadcast to (B, N, T, S). `scale` is
     1/√H unless told. Logits and the softmax are float32 at least. `is_causal` hides later keys, `local_window_size` (left,
     right) those farther away, the sequence lengths (B,) those beyond; queries beyond theirs give 0. With `return_residual`
-    also the logarithm of the sum of exponentials (B, T, N). Vaswani et al., "Attention is all you need" (2017), equation 1.
+    also the logarithm of the sum of exponentials (B, T, N), in the key's dtype. Vaswani et al., "Attention is all you need" (2017), equation 1.
 
     TypeRuleError for shapes that do not fit; UnsupportedError for implementation="cudnn".
     """
@@ -67,7 +67,7 @@ def dot_product_attention(
     if query_seq_lengths is not None:
         kept = fnp.arange(t)[None, :] < as_value(query_seq_lengths)[:, None]
         out = fnp.where(kept[:, :, None, None], out, 0)
-    residual = fnp.swapaxes((greatest + fnp.log(total))[..., 0], 1, 2)
+    residual = fnp.swapaxes((greatest + fnp.log(total))[..., 0], 1, 2).astype(k.dtype)
     out, residual = (out[0], residual[0]) if lead else (out, residual)
     return (out, residual) if return_residual else out
 

@@ -210,7 +210,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
         rows = math.prod(shape) // columns
         tall = (columns, rows) if columns > rows else (rows, columns)
         q, r = linalg.qr(random.normal(key, tall, found))
-        q = q * fnp.sign(fnp.diag(r))
+        q = q * fnp.sign(fnp.diag(r))[None]
         q = q.T if columns <= rows else q
         rest = list(shape)
         del rest[column_axis]

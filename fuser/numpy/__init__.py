@@ -16,6 +16,7 @@ from fuser.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, resul
 from fuser.lax.results import install as _install
 from fuser.lax.values import as_value as _as_value
 from fuser.lax.values import broadcast_shapes
+from fuser.numpy import array_api as _array_api
 from fuser.numpy import fft, linalg
 from fuser.numpy import methods as _methods
 from fuser.numpy.bits import packbits, spacing, unpackbits
@@ -451,4 +452,5 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> _builtins.bool:
     )
 
 
-_install(globals(), "fuser.numpy")
+__array_api_version__, __array_namespace_info__ = _array_api.VERSION, _array_api.namespace_info
+_install(globals(), "fuser.numpy", elementwise=("fuser.numpy.ufuncs", "fuser.numpy.ufunc", "fuser.numpy.maths"))

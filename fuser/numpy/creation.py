@@ -82,7 +82,7 @@ def _from_object(value: Any, wanted: np.dtype | None) -> Any:
     if isinstance(value, (list, tuple)):
         return _from_sequence(value, wanted)
     if value is None:
-        raise ValueError("None is not a valid value for array; use nan for what is missing")
+        raise ValueError("None is not a valid value for jnp.array; use nan for what is missing")
     if hasattr(value, "__jax_array__") or hasattr(value, "__array__") or isinstance(value, (int, float, complex)):
         return as_value(value, "array")
     try:
@@ -95,7 +95,7 @@ def _from_sequence(value: Sequence[Any], wanted: np.dtype | None) -> Any:
     leaves = list(_leaves(value))
     if not any(isinstance(leaf, VALUES) or hasattr(leaf, "__jax_array__") for leaf in leaves):
         if any(leaf is None for leaf in leaves):
-            raise ValueError("None is not a valid value for array; use nan for what is missing")
+            raise ValueError("None is not a valid value for jnp.array; use nan for what is missing")
         if leaves and wanted is None:
             wanted, _ = dtypes.result_of(*{dtypes.of(leaf) for leaf in leaves})
         plain = np.asarray(value) if leaves else np.asarray(value, np.float64)
@@ -133,7 +133,9 @@ def _shape(shape: Any) -> tuple[int, ...]:
             else tuple(operator.index(e) for e in shape)
         )
     except TypeError:
-        raise TypeError(f"a shape is made of integers, got {shape!r}") from None
+        raise TypeError(
+            f"Shapes must be 1D sequences of concrete values of integer type, got {shape!r}: a shape is made of integers"
+        ) from None
     if any(e < 0 for e in extents):
         raise TypeRuleError(f"a shape has no negative extents, got {extents}")
     return extents

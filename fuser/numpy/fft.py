@@ -16,6 +16,7 @@ from fuser import dtypes
 from fuser.ir.types import is_complex
 from fuser.lax.fourier import FftType
 from fuser.lax.fourier import fft as transform
+from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import as_value, axes_of, promote_inexact
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
@@ -182,3 +183,6 @@ def fftshift(x: Any, axes: Any = None) -> Any:
 def ifftshift(x: Any, axes: Any = None) -> Any:
     """The inverse of `fftshift`."""
     return _shifted("ifftshift", x, axes, -1)
+
+
+_install_ranks(globals(), "fuser.numpy")

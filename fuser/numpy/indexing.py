@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.config import config
 from fuser.errors import NonConcreteBooleanIndexError
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
@@ -141,9 +142,12 @@ def _entry(part: Any, dimension: int, extent: int, wrap: bool) -> Entry:
     if isinstance(part, (*VALUES, np.ndarray)) or hasattr(part, "__jax_array__"):
         return _array_entry(part if not hasattr(part, "__jax_array__") else as_value(part), dimension, extent, wrap)
     if isinstance(part, str):
-        raise TypeError(f"a string cannot index an array, got {part!r}")
+        raise TypeError(f"JAX does not support string indexing, and no array does here; got {part!r}")
     if isinstance(part, (float, complex, np.generic)):
-        raise TypeError(f"an index must have an integer or boolean type, got {part!r} of type {type(part).__name__}")
+        raise TypeError(
+            "Indexer must have integer or boolean type, got indexer with type "
+            f"{getattr(part, 'dtype', type(part).__name__)} at position {dimension}, indexer value {part!r}"
+        )
     raise IndexError(
         f"only integers, slices, ellipsis, None and integer or boolean arrays index an array, got {part!r}"
     )
@@ -158,6 +162,8 @@ def _sequence_array(part: Sequence[Any]) -> Any:
 def _static(position: int, dimension: int, extent: int, wrap: bool) -> int:
     if extent == 0:
         raise IndexError(f"index {position} is out of bounds for axis {dimension} with size 0")
+    if config.check_static_indices and not -extent <= position < extent:
+        raise IndexError(f"index {position} out of bounds for axis {dimension} with size {extent}")
     return position + extent if position < 0 and wrap else position
 
 
@@ -176,7 +182,9 @@ def _slice_entry(part: slice, dimension: int, extent: int) -> Entry:
 def _array_entry(part: Any, dimension: int, extent: int, wrap: bool) -> Entry:
     if part.dtype.kind not in "iu":
         found = ArrayType(tuple(part.shape), part.dtype)
-        raise TypeError(f"an index must have an integer or boolean type, got {found}")
+        raise TypeError(
+            f"Indexer must have integer or boolean type, got indexer with type {part.dtype.name} at position {dimension}: {found}"
+        )
     value = wrapped_index(part, extent, wrap)
     return Entry("array" if value.ndim else "scalar", dimension, value)
 

@@ -15,6 +15,7 @@ from fuser import dtypes
 from fuser.ir.types import is_complex
 from fuser.lax import linalg
 from fuser.lax.marks import stop_gradient
+from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.solves import custom_linear_solve
 from fuser.lax.values import as_value, axes_of, broadcast_to, promote_inexact
 from fuser.numpy import maths as M
@@ -233,3 +234,6 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     sums = R.sum(U.abs(x), within, keepdims=True)
     found = R.max(sums, across, keepdims=True, initial=0) if ord > 0 else R.min(sums, across, keepdims=True)
     return found if keepdims else V.squeeze(found, axes)
+
+
+_install_ranks(globals(), "fuser.numpy")

@@ -11,6 +11,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact
+from fuser.lax.ranks import lenient
 from fuser.lax.values import as_value, broadcast, convert, literal, promote
 from fuser.numpy import ufuncs as U
 from fuser.ops import elementwise as E
@@ -35,6 +36,7 @@ def i0(x: Any) -> Any:
     return U.multiply(U.exp(size), bind(bessel_i0e_p, x))
 
 
+@lenient
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """`x` where `condition` is nonzero, else `y`; with the condition alone, the positions where it is nonzero.
 
@@ -62,7 +64,9 @@ def clip(
     low = a_min if min is None else min
     high = a_max if max is None else max
     if any(is_complex(dtypes.of(v)[0]) for v in (x, low, high) if v is not None):
-        raise ValueError("clip takes real numbers; clip the real and imaginary parts separately")
+        raise ValueError(
+            "Complex values have no ordering and cannot be clipped. Clip the real and imaginary parts separately."
+        )
     if low is not None:
         x = U.maximum(low, x)
     return x if high is None else U.minimum(high, x)

@@ -123,7 +123,8 @@ def squeeze(a: Any, axis: Any = None) -> Any:
     for d in axes:
         if x.shape[d] != 1:
             raise ValueError(
-                f"squeeze takes dimensions of extent 1, got axis {d} of extent {x.shape[d]} in shape {x.shape}"
+                "cannot select an axis to squeeze out which has size not equal to one, got "
+                f"axis {d} of extent {x.shape[d]} in shape={x.shape}"
             )
     return bind(V.squeeze_p, x, dimensions=tuple(sorted(axes))) if axes else x
 
@@ -142,8 +143,12 @@ def expand_dims(a: Any, axis: Any) -> Any:
 def broadcast_to(array: Any, shape: Any, *, out_sharding: None = None) -> Any:
     """The array repeated along new leading dimensions and along those of extent 1."""
     x, shape = as_value(array, "broadcast_to"), _shape(shape)
-    if len(shape) < x.ndim or any(e not in (1, w) for e, w in zip(x.shape[::-1], shape[::-1])):
-        raise ValueError(f"broadcast_to: shape {x.shape} does not broadcast to {shape}; extents must be equal or 1")
+    if len(shape) < x.ndim:
+        raise ValueError(f"Cannot broadcast to shape with fewer dimensions: arr_shape={x.shape} {shape=}")
+    if any(e not in (1, w) for e, w in zip(x.shape[::-1], shape[::-1])):
+        raise ValueError(
+            f"Incompatible shapes for broadcasting: broadcast_to takes {x.shape} to no {shape}; extents must be equal or 1"
+        )
     return _broadcast(x, shape)
 
 

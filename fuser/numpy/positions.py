@@ -129,7 +129,7 @@ class _Grid:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return _range(key, self._name)
-        parts = promote(self._name, *(_range(part, self._name) for part in key))
+        parts = promote(self._name, *(_range(part, self._name) for part in key)) if key else []
         grids = meshgrid(*parts, indexing="ij", sparse=not self._dense)
         if not self._dense:
             return list(grids)

@@ -52,7 +52,7 @@ def _mask(where: Any, function: str) -> Any:
     mask = as_value(where, function)
     if mask.dtype != BOOL:
         raise ValueError(
-            f"{function}: where must be None or a boolean array, got {type_of(mask)}; compare it, as in x != 0"
+            f"jnp.{function}: where must be None or a boolean array, got {type_of(mask)}; compare it, as in x != 0"
         )
     return mask
 
@@ -207,7 +207,9 @@ def _position(name: str, primitive: Primitive, text: str) -> Callable[..., Any]:
             position = axis_of(axis, x.ndim, name)
             axes = (position,)
         if x.shape[position] == 0:
-            raise ValueError(f"{name} over an axis of extent 0 has no answer")
+            raise ValueError(
+                f"attempt to get {name} of an empty sequence: {name} over an axis of extent 0 has no answer"
+            )
         index_dtype = dtypes.canonicalize_dtype(int)
         return _kept(bind(primitive, x, axes=(position,), index_dtype=index_dtype), shape, axes, bool(keepdims))
 
@@ -363,7 +365,10 @@ def _with_initial(function: Any, x: Any, axis: int | None, dtype: Any, include: 
 
     x = as_value(x, "cumulative_sum")
     if axis is None and x.ndim != 1:
-        raise ValueError(f"a running fold over an array of {x.ndim} dimensions needs axis=")
+        raise ValueError(
+            f"The input array has rank {x.ndim}, however axis was not set to an explicit value. The axis argument is only "
+            "optional for one-dimensional arrays."
+        )
     axis = axis_of(axis or 0, x.ndim)
     out = function(_summed_dtype(x, dtype) if function is cumsum or dtype is not None else x, axis)
     if not include:

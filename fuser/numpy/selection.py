@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser import dtypes
 from fuser.errors import TypeRuleError
 from fuser.lax.values import as_value, axis_of, broadcast_to, concrete, convert, literal, promote, wrapped_index
 from fuser.numpy import maths as M
@@ -56,12 +57,23 @@ def take(
 
 
 def take_along_axis(
-    arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None, **unused: Any
+    arr: Any,
+    indices: Any,
+    axis: int | None = -1,
+    mode: Any = None,
+    fill_value: Any = None,
+    *,
+    wrap_negative_indices: bool = True,
 ) -> Any:
-    """The elements at `indices` along `axis`, position by position; the other dimensions match or broadcast."""
+    """The elements at `indices` along `axis`, position by position; the other dimensions match or broadcast.
+
+    Negative indices count from the end unless `wrap_negative_indices` is False, where they are out of bounds.
+    """
     x, positions = as_value(arr, "take_along_axis"), as_value(indices, "take_along_axis")
     if positions.dtype.kind not in "iu":
-        raise TypeError(f"take_along_axis needs integer indices, got {positions.dtype.name}; convert them first")
+        raise TypeError(
+            f"take_along_axis indices must be of integer type, got {positions.dtype.name}; convert them first"
+        )
     if axis is None:
         if positions.ndim != 1:
             raise ValueError(
@@ -80,13 +92,13 @@ def take_along_axis(
     x = broadcast_to(x, tuple(x.shape[axis] if d == axis else e for d, e in enumerate(rest)))
     if not x.shape[axis]:
         return full_like(x, 0, shape=positions.shape)
-    return _gather_along(x, positions, axis, mode, fill_value)
+    return _gather_along(x, positions, axis, mode, fill_value, wrap_negative_indices)
 
 
-def _gather_along(x: Any, positions: Any, axis: int, mode: Any, fill_value: Any) -> Any:
+def _gather_along(x: Any, positions: Any, axis: int, mode: Any, fill_value: Any, wrap: bool = True) -> Any:
     others = tuple(d for d in range(x.ndim) if d != axis)
     numbers = I.GatherDimensionNumbers((), (axis,), (axis,), others, others)
-    positions = asarray(wrapped_index(positions, x.shape[axis]))
+    positions = asarray(wrapped_index(positions, x.shape[axis], wrap))
     return bind(
         I.gather_p,
         x,
@@ -224,14 +236,24 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
     return tuple(reversed(result))
 
 
-def ravel_multi_index(multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C") -> Any:
-    """One position a dimension as positions in the flattened array; "clip" and "wrap" bring them into range."""
+def ravel_multi_index(
+    multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C", *, dtype: Any = None
+) -> Any:
+    """One position a dimension as positions in the flattened array, of `dtype` where given.
+
+    "clip" and "wrap" bring positions into range, "ignore" takes them as they are, and "raise", for known ones, is a ValueError.
+    """
     if order not in ("C", "F"):
         raise ValueError(f'ravel_multi_index takes order "C" or "F", got {order!r}')
     pairs = list(zip((as_value(i) for i in multi_index), dims))
+    if dtype is not None:
+        wanted = dtypes.requested(dtype, "ravel_multi_index")
+        pairs = [(convert(positions, wanted), extent) for positions, extent in pairs]
     total: Any = 0
     for positions, extent in pairs if order == "C" else reversed(pairs):
-        if mode == "clip":
+        if mode == "ignore":
+            pass
+        elif mode == "clip":
             positions = M.clip(positions, 0, extent - 1)
         elif mode == "wrap":
             positions = M.remainder(positions, extent)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser import dtypes
 from fuser.ir.types import BOOL, is_inexact
 from fuser.lax.values import as_value, axis_of, convert, literal, promote, promote_inexact
 from fuser.numpy import linear as L
@@ -15,10 +16,10 @@ from fuser.numpy import maths as M
 from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
-from fuser.numpy.creation import array, asarray, zeros_like
-from fuser.numpy.sorting import searchsorted
+from fuser.numpy.creation import array, asarray, iota, zeros_like
+from fuser.numpy.sorting import searchsorted, sort
 from fuser.ops.movement import pad_p, slice_p
-from fuser.trace.core import bind
+from fuser.trace.core import Tracer, bind
 
 
 def part(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
@@ -110,18 +111,23 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     extent = values.shape[-1]
     if points is None:
         width: Any = dx
+        if np.ndim(dx):
+            width = _steps(asarray(dx), axis % values.ndim, values.ndim)
     else:
         width = diff(points if points.ndim == 1 else V.moveaxis(points, axis, -1))
     pairs = U.add(part(values, values.ndim - 1, 1, extent), part(values, values.ndim - 1, 0, extent - 1))
     return U.multiply(0.5, R.sum(U.multiply(width, pairs), -1))
 
 
+def _steps(dx: Any, axis: int, ndim: int) -> Any:
+    """Widths that broadcast against the samples, with the axis of the integral last."""
+    return dx if dx.ndim == 1 or dx.ndim < ndim else V.moveaxis(dx, axis, -1)
+
+
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     """Linear interpolation of the points (xp, fp), xp ascending; beyond them the end values or `left` and `right`."""
     if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
-        raise ValueError(
-            f"interp needs xp and fp to be vectors of one length, got shapes {np.shape(xp)} and {np.shape(fp)}"
-        )
+        raise ValueError("xp and fp must be one-dimensional arrays of equal size")
     x, xp = promote_inexact("interp", x, xp)
     if M.iscomplexobj(x):
         raise ValueError("interp takes real places; complex x values are not supported, complex fp are")
@@ -175,7 +181,9 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> A
     if mode not in allowed:
         raise NotImplementedError(f"pad knows the modes {', '.join(sorted(allowed))}, got {mode!r}")
     if unknown := set(options) - allowed[mode]:
-        raise ValueError(f"pad with mode {mode!r} takes no {', '.join(sorted(unknown))}")
+        raise ValueError(
+            f"unsupported keyword arguments for mode '{mode}': pad takes no {', '.join(sorted(unknown))} there"
+        )
     if mode in ("constant", "empty"):
         return _pad_constant(x, widths, options.get("constant_values", 0))
     for d, pair in enumerate(widths):
@@ -378,9 +386,14 @@ def _weights(fweights: Any, aweights: Any) -> Any:
     return given[0] if len(given) == 1 else U.multiply(*given)
 
 
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
-    """The matrix of Pearson's correlation coefficients."""
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Any:
+    """The matrix of Pearson's correlation coefficients, of `dtype` where given; ValueError if that is no float or complex."""
     matrix = cov(x, y, rowvar)
+    if dtype is not None:
+        wanted = dtypes.requested(dtype, "corrcoef")
+        if not is_inexact(wanted):
+            raise ValueError(f"corrcoef: dtype must be a subclass of float or complex; got {dtype=}")
+        matrix = convert(matrix, wanted)
     if not matrix.ndim:
         return U.divide(matrix, matrix)
     deviation = U.sqrt(M.real(L.diag(matrix)))
@@ -414,16 +427,30 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     return new if spread is None else spread.at[index].set(new)
 
 
-def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
-    """The array without the slices at the positions `obj`, which must be known."""
+def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Any:
+    """The array without the slices at the positions `obj`, which must be known unless they are an integer, or integers that
+    `assume_unique_indices` says are distinct."""
     from fuser.numpy.selection import take
 
     x = asarray(arr)
     if axis is None:
         x, axis = V.ravel(x), 0
     axis = axis_of(axis, x.ndim, "delete")
+    if isinstance(obj, Tracer) and (assume_unique_indices or not obj.ndim):
+        return take(x, _left(x.shape[axis], obj), axis=axis, mode="clip")
     chosen = obj if isinstance(obj, slice) else np.asarray(obj)
     return take(x, np.delete(np.arange(x.shape[axis], dtype=np.int32), chosen), axis=axis, mode="clip")
+
+
+def _left(extent: int, positions: Any) -> Any:
+    """The places 0 … extent - 1 without those at distinct integer `positions`, which may be traced."""
+    gone = V.ravel(M.where(U.less(positions, 0), U.add(positions, extent), positions))
+    gone = sort(convert(gone, np.dtype("int32")))
+    ranks = iota((gone.shape[0],), 0)
+    places = iota((extent - gone.shape[0],), 0)
+    # Each position that is gone moves on the places from its own rank below it.
+    passed = U.greater_equal(places[:, None], U.subtract(gone, ranks)[None, :])
+    return U.add(places, R.sum(convert(passed, np.dtype("int32")), 1))
 
 
 def apply_over_axes(func: Any, a: Any, axes: Sequence[int]) -> Any:

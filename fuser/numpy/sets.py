@@ -6,6 +6,7 @@ They need known values, or a static `size` (`length` for bincount) that fixes th
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -376,6 +377,7 @@ def histogram(
     return counts, edges
 
 
-def trim_zeros(filt: Any, trim: Any = "fb") -> Any:
-    """A vector without its zeros in front ("f") and at the back ("b"); values must be known."""
-    return array(np.trim_zeros(known(filt, "trim_zeros", "slice it"), trim))
+def trim_zeros(filt: Any, trim: str = "fb", axis: int | Sequence[int] | None = None) -> Any:
+    """The array without its border of zeros in front ("f") and at the back ("b"), along all axes or those given; values must
+    be known."""
+    return array(np.trim_zeros(known(filt, "trim_zeros", "slice it"), trim, axis=axis))  # type: ignore[call-overload]

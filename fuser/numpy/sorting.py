@@ -49,10 +49,12 @@ def argsort(
     order: None = None,
     stable: bool = True,
     descending: bool = False,
+    dtype: Any = None,
 ) -> Any:
-    """The positions that sort the elements along `axis`; equal ones keep their order."""
+    """The positions, of `dtype` where given, that sort the elements along `axis`; equal ones keep their order."""
     x, axis = _flat(as_value(a, "argsort"), axis, "argsort")
-    positions = iota(x.shape, axis, dtypes.canonicalize_dtype(int))
+    wanted = dtypes.canonicalize_dtype(int) if dtype is None else dtypes.requested(dtype, "argsort")
+    positions = iota(x.shape, axis, wanted)
     if not descending:
         return bind(sort_p, x, positions, dimension=axis, is_stable=stable, num_keys=1)[1]
     last = x.shape[axis] - 1
@@ -77,7 +79,8 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
 def sort_complex(a: Any) -> Any:
     """The elements sorted, as complex numbers."""
     x = sort(a)
-    return convert(x, dtypes.result_of((x.dtype, False), (np.dtype("complex64"), False))[0])
+    wide = x.dtype in (np.dtype("float64"), np.dtype("complex128"), np.dtype("int64"), np.dtype("uint64"))
+    return convert(x, dtypes.canonicalize_dtype(np.complex128 if wide else np.complex64))
 
 
 def partition(a: Any, kth: int, axis: int = -1) -> Any:
@@ -140,7 +143,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     if not edges.shape[0]:
         return zeros(asarray(x).shape, dtypes.canonicalize_dtype(int))
     ascending = searchsorted(edges, x, side)
-    descending = U.subtract(edges.shape[0], searchsorted(V.flip(edges), x, "right" if side == "left" else "left"))
+    descending = U.subtract(edges.shape[0], searchsorted(V.flip(edges), x, side))
     return M.where(U.greater_equal(edges[-1], edges[0]), ascending, descending)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from fuser.lax.values import as_value, axis_of
 from fuser.numpy import movement as V
 from fuser.numpy.creation import arange, asarray
@@ -57,8 +59,9 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Any:
     from fuser.numpy.maths import where
     from fuser.numpy.reductions import cumsum
 
-    turn = (cumsum(chosen != 0) - 1) % values.size
-    return V.reshape(where(chosen != 0, values[turn].astype(x.dtype), V.ravel(x)), x.shape)
+    marked = chosen if chosen.dtype == np.dtype("bool") else chosen != 0
+    turn = (cumsum(marked, dtype=np.int32) - 1) % values.size
+    return V.reshape(where(marked, values[turn].astype(x.dtype), V.ravel(x)), x.shape)
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Any:

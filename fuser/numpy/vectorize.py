@@ -37,9 +37,12 @@ def vectorize(
     """
     excluded = frozenset(excluded)
     if any(not isinstance(e, (int, str)) for e in excluded):
-        raise TypeError(f"vectorize takes positions and names in excluded, got {sorted(map(repr, excluded))}")
+        raise TypeError(
+            "jax.numpy.vectorize can only exclude {integers, strings}: positions and names of arguments; got "
+            f"excluded={set(excluded)}"
+        )
     if any(isinstance(e, int) and e < 0 for e in excluded):
-        raise ValueError(f"vectorize takes positions from 0 in excluded, got {sorted(excluded, key=str)}")
+        raise ValueError(f"excluded={sorted(excluded, key=str)} contains negative numbers; positions count from 0")
     cores = parse(signature) if signature is not None else None
 
     @functools.wraps(pyfunc)
@@ -116,6 +119,7 @@ def _check_outputs(result: Any, outputs: list[Core], sizes: dict[str, int], sign
         shape = as_value(one, "vectorize").shape if not isinstance(one, tuple) else None
         if shape is None or len(shape) != len(core):
             raise ValueError(
-                f"vectorize with signature {signature!r}: a result has shape {shape}, its core dimensions are ({', '.join(core)}) ({current_source().short})"
+                f"output shape {shape} does not match core dimensions {tuple(core)} on vectorized function with signature "
+                f"{signature!r} ({current_source().short})"
             )
         _core_sizes(sizes, core, shape, "a result", signature)

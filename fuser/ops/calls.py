@@ -271,7 +271,7 @@ custom_vjp_call_p: Primitive = register(
 def refuse_forward(*args: Any, name: str = "f", **params: Any) -> Any:
     """The error of every use of custom_lin but transposition."""
     raise TypeError(
-        f"forward-mode differentiation (jvp, jacfwd) reached the custom_vjp function {name}, which has a rule for reverse "
+        f"can't apply forward-mode autodiff (jvp) to a custom_vjp function. The custom_vjp function {name} has a rule for reverse "
         f"mode only; use grad, vjp or jacrev, or define {name} with custom_jvp ({current_source().short})"
     )
 

@@ -50,12 +50,12 @@ def common_shape(name: str, avals: Sequence[ArrayType]) -> tuple[int, ...]:
     return shape
 
 
-def allow(name: str, aval: ArrayType, dtypes: Sequence[np.dtype]) -> None:
+def allow(name: str, aval: ArrayType, dtypes: Sequence[np.dtype], position: int = 0) -> None:
     """TypeRuleError unless the operand's dtype is one of `dtypes`."""
     if aval.dtype not in dtypes:
         names = ", ".join(short_dtype(d) for d in dtypes)
         raise TypeRuleError(
-            f"{name} does not take {short_dtype(aval.dtype)}, got {aval}; it takes {names}; convert it first"
+            f"{name} does not accept dtype {aval.dtype.name} at position {position}: got {aval}; it takes {names}; convert it first"
         )
 
 

@@ -160,9 +160,17 @@ def _position(name: str, reduction: str) -> Primitive:
         allow(name, x, REALS)
         if len(axes) != 1:
             raise TypeRuleError(f"{name} of {x} takes one axis, got {tuple(axes)}")
+        if not 0 <= axes[0] < x.ndim:
+            raise TypeRuleError(
+                f"Invalid axis {axes[0]} for operand shape {x.shape}: {name} needs one from 0 to {x.ndim - 1}"
+            )
+        if np.dtype(index_dtype).kind not in "iu":
+            raise TypeRuleError(f"index_dtype must be an integer type, but got {np.dtype(index_dtype).name} in {name}")
         shape = reduced_shape(name, x, axes)
         if x.shape[axes[0]] == 0:
-            raise TypeRuleError(f"{name} of {x} along an empty axis {axes[0]} has no answer")
+            raise TypeRuleError(
+                f"{name} require non-empty reduced dimension: {x} along the empty axis {axes[0]} has no answer"
+            )
         return ArrayType(shape, np.dtype(index_dtype))
 
     def evaluate(x: np.ndarray, axes: Any, index_dtype: Any) -> np.ndarray:

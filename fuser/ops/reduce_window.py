@@ -68,7 +68,7 @@ class Windows(NamedTuple):
                     f"{name} got {word} {tuple(values)} for an operand of shape {tuple(shape)}: one a dimension is needed"
                 )
             if any(v < least for v in values):
-                raise TypeRuleError(f"{name} needs {word} of at least {least}, got {tuple(values)}")
+                raise TypeRuleError(f"{name}: {word} must have every element be at least {least}, got {tuple(values)}")
         if len(self.padding) != len(shape):
             raise TypeRuleError(
                 f"{name} needs a pair of padding a dimension of shape {tuple(shape)}, got {self.padding}"

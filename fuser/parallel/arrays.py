@@ -102,6 +102,15 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     return tree.unflatten(structure, [_put(leaf, target, donate) for leaf, target in zip(leaves, targets)])
 
 
+def copy_to_host_async(x: Any) -> Any:
+    """`x`; the arrays among its leaves begin to be copied to the host, where their values are needed next."""
+    for leaf in tree.leaves(x):
+        begin = getattr(leaf, "copy_to_host_async", None)
+        if begin is not None:
+            begin()
+    return x
+
+
 def _put(leaf: Any, target: Any, donate: Any) -> Any:
     value = as_value(leaf, "device_put")
     if isinstance(value, Tracer):
@@ -298,6 +307,7 @@ for _name, _function in (
 ):
     install(_name, property(_function))
 install("addressable_data", part)
+install("to_device", lambda x, device, *, stream=None: device_put(x, device))
 
 
 # Devices of the whole program.

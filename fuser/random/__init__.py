@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401
 
+from fuser.lax.ranks import install as _install_ranks
 from fuser.random.continuous import (
     cauchy,
     double_sided_maxwell,
@@ -37,3 +38,5 @@ from fuser.random.rejection import (
     t,
 )
 from fuser.random.uniform import bernoulli, bits, rademacher, randint, uniform
+
+_install_ranks(globals(), "fuser.random")

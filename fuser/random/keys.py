@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,9 +18,10 @@ from fuser import dtypes
 from fuser.config import config
 from fuser.ir.names import printable
 from fuser.ir.types import KEY, ArrayType, is_float, is_inexact
-from fuser.lax.values import VALUES, as_value, broadcast_shapes, from_numpy
+from fuser.lax.values import VALUES, as_value, broadcast_shapes, from_numpy, literal
 from fuser.numpy.creation import asarray
 from fuser.ops import random as R
+from fuser.ops.elementwise import add_p
 from fuser.trace.core import bind
 
 WORD = R.WORD
@@ -32,8 +34,10 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
-    """A key of the older form: an array u32[2]."""
+    """A key of the older form: an array u32[2]; with the setting `enable_custom_prng` as `key`."""
     _implementation("PRNGKey", impl, None)
+    if config.enable_custom_prng:
+        return _seeded("PRNGKey", seed)
     return bind(R.random_unwrap_p, _seeded("PRNGKey", seed))
 
 
@@ -66,6 +70,8 @@ def _seeded(name: str, seed: Any) -> Any:
         value = as_value(seed, name)
     if value.dtype.kind not in "iu":
         raise TypeError(f"PRNG key seed must be an integer; got {seed!r}")
+    if config.random_seed_offset:
+        value = bind(add_p, value, literal(config.random_seed_offset, value.dtype))
     return bind(R.random_seed_p, value)
 
 
@@ -82,12 +88,25 @@ def typed(name: str, key: Any, batched: bool = False) -> tuple[Any, bool]:
         if not isinstance(key, (*VALUES, np.ndarray)):
             raise TypeError(f"unexpected PRNG key type {type(key)}")
         key, wrapped = wrap_key_data(key), True
+        if config.legacy_prng_key != "allow":
+            _legacy()
     if not batched and key.ndim:
         raise ValueError(
             f"{name} accepts a single key, but was given a key array of shape {key.shape} != (). "
             "Use fuser.vmap for batching."
         )
     return key, wrapped
+
+
+def _legacy() -> None:
+    """A UserWarning or a ValueError for a key of the older form, as the setting `legacy_prng_key` says."""
+    text = (
+        "Legacy uint32 key array passed as key to jax.random function. Make keys with fuser.random.key, or wrap words with "
+        "fuser.random.wrap_key_data"
+    )
+    if config.legacy_prng_key == "error":
+        raise ValueError(text)
+    warnings.warn(text, UserWarning, stacklevel=4)
 
 
 def _as_given(wrapped: bool, key: Any) -> Any:

@@ -118,7 +118,7 @@ class Array(_Base):
         """A read-only ndarray over the same memory; a writable copy with copy=True or another dtype."""
         if self.dtype.names:
             raise TypeError(
-                "an array of random keys cannot be converted to a NumPy array; use fuser.random.key_data(keys) for its words"
+                "JAX array with PRNGKey dtype cannot be converted to a NumPy array. Use fuser.random.key_data(keys) for its words"
             )
         data = to_numpy(self)
         if copy:
@@ -274,6 +274,32 @@ class Array(_Base):
         elif not isinstance(data, np.ndarray):
             data.block_until_ready()
         return self
+
+    def is_ready(self) -> bool:
+        """Whether the values are computed: always, on the CPU."""
+        data = self._present()
+        if _is_tensor(data) and data.is_cuda:
+            import torch
+
+            return bool(torch.cuda.current_stream(data.device).query())
+        return True
+
+    def copy_to_host_async(self) -> None:
+        """Begin to copy the values to the host, where they are needed next; nothing on the CPU, where they are."""
+        self._present()
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the first element; the memory is the array's, and nobody may write to it."""
+        data = self._present()
+        return int(data.data_ptr() if _is_tensor(data) else data.ctypes.data)
+
+    def on_device_size_in_bytes(self) -> int:
+        """Bytes of memory that the elements take."""
+        return self.nbytes
+
+    def __contains__(self, value: Any) -> bool:
+        """Whether an element equals the number."""
+        return bool((to_numpy(self) == np.asarray(value)).any())
 
     def delete(self, reason: str = "x.delete() was called") -> None:
         """Give the memory up now; every later use of the values raises RuntimeError."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser import numpy as fnp
+from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import promote_inexact
 from fuser.trace import tree
 from fuser.trace.core import Tracer
@@ -117,3 +118,5 @@ class RegularGridInterpolator:
 
 
 tree.register_pytree_node_class(RegularGridInterpolator)
+
+_install_ranks(globals(), "fuser.scipy")

@@ -13,6 +13,7 @@ import numpy as np
 from fuser import lax
 from fuser import numpy as fnp
 from fuser.ir.types import is_complex
+from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import promote_inexact
 from fuser.numpy import linalg as L
 from fuser.numpy.linalg import inv as _inv
@@ -329,3 +330,6 @@ def eigh_tridiagonal(
         kept = slice(int(select_range[0]), int(select_range[1]) + 1)
         v, w = v[:, kept], w[kept]
     return w if eigvals_only else (w, v)
+
+
+_install_ranks(globals(), "fuser.scipy")

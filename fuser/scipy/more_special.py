@@ -203,7 +203,8 @@ def multigammaln(a: Any, d: Any) -> Any:
     (value,) = promote_inexact("multigammaln", a)
     shift = count * (count - 1) / 4 * float(np.log(np.pi))
     steps = fnp.arange(count) / 2
-    result = fnp.sum(gammaln(fnp.expand_dims(value, -1) - steps.astype(value.dtype)), -1)
+    steps = fnp.reshape(steps.astype(value.dtype), (1,) * value.ndim + (count,))
+    result = fnp.sum(gammaln(fnp.expand_dims(value, -1) - steps), -1)
     return result + np.asarray(shift, value.dtype)
 
 

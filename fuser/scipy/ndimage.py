@@ -12,6 +12,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser import numpy as fnp
+from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import as_value
 
 __all__ = ["map_coordinates"]
@@ -79,3 +80,6 @@ def _neighbours(place: Any, order: int) -> list[tuple[Any, Any]]:
     upper = place - low
     first = low.astype(np.int32)
     return [(first, 1 - upper), (first + 1, upper)]
+
+
+_install_ranks(globals(), "fuser.scipy")

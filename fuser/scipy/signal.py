@@ -11,6 +11,7 @@ import numpy as np
 
 from fuser import numpy as fnp
 from fuser.ir.types import is_complex
+from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import as_value, axes_of, axis_of, promote_inexact
 
 __all__ = [
@@ -391,3 +392,6 @@ def istft(
     signal = signal / fnp.asarray(np.where(weight > 1e-10, weight, 1).astype(real))
     times = fnp.arange(signal.shape[-1], dtype=real) / fs
     return times, fnp.moveaxis(signal, -1, time - (frequency < time)) if signal.ndim > 1 else signal
+
+
+_install_ranks(globals(), "fuser.scipy")

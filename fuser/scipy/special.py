@@ -11,6 +11,7 @@ from fuser import numpy as fnp
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import is_complex
 from fuser.lax.marks import stop_gradient
+from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.values import as_value, broadcast, convert, literal, promote_inexact
 from fuser.numpy.ufuncs import Ufunc, inexact_operand, inexact_operands, real_operand
 from fuser.ops import elementwise as E
@@ -308,3 +309,6 @@ def log_softmax(x: Any, /, *, axis: Any = None) -> Any:
     from fuser import nn
 
     return nn.log_softmax(x, axis=axis)
+
+
+_install_ranks(globals(), "fuser.scipy")

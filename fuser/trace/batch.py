@@ -11,9 +11,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from fuser.config import config
 from fuser.ir.graph import graphs_in
 from fuser.ir.primitive import REGISTRY, Primitive
 from fuser.ir.source import through
+from fuser.trace import leaks
 from fuser.trace.core import Trace, Tracer, _state, current, forwarded, type_of
 from fuser.trace.tangent import as_array
 
@@ -157,15 +159,21 @@ def batch(
     With the `tag` of another BatchTrace the function may close over that one's values.
     """
     trace = BatchTrace(current(), size, axis_name, tag)
+    pairs = _run(trace, function, values, dims)
+    if config.check_tracer_leaks:
+        leaks.check(trace)
+    return [v for v, _ in pairs], [d for _, d in pairs]
+
+
+def _run(trace: BatchTrace, function: Callable[..., Sequence[Any]], values: Any, dims: Any) -> list[Any]:
     saved, _state.trace = _state.trace, trace
     try:
-        with axis(axis_name, size):
+        with axis(trace.axis_name, trace.size):
             inputs = [trace.result(v, d) for v, d in zip(values, dims)]
-            pairs = [trace.pair(o) for o in function(*inputs)]
+            return [trace.pair(o) for o in function(*inputs)]
     finally:
         _state.trace = saved
         trace.closed = True
-    return [v for v, _ in pairs], [d for _, d in pairs]
 
 
 # What rules need.

@@ -23,7 +23,7 @@ from fuser.errors import (
 from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.source import Source, current_source
 from fuser.ir.types import ArrayType
-from fuser.runtime.array import Array, to_numpy
+from fuser.runtime.array import Array, install, to_numpy
 from fuser.runtime.core import native
 from fuser.runtime.memory import refusal_in_step
 
@@ -92,39 +92,45 @@ class Tracer:
     def __bool__(self) -> bool:
         source = current_source()
         raise TracerBoolConversionError(
-            f"a traced {self.aval} has no value yet, so `if` cannot read it ({source.short}); "
+            f"Attempted boolean conversion of a traced {self.aval}, which has no value yet, so `if` cannot read it ({source.short}); "
             "use fuser.lax.cond, or fuser.numpy.where"
         )
 
-    def _refuse(self, what: str) -> ConcretizationTypeError:
+    def _refuse(self, what: str, hint: str = "") -> ConcretizationTypeError:
         return ConcretizationTypeError(
+            "Abstract tracer value encountered where concrete value is expected: "
             f"a traced {self.aval} has no value yet, so {what} cannot read it ({current_source().short}); "
-            "keep it an array, or make the argument static with static_argnums"
+            f"{hint or 'keep it an array'}, or make the argument static with static_argnums"
         )
 
     def __float__(self) -> float:
-        raise self._refuse("float()")
+        raise self._refuse("float()", "try using `x.astype(float)`")
 
     def __int__(self) -> int:
-        raise self._refuse("int()")
+        raise self._refuse("int()", "try using `x.astype(int)`")
 
     def __complex__(self) -> complex:
-        raise self._refuse("complex()")
+        raise self._refuse("complex()", "try using `x.astype(complex)`")
 
     def item(self) -> Any:
         raise self._refuse(".item()")
 
     def tolist(self) -> Any:
-        raise self._refuse(".tolist()")
+        raise self._refuse(".tolist()", "The tolist() method was called on traced array; keep it an array")
+
+    def tobytes(self, order: Any = "C") -> Any:
+        raise self._refuse(".tobytes()", "The tobytes() method was called on traced array; keep it an array")
 
     def __index__(self) -> int:
         raise TracerIntegerConversionError(
+            "The __index__() method was called on traced array: "
             f"a traced {self.aval} has no value yet, so Python cannot use it as an integer ({current_source().short}); "
             "make the argument static with static_argnums, or use fuser.lax.fori_loop or fuser.lax.dynamic_slice"
         )
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         raise TracerArrayConversionError(
+            "The numpy.ndarray conversion method __array__() was called on traced array: "
             f"a traced {self.aval} has no value yet, so NumPy cannot read it ({current_source().short}); "
             "use fuser.numpy inside a jitted function, or fuser.accelerate for functions written with NumPy"
         )
@@ -227,7 +233,7 @@ def _varying(primitive: Primitive, result: Any, avals: tuple[ArrayType, ...], pa
 def leaked(tracer: Tracer, source: Source | None = None) -> UnexpectedTracerError:
     """The error for a tracer whose trace has ended."""
     return UnexpectedTracerError(
-        f"a traced {tracer.aval} of {tracer._trace.name} was used after its trace had ended "
+        f"Encountered an unexpected tracer: a traced {tracer.aval} of {tracer._trace.name} was used after its trace had ended "
         f"({(source or current_source()).short}); return the value from the traced function instead of storing it outside"
     )
 
@@ -280,5 +286,6 @@ def _wrap(result: Any, aval: ArrayType) -> Array:
 
 
 EVALUATION = EvalTrace()
+install("aval", property(type_of, doc="The array's type: shape, dtype, weakness."))
 if native is not None:
     native.set_evaluation(EVALUATION)

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
 from fuser.ir.types import KEY, ArrayType
 from fuser.runtime.array import Array
+from fuser.trace import leaks
 from fuser.trace.core import Trace, Tracer, _state, infer, leaked, type_of
 
 
@@ -94,6 +96,15 @@ def stage(
     A tracer that outlives the call raises UnexpectedTracerError where it is used.
     """
     trace = StageTrace(name)
+    graph = _recorded(trace, function, avals, late)
+    if config.check_tracer_leaks:
+        leaks.check(trace)
+    return graph
+
+
+def _recorded(
+    trace: StageTrace, function: Callable[..., Sequence[Any]], avals: Sequence[ArrayType], late: Sequence[StageTracer]
+) -> Graph:
     saved, _state.trace = _state.trace, trace
     try:
         inputs = [trace.new_input(aval) for aval in avals]

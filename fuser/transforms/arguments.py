@@ -9,7 +9,7 @@ from typing import Any
 from fuser.errors import TypeRuleError
 from fuser.ir.names import function_name
 from fuser.ir.source import current_source
-from fuser.ir.types import ArrayType, float0, is_complex, is_inexact, short_dtype
+from fuser.ir.types import ArrayType, float0, is_complex, is_inexact
 from fuser.lax.values import as_value
 from fuser.trace import tree
 from fuser.trace.core import type_of
@@ -36,7 +36,8 @@ def checked_argnums(argnums: Any, count: int, transform: str, function: Callable
         if not -count <= number < count:
             need = number + 1 if number >= 0 else -number
             raise TypeError(
-                f"{transform} of {name_of(function)} with argnums={argnums} needs at least {need} positional arguments, got {count}; "
+                f"{transform} of {name_of(function)}: differentiating with respect to {argnums=} requires at least {need} "
+                f"positional arguments to be passed by the caller, but got only {count} positional arguments.; "
                 f"pass them by position ({current_source().short})"
             )
     return tuple(n % count for n in numbers)
@@ -130,11 +131,13 @@ def check_input(aval: ArrayType, transform: str, holomorphic: bool, allow_int: b
     """TypeError for a dtype that the transform does not differentiate by."""
     if holomorphic and not is_complex(aval.dtype):
         raise TypeError(
-            f"{transform} with holomorphic=True needs complex inputs, got {aval}; convert them, or leave holomorphic out ({current_source().short})"
+            f"{transform} with holomorphic=True requires inputs with complex dtype, but got {aval.dtype.name}; "
+            f"convert them, or leave holomorphic out ({current_source().short})"
         )
     if not is_inexact(aval.dtype) and not allow_int:
         raise TypeError(
-            f"{transform} needs inputs of float or complex dtype, got {aval}; convert it to a float, "
+            f"{transform} requires real- or complex-valued inputs (input dtype that is a sub-dtype of np.inexact), but got "
+            f"{aval.dtype.name}; convert it to a float, "
             f"differentiate by another argument with argnums, or use vjp or allow_int=True ({current_source().short})"
         )
 
@@ -144,16 +147,18 @@ def check_output(aval: ArrayType, transform: str, holomorphic: bool) -> None:
     if holomorphic:
         if not is_complex(aval.dtype):
             raise TypeError(
-                f"{transform} with holomorphic=True needs complex outputs, got {aval} ({current_source().short})"
+                f"{transform} with holomorphic=True requires outputs with complex dtype, but got {aval.dtype.name} ({current_source().short})"
             )
     elif is_complex(aval.dtype):
         raise TypeError(
-            f"{transform} needs outputs of float dtype, got {short_dtype(aval.dtype)}; pass holomorphic=True for a holomorphic function, "
+            f"{transform} requires real-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
+            f"{aval.dtype.name}; pass holomorphic=True for a holomorphic function, "
             f"or use vjp ({current_source().short})"
         )
     elif not is_inexact(aval.dtype):
         raise TypeError(
-            f"{transform} needs outputs of float dtype, got {aval}; use vjp for functions with integer outputs ({current_source().short})"
+            f"{transform} requires real- or complex-valued outputs (output dtype that is a sub-dtype of np.floating), but got "
+            f"{aval.dtype.name}; use vjp for functions with integer outputs ({current_source().short})"
         )
 
 

@@ -83,14 +83,16 @@ class CustomFunction:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(
-                f"the {self.kind} function {name_of(self.fun)}: {error} ({current_source().short})"
+                f"The input arguments to the {self.kind}-decorated function {name_of(self.fun)} could not be resolved to "
+                f"positional-only arguments. Binding failed with the error:\n{error} ({current_source().short})"
             ) from None
         bound.apply_defaults()
         left = [k for k in bound.kwargs if k in kwargs]
         if left:
             raise TypeError(
-                f"the {self.kind} function {name_of(self.fun)} got {', '.join(left)} by keyword only; its rules take arguments "
-                f"by position: make them positional parameters ({current_source().short})"
+                f"The following keyword arguments could not be resolved to positions: {', '.join(left)}; the rules of the "
+                f"{self.kind} function {name_of(self.fun)} take arguments by position: make them positional parameters "
+                f"({current_source().short})"
             )
         return bound.args
 
@@ -149,14 +151,15 @@ class Call:
         self.out_avals = [type_of(v) for v in values]
         return values
 
-    def primals_out(self, result: Any, rule: str) -> list[Any]:
+    def primals_out(self, result: Any, rule: str, kind: str) -> list[Any]:
         """The leaves of the results as a rule gives them; TypeError where the function's own differ."""
         leaves, structure = tree.flatten(result)
         values = leaf_values(leaves, f"the primal output of {rule}")
         avals = [type_of(v) for v in values]
         if self.out_avals is not None and not _agree(self.out_tree, self.out_avals, structure, avals):
             raise TypeError(
-                f"the rule {rule} of {self.name} must return the primal output of {self.name} first, got "
+                f"Custom {kind} rule {rule} for function {self.name} must produce a pair whose first element is the "
+                f"primal output of {self.name}, got "
                 f"{_described(structure, avals)} where {self.name} returned {_described(self.out_tree, self.out_avals)} "
                 f"({current_source().short})"
             )

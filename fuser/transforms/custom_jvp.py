@@ -59,7 +59,7 @@ class custom_jvp(CustomFunction):
         rule = self.jvp
         if rule is None:
             raise AttributeError(
-                f"the custom_jvp function {name_of(self.fun)} has no rule; define one with defjvp ({current_source().short})"
+                f"No JVP defined for custom_jvp function {name_of(self.fun)} using defjvp. Define a rule ({current_source().short})"
             )
         call = self._call(self._positional(args, kwargs))
         symbolic = self.symbolic_zeros
@@ -87,17 +87,22 @@ def _flat_jvp(call: Call, rule: Callable[..., Any], symbolic: bool) -> Callable[
         given = [given_tangent(t, symbolic) for t in tangents[count:]]
         result = rule(*static, tree.unflatten(call.in_tree, primals[count:]), tree.unflatten(call.in_tree, given))
         primal_out, tangent_out = pair_of(result, rule_name, call.name, "primal output, tangent output")
-        outs = call.primals_out(primal_out, rule_name)
+        outs = call.primals_out(primal_out, rule_name, "JVP")
         leaves, structure = tree.flatten(tangent_out)
         if structure != call.out_tree:
             raise TypeError(
-                f"the rule {rule_name} of {call.name} must return a tangent output with the tree of the primal output, "
-                f"{call.out_tree}, got {structure} ({current_source().short})"
+                f"Custom JVP rule {rule_name} for function {call.name} must produce primal and tangent outputs with equal "
+                f"container (pytree) structures, but got {call.out_tree} and {structure} respectively. ({current_source().short})"
             )
         return outs, [_checked_tangent(out, leaf, rule_name, call.name) for out, leaf in zip(outs, leaves)]
 
     flat.__name__ = rule_name
     return flat
+
+
+def _long(aval: Any) -> str:
+    """A type as in JAX's errors: `float32[3]`."""
+    return f"{'float0' if aval.dtype == float0 else aval.dtype.name}[{','.join(map(str, aval.shape))}]"
 
 
 def _checked_tangent(out: Any, leaf: Any, rule: str, name: str) -> Any:
@@ -111,7 +116,8 @@ def _checked_tangent(out: Any, leaf: Any, rule: str, name: str) -> Any:
     if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
         text = wanted.update(weak_type=False) if differentiable(aval) else f"float0{list(aval.shape)}"
         raise TypeError(
-            f"the rule {rule} of {name} must return tangents of the types of the primal outputs, got {found.update(weak_type=False)} "
-            f"for {aval.update(weak_type=False)}, whose tangent is {text} ({current_source().short})"
+            "Custom JVP rule must produce primal and tangent outputs with corresponding shapes and dtypes. Expected "
+            f"{_long(aval)} (tangent type of {_long(aval)}) but got {_long(found)}. The rule is {rule} of {name}; the tangent of "
+            f"{aval.update(weak_type=False)} is {text} ({current_source().short})"
         )
     return Zero(aval) if found.dtype == float0 or type(tangent) is Zero else tangent

@@ -85,12 +85,13 @@ def _value_and_grad(
 def _check_scalar(result: Any, outs: Sequence[Any], holomorphic: bool) -> None:
     if len(outs) != 1 or not tree.structure(result).is_leaf():
         raise TypeError(
-            f"grad needs a function with one scalar result, got a {type(result).__name__} with {len(outs)} leaves; "
+            f"Gradient only defined for scalar-output functions. Output was a {type(result).__name__} with {len(outs)} leaves; "
             f"use has_aux=True for further results, or vjp or jacrev ({current_source().short})"
         )
     aval = type_of(outs[0])
     if aval.shape:
         raise TypeError(
-            f"grad needs a function with a scalar result, got {aval}; sum it, or use vjp or jacrev ({current_source().short})"
+            f"Gradient only defined for scalar-output functions. Output had shape: {aval.shape}; "
+            f"sum it, or use vjp or jacrev ({current_source().short})"
         )
     check_output(aval, "grad", holomorphic)

@@ -12,6 +12,7 @@ from fuser.errors import TypeRuleError
 from fuser.frames import hide
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
+from fuser.lax.values import as_value
 from fuser.trace import jvp as forward
 from fuser.trace import tree
 from fuser.trace.core import type_of
@@ -37,7 +38,8 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     given, structure = tree.flatten(tuple(tangents))
     if structure != function.in_tree:
         raise TypeError(
-            f"jvp needs tangents with the tree of the primals, got {structure} for {function.in_tree} ({current_source().short})"
+            "primal and tangent arguments to jax.jvp must have the same tree structure; "
+            f"got tangents {structure} for primals {function.in_tree} ({current_source().short})"
         )
     for primal, tangent in zip(leaves, given):
         _check_tangent(type_of(primal), tangent)
@@ -97,7 +99,8 @@ class LinearFunction:
     def _pull(self, *cotangents: Any) -> Any:
         if len(cotangents) != 1:
             raise TypeError(
-                f"the {self.__name__} takes one argument, the tree of cotangents, got {len(cotangents)} ({current_source().short})"
+                f"{name_of(self.function.function)} was called with {len(cotangents)} arguments, but the {self.__name__} takes one, "
+                f"the tree of cotangents ({current_source().short})"
             )
         given, structure = tree.flatten(cotangents[0])
         if structure != self.function.out_tree:
@@ -143,11 +146,15 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
     """
     check_callable(fun, "linear_transpose")
     given, in_tree = tree.flatten(tuple(primals))
-    avals = [ArrayType(tuple(leaf.shape), leaf.dtype) if hasattr(leaf, "shape") else type_of(leaf) for leaf in given]
+    avals = [
+        ArrayType(tuple(leaf.shape), leaf.dtype) if hasattr(leaf, "shape") else type_of(as_value(leaf))
+        for leaf in given
+    ]
     function = Flat(fun, tuple(primals), {}, range(len(primals)), in_tree)
     if not all(differentiable(a) for a in avals):
         raise TypeError(
-            f"linear_transpose needs inputs of float or complex dtype, got {', '.join(map(str, avals))} ({current_source().short})"
+            "linear_transpose only supports inputs of float or complex dtype, or of integers to integers, "
+            f"got {', '.join(map(str, avals))} ({current_source().short})"
         )
 
     def transpose(cotangent: Any) -> Any:

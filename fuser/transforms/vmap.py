@@ -53,10 +53,16 @@ def vmap(
         )
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if not (in_axes is None or isinstance(in_axes, (int, tuple, dict)) or hasattr(in_axes, "__index__")):
+    if not (in_axes is None or type(in_axes) in (int, tuple) or (hasattr(in_axes, "__index__") and _is_axis(in_axes))):
         raise TypeError(
-            f"vmap takes in_axes as an int, None, or a tuple with one entry an argument, got {in_axes!r} ({current_source().short})"
+            f"vmap in_axes must be an int, None, or a tuple with one entry an argument, got {in_axes!r} ({current_source().short})"
         )
+
+    for axes, what in ((in_axes, "in_axes"), (out_axes, "out_axes")):
+        if any(not _is_axis(leaf) for leaf in tree.leaves(axes)):
+            raise TypeError(
+                f"vmap {what} must be an int, None, or a tree of them, got {axes!r} ({current_source().short})"
+            )
 
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -65,7 +71,15 @@ def vmap(
         except Exception as error:
             raise hide(error)  # noqa: B904
 
+    mapped.__doc__ = f"Vectorized version of {name_of(fun)}: it maps over {in_axes=} to {out_axes=}."
+    if fun.__doc__:
+        mapped.__doc__ += f"\n\nOriginal documentation:\n\n{fun.__doc__}"
     return mapped
+
+
+def _is_axis(leaf: Any) -> bool:
+    """Whether a leaf of in_axes or out_axes names a dimension: an integer that is no array."""
+    return hasattr(leaf, "__index__") and not hasattr(leaf, "aval")
 
 
 def _is_opaque(leaf: Any) -> bool:
@@ -82,8 +96,8 @@ def _vmap(
 ) -> Any:
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise ValueError(
-            f"vmap of {name_of(fun)} has {len(in_axes)} entries in in_axes={in_axes} for {len(args)} arguments; "
-            f"give one an argument ({current_source().short})"
+            "vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments passed to the "
+            f"function, but got {len(in_axes)=}, {len(args)=}; {name_of(fun)} has in_axes={in_axes} ({current_source().short})"
         )
     leaves, structure = tree.flatten((args, kwargs))
     given = prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
@@ -113,7 +127,8 @@ def prefix(axes: Any, full: Any, what: str) -> list[Any]:
         found = optree.broadcast_prefix(marked, full, none_is_leaf=False, namespace=tree.NAMESPACE)
     except ValueError as error:
         raise ValueError(
-            f"vmap needs {what} to be a tree prefix of what it describes, got {axes!r} for {tree.structure(full)}: {error} ({current_source().short})"
+            f"vmap {what} specification must be a tree prefix of the corresponding value; got {axes!r} for {tree.structure(full)}. "
+            f"Mismatch details: {error} ({current_source().short})"
         ) from None
     return [None if a is _UNMAPPED else a for a in found]
 
@@ -126,11 +141,14 @@ def _dimension(axis: Any, value: Any, fun: Any, number: int, arguments: Any) -> 
     try:
         place = axis.__index__()
     except AttributeError:
-        raise TypeError(f"vmap takes ints and None in in_axes, got {axis!r} ({current_source().short})") from None
+        raise TypeError(
+            f"vmap in_axes must be an int, None, or a tree of them, got {axis!r} ({current_source().short})"
+        ) from None
     if not -rank <= place < rank:
         raise ValueError(
-            f"vmap of {name_of(fun)} maps axis {axis} of argument {path(number, fun, arguments)}, which is {type_of(value)} and has {rank}; "
-            f"give it None in in_axes, or another dimension ({current_source().short})"
+            f"vmap was requested to map its argument along axis {axis}, which implies that its rank should be at least "
+            f"{place + 1 if place >= 0 else -place}, but is only {rank} (its shape is {tuple(value.shape)}): argument "
+            f"{path(number, fun, arguments)} of {name_of(fun)}; give it None in in_axes, or another dimension ({current_source().short})"
         )
     return place % rank
 
@@ -153,25 +171,44 @@ def _size(fun: Any, values: Any, dims: Any, axis_size: int | None, arguments: An
     sizes = set(found.values()) | ({axis_size} if axis_size is not None else set())
     if not sizes:
         raise ValueError(
-            f"vmap of {name_of(fun)} maps nothing: all of in_axes is None; map an argument, or give axis_size ({current_source().short})"
+            "vmap wrapped function must be passed at least one argument containing an array or axis_size must be specified, "
+            f"got empty *args={arguments[0]} and **kwargs={arguments[1]}; {name_of(fun)} maps nothing ({current_source().short})"
+            if not tree.leaves(arguments)
+            else "vmap must have at least one non-None value in in_axes: "
+            f"{name_of(fun)} maps nothing; map an argument, or give axis_size ({current_source().short})"
         )
     if len(sizes) > 1:
-        words = [
-            f"{size} along axis {dims[n]} of {path(n, fun, arguments)}, {type_of(values[n])}"
-            for n, size in found.items()
-        ]
-        words = ([f"axis_size={axis_size}"] if axis_size is not None else []) + words
+        words = [f"the `axis_size` argument was {axis_size};"] if axis_size is not None else []
+        for size in sorted(set(found.values()), key=lambda size: -list(found.values()).count(size)):
+            words.append(_of_one_size(size, found, values, dims, fun, arguments) + ";")
+        listed = "\n".join(f"  * {word}" for word in words).rstrip(";")
         raise ValueError(
-            f"vmap of {name_of(fun)} needs one size along the mapped axes, got {'; '.join(words)} ({current_source().short})"
+            f"vmap got inconsistent sizes for array axes to be mapped:\n{listed}\n"
+            f"(vmap of {name_of(fun)}, {current_source().short}); give what is not mapped None in in_axes"
         )
     return int(sizes.pop())
+
+
+def _of_one_size(size: int, found: dict[int, int], values: Any, dims: Any, fun: Any, arguments: Any) -> str:
+    """How many mapped axes have this size, and where the first of them is."""
+    alike = [n for n, other in found.items() if other == size]
+    first = alike[0]
+    name = path(first, fun, arguments)
+    what = f"kwargs{name}" if name.startswith("[") else f"argument {name}"
+    aval = type_of(values[first])
+    example = f"axis {dims[first]} of {what} of type {aval.dtype.name}[{','.join(map(str, aval.shape))}]"
+    if len(alike) == 1:
+        return f"one axis had size {size}: {example}"
+    most = "most" if 2 * len(alike) > len(found) else "some"
+    return f"{most} axes ({len(alike)} of them) had size {size}, e.g. {example}"
 
 
 def _placed(value: Any, dim: int | None, wanted: Any, size: int, fun: Any) -> Any:
     if wanted is None:
         if dim is not None:
             raise ValueError(
-                f"vmap of {name_of(fun)} has out_axes=None for a result that differs from lane to lane; give it an axis ({current_source().short})"
+                f"vmap has mapped output but out_axes is None: the result of {name_of(fun)}, checked at vmap out_axes, differs from "
+                f"lane to lane; give it an axis ({current_source().short})"
             )
         return value
     rank = type_of(value).ndim + (dim is None)

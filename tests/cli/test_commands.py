@@ -137,7 +137,7 @@ def test_a_function_that_cannot_be_traced(command: Any, model: pathlib.Path) -> 
     result = command("explain", f"{model}:branching", "--args", "f32[3]")
     assert result.status == 1
     assert result.errors == (
-        "error: TracerBoolConversionError: a traced bool[] has no value yet, so `if` cannot read it (model.py:24); "
+        "error: TracerBoolConversionError: Attempted boolean conversion of a traced bool[], which has no value yet, so `if` cannot read it (model.py:24); "
         "use fuser.lax.cond, or fuser.numpy.where\n"
     )
 

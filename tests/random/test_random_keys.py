@@ -143,11 +143,11 @@ def test_a_key_of_a_closure_is_an_input_of_the_kernel() -> None:
 
 REFUSED = [
     (lambda k: k + 1, TypeError, r"the number 1 cannot go with an array of keys \(key<fry>\)"),
-    (lambda k: k + k, TypeError, r"add does not take key<fry>, got key<fry>\[\]"),
+    (lambda k: k + k, TypeError, r"add does not accept dtype .*got key<fry>\[\]"),
     (lambda k: fnp.add(k, fnp.ones(3)), TypeError, r"an array of keys \(key<fry>\) is no array of numbers"),
     (lambda k: fnp.sin(k), TypeError, r"keys are no numbers: key<fry>\[\] cannot be converted to f32"),
     (lambda k: k.astype(np.float32), TypeError, r"keys are no numbers"),
-    (lambda k: np.asarray(k), TypeError, r"cannot be converted to a NumPy array; use fuser.random.key_data"),
+    (lambda k: np.asarray(k), TypeError, r"cannot be converted to a NumPy array. Use fuser.random.key_data"),
     (lambda k: bool(k), TypeError, r"key array cannot be converted to boolean"),
     (lambda k: random.normal(random.split(k), (3,)), ValueError,
      r"normal accepts a single key, but was given a key array of shape \(2,\) != \(\). Use fuser.vmap"),

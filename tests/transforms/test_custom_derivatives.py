@@ -393,29 +393,33 @@ def _vjp_of(m: Any, fwd: Any, bwd: Any, function: Any = lambda x: x) -> Any:
 
 
 def test_refusals_of_custom_jvp() -> None:
-    assert "no rule; define one with defjvp" in both_raise(lambda m: m.custom_jvp(lambda x: x)(1.0), AttributeError)
+    assert "No JVP defined for custom_jvp function" in both_raise(
+        lambda m: m.custom_jvp(lambda x: x)(1.0), AttributeError
+    )
     assert "must return a pair" in both_raise(lambda m: m.grad(_jvp_of(m, lambda p, t: p[0]))(1.0), TypeError)
     assert "tree of the primal output" in both_raise(
         lambda m: m.grad(_jvp_of(m, lambda p, t: (p[0], (t[0], t[0]))))(1.0), TypeError
     )
-    assert "got f32[] for f32[4], whose tangent is f32[4]" in both_raise(
+    assert "Expected float32[4] (tangent type of float32[4]) but got float32[]" in both_raise(
         lambda m: m.jvp(_jvp_of(m, lambda p, t: (p[0], t[0].sum())), (V,), (V,)), TypeError
     )
-    assert "must return the primal output" in both_raise(
+    assert "must produce a pair whose first element is the primal output" in both_raise(
         lambda m: m.grad(m.jit(_jvp_of(m, lambda p, t: ((p[0],), (t[0],)))))(1.0), TypeError
     )
     assert "nondiff_argnums" in both_raise(
         lambda m: m.custom_jvp(lambda x, y: x, nondiff_argnums=(1,)).defjvps(None, None), TypeError
     )
     assert "unexpected keyword" in both_raise(lambda m: with_jvp(m)(1.0, 2.0, z=3), TypeError)
-    assert "by keyword only" in both_raise(
+    assert "could not be resolved to positions: z" in both_raise(
         lambda m: _jvp_of(m, lambda p, t: (p[0], t[0]), lambda x, **k: x)(1.0, z=3), TypeError
     )
 
 
 def test_refusals_of_custom_vjp() -> None:
     good = lambda x: (x, None)
-    assert "no rules; define them with defvjp" in both_raise(lambda m: m.custom_vjp(lambda x: x)(1.0), AttributeError)
+    assert "No VJP defined for custom_vjp function" in both_raise(
+        lambda m: m.custom_vjp(lambda x: x)(1.0), AttributeError
+    )
     assert "rule for reverse mode only" in both_raise(lambda m: m.jvp(with_vjp(m), (1.0, 1.0), (1.0, 1.0)), TypeError)
     assert "rule for reverse mode only" in both_raise(lambda m: m.jacfwd(with_vjp(m))(1.0, 2.0), TypeError)
     assert "rule for reverse mode only" in both_raise(
@@ -424,10 +428,10 @@ def test_refusals_of_custom_vjp() -> None:
     assert "must return a pair" in both_raise(
         lambda m: m.grad(_vjp_of(m, lambda x: x, lambda r, g: (g,)))(1.0), TypeError
     )
-    assert "must return a tuple with one cotangent" in both_raise(
+    assert "must produce a tuple with one cotangent" in both_raise(
         lambda m: m.grad(_vjp_of(m, good, lambda r, g: (g, g)))(1.0), TypeError
     )
-    assert "must return a tuple with one cotangent" in both_raise(
+    assert "must produce a tuple with one cotangent" in both_raise(
         lambda m: m.grad(_vjp_of(m, good, lambda r, g: g))(1.0), TypeError
     )
     first = lambda p: p[0]

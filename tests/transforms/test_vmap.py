@@ -52,15 +52,13 @@ def test_per_example_gradients_are_those_of_a_loop() -> None:
 
 
 def test_bad_calls() -> None:
-    assert "has 0" in both_raise(lambda m: m.vmap(lambda x: x)(1.0), ValueError)
-    assert "3 along axis 0 of x" in both_raise(
+    assert "is only 0 (its shape is ())" in both_raise(lambda m: m.vmap(lambda x: x)(1.0), ValueError)
+    assert "one axis had size 3: axis 0 of argument x of type float32[3]" in both_raise(
         lambda m: m.vmap(lambda x, y: x)(np.ones(3, np.float32), np.ones(2, np.float32)), ValueError
     )
     assert "maps nothing" in both_raise(lambda m: m.vmap(lambda x: x, in_axes=None)(X), ValueError)
-    assert "1 entries in in_axes=(0,) for 2" in both_raise(
-        lambda m: m.vmap(lambda x, y: x, in_axes=(0,))(X, X), ValueError
-    )
-    assert "out_axes=None" in both_raise(lambda m: m.vmap(lambda x: x, out_axes=None)(X), ValueError)
+    assert "len(in_axes)=1, len(args)=2" in both_raise(lambda m: m.vmap(lambda x, y: x, in_axes=(0,))(X, X), ValueError)
+    assert "out_axes is None" in both_raise(lambda m: m.vmap(lambda x: x, out_axes=None)(X), ValueError)
     both_raise(lambda m: m.vmap(lambda x: x, in_axes=({"a": 0},))(X), ValueError)
     both_raise(lambda m: m.vmap(lambda x: (x, x), out_axes=(0,))(X), ValueError)
     both_raise(lambda m: m.vmap(lambda x: x, out_axes=4)(X), ValueError)

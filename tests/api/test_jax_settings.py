@@ -1,0 +1,113 @@
+"""Settings by JAX's names: what each does, and those that have one value here."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import random
+
+X = np.arange(3, dtype=np.float32)
+
+
+def test_a_tracer_that_outlives_its_trace_is_an_error() -> None:
+    kept: list = []
+
+    def keep(x):
+        kept.append(x)
+        return x + 1
+
+    for transform in (fuser.jit, fuser.vmap):
+        transform(keep)(X)
+        kept.clear()
+        with fuser.checking_leaks(), pytest.raises(Exception, match=r"(?s)Leaked trace .*is referred to by <list"):
+            transform(keep)(X)
+        kept.clear()
+
+
+def test_no_tracer_is_held_by_fuser_itself() -> None:
+    with fuser.checking_leaks():
+        fuser.grad(fuser.jit(lambda x: fnp.sum(fuser.vmap(fnp.sin)(x))))(X)
+        fuser.lax.scan(lambda c, x: (c + x, c), 0.0, X)
+        fuser.jvp(fuser.checkpoint(lambda x: fuser.nn.relu(x)), (X,), (X,))
+        fuser.vmap(lambda x: fuser.lax.cond(x > 1, fnp.sin, fnp.cos, x))(X)
+
+
+def test_tracing_and_execution_can_be_forbidden() -> None:
+    known, unknown = fuser.jit(lambda x: x + 1), fuser.jit(lambda x: x + 2)
+    known(X)
+    with fuser.no_tracing():
+        assert known(X)[0] == 1
+        with pytest.raises(RuntimeError, match="no_tracing"):
+            unknown(X)
+    with fuser.no_execution(), pytest.raises(RuntimeError, match="no_execution"):
+        known(X)
+    assert known(X)[0] == 1
+
+
+def test_a_users_context_is_part_of_the_signature() -> None:
+    context, traced = fuser.make_user_context(1), []
+
+    @fuser.jit
+    def f(x):
+        traced.append(context.value)
+        return x * context.value
+
+    assert f(2.0) == 2 and f(3.0) == 3
+    with context(5):
+        assert f(2.0) == 10 and f(2.0) == 10
+    context.set_global(7)
+    try:
+        assert f(1.0) == 7 and context.get_global() == 7
+    finally:
+        context.set_global(1)
+    assert f(1.0) == 1 and traced == [1, 5, 7, 1]
+
+
+def test_random_settings_as_jax() -> None:
+    with fuser.config.using(jax_random_seed_offset=3):
+        shifted = random.key_data(random.key(4))
+    np.testing.assert_array_equal(shifted, jax.random.key_data(jax.random.key(7)))
+    with fuser.enable_custom_prng(True):
+        assert random.PRNGKey(1).dtype == random.key(1).dtype
+    words = np.zeros(2, np.uint32)
+    with fuser.legacy_prng_key("warn"), pytest.warns(UserWarning, match="Legacy uint32 key array"):
+        random.uniform(words)
+    with fuser.legacy_prng_key("error"), pytest.raises(ValueError, match="Legacy uint32 key array"):
+        random.uniform(words)
+
+
+def test_settings_with_one_value() -> None:
+    assert fuser.config.jax_threefry_partitionable is True
+    fuser.config.update("jax_threefry_partitionable", True)
+    with pytest.raises(ValueError, match="always True"):
+        fuser.config.update("jax_threefry_partitionable", False)
+    with fuser.default_prng_impl("threefry2x32"):
+        pass
+    with pytest.raises(AttributeError, match="no setting"):
+        fuser.config.update("jax_no_such_thing", 1)
+
+
+def test_known_indices_out_of_bounds() -> None:
+    assert fuser.jit(lambda x: x[5])(X) == 2
+    with fuser.config.using(jax_check_static_indices=True):
+        for call in (lambda x: x[5], fuser.jit(lambda x: x[-4])):
+            with pytest.raises(IndexError, match="out of bounds for axis 0 with size 3"):
+                call(fnp.asarray(X))
+
+
+def test_ranks_are_checked_for_users_and_not_within_library_functions() -> None:
+    matrix = np.eye(3, dtype=np.float32)
+    with fuser.numpy_rank_promotion("raise"), jax.numpy_rank_promotion("raise"):
+        for m in (fuser, jax):
+            numpy = m.numpy
+            with pytest.raises(ValueError, match="numpy_rank_promotion"):
+                numpy.add(numpy.ones((3, 3)), numpy.ones(3))
+            numpy.where(matrix > 0, X, 0), numpy.cov(matrix), numpy.linalg.det(numpy.stack([matrix, matrix]))
+            numpy.histogramdd(matrix), numpy.polyfit(X, X, 1), m.scipy.special.multigammaln(X[:, None] + 3, 2)
+        for name in ("diag", "setdiff1d", "trapezoid"):
+            given = (X, X[:2]) if name == "setdiff1d" else (X,)
+            np.testing.assert_array_equal(getattr(fnp, name)(*given), getattr(jax.numpy, name)(*given))
