@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fuser.ir.graph import Graph, Operand, Var
 from fuser.ir.names import identifier
+from fuser.ir.primitive import Fusion
 from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind
 
 Offer = Callable[[], bool]  # whether one more merge is allowed
@@ -38,10 +39,10 @@ def touched(graph: Graph) -> int:
     """Bytes that a kernel reads and writes; of what it only cuts pieces out of no more than those."""
     pieces = dict.fromkeys(graph.invars, 0)
     for eqn in graph.eqns:
-        cut = eqn.primitive.name in ("slice", "dynamic_slice", "gather")
+        moved = eqn.primitive.fusion is Fusion.MOVEMENT
         for number, var in enumerate(eqn.operands()):
             if var in pieces:
-                pieces[var] += eqn.outvars[0].aval.nbytes if cut and number == 0 else var.aval.nbytes
+                pieces[var] += sum(v.aval.nbytes for v in eqn.outvars) if moved and number == 0 else var.aval.nbytes
     read = sum(min(count, var.aval.nbytes) for var, count in pieces.items())
     return read + sum(v.aval.nbytes for v in dict.fromkeys(graph.outvars))
 

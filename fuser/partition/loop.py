@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from fuser.ir.graph import Eqn, Graph, Operand, graphs_in
 from fuser.ir.index import ZERO, Affine, Axis, Computed
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Control, Fusion
 from fuser.ir.scalar import Scalar
 from fuser.partition.group import Layout
 from fuser.partition.unroll import Counting, Parts, atoms_of, axes_of, parts
@@ -65,7 +65,7 @@ class LoopForm:
 
 def loop_form(eqn: Eqn, supports: Supports, teams: bool = False) -> LoopForm | str:
     """The form of a loop equation inside one kernel, or the reason why it has none; `teams` as in FusionLimits."""
-    if eqn.primitive.name not in ("while", "scan"):
+    if eqn.primitive.control not in (Control.WHILE, Control.SCAN):
         return f"{eqn.primitive.name} runs one of its branches"
     pieces = parts(eqn)
     graphs = [pieces.body] if pieces.predicate is None else [pieces.predicate, pieces.body]
@@ -172,7 +172,7 @@ class _Tracing:
         self.repeated: set[Operand] = set()
         self.looked_at = [0]
         self.teams = teams
-        self.nested = any(step.primitive.name == "scan" for step in pieces.body.eqns)
+        self.nested = any(step.primitive.control is Control.SCAN for step in pieces.body.eqns)
         self.least = least_operations(pieces.body)
 
     def form(self) -> LoopForm:

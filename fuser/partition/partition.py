@@ -18,6 +18,7 @@ from fuser.ir.primitive import Fusion
 from fuser.legalise import legalise
 from fuser.legalise.control_flow import bodies
 from fuser.legalise.implicit_gemm import patched
+from fuser.ops.conversion import convert_element_type_p, copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, place
 from fuser.partition.candidate import Candidate, Uses, blocker, escaping, gain, join, looped, product, single, solid
@@ -379,10 +380,7 @@ def _finish(candidate: Candidate, uses: Uses, views: Views, number: str) -> Fusi
 
 def _name(candidate: Candidate, number: str) -> str:
     """`k0_sub_exp_div`: the number of the group and its last few distinct operations."""
-    names = [
-        n
-        for n in dict.fromkeys(eqn.primitive.name for eqn in candidate.eqns)
-        if n not in ("copy", "convert_element_type")
-    ]
+    unnamed = (copy_p, convert_element_type_p)
+    names = list(dict.fromkeys(eqn.primitive.name for eqn in candidate.eqns if eqn.primitive not in unnamed))
     words = "_".join(names[-4:]) or candidate.eqns[-1].primitive.name
     return f"{number}_{identifier(words)}"
