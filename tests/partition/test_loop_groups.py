@@ -172,6 +172,7 @@ def x_type(x: np.ndarray) -> ArrayType:
     return ArrayType(x.shape, x.dtype)
 
 
+@pytest.mark.slow
 def test_a_long_body() -> None:
     """A chain of a thousand equations is followed to its end; one too long for a kernel is told so."""
 
