@@ -142,6 +142,7 @@ _LATER = {
 _MODULES = (
     "api_util",
     "core",
+    "distributed",
     "dlpack",
     "example_libraries",
     "experimental",

@@ -43,6 +43,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     ),  # True: kernels of the tpu backend run in Pallas' interpreter
     "threads": ("FUSER_THREADS", int, 0),  # 0 = the CPUs this process may use
     "num_cpu_devices": ("FUSER_NUM_CPU_DEVICES", int, 1),  # into which this process divides the CPU
+    "collective_timeout": ("FUSER_COLLECTIVE_TIMEOUT", float, 60.0),  # seconds that other processes are waited for
     "memory_limit": ("FUSER_MEMORY_LIMIT", int, 0),  # bytes of the CPU pool; 0 = none
     "captured_constants_warn_bytes": ("FUSER_CAPTURED_CONSTANTS_WARN_BYTES", int, 256 << 20),  # -1: never
     "traceback": ("FUSER_TRACEBACK", str, "short"),  # "full" shows fuser's own frames

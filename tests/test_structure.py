@@ -51,7 +51,7 @@ ORDER = (
         "api",
         "stages",
     },
-    {"parallel", "interop", "report", "sharding"},
+    {"parallel", "interop", "report", "sharding", "distributed"},
     {"debug"},
     {"ad_checkpoint", "custom_batching", "custom_derivatives"},
     {"__init__", "__main__", "cli"},

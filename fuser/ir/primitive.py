@@ -93,7 +93,7 @@ class Primitive:
     expand     `(*operands, **params) -> out`: the same by other primitives, for backends without a form of their own
 
     `varying(axes, **params)` gives the mesh axes along which a result differs from device to device, from those of the
-    operands; by default they are the same.
+    operands, None where the type rule says it; by default they are the same.
 
     A primitive that holds functions or graphs may also say how it is evaluated on Arrays (`impl`), recorded
     (`stage(trace, args, params)`), and split into what is known and what is linear (`partial(trace, args, params)`). With
@@ -115,7 +115,7 @@ class Primitive:
     batch: Callable[..., Any] | None = None
     collect: Callable[..., Any] | None = None
     expand: Callable[..., Any] | None = None
-    varying: Callable[..., frozenset[Any]] | None = None
+    varying: Callable[..., frozenset[Any] | None] | None = None
     impl: Callable[..., Any] | None = None
     stage: Callable[..., Any] | None = None
     partial: Callable[..., Any] | None = None

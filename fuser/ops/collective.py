@@ -31,6 +31,7 @@ from fuser.trace.tangent import Zero
 Dims = Sequence[int | None]
 Groups = tuple[tuple[int, ...], ...] | None
 Axes = frozenset[Any]
+Kinds = Sequence[tuple[str, tuple[tuple[str, Any], ...]]]  # of each collective the name and its own params
 
 
 def collective(name: str, *, type: Callable[..., ArrayType], collect: Callable[..., Any], **rules: Any) -> Primitive:
@@ -63,11 +64,21 @@ def _met(name: str, combine: Callable[..., list[Any]]) -> Callable[..., np.ndarr
     def rule(x: np.ndarray, axis_name: Any, axis_index_groups: Groups = None, **params: Any) -> np.ndarray:
         names, x = axis_names({"axis_name": axis_name}), np.asarray(x)
         what = f"{shown} of {ArrayType(x.shape, x.dtype)} over {', '.join(map(repr, names))}"
-        return _member(what).exchange(  # type: ignore[no-any-return]
-            names, axis_index_groups, what, x, lambda values: combine(values, **params)
-        )
+        kinds = ((name, tuple(params.items())),)
+        return _member(what).exchange(names, axis_index_groups, what, kinds, [x], _all)[0]  # type: ignore[no-any-return]
 
     return rule
+
+
+def combined(name: str, values: list[np.ndarray], **params: Any) -> list[np.ndarray]:
+    """What each member of a group gets of what all brought, in the order of the group."""
+    return _COMBINED[name](values, **params)
+
+
+def _all(kinds: Kinds, brought: list[list[np.ndarray]]) -> list[Any]:
+    """For each member what it gets of several collectives; all brought one value for each."""
+    each = zip(kinds, zip(*brought))
+    return list(zip(*(combined(name, list(given), **dict(params)) for (name, params), given in each)))
 
 
 def _member(what: str) -> rendezvous.Member:
@@ -153,12 +164,7 @@ def _grouped(*arrays: np.ndarray, axis_name: Any, axis_index_groups: Groups, kin
     names, values = axis_names({"axis_name": axis_name}), [np.asarray(x) for x in arrays]
     shown = ", ".join(f"{name} of {ArrayType(x.shape, x.dtype)}" for (name, _), x in zip(kinds, values))
     what = f"{shown} over {', '.join(map(repr, names))}"
-
-    def combine(brought: list[list[np.ndarray]]) -> list[Any]:
-        each = zip(kinds, zip(*brought))
-        return list(zip(*(_COMBINED[name](list(given), **dict(params)) for (name, params), given in each)))
-
-    return list(_member(what).exchange(names, axis_index_groups, what, values, combine))
+    return list(_member(what).exchange(names, axis_index_groups, what, kinds, values, _all))
 
 
 def _grouped_type(*avals: ArrayType, axis_name: Any, kinds: Any, **params: Any) -> tuple[ArrayType, ...]:

@@ -26,7 +26,7 @@ from fuser.ops.control import graphs
 from fuser.ops.elementwise import div_p
 from fuser.ops.movement import reshape_p
 from fuser.runtime.array import Array
-from fuser.trace.batch import manual, moved, size_of
+from fuser.trace.batch import axes_key, manual, moved, size_of
 from fuser.trace.body import close
 from fuser.trace.core import Trace, type_of, using
 from fuser.trace.linear import LinearTrace
@@ -57,9 +57,14 @@ class Layout(NamedTuple):
         return math.prod(self.mesh.shape[a] for a in axes)
 
     def local(self, aval: ArrayType, spec: Spec) -> ArrayType:
-        """The type of one device's part of a value."""
+        """The type of one device's part of a value; within another shard_map it may vary along that one's axes too."""
         shape = tuple(size // self.extent(axes) for size, axes in zip(aval.shape, spec, strict=True))
-        return aval.update(shape=shape, vma=self.varying(spec))
+        return aval.update(shape=shape, vma=aval.vma | self.varying(spec))
+
+    def joined(self, aval: ArrayType, spec: Spec) -> ArrayType:
+        """The type of the value whose part on one device has this type."""
+        shape = tuple(size * self.extent(axes) for size, axes in zip(aval.shape, spec, strict=True))
+        return aval.update(shape=shape, vma=aval.vma - set(self.manual_axes))
 
     def varying(self, spec: Spec) -> frozenset[Any]:
         """The axes along which the parts differ."""
@@ -90,10 +95,7 @@ def _type(*avals: ArrayType, jaxpr: Graph, in_specs: Specs, out_specs: Specs, **
         found = layout.local(aval, spec)
         if (found.shape, found.dtype) != (inner.shape, inner.dtype):
             raise TypeRuleError(f"shard_map of {jaxpr.name} takes parts of type {inner}, got {found} of {aval}")
-    return tuple(
-        a.update(shape=tuple(e * layout.extent(axes) for e, axes in zip(a.shape, spec)), vma=frozenset())
-        for a, spec in zip(jaxpr.out_avals, out_specs, strict=True)
-    )
+    return tuple(layout.joined(a, spec) for a, spec in zip(jaxpr.out_avals, out_specs, strict=True))
 
 
 def _jvp(
@@ -147,7 +149,7 @@ class _Parts(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def _split(jaxpr: Graph, linear: tuple[bool, ...], layout: Layout) -> _Parts:
+def _split(jaxpr: Graph, linear: tuple[bool, ...], layout: Layout, axes_in_scope: Any) -> _Parts:
     with layout.scope():
         parts = graphs.split(jaxpr, linear, (False,) * len(jaxpr.outvars))
         count = len(parts.known.outvars) - parts.residuals
@@ -186,7 +188,7 @@ def _partial(trace: Trace, args: Sequence[Any], params: dict[str, Any]) -> list[
     linear = tuple(trace.follows(a) for a in args)
     in_specs, out_specs = params["in_specs"], params["out_specs"]
     others = [not use for use in linear]
-    parts = _split(params["jaxpr"], linear, _layout(params))
+    parts = _split(params["jaxpr"], linear, _layout(params), axes_key())
     known, known_specs = graphs.where(others, args), graphs.where(others, in_specs)
     kept = [s for s, use in zip(out_specs, parts.is_linear) if not use]
     with using(trace.parent):
@@ -222,7 +224,13 @@ class _Transposed(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _transposed(
-    jaxpr: Graph, linear: tuple[bool, ...], active: tuple[bool, ...], in_specs: Specs, out_specs: Specs, layout: Layout
+    jaxpr: Graph,
+    linear: tuple[bool, ...],
+    active: tuple[bool, ...],
+    in_specs: Specs,
+    out_specs: Specs,
+    layout: Layout,
+    axes_in_scope: Any,
 ) -> _Transposed:
     present: list[bool] = []
     known_count = sum(not use for use in linear)
@@ -250,7 +258,7 @@ def _transposed(
         return [total(c, s) for c, s in wanted if type(c) is not Zero]
 
     avals = [a for a, use in zip(jaxpr.in_avals, linear) if not use]
-    avals += [a.update(vma=layout.varying(s)) for a, s, use in zip(jaxpr.out_avals, out_specs, active) if use]
+    avals += [layout.local(layout.joined(a, s), s) for a, s, use in zip(jaxpr.out_avals, out_specs, active) if use]
     with layout.scope():
         graph, consts = close(stage(function, avals, jaxpr.name))
     return _Transposed(graph, consts, present)
@@ -261,7 +269,7 @@ def _transpose(
 ) -> list[Any]:
     linear = tuple(type(o) is Undefined for o in operands)
     active = tuple(type(c) is not Zero for c in cotangents)
-    made = _transposed(jaxpr, linear, active, in_specs, out_specs, _layout(params))
+    made = _transposed(jaxpr, linear, active, in_specs, out_specs, _layout(params), axes_key())
     others = [not use for use in linear]
     values = (*made.consts, *graphs.where(others, operands), *graphs.where(active, cotangents))
     specs = (*_constant(made.consts), *graphs.where(others, in_specs), *graphs.where(active, out_specs))
@@ -281,6 +289,6 @@ shard_map_p: Primitive = register(
         jvp=_jvp,
         transpose=_transpose,
         batch=_batch,
-        varying=lambda axes, **params: frozenset(),
+        varying=lambda axes, **params: None,
     )
 )

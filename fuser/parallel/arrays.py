@@ -20,7 +20,8 @@ from fuser.parallel.sharding import Index, NamedSharding, Sharding, SingleDevice
 from fuser.parallel.spec import PartitionSpec
 from fuser.runtime import device as _device
 from fuser.runtime.array import Array, alias, install, to_numpy
-from fuser.runtime.device import CPU, Device
+from fuser.runtime.device import Device, own_cpu
+from fuser.runtime.processes import processes
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.core import EVALUATION, Tracer
@@ -43,10 +44,10 @@ class Shard:
 
 
 def from_parts(
-    shape: Sequence[int], dtype: np.dtype, sharding: Sharding, parts: Sequence[np.ndarray], weak: bool = False
+    shape: Sequence[int], dtype: np.dtype, sharding: Sharding, parts: Sequence[np.ndarray | None], weak: bool = False
 ) -> Array:
     """The array whose parts, in the order of the sharding's devices, are these."""
-    if isinstance(sharding, SingleDeviceSharding) and sharding.devices[0] == CPU:
+    if isinstance(sharding, SingleDeviceSharding) and sharding.devices[0] == own_cpu():
         return Array(parts[0], weak)
     follow_devices()
     return Array(Shards(shape, dtype, sharding, parts), weak)
@@ -60,12 +61,16 @@ def follow_devices() -> None:
         EVALUATION.override = Following(EVALUATION.override)
 
 
-def parts_of(value: np.ndarray, sharding: Sharding) -> list[np.ndarray]:
-    """Each device's part of a whole array, dense; devices with equal parts share one."""
+def parts_of(value: np.ndarray, sharding: Sharding) -> list[np.ndarray | None]:
+    """Each device's part of a whole array, dense; devices with equal parts share one. None for other processes' devices."""
     known: dict[Any, np.ndarray] = {}
-    found = []
+    found: list[np.ndarray | None] = []
     sharding.shard_shape(value.shape)
-    for index in sharding.devices_indices_map(value.shape).values():
+    here = processes().index
+    for device, index in sharding.devices_indices_map(value.shape).items():
+        if device.process_index != here:
+            found.append(None)
+            continue
         key = tuple((s.start, s.stop) for s in index)
         if key not in known:
             part = np.asarray(value[index])
@@ -79,6 +84,10 @@ def laid_out(x: Array, sharding: Sharding) -> Array:
     data = x._present()
     if isinstance(data, Shards) and data.sharding == sharding:
         return x
+    if isinstance(data, Shards) and not (data.sharding.is_fully_addressable or data.sharding.is_fully_replicated):
+        from fuser.parallel.programs import resharded
+
+        return resharded(x, sharding)
     whole = to_numpy(x)
     return from_parts(x.shape, x.dtype, sharding, parts_of(whole, sharding), x.weak_type)
 
@@ -156,8 +165,11 @@ def make_array_from_callback(
     target, shape = as_sharding(sharding, "make_array_from_callback"), tuple(shape)
     size = target.shard_shape(shape)
     known: dict[Any, np.ndarray] = {}
-    parts = []
-    for index in target.devices_indices_map(shape).values():
+    parts: list[np.ndarray | None] = []
+    for device, index in target.devices_indices_map(shape).items():
+        if device.process_index != processes().index:
+            parts.append(None)
+            continue
         key = tuple((s.start, s.stop) for s in index)
         if key not in known:
             part = to_numpy(as_value(data_callback(index), "make_array_from_callback"))
@@ -168,23 +180,54 @@ def make_array_from_callback(
                 )
             known[key] = np.array(part, dtype=_dtype(dtype, part.dtype), order="C")
         parts.append(known[key])
-    return from_parts(shape, parts[0].dtype, target, parts)
+    found = [p.dtype for p in parts if p is not None]
+    if not found and dtype is None:
+        raise ValueError(f"this process has no device of {target}; give make_array_from_callback a dtype")
+    return from_parts(shape, found[0] if found else _dtype(dtype, np.dtype(np.float32)), target, parts)
 
 
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
-    """Arrays of what this process holds of them: all, as there is one process."""
+    """Arrays of what this process holds of them, one block each: the parts of its devices, side by side.
+
+    `global_shape` is that of the whole; without it, each dimension is as many times longer as its parts are more than
+    those of this process. All, where there is one process.
+    """
+    target = as_sharding(sharding, "make_array_from_process_local_data")
 
     def one(data: Any, shape: Any) -> Array:
-        value = as_value(data, "make_array_from_process_local_data")
-        if shape is not None and tuple(shape) != value.shape:
-            raise ValueError(
-                f"the one process of this program holds whole arrays: global_shape {tuple(shape)} is not {value.shape}"
-            )
-        return device_put(value, sharding)
+        value = to_numpy(as_value(data, "make_array_from_process_local_data"))
+        whole, start = _block(target, value.shape, shape)
+        local = lambda index: tuple(
+            slice((s.start or 0) - first, (n if s.stop is None else s.stop) - first)
+            for s, first, n in zip(index, start, whole)
+        )
+        return make_array_from_callback(whole, target, lambda index: value[local(index)], value.dtype)
 
     leaves, structure = tree.flatten(local_data)
     shapes = [global_shape] * len(leaves) if len(leaves) == 1 else [None] * len(leaves)
     return tree.unflatten(structure, map(one, leaves, shapes))
+
+
+def _block(
+    target: Sharding, local: tuple[int, ...], given: Sequence[int] | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape of the whole array of which this process holds a block of this shape, and where the block begins."""
+    probe = tuple(len(target.devices) for _ in local)  # which every number of parts divides
+    whole, start = [], []
+    for dim, extent in enumerate(local):
+        every = {(i[dim].start or 0, i[dim].stop) for i in target.devices_indices_map(probe).values()}
+        mine = {(i[dim].start or 0, i[dim].stop) for i in target.addressable_devices_indices_map(probe).values()}
+        first = min(begin for begin, _ in mine)
+        size = extent * len(every) // len(mine) if given is None else given[dim]
+        block = size * len(mine) // len(every)
+        if block != extent:
+            raise ValueError(
+                f"this process holds {len(mine)} of the {len(every)} parts of dimension {dim} by {target}: {block} of the {size} of "
+                f"global_shape {None if given is None else tuple(given)}, got {extent}"
+            )
+        whole.append(size)
+        start.append(first * size // probe[dim])
+    return tuple(whole), tuple(start)
 
 
 def make_array_from_single_device_arrays(
@@ -194,9 +237,9 @@ def make_array_from_single_device_arrays(
     target, shape = as_sharding(sharding, "make_array_from_single_device_arrays"), tuple(shape)
     size = target.shard_shape(shape)
     held = {next(iter(a.devices())): a for a in arrays}
-    if set(held) != target.device_set or len(arrays) != len(held):
+    if set(held) != target.addressable_devices or len(arrays) != len(held):
         raise ValueError(
-            f"{target} needs one array on each of the devices {list(target.devices)}, got arrays on "
+            f"{target} needs one array on each of the devices {sorted(target.addressable_devices, key=lambda d: d.id)}, got arrays on "
             f"{[next(iter(a.devices())) for a in arrays]}"
         )
     for array in arrays:
@@ -204,7 +247,8 @@ def make_array_from_single_device_arrays(
             raise ValueError(
                 f"{target} splits shape {shape} into parts of shape {size}, got one of shape {array.shape}"
             )
-    return from_parts(shape, arrays[0].dtype, target, [to_numpy(held[d]) for d in target.devices])
+    parts = [to_numpy(held[d]) if d in held else None for d in target.devices]
+    return from_parts(shape, arrays[0].dtype if dtype is None else dtype, target, parts)
 
 
 # What an array says of where it is.
@@ -222,24 +266,32 @@ def part(x: Array, number: int) -> Array:
     if not isinstance(data, Shards):
         return x
     array, device = data.arrays[number], data.sharding.devices[number]
+    if array is None:
+        raise ValueError(f"the part on {device} is in process {device.process_index}; this one is {processes().index}")
     return from_parts(array.shape, array.dtype, SingleDeviceSharding(device), [array], x.weak_type)
 
 
 def shards(x: Array) -> list[Shard]:
-    """The array's parts, in the order of its devices."""
+    """The array's parts on devices of this process, in the order of its devices."""
+    return [s for s in all_shards(x) if s.data is not None]
+
+
+def all_shards(x: Array) -> list[Shard]:
+    """The array's parts, in the order of its devices; `data` is None for those in other processes."""
     sharding, seen = sharding_of(x), dict[Any, int]()
     found = []
     for number, (device, index) in enumerate(sharding.devices_indices_map(x.shape).items()):
         key = tuple((s.start, s.stop) for s in index)
         seen[key] = seen.get(key, -1) + 1
-        found.append(Shard(device, index, seen[key], part(x, number)))
+        held = device.process_index == processes().index
+        found.append(Shard(device, index, seen[key], part(x, number) if held else None))
     return found
 
 
 for _name, _function in (
     ("sharding", sharding_of),
     ("addressable_shards", shards),
-    ("global_shards", shards),
+    ("global_shards", all_shards),
     ("is_fully_addressable", lambda x: sharding_of(x).is_fully_addressable),
     ("is_fully_replicated", lambda x: sharding_of(x).is_fully_replicated),
     ("committed", lambda x: isinstance(x._present(), Shards)),
@@ -248,7 +300,7 @@ for _name, _function in (
 install("addressable_data", part)
 
 
-# Devices of the whole program: it has one process.
+# Devices of the whole program.
 
 
 def devices(backend: str | None = None) -> list[Device]:
@@ -259,8 +311,9 @@ def devices(backend: str | None = None) -> list[Device]:
 def local_devices(
     process_index: int | None = None, backend: str | None = None, host_id: int | None = None
 ) -> list[Device]:
-    """The devices of this process."""
-    return _device.devices(backend)
+    """The devices of this process, or of another one."""
+    index = processes().index if process_index is None else process_index
+    return [d for d in _device.devices(backend) if d.process_index == index]
 
 
 def device_count(backend: str | None = None) -> int:
@@ -270,17 +323,17 @@ def device_count(backend: str | None = None) -> int:
 
 def local_device_count(backend: str | None = None) -> int:
     """How many devices this process has."""
-    return len(_device.devices(backend))
+    return len(local_devices(backend=backend))
 
 
 def process_count(backend: str | None = None) -> int:
     """How many processes run the program together."""
-    return 1
+    return processes().count
 
 
 def process_index(backend: str | None = None) -> int:
     """The number of this process among them."""
-    return 0
+    return processes().index
 
 
 def default_backend() -> str:

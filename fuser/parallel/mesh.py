@@ -18,6 +18,7 @@ import numpy as np
 from fuser.errors import UnsupportedError
 from fuser.runtime import device as _device
 from fuser.runtime.device import Device
+from fuser.runtime.processes import processes
 
 
 class AxisType(enum.Enum):
@@ -163,15 +164,28 @@ class Mesh(_Grid, contextlib.ContextDecorator):
 
     @property
     def local_devices(self) -> list[Device]:
-        return list(self.flat)
+        return [d for d in self.flat if d.process_index == processes().index]
 
     @property
     def local_mesh(self) -> Mesh:
-        return self
+        """This process's part of the mesh; ValueError where it is no grid."""
+        if not self.is_multi_process:
+            return self
+        mine = np.argwhere(np.vectorize(lambda d: d.process_index == processes().index, otypes=[bool])(self.devices))
+        low, high = mine.min(0), mine.max(0) + 1
+        if math.prod(high - low) != len(mine):
+            raise ValueError("the devices of this process are no grid within the mesh")
+        window = tuple(slice(a, b) for a, b in zip(low, high))
+        return Mesh(self.devices[window], self.axis_names, self.axis_types)
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """For each device of `flat`, the process that it belongs to."""
+        return tuple(d.process_index for d in self.flat)
 
     @property
     def is_multi_process(self) -> bool:
-        return False
+        return any(d.process_index != processes().index for d in self.flat)
 
     @property
     def abstract_mesh(self) -> AbstractMesh:

@@ -15,8 +15,8 @@ from fuser.ir.source import current_source
 from fuser.lax.movement import expand_dims, squeeze
 from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.parallel import run  # noqa: F401  (says how the primitive runs)
+from fuser.parallel.arrays import local_devices
 from fuser.parallel.mesh import Mesh
-from fuser.runtime import device as _device
 from fuser.runtime.array import Array
 from fuser.runtime.device import Device
 from fuser.trace import tree
@@ -61,7 +61,7 @@ def pmap(
                     f"a pmap within a pmap or shard_map is not supported ({current_source().short}); use vmap for the inner "
                     "one, or shard_map over a mesh with two axes"
                 )
-            available = list(devices) if devices is not None else _device.devices(backend)
+            available = list(devices) if devices is not None else local_devices(backend=backend)
             call = _Call(
                 fun, name, axes, out_axes, frozenset(n % len(args) for n in static if -len(args) <= n < len(args))
             )
@@ -162,7 +162,7 @@ class _Call:
                 f"call: pass a tuple or another hashable value ({current_source().short})"
             ) from None
         flat = tree.structure(tuple(range(len(values))))
-        with layout.scope():
+        with layout.mesh, layout.scope():
             body = staged_body(one, flat, avals, convert, self.fun, "pmap", setting)
         wanted = prefix(self.out_axes, tree.unflatten(body.structure, body.out_avals), "out_axes")
         put = tuple(_spec(a.ndim, None if w is None else w % a.ndim, self.name) for a, w in zip(body.out_avals, wanted))

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from fuser.api.jitted import jit
 from fuser.api.placement import Placement
 from fuser.api.stages import Compiled, Lowered, Traced
 from fuser.compile import lower
@@ -64,6 +65,11 @@ class SpreadCompiled(Compiled):
             return tree.unflatten(traced.out_tree, results)
 
         self._run = call
+
+
+def resharded(x: Array, sharding: Sharding) -> Array:
+    """The array laid out otherwise over devices of several processes, by collectives."""
+    return jit(lambda a: a, out_shardings=sharding)(x)  # type: ignore[no-any-return]
 
 
 def divided(traced: Traced) -> Lowered | None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
+import threading
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,11 +20,13 @@ from fuser.errors import UnsupportedError
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
 from fuser.ops.shard_map import Spec, Specs, shard_map_p
-from fuser.parallel.arrays import from_parts, parts_of
+from fuser.parallel.arrays import from_parts, laid_out
 from fuser.parallel.combine import combine_sums
 from fuser.parallel.mesh import Mesh, extent
+from fuser.parallel.nested import flattened
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import spec_of
+from fuser.parallel.transport import Peers
 from fuser.partition.group import FusionGroup
 from fuser.passes.inline import inline_calls
 from fuser.runtime import rendezvous
@@ -31,8 +36,29 @@ from fuser.trace import tree
 from fuser.trace.tangent import as_array
 
 
+class _Line(threading.local):
+    """The user's line of the collective that a thread runs."""
+
+    text = ""
+
+    def get(self) -> str:
+        return self.text
+
+
+_line = _Line()
+
+
 class OneThread(C):
     """The C backend for devices that share the processors: their threads are all there are, so no kernel starts a team."""
+
+    def library(self, group: FusionGroup) -> Callable[..., Any]:
+        run, text = super().library(group), str(group.graph.eqns[-1].source)
+
+        def named(*arrays: Any) -> Any:
+            _line.text = text
+            return run(*arrays)
+
+        return named
 
     def emit(self, group: FusionGroup, threads: bool = True, alike: Alike | None = None) -> KernelSource:
         return super().emit(group, False, alike)
@@ -55,10 +81,17 @@ def backend_of_devices() -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def compiled(graph: Graph, backend: Any) -> Compiled:
+def compiled(graph: Graph, mesh: Mesh, backend: Any) -> Compiled:
     """One device's program."""
+    graph = flattened(graph, mesh)
     structures = [tree.structure([0] * len(v)) for v in (graph.invars, graph.outvars)]
     return Traced(combine_sums(inline_calls(graph)), structures[0], structures[1], (), backend).lower().compile()
+
+
+@functools.lru_cache(maxsize=256)
+def fingerprint(graph: Graph) -> int:
+    """A number by which processes know that they run the same program."""
+    return zlib.crc32(re.sub(r" +#.*", "", str(graph)).encode())
 
 
 @functools.lru_cache(maxsize=1024)
@@ -79,10 +112,10 @@ def parts(value: Any, target: NamedSharding) -> list[Any]:
     if isinstance(data, Shards) and (
         data.sharding == target or data.sharding.is_equivalent_to(target, len(data.shape))
     ):
-        arrays: Sequence[np.ndarray] = data.arrays
+        arrays: Sequence[np.ndarray | None] = data.arrays
     else:
-        arrays = parts_of(to_numpy(value), target)
-    return [Array(a, value.weak_type) for a in arrays]
+        arrays = laid_out(value, target)._present().arrays
+    return [None if a is None else Array(a, value.weak_type) for a in arrays]
 
 
 def run(
@@ -94,21 +127,25 @@ def run(
     program: Callable[..., Any] | None = None,
 ) -> list[Array]:
     """The results of one device's graph run on every device of the mesh, as arrays over the mesh."""
-    program = program or compiled(graph, backend_of_devices())._run
+    program = program or compiled(graph, mesh, backend_of_devices())._run
     operands = [parts(v, sharding(mesh, s)) for v, s in zip(values, in_specs, strict=True)]
-    results = rendezvous.run(grid_of(mesh), lambda rank: program([o[rank] for o in operands]))
+    remote = Peers(mesh.owners, fingerprint(graph), _line.get) if mesh.is_multi_process else None
+    results = rendezvous.run(grid_of(mesh), lambda rank: program([o[rank] for o in operands]), remote)
     found = []
     for number, (var, spec) in enumerate(zip(graph.outvars, out_specs, strict=True)):
         layout = sharding(mesh, spec)
         shape = tuple(e * extent(mesh, axes) for e, axes in zip(var.aval.shape, spec))
-        pieces = [r[number]._data for r in results]
+        pieces = [None if r is None else r[number]._data for r in results]
         found.append(from_parts(shape, var.aval.dtype, layout, pieces, var.aval.weak_type))
     return found
 
 
 def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Specs, **params: Any) -> list[Array]:
     if rendezvous.current() is not None:
-        raise UnsupportedError("a shard_map within the program of a device is not supported; use one mesh for both")
+        raise UnsupportedError(
+            f"a shard_map over {mesh} began while a device of another runs ({current_source().short}); call it in the "
+            "function of the outer one, not in a callback"
+        )
     return run(jaxpr, mesh, [as_array(v) for v in values], in_specs, out_specs)
 
 

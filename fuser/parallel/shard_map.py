@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fuser.errors import UnsupportedError
 from fuser.frames import hide
 from fuser.ir.names import function_name
 from fuser.ir.source import current_source
@@ -83,14 +82,29 @@ def _layout(mesh: Mesh | None, axis_names: Iterable[Any], check_vma: bool) -> La
             raise ValueError(
                 f"axis_names of shard_map has {name!r}, which is not in the mesh; its axes are {found.axis_names}"
             )
-    return Layout(found, tuple(n for n in found.axis_names if n in names or not names), check_vma)
+    layout = Layout(found, tuple(n for n in found.axis_names if n in names or not names), check_vma)
+    if manual_axes():
+        _check_within(layout)
+    return layout
+
+
+def _check_within(layout: Layout) -> None:
+    """ValueError unless a shard_map in the function of another goes over other axes of the same mesh."""
+    outer = mesh_in_scope()
+    if outer is None or (outer.flat, outer.shape_tuple) != (layout.mesh.flat, layout.mesh.shape_tuple):
+        raise ValueError(
+            f"a shard_map over {layout.mesh} stands within one over {outer}, another mesh ({current_source().short}); name the "
+            "axes of both in one mesh, and give each its axis_names"
+        )
+    taken = [n for n in layout.manual_axes if n in manual_axes()]
+    if taken:
+        raise ValueError(
+            f"a shard_map over the axes {layout.manual_axes} stands within one that has divided {', '.join(map(repr, taken))} "
+            f"already ({current_source().short}); give it axis_names without what the outer one names"
+        )
 
 
 def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_specs: Any, layout: Layout) -> Any:
-    if manual_axes():
-        raise UnsupportedError(
-            f"a shard_map within a shard_map or pmap is not supported ({current_source().short}); name the axes of both in one"
-        )
     name = function_name(f)
     leaves, structure = tree.flatten(args)
     values = leaf_values(leaves, f"the arguments of {name}")
@@ -99,7 +113,7 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
     given = [_split(s, type_of(v), functools.partial(shown, n), layout) for n, (s, v) in enumerate(zip(specs, values))]
     avals = [layout.local(type_of(v), s) for v, s in zip(values, given)]
     convert = lambda results, result: leaf_values(results, f"the result of {name}")
-    with layout.scope():
+    with layout.mesh, layout.scope():
         body = staged_body(lambda *inner: f(*inner), structure, avals, convert, f, "shard_map", layout)
     results = tree.unflatten(body.structure, body.out_avals)
     wanted = _specs(out_specs, results, "out_specs", layout)
@@ -182,7 +196,7 @@ def _joined(spec: PartitionSpec, number: int, body: Body, layout: Layout) -> Spe
             f"shard_map got {spec} in out_specs for {shown} which has {aval.ndim} dimensions ({current_source().short})"
         )
     axes = split_axes(spec, aval.ndim)
-    left = aval.vma - {n for names in axes for n in names}
+    left = (aval.vma & set(layout.manual_axes)) - {n for names in axes for n in names}
     if left:
         names = ", ".join(repr(n) for n in layout.manual_axes if n in left)
         raise ValueError(

@@ -10,6 +10,7 @@ from fuser.errors import DuplicateSpecError
 from fuser.parallel.mesh import AbstractMesh, Mesh, extent
 from fuser.parallel.spec import Axes, PartitionSpec, split_axes
 from fuser.runtime.device import Device
+from fuser.runtime.processes import processes
 
 Index = tuple[slice, ...]
 
@@ -23,7 +24,9 @@ class Sharding:
     def device_set(self) -> set[Device]:
         return set(self.devices)
 
-    addressable_devices = device_set
+    @property
+    def addressable_devices(self) -> set[Device]:
+        return {d for d in self.devices if d.process_index == processes().index}
 
     @property
     def num_devices(self) -> int:
@@ -32,11 +35,11 @@ class Sharding:
     @property
     def is_fully_addressable(self) -> bool:
         """Whether all devices belong to this process."""
-        return True
+        return len(self.addressable_devices) == len(self.devices)
 
     @property
     def has_addressable_devices(self) -> bool:
-        return True
+        return bool(self.addressable_devices)
 
     @property
     def is_fully_replicated(self) -> bool:
@@ -56,7 +59,8 @@ class Sharding:
         raise NotImplementedError
 
     def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Device, Index]:
-        return self.devices_indices_map(global_shape)
+        here = self.addressable_devices
+        return {d: index for d, index in self.devices_indices_map(global_shape).items() if d in here}
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
         """Whether both give every device the same part of any array of `ndim` dimensions."""

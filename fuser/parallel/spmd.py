@@ -25,11 +25,11 @@ from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel import loops
 from fuser.parallel.links import Link, local_params
 from fuser.parallel.mesh import Mesh, extent
+from fuser.parallel.nested import replayed_flat
 from fuser.parallel.propagate import Axes, Layouts, linked, propagate
 from fuser.passes.inline import inline_calls
 from fuser.runtime.array import Array
 from fuser.trace.core import infer, type_of
-from fuser.trace.replay import replay
 from fuser.trace.stage import stage
 
 
@@ -154,7 +154,7 @@ class _Parts:
         """A shard_map is the graph of one device already."""
         specs = eqn.params["in_specs"]
         operands = [self.moved(*self.get(v), s, "an operand of shard_map") for v, s in zip(eqn.invars, specs)]
-        results = replay(eqn.params["jaxpr"], *operands)
+        results = replayed_flat(eqn.params["jaxpr"], self.mesh, operands)
         for var, value, spec in zip(eqn.outvars, results, eqn.params["out_specs"]):
             self.put(var, value, spec)
 

@@ -102,7 +102,7 @@ class Array(_Base):
         """The device whose memory holds the array; the sharding of one that several hold, as in JAX."""
         data = self._present()
         if isinstance(data, np.ndarray):
-            return _device.CPU
+            return _device.own_cpu()
         if isinstance(data, Shards):
             return data.sharding.devices[0] if len(data.arrays) == 1 else data.sharding
         return _device.cuda(data.device.index or 0) if _is_tensor(data) else _device.of_jax(data)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser.config import config
+from fuser.runtime.processes import processes
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Device:
     platform: str  # "cpu", "cuda" or "tpu"
     id: int = 0
     kind: str = "cpu"  # the model's name
+    process: int = 0  # that it belongs to
 
     @property
     def device_kind(self) -> str:
@@ -32,13 +34,14 @@ class Device:
     @property
     def process_index(self) -> int:
         """The number of the process that the device belongs to."""
-        return 0
+        return self.process
 
     host_id = task_id = process_index
 
     @property
     def local_hardware_id(self) -> int:
-        return self.id
+        found = processes()
+        return self.id - found.firsts[self.process] if self.platform == "cpu" else self.id
 
     def __repr__(self) -> str:
         return f"{self.platform.capitalize()}Device(id={self.id})"
@@ -49,8 +52,18 @@ class Device:
 CPU = Device("cpu")
 
 
+def own_cpu() -> Device:
+    """The first device of this process."""
+    found = processes()
+    return CPU if not found.index else Device("cpu", found.firsts[found.index], process=found.index)
+
+
 def cpu_devices() -> list[Device]:
-    """The devices that the CPU is divided into: as many as the setting `num_cpu_devices` says."""
+    """The devices that the CPU is divided into, those of all processes: as many as the setting `num_cpu_devices` says."""
+    counts = processes().counts
+    if counts is not None:
+        owners = [p for p, count in enumerate(counts) for _ in range(count)]
+        return [Device("cpu", n, process=owner) for n, owner in enumerate(owners)]
     count = config.num_cpu_devices
     if count < 1:
         raise ValueError(f"num_cpu_devices is the number of devices that the CPU is divided into, got {count}")

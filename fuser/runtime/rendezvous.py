@@ -3,7 +3,8 @@
 In: a function of a device's number, and the grid of named axes that the devices form. Out: its results, one a device.
 Whoever is the last of a group to arrive combines what all of them brought, in the order of the group, so that results
 do not depend on who was first. Nobody waits forever: a device that fails, or all of whose peers wait elsewhere or have
-ended, makes every other device raise DeviceError.
+ended, makes every other device raise DeviceError. Where devices belong to several processes, the last of a group to
+arrive here meets the other processes (`Remote`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,24 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from fuser.errors import DeviceError
 
-Combine = Callable[[list[Any]], list[Any]]  # from what each member of a group brought to what each gets
+Kinds = Sequence[tuple[str, tuple[tuple[str, Any], ...]]]  # of the collectives of one meeting, names and params
+Combine = Callable[[Kinds, list[Any]], list[Any]]  # from what each member of a group brought to what each gets
+
+
+class Remote(Protocol):
+    """The other processes of a run."""
+
+    local: frozenset[int]  # the devices of this process
+
+    def exchange(self, members: tuple[int, ...], what: str, kinds: Kinds, brought: dict[int, Any]) -> dict[int, Any]:
+        """What the members in this process get, of what they have brought and what others have."""
+
+    def failed(self, error: BaseException) -> None:
+        """This process takes no further part."""
 
 
 class Grid:
@@ -78,31 +92,44 @@ class _Meeting:
 class Rendezvous:
     """Where the devices of one run meet."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, remote: Remote | None = None) -> None:
         self.count = count
+        self.remote = remote
         self._lock = threading.Lock()
         self._open: dict[Any, _Meeting] = {}
         self._ended = 0
         self._waiting = 0
         self._failure: DeviceError | None = None
 
-    def exchange(self, rank: int, members: tuple[int, ...], what: str, value: Any, combine: Combine) -> Any:
+    def exchange(
+        self, rank: int, members: tuple[int, ...], what: str, kinds: Kinds, value: Any, combine: Combine
+    ) -> Any:
         """What this device gets of `combine` once all members have called with the same `what`."""
+        remote = self.remote
+        here = members if remote is None else tuple([m for m in members if m in remote.local])
         with self._lock:
             if self._failure is not None:
                 raise self._failure
             meeting = self._open.setdefault((members, what), _Meeting(what))
             meeting.brought[rank] = value
-            last = len(meeting.brought) == len(members)
+            last = len(meeting.brought) == len(here)
             if last:
                 del self._open[members, what]
-                self._waiting -= len(members) - 1
+                self._waiting -= len(here) - 1
             else:
                 self._waiting += 1
                 self._check()
         if last:
             try:
-                meeting.results = dict(zip(members, combine([meeting.brought[m] for m in members]), strict=True))
+                if remote is None or len(here) == len(members):
+                    results = combine(kinds, [meeting.brought[m] for m in members])
+                    meeting.results = dict(zip(members, results, strict=True))
+                else:
+                    meeting.results = remote.exchange(members, what, kinds, meeting.brought)
+            except DeviceError as error:
+                meeting.error = error
+                meeting.done.set()
+                raise
             except BaseException as error:
                 meeting.error = DeviceError(f"{what} failed on device {rank}: {error}")
                 meeting.done.set()
@@ -166,12 +193,14 @@ class Member:
     def __init__(self, grid: Grid, rank: int, meet: Rendezvous) -> None:
         self.grid, self.rank, self.meet = grid, rank, meet
 
-    def exchange(self, names: tuple[Any, ...], groups: Any, what: str, value: Any, combine: Combine) -> Any:
-        """A collective over the devices that differ along `names`."""
+    def exchange(
+        self, names: tuple[Any, ...], groups: Any, what: str, kinds: Kinds, value: Any, combine: Combine
+    ) -> Any:
+        """Collectives over the devices that differ along `names`."""
         members = self.grid.group(self.rank, names, groups)
         if len(members) == 1:
-            return combine([value])[0]
-        return self.meet.exchange(self.rank, members, what, value, combine)
+            return combine(kinds, [value])[0]
+        return self.meet.exchange(self.rank, members, what, kinds, value, combine)
 
 
 class _Current(threading.local):
@@ -221,14 +250,15 @@ def _after_fork() -> None:
     _idle_lock = threading.Lock()
 
 
-def run(grid: Grid, function: Callable[[int], Any]) -> list[Any]:
-    """`function(rank)` on every device of the grid at once; its results in their order.
+def run(grid: Grid, function: Callable[[int], Any], remote: Remote | None = None) -> list[Any]:
+    """`function(rank)` on every device of the grid at once, those of this process; its results in their order.
 
-    The error of the first device that fails is raised, after all have stopped.
+    The error of the first device that fails is raised, after all have stopped. Results of other processes are None.
     """
-    count = grid.count
-    meet = Rendezvous(count)
-    results: list[Any] = [None] * count
+    ranks = range(grid.count) if remote is None else sorted(remote.local)
+    count = len(ranks)
+    meet = Rendezvous(count, remote)
+    results: list[Any] = [None] * grid.count
     errors: list[tuple[int, BaseException]] = []
     left = threading.Semaphore(0)
 
@@ -251,9 +281,9 @@ def run(grid: Grid, function: Callable[[int], Any]) -> list[Any]:
     with _idle_lock:
         workers = [_idle.pop() for _ in range(min(count - 1, len(_idle)))]
     workers += [_Worker(n) for n in range(len(workers), count - 1)]
-    for rank, worker in enumerate(workers, 1):
+    for rank, worker in zip(ranks[1:], workers):
         worker.tasks.put(lambda rank=rank, worker=worker: on_worker(rank, worker))  # type: ignore[misc]
-    task(0)  # on the calling thread, which gets signals
+    task(ranks[0])  # on the calling thread, which gets signals
     still = len(workers)
     while still:
         try:
@@ -263,7 +293,10 @@ def run(grid: Grid, function: Callable[[int], Any]) -> list[Any]:
             errors.insert(0, (0, error))
             meet.stop(error)
     if errors:
-        raise _first(errors)
+        failure = _first(errors)
+        if remote is not None:
+            remote.failed(failure)
+        raise failure
     return results
 
 

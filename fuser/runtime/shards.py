@@ -1,7 +1,7 @@
 """`Shards`: what an Array over several devices holds, one ndarray a device and the sharding that says which part each is.
 
 It knows shape and dtype, and assembles the whole on demand. A sharding is any object with `devices_indices_map(shape)`;
-equal parts of replicated arrays may be one ndarray.
+equal parts of replicated arrays may be one ndarray. Parts on devices of other processes are None.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Shards:
-    """An array in parts: `arrays[n]` is the part of the n-th device of `sharding`, in its order of devices.
+    """An array in parts: `arrays[n]` is the part of the n-th device of `sharding`, in its order; None in another process.
 
     `shape` is a list so that the native dispatcher, which takes tuples, leaves calls with such arrays to Python.
     """
@@ -21,7 +21,7 @@ class Shards:
     __slots__ = ("__weakref__", "arrays", "dtype", "shape", "sharding")
 
     def __init__(
-        self, shape: Sequence[int], dtype: np.dtype[Any], sharding: Any, arrays: Sequence[np.ndarray[Any, Any]]
+        self, shape: Sequence[int], dtype: np.dtype[Any], sharding: Any, arrays: Sequence[np.ndarray[Any, Any] | None]
     ) -> None:
         self.shape = list(shape)
         self.dtype = dtype
@@ -35,11 +35,18 @@ class Shards:
 
     def _assembled(self) -> np.ndarray[Any, Any]:
         shape = tuple(self.shape)
-        if self.arrays[0].shape == shape:
-            return self.arrays[0]
+        held = [a for a in self.arrays if a is not None]
+        if held and held[0].shape == shape:
+            return held[0]
+        if len(held) < len(self.arrays):
+            raise RuntimeError(
+                f"an array of shape {shape} that spans non-addressable (non process local) devices has no values here: this "
+                f"process holds {len(held)} of {len(self.arrays)} parts; use fuser.experimental.multihost_utils.process_allgather, "
+                "x.addressable_shards, or jit with out_shardings that say that every device has all"
+            )
         whole = np.empty(shape, self.dtype)
         indices = self.sharding.devices_indices_map(shape).values()
-        for array, index in reversed([*zip(self.arrays, indices, strict=True)]):  # of replicas, the first counts
+        for array, index in reversed([*zip(held, indices, strict=True)]):  # of replicas, the first counts
             whole[index] = array
         return whole
 

@@ -190,7 +190,7 @@ def test_the_error_of_a_device_is_raised_and_the_others_stop() -> None:
         if rank == 2:
             raise FloatingPointError("no such number")
         try:
-            member.exchange(("x",), None, "psum", rank, lambda values: values)
+            member.exchange(("x",), None, "psum", (), rank, lambda kinds, values: values)
         except DeviceError as error:
             stopped.append(str(error))
             raise

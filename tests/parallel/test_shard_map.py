@@ -10,7 +10,6 @@ from parallel_agreement import agree, mesh_of
 
 import fuser
 import fuser.numpy as fnp
-from fuser.errors import UnsupportedError
 from fuser.parallel.sharding import NamedSharding
 
 X = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
@@ -194,8 +193,56 @@ def test_extents_that_devices_do_not_divide() -> None:
         fuser.shard_map(lambda a: a, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(X[:6])
 
 
-def test_within_another_it_is_refused() -> None:
+def nested(lib: Any, mesh: Any) -> Any:
+    """Rows split over x by the outer shard_map, columns over y by two inner ones, one of them in a loop."""
+    P, lax, np_ = lib.P, lib.lax, lib.numpy
+
+    def rows(w: Any, a: Any) -> Any:
+        def columns(v: Any, b: Any) -> Any:
+            return lax.psum(np_.sin(b @ v), "y"), b * (1 + lax.axis_index("y"))
+
+        options = {"in_specs": (P("y"), P(None, "y")), "out_specs": (P(), P(None, "y")), "axis_names": {"y"}}
+        s, t = lib.shard_map(columns, **options)(w, a)
+        double = lib.shard_map(lambda b: np_.cos(b * 2), in_specs=P("y"), out_specs=P("y"), axis_names={"y"})
+        u = lax.scan(lambda c, _: (double(c), None), a, None, length=3)[0]
+        return lax.psum(s, "x"), t * u
+
+    return lib.shard_map(rows, mesh=mesh, in_specs=(P(), P("x")), out_specs=(P(), P("x")), axis_names={"x"})
+
+
+def unnested(w: Any, a: Any) -> Any:
+    """What `nested` computes, on one device: a @ w in two halves of the columns, four rows of four results."""
+    halves = [fnp.sin(a[:, 2 * n : 2 * n + 2] @ w[2 * n : 2 * n + 2]) for n in (0, 1)]
+    u = a
+    for _ in range(3):
+        u = fnp.cos(u * 2)
+    return (halves[0] + halves[1]).reshape(2, 4, 4).sum(0), a * fnp.array([1, 1, 2, 2]) * u
+
+
+def test_one_within_another() -> None:
+    agree(lambda lib, mesh: lib.jit(nested(lib, mesh))(W, X), x=2, y=2, z=2)
+    mesh = mesh_of(fuser, x=2, y=2, z=2)
+    loss = lambda f: lambda w, a: sum((o**2).sum() for o in f(w, a))
+    slopes = lambda f: fuser.grad(loss(f), (0, 1))
+    rows = lambda f: fuser.vmap(f, in_axes=(None, 0))
+    own, wanted, stack = nested(fuser, mesh), unnested, np.stack([X, 2 * X])
+    for found, expected in (
+        (own(W, X), wanted(W, X)),
+        (slopes(own)(W, X), slopes(wanted)(W, X)),
+        (fuser.jit(lambda: (slopes(own)(W, X), rows(own)(W, stack)))(), (slopes(wanted)(W, X), rows(wanted)(W, stack))),
+    ):
+        for a, b in zip(fuser.tree.leaves(found), fuser.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_within_another_axes_and_meshes_must_fit() -> None:
     mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
-    inner = fuser.shard_map(lambda a: a, mesh=mesh, in_specs=P(), out_specs=P(), axis_names={"y"})
-    with pytest.raises(UnsupportedError, match="a shard_map within a shard_map or pmap is not supported"):
-        fuser.shard_map(inner, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(X)
+    outer = lambda inner: fuser.shard_map(inner, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(X)
+    again = fuser.shard_map(lambda a: a, in_specs=P(), out_specs=P(), axis_names={"x", "y"})
+    with pytest.raises(
+        ValueError, match=r"stands within one that has divided 'x' already .*; give it axis_names without"
+    ):
+        outer(again)
+    other = fuser.shard_map(lambda a: a, mesh=mesh_of(fuser, y=8), in_specs=P(), out_specs=P())
+    with pytest.raises(ValueError, match=r"another mesh .*; name the axes of both in one mesh"):
+        outer(other)

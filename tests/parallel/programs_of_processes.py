@@ -1,0 +1,119 @@
+"""What tests start as several processes: `python programs_of_processes.py NAME` under the variables that torchrun sets.
+
+Each prints one line of JSON, or fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import fuser
+import fuser.numpy as fnp
+from fuser import NamedSharding, P
+
+X = np.random.default_rng(0).normal(size=(16, 8, 4)).astype(np.float32)
+W = np.random.default_rng(1).normal(size=(64, 96)).astype(np.float32)
+
+
+def mesh(count: int = 8) -> Any:
+    """A mesh of data and model."""
+    auto = fuser.sharding.AxisType.Auto
+    return fuser.make_mesh((count // 2, 2), ("x", "y"), axis_types=(auto, auto))
+
+
+def results() -> dict[str, Any]:
+    """Every collective, short and long, a training step over both axes, and arrays laid out anew."""
+    grid, lax = mesh(), fuser.lax
+    spec = P("x", "y")
+
+    def collectives(a: Any) -> Any:
+        turn = [(n, (n + 1) % 4) for n in range(3)]
+        long = fnp.tanh(fnp.concatenate([a.reshape(-1)] * 40)).reshape(64, -1)
+        return {
+            "psum": lax.psum(a, "x"),
+            "psum of both": lax.psum(a, ("x", "y")),
+            "long": lax.psum(long, ("y", "x")),
+            "short floats": lax.psum(long.astype("bfloat16"), "x"),
+            "max": lax.pmax(long, "x"),
+            "gather": lax.all_gather(a, "x", axis=1),
+            "scatter": lax.psum_scatter(a, "x", scatter_dimension=1),
+            "exchange": lax.all_to_all(a, "x", 0, 2),
+            "permute": lax.ppermute(a, "x", turn),
+            "broadcast": lax.pbroadcast(a, "x", 2),
+            "index": a * lax.axis_index(("y", "x")),
+        }
+
+    gathered = fuser.shard_map(collectives, mesh=grid, in_specs=spec, out_specs=P(("x", "y")), check_vma=False)
+    found = dict(fuser.jit(gathered)(X))
+    put = lambda value, *entries: fuser.device_put(value, NamedSharding(grid, P(*entries)))
+    params, batch = {"w": put(W, None, "y"), "v": put(W.T.copy(), "y")}, put(np.tile(W[:32, :64], (1, 1)), "x")
+
+    def loss(p: Any, x: Any) -> Any:
+        return ((fnp.tanh(x @ p["w"]) @ p["v"] - x) ** 2).mean()
+
+    @fuser.jit
+    def step(p: Any, x: Any) -> Any:
+        value, slopes = fuser.value_and_grad(loss)(p, x)
+        return value, fuser.tree.map(lambda a, s: a - 0.1 * s, p, slopes)
+
+    for _ in range(3):
+        value, params = step(params, batch)
+    found |= {"loss": value, **params, "moved": fuser.device_put(params["w"], NamedSharding(grid, P("x")))}
+    found["eager"] = fnp.sin(params["w"]) + params["w"].sum()
+    callback = fuser.make_array_from_callback(W.shape, NamedSharding(grid, P("x", "y")), lambda index: W[index])
+    found["callback"] = callback * 2
+    mine = W[_rows(grid)]
+    found["local data"] = fuser.make_array_from_process_local_data(NamedSharding(grid, P("x")), mine) + 1
+    return found
+
+
+def _rows(grid: Any) -> slice:
+    """The rows of W that this process has of an array split over x."""
+    own = NamedSharding(grid, P("x")).addressable_devices_indices_map(W.shape).values()
+    return slice(min(i[0].start for i in own), max(i[0].stop for i in own))
+
+
+def digests(found: dict[str, Any]) -> dict[str, dict[int, str]]:
+    """A hash of each device's part of each result."""
+    text = lambda data: hashlib.sha256(np.asarray(data).tobytes()).hexdigest()[:16]
+    return {n: {s.device.id: text(s.data) for s in a.addressable_shards} for n, a in found.items()}
+
+
+def same_numbers() -> Any:
+    return digests(results())
+
+
+def endless() -> Any:
+    """Sums until something happens; says which error ended it, and how long after the fault."""
+    grid = mesh(fuser.device_count())
+    total = fuser.jit(
+        fuser.shard_map(lambda a: fuser.lax.psum(a, ("x", "y")), mesh=grid, in_specs=P("x"), out_specs=P())
+    )
+    x = fuser.device_put(np.ones((8, 4), np.float32), NamedSharding(grid, P("x")))
+    print("started", flush=True)
+    for turn in range(100000):
+        start = time.monotonic()
+        try:
+            total(x)
+        except fuser.errors.DeviceError as error:
+            return {"error": str(error), "seconds": time.monotonic() - start}
+        if turn == 3 and os.environ["RANK"] == "1" and (fault := os.environ.get("FAULT")):
+            if fault == "raise":
+                raise ValueError("no such number")
+            if fault == "disagree":
+                x = fuser.device_put(np.ones((16, 4), np.float32), NamedSharding(grid, P("x")))
+            if fault == "end":
+                return {"ended": True}
+    return {}
+
+
+if __name__ == "__main__":
+    fuser.distributed.initialize()
+    print(json.dumps(globals()[sys.argv[1]]()), flush=True)

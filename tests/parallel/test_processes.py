@@ -1,0 +1,143 @@
+"""Several processes on loopback: the numbers of one process bit by bit; and what the others say of one that fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+import fuser
+
+pytest.importorskip("torch.distributed")
+
+PROGRAMS = pathlib.Path(__file__).with_name("programs_of_processes.py")
+TIMEOUT = 5.0  # seconds that a process waits for others
+
+
+def start(name: str, count: int, devices: int, **variables: str) -> list[subprocess.Popen[str]]:
+    """The processes of a program, each with so many devices."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}
+    common |= {"FUSER_NUM_CPU_DEVICES": str(devices), "FUSER_COLLECTIVE_TIMEOUT": str(TIMEOUT), **variables}
+    return [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAMS), name],
+            env={**os.environ, **common, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+
+
+def finish(processes: list[subprocess.Popen[str]], within: float = 240) -> list[tuple[int, str, str]]:
+    """Exit status, output and errors of each; none is left behind."""
+    deadline, found = time.monotonic() + within, []
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=max(deadline - time.monotonic(), 1))
+            found.append((process.returncode, out, err))
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    return found
+
+
+def said(result: tuple[int, str, str]) -> Any:
+    """What a process printed."""
+    code, out, err = result
+    assert code == 0, err[-3000:]
+    return json.loads(out.strip().splitlines()[-1])
+
+
+@pytest.mark.parametrize(("count", "devices"), [(2, 4), (8, 1)])
+def test_processes_give_the_bits_of_one(count: int, devices: int) -> None:
+    import programs_of_processes
+
+    processes = start("same_numbers", count, devices)
+    wanted = programs_of_processes.digests(programs_of_processes.results())
+    merged: dict[str, dict[int, str]] = {}
+    for result in finish(processes):
+        for name, parts in said(result).items():
+            merged.setdefault(name, {}).update({int(device): text for device, text in parts.items()})
+    assert {n: len(p) for n, p in merged.items()} == dict.fromkeys(wanted, 8)
+    assert merged == wanted
+
+
+def faulty(fault: str, count: int = 4) -> list[tuple[int, str, str]]:
+    return finish(start("endless", count, 1, FAULT=fault))
+
+
+def hit(number: int) -> list[tuple[int, str, str]]:
+    """A signal to process 1 once all of four have started."""
+    processes = start("endless", 4, 1)
+    try:
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "started\n"
+        time.sleep(0.5)
+        processes[1].send_signal(number)
+        return [r for n, r in enumerate(finish([p for n, p in enumerate(processes) if n != 1]))]
+    finally:
+        processes[1].kill()
+        processes[1].communicate()
+
+
+COLLECTIVE = "psum of f32[4,4] over 'x', 'y' at programs_of_processes.py:"
+
+
+def test_a_process_that_is_killed_is_named() -> None:
+    for result in hit(signal.SIGKILL):
+        found = said(result)
+        assert COLLECTIVE in found["error"] and "process 1 has died or ended" in found["error"], found
+        assert found["seconds"] < TIMEOUT
+
+
+def test_a_process_that_hangs_is_named_in_time() -> None:
+    for result in hit(signal.SIGSTOP):
+        found = said(result)
+        assert f"process 1 did not come within {TIMEOUT:g} s" in found["error"], found
+        assert COLLECTIVE in found["error"] and TIMEOUT - 1 < found["seconds"] < TIMEOUT + 5
+
+
+def test_a_process_that_disagrees_is_named_with_both_collectives() -> None:
+    texts = [said(r)["error"] for r in faulty("disagree", 2)]
+    assert (
+        "process 1 is in psum of f32[16,4] over 'x', 'y'" in texts[0]
+        and COLLECTIVE.replace("[4,4]", "[8,4]") in texts[0]
+    )
+    assert any("every process must run the same programs" in t for t in texts)
+
+
+def test_an_interrupt_ends_the_process_and_the_others() -> None:
+    for result in hit(signal.SIGINT):
+        assert "process 1" in said(result)["error"]
+
+
+def test_the_error_of_one_process_reaches_the_others() -> None:
+    results = faulty("raise", 2)
+    assert results[1][0] != 0 and "ValueError: no such number" in results[1][2]
+    assert "process 1 has died or ended" in said(results[0])["error"]
+
+
+def test_what_initialize_needs() -> None:
+    with pytest.raises(
+        ValueError, match=r"needs coordinator_address, num_processes and a process_id below it, got None"
+    ):
+        fuser.distributed.initialize()
+    with pytest.raises(ValueError, match=r"127\.0\.0\.1:1234"):
+        fuser.distributed.initialize("127.0.0.1:1234", 2, 2)
+    assert not fuser.distributed.is_initialized() and fuser.process_count() == 1
