@@ -28,7 +28,7 @@ class Kind(enum.Enum):
     SCAN = "scan"
     CONTRACTION = "contraction"
     LOOP = "loop"
-    HORIZONTAL = "bundle"
+    HORIZONTAL = "horizontal"
     LIBRARY = "library"
     CONTROL = "control"
 
@@ -105,7 +105,7 @@ class FusionGroup:
 
     @property
     def inner(self) -> tuple[FusionGroup, ...]:
-        """The groups inside: a bundle's parts, or those of the bodies of control flow."""
+        """The groups inside: the parts of a horizontal group, or those of the bodies of control flow."""
         return (*self.parts, *(group for plan in self.bodies for group in plan.groups))
 
     @property
@@ -205,7 +205,7 @@ class Plan:
 
     @property
     def kernels(self) -> tuple[FusionGroup, ...]:
-        """The groups in order, the parts of a bundle each for itself."""
+        """The groups in order, the parts of a horizontal group each for itself."""
         return tuple(kernel for group in self.groups for kernel in group.parts or (group,))
 
     def explain(self) -> str:

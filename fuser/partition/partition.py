@@ -24,7 +24,7 @@ from fuser.partition.buffers import assign, place
 from fuser.partition.candidate import Candidate, Uses, blocker, escaping, gain, join, looped, product, single, solid
 from fuser.partition.check import check
 from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, inner_eqns
-from fuser.partition.horizontal import bundled
+from fuser.partition.horizontal import fused_horizontally
 from fuser.partition.loop import LoopForm
 from fuser.partition.loop_forms import LoopForms
 
@@ -62,7 +62,7 @@ def partition(
     aliases = _aliases(graph, grouping.views)
     if launches:
         results = [aliases.get(v, v) for v in graph.outvars if isinstance(v, Var)]
-        groups = bundled(groups, results, backend.limits, grouping.allowed)
+        groups = fused_horizontally(groups, results, backend.limits, grouping.allowed)
     slots, slot_of = assign(graph, groups, aliases)
     memory = place(graph, groups, slots, slot_of, donated, backend.limits)
     plan = Plan(

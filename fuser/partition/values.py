@@ -319,7 +319,7 @@ def few(extents: Sequence[int]) -> None:
     total = int(np.prod(extents, dtype=np.int64))
     if total > MOST_STEPS:
         raise Refused(
-            f"its body reduces over {total} elements in each iteration, and at most {MOST_STEPS} are written out"
+            f"its body reduces over {total} elements in each iteration, and at most {MOST_STEPS} are unrolled"
         )
 
 
