@@ -7,6 +7,7 @@ import pathlib
 
 import pytest
 
+pytestmark = pytest.mark.whole
 ROOT = pathlib.Path(__file__).parent.parent / "fuser"
 FILES = sorted(ROOT.rglob("*.py"))
 # An arrow goes only to the left; what stands together may import each other.

@@ -17,6 +17,7 @@ import numpy as np
 
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
+from fuser.ir.primitive import Fusion
 from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan
 from fuser.partition.structure import structure
 from fuser.partition.values import deep_recursion
@@ -112,6 +113,18 @@ class Backend(Protocol):
 
     def joined(self, steps: Sequence[Step], outputs: Sequence[int]) -> Sequence[Step]:
         """The steps that calls run for these: several as one, where that makes their launches cheaper."""
+
+
+def unsupported(eqn: Eqn, elsewhere: str) -> str | None:
+    """Why no backend generates the equation, which then `elsewhere` ("runs in a library"); None where one might."""
+    out = eqn.outvars[0].aval
+    if eqn.primitive.lower is None:
+        return f"{eqn.primitive.name} {elsewhere}"
+    if out.size == 0:
+        return "it has no elements"
+    if eqn.primitive.fusion is Fusion.ELEMENTWISE and len(eqn.invars) == 1 and eqn.invars[0].aval.shape != out.shape:
+        return "the bitcast changes the number of elements"
+    return None
 
 
 def emit_all(groups: Iterable[FusionGroup], backend: Backend) -> Iterator[KernelSource]:

@@ -17,13 +17,15 @@ from fuser.api.jitted import Compiled, Jitted, jit
 from fuser.backends.base import require_steps
 from fuser.ir.graph import Eqn, Graph, Literal, Var
 from fuser.ir.types import ArrayType, is_float, is_inexact
+from fuser.ops.conversion import bitcast_convert_type_p, reduce_precision_p
+from fuser.ops.elementwise import nextafter_p
 from fuser.partition.group import FusionGroup
 from fuser.report.profile import input_arrays
 from fuser.runtime.array import Array
 from fuser.runtime.executable import KernelStep
 
 # Their results depend on how a number is stored, so they run in the dtype of the program.
-BOUND_TO_DTYPE = ("bitcast_convert_type", "nextafter", "reduce_precision")
+BOUND_TO_DTYPE = (bitcast_convert_type_p, nextafter_p, reduce_precision_p)
 # Errors relative to the largest magnitude of a result that rounding alone explains, in units of the dtype's epsilon.
 ALLOWED_EPSILONS = 64.0
 
@@ -111,7 +113,7 @@ def wide_evaluate(graph: Graph, arrays: Sequence[np.ndarray]) -> list[np.ndarray
 
 
 def _run_wide(eqn: Eqn, operands: list[np.ndarray]) -> list[np.ndarray]:
-    if eqn.primitive.name in BOUND_TO_DTYPE:
+    if eqn.primitive in BOUND_TO_DTYPE:
         inputs = [x.astype(v.aval.dtype) for x, v in zip(operands, eqn.invars)]
         params = eqn.params
     else:

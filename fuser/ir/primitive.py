@@ -37,6 +37,39 @@ class Fusion(enum.Enum):
     CONTROL = "control"
 
 
+class Movement(enum.Enum):
+    """What a MOVEMENT primitive does with its operands, so that stages ask for that and not for a name.
+
+    The first five have one operand and are index arithmetic alone. JOIN puts its operands side by side, PAD its
+    first one between copies of the second. SLICE reads a part of its first operand, and UPDATE writes its second operand
+    into the first, at the place that the operands after them say; GATHER reads at many such places. MAKE has no operand.
+    """
+
+    MOVE = "move"  # the operand's elements in another shape or order, or some of them
+    SPREAD = "spread"  # the operand's elements again and again along further dimensions
+    WINDOWS = "windows"  # each window of the operand, which overlap
+    BARRIER = "barrier"  # the operand, at another time
+    DERIVE = "derive"  # random keys computed from the operand's
+    JOIN = "join"
+    PAD = "pad"
+    SLICE = "slice"
+    UPDATE = "update"
+    GATHER = "gather"
+    MAKE = "make"
+
+
+MOVES = (Movement.MOVE, Movement.SPREAD)  # of one number they make that number
+VIEWS = (*MOVES, Movement.WINDOWS, Movement.BARRIER, Movement.DERIVE)
+
+
+class Control(enum.Enum):
+    """Which form of control flow a CONTROL primitive is, once calls are inlined."""
+
+    SCAN = "scan"
+    WHILE = "while"
+    COND = "cond"
+
+
 # The reductions that a kernel can run; argmax and argmin carry a position beside the value.
 REDUCTIONS = ("sum", "prod", "max", "min", "and", "or", "xor", "argmax", "argmin", "logaddexp")
 
@@ -47,6 +80,7 @@ REGISTRY: dict[str, Primitive] = {}
 class Primitive:
     """An operation that graphs are made of.
 
+    `movement` and `control` say more of primitives of those fusion classes.
     `type(*avals, **params)` gives the output's ArrayType (a tuple of them with `multiple_results`); `eval(*arrays,
     **params)` computes it in NumPy and is the reference; `lower` depends on the fusion class; `samples()` yields
     `(arrays, params)` that the registry test tries every rule on. The rules of the transforms:
@@ -68,6 +102,8 @@ class Primitive:
 
     name: str
     fusion: Fusion = Fusion.LIBRARY
+    movement: Movement | None = None
+    control: Control | None = None
     linear: bool = False
     multiple_results: bool = False
     calls: bool = False

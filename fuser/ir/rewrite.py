@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
-from fuser.ir.primitive import Primitive
+from fuser.ir.primitive import MOVES, Primitive
 from fuser.ir.source import UNKNOWN, Source
 
 
@@ -77,18 +77,18 @@ class Rewriter:
             known.update(zip(eqn.outvars, outvars))
         return [current(v) for v in graph.outvars]
 
-    def producer(self, operand: Operand, name: str) -> Eqn | None:
-        """The equation that makes `operand`, where it is one of the primitive `name`."""
+    def producer(self, operand: Operand, primitive: Primitive) -> Eqn | None:
+        """The equation that makes `operand`, where it is one of that primitive."""
         eqn = self.producers.get(operand) if isinstance(operand, Var) else None
-        return eqn if eqn is not None and eqn.primitive.name == name else None
+        return eqn if eqn is not None and eqn.primitive is primitive else None
 
     def number(self, operand: Operand) -> np.generic | None:
         """The one number that all elements of `operand` are known to be: a literal, or a literal broadcast."""
         if isinstance(operand, Literal):
             return operand.val
-        spread = self.producer(operand, "broadcast_in_dim")
-        if spread is not None and isinstance(spread.invars[0], Literal):
-            return spread.invars[0].val
+        moved = self.producers.get(operand)
+        if moved is not None and moved.primitive.movement in MOVES and isinstance(moved.invars[0], Literal):
+            return moved.invars[0].val
         return None
 
     def finish(self) -> Graph:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Control, Fusion
 from fuser.legalise.copies import with_copies
 from fuser.legalise.gemv_to_reduce import gemv_to_reduce
 from fuser.ops.elementwise import select_n_p
@@ -25,9 +25,9 @@ from fuser.trace.stage import stage
 def bodies(eqn: Eqn, native: bool) -> dict[str, Graph]:
     """The graphs that a control equation runs, by what they are. Native loops update carries in place."""
     params = eqn.params
-    if eqn.primitive.name == "scan":
+    if eqn.primitive.control is Control.SCAN:
         return {"body": gemv_to_reduce(updates_in_place(eqn).body) if native else params["jaxpr"]}
-    if eqn.primitive.name == "cond":
+    if eqn.primitive.control is Control.COND:
         return {f"branch{n}": branch for n, branch in enumerate(params["branches"])}
     test, body = params["cond_jaxpr"], params["body_jaxpr"]
     if not test.out_avals[0].shape:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from fuser.ir.graph import Graph
+from fuser.ir.primitive import Primitive
 from fuser.ir.rewrite import Rewriter
 from fuser.passes.cse import merge_common
 from fuser.passes.dce import drop_dead
 from fuser.trace.stage import stage
 
 
-def expanded(graph: Graph, natives: frozenset[str]) -> Graph:
+def expanded(graph: Graph, natives: frozenset[Primitive]) -> Graph:
     """The graph with each equation that can be expanded written by other primitives, but for those of `natives`.
 
     Bodies of control flow are graphs of their own, whose turn comes when they are partitioned.
     """
-    wanted = {eqn for eqn in graph.eqns if eqn.primitive.expand is not None and eqn.primitive.name not in natives}
+    wanted = {eqn for eqn in graph.eqns if eqn.primitive.expand is not None and eqn.primitive not in natives}
     if not wanted:
         return graph
     rewriter = Rewriter(graph)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fuser.ir.graph import Eqn, Var
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Fusion, Movement
 from fuser.legalise.strided_operands import Laid, laid
 from fuser.partition.axes import Views
 
@@ -56,7 +56,7 @@ def patched(dot: Eqn, eqn: Eqn | None, views: Views, most: int) -> Patches | Non
 
     `most` is the number of bytes of a second operand up to which it stays in a near cache, one copy for all patches.
     """
-    if eqn is None or eqn.primitive.name != "concatenate" or dot.primitive.fusion is not Fusion.DOT:
+    if eqn is None or eqn.primitive.movement is not Movement.JOIN or dot.primitive.fusion is not Fusion.DOT:
         return None
     (contracted, _), (batch, _) = dot.params["dimension_numbers"]
     x, y = (v.aval for v in dot.invars)

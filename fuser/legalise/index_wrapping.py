@@ -9,21 +9,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
-from fuser.partition.axes import MOVED, Views
+from fuser.ir.primitive import MOVES, Primitive
+from fuser.ops.elementwise import add_p, lt_p, select_n_p
+from fuser.ops.scatter import SCATTERS
+from fuser.partition.axes import Views
 from fuser.passes.dce import drop_dead
 
-SCATTERS = ("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
 
-
-def with_index_wrapping(graph: Graph, calls: frozenset[str]) -> Graph:
+def with_index_wrapping(graph: Graph, calls: frozenset[Primitive]) -> Graph:
     """The graph with `wraps` of one number on the scatters among the `calls` whose indices are one wrapped component."""
-    if not any(eqn.primitive.name in SCATTERS for eqn in graph.eqns):
+    if not any(eqn.primitive in SCATTERS for eqn in graph.eqns):
         return graph
     makers = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
     views, eqns, changed = Views(graph.eqns), [], False
     for eqn in graph.eqns:
         found = None
-        if eqn.primitive.name in SCATTERS and eqn.primitive.name in calls and "wraps" not in eqn.params:
+        if eqn.primitive in SCATTERS and eqn.primitive in calls and "wraps" not in eqn.params:
             found = _wrapped(eqn, makers, views)
         if found is not None:
             before, eqn = found
@@ -39,7 +40,7 @@ def _wrapped(eqn: Eqn, makers: dict[Var, Eqn], views: Views) -> tuple[list[Eqn],
     if indices.aval.shape[-1:] != (1,) or indices.aval.dtype.kind != "i":
         return None
     view = views(indices)
-    if view.source is None or any(step.primitive.name not in MOVED for step in view.path):
+    if view.source is None or any(step.primitive.movement not in MOVES for step in view.path):
         return None
     found = _raw(view.source, makers)
     if found is None:
@@ -57,13 +58,13 @@ def _wrapped(eqn: Eqn, makers: dict[Var, Eqn], views: Views) -> tuple[list[Eqn],
 def _raw(var: Var, makers: dict[Var, Eqn]) -> tuple[Operand, int] | None:
     """`i` and n, of a value that is `select_n(i < 0, i, i + n)`."""
     chosen = makers.get(var)
-    if chosen is None or chosen.primitive.name != "select_n" or len(chosen.invars) != 3:
+    if chosen is None or chosen.primitive is not select_n_p or len(chosen.invars) != 3:
         return None
     which, index, wrapped = chosen.invars
     test, plus = (makers.get(v) if isinstance(v, Var) else None for v in (which, wrapped))
-    if test is None or test.primitive.name != "lt" or test.invars[0] is not index or not _is(test.invars[1], 0):
+    if test is None or test.primitive is not lt_p or test.invars[0] is not index or not _is(test.invars[1], 0):
         return None
-    if plus is None or plus.primitive.name != "add" or plus.invars[0] is not index:
+    if plus is None or plus.primitive is not add_p or plus.invars[0] is not index:
         return None
     number = plus.invars[1]
     if not isinstance(index, Var) or not isinstance(number, Literal) or number.aval.shape:

@@ -11,15 +11,19 @@ from collections.abc import Callable
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand
+from fuser.ir.primitive import MOVES, Primitive
 from fuser.legalise.copies import with_copies
-from fuser.partition.axes import MOVED, Views
+from fuser.ops.movement import iota_p
+from fuser.ops.scatter import SCATTERS
+from fuser.ops.sorting import sort_p
+from fuser.partition.axes import Views
 
 
-def with_read_operands(graph: Graph, calls: frozenset[str]) -> Graph:
-    """The graph with a copy of each operand of the `calls` (names of primitives) that they cannot read as it is."""
-    for name in sorted(calls & {eqn.primitive.name for eqn in graph.eqns}):
-        own = _ACCEPTED.get(name, _nothing)
-        for eqn in [e for e in graph.eqns if e.primitive.name == name]:
+def with_read_operands(graph: Graph, calls: frozenset[Primitive]) -> Graph:
+    """The graph with a copy of each operand of the `calls` that they cannot read as it is."""
+    for primitive in sorted(calls & {eqn.primitive for eqn in graph.eqns}, key=str):
+        own = _ACCEPTED.get(primitive, _nothing)
+        for eqn in [e for e in graph.eqns if e.primitive is primitive]:
             graph = _prepared(graph, eqn, own)
     return graph
 
@@ -37,7 +41,7 @@ def uniform(operand: Operand, views: Views) -> np.ndarray | None:
     if isinstance(operand, Literal):
         return np.asarray(operand.val, operand.aval.dtype)
     view = views(operand)
-    if view.source is not None or not view.path or any(eqn.primitive.name not in MOVED for eqn in view.path):
+    if view.source is not None or not view.path or any(eqn.primitive.movement not in MOVES for eqn in view.path):
         return None
     [value] = view.path[0].invars
     return np.asarray(value.val, operand.aval.dtype) if isinstance(value, Literal) else None
@@ -48,7 +52,7 @@ def counting(operand: Operand, dimension: int, views: Views) -> bool:
     path = views(operand).path
     return (
         len(path) == 1
-        and path[0].primitive.name == "iota"
+        and path[0].primitive is iota_p
         and path[0].params["dimension"] == dimension
         and operand.aval.dtype.itemsize in (4, 8)
         and operand.aval.dtype.kind in "iu"
@@ -69,6 +73,6 @@ def _of_scatter(call: Eqn, operand: Operand, views: Views) -> bool:
 
 
 _ACCEPTED = {
-    "sort": _of_sort,
-    **dict.fromkeys(("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"), _of_scatter),
+    sort_p: _of_sort,
+    **dict.fromkeys(SCATTERS, _of_scatter),
 }

@@ -14,7 +14,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.index import ZERO, Affine
-from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.primitive import Fusion, Movement, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import ALL_DTYPES, INTEGERS, ArrayType
 from fuser.ops.bounds import within
@@ -148,6 +148,7 @@ dynamic_slice_p: Primitive = register(
         ),
         batch=_dynamic_slice_batch,
         samples=_dynamic_slice_samples,
+        movement=Movement.SLICE,
     )
 )
 
@@ -260,5 +261,6 @@ dynamic_update_slice_p: Primitive = register(
         transpose=_dynamic_update_slice_transpose,
         batch=_dynamic_update_slice_batch,
         samples=_dynamic_update_slice_samples,
+        movement=Movement.UPDATE,
     )
 )

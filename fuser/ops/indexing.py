@@ -15,7 +15,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.index import ZERO, Affine, Computed
-from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
+from fuser.ir.primitive import REGISTRY, Fusion, Movement, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.span import span
 from fuser.ir.text import param_type
@@ -440,5 +440,6 @@ gather_p: Primitive = register(
         transpose=_gather_transpose,
         batch=batch_gather,
         samples=_gather_samples,
+        movement=Movement.GATHER,
     )
 )

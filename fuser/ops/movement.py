@@ -18,7 +18,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.index import ZERO, Affine, delinearise, linearise
-from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
+from fuser.ir.primitive import REGISTRY, Fusion, Movement, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import ALL_DTYPES, ArrayType
 from fuser.ops.bounds import within
@@ -41,6 +41,7 @@ def movement(
     transpose: Any = None,
     batch: Any = None,
     jvp: Any = None,
+    form: Movement,
     linear: bool = True,
     multiple_results: bool = False,
 ) -> Primitive:
@@ -56,6 +57,7 @@ def movement(
         Primitive(
             name,
             Fusion.MOVEMENT,
+            form,
             linear=linear,
             multiple_results=multiple_results,
             type=type,
@@ -149,6 +151,7 @@ broadcast_in_dim_p: Primitive = movement(
         (((3, 1),), {"shape": (3, 4), "broadcast_dimensions": (0, 1)}),
         (((4, 4),), {"shape": (4, 2, 4), "broadcast_dimensions": (0, 2)}),
     ],
+    form=Movement.SPREAD,
 )
 
 
@@ -214,6 +217,7 @@ reshape_p: Primitive = movement(
         (((),), {"new_sizes": (1, 1)}),
         (((0, 3),), {"new_sizes": (3, 0)}),
     ],
+    form=Movement.MOVE,
 )
 
 
@@ -248,6 +252,7 @@ transpose_p: Primitive = movement(
         (((2, 3, 4),), {"permutation": (2, 0, 1)}),
         (((4, 4),), {"permutation": (1, 0)}),
     ],
+    form=Movement.MOVE,
 )
 
 
@@ -274,6 +279,7 @@ squeeze_p: Primitive = movement(
         dims[0] - sum(d < dims[0] for d in dimensions),
     ),
     samples=[(((1, 3, 1),), {"dimensions": (0, 2)}), (((1, 3),), {"dimensions": (0,)})],
+    form=Movement.MOVE,
 )
 
 
@@ -296,6 +302,7 @@ rev_p: Primitive = movement(
         0, tuple(-i + (x.shape[d] - 1) if d in dimensions and x.shape[d] > 0 else i for d, i in enumerate(index))
     ),
     samples=[(((5,),), {"dimensions": (0,)}), (((3, 4),), {"dimensions": (1,)}), (((3, 4),), {"dimensions": (0, 1)})],
+    form=Movement.MOVE,
 )
 
 
@@ -350,6 +357,7 @@ slice_p: Primitive = movement(
         (((5, 6),), {"start_indices": (1, 0), "limit_indices": (4, 6), "strides": (1, 2)}),
         (((5,),), {"start_indices": (2,), "limit_indices": (2,), "strides": None}),
     ],
+    form=Movement.MOVE,
 )
 
 
@@ -448,6 +456,7 @@ pad_p: Primitive = movement(
         (((3, 4), ()), {"padding_config": ((1, 1, 0), (0, 2, 1))}),
         (((3, 4), ()), {"padding_config": ((0, -1, 0), (-1, 0, 1))}),
     ],
+    form=Movement.PAD,
 )
 
 
@@ -534,6 +543,7 @@ concatenate_p: Primitive = movement(
         (((2, 3), (2, 1), (2, 4)), {"dimension": 1}),
         (((2, 3), (0, 3), (1, 3)), {"dimension": 0}),
     ],
+    form=Movement.JOIN,
 )
 
 
@@ -566,6 +576,7 @@ split_p: Primitive = movement(
     lower=_split_lower,
     multiple_results=True,
     samples=[(((7,),), {"sizes": (2, 5), "axis": 0}), (((3, 6),), {"sizes": (1, 2, 3), "axis": 1})],
+    form=Movement.MOVE,
 )
 
 
@@ -587,4 +598,5 @@ iota_p: Primitive = movement(
         ((), {"dtype": np.dtype("float32"), "shape": (3, 4), "dimension": 1}),
         ((), {"dtype": np.dtype("uint8"), "shape": (3, 300), "dimension": 1}),
     ],
+    form=Movement.MAKE,
 )

@@ -16,7 +16,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.index import Affine, linearise
-from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.primitive import Fusion, Movement, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import INTEGERS, KEY, UNSIGNED, ArrayType
 from fuser.ops.family import SHAPE, batch_elementwise, common_shape, sample
@@ -200,6 +200,7 @@ random_split_p = _random(
         *_hash(read(0, index[: keys.ndim]), _counter(index[keys.ndim :], tuple(shape)))
     ),
     samples=_samples(((), {"shape": (3,)}), ((2,), {"shape": (3, 2)}), ((2,), {"shape": ()})),
+    movement=Movement.DERIVE,
 )
 
 
@@ -292,6 +293,7 @@ random_wrap_p = _random(
     samples=lambda: (
         ((np.random.default_rng(0).integers(0, 1 << 32, shape, WORD),), {}) for shape in ((2,), (3, 2), (2, 2, 2))
     ),
+    movement=Movement.DERIVE,
 )
 
 
@@ -314,6 +316,7 @@ random_unwrap_p = _random(
     eval=lambda keys: words_of(keys),
     lower=_unwrap_lower,
     samples=_samples(((), {}), ((3,), {}), ((2, 2), {})),
+    movement=Movement.DERIVE,
 )
 
 

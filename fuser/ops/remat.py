@@ -16,7 +16,7 @@ import numpy as np
 
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Graph, Operand, Var
-from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.primitive import Fusion, Movement, Primitive, register
 from fuser.ir.types import ALL_DTYPES, ArrayType
 from fuser.ops.control.saving import exposed, needed
 from fuser.ops.family import elementwise
@@ -43,6 +43,7 @@ optimization_barrier_p: Primitive = movement(
     transpose=lambda ct, x, scope: (optimization_barrier_p.bind(ct, scope=scope),),
     batch=lambda operands, dims, scope: (optimization_barrier_p.bind(*operands, scope=scope), dims[0]),
     samples=[(((3, 4),), {"scope": -1}), (((1,),), {"scope": -1})],
+    form=Movement.BARRIER,
 )
 
 name_p = elementwise(

@@ -291,3 +291,4 @@ scatter_mul_p: Primitive = _scatter(
 )
 scatter_min_p: Primitive = _scatter("scatter-min", np.minimum, _ANY, _extreme_jvp(lambda: scatter_min_p))
 scatter_max_p: Primitive = _scatter("scatter-max", np.maximum, _ANY, _extreme_jvp(lambda: scatter_max_p))
+SCATTERS = (scatter_p, scatter_add_p, scatter_mul_p, scatter_min_p, scatter_max_p)

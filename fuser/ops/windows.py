@@ -13,7 +13,7 @@ import numpy as np
 
 from fuser.errors import TypeRuleError
 from fuser.ir.index import Affine
-from fuser.ir.primitive import Primitive
+from fuser.ir.primitive import Movement, Primitive
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import ArrayType
 from fuser.ops.movement import Index, Read, movement, pad_p, shifted, slice_p, squeeze_p
@@ -108,6 +108,7 @@ sliding_windows_p: Primitive = movement(
         (((2, 7, 8),), {"dimensions": (1, 2), "window": (3, 2), "strides": (2, 1), "dilation": (1, 3)}),
         (((5,),), {"dimensions": (0,), "window": (5,), "strides": (1,), "dilation": (1,)}),
     ],
+    form=Movement.WINDOWS,
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from fuser.ir import scalar as S
 from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ir.index import Affine, Axis, linearise
-from fuser.ir.primitive import Fusion, Primitive
+from fuser.ir.primitive import VIEWS, Fusion, Movement, Primitive
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import ArrayType
 
@@ -41,21 +41,16 @@ class View:
         """The source with the scope of each optimization barrier on the way."""
         if self.source is None:
             return set()
-        return {(self.source, e.params["scope"]) for e in self.path if e.primitive.name == "optimization_barrier"}
+        return {(self.source, e.params["scope"]) for e in self.path if e.primitive.movement is Movement.BARRIER}
 
 
 def is_view(eqn: Eqn) -> bool:
-    """Whether the equation is pure index arithmetic on at most one operand, and so is never computed by itself."""
+    """Whether the equation is pure index arithmetic on at most one operand, and so is never computed by itself: keys made
+    of keys too, which are cheap beside the numbers drawn from them."""
     if eqn.primitive.fusion is not Fusion.MOVEMENT:
         return False
     operands = [v for v in eqn.invars if isinstance(v, Var)]
-    return len(operands) == 0 or (len(eqn.invars) == 1 and eqn.primitive.name in VIEWS)
-
-
-# Keys made of keys are index arithmetic too, and so cheap beside the numbers drawn from them that each kernel makes its own.
-DERIVED = ("random_split", "random_wrap", "random_unwrap")
-MOVED = ("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice", "split", "expand_dims")
-VIEWS = (*MOVED, *DERIVED, "optimization_barrier", "sliding_windows")
+    return len(operands) == 0 or (len(eqn.invars) == 1 and eqn.primitive.movement in VIEWS)
 
 
 class Views:
@@ -85,7 +80,7 @@ class Views:
     def windows(self, operand: Operand) -> Eqn | None:
         """The equation that makes `operand`, where that is windows of an array."""
         eqn = self.eqn_of.get(operand) if isinstance(operand, Var) else None
-        return eqn if eqn is not None and eqn.primitive.name == "sliding_windows" else None
+        return eqn if eqn is not None and eqn.primitive.movement is Movement.WINDOWS else None
 
     def _resolve(self, var: Var) -> View:
         eqn = self.eqn_of.get(var)
@@ -131,7 +126,7 @@ def _step_map(
     inner = _read_at(primitive, dict(params), avals, output, index)
     shape = avals[0].shape
     dense = out.size == avals[0].size and linearise(inner, shape) == linearise(index, out.shape)
-    return _dimension_map(inner, shape, axes), dense and primitive.name not in DERIVED
+    return _dimension_map(inner, shape, axes), dense and primitive.movement is not Movement.DERIVE
 
 
 def _dimension_map(index: tuple[Affine, ...], shape: tuple[int, ...], axes: Sequence[Axis]) -> DimensionMap | None:
@@ -191,7 +186,7 @@ def source_place(view: View, operand: Operand, axes: Sequence[Axis]) -> Affine |
     assert view.source is not None
     index = tuple(Affine.of(axis) for axis in axes)
     for eqn in reversed(view.path):
-        if eqn.primitive.name in DERIVED:
+        if eqn.primitive.movement is Movement.DERIVE:
             return None
         output = eqn.outvars.index(operand) if eqn.primitive.multiple_results else -1  # type: ignore[arg-type]
         index = _read_at(eqn.primitive, eqn.params, tuple(v.aval for v in eqn.invars), output, index)

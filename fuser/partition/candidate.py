@@ -14,7 +14,7 @@ import numpy as np
 from fuser.ir.cost import cost, operations
 from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ir.index import Axis
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Fusion, Movement
 from fuser.partition.axes import DimensionMap, Views, place_maps
 from fuser.partition.group import FUSIBLE, FusionLimits, Kind, Layout
 from fuser.partition.loop import LoopForm
@@ -147,7 +147,7 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
     if fusion is Fusion.SCAN:
         candidate.reverse = reverse
     candidate.stages = int(bool(cols))
-    if limits.pieces and eqn.primitive.name == "concatenate":
+    if limits.pieces and eqn.primitive.movement is Movement.JOIN:
         candidate.pieces = len(eqn.invars)
     for operand, at in zip(eqn.invars, _places_read(eqn, domain)):
         view = views(operand)
@@ -178,9 +178,9 @@ def _places_read(eqn: Eqn, domain: tuple[int, ...]) -> tuple[DimensionMap | None
 def _elements_read(eqn: Eqn, operand: Operand, limits: FusionLimits) -> int:
     """How many elements of an operand a movement equation reads, about: what is put at a known place is read once where
     a kernel has a loop for each piece; where it has not, every element of the result looks at all of them."""
-    name = eqn.primitive.name
-    known = name in ("concatenate", "pad") or (
-        name == "dynamic_update_slice"
+    movement = eqn.primitive.movement
+    known = movement in (Movement.JOIN, Movement.PAD) or (
+        movement is Movement.UPDATE
         and operand is eqn.invars[1]
         and all(isinstance(start, Literal) for start in eqn.invars[2:])
     )

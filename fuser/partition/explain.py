@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from fuser.ir.graph import Eqn, Graph, Var, graphs_in
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Control, Fusion
 from fuser.partition.buffers import least
 from fuser.partition.group import FusionGroup, Kind, Plan, Slot
 
@@ -93,7 +93,7 @@ def moved_bytes(group: FusionGroup) -> int:
         return group.ideal_bytes
     inside = [sum(map(moved_bytes, plan.groups)) for plan in group.bodies]
     eqn = group.graph.eqns[-1]
-    return max(inside) if eqn.primitive.name == "cond" else sum(inside) * int(eqn.params.get("length", 1))
+    return max(inside) if eqn.primitive.control is Control.COND else sum(inside) * int(eqn.params.get("length", 1))
 
 
 def loop_bytes(graph: Graph) -> int:
@@ -111,7 +111,7 @@ def _bytes(eqn: Eqn) -> int:
     if eqn.primitive.fusion is not Fusion.CONTROL:
         return own
     inside = [sum(map(_bytes, graph.eqns)) for graph in graphs_in(eqn.params)]
-    if eqn.primitive.name == "cond":
+    if eqn.primitive.control is Control.COND:
         return max(inside)
     return sum(inside) * eqn.params.get("length", 1)
 

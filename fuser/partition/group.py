@@ -14,7 +14,7 @@ from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Operand, Var, graphs_in
 from fuser.ir.index import Axis
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Control, Fusion, Primitive
 from fuser.ir.source import Source
 from fuser.ir.types import ArrayType
 from fuser.partition.in_place_updates import LoopBuffers
@@ -28,7 +28,7 @@ class Kind(enum.Enum):
     SCAN = "scan"
     CONTRACTION = "contraction"
     LOOP = "loop"
-    HORIZONTAL = "bundle"
+    HORIZONTAL = "horizontal"
     LIBRARY = "library"
     CONTROL = "control"
 
@@ -51,12 +51,12 @@ class FusionLimits:
     strided_dots: bool = False  # those kernels read operands by strides alone
     names_in_text: bool = False  # a kernel's name stands in its text alone: groups of one structure are written once
     patch_bytes: int = 0  # of a second operand, up to which a product reads a first one made of pieces of one array
-    calls: frozenset[str] = (
+    calls: frozenset[Primitive] = (
         frozenset()
     )  # primitives outside of kernels that native functions serve; they read dense operands
     pieces: bool = False  # kernels have a loop for each piece of a concatenation
     teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
-    natives: frozenset[str] = frozenset()  # primitives made of others that the backend has a form of its own for
+    natives: frozenset[Primitive] = frozenset()  # primitives made of others that the backend has a form of its own for
     whole: bool = False  # one compiler takes the whole program: all groups are emitted, and control flow is its own
     vmem: int = 0  # bytes of on-chip memory for the blocks of one kernel, where blocks are planned; 0 = they are not
     arena: bool = False  # the temporaries of one call lie in one block of memory
@@ -105,7 +105,7 @@ class FusionGroup:
 
     @property
     def inner(self) -> tuple[FusionGroup, ...]:
-        """The groups inside: a bundle's parts, or those of the bodies of control flow."""
+        """The groups inside: the parts of a horizontal group, or those of the bodies of control flow."""
         return (*self.parts, *(group for plan in self.bodies for group in plan.groups))
 
     @property
@@ -161,9 +161,9 @@ def _flops(eqn: Eqn) -> int:
 def _flops_of_control(eqn: Eqn) -> int:
     """Of all steps of a scan, of one step of a while loop, and of the dearest branch."""
     counts = [sum(_flops(inner) for inner in graph.eqns) for graph in graphs_in(eqn.params)]
-    if eqn.primitive.name == "scan":
+    if eqn.primitive.control is Control.SCAN:
         return int(eqn.params["length"]) * counts[0]
-    return max(counts) if eqn.primitive.name == "cond" else sum(counts)
+    return max(counts) if eqn.primitive.control is Control.COND else sum(counts)
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class Plan:
 
     @property
     def kernels(self) -> tuple[FusionGroup, ...]:
-        """The groups in order, the parts of a bundle each for itself."""
+        """The groups in order, the parts of a horizontal group each for itself."""
         return tuple(kernel for group in self.groups for kernel in group.parts or (group,))
 
     def explain(self) -> str:

@@ -1,6 +1,6 @@
-"""Small kernels that share one launch: finished groups in, groups out, some of them BUNDLEs with the former as `parts`.
+"""Small kernels that share one launch: finished groups in, groups out, some of them HORIZONTAL groups with the former as `parts`.
 
-A kernel that moves few bytes takes less time than its launch does. Such groups join a bundle, whatever axes they run over,
+A kernel that moves few bytes takes less time than its launch does. Such groups are fused horizontally, whatever axes they run over,
 as long as no group outside must run between two of its parts. One walk in program order, linear in the edges.
 """
 
@@ -10,15 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fuser.ir.graph import Graph, Operand, Var
 from fuser.ir.names import identifier
+from fuser.ir.primitive import Fusion
 from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind
 
 Offer = Callable[[], bool]  # whether one more merge is allowed
 
 
-def bundled(
+def fused_horizontally(
     groups: Sequence[FusionGroup], outputs: Iterable[Operand], limits: FusionLimits, allowed: Offer
 ) -> tuple[FusionGroup, ...]:
-    """The groups, in an order in which they can run, with small ones bundled as far as the limits say."""
+    """The groups, in an order in which they can run, with small ones fused as far as the limits say."""
     if limits.horizontal_parts < 2:
         return tuple(groups)
     sorting = _Sorting(groups, set(outputs), limits, allowed)
@@ -38,16 +39,16 @@ def touched(graph: Graph) -> int:
     """Bytes that a kernel reads and writes; of what it only cuts pieces out of no more than those."""
     pieces = dict.fromkeys(graph.invars, 0)
     for eqn in graph.eqns:
-        cut = eqn.primitive.name in ("slice", "dynamic_slice", "gather")
+        moved = eqn.primitive.fusion is Fusion.MOVEMENT
         for number, var in enumerate(eqn.operands()):
             if var in pieces:
-                pieces[var] += eqn.outvars[0].aval.nbytes if cut and number == 0 else var.aval.nbytes
+                pieces[var] += sum(v.aval.nbytes for v in eqn.outvars) if moved and number == 0 else var.aval.nbytes
     read = sum(min(count, var.aval.nbytes) for var, count in pieces.items())
     return read + sum(v.aval.nbytes for v in dict.fromkeys(graph.outvars))
 
 
 class _Sorting:
-    """Groups by number. The `open` bundle takes what depends on nothing that waits for it; `last` what nobody waits for."""
+    """Groups by number. The `open` launch takes what depends on nothing that waits for it; `last` what nobody waits for."""
 
     def __init__(
         self, groups: Sequence[FusionGroup], outputs: set[Operand], limits: FusionLimits, allowed: Offer
@@ -62,11 +63,11 @@ class _Sorting:
                 self.readers.setdefault(var, set()).add(number)
         self.open: list[int] = []
         self.last: list[int] = []
-        self.bundles: list[list[int]] = [self.last]
-        self.behind: set[int] = set()  # what waits for the open bundle and is not in it
+        self.launches: list[list[int]] = [self.last]
+        self.behind: set[int] = set()  # what waits for the open launch and is not in it
 
     def place(self, number: int) -> None:
-        """Put the group into a bundle, or leave it alone."""
+        """Put the group into a launch, or leave it alone."""
         members = set(self.open)
         needs = self.needs[number]
         waits = bool(needs & self.behind) or (not self.limits.horizontal_chains and bool(needs & members))
@@ -76,28 +77,28 @@ class _Sorting:
                 return
             if waits or not self.open:
                 self.open, self.behind, waits = [], set(), False
-                self.bundles.append(self.open)
+                self.launches.append(self.open)
             self._join(self.open, number)
         elif waits or needs & members:
             self.behind.add(number)
 
-    def _join(self, bundle: list[int], number: int) -> None:
-        full = len(bundle) >= self.limits.horizontal_parts
-        if full and bundle is self.last:
-            self.last = bundle = []
-            self.bundles.append(bundle)
+    def _join(self, launch: list[int], number: int) -> None:
+        full = len(launch) >= self.limits.horizontal_parts
+        if full and launch is self.last:
+            self.last = launch = []
+            self.launches.append(launch)
         elif full:
-            self.open, self.behind, bundle = [], set(), []
-            self.open = bundle
-            self.bundles.append(bundle)
-        if bundle and not self.allowed():
-            self.behind |= {number} if self.needs[number] & set(bundle) else set()
+            self.open, self.behind, launch = [], set(), []
+            self.open = launch
+            self.launches.append(launch)
+        if launch and not self.allowed():
+            self.behind |= {number} if self.needs[number] & set(launch) else set()
             return
-        bundle.append(number)
+        launch.append(number)
 
     def finish(self) -> tuple[FusionGroup, ...]:
         """All groups, each behind what it needs, otherwise as late as the last of its parts stood."""
-        unit_of = {n: bundle for bundle in self.bundles if len(bundle) > 1 for n in bundle}
+        unit_of = {n: launch for launch in self.launches if len(launch) > 1 for n in launch}
         result: list[FusionGroup] = []
         done: set[int] = set()
 
@@ -145,7 +146,7 @@ def _name(parts: Sequence[FusionGroup]) -> str:
 
 
 def levels(parts: Sequence[FusionGroup]) -> list[list[int]]:
-    """The parts of a bundle by how many others must run before them, one after the other."""
+    """The parts of a launch by how many others must run before them, one after the other."""
     level: dict[Var, int] = {}
     result: list[list[int]] = []
     for number, part in enumerate(parts):

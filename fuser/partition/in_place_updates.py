@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.primitive import Control, Movement
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,11 @@ class LoopBuffers:
 def updates_in_place(eqn: Eqn) -> InPlace:
     """The body of a scan, or of a while without lanes, with the updates taken out."""
     params = eqn.params
-    if eqn.primitive.name == "scan":
+    if eqn.primitive.control is Control.SCAN:
         body, first, count = params["jaxpr"], params["num_consts"], params["num_carry"]
     else:
         body, first, count = params["body_jaxpr"], params["body_nconsts"], len(eqn.outvars)
-    lanes = eqn.primitive.name == "while" and params["cond_jaxpr"].out_avals[0].shape
+    lanes = eqn.primitive.control is Control.WHILE and params["cond_jaxpr"].out_avals[0].shape
     updates = () if lanes else _updates(body, first, count)
     taken = {update.carry for update in updates}
     moving = tuple(n for n in range(count) if n not in taken)
@@ -82,7 +83,7 @@ def _updates(body: Graph, first: int, count: int) -> tuple[Update, ...]:
         eqn = producers.get(out) if isinstance(out, Var) else None
         if eqn is None or eqn.invars[:1] != (body.invars[first + n],) or uses[out] != 1:  # type: ignore[index]
             continue
-        if eqn.primitive.name == "dynamic_update_slice" and not _mostly(eqn):
+        if eqn.primitive.movement is Movement.UPDATE and not _mostly(eqn):
             found.append(Update(n, eqn.invars[1], eqn.invars[2:]))
     return tuple(found)
 

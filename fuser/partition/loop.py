@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from fuser.ir.graph import Eqn, Graph, Operand, graphs_in
 from fuser.ir.index import ZERO, Affine, Axis, Computed
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Control, Fusion
 from fuser.ir.scalar import Scalar
 from fuser.partition.group import Layout
 from fuser.partition.unroll import Counting, Parts, atoms_of, axes_of, parts
@@ -65,7 +65,7 @@ class LoopForm:
 
 def loop_form(eqn: Eqn, supports: Supports, teams: bool = False) -> LoopForm | str:
     """The form of a loop equation inside one kernel, or the reason why it has none; `teams` as in FusionLimits."""
-    if eqn.primitive.name not in ("while", "scan"):
+    if eqn.primitive.control not in (Control.WHILE, Control.SCAN):
         return f"{eqn.primitive.name} runs one of its branches"
     pieces = parts(eqn)
     graphs = [pieces.body] if pieces.predicate is None else [pieces.predicate, pieces.body]
@@ -75,7 +75,7 @@ def loop_form(eqn: Eqn, supports: Supports, teams: bool = False) -> LoopForm | s
         for graph in graphs:
             _supported(graph, supports)
         if sum(map(least_operations, graphs)) > MOST_OPERATIONS:
-            raise Refused(f"written out, one iteration has more than {MOST_OPERATIONS} operations")
+            raise Refused(f"unrolled, one iteration has more than {MOST_OPERATIONS} operations")
         with deep_recursion():
             return _Tracing(eqn, pieces, teams).form()
     except Refused as refusal:
@@ -102,7 +102,7 @@ class _Probe(Body):
     def _compute(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
         self.looked_at[0] += 1
         if self.looked_at[0] > MOST_READS:
-            raise Refused(f"written out, one iteration has more than {MOST_OPERATIONS} operations")
+            raise Refused(f"unrolled, one iteration has more than {MOST_OPERATIONS} operations")
         return super()._compute(operand, index, mask)
 
     def inside(
@@ -172,7 +172,7 @@ class _Tracing:
         self.repeated: set[Operand] = set()
         self.looked_at = [0]
         self.teams = teams
-        self.nested = any(step.primitive.name == "scan" for step in pieces.body.eqns)
+        self.nested = any(step.primitive.control is Control.SCAN for step in pieces.body.eqns)
         self.least = least_operations(pieces.body)
 
     def form(self) -> LoopForm:
@@ -343,7 +343,7 @@ class _Tracing:
     def _check_nest(self, operations: int) -> None:
         """A vector's elements that depend on each other must not be a long nest written out."""
         if self.teams and self.nested and operations > MOST_OF_NESTS and self._vector():
-            raise Refused(f"written out, one iteration of its nest has more than {MOST_OF_NESTS} operations")
+            raise Refused(f"unrolled, one iteration of its nest has more than {MOST_OF_NESTS} operations")
 
     def _check_size(self, lanes: list[Axis]) -> None:
         total = 0
@@ -363,7 +363,7 @@ class _Tracing:
         # Without axes in registers too: what is read from a table, or from another lane, shows only when written out.
         operations = Counting(self.parts, [self._resolved(axes) for axes in self._all()], lanes).count()
         if operations > MOST_OPERATIONS:
-            raise Refused(f"written out, one iteration has more than {MOST_OPERATIONS} operations")
+            raise Refused(f"unrolled, one iteration has more than {MOST_OPERATIONS} operations")
         self._check_work(operations * together)
 
     def _check_work(self, operations: int) -> None:

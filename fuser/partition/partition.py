@@ -18,12 +18,13 @@ from fuser.ir.primitive import Fusion
 from fuser.legalise import legalise
 from fuser.legalise.control_flow import bodies
 from fuser.legalise.implicit_gemm import patched
+from fuser.ops.conversion import convert_element_type_p, copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, place
 from fuser.partition.candidate import Candidate, Uses, blocker, escaping, gain, join, looped, product, single, solid
 from fuser.partition.check import check
 from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, inner_eqns
-from fuser.partition.horizontal import bundled
+from fuser.partition.horizontal import fused_horizontally
 from fuser.partition.loop import LoopForm
 from fuser.partition.loop_forms import LoopForms
 
@@ -61,7 +62,7 @@ def partition(
     aliases = _aliases(graph, grouping.views)
     if launches:
         results = [aliases.get(v, v) for v in graph.outvars if isinstance(v, Var)]
-        groups = bundled(groups, results, backend.limits, grouping.allowed)
+        groups = fused_horizontally(groups, results, backend.limits, grouping.allowed)
     slots, slot_of = assign(graph, groups, aliases)
     memory = place(graph, groups, slots, slot_of, donated, backend.limits)
     plan = Plan(
@@ -379,10 +380,7 @@ def _finish(candidate: Candidate, uses: Uses, views: Views, number: str) -> Fusi
 
 def _name(candidate: Candidate, number: str) -> str:
     """`k0_sub_exp_div`: the number of the group and its last few distinct operations."""
-    names = [
-        n
-        for n in dict.fromkeys(eqn.primitive.name for eqn in candidate.eqns)
-        if n not in ("copy", "convert_element_type")
-    ]
+    unnamed = (copy_p, convert_element_type_p)
+    names = list(dict.fromkeys(eqn.primitive.name for eqn in candidate.eqns if eqn.primitive not in unnamed))
     words = "_".join(names[-4:]) or candidate.eqns[-1].primitive.name
     return f"{number}_{identifier(words)}"

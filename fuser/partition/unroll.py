@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fuser.ir import scalar as S
 from fuser.ir.graph import Eqn, Graph, Operand
 from fuser.ir.index import ZERO, Affine, Axis, Computed, Div
+from fuser.ir.primitive import Control
 from fuser.ir.scalar import Scalar
 from fuser.ops.control import split_scan, split_while
 from fuser.partition.group import Layout
@@ -46,7 +47,7 @@ class Parts:
 def parts(eqn: Eqn) -> Parts:
     """The parts of a `while` or `scan` equation."""
     params = eqn.params
-    if eqn.primitive.name == "while":
+    if eqn.primitive.control is Control.WHILE:
         tests, consts, initial = split_while(eqn.invars, params["cond_nconsts"], params["body_nconsts"])
         return Parts(params["body_jaxpr"], params["cond_jaxpr"], tests, consts, initial, [], None, False)
     consts, initial, xs = split_scan(eqn.invars, params["num_consts"], params["num_carry"])

@@ -18,7 +18,7 @@ import numpy as np
 from fuser.ir import scalar as S
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.index import Affine, Axis
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Control, Fusion
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, KEY, UNSIGNED, bfloat16, is_inexact
 from fuser.ops.dot import free_dimensions
@@ -179,20 +179,20 @@ class Body(Values):
         return (tuple(map(Affine.of, place)) for place in itertools.product(*map(range, extents)))
 
     def other(self, eqn: Eqn, operand: Var, index: Index, mask: Scalar | None) -> Scalar:
-        name, fusion = eqn.primitive.name, eqn.primitive.fusion
+        fusion, control = eqn.primitive.fusion, eqn.primitive.control
         if fusion is Fusion.REDUCE:
             return self._reduce(eqn, index, mask)
         if fusion is Fusion.DOT:
             return self._product(eqn, index, mask)
         if fusion is Fusion.SCAN:
             return self.running(eqn, index, mask)
-        if name == "cond":
+        if control is Control.COND:
             return self._choice(eqn, eqn.outvars.index(operand), index, mask)
-        if name == "scan":
+        if control is Control.SCAN:
             return self._steps(eqn, eqn.outvars.index(operand), index, mask)
         if fusion is Fusion.CONTROL:
-            raise Refused(f"its body has a {name} of its own")
-        raise Refused(f"{name} in its body is a library call")
+            raise Refused(f"its body has a {eqn.primitive} of its own")
+        raise Refused(f"{eqn.primitive} in its body is a library call")
 
     # Reductions over small axes.
 
@@ -319,7 +319,7 @@ def few(extents: Sequence[int]) -> None:
     total = int(np.prod(extents, dtype=np.int64))
     if total > MOST_STEPS:
         raise Refused(
-            f"its body reduces over {total} elements in each iteration, and at most {MOST_STEPS} are written out"
+            f"its body reduces over {total} elements in each iteration, and at most {MOST_STEPS} are unrolled"
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from fuser.ir.graph import Eqn, Graph, graphs_in
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Control, Fusion, Movement
 
 
 def least_operations(graph: Graph) -> int:
@@ -40,7 +40,7 @@ def elements(graph: Graph) -> int:
             total += 2 * out.size * _contracted(eqn)
         elif fusion in (Fusion.REDUCE, Fusion.SCAN):
             total += eqn.invars[0].aval.size
-        elif eqn.primitive.name == "dynamic_update_slice":
+        elif eqn.primitive.movement is Movement.UPDATE:
             total += eqn.invars[1].aval.size
         else:
             total += sum(v.aval.size for v in eqn.outvars)
@@ -49,7 +49,7 @@ def elements(graph: Graph) -> int:
 
 def _steps(eqn: Eqn) -> int:
     """How often a control equation runs its graphs, at least."""
-    return int(eqn.params["length"]) if eqn.primitive.name == "scan" else 1
+    return int(eqn.params["length"]) if eqn.primitive.control is Control.SCAN else 1
 
 
 def _contracted(eqn: Eqn) -> int:

@@ -33,7 +33,7 @@ def merge_common(graph: Graph) -> Graph:
 def _key(eqn: Eqn) -> Any:
     """What makes two equations equal; None where a parameter cannot be compared."""
     params = tuple((name, freeze(eqn.params[name])) for name in sorted(eqn.params))
-    key = (eqn.primitive.name, params, tuple(_operand_key(v) for v in eqn.invars))
+    key = (eqn.primitive, params, tuple(_operand_key(v) for v in eqn.invars))
     try:
         hash(key)
     except TypeError:

@@ -11,13 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import MOVES, Fusion
 from fuser.ir.rewrite import Rewriter
+from fuser.ops.conversion import bitcast_convert_type_p
 from fuser.ops.movement import broadcast_in_dim_p
 
 _FOLDED = (Fusion.ELEMENTWISE, Fusion.MOVEMENT, Fusion.REDUCE, Fusion.SCAN)
-# Movement that leaves an array of one number an array of that number.
-_SPREADING = ("broadcast_in_dim", "reshape", "transpose", "squeeze", "rev", "slice")
 
 
 def fold_constants(graph: Graph) -> Graph:
@@ -44,7 +43,7 @@ def _folded(eqn: Eqn, rewriter: Rewriter) -> Eqn | Literal:
     if primitive.fusion is not Fusion.ELEMENTWISE:
         if not out.shape and all(isinstance(v, Literal) for v in eqn.invars):
             return _literal(eqn, [v.val for v in eqn.invars])  # type: ignore[union-attr]
-        if primitive.name in _SPREADING and not isinstance(eqn.invars[0], Literal):
+        if primitive.movement in MOVES and not isinstance(eqn.invars[0], Literal):
             value = rewriter.number(eqn.invars[0])
             return eqn if value is None else _spread(eqn, Literal(value, eqn.invars[0].aval.update(shape=())))
         return eqn
@@ -52,7 +51,7 @@ def _folded(eqn: Eqn, rewriter: Rewriter) -> Eqn | Literal:
     if all(n is None for n in numbers):
         return eqn
     if all(n is not None for n in numbers):
-        if primitive.name == "bitcast_convert_type" and out.shape != eqn.invars[0].aval.shape:
+        if primitive is bitcast_convert_type_p and out.shape != eqn.invars[0].aval.shape:
             return eqn
         return _spread(eqn, _literal(eqn, numbers))
     return _on_literals(eqn, numbers)

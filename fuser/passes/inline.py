@@ -9,26 +9,30 @@ from dataclasses import replace
 from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
-from fuser.ops.calls import refuse_forward
-from fuser.ops.remat import kept_apart, optimization_barrier_p, scopes
+from fuser.ops.calls import custom_jvp_call_p, custom_lin_p, custom_vjp_call_p, refuse_forward
+from fuser.ops.collective import pvary_p
+from fuser.ops.conversion import stop_gradient_p
+from fuser.ops.custom_vmap import custom_vmap_call_p
+from fuser.ops.jit import jit_p
+from fuser.ops.remat import kept_apart, name_p, optimization_barrier_p, remat_p, scopes
 from fuser.ops.solves import linear_solve_p, solver
 
 # The primitives that hold one Graph and do what it does, and the param that holds it.
 CALLS = {
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vmap_call": "call_jaxpr",
-    "remat": "jaxpr",
-    "jit": "jaxpr",
+    custom_jvp_call_p: "call_jaxpr",
+    custom_vjp_call_p: "call_jaxpr",
+    custom_vmap_call_p: "call_jaxpr",
+    remat_p: "jaxpr",
+    jit_p: "jaxpr",
 }
 # The primitives that only transforms and policies look at: their operand takes their place.
-MARKS = ("name", "stop_gradient", "pvary")
-_ENDING = {*CALLS, *MARKS, "custom_lin", "custom_linear_solve"}
+MARKS = (name_p, stop_gradient_p, pvary_p)
+_ENDING = {*CALLS, *MARKS, custom_lin_p, linear_solve_p}
 
 
 def inline_calls(graph: Graph) -> Graph:
     """The graph with the equations of every called graph in the place of the call."""
-    if not any(eqn.primitive.name in _ENDING for eqn in graph.eqns):
+    if not any(eqn.primitive in _ENDING for eqn in graph.eqns):
         return graph
     inlined = _Inlined()
     outvars = inlined.take(graph, {}, fresh=False)
@@ -60,18 +64,18 @@ class _Inlined:
 
         for eqn in graph.eqns:
             invars = tuple(read(v) for v in eqn.invars)
-            if eqn.primitive.name == "custom_lin":
+            if eqn.primitive is custom_lin_p:
                 refuse_forward(**eqn.params)
-            if eqn.primitive.name in MARKS:
+            if eqn.primitive in MARKS:
                 known[eqn.outvars[0]] = invars[0]
                 continue
-            if eqn.primitive.name == "remat" and eqn.params["differentiated"]:
+            if eqn.primitive is remat_p and eqn.params["differentiated"]:
                 invars = self.kept_apart(eqn, invars)
             if eqn.primitive is linear_solve_p:
                 known.update(zip(eqn.outvars, self.call(*solver(invars, **eqn.params))))
                 continue
-            if eqn.primitive.name in CALLS:
-                inner = eqn.params[CALLS[eqn.primitive.name]]
+            if eqn.primitive in CALLS:
+                inner = eqn.params[CALLS[eqn.primitive]]
                 known.update(zip(eqn.outvars, self.call(inner, invars)))
                 continue
             outvars = tuple(Var(v.aval) for v in eqn.outvars) if fresh else eqn.outvars

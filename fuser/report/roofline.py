@@ -19,7 +19,7 @@ NAMED = 10  # with more kernels than this, labels are numbers
 LABEL_HEIGHT, LABEL_DROP = 15.0, 9.0  # labels hang a little, clear of the roof above their dot
 HEAP = 14.0  # dots nearer to one another than this share a label
 LABEL_ROOM = 110.0  # from the middle of a roof's label to the nearest dot, if it can be had
-KINDS = ("elementwise", "reduction", "scan", "contraction", "loop", "bundle", "library", "control")
+KINDS = ("elementwise", "reduction", "scan", "contraction", "loop", "horizontal", "library", "control")
 
 Point = tuple[float, float]  # in the picture, pixels from the upper left
 

@@ -13,6 +13,8 @@ from fuser.frames import hide
 from fuser.ir.graph import Eqn, Literal, Var
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
+from fuser.ops.convolution import conv_general_dilated_p
+from fuser.ops.dot import dot_general_p
 from fuser.ops.remat import name_p, remat_p
 from fuser.trace import tree
 from fuser.trace.body import close
@@ -137,8 +139,8 @@ class _Dots:
     without_batch: bool
 
     def __call__(self, primitive: Any, *args: Any, **params: Any) -> bool:
-        if primitive.name != "dot_general":
-            return primitive.name == "conv_general_dilated" and not self.without_batch
+        if primitive is not dot_general_p:
+            return primitive is conv_general_dilated_p and not self.without_batch
         _, (batch, _) = params["dimension_numbers"]
         return not (self.without_batch and len(batch))
 
@@ -150,7 +152,7 @@ dots_with_no_batch_dims_saveable = _Dots(True)
 def save_anything_except_these_names(*names_not_to_save: str) -> Callable[..., bool]:
     """Save all but what these names mark; the value before it was marked may still be saved, as in JAX."""
     names = frozenset(names_not_to_save)
-    return lambda primitive, *args, **params: primitive.name != "name" or params["name"] not in names
+    return lambda primitive, *args, **params: primitive is not name_p or params["name"] not in names
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ class _Names:
     wanted: bool
 
     def __call__(self, primitive: Any, *args: Any, **params: Any) -> bool:
-        return primitive.name == "name" and (params["name"] in self.names) is self.wanted
+        return primitive is name_p and (params["name"] in self.names) is self.wanted
 
 
 def save_only_these_names(*names_which_can_be_saved: str) -> Callable[..., bool]:

@@ -72,6 +72,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
     """Every loop form of a reduction, with one thread and with two, three and eight: the same bits."""
 

@@ -130,6 +130,7 @@ def test_a_loop_of_steps() -> None:
     np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=3), st.data())
 def test_random_updates(shape, data) -> None:

@@ -205,6 +205,7 @@ for name, (function, types) in list(triton_cases.pairs())[::4]:
 """
 
 
+@pytest.mark.slow
 def test_parameters_are_those_of_the_compiled_kernels():
     """As PTX declares them: ours, then two pointers of Triton's own."""
     import json

@@ -232,6 +232,7 @@ def test_equal_numbers_are_added_as_accurately_as_by_numpy(extent: int, dtype: A
     assert max(ours) <= 2 * max(theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["triton", "tpu"])
 def test_sums_in_the_interpreters(backend: str) -> None:
     pytest.importorskip({"triton": "triton", "tpu": "jax"}[backend])

@@ -68,6 +68,7 @@ def rows_of(module: str, *arguments: str) -> list[dict[str, Any]]:
 # ---- numbers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suite", "least"), [("registry", 850), ("forms,transforms,workloads", 130)])
 def test_interpreter_agrees_with_the_reference(suite: str, least: int) -> None:
     pytest.importorskip("jax")
@@ -92,6 +93,7 @@ def test_what_only_the_host_computes_is_refused_by_name(name: str) -> None:
 # ---- compilation
 
 
+@pytest.mark.slow
 def test_every_program_compiles_for_two_generations() -> None:
     pytest.importorskip("libtpu")
     rows = rows_of("tpu_aot")

@@ -42,6 +42,7 @@ def worker(module: str, *arguments: str, tmp: pathlib.Path) -> list[dict[str, An
     return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "suite", ["forms", "long", "loops", "control", "transforms", "special values", "workloads", "eager"]
 )
@@ -52,6 +53,7 @@ def test_interpreter_agrees_with_the_reference(suite: str, tmp_path: pathlib.Pat
     assert {row["case"]: row["error"] for row in rows if row["error"]} == {}
 
 
+@pytest.mark.slow
 def test_every_sample_of_the_registry_in_the_interpreter(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("triton")
     rows = worker("triton_worker", "registry", "0", "1", tmp=tmp_path)
@@ -59,6 +61,7 @@ def test_every_sample_of_the_registry_in_the_interpreter(tmp_path: pathlib.Path)
     assert {row["case"]: row["error"] for row in rows if row["error"]} == {}
 
 
+@pytest.mark.slow
 def test_every_form_compiles_for_nvidia_and_amd(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("triton")
     environment = {
@@ -275,6 +278,7 @@ def run(code: str, tmp: pathlib.Path, **environment: str) -> subprocess.Complete
     )
 
 
+@pytest.mark.slow
 def test_a_hand_edited_kernel_takes_the_place_of_the_generated_one(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("triton")
     (source,) = lower(lambda x: x * 2, f32(3)).sources
@@ -283,6 +287,7 @@ def test_a_hand_edited_kernel_takes_the_place_of_the_generated_one(tmp_path: pat
     assert run(OVERRIDE, tmp_path, FUSER_OVERRIDE=str(tmp_path)).stdout.strip() == "[5.0, 5.0, 5.0]"
 
 
+@pytest.mark.slow
 def test_a_kernel_that_triton_refuses_raises_with_its_own_words(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("triton")
     (source,) = lower(lambda x: x * 2, f32(3)).sources

@@ -1,4 +1,4 @@
-"""Long chains of cheap operations: which kernels run several vectors abreast, and that they compute what NumPy does, to the bit."""
+"""Long chains of cheap operations: which kernels interleave several vectors, and that they compute what NumPy does, to the bit."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def text(function, *arguments) -> str:
     return fuser.jit(function).lower(*arguments).as_text()
 
 
-def abreast(function, *arguments) -> bool:
+def interleaved(function, *arguments) -> bool:
     return "#pragma GCC unroll" in text(function, *arguments)
 
 
-def test_which_kernels_run_abreast() -> None:
+def test_which_kernels_are_interleaved() -> None:
     x = numbers(5000)
-    assert abreast(logistic, x)
-    assert abreast(logistic, x.reshape(4, 1250)[:, :1200].copy())
-    assert abreast(hashed, np.arange(5000, dtype=np.uint32))
-    assert not abreast(lambda x: logistic(x, 4), x), "a processor looks ahead far enough"
-    assert not abreast(logistic, numbers(1000)), "too few elements"
-    assert not abreast(lambda x: logistic(fnp.exp(x)), x), "functions have loops of their own"
-    assert not abreast(lambda x: logistic(x.astype(np.float16)), x), "halves are converted all the time"
-    assert not abreast(lambda x: logistic(x)[::-1].T[::2].sum(), x), "a reduction"
-    assert not abreast(together, x), "too many values are alive for two vectors"
+    assert interleaved(logistic, x)
+    assert interleaved(logistic, x.reshape(4, 1250)[:, :1200].copy())
+    assert interleaved(hashed, np.arange(5000, dtype=np.uint32))
+    assert not interleaved(lambda x: logistic(x, 4), x), "a processor looks ahead far enough"
+    assert not interleaved(logistic, numbers(1000)), "too few elements"
+    assert not interleaved(lambda x: logistic(fnp.exp(x)), x), "functions have loops of their own"
+    assert not interleaved(lambda x: logistic(x.astype(np.float16)), x), "halves are converted all the time"
+    assert not interleaved(lambda x: logistic(x)[::-1].T[::2].sum(), x), "a reduction"
+    assert not interleaved(together, x), "too many values are alive for two vectors"
 
 
 def together(x):
@@ -92,7 +92,7 @@ def test_rows_results_and_types(shape: tuple[int, ...]) -> None:
 def test_doubles_and_a_result_that_takes_over_an_operand() -> None:
     with fuser.config.using(enable_x64=True):
         x = numbers(70_001, dtype="float64")
-        assert abreast(logistic, x)
+        assert interleaved(logistic, x)
         np.testing.assert_array_equal(fuser.jit(logistic)(x), logistic(x))
     x = numbers(70_001)
     wanted, given = logistic(x), fnp.asarray(x) * np.float32(1)

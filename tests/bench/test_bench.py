@@ -274,6 +274,7 @@ def test_ideal_bytes_count_each_input_and_output_once() -> None:
 # the command
 
 
+@pytest.mark.slow
 def test_a_quick_run_writes_its_document_and_compares_with_itself(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

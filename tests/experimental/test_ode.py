@@ -50,6 +50,7 @@ def test_arguments_must_be_arrays() -> None:
         odeint(lambda y, t, f: f(y), 1.0, TIMES, lambda y: y)
 
 
+@pytest.mark.slow
 def test_second_derivative() -> None:
     def twice(solve: Any, grad: Any, m: Any) -> Any:
         f = lambda y, t, a: y - m.sin(t) - m.cos(t) * a

@@ -84,7 +84,7 @@ def test_a_temporary_too_large_for_the_stack_stays_inside() -> None:
 def test_a_large_kernel_keeps_its_own_launch() -> None:
     large = floats(300, 400)
     plan = planned(lambda x, y, z: (fnp.exp(x), y + 1, fnp.sin(z)), large, floats(10), floats(20))
-    assert sorted(k.value for k in kinds(plan)) == ["bundle", "elementwise"]
+    assert sorted(k.value for k in kinds(plan)) == ["elementwise", "horizontal"]
 
 
 def test_much_arithmetic_on_few_bytes_is_not_small() -> None:

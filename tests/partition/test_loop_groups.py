@@ -58,12 +58,12 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "a long reduction": (
         lambda x: lax.fori_loop(0, 3, lambda i, v: v / v.sum(), x),
         (X,),
-        "its body reduces over 300 elements in each iteration, and at most 64 are written out",
+        "its body reduces over 300 elements in each iteration, and at most 64 are unrolled",
     ),
     "a long product": (
         lambda x, w: lax.fori_loop(0, 3, lambda i, v: v @ w, x),
         (PLANE, RNG.standard_normal((50, 50)).astype(F32)),
-        "written out, one iteration has more than 3000 operations",
+        "unrolled, one iteration has more than 3000 operations",
     ),
     "different axes": (
         lambda x, y: lax.fori_loop(0, 3, lambda i, s: (s[0] * 2, s[1] + 1), (x, y)),
@@ -172,6 +172,7 @@ def x_type(x: np.ndarray) -> ArrayType:
     return ArrayType(x.shape, x.dtype)
 
 
+@pytest.mark.slow
 def test_a_long_body() -> None:
     """A chain of a thousand equations is followed to its end; one too long for a kernel is told so."""
 
@@ -185,7 +186,7 @@ def test_a_long_body() -> None:
 
     assert kinds(partition_of(lambda x: chain(x, 500), (X,))) == [Kind.LOOP]
     plan = partition_of(lambda x: chain(x, 2000), (X,))
-    assert "written out, one iteration has more than 3000 operations" in plan.explain()
+    assert "unrolled, one iteration has more than 3000 operations" in plan.explain()
 
 
 def nest(depth: int) -> Callable[[Any], Any]:
@@ -227,7 +228,7 @@ def test_elements_of_a_vector_that_a_loop_in_the_body_folds_are_computed_once() 
 def test_a_long_nest_calls_its_inner_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.linspace(-1, 1, 8, dtype=F32)
     plan = fuser.jit(nest(6)).lower(x).plan
-    assert "written out, one iteration of its nest has more than 300 operations" in plan.explain()
+    assert "unrolled, one iteration of its nest has more than 300 operations" in plan.explain()
     monkeypatch.setattr(loop, "MOST_OF_NESTS", 30)
     assert kinds(planned(nest(3), x))[:1] == [Kind.CONTROL]
     np.testing.assert_allclose(fuser.jit(nest(3))(x), nested(3, x.astype(np.float64)), rtol=1e-5)

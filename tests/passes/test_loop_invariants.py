@@ -343,6 +343,7 @@ def test_sums_that_the_user_writes_keep_their_order() -> None:
     assert "reduce_sum" in inside(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_sums_after_loops_in_other_dtypes(dtype: str) -> None:
     with config.using(enable_x64=True), jax.enable_x64(True):

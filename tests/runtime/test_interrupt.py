@@ -94,6 +94,7 @@ def run(code, path, *arguments, **variables):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs POSIX signals")
 @pytest.mark.parametrize("path", ["native", "python"])
 def test_loops_are_interrupted(path):
@@ -155,6 +156,7 @@ for name, (function, argument) in CASES.items():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs POSIX signals")
 @pytest.mark.parametrize(("path", "threads"), [("native", "2"), ("python", "1")])
 def test_library_functions_are_interrupted(path, threads):

@@ -126,6 +126,7 @@ print("end")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("core", "calls"), [("1", 100_000), ("0", 100_000)], ids=["native", "python"])
 def test_long_runs_do_not_grow(core, calls):
     if core == "1" and native is None:

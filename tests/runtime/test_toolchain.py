@@ -198,6 +198,7 @@ print(float(f(x)) > 7)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 def test_an_interrupt_stops_the_compilers_at_once(tmp_path):
     (tmp_path / "tmp").mkdir()

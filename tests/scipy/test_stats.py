@@ -75,10 +75,12 @@ def test_compiled_distributions() -> None:
     check_compiled([r for r in ROWS if not any(isinstance(a, Weak) for a in r.args)][::9])
 
 
+@pytest.mark.slow
 def test_derivatives_of_distributions() -> None:
     check_derivatives(ROWS)
 
 
+@pytest.mark.slow
 def test_kernel_density_estimates() -> None:
     theirs = lambda *args, **kwargs: jax.scipy.stats.gaussian_kde(*args, **kwargs)
     other = RNG.normal(size=(3, 6)).astype(np.float32)

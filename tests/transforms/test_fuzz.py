@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from fuser.config import config
 from tests.transforms.compositions import POINT, STEPS, TRANSFORMS, build
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=4),

@@ -238,6 +238,7 @@ def test_rules_agree_with_jax(name: str) -> None:
     check(name, eager(fuser, CASES[name]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(CASES))
 def test_rules_in_c_agree_with_jax(name: str) -> None:
     """The first two cases of each kind, where compiling takes its time."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from fuser.backends.base import Alike, Host, KernelSource, Loaded, Stepwise
+from fuser.backends.base import Alike, Host, KernelSource, Loaded, Stepwise, unsupported
 from fuser.backends.c import spell
 from fuser.backends.c.compilation import translation_units
 from fuser.backends.c.compilation.horizontal import emit_horizontal
@@ -16,6 +16,7 @@ from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import gemm_epilogue, library_calls
 from fuser.backends.c.library.on_demand import library
 from fuser.backends.c.schedules import tiling
+from fuser.ir.cost import lowered
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import FLOAT8, is_complex, short_dtype
@@ -48,18 +49,11 @@ class C(Host, Stepwise):
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
             return gemm_epilogue.refusal(eqn)
-        if eqn.primitive.lower is None:
-            return f"{eqn.primitive.name} runs in a library"
+        if (reason := unsupported(eqn, "runs in a library")) is not None:
+            return reason
         for var in (*eqn.invars, *eqn.outvars):
             if var.aval.dtype in FLOAT8:
                 return f"{short_dtype(var.aval.dtype)} is converted by ml_dtypes"
-        if eqn.outvars[0].aval.size == 0:
-            return "it has no elements"
-        if (
-            eqn.primitive.name == "bitcast_convert_type"
-            and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize
-        ):
-            return "the bitcast changes the number of elements"
         if is_complex(eqn.invars[0].aval.dtype if eqn.invars else eqn.outvars[0].aval.dtype):
             return _complex_reason(eqn)
         return None
@@ -120,10 +114,12 @@ def translation_unit(text: str, used: Counter[str]) -> str:
 
 
 def _complex_reason(eqn: Eqn) -> str | None:
-    name = eqn.primitive.name
-    if eqn.primitive.fusion is Fusion.SCAN or name in ("reduce_prod", "cumsum", "expm1", "log1p"):
-        return f"complex {name} runs in NumPy"
-    return None
+    """Why an equation of complex numbers is not generated: C has no loops for them that multiply or that scan, and no
+    functions but those of `spell`."""
+    primitive = eqn.primitive
+    product = primitive.fusion is Fusion.REDUCE and primitive.rule("lower")(**eqn.params)[0] == "prod"
+    missing = primitive.fusion is Fusion.ELEMENTWISE and lowered(eqn).op in spell.INEXACT_COMPLEX
+    return f"complex {primitive} runs in NumPy" if primitive.fusion is Fusion.SCAN or product or missing else None
 
 
 BACKEND = C()

@@ -66,7 +66,7 @@ def form(kernel: Kernel, loops: Loops) -> type[Emitter]:
             return Fissioned
         if found is not None:
             return IndexSetSplit
-        return UnrollAndJam if UnrollAndJam.abreast(kernel, loops) else Elementwise
+        return UnrollAndJam if UnrollAndJam.interleaved(kernel, loops) else Elementwise
     scans = any(n.op == "scan" for sweep in kernel.sweeps for n in sweep.body)
     rows, cols = loops.count(loops.parallel), loops.count(loops.reduced)
     worth = rows * cols >= SPLIT and not scans

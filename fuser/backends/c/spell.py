@@ -47,6 +47,7 @@ _COMPLEX_CALLS: dict[str, str] = {
     **{name: "c" + name + "{f}" for name in (*_LIBC_COMPLEX, "abs")},
     **{"pow": "power_complex{f}", "mul": "multiply_complex{f}"},
 }
+INEXACT_COMPLEX = ("expm1", "log1p")  # of complex numbers C has forms that round twice
 _FLOAT: dict[str, str] = {
     "neg": "-{0}",
     "abs": "__builtin_fabs{f}({0})",

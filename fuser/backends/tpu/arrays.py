@@ -14,11 +14,65 @@ import numpy as np
 from fuser.backends.tpu import spell
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOAT8, KEY, ArrayType, is_float, short_dtype
 from fuser.kernel.lower import operands
-from fuser.ops.indexing import GatherScatterMode
+from fuser.ops.conversion import bitcast_convert_type_p, copy_p
+from fuser.ops.convolution import conv_general_dilated_p
+from fuser.ops.cumulative import cumlogsumexp_p, cummax_p, cummin_p, cumprod_p, cumsum_p
+from fuser.ops.dot import dot_general_p, window_product_p
+from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
+from fuser.ops.elementwise import eq_p, gcd_p, lcm_p, ne_p, select_n_p
+from fuser.ops.factorisations import lu_p
+from fuser.ops.fft import fft_p
+from fuser.ops.incomplete import (
+    igamma_grad_a_p,
+    igamma_p,
+    igammac_p,
+    random_gamma_grad_p,
+    regularized_incomplete_beta_p,
+)
+from fuser.ops.indexing import GatherScatterMode, gather_p
+from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
+from fuser.ops.movement import (
+    broadcast_in_dim_p,
+    concatenate_p,
+    iota_p,
+    pad_p,
+    reshape_p,
+    rev_p,
+    slice_p,
+    split_p,
+    squeeze_p,
+    transpose_p,
+)
+from fuser.ops.random import (
+    random_bits_p,
+    random_clone_p,
+    random_fold_in_p,
+    random_seed_p,
+    random_split_p,
+    random_unwrap_p,
+    random_wrap_p,
+)
+from fuser.ops.reduce import (
+    argmax_p,
+    argmin_p,
+    reduce_and_p,
+    reduce_max_p,
+    reduce_min_p,
+    reduce_or_p,
+    reduce_prod_p,
+    reduce_sum_p,
+    reduce_xor_p,
+)
+from fuser.ops.reduce_window import reduce_window_max_p, reduce_window_min_p, reduce_window_sum_p
+from fuser.ops.remat import optimization_barrier_p
+from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p
+from fuser.ops.sorting import sort_p, top_k_p
+from fuser.ops.triangular import triangular_solve_p
+from fuser.ops.windows import sliding_windows_p
 from fuser.runtime.array import to_numpy
 
 MOST_CONSTANTS = 256  # elements that are written out
@@ -158,53 +212,66 @@ _EXACT = ("add", "sub", "mul", "max", "min", "neg", "abs", "select")
 _LINALG = "lax.linalg"
 
 # How each primitive that is not elementwise is called: `(eqn, *operands, **params)` gives an expression.
-CALLS: dict[str, Callable[..., str]] = {
-    **{name: _reduction(name) for name in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")},
-    **{name: _reduction(name) for name in ("reduce_and", "reduce_or", "reduce_xor")},
-    **{name: _extreme(name) for name in ("argmax", "argmin")},
+CALLS: dict[Primitive, Callable[..., str]] = {
+    **{p: _reduction(p.name) for p in (reduce_sum_p, reduce_prod_p, reduce_max_p, reduce_min_p)},
+    **{p: _reduction(p.name) for p in (reduce_and_p, reduce_or_p, reduce_xor_p)},
+    **{p: _extreme(p.name) for p in (argmax_p, argmin_p)},
     **{
-        name: lambda eqn, x, axis, reverse=False, name=name: f"lax.{name}({x}, axis={axis}, reverse={reverse})"
-        for name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
+        p: lambda eqn, x, axis, reverse=False, name=p.name: f"lax.{name}({x}, axis={axis}, reverse={reverse})"
+        for p in (cumsum_p, cumprod_p, cummax_p, cummin_p, cumlogsumexp_p)
     },
-    **{name: _scatter(name) for name in ("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")},
-    **{name: lambda eqn, *xs, name=name: f"lax.{name}({', '.join(xs)})" for name in ("igamma", "igammac")},
-    **{
-        name: lambda eqn, *xs, name=name: f"lax.{name}({', '.join(xs)})"
-        for name in ("igamma_grad_a", "random_gamma_grad")
-    },
-    "regularized_incomplete_beta": lambda eqn, *xs: f"lax.betainc({', '.join(xs)})",
-    "gcd": lambda eqn, x, y: f"jnp.gcd({x}, {y})",
-    "lcm": lambda eqn, x, y: f"jnp.lcm({x}, {y})",
-    "dot_general": _dot,
-    "window_product": _dot,
-    "conv_general_dilated": _convolution,
-    **{f"reduce_window_{fold}": _windows(fold) for fold in ("sum", "max", "min")},
-    "sliding_windows": _sliding,
-    "sort": _sort,
-    "top_k": _top_k,
-    "gather": _gather,
-    "broadcast_in_dim": _broadcast,
-    "reshape": lambda eqn, x, new_sizes, dimensions=None: f"lax.reshape({x}, {tuple(new_sizes)})",
-    "transpose": lambda eqn, x, permutation: f"lax.transpose({x}, {tuple(permutation)})",
-    "squeeze": lambda eqn, x, dimensions: f"lax.squeeze({x}, {tuple(dimensions)})",
-    "rev": lambda eqn, x, dimensions: f"lax.rev({x}, {tuple(dimensions)})",
-    "slice": _slice,
-    "pad": lambda eqn, x, value, padding_config: f"lax.pad({x}, {value}, {tuple(map(tuple, padding_config))})",
-    "concatenate": lambda eqn, *xs, dimension: f"lax.concatenate([{', '.join(xs)}], {dimension})",
-    "split": lambda eqn, x, sizes, axis: f"lax.split({x}, {tuple(sizes)}, {axis})",
-    "iota": _iota,
-    "dynamic_slice": lambda eqn, x, *starts, slice_sizes: (
+    **{p: _scatter(p.name) for p in (scatter_p, scatter_add_p, scatter_mul_p, scatter_min_p, scatter_max_p)},
+    **{p: lambda eqn, *xs, name=p.name: f"lax.{name}({', '.join(xs)})" for p in (igamma_p, igammac_p)},
+    **{p: lambda eqn, *xs, name=p.name: f"lax.{name}({', '.join(xs)})" for p in (igamma_grad_a_p, random_gamma_grad_p)},
+    regularized_incomplete_beta_p: lambda eqn, *xs: f"lax.betainc({', '.join(xs)})",
+    gcd_p: lambda eqn, x, y: f"jnp.gcd({x}, {y})",
+    lcm_p: lambda eqn, x, y: f"jnp.lcm({x}, {y})",
+    dot_general_p: _dot,
+    window_product_p: _dot,
+    conv_general_dilated_p: _convolution,
+    reduce_window_sum_p: _windows("sum"),
+    reduce_window_max_p: _windows("max"),
+    reduce_window_min_p: _windows("min"),
+    sliding_windows_p: _sliding,
+    sort_p: _sort,
+    top_k_p: _top_k,
+    gather_p: _gather,
+    broadcast_in_dim_p: _broadcast,
+    reshape_p: lambda eqn, x, new_sizes, dimensions=None: f"lax.reshape({x}, {tuple(new_sizes)})",
+    transpose_p: lambda eqn, x, permutation: f"lax.transpose({x}, {tuple(permutation)})",
+    squeeze_p: lambda eqn, x, dimensions: f"lax.squeeze({x}, {tuple(dimensions)})",
+    rev_p: lambda eqn, x, dimensions: f"lax.rev({x}, {tuple(dimensions)})",
+    slice_p: _slice,
+    pad_p: lambda eqn, x, value, padding_config: f"lax.pad({x}, {value}, {tuple(map(tuple, padding_config))})",
+    concatenate_p: lambda eqn, *xs, dimension: f"lax.concatenate([{', '.join(xs)}], {dimension})",
+    split_p: lambda eqn, x, sizes, axis: f"lax.split({x}, {tuple(sizes)}, {axis})",
+    iota_p: _iota,
+    dynamic_slice_p: lambda eqn, x, *starts, slice_sizes: (
         f"lax.dynamic_slice_p.bind({', '.join([x, *starts])}, slice_sizes={tuple(slice_sizes)})"
     ),
-    "dynamic_update_slice": lambda eqn, *xs: f"lax.dynamic_update_slice_p.bind({', '.join(xs)})",
-    "optimization_barrier": lambda eqn, x, **params: f"lax.optimization_barrier({x})",
-    "cholesky": lambda eqn, x: f"{_LINALG}.cholesky({x}, symmetrize_input=False)",
-    "qr": lambda eqn, x, full_matrices=False: f"{_LINALG}.qr({x}, full_matrices={full_matrices})",
-    "eigh": lambda eqn, x, lower=True: f"{_LINALG}.eigh({x}, lower={lower}, symmetrize_input=False)",
-    "svd": _svd,
-    "lu": lambda eqn, x: f"{_LINALG}.lu({x})",
-    "fft": lambda eqn, x, fft_type, fft_lengths: f"lax.fft({x}, {fft_type.name!r}, {tuple(fft_lengths)})",
-    "triangular_solve": _triangular,
+    dynamic_update_slice_p: lambda eqn, *xs: f"lax.dynamic_update_slice_p.bind({', '.join(xs)})",
+    optimization_barrier_p: lambda eqn, x, **params: f"lax.optimization_barrier({x})",
+    cholesky_p: lambda eqn, x: f"{_LINALG}.cholesky({x}, symmetrize_input=False)",
+    qr_p: lambda eqn, x, full_matrices=False: f"{_LINALG}.qr({x}, full_matrices={full_matrices})",
+    eigh_p: lambda eqn, x, lower=True: f"{_LINALG}.eigh({x}, lower={lower}, symmetrize_input=False)",
+    svd_p: _svd,
+    lu_p: lambda eqn, x: f"{_LINALG}.lu({x})",
+    fft_p: lambda eqn, x, fft_type, fft_lengths: f"lax.fft({x}, {fft_type.name!r}, {tuple(fft_lengths)})",
+    triangular_solve_p: _triangular,
+}
+
+
+# The same of random keys, by the texts of the operands.
+KEYS = {
+    random_wrap_p: "{0}",
+    random_unwrap_p: "{0}",
+    random_clone_p: "{0}",
+    copy_p: "{0}",
+    eq_p: "jnp.all({0} == {1}, axis=-1)",
+    ne_p: "jnp.any({0} != {1}, axis=-1)",
+    select_n_p: "jnp.where({0}[..., None], {2}, {1})",
+    random_fold_in_p: "fold_in({0}, {1})",
+    random_seed_p: "seed({0})",
 }
 
 
@@ -272,7 +339,7 @@ class Arrays:
             self._call(eqn)
 
     def _call(self, eqn: Eqn) -> None:
-        call = CALLS.get(eqn.primitive.name)
+        call = CALLS.get(eqn.primitive)
         if call is None:
             raise UnsupportedError(f"the tpu backend has no form of {eqn.primitive.name} ({eqn.source.short})")
         args = [self.operand(v) for v in eqn.invars]
@@ -288,7 +355,7 @@ class Arrays:
             Scalar("const", (), v.aval.dtype, v.val) if isinstance(v, Literal) else Scalar("input", (), v.aval.dtype, v)
             for v in eqn.invars
         ]
-        if eqn.primitive.name == "bitcast_convert_type":
+        if eqn.primitive is bitcast_convert_type_p:
             target = spell.storage(eqn.outvars[0].aval.dtype)
             self._assign(eqn.outvars[0], f"lax.bitcast_convert_type({self.operand(eqn.invars[0])}, {target})")
             return
@@ -339,16 +406,12 @@ class Arrays:
 
     def _keys(self, eqn: Eqn) -> None:
         """Keys are unsigned words, with two of them along a last dimension."""
-        name, args = eqn.primitive.name, [self.operand(v) for v in eqn.invars]
-        words = {"random_wrap": "{0}", "random_unwrap": "{0}", "random_clone": "{0}", "copy": "{0}"}
-        words |= {"eq": "jnp.all({0} == {1}, axis=-1)", "ne": "jnp.any({0} != {1}, axis=-1)"}
-        words |= {"select_n": "jnp.where({0}[..., None], {2}, {1})"}
-        words |= {"random_fold_in": "fold_in({0}, {1})", "random_seed": "seed({0})"}
-        if name in words:
-            text = words[name].format(*args)
-        elif name in ("random_bits", "random_split"):
-            text = f"{name}({args[0]}, {tuple(eqn.params['shape'])})"
-            if name == "random_bits" and eqn.params["bit_width"] != 32:
+        primitive, args = eqn.primitive, [self.operand(v) for v in eqn.invars]
+        if primitive in KEYS:
+            text = KEYS[primitive].format(*args)
+        elif primitive in (random_bits_p, random_split_p):
+            text = f"{primitive}({args[0]}, {tuple(eqn.params['shape'])})"
+            if primitive is random_bits_p and eqn.params["bit_width"] != 32:
                 text += f".astype(jnp.uint{eqn.params['bit_width']})"
         else:
             text = self._moved_keys(eqn, args)
@@ -360,6 +423,6 @@ class Arrays:
             raise UnsupportedError(f"the tpu backend has no form of {eqn.primitive.name} of keys ({eqn.source.short})")
         moving = [isinstance(v, Var) and v.aval.dtype == KEY for v in eqn.invars]
         words = [[f"{a}[..., {n}]" if m else a for a, m in zip(args, moving)] for n in (0, 1)]
-        call = CALLS[eqn.primitive.name]
+        call = CALLS[eqn.primitive]
         both = [call(eqn, *word, **eqn.params) for word in words]
         return f"jnp.stack([{both[0]}, {both[1]}], axis=-1)"

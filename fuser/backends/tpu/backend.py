@@ -12,15 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.base import Host, KernelSource, Loaded
+from fuser.backends.base import Host, KernelSource, Loaded, unsupported
 from fuser.backends.tpu.arrays import refusal
 from fuser.backends.tpu.emit import Emitted
 from fuser.backends.tpu.program import compiled, program, settled, text_of
 from fuser.config import config
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Var
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.types import BOOL, KEY, bfloat16, short_dtype
+from fuser.ops.convolution import conv_general_dilated_p
+from fuser.ops.reduce_window import reduce_window_max_p, reduce_window_min_p, reduce_window_sum_p
 from fuser.partition.group import FusionGroup, FusionLimits, Plan
 from fuser.runtime.array import to_numpy
 
@@ -29,7 +31,7 @@ IN_KERNELS = (BOOL, bfloat16, *map(np.dtype, ("float32", "int32", "uint32")))
 BOOL_REDUCTIONS = ("and", "or", "max", "min")
 REDUCTIONS = ("sum", "max", "min", "argmax", "argmin")
 NATIVES = frozenset(
-    ["conv_general_dilated", "reduce_window_sum", "reduce_window_max", "reduce_window_min"]
+    [conv_general_dilated_p, reduce_window_sum_p, reduce_window_max_p, reduce_window_min_p]
 )  # XLA's own
 INSTALL = "pip install 'fuser[tpu]' installs jax and libtpu"
 
@@ -48,11 +50,7 @@ class TPU(Host):
                 return reason
         if eqn.primitive.fusion is Fusion.DOT:
             return None
-        if eqn.primitive.lower is None:
-            return f"{eqn.primitive.name} is XLA's"
-        if eqn.outvars[0].aval.size == 0:
-            return "it has no elements"
-        return _outside(eqn)
+        return unsupported(eqn, "is XLA's") or _outside(eqn)
 
     def native(self, group: FusionGroup) -> str | None:
         return None
@@ -104,17 +102,15 @@ class TPU(Host):
 
 def _outside(eqn: Eqn) -> str | None:
     """Why an equation that has a form in kernels is left to XLA on a TPU, or None."""
-    name, fusion = eqn.primitive.name, eqn.primitive.fusion
+    fusion, movement = eqn.primitive.fusion, eqn.primitive.movement
     for var in (*eqn.invars, *eqn.outvars):
         if var.aval.dtype not in (*IN_KERNELS, KEY):
             return f"Mosaic computes in 32 bits, and {short_dtype(var.aval.dtype)} is XLA's"
-    moving = {"dynamic_slice": 1, "dynamic_update_slice": 2}  # the first of the starts
-    if name in moving and any(isinstance(v, Var) for v in eqn.invars[moving[name] :]):
+    first_start = {Movement.SLICE: 1, Movement.UPDATE: 2}.get(movement) if movement else None
+    if first_start is not None and any(isinstance(v, Var) for v in eqn.invars[first_start:]):
         return "a TPU's registers are not read at computed places"
-    if name == "gather" and not _one_of_a_row(eqn):
+    if movement is Movement.GATHER and not _one_of_a_row(eqn):
         return "a TPU's registers gather no single elements"
-    if name == "bitcast_convert_type" and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize:
-        return "the bitcast changes the number of elements"
     if fusion is Fusion.REDUCE:
         reduction, _ = eqn.primitive.rule("lower")(**eqn.params)
         wide = eqn.invars[0].aval.dtype

@@ -11,6 +11,7 @@ from typing import Any
 
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Graph
+from fuser.ir.primitive import Control
 
 # Writes a function of a graph inside control flow: (name, which graph of the equation) -> its results' texts
 Body = Callable[[str, int], None]
@@ -18,7 +19,6 @@ Body = Callable[[str, int], None]
 
 def write_control(arrays: Any, eqn: Eqn) -> None:
     """The equation, its graphs written out on whole arrays."""
-    name = eqn.primitive.name
     graphs = _graphs(eqn)
 
     def body(function: str, number: int) -> None:
@@ -32,8 +32,8 @@ def write_control(arrays: Any, eqn: Eqn) -> None:
         arrays.line(f"return [{', '.join(arrays.graph(graph))}]")
         arrays.depth -= 1
 
-    if name not in ("while", "cond", "scan"):
-        raise UnsupportedError(f"the tpu backend has no form of {name} ({eqn.source.short})")
+    if eqn.primitive.control is None:
+        raise UnsupportedError(f"the tpu backend has no form of {eqn.primitive} ({eqn.source.short})")
     args = [arrays.operand(v) for v in eqn.invars]
     results = [arrays.fresh() for _ in eqn.outvars]
     arrays.names.update(zip(eqn.outvars, results))
@@ -42,15 +42,15 @@ def write_control(arrays: Any, eqn: Eqn) -> None:
 
 def write(arrays: Any, eqn: Eqn, args: Sequence[str], results: Sequence[str], body: Body) -> None:
     """Lines that bind `results` to the equation's results."""
-    writers = {"while": _while, "cond": _cond, "scan": _scan}
-    writers[eqn.primitive.name](arrays, eqn, list(args), f"[{', '.join(results)}]", body)
+    writers: dict[Control | None, Any] = {Control.WHILE: _while, Control.COND: _cond, Control.SCAN: _scan}
+    writers[eqn.primitive.control](arrays, eqn, list(args), f"[{', '.join(results)}]", body)
 
 
 def _graphs(eqn: Eqn) -> list[Graph]:
     params = eqn.params
-    if eqn.primitive.name == "while":
+    if eqn.primitive.control is Control.WHILE:
         return [params["cond_jaxpr"], params["body_jaxpr"]]
-    return list(params["branches"]) if eqn.primitive.name == "cond" else [params["jaxpr"]]
+    return list(params["branches"]) if eqn.primitive.control is Control.COND else [params["jaxpr"]]
 
 
 def _while(arrays: Any, eqn: Eqn, args: list[str], target: str, body: Body) -> None:

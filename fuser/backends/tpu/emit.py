@@ -15,13 +15,14 @@ from fuser.backends.tpu.loop_kernel import LoopKernel
 from fuser.backends.tpu.reductions import Rows, phases
 from fuser.backends.tpu.tiling import Refused, Tiling
 from fuser.ir.graph import Eqn, Var
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Fusion, Movement
 from fuser.kernel.lower import lower, results
 from fuser.kernel.lower_loop import lower_loop
+from fuser.ops.elementwise import copy_p
 from fuser.partition.group import FusionGroup, Kind
 
 PALLAS = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP)
-SPREADING = ("broadcast_in_dim", "iota")  # movement that makes arrays larger is left to the kernel
+LARGER = (Movement.SPREAD, Movement.MAKE)  # movement that makes arrays larger is left to the kernel
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,12 @@ def hoisted(group: FusionGroup) -> tuple[list[Eqn], FusionGroup]:
     known: set[Var] = set(group.graph.invars)
     moved: dict[Eqn, None] = {}
     for eqn in group.graph.eqns:
-        movement = eqn.primitive.fusion is Fusion.MOVEMENT and eqn.primitive.name not in SPREADING
+        movement = eqn.primitive.fusion is Fusion.MOVEMENT and eqn.primitive.movement not in LARGER
         if movement and all(v in known for v in eqn.operands()) and any(True for _ in eqn.operands()):
             moved[eqn] = None
             known.update(eqn.outvars)
     rest = tuple(eqn for eqn in group.graph.eqns if eqn not in moved)
-    if not any(eqn.primitive.fusion is not Fusion.MOVEMENT and eqn.primitive.name != "copy" for eqn in rest):
+    if not any(eqn.primitive.fusion is not Fusion.MOVEMENT and eqn.primitive is not copy_p for eqn in rest):
         return [], group  # nothing would be left but a copy
     needed = dict.fromkeys(v for eqn in rest for v in eqn.operands() if v in known)
     return list(moved), replace(group, graph=replace(group.graph, invars=tuple(needed), eqns=rest))

@@ -15,6 +15,7 @@ from fuser.backends.tpu.control_flow import write
 from fuser.backends.tpu.emit import PALLAS, Emitted, in_pallas, in_xla
 from fuser.backends.tpu.tiling import Refused
 from fuser.ir.graph import Literal, Var
+from fuser.ir.primitive import Control
 from fuser.kernel.lower import results
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, Kind, Plan
@@ -126,7 +127,7 @@ def _write(
     """The loop, branch or scan; a while over lanes was planned with a test that gives a bool to go on by and the lanes."""
     eqn = group.graph.eqns[-1]
     params = eqn.params
-    if eqn.primitive.name != "while" or not params["cond_jaxpr"].out_avals[0].shape:
+    if eqn.primitive.control is not Control.WHILE or not params["cond_jaxpr"].out_avals[0].shape:
         write(arrays, eqn, args, made, body)
         return
     tests, bodies = params["cond_nconsts"], params["body_nconsts"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.base import KernelSource, Loaded, Stepwise
+from fuser.backends.base import KernelSource, Loaded, Stepwise, unsupported
 from fuser.backends.triton import eager, interpreter
 from fuser.backends.triton.emit import emit_kernel, emit_product
 from fuser.backends.triton.launch import Launcher, module_of
@@ -38,21 +38,14 @@ class Triton(Stepwise):
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
             return refusal(eqn)
-        if eqn.primitive.lower is None:
-            return f"{eqn.primitive.name} runs in a library"
+        if (reason := unsupported(eqn, "runs in a library")) is not None:
+            return reason
         for var in (*eqn.invars, *eqn.outvars):
             dtype = var.aval.dtype
             if dtype in FLOAT8:
                 return f"{short_dtype(dtype)} is converted by ml_dtypes"
             if is_complex(dtype):
                 return f"Triton has no complex numbers such as {short_dtype(dtype)}"
-        if eqn.outvars[0].aval.size == 0:
-            return "it has no elements"
-        if (
-            eqn.primitive.name == "bitcast_convert_type"
-            and eqn.invars[0].aval.dtype.itemsize != eqn.outvars[0].aval.dtype.itemsize
-        ):
-            return "the bitcast changes the number of elements"
         return None
 
     def native(self, group: FusionGroup) -> str | None:

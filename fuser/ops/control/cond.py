@@ -12,7 +12,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph, Var
-from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.primitive import Control, Fusion, Primitive, register
 from fuser.ir.types import ArrayType, is_inexact
 from fuser.ops import elementwise as el
 from fuser.ops.control import graphs
@@ -60,7 +60,15 @@ def _cond_samples() -> Samples:
 
 
 cond_p = register(
-    Primitive("cond", Fusion.CONTROL, multiple_results=True, type=_cond_type, eval=_cond_eval, samples=_cond_samples)
+    Primitive(
+        "cond",
+        Fusion.CONTROL,
+        multiple_results=True,
+        type=_cond_type,
+        eval=_cond_eval,
+        samples=_cond_samples,
+        control=Control.COND,
+    )
 )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph, Var
-from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.primitive import Control, Fusion, Primitive, register
 from fuser.ir.types import ArrayType
 from fuser.ops import elementwise as el
 from fuser.ops.control import graphs
@@ -92,7 +92,15 @@ def _scan_samples() -> Samples:
 
 
 scan_p = register(
-    Primitive("scan", Fusion.CONTROL, multiple_results=True, type=_scan_type, eval=_scan_eval, samples=_scan_samples)
+    Primitive(
+        "scan",
+        Fusion.CONTROL,
+        multiple_results=True,
+        type=_scan_type,
+        eval=_scan_eval,
+        samples=_scan_samples,
+        control=Control.SCAN,
+    )
 )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph, Var
-from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.primitive import Control, Fusion, Primitive, register
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
 from fuser.ops import elementwise as el
@@ -88,7 +88,13 @@ def _while_samples() -> Samples:
 
 while_p = register(
     Primitive(
-        "while", Fusion.CONTROL, multiple_results=True, type=_while_type, eval=_while_eval, samples=_while_samples
+        "while",
+        Fusion.CONTROL,
+        multiple_results=True,
+        type=_while_type,
+        eval=_while_eval,
+        samples=_while_samples,
+        control=Control.WHILE,
     )
 )
 

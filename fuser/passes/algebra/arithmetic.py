@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.graph import Eqn, Literal
+from fuser.ir.primitive import Primitive
 from fuser.ir.rewrite import Rewriter
 from fuser.ir.types import BOOL, FLOATS, INTEGERS
 from fuser.ops import elementwise as E
@@ -96,15 +97,15 @@ def _integer_power(eqn: Eqn, rewriter: Rewriter) -> Result:
     return rewriter.make(E.square_p, x) if y == 2 else None
 
 
-def _negated(name: str, partner: Any) -> Callable[[Eqn, Rewriter], Result]:
+def _negated(primitive: Primitive, partner: Primitive) -> Callable[[Eqn, Rewriter], Result]:
     """`x + (−y)` as `x − y`, and `x − (−y)` as `x + y`."""
 
     def rewrite(eqn: Eqn, rewriter: Rewriter) -> Result:
         x, y = eqn.invars
-        negation = rewriter.producer(y, "neg")
+        negation = rewriter.producer(y, E.neg_p)
         if negation is not None:
             return rewriter.make(partner, x, negation.invars[0])
-        negation = rewriter.producer(x, "neg") if name == "add" else None
+        negation = rewriter.producer(x, E.neg_p) if primitive is E.add_p else None
         return rewriter.make(partner, y, negation.invars[0]) if negation is not None else None
 
     return rewrite
@@ -113,14 +114,14 @@ def _negated(name: str, partner: Any) -> Callable[[Eqn, Rewriter], Result]:
 def _both_negated(eqn: Eqn, rewriter: Rewriter) -> Result:
     if eqn.invars[0].aval.dtype not in FLOATS:
         return None
-    x, y = (rewriter.producer(v, "neg") for v in eqn.invars)
+    x, y = (rewriter.producer(v, E.neg_p) for v in eqn.invars)
     return rewriter.make(eqn.primitive, x.invars[0], y.invars[0]) if x is not None and y is not None else None
 
 
 def _sign_ignored(eqn: Eqn, rewriter: Rewriter) -> Result:
     """`f(−x)` and `f(|x|)` as `f(x)` for a function that does not see the sign."""
-    for name in ("neg", "abs"):
-        inner = rewriter.producer(eqn.invars[0], name)
+    for primitive in (E.neg_p, E.abs_p):
+        inner = rewriter.producer(eqn.invars[0], primitive)
         if (
             inner is not None
             and inner.invars[0].aval.dtype == eqn.invars[0].aval.dtype
@@ -144,35 +145,45 @@ def times_minus_one(eqn: Eqn, rewriter: Rewriter) -> Result:
 
 
 ARITHMETIC: tuple[Rule, ...] = (
-    Rule("x * 1", ("mul",), partner(one), lambda x: E.mul_p.bind(like(x, 1), x), REALS),
-    Rule("x * -1", ("mul",), times_minus_one, lambda x: E.mul_p.bind(x, like(x, -1)), (*FLOATS, *INTEGERS[:4])),
-    Rule("x * 0", ("mul",), absorbed(zero), lambda x: E.mul_p.bind(x, like(x, 0)), INTEGERS),
-    Rule("-x * -y", ("mul", "div"), _both_negated, lambda x, y: E.mul_p.bind(E.neg_p.bind(x), E.neg_p.bind(y)), FLOATS),
-    Rule("x / 1", ("div",), when(second_is(1), first), lambda x: E.div_p.bind(x, like(x, 1)), REALS),
+    Rule("x * 1", (E.mul_p,), partner(one), lambda x: E.mul_p.bind(like(x, 1), x), REALS),
+    Rule("x * -1", (E.mul_p,), times_minus_one, lambda x: E.mul_p.bind(x, like(x, -1)), (*FLOATS, *INTEGERS[:4])),
+    Rule("x * 0", (E.mul_p,), absorbed(zero), lambda x: E.mul_p.bind(x, like(x, 0)), INTEGERS),
+    Rule(
+        "-x * -y",
+        (E.mul_p, E.div_p),
+        _both_negated,
+        lambda x, y: E.mul_p.bind(E.neg_p.bind(x), E.neg_p.bind(y)),
+        FLOATS,
+    ),
+    Rule("x / 1", (E.div_p,), when(second_is(1), first), lambda x: E.div_p.bind(x, like(x, 1)), REALS),
     Rule(
         "x / -1",
-        ("div",),
+        (E.div_p,),
         when(second_is(-1), negate_first),
         lambda x: E.div_p.bind(x, like(x, -1)),
         (*FLOATS, *INTEGERS[:4]),
     ),
-    Rule("x / 2**n", ("div",), _divide_by_power_of_two, lambda x: E.div_p.bind(x, like(x, -4.0)), FLOATS),
-    Rule("x + -0.0", ("add",), partner(zero, sign=-1), lambda x: E.add_p.bind(x, like(x, -0.0)), REALS),
-    Rule("x - 0.0", ("sub",), when(second_is(0, sign=1), first), lambda x: E.sub_p.bind(x, like(x, 0)), REALS),
+    Rule("x / 2**n", (E.div_p,), _divide_by_power_of_two, lambda x: E.div_p.bind(x, like(x, -4.0)), FLOATS),
+    Rule("x + -0.0", (E.add_p,), partner(zero, sign=-1), lambda x: E.add_p.bind(x, like(x, -0.0)), REALS),
+    Rule("x - 0.0", (E.sub_p,), when(second_is(0, sign=1), first), lambda x: E.sub_p.bind(x, like(x, 0)), REALS),
     Rule(
-        "-0.0 - x", ("sub",), when(first_is(0, sign=-1), negate_second), lambda x: E.sub_p.bind(like(x, -0.0), x), REALS
+        "-0.0 - x",
+        (E.sub_p,),
+        when(first_is(0, sign=-1), negate_second),
+        lambda x: E.sub_p.bind(like(x, -0.0), x),
+        REALS,
     ),
-    Rule("x - x", ("sub",), constant(0), lambda x: E.sub_p.bind(x, x), INTEGERS),
-    Rule("x + -y", ("add",), _negated("add", E.sub_p), lambda x, y: E.add_p.bind(E.neg_p.bind(x), y), REALS),
-    Rule("x - -y", ("sub",), _negated("sub", E.add_p), lambda x, y: E.sub_p.bind(x, E.neg_p.bind(y)), REALS),
-    Rule("pow(x, 2)", ("pow",), _power, lambda x: E.pow_p.bind(x, like(x, 2)), FLOATS, ulps=1),
-    Rule("pow(x, 1)", ("pow",), _power, lambda x: E.pow_p.bind(x, like(x, 1)), FLOATS),
-    Rule("pow(x, 0)", ("pow",), _power, lambda x: E.pow_p.bind(x, like(x, 0)), FLOATS),
-    Rule("pow(x, -1)", ("pow",), _power, lambda x: E.pow_p.bind(x, np.int32(-1)), FLOATS, ulps=1),
+    Rule("x - x", (E.sub_p,), constant(0), lambda x: E.sub_p.bind(x, x), INTEGERS),
+    Rule("x + -y", (E.add_p,), _negated(E.add_p, E.sub_p), lambda x, y: E.add_p.bind(E.neg_p.bind(x), y), REALS),
+    Rule("x - -y", (E.sub_p,), _negated(E.sub_p, E.add_p), lambda x, y: E.sub_p.bind(x, E.neg_p.bind(y)), REALS),
+    Rule("pow(x, 2)", (E.pow_p,), _power, lambda x: E.pow_p.bind(x, like(x, 2)), FLOATS, ulps=1),
+    Rule("pow(x, 1)", (E.pow_p,), _power, lambda x: E.pow_p.bind(x, like(x, 1)), FLOATS),
+    Rule("pow(x, 0)", (E.pow_p,), _power, lambda x: E.pow_p.bind(x, like(x, 0)), FLOATS),
+    Rule("pow(x, -1)", (E.pow_p,), _power, lambda x: E.pow_p.bind(x, np.int32(-1)), FLOATS, ulps=1),
     *(
         Rule(
             f"pow(|x|, {power})",
-            ("pow",),
+            (E.pow_p,),
             _half_power,
             _powers(power),
             FLOATS[2:],
@@ -180,27 +191,27 @@ ARITHMETIC: tuple[Rule, ...] = (
         )
         for power in (0.5, -0.5, 1.5, -1.5)
     ),
-    Rule("integer_pow[0]", ("integer_pow",), _integer_power, lambda x: E.integer_pow_p.bind(x, y=0), REALS),
-    Rule("integer_pow[1]", ("integer_pow",), _integer_power, lambda x: E.integer_pow_p.bind(x, y=1), REALS),
-    Rule("integer_pow[2]", ("integer_pow",), _integer_power, lambda x: E.integer_pow_p.bind(x, y=2), REALS),
-    Rule("-(-x)", ("neg",), twice("neg"), lambda x: E.neg_p.bind(E.neg_p.bind(x)), REALS),
+    Rule("integer_pow[0]", (E.integer_pow_p,), _integer_power, lambda x: E.integer_pow_p.bind(x, y=0), REALS),
+    Rule("integer_pow[1]", (E.integer_pow_p,), _integer_power, lambda x: E.integer_pow_p.bind(x, y=1), REALS),
+    Rule("integer_pow[2]", (E.integer_pow_p,), _integer_power, lambda x: E.integer_pow_p.bind(x, y=2), REALS),
+    Rule("-(-x)", (E.neg_p,), twice(E.neg_p), lambda x: E.neg_p.bind(E.neg_p.bind(x)), REALS),
     Rule(
         "abs(-x)",
-        ("abs", "square", "cos", "cosh"),
+        (E.abs_p, E.square_p, E.cos_p, E.cosh_p),
         _sign_ignored,
         lambda x: E.abs_p.bind(E.neg_p.bind(x)),
         (*FLOATS, *INTEGERS[:4]),
     ),
     Rule(
         "abs(abs(x))",
-        ("abs", "floor", "ceil", "round"),
+        (E.abs_p, E.floor_p, E.ceil_p, E.round_p),
         again,
         lambda x: E.abs_p.bind(E.abs_p.bind(x)),
         (*FLOATS, *INTEGERS[:4]),
     ),
     Rule(
         "max(x, x)",
-        ("max", "min"),
+        (E.max_p, E.min_p),
         when(lambda e, r: same_operands(e), first),
         lambda x: E.max_p.bind(x, x),
         (BOOL, *REALS),

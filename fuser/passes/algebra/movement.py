@@ -19,7 +19,7 @@ def _transpose(eqn: Eqn, rewriter: Rewriter) -> Result:
     x, order = eqn.invars[0], tuple(eqn.params["permutation"])
     if order == tuple(range(len(order))):
         return x
-    inner = rewriter.producer(x, "transpose")
+    inner = rewriter.producer(x, M.transpose_p)
     if inner is None:
         return None
     return rewriter.make(
@@ -32,8 +32,8 @@ def _reshape(eqn: Eqn, rewriter: Rewriter) -> Result:
     x, shape = eqn.invars[0], eqn.outvars[0].aval.shape
     if x.aval.shape == shape:
         return x
-    for name in ("reshape", "squeeze", "broadcast_in_dim"):
-        inner = rewriter.producer(x, name)
+    for primitive in (M.reshape_p, M.squeeze_p, M.broadcast_in_dim_p):
+        inner = rewriter.producer(x, primitive)
         if inner is not None and inner.invars[0].aval.size == x.aval.size and x.aval.size:
             source = inner.invars[0]
             return (
@@ -49,7 +49,7 @@ def _rev(eqn: Eqn, rewriter: Rewriter) -> Result:
     turned = tuple(d for d in dimensions if x.aval.shape[d] > 1)
     if not turned:
         return x
-    inner = rewriter.producer(x, "rev")
+    inner = rewriter.producer(x, M.rev_p)
     if inner is not None:
         left = tuple(sorted(set(turned) ^ set(inner.params["dimensions"])))
         return rewriter.make(M.rev_p, inner.invars[0], dimensions=left)
@@ -60,7 +60,7 @@ def _slice(eqn: Eqn, rewriter: Rewriter) -> Result:
     x, (low, _, step) = eqn.invars[0], _bounds(eqn)
     if x.aval.shape == eqn.outvars[0].aval.shape:
         return x
-    inner = rewriter.producer(x, "slice")
+    inner = rewriter.producer(x, M.slice_p)
     if inner is None:
         return None
     inner_low, _, inner_step = _bounds(inner)
@@ -96,7 +96,7 @@ def _broadcast(eqn: Eqn, rewriter: Rewriter) -> Result:
     x, dimensions = eqn.invars[0], tuple(eqn.params["broadcast_dimensions"])
     if x.aval.shape == eqn.outvars[0].aval.shape:
         return x
-    inner = rewriter.producer(x, "broadcast_in_dim")
+    inner = rewriter.producer(x, M.broadcast_in_dim_p)
     if inner is None:
         return None
     through = tuple(dimensions[d] for d in inner.params["broadcast_dimensions"])
@@ -110,8 +110,8 @@ def _reduce(eqn: Eqn, rewriter: Rewriter) -> Result:
     x, axes = eqn.invars[0], tuple(eqn.params["axes"])
     if all(x.aval.shape[a] == 1 for a in axes):
         return x if not axes else rewriter.make(M.reshape_p, x, new_sizes=eqn.outvars[0].aval.shape, dimensions=None)
-    inner = rewriter.producer(x, eqn.primitive.name)
-    ordered = eqn.primitive.name in ("reduce_sum", "reduce_prod") and not is_exact(eqn)
+    inner = rewriter.producer(x, eqn.primitive)
+    ordered = eqn.primitive in (R.reduce_sum_p, R.reduce_prod_p) and not is_exact(eqn)
     if inner is None or ordered:
         return None
     first = tuple(inner.params["axes"])
@@ -133,7 +133,7 @@ _THIN = ((3, 1, 4),)
 MOVEMENT: tuple[Rule, ...] = (
     Rule(
         "transpose[identity]",
-        ("transpose",),
+        (M.transpose_p,),
         _transpose,
         lambda x: M.transpose_p.bind(x, permutation=(0, 1, 2)),
         _ANY,
@@ -141,7 +141,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "transpose of transpose",
-        ("transpose",),
+        (M.transpose_p,),
         _transpose,
         lambda x: M.transpose_p.bind(M.transpose_p.bind(x, permutation=(2, 0, 1)), permutation=(0, 2, 1)),
         _ANY,
@@ -149,7 +149,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "reshape[own shape]",
-        ("reshape",),
+        (M.reshape_p,),
         _reshape,
         lambda x: M.reshape_p.bind(x, new_sizes=(2, 3, 4), dimensions=None),
         _ANY,
@@ -157,7 +157,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "reshape of reshape",
-        ("reshape",),
+        (M.reshape_p,),
         _reshape,
         lambda x: M.reshape_p.bind(
             M.reshape_p.bind(x, new_sizes=(4, 6), dimensions=None), new_sizes=(3, 8), dimensions=None
@@ -165,10 +165,10 @@ MOVEMENT: tuple[Rule, ...] = (
         _ANY,
         _CUBE,
     ),
-    Rule("squeeze[]", ("squeeze",), _reshape, lambda x: M.squeeze_p.bind(x, dimensions=()), _ANY, _CUBE),
+    Rule("squeeze[]", (M.squeeze_p,), _reshape, lambda x: M.squeeze_p.bind(x, dimensions=()), _ANY, _CUBE),
     Rule(
         "squeeze of broadcast",
-        ("squeeze",),
+        (M.squeeze_p,),
         _reshape,
         lambda x: M.squeeze_p.bind(
             M.broadcast_in_dim_p.bind(x, shape=(2, 3, 1, 4), broadcast_dimensions=(0, 1, 3)), dimensions=(2,)
@@ -176,10 +176,10 @@ MOVEMENT: tuple[Rule, ...] = (
         _ANY,
         _CUBE,
     ),
-    Rule("rev[extents of 1]", ("rev",), _rev, lambda x: M.rev_p.bind(x, dimensions=(1,)), _ANY, _THIN),
+    Rule("rev[extents of 1]", (M.rev_p,), _rev, lambda x: M.rev_p.bind(x, dimensions=(1,)), _ANY, _THIN),
     Rule(
         "rev of rev",
-        ("rev",),
+        (M.rev_p,),
         _rev,
         lambda x: M.rev_p.bind(M.rev_p.bind(x, dimensions=(0, 2)), dimensions=(2, 1)),
         _ANY,
@@ -187,7 +187,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "slice[all]",
-        ("slice",),
+        (M.slice_p,),
         _slice,
         lambda x: M.slice_p.bind(x, start_indices=(0, 0, 0), limit_indices=x.shape, strides=(1, 1, 1)),
         _ANY,
@@ -195,7 +195,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "slice of slice",
-        ("slice",),
+        (M.slice_p,),
         _slice,
         lambda x: M.slice_p.bind(
             M.slice_p.bind(x, start_indices=(2,), limit_indices=(21,), strides=(3,)),
@@ -208,18 +208,23 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "pad[nothing]",
-        ("pad",),
+        (M.pad_p,),
         _pad,
         lambda x: M.pad_p.bind(x, np.zeros((), x.dtype), padding_config=((0, 0, 0),)),
         _ANY,
         ((5,),),
     ),
     Rule(
-        "concatenate[one]", ("concatenate",), _concatenate, lambda x: M.concatenate_p.bind(x, dimension=1), _ANY, _CUBE
+        "concatenate[one]",
+        (M.concatenate_p,),
+        _concatenate,
+        lambda x: M.concatenate_p.bind(x, dimension=1),
+        _ANY,
+        _CUBE,
     ),
     Rule(
         "concatenate[with nothing]",
-        ("concatenate",),
+        (M.concatenate_p,),
         _concatenate,
         lambda x: M.concatenate_p.bind(x, np.zeros((2, 0, 4), x.dtype), x, dimension=1),
         _ANY,
@@ -227,7 +232,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "broadcast[own shape]",
-        ("broadcast_in_dim",),
+        (M.broadcast_in_dim_p,),
         _broadcast,
         lambda x: M.broadcast_in_dim_p.bind(x, shape=x.shape, broadcast_dimensions=(0, 1, 2)),
         _ANY,
@@ -235,7 +240,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "broadcast of broadcast",
-        ("broadcast_in_dim",),
+        (M.broadcast_in_dim_p,),
         _broadcast,
         lambda x: M.broadcast_in_dim_p.bind(
             M.broadcast_in_dim_p.bind(x, shape=(3, 1, 4), broadcast_dimensions=(0, 2)),
@@ -247,7 +252,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "sum over no axes",
-        ("reduce_sum", "reduce_prod"),
+        (R.reduce_sum_p, R.reduce_prod_p),
         _reduce,
         lambda x: R.reduce_sum_p.bind(x, axes=()),
         REALS,
@@ -255,7 +260,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "sum over one element",
-        ("reduce_sum", "reduce_prod"),
+        (R.reduce_sum_p, R.reduce_prod_p),
         _reduce,
         lambda x: R.reduce_sum_p.bind(x, axes=(1,)),
         REALS,
@@ -263,7 +268,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "sum of sum",
-        ("reduce_sum", "reduce_prod"),
+        (R.reduce_sum_p, R.reduce_prod_p),
         _reduce,
         lambda x: R.reduce_sum_p.bind(R.reduce_sum_p.bind(x, axes=(1,)), axes=(1,)),
         INTEGERS,
@@ -271,7 +276,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "max of max",
-        ("reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor"),
+        (R.reduce_max_p, R.reduce_min_p, R.reduce_and_p, R.reduce_or_p, R.reduce_xor_p),
         _reduce,
         lambda x: R.reduce_max_p.bind(R.reduce_max_p.bind(x, axes=(0,)), axes=(1,)),
         _ANY,
@@ -279,7 +284,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "argmax of one element",
-        ("argmax", "argmin"),
+        (R.argmax_p, R.argmin_p),
         _position,
         lambda x: R.argmax_p.bind(x, axes=(1,), index_dtype=np.dtype("int32")),
         _ANY,
@@ -287,7 +292,7 @@ MOVEMENT: tuple[Rule, ...] = (
     ),
     Rule(
         "running sum of one element",
-        ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"),
+        (C.cumsum_p, C.cumprod_p, C.cummax_p, C.cummin_p, C.cumlogsumexp_p),
         _running,
         lambda x: C.cumsum_p.bind(x, axis=1, reverse=False),
         (*INTEGERS, *FLOATS),

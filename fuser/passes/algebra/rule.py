@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.graph import Eqn, Literal, Operand
+from fuser.ir.primitive import Primitive
 from fuser.ir.rewrite import Rewriter
 from fuser.ir.types import BOOL, FLOATS, INTEGERS
 from fuser.ops.movement import broadcast_in_dim_p
@@ -27,7 +28,7 @@ class Rule:
     """`rewrite(eqn, rewriter)` for equations of `primitives`. `sample`, on arrays of `dtypes`, must set the rule off."""
 
     name: str
-    primitives: tuple[str, ...]
+    primitives: tuple[Primitive, ...]
     rewrite: Callable[[Eqn, Rewriter], Result]
     sample: Sample
     dtypes: tuple[np.dtype, ...]
@@ -90,11 +91,11 @@ def like(x: Any, value: Any) -> Any:
     return np.asarray(value).astype(x.dtype)
 
 
-def twice(name: str) -> Callable[[Eqn, Rewriter], Result]:
+def twice(primitive: Primitive) -> Callable[[Eqn, Rewriter], Result]:
     """`f(f(x))` as `x`."""
 
     def rewrite(eqn: Eqn, rewriter: Rewriter) -> Result:
-        inner = rewriter.producer(eqn.invars[0], name)
+        inner = rewriter.producer(eqn.invars[0], primitive)
         return inner.invars[0] if inner is not None else None
 
     return rewrite
@@ -102,7 +103,7 @@ def twice(name: str) -> Callable[[Eqn, Rewriter], Result]:
 
 def again(eqn: Eqn, rewriter: Rewriter) -> Result:
     """`f(f(x))` as `f(x)`, with equal parameters."""
-    inner = rewriter.producer(eqn.invars[0], eqn.primitive.name)
+    inner = rewriter.producer(eqn.invars[0], eqn.primitive)
     return eqn.invars[0] if inner is not None and inner.params == eqn.params else None
 
 

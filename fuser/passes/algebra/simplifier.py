@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuser.ir.graph import Eqn, Graph
+from fuser.ir.primitive import Primitive
 from fuser.ir.rewrite import Rewriter
 from fuser.passes.algebra.arithmetic import ARITHMETIC
 from fuser.passes.algebra.movement import MOVEMENT
@@ -14,16 +15,16 @@ from fuser.passes.algebra.selection import SELECTION
 RULES: tuple[Rule, ...] = (*ARITHMETIC, *SELECTION, *MOVEMENT)
 MOST_REWRITES = 16  # of one equation; each makes it simpler, so this is only a guard
 
-Table = dict[str, tuple[Rule, ...]]
+Table = dict[Primitive, tuple[Rule, ...]]
 
 
 def table(rules: Iterable[Rule]) -> Table:
     """The rules by the primitives that they look at; a rewrite shared by several rules is there once."""
-    found: dict[str, dict[object, Rule]] = {}
+    found: dict[Primitive, dict[object, Rule]] = {}
     for rule in rules:
-        for name in rule.primitives:
-            found.setdefault(name, {}).setdefault(rule.rewrite, rule)
-    return {name: tuple(by_rewrite.values()) for name, by_rewrite in found.items()}
+        for primitive in rule.primitives:
+            found.setdefault(primitive, {}).setdefault(rule.rewrite, rule)
+    return {primitive: tuple(by_rewrite.values()) for primitive, by_rewrite in found.items()}
 
 
 _ALL = table(RULES)
@@ -33,7 +34,7 @@ def simplify(graph: Graph, rules: Table = _ALL) -> Graph:
     """The graph after the rules; equations that lose their last use stay, for dead code elimination."""
     rewriter = Rewriter(graph)
     for eqn in graph.eqns:
-        if eqn.primitive.name in rules:
+        if eqn.primitive in rules:
             _simplify(rewriter.resolve(eqn), rewriter, rules)
         else:
             rewriter.keep(rewriter.resolve(eqn))
@@ -44,7 +45,7 @@ def _simplify(eqn: Eqn, rewriter: Rewriter, rules: Table) -> None:
     """Rewrite one equation until no rule applies, and take what is left into the graph."""
     var = eqn.outvars[0]
     for _ in range(MOST_REWRITES):
-        results = (rule.rewrite(eqn, rewriter) for rule in rules.get(eqn.primitive.name, ()))
+        results = (rule.rewrite(eqn, rewriter) for rule in rules.get(eqn.primitive, ()))
         result = next((r for r in results if r is not None), None)
         if result is None:
             break

@@ -9,33 +9,45 @@ import numpy as np
 
 from fuser.ir.graph import Operand, Var
 from fuser.ir.rewrite import Rewriter
+from fuser.ops.conversion import convert_element_type_p, copy_p
+from fuser.ops.cumulative import cumsum_p
+from fuser.ops.dynamic import dynamic_slice_p
+from fuser.ops.elementwise import (
+    abs_p,
+    add_any_p,
+    add_p,
+    cbrt_p,
+    div_p,
+    exp2_p,
+    exp_p,
+    expm1_p,
+    log1p_p,
+    logistic_p,
+    max_p,
+    min_p,
+    mul_p,
+    sqrt_p,
+    square_p,
+)
+from fuser.ops.movement import broadcast_in_dim_p, reshape_p, rev_p, slice_p, squeeze_p, transpose_p
+from fuser.ops.reduce import reduce_max_p, reduce_min_p, reduce_prod_p, reduce_sum_p
 
 DEEPEST = 6  # equations that are looked through
-_ALWAYS = ("abs", "exp", "exp2", "square", "logistic")
+_ALWAYS = (abs_p, exp_p, exp2_p, square_p, logistic_p)
 _KEEPING = (
-    "sqrt",
-    "cbrt",
-    "reduce_sum",
-    "reduce_max",
-    "reduce_min",
-    "reduce_prod",
-    "cumsum",
-    "convert_element_type",
-    "log1p",
-    "expm1",
+    sqrt_p,
+    cbrt_p,
+    reduce_sum_p,
+    reduce_max_p,
+    reduce_min_p,
+    reduce_prod_p,
+    cumsum_p,
+    convert_element_type_p,
+    log1p_p,
+    expm1_p,
 )
-_OF_ALL = ("add", "add_any", "mul", "div", "max", "min")
-_MOVING = (
-    "broadcast_in_dim",
-    "reshape",
-    "transpose",
-    "squeeze",
-    "expand_dims",
-    "slice",
-    "dynamic_slice",
-    "rev",
-    "copy",
-)
+_OF_ALL = (add_p, add_any_p, mul_p, div_p, max_p, min_p)
+_MOVING = (broadcast_in_dim_p, reshape_p, transpose_p, squeeze_p, slice_p, dynamic_slice_p, rev_p, copy_p)
 
 
 def never_negative(operand: Operand, rewriter: Rewriter, depth: int = DEEPEST) -> bool:
@@ -46,11 +58,11 @@ def never_negative(operand: Operand, rewriter: Rewriter, depth: int = DEEPEST) -
     eqn = rewriter.producers.get(operand) if isinstance(operand, Var) else None
     if eqn is None or depth == 0 or any(v.aval.dtype.kind != "f" or not v.aval.size for v in eqn.invars[:1]):
         return False  # of no elements the greatest is -∞
-    name = eqn.primitive.name
-    if name in _ALWAYS:
+    primitive = eqn.primitive
+    if primitive in _ALWAYS:
         return True
-    if name == "mul" and eqn.invars[0] is eqn.invars[1]:
+    if primitive is mul_p and eqn.invars[0] is eqn.invars[1]:
         return True
-    if name in _KEEPING or name in _MOVING:
+    if primitive in _KEEPING or primitive in _MOVING:
         return never_negative(eqn.invars[0], rewriter, depth - 1)
-    return name in _OF_ALL and all(never_negative(v, rewriter, depth - 1) for v in eqn.invars)
+    return primitive in _OF_ALL and all(never_negative(v, rewriter, depth - 1) for v in eqn.invars)

@@ -76,7 +76,7 @@ def canonicalize_known(graph: Graph, known: Mapping[Operand, Any]) -> Graph:
 
 def _by_rows(eqn: Eqn, rewriter: Rewriter) -> Eqn:
     """The gather or scatter with start components that are iotas along an index dimension as batching dimensions."""
-    joined = rewriter.producer(eqn.invars[1], "concatenate")
+    joined = rewriter.producer(eqn.invars[1], M.concatenate_p)
     numbers = eqn.params["dimension_numbers"]
     last = eqn.invars[1].aval.ndim - 1
     if joined is None or joined.params["dimension"] != last or any(v.aval.shape[-1] != 1 for v in joined.invars):
@@ -253,7 +253,7 @@ class _Reader:
         if eqn is not None:
             operands = [self.read(v) for v in eqn.invars]
             return None if None in operands else self.make(eqn.primitive, *operands, **eqn.params)  # type: ignore[arg-type]
-        repeated = self._repeated(self.rewriter.producer(operand, "broadcast_in_dim"))
+        repeated = self._repeated(self.rewriter.producer(operand, M.broadcast_in_dim_p))
         if repeated is not None:
             return repeated
         params = {**self.gather.params, "mode": GatherScatterMode.CLIP, "fill_value": None}

@@ -22,8 +22,8 @@ LONGEST = 8  # updates that one window is read through
 
 def forward_updates(graph: Graph) -> Graph:
     """The graph with small `dynamic_slice`s of the results of `dynamic_update_slice`s written by slices of both operands."""
-    names = {eqn.primitive.name for eqn in graph.eqns}
-    if not {"dynamic_slice", "dynamic_update_slice"} <= names:
+    primitives = {eqn.primitive for eqn in graph.eqns}
+    if not {dynamic_slice_p, dynamic_update_slice_p} <= primitives:
         return graph
     rewriter = Rewriter(graph)
     for original in graph.eqns:
@@ -42,7 +42,7 @@ def _read(
     operand: Operand, starts: Sequence[Operand], sizes: Sequence[int], rewriter: Rewriter, left: int
 ) -> Operand | None:
     """The window of `operand` without the update that made it; None where that is no slice and no selection."""
-    update = rewriter.producer(operand, "dynamic_update_slice")
+    update = rewriter.producer(operand, dynamic_update_slice_p)
     if update is None or not left:
         return None
     x, new, *places = update.invars

@@ -16,6 +16,7 @@ import numpy as np
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ops import elementwise as E
 from fuser.ops import movement as M
+from fuser.ops.control import scan_p, while_p
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.indexing import GatherScatterMode
 from fuser.passes.indexing.canonicalize import COMBINE
@@ -27,15 +28,15 @@ LEAST = 512  # elements of a carry for which it pays; smaller ones may stay in r
 
 def scatter_to_update(graph: Graph) -> Graph:
     """The graph with such scatters in the bodies of its loops rewritten."""
-    if not any(eqn.primitive.name in ("scan", "while") for eqn in graph.eqns):
+    if not any(eqn.primitive in (scan_p, while_p) for eqn in graph.eqns):
         return graph
     return replace(graph, eqns=tuple(_with_windows(eqn) for eqn in graph.eqns))
 
 
 def _with_windows(eqn: Eqn) -> Eqn:
-    if eqn.primitive.name == "scan":
+    if eqn.primitive is scan_p:
         name, first, count = "jaxpr", eqn.params["num_consts"], eqn.params["num_carry"]
-    elif eqn.primitive.name == "while" and not eqn.params["cond_jaxpr"].out_avals[0].shape:
+    elif eqn.primitive is while_p and not eqn.params["cond_jaxpr"].out_avals[0].shape:
         name, first, count = "body_jaxpr", eqn.params["body_nconsts"], len(eqn.outvars)
     else:
         return eqn

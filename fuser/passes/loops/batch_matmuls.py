@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from fuser.ir.graph import Eqn, Graph, Operand, Var
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Control, Fusion
 from fuser.ir.rewrite import Rewriter
 from fuser.ops.dot import free_dimensions
 from fuser.ops.movement import reshape_p
@@ -26,7 +26,7 @@ def batch_matmuls(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     for eqn in graph.eqns:
         eqn = rewriter.resolve(eqn)
-        if eqn.primitive.name == "scan" and eqn.params["length"] > 1:
+        if eqn.primitive.control is Control.SCAN and eqn.params["length"] > 1:
             eqn = _without_products(eqn, rewriter)
         rewriter.keep(eqn)
     return rewriter.finish()

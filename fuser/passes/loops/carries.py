@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var, graphs_in
+from fuser.ir.primitive import Control
 from fuser.ir.rewrite import Rewriter
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.trace.body import pick, reads
@@ -38,7 +39,7 @@ def _with_bodies(eqn: Eqn, step: Pass) -> Eqn:
 
 def pruned(eqn: Eqn, used: Sequence[bool], drop_dead: Pass) -> Eqn:
     """The control equation with only those results that are `used`, and what those need; itself where that is all."""
-    rule = _RULES.get(eqn.primitive.name)
+    rule = _RULES.get(eqn.primitive.control)
     smaller = eqn if rule is None else rule(eqn, used, drop_dead)
     same = smaller.invars == eqn.invars and smaller.outvars == eqn.outvars
     return eqn if same and list(graphs_in(smaller.params)) == list(graphs_in(eqn.params)) else smaller
@@ -121,7 +122,7 @@ def _cond(eqn: Eqn, used: Sequence[bool], drop_dead: Pass) -> Eqn:
     return Eqn(cond_p, invars, {**eqn.params, "branches": branches}, _chosen(eqn.outvars, outputs), eqn.source)
 
 
-_RULES = {"scan": _scan, "while": _while, "cond": _cond}
+_RULES: dict[Control | None, Any] = {Control.SCAN: _scan, Control.WHILE: _while, Control.COND: _cond}
 
 
 def _chosen(outvars: tuple[Var, ...], positions: Iterable[int]) -> tuple[Var, ...]:
@@ -155,7 +156,7 @@ def forward_carries(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     for eqn in graph.eqns:
         eqn = rewriter.resolve(eqn)
-        rule = _FORWARD.get(eqn.primitive.name)
+        rule = _FORWARD.get(eqn.primitive.control)
         if rule is None:
             rewriter.keep(eqn)
             continue
@@ -233,4 +234,8 @@ def _forward_cond(eqn: Eqn) -> Forwarded:
     return smaller, {eqn.outvars[n]: eqn.invars[1 + way] for n, way in passed.items()}
 
 
-_FORWARD = {"scan": _forward_scan, "while": _forward_while, "cond": _forward_cond}
+_FORWARD: dict[Control | None, Any] = {
+    Control.SCAN: _forward_scan,
+    Control.WHILE: _forward_while,
+    Control.COND: _forward_cond,
+}

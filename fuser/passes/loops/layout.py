@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuser.ir.graph import Eqn, Graph, Operand, Var
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Control, Fusion
 from fuser.ir.rewrite import Rewriter
 from fuser.ops.elementwise import copy_p
 from fuser.ops.movement import transpose_p
@@ -24,7 +24,7 @@ def pretranspose_invariants(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     for eqn in graph.eqns:
         eqn = rewriter.resolve(eqn)
-        if eqn.primitive.name == "scan" and eqn.params["length"] >= MANY:
+        if eqn.primitive.control is Control.SCAN and eqn.params["length"] >= MANY:
             eqn = _turned(eqn, rewriter)
         rewriter.keep(eqn)
     return rewriter.finish()

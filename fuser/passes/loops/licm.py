@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fuser.ir.cost import cost
 from fuser.ir.graph import Eqn, Graph, Operand, Var
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Control, Fusion
 from fuser.ir.rewrite import Rewriter
 
 CHEAP = 8  # additions an element that are no dearer than a load
@@ -25,7 +26,7 @@ def hoist_invariants(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     for eqn in graph.eqns:
         eqn = rewriter.resolve(eqn)
-        rule = _RULES.get(eqn.primitive.name)
+        rule = _RULES.get(eqn.primitive.control)
         rewriter.keep(eqn if rule is None else rule(eqn, rewriter))
     return rewriter.finish()
 
@@ -59,7 +60,7 @@ def _while(eqn: Eqn, rewriter: Rewriter) -> Eqn:
     return replace(eqn, invars=(*of_test, *for_test, *of_body, *for_body, *initial), params=params)
 
 
-_RULES = {"scan": _scan, "while": _while}
+_RULES: dict[Control | None, Any] = {Control.SCAN: _scan, Control.WHILE: _while}
 
 
 def _split(body: Graph, consts: int, operands: tuple[Operand, ...], rewriter: Rewriter) -> tuple[Graph, list[Operand]]:

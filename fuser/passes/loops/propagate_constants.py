@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.primitive import Control
 from fuser.passes.indexing.canonicalize import canonicalize_known
 
 MOST = 64  # elements of a constant that is a place
@@ -32,9 +33,9 @@ def _placed(graph: Graph, known: Mapping[Operand, Any]) -> Graph:
 
 def _with_known(eqn: Eqn, known: Mapping[Operand, Any]) -> Eqn:
     params = eqn.params
-    if eqn.primitive.name == "scan":
+    if eqn.primitive.control is Control.SCAN:
         name, operands = "jaxpr", eqn.invars[: params["num_consts"]]
-    elif eqn.primitive.name == "while":
+    elif eqn.primitive.control is Control.WHILE:
         first = params["cond_nconsts"]
         name, operands = "body_jaxpr", eqn.invars[first : first + params["body_nconsts"]]
     else:

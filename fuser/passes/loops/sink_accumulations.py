@@ -17,17 +17,19 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Control, Fusion
 from fuser.ir.rewrite import Rewriter
-from fuser.ops.elementwise import add_p
-from fuser.ops.movement import broadcast_in_dim_p, reshape_p
+from fuser.ops.dot import dot_general_p
+from fuser.ops.elementwise import add_any_p, add_p, mul_p, neg_p
+from fuser.ops.movement import broadcast_in_dim_p, pad_p, reshape_p, slice_p, squeeze_p, transpose_p
+from fuser.ops.reduce import reduce_sum_p
 from fuser.passes.cse import freeze
 from fuser.passes.dce import drop_dead
 
 LANES = 64  # numbers that a loop's kernel folds in each iteration as it is
 MOST_BYTES = 1 << 28  # of rows that are stacked
-_MOVEMENT = ("transpose", "reshape", "broadcast_in_dim", "squeeze", "expand_dims")
-_LANE_MOVEMENT = (*_MOVEMENT, "slice")
+_MOVEMENT = (transpose_p, reshape_p, broadcast_in_dim_p, squeeze_p)
+_LANE_MOVEMENT = (*_MOVEMENT, slice_p)
 
 # How a sum is found: ("total", v), ("sum", *trees), ("apply", eqn, position, tree), ("product", eqn).
 Tree = tuple[Any, ...]
@@ -38,7 +40,7 @@ def sink_accumulations(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     for eqn in graph.eqns:
         eqn = rewriter.resolve(eqn)
-        if eqn.primitive.name == "scan" and eqn.params["length"] > 1:
+        if eqn.primitive.control is Control.SCAN and eqn.params["length"] > 1:
             sums = _Sums(eqn, rewriter)
             if sums.found:
                 sums.rewrite()
@@ -49,9 +51,9 @@ def sink_accumulations(graph: Graph) -> Graph:
 
 
 def _plain_sums(body: Graph) -> Graph:
-    if not any(eqn.primitive.name == "add_any" for eqn in body.eqns):
+    if not any(eqn.primitive is add_any_p for eqn in body.eqns):
         return body
-    eqns = (replace(e, primitive=add_p) if e.primitive.name == "add_any" else e for e in body.eqns)
+    eqns = (replace(e, primitive=add_p) if e.primitive is add_any_p else e for e in body.eqns)
     return replace(body, eqns=tuple(eqns))
 
 
@@ -96,7 +98,7 @@ class _Sums:
         for n in range(self.carries):
             carry, out = self.body.invars[self.consts + n], self.body.outvars[n]
             eqn = self.producers.get(out) if isinstance(out, Var) else None
-            if eqn is None or eqn.primitive.name != "add_any" or uses[carry] != 1 or uses[eqn.outvars[0]] != 1:
+            if eqn is None or eqn.primitive is not add_any_p or uses[carry] != 1 or uses[eqn.outvars[0]] != 1:
                 continue
             terms = [v for v in eqn.invars if v is not carry]
             if len(terms) == 1 and isinstance(terms[0], Var) and terms[0] in self.moving:
@@ -111,13 +113,13 @@ class _Sums:
         eqn = self.producers.get(var) if isinstance(var, Var) else None
         if eqn is None or len(eqn.outvars) != 1:
             return total
-        name = eqn.primitive.name
-        if name in ("add", "add_any"):
+        primitive = eqn.primitive
+        if primitive in (add_p, add_any_p):
             return self._sum(eqn, total)
         if self._linear(eqn):
             folded = eqn.invars[0].aval.size // max(eqn.outvars[0].aval.size, 1)
-            return self._applied(eqn, 0, name == "reduce_sum" and self.lanes and folded > LANES, total)
-        if name in ("mul", "dot_general"):
+            return self._applied(eqn, 0, primitive is reduce_sum_p and self.lanes and folded > LANES, total)
+        if primitive in (mul_p, dot_general_p):
             return self._product(eqn, total)
         return total
 
@@ -139,7 +141,7 @@ class _Sums:
         while stack:
             operand = stack.pop()
             made = self.producers.get(operand) if isinstance(operand, Var) else None
-            if made is not None and made.primitive.name in ("add", "add_any"):
+            if made is not None and made.primitive in (add_p, add_any_p):
                 stack += reversed(made.invars)
             else:
                 found.append(operand)
@@ -153,7 +155,7 @@ class _Sums:
             key: Any = term
             if eqn is not None and self._linear(eqn):
                 params = tuple((k, freeze(v)) for k, v in sorted(eqn.params.items()))
-                key = (eqn.primitive.name, params, eqn.invars[0].aval.shape)
+                key = (eqn.primitive, params, eqn.invars[0].aval.shape)
             alike.setdefault(key, []).append(term)
         return [self._once(found) for found in alike.values()]
 
@@ -187,8 +189,8 @@ class _Sums:
     @staticmethod
     def _linear(eqn: Eqn) -> bool:
         """Whether the equation is linear in its first operand, and has no other."""
-        name = eqn.primitive.name
-        return name in (*_MOVEMENT, "neg", "reduce_sum") or (name == "pad" and _is_zero(eqn.invars[1]))
+        primitive = eqn.primitive
+        return primitive in (*_MOVEMENT, neg_p, reduce_sum_p) or (primitive is pad_p and _is_zero(eqn.invars[1]))
 
     def _applied(self, eqn: Eqn, position: int, gain: bool, total: tuple[Tree, bool]) -> tuple[Tree, bool]:
         inner, more = self._tree(eqn.invars[position])
@@ -224,7 +226,7 @@ class _Sums:
         body, _ = self._new_body()
         return all(
             e.primitive.fusion is Fusion.ELEMENTWISE
-            or e.primitive.name in _LANE_MOVEMENT
+            or e.primitive in _LANE_MOVEMENT
             or (e.primitive.fusion is not Fusion.MOVEMENT and e.invars[0].aval.size <= LANES)
             for e in body.eqns
         )

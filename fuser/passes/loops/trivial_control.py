@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand
+from fuser.ir.primitive import Control
 from fuser.ir.rewrite import Rewriter
 from fuser.ops.control import row_type, split_scan
 from fuser.ops.movement import broadcast_in_dim_p, reshape_p
@@ -18,9 +19,9 @@ def simplify_trivial_control(graph: Graph) -> Graph:
     for eqn in graph.eqns:
         eqn = rewriter.resolve(eqn)
         results: Sequence[Operand] | None = None
-        if eqn.primitive.name == "scan" and eqn.params["length"] <= 1:
+        if eqn.primitive.control is Control.SCAN and eqn.params["length"] <= 1:
             results = _nothing(eqn, rewriter) if eqn.params["length"] == 0 else _one_step(eqn, rewriter)
-        elif eqn.primitive.name == "cond" and isinstance(eqn.invars[0], Literal):
+        elif eqn.primitive.control is Control.COND and isinstance(eqn.invars[0], Literal):
             branches = eqn.params["branches"]
             chosen = branches[min(max(int(eqn.invars[0].val), 0), len(branches) - 1)]
             results = rewriter.splice(chosen, eqn.invars[1:])

@@ -9,8 +9,18 @@ from __future__ import annotations
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.rewrite import Rewriter
+from fuser.ops.movement import broadcast_in_dim_p, reshape_p, squeeze_p
+from fuser.ops.reduce import (
+    reduce_and_p,
+    reduce_max_p,
+    reduce_min_p,
+    reduce_or_p,
+    reduce_prod_p,
+    reduce_sum_p,
+    reduce_xor_p,
+)
 
-_FOLDS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor")
+_FOLDS = (reduce_sum_p, reduce_prod_p, reduce_max_p, reduce_min_p, reduce_and_p, reduce_or_p, reduce_xor_p)
 Axes = frozenset[int]
 NONE: Axes = frozenset()
 
@@ -32,7 +42,7 @@ def factor_reductions(graph: Graph) -> Graph:
 
 def _first_axes(eqn: Eqn, repeated: dict[Var, Axes]) -> Axes:
     """The axes to fold over first; none where one fold does."""
-    if eqn.primitive.name not in _FOLDS:
+    if eqn.primitive not in _FOLDS:
         return NONE
     axes = repeated.get(eqn.invars[0], NONE)  # type: ignore[arg-type]
     return axes if axes < frozenset(eqn.params["axes"]) else NONE
@@ -49,14 +59,14 @@ def _after(eqn: Eqn, first: Axes, rewriter: Rewriter) -> Eqn:
 def _note(eqn: Eqn, folded: set[Var], repeated: dict[Var, Axes]) -> None:
     """What is known of the equation's result."""
     out = eqn.outvars[0]
-    name, fusion = eqn.primitive.name, eqn.primitive.fusion
+    primitive, fusion = eqn.primitive, eqn.primitive.fusion
     if fusion is Fusion.REDUCE:
         folded.add(out)
         return
-    if fusion is not Fusion.ELEMENTWISE and name not in ("broadcast_in_dim", "reshape", "squeeze"):
+    if fusion is not Fusion.ELEMENTWISE and primitive not in (broadcast_in_dim_p, reshape_p, squeeze_p):
         return
     known = [v for v in eqn.invars if isinstance(v, Var)]
-    if name == "broadcast_in_dim" and known and known[0] in folded:
+    if primitive is broadcast_in_dim_p and known and known[0] in folded:
         along = _new_axes(eqn)
         if along:
             repeated[out] = along

@@ -1,4 +1,4 @@
-"""A bundle of small kernels as one C function, which calls them in order; equal texts are there once.
+"""Horizontal fusion: small kernels as one C function, which calls them in order; equal texts are there once.
 
 What only later parts read lies in a block of the function's own. Where the parts together are worth threads and none is by
 itself, those that do not depend on each other are shared out, one thread a part.
@@ -25,7 +25,7 @@ SHARED_WORK = 2 * ALONE  # and the nanoseconds of one thread that they must be w
 
 
 def emit_horizontal(group: FusionGroup, emit: Emit) -> KernelSource:
-    """The function `name(buffers, sizes)` of a BUNDLE."""
+    """The function `name(buffers, sizes)` of a HORIZONTAL group."""
     return _Bundle(group, emit).source()
 
 

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fuser.ir.primitive import Primitive
 from fuser.ir.types import is_complex
+from fuser.ops.factorisations import lu_p
+from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
 
 if TYPE_CHECKING:
     from fuser.backends.c.library.library_calls import Calls
@@ -170,10 +173,10 @@ def trsm(calls: Calls) -> None:
     calls.call(("factorisation", "trsm", matrix.dtype), pointers, sizes)
 
 
-FORMS: dict[str, Callable[[Calls], None]] = {
-    "lu": _lu,
-    "qr": _qr,
-    "cholesky": _cholesky,
-    "eigh": _eigh,
-    "svd": _svd,
+FORMS: dict[Primitive, Callable[[Calls], None]] = {
+    lu_p: _lu,
+    qr_p: _qr,
+    cholesky_p: _cholesky,
+    eigh_p: _eigh,
+    svd_p: _svd,
 }

@@ -18,10 +18,13 @@ from fuser.backends.c.function import FUNCTION, Function, Module, Own, joined
 from fuser.backends.c.library import lapack
 from fuser.config import config
 from fuser.ir.graph import Eqn, Operand, Var
+from fuser.ir.primitive import Primitive
 from fuser.ir.types import FLOATS, bfloat16, is_complex
 from fuser.legalise.library_operands import uniform
 from fuser.ops.indexing import GatherScatterMode, as_gather, layout_of
-from fuser.ops.scatter import window_sizes
+from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, window_sizes
+from fuser.ops.sorting import sort_p, top_k_p
+from fuser.ops.triangular import triangular_solve_p
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup
 from fuser.runtime.device import cpu_count
@@ -39,35 +42,35 @@ IN_TURN, BY_RANGE, IN_PARTS, DISTINCT = range(4)
 
 def call_blocker(group: FusionGroup) -> str | None:
     """None, or why the group is evaluated by NumPy."""
-    name = group.ops[-1]
-    if name not in _FORMS:
-        return f"{name} runs in NumPy"
     eqn = group.graph.eqns[-1]
-    if name == "sort" and any(is_complex(v.aval.dtype) for v in eqn.invars[: eqn.params["num_keys"]]):
+    primitive = eqn.primitive
+    if primitive not in _FORMS:
+        return f"{primitive} runs in NumPy"
+    if primitive is sort_p and any(is_complex(v.aval.dtype) for v in eqn.invars[: eqn.params["num_keys"]]):
         return "complex numbers are sorted in NumPy"
-    if name == "sort" and eqn.invars[0].aval.shape[eqn.params["dimension"]] >= SORTED_BY_INDEX:
+    if primitive is sort_p and eqn.invars[0].aval.shape[eqn.params["dimension"]] >= SORTED_BY_INDEX:
         return "rows of 2**31 elements are sorted in NumPy"
-    if (name == "triangular_solve" or name in lapack.FORMS) and any(0 in v.aval.shape for v in eqn.invars):
+    if (primitive is triangular_solve_p or primitive in lapack.FORMS) and any(0 in v.aval.shape for v in eqn.invars):
         return "it has no elements"
     views = Views(group.graph.eqns)
     if any(views(v).source is None for v in _read(eqn)) or any(
         views(v).source is not None and not views(v).dense for v in eqn.invars
     ):
-        return f"an operand of {name} must be laid out anew"
+        return f"an operand of {primitive} must be laid out anew"
     return None
 
 
 def _read(eqn: Eqn) -> tuple[Operand, ...]:
     """The operands that must lie in memory."""
-    if eqn.primitive.name == "sort":
+    if eqn.primitive is sort_p:
         return eqn.invars[: eqn.params["num_keys"]]
-    return eqn.invars[1:2] if eqn.primitive.name.startswith("scatter") else eqn.invars
+    return eqn.invars[1:2] if eqn.primitive in _REDUCTIONS else eqn.invars
 
 
 def emit_call(group: FusionGroup) -> KernelSource:
     """The function `name(buffers, sizes)` of a group that `call_blocker` lets pass."""
     calls = Calls(group)
-    _FORMS[group.ops[-1]](calls)
+    _FORMS[calls.eqn.primitive](calls)
     comments = tuple(dict.fromkeys(str(s) for s in group.sources if s.file))
     function = Function(Own(), tuple(calls.builder.statements), comments=comments)
     names = tuple(f"in{n}" for n in range(len(calls.inputs))) + tuple(f"out{n}" for n in range(len(calls.outputs)))
@@ -176,13 +179,19 @@ def _top_k(calls: Calls) -> None:
 
 # Scatters.
 
-_REDUCTIONS = {"scatter-add": "add", "scatter-mul": "mul", "scatter-min": "min", "scatter-max": "max", "scatter": "set"}
+_REDUCTIONS = {
+    scatter_add_p: "add",
+    scatter_mul_p: "mul",
+    scatter_min_p: "min",
+    scatter_max_p: "max",
+    scatter_p: "set",
+}
 
 
 def _scatter(calls: Calls) -> None:
     eqn = calls.eqn
     operand, indices, updates = eqn.invars
-    reduction = _REDUCTIONS[eqn.primitive.name]
+    reduction = _REDUCTIONS[eqn.primitive]
     mode = GatherScatterMode.from_any(eqn.params["mode"])
     steps, walks, windows = _walks(eqn)
     count = math.prod(indices.aval.shape[:-1]) if updates.aval.size else 0
@@ -287,10 +296,10 @@ def _triangular_solve(calls: Calls) -> None:
     calls.call(("substitute", matrix.dtype), pointers, sizes)
 
 
-_FORMS: dict[str, Callable[[Calls], None]] = {
-    "sort": _sort,
-    "top_k": _top_k,
-    "triangular_solve": _triangular_solve,
+_FORMS: dict[Primitive, Callable[[Calls], None]] = {
+    sort_p: _sort,
+    top_k_p: _top_k,
+    triangular_solve_p: _triangular_solve,
     **dict.fromkeys(_REDUCTIONS, _scatter),
     **lapack.FORMS,
 }

@@ -1,7 +1,7 @@
-"""The loop form for arrays that lie crosswise: what is dense along another axis than the vector goes through square tiles.
+"""The loop form for transposed accesses: what is dense along another axis than the vector goes through square tiles.
 
 A tile is transposed in registers as it is read, so that whole cache lines move on both sides, and lies in the core's own
-cache while the block is computed. Results that lie crosswise are computed into tiles and leave through them.
+cache while the block is computed. Results with a transposed access are computed into tiles and leave through them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The elementwise form for long chains of cheap operations: several vectors abreast, their operations in turn.
+"""The elementwise form for long chains of cheap operations: several vectors interleaved, operation by operation.
 
 A chain is longer than what a processor looks ahead, so that it waits for each result with nothing else to do. With the
 operations of several vectors in turn it has: 1.9 times as fast for 20 iterations of z² + c.
@@ -22,9 +22,9 @@ from fuser.kernel.lower import operands
 REGISTER = 64  # bytes of a vector
 REGISTERS = 28  # that values can be held in at once
 WAITING = 90  # cycles of a chain from which a processor, which looks some 250 operations ahead, has to wait
-MOST, FEWEST = 4, 2  # vectors abreast
+MOST, FEWEST = 4, 2  # vectors interleaved
 SHORT = 1024  # elements along the vector below which this does not pay
-MOST_TEXT = 1200  # operations of all vectors abreast: gcc takes a quarter of a second for them
+MOST_TEXT = 1200  # operations of all interleaved vectors: gcc takes a quarter of a second for them
 CHEAP = frozenset(
     ("neg", "abs", "floor", "ceil", "round", "trunc", "not", "add", "sub", "mul", "div", "sqrt", "fma", "max", "min")
     + ("and", "or", "xor", "shl", "shr", "sar", "eq", "ne", "lt", "le", "gt", "ge", "select", "cast", "bitcast")
@@ -39,8 +39,8 @@ class UnrollAndJam(Elementwise):
     attributes = LoopKernel.attributes
 
     @staticmethod
-    def abreast(kernel: Kernel, loops: Loops) -> int:
-        """How many vectors go abreast; 0 where the plain form does as well."""
+    def interleaved(kernel: Kernel, loops: Loops) -> int:
+        """How many vectors are interleaved; 0 where the plain form does as well."""
         sweep, vector = kernel.sweeps[0], loops.vector
         if vector is None or loops.extents[vector] < SHORT or not all(map(_plain, sweep.row)):
             return 0
@@ -62,7 +62,7 @@ class UnrollAndJam(Elementwise):
         sweep, total, name = self.kernel.sweeps[0], self.extents[vector], self.axis_names[vector]
         row = [n for n in sweep.row if n not in self.env]
         lanes = REGISTER // max(n.dtype.itemsize for n in sweep.row)
-        count = self.abreast(self.kernel, self.loops)
+        count = self.interleaved(self.kernel, self.loops)
         step = lanes * count
         block = BLOCK // step * step
         self.blocks(total, block)
