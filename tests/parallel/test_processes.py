@@ -67,7 +67,7 @@ def said(result: tuple[int, str, str]) -> Any:
 def test_processes_give_the_bits_of_one(count: int, devices: int) -> None:
     import programs_of_processes
 
-    processes = start("same_numbers", count, devices)
+    processes = start("same_numbers", count, devices, FUSER_COLLECTIVE_TIMEOUT="600")
     wanted = programs_of_processes.digests(programs_of_processes.results())
     merged: dict[str, dict[int, str]] = {}
     for result in finish(processes):
