@@ -68,6 +68,7 @@ import json, time
 import numpy as np
 import fuser, fuser.numpy as fnp
 from fuser.backends import get
+from fuser.legalise import legalise
 from fuser.partition.partition import partition
 from fuser import passes
 def program(count):
@@ -86,7 +87,7 @@ def seconds(count):
         function = fuser.jit(program(count))
         start = time.process_time()
         graph = function.trace(*arrays).graph
-        plan = partition(passes.run(graph), get("c"))
+        plan = partition(legalise(passes.run(graph), get("c")), get("c"))
         times.append(time.process_time() - start)
     return min(times), len(graph.eqns)
 {figure}

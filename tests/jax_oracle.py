@@ -25,6 +25,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "round": lambda lax, x, rounding_method: lax.round(x, lax.RoundingMethod(rounding_method)),
     "convert_element_type": lambda lax, x, new_dtype, weak_type: lax.convert_element_type(x, new_dtype),
     "copy": lambda lax, x: x,
+    "sharding_constraint": lambda lax, x, sharding: x,
     "transpose": lambda lax, x, permutation: lax.transpose(x, permutation),
     "reshape": lambda lax, x, new_sizes, dimensions=None: lax.reshape(x, new_sizes),
     "pad": lambda lax, x, value, padding_config: lax.pad(x, value, padding_config),

@@ -346,7 +346,7 @@ def test_c_agrees_with_the_reference(drawn: list[Drawn], outputs: list[int], sha
 class Narrow(C):
     """C with the limits of a backend that holds little in a kernel and computes much again."""
 
-    limits = FusionLimits(grid_sync=False, max_params=5, max_ops=9, recompute_cost=1000, max_row=64)
+    limits = FusionLimits(max_params=5, max_ops=9, recompute_cost=1000)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -20,14 +20,16 @@ from bench.families import Family, families
 from fuser import passes
 from fuser.backends import get
 from fuser.backends.base import emit_all
-from fuser.compile import kernel_groups
 from fuser.config import config
-from fuser.partition.group import inner_eqns
+from fuser.kernel.loop_buffers import with_loop_buffers
+from fuser.legalise import legalise
+from fuser.partition.group import inner_eqns, kernel_groups
+from fuser.partition.loop_forms import LoopForms
 from fuser.partition.partition import partition
 
 FAMILIES = families("fuser")
 NESTED = [name for name in FAMILIES if name.startswith("nested") or name == "scanned convolutions"]
-STAGES = ("trace", "passes", "partition", "emit")
+STAGES = ("trace", "passes", "legalise", "partition", "emit")
 GROWTH = 1.8  # times the work of an equation that four times the equations may bring: n log n, and rounding
 START = 4000  # calls of a stage that do not depend on the size
 BUDGET = 500_000  # calls of a stage that are quickly done
@@ -77,8 +79,10 @@ class Growth:
         trace = lambda: fuser.jit(program).trace(*arguments).graph
         graph = self._stage("trace", trace)
         optimised = self._stage("passes", lambda: passes.run(graph))
-        plan = self._stage("partition", lambda: partition(optimised, backend))
-        emit = lambda: [s.text for s in emit_all(kernel_groups(plan, backend), backend)]
+        loops = LoopForms(backend)
+        legal = self._stage("legalise", lambda: legalise(optimised, backend, loops))
+        plan = self._stage("partition", lambda: with_loop_buffers(partition(legal, backend, loops), backend.limits))
+        emit = lambda: [s.text for s in emit_all(kernel_groups(plan, backend.limits), backend)]
         texts: list[str] = self._stage("emit", emit)
         self.work.setdefault("text", []).append(sum(map(len, texts)))
         nested = family.name in NESTED

@@ -21,6 +21,7 @@ ORDER = (
     {"kernel"},
     {"backends"},
     {"debug.dump"},
+    {"link"},
     {"compile"},
     {
         "dtypes",

@@ -365,13 +365,17 @@ def _compiled(graph: Graph, donated: tuple[int, ...], backend: Any) -> Callable[
     in_tree, out_tree = tree.structure([0] * len(graph.invars)), tree.structure([0] * len(graph.outvars))
     programs: dict[Any, Callable[[list[Any]], list[Any]]] = {}
 
+    def compile(lying: Any) -> Callable[[list[Any]], list[Any]]:
+        where = placement(FREE, lying, in_tree, out_tree)
+        traced = Traced(graph, in_tree, out_tree, donated, backend, placement=where)
+        programs[lying] = program = traced.lower().compile()._run
+        return program
+
     def run(values: list[Any]) -> list[Any]:
         lying = placed(values)
         program = programs.get(lying)
         if program is None:
-            where = placement(FREE, lying, in_tree, out_tree)
-            traced = Traced(graph, in_tree, out_tree, donated, backend, placement=where)
-            program = programs[lying] = traced.lower().compile()._run
+            program = once((run, lying), lambda: programs.get(lying), lambda: compile(lying))
         return program(values)
 
     return run

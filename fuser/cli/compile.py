@@ -83,12 +83,11 @@ def _document(lowered: Any, analysis: Any) -> dict[str, Any]:
 
 
 def _write(folder: pathlib.Path, lowered: Any, analysis: Any, document: dict[str, Any]) -> list[str]:
-    from fuser.backends.tpu.backend import VMEM
     from fuser.backends.tpu.program import program
 
     folder.mkdir(parents=True, exist_ok=True)
     files = {f"{source.name}.py": source.text for source in lowered.sources}
-    files["program.py"] = program(lowered.plan, VMEM).text
+    files["program.py"] = program(lowered.plan).text
     files["compiled.txt"] = analysis.text
     files["analysis.json"] = json.dumps(document, indent=1) + "\n"
     for name, text in files.items():

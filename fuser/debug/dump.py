@@ -25,9 +25,10 @@ def dump(graph: Graph, lowering: Lowering) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "0_traced.txt").write_text(str(graph) + "\n", encoding="utf-8")
     (folder / "1_optimised.txt").write_text(str(lowering.graph) + "\n", encoding="utf-8")
-    (folder / "2_plan.txt").write_text(str(lowering.plan) + "\n", encoding="utf-8")
-    (folder / "3_explain.txt").write_text(lowering.plan.explain() + "\n", encoding="utf-8")
+    (folder / "2_legal.txt").write_text(str(lowering.plan.graph) + "\n", encoding="utf-8")
+    (folder / "3_plan.txt").write_text(str(lowering.plan) + "\n", encoding="utf-8")
+    (folder / "4_explain.txt").write_text(lowering.plan.explain() + "\n", encoding="utf-8")
     for source in lowering.sources:
-        (folder / f"4_{source.name}{_SUFFIX.get(source.language, '.txt')}").write_text(
+        (folder / f"5_{source.name}{_SUFFIX.get(source.language, '.txt')}").write_text(
             source.text + "\n", encoding="utf-8"
         )

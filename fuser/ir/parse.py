@@ -184,9 +184,11 @@ class _Tokens:
         return tuple(found)
 
     def named(self, text: str) -> Any:
-        """A dtype, a member of an enumeration, or a named tuple."""
+        """A dtype, a primitive, a member of an enumeration, or a named tuple."""
         if text in DTYPES:
             return DTYPES[text]
+        if text in REGISTRY:
+            return REGISTRY[text]
         kind, _, member = text.partition(".")
         known = PARAM_TYPES.get(kind) or self.fail("a value that text can hold", text)
         if member:

@@ -1,1 +1,39 @@
-"""Graph → Graph rewrites that a target needs before fusion groups are formed."""
+"""Graph → Graph rewrites that a target needs before fusion groups are formed: no kernel is chosen here.
+
+Each rewrite is a file of this folder. Bodies of control flow are graphs of their own, whose turn comes when they are planned.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuser.config import config
+from fuser.ir.check import check
+from fuser.ir.graph import Graph
+from fuser.legalise.control_flow import with_dense_operands
+from fuser.legalise.expand import expanded
+from fuser.legalise.index_wrapping import with_index_wrapping
+from fuser.legalise.library_operands import with_read_operands
+from fuser.legalise.results import with_computed_results
+from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
+from fuser.partition.loop_forms import LoopForms
+
+
+def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Graph:
+    """The graph as `backend` can plan it: by its `limits`, what it `supports`, and which `loops` become kernels."""
+    limits = backend.limits
+    loops = LoopForms(backend) if loops is None else loops
+    graph = expanded(graph, limits.natives)
+    if limits.control:
+        forms = loops.of(graph)
+        graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
+    if limits.strided_dots:
+        graph = with_strided_operands(graph, lambda eqn: backend.supports(eqn) is None)
+    elif limits.dots and not limits.whole:
+        graph = with_joined_windows(graph)
+    graph = with_index_wrapping(graph, limits.calls)
+    graph = with_read_operands(graph, limits.calls)
+    graph = with_computed_results(graph)
+    if config.check:
+        check(graph)
+    return graph

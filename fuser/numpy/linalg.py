@@ -133,7 +133,7 @@ def svdvals(x: Any, /) -> Any:
 
 
 def solve(a: Any, b: Any) -> Any:
-    """x with a x = b, by a QR factorisation that derivatives share; leading dimensions broadcast.
+    """x with a x = b, by an LU factorisation that derivatives share; leading dimensions broadcast.
 
     `b` is a vector if it has 1 dimension, else a stack of matrices. ValueError for shapes that do not fit.
     """
@@ -145,13 +145,18 @@ def solve(a: Any, b: Any) -> Any:
 
 
 def _solve(a: Any, b: Any) -> Any:
-    q, r = linalg.qr(stop_gradient(a), full_matrices=False)
-    return custom_linear_solve(
-        lambda x: matmul(a, x),
-        b,
-        lambda _, y: linalg.triangular_solve(r, matmul(adjoint(q), y), left_side=True),
-        lambda _, y: matmul(M.conj(q), linalg.triangular_solve(r, y, left_side=True, transpose_a=True)),
-    )
+    factors, _, permutation = linalg.lu(stop_gradient(a))
+
+    def forwards(_: Any, y: Any) -> Any:
+        z = linalg.triangular_solve(factors, y[permutation], left_side=True, lower=True, unit_diagonal=True)
+        return linalg.triangular_solve(factors, z, left_side=True)
+
+    def transposed(_: Any, y: Any) -> Any:
+        z = linalg.triangular_solve(factors, y, left_side=True, transpose_a=True)
+        z = linalg.triangular_solve(factors, z, left_side=True, lower=True, transpose_a=True, unit_diagonal=True)
+        return z[argsort(permutation)]
+
+    return custom_linear_solve(lambda x: matmul(a, x), b, forwards, transposed)
 
 
 def inv(a: Any) -> Any:

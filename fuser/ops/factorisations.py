@@ -16,23 +16,13 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
 from fuser.ir.types import COMPLEX, ArrayType, is_complex
 from fuser.ops.family import real_part
-from fuser.ops.linalg import factorisation
+from fuser.ops.linalg import each, factorisation
 from fuser.ops.matrices import check_matrices, diagonal, eye, lower_part, upper_part
 from fuser.ops.movement import concatenate_p
 from fuser.ops.triangular import solve
 
 INT32 = np.dtype("int32")
 Pair = tuple[Any, Any]
-
-
-def _each(
-    a: np.ndarray, types: Sequence[ArrayType], one: Callable[[np.ndarray], Sequence[np.ndarray]]
-) -> tuple[np.ndarray, ...]:
-    """`one` on each matrix of a stack."""
-    found = [one(matrix) for matrix in a.reshape(-1, *a.shape[-2:])] if a.size else []
-    if not found:
-        return tuple(np.zeros(t.shape, t.dtype) for t in types)
-    return tuple(np.stack(part).reshape(t.shape).astype(t.dtype) for part, t in zip(zip(*found), types))
 
 
 def _without_derivative(name: str, way_out: str) -> Callable[..., Any]:
@@ -75,7 +65,7 @@ def _lu_eval(a: np.ndarray) -> tuple[np.ndarray, ...]:
             factors = np.full_like(factors, np.nan)
         return factors, pivots, permutation_of(pivots, matrix.shape[0])
 
-    return _each(a, _lu_type(ArrayType(a.shape, a.dtype)), one)
+    return each(a, _lu_type(ArrayType(a.shape, a.dtype)), one)
 
 
 def _lu_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -155,7 +145,7 @@ def _eig_eval(
 
         return eig(matrix, left=True, right=compute_right_eigenvectors)
 
-    return _each(a, types, one)
+    return each(a, types, one)
 
 
 def _eig_jvp(
@@ -203,7 +193,7 @@ def _schur_eval(a: np.ndarray, compute_schur_vectors: bool = True, **params: Any
 
     kind = "complex" if is_complex(a.dtype) else "real"
     types = _schur_type(ArrayType(a.shape, a.dtype), compute_schur_vectors)
-    return _each(a, types, lambda matrix: schur(matrix, kind)[: len(types)])
+    return each(a, types, lambda matrix: schur(matrix, kind)[: len(types)])
 
 
 # T, quasi-upper triangular for real matrices, and the unitary Z with A = Z T Zᴴ.
@@ -228,7 +218,7 @@ def _hessenberg_eval(a: np.ndarray) -> tuple[np.ndarray, ...]:
     from scipy.linalg import lapack
 
     gehrd = lapack.get_lapack_funcs("gehrd", (np.zeros((1, 1), a.dtype),))
-    return _each(a, _hessenberg_type(ArrayType(a.shape, a.dtype)), lambda matrix: gehrd(matrix)[:2])
+    return each(a, _hessenberg_type(ArrayType(a.shape, a.dtype)), lambda matrix: gehrd(matrix)[:2])
 
 
 # H in the upper triangle and first subdiagonal; below them, and in the second result, Householder's reflections that make Q.
@@ -263,7 +253,7 @@ def _tridiagonal_eval(a: np.ndarray, lower: bool = True) -> tuple[np.ndarray, ..
 
     name = "hetrd" if is_complex(a.dtype) else "sytrd"
     reduce = lapack.get_lapack_funcs(name, (np.zeros((1, 1), a.dtype),))
-    return _each(a, _tridiagonal_type(ArrayType(a.shape, a.dtype)), lambda matrix: reduce(matrix, lower=int(lower))[:4])
+    return each(a, _tridiagonal_type(ArrayType(a.shape, a.dtype)), lambda matrix: reduce(matrix, lower=int(lower))[:4])
 
 
 # A Hermitian matrix as Q T Qᴴ: the reflections that make Q in a triangle, T's diagonal and off-diagonal, the reflections' scales.

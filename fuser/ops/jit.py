@@ -58,9 +58,14 @@ class Program:
         return jit_p.bind(*operands, name=self.graph.name, jaxpr=self.graph, program=self)  # type: ignore[no-any-return]
 
     def _known(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key not in self._derived:
-            self._derived[key] = make()
-        return self._derived[key]
+        """What is derived from the program once, whatever number of threads ask for it."""
+
+        def keep() -> Any:
+            self._derived[key] = made = make()
+            return made
+
+        known = self._derived.get(key)
+        return once((self, key), lambda: self._derived.get(key), keep) if known is None else known
 
     def jvp(self, active: tuple[bool, ...]) -> tuple[Program, list[bool]]:
         """As `jvp_graph`."""

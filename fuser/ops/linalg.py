@@ -65,11 +65,21 @@ def factorisation(
     return register(primitive)
 
 
+def each(
+    a: np.ndarray, types: Sequence[ArrayType], one: Callable[[np.ndarray], Sequence[np.ndarray]]
+) -> tuple[np.ndarray, ...]:
+    """`one` on each matrix of a stack; the results are of `types`."""
+    found = [one(matrix) for matrix in a.reshape(-1, *a.shape[-2:])] if a.size else []
+    if not found:
+        return tuple(np.zeros(t.shape, t.dtype) for t in types)
+    return tuple(np.stack(part).reshape(t.shape).astype(t.dtype) for part, t in zip(zip(*found), types))
+
+
 def _or_nan(eval: Callable[..., Any], type: Callable[..., Any], a: np.ndarray, params: dict[str, Any]) -> Any:
     """The factors of each matrix, in a tuple; nan those of one that LAPACK has none of."""
     try:
         return eval(a, **params)
-    except np.linalg.LinAlgError:
+    except (np.linalg.LinAlgError, ValueError):  # as LAPACK found nan, or did not converge
         if a.ndim > 2:
             return tuple(map(np.stack, zip(*(_or_nan(eval, type, matrix, params) for matrix in a))))
         found = type(ArrayType(a.shape, a.dtype), **params)
@@ -84,8 +94,10 @@ def _cholesky_type(a: ArrayType) -> ArrayType:
     return ArrayType(a.shape, a.dtype)
 
 
-def _cholesky_eval(a: np.ndarray) -> tuple[np.ndarray]:
-    return (np.linalg.cholesky(a),)
+def _cholesky_eval(a: np.ndarray) -> tuple[np.ndarray, ...]:
+    from scipy.linalg import cholesky
+
+    return each(a, [_cholesky_type(type_of(a))], lambda x: [cholesky(x, lower=True, check_finite=False)])
 
 
 def _cholesky_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> Pair:
@@ -116,7 +128,10 @@ def _qr_type(a: ArrayType, full_matrices: bool = False) -> tuple[ArrayType, Arra
 
 
 def _qr_eval(a: np.ndarray, full_matrices: bool = False) -> tuple[np.ndarray, ...]:
-    return tuple(np.linalg.qr(a, "complete" if full_matrices else "reduced"))
+    from scipy.linalg import qr
+
+    mode = "full" if full_matrices else "economic"
+    return each(a, _qr_type(type_of(a), full_matrices), lambda x: qr(x, mode=mode, check_finite=False))
 
 
 def _thin_qr_jvp(q: Any, r: Any, t: Any) -> Pair:
@@ -183,9 +198,11 @@ def _eigh_type(a: ArrayType, lower: bool = True) -> tuple[ArrayType, ArrayType]:
     return ArrayType(a.shape, a.dtype), ArrayType(a.shape[:-1], real_part(a.dtype))
 
 
-def _eigh_eval(a: np.ndarray, lower: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    w, v = np.linalg.eigh(a, "L" if lower else "U")
-    return v, w
+def _eigh_eval(a: np.ndarray, lower: bool = True) -> tuple[np.ndarray, ...]:
+    from scipy.linalg import eigh
+
+    of = lambda x: eigh(x, lower=lower, driver="evd", check_finite=False)[::-1]
+    return each(a, _eigh_type(type_of(a), lower), of)
 
 
 def _eigh_jvp(primals: Sequence[Any], tangents: Sequence[Any], lower: bool = True) -> tuple[Pair, Pair]:
@@ -221,10 +238,13 @@ def _svd_type(a: ArrayType, full_matrices: bool = True, compute_uv: bool = True)
 
 
 def _svd_eval(a: np.ndarray, full_matrices: bool = True, compute_uv: bool = True) -> tuple[np.ndarray, ...]:
-    if not compute_uv:
-        return (np.linalg.svd(a, compute_uv=False),)
-    u, s, vh = np.linalg.svd(a, full_matrices)
-    return s, u, vh
+    from scipy.linalg import svd
+
+    def one(matrix: np.ndarray) -> Sequence[np.ndarray]:
+        found = svd(matrix, full_matrices, compute_uv, check_finite=False)
+        return (found[1], found[0], found[2]) if compute_uv else (found,)
+
+    return each(a, _svd_type(type_of(a), full_matrices, compute_uv), one)
 
 
 def _svd_jvp(

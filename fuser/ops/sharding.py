@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.types import FLOATS
+from fuser.ops.family import sample
 
 sharding_constraint_p: Primitive = register(
     Primitive(
@@ -17,6 +21,6 @@ sharding_constraint_p: Primitive = register(
             sharding_constraint_p.bind(operands[0], sharding=sharding and sharding.batched(dims[0])),
             dims[0],
         ),
-        samples=lambda: [],
+        samples=lambda: [((sample(np.random.default_rng(0), (3, 4), FLOATS[2]),), {"sharding": None})],
     )
 )

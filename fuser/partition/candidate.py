@@ -366,11 +366,11 @@ def _domain_blocker(
                 if b_cols & rows_a and b.inputs & a.produced:
                     return "it reduces over rows, and so needs every row of the other first"
                 return "they reduce over different axes"
-            return _sync_blocker(a, b, limits)
+            return _sync_blocker(a, b)
         if fresh:
             return _growth_blocker(a, b, fresh, uses, limits)
         if mapped == rows_a | cols_a:
-            return _sync_blocker(a, b, limits)
+            return _sync_blocker(a, b)
         return None if mapped == rows_a else "it runs over only a part of the other's axes"
     if fresh:
         return _growth_blocker(a, b, fresh, uses, limits)
@@ -379,18 +379,11 @@ def _domain_blocker(
     return None
 
 
-def _sync_blocker(a: Candidate, b: Candidate, limits: FusionLimits) -> str | None:
-    """A second run over the reduced axes: needs a row that fits, or a barrier across the grid."""
+def _sync_blocker(a: Candidate, b: Candidate) -> str | None:
+    """A further run over the reduced axes, which may compute again what it needs of the runs before it."""
     stages = a.stages + b.stages
     if stages > MOST_STAGES and b.inputs & a.produced and not _keeps(a):
         return f"together they run {stages} times over the reduced axes, and each run computes again what it needs"
-    if limits.grid_sync or a.kind is Kind.SCAN:
-        return None
-    columns = 1
-    for axis in a.reduced:
-        columns *= axis.extent
-    if limits.max_row and columns > limits.max_row:
-        return f"rows of {columns} elements are longer than the {limits.max_row} that one kernel reduces and then uses"
     return None
 
 

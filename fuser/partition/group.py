@@ -10,12 +10,14 @@ import enum
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Operand, Var, graphs_in
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.source import Source
 from fuser.ir.types import ArrayType
+from fuser.partition.in_place_updates import LoopBuffers
 
 
 class Kind(enum.Enum):
@@ -39,13 +41,11 @@ Layout = tuple[Axis | None, ...]  # one entry a dimension; None for a dimension 
 class FusionLimits:
     """A backend's declared capacity: data, no callbacks."""
 
-    grid_sync: bool = True  # a kernel may run a second pass over memory after a reduction that spans the whole grid
     max_params: int = 64  # arrays that one kernel may read
     max_ops: int = 600  # scalar operations in one kernel
     max_vectors: int = 400  # the same, each as often as vectors of the kernel's narrowest numbers need it
     max_results: int = 32  # arrays that one kernel may write
     recompute_cost: int = 8  # additions an element that are cheaper to do again than to load
-    max_row: int = 0  # reduced elements of one row that a kernel can hold at a time; 0 = any number
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     strided_dots: bool = False  # those kernels read operands by strides alone
@@ -83,8 +83,10 @@ class FusionGroup:
         ""  # of a CONTROL group: why it is not one kernel with its loop inside; of a kernel: what is done before it
     )
     vmem: int = 0  # bytes of on-chip memory that its blocks take, where blocks are planned
+    emitted: Any = None  # with `limits.whole`: the text that the backend chose the group's form by
     parts: tuple[FusionGroup, ...] = ()  # of a HORIZONTAL: the small kernels that share its launch, in order
     bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
+    buffers: LoopBuffers | None = None  # of a loop in native code: where its carries lie
 
     @property
     def ideal_bytes(self) -> int:
@@ -124,6 +126,16 @@ def generated(group: FusionGroup, limits: FusionLimits) -> bool:
     if group.kind is Kind.LIBRARY:
         return not group.reason
     return group.kind in _GENERATED or (group.kind is Kind.CONTRACTION and limits.dots and not group.reason)
+
+
+def kernel_groups(plan: Plan, limits: FusionLimits) -> Iterator[FusionGroup]:
+    """The groups that become kernels, those in the bodies of loops that are driven from Python among them."""
+    for group in plan.groups:
+        if generated(group, limits):
+            yield group
+        else:
+            for body in group.bodies:
+                yield from kernel_groups(body, limits)
 
 
 def inner_eqns(eqns: Iterable[Eqn]) -> Iterator[Eqn]:

@@ -32,6 +32,22 @@ class InPlace:
     places: dict[Operand, int]
 
 
+@dataclass(frozen=True, eq=False)
+class LoopBuffers:
+    """Where the carries of a native loop lie. `slots` are those of the body's plan that the moving carries are written to,
+    `rows` those of a scan's results of each step.
+
+    Carries that are `updated`, and those `in_place`, stay in the result's memory. `double` change between it and a back
+    buffer; the rest share a slot with one of these, or with a row.
+    """
+
+    updated: InPlace
+    slots: dict[int, int]
+    rows: tuple[int, ...]
+    in_place: frozenset[int]
+    double: tuple[int, ...]
+
+
 def updates_in_place(eqn: Eqn) -> InPlace:
     """The body of a scan, or of a while without lanes, with the updates taken out."""
     params = eqn.params

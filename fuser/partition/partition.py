@@ -7,60 +7,45 @@ Each equation starts as a candidate of its own and joins the candidates that mad
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Hashable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 from fuser.config import config
-from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.names import identifier
 from fuser.ir.primitive import Fusion
-from fuser.ir.source import Source
-from fuser.legalise.control_flow import bodies, with_dense_operands
-from fuser.legalise.expand import expanded
+from fuser.legalise import legalise
+from fuser.legalise.control_flow import bodies
 from fuser.legalise.implicit_gemm import patched
-from fuser.legalise.index_wrapping import with_index_wrapping
-from fuser.legalise.library_operands import with_read_operands
-from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
-from fuser.ops.elementwise import copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, place
 from fuser.partition.candidate import Candidate, Uses, blocker, escaping, gain, join, looped, product, single, solid
 from fuser.partition.check import check
 from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, inner_eqns
 from fuser.partition.horizontal import bundled
-from fuser.partition.loop import LoopForm, loop_form
-from fuser.partition.structure import loop_structure
+from fuser.partition.loop import LoopForm
+from fuser.partition.loop_forms import LoopForms
 
-Refusals = dict[Hashable, str]  # why loops have no form, by structure
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
 
 def partition(
     graph: Graph,
     backend: Any,
+    loops: LoopForms | None = None,
     prefix: str = "k",
     donated: Collection[int] = (),
     launches: bool = True,
-    refusals: Refusals | None = None,
 ) -> Plan:
-    """The fusion groups of `graph` for a backend (its `limits` and `supports`), and every refused merge.
+    """The fusion groups of a legal graph for a backend (its `limits` and `supports`), and every refused merge.
 
-    Names of groups start with `prefix`; the bodies of control flow are plans of their own. `donated` are the positions of
-    inputs whose memory the caller gives away. Without `launches`, kernels are called from native code, where a call costs
-    nothing and small ones need not share one. `refusals` are those of the program around this graph.
+    Names of groups start with `prefix`; the bodies of control flow are legalised and planned for themselves. `donated` are
+    the positions of inputs whose memory the caller gives away. Without `launches`, kernels are called from native code,
+    where a call costs nothing and small ones need not share one. `loops` are the forms of the program's loops so far.
     """
-    refusals = {} if refusals is None else refusals
-    graph = expanded(graph, backend.limits.natives)
-    forms = _loop_forms(graph, backend, refusals)
-    if backend.limits.control:
-        graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
-    if backend.limits.strided_dots:
-        graph = with_strided_operands(graph, lambda eqn: backend.supports(eqn) is None)
-    elif backend.limits.dots and not backend.limits.whole:
-        graph = with_joined_windows(graph)
-    graph = with_read_operands(with_index_wrapping(graph, backend.limits.calls), backend.limits.calls)
-    graph, aliases = _with_copies(graph)
+    loops = LoopForms(backend) if loops is None else loops
+    forms = loops.of(graph)
     grouping = Grouping(graph, backend, forms)
     candidates, decisions = grouping.run()
     ordered = _ordered(candidates, graph)
@@ -69,10 +54,11 @@ def partition(
             _finish(candidate, grouping.uses, grouping.views, f"{prefix}{number}"),
             backend,
             f"{prefix}{number}",
-            refusals,
+            loops,
         )
         for number, candidate in enumerate(ordered)
     )
+    aliases = _aliases(graph, grouping.views)
     if launches:
         results = [aliases.get(v, v) for v in graph.outvars if isinstance(v, Var)]
         groups = bundled(groups, results, backend.limits, grouping.allowed)
@@ -94,54 +80,10 @@ def partition(
     return check(plan) if config.check else plan
 
 
-def _loop_forms(graph: Graph, backend: Any, refusals: Refusals) -> dict[Var, LoopForm | str]:
-    """For each control equation, by its first result: how it becomes one kernel with its loop inside, or why it does not."""
-    forms: dict[Var, LoopForm | str] = {}
-    for eqn in graph.eqns:
-        if eqn.primitive.fusion is Fusion.CONTROL:
-            made = sum(isinstance(form, LoopForm) for form in forms.values())
-            no_fuel = 0 <= config.fuel <= made
-            form = "the merges allowed by FUSER_FUEL are used up" if no_fuel else _loop_form(eqn, backend, refusals)
-            forms[eqn.outvars[0]] = form
-    return forms
-
-
-def _loop_form(eqn: Eqn, backend: Any, refusals: Refusals) -> LoopForm | str:
-    """The loop's form; why there is none is found once for all loops of one structure."""
-    key = loop_structure(eqn)
-    known = refusals.get(key)
-    if known is not None:
-        return known
-    form = loop_form(eqn, backend.supports, backend.limits.teams)
-    if key is not None and isinstance(form, str):
-        refusals[key] = form
-    return form
-
-
-def _with_copies(graph: Graph) -> tuple[Graph, dict[Var, Var]]:
-    """The graph with a copy of each result that is a view, a literal or an input; and the results that only need another shape.
-
-    A result that holds a computed value's elements in the same order shares its memory; the second dict says whose.
-    """
-    views = Views(graph.eqns)
-    computed = {v for eqn in graph.eqns if not is_view(eqn) for v in eqn.outvars}
-    eqns, outvars, aliases = list(graph.eqns), [], {}
-    copies: dict[Operand, Var] = {}
-    for operand in graph.outvars:
-        view = views(operand)
-        if isinstance(operand, Var) and operand in computed:
-            outvars.append(operand)
-            continue
-        if isinstance(operand, Var) and view.dense and view.source in computed and view.source is not None:
-            aliases[operand] = view.source
-            outvars.append(operand)
-            continue
-        if operand not in copies:
-            copies[operand] = Var(operand.aval)
-            line = next((e.source for e in reversed(graph.eqns) if operand in e.outvars), Source())
-            eqns.append(Eqn(copy_p, (operand,), {}, (copies[operand],), line))
-        outvars.append(copies[operand])
-    return graph.updated("outputs", eqns=tuple(eqns), outvars=tuple(outvars)), aliases
+def _aliases(graph: Graph, views: Views) -> dict[Var, Var]:
+    """The results that are another value in another shape, and so share its memory; a legal graph has no other views."""
+    sources = {v: views(v).source for v in graph.outvars if isinstance(v, Var)}
+    return {v: source for v, source in sources.items() if source is not None and source is not v}
 
 
 class Grouping:
@@ -376,13 +318,14 @@ def _ordered(candidates: list[Candidate], graph: Graph) -> list[Candidate]:
     return result
 
 
-def _with_bodies(group: FusionGroup, backend: Any, prefix: str, refusals: Refusals) -> FusionGroup:
+def _with_bodies(group: FusionGroup, backend: Any, prefix: str, loops: LoopForms) -> FusionGroup:
     """A group of control flow with its bodies planned, and the reason why it cannot run natively, if there is one."""
     if backend.limits.whole:
         if group.kind is not Kind.CONTROL:
             return backend.settle(group)  # type: ignore[no-any-return]
-        plans, _ = _planned(bodies(group.graph.eqns[-1], native=False), backend, prefix, True, refusals)
-        return replace(group, bodies=plans, reason="", refusal=group.reason)
+        plans, _ = _planned(bodies(group.graph.eqns[-1], native=False), backend, prefix, True, loops)
+        settled: FusionGroup = backend.settle(replace(group, bodies=plans, reason="", refusal=group.reason))
+        return settled
     if group.kind is Kind.LIBRARY and backend.native(group) is None:
         return replace(group, reason="")
     if group.kind is not Kind.CONTROL:
@@ -390,18 +333,18 @@ def _with_bodies(group: FusionGroup, backend: Any, prefix: str, refusals: Refusa
     if not backend.limits.control:
         return replace(group, reason=f"{group.ops[-1]} runs step by step in NumPy")
     eqn = group.graph.eqns[-1]
-    plans, reason = _planned(bodies(eqn, native=True), backend, prefix, False, refusals)
+    plans, reason = _planned(bodies(eqn, native=True), backend, prefix, False, loops)
     if reason:
-        plans, _ = _planned(bodies(eqn, native=False), backend, prefix, True, refusals)
+        plans, _ = _planned(bodies(eqn, native=False), backend, prefix, True, loops)
     return replace(group, bodies=plans, reason=reason, refusal=group.reason)
 
 
 def _planned(
-    graphs: dict[str, Graph], backend: Any, prefix: str, launches: bool, refusals: Refusals
+    graphs: dict[str, Graph], backend: Any, prefix: str, launches: bool, loops: LoopForms
 ) -> tuple[tuple[Plan, ...], str]:
     """Plans of bodies, and the reason why some group of theirs is not native."""
     plans = tuple(
-        partition(body, backend, f"{prefix}_{name}_", launches=launches, refusals=refusals)
+        partition(legalise(body, backend, loops), backend, loops, f"{prefix}_{name}_", launches=launches)
         for name, body in graphs.items()
     )
     reasons = (backend.native(inner) for plan in plans for inner in plan.groups)

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 from fuser.api.jitted import Lowered, Traced, cost_analysis
 from fuser.backends.base import KernelSource
-from fuser.compile import kernel_groups
 from fuser.partition.buffers import least
 from fuser.partition.explain import moved_bytes
-from fuser.partition.group import FusionGroup, Plan
+from fuser.partition.group import FusionGroup, Plan, kernel_groups
 from fuser.report.data import KernelProfile, Machine, ProgramProfile, Refusal, Stage
 from fuser.report.lines import user_lines
 from fuser.report.picture import picture
@@ -23,7 +22,7 @@ def planned(traced: Traced, trace_seconds: float, input_names: Sequence[str]) ->
     """What is known of a program before it is compiled."""
     lowered: Lowered = traced.lower()
     plan, backend = lowered.plan, traced._backend
-    sources = dict(zip(kernel_groups(plan, backend), lowered.sources, strict=True))
+    sources = dict(zip(kernel_groups(plan, backend.limits), lowered.sources, strict=True))
     kernels = tuple(_kernel(group, sources.get(group)) for group in plan.groups)
     seconds = {"trace": trace_seconds, **lowered.lowering.seconds}
     return ProgramProfile(

@@ -19,12 +19,11 @@ import numpy as np
 
 from fuser.api.jitted import Compiled, Jitted, Traced, cost_analysis, jit
 from fuser.backends.base import Backend
-from fuser.compile import kernel_groups
 from fuser.errors import ToolchainError
 from fuser.interop.accelerate import AcceleratedTraced, is_dynamic
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
-from fuser.partition.group import FusionGroup
+from fuser.partition.group import FusionGroup, kernel_groups
 from fuser.report.data import KernelProfile, Machine, ProgramProfile, Refusal, Stage
 from fuser.report.lines import user_lines
 from fuser.report.picture import picture
@@ -150,7 +149,7 @@ class Run:
         loaded, sources = self.compiled.program.loaded, self.compiled.sources
         length = sum(len(source.text) for source in self.compiled.sources)
         made = []
-        of_group = dict(zip(kernel_groups(self.compiled.plan, self.backend), sources))
+        of_group = dict(zip(kernel_groups(self.compiled.plan, self.backend.limits), sources))
         for group, samples in zip(self.compiled.plan.groups, times.steps):
             source = of_group.get(group)
             text = source.text if source else ""

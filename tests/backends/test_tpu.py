@@ -178,7 +178,7 @@ def test_declared_bytes_are_those_that_the_blocks_move(name: str, monkeypatch: p
     function, avals = FORMS[name]
     lowered = lower(function, *avals)
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
-    program = compiled(build(lowered.plan, fuser.backends.get("tpu").limits.vmem).text, True)
+    program = compiled(build(lowered.plan).text, True)
     jaxpr = jax.make_jaxpr(program)(*shapes)
     (call,) = (eqn for eqn in jaxpr.eqns if eqn.primitive.name == "pallas_call")
     arrays = [v.aval for v in (*call.invars, *call.outvars)]
@@ -342,6 +342,28 @@ def test_a_program_in_64_bits_is_refused_loudly() -> None:
         pytest.raises(UnsupportedError, match="a TPU has no f64; convert to float32 first"),
     ):
         lower(lambda x: fnp.exp(x) * 2, ArrayType((8, 128), np.dtype("float64")))
+
+
+def test_every_group_is_emitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In loops within loops too, whose text is the plan's, the kernels' and the whole program's."""
+    from fuser.backends.tpu import program as module
+
+    tried: list[str] = []
+    for name in ("in_pallas", "in_xla"):
+        emit = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda g, *r, emit=emit, name=name: tried.append(f"{name} {g.name}") or emit(g, *r)
+        )
+
+    def loops(x: Any, depth: int = 3) -> Any:
+        if depth == 0:
+            return fnp.sort(fnp.sin(x), axis=1)
+        body = lambda state: (state[0] + 1, loops(state[1] * 0.5, depth - 1))
+        return fuser.lax.while_loop(lambda state: state[0] < 2, body, (0, x))[1]
+
+    lowered = lower(loops, f32(8, 128))
+    assert build(lowered.plan).text.count("lax.while_loop") == 3
+    assert len(tried) == len(set(tried)) >= 4
 
 
 def test_a_tool_that_needs_steps_says_so() -> None:

@@ -12,8 +12,7 @@ import fuser.numpy as fnp
 from fuser import grad, jit, lax
 from fuser.backends import get
 from fuser.backends.c.backend import C
-from fuser.compile import kernel_groups
-from fuser.partition.group import FUSIBLE
+from fuser.partition.group import FUSIBLE, kernel_groups
 from fuser.partition.structure import structure
 
 # Large enough that each group is a launch of its own.
@@ -53,7 +52,7 @@ def squares(x):
 def test_each_group_has_the_text_that_it_has_alone(function, arguments) -> None:
     backend = get("c")
     lowered = jit(function, backend="c").lower(*arguments)
-    groups = list(kernel_groups(lowered.plan, backend))
+    groups = list(kernel_groups(lowered.plan, backend.limits))
     assert len(groups) == len(lowered.sources) > 3
     for group, source in zip(groups, lowered.sources):
         alone = backend.emit(group)
@@ -98,7 +97,7 @@ def test_parts_of_bundles_and_of_loops_are_written_once(function, kinds, monkeyp
 
 
 def test_structures_differ_where_kernels_do() -> None:
-    groups = list(kernel_groups(jit(squares, backend="c").lower(X).plan, get("c")))
+    groups = list(kernel_groups(jit(squares, backend="c").lower(X).plan, get("c").limits))
     reductions = [group for group in groups if "reduce_sum" in group.ops]
     keys = [structure(group) for group in reductions]
     assert len(reductions) >= 4 and None not in keys and len(set(keys)) == len(keys)

@@ -14,6 +14,7 @@ from fuser import lax, passes
 from fuser.backends.c.backend import C
 from fuser.config import config
 from fuser.debug.bisect import bisect, bisect_graph
+from fuser.legalise import legalise
 from fuser.partition.group import Kind, Plan
 from fuser.partition.horizontal import levels
 from fuser.partition.partition import partition
@@ -136,7 +137,7 @@ def on(backend: C, function: Callable[..., Any], *args: Any) -> Plan:
     graph = fuser.jit(function).trace(*args).graph
     arrays = [np.ascontiguousarray(leaf).reshape(np.shape(leaf)) for leaf in tree.leaves(args)]
     assert bisect_graph(graph, arrays, backend) is None
-    return partition(passes.run(graph), backend)
+    return partition(legalise(passes.run(graph), backend), backend)
 
 
 def chain(tree: Any) -> Any:

@@ -15,6 +15,7 @@ from fuser.backends import get
 from fuser.config import config
 from fuser.debug.bisect import bisect
 from fuser.ir.types import ArrayType
+from fuser.legalise import legalise
 from fuser.ops.control import scan_p
 from fuser.partition import loop
 from fuser.partition.group import Kind, Plan
@@ -101,7 +102,7 @@ def test_what_is_no_single_kernel_says_why(name: str) -> None:
 def partition_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Plan:
     from fuser import passes
 
-    return partition(passes.run(fuser.jit(function).trace(*args).graph), get("c"))
+    return partition(legalise(passes.run(fuser.jit(function).trace(*args).graph), get("c")), get("c"))
 
 
 def test_what_joins_and_what_does_not() -> None:
@@ -163,7 +164,7 @@ def test_one_iteration_and_a_consumer_of_its_result() -> None:
     x = X[:5]
     with config.using(fuel=-1):
         graph = stage(lambda c, xs: [fnp.sin(bind(scan_p, c, xs, **params)[1])], [x_type(x), x_type(x[None])])
-        plan = partition(graph, get("c"))
+        plan = partition(legalise(graph, get("c")), get("c"))
     assert kinds(plan) == [Kind.LOOP, Kind.ELEMENTWISE]
 
 

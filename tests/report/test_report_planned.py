@@ -38,7 +38,7 @@ def test_figures_are_the_plans(planned: ProgramProfile) -> None:
     assert planned.ideal_bytes == 2 * X.nbytes + 256 * 4
     assert planned.peak_bytes == planned.ideal_bytes + 2 * X.nbytes
     assert {refusal.reason for refusal in planned.refused} >= {"sort is XLA's", "they reduce over different axes"}
-    assert [stage.name for stage in planned.stages] == ["trace", "optimise", "partition", "emit"]
+    assert [stage.name for stage in planned.stages] == ["trace", "optimise", "legalise", "partition", "emit"]
     assert {node.group for node in planned.graph.nodes} == {-1, 0, 1, 2, 3}
 
 

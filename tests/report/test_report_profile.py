@@ -71,7 +71,7 @@ def test_times_are_ordered(softmax_profile):
     assert 0 < kernel.min_seconds <= kernel.median_seconds
     assert 0 < softmax_profile.min_seconds <= softmax_profile.median_seconds
     names = [stage.name for stage in softmax_profile.stages]
-    assert names[:5] == ["trace", "optimise", "partition", "emit", "load"]
+    assert names[:6] == ["trace", "optimise", "legalise", "partition", "emit", "load"]
     assert all(stage.seconds > 0 for stage in softmax_profile.stages)
 
 

@@ -169,7 +169,7 @@ class Emitter(Builder):
     def _shared_memory(self) -> set[int]:
         """Parameters that may be one memory: a result takes over what the kernel reads at the very place alone.
 
-        So do results of elementwise kernels, and carries of loops (`in_place_carries`), whose kernels may reduce as well.
+        So do results of elementwise kernels, and carries of loops (`kernel/loop_buffers.py`), whose kernels may reduce as well.
         """
         if self.kernel.loop is not None:
             return set()

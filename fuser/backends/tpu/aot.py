@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.tpu.backend import INSTALL, VMEM, require_jax
+from fuser.backends.tpu.backend import INSTALL, require_jax
 from fuser.backends.tpu.program import compiled, program
 from fuser.config import extend_environment
 from fuser.errors import ToolchainError, UnsupportedError
@@ -64,7 +64,7 @@ def compile_plan(plan: Plan, target: str) -> Analysis:
     """The program of a plan, compiled for a TPU such as "v5e". ToolchainError carries XLA's own words."""
     require_jax()
     given = [v.aval for v in (*plan.graph.invars, *plan.graph.constvars)]
-    return compile_function(compiled(program(plan, VMEM).text, False), given, target)
+    return compile_function(compiled(program(plan).text, False), given, target)
 
 
 def compile_function(function: Callable[..., Any], avals: Sequence[ArrayType], target: str) -> Analysis:

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fuser.backends.base import Host, KernelSource, Loaded
 from fuser.backends.tpu.arrays import refusal
-from fuser.backends.tpu.emit import PALLAS, form
-from fuser.backends.tpu.program import compiled, program, text_of
+from fuser.backends.tpu.emit import Emitted
+from fuser.backends.tpu.program import compiled, program, settled, text_of
 from fuser.config import config
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import BOOL, KEY, bfloat16, short_dtype
-from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
+from fuser.partition.group import FusionGroup, FusionLimits, Plan
 from fuser.runtime.array import to_numpy
 
 VMEM = 32 << 20  # bytes for the blocks of one kernel, of the 64 to 128 MiB that a core has
@@ -59,18 +58,13 @@ class TPU(Host):
         return None
 
     def settle(self, group: FusionGroup) -> FusionGroup:
-        if group.kind not in PALLAS:
-            return group
-        found = form(group, self.limits.vmem)
-        if not found.pallas:
-            return replace(group, kind=Kind.LIBRARY, reason=found.note)
-        return replace(group, refusal=found.note, vmem=found.vmem)
+        return settled(group, self.limits.vmem)
 
     def emit(self, group: FusionGroup) -> KernelSource:
-        text, emitted = text_of(group, self.limits.vmem)
+        emitted: Emitted = group.emitted
         launch = {"grid": emitted.grid, "vmem": emitted.vmem, "bytes": emitted.moved}
         params = tuple(f"in{n}" for n in range(len(group.graph.invars)))
-        return KernelSource(group.name, text, "pallas" if emitted.pallas else "jax", params, launch)
+        return KernelSource(group.name, text_of(emitted), "pallas" if emitted.pallas else "jax", params, launch)
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         """Nothing is compiled here: XLA compiles the whole program at its first call."""
@@ -81,7 +75,7 @@ class TPU(Host):
         import jax
 
         interpret = _interprets()
-        function = jax.jit(compiled(program(plan, self.limits.vmem).text, interpret))
+        function = jax.jit(compiled(program(plan).text, interpret))
         results = [v.aval for v in plan.outputs]
         keys = [v.aval.dtype == KEY for v in (*plan.graph.invars, *plan.graph.constvars)]
         # On the CPU JAX reads ndarrays where they lie, and so a result that is an argument would change with it.

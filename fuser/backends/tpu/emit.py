@@ -1,7 +1,7 @@
 """FusionGroup → the text of one Python function: a Pallas kernel with its grid and blocks, or calls that XLA compiles.
 
-`form` decides which, without devices: `Refused` by the tiling or the writer means XLA, with that reason. Where arrays are
-only read in an order that tiles lack, XLA moves them first and the kernel reads the copy; the text and the plan say so.
+`in_pallas` needs no devices: `Refused` by the tiling or the writer means XLA, with that reason. Where arrays are only read
+in an order that tiles lack, XLA moves them first and the kernel reads the copy; the text and the plan say so.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Emitted:
     moved: int = 0
 
 
-def form(group: FusionGroup, vmem: int) -> Emitted:
-    """The function of a group that is elementwise, a reduction, a scan or a loop: a kernel, or else what XLA makes of it."""
+def in_pallas(group: FusionGroup, vmem: int) -> Emitted:
+    """The kernel of a group that is elementwise, a reduction, a scan or a loop; Refused, with the reason, where XLA takes it."""
     try:
         return _pallas(group, group, vmem)
     except Refused as refusal:
@@ -50,20 +50,19 @@ def form(group: FusionGroup, vmem: int) -> Emitted:
             return replace(found, note=f"XLA moves its inputs first ({names}): {reason}")
         except Refused:
             pass
-    return Emitted(in_xla(group, reason), False, f"XLA compiles it: {reason}")
+    raise Refused(reason)
 
 
-def in_xla(group: FusionGroup, reason: str = "") -> str:
+def in_xla(group: FusionGroup) -> Emitted:
     """The group as calls of jax.lax, which XLA compiles and fuses."""
     arrays = Arrays()
     names = _names(group)
     arrays.names.update(zip(group.graph.invars, names))
     arrays.graph(group.graph)
-    head = [f"def {group.name}({', '.join(names)}):"]
-    if reason:
-        head.append(f"    # No Pallas kernel: {reason}.")
+    head = f"def {group.name}({', '.join(names)}):"
     outputs = [arrays.operand(v) for v in results(group)]
-    return "\n".join([*comments(group), *head, *arrays.lines, f"    return [{', '.join(outputs)}]"])
+    text = "\n".join([*comments(group), head, *arrays.lines, f"    return [{', '.join(outputs)}]"])
+    return Emitted(text, False)
 
 
 def hoisted(group: FusionGroup) -> tuple[list[Eqn], FusionGroup]:

@@ -6,13 +6,14 @@ Control flow with planned bodies calls the functions of its bodies' groups, so t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fuser.backends.tpu import spell
 from fuser.backends.tpu.arrays import Arrays
 from fuser.backends.tpu.control_flow import write
-from fuser.backends.tpu.emit import PALLAS, Emitted, form, in_xla
+from fuser.backends.tpu.emit import PALLAS, Emitted, in_pallas, in_xla
+from fuser.backends.tpu.tiling import Refused
 from fuser.ir.graph import Literal, Var
 from fuser.kernel.lower import results
 from fuser.partition.axes import Views
@@ -26,16 +27,23 @@ class Program:
     text: str
 
 
-def function_of(group: FusionGroup, vmem: int) -> Emitted:
-    """The functions that a group needs, its own last."""
+def settled(group: FusionGroup, vmem: int) -> FusionGroup:
+    """The group with the functions that it needs, its own last: a LIBRARY group where XLA takes it."""
     if group.kind is Kind.CONTROL and group.bodies:
-        return _control(group, vmem)
-    return form(group, vmem) if group.kind in PALLAS else Emitted(in_xla(group), False)
+        return replace(group, emitted=_control(group))
+    if group.kind not in PALLAS:
+        return replace(group, emitted=in_xla(group))
+    try:
+        found = in_pallas(group, vmem)
+    except Refused as refusal:
+        library = replace(group, kind=Kind.LIBRARY, reason=f"XLA compiles it: {refusal}")
+        return replace(library, emitted=in_xla(library))
+    return replace(group, refusal=found.note, vmem=found.vmem, emitted=found)
 
 
-def program(plan: Plan, vmem: int, name: str = "program") -> Program:
+def program(plan: Plan, name: str = "program") -> Program:
     """The file of a plan. `program` takes its inputs, then its constants, and gives the list of its results."""
-    functions = [function_of(group, vmem).text for group in plan.groups]
+    functions = [group.emitted.text for group in plan.groups]
     functions.append(_calls(plan, name))
     body = "\n\n\n".join(functions)
     return Program(spell.header(body) + "\n\n\n" + body + "\n")
@@ -71,12 +79,12 @@ def _calls(plan: Plan, name: str) -> str:
     return "\n".join([head, *arrays.lines, f"    return [{', '.join(found)}]"])
 
 
-def _control(group: FusionGroup, vmem: int) -> Emitted:
+def _control(group: FusionGroup) -> Emitted:
     """Control flow around the plans of its bodies."""
     parts, pieces = [], []
     for number, plan in enumerate(group.bodies):
         name = f"{group.name}_{number}"
-        functions = [function_of(inner, vmem) for inner in plan.groups]
+        functions: list[Emitted] = [inner.emitted for inner in plan.groups]
         pieces += functions
         parts += [function.text for function in functions]
         parts.append(_calls(plan, name))
@@ -131,7 +139,6 @@ def _write(
     arrays.line(f"[{', '.join(made)}] = {call}")
 
 
-def text_of(group: FusionGroup, vmem: int) -> tuple[str, Emitted]:
-    """A group's own file, and what is known of its kernel."""
-    emitted = function_of(group, vmem)
-    return spell.header(emitted.text) + "\n\n\n" + emitted.text + "\n", emitted
+def text_of(emitted: Emitted) -> str:
+    """A group's own file."""
+    return spell.header(emitted.text) + "\n\n\n" + emitted.text + "\n"

@@ -15,6 +15,7 @@ from fuser.backends.base import Backend
 from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
+from fuser.legalise import legalise
 from fuser.partition.group import Kind, Plan
 from fuser.partition.partition import partition
 from fuser.runtime.array import Array
@@ -65,7 +66,7 @@ class Eager:
         inputs = tuple(Var(aval) for aval in avals)
         outputs = tuple(Var(aval) for aval in (out if primitive.multiple_results else (out,)))
         graph = Graph(inputs, (), (), (Eqn(primitive, inputs, params, outputs),), outputs, f"eager_{primitive.name}")
-        plan = partition(graph, self.backend)
+        plan = partition(legalise(graph, self.backend), self.backend)
         return _reshaping(plan, _executable(plan, self.backend)), [v.aval for v in outputs]
 
 

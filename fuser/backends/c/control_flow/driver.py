@@ -7,7 +7,6 @@ workspace, which the caller hands over behind the results if it is large. All nu
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +18,6 @@ from fuser.backends.c import spell
 from fuser.backends.c.builder import Builder
 from fuser.backends.c.control_flow import thread_tuning
 from fuser.backends.c.control_flow.body_kernels import Nested
-from fuser.backends.c.control_flow.in_place_carries import carried_in_place
 from fuser.backends.c.control_flow.interrupt import START, interruptible
 from fuser.backends.c.function import (
     Buffer,
@@ -36,11 +34,10 @@ from fuser.backends.c.function import (
 from fuser.backends.c.library import on_demand
 from fuser.backends.c.remarks import Scalarised, remark, worst
 from fuser.ir.graph import Eqn, Literal, Operand, Var
-from fuser.legalise.control_flow import bodies
-from fuser.ops.control import row_type
+from fuser.ops.control import cond_p, row_type, scan_p, while_p
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, Kind, Plan
-from fuser.partition.in_place_updates import Update, run_length, updates_in_place
+from fuser.partition.in_place_updates import Update, run_length
 
 Emit = Callable[[FusionGroup, bool], KernelSource]  # False: for one thread alone
 
@@ -55,7 +52,7 @@ SMALL = 1 << 13  # elements of a body's values up to which its kernels run on on
 def emit_control(group: FusionGroup, emit: Emit) -> KernelSource:
     """The function `name(buffers, sizes)` of a while, scan or cond whose steps are all native."""
     eqn = group.graph.eqns[-1]
-    writer = {"scan": ScanDriver, "while": WhileDriver, "cond": CondDriver}[eqn.primitive.name](group, emit)
+    writer = DRIVERS[eqn.primitive](group, emit)
     module = writer.module()
     parameters = tuple(f"in{n}" for n in range(len(group.graph.invars)))
     parameters += tuple(f"out{n}" for n in range(len(group.graph.outvars)))
@@ -126,9 +123,7 @@ class Driver(Builder):
         self.scalar: Scalarised | None = None  # of the largest kernel with loops that are not vectorised
         self.positions = {v: n for n, v in enumerate(group.graph.invars)}
         self.views = Views(group.graph.eqns)
-        self.frames = [
-            Frame(self, plan, name) for name, plan in zip(bodies(self.eqn, native=True), group.bodies, strict=True)
-        ]
+        self.frames = [Frame(self, plan, name) for name, plan in zip(self.names(), group.bodies, strict=True)]
 
     def module(self) -> Module:
         self.form()
@@ -145,6 +140,10 @@ class Driver(Builder):
         own = Function(Own(), statements, comments=comments, calling=_loops_within(self.group) >= CALLER_LOOPS)
         start = [START] if interruptible(used | symbols((own,))) else []
         return Module(name, (*self.kernels.parts, replace(own, body=(*start, *before, *own.body))))
+
+    def names(self) -> Sequence[str]:
+        """Of the tables of pointers, one a body."""
+        raise NotImplementedError
 
     def form(self) -> None:
         raise NotImplementedError
@@ -216,24 +215,15 @@ class Driver(Builder):
 
 
 class Carries:
-    """The carry of a loop in its frames: pointers to read from and to write to, which change each step.
+    """The carry of a loop in its frames: pointers to read from and to write to, which change each step as the plan says."""
 
-    A carry of which the body writes only a part stays where the result is; so does one that can be written in place.
-    """
-
-    def __init__(self, driver: Driver, body: Frame, first: int, initial: Sequence[Operand], ys: int) -> None:
+    def __init__(self, driver: Driver, body: Frame, initial: Sequence[Operand]) -> None:
         self.driver, self.body, self.initial = driver, body, initial
-        self.placed = updates_in_place(driver.eqn)
-        moving = self.placed.moving
-        self.slots = {n: body.outputs[k] for k, n in enumerate(moving)}
-        self.ys = body.outputs[len(moving) : len(moving) + ys]  # written straight to a scan's results
-        self.updated = set(body.outputs[len(moving) + ys :]) - {*self.ys, *self.slots.values()}
-        once = Counter(self.slots.values())
-        self.in_place = {
-            n
-            for n, slot in self.slots.items()
-            if once[slot] == 1 and slot not in self.ys and carried_in_place(body.plan, body.inputs[first + n], slot)
-        }
+        assert driver.group.buffers is not None, f"{driver.group.name} has no loop buffers: see with_loop_buffers"
+        self.buffers = driver.group.buffers
+        self.slots, self.in_place = self.buffers.slots, self.buffers.in_place
+        wanted = body.outputs[len(self.slots) + len(self.buffers.rows) :]  # by the updates
+        self.parts = set(wanted) - {*self.buffers.rows, *self.slots.values()}
 
     def declare(self) -> None:
         """Pointers to the present carry, to the result's memory and to its back buffer."""
@@ -245,20 +235,12 @@ class Carries:
                 driver.line(f"now{n} = {driver.result(n)};")
         for n in sorted(self.in_place):
             driver.line(f"{self.body.at(self.slots[n])} = now{n};")
-        for n in self.written():
+        for n in self.buffers.double:
             back = driver.reserve(self.initial[n].aval.nbytes)
             driver.line(f"void *const back{n} = block_at + {driver.size(back)};")
-        for slot in sorted(self.updated):
+        for slot in sorted(self.parts):
             place = driver.reserve(self.body.plan.slots[slot].aval.nbytes)
             driver.line(f"{self.body.at(slot)} = block_at + {driver.size(place)};")
-
-    def written(self) -> list[int]:
-        """The carries that are written where none else is: of those that share a slot the first."""
-        first: dict[int, int] = {}
-        for n, slot in self.slots.items():
-            if n not in self.in_place:
-                first.setdefault(slot, n)
-        return [n for slot, n in first.items() if slot not in self.ys]
 
     def read(self, frame: Frame, first: int) -> None:
         """Point a frame's inputs from `first` on at the present carry."""
@@ -267,12 +249,12 @@ class Carries:
 
     def target(self, even: str) -> None:
         """Point the body's outputs at the memory that is free; `even` is when that is the result's."""
-        for n in self.written():
+        for n in self.buffers.double:
             self.driver.line(f"{self.body.at(self.slots[n])} = {even} ? {self.driver.result(n)} : back{n};")
 
     def advance(self) -> None:
         """Write the parts that were computed, and go on to the new carry."""
-        for update in self.placed.updates:
+        for update in self.buffers.updated.updates:
             self._write(update)
         for n in self._moved():
             self.driver.line(f"now{n} = {self.body.at(self.slots[n])};")
@@ -312,7 +294,7 @@ class Carries:
             driver.close()
 
     def _value(self, operand: Operand) -> str:
-        return self.body.at(self.body.outputs[self.placed.places[operand]])
+        return self.body.at(self.body.outputs[self.buffers.updated.places[operand]])
 
     def _start(self, start: Operand) -> str:
         if isinstance(start, Literal):
@@ -323,13 +305,16 @@ class Carries:
 class ScanDriver(Driver):
     """A counted loop that walks along xs and ys."""
 
+    def names(self) -> Sequence[str]:
+        return ("body",)
+
     def form(self) -> None:
         params = self.eqn.params
         consts, count, length = params["num_consts"], params["num_carry"], params["length"]
         [body] = self.frames
         operands = self.eqn.invars
-        ys = len(self.eqn.outvars) - count
-        carries = Carries(self, body, consts, operands[consts : consts + count], ys)
+        carries = Carries(self, body, operands[consts : consts + count])
+        ys = carries.buffers.rows
         body.declare()
         carries.declare()
         for n in range(consts):
@@ -347,7 +332,7 @@ class ScanDriver(Driver):
             self.line(f"{body.at(slot)} = (char *){base} + at * {stride};")
         carries.read(body, consts)
         carries.target("(length - step) & 1")
-        copies = self._ys(body, carries.ys, count)
+        copies = self._ys(body, ys, count)
         self.statements.append(thread_tuning.BEGIN)
         body.steps()
         for target, source, size in copies:
@@ -377,12 +362,15 @@ class ScanDriver(Driver):
 class WhileDriver(Driver):
     """A loop for as long as its test gives true; with lanes, for as long as one of them runs."""
 
+    def names(self) -> Sequence[str]:
+        return ("test", "body")
+
     def form(self) -> None:
         params = self.eqn.params
         test_consts, consts = params["cond_nconsts"], params["body_nconsts"]
         test, body = self.frames
         operands = self.eqn.invars
-        carries = Carries(self, body, len(test.outputs) - 1 + consts, operands[test_consts + consts :], 0)
+        carries = Carries(self, body, operands[test_consts + consts :])
         with_lanes = len(test.outputs) - 1
         test.declare()
         body.declare()
@@ -416,6 +404,9 @@ class WhileDriver(Driver):
 class CondDriver(Driver):
     """A switch over the branches, which write straight to the results."""
 
+    def names(self) -> Sequence[str]:
+        return [f"branch{n}" for n in range(len(self.group.bodies))]
+
     def form(self) -> None:
         index = self.operand(self.eqn.invars[0])
         self.line(f"const int32_t index = *(const int32_t *){index};")
@@ -437,6 +428,9 @@ class CondDriver(Driver):
                 if known[slot] != n:
                     self.copy(self.result(n), frame.at(slot), self.size(frame.types[n].nbytes))
             self.close()
+
+
+DRIVERS = {scan_p: ScanDriver, while_p: WhileDriver, cond_p: CondDriver}
 
 
 def _loops_within(group: FusionGroup) -> int:

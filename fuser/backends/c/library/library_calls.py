@@ -1,4 +1,4 @@
-"""Sorts, top_k, scatters, triangular systems: groups that call functions of sort.c, gather.c, scatter.c and triangular_solve.c.
+"""Sorts, top_k, scatters, systems, factorisations: groups that call functions of the C files of runtime/kernels.
 
 In: a LIBRARY group. Out: a function `name(buffers, sizes)` that hands the group's memory on; what the calls need beside
 it is one buffer more, of `workspace` bytes. Extents, strides and choices are size arguments.
@@ -15,6 +15,7 @@ import numpy as np
 from fuser.backends.base import KernelSource
 from fuser.backends.c.builder import Builder
 from fuser.backends.c.function import FUNCTION, Function, Module, Own, joined
+from fuser.backends.c.library import lapack
 from fuser.config import config
 from fuser.ir.graph import Eqn, Operand, Var
 from fuser.ir.types import FLOATS, bfloat16, is_complex
@@ -46,9 +47,7 @@ def call_blocker(group: FusionGroup) -> str | None:
         return "complex numbers are sorted in NumPy"
     if name == "sort" and eqn.invars[0].aval.shape[eqn.params["dimension"]] >= SORTED_BY_INDEX:
         return "rows of 2**31 elements are sorted in NumPy"
-    if name == "triangular_solve" and is_complex(eqn.invars[0].aval.dtype):
-        return "complex systems are solved in NumPy"
-    if name == "triangular_solve" and 0 in (*eqn.invars[0].aval.shape, *eqn.invars[1].aval.shape):
+    if (name == "triangular_solve" or name in lapack.FORMS) and any(0 in v.aval.shape for v in eqn.invars):
         return "it has no elements"
     views = Views(group.graph.eqns)
     if any(views(v).source is None for v in _read(eqn)) or any(
@@ -107,11 +106,12 @@ class Calls:
         self.sizes.append(place)
         return f"(char *)buffers[{len(self.inputs) + len(self.outputs)}] + sizes[{len(self.sizes) - 1}]"
 
-    def call(self, function: tuple[Any, ...], pointers: Sequence[str], sizes: Sequence[int]) -> None:
-        """Write a call; `function` is what `library.address` takes."""
+    def call(self, function: tuple[Any, ...], pointers: Sequence[str], sizes: Sequence[int | tuple[Any, ...]]) -> None:
+        """Write a call; `function` is what `on_demand.address` takes, and so are those among the sizes."""
         first = len(self.sizes)
-        self.functions.append((first, function))
-        self.sizes += [0, *map(int, sizes)]
+        found = [(first + n, size) for n, size in enumerate((function, *sizes)) if isinstance(size, tuple)]
+        self.functions += found
+        self.sizes += [0 if isinstance(size, tuple) else int(size) for size in (function, *sizes)]
         form = f"(({{}})sizes[{first}])((void *[]){{{{{{}}}}}}, sizes + {first + 1});"
         self.builder.do(form, FUNCTION, joined(pointers, ", "))
 
@@ -268,6 +268,8 @@ def _triangular_solve(calls: Calls) -> None:
     """Every case as a lower triangle on the left: transposed by strides, and an upper one from its end."""
     eqn = calls.eqn
     matrix, right = (v.aval for v in eqn.invars)
+    if is_complex(matrix.dtype):
+        return lapack.trsm(calls)
     n = matrix.shape[-1]
     left, upper = eqn.params["left_side"], not eqn.params["lower"]
     row, column = n, 1
@@ -290,5 +292,6 @@ _FORMS: dict[str, Callable[[Calls], None]] = {
     "top_k": _top_k,
     "triangular_solve": _triangular_solve,
     **dict.fromkeys(_REDUCTIONS, _scatter),
+    **lapack.FORMS,
 }
 CALLS = frozenset(_FORMS)

@@ -16,7 +16,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.control_flow import interrupt
 from fuser.backends.c.function import spelt
-from fuser.backends.c.library import prebuilt
+from fuser.backends.c.library import lapack, prebuilt
 from fuser.backends.reference import dense
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn
@@ -55,9 +55,12 @@ def address(function: tuple[Any, ...]) -> int:
     """The address of a library function, which stays for the life of the process.
 
     `function` is (one of GEMMS, operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
-    ("permute", bytes of an element), ("substitute", dtype) or ("scatter", dtype, reduction, dtype of indices).
+    ("permute", bytes of an element), ("substitute", dtype), ("scatter", dtype, reduction, dtype of indices),
+    ("factorisation", function of lapack.c, dtype) or ("lapack", SciPy's module, name), a function of LAPACK itself.
     """
     name, *types = function
+    if name == "lapack":
+        return lapack.address(*types)
     symbol = _gemm(*types, name) if name in GEMMS else _function(name, tuple(types))
     address = ctypes.cast(symbol, ctypes.c_void_p).value
     assert address is not None
@@ -86,7 +89,15 @@ def accumulator(out: np.dtype) -> np.dtype:
     return out if out.itemsize >= 4 else FLOATS[2] if out.kind not in "iu" else np.dtype("int32")
 
 
+@functools.cache
+def _factorisations(dtype: np.dtype) -> ctypes.CDLL:
+    """lapack.c for elements of a dtype."""
+    return _loaded(_named(lapack.definitions(dtype)) + sources.read("gemm/poll.c") + sources.read("lapack.c"))
+
+
 def _function(name: str, types: tuple[Any, ...]) -> Any:
+    if name == "factorisation":
+        return getattr(_factorisations(types[1]), types[0])
     texts: dict[str, Callable[..., str]] = {
         "sort": sort_text,
         "top_k": lambda dtype: sort_text(dtype, 4),

@@ -7,29 +7,18 @@ import pytest
 
 import fuser
 import fuser.numpy as jnp
-from fuser.backends.c.control_flow.in_place_carries import carried_in_place
-from fuser.legalise.control_flow import bodies
-from fuser.partition.group import Plan
 
 SHAPE = (60, 80)
 
 
-def body(step, *state) -> tuple[Plan, int]:
-    """The plan of the body of a loop over `step`, and the number of its inputs in front of the carry."""
+def stays(step, *state) -> list[bool]:
+    """Of each carry of a loop over `step`, whether it is written in place."""
     run = lambda *state: fuser.lax.scan(lambda s, _: (step(jnp, *s), None), state, None, length=9)[0]
     groups = fuser.jit(run).lower(*state).plan.groups
-    (group,) = (g for g in groups if g.bodies)
-    eqn = group.graph.eqns[-1]
-    assert bodies(eqn, native=True)
-    return group.bodies[0], eqn.params["num_consts"]
-
-
-def stays(step, *state) -> list[bool]:
-    plan, first = body(step, *state)
-    return [
-        carried_in_place(plan, plan.slot_of[plan.graph.invars[first + n]], plan.slot_of[plan.aliases.get(v, v)])
-        for n, v in enumerate(plan.outputs)
-    ]
+    (buffers,) = (g.buffers for g in groups if g.bodies)
+    assert len(buffers.slots) == len(state)
+    assert buffers.in_place.isdisjoint(buffers.double)
+    return [n in buffers.in_place for n in range(len(state))]
 
 
 def field(number: int = 0) -> np.ndarray:

@@ -1,0 +1,179 @@
+"""Factorisations of matrices: groups that call functions of lapack.c, which call LAPACK's own in native code.
+
+In: a LIBRARY group, as in library_calls. LAPACK is SciPy's, imported when a program first needs it; `cython_lapack` and
+`cython_blas` publish the addresses of its functions. Sizes of work space are LAPACK's own answers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fuser.ir.types import is_complex
+
+if TYPE_CHECKING:
+    from fuser.backends.c.library.library_calls import Calls
+
+_LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+_C_TYPES = {"float32": "float", "float64": "double", "complex64": "float _Complex", "complex128": "double _Complex"}
+
+
+@functools.cache
+def address(module: str, name: str) -> int:
+    """The address of a function of BLAS or LAPACK; `module` is cython_blas or cython_lapack."""
+    from importlib import import_module
+
+    capsule = import_module(f"scipy.linalg.{module}").__pyx_capi__[name]
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    return int(api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule)))
+
+
+def definitions(dtype: np.dtype) -> dict[str, Any]:
+    """The macros that lapack.c needs for elements of a dtype."""
+    wide = is_complex(dtype)
+    real = np.zeros((), dtype).real.dtype
+    return {"T": _C_TYPES[dtype.name], "REAL": _C_TYPES[real.name], "COMPLEX": int(wide), "CONJ(x)": "(~(x))"}
+
+
+def _lapack(dtype: np.dtype, real: str, unitary: str = "") -> tuple[str, str, str]:
+    """LAPACK's function for a dtype: where complex numbers have another name for it, that is `unitary`."""
+    return "lapack", "cython_lapack", _LETTERS[dtype.name] + (unitary if unitary and is_complex(dtype) else real)
+
+
+@functools.cache
+def _work(function: tuple[str, str, str], *arguments: Any) -> int:
+    """The elements of work space that a function of LAPACK asks for when it is called with a length of -1.
+
+    `arguments` are integers, characters, and None for arrays; the work space is "work", its length "length".
+    """
+    answer = np.zeros(2, np.complex128)
+    arrays = [np.zeros(8, np.complex128) for _ in arguments]  # of one element each: nothing is computed
+
+    def pointer(argument: Any, own: np.ndarray) -> Any:
+        if isinstance(argument, int):
+            return ctypes.byref(ctypes.c_int(argument))
+        if argument == "length":
+            return ctypes.byref(ctypes.c_int(-1))
+        if argument == "work":
+            return answer.ctypes.data_as(ctypes.c_void_p)
+        return ctypes.c_char_p(argument.encode()) if argument else own.ctypes.data_as(ctypes.c_void_p)
+
+    kind = np.dtype({"s": "float32", "d": "float64", "c": "complex64", "z": "complex128"}[function[2][0]])
+    ctypes.CFUNCTYPE(None)(address(*function[1:]))(*map(pointer, arguments, arrays))
+    found = answer.view(kind)[0].real
+    return math.ceil(float(np.nextafter(found, kind.type(np.inf).real)))  # which float32 may have rounded down
+
+
+def _room(*parts: tuple[int, int]) -> int:
+    """Bytes of arrays of (elements, bytes of one), each of which begins at a multiple of 64."""
+    return sum(-(-count * itemsize // 64) * 64 for count, itemsize in parts)
+
+
+class _Matrices:
+    """The operand of a factorisation: how many matrices, of which shape, and what its elements take."""
+
+    def __init__(self, calls: Calls) -> None:
+        [operand] = calls.eqn.invars
+        self.dtype = operand.aval.dtype
+        self.count = math.prod(operand.aval.shape[:-2])
+        self.rows, self.columns = operand.aval.shape[-2:]
+        self.least = min(self.rows, self.columns)
+        self.size = self.dtype.itemsize
+        self.real = self.size // 2 if is_complex(self.dtype) else self.size
+        self.operand = calls.operand(operand)
+
+
+def _lu(calls: Calls) -> None:
+    m = _Matrices(calls)
+    room = _room((m.rows * m.columns, m.size), (m.least, 4))
+    pointers = [m.operand, *map(calls.result, range(3)), calls.room(room * calls.threads)]
+    sizes = [m.count, m.rows, m.columns, calls.threads, room, _lapack(m.dtype, "getrf")]
+    calls.call(("factorisation", "lu", m.dtype), pointers, sizes)
+
+
+def _qr(calls: Calls) -> None:
+    m = _Matrices(calls)
+    inner = m.rows if calls.eqn.params["full_matrices"] else m.least
+    geqrf, orgqr = _lapack(m.dtype, "geqrf"), _lapack(m.dtype, "orgqr", "ungqr")
+    work = max(
+        _work(geqrf, m.rows, m.columns, None, m.rows, None, "work", "length", None),
+        _work(orgqr, m.rows, inner, m.least, None, m.rows, None, "work", "length", None),
+    )
+    room = _room((m.rows * max(inner, m.columns), m.size), (m.least, m.size), (work, m.size))
+    pointers = [m.operand, calls.result(0), calls.result(1), calls.room(room * calls.threads)]
+    sizes = [m.count, m.rows, m.columns, calls.threads, room, geqrf, orgqr, inner, work]
+    calls.call(("factorisation", "qr", m.dtype), pointers, sizes)
+
+
+def _cholesky(calls: Calls) -> None:
+    m = _Matrices(calls)
+    sizes = [m.count, m.rows, calls.threads, _lapack(m.dtype, "potrf")]
+    calls.call(("factorisation", "cholesky", m.dtype), [m.operand, calls.result(0)], sizes)
+
+
+def _eigh(calls: Calls) -> None:
+    m = _Matrices(calls)
+    vectors = calls.result(0) != "0"
+    evd = _lapack(m.dtype, "syevd", "heevd")
+    job, wide, n = "V" if vectors else "N", is_complex(m.dtype), m.rows
+    # LAPACK's own formulas for real and integer work space.
+    reals = (1 + 5 * n + 2 * n * n if vectors else n) if wide else 0
+    integers = 3 + 5 * n if vectors else 1
+    middle = (None, -1) if wide else ()
+    work = _work(evd, job, "U", n, None, n, None, "work", "length", *middle, None, -1, None)
+    room = _room((n * n, m.size), (n, m.real), (work, m.size), (reals, m.real), (integers, 4))
+    pointers = [m.operand, calls.result(0), calls.result(1), calls.room(room * calls.threads)]
+    sizes = [m.count, n, calls.threads, room, evd, calls.eqn.params["lower"], vectors, work, reals, integers]
+    calls.call(("factorisation", "eigh", m.dtype), pointers, sizes)
+
+
+def _svd(calls: Calls) -> None:
+    m = _Matrices(calls)
+    vectors = calls.eqn.params["compute_uv"] and (calls.result(1) != "0" or calls.result(2) != "0")
+    full = vectors and calls.eqn.params["full_matrices"]
+    left, right = (0, 0) if not vectors else (m.rows, m.columns) if full else (m.least, m.least)
+    gesdd = _lapack(m.dtype, "gesdd")
+    job, wide, most = "A" if full else "S" if vectors else "N", is_complex(m.dtype), max(m.rows, m.columns)
+    # LAPACK's own formulas for real and integer work space.
+    each = max(5 * m.least + 7, 2 * most + 2 * m.least + 1) if vectors else 7
+    reals, integers = m.least * each if wide else 0, 8 * m.least
+    shapes = (m.rows, m.columns, None, m.rows, None, None, m.rows, None, max(right, 1))
+    work = _work(gesdd, job, *shapes, "work", "length", *((None,) if wide else ()), None, None)
+    parts = [(m.rows * m.columns, m.size), (m.least, m.real), (m.rows * left, m.size), (m.columns * right, m.size)]
+    room = _room(*parts, (work, m.size), (reals, m.real), (integers, 4))
+    results = [calls.result(n) if n < len(calls.eqn.outvars) else "0" for n in range(3)]
+    pointers = [m.operand, *results, calls.room(room * calls.threads)]
+    sizes = [m.count, m.rows, m.columns, calls.threads, room, gesdd, left, right, ord(job), work, reals]
+    calls.call(("factorisation", "svd", m.dtype), pointers, sizes)
+
+
+def trsm(calls: Calls) -> None:
+    """Triangular systems by BLAS: `rows` here are columns there, so left is right and lower is upper."""
+    eqn = calls.eqn
+    matrix, right = (v.aval for v in eqn.invars)
+    n, size = matrix.shape[-1], matrix.dtype.itemsize
+    p = eqn.params
+    room = _room((n * n, size)) if p["conjugate_a"] and not p["transpose_a"] else 0
+    pointers = [calls.operand(v) for v in eqn.invars] + [calls.result(0)]
+    pointers.append(calls.room(room * calls.threads) if room else "0")
+    sizes = [math.prod(matrix.shape[:-2]), *right.shape[-2:], calls.threads]
+    sizes.append(("lapack", "cython_blas", _LETTERS[matrix.dtype.name] + "trsm"))  # type: ignore[arg-type]
+    sizes += [p["left_side"], p["lower"], p["transpose_a"], p["conjugate_a"], p["unit_diagonal"], room]
+    calls.call(("factorisation", "trsm", matrix.dtype), pointers, sizes)
+
+
+FORMS: dict[str, Callable[[Calls], None]] = {
+    "lu": _lu,
+    "qr": _qr,
+    "cholesky": _cholesky,
+    "eigh": _eigh,
+    "svd": _svd,
+}

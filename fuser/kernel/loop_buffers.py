@@ -1,0 +1,94 @@
+"""Plan → Plan: where the carries of native loops lie, so that emission only spells it.
+
+A carry of which the body writes a part alone stays in the result's memory. So does one whose every new element is written
+when the old one has been read, which the body's kernels tell. The others are double-buffered: they change each step between
+the result's memory and a back buffer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from fuser.ir.graph import Var
+from fuser.kernel.kernel import Kernel
+from fuser.kernel.lower import lower
+from fuser.ops.control import cond_p, scan_p
+from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
+from fuser.partition.in_place_updates import LoopBuffers, updates_in_place
+
+
+def with_loop_buffers(plan: Plan, limits: FusionLimits) -> Plan:
+    """The plan with the buffers of each loop that runs in native code, those in the bodies of others too."""
+    if limits.whole or not any(group.bodies for group in plan.groups):
+        return plan
+    return replace(plan, groups=tuple(_placed(group, limits) for group in plan.groups))
+
+
+def _placed(group: FusionGroup, limits: FusionLimits) -> FusionGroup:
+    if not group.bodies:
+        return group
+    group = replace(group, bodies=tuple(with_loop_buffers(body, limits) for body in group.bodies))
+    native = group.kind is Kind.CONTROL and not group.reason and group.graph.eqns[-1].primitive is not cond_p
+    return replace(group, buffers=loop_buffers(group)) if native else group
+
+
+def loop_buffers(group: FusionGroup) -> LoopBuffers:
+    """Where the carries of a scan or a while lie, whose bodies are planned."""
+    eqn, body = group.graph.eqns[-1], group.bodies[-1]
+    if eqn.primitive is scan_p:
+        first, ys = eqn.params["num_consts"], len(eqn.outvars) - eqn.params["num_carry"]
+    else:  # the lanes that still run come first, where the test gives them
+        first, ys = len(group.bodies[0].outputs) - 1 + eqn.params["body_nconsts"], 0
+    updated = updates_in_place(eqn)
+    inputs = [body.slot_of[v] for v in body.graph.invars]
+    outputs = [body.slot_of[body.aliases.get(v, v)] for v in body.outputs if isinstance(v, Var)]
+    count = len(updated.moving)
+    slots = {n: outputs[k] for k, n in enumerate(updated.moving)}
+    rows = outputs[count : count + ys]
+    uses = Counter([*slots.values(), *rows])
+    in_place = {n for n, slot in slots.items() if uses[slot] == 1 and carried_in_place(body, inputs[first + n], slot)}
+    first_of: dict[int, int] = {}  # carries that share a slot are written once
+    for n, slot in slots.items():
+        if n not in in_place and slot not in rows:
+            first_of.setdefault(slot, n)
+    return LoopBuffers(updated, slots, tuple(rows), frozenset(in_place), tuple(first_of.values()))
+
+
+def carried_in_place(plan: Plan, source: int, target: int) -> bool:
+    """Whether a body's result in slot `target` may be written over its input in slot `source`."""
+    before, after = plan.slots[source], plan.slots[target]
+    if (before.aval.shape, before.aval.dtype) != (after.aval.shape, after.aval.dtype) or after.start < 0:
+        return False
+    group = plan.groups[after.start]
+    if before.end > after.start or group.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION):
+        return False
+    return writes_behind(group, plan, source, target)
+
+
+def writes_behind(group: FusionGroup, plan: Plan, source: int, target: int) -> bool:
+    """Whether the group's kernel reads the one only at the place of the other that it then writes, and never later."""
+    kernel = lower(group)
+    written = {plan.slot_of[v]: len(group.graph.invars) + n for n, v in enumerate(dict.fromkeys(group.graph.outvars))}  # type: ignore[index]
+    read = {n for n, v in enumerate(group.graph.invars) if plan.slot_of[v] == source}
+    return bool(read) and written_after_read(kernel, read, written[target])
+
+
+def written_after_read(kernel: Kernel, read: set[int], target: int) -> bool:
+    """Whether parameter `target` may be the same memory as the parameters `read`."""
+    if any(sweep.kept for sweep in kernel.sweeps):  # they may wait in the result's memory
+        return False
+    stores = [
+        (number, s) for number, sweep in enumerate(kernel.sweeps) for s in (*sweep.row_stores, *sweep.stores)
+        if s.param == target
+    ]  # fmt: skip
+    loads = [
+        (number, node.attr)
+        for number, sweep in enumerate(kernel.sweeps)
+        for node in (*sweep.row, *sweep.body)
+        if node.op == "load" and node.attr.param in read
+    ]
+    if len(stores) != 1:
+        return False
+    last, store = stores[0]
+    return all(number <= last and access.offset == store.offset for number, access in loads)

@@ -1,0 +1,142 @@
+"""Plan and loaded kernels → Executable: each group a step over the plan's numbered slots, which knows no IR any more."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fuser.backends.base import Backend, KernelFunction, KernelSource, Loaded
+from fuser.ir.graph import Literal, Var
+from fuser.ops.control import cond_p, while_p
+from fuser.partition.axes import Views
+from fuser.partition.group import FusionGroup, Kind, Plan, generated
+from fuser.runtime import loops
+from fuser.runtime.executable import Allocation, Executable, KernelStep, LibraryStep, Step
+
+BYTE = np.dtype(np.uint8)
+Kernels = Iterator[tuple[KernelSource, KernelFunction]]
+
+
+def link(plan: Plan, sources: Sequence[KernelSource], loaded: Loaded, backend: Backend) -> Executable:
+    """The plan as steps; as one step, where the backend's compiler takes programs whole."""
+    if backend.limits.whole:
+        return as_one(plan, loaded, backend)
+    return in_steps(plan, zip(sources, loaded.functions, strict=True), backend)
+
+
+def in_steps(plan: Plan, kernels: Kernels, backend: Backend) -> Executable:
+    """The plan's groups as steps over its slots; `kernels` are those of the plan, in order."""
+    slot, extra = plan.slot_of, itertools.count(len(plan.slots))
+    steps: list[Step] = []
+    label_of: dict[int, str] = {}
+    for group in plan.groups:
+        reads = tuple(slot[v] for v in group.graph.invars)
+        writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
+        labels = lines(group, writes)
+        label_of.update(zip((slot[v] for v in writes), labels))
+        if generated(group, backend.limits):
+            source, function = next(kernels)
+            filled = [allocation(v, plan, label) for v, label in zip(writes, labels)]
+            if workspace := source.launch.get("workspace"):
+                filled.append(
+                    Allocation(next(extra), (workspace,), BYTE, label=f"what {group.name} works in{at(labels)}")
+                )
+            steps.append(KernelStep(group.name, function, reads, tuple(filled), _brief(group)))
+        else:
+            function = driven(group, kernels, backend) if group.bodies else backend.library(group)
+            steps.append(LibraryStep(group.name, function, reads, tuple(slot[v] for v in writes), "".join(labels[:1])))
+    graph = plan.graph
+    consts = {slot[v]: backend.constant(c) for v, c in zip(graph.constvars, graph.consts)}
+    inputs = [slot[v] for v in graph.invars]
+    outputs = [slot[plan.aliases.get(v, v)] for v in plan.outputs if isinstance(v, Var)]
+    types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
+    joined, label = backend.joined(steps, outputs), temporaries(plan, label_of)
+    return Executable(inputs, consts, steps, outputs, backend.allocate, plan.arena, types, joined, label)
+
+
+def as_one(plan: Plan, loaded: Loaded, backend: Backend) -> Executable:
+    """The plan as one step, for a backend whose compiler takes whole programs."""
+    graph = plan.graph
+    inputs = [*(plan.slot_of[v] for v in graph.invars), *(plan.slot_of[v] for v in graph.constvars)]
+    outputs = tuple(range(len(plan.slots), len(plan.slots) + len(plan.outputs)))
+    step = LibraryStep(graph.name, backend.whole(plan, loaded), tuple(inputs), outputs)
+    consts = {plan.slot_of[v]: backend.constant(c) for v, c in zip(graph.constvars, graph.consts)}
+    types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
+    return Executable(inputs[: len(graph.invars)], consts, [step], outputs, backend.allocate, 0, types)
+
+
+def _brief(group: FusionGroup) -> bool:
+    """Whether the kernel takes a few microseconds only, so that other Python threads may as well wait."""
+    looping = group.kind in (Kind.CONTROL, Kind.LOOP)
+    return not looping and group.ideal_bytes <= 1 << 16 and group.flops <= 1 << 14
+
+
+def allocation(var: Var, plan: Plan, label: str) -> Allocation:
+    """Where a kernel's result lies."""
+    slot = plan.slot_of[var]
+    return Allocation(slot, var.aval.shape, var.aval.dtype, plan.reuse.get(slot), plan.offsets.get(slot), label)
+
+
+def lines(group: FusionGroup, values: Sequence[Var]) -> list[str]:
+    """For each value that a group computes, the user's line."""
+    sources = {v: eqn.source for eqn in group.graph.eqns for v in eqn.outvars}
+    return [str(sources.get(v, "")) for v in values]
+
+
+def at(labels: Sequence[str]) -> str:
+    """` at` the first line that is known."""
+    return next((f" at {label}" for label in labels if label), "")
+
+
+def temporaries(plan: Plan, label_of: dict[int, str]) -> str:
+    """Whose the arena of a call is: the program's, and the line of the largest value that lies there."""
+    largest = max(plan.offsets, key=lambda slot: plan.slots[slot].aval.nbytes, default=-1)
+    text = f"the temporaries of {plan.graph.name}"
+    return text if largest < 0 else f"{text}, the largest {plan.slots[largest].aval}{at([label_of.get(largest, '')])}"
+
+
+def driven(group: FusionGroup, kernels: Kernels, backend: Backend) -> Callable[..., Any]:
+    """Control flow over the executables of its bodies, step by step from Python."""
+    eqn = group.graph.eqns[-1]
+    params = eqn.params
+    runs = [_body(plan, in_steps(plan, kernels, backend)) for plan in group.bodies]
+    if eqn.primitive is while_p:
+        run = loops.while_loop(runs[0], runs[1], params["cond_nconsts"], params["body_nconsts"])
+    elif eqn.primitive is cond_p:
+        run = loops.cond(runs)
+    else:
+        ys = [(v.aval.shape[1:], v.aval.dtype) for v in eqn.outvars[params["num_carry"] :]]
+        counts = (params["num_consts"], params["num_carry"], params["length"])
+        label = str(eqn.source)
+        run = loops.scan(
+            runs[0], *counts, params["reverse"], ys, lambda shape, dtype: backend.allocate(shape, dtype, label)
+        )
+    gather = operands_of(group, backend)
+    return lambda *arrays: run(*gather(arrays))
+
+
+def operands_of(group: FusionGroup, backend: Backend) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function from a control group's inputs to its equation's operands: inputs in another shape, and literals."""
+    views, position = Views(group.graph.eqns), {v: n for n, v in enumerate(group.graph.invars)}
+    places: list[tuple[int | None, Any]] = []
+    for operand in group.graph.eqns[-1].invars:
+        if isinstance(operand, Literal):
+            places.append((None, backend.constant(np.asarray(operand.val))))
+        else:
+            source = views(operand).source
+            assert source is not None
+            places.append((position[source], operand.aval.shape))
+    return lambda arrays: [value if n is None else arrays[n].reshape(value) for n, value in places]
+
+
+def _body(plan: Plan, executable: Executable) -> Callable[..., list[Any]]:
+    """A body as a function; results that share another value's memory get their own shape."""
+    shapes = [v.aval.shape if v in plan.aliases else None for v in plan.outputs]
+
+    def run(*arrays: Any) -> list[Any]:
+        return [r if shape is None else r.reshape(shape) for r, shape in zip(executable.call(*arrays), shapes)]
+
+    return run
