@@ -293,10 +293,10 @@ def run(grid: Grid, function: Callable[[int], Any], remote: Remote | None = None
             errors.insert(0, (0, error))
             meet.stop(error)
     if errors:
-        error = _first(errors)
+        first = _first(errors)
         if remote is not None:
-            remote.failed(error)
-        raise error
+            remote.failed(first)
+        raise first
     return results
 
 
