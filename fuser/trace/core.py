@@ -215,9 +215,10 @@ def _varying(primitive: Primitive, result: Any, avals: tuple[ArrayType, ...], pa
             return result
     axes = frozenset[Any]().union(*(a.vma for a in avals))
     if primitive.varying is not None:
-        axes = primitive.varying(axes, **params)
-        if axes is None:  # the type rule has said it
+        said = primitive.varying(axes, **params)
+        if said is None:  # the type rule has said it
             return result
+        axes = said
     if primitive.multiple_results:
         return tuple(r.update(vma=axes) for r in result)
     return result.update(vma=axes)

@@ -141,3 +141,26 @@ def test_what_initialize_needs() -> None:
     with pytest.raises(ValueError, match=r"127\.0\.0\.1:1234"):
         fuser.distributed.initialize("127.0.0.1:1234", 2, 2)
     assert not fuser.distributed.is_initialized() and fuser.process_count() == 1
+
+
+def test_the_example_learns_alike_with_one_process_and_two() -> None:
+    script = pathlib.Path(__file__).parents[2] / "examples" / "sharded_transformer.py"
+    arguments = [sys.executable, str(script), "--steps", "21", "--batch", "16"]
+    runs = [
+        subprocess.Popen(
+            [*arguments, "--processes", str(count)],
+            env={**os.environ, "FUSER_NUM_CPU_DEVICES": str(devices), "FUSER_BACKEND": "reference"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for count, devices in ((1, 4), (2, 2))
+    ]
+    lines = []
+    for code, out, err in finish(runs):
+        assert code == 0, err[-3000:]
+        lines.append(out.splitlines())
+    assert lines[0][:-1] == lines[1][:-1]
+    assert lines[1][-1].startswith("2 processes, 4 devices: loss from ")
+    first, last = (float(word) for word in lines[1][-1].split("loss from ")[1].split(" to "))
+    assert last < first - 0.2
