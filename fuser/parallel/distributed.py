@@ -78,9 +78,9 @@ def _group(address: str, count: int, index: int, timeout: float) -> tuple[Any, A
     host, _, port = address.rpartition(":")
     wait = datetime.timedelta(seconds=timeout)
     elastic = environment("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun itself holds the store then
-    store = dist.TCPStore(host, int(port), count, index == 0 and not elastic, timeout=wait)
+    server = dist.TCPStore(host, int(port), count, index == 0 and not elastic, timeout=wait)
     prefix = f"fuser/{environment('TORCHELASTIC_RESTART_COUNT') or 0}"
-    store = dist.PrefixStore(prefix, store)
+    store = dist.PrefixStore(prefix, server)
     store.set_timeout(wait)
     if dist.is_initialized():
         return dist.new_group(backend="gloo", timeout=wait), store

@@ -293,10 +293,10 @@ def run(grid: Grid, function: Callable[[int], Any], remote: Remote | None = None
             errors.insert(0, (0, error))
             meet.stop(error)
     if errors:
-        first = _first(errors)
+        failure = _first(errors)
         if remote is not None:
-            remote.failed(first)
-        raise first
+            remote.failed(failure)
+        raise failure
     return results
 
 

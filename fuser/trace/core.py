@@ -215,10 +215,10 @@ def _varying(primitive: Primitive, result: Any, avals: tuple[ArrayType, ...], pa
             return result
     axes = frozenset[Any]().union(*(a.vma for a in avals))
     if primitive.varying is not None:
-        said = primitive.varying(axes, **params)
-        if said is None:  # the type rule has said it
+        own = primitive.varying(axes, **params)
+        if own is None:  # the type rule has said it
             return result
-        axes = said
+        axes = own
     if primitive.multiple_results:
         return tuple(r.update(vma=axes) for r in result)
     return result.update(vma=axes)

@@ -41,7 +41,7 @@ def start(name: str, count: int, devices: int, **variables: str) -> list[subproc
     ]
 
 
-def finish(processes: list[subprocess.Popen[str]], within: float = 240) -> list[tuple[int, str, str]]:
+def finish(processes: list[subprocess.Popen[str]], within: float = 600) -> list[tuple[int, str, str]]:
     """Exit status, output and errors of each; none is left behind."""
     deadline, found = time.monotonic() + within, []
     try:

@@ -130,7 +130,7 @@ def repeated_scans(x, w):
 
 def test_equal_loops_are_examined_and_compiled_once(monkeypatch) -> None:
     from fuser.backends.c.compilation.translation_units import key
-    from fuser.partition import partition as stage
+    from fuser.partition import loop_forms as stage
 
     examined = []
     form = stage.loop_form
