@@ -90,10 +90,11 @@ def hit(number: int) -> list[tuple[int, str, str]]:
             assert process.stdout.readline() == "started\n"
         time.sleep(0.5)
         processes[1].send_signal(number)
-        return [r for n, r in enumerate(finish([p for n, p in enumerate(processes) if n != 1]))]
+        return finish([p for n, p in enumerate(processes) if n != 1])
     finally:
-        processes[1].kill()
-        processes[1].communicate()
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 COLLECTIVE = "psum of f32[4,4] over 'x', 'y' at programs_of_processes.py:"
