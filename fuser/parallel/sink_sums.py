@@ -46,8 +46,10 @@ def _accumulated(eqn: Eqn) -> dict[int, Eqn]:
     found = {}
     for n in range(params["num_carry"]):
         carry, out = body.invars[params["num_consts"] + n], body.outvars[n]
-        addition = producers.get(out) if isinstance(out, Var) else None
-        if addition is None or addition.primitive.name not in _ADDITIONS or uses[carry] != 1 or uses[out] != 1:
+        if not isinstance(out, Var) or out not in producers or uses[carry] != 1 or uses[out] != 1:
+            continue
+        addition = producers[out]
+        if addition.primitive.name not in _ADDITIONS:
             continue
         terms = [v for v in addition.invars if v is not carry]
         total = _sum_behind(terms[0], producers, uses) if len(terms) == 1 else None
