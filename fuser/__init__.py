@@ -29,7 +29,7 @@ from fuser.parallel.arrays import (
 from fuser.parallel.constraint import reshard
 from fuser.parallel.mesh import make_mesh, set_mesh
 from fuser.parallel.pmap import pmap
-from fuser.parallel.shard_map import shard_map
+from fuser.parallel.shard_map import shard_map, smap
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec as P
 from fuser.runtime.device import Device
@@ -106,6 +106,7 @@ __all__ = [
     "set_mesh",
     "shard_map",
     "sharding",
+    "smap",
     "tree",
     "trim_memory",
     "typeof",

@@ -1,7 +1,7 @@
 """One meeting for many sums: those over the same devices that do not wait for each other become one group of collectives.
 
-What depends on a sum is put off until nothing else is left to compute; then all sums that have come up are taken together.
-Gathers stay where they are, so that what they make lives no longer than it must.
+What depends on a sum is put off until nothing else is left to compute; then the sums that have come up are taken together,
+those first over whose devices no other sum will come up meanwhile. Gathers stay where they are, so that what they make lives no longer than it must.
 """
 
 from __future__ import annotations
@@ -29,14 +29,31 @@ def combine_sums(graph: Graph) -> Graph:
             if any(v in waiting for v in eqn.operands()):
                 later.append(eqn)
             elif eqn.primitive in _SUMS:
-                sums.setdefault((eqn.params["axis_name"], eqn.params.get("axis_index_groups")), []).append(eqn)
+                sums.setdefault(_key(eqn), []).append(eqn)
             else:
                 done.append(eqn)
                 continue
             waiting.update(eqn.outvars)
-        done += [_together(each, *key) for key, each in sums.items()]
-        left = later
+        ripe = [key for key, each in sums.items() if not _more(key, each, later)] or list(sums)
+        done += [_together(sums.pop(key), *key) for key in ripe]
+        left = [*(e for each in sums.values() for e in each), *later]
     return replace(graph, eqns=tuple(done))
+
+
+def _key(eqn: Eqn) -> Any:
+    """Over which devices a sum is taken."""
+    return eqn.params["axis_name"], eqn.params.get("axis_index_groups")
+
+
+def _more(key: Any, sums: list[Eqn], later: list[Eqn]) -> bool:
+    """Whether among what is still to come a sum over the same devices does not wait for these."""
+    waiting = {v for eqn in sums for v in eqn.outvars}
+    for eqn in later:
+        if any(v in waiting for v in eqn.operands()):
+            waiting.update(eqn.outvars)
+        elif eqn.primitive in _SUMS and _key(eqn) == key:
+            return True
+    return False
 
 
 def _together(sums: list[Eqn], axis_name: Any, groups: Any) -> Eqn:

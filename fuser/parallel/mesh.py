@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import math
 import threading
 from collections import OrderedDict
@@ -178,14 +179,15 @@ class Mesh(_Grid, contextlib.ContextDecorator):
         window = tuple(slice(a, b) for a, b in zip(low, high))
         return Mesh(self.devices[window], self.axis_names, self.axis_types)
 
-    @property
+    @functools.cached_property
     def owners(self) -> tuple[int, ...]:
         """For each device of `flat`, the process that it belongs to."""
         return tuple(d.process_index for d in self.flat)
 
     @property
     def is_multi_process(self) -> bool:
-        return any(d.process_index != processes().index for d in self.flat)
+        index = processes().index
+        return any(process != index for process in self.owners)
 
     @property
     def abstract_mesh(self) -> AbstractMesh:

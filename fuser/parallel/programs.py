@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fuser.api.jitted import jit
@@ -16,11 +16,12 @@ from fuser.ir.source import current_source
 from fuser.ops.shard_map import Spec, shard_map_p
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.arrays import as_sharding, from_parts
-from fuser.parallel.combine import combine_sums
 from fuser.parallel.mesh import Mesh
+from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.run import backend_of_devices, run
 from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from fuser.parallel.spmd import Spread, spread
+from fuser.parallel.transport import in_turn
 from fuser.passes.inline import inline_calls
 from fuser.runtime.array import Array, to_numpy
 from fuser.trace import tree
@@ -34,7 +35,7 @@ class SpreadLowered(Lowered):
     """
 
     def __init__(self, traced: Traced, divided: Spread, consts: Sequence[Any]) -> None:
-        super().__init__(traced, lower(combine_sums(inline_calls(divided.graph)), backend_of_devices()))
+        super().__init__(traced, lower(fewer_collectives(divided.graph), backend_of_devices()))
         self.spread = divided
         self.consts = consts
 
@@ -49,16 +50,17 @@ class SpreadCompiled(Compiled):
         divided, traced = lowered.spread, lowered.traced
         structures = [tree.structure([0] * len(v)) for v in (divided.graph.invars, divided.graph.outvars)]
         local = Traced(divided.graph, structures[0], structures[1], (), backend_of_devices())
-        super().__init__(local, Lowered(local, lowered.lowering).compile().program)
+        with in_turn():
+            own = Lowered(local, lowered.lowering).compile()
+        super().__init__(local, own.program)
         self.traced = traced
         self.spread = divided
-        program: Callable[..., Any] = self._run
         donated = traced.donated
 
         def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
             given = [v.__copy__() if n in foreign else v for n, v in enumerate(values)]
             operands = [*lowered.consts, *given]
-            results = run(divided.graph, divided.mesh, operands, divided.in_specs, divided.out_specs, program)
+            results = run(divided.graph, divided.mesh, operands, divided.in_specs, divided.out_specs, own)
             for position in donated:
                 if position not in foreign:
                     values[position].delete("it was donated to a jitted call")

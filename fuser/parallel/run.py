@@ -21,19 +21,22 @@ from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
 from fuser.ops.shard_map import Spec, Specs, shard_map_p
 from fuser.parallel.arrays import from_parts, laid_out
-from fuser.parallel.combine import combine_sums
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import flattened
+from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import spec_of
-from fuser.parallel.transport import Peers
-from fuser.partition.group import FusionGroup
-from fuser.passes.inline import inline_calls
+from fuser.parallel.traffic import messages
+from fuser.parallel.transport import Peers, in_turn
+from fuser.partition.explain import moved_bytes
+from fuser.partition.group import FusionGroup, Kind
 from fuser.runtime import rendezvous
 from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.tangent import as_array
+
+BRIEF_FLOPS, BRIEF_BYTES = 1 << 16, 1 << 17  # about ten microseconds
 
 
 class _Line(threading.local):
@@ -85,13 +88,24 @@ def compiled(graph: Graph, mesh: Mesh, backend: Any) -> Compiled:
     """One device's program."""
     graph = flattened(graph, mesh)
     structures = [tree.structure([0] * len(v)) for v in (graph.invars, graph.outvars)]
-    return Traced(combine_sums(inline_calls(graph)), structures[0], structures[1], (), backend).lower().compile()
+    lowered = Traced(fewer_collectives(graph), structures[0], structures[1], (), backend).lower()
+    with in_turn():
+        return lowered.compile()
 
 
 @functools.lru_cache(maxsize=256)
 def fingerprint(graph: Graph) -> int:
     """A number by which processes know that they run the same program."""
     return zlib.crc32(re.sub(r" +#.*", "", str(graph)).encode())
+
+
+@functools.lru_cache(maxsize=1024)
+def brief(own: Compiled, mesh: Mesh) -> bool:
+    """Whether the devices need not meet, and one's work is shorter than it takes to wake a thread for it."""
+    groups, graph = own.plan.groups, own.plan.graph
+    if any(g.kind in (Kind.CONTROL, Kind.LOOP) for g in groups) or any(messages(graph, dict(mesh.shape))):
+        return False
+    return sum(g.flops for g in groups) <= BRIEF_FLOPS and sum(map(moved_bytes, groups)) <= BRIEF_BYTES
 
 
 @functools.lru_cache(maxsize=1024)
@@ -124,13 +138,18 @@ def run(
     values: Sequence[Any],
     in_specs: Specs,
     out_specs: Specs,
-    program: Callable[..., Any] | None = None,
+    own: Compiled | None = None,
 ) -> list[Array]:
-    """The results of one device's graph run on every device of the mesh, as arrays over the mesh."""
-    program = program or compiled(graph, mesh, backend_of_devices())._run
+    """The results of one device's graph, which `own` is compiled from, run on every device of the mesh, as arrays over it."""
+    own = own or compiled(graph, mesh, backend_of_devices())
+    program: Callable[..., Any] = own._run
     operands = [parts(v, sharding(mesh, s)) for v, s in zip(values, in_specs, strict=True)]
     remote = Peers(mesh.owners, fingerprint(graph), _line.get) if mesh.is_multi_process else None
-    results = rendezvous.run(grid_of(mesh), lambda rank: program([o[rank] for o in operands]), remote)
+    on_device = lambda rank: program([o[rank] for o in operands])
+    if remote is None and brief(own, mesh):
+        results = rendezvous.run_in_turn(grid_of(mesh), on_device)
+    else:
+        results = rendezvous.run(grid_of(mesh), on_device, remote)
     found = []
     for number, (var, spec) in enumerate(zip(graph.outvars, out_specs, strict=True)):
         layout = sharding(mesh, spec)

@@ -69,6 +69,33 @@ def shard_map(
     return mapped
 
 
+def smap(
+    f: Callable[..., Any] | None = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any
+) -> Callable[..., Any]:
+    """`shard_map` over one axis of the mesh in scope: `in_axes` and `out_axes` are trees of the dimensions that it splits.
+
+    None is for what is the same for all. TypeError for axes that are no integers, or several names.
+    """
+    if f is None:
+        return functools.partial(smap, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+    if isinstance(axis_name, (tuple, list)):
+        raise TypeError(f"smap axis_name should be a `str` or a `Hashable`, but got {axis_name}")
+    if in_axes is not Infer and not (in_axes is None or isinstance(in_axes, (int, tuple))):
+        raise TypeError(
+            "smap in_axes must be an int, None, jax.sharding.Infer, or a tuple of entries corresponding to the positional "
+            f"arguments passed to the function, but got {in_axes}."
+        )
+
+    def spec(axis: Any) -> PartitionSpec:
+        if axis is not None and not isinstance(axis, int):
+            raise TypeError(f"smap takes integers and None as axes, got {axis!r}")
+        return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, axis_name)
+
+    specs = lambda axes: tree.map(spec, axes, is_leaf=lambda a: a is None)
+    given = in_axes if in_axes is Infer else specs(in_axes)
+    return shard_map(f, in_specs=given, out_specs=specs(out_axes), axis_names={axis_name})  # type: ignore[no-any-return]
+
+
 def _layout(mesh: Mesh | None, axis_names: Iterable[Any], check_vma: bool) -> Layout:
     found = mesh_in_scope() if mesh is None or isinstance(mesh, AbstractMesh) else mesh
     if not isinstance(found, Mesh) or found.empty:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import pathlib
 import queue
 import struct
 import threading
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,24 @@ class Connections:
             if not found.startswith(f"process {index}: "):
                 return found
         return None
+
+
+@contextlib.contextmanager
+def in_turn() -> Iterator[None]:
+    """One process of a machine at a time: the first compiles, the others find what it has kept on disk."""
+    if connections() is None or not config.cache:
+        yield
+        return
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    folder = pathlib.Path(config.cache_dir)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (folder / "compiling.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 _connections: list[Connections] = []

@@ -300,6 +300,19 @@ def run(grid: Grid, function: Callable[[int], Any], remote: Remote | None = None
     return results
 
 
+def run_in_turn(grid: Grid, function: Callable[[int], Any]) -> list[Any]:
+    """`function(rank)` on every device of the grid, one after the other, for what meets in no collective."""
+    meet, results = Rendezvous(grid.count), []
+    saved = _current.member
+    try:
+        for rank in range(grid.count):
+            _current.member = Member(grid, rank, meet)
+            results.append(function(rank))
+    finally:
+        _current.member = saved
+    return results
+
+
 def _first(errors: list[tuple[int, BaseException]]) -> BaseException:
     """The error that the others are consequences of: one that no peer caused, the earliest."""
     own = [error for _, error in errors if not isinstance(error, DeviceError)]

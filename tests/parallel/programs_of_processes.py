@@ -87,7 +87,13 @@ def digests(found: dict[str, Any]) -> dict[str, dict[int, str]]:
 
 
 def same_numbers() -> Any:
-    return digests(results())
+    found = results()
+    tell, index, count = fuser.experimental.multihost_utils, fuser.process_index(), fuser.process_count()
+    np.testing.assert_array_equal(tell.process_allgather(np.array([index])), np.arange(count)[:, None])
+    np.testing.assert_array_equal(tell.process_allgather(found["callback"]), W * 2)
+    assert tell.broadcast_one_to_all({"a": np.float32(index)}, is_source=index == count - 1) == {"a": count - 1}
+    tell.sync_global_devices("end")
+    return digests(found)
 
 
 def endless() -> Any:
@@ -97,6 +103,10 @@ def endless() -> Any:
         fuser.shard_map(lambda a: fuser.lax.psum(a, ("x", "y")), mesh=grid, in_specs=P("x"), out_specs=P())
     )
     x = fuser.device_put(np.ones((8, 4), np.float32), NamedSharding(grid, P("x")))
+    timeout = fuser.config.collective_timeout
+    fuser.config.update("collective_timeout", 600.0)  # others may still compile
+    total(x)
+    fuser.config.update("collective_timeout", timeout)
     print("started", flush=True)
     for turn in range(100000):
         start = time.monotonic()

@@ -41,7 +41,7 @@ def start(name: str, count: int, devices: int, **variables: str) -> list[subproc
     ]
 
 
-def finish(processes: list[subprocess.Popen[str]], within: float = 240) -> list[tuple[int, str, str]]:
+def finish(processes: list[subprocess.Popen[str]], within: float = 600) -> list[tuple[int, str, str]]:
     """Exit status, output and errors of each; none is left behind."""
     deadline, found = time.monotonic() + within, []
     try:
@@ -67,7 +67,7 @@ def said(result: tuple[int, str, str]) -> Any:
 def test_processes_give_the_bits_of_one(count: int, devices: int) -> None:
     import programs_of_processes
 
-    processes = start("same_numbers", count, devices)
+    processes = start("same_numbers", count, devices, FUSER_COLLECTIVE_TIMEOUT="600")
     wanted = programs_of_processes.digests(programs_of_processes.results())
     merged: dict[str, dict[int, str]] = {}
     for result in finish(processes):
@@ -90,10 +90,11 @@ def hit(number: int) -> list[tuple[int, str, str]]:
             assert process.stdout.readline() == "started\n"
         time.sleep(0.5)
         processes[1].send_signal(number)
-        return [r for n, r in enumerate(finish([p for n, p in enumerate(processes) if n != 1]))]
+        return finish([p for n, p in enumerate(processes) if n != 1])
     finally:
-        processes[1].kill()
-        processes[1].communicate()
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 COLLECTIVE = "psum of f32[4,4] over 'x', 'y' at programs_of_processes.py:"
@@ -141,3 +142,26 @@ def test_what_initialize_needs() -> None:
     with pytest.raises(ValueError, match=r"127\.0\.0\.1:1234"):
         fuser.distributed.initialize("127.0.0.1:1234", 2, 2)
     assert not fuser.distributed.is_initialized() and fuser.process_count() == 1
+
+
+def test_the_example_learns_alike_with_one_process_and_two() -> None:
+    script = pathlib.Path(__file__).parents[2] / "examples" / "sharded_transformer.py"
+    arguments = [sys.executable, str(script), "--steps", "21", "--batch", "16"]
+    runs = [
+        subprocess.Popen(
+            [*arguments, "--processes", str(count)],
+            env={**os.environ, "FUSER_NUM_CPU_DEVICES": str(devices), "FUSER_BACKEND": "reference"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for count, devices in ((1, 4), (2, 2))
+    ]
+    lines = []
+    for code, out, err in finish(runs):
+        assert code == 0, err[-3000:]
+        lines.append(out.splitlines())
+    assert lines[0][:-1] == lines[1][:-1]
+    assert lines[1][-1].startswith("2 processes, 4 devices: loss from ")
+    first, last = (float(word) for word in lines[1][-1].split("loss from ")[1].split(" to "))
+    assert last < first - 0.2

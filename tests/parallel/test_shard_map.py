@@ -235,6 +235,18 @@ def test_one_within_another() -> None:
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+def test_one_axis_at_a_time() -> None:
+    def program(lib: Any, mesh: Any) -> Any:
+        rows = lambda a: lib.smap(lambda b: b + lib.lax.axis_index("y"), in_axes=1, out_axes=1, axis_name="y")(a)
+        with lib.set_mesh(mesh):
+            first = lib.jit(lib.smap(lambda a: a * 2, in_axes=(0,), out_axes=0, axis_name="x"))(X)
+            return first, lib.jit(lib.smap(rows, in_axes=0, out_axes=0, axis_name="x"))(X)
+
+    agree(program)
+    with pytest.raises(TypeError, match="smap axis_name should be a `str`"):
+        fuser.smap(lambda a: a, in_axes=0, out_axes=0, axis_name=("x", "y"))
+
+
 def test_within_another_axes_and_meshes_must_fit() -> None:
     mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
     outer = lambda inner: fuser.shard_map(inner, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(X)

@@ -229,3 +229,30 @@ def test_where_collectives_are_and_why() -> None:
 def test_errors_of_devices_name_the_collective() -> None:
     with pytest.raises(DeviceError, match=r"psum of f32\[\] over 'x' runs on the devices of a mesh only"):
         fuser.ops.collective.psum_p.bind(fnp.ones(()), axis_name=("x",))
+
+
+def test_gradients_of_micro_batches_meet_once() -> None:
+    """Sums that a loop accumulates, scaled and among others, are taken after it; a sum that the body reads stays in it."""
+    mesh = mesh_of(fuser, x=8)
+    batches = rng.normal(size=(3, 8, 16)).astype(np.float32)
+
+    def accumulate(w: Any, start: Any, xs: Any) -> Any:
+        loss = lambda v, x: (fnp.tanh(x @ v) ** 2).mean()
+
+        def turn(carry: Any, x: Any) -> Any:
+            value, total, read = carry
+            found, slope = fuser.value_and_grad(loss)(w, x)
+            read = fnp.sin(read) + x.sum()
+            return (value + found, total + slope / 3, read), None
+
+        return fuser.lax.scan(turn, (0.0, start, 1.0), xs)[0]
+
+    f = fuser.jit(accumulate)
+    args = (laid(fuser, mesh, W), laid(fuser, mesh, W), laid(fuser, mesh, batches, None, "x"))
+    same(f(*args), f(W, W, batches), 1e-4)
+    graph = f.lower(*args).graph
+    (loop,) = [e for e in graph.eqns if e.primitive.name == "scan"]
+    within = [
+        e.primitive.name for e in loop.params["jaxpr"].eqns if "psum" in e.primitive.name or "coll" in e.primitive.name
+    ]
+    assert names(f, *args) == ["collective_group"] and within == ["psum"]

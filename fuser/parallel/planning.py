@@ -1,0 +1,211 @@
+"""What a program would need on devices that are not there: memory, operations, bytes sent, and the time of one step.
+
+The program is divided and planned as for devices that are there. A group of operations takes as long as its arithmetic
+or its memory traffic, whichever is longer (Williams, Waterman, Patterson, "Roofline", 2009), and a launch; a collective
+over p devices takes 2 log2 p (sums) or log2 p (others) latencies and the bytes that a device sends through its link
+(Hockney's α-β model; Thakur, Rabenseifner, Gropp, 2005). Nothing overlaps.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser.api.jitted import jit
+from fuser.parallel.mesh import AxisType, Mesh
+from fuser.parallel.sharding import NamedSharding
+from fuser.parallel.spec import PartitionSpec
+from fuser.parallel.traffic import ROUNDS, Message, messages
+from fuser.partition.explain import moved_bytes
+from fuser.partition.group import FusionGroup
+from fuser.runtime.device import Device
+from fuser.trace import tree
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One device: float32 operations and bytes of memory traffic a second, and what starting a kernel takes."""
+
+    flops_per_second: float
+    bytes_per_second: float
+    launch_seconds: float
+
+
+@dataclass(frozen=True)
+class Link:
+    """What joins devices: seconds until a message arrives (α), and bytes a second that a device sends (1 / β)."""
+
+    latency_seconds: float
+    bytes_per_second: float
+
+
+# Data sheets: float32 without tensor cores; NVLink's bytes one way.
+MACHINES = {
+    "h100": Machine(67e12, 3.35e12, 3e-6),
+    "a100": Machine(19.5e12, 2.04e12, 3e-6),
+}
+LINKS = {
+    "nvlink": Link(3e-6, 450e9),  # fourth generation, within a node
+    "infiniband": Link(5e-6, 50e9),  # NDR, 400 Gbit/s a device
+    "ethernet": Link(30e-6, 12.5e9),  # 100 Gbit/s a device
+}
+
+
+@dataclass(frozen=True)
+class Network:
+    """Between the devices along each axis of a mesh, the link: `default` where `axes` names none."""
+
+    default: Link
+    axes: Mapping[str, Link]
+
+    def of(self, axes: tuple[Any, ...]) -> Link:
+        """The slowest of the links along these axes."""
+        return min((self.axes.get(a, self.default) for a in axes), key=lambda link: link.bytes_per_second)
+
+
+def read_network(text: str) -> Network:
+    """A network by name ("nvlink"), by axis ("model=nvlink,data=infiniband"), or from a JSON file.
+
+    The file holds {"latency_seconds": ..., "bytes_per_second": ..., "axes": {"model": {the same two}}}, axes if they differ.
+    ValueError for what is none of these.
+    """
+    if text in LINKS:
+        return Network(LINKS[text], {})
+    if "=" in text:
+        pairs = dict(part.split("=", 1) for part in text.split(","))
+        unknown = [name for name in pairs.values() if name not in LINKS]
+        if unknown:
+            raise ValueError(f"there is no link {unknown[0]!r}; the links are {', '.join(LINKS)}, or a JSON file")
+        found = {axis: LINKS[name] for axis, name in pairs.items()}
+        return Network(min(found.values(), key=lambda link: link.bytes_per_second), found)
+    path = pathlib.Path(text)
+    if not path.is_file():
+        raise ValueError(f"{text!r} is neither a link ({', '.join(LINKS)}), AXIS=LINK,..., nor a JSON file")
+    fields = json.loads(path.read_text())
+    link = lambda given: Link(float(given["latency_seconds"]), float(given["bytes_per_second"]))
+    return Network(link(fields), {axis: link(given) for axis, given in fields.get("axes", {}).items()})
+
+
+@dataclass(frozen=True)
+class PlannedCollective:
+    """The collectives of one kind over the same axes: how many, what a device sends in all, and how long they take."""
+
+    name: str
+    axes: tuple[str, ...]
+    count: int
+    sent_bytes: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DevicePlan:
+    """One device's share of a program over a mesh: bytes, operations, and seconds of one step."""
+
+    name: str
+    mesh: dict[str, int]
+    argument_bytes: int
+    result_bytes: int
+    temporary_bytes: int
+    flops: float
+    moved_bytes: float
+    kernels: int
+    collectives: tuple[PlannedCollective, ...]
+    compute_seconds: float
+    collective_seconds: float
+
+    @property
+    def step_seconds(self) -> float:
+        return self.compute_seconds + self.collective_seconds
+
+    @property
+    def efficiency(self) -> float:
+        """Weak scaling: the step on one device with the same share of the work, over the step on all."""
+        return self.compute_seconds / self.step_seconds if self.step_seconds else 1.0
+
+    def document(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {**asdict(self), "step_seconds": self.step_seconds, "efficiency": self.efficiency}
+
+
+def absent_mesh(axes: Mapping[str, int]) -> Mesh:
+    """A mesh of devices that need not be there."""
+    devices = np.array([Device("cpu", n) for n in range(math.prod(axes.values()))], object)
+    return Mesh(devices.reshape(tuple(axes.values())), tuple(axes), AxisType.Auto)
+
+
+def plan(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    specs: Any,
+    axes: Mapping[str, int],
+    machine: Machine,
+    network: Network,
+) -> DevicePlan:
+    """What one device of a mesh with these `axes` does for a call of the function; nothing runs.
+
+    `specs` is a tree prefix of the positional arguments (arrays or ShapeDtypeStructs): PartitionSpecs, None for what every
+    device has. ValueError where they do not fit.
+    """
+    mesh = absent_mesh(axes)
+    sharding = lambda spec: NamedSharding(mesh, PartitionSpec() if spec is None else spec)
+    given = tree.map(sharding, specs, is_leaf=lambda s: s is None or isinstance(s, PartitionSpec))
+    lowered = jit(lambda *values: function(*values), in_shardings=given).lower(*args)
+    return planned(getattr(function, "__name__", "function"), lowered, axes, machine, network)
+
+
+def planned(name: str, lowered: Any, axes: Mapping[str, int], machine: Machine, network: Network) -> DevicePlan:
+    """The figures of a divided program."""
+    program = lowered.plan
+    found = list(messages(lowered.graph, dict(axes)))
+    collectives = tuple(_sums(found, network))
+    local = [g for g in program.groups if not _sends(g)]
+    return DevicePlan(
+        name,
+        dict(axes),
+        sum(v.aval.nbytes for v in lowered.spread.graph.invars),
+        sum(v.aval.nbytes for v in lowered.spread.graph.outvars),
+        program.arena,
+        float(sum(g.flops for g in local)),
+        float(sum(map(moved_bytes, local))),
+        len(local),
+        collectives,
+        sum(_seconds(g, machine) for g in local),
+        sum(c.seconds for c in collectives),
+    )
+
+
+def _sends(group: FusionGroup) -> bool:
+    return any(e.primitive.collect is not None or e.primitive.name == "axis_index" for e in group.graph.eqns)
+
+
+def _seconds(group: FusionGroup, machine: Machine) -> float:
+    arithmetic, traffic = group.flops / machine.flops_per_second, moved_bytes(group) / machine.bytes_per_second
+    return machine.launch_seconds + max(arithmetic, traffic)
+
+
+def _sums(found: list[Message], network: Network) -> list[PlannedCollective]:
+    kinds: dict[Any, list[Message]] = {}
+    for message in found:
+        kinds.setdefault((message.name, message.axes), []).append(message)
+    return [
+        PlannedCollective(
+            name,
+            tuple(map(str, axes)),
+            sum(m.times for m in each),
+            sum(m.sent_bytes * m.times for m in each),
+            sum(collective_seconds(m, network.of(m.axes)) * m.times for m in each),
+        )
+        for (name, axes), each in kinds.items()
+    ]
+
+
+def collective_seconds(message: Message, link: Link) -> float:
+    """The α-β time of one collective."""
+    rounds = max(ROUNDS.get(name, 1) for name in message.names) * math.ceil(math.log2(message.devices))
+    return rounds * link.latency_seconds + message.sent_bytes / link.bytes_per_second

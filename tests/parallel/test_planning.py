@@ -1,0 +1,85 @@
+"""Plans for devices that are not there: figures worked out by hand, and no device that is needed."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import P
+from fuser.parallel.planning import LINKS, Link, Machine, Network, plan, read_network
+
+MODEL = """
+import fuser
+import fuser.numpy as fnp
+from fuser import P
+
+def step(params, x):
+    loss = lambda p: (fnp.tanh(x @ p["in"]) @ p["out"]).mean()
+    value, slopes = fuser.value_and_grad(loss)(params)
+    return value, fuser.tree.map(lambda p, s: p - 0.1 * s, params, slopes)
+
+def step_args():
+    of = lambda *shape: fuser.ShapeDtypeStruct(shape, "float32")
+    return {"in": of(1024, 4096), "out": of(4096, 1024)}, of(8192, 1024)
+
+step_specs = ({"in": P(None, "model"), "out": P("model")}, P("data"))
+"""
+
+
+def test_a_product_by_hand() -> None:
+    machine, network = Machine(1e12, 1e30, 0.0), Network(Link(1e-6, 1e9), {})
+    shapes = tuple(fuser.ShapeDtypeStruct(s, np.float32) for s in ((512, 256), (256, 128)))
+    found = plan(lambda a, b: a @ b, shapes, (P(None, "x"), P("x")), {"x": 64}, machine, network)
+    assert found.argument_bytes == 4 * (512 * 256 + 256 * 128) // 64 and found.result_bytes == 4 * 512 * 128
+    assert found.flops == 2 * 512 * 4 * 128
+    (total,) = found.collectives
+    sent = 2 * 63 / 64 * 4 * 512 * 128
+    assert (total.name, total.axes, total.count, total.sent_bytes) == ("psum", ("x",), 1, sent)
+    assert total.seconds == pytest.approx(12e-6 + sent / 1e9)
+    assert found.compute_seconds == pytest.approx(found.flops / 1e12)
+    assert found.efficiency == pytest.approx(found.compute_seconds / (found.compute_seconds + total.seconds))
+
+
+def test_links_by_name_by_axis_and_from_a_file(tmp_path: pathlib.Path) -> None:
+    assert read_network("nvlink").of(("data",)) == LINKS["nvlink"]
+    mixed = read_network("model=nvlink,data=ethernet")
+    assert mixed.of(("model",)) == LINKS["nvlink"] and mixed.of(("model", "data")) == LINKS["ethernet"]
+    file = tmp_path / "links.json"
+    file.write_text(
+        '{"latency_seconds": 1e-5, "bytes_per_second": 2e9, "axes": {"x": {"latency_seconds": 0, "bytes_per_second": 9e9}}}'
+    )
+    assert (
+        read_network(str(file)).of(("y",)) == Link(1e-5, 2e9)
+        and read_network(str(file)).of(("x",)).bytes_per_second == 9e9
+    )
+    with pytest.raises(ValueError, match="neither a link"):
+        read_network("string")
+
+
+def test_the_command(tmp_path: pathlib.Path, capsys: Any) -> None:
+    from fuser.cli import main
+
+    file = tmp_path / "model.py"
+    file.write_text(MODEL)
+    arguments = ["plan", f"{file}:step", "--mesh", "data=64,model=8", "--link", "model=nvlink,data=infiniband"]
+    assert main([*arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["mesh"] == {"data": 64, "model": 8} and 0 < found["efficiency"] < 1
+    assert found["argument_bytes"] == 4 * (2 * 1024 * 4096 // 8 + 8192 * 1024 // 64)
+    assert {tuple(c["axes"]) for c in found["collectives"]} == {("data",), ("model",)}
+    gradients = next(c for c in found["collectives"] if c["axes"] == ["data"])
+    assert gradients["count"] == 1 and gradients["sent_bytes"] >= 2 * 63 / 64 * 4 * 2 * 1024 * 4096 / 8
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("step over 512 devices (data=64, model=8), each:") and "weak scaling" in text
+    file.write_text(MODEL.replace("step_specs", "other"))
+    assert main(arguments) == 2
+    assert "define step_specs in model.py" in capsys.readouterr().err
+    assert main(["plan", f"{file}:step", "--mesh", "data"]) == 2
+    assert fnp.ones(1).shape == (1,)
