@@ -380,4 +380,4 @@ def histogram(
 def trim_zeros(filt: Any, trim: str = "fb", axis: int | Sequence[int] | None = None) -> Any:
     """The array without its border of zeros in front ("f") and at the back ("b"), along all axes or those given; values must
     be known."""
-    return array(np.trim_zeros(known(filt, "trim_zeros", "slice it"), trim, axis=axis))  # type: ignore[call-overload]
+    return array(np.trim_zeros(known(filt, "trim_zeros", "slice it"), trim, axis=axis))  # type: ignore[arg-type]

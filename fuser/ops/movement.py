@@ -244,8 +244,7 @@ transpose_p: Primitive = movement(
         transpose_p.bind(ct, permutation=tuple(permutation.index(d) for d in range(len(permutation)))),
     ),
     batch=lambda operands, dims, permutation: (
-        transpose_p.bind(*operands, permutation=(dims[0], *shifted(permutation, dims[0]))),
-        0,
+        (transpose_p.bind(*operands, permutation=(dims[0], *shifted(permutation, dims[0]))), 0)
     ),
     samples=[
         (((3, 4),), {"permutation": (1, 0)}),
@@ -295,8 +294,7 @@ rev_p: Primitive = movement(
     eval=lambda x, dimensions: np.flip(x, tuple(dimensions)),
     transpose=lambda ct, x, dimensions: (rev_p.bind(ct, dimensions=dimensions),),
     batch=lambda operands, dims, dimensions: (
-        rev_p.bind(*operands, dimensions=shifted(dimensions, dims[0])),
-        dims[0],
+        (rev_p.bind(*operands, dimensions=shifted(dimensions, dims[0])), dims[0])
     ),
     lower=lambda read, index, x, dimensions: read(
         0, tuple(-i + (x.shape[d] - 1) if d in dimensions and x.shape[d] > 0 else i for d, i in enumerate(index))

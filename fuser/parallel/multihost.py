@@ -29,8 +29,9 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 
 def _gathered(leaf: Any, tiled: bool) -> np.ndarray:
     value = as_value(leaf, "process_allgather")
-    if isinstance(value, Array) and isinstance(value._present(), Shards):
-        sharding = value.sharding
+    shards = value._present() if isinstance(value, Array) else None
+    if isinstance(shards, Shards):
+        sharding = shards.sharding
         if sharding.is_fully_addressable or sharding.is_fully_replicated:
             return to_numpy(value)
         return to_numpy(laid_out(value, NamedSharding(sharding.mesh, PartitionSpec())))
