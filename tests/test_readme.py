@@ -68,6 +68,7 @@ def test_examples_print_what_the_page_says(page: str, tmp_path: pathlib.Path) ->
             "docs/differences-from-jax.md",
             "docs/environment.md",
             "docs/native-core.md",
+            "docs/words.md",
         ), "a page of the others lost its examples"
         return
     printed = run_blocks([code for code, _ in blocks], tmp_path)
