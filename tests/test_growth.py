@@ -29,7 +29,7 @@ from fuser.partition.partition import partition
 
 FAMILIES = families("fuser")
 NESTED = [name for name in FAMILIES if name.startswith("nested") or name == "scanned convolutions"]
-STAGES = ("trace", "passes", "legalise", "partition", "emit")
+STAGES = ("trace", "passes", "plan", "emit")
 GROWTH = 1.8  # times the work of an equation that four times the equations may bring: n log n, and rounding
 START = 4000  # calls of a stage that do not depend on the size
 BUDGET = 500_000  # calls of a stage that are quickly done
@@ -80,8 +80,10 @@ class Growth:
         graph = self._stage("trace", trace)
         optimised = self._stage("passes", lambda: passes.run(graph))
         loops = LoopForms(backend)
-        legal = self._stage("legalise", lambda: legalise(optimised, backend, loops))
-        plan = self._stage("partition", lambda: with_loop_buffers(partition(legal, backend, loops), backend.limits))
+        legal = lambda: legalise(
+            optimised, backend, loops
+        )  # which looks at loops that become kernels; partition at others
+        plan = self._stage("plan", lambda: with_loop_buffers(partition(legal(), backend, loops), backend.limits))
         emit = lambda: [s.text for s in emit_all(kernel_groups(plan, backend.limits), backend)]
         texts: list[str] = self._stage("emit", emit)
         self.work.setdefault("text", []).append(sum(map(len, texts)))
