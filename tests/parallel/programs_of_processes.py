@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -125,5 +126,6 @@ def endless() -> Any:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
     fuser.distributed.initialize()
     print(json.dumps(globals()[sys.argv[1]]()), flush=True)
