@@ -178,7 +178,7 @@ def test_numbers(value, x64):
 def test_numbers_that_do_not_fit():
     f = fuser.jit(lambda x: x + 1)
     f(1)
-    with pytest.raises(OverflowError, match="the Python int 2147483648 is too large for int32"):
+    with pytest.raises(OverflowError, match="Python integer 2147483648 out of bounds for int32"):
         f(2**31)
     with fuser.config.using(enable_x64=True):
         assert int(f(2**31)) == 2**31 + 1
