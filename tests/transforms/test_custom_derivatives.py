@@ -397,7 +397,7 @@ def test_refusals_of_custom_jvp() -> None:
         lambda m: m.custom_jvp(lambda x: x)(1.0), AttributeError
     )
     assert "must return a pair" in both_raise(lambda m: m.grad(_jvp_of(m, lambda p, t: p[0]))(1.0), TypeError)
-    assert "tree of the primal output" in both_raise(
+    assert "must produce primal and tangent outputs with equal container (pytree) structures" in both_raise(
         lambda m: m.grad(_jvp_of(m, lambda p, t: (p[0], (t[0], t[0]))))(1.0), TypeError
     )
     assert "Expected float32[4] (tangent type of float32[4]) but got float32[]" in both_raise(
