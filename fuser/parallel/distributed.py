@@ -98,6 +98,8 @@ def shutdown() -> None:
     found = connections()
     if found is None:
         return
+    if found.failure is not None:
+        found.linger()
     connect(None)
     set_processes(Processes())
     if found.failure is None:
