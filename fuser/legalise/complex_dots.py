@@ -16,6 +16,7 @@ from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.rewrite import Rewriter
 from fuser.ir.types import is_complex
 from fuser.ops.elementwise import add_p, complex_p, convert_element_type_p, imag_p, real_p, sub_p
+from fuser.passes.reductions.dot_to_reduce import converted
 
 Parts = tuple[Operand, Operand | None]  # the imaginary part of real numbers is None
 
@@ -48,15 +49,10 @@ def _parts(rewriter: Rewriter, operand: Operand, known: dict[Operand, Parts]) ->
         real = np.zeros((), operand.aval.dtype).real.dtype
         if made is not None and made.primitive is convert_element_type_p and not is_complex(made.invars[0].aval.dtype):
             before = made.invars[0]
-            same = before.aval.dtype == real
-            known[operand] = before if same else _converted(rewriter, before, real), None
+            known[operand] = converted(before, real, rewriter), None
         else:
             known[operand] = rewriter.add(real_p, operand), rewriter.add(imag_p, operand)
     return known[operand]
-
-
-def _converted(rewriter: Rewriter, operand: Operand, dtype: np.dtype) -> Operand:
-    return rewriter.add(convert_element_type_p, operand, new_dtype=dtype, weak_type=False)
 
 
 def _product(rewriter: Rewriter, eqn: Eqn, x: Parts, y: Parts) -> Operand:
@@ -69,7 +65,7 @@ def _product(rewriter: Rewriter, eqn: Eqn, x: Parts, y: Parts) -> Operand:
     real = _sum(rewriter, sub_p, times(x[0], y[0]), times(x[1], y[1]))
     imaginary = _sum(rewriter, add_p, times(x[0], y[1]), times(x[1], y[0]))
     if imaginary is None:
-        return _converted(rewriter, real, out)
+        return converted(real, out, rewriter)
     return rewriter.add(complex_p, real, imaginary)
 
 

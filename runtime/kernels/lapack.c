@@ -227,7 +227,7 @@ void trsm(void **buffers, const int64_t *sizes) {
     const T *const right = (const T *)buffers[1] + number * rows * columns;
     T *const out = (T *)buffers[2] + number * rows * columns;
     T *const own = (T *)((char *)buffers[3] + omp_get_thread_num() * sizes[10]);
-    for (int64_t i = 0; i < rows * columns; ++i) out[i] = right[i];
+    copy(out, right, rows * columns);
     const T *of = triangle;
     const int conjugated = COMPLEX && sizes[8], transposed = sizes[7] != 0;
 #if COMPLEX

@@ -1,6 +1,6 @@
-"""Products that are none: outer products and sums of single rows become multiplications and folds. Graph → Graph.
+"""Products that are none: outer products and sums of single rows become multiplications and reductions. Graph → Graph.
 
-Those join the kernels of their neighbours, as any elementwise equation and any fold does.
+Those join the kernels of their neighbours, as any elementwise equation and any reduction does.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _written(eqn: Eqn, rewriter: Rewriter) -> Operand:
     b = _spread(y, (*yb, *y_free, *yc), (*range(len(yb)), *range(first, out.ndim), *inner), shape, eqn, rewriter)
     product = rewriter.add(mul_p, a, b)
     total = rewriter.add(reduce_sum_p, product, axes=inner) if inner else product
-    return _converted(total, out.dtype, rewriter)
+    return converted(total, out.dtype, rewriter)
 
 
 def _spread(
@@ -80,7 +80,7 @@ def _spread(
     rewriter: Rewriter,
 ) -> Operand:
     """An operand in the dtype of the sums, its dimensions in `order` at `places` of `shape`."""
-    operand = _converted(operand, sum_dtype(eqn.outvars[0].aval.dtype), rewriter)
+    operand = converted(operand, sum_dtype(eqn.outvars[0].aval.dtype), rewriter)
     if tuple(order) != tuple(range(len(order))):
         operand = rewriter.add(transpose_p, operand, permutation=tuple(order))
     if operand.aval.shape == shape:
@@ -88,7 +88,8 @@ def _spread(
     return rewriter.add(broadcast_in_dim_p, operand, shape=shape, broadcast_dimensions=places)
 
 
-def _converted(operand: Operand, dtype: np.dtype, rewriter: Rewriter) -> Operand:
+def converted(operand: Operand, dtype: np.dtype, rewriter: Rewriter) -> Operand:
+    """The operand in a dtype, which it may have."""
     if operand.aval.dtype == dtype:
         return operand
     return rewriter.add(convert_element_type_p, operand, new_dtype=dtype, weak_type=False)
