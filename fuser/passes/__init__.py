@@ -19,6 +19,7 @@ from fuser.passes.loops.batch_matmuls import batch_matmuls
 from fuser.passes.loops.carries import forward_carries, in_bodies
 from fuser.passes.loops.layout import pretranspose_invariants
 from fuser.passes.loops.licm import hoist_invariants
+from fuser.passes.loops.parallelise import parallelise_loops
 from fuser.passes.loops.propagate_constants import propagate_constants
 from fuser.passes.loops.sink_accumulations import sink_accumulations
 from fuser.passes.loops.trivial_control import simplify_trivial_control
@@ -71,6 +72,7 @@ LOOPS: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("scatter_to_update", scatter_to_update),
     ("optimise_bodies", optimise_bodies),
     ("forward", forward_carries),
+    ("parallelise_loops", parallelise_loops),
     ("hoist_invariants", hoist_invariants),
     ("sink_accumulations", sink_accumulations),
     ("batch_matmuls", batch_matmuls),

@@ -7,19 +7,21 @@ where it is and write the window alone: a selection over the whole carry, which 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.primitive import MOVES
 from fuser.ops import elementwise as E
 from fuser.ops import movement as M
 from fuser.ops.control import scan_p, while_p
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.indexing import GatherScatterMode
 from fuser.passes.indexing.canonicalize import COMBINE
+from fuser.passes.loops.iterations import Constants, Known, iterations, progression
 from fuser.runtime.array import Array
 from fuser.trace.stage import stage
 
@@ -30,10 +32,11 @@ def scatter_to_update(graph: Graph) -> Graph:
     """The graph with such scatters in the bodies of its loops rewritten."""
     if not any(eqn.primitive in (scan_p, while_p) for eqn in graph.eqns):
         return graph
-    return replace(graph, eqns=tuple(_with_windows(eqn) for eqn in graph.eqns))
+    constants = Constants(graph, {v: eqn for eqn in graph.eqns for v in eqn.outvars})
+    return replace(graph, eqns=tuple(_with_windows(eqn, constants) for eqn in graph.eqns))
 
 
-def _with_windows(eqn: Eqn) -> Eqn:
+def _with_windows(eqn: Eqn, constants: Constants) -> Eqn:
     if eqn.primitive is scan_p:
         name, first, count = "jaxpr", eqn.params["num_consts"], eqn.params["num_carry"]
     elif eqn.primitive is while_p and not eqn.params["cond_jaxpr"].out_avals[0].shape:
@@ -41,15 +44,18 @@ def _with_windows(eqn: Eqn) -> Eqn:
     else:
         return eqn
     body: Graph = eqn.params[name]
-    found = set(_window_writes(body, first, count))
+    known = iterations(eqn, constants) if eqn.primitive is scan_p else {}
+    found = set(_window_writes(body, first, count, known))
     if not found:
         return eqn
     eqns = [new for inner in body.eqns for new in (_by_window(inner) if inner in found else (inner,))]
     return replace(eqn, params={**eqn.params, name: replace(body, eqns=tuple(eqns))})
 
 
-def _window_writes(body: Graph, first: int, count: int) -> Iterator[Eqn]:
-    """The scatters at one index that take a carry and give it back."""
+def _window_writes(body: Graph, first: int, count: int, known: Known) -> Iterator[Eqn]:
+    """The scatters at one index that take a carry and give it back; of small carries those that write ever other places
+    and that nothing else reads, whose iterations may run side by side."""
+    producers = {v: eqn for eqn in body.eqns for v in eqn.outvars}
     carried = dict(zip(body.invars[first : first + count], body.outvars[:count]))
     uses = Counter([v for eqn in body.eqns for v in eqn.operands()] + [v for v in body.outvars if isinstance(v, Var)])
     for eqn in body.eqns:
@@ -59,8 +65,18 @@ def _window_writes(body: Graph, first: int, count: int) -> Iterator[Eqn]:
         [out] = eqn.outvars
         once = isinstance(target, Var) and carried.get(target) is out and uses[out] == 1
         alone = indices.aval.ndim == 1 and not eqn.params["dimension_numbers"].operand_batching_dims
-        if once and alone and target.aval.size >= LEAST:
+        if once and alone and (target.aval.size >= LEAST or (uses[target] == 1 and _counts(indices, producers, known))):
             yield eqn
+
+
+def _counts(indices: Operand, producers: Mapping[Operand, Eqn], known: Known) -> bool:
+    """Whether an index moves evenly from iteration to iteration."""
+    eqn = producers.get(indices)
+    parts = [indices] if eqn is None or eqn.primitive is not M.concatenate_p else list(eqn.invars)
+    spread = [producers.get(part) for part in parts]
+    numbers = [e.invars[0] if e is not None and e.primitive.movement in MOVES else None for e in spread]
+    steps = [None if n is None else progression(n, known) for n in numbers]
+    return sum(step is not None and step[1] != 0 for step in steps) == 1
 
 
 def _by_window(eqn: Eqn) -> Sequence[Eqn]:
