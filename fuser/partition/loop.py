@@ -16,10 +16,10 @@ from fuser.ir.graph import Eqn, Graph, Operand, graphs_in
 from fuser.ir.index import ZERO, Affine, Axis, Computed
 from fuser.ir.primitive import Control, Fusion
 from fuser.ir.scalar import Scalar
+from fuser.ir.work import elements, least_operations
 from fuser.partition.group import Layout
 from fuser.partition.unroll import Counting, Parts, atoms_of, axes_of, parts
 from fuser.partition.values import Body, Index, Refused, deep_recursion
-from fuser.ir.work import elements, least_operations
 
 REGISTERS = 64  # numbers of the carry that one lane may hold
 SMALLEST_TEAM = 4  # lanes that a vector is worth

@@ -9,10 +9,11 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.rewrite import Rewriter
 from fuser.passes.algebra.arithmetic import ARITHMETIC
 from fuser.passes.algebra.movement import MOVEMENT
+from fuser.passes.algebra.one_hot import ONE_HOT
 from fuser.passes.algebra.rule import Rule
 from fuser.passes.algebra.selection import SELECTION
 
-RULES: tuple[Rule, ...] = (*ARITHMETIC, *SELECTION, *MOVEMENT)
+RULES: tuple[Rule, ...] = (*ARITHMETIC, *SELECTION, *ONE_HOT, *MOVEMENT)
 MOST_REWRITES = 16  # of one equation; each makes it simpler, so this is only a guard
 
 Table = dict[Primitive, tuple[Rule, ...]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -188,8 +189,14 @@ def shared_out(pieces: Sequence[Piece], count: int) -> list[list[Piece]]:
 
 def _texts(kernels: Sequence[Module], unit: Unit) -> tuple[list[str], Counter[str]]:
     """The C files, and the names that they use."""
-    units = list(_units(kernels, 1 if config.override else cpu_count()))
+    units = [_edited(kernels)] if config.override else list(_units(kernels, cpu_count()))
     texts = [unit(text, used) for text, used in units]
-    if config.override:
-        texts = [toolchain.overridden(kernels[0].name, texts[0])]
     return texts, sum((used for _, used in units), Counter[str]())
+
+
+def _edited(kernels: Sequence[Module]) -> tuple[str, Counter[str]]:
+    """The text of one file in which kernels that a user has edited take the place of the generated ones, and its names."""
+    edited = [toolchain.overridden(kernel.name, "") for kernel in kernels]
+    others = _once(part for kernel, text in zip(kernels, edited) if not text for part in kernel.named())
+    text = "\n\n".join([text_of(others), *filter(None, edited)])
+    return text, Counter(re.findall(r"[A-Za-z_]\w*", text))

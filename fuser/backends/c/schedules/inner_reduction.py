@@ -371,10 +371,10 @@ class InnerReduction(Emitter):
         sweep: Sweep,
         body: list[Scalar],
         scan: Callable[[Scalar], None] | None = None,
-        into: Mapping[Scalar, Element] | None = None,
+        into: Mapping[Scalar, Callable[[Part], None]] | None = None,
     ) -> None:
         """What is done for one element of the row. `scan` writes a step of a prefix scan; what reductions in `into` take in is
-        only stored there."""
+        given to those functions instead."""
         position = self._position()
         for node in body:
             if scan is not None and node.op == "scan":
@@ -385,7 +385,7 @@ class InnerReduction(Emitter):
                 self.set(self._kept_place(node), self.operand(node))
         for reduction in sweep.reductions:
             if into is not None and reduction in into:
-                self.set(into[reduction], self.operand(reduction.args[0]))
+                into[reduction](self.operand(reduction.args[0]))
             else:
                 self.accumulate(reduction, self.operand(reduction.args[0]), position)
         for store in sweep.stores:

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 GROUP = 4  # vectors that are added in pairs
 FEWEST_VECTORS = 16  # along the axis: shorter sums have short chains anyway
-MOST_WORK = 8  # operations an element, for it to be written out for each vector of a group
+MOST_WORK = (
+    32  # operations an element, for it to be written out for each vector of a group: less than two functions of maths
+)
+CHEAP = 8  # the same, for elements of less than a vector to be computed one by one
 MOST_LOADS = 3
 
 Values = Callable[[Part], Mapping[Scalar, Part]]  # what the sums take in at a place along the row
@@ -42,11 +45,15 @@ def form_of(sweep: Sweep, body: Sequence[Scalar], sums: Sequence[Scalar], extent
     """How a sweep whose innermost loop runs over `extent` elements in vectors adds up; None: element after element."""
     if not sums or extent < FEWEST_VECTORS * lanes(sums):
         return None
-    work = sum(COSTS.get(n.op, 1) for n in body if n.args and n.op != "load")
     loads = [n for n in body if n.op == "load"]
-    little = work <= MOST_WORK and len(loads) <= MOST_LOADS and not any(n.args for n in loads)
-    alone = not sweep.stores and not sweep.kept and list(sweep.reductions) == list(sums)
+    little = _work(body) <= MOST_WORK and len(loads) <= MOST_LOADS and not any(n.args for n in loads)
+    alone = list(sweep.reductions) == list(sums)
     return Form.IN_PLACE if little and alone else Form.BUFFERED
+
+
+def _work(body: Iterable[Scalar]) -> int:
+    """Operations an element, in additions."""
+    return sum(COSTS.get(n.op, 1) for n in body if n.args and n.op != "load")
 
 
 def lanes(sums: Iterable[Scalar]) -> int:
@@ -78,13 +85,13 @@ def add_block(
 
         def computed(place: Part) -> Mapping[Scalar, Part]:
             writer.axes[axis] = place
-            for node in body:
-                writer.define(node)
-            found = {reduction: writer.operand(reduction.args[0]) for reduction in sums}
+            found: dict[Scalar, Part] = {}
+            take = lambda reduction: lambda value: found.__setitem__(reduction, value)
+            writer.element(sweep, body, into={reduction: take(reduction) for reduction in sums})
             writer.env = dict(saved)
             return found
 
-        _add(writer, sums, span, computed)
+        _add(writer, sums, span, computed, _work(body) > CHEAP)
         writer.axes[axis] = here
         return
     first, last = span
@@ -93,22 +100,39 @@ def add_block(
     writer.pragma("omp simd{}", code("".join("{}" for _ in clauses), *clauses.values()))
     writer.loop(axis, first, last)
     at = writer.code("{} - {}", writer.axes[axis], first)
-    writer.element(sweep, body, into={reduction: writer.at(block, at) for reduction, block in buffers.items()})
+    put = lambda block: lambda value: writer.set(writer.at(block, at), value)
+    writer.element(sweep, body, into={reduction: put(block) for reduction, block in buffers.items()})
     writer.close()
     writer.env = saved
     whole = writer.code("{} - {}", last, first)
     _add(writer, sums, ("0", whole), lambda place: {f: writer.at(block, place) for f, block in buffers.items()})
 
 
-def _add(writer: InnerReduction, sums: Sequence[Scalar], span: tuple[Part, Part], values: Values) -> None:
-    """First what makes up no group, as a small sum rounds by less: elements, into the accumulators, and vectors."""
+def _tail(writer: InnerReduction, sums: Sequence[Scalar], span: tuple[Part, Part], values: Values) -> Values:
+    """The elements of less than a vector, computed together into a buffer: they are added one by one."""
+    kinds = {reduction: spell.local(reduction.attr.accumulator) for reduction in sums}
+    buffers = {f: writer.buffer(kind, f"{writer.name(f)}_tail", str(lanes(sums))) for f, kind in kinds.items()}
+    writer.pragma("omp simd")
+    single = writer.count("x", *span)
+    for reduction, value in values(single).items():
+        writer.set(writer.at(buffers[reduction], writer.code("{} - {}", single, span[0])), value)
+    writer.close()
+    return lambda place: {f: writer.at(buffer, writer.code("{} - {}", place, span[0])) for f, buffer in buffers.items()}
+
+
+def _add(
+    writer: InnerReduction, sums: Sequence[Scalar], span: tuple[Part, Part], values: Values, together: bool = False
+) -> None:
+    """First what makes up no group, as a small sum rounds by less: elements, into the accumulators, and vectors. With
+    `together` those elements are worth a vector's work."""
     (first, last), width = span, lanes(sums)
     group = GROUP * width
     writer.open()
     end = writer.let("int64_t", "groups", f"{{0}} + ({{1}} - {{0}}) / {group} * {group}", first, last)
     rest = writer.let("int64_t", "rest", f"{{0}} + ({{1}} - {{0}}) / {width} * {width}", end, last)
+    tail = _tail(writer, sums, (rest, last), values) if together else values
     single = writer.count("x", rest, last)
-    for reduction, value in values(single).items():
+    for reduction, value in tail(single).items():
         writer.accumulate(reduction, value, "")
     writer.close()
     for count, start, stop in ((1, end, rest), (GROUP, first, end)):
