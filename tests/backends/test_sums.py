@@ -239,3 +239,19 @@ def test_sums_in_the_interpreters(backend: str) -> None:
     rows = rows_of("sums_worker", backend)
     assert len(rows) >= 2
     assert {row["case"]: row["error"] for row in rows if row["error"]} == {}
+
+
+@pytest.mark.parametrize("shape", [(5, 300), (5, 1_000), (3, 20_000), (1, 400_000)], ids=lambda s: "x".join(map(str, s)))
+def test_statistics_of_a_computed_row(shape: tuple[int, ...]) -> None:
+    """What the first sum computes is kept for the second, which reads it where groups of vectors are."""
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+    def program(x: Any) -> Any:
+        y = fnp.exp(x)
+        return fnp.var(y, axis=1), y - fnp.mean(y, axis=1, keepdims=True)
+
+    wide = np.exp(x.astype(np.float64))
+    spread, centred = fuser.jit(program)(x)
+    np.testing.assert_allclose(np.asarray(spread), wide.var(1), rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(centred), wide - wide.mean(1, keepdims=True), atol=1e-4)
+    np.testing.assert_allclose(np.asarray(fuser.jit(lambda x: fnp.var(fnp.exp(x), axis=1))(x)), wide.var(1), rtol=1e-5)

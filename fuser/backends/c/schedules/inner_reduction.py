@@ -150,6 +150,7 @@ class InnerReduction(Emitter):
         super().__init__(kernel, loops, threads)
         self.in_vectors: set[Sweep] = set()  # sweeps whose scans run in vectors
         self.guards: dict[Sweep, tuple[Scalar, ...]] = {}  # the tests of sweeps that some rows leave out
+        self.recalled: set[Scalar] = set()  # what the sweep reads from kept rows
 
     def form(self) -> None:
         rows = self.loops.parallel
@@ -394,6 +395,7 @@ class InnerReduction(Emitter):
     def _body(self, sweep: Sweep) -> list[Scalar]:
         """The nodes to compute: not those that are read back from kept rows, nor those that only these need."""
         inside = set(sweep.body)
+        self.recalled = set()
         recalled = (self.kept.keys() & inside).difference(sweep.kept)
         if not recalled:
             return list(sweep.body)
@@ -406,9 +408,14 @@ class InnerReduction(Emitter):
             needed.add(node)
             if node not in recalled:
                 stack.extend(operands(node))
-        for node in recalled & needed:
-            self.env[node] = self._kept_place(node)
+        self.recalled = recalled & needed
+        self.recall()
         return [n for n in sweep.body if n in needed - recalled]
+
+    def recall(self) -> None:
+        """Read what an earlier sweep kept at the running iteration."""
+        for node in self.recalled:
+            self.env[node] = self._kept_place(node)
 
 
 class SplitInnerReduction(InnerReduction):

@@ -85,6 +85,7 @@ def add_block(
 
         def computed(place: Part) -> Mapping[Scalar, Part]:
             writer.axes[axis] = place
+            writer.recall()
             found: dict[Scalar, Part] = {}
             take = lambda reduction: lambda value: found.__setitem__(reduction, value)
             writer.element(sweep, body, into={reduction: take(reduction) for reduction in sums})

@@ -1,0 +1,162 @@
+"""`python -m bench.regret`: the fusion regret of random programs, and their time beside JAX's.
+
+Regret is the time as planned, divided by the best time over the settings of FUSER_FUEL (0, 1, 2, 4, … merges, all): above
+1, a merge lost more than it won. Programs are `bench.random_programs`; all settings take turns in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import statistics
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench import machine
+from bench.random_programs import RandomProgram, draw
+from bench.traps import RESULTS
+
+SAMPLE_SECONDS = 0.01
+TOLERANCE = 2e-3
+
+
+def _settings(kernels: int) -> list[int]:
+    """Numbers of merges to try, all of them first."""
+    found, fuel = [-1, 0], 1
+    while fuel < kernels:
+        found.append(fuel)
+        fuel *= 2
+    return found
+
+
+def _ours(program: RandomProgram, fuel: int) -> Any:
+    import fuser
+    import fuser.numpy as fnp
+    from fuser.config import config
+
+    with config.using(fuel=fuel):
+        compiled = fuser.jit(lambda *arrays: program.function(fnp, *arrays)).lower(*program.arguments).compile()
+    return compiled
+
+
+def _jax(program: RandomProgram) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    return jax.jit(lambda *arrays: program.function(jnp, *arrays))
+
+
+def _wait(results: Any) -> None:
+    for result in results:
+        if hasattr(result, "block_until_ready"):
+            result.block_until_ready()
+
+
+def _sample(function: Any, arguments: Any, calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        results = function(*arguments)
+    _wait(results)
+    return (time.perf_counter() - start) / calls
+
+
+def measure(program: RandomProgram, rounds: int, beside_jax: bool) -> dict[str, Any]:
+    """The program's row: seconds by setting, regret, and the ratio to JAX."""
+    import fuser.numpy as fnp
+
+    arguments = tuple(fnp.asarray(a) for a in program.arguments)
+    systems: dict[str, Any] = {"-1": _ours(program, -1)}
+    for fuel in _settings(len(program.steps) * 2)[1:]:
+        systems[str(fuel)] = _ours(program, fuel)
+    given = dict.fromkeys(systems, arguments)
+    row: dict[str, Any] = {"seed": program.seed, "steps": program.steps}
+    if beside_jax:
+        import jax.numpy as jnp
+
+        systems["jax"], given["jax"] = _jax(program), tuple(jnp.asarray(a) for a in program.arguments)
+        row["error"] = _difference(systems["-1"](*arguments), systems["jax"](*given["jax"]))
+    calls = {}
+    for name, system in systems.items():
+        _sample(system, given[name], 1)
+        calls[name] = max(1, min(200, int(SAMPLE_SECONDS / max(_sample(system, given[name], 1), 1e-6))))
+    samples: dict[str, list[float]] = {name: [] for name in systems}
+    for _ in range(rounds):
+        for name, system in systems.items():
+            samples[name].append(_sample(system, given[name], calls[name]))
+    seconds = {name: min(s) for name, s in samples.items()}
+    ours = {name: s for name, s in seconds.items() if name != "jax"}
+    row |= {"seconds": seconds, "median": statistics.median(samples["-1"]), "best": min(ours, key=ours.__getitem__)}
+    row["regret"] = seconds["-1"] / min(ours.values())
+    if beside_jax:
+        row["ratio"] = seconds["-1"] / seconds["jax"]
+    return row
+
+
+def _difference(ours: Any, theirs: Any) -> float:
+    worst = 0.0
+    for x, y in zip(ours, theirs, strict=True):
+        a, b = np.asarray(x, np.float64), np.asarray(y, np.float64)
+        if a.shape != b.shape:
+            return float("inf")
+        scale = np.max(np.abs(b), initial=1e-30, where=np.isfinite(b))
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        with np.errstate(invalid="ignore"):
+            worst = max(worst, float(np.max(np.where(same, 0, np.abs(a - b)), initial=0) / scale))
+    return worst
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.regret", description=__doc__.split("\n")[0])
+    parser.add_argument("--programs", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0, help="the first program's")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-jax", action="store_true")
+    parser.add_argument("--json", metavar="PATH", help='where the results go (default: bench/results; "-" for nowhere)')
+    options = parser.parse_args(arguments)
+    rows = []
+    for seed in range(options.seed, options.seed + options.programs):
+        row = measure(draw(seed), options.rounds, not options.no_jax)
+        rows.append(row)
+        print(_line(row), flush=True)
+    _report(rows, options.json)
+    return 0
+
+
+def _line(row: dict[str, Any]) -> str:
+    best = f"best with {row['best']} merges" if row["best"] != "-1" else ""
+    beside = f"{row['ratio']:.2f} of JAX, error {row['error']:.0e}, " if "ratio" in row else ""
+    return f"{row['seed']}: {row['seconds']['-1'] * 1e3:.3f} ms, {beside}regret {row['regret']:.2f} {best}"
+
+
+def _report(rows: list[dict[str, Any]], path: str | None) -> None:
+    regrets = sorted(row["regret"] for row in rows)
+    table = Table("programs", "regret: median", "99th percentile", "most", "of JAX: geometric mean", "slower than JAX")
+    ratios = [row["ratio"] for row in rows if "ratio" in row]
+    mean = f"{np.exp(np.mean(np.log(ratios))):.2f}" if ratios else ""
+    slower = f"{sum(r > 1 for r in ratios)}" if ratios else ""
+    table.add_row(
+        str(len(rows)),
+        f"{statistics.median(regrets):.2f}",
+        f"{regrets[min(int(len(regrets) * 0.99), len(regrets) - 1)]:.2f}",
+        f"{regrets[-1]:.2f}",
+        mean,
+        slower,
+    )
+    Console().print(table)
+    if path == "-":
+        return
+    stamp = datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
+    target = path or str(RESULTS / f"{stamp}-regret.json")
+    with open(target, "w") as file:
+        json.dump({"machine": machine.machine(), "rows": rows}, file, indent=1)
+    print(f"written to {target}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
