@@ -449,7 +449,7 @@ class Emitter(Builder):
         """The value of the prefix scan where it now stands."""
         self.env[scan] = self.let(spell.local(scan.dtype), self.name(scan), self._whole(scan, "run", at))
 
-    def _scan_step(self, scan: Scalar, at: Part | None = None) -> None:
+    def scan_step(self, scan: Scalar, at: Part | None = None) -> None:
         self.scan_in(scan, at)
         self.scan_out(scan, at)
 

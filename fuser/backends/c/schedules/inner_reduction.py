@@ -23,7 +23,7 @@ from fuser.backends.c.schedules.compensated_sums import (
 )
 from fuser.backends.c.schedules.guards import guards
 from fuser.backends.c.schedules.prefetch import LINE, PIECE, prefetched
-from fuser.backends.c.schedules.prefix_scan import first_phase, open_loop, two_phases
+from fuser.backends.c.schedules.prefix_scan import apart, first_phase, open_loop, three_loops, two_phases
 from fuser.backends.c.schedules.runtime_splitting import SplitPoint, split_point
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
@@ -151,6 +151,7 @@ class InnerReduction(Emitter):
         self.in_vectors: set[Sweep] = set()  # sweeps whose scans run in vectors
         self.guards: dict[Sweep, tuple[Scalar, ...]] = {}  # the tests of sweeps that some rows leave out
         self.recalled: set[Scalar] = set()  # what the sweep reads from kept rows
+        self.scan_rows: dict[Scalar, Variable] = {}  # of scans that run in a loop of their own
 
     def form(self) -> None:
         rows = self.loops.parallel
@@ -159,6 +160,7 @@ class InnerReduction(Emitter):
             if node in self.aliased:
                 continue
             self.room(spell.local(node.dtype), name, joined([self.extents[a] for a in self.loops.reduced], " * "))
+        self._scan_rows()
         self.guards = guards(self.kernel)
         if rows:
             self.shared(len(rows), "static, 4" if self.guards else "static")
@@ -179,6 +181,23 @@ class InnerReduction(Emitter):
         self.kept = {n: f"kept{k}" for k, n in enumerate(nodes)} if total <= KEPT_BYTES else {}
         self.aliased = self._aliased()
         return self.kept
+
+    def _scan_rows(self) -> None:
+        """Buffers for the scans that are set apart from dear work."""
+        for sweep in self.kernel.sweeps:
+            scans = [n for n in sweep.body if n.op == "scan"]
+            total = sum(n.dtype.itemsize for n in scans) * self.loops.count(self.loops.reduced)
+            alone = len(self.loops.reduced) == 1 and self._vectorises(sweep) and total <= KEPT_BYTES
+            if (
+                alone
+                and first_phase(sweep, sweep.body, self.loops.count(self.loops.reduced)) is None
+                and apart(sweep, sweep.body)
+            ):
+                for scan in scans:
+                    kind = spell.local(np.promote_types(scan.dtype, self.running(scan)))
+                    self.scan_rows[scan] = self.room(
+                        kind, f"{self.name(scan)}_row", self.extents[self.loops.reduced[0]]
+                    )
 
     def _aliased(self) -> dict[Scalar, Store]:
         """Kept nodes that wait in a result's own row, which the last sweep overwrites element by element."""
@@ -217,6 +236,7 @@ class InnerReduction(Emitter):
         body = self._body(sweep)
         scans = [n for n in body if n.op == "scan"]
         first_nodes = first_phase(sweep, body, self.loops.extents[cols[-1]]) if len(cols) == 1 else None
+        fissioned = apart(sweep, body) if scans and all(scan in self.scan_rows for scan in scans) else None
         sums = [n for n in compensated(sweep) if n.op == "reduction" or self.running(n) == n.attr.accumulator]
         vectorised = self._vectorises(sweep) and (not scans or first_nodes is not None)
         blocks = row_blocks(sums, cols, self.loops.extents, vectorised)
@@ -253,6 +273,9 @@ class InnerReduction(Emitter):
                 others = {reduction: clause for reduction, clause in accumulators.items() if reduction not in sums}
                 pairwise.add_block(self, form, sweep, body, axis, span, others)
                 continue
+            if fissioned is not None and axis is cols[-1]:
+                three_loops(self, sweep, body, fissioned, axis, span, list(accumulators.values()))
+                continue
             if axis is cols[-1] and vectorised and not scans:
                 self.pragma("omp simd{}", joined(list(accumulators.values()), ""))
             if axis is cols[-1] and first_nodes is not None:
@@ -264,10 +287,10 @@ class InnerReduction(Emitter):
         if first_nodes is not None:
             self.in_vectors.add(sweep)
             two_phases(self, sweep, body, first_nodes, cols[-1], reverse)
-        elif form is None:
-            self.element(sweep, body, self._scan_step)
+        elif form is None and fissioned is None:
+            self.element(sweep, body, self.scan_step)
         for axis in reversed(cols):
-            if form is None or axis is not cols[-1]:
+            if (form is None and fissioned is None) or axis is not cols[-1]:
                 self.close()
             if blocks is not None and axis is blocks.axis:
                 self._end_block(more, sums if form else None)

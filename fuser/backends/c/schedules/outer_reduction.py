@@ -204,7 +204,7 @@ class OuterReduction(Emitter):
                 self.open()
             for node in sweep.body:
                 if node.op == "scan":
-                    self._scan_step(node, X)
+                    self.scan_step(node, X)
                 else:
                     self.define(node)
             for reduction in sweep.reductions:

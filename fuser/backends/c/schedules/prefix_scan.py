@@ -1,5 +1,8 @@
 """Running sums and products along a row in vectors: what `omp scan` makes of two phases of one loop.
 
+Scans that do not run in vectors are set apart from dear work before and after them, which does (loop fission): one loop
+computes what they take in, into a buffer, one runs the scans, and one does the rest.
+
 In: a sweep of a row kernel whose scans depend on no other scan. The first phase computes what each scan takes in, the
 second everything that follows from its results; gcc runs the scan inside of each vector in log2(lanes) additions.
 """
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
-from fuser.backends.c.function import Part, code, joined
+from fuser.backends.c.function import Code, Part, code, joined
 from fuser.ir.index import Axis
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import is_complex
@@ -63,6 +66,58 @@ def two_phases(
         if phase == 0:
             runs = joined([writer.named(f"{writer.name(n)}_run") for n in scans], ", ")
             writer.do("#pragma omp scan inclusive({})", runs)
+
+
+def apart(sweep: Sweep, body: Sequence[Scalar]) -> list[Scalar] | None:
+    """What the scans of a sweep take in, in order, where it pays to compute it in a loop of its own; else None."""
+    scans = [n for n in body if n.op == "scan"]
+    if not scans or sweep.kept or any(is_complex(n.attr.accumulator) for n in scans):
+        return None
+    first = _needed([scan.args[0] for scan in scans], set(body))
+    others = [n for n in body if n.op not in ("scan", "load", "const", "index")]
+    if any(scan in first for scan in scans) or sum(COSTS.get(n.op, 1) for n in others) <= KEEP_COST:
+        return None
+    return [n for n in body if n in first]
+
+
+def three_loops(
+    writer: InnerReduction,
+    sweep: Sweep,
+    body: list[Scalar],
+    first: list[Scalar],
+    axis: Axis,
+    span: tuple[Part, Part],
+    clauses: Sequence[Code],
+) -> None:
+    """Write the loops over `span`; `writer.scan_rows` are the buffers, `clauses` those of the sweep's reductions."""
+    scans = [n for n in body if n.op == "scan"]
+    saved = dict(writer.env)
+    here = lambda scan: writer.at(writer.scan_rows[scan], writer.axes[axis])
+    writer.pragma("omp simd")
+    writer.loop(axis, *span)
+    for node in first:
+        writer.define(node)
+    for scan in scans:
+        writer.set(here(scan), writer.operand(scan.args[0]))
+    writer.close()
+    writer.env = dict(saved)
+    if writer.backwards:
+        writer.count_down(writer.axis_names[axis], *span)
+    else:
+        writer.loop(axis, *span)
+    for scan in scans:
+        writer.env[scan.args[0]] = here(scan)
+        writer.scan_step(scan)
+        writer.set(here(scan), writer.operand(scan))
+    writer.close()
+    writer.env = saved | {scan: here(scan) for scan in scans}
+    writer.pragma("omp simd{}", joined(list(clauses), ""))
+    writer.loop(axis, *span)
+    roots = [store.value for store in sweep.stores] + [reduction.args[0] for reduction in sweep.reductions]
+    rest = _needed(roots, set(body), stop=set(scans)).difference(scans)
+    writer.element(sweep, [n for n in body if n in rest])
+    writer.close()
+    writer.env = saved
 
 
 def open_loop(
