@@ -14,6 +14,7 @@ from fuser.passes.fold import fold_constants
 from fuser.passes.indexing.canonicalize import canonicalize_indexing
 from fuser.passes.indexing.forward_updates import forward_updates
 from fuser.passes.indexing.scatter_to_update import scatter_to_update
+from fuser.passes.indexing.sink_reshapes import sink_reshapes
 from fuser.passes.inline import inline_calls
 from fuser.passes.loops.batch_matmuls import batch_matmuls
 from fuser.passes.loops.carries import forward_carries, in_bodies
@@ -59,6 +60,7 @@ CLEARING: tuple[tuple[str, Callable[[Graph], Graph]], ...] = (
     ("simplify", simplify),
     ("canonicalize_indexing", canonicalize_indexing),
     ("forward_updates", forward_updates),
+    ("sink_reshapes", sink_reshapes),
     ("simplify_again", simplify),
     ("factor_reductions", factor_reductions),
     ("merge_again", merge_common),

@@ -241,7 +241,9 @@ def test_sums_in_the_interpreters(backend: str) -> None:
     assert {row["case"]: row["error"] for row in rows if row["error"]} == {}
 
 
-@pytest.mark.parametrize("shape", [(5, 300), (5, 1_000), (3, 20_000), (1, 400_000)], ids=lambda s: "x".join(map(str, s)))
+@pytest.mark.parametrize(
+    "shape", [(5, 300), (5, 1_000), (3, 20_000), (1, 400_000)], ids=lambda s: "x".join(map(str, s))
+)
 def test_statistics_of_a_computed_row(shape: tuple[int, ...]) -> None:
     """What the first sum computes is kept for the second, which reads it where groups of vectors are."""
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
@@ -255,3 +257,24 @@ def test_statistics_of_a_computed_row(shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(np.asarray(spread), wide.var(1), rtol=1e-5)
     np.testing.assert_allclose(np.asarray(centred), wide - wide.mean(1, keepdims=True), atol=1e-4)
     np.testing.assert_allclose(np.asarray(fuser.jit(lambda x: fnp.var(fnp.exp(x), axis=1))(x)), wide.var(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape", [(300, 30), (40, 3_000)], ids=lambda s: "x".join(map(str, s)))
+def test_running_sums_between_dear_work(shape: tuple[int, ...], reverse: bool) -> None:
+    """The scan runs in a loop of its own; functions of maths before and after it run in vectors."""
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+    def program(np_: Any, x: Any) -> Any:
+        turned = lambda v: np_.flip(v, -1) if reverse else v
+        total = turned(np_.cumsum(turned(np_.log1p(np_.abs(x))), axis=-1))
+        top = turned(np_.maximum.accumulate(turned(np_.sin(x)), axis=-1))
+        return np_.tanh(total * 0.01) * x, np_.exp(-total * 0.01).sum(-1), top * 2
+
+    found = fuser.jit(lambda x: program(fnp, x))(x)
+    for ours, theirs in zip(found, program(np, x.astype(np.float64)), strict=True):
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=2e-5, atol=2e-6)
+    assert not any(
+        source.launch.get("scalar")
+        for source in fuser.jit(lambda x: fnp.tanh(fnp.cumsum(fnp.sin(x[:, :30]), -1))).lower(x).sources
+    )

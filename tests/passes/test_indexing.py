@@ -12,6 +12,7 @@ import fuser
 import fuser.numpy as fnp
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph
+from fuser.ir.primitive import Fusion
 from fuser.ir.types import ArrayType
 from fuser.passes.dce import drop_dead
 from fuser.passes.indexing.canonicalize import canonicalize_indexing
@@ -103,3 +104,30 @@ def test_a_gather_of_most_of_a_value_stays() -> None:
     graph = eased(program, X, V, PLACES)
     (gather,) = [e for e in graph.eqns if e.primitive.name == "gather"]
     assert gather.invars[0] not in graph.invars
+
+
+def test_reshapes_of_reordered_elements_come_after_elementwise_work() -> None:
+    x = np.arange(12 * 10, dtype=np.float32).reshape(12, 10)
+    program = lambda x: fnp.tanh(fnp.reshape(x.T, (-1,)) * 2) + fnp.reshape(fnp.sin(x.T), (120,))
+    graph = fuser.jit(program).lower(x).graph
+    shapes = {eqn.outvars[0].aval.shape for eqn in graph.eqns if eqn.primitive.fusion is Fusion.ELEMENTWISE}
+    assert shapes == {(10, 12)}, graph
+    expected = np.tanh(x.T.reshape(-1) * 2) + np.sin(x.T).reshape(120)
+    np.testing.assert_allclose(np.asarray(fuser.jit(program)(x)), expected, atol=1e-5)
+
+
+def test_dense_reshapes_stay_where_they_are() -> None:
+    x = np.ones((12, 10), np.float32)
+    graph = fuser.jit(lambda x: fnp.reshape(x * 2, (120,)) + 1).lower(x).graph
+    assert {e.outvars[0].aval.shape for e in graph.eqns if e.primitive.fusion is Fusion.ELEMENTWISE} <= {
+        (12, 10),
+        (120,),
+    }
+
+
+def test_a_flattened_transpose_is_copied_in_the_shape_of_the_transpose() -> None:
+    x = np.arange(12 * 10, dtype=np.float32).reshape(12, 10)
+    plan = fuser.jit(lambda x: fnp.reshape(x.T, (4, 30))).lower(x).plan
+    (group,) = plan.groups
+    assert [axis.extent for axis in group.parallel] == [10, 12]
+    np.testing.assert_array_equal(np.asarray(fuser.jit(lambda x: fnp.reshape(x.T, (4, 30)))(x)), x.T.reshape(4, 30))
