@@ -7,6 +7,7 @@ values from outside: with one axis (or None) a dimension, or opaquely. The quest
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +16,7 @@ from fuser.ir.cost import cost, operations
 from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion, Movement
+from fuser.ir.target import Target, duration
 from fuser.partition.axes import DimensionMap, Views, place_maps
 from fuser.partition.group import FUSIBLE, FusionLimits, Kind, Layout
 from fuser.partition.loop import LoopForm
@@ -241,14 +243,14 @@ def _pieces_blocker(a: Candidate, b: Candidate, limits: FusionLimits) -> str | N
     if a.pieces > MOST_PIECES:
         return f"the other is put together from {a.pieces} pieces, each in a loop of its own"
     plain = b.kind is Kind.ELEMENTWISE and not b.opaque.keys() & a.produced
-    if a.pieces > 1 and a.cost > limits.recompute_cost and not plain:
-        return "the other is put together from pieces, all of which it would compute for each element"
+    if a.pieces > 1 and not plain and (priced := _again(a, b, a.pieces, b.inputs & a.produced, limits.target)):
+        return f"the other is put together from pieces, all of which it would compute for each element: {priced}"
     return None
 
 
 def _results(a: Candidate, b: Candidate, uses: Uses) -> int:
     """Arrays that a kernel of both writes."""
-    return sum(not _within(v, a, b, uses) for candidate in (a, b) for v in candidate.open)
+    return sum(not within(v, a, b, uses) for candidate in (a, b) for v in candidate.open)
 
 
 def _product_blocker(a: Candidate, b: Candidate, opaque: bool) -> str | None:
@@ -283,9 +285,24 @@ def _inline_blocker(a: Candidate, b: Candidate, opaque: set[Var], uses: Uses, li
     if escaping(a, b, uses):
         return "it reads a value at shifted or reshaped places that others need in memory too"
     places = _places(a, b, opaque)
-    if places > 1 and a.cost * (places - 1) > limits.recompute_cost:
-        return f"it reads a value at {math.ceil(places)} different places; computing it again at each costs more than storing it"
+    if (priced := _again(a, b, places, opaque, limits.target)) is not None:
+        return f"it reads a value at {math.ceil(places)} different places; {priced}"
     return None
+
+
+def _again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], target: Target) -> str | None:
+    """What computing `a` so many times inside `b` costs, and what storing these values of it would, where that is less."""
+    size = math.prod(x.extent for x in a.axes)
+    values = list(values)
+    wide = max([v.aval.dtype.itemsize for v in values], default=4) / 4
+    repeated = a.cost * size * (times - 1) * wide / target.operations
+    if repeated <= 0:
+        return None
+    moving = target.move(sum(v.aval.nbytes for v in (*b.inputs, *b.open)))
+    own = b.cost * math.prod(x.extent for x in b.axes) / target.operations
+    lost = max(moving, own + repeated) - max(moving, own)
+    stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in values))
+    return f"computing it again costs {duration(lost)}, storing it {duration(stored)}" if lost > stored else None
 
 
 def _places(a: Candidate, b: Candidate, opaque: set[Var]) -> float:
@@ -295,10 +312,10 @@ def _places(a: Candidate, b: Candidate, opaque: set[Var]) -> float:
 
 def escaping(a: Candidate, b: Candidate, uses: Uses) -> bool:
     """Whether anything outside `a` and `b` needs a value of `a`."""
-    return any(not _within(v, a, b, uses) for v in a.open)
+    return any(not within(v, a, b, uses) for v in a.open)
 
 
-def _within(var: Var, a: Candidate, b: Candidate, uses: Uses) -> bool:
+def within(var: Var, a: Candidate, b: Candidate, uses: Uses) -> bool:
     return all(n in a.numbers or n in b.numbers for n in uses.of.get(var, ()))
 
 
@@ -404,8 +421,9 @@ def _growth_blocker(a: Candidate, b: Candidate, fresh: list[Axis], uses: Uses, l
         return None
     if escaping(a, b, uses):
         return "the other is broadcast here and needed in memory by others too"
-    if a.parallel and a.cost > limits.recompute_cost:
-        return "the other is broadcast here; computing it again for each element costs more than storing it"
+    priced = _again(a, b, math.prod(x.extent for x in fresh), b.inputs & a.produced, limits.target)
+    if a.parallel and priced is not None:
+        return f"the other is broadcast here; {priced}"
     return None
 
 
@@ -455,7 +473,7 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
     """Put all of `small` into `big`, its axes renamed; `aligned`: both run over the same ones."""
     layout = lambda dims: tuple([None if x is None else rename.get(x, x) for x in dims])
     inside = (big.inputs & small.produced) | (small.inputs & big.produced)  # read by one from the other
-    needed = [v for v in (inside & big.open) | small.open if not _within(v, big, small, uses)]
+    needed = [v for v in (inside & big.open) | small.open if not within(v, big, small, uses)]
     big.open = (big.open - inside).union(needed)
     big.eqns += small.eqns
     big.numbers |= small.numbers

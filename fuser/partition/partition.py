@@ -27,6 +27,7 @@ from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, in
 from fuser.partition.horizontal import fused_horizontally
 from fuser.partition.loop import LoopForm
 from fuser.partition.loop_forms import LoopForms
+from fuser.partition.price import dearer
 
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
@@ -169,7 +170,7 @@ class Grouping:
         if a == b:
             return
         first, second = self.candidates[a], self.candidates[b]
-        reason = None if self._patched(first, second) else blocker(first, second, self.uses, self.limits)
+        reason = None if self._patched(first, second) else self._blocker(first, second)
         if reason is None and self._path_between(a, b):
             reason = "another kernel must run between them"
         if reason is None and self.fuel == 0:
@@ -179,6 +180,10 @@ class Grouping:
             self.decisions.append(self.refused[-1][2])
             return
         self._merge(a, b)
+
+    def _blocker(self, a: Candidate, b: Candidate) -> str | None:
+        """Why two candidates may not share a kernel, or would take longer in one."""
+        return blocker(a, b, self.uses, self.limits) or dearer(a, b, self.uses, self.limits.target)
 
     def _patched(self, a: Candidate, b: Candidate) -> bool:
         """Whether `b` is a product that reads the pieces which `a` lays side by side where they are."""
@@ -195,7 +200,7 @@ class Grouping:
             first, second = self._find(a), self._find(b)
             if first != second and self.ancestors[second] >> first & 1 and self.fuel != 0:
                 candidates = self.candidates[first], self.candidates[second]
-                if blocker(*candidates, self.uses, self.limits) is None and not self._path_between(first, second):
+                if self._blocker(*candidates) is None and not self._path_between(first, second):
                     self._merge(first, second)
             if self._find(a) == self._find(b):
                 gone.add(id(decision))
@@ -238,7 +243,7 @@ class Grouping:
                     first, second = self.candidates[a], self.candidates[b]
                     if not _same_domain(first, second) or not _same_time(first, second):
                         continue
-                    reason = blocker(first, second, self.uses, self.limits)
+                    reason = self._blocker(first, second)
                     if reason is None:
                         self._merge(a, b)
                     else:

@@ -165,15 +165,15 @@ APART: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[Kind], str]] = 
     ),
     "a costly value at shifted places": (
         stencil,
-        (ROW,),
+        (np.zeros(1 << 16, F32),),
         [ELEMENTWISE, ELEMENTWISE],
-        "it reads a value at 3 different places; computing it again at each costs more than storing it",
+        "it reads a value at 3 different places; computing it again costs ",
     ),
     "a costly value broadcast": (
         lambda x, w: x * fnp.exp(w),
         (X, ROW),
         [ELEMENTWISE, ELEMENTWISE],
-        "the other is broadcast here; computing it again for each element costs more than storing it",
+        "the other is broadcast here; computing it again costs ",
     ),
     "scans that run in opposite directions": (
         both_ways,
@@ -195,8 +195,20 @@ def test_what_must_not_fuse_and_why(name: str) -> None:
     function, args, expected, reason = APART[name]
     plan = planned(function, *args)
     assert kinds(plan) == expected, plan.explain()
-    assert reason in reasons(plan)
+    assert any(found.startswith(reason) for found in reasons(plan))
     assert reason in plan.explain()
+
+
+def test_a_small_value_is_computed_again_where_a_kernel_would_cost_more() -> None:
+    assert kinds(planned(stencil, ROW)) == [ELEMENTWISE]
+
+
+def test_results_that_lie_across_a_reduction_are_written_by_a_kernel_of_their_own() -> None:
+    """The sums run along the columns; the result lies along the rows."""
+    x = RNG.standard_normal((300, 400)).astype(F32)
+    plan = planned(lambda x: x.T - x.T.sum(axis=1, keepdims=True), x)
+    assert kinds(plan) == [REDUCTION, ELEMENTWISE]
+    assert any("across memory, which costs" in reason for reason in reasons(plan))
 
 
 def scans_of_both_directions(x: Any) -> Any:

@@ -241,13 +241,13 @@ class InnerReduction(Emitter):
         vectorised = self._vectorises(sweep) and (not scans or first_nodes is not None)
         blocks = row_blocks(sums, cols, self.loops.extents, vectorised)
         form = pairwise.form_of(sweep, body, sums, self.loops.extents[cols[-1]]) if vectorised and not scans else None
+        closed = form is not None or fissioned is not None  # the innermost loop, once it is written
         self.two_level = sums if blocks and form is None else []
         accumulators = {reduction: self._declare(reduction) for reduction in sweep.reductions}
         if form is not None:
             pairwise.declare(self, sums, blocks is not None)
-        guard = self.guards.get(sweep)
-        if guard is not None:
-            self.open("if ({})", self.operand(guard[-1]))
+        if sweep in self.guards:
+            self.open("if ({})", self.operand(self.guards[sweep][-1]))
         for scan in scans:
             self._reset(scan)
         if self.is_argreduce(sweep):
@@ -272,25 +272,23 @@ class InnerReduction(Emitter):
             if axis is cols[-1] and form is not None:
                 others = {reduction: clause for reduction, clause in accumulators.items() if reduction not in sums}
                 pairwise.add_block(self, form, sweep, body, axis, span, others)
-                continue
-            if fissioned is not None and axis is cols[-1]:
+            elif axis is cols[-1] and fissioned is not None:
                 three_loops(self, sweep, body, fissioned, axis, span, list(accumulators.values()))
-                continue
-            if axis is cols[-1] and vectorised and not scans:
-                self.pragma("omp simd{}", joined(list(accumulators.values()), ""))
-            if axis is cols[-1] and first_nodes is not None:
+            elif axis is cols[-1] and first_nodes is not None:
                 open_loop(self, body, axis, span, reverse)
             elif reverse:
                 self.count_down(self.axis_names[axis], *span)
             else:
+                if axis is cols[-1] and vectorised and not scans:
+                    self.pragma("omp simd{}", joined(list(accumulators.values()), ""))
                 self.loop(axis, *span)
         if first_nodes is not None:
             self.in_vectors.add(sweep)
             two_phases(self, sweep, body, first_nodes, cols[-1], reverse)
-        elif form is None and fissioned is None:
+        elif not closed:
             self.element(sweep, body, self.scan_step)
         for axis in reversed(cols):
-            if (form is None and fissioned is None) or axis is not cols[-1]:
+            if not closed or axis is not cols[-1]:
                 self.close()
             if blocks is not None and axis is blocks.axis:
                 self._end_block(more, sums if form else None)

@@ -1,0 +1,65 @@
+"""A machine as data: what the cost model counts with, one worker's share of it (a core, or a device that works as one).
+
+Figures are of the kind of machine, not probed: one program has one plan on all machines of a kind.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of memory: the bytes that it holds, and the bytes a second that come from it."""
+
+    capacity: float
+    bandwidth: float
+
+
+@dataclass(frozen=True)
+class Target:
+    """`levels` from the nearest outwards, the last without end; `operations`: additions of 32-bit numbers a second, in
+    vectors; `strided`: seconds of reading or writing an element alone, apart from its neighbours; `launch`: seconds of
+    starting a kernel."""
+
+    levels: tuple[Level, ...]
+    operations: float
+    strided: float
+    launch: float
+
+    def move(self, size: float) -> float:
+        """Seconds in which so many bytes pass between a kernel and the nearest level that holds them."""
+        level = next((level for level in self.levels if size <= level.capacity), self.levels[-1])
+        return size / level.bandwidth
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a person."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.2g} {unit}"
+    return f"{seconds / 1e-9:.2g} ns"
+
+
+# A core of a server: vectors of 64 bytes at 3 GHz, less than half of what it could add; caches of 48 kB, 1 MB and a share of 32.
+CPU = Target(
+    (Level(48e3, 200e9), Level(1e6, 60e9), Level(8e6, 20e9), Level(math.inf, 10e9)),
+    operations=30e9,
+    strided=0.5e-9,
+    launch=0.3e-6,
+)
+# A GPU for computing: 3.3 TB/s and 50 MB of cache beside 60 T additions a second; sectors of 32 bytes.
+GPU = Target(
+    (Level(30e6, 6e12), Level(math.inf, 3e12)),
+    operations=20e12,
+    strided=8e-12,
+    launch=3e-6,
+)
+# A TPU core: 16 MB of on-chip memory; what does not lie along its vectors is moved element by element.
+TPU = Target(
+    (Level(8e6, 8e12), Level(math.inf, 0.8e12)),
+    operations=4e12,
+    strided=20e-12,
+    launch=1e-6,
+)

@@ -1,0 +1,86 @@
+"""What strided accesses of a merged kernel cost, in seconds of the target, against what the merge saves.
+
+Along the reduced axes a kernel runs in the order of one array, and what lies in another order comes element by element.
+Kernels without reduced axes are tiled, so that theirs cost no more than others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from fuser.ir.graph import Var
+from fuser.ir.index import Axis
+from fuser.ir.target import Target, duration
+from fuser.partition.candidate import Candidate, Uses, match, within
+from fuser.partition.group import FUSIBLE
+
+LEAST_VECTOR = 8  # elements of an innermost axis that a vector is worth
+Access = tuple[Var, tuple[Axis | None, ...]]
+
+
+def dearer(a: Candidate, b: Candidate, uses: Uses, target: Target) -> str | None:
+    """Why one kernel of `a` and `b`, which may share one, would take longer than two; None where it would not."""
+    if not (a.reduced or b.reduced) or a.kind not in FUSIBLE or b.kind not in FUSIBLE or b.opaque.keys() & a.produced:
+        return None
+    mapping = match(a, b)
+    assert isinstance(mapping, dict)
+    own = [*_reads(a, b.produced, {}), *_writes(a, a, b, uses, {})]
+    theirs = [*_reads(b, a.produced, mapping), *_writes(b, a, b, uses, mapping)]
+    apart = strided(_accesses(a), bool(a.reduced)) + strided(_accesses(b), bool(b.reduced))
+    together = strided(dict.fromkeys([*own, *theirs]), True)
+    if together <= apart:
+        return None
+    lost = (together - apart) * target.strided
+    shared = sum(v.aval.nbytes for v in a.inputs & b.inputs) + 2 * sum(v.aval.nbytes for v in b.inputs & a.produced)
+    saved = target.launch + target.move(shared)
+    if lost <= saved:
+        return None
+    return (
+        f"together they would read or write {math.ceil(together - apart)} elements across memory, which costs "
+        f"{duration(lost)} and saves {duration(saved)}"
+    )
+
+
+def strided(accesses: Iterable[Access], reduces: bool) -> float:
+    """Elements that are accessed alone, if the kernel runs along the axis that suits most of them."""
+    if not reduces:
+        return 0
+    inner: dict[Axis, float] = {}
+    found = []
+    for var, axes in accesses:
+        along = [x for x in axes if x is not None]
+        if len(along) > 1 and along[-1].extent >= LEAST_VECTOR:
+            found.append((var.aval.size, along))
+            inner[along[-1]] = inner.get(along[-1], 0) + var.aval.size
+    if not inner:
+        return 0
+    vector = max(inner, key=inner.__getitem__)
+    return sum(size for size, along in found if along[-1] is not vector and vector in along)
+
+
+def _accesses(candidate: Candidate) -> Iterator[Access]:
+    for var, several in candidate.reads.items():
+        yield from ((var, axes) for axes in several)
+    for var in candidate.open:
+        if var in candidate.layout:
+            yield var, candidate.layout[var]
+
+
+def _reads(candidate: Candidate, inside: Iterable[Var], mapping: Mapping[Axis, Axis]) -> Iterator[Access]:
+    known = set(inside)
+    for var, several in candidate.reads.items():
+        if var not in known:
+            yield from ((var, tuple(_renamed(axes, mapping))) for axes in several)
+
+
+def _writes(
+    candidate: Candidate, a: Candidate, b: Candidate, uses: Uses, mapping: Mapping[Axis, Axis]
+) -> Iterator[Access]:
+    for var in candidate.open:
+        if var in candidate.layout and not within(var, a, b, uses):
+            yield var, tuple(_renamed(candidate.layout[var], mapping))
+
+
+def _renamed(axes: Iterable[Axis | None], mapping: Mapping[Axis, Axis]) -> Iterator[Axis | None]:
+    return (None if x is None else mapping.get(x, x) for x in axes)
