@@ -154,7 +154,7 @@ def _report(rows: list[dict[str, Any]], path: str | None) -> None:
     stamp = datetime.datetime.now().strftime("%Y-%m-%d-%H%M")
     target = path or str(RESULTS / f"{stamp}-regret.json")
     with open(target, "w") as file:
-        json.dump({"machine": machine.machine(), "rows": rows}, file, indent=1)
+        json.dump({"machine": machine.describe(False), "rows": rows}, file, indent=1)
     print(f"written to {target}")
 
 

@@ -23,6 +23,7 @@ from fuser.partition.loop import LoopForm
 
 MOST_STAGES = 8  # runs over the reduced axes, where each computes again what came before
 KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
+PIECE = 8  # additions that it is worth to ask whether an element is of a piece, and to read it there
 MOST_PIECES = 8  # loops that a kernel repeats what reads them in
 
 
@@ -243,6 +244,12 @@ def _pieces_blocker(a: Candidate, b: Candidate, limits: FusionLimits) -> str | N
     if a.pieces > MOST_PIECES:
         return f"the other is put together from {a.pieces} pieces, each in a loop of its own"
     plain = b.kind is Kind.ELEMENTWISE and not b.opaque.keys() & a.produced
+    if a.pieces > 1 and b.reduced:  # no loop for each piece there: every element asks which piece it is of
+        asked = PIECE * a.pieces * math.prod(x.extent for x in b.axes) / limits.target.operations
+        values = b.inputs & a.produced
+        stored = limits.target.launch + limits.target.move(2 * sum(v.aval.nbytes for v in values))
+        if asked > stored:
+            return f"the other is put together from pieces, and finding each element's costs {duration(asked)}, storing them {duration(stored)}"
     if a.pieces > 1 and not plain and (priced := _again(a, b, a.pieces, b.inputs & a.produced, limits.target)):
         return f"the other is put together from pieces, all of which it would compute for each element: {priced}"
     return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from fuser.ir.graph import Eqn
+from fuser.ir.graph import Eqn, Operand
 from fuser.ir.rewrite import Rewriter
 from fuser.ir.types import BOOL, FLOATS, INTEGERS
 from fuser.ops import cumulative as C
@@ -27,6 +28,9 @@ def _transpose(eqn: Eqn, rewriter: Rewriter) -> Result:
     )
 
 
+MOST_PARTS = 16  # of concatenations within each other that are written as one
+
+
 def _reshape(eqn: Eqn, rewriter: Rewriter) -> Result:
     """A reshape of what only has another shape itself; and one that changes nothing."""
     x, shape = eqn.invars[0], eqn.outvars[0].aval.shape
@@ -41,7 +45,22 @@ def _reshape(eqn: Eqn, rewriter: Rewriter) -> Result:
                 if source.aval.shape == shape
                 else rewriter.make(M.reshape_p, source, new_sizes=shape, dimensions=None)
             )
-    return None
+    joined = rewriter.producer(x, M.concatenate_p)
+    return None if joined is None else _reshape_parts(joined, shape, rewriter)
+
+
+def _reshape_parts(joined: Eqn, shape: tuple[int, ...], rewriter: Rewriter) -> Result:
+    """The reshape of parts that lie one after the other in memory, as the same of reshaped parts."""
+    along = joined.params["dimension"]
+    if not shape or any(e != 1 for e in joined.outvars[0].aval.shape[:along]):
+        return None
+    outer = next((d for d, e in enumerate(shape) if e != 1), 0)
+    row = math.prod(shape[outer + 1 :])
+    if not row or any(v.aval.size % row for v in joined.invars):
+        return None
+    shapes = [(*shape[:outer], v.aval.size // row, *shape[outer + 1 :]) for v in joined.invars]
+    parts = [rewriter.add(M.reshape_p, v, new_sizes=s, dimensions=None) for v, s in zip(joined.invars, shapes)]
+    return rewriter.make(M.concatenate_p, *parts, dimension=outer)
 
 
 def _rev(eqn: Eqn, rewriter: Rewriter) -> Result:
@@ -89,7 +108,15 @@ def _concatenate(eqn: Eqn, rewriter: Rewriter) -> Result:
     parts = tuple(v for v in eqn.invars if v.aval.shape[eqn.params["dimension"]])
     if len(parts) == 1:
         return parts[0]
-    return rewriter.make(M.concatenate_p, *parts, **eqn.params) if parts and len(parts) < len(eqn.invars) else None
+    flat: list[Operand] = []
+    for part in parts:
+        inner = rewriter.producer(part, M.concatenate_p)
+        same = inner is not None and inner.params["dimension"] == eqn.params["dimension"]
+        flat += inner.invars if same and len(parts) <= MOST_PARTS else (part,)  # type: ignore[union-attr]
+    changed = len(parts) < len(eqn.invars) or (len(parts) < len(flat) <= MOST_PARTS)
+    if not parts or not changed:
+        return None
+    return rewriter.make(M.concatenate_p, *(flat if len(flat) <= MOST_PARTS else parts), **eqn.params)
 
 
 def _broadcast(eqn: Eqn, rewriter: Rewriter) -> Result:
@@ -297,5 +324,21 @@ MOVEMENT: tuple[Rule, ...] = (
         lambda x: C.cumsum_p.bind(x, axis=1, reverse=False),
         (*INTEGERS, *FLOATS),
         _THIN,
+    ),
+    Rule(
+        "reshape(concatenate)",
+        (M.reshape_p,),
+        _reshape,
+        lambda x, y: M.reshape_p.bind(M.concatenate_p.bind(x, y, dimension=0), new_sizes=(48,), dimensions=None),
+        _ANY,
+        _CUBE,
+    ),
+    Rule(
+        "concatenate(concatenate)",
+        (M.concatenate_p,),
+        _concatenate,
+        lambda x, y: M.concatenate_p.bind(M.concatenate_p.bind(x, y, dimension=1), x, dimension=1),
+        _ANY,
+        _CUBE,
     ),
 )
