@@ -284,7 +284,7 @@ class InnerReduction(Emitter):
                 self.loop(axis, *span)
         if first_nodes is not None:
             self.in_vectors.add(sweep)
-            two_phases(self, sweep, body, first_nodes, cols[-1], reverse)
+            two_phases(self, sweep, body, first_nodes, cols[-1])
         elif not closed:
             self.element(sweep, body, self.scan_step)
         for axis in reversed(cols):

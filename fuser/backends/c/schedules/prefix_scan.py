@@ -9,10 +9,10 @@ second everything that follows from its results; gcc runs the scan inside of eac
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING
 
-from fuser.backends.c.function import Code, Part, code, joined
+from fuser.backends.c.function import Code, Element, Part, code, joined
 from fuser.ir.index import Axis
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import is_complex
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fuser.backends.c.schedules.inner_reduction import InnerReduction
 
 SHORTEST = 64  # elements of a row from which vectors pay
+LITTLE = 3  # additions an element that the processor does while a scan waits for its last sum
 _OPERATORS = {"sum": "+", "prod": "*"}
 
 
@@ -41,18 +42,13 @@ def first_phase(sweep: Sweep, body: Sequence[Scalar], extent: int) -> list[Scala
     return [n for n in body if n in first]
 
 
-def two_phases(
-    writer: InnerReduction, sweep: Sweep, body: list[Scalar], first: list[Scalar], axis: Axis, reverse: bool
-) -> None:
-    """Write the body of the loop over `axis`, which is open; `reverse`: its counter runs the other way."""
+def two_phases(writer: InnerReduction, sweep: Sweep, body: list[Scalar], first: list[Scalar], axis: Axis) -> None:
+    """Write the body of the loop over `axis`, which is open."""
     scans = [n for n in body if n.op == "scan"]
     saved = dict(writer.env)
     for phase in (0, 1):
         writer.open()
-        if reverse:
-            name = counter(writer, axis)
-            last, step = writer.named(f"{name}_last"), writer.named(name)
-            writer.let("int64_t", writer.axis_names[axis], "{} - {}", last, step)
+        _turn(writer, axis)
         if phase == 0:
             for node in first:
                 writer.define(node)
@@ -64,8 +60,7 @@ def two_phases(
         writer.close()
         writer.env = dict(saved)
         if phase == 0:
-            runs = joined([writer.named(f"{writer.name(n)}_run") for n in scans], ", ")
-            writer.do("#pragma omp scan inclusive({})", runs)
+            _inclusive(writer, scans)
 
 
 def apart(sweep: Sweep, body: Sequence[Scalar]) -> list[Scalar] | None:
@@ -75,7 +70,8 @@ def apart(sweep: Sweep, body: Sequence[Scalar]) -> list[Scalar] | None:
         return None
     first = _needed([scan.args[0] for scan in scans], set(body))
     others = [n for n in body if n.op not in ("scan", "load", "const", "index")]
-    if any(scan in first for scan in scans) or sum(COSTS.get(n.op, 1) for n in others) <= KEEP_COST:
+    more = len(sweep.reductions) + len(sweep.stores) - len(scans)
+    if any(scan in first for scan in scans) or sum(COSTS.get(n.op, 1) for n in others) + 2 * more <= LITTLE:
         return None
     return [n for n in body if n in first]
 
@@ -101,15 +97,7 @@ def three_loops(
         writer.set(here(scan), writer.operand(scan.args[0]))
     writer.close()
     writer.env = dict(saved)
-    if writer.backwards:
-        writer.count_down(writer.axis_names[axis], *span)
-    else:
-        writer.loop(axis, *span)
-    for scan in scans:
-        writer.env[scan.args[0]] = here(scan)
-        writer.scan_step(scan)
-        writer.set(here(scan), writer.operand(scan))
-    writer.close()
+    _run_scans(writer, scans, axis, span, here)
     writer.env = saved | {scan: here(scan) for scan in scans}
     writer.pragma("omp simd{}", joined(list(clauses), ""))
     writer.loop(axis, *span)
@@ -118,6 +106,53 @@ def three_loops(
     writer.element(sweep, [n for n in body if n in rest])
     writer.close()
     writer.env = saved
+
+
+def _run_scans(
+    writer: InnerReduction,
+    scans: list[Scalar],
+    axis: Axis,
+    span: tuple[Part, Part],
+    here: Callable[[Scalar], Element],
+) -> None:
+    """The loop that replaces the elements of the buffers by the scans' values."""
+    vectors = all(map(_runs_in_vectors, scans)) and writer.loops.extents[axis] >= SHORTEST
+    if vectors:
+        open_loop(writer, scans, axis, span, writer.backwards)
+    elif writer.backwards:
+        writer.count_down(writer.axis_names[axis], *span)
+    else:
+        writer.loop(axis, *span)
+    for phase in ("in", "out"):
+        if vectors:
+            writer.open()
+            _turn(writer, axis)
+        for scan in scans:
+            writer.env[scan.args[0]] = here(scan)
+            if phase == "in":
+                writer.scan_in(scan)
+            else:
+                writer.scan_out(scan)
+                writer.set(here(scan), writer.operand(scan))
+        if vectors:
+            writer.close()
+        if vectors and phase == "in":
+            _inclusive(writer, scans)
+    writer.close()
+
+
+def _turn(writer: InnerReduction, axis: Axis) -> None:
+    """The position along the axis, where a loop's counter runs the other way."""
+    if writer.backwards:
+        name = counter(writer, axis)
+        last, step = writer.named(f"{name}_last"), writer.named(name)
+        writer.let("int64_t", writer.axis_names[axis], "{} - {}", last, step)
+
+
+def _inclusive(writer: InnerReduction, scans: Sequence[Scalar]) -> None:
+    """What stands between the two phases of a loop."""
+    runs = joined([writer.named(f"{writer.name(n)}_run") for n in scans], ", ")
+    writer.do("#pragma omp scan inclusive({})", runs)
 
 
 def open_loop(
