@@ -23,7 +23,7 @@ from fuser.backends.c.backend import C
 from fuser.debug.bisect import agreement, bisect_graph, run
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph
-from fuser.ir.target import CPU
+from fuser.ir.target import CORE
 from fuser.ir.types import ArrayType
 from fuser.ops import cumulative
 from fuser.ops import dynamic as D
@@ -348,7 +348,7 @@ def test_c_agrees_with_the_reference(drawn: list[Drawn], outputs: list[int], sha
 class Narrow(C):
     """C with the limits of a backend that holds little in a kernel and computes much again."""
 
-    limits = FusionLimits(max_params=5, max_ops=9, target=replace(CPU, operations=1e18))
+    limits = FusionLimits(max_params=5, max_ops=9, target=replace(CORE, operations=1e18))
 
 
 @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -43,23 +43,9 @@ def duration(seconds: float) -> str:
 
 
 # A core of a server: vectors of 64 bytes at 3 GHz, less than half of what it could add; caches of 48 kB, 1 MB and a share of 32.
-CPU = Target(
+CORE = Target(
     (Level(48e3, 200e9), Level(1e6, 60e9), Level(8e6, 20e9), Level(math.inf, 10e9)),
     operations=30e9,
     strided=0.5e-9,
     launch=0.3e-6,
-)
-# A GPU for computing: 3.3 TB/s and 50 MB of cache beside 60 T additions a second; sectors of 32 bytes.
-GPU = Target(
-    (Level(30e6, 6e12), Level(math.inf, 3e12)),
-    operations=20e12,
-    strided=8e-12,
-    launch=3e-6,
-)
-# A TPU core: 16 MB of on-chip memory; what does not lie along its vectors is moved element by element.
-TPU = Target(
-    (Level(8e6, 8e12), Level(math.inf, 0.8e12)),
-    operations=4e12,
-    strided=20e-12,
-    launch=1e-6,
 )

@@ -16,7 +16,7 @@ from fuser.ir.graph import Eqn, Graph, Operand, Var, graphs_in
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Control, Fusion, Primitive
 from fuser.ir.source import Source
-from fuser.ir.target import CPU, Target
+from fuser.ir.target import CORE, Target
 from fuser.ir.types import ArrayType
 from fuser.partition.in_place_updates import LoopBuffers
 
@@ -46,7 +46,7 @@ class FusionLimits:
     max_ops: int = 600  # scalar operations in one kernel
     max_vectors: int = 400  # the same, each as often as vectors of the kernel's narrowest numbers need it
     max_results: int = 32  # arrays that one kernel may write
-    target: Target = CPU  # the machine, for what merges cost and save
+    target: Target = CORE  # the machine, for what merges cost and save
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     strided_dots: bool = False  # those kernels read operands by strides alone

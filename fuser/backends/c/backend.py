@@ -16,6 +16,7 @@ from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import gemm_epilogue, library_calls
 from fuser.backends.c.library.on_demand import library
 from fuser.backends.c.schedules import tiling
+from fuser.backends.c.target import TARGET
 from fuser.ir.cost import lowered
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
@@ -44,6 +45,7 @@ class C(Host, Stepwise):
         horizontal_parts=256,
         horizontal_bytes=1 << 17,
         horizontal_chains=True,
+        target=TARGET,
     )
 
     def supports(self, eqn: Eqn) -> str | None:

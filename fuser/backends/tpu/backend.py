@@ -16,11 +16,11 @@ from fuser.backends.base import Host, KernelSource, Loaded, unsupported
 from fuser.backends.tpu.arrays import refusal
 from fuser.backends.tpu.emit import Emitted
 from fuser.backends.tpu.program import compiled, program, settled, text_of
+from fuser.backends.tpu.target import TARGET
 from fuser.config import config
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import Fusion, Movement
-from fuser.ir.target import TPU
 from fuser.ir.types import BOOL, KEY, bfloat16, short_dtype
 from fuser.ops.convolution import conv_general_dilated_p
 from fuser.ops.reduce_window import reduce_window_max_p, reduce_window_min_p, reduce_window_sum_p
@@ -42,7 +42,7 @@ class TPU(Host):
 
     name = "tpu"
     platform = "tpu"
-    limits = FusionLimits(control=True, dots=True, whole=True, vmem=VMEM, max_ops=300, natives=NATIVES, target=TPU)
+    limits = FusionLimits(control=True, dots=True, whole=True, vmem=VMEM, max_ops=300, natives=NATIVES, target=TARGET)
 
     def supports(self, eqn: Eqn) -> str | None:
         for var in (*eqn.invars, *eqn.outvars):

@@ -16,10 +16,10 @@ from fuser.backends.triton.emit import emit_kernel, emit_product
 from fuser.backends.triton.launch import Launcher, module_of
 from fuser.backends.triton.library import library
 from fuser.backends.triton.matmul import refusal
+from fuser.backends.triton.target import TARGET
 from fuser.errors import OutOfMemoryError, UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
-from fuser.ir.target import GPU
 from fuser.ir.types import FLOAT8, float8_e4m3b11fnuz, is_complex, short_dtype
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
@@ -34,7 +34,7 @@ class Triton(Stepwise):
     name = "triton"
     platform = "cuda"
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
-    limits = FusionLimits(control=True, dots=True, target=GPU)
+    limits = FusionLimits(control=True, dots=True, target=TARGET)
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
