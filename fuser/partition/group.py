@@ -55,7 +55,7 @@ class FusionLimits:
         frozenset()
     )  # primitives outside of kernels that native functions serve; they read dense operands
     pieces: bool = False  # kernels have a loop for each piece of a concatenation
-    teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
+    subgroups: bool = False  # lanes of a loop that are few enough to run together may read each other's values
     natives: frozenset[Primitive] = frozenset()  # primitives made of others that the backend has a form of its own for
     whole: bool = False  # one compiler takes the whole program: all groups are emitted, and control flow is its own
     vmem: int = 0  # bytes of on-chip memory for the blocks of one kernel, where blocks are planned; 0 = they are not

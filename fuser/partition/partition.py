@@ -21,7 +21,18 @@ from fuser.legalise.implicit_gemm import patched
 from fuser.ops.conversion import convert_element_type_p, copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, place
-from fuser.partition.candidate import Candidate, Uses, blocker, escaping, gain, join, looped, product, single, solid
+from fuser.partition.candidate import (
+    Candidate,
+    Uses,
+    blocker,
+    escaping,
+    gain,
+    join,
+    looped,
+    product,
+    single,
+    standalone,
+)
 from fuser.partition.check import check
 from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, inner_eqns
 from fuser.partition.horizontal import fused_horizontally
@@ -139,13 +150,13 @@ class Grouping:
         if isinstance(form, LoopForm):
             candidate = looped(number, eqn, self.views, form, self.uses)
         elif isinstance(form, str):
-            candidate = solid(number, eqn, self.views, kind, form)  # type: ignore[arg-type]
+            candidate = standalone(number, eqn, self.views, kind, form)  # type: ignore[arg-type]
         elif kind is None:
             candidate = single(number, eqn, self.views, self.limits)
         elif kind is Kind.CONTRACTION and self.limits.dots and reason is None:
             candidate = product(number, eqn, self.views)
         else:
-            candidate = solid(number, eqn, self.views, kind, _reason(eqn, kind, reason))
+            candidate = standalone(number, eqn, self.views, kind, _reason(eqn, kind, reason))
         mask = 0
         for var in candidate.inputs:
             if var in self.home:
@@ -262,7 +273,7 @@ def _same_domain(a: Candidate, b: Candidate) -> bool:
 
 def _same_time(a: Candidate, b: Candidate) -> bool:
     """Whether no optimization barrier sets the two apart: what is computed again late must not move to the first time."""
-    return {scope for _, scope in a.barred} == {scope for _, scope in b.barred}
+    return {scope for _, scope in a.barriers} == {scope for _, scope in b.barriers}
 
 
 def _uses(graph: Graph, anchors: list[Eqn], views: Views) -> Uses:
@@ -361,7 +372,7 @@ def _finish(candidate: Candidate, uses: Uses, views: Views, number: str) -> Fusi
         eqns[eqn] = None
     produced = {v for eqn in eqns for v in eqn.outvars}
     inputs = tuple(dict.fromkeys(v for eqn in eqns for v in eqn.operands() if v not in produced))
-    outputs = tuple(v for eqn in candidate.eqns for v in eqn.outvars if v in candidate.open)
+    outputs = tuple(v for eqn in candidate.eqns for v in eqn.outvars if v in candidate.live_out)
     name = _name(candidate, number)
     sub = Graph(inputs, (), (), tuple(eqns), outputs, name)
     inside = inner_eqns(candidate.eqns) if candidate.kind is Kind.LOOP else candidate.eqns

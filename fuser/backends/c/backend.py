@@ -38,7 +38,7 @@ class C(Host, Stepwise):
         names_in_text=True,
         patch_bytes=gemm_epilogue.NEAR,
         pieces=True,
-        teams=True,
+        subgroups=True,
         arena=True,
         calls=library_calls.CALLS,
         horizontal_parts=256,

@@ -294,7 +294,7 @@ class Carries:
             driver.close()
 
     def _value(self, operand: Operand) -> str:
-        return self.body.at(self.body.outputs[self.buffers.updated.places[operand]])
+        return self.body.at(self.body.outputs[self.buffers.updated.results[operand]])
 
     def _start(self, start: Operand) -> str:
         if isinstance(start, Literal):
