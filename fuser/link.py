@@ -44,7 +44,7 @@ def in_steps(plan: Plan, kernels: Kernels, backend: Backend) -> Executable:
                 filled.append(
                     Allocation(next(extra), (workspace,), BYTE, label=f"what {group.name} works in{at(labels)}")
                 )
-            steps.append(KernelStep(group.name, function, reads, tuple(filled), _brief(group)))
+            steps.append(KernelStep(group.name, function, reads, tuple(filled), _keeps_gil(group)))
         else:
             function = driven(group, kernels, backend) if group.bodies else backend.library(group)
             steps.append(LibraryStep(group.name, function, reads, tuple(slot[v] for v in writes), "".join(labels[:1])))
@@ -68,7 +68,7 @@ def as_one(plan: Plan, loaded: Loaded, backend: Backend) -> Executable:
     return Executable(inputs[: len(graph.invars)], consts, [step], outputs, backend.allocate, 0, types)
 
 
-def _brief(group: FusionGroup) -> bool:
+def _keeps_gil(group: FusionGroup) -> bool:
     """Whether the kernel takes a few microseconds only, so that other Python threads may as well wait."""
     looping = group.kind in (Kind.CONTROL, Kind.LOOP)
     return not looping and group.ideal_bytes <= 1 << 16 and group.flops <= 1 << 14

@@ -36,7 +36,7 @@ from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.tangent import as_array
 
-BRIEF_FLOPS, BRIEF_BYTES = 1 << 16, 1 << 17  # about ten microseconds
+SEQUENTIAL_FLOPS, SEQUENTIAL_BYTES = 1 << 16, 1 << 17  # about ten microseconds
 
 
 class _Line(threading.local):
@@ -100,12 +100,12 @@ def fingerprint(graph: Graph) -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def brief(own: Compiled, mesh: Mesh) -> bool:
+def sequential(own: Compiled, mesh: Mesh) -> bool:
     """Whether the devices need not meet, and one's work is shorter than it takes to wake a thread for it."""
     groups, graph = own.plan.groups, own.plan.graph
     if any(g.kind in (Kind.CONTROL, Kind.LOOP) for g in groups) or any(messages(graph, dict(mesh.shape))):
         return False
-    return sum(g.flops for g in groups) <= BRIEF_FLOPS and sum(map(moved_bytes, groups)) <= BRIEF_BYTES
+    return sum(g.flops for g in groups) <= SEQUENTIAL_FLOPS and sum(map(moved_bytes, groups)) <= SEQUENTIAL_BYTES
 
 
 @functools.lru_cache(maxsize=1024)
@@ -146,7 +146,7 @@ def run(
     operands = [parts(v, sharding(mesh, s)) for v, s in zip(values, in_specs, strict=True)]
     remote = Peers(mesh.owners, fingerprint(graph), _line.get) if mesh.is_multi_process else None
     on_device = lambda rank: program([o[rank] for o in operands])
-    if remote is None and brief(own, mesh):
+    if remote is None and sequential(own, mesh):
         results = rendezvous.run_in_turn(grid_of(mesh), on_device)
     else:
         results = rendezvous.run(grid_of(mesh), on_device, remote)
