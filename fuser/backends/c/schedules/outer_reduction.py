@@ -212,7 +212,7 @@ class OuterReduction(Emitter):
                 if reduction in apart:
                     self.set(apart[reduction], "{0} + {1}" if number else "{1}", apart[reduction], value)
                 else:
-                    self._reduction_step(reduction, value, self._position())
+                    self._reduction_step(reduction, value, self.reduced_position())
             for store in sweep.stores:
                 self.store(store)
             if count > 1:
