@@ -48,7 +48,7 @@ class Table:
 
     language: str
     operations: Mapping[str, Mapping[str, Spelling]]
-    helpers: Mapping[str, str] = field(default_factory=dict)  # by name, the text of a function
+    helpers: dict[str, str] = field(default_factory=dict)  # by name, the text of a function
     fields: Callable[[np.dtype], Mapping[str, str]] = lambda dtype: {}  # what `{name}` stands for beside such operands
     fill: Callable[[str, Sequence[Any]], Any] = lambda form, args: form.format(*args)
 

@@ -147,10 +147,14 @@ def _minimum(a: Scalar, b: Scalar) -> Scalar:
 
 
 def _rounded(x: Scalar) -> Scalar:
-    """To the nearest integer, of two the even one: adding 2**digits leaves no digit behind the point."""
-    whole = float(1 << _digits(x.dtype))
-    size = S.absolute(x)
-    return S.where(size < whole, _with_sign((size + whole) - whole, x), x)
+    """To the nearest integer, of two the even one; from 2**digits on all floats are integers."""
+    size, integer = S.absolute(x), _signed(x.dtype)
+    few = size < float(1 << _digits(x.dtype))
+    below = S.apply("cast_unchecked", S.where(few, size, 0), dtype=integer)
+    whole = S.apply("cast_unchecked", below, dtype=x.dtype)
+    rest = size - whole
+    up = (rest > 0.5) | (rest.equals(0.5) & (below & 1).equals(1))
+    return S.where(few, _with_sign(S.where(up, whole + 1, whole), x), x)
 
 
 def _floor(x: Scalar) -> Scalar:
@@ -160,6 +164,14 @@ def _floor(x: Scalar) -> Scalar:
 
 def _truncated(x: Scalar) -> Scalar:
     return S.where(x < 0, S.ceil(x), S.floor(x))
+
+
+def _polynomial(x: Scalar, terms: list[float]) -> Scalar:
+    """Σ terms[n] xⁿ, by Horner's scheme."""
+    total = S.constant(terms[-1], x.dtype)
+    for term in terms[-2::-1]:
+        total = total * x + term
+    return total
 
 
 def _power_of_two(n: Scalar) -> Scalar:
@@ -179,16 +191,20 @@ def _exp2(x: Scalar) -> Scalar:
 
 
 def _expm1(x: Scalar) -> Scalar:
-    """Kahan's, by Higham, Accuracy and Stability of Numerical Algorithms (2002), 1.14.1."""
-    u = S.exp(x)
-    near = (u - 1) * x / S.log(u)
-    return S.where(u.equals(1), x, S.where(u.equals(math.inf), u, S.where((u - 1).equals(-1), -1, near)))
+    """Σ xⁿ / n! near 0, where exp(x) - 1 would cancel."""
+    near = S.absolute(x) < 0.5
+    small = S.where(near, x, 0)
+    series = _polynomial(small, [1 / math.factorial(n) for n in range(1, 15)]) * small
+    return S.where(near, S.where(x.equals(0), x, series), S.exp(x) - 1)
 
 
 def _log1p(x: Scalar) -> Scalar:
-    """Kahan's, as `_expm1`."""
-    u = x + 1
-    return S.where(u.equals(1), x, S.where(u.equals(math.inf), u, S.log(u) * x / (u - 1)))
+    """2 artanh(x / (2 + x)) near 0, by its series, where 1 + x would be rounded."""
+    near = (x > math.sqrt(0.5) - 1) & (x < math.sqrt(2) - 1)
+    s = S.where(near, x, 0)
+    s = s / (s + 2)
+    series = _polynomial(s * s, [2 / (2 * n + 1) for n in range(12)]) * s
+    return S.where(near, S.where(x.equals(0), x, series), S.log(x + 1))
 
 
 def _sinh(x: Scalar) -> Scalar:
@@ -270,12 +286,8 @@ _SERIES_TERMS = 13  # of erf below 1/2, from 2/√π on
 
 def _erf_series(x: Scalar) -> Scalar:
     """erf on [-1/2, 1/2]: 2/√π · Σ (-1)ⁿ x²ⁿ⁺¹ / (n! (2n+1))."""
-    square = x * x
     terms = [(-1) ** n * 2 / math.sqrt(math.pi) / (math.factorial(n) * (2 * n + 1)) for n in range(_SERIES_TERMS)]
-    total = S.constant(terms[-1], x.dtype)
-    for term in terms[-2::-1]:
-        total = total * square + term
-    return total * x
+    return _polynomial(x * x, terms) * x
 
 
 def _erfc_above(z: Scalar) -> Scalar:

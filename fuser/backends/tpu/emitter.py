@@ -219,7 +219,7 @@ class Emitter(BlockEmitter):
             raise Refused(f"it reads {self.kernel.params[node.attr.param].name} at computed places")
         block = tuple(self.tiling.extents[a] if a is not None else 1 for a in rows)
         block = (*block[:d], self.kernel.params[node.attr.param].shape[d], *block[d + 1 :])
-        here = tuple(self.tiling.extents[a] if a in self.spans(value) else 1 for a in rows)
+        here = tuple(self.tiling.extents[a] if a is not None and a in self.spans(value) else 1 for a in rows)
         shape = self.tiling.shape(self.spans(value))
         at = self.array(value, frozenset())
         at = at if shape == here else f"{at}.reshape({here})"
