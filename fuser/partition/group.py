@@ -47,6 +47,9 @@ class FusionLimits:
     max_results: int = 32  # arrays that one kernel may write
     recompute_cost: int = 8  # additions an element that are cheaper to do again than to load
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
+    driven: str = (
+        ""  # why loops around kernels are driven from Python; where nothing is said, native code calls kernels
+    )
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     strided_dots: bool = False  # those kernels read operands by strides alone
     names_in_text: bool = False  # a kernel's name stands in its text alone: groups of one structure are written once
@@ -67,6 +70,13 @@ class FusionLimits:
     horizontal_chains: bool = False  # kernels of one launch may read what earlier ones of it wrote
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """What a backend's `emit` gives for a group that it has no kernel for: it becomes a library step, and explain() says why."""
+
+    reason: str
+
+
 @dataclass(frozen=True, eq=False)
 class FusionGroup:
     """One kernel to be: its equations as a graph of its own, its parallel and its reduced axes."""
@@ -83,7 +93,7 @@ class FusionGroup:
         ""  # of a CONTROL group: why it is not one kernel with its loop inside; of a kernel: what is done before it
     )
     vmem: int = 0  # bytes of on-chip memory that its blocks take, where blocks are planned
-    emitted: Any = None  # with `limits.whole`: the text that the backend chose the group's form by
+    emitted: Any = None  # the KernelSource, where the plan rests on whether the backend has one
     parts: tuple[FusionGroup, ...] = ()  # of a HORIZONTAL: the small kernels that share its launch, in order
     bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
     buffers: LoopBuffers | None = None  # of a loop in native code: where its carries lie

@@ -34,7 +34,7 @@ from fuser.partition.candidate import (
     standalone,
 )
 from fuser.partition.check import check
-from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, inner_eqns
+from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, Refusal, inner_eqns
 from fuser.partition.horizontal import fused_horizontally
 from fuser.partition.loop import LoopForm
 from fuser.partition.loop_forms import LoopForms
@@ -332,17 +332,19 @@ def _ordered(candidates: list[Candidate], graph: Graph) -> list[Candidate]:
 
 def _with_bodies(group: FusionGroup, backend: Any, prefix: str, loops: LoopForms) -> FusionGroup:
     """A group of control flow with its bodies planned, and the reason why it cannot run natively, if there is one."""
-    if backend.limits.whole:
-        if group.kind is not Kind.CONTROL:
-            return backend.settle(group)  # type: ignore[no-any-return]
-        plans, _ = _planned(bodies(group.graph.eqns[-1], native=False), backend, prefix, True, loops)
-        settled: FusionGroup = backend.settle(replace(group, bodies=plans, reason="", refusal=group.reason))
-        return settled
-    if group.kind is Kind.LIBRARY and backend.native(group) is None:
-        return replace(group, reason="")
+    limits = backend.limits
+    if limits.whole:
+        if group.kind is Kind.CONTROL:
+            plans, _ = _planned(bodies(group.graph.eqns[-1], native=False), backend, prefix, True, loops)
+            group = replace(group, bodies=plans, reason="", refusal=group.reason)
+        return _emitted(group, backend)
+    if group.kind is Kind.LIBRARY and group.graph.eqns[-1].primitive in limits.calls:
+        source = backend.emit(group)
+        refused = isinstance(source, Refusal)
+        return replace(group, reason=source.reason) if refused else replace(group, reason="", emitted=source)
     if group.kind is not Kind.CONTROL:
         return group
-    if not backend.limits.control:
+    if not limits.control:
         return replace(group, reason=f"{group.ops[-1]} runs step by step in NumPy")
     eqn = group.graph.eqns[-1]
     plans, reason = _planned(bodies(eqn, native=True), backend, prefix, False, loops)
@@ -359,8 +361,19 @@ def _planned(
         partition(legalise(body, backend, loops), backend, loops, f"{prefix}_{name}_", launches=launches)
         for name, body in graphs.items()
     )
-    reasons = (backend.native(inner) for plan in plans for inner in plan.groups)
-    return plans, next((r for r in reasons if r is not None), "")
+    if backend.limits.driven or not backend.limits.control:
+        return plans, backend.limits.driven
+    return plans, next((inner.reason for plan in plans for inner in plan.groups if inner.reason), "")
+
+
+def _emitted(group: FusionGroup, backend: Any) -> FusionGroup:
+    """The group with its kernel; what the backend has no kernel for is a library step of its compiler's, with the reason."""
+    source = backend.emit(group)
+    if isinstance(source, Refusal):
+        group = replace(group, kind=Kind.LIBRARY, reason=source.reason)
+        source = backend.emit(group)
+    vmem = 0 if group.bodies else source.launch["vmem"]
+    return replace(group, refusal=source.note or group.refusal, vmem=vmem, emitted=source)
 
 
 def _finish(candidate: Candidate, uses: Uses, views: Views, number: str) -> FusionGroup:

@@ -38,6 +38,10 @@ class Emitted:
     vmem: int = 0
     moved: int = 0
 
+    def __str__(self) -> str:
+        """The file of the function alone."""
+        return spell.header(self.text) + "\n\n\n" + self.text + "\n"
+
 
 def in_pallas(group: FusionGroup, vmem: int) -> Emitted:
     """The kernel of a group that is elementwise, a reduction, a scan or a loop; Refused, with the reason, where XLA takes it."""

@@ -113,7 +113,7 @@ _ANY: dict[str, Spelling] = {
     "imag": "jnp.zeros_like({0})",
     "conj": "{0}",
     "cast": lambda node, args: _cast(node, args[0]),
-    "cast_unchecked": lambda node, args: _converted(node, args[0]),
+    "cast_unchecked": lambda node, args: _converted(node.args[0].dtype, node.dtype, args[0]),
     "bitcast": lambda node, args: _bitcast(node, args[0]),
 }
 
@@ -353,12 +353,11 @@ def _cast(node: Scalar, x: str) -> str:
         inside = f"jnp.where(({x} > {low}) & ({x} < {high}), {x}, 0.0).astype({storage(new)})"
         top, bottom = literal(new.type(info.max), new), literal(new.type(info.min), new)
         return f"jnp.where({x} >= {high}, {top}, jnp.where({x} <= {low}, {bottom}, {inside}))"
-    return _converted(node, x)
+    return _converted(old, new, x)
 
 
-def _converted(node: Scalar, x: str) -> str:
+def _converted(old: np.dtype, new: np.dtype, x: str) -> str:
     """A number that the new type holds, or a float of it."""
-    old, new = node.args[0].dtype, node.dtype
     if new in HALVES:
         return f"{x}.astype({storage(new)}).astype(jnp.float32)"
     return f"{x}.astype({storage(local(new))})" if storage(local(old)) != storage(local(new)) else x

@@ -17,17 +17,9 @@ from fuser.backends.c import spell
 from fuser.backends.c.control_flow import interrupt
 from fuser.backends.c.function import spelt
 from fuser.backends.c.library import lapack, prebuilt
-from fuser.backends.reference import dense
-from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn
 from fuser.ir.types import BOOL, FLOAT8, FLOATS, is_complex
-from fuser.partition.group import FusionGroup
 from fuser.runtime import sources, toolchain
-
-
-def library(group: FusionGroup) -> Callable[..., Any]:
-    """A function of the group's input arrays that gives the list of its outputs."""
-    return lambda *arrays: dense(evaluate(group.graph, arrays))
 
 
 def has_gemm(eqn: Eqn) -> bool:
