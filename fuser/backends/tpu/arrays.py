@@ -180,10 +180,10 @@ def _convolution(
     return f"lax.conv_general_dilated({x}, {y}, {given_as}, dimension_numbers={numbers}{exact}{element})"
 
 
-def _windows(fold: str) -> Callable[..., str]:
+def _windows(reduction: str) -> Callable[..., str]:
     def call(eqn: Eqn, x: str, **params: Any) -> str:
         given = ", ".join(f"{name}={value}" for name, value in params.items())
-        return f"lax.reduce_window_{fold}_p.bind({x}, {given})"
+        return f"lax.reduce_window_{reduction}_p.bind({x}, {given})"
 
     return call
 

@@ -248,7 +248,7 @@ class LongRows(Rows):
             self.line(f"{name}_run = {combine}({name}_run, {value})")
 
     def _end(self, reduction: Scalar) -> None:
-        """Fold the lanes' results."""
+        """Reduce the lanes' results."""
         spec, name = reduction.attr, self.name(reduction)
         self.varies[reduction] = frozenset(ROW)
         if spec.reduction in POSITIONS:

@@ -127,11 +127,11 @@ def scatter_text(dtype: np.dtype, reduction: str, index: np.dtype) -> str:
     """scatter.c for arrays of a dtype and a reduction: set, add, mul, min or max."""
     if reduction == "set":
         stored = wide = "double _Complex" if dtype.itemsize == 16 else f"uint{dtype.itemsize * 8}_t"
-        names = {"REPLACES": "", "LOAD(x)": "(x)", "FOLD(a, u)": "(u)"}
+        names = {"REPLACES": "", "LOAD(x)": "(x)", "COMBINE(a, u)": "(u)"}
     else:
         stored, wide = spell.storage(dtype), spell.local(dtype)
         names = {"LOAD(x)": spelt(spell.load(dtype, "(x)")), "SAVE(x)": spelt(spell.store(dtype, "(x)"))}
-        names |= dict(zip(("FOLD(a, u)", "NEUTRAL"), _reduction(dtype, reduction)))
+        names |= dict(zip(("COMBINE(a, u)", "NEUTRAL"), _reduction(dtype, reduction)))
     if stored != wide:
         names["WIDER"] = ""
     names |= {"IN": stored, "T": wide, "IDX": spell.storage(index)}
