@@ -120,7 +120,7 @@ def strides() -> list[Case]:
     return found
 
 
-def folds() -> list[Case]:
+def reductions() -> list[Case]:
     """Sums and the like along any dimensions."""
     found = []
     for shape in [(256, 256, 256), (2048, 2048, 3), (3, 2048, 2048), (2048, 3, 2048)]:
@@ -209,7 +209,7 @@ def types() -> list[Case]:
 
 def cases() -> list[Case]:
     """All of them."""
-    return [*transposes(), *strides(), *folds(), *joins(), *neighbourhoods(), *types()]
+    return [*transposes(), *strides(), *reductions(), *joins(), *neighbourhoods(), *types()]
 
 
 def _transposed(order: tuple[int, ...]) -> Callable[..., Any]:

@@ -40,7 +40,7 @@ NAMES = ("residual", "network", "perceptron", "chain", "waves", "bodies")
 
 
 def _residual(xnp: Any) -> Callable[..., Any]:
-    """A deep network of elementwise operations and folds; each layer reads one from half way back."""
+    """A deep network of elementwise operations and reductions; each layer reads one from half way back."""
 
     def residual(x: Any, w: Any) -> Any:
         kept = [x]

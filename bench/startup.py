@@ -62,7 +62,7 @@ for each in x:
 print(json.dumps(count() - before))
 """
 
-# Elementwise operations and folds that meet again, as in a deep network; seconds of the processor, the best of several.
+# Elementwise operations and reductions that meet again, as in a deep network; seconds of the processor, the best of several.
 PLANNING = """
 import json, time
 import numpy as np

@@ -13,8 +13,7 @@ from fuser.debug.dump import dump
 from fuser.ir.graph import Graph
 from fuser.kernel.loop_buffers import with_loop_buffers
 from fuser.legalise import legalise
-from fuser.link import link
-from fuser.partition.group import Plan, kernel_groups
+from fuser.partition.group import Plan
 from fuser.partition.loop_forms import LoopForms
 from fuser.partition.partition import partition
 from fuser.runtime.collection import no_collection
@@ -52,7 +51,7 @@ def lower(graph: Graph, backend: Backend, donated: Collection[int] = ()) -> Lowe
         plan = partition(legal, backend, loops, donated=donated)
         plan = with_loop_buffers(plan, backend.limits)
         watch.lap("partition")
-        sources = tuple(emit_all(kernel_groups(plan, backend.limits), backend))
+        plan, sources = emit_all(plan, backend)
         watch.lap("emit")
     lowering = Lowering(optimised, plan, sources, watch.seconds)
     dump(graph, lowering)
@@ -65,7 +64,7 @@ def load(lowering: Lowering, backend: Backend, device: Any = None) -> Program:
     loaded = backend.load(lowering.sources, device)
     watch.lap("load")
     with no_collection():
-        executable = link(lowering.plan, lowering.sources, loaded, backend)
+        executable = backend.link(lowering.plan, lowering.sources, loaded)
         watch.lap("link")
     return Program(lowering, loaded, executable, watch.seconds)
 

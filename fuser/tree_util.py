@@ -391,7 +391,7 @@ def tree_all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
 def tree_reduce(
     function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _MISSING, is_leaf: IsLeaf = None
 ) -> Any:
-    """`function` folded over the leaves from the left, from `initializer` on if it is given. TypeError without any value."""
+    """`function` reduced over the leaves from the left, from `initializer` on if it is given. TypeError without any value."""
     start = () if initializer is _MISSING else (initializer,)
     return functools.reduce(function, T.leaves(tree, is_leaf), *start)
 

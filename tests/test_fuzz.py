@@ -107,10 +107,10 @@ def _axes(x: Value, n: list[int]) -> tuple[int, ...]:
 
 
 def _reduce(x: Value, _: Value, n: list[int]) -> Value:
-    folds: tuple[Any, ...] = (R.reduce_sum_p, R.reduce_max_p, R.reduce_min_p)
+    reductions: tuple[Any, ...] = (R.reduce_sum_p, R.reduce_max_p, R.reduce_min_p)
     if x.dtype == np.bool_:
-        folds = (R.reduce_and_p, R.reduce_or_p)
-    return folds[n[0] % len(folds)].bind(x, axes=_axes(x, n))
+        reductions = (R.reduce_and_p, R.reduce_or_p)
+    return reductions[n[0] % len(reductions)].bind(x, axes=_axes(x, n))
 
 
 def _spread_back(x: Value, _: Value, n: list[int]) -> Value:
@@ -255,7 +255,7 @@ def _product(x: Value, y: Value, n: list[int]) -> Value:
 
 
 def _statistics(x: Value, _: Value, n: list[int]) -> Value:
-    """Functions of fuser.numpy and fuser.nn made of several folds."""
+    """Functions of fuser.numpy and fuser.nn made of several reductions."""
     if not x.ndim or not _is_float(x) or 0 in x.shape:
         return x
     axis = n[1] % x.ndim

@@ -23,7 +23,7 @@ from fuser.backends.base import emit_all
 from fuser.config import config
 from fuser.kernel.loop_buffers import with_loop_buffers
 from fuser.legalise import legalise
-from fuser.partition.group import inner_eqns, kernel_groups
+from fuser.partition.group import inner_eqns
 from fuser.partition.loop_forms import LoopForms
 from fuser.partition.partition import partition
 
@@ -84,7 +84,7 @@ class Growth:
             optimised, backend, loops
         )  # which looks at loops that become kernels; partition at others
         plan = self._stage("plan", lambda: with_loop_buffers(partition(legal(), backend, loops), backend.limits))
-        emit = lambda: [s.text for s in emit_all(kernel_groups(plan, backend.limits), backend)]
+        emit = lambda: [s.text for s in emit_all(plan, backend)[1]]
         texts: list[str] = self._stage("emit", emit)
         self.work.setdefault("text", []).append(sum(map(len, texts)))
         nested = family.name in NESTED

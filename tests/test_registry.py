@@ -25,7 +25,7 @@ from fuser.ir.scalar import evaluate as evaluate_scalar
 from fuser.ir.types import FLOAT8, FLOATS, KEY, is_complex, short_dtype
 from fuser.trace.core import type_of
 from tests import jax_oracle
-from tests.tolerances import COMPLEX, FOLD, JAX, LOOSER, ULPS
+from tests.tolerances import COMPLEX, JAX, LOOSER, REDUCTION, ULPS
 from tests.values import same_bits, special, tuples, ulps_apart
 
 Case = tuple[tuple[np.ndarray, ...], dict[str, Any]]
@@ -288,7 +288,7 @@ def _wrong_reduction(case: Case, found: np.ndarray, expected: np.ndarray) -> np.
     )
     with np.errstate(all="ignore"):
         x, y = found.astype(wide), expected.astype(wide)
-        return np.abs(x - y) > FOLD[expected.dtype] * np.maximum(np.abs(y), size * np.asarray(np.isfinite(y)))
+        return np.abs(x - y) > REDUCTION[expected.dtype] * np.maximum(np.abs(y), size * np.asarray(np.isfinite(y)))
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
@@ -458,10 +458,10 @@ def _unlike_reduction(found: np.ndarray, expected: np.ndarray, name: str, case: 
         size = np.abs(operand).sum(axis, keepdims=expected.ndim == 2)
         top = float(ml_dtypes.finfo(expected.dtype).max) / 4
         x, y = found.astype(wide), expected.astype(wide)
-        same = np.isclose(x, y, rtol=10 * FOLD[expected.dtype], atol=0, equal_nan=True)
+        same = np.isclose(x, y, rtol=10 * REDUCTION[expected.dtype], atol=0, equal_nan=True)
         if "max" in name or "min" in name:
             return ~same
-        tolerance = 4 * FOLD[expected.dtype] * np.where(np.isfinite(size), size, 0)
+        tolerance = 4 * REDUCTION[expected.dtype] * np.where(np.isfinite(size), size, 0)
         lost = (
             (size > top) & np.isfinite(size)
             if "sum" in name

@@ -22,7 +22,6 @@ ORDER = (
     {"kernel"},
     {"backends"},
     {"debug.dump"},
-    {"link"},
     {"compile"},
     {
         "dtypes",

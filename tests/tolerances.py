@@ -1,6 +1,6 @@
 """How far results may lie from the exact ones: one table for each way of measuring, by dtype.
 
-Elementwise results are measured in ulps (representable values apart), reductions relative to the size of what is folded.
+Elementwise results are measured in ulps (representable values apart), reductions relative to the size of what is reduced.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ JAX.update({np.dtype("complex64"): 1e-4, np.dtype("complex128"): 1e-12})
 COMPLEX: dict[np.dtype, float] = {np.dtype("complex64"): 2e-6, np.dtype("complex128"): 4e-15}
 
 # Reductions and contractions: error over the sum of magnitudes.
-FOLD: dict[np.dtype, float] = {F16: 1e-3, BF16: 8e-3, F32: 1e-6, F64: 1e-14, **COMPLEX}
+REDUCTION: dict[np.dtype, float] = {F16: 1e-3, BF16: 8e-3, F32: 1e-6, F64: 1e-14, **COMPLEX}
 
 # Whole programs of a dozen operations, relative and absolute.
 PROGRAM: dict[np.dtype, float] = {

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 from fuser.api.advice import LEAST_DONATED, held
 from fuser.api.placement import Placement
-from fuser.backends.base import Backend, Host, KernelSource
+from fuser.backends.base import Backend, HostMemory, KernelSource
 from fuser.compile import Lowering, Program, load, lower
 from fuser.ir.graph import Graph, Var
 from fuser.lax.values import as_value
@@ -236,7 +236,7 @@ def _runner(traced: Traced, program: Program) -> Callable[..., Any]:
     dtypes = [v.aval.dtype for v in traced.graph.outvars]
     shapes = [v.aval.shape for v in traced.graph.outvars]
     views = [v in program.lowering.plan.aliases for v in program.lowering.plan.outputs]
-    out_tree, donated, place = traced.out_tree, traced.donated, traced._backend.place
+    out_tree, donated, place = traced.out_tree, traced.donated, traced._backend.memory.place
 
     watched = set(_watched(traced, program))
 
@@ -272,10 +272,10 @@ def _native_runner(traced: Traced, program: Program) -> Any:
     unflatten = functools.partial(tree.unflatten, traced.out_tree)
     whole = traced.out_tree.num_leaves == len(results)  # an accelerated function's tree has constants too
     template = tree.unflatten(traced.out_tree, range(len(results))) if whole else unflatten
-    host = isinstance(backend, Host)
+    host = isinstance(backend.memory, HostMemory)
     watched = _watched(traced, program)
     tell = functools.partial(held, traced) if watched else None
-    fixed = program.executable.native, traced.donated, results, template, unflatten, backend.place, host
+    fixed = program.executable.native, traced.donated, results, template, unflatten, backend.memory.place, host
     return native.Program(*fixed, watched, tell)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -18,22 +18,15 @@ import numpy as np
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
-from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan
+from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.partition.structure import structure
 from fuser.partition.values import deep_recursion
 from fuser.runtime import memory
 from fuser.runtime.array import Array, to_numpy
-from fuser.runtime.executable import Step
+from fuser.runtime.executable import Executable
 
 # A loaded kernel: takes the group's inputs, then its outputs to be written.
 KernelFunction = Callable[[list[Any]], object]
-
-
-class Spelt(Protocol):
-    """A kernel as data; `str` gives its text."""
-
-    def renamed(self, name: str) -> Spelt:
-        """The same kernel under another name."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +36,11 @@ class KernelSource:
     """
 
     name: str
-    code: str | Spelt  # the text, or what it is spelt from
+    code: Any  # the text, or what it is spelt from: `str` gives the text, and `renamed` another name, where names are in the text alone
     language: str
     params: tuple[str, ...] = ()
     launch: dict[str, Any] = field(default_factory=dict, compare=False)
+    note: str = ""  # what is done before it, for explain()
 
     @functools.cached_property
     def text(self) -> str:
@@ -74,45 +68,46 @@ class Loaded:
     compiled: int = 0  # kernels that a compiler was run for
 
 
-class Backend(Protocol):
-    """One target. See DESIGN §6."""
+class Memory(Protocol):
+    """Where a backend's arrays live."""
 
-    name: str
-    platform: str
-    limits: FusionLimits
-
-    def supports(self, eqn: Eqn) -> str | None:
-        """None, or the reason why the equation cannot be part of a generated kernel; it then runs as a library call."""
-
-    def native(self, group: FusionGroup) -> str | None:
-        """None, or the reason why native code cannot run the group, so that a loop around it is driven from Python."""
-
-    def settle(self, group: FusionGroup) -> FusionGroup:
-        """With `limits.whole`: the group in the form that it will have, which may be a LIBRARY group with its reason."""
-
-    def whole(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
-        """With `limits.whole`: the program as one function of its inputs and constants, instead of steps."""
-
-    def emit(self, group: FusionGroup) -> KernelSource:
-        """The kernel of an elementwise, reduction or scan group, or of control flow all of whose groups are native."""
-
-    def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
-        """Functions for the sources; ToolchainError carries the compiler's own words."""
-
-    def library(self, group: FusionGroup) -> Callable[..., Any]:
-        """A function of the group's input arrays that gives its outputs, for a group that is no generated kernel."""
-
-    def constant(self, value: Any) -> Any:
-        """An array that the program closed over, where its kernels can read it."""
+    platform: str  # "cpu", "cuda" or "tpu"
 
     def place(self, value: Any) -> Any:
-        """An input's memory (ndarray or tensor) where kernels can read it: itself if it is there, else a copy."""
+        """An input's memory (ndarray, tensor or jax.Array) where kernels can read it: itself if it is there, else a copy."""
+
+    def constant(self, value: Any) -> Any:
+        """An array that a program closed over, where its kernels can read it."""
 
     def allocate(self, shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
         """Memory for one output; `label` says in errors whose it is."""
 
-    def joined(self, steps: Sequence[Step], outputs: Sequence[int]) -> Sequence[Step]:
-        """The steps that calls run for these: several as one, where that makes their launches cheaper."""
+
+class Backend(Protocol):
+    """One target: six names, and `link`, which `link.Stepwise` has for backends that run a plan step by step."""
+
+    name: str
+    limits: FusionLimits
+
+    @property
+    def memory(self) -> Memory:
+        """Where its arrays live."""
+
+    def supports(self, eqn: Eqn) -> str | None:
+        """None, or the reason why the equation cannot be part of a generated kernel; it then runs as a library call."""
+
+    def emit(self, group: FusionGroup) -> KernelSource | Refusal:
+        """The kernel of a group. Pure: the same text for groups that differ only in sizes.
+
+        Control flow comes with its bodies planned, all of whose groups have a kernel. A LIBRARY group comes where its
+        primitive is among `limits.calls`, or with `limits.whole`.
+        """
+
+    def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
+        """Functions for the sources; ToolchainError carries the compiler's own words."""
+
+    def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
+        """What a call runs: steps over the plan's slots, or with `limits.whole` one function."""
 
 
 def unsupported(eqn: Eqn, elsewhere: str) -> str | None:
@@ -127,30 +122,46 @@ def unsupported(eqn: Eqn, elsewhere: str) -> str | None:
     return None
 
 
-def emit_all(groups: Iterable[FusionGroup], backend: Backend) -> Iterator[KernelSource]:
-    """The kernels' sources; where names stand in the text alone, groups of one structure are written once."""
-    groups = list(groups)
+def emit_all(plan: Plan, backend: Backend) -> tuple[Plan, tuple[KernelSource, ...]]:
+    """The sources of a plan's kernels, in order; the plan, in which groups that `emit` refused are library steps.
+
+    Where names stand in the text alone, groups of one structure are written once.
+    """
+    groups = list(kernel_groups(plan, backend.limits))
     alike = Alike(groups if backend.limits.names_in_text else ())
-    for group in groups:
-        yield alike.source(group, backend.emit)
+    found = {group: alike.source(group, backend.emit) for group in groups}
+    refused = {group: source.reason for group, source in found.items() if isinstance(source, Refusal)}
+    sources = tuple(source for group, source in found.items() if group not in refused)
+    return (_evaluating(plan, refused) if refused else plan), sources
+
+
+def _evaluating(plan: Plan, refused: Mapping[FusionGroup, str]) -> Plan:
+    """The plan with some groups as library steps."""
+
+    def changed(group: FusionGroup) -> FusionGroup:
+        if group in refused:
+            return replace(group, kind=Kind.LIBRARY, reason=refused[group])
+        return replace(group, bodies=tuple(_evaluating(body, refused) for body in group.bodies))
+
+    return replace(plan, groups=tuple(map(changed, plan.groups)))
 
 
 class Alike:
-    """Sources of groups, one of those of one structure written, the others renamed."""
+    """Sources of groups: of those of one structure one is written, the others are renamed; what the plan holds is kept."""
 
     def __init__(self, groups: Iterable[FusionGroup]) -> None:
         self.outline = {g: (g.kind, len(g.graph.eqns), *g.graph.in_avals) for g in groups if g.kind in _PLAIN}
         self.count = Counter(self.outline.values())
-        self.known: dict[Hashable, KernelSource] = {}
+        self.known: dict[Hashable, Any] = {}
 
-    def source(self, group: FusionGroup, emit: Callable[..., KernelSource], *how: Hashable) -> KernelSource:
+    def source(self, group: FusionGroup, emit: Callable[..., Any], *how: Hashable) -> Any:
         """What `emit(group, *how)` gives."""
         key = structure(group) if self.count[self.outline.get(group, ())] > 1 else None
         source = self.known.get((key, how)) if key is not None else None
         if source is not None:
-            return source.renamed(group.name)
+            return source if isinstance(source, Refusal) else source.renamed(group.name)
         with deep_recursion():  # a chain of operations, and bodies within bodies
-            source = emit(group, *how)
+            source = group.emitted or emit(group, *how)
         if key is not None:
             self.known[key, how] = source
         return source
@@ -159,8 +170,10 @@ class Alike:
 _PLAIN = (*FUSIBLE, Kind.CONTRACTION, Kind.HORIZONTAL)  # kinds without graphs inside
 
 
-class Host:
-    """What the backends that run in this computer's memory share."""
+class HostMemory:
+    """This computer's memory, from the pool of the runtime."""
+
+    platform = "cpu"
 
     @staticmethod
     def constant(value: Any) -> Any:
@@ -177,19 +190,8 @@ class Host:
 
     allocate = staticmethod(memory.empty)
 
-    @staticmethod
-    def joined(steps: Sequence[Step], outputs: Sequence[int]) -> Sequence[Step]:
-        return steps
 
-
-class Stepwise:
-    """What the backends share that run a plan step by step."""
-
-    def settle(self, group: FusionGroup) -> FusionGroup:
-        return group
-
-    def whole(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
-        raise NotImplementedError(f"{type(self).__name__} runs plans step by step")
+HOST = HostMemory()
 
 
 def require_steps(backend: Backend, tool: str) -> None:

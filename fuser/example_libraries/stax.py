@@ -151,11 +151,11 @@ def _others(spec: str | None, ndim: int) -> list[int]:
     return sorted((0, ndim - 1) if spec is None else (spec.index("N"), spec.index("C")))
 
 
-def _pooling(fold: Callable[..., Any], start: float, average: bool = False) -> Callable[..., Layer]:
+def _pooling(combine: Callable[..., Any], start: float, average: bool = False) -> Callable[..., Layer]:
     def pooling(
         window_shape: Sequence[int], strides: Any = None, padding: Any = "VALID", spec: str | None = None
     ) -> Layer:
-        """Folds of windows over the dimensions of space."""
+        """Reductions of windows over the dimensions of space."""
         window, steps = tuple(window_shape), tuple(strides or (1,) * len(window_shape))
         space = window, steps
         for d in _others(spec, len(window) + 2):
@@ -166,7 +166,7 @@ def _pooling(fold: Callable[..., Any], start: float, average: bool = False) -> C
             return lax.reduce_window_shape_tuple(input_shape, window, steps, pads), ()
 
         def apply(params: Any, inputs: Any, **kwargs: Any) -> Any:
-            found = lax.reduce_window(inputs, start, fold, window, steps, padding)
+            found = lax.reduce_window(inputs, start, combine, window, steps, padding)
             if not average:
                 return found
             others = _others(spec, inputs.ndim)

@@ -131,7 +131,7 @@ def runner(program: Program, traced: Any) -> Callable[[Sequence[Any], Sequence[A
     """A function `(arrays, leaves, captured)` from a program's inputs, a call's arguments and what its guards captured to the
     results' tree, or to DECLINED. Results share memory where they do in NumPy: with arguments of which they are views.
     """
-    call = program.executable.call if traced._backend.platform == "cpu" else _through(program, traced._backend)
+    call = program.executable.call if traced._backend.memory.platform == "cpu" else _through(program, traced._backend)
     outputs, watched, out_tree = traced.outputs, traced.watched, traced.out_tree
     makers, shared_makers = _makers(program, outputs, traced.shared)
     written, shared_count, computed_count = traced.written, len(traced.shared), sum(o.computed for o in outputs)
@@ -210,7 +210,7 @@ def _of_one(call: Callable[..., Any], make: Callable[[Any], Any] | None, watched
 
 def _through(program: Program, backend: Backend) -> Callable[..., list[np.ndarray]]:
     """The program's call with arrays taken to the device and results brought back."""
-    run, place = program.executable.call, backend.place
+    run, place = program.executable.call, backend.memory.place
     return lambda *arrays: [np.array(to_numpy(Array(result))) for result in run(*map(place, arrays))]
 
 

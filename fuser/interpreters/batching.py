@@ -40,7 +40,7 @@ def defbroadcasting(prim: Primitive) -> None:
 
 
 def defreducer(prim: Primitive, ident: Any = None) -> None:
-    """A primitive of one operand that folds its dimensions `axes`."""
+    """A primitive of one operand that reduces its dimensions `axes`."""
 
     def rule(operands: Sequence[Any], dims: Sequence[int], axes: Sequence[int], **params: Any) -> tuple[Any, int]:
         (x,), (dim,) = operands, dims

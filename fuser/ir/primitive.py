@@ -42,7 +42,7 @@ class Movement(enum.Enum):
 
     The first five have one operand and are index arithmetic alone. JOIN puts its operands side by side, PAD its
     first one between copies of the second. SLICE reads a part of its first operand, and UPDATE writes its second operand
-    into the first, at the place that the operands after them say; GATHER reads at many such places. MAKE has no operand.
+    into the first, at the index that the operands after them say; GATHER reads at many such indices. MAKE has no operand.
     """
 
     MOVE = "move"  # the operand's elements in another shape or order, or some of them
@@ -93,7 +93,8 @@ class Primitive:
     expand     `(*operands, **params) -> out`: the same by other primitives, for backends without a form of their own
 
     `varying(axes, **params)` gives the mesh axes along which a result differs from device to device, from those of the
-    operands, None where the type rule says it; by default they are the same.
+    operands, None where the type rule says it; by default they are the same. `sends(p)` of a collective gives the bytes
+    that each of p devices sends for a byte of its operand, in so many `rounds`.
 
     A primitive that holds functions or graphs may also say how it is evaluated on Arrays (`impl`), recorded
     (`stage(trace, args, params)`), and split into what is known and what is linear (`partial(trace, args, params)`). With
@@ -116,6 +117,8 @@ class Primitive:
     collect: Callable[..., Any] | None = None
     expand: Callable[..., Any] | None = None
     varying: Callable[..., frozenset[Any] | None] | None = None
+    sends: Callable[[int], float] | None = None
+    rounds: int = 1
     impl: Callable[..., Any] | None = None
     stage: Callable[..., Any] | None = None
     partial: Callable[..., Any] | None = None

@@ -1,7 +1,8 @@
-"""The closed scalar vocabulary: the operations that every backend can spell, and expressions over them.
+"""The closed scalar vocabulary: the operations that kernels are made of, and expressions over them.
 
-A primitive's `lower` rule takes `Scalar`s and gives a `Scalar`; kernels are made of nothing else. `VOCABULARY` holds
-each operation's arity, result and NumPy spelling; a backend has one table of spellings for the same names.
+A primitive's `lower` rule takes `Scalar`s and gives a `Scalar`; kernels are made of nothing else. `VOCABULARY` holds each
+operation's arity, result and NumPy spelling. A backend has one table of spellings for those names that its target has; the
+others are decomposed into these (`kernel/decompose.py`).
 """
 
 from __future__ import annotations
@@ -251,6 +252,12 @@ VOCABULARY: dict[str, Operation] = {
     **_operations(3, "given", select=np.where),
     **_operations(4, "same", threefry0=lambda *a: threefry(*a)[0], threefry1=lambda *a: threefry(*a)[1]),
     **_operations(3, "same", fma=fused),
+    # What machines have: not for a divisor of 0, nor of -1 of the least number; counts below the width; numbers that the integer
+    # holds. Kernels ask for the operations above, and decompositions for these.
+    **_operations(
+        2, "same", div_unchecked=_integer_division, shl_unchecked=np.left_shift, shr_unchecked=_shift_right_logical
+    ),
+    **_operations(1, "given", cast_unchecked=None),
 }
 
 INDEX = np.dtype("int64")  # the dtype of index arithmetic
@@ -302,6 +309,7 @@ class Scalar:
     __and__, __rand__ = _binary("and"), _binary("and", True)
     __or__, __ror__ = _binary("or"), _binary("or", True)
     __xor__, __rxor__ = _binary("xor"), _binary("xor", True)
+    __lshift__, __rshift__ = _binary("shl"), _binary("shr")
     __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
 
     def equals(self, other: Any) -> Scalar:
@@ -396,7 +404,7 @@ def _evaluate_node(node: Scalar, args: list[np.ndarray], inputs: dict[Any, np.nd
         return np.asarray(node.attr, node.dtype)
     if node.op == "input":
         return inputs[node.attr]
-    if node.op == "cast":
+    if node.op in ("cast", "cast_unchecked"):
         return convert(args[0], node.dtype)
     if node.op == "bitcast":
         return args[0].view(node.dtype)

@@ -19,7 +19,7 @@ from fuser.kernel.kernel import Carried, Carry, Kernel, Loop, Store, Sweep
 from fuser.kernel.lower import Demand, Sweeping, comments, index_axes, operands, params, results
 from fuser.kernel.substitution import Substitution
 from fuser.partition.group import FusionGroup, Layout
-from fuser.partition.loop import REGISTERS, SMALLEST_TEAM
+from fuser.partition.loop import REGISTERS, SMALLEST_SUBGROUP
 from fuser.partition.unroll import Expansion, Parts, parts
 from fuser.partition.values import Index, deep_recursion
 
@@ -39,7 +39,7 @@ class _Elements(Expansion):
     def __init__(
         self, demand: Demand, pieces: Parts, layouts: list[Layout], lanes: tuple[Axis, ...], time: Axis | None
     ) -> None:
-        small = len(lanes) == 1 and SMALLEST_TEAM <= lanes[0].extent <= REGISTERS
+        small = len(lanes) == 1 and SMALLEST_SUBGROUP <= lanes[0].extent <= REGISTERS
         small = small and all(axis is None or axis in lanes for layout in layouts for axis in layout)
         super().__init__(pieces, layouts, lanes, lanes[0] if small else None)
         self.demand = demand
@@ -49,8 +49,8 @@ class _Elements(Expansion):
     def operand(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
         return self.demand.value(operand, index, mask)
 
-    def placeholder(self, number: int, place: tuple[int, ...]) -> Scalar:
-        key = (number, place)
+    def placeholder(self, number: int, index: tuple[int, ...]) -> Scalar:
+        key = (number, index)
         if key not in self.nodes:
             axes = frozenset(a for a in self.layouts[number] if a is not None and a in self.lanes)
             dtype = self.parts.initial[number].aval.dtype
@@ -75,8 +75,8 @@ class _Group(Demand):
         if number >= self.elements.parts.carries:
             return self.elements.following(number, index[1:])
         layout = self.elements.layouts[number]
-        place = tuple(i.offset for a, i in zip(layout, index) if a is not None and a not in self.elements.lanes)
-        carry = self.elements.placeholder(number, place)
+        registers = tuple(i.offset for a, i in zip(layout, index) if a is not None and a not in self.elements.lanes)
+        carry = self.elements.placeholder(number, registers)
         return self.once(("final", carry), lambda: Scalar("final", (), carry.dtype, carry.attr))
 
 
@@ -124,14 +124,14 @@ class _Lowering:
                 value = self.demand.value(var, index, None)
                 after.append(Store(first + number, linearise(index, var.aval.shape), value, index))
                 continue
-            for _, index in self.elements.places(self.elements.layouts[position]):
+            for _, index in self.elements.elements(self.elements.layouts[position]):
                 if position < self.parts.carries:
                     value = self.demand.value(var, index, None)
                     after.append(Store(first + number, linearise(index, var.aval.shape), value, index))
                 else:
                     whole = (self.elements.row(), *index)
-                    place = linearise(whole, var.aval.shape)
-                    inside.append(Store(first + number, place, self.elements.following(position, index), whole))
+                    offset = linearise(whole, var.aval.shape)
+                    inside.append(Store(first + number, offset, self.elements.following(position, index), whole))
         return after, inside
 
     def _carries(self) -> tuple[Carry, ...]:
@@ -139,16 +139,16 @@ class _Lowering:
         found: list[Carry] = []
         nodes = self.elements.nodes
         for layout in self.elements.layouts[: self.parts.carries] if self.parts.predicate is not None else ():
-            for _, index in self.elements.places(layout):
+            for _, index in self.elements.elements(layout):
                 self._predicate(index, layout)
         while len(found) < len(nodes):
-            number, place = list(nodes)[len(found)]
+            number, registers = list(nodes)[len(found)]
             layout = self.elements.layouts[number]
-            index = dict(self.elements.places(layout))[place]
+            index = dict(self.elements.elements(layout))[registers]
             initial = self.demand.value(self.parts.initial[number], index, None)
             following = self.elements.following(number, index)
             guard = self._predicate(index, layout) if self.parts.predicate is not None else 0
-            found.append(Carry(nodes[number, place], initial, following, guard))
+            found.append(Carry(nodes[number, registers], initial, following, guard))
         return tuple(found)
 
     def _predicate(self, index: Index, layout: Layout) -> int:
@@ -220,12 +220,12 @@ class _Sorting:
 
 
 def flattened(kernel: Kernel) -> Kernel:
-    """The kernel with all its row axes as one, the places along them computed from it."""
+    """The kernel with all its row axes as one, the indices along them computed from it."""
     assert kernel.loop is not None
     shape = tuple(axis.extent for axis in kernel.parallel)
     line = Axis(linearise_extent(shape))
-    places = delinearise(Affine.of(line), shape)
-    renaming = Substitution(dict(zip(kernel.parallel, places)), frozenset((line,)))
+    indices = delinearise(Affine.of(line), shape)
+    renaming = Substitution(dict(zip(kernel.parallel, indices)), frozenset((line,)))
     loop = kernel.loop
     new = renaming.node
     carries = tuple(Carry(new(c.node), new(c.initial), new(c.following), c.guard) for c in loop.carries)

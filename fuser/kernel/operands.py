@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from fuser.ir.index import Affine, Axis, Computed, Div
 from fuser.ir.scalar import Scalar
 
@@ -35,3 +37,14 @@ def index_axes(index: Affine) -> set[Axis]:
         elif isinstance(atom, Div):
             found |= index_axes(atom.base)
     return found
+
+
+def needed(roots: Iterable[Scalar], nodes: Sequence[Scalar]) -> list[Scalar]:
+    """Those of `nodes` that `roots` need, in order; what is needed by way of other nodes alone is not looked for."""
+    inside, found, stack = set(nodes), set(), list(roots)
+    while stack:
+        node = stack.pop()
+        if node in inside and node not in found:
+            found.add(node)
+            stack.extend(operands(node))
+    return [n for n in nodes if n in found]

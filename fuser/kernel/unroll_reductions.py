@@ -17,7 +17,7 @@ from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep
 from fuser.kernel.loops import arrange
 from fuser.kernel.lower import Sweeping
 from fuser.kernel.substitution import Substitution
-from fuser.partition.values import extreme_place, reduce_terms, reduces_terms
+from fuser.partition.values import extreme_index, reduce_terms, reduces_terms
 
 MOST_ELEMENTS = 16  # of a row
 MOST_NODES = 600  # of the unrolled expression: its vectors must be compiled, and held in registers or near them
@@ -42,12 +42,12 @@ def unroll_reductions(kernel: Kernel, vector_bytes: int) -> Kernel:
     specs = [n.attr for n in kernel.nodes if n.op == "scan"] + [f.attr for s in kernel.sweeps for f in s.reductions]
     if rows < FEWEST_ROWS or nodes * extent > MOST_NODES or not all(reduces_terms(spec.reduction) for spec in specs):
         return kernel
-    places = [
-        dict(zip(kernel.reduced, map(Affine.of, place), strict=True))
-        for place in itertools.product(*(range(axis.extent) for axis in kernel.reduced))
+    indices = [
+        dict(zip(kernel.reduced, map(Affine.of, index), strict=True))
+        for index in itertools.product(*(range(axis.extent) for axis in kernel.reduced))
     ]
     row = Substitution({})
-    columns = [Substitution(place) for place in places]
+    columns = [Substitution(index) for index in indices]
     stores: list[Store] = []
     for sweep in kernel.sweeps:
         for node in sweep.row:
@@ -63,7 +63,7 @@ def unroll_reductions(kernel: Kernel, vector_bytes: int) -> Kernel:
 
 
 def _scan(sweep: Sweep, columns: list[Substitution]) -> None:
-    """Give the scans of a sweep their value at each place."""
+    """Give the scans of a sweep their value at each index."""
     for node in sweep.body:
         if node.op == "scan":
             spec: ReductionSpec = node.attr
@@ -78,5 +78,5 @@ def _scan(sweep: Sweep, columns: list[Substitution]) -> None:
 def _reduced(node: Scalar, terms: list[Scalar]) -> Scalar:
     spec: ReductionSpec = node.attr
     if spec.reduction in ("argmax", "argmin"):
-        return extreme_place(spec.reduction, terms, node.dtype)
+        return extreme_index(spec.reduction, terms, node.dtype)
     return S.cast(reduce_terms(spec.reduction, [S.cast(term, spec.accumulator) for term in terms]), node.dtype)

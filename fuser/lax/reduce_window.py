@@ -1,4 +1,4 @@
-"""reduce_window: folds of windows of arrays, as pooling layers are made of."""
+"""reduce_window: reductions of windows of arrays, as pooling layers are made of."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def reduce_window(
     window_strides: Sequence[int] | None = None, padding: Any = "VALID", base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Any:  # fmt: skip
-    """The fold of each window of arrays by an associative `computation` of two elements, beginning with `init_value`.
+    """The reduction of each window of arrays by an associative `computation` of two elements, beginning with `init_value`.
 
-    Several arrays of one shape are folded together. Padding, "VALID", "SAME", "SAME_LOWER" or (low, high) pairs, holds
+    Several arrays of one shape are reduced together. Padding, "VALID", "SAME", "SAME_LOWER" or (low, high) pairs, holds
     `init_value`. Sums, maxima and minima that begin with what changes nothing are primitives of their own.
     """
     values, structure = tree.flatten(operand)
@@ -67,7 +67,7 @@ def reduce_window(
     windows.counts(arrays[0].shape)
     scalars = [ArrayType((), a.dtype) for a in arrays]
 
-    def folded(*elements: Any) -> list[Any]:
+    def reduced(*elements: Any) -> list[Any]:
         half = len(elements) // 2
         result = computation(tree.unflatten(structure, elements[:half]), tree.unflatten(structure, elements[half:]))
         leaves, found = tree.flatten(result)
@@ -77,7 +77,7 @@ def reduce_window(
             )
         return [as_value(leaf, "reduce_window") for leaf in leaves]
 
-    graph = stage(folded, [*scalars, *scalars], "reduce_window")
+    graph = stage(reduced, [*scalars, *scalars], "reduce_window")
     consts, inner = (
         graph.consts,
         graph.updated("closed", invars=(*graph.constvars, *graph.invars), constvars=(), consts=()),
@@ -100,14 +100,14 @@ def _windows(
 
 
 def _known(computation: Any, structure: Any, array: Any, start: Any) -> Primitive | None:
-    """The primitive of this fold, where there is one and it begins with what changes nothing."""
+    """The primitive of this reduction, where there is one and it begins with what changes nothing."""
     if hasattr(start, "_trace") or structure.num_nodes != 1:
         return None
-    fold = _monoid(computation, array.dtype)
-    windowed = None if fold is None else _WINDOWED.get(fold)
-    if windowed is None or fold is None:
+    monoid = _monoid(computation, array.dtype)
+    windowed = None if monoid is None else _WINDOWED.get(monoid)
+    if windowed is None or monoid is None:
         return None
-    neutral = np.asarray(_MONOIDS[fold][1](array.dtype)).astype(array.dtype)
+    neutral = np.asarray(_MONOIDS[monoid][1](array.dtype)).astype(array.dtype)
     return windowed if np.asarray(start) == neutral else None
 
 

@@ -1,4 +1,4 @@
-"""Reductions, running folds, products and sorting of `fuser.lax`."""
+"""Reductions, prefix scans, products and sorting of `fuser.lax`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ reduce_and = _reduction(R.reduce_and_p, "The bitwise and over these dimensions."
 reduce_or = _reduction(R.reduce_or_p, "The bitwise or over these dimensions.")
 reduce_xor = _reduction(R.reduce_xor_p, "The bitwise exclusive or over these dimensions.")
 
-# A binary primitive, the reduction that folds with it, and the value that changes nothing.
+# A binary primitive, the reduction by it, and the value that changes nothing.
 _MONOIDS: dict[Primitive, tuple[Primitive, Callable[[np.dtype], Any]]] = {
     E.add_p: (R.reduce_sum_p, lambda dtype: 0),
     E.mul_p: (R.reduce_prod_p, lambda dtype: 1),
@@ -60,11 +60,11 @@ def reduce(
     dimensions: Sequence[int],
     out_sharding: None = None,
 ) -> Any:
-    """A fold over dimensions by `computation`, one of add, mul, max, min, and, or, xor of its two arguments."""
+    """A reduction over dimensions by `computation`, one of add, mul, max, min, and, or, xor of its two arguments."""
     if isinstance(operands, (tuple, list)):
         if len(operands) != 1:
             raise UnsupportedError(
-                "reduce folds one array; for argmax and its like use argmax, for others reduce each array on its own"
+                "reduce takes one array; for argmax and its like use argmax, for others reduce each array on its own"
             )
         return [reduce(operands[0], init_values[0], lambda a, b: computation([a], [b])[0], dimensions)]
     x = as_value(operands, "reduce")
@@ -125,15 +125,15 @@ def _running(primitive: Primitive, text: str) -> Callable[..., Any]:
 
 
 def _running_complex(primitive: Primitive, x: Any, axis: int, reverse: bool) -> Any:
-    """The running folds that kernels have for real numbers only, as associative scans."""
+    """The prefix scans that kernels have for real numbers only, as associative scans."""
     from fuser.numpy.maths import logaddexp, principal
 
     if primitive is C.cumlogsumexp_p:
-        fold: Callable[..., Any] = logaddexp
+        step: Callable[..., Any] = logaddexp
         x = principal(x)
     else:
-        fold = E.max_p.bind if primitive is C.cummax_p else E.min_p.bind
-    combine = lambda first, second: [fold(*first, *second)]
+        step = E.max_p.bind if primitive is C.cummax_p else E.min_p.bind
+    combine = lambda first, second: [step(*first, *second)]
     return C.directed(lambda values: C.associative(combine, values, axis), (x,), axis, reverse)[0]
 
 

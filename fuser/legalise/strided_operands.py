@@ -21,7 +21,7 @@ from fuser.ir.rewrite import Rewriter
 from fuser.ops.dot import free_dimensions, window_product_p
 from fuser.ops.elementwise import copy_p
 from fuser.ops.movement import reshape_p, transpose_p
-from fuser.partition.axes import View, Views, source_place
+from fuser.partition.axes import View, Views, source_offset
 
 Strides = tuple[int, ...]
 SCATTERED, SHORT_ROWS = 1 << 14, 512  # elements of the second matrix from which, and rows below which, tables pay
@@ -157,17 +157,17 @@ def _joined(x: Laid, y: Laid, pairs: Sequence[tuple[int, int]]) -> tuple[int, in
 
 
 def laid(view: View, operand: Operand) -> tuple[Laid, int] | None:
-    """How an operand lies in the source of its view, and its first element's place in bytes; None if strides do not say."""
+    """How an operand lies in the source of its view, and its first element's offset in bytes; None if strides do not say."""
     if view.source is None or isinstance(operand, Literal):
         return None
     axes = [Axis(extent) for extent in operand.aval.shape]
-    place = source_place(view, operand, axes)
-    if place is None or not all(atom in axes for atom, _ in place.terms):
+    offset = source_offset(view, operand, axes)
+    if offset is None or not all(atom in axes for atom, _ in offset.terms):
         return None
-    stride = dict(place.terms)
+    stride = dict(offset.terms)
     return (
         Laid(operand.aval.shape, tuple(stride.get(axis, 0) for axis in axes)),
-        place.offset * operand.aval.dtype.itemsize,
+        offset.offset * operand.aval.dtype.itemsize,
     )
 
 

@@ -43,7 +43,7 @@ class IndexUpdateHelper:
 def scatter(
     primitive: Primitive, x: Any, index: Any, value: Any, mode: Any, sorted: bool, unique: bool, wrap: bool = True
 ) -> Any:
-    """`x` with `value` written (or folded in) at `index`."""
+    """`x` with `value` written (or combined) at `index`."""
     value = _value(x, value)
     if not _safe(value.dtype, value.weak_type, x.dtype):
         warnings.warn(

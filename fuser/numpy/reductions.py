@@ -1,4 +1,4 @@
-"""Reductions over axes: sums, products, extremes, logic, means and variances, positions, running folds.
+"""Reductions over axes: sums, products, extremes, logic, means and variances, positions, prefix scans.
 
 `axis`, `keepdims`, `where`, `initial` and `dtype` work as in NumPy; dtypes as in JAX: small integers sum in the default
 integer, and a mean divides by a literal count, so that it stays one kernel.
@@ -44,7 +44,7 @@ def _kept(result: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: 
     )
 
 
-def _fold(primitive: Primitive, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _reduce(primitive: Primitive, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     return _kept(bind(primitive, x, axes=axes) if axes else x, x.shape, axes, keepdims)
 
 
@@ -94,8 +94,8 @@ def _accumulate(
         if dtype is None and x.dtype == BOOL:
             x = convert(x, dtypes.canonicalize_dtype(int))
         x = _summed_dtype(x, dtype) if promote_integers or dtype is not None else x
-        folded = for_bool if x.dtype == BOOL else primitive  # dtype=bool asks for the logical sum or product
-        result = _fold(folded, _masked(name, x, where, neutral), axes, keepdims)
+        chosen = for_bool if x.dtype == BOOL else primitive  # dtype=bool asks for the logical sum or product
+        result = _reduce(chosen, _masked(name, x, where, neutral), axes, keepdims)
         return (
             result if initial is None else combine(convert(as_value(initial), result.dtype, result.weak_type), result)
         )
@@ -136,7 +136,7 @@ def _extreme(
                 raise ValueError(f"{name} with where= needs initial=, the value where nothing is chosen")
         if where is not None:
             x = _masked(name, x, where, neutral(x.dtype).item())
-        result = _fold_extreme(primitive, x, axes, keepdims)
+        result = _reduce_extreme(primitive, x, axes, keepdims)
         return (
             result if initial is None else combine(convert(as_value(initial), result.dtype, result.weak_type), result)
         )
@@ -146,16 +146,16 @@ def _extreme(
     return reduction
 
 
-def _fold_extreme(primitive: Primitive, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _reduce_extreme(primitive: Primitive, x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     if not is_complex(x.dtype):
-        return _fold(primitive, x, axes, keepdims)
+        return _reduce(primitive, x, axes, keepdims)
     real, imag = M.real(x), M.imag(x)  # by real part, then imaginary part
-    first = _fold(primitive, real, axes, True)
+    first = _reduce(primitive, real, axes, True)
     worst = _lowest(imag.dtype) if primitive is R.reduce_max_p else _highest(imag.dtype)
-    second = _fold(
+    second = _reduce(
         primitive, M.select(bind(E.eq_p, real, broadcast_to(first, x.shape)), imag, worst.item()), axes, keepdims
     )
-    return bind(E.complex_p, _fold(primitive, real, axes, keepdims), second)
+    return bind(E.complex_p, _reduce(primitive, real, axes, keepdims), second)
 
 
 max = amax = _extreme(
@@ -177,13 +177,13 @@ min = amin = _extreme(
 def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
     """Whether every element over `axis` is nonzero."""
     x = U.truth(a, "all")
-    return _fold(R.reduce_and_p, _masked("all", x, where, True), axes_of(axis, x.ndim, "all"), keepdims)
+    return _reduce(R.reduce_and_p, _masked("all", x, where, True), axes_of(axis, x.ndim, "all"), keepdims)
 
 
 def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
     """Whether some element over `axis` is nonzero."""
     x = U.truth(a, "any")
-    return _fold(R.reduce_or_p, _masked("any", x, where, False), axes_of(axis, x.ndim, "any"), keepdims)
+    return _reduce(R.reduce_or_p, _masked("any", x, where, False), axes_of(axis, x.ndim, "any"), keepdims)
 
 
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -325,7 +325,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     return (result, broadcast_to(total, result.shape)) if returned else result
 
 
-# Running folds.
+# Prefix scans.
 
 
 def _running(name: str, primitive: Primitive, promotes: bool, text: str) -> Callable[..., Any]:

@@ -82,7 +82,7 @@ class ufunc:
         initial: Any = None,
         where: Any = None,
     ) -> Any:
-        """The function folded along `axis` (of all elements for None), from `initial` or the identity on; ValueError without."""
+        """The function reduced along `axis` (of all elements for None), from `initial` or the identity on; ValueError without."""
         self._binary("reduce")
         if out is not None:
             raise NotImplementedError(f"out argument of {self.__name__}.reduce()")
@@ -122,7 +122,7 @@ class ufunc:
         return graph.out_avals[0].dtype
 
     def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
-        """The function folded along `axis`, with all that comes on the way."""
+        """The function reduced along `axis`, with all that comes on the way."""
         self._binary("accumulate")
         if out is not None:
             raise NotImplementedError(f"out argument of {self.__name__}.accumulate()")
@@ -165,7 +165,7 @@ class ufunc:
         return fori_loop(0, flat[0].shape[0], body, x)
 
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
-        """The function folded over the slices of `axis` from each index up to the next; that element alone where it is not below."""
+        """The function reduced over the slices of `axis` from each index up to the next; that element alone where it is not below."""
         self._binary("reduceat")
         if out is not None:
             raise NotImplementedError(f"out argument of {self.__name__}.reduceat()")

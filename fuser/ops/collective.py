@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import DeviceError, TypeRuleError
+from fuser.ir.graph import Eqn
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.types import ArrayType, is_float
 from fuser.ops.elementwise import convert_element_type_p, div_p, eq_p, mul_p
@@ -50,6 +51,26 @@ def _everywhere(axes: Axes, axis_name: Any, **params: Any) -> Axes:
 def _nowhere(axes: Axes, axis_name: Any, **params: Any) -> Axes:
     """A result that is the same along the collective's axes."""
     return axes - set(axis_names({"axis_name": axis_name}))
+
+
+# What devices send, in bytes for a byte of the operand: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
+# Operations in MPICH" (2005).
+
+
+def _all_reduce(devices: int) -> float:
+    return 2 * (devices - 1) / devices
+
+
+def _each_its_part(devices: int) -> float:
+    """Of a reduce-scatter, an all-to-all or a broadcast."""
+    return (devices - 1) / devices
+
+
+def members(eqn: Eqn) -> tuple[Primitive, ...]:
+    """The collectives of an equation: its own, or those that it groups."""
+    if eqn.primitive is collective_group_p:
+        return tuple(REGISTRY[name] for name, _ in eqn.params["kinds"])
+    return (eqn.primitive,)
 
 
 # What devices do.
@@ -88,16 +109,16 @@ def _member(what: str) -> rendezvous.Member:
     return member
 
 
-def _reduced(fold: Callable[..., Any]) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
-    """All get the fold, taken in the group's order; short floats are added in float32."""
+def _reduced(step: Callable[..., Any]) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
+    """All get the reduction, taken in the group's order; short floats are added in float32."""
 
     def combine(values: list[np.ndarray]) -> list[np.ndarray]:
         dtype = values[0].dtype
-        wide = np.dtype(np.float32) if is_float(dtype) and dtype.itemsize < 4 and fold is np.add else dtype
+        wide = np.dtype(np.float32) if is_float(dtype) and dtype.itemsize < 4 and step is np.add else dtype
         total = values[0].astype(wide)
         with np.errstate(all="ignore"):
             for value in values[1:]:
-                fold(total, value, out=total, casting="unsafe")
+                step(total, value, out=total, casting="unsafe")
         return [total.astype(dtype, copy=False)] * len(values)
 
     return combine
@@ -142,6 +163,8 @@ psum_p: Primitive = collective(
     "psum",
     type=_same,
     eval=_met("psum", _reduced(np.add)),
+    sends=_all_reduce,
+    rounds=2,
     collect=_sum,
     linear=True,
     batch=_passed(lambda: psum_p),
@@ -151,6 +174,8 @@ psum_invariant_p: Primitive = collective(
     "psum_invariant",
     type=_same,
     eval=_met("psum_invariant", _reduced(np.add)),
+    sends=_all_reduce,
+    rounds=2,
     collect=_sum,
     varying=_nowhere,
     linear=True,
@@ -172,7 +197,7 @@ def _grouped_type(*avals: ArrayType, axis_name: Any, kinds: Any, **params: Any) 
     return tuple(REGISTRY[name].rule("type")(x, axis_name=axis_name, **dict(own)) for (name, own), x in each)
 
 
-# Several collectives over the same devices as one: what the compiler makes of folds that do not wait for each other, after
+# Several collectives over the same devices as one: what the compiler makes of reductions that do not wait for each other, after
 # all transforms. `kinds` are the name and the other params of each.
 collective_group_p: Primitive = register(
     Primitive(
@@ -203,7 +228,7 @@ pvary_p: Primitive = collective(
 )
 
 
-def _extreme(name: str, reduction: Primitive, fold: Callable[..., Any]) -> Primitive:
+def _extreme(name: str, reduction: Primitive, combine: Callable[..., Any]) -> Primitive:
     """pmax or pmin; where several lanes hold the extreme, its tangent is the mean of theirs."""
 
     def collect(operands: Sequence[Any], dims: Dims, size: int, **params: Any) -> tuple[Any, None]:
@@ -223,7 +248,9 @@ def _extreme(name: str, reduction: Primitive, fold: Callable[..., Any]) -> Primi
     primitive = collective(
         name,
         type=_same,
-        eval=_met(name, _reduced(fold)),
+        eval=_met(name, _reduced(combine)),
+        sends=_all_reduce,
+        rounds=2,
         collect=collect,
         varying=_nowhere,
         jvp=jvp,
@@ -275,6 +302,7 @@ all_gather_p: Primitive = collective(
     "all_gather",
     type=_gather_type,
     eval=_met("all_gather", lambda values, axis, axis_size: [np.stack(values, axis)] * len(values)),
+    sends=lambda devices: devices - 1,
     collect=_gather,
     varying=_everywhere,
     linear=True,
@@ -285,6 +313,7 @@ psum_scatter_p: Primitive = collective(
     "psum_scatter",
     type=_scatter_type,
     eval=_met("psum_scatter", lambda values, axis, axis_size: _parts(values, axis)),
+    sends=_each_its_part,
     collect=_scatter,
     varying=_everywhere,
     linear=True,
@@ -319,6 +348,7 @@ all_to_all_p: Primitive = collective(
     "all_to_all",
     type=_exchange_type,
     eval=_met("all_to_all", _exchanged),
+    sends=_each_its_part,
     collect=_exchange,
     varying=_everywhere,
     linear=True,
@@ -352,6 +382,7 @@ ppermute_p: Primitive = collective(
     "ppermute",
     type=lambda x, axis_name, perm: x,
     eval=_met("ppermute", _permuted),
+    sends=lambda devices: 1,
     collect=_permute,
     varying=_everywhere,
     linear=True,
@@ -383,6 +414,7 @@ pbroadcast_p: Primitive = collective(
     "pbroadcast",
     type=lambda x, axis_name, source: x,
     eval=_met("pbroadcast", lambda values, source: [values[source].copy()] * len(values)),
+    sends=_each_its_part,
     collect=_broadcast,
     varying=_everywhere,
     linear=True,

@@ -1,6 +1,6 @@
 """Reductions over windows (pooling), and what their derivatives are made of: the element of a window that is its extreme.
 
-`expand` writes small windows out, as folds of strided slices; wide ones, a dimension at a time, as reductions of sliding
+`expand` writes small windows out, as reductions of strided slices; wide ones, a dimension at a time, as reductions of sliding
 windows, or in log₂(w) steps where that is less work. Kernels then hold them like any other arithmetic.
 """
 
@@ -103,31 +103,31 @@ class Windows(NamedTuple):
         return Windows(*(inserted(v, dim, (0, 0) if n == 2 else 1) for n, v in enumerate(self)))
 
 
-Fold = Callable[[list[Any], list[Any]], list[Any]]
+Combine = Callable[[list[Any], list[Any]], list[Any]]
 
 
-def fold_windows(values: list[Any], windows: Windows, fold: Fold) -> list[Any]:
-    """The fold of each window of padded arrays, by an associative `fold` of two lists of arrays."""
+def reduce_windows(values: list[Any], windows: Windows, combine: Combine) -> list[Any]:
+    """The reduction of each window of padded arrays, by an associative `combine` of two lists of arrays."""
     if windows.places <= UNROLLED:
-        return _written_out(values, windows, fold)
+        return _written_out(values, windows, combine)
     for d, w in enumerate(windows.window_dimensions):
         along = windows.alone(d)
         if w > 1 or along.window_strides[d] > 1:
-            values = _written_out(values, along, fold) if w <= UNROLLED // 4 else _doubled(values, along, d, fold)
+            values = _written_out(values, along, combine) if w <= UNROLLED // 4 else _doubled(values, along, d, combine)
     return values
 
 
-def _written_out(values: list[Any], windows: Windows, fold: Fold) -> list[Any]:
+def _written_out(values: list[Any], windows: Windows, combine: Combine) -> list[Any]:
     several = zip(
         *(places(v, windows.window_dimensions, windows.window_strides, windows.window_dilation) for v in values)
     )
     result = list(next(several))
     for more in several:
-        result = fold(result, list(more))
+        result = combine(result, list(more))
     return result
 
 
-def _doubled(values: list[Any], windows: Windows, d: int, fold: Fold) -> list[Any]:
+def _doubled(values: list[Any], windows: Windows, d: int, combine: Combine) -> list[Any]:
     """Windows of 1, 2, 4, … elements, and from them those of w, at all places; then only those that are asked for."""
     w, apart, stride = (v[d] for v in (windows.window_dimensions, windows.window_dilation, windows.window_strides))
     extent = values[0].shape[d]
@@ -135,11 +135,11 @@ def _doubled(values: list[Any], windows: Windows, d: int, fold: Fold) -> list[An
     for bit in range(w.bit_length()):
         if w >> bit & 1:
             here = [_cut(v, d, reach * apart, v.shape[d]) for v in power]
-            result = here if result is None else fold(*_alike(result, here, d))
+            result = here if result is None else combine(*_alike(result, here, d))
             reach += 1 << bit
         if w >> (bit + 1):
             step = (1 << bit) * apart
-            power = fold(
+            power = combine(
                 [_cut(v, d, 0, v.shape[d] - step) for v in power], [_cut(v, d, step, v.shape[d]) for v in power]
             )
     number = count(extent, dilated(w, apart), stride)
@@ -165,9 +165,9 @@ def _cut(x: Any, d: int, start: int, limit: int, stride: int = 1) -> Any:
 
 
 def _windowed(
-    name: str, fold: Primitive, whole: Primitive, dtypes: tuple[np.dtype, ...], neutral: Any, **rules: Any
+    name: str, combine: Primitive, whole: Primitive, dtypes: tuple[np.dtype, ...], neutral: Any, **rules: Any
 ) -> Primitive:
-    """A primitive that folds windows; `whole` folds dimensions, and `neutral` of a dtype changes nothing."""
+    """A primitive that reduces windows; `whole` reduces dimensions, and `neutral` of a dtype changes nothing."""
 
     def infer(x: ArrayType, **params: Any) -> ArrayType:
         allow(name, x, dtypes)
@@ -185,8 +185,8 @@ def _windowed(
             "dilation": windows.window_dilation,
         }
         found = sliding_windows_p.rule("eval")(x, dimensions=tuple(range(x.ndim)), **slid)
-        folded = whole.rule("eval")(found, axes=tuple(range(x.ndim, 2 * x.ndim)))
-        return convert(folded, value.dtype).reshape(shape)
+        reduced = whole.rule("eval")(found, axes=tuple(range(x.ndim, 2 * x.ndim)))
+        return convert(reduced, value.dtype).reshape(shape)
 
     def expand(x: Any, **params: Any) -> Any:
         windows, dtype = Windows(**params), x.dtype
@@ -206,7 +206,7 @@ def _windowed(
                 }
                 x = whole.bind(sliding_windows_p.bind(x, dimensions=(d,), **slid), axes=(x.ndim,))
                 windows = windows.without(d)
-        [x] = fold_windows([x], windows, lambda a, b: [fold.bind(a[0], b[0])])
+        [x] = reduce_windows([x], windows, lambda a, b: [combine.bind(a[0], b[0])])
         return x if wide == dtype else E.convert_element_type_p.bind(x, new_dtype=dtype, weak_type=False)
 
     def samples() -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -307,11 +307,11 @@ def _gather_expand(tangents: Any, operand: Any, select_prim: Primitive, **params
     start = [full(ArrayType(out, operand.dtype), outside), full(ArrayType(out, tangents.dtype), 0)]
     values = [padded(operand, windows.config, outside), padded(tangents, windows.config)]
 
-    def fold(first: list[Any], second: list[Any]) -> list[Any]:
+    def combine(first: list[Any], second: list[Any]) -> list[Any]:
         keep = select_prim.bind(first[0], second[0])
         return [_selected(keep, a, b) for a, b in zip(first, second)]
 
-    return fold(start, fold_windows(values, windows, fold))[1]
+    return combine(start, reduce_windows(values, windows, combine))[1]
 
 
 def _gather_type(tangents: ArrayType, operand: ArrayType, select_prim: Primitive, **params: Any) -> ArrayType:
@@ -487,11 +487,11 @@ select_and_scatter_add_p: Primitive = register(
 select_and_scatter_add_p.batch = _both_batched(select_and_scatter_add_p)
 
 
-# Any other fold.
+# Any other reduction.
 
 
-def fold_general(*operands: Any, jaxpr: Graph, consts: Sequence[Any], **params: Any) -> list[Any]:
-    """The fold of each window by a graph of two elements, beginning with the initial value."""
+def reduce_general(*operands: Any, jaxpr: Graph, consts: Sequence[Any], **params: Any) -> list[Any]:
+    """The reduction of each window by a graph of two elements, beginning with the initial value."""
     windows, half = Windows(**params), len(operands) // 2
     values, starts = operands[:half], operands[half:]
     shape = windows.counts(values[0].shape)
@@ -499,10 +499,12 @@ def fold_general(*operands: Any, jaxpr: Graph, consts: Sequence[Any], **params: 
     if 0 in shape or values[0].size == 0:
         return begin
 
-    def fold(first: list[Any], second: list[Any]) -> list[Any]:
+    def combine(first: list[Any], second: list[Any]) -> list[Any]:
         return replay(jaxpr, *consts, *first, *second)
 
-    return fold(begin, fold_windows([_surrounded(v, s, windows) for v, s in zip(values, starts)], windows, fold))
+    return combine(
+        begin, reduce_windows([_surrounded(v, s, windows) for v, s in zip(values, starts)], windows, combine)
+    )
 
 
 def _surrounded(x: Any, value: Any, windows: Windows) -> Any:
@@ -523,7 +525,7 @@ def _general_type(*avals: ArrayType, jaxpr: Graph, consts: Sequence[Any], **para
 def _general_batch(operands: Any, dims: Any, **params: Any) -> tuple[list[Any], Any]:
     half, size = len(operands) // 2, size_of(operands, dims)
     if any(d is not None for d in dims[half:]):  # padding that differs from item to item
-        return batch(lambda *v: fold_general(*v, **params), operands, dims, size)
+        return batch(lambda *v: reduce_general(*v, **params), operands, dims, size)
     values = [moved(x, d, 0, size) for x, d in zip(operands[:half], dims)]
     graph, consts = params.pop("jaxpr"), params.pop("consts")
     windows = Windows(**params).batched(0)._asdict()
@@ -544,9 +546,9 @@ reduce_window_p: Primitive = register(
         Fusion.LIBRARY,
         multiple_results=True,
         type=_general_type,
-        eval=_by_staging(fold_general, several=True),
-        expand=fold_general,
-        jvp=lambda primals, tangents, **params: jvp(lambda *v: fold_general(*v, **params), primals, tangents),
+        eval=_by_staging(reduce_general, several=True),
+        expand=reduce_general,
+        jvp=lambda primals, tangents, **params: jvp(lambda *v: reduce_general(*v, **params), primals, tangents),
         batch=_general_batch,
         samples=_general_samples,
     )

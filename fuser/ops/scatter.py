@@ -1,4 +1,4 @@
-"""Scatter and its accumulating forms: windows of updates written, or folded in, at computed places of an operand.
+"""Scatter and its accumulating forms: windows of updates written, or combined, at computed indices of an operand.
 
 They run as library calls and apply updates in order, so of several that write one element the last stays. Derivatives
 are those of JAX: a max or min shares its tangent equally among operand and updates that attain it.
@@ -236,7 +236,7 @@ def _batch(primitive: Primitive) -> Any:
 def _scatter(
     name: str, accumulate: np.ufunc | None, dtypes: Sequence[np.dtype], jvp: Any, transpose: Any = None
 ) -> Primitive:
-    """A primitive that writes (or folds in, by a ufunc) windows of updates at computed places, in the order given."""
+    """A primitive that writes (or combines, by a ufunc) windows of updates at computed indices, in the order given."""
 
     def infer(x: ArrayType, indices: ArrayType, updates: ArrayType, dimension_numbers: Any, **params: Any) -> ArrayType:
         return _scatter_type(name, x, indices, updates, dimension_numbers)

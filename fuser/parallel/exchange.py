@@ -1,8 +1,8 @@
 """Collectives between processes: what each member of a group sends to which other, and what it makes of what it gets.
 
-Values are folded in the order of the group, element by element, as threads of one process fold them: the same bits. A
-long sum is shared out: every member folds its share of the elements and sends it to all others, so that each sends
-2n(p-1)/p of n bytes (Rabenseifner's all-reduce); a short one is folded by all members in one round.
+Values are reduced in the order of the group, element by element, as threads of one process reduce them: the same bits. A
+long sum is shared out: every member reduces its share of the elements and sends it to all others, so that each sends
+2n(p-1)/p of n bytes (Rabenseifner's all-reduce); a short one is reduced by all members in one round.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _shared_out(name: str, value: np.ndarray) -> bool:
 
 
 def _share(value: np.ndarray, member: int, count: int) -> np.ndarray:
-    """The elements that a member folds."""
+    """The elements that a member reduces."""
     flat = value.reshape(-1)
     return flat[flat.size * member // count : flat.size * (member + 1) // count]
 
@@ -89,9 +89,9 @@ def exchange(
         results[rank] = [_received(k, v, list(given), place[rank]) for k, v, given in each]
     shared = [n for n, (k, v) in enumerate(zip(kinds, next(iter(brought.values())))) if _shared_out(k[0], v)]
     if shared:
-        folded = lambda a, b: [results[a][n] for n in shared]
+        reduced = lambda a, b: [results[a][n] for n in shared]
         shares = lambda a, b: [_share(brought[b][n], place[a], count) for n in shared]
-        got = rounds(folded, shares)
+        got = rounds(reduced, shares)
         for rank, parts in got.items():
             for n, given in zip(shared, zip(*parts)):
                 results[rank] = list(results[rank])

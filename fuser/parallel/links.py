@@ -24,12 +24,12 @@ Dims = tuple[tuple[int, int], ...]  # (number of an operand or result, dimension
 
 @dataclass(frozen=True)
 class Link:
-    """Dimensions that are split alike. With `fold` they end in the operands: each device has a share of the results, which
-    are to be folded so over the devices."""
+    """Dimensions that are split alike. With `reduction` they end in the operands: each device has a share of the results, which
+    are to be reduced so over the devices."""
 
     operands: Dims
     results: Dims = ()
-    fold: str | None = None
+    reduction: str | None = None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -58,17 +58,17 @@ def _elementwise(eqn: Eqn, parts: int) -> Iterator[Link]:
         yield Link(operands, tuple((n, d) for n in range(len(eqn.outvars))))
 
 
-_FOLDS = {"sum": "sum", "max": "max", "min": "min", "and": "min", "or": "max"}
+_REDUCTIONS = {"sum": "sum", "max": "max", "min": "min", "and": "min", "or": "max"}
 
 
 def _reduce(eqn: Eqn, parts: int) -> Iterator[Link]:
-    fold, axes = eqn.primitive.rule("lower")(**eqn.params)
+    reduction, axes = eqn.primitive.rule("lower")(**eqn.params)
     kept = [d for d in range(eqn.invars[0].aval.ndim) if d not in axes]
     for result, d in enumerate(kept):
         yield Link(_all(eqn.invars, d), _all(eqn.outvars, result))
-    if fold in _FOLDS and len(eqn.outvars) == 1:
+    if reduction in _REDUCTIONS and len(eqn.outvars) == 1:
         for d in axes:
-            yield Link(_all(eqn.invars, d), fold=_FOLDS[fold])
+            yield Link(_all(eqn.invars, d), reduction=_REDUCTIONS[reduction])
 
 
 def _all(values: Any, dim: int) -> Dims:
@@ -88,7 +88,7 @@ def _dot(eqn: Eqn, parts: int) -> Iterator[Link]:
     for n, (a, b) in enumerate(zip(*batch)):
         yield Link(((0, a), (1, b)), ((0, n),))
     for a, b in zip(*contracted):
-        yield Link(((0, a), (1, b)), fold="sum")
+        yield Link(((0, a), (1, b)), reduction="sum")
     place = count
     for number in (0, 1):
         for d in range(eqn.invars[number].aval.ndim):

@@ -21,7 +21,7 @@ from fuser.api.jitted import jit
 from fuser.parallel.mesh import AxisType, Mesh
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec
-from fuser.parallel.traffic import ROUNDS, Message, messages
+from fuser.parallel.traffic import Message, messages
 from fuser.partition.explain import moved_bytes
 from fuser.partition.group import FusionGroup
 from fuser.runtime.device import Device
@@ -181,7 +181,7 @@ def planned(name: str, lowered: Any, axes: Mapping[str, int], machine: Machine, 
 
 
 def _sends(group: FusionGroup) -> bool:
-    return any(e.primitive.collect is not None or e.primitive.name == "axis_index" for e in group.graph.eqns)
+    return any(e.primitive.collect is not None for e in group.graph.eqns)
 
 
 def _seconds(group: FusionGroup, machine: Machine) -> float:
@@ -207,5 +207,5 @@ def _sums(found: list[Message], network: Network) -> list[PlannedCollective]:
 
 def collective_seconds(message: Message, link: Link) -> float:
     """The α-β time of one collective."""
-    rounds = max(ROUNDS.get(name, 1) for name in message.names) * math.ceil(math.log2(message.devices))
+    rounds = message.rounds * math.ceil(math.log2(message.devices))
     return rounds * link.latency_seconds + message.sent_bytes / link.bytes_per_second

@@ -14,8 +14,9 @@ import numpy as np
 from fuser import backends
 from fuser.api.eager import backend_name
 from fuser.api.stages import Compiled, Traced
-from fuser.backends.base import Alike, KernelSource
+from fuser.backends.base import Alike, KernelSource, Loaded, Memory
 from fuser.backends.c.backend import C
+from fuser.backends.link import Parts, evaluated, in_steps
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
@@ -29,14 +30,15 @@ from fuser.parallel.spec import spec_of
 from fuser.parallel.traffic import messages
 from fuser.parallel.transport import Peers, in_turn
 from fuser.partition.explain import moved_bytes
-from fuser.partition.group import FusionGroup, Kind
+from fuser.partition.group import FusionGroup, Kind, Plan, Refusal
 from fuser.runtime import rendezvous
 from fuser.runtime.array import Array, to_numpy
+from fuser.runtime.executable import Executable
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.tangent import as_array
 
-BRIEF_FLOPS, BRIEF_BYTES = 1 << 16, 1 << 17  # about ten microseconds
+SEQUENTIAL_FLOPS, SEQUENTIAL_BYTES = 1 << 16, 1 << 17  # about ten microseconds
 
 
 class _Line(threading.local):
@@ -51,19 +53,25 @@ class _Line(threading.local):
 _line = _Line()
 
 
+def _named(group: FusionGroup, memory: Memory) -> Callable[..., Any]:
+    """A library step that says which of the user's lines runs: collectives are library steps."""
+    run, text = evaluated(group, memory), str(group.graph.eqns[-1].source)
+
+    def named(*arrays: Any) -> Any:
+        _line.text = text
+        return run(*arrays)
+
+    return named
+
+
 class OneThread(C):
     """The C backend for devices that share the processors: their threads are all there are, so no kernel starts a team."""
 
-    def library(self, group: FusionGroup) -> Callable[..., Any]:
-        run, text = super().library(group), str(group.graph.eqns[-1].source)
+    def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
+        kernels = zip(sources, loaded.functions, strict=True)
+        return in_steps(plan, kernels, Parts(self.memory, self.limits, _named))
 
-        def named(*arrays: Any) -> Any:
-            _line.text = text
-            return run(*arrays)
-
-        return named
-
-    def emit(self, group: FusionGroup, threads: bool = True, alike: Alike | None = None) -> KernelSource:
+    def emit(self, group: FusionGroup, threads: bool = True, alike: Alike | None = None) -> KernelSource | Refusal:
         return super().emit(group, False, alike)
 
 
@@ -100,12 +108,12 @@ def fingerprint(graph: Graph) -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def brief(own: Compiled, mesh: Mesh) -> bool:
+def sequential(own: Compiled, mesh: Mesh) -> bool:
     """Whether the devices need not meet, and one's work is shorter than it takes to wake a thread for it."""
     groups, graph = own.plan.groups, own.plan.graph
     if any(g.kind in (Kind.CONTROL, Kind.LOOP) for g in groups) or any(messages(graph, dict(mesh.shape))):
         return False
-    return sum(g.flops for g in groups) <= BRIEF_FLOPS and sum(map(moved_bytes, groups)) <= BRIEF_BYTES
+    return sum(g.flops for g in groups) <= SEQUENTIAL_FLOPS and sum(map(moved_bytes, groups)) <= SEQUENTIAL_BYTES
 
 
 @functools.lru_cache(maxsize=1024)
@@ -146,7 +154,7 @@ def run(
     operands = [parts(v, sharding(mesh, s)) for v, s in zip(values, in_specs, strict=True)]
     remote = Peers(mesh.owners, fingerprint(graph), _line.get) if mesh.is_multi_process else None
     on_device = lambda rank: program([o[rank] for o in operands])
-    if remote is None and brief(own, mesh):
+    if remote is None and sequential(own, mesh):
         results = rendezvous.run_in_turn(grid_of(mesh), on_device)
     else:
         results = rendezvous.run(grid_of(mesh), on_device, remote)

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.primitive import MOVES, Control
 from fuser.ir.rewrite import Rewriter
 from fuser.ops.collective import psum_invariant_p, psum_p
-from fuser.ops.elementwise import add_p
+from fuser.ops.elementwise import add_any_p, add_p, div_p, mul_p, neg_p
 from fuser.ops.movement import broadcast_in_dim_p
 
 _SUMS = (psum_p, psum_invariant_p)
-_ADDITIONS = ("add", "add_any")
-_MOVEMENT = ("transpose", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "neg")
+_ADDITIONS = (add_p, add_any_p)
 
 
 def sink_sums(graph: Graph) -> Graph:
@@ -28,7 +28,7 @@ def sink_sums(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     for eqn in graph.eqns:
         eqn = rewriter.resolve(eqn)
-        found = _accumulated(eqn) if eqn.primitive.name == "scan" and eqn.params["length"] > 1 else {}
+        found = _accumulated(eqn) if eqn.primitive.control is Control.SCAN and eqn.params["length"] > 1 else {}
         if found:
             _after(eqn, found, rewriter)
         else:
@@ -49,7 +49,7 @@ def _accumulated(eqn: Eqn) -> dict[int, Eqn]:
         if not isinstance(out, Var) or out not in producers or uses[carry] != 1 or uses[out] != 1:
             continue
         addition = producers[out]
-        if addition.primitive.name not in _ADDITIONS:
+        if addition.primitive not in _ADDITIONS:
             continue
         terms = [v for v in addition.invars if v is not carry]
         total = _sum_behind(terms[0], producers, uses) if len(terms) == 1 else None
@@ -62,10 +62,10 @@ def _sum_behind(operand: Operand, producers: dict[Var, Eqn], uses: Counter[Any])
     """The sum over devices of which a value is a multiple or another arrangement, where nothing else reads it."""
     while isinstance(operand, Var) and operand in producers and uses[operand] == 1:
         eqn = producers[operand]
-        scaled = eqn.primitive.name in ("mul", "div") and isinstance(eqn.invars[-1], Literal)
+        scaled = eqn.primitive in (mul_p, div_p) and isinstance(eqn.invars[-1], Literal)
         if eqn.primitive in _SUMS:
             return eqn
-        if not scaled and eqn.primitive.name not in _MOVEMENT:
+        if not scaled and eqn.primitive is not neg_p and eqn.primitive.movement not in MOVES:
             return None
         operand = eqn.invars[0]
     return None

@@ -1,7 +1,7 @@
 """SPMD: a graph on whole arrays made the graph of one device of a mesh, with collectives where parts must meet.
 
 Each equation is computed on parts along the links that most bytes of its operands and results already lie along; operands
-that lie otherwise are moved before. A dimension that a fold ends is folded over the devices after; where the result is to be
+that lie otherwise are moved before. A dimension that a reduction ends is reduced over the devices after; where the result is to be
 split along the same axes, each device gets its part of the sum only.
 """
 
@@ -166,8 +166,8 @@ class _Parts:
         result = eqn.primitive.bind(*operands, **params)
         results = result if eqn.primitive.multiple_results else [result]
         for link, axes in chosen:
-            if link.fold is not None:
-                results[0], out_specs[0] = self.folded(eqn, link.fold, axes, results[0], out_specs[0])
+            if link.reduction is not None:
+                results[0], out_specs[0] = self.reduced(eqn, link.reduction, axes, results[0], out_specs[0])
         for var, value, spec in zip(eqn.outvars, results, out_specs):
             self.put(var, value, spec)
 
@@ -212,18 +212,18 @@ class _Parts:
                 taken |= places
         return found
 
-    def folded(self, eqn: Eqn, fold: str, axes: Axes, value: Any, spec: Spec) -> tuple[Any, Spec]:
-        """The fold of what the devices have along these axes."""
-        reason = f"{eqn.primitive.name} folds a dimension that is split"
+    def reduced(self, eqn: Eqn, reduction: str, axes: Axes, value: Any, spec: Spec) -> tuple[Any, Spec]:
+        """The reduction of what the devices have along these axes."""
+        reason = f"{eqn.primitive.name} reduces a dimension that is split"
         planned = self.layouts.of(eqn.outvars[0])
-        if fold == "sum":
+        if reduction == "sum":
             for dim, target in enumerate(planned):
                 if target == axes and not spec[dim] and value.shape[dim] % extent(self.mesh, axes) == 0:
                     self.note("psum_scatter", axes, value, f"{reason}, and the result is split")
                     part = collectives.psum_scatter(value, axes, scatter_dimension=dim, tiled=True)
                     return part, (*spec[:dim], axes, *spec[dim + 1 :])
-        function = {"sum": collectives.psum, "max": collectives.pmax, "min": collectives.pmin}[fold]
-        self.note(f"p{fold}", axes, value, reason)
+        function = {"sum": collectives.psum, "max": collectives.pmax, "min": collectives.pmin}[reduction]
+        self.note(f"p{reduction}", axes, value, reason)
         return function(value, axes), spec
 
     def moved(self, value: Any, spec: Spec, target: Spec, reason: str) -> Any:

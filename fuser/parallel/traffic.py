@@ -1,9 +1,4 @@
-"""What a program of one device sends: its collectives with the bytes that each device sends by the usual algorithms.
-
-Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH" (2005): over p devices an
-all-reduce of n bytes sends 2n(p-1)/p from each, a reduce-scatter or all-to-all n(p-1)/p, an all-gather of parts of n bytes
-n(p-1), a permutation n.
-"""
+"""What a program of one device sends: its collectives with the bytes that each device sends by the usual algorithms."""
 
 from __future__ import annotations
 
@@ -12,22 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, graphs_in
+from fuser.ir.primitive import Control
 from fuser.ir.types import ArrayType
 from fuser.ops import collective as C
 from fuser.trace.batch import axis_names
-
-_FACTORS = {  # of the bytes of one device's operand, over p devices
-    "psum": lambda p: 2 * (p - 1) / p,
-    "psum_invariant": lambda p: 2 * (p - 1) / p,
-    "pmax": lambda p: 2 * (p - 1) / p,
-    "pmin": lambda p: 2 * (p - 1) / p,
-    "psum_scatter": lambda p: (p - 1) / p,
-    "all_to_all": lambda p: (p - 1) / p,
-    "all_gather": lambda p: p - 1,
-    "ppermute": lambda p: 1,
-    "pbroadcast": lambda p: (p - 1) / p,
-}
-ROUNDS = {"psum": 2, "psum_invariant": 2, "pmax": 2, "pmin": 2}  # others go round once
 
 
 @dataclass(frozen=True)
@@ -39,6 +22,7 @@ class Message:
     devices: int
     operand_bytes: int
     sent_bytes: float
+    rounds: int
     times: int
     source: str
 
@@ -50,14 +34,14 @@ class Message:
 def messages(graph: Graph, sizes: dict[Any, int], times: int = 1) -> Iterator[Message]:
     """The collectives of the graph of one device, those in loops as often as they run (once where that is unknown)."""
     for eqn in graph.eqns:
-        if eqn.primitive is C.collective_group_p or eqn.primitive.name in _FACTORS:
+        if eqn.primitive is C.collective_group_p or eqn.primitive.sends is not None:
             found = _message(eqn, sizes, times)
             if found.devices > 1:
                 yield found
         else:
-            turns = eqn.params["length"] if eqn.primitive.name == "scan" else 1
+            trips = eqn.params["length"] if eqn.primitive.control is Control.SCAN else 1
             for inner in graphs_in(eqn.params):
-                yield from messages(inner, sizes, times * turns)
+                yield from messages(inner, sizes, times * trips)
 
 
 def _message(eqn: Eqn, sizes: dict[Any, int], times: int) -> Message:
@@ -66,10 +50,8 @@ def _message(eqn: Eqn, sizes: dict[Any, int], times: int) -> Message:
     for name in axes:
         devices *= sizes[name]
     devices = devices if groups is None else max(map(len, groups))
-    if eqn.primitive is C.collective_group_p:
-        names = tuple(name for name, _ in eqn.params["kinds"])
-    else:
-        names = (eqn.primitive.name,)
+    primitives = C.members(eqn)
     avals: list[ArrayType] = [v.aval for v in eqn.invars]
-    sent = sum(a.nbytes * _FACTORS[n](devices) for n, a in zip(names, avals))
-    return Message(names, axes, devices, sum(a.nbytes for a in avals), sent, times, str(eqn.source))
+    sent = sum(aval.nbytes * p.rule("sends")(devices) for p, aval in zip(primitives, avals))
+    names, rounds = tuple(p.name for p in primitives), max(p.rounds for p in primitives)
+    return Message(names, axes, devices, sum(a.nbytes for a in avals), sent, rounds, times, str(eqn.source))

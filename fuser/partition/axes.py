@@ -143,15 +143,15 @@ def _dimension_map(index: tuple[Affine, ...], shape: tuple[int, ...], axes: Sequ
     return tuple(dimensions)
 
 
-def place_maps(eqn: Eqn) -> tuple[DimensionMap | None, ...]:
-    """Of a movement that is no view, by operand: its map where every element of the result reads it at one known place,
-    as a gather reads its indices; None where it is read at computed places, at several, or only here and there."""
+def dimension_maps(eqn: Eqn) -> tuple[DimensionMap | None, ...]:
+    """Of a movement that is no view, by operand: its map where every element of the result reads it at one known index,
+    as a gather reads its indices; None where it is read at computed indices, at several, or only here and there."""
     params = tuple(sorted((k, _hashable(v)) for k, v in eqn.params.items()))
-    return _place_maps(eqn.primitive, params, tuple(v.aval for v in eqn.invars), eqn.outvars[0].aval)
+    return _dimension_maps(eqn.primitive, params, tuple(v.aval for v in eqn.invars), eqn.outvars[0].aval)
 
 
 @lru_cache(maxsize=65536)
-def _place_maps(
+def _dimension_maps(
     primitive: Primitive, params: tuple[tuple[str, object], ...], avals: tuple[ArrayType, ...], out: ArrayType
 ) -> tuple[DimensionMap | None, ...]:
     axes = [Axis(extent) for extent in out.shape]
@@ -181,7 +181,7 @@ def _read_at(
     return seen[0]
 
 
-def source_place(view: View, operand: Operand, axes: Sequence[Axis]) -> Affine | None:
+def source_offset(view: View, operand: Operand, axes: Sequence[Axis]) -> Affine | None:
     """Where in its dense source the element of an operand lies whose index these axes are; None if it is made of it."""
     assert view.source is not None
     index = tuple(Affine.of(axis) for axis in axes)

@@ -98,8 +98,8 @@ def place(
         # Held for the whole call the arena would cost more than blocks that come and go: the results are as large.
         kept = [n for n, block in enumerate(blocks) if block.size < SMALL]
         shared, (offsets, arena) = [shared[n] for n in kept], pack([blocks[n] for n in kept])
-    places = {slot: offset for chain, offset in zip(shared, offsets, strict=True) for slot in chain}
-    return Memory(reuse, places, arena)
+    offset_of = {slot: offset for chain, offset in zip(shared, offsets, strict=True) for slot in chain}
+    return Memory(reuse, offset_of, arena)
 
 
 def _kernels(groups: tuple[FusionGroup, ...]) -> Iterator[tuple[int, FusionGroup, list[Var]]]:
@@ -122,7 +122,7 @@ def reusable(
     """For each written slot, the slot of a dying value whose memory it may take over.
 
     Both must have the same type, and the group that writes the one must be the last to read the other, and read it only
-    at the place that is written: an elementwise group that reads it along its own axes. Nobody else may hold a view of
+    at the index that is written: an elementwise group that reads it along its own axes. Nobody else may hold a view of
     that memory, which a library may have returned. Donated inputs are taken first, then what kernels have written
     (`fresh`), then the other inputs, which later callers may donate. Results that found nothing so lie in donated
     inputs that are dead before they are written, by whatever kernel.

@@ -17,11 +17,11 @@ from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.target import Target, duration
-from fuser.partition.axes import DimensionMap, Views, place_maps
+from fuser.partition.axes import DimensionMap, Views, dimension_maps
 from fuser.partition.group import FUSIBLE, FusionLimits, Kind, Layout
 from fuser.partition.loop import LoopForm
 
-MOST_STAGES = 8  # runs over the reduced axes, where each computes again what came before
+MOST_SWEEPS = 8  # runs over the reduced axes, where each computes again what came before
 KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
 PIECE = 8  # additions that it is worth to ask whether an element is of a piece, and to read it there
 MOST_PIECES = 8  # loops that a kernel repeats what reads them in
@@ -42,15 +42,15 @@ class Candidate:
     cost: int = 0
     volume: int = 0  # operations, each times the bytes of its numbers
     narrowest: int = 16  # bytes of the narrowest number, by which a vector's lanes are counted
-    stages: int = 0  # runs over the reduced axes, one after the other
+    sweeps: int = 0  # runs over the reduced axes, one after the other
     pieces: int = 1  # parts of its axes that compute different things, each in a loop of its own
     reverse: bool | None = None  # direction of the scans inside
     partial: bool = False  # some value covers only a part of the axes, and is computed again along the others
     reason: str = ""
     order: list[Axis] = field(default_factory=list)  # all axes as they lie in memory, outermost first
-    barred: set[tuple[Var, int]] = field(default_factory=set)  # values read through a barrier, and its scope
+    barriers: set[tuple[Var, int]] = field(default_factory=set)  # values read through a barrier, and its scope
     produced: set[Var] = field(default_factory=set)
-    open: set[Var] = field(default_factory=set)  # what is produced here and needed outside too
+    live_out: set[Var] = field(default_factory=set)  # what is produced here and needed outside too
 
     @property
     def axes(self) -> list[Axis]:
@@ -69,8 +69,8 @@ class Uses:
     number: dict[Eqn, int]
 
 
-def solid(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> Candidate:
-    """The candidate of an equation that is no loop: a library call, a contraction, control flow."""
+def standalone(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> Candidate:
+    """The candidate of an equation that nothing joins by axes: a library call, a contraction, control flow."""
     sources = [view.source for view in map(views, eqn.invars) if view.source is not None]
     produced = set(eqn.outvars)
     return Candidate(
@@ -84,13 +84,13 @@ def solid(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> Candi
         dict.fromkeys(sources, 1),
         reason=reason,
         produced=produced,
-        open=set(produced),
+        live_out=set(produced),
     )
 
 
 def product(number: int, eqn: Eqn, views: Views) -> Candidate:
     """The candidate of a contraction that becomes a kernel: rows along the result, operands read wherever they are needed."""
-    candidate = solid(number, eqn, views, Kind.CONTRACTION, "")
+    candidate = standalone(number, eqn, views, Kind.CONTRACTION, "")
     (out,) = eqn.outvars
     labels: Layout = tuple(None if e == 1 else Axis(e) for e in out.aval.shape)
     candidate.parallel = candidate.order = [a for a in labels if a is not None]
@@ -104,7 +104,7 @@ def looped(number: int, eqn: Eqn, views: Views, form: LoopForm, uses: Uses) -> C
     layout = dict(zip(eqn.outvars, form.layouts))
     needed = {v for v in eqn.outvars if uses.of.get(v)}
     candidate = Candidate(
-        Kind.LOOP, [eqn], {number}, list(form.lanes), [], layout, produced=set(eqn.outvars), open=needed
+        Kind.LOOP, [eqn], {number}, list(form.lanes), [], layout, produced=set(eqn.outvars), live_out=needed
     )
     candidate.order = list(form.lanes)
     candidate.cost = 1 << 20  # never computed twice
@@ -143,20 +143,22 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
         Kind.SCAN if fusion is Fusion.SCAN else Kind.REDUCTION if cols and fusion is Fusion.REDUCE else Kind.ELEMENTWISE
     )
     layout = labels if fusion is not Fusion.REDUCE else tuple(a for d, a in enumerate(labels) if d not in reduced)
-    candidate = Candidate(kind, [eqn], {number}, rows, cols, {out: layout}, cost=cost(eqn), produced={out}, open={out})
+    candidate = Candidate(
+        kind, [eqn], {number}, rows, cols, {out: layout}, cost=cost(eqn), produced={out}, live_out={out}
+    )
     candidate.order = [a for a in labels if a is not None]
     sizes = [v.aval.dtype.itemsize for v in (*eqn.invars, out) if v.aval.shape and v.aval.dtype != np.bool_]
     candidate.volume, candidate.narrowest = operations(eqn) * max(sizes, default=1), min(sizes, default=16)
     if fusion is Fusion.SCAN:
         candidate.reverse = reverse
-    candidate.stages = int(bool(cols))
+    candidate.sweeps = int(bool(cols))
     if limits.pieces and eqn.primitive.movement is Movement.JOIN:
         candidate.pieces = len(eqn.invars)
-    for operand, at in zip(eqn.invars, _places_read(eqn, domain)):
+    for operand, at in zip(eqn.invars, _dimensions_read(eqn, domain)):
         view = views(operand)
         if view.source is None:
             continue
-        candidate.barred |= view.barriers
+        candidate.barriers |= view.barriers
         if at is not None and view.dimensions is not None:
             along = [None if d is None else at[d] for d in view.dimensions]
             read = tuple(None if d is None else labels[d] for d in along)
@@ -170,16 +172,16 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
     return candidate
 
 
-def _places_read(eqn: Eqn, domain: tuple[int, ...]) -> tuple[DimensionMap | None, ...]:
-    """By operand: which dimension of the domain each of its dimensions runs along; None where it is read elsewhere."""
+def _dimensions_read(eqn: Eqn, domain: tuple[int, ...]) -> tuple[DimensionMap | None, ...]:
+    """By operand: which dimension of the domain each of its dimensions runs along; None where it is read at other indices."""
     if eqn.primitive.fusion is Fusion.MOVEMENT:
-        return place_maps(eqn)
+        return dimension_maps(eqn)
     own = tuple(range(len(domain)))
     return tuple(own if v.aval.shape == domain else None if v.aval.shape else () for v in eqn.invars)
 
 
 def _elements_read(eqn: Eqn, operand: Operand, limits: FusionLimits) -> int:
-    """How many elements of an operand a movement equation reads, about: what is put at a known place is read once where
+    """How many elements of an operand a movement equation reads, about: what is put at a known index is read once where
     a kernel has a loop for each piece; where it has not, every element of the result looks at all of them."""
     movement = eqn.primitive.movement
     known = movement in (Movement.JOIN, Movement.PAD) or (
@@ -206,7 +208,7 @@ def blocker(a: Candidate, b: Candidate, uses: Uses, limits: FusionLimits) -> str
         return f"together they have more than {limits.max_ops} operations"
     if (a.volume + b.volume) // min(a.narrowest, b.narrowest) > limits.max_vectors:
         return f"together they have more than {limits.max_vectors} operations on vectors of their narrowest numbers"
-    if len(a.open) + len(b.open) > limits.max_results and _results(a, b, uses) > limits.max_results:
+    if len(a.live_out) + len(b.live_out) > limits.max_results and _results(a, b, uses) > limits.max_results:
         return f"together they write more than {limits.max_results} arrays"
     if len(a.reads) + len(a.opaque) + len(b.reads) + len(b.opaque) > limits.max_params:
         most = max(
@@ -218,7 +220,7 @@ def blocker(a: Candidate, b: Candidate, uses: Uses, limits: FusionLimits) -> str
         reason = _pieces_blocker(a, b, limits)
         if reason is not None:
             return reason
-    if any(v in a.produced for v, _ in b.barred):
+    if any(v in a.produced for v, _ in b.barriers):
         return "an optimization barrier stands between them"
     opaque = b.opaque.keys() & a.produced
     if Kind.CONTRACTION in (a.kind, b.kind):
@@ -257,7 +259,7 @@ def _pieces_blocker(a: Candidate, b: Candidate, limits: FusionLimits) -> str | N
 
 def _results(a: Candidate, b: Candidate, uses: Uses) -> int:
     """Arrays that a kernel of both writes."""
-    return sum(not within(v, a, b, uses) for candidate in (a, b) for v in candidate.open)
+    return sum(not within(v, a, b, uses) for candidate in (a, b) for v in candidate.live_out)
 
 
 def _product_blocker(a: Candidate, b: Candidate, opaque: bool) -> str | None:
@@ -266,7 +268,7 @@ def _product_blocker(a: Candidate, b: Candidate, opaque: bool) -> str | None:
         return "a product reads each element of its operands many times, so they are computed before it"
     if b.kind is not Kind.ELEMENTWISE:
         return f"a {b.kind.value} needs whole rows of the product, which are spread over several blocks"
-    return "it reads the product at shifted or reshaped places" if opaque else None
+    return "it reads the product at shifted or reshaped indices" if opaque else None
 
 
 def _loop_blocker(a: Candidate, b: Candidate, opaque: bool) -> str | None:
@@ -278,7 +280,7 @@ def _loop_blocker(a: Candidate, b: Candidate, opaque: bool) -> str | None:
         return f"a {other.kind.value} needs the results of many lanes, and each lane runs the loop by itself"
     if a.kind is Kind.LOOP:
         if opaque:
-            return "it reads the loop's result at shifted or reshaped places"
+            return "it reads the loop's result at shifted or reshaped indices"
         lanes = set(a.parallel)
         if any(axis is not None and axis not in lanes for v in b.reads.keys() & a.produced for axis in a.layout[v]):
             return "it reads elements of the loop's result that one lane holds together or that iterations leave behind"
@@ -286,14 +288,14 @@ def _loop_blocker(a: Candidate, b: Candidate, opaque: bool) -> str | None:
 
 
 def _inline_blocker(a: Candidate, b: Candidate, opaque: set[Var], uses: Uses, limits: FusionLimits) -> str | None:
-    """`b` reads values of `a` at other places than its own: `a` can only be computed anew at each of them."""
+    """`b` reads values of `a` at other indices than its own: `a` can only be computed anew at each of them."""
     if a.reduced:
-        return "it reads a reduction of the other at shifted or reshaped places"
+        return "it reads a reduction of the other at shifted or reshaped indices"
     if escaping(a, b, uses):
-        return "it reads a value at shifted or reshaped places that others need in memory too"
-    places = _places(a, b, opaque)
-    if (priced := _again(a, b, places, opaque, limits.target)) is not None:
-        return f"it reads a value at {math.ceil(places)} different places; {priced}"
+        return "it reads a value at shifted or reshaped indices that others need in memory too"
+    copies = _copies(a, b, opaque)
+    if (priced := _again(a, b, copies, opaque, limits.target)) is not None:
+        return f"it reads a value at {math.ceil(copies)} different indices; {priced}"
     return None
 
 
@@ -305,21 +307,21 @@ def _again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], targ
     repeated = a.cost * size * (times - 1) * wide / target.operations
     if repeated <= 0:
         return None
-    moving = target.move(sum(v.aval.nbytes for v in (*b.inputs, *b.open)))
+    moving = target.move(sum(v.aval.nbytes for v in (*b.inputs, *b.live_out)))
     own = b.cost * math.prod(x.extent for x in b.axes) / target.operations
     lost = max(moving, own + repeated) - max(moving, own)
     stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in values))
     return f"computing it again costs {duration(lost)}, storing it {duration(stored)}" if lost > stored else None
 
 
-def _places(a: Candidate, b: Candidate, opaque: set[Var]) -> float:
+def _copies(a: Candidate, b: Candidate, opaque: set[Var]) -> float:
     """How many times each element of `a` is computed inside `b`, about; a single number is once a kernel."""
     return sum(b.opaque[v] for v in opaque) + any(v in b.reads for v in opaque) if a.parallel else 1
 
 
 def escaping(a: Candidate, b: Candidate, uses: Uses) -> bool:
     """Whether anything outside `a` and `b` needs a value of `a`."""
-    return any(not within(v, a, b, uses) for v in a.open)
+    return any(not within(v, a, b, uses) for v in a.live_out)
 
 
 def within(var: Var, a: Candidate, b: Candidate, uses: Uses) -> bool:
@@ -368,10 +370,10 @@ def match(a: Candidate, b: Candidate) -> dict[Axis, Axis] | str:
 
 def _alike(a: Candidate, b: Candidate, mapping: dict[Axis, Axis], x: Axis, y: Axis) -> bool:
     """Whether `x` lies inside and outside of the same axes in `b` as `y` does in `a`."""
-    place_a = {axis: n for n, axis in enumerate(a.order)}
-    place_b = {axis: n for n, axis in enumerate(b.order)}
-    pairs = [(p, q) for p, q in mapping.items() if p in place_b and q in place_a]
-    return all((place_b[p] < place_b[x]) == (place_a[q] < place_a[y]) for p, q in pairs)
+    order_a = {axis: n for n, axis in enumerate(a.order)}
+    order_b = {axis: n for n, axis in enumerate(b.order)}
+    pairs = [(p, q) for p, q in mapping.items() if p in order_b and q in order_a]
+    return all((order_b[p] < order_b[x]) == (order_a[q] < order_a[y]) for p, q in pairs)
 
 
 def _domain_blocker(
@@ -405,9 +407,9 @@ def _domain_blocker(
 
 def _sync_blocker(a: Candidate, b: Candidate) -> str | None:
     """A further run over the reduced axes, which may compute again what it needs of the runs before it."""
-    stages = a.stages + b.stages
-    if stages > MOST_STAGES and b.inputs & a.produced and not _keeps(a):
-        return f"together they run {stages} times over the reduced axes, and each run computes again what it needs"
+    sweeps = a.sweeps + b.sweeps
+    if sweeps > MOST_SWEEPS and b.inputs & a.produced and not _keeps(a):
+        return f"together they run {sweeps} times over the reduced axes, and each run computes again what it needs"
     return None
 
 
@@ -443,9 +445,9 @@ def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
     """The candidate of both, made out of the larger one; `blocker` has said that it is legal."""
     aligned = not b.opaque.keys() & a.produced
     if not aligned:
-        places = max(_places(a, b, b.opaque.keys() & a.produced), 1)
-        a.cost = math.ceil(a.cost * places)
-        _forget_axes(a, places)
+        copies = max(_copies(a, b, b.opaque.keys() & a.produced), 1)
+        a.cost = math.ceil(a.cost * copies)
+        _forget_axes(a, copies)
         big, small, rename = (b, a, {}) if len(b.eqns) >= len(a.eqns) else (a, b, {})
         rows, cols, kind, partial, order = b.parallel, b.reduced, b.kind, b.partial, b.order
     else:
@@ -469,10 +471,10 @@ def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
     return big
 
 
-def _forget_axes(candidate: Candidate, places: float) -> None:
-    """The candidate's values will be computed wherever they are read, at so many places, along no axes of their own."""
+def _forget_axes(candidate: Candidate, copies: float) -> None:
+    """The candidate's values will be computed wherever they are read, as so many copies, along no axes of their own."""
     for var in candidate.inputs:
-        candidate.opaque[var] = (candidate.opaque.get(var, 0) + (var in candidate.reads)) * places
+        candidate.opaque[var] = (candidate.opaque.get(var, 0) + (var in candidate.reads)) * copies
     candidate.reads, candidate.layout, candidate.parallel, candidate.reduced, candidate.order = {}, {}, [], [], []
 
 
@@ -480,12 +482,12 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
     """Put all of `small` into `big`, its axes renamed; `aligned`: both run over the same ones."""
     layout = lambda dims: tuple([None if x is None else rename.get(x, x) for x in dims])
     inside = (big.inputs & small.produced) | (small.inputs & big.produced)  # read by one from the other
-    needed = [v for v in (inside & big.open) | small.open if not within(v, big, small, uses)]
-    big.open = (big.open - inside).union(needed)
+    needed = [v for v in (inside & big.live_out) | small.live_out if not within(v, big, small, uses)]
+    big.live_out = (big.live_out - inside).union(needed)
     big.eqns += small.eqns
     big.numbers |= small.numbers
     big.produced |= small.produced
-    big.barred |= small.barred
+    big.barriers |= small.barriers
     for var, dims in small.layout.items():
         big.layout.setdefault(var, layout(dims))
     for var, several in small.reads.items():
@@ -496,7 +498,7 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
         big.reads.pop(var, None)
         big.opaque.pop(var, None)
     big.cost += small.cost
-    big.stages = big.stages + small.stages if inside else max(big.stages, small.stages)
+    big.sweeps = big.sweeps + small.sweeps if inside else max(big.sweeps, small.sweeps)
     big.volume += small.volume
     if Kind.CONTRACTION in (big.kind, small.kind):
         big.pieces = 1  # a product reads an operand's pieces in place, and its result has none

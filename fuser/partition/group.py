@@ -48,6 +48,9 @@ class FusionLimits:
     max_results: int = 32  # arrays that one kernel may write
     target: Target = CORE  # the machine, for what merges cost and save
     control: bool = False  # bodies of loops and branches are planned; without, they are evaluated whole
+    driven: str = (
+        ""  # why loops around kernels are driven from Python; where nothing is said, native code calls kernels
+    )
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     strided_dots: bool = False  # those kernels read operands by strides alone
     names_in_text: bool = False  # a kernel's name stands in its text alone: groups of one structure are written once
@@ -56,7 +59,7 @@ class FusionLimits:
         frozenset()
     )  # primitives outside of kernels that native functions serve; they read dense operands
     pieces: bool = False  # kernels have a loop for each piece of a concatenation
-    teams: bool = False  # lanes of a loop that are few enough to run together may read each other's values
+    subgroups: bool = False  # lanes of a loop that are few enough to run together may read each other's values
     natives: frozenset[Primitive] = frozenset()  # primitives made of others that the backend has a form of its own for
     whole: bool = False  # one compiler takes the whole program: all groups are emitted, and control flow is its own
     vmem: int = 0  # bytes of on-chip memory for the blocks of one kernel, where blocks are planned; 0 = they are not
@@ -66,6 +69,13 @@ class FusionLimits:
         1 << 16
     )  # bytes, and operations, that take no longer than a launch: a kernel with less is small
     horizontal_chains: bool = False  # kernels of one launch may read what earlier ones of it wrote
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What a backend's `emit` gives for a group that it has no kernel for: it becomes a library step, and explain() says why."""
+
+    reason: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +94,7 @@ class FusionGroup:
         ""  # of a CONTROL group: why it is not one kernel with its loop inside; of a kernel: what is done before it
     )
     vmem: int = 0  # bytes of on-chip memory that its blocks take, where blocks are planned
-    emitted: Any = None  # with `limits.whole`: the text that the backend chose the group's form by
+    emitted: Any = None  # the KernelSource, where the plan rests on whether the backend has one
     parts: tuple[FusionGroup, ...] = ()  # of a HORIZONTAL: the small kernels that share its launch, in order
     bodies: tuple[Plan, ...] = ()  # of a CONTROL group: test and body, the body, or the branches
     buffers: LoopBuffers | None = None  # of a loop in native code: where its carries lie

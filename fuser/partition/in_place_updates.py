@@ -25,12 +25,12 @@ class Update:
 
 @dataclass(frozen=True, eq=False)
 class InPlace:
-    """A body whose results are the carries `moving`, its ys, and then what the updates need, at `places`."""
+    """A body whose results are the carries `moving`, its ys, and then what the updates need, at `results`."""
 
     body: Graph
     moving: tuple[int, ...]
     updates: tuple[Update, ...]
-    places: dict[Operand, int]
+    results: dict[Operand, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +63,11 @@ def updates_in_place(eqn: Eqn) -> InPlace:
     wanted = [operand for update in updates for operand in _needs(update)]
     extra = list(dict.fromkeys(wanted))
     outvars = [*(body.outvars[n] for n in moving), *body.outvars[count:]]
-    places: dict[Operand, int] = {operand: len(outvars) + n for n, operand in enumerate(extra)}
+    results: dict[Operand, int] = {operand: len(outvars) + n for n, operand in enumerate(extra)}
     gone = {body.outvars[n] for n in taken}
     eqns = tuple(e for e in body.eqns if not any(v in gone for v in e.outvars))
     smaller = replace(body, eqns=eqns, outvars=(*outvars, *extra)) if updates else body
-    return InPlace(smaller, moving, updates, places)
+    return InPlace(smaller, moving, updates, results)
 
 
 def _needs(update: Update) -> list[Operand]:
@@ -89,7 +89,7 @@ def _updates(body: Graph, first: int, count: int) -> tuple[Update, ...]:
 
 
 def _mostly(eqn: Eqn) -> bool:
-    """Whether most of the carry is written, at a known place: one kernel does that without keeping the part aside."""
+    """Whether most of the carry is written, at a known index: one kernel does that without keeping the part aside."""
     known = all(isinstance(start, Literal) for start in eqn.invars[2:])
     return known and 2 * eqn.invars[1].aval.size > eqn.invars[0].aval.size
 

@@ -22,10 +22,10 @@ from fuser.partition.unroll import Counting, Parts, atoms_of, axes_of, parts
 from fuser.partition.values import Body, Index, Refused, deep_recursion
 
 REGISTERS = 64  # numbers of the carry that one lane may hold
-SMALLEST_TEAM = 4  # lanes that a vector is worth
+SMALLEST_SUBGROUP = 4  # lanes that a vector is worth
 MOST_OPERATIONS = 3000  # scalar operations of one iteration of a lane
 MOST_OF_NESTS = (
-    300  # the same for a team with loops in its body, where a compiler takes longer than calls of the inner ones
+    300  # the same for a subgroup with loops in its body, where a compiler takes longer than calls of the inner ones
 )
 MOST_READS = (
     4 * MOST_OPERATIONS
@@ -63,8 +63,8 @@ class LoopForm:
         return max(1, round(count / max(size, 1)))
 
 
-def loop_form(eqn: Eqn, supports: Supports, teams: bool = False) -> LoopForm | str:
-    """The form of a loop equation inside one kernel, or the reason why it has none; `teams` as in FusionLimits."""
+def loop_form(eqn: Eqn, supports: Supports, subgroups: bool = False) -> LoopForm | str:
+    """The form of a loop equation inside one kernel, or the reason why it has none; `subgroups` as in FusionLimits."""
     if eqn.primitive.control not in (Control.WHILE, Control.SCAN):
         return f"{eqn.primitive.name} runs one of its branches"
     pieces = parts(eqn)
@@ -77,7 +77,7 @@ def loop_form(eqn: Eqn, supports: Supports, teams: bool = False) -> LoopForm | s
         if sum(map(least_operations, graphs)) > MOST_OPERATIONS:
             raise Refused(f"unrolled, one iteration has more than {MOST_OPERATIONS} operations")
         with deep_recursion():
-            return _Tracing(eqn, pieces, teams).form()
+            return _Tracing(eqn, pieces, subgroups).form()
     except Refused as refusal:
         return str(refusal)
 
@@ -110,7 +110,7 @@ class _Probe(Body):
     ) -> Body:
         return _probe(graph, leaf, self.reduced, self.looked_at)
 
-    def places(self, extents: Sequence[int]) -> Iterator[Index]:
+    def indices(self, extents: Sequence[int]) -> Iterator[Index]:
         axes = [Axis(extent) for extent in extents]
         self.reduced += axes
         yield tuple(map(Affine.of, axes))
@@ -118,8 +118,8 @@ class _Probe(Body):
     def running(self, eqn: Eqn, index: Index, mask: Scalar | None) -> Scalar:
         _, axis, _ = eqn.primitive.rule("lower")(**eqn.params)
         self.reduced += axes_of(index[axis])
-        (place,) = (next(self.places([eqn.outvars[0].aval.shape[axis]])),)
-        return self.value(eqn.invars[0], (*index[:axis], place[0], *index[axis + 1 :]), mask)
+        (first,) = next(self.indices([eqn.outvars[0].aval.shape[axis]]))
+        return self.value(eqn.invars[0], (*index[:axis], first, *index[axis + 1 :]), mask)
 
 
 def _probe(
@@ -159,7 +159,7 @@ class _Classes:
 class _Tracing:
     """One analysis: evaluates the body on indices, then sorts axes into lanes and registers."""
 
-    def __init__(self, eqn: Eqn, pieces: Parts, teams: bool) -> None:
+    def __init__(self, eqn: Eqn, pieces: Parts, subgroups: bool) -> None:
         self.eqn = eqn
         self.parts = pieces
         self.classes = _Classes()
@@ -171,7 +171,7 @@ class _Tracing:
         self.reads: dict[Operand, list[Index]] = {}
         self.repeated: set[Operand] = set()
         self.looked_at = [0]
-        self.teams = teams
+        self.subgroups = subgroups
         self.nested = any(step.primitive.control is Control.SCAN for step in pieces.body.eqns)
         self.least = least_operations(pieces.body)
 
@@ -179,16 +179,16 @@ class _Tracing:
         self._evaluate()
         self._unify()
         lanes = self._lanes()
-        team = self._team() if self.teams and not lanes else None
-        if team is None:
+        subgroup = self._subgroup() if self.subgroups and not lanes else None
+        if subgroup is None:
             try:
                 self._check_size(lanes)
             except Refused:
-                team = self._team() if self.teams and lanes else None
-                if team is None:
+                subgroup = self._subgroup() if self.subgroups and lanes else None
+                if subgroup is None:
                     raise
-        if team is not None:
-            lanes = [team]
+        if subgroup is not None:
+            lanes = [subgroup]
         if self.time is not None and not self.parts.carries and self.time.extent != 1:
             lanes = [self.time, *lanes]  # no iteration needs another one
             self.repeated = set()
@@ -245,10 +245,10 @@ class _Tracing:
             found.append(index)
 
     def _carry(self, number: int, index: Index) -> Scalar:
-        for axis, place in zip(self.carry_axes[number], index):
-            other = place.axis()
+        for axis, position in zip(self.carry_axes[number], index):
+            other = position.axis()
             if axis is not None and axis.extent > REGISTERS and (other is None or other.extent != axis.extent):
-                self._meet(axis, place)  # certain to be refused: no need to look further
+                self._meet(axis, position)  # certain to be refused: no need to look further
                 self._check_size([])
             if axis is not None and other in self.reduced:
                 self._check_nest(self.least)
@@ -261,9 +261,9 @@ class _Tracing:
         for reduction in self.reduced:
             self.classes.hold(reduction, f"its body reduces over the carry along an axis of {reduction.extent}")
         for number, index in self.carry_reads:
-            for axis, place in zip(self.carry_axes[number], index):
+            for axis, position in zip(self.carry_axes[number], index):
                 if axis is not None:
-                    self._meet(axis, place)
+                    self._meet(axis, position)
         for axes in self._all():
             seen: set[Axis] = set()
             for own in (a for a in axes if a is not None):
@@ -271,17 +271,17 @@ class _Tracing:
                     self.classes.hold(own, f"its body reads the carry along another axis of {own.extent}")
                 seen.add(self.classes.find(own))
 
-    def _meet(self, own: Axis, place: Affine) -> None:
-        """The carry is read at `place` along its axis `own`."""
-        other = place.axis()
+    def _meet(self, own: Axis, position: Affine) -> None:
+        """The carry is read at `position` along its axis `own`."""
+        other = position.axis()
         if other is not None and other.extent == own.extent:
             self.classes.unite(own, other)
             return
-        if any(isinstance(atom, Computed) for atom in atoms_of(place)):
-            raise Refused("its body reads the carry at computed places")
-        reason = f"its body reads the carry at shifted or reshaped places along an axis of {own.extent}"
+        if any(isinstance(atom, Computed) for atom in atoms_of(position)):
+            raise Refused("its body reads the carry at computed indices")
+        reason = f"its body reads the carry at shifted or reshaped indices along an axis of {own.extent}"
         self.classes.hold(own, reason)
-        for axis in axes_of(place):
+        for axis in axes_of(position):
             self.classes.hold(axis, reason)
 
     def _lanes(self) -> list[Axis]:
@@ -310,17 +310,17 @@ class _Tracing:
     def _all(self) -> list[tuple[Axis | None, ...]]:
         return [*self.carry_axes, *self.y_axes]
 
-    def _team(self) -> Axis | None:
-        """The one axis along which all results of a loop without lanes lie, if its lanes can run as a team.
+    def _subgroup(self) -> Axis | None:
+        """The one axis along which all results of a loop without lanes lie, if its lanes can run as a subgroup.
 
-        Refused where that would be long because of loops in the body: without a team it would be longer still.
+        Refused where that would be long because of loops in the body: without a subgroup it would be longer still.
         """
-        team = self._vector()
-        if team is None:
+        subgroup = self._vector()
+        if subgroup is None:
             return None
-        layouts = [tuple(a and team for a in axes) for axes in self._all()]
+        layouts = [tuple(a and subgroup for a in axes) for axes in self._all()]
         try:
-            count = Counting(self.parts, layouts, [team], team).count()
+            count = Counting(self.parts, layouts, [subgroup], subgroup).count()
         except Refused:
             return None
         self._check_nest(count)
@@ -328,21 +328,21 @@ class _Tracing:
             return None
         self.classes = _Classes()
         for own in itertools.chain.from_iterable(self._all()):
-            if own is not None and own is not team:
-                self.classes.unite(team, own)
-        return team
+            if own is not None and own is not subgroup:
+                self.classes.unite(subgroup, own)
+        return subgroup
 
     def _vector(self) -> Axis | None:
         """The first axis of the results, if each of them has but this one, and it is a small vector's."""
         held = [[a for a in axes if a is not None] for axes in self._all()]
         first = next((axes[0] for axes in held if axes), None)
-        if first is None or not SMALLEST_TEAM <= first.extent <= REGISTERS:
+        if first is None or not SMALLEST_SUBGROUP <= first.extent <= REGISTERS:
             return None
         return first if all(len(axes) <= 1 and all(a.extent == first.extent for a in axes) for axes in held) else None
 
     def _check_nest(self, operations: int) -> None:
         """A vector's elements that depend on each other must not be a long nest written out."""
-        if self.teams and self.nested and operations > MOST_OF_NESTS and self._vector():
+        if self.subgroups and self.nested and operations > MOST_OF_NESTS and self._vector():
             raise Refused(f"unrolled, one iteration of its nest has more than {MOST_OF_NESTS} operations")
 
     def _check_size(self, lanes: list[Axis]) -> None:

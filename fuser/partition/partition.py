@@ -21,9 +21,20 @@ from fuser.legalise.implicit_gemm import patched
 from fuser.ops.conversion import convert_element_type_p, copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, place
-from fuser.partition.candidate import Candidate, Uses, blocker, escaping, gain, join, looped, product, single, solid
+from fuser.partition.candidate import (
+    Candidate,
+    Uses,
+    blocker,
+    escaping,
+    gain,
+    join,
+    looped,
+    product,
+    single,
+    standalone,
+)
 from fuser.partition.check import check
-from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, inner_eqns
+from fuser.partition.group import FUSIBLE, Decision, FusionGroup, Kind, Plan, Refusal, inner_eqns
 from fuser.partition.horizontal import fused_horizontally
 from fuser.partition.loop import LoopForm
 from fuser.partition.loop_forms import LoopForms
@@ -140,13 +151,13 @@ class Grouping:
         if isinstance(form, LoopForm):
             candidate = looped(number, eqn, self.views, form, self.uses)
         elif isinstance(form, str):
-            candidate = solid(number, eqn, self.views, kind, form)  # type: ignore[arg-type]
+            candidate = standalone(number, eqn, self.views, kind, form)  # type: ignore[arg-type]
         elif kind is None:
             candidate = single(number, eqn, self.views, self.limits)
         elif kind is Kind.CONTRACTION and self.limits.dots and reason is None:
             candidate = product(number, eqn, self.views)
         else:
-            candidate = solid(number, eqn, self.views, kind, _reason(eqn, kind, reason))
+            candidate = standalone(number, eqn, self.views, kind, _reason(eqn, kind, reason))
         mask = 0
         for var in candidate.inputs:
             if var in self.home:
@@ -267,7 +278,7 @@ def _same_domain(a: Candidate, b: Candidate) -> bool:
 
 def _same_time(a: Candidate, b: Candidate) -> bool:
     """Whether no optimization barrier sets the two apart: what is computed again late must not move to the first time."""
-    return {scope for _, scope in a.barred} == {scope for _, scope in b.barred}
+    return {scope for _, scope in a.barriers} == {scope for _, scope in b.barriers}
 
 
 def _uses(graph: Graph, anchors: list[Eqn], views: Views) -> Uses:
@@ -326,17 +337,19 @@ def _ordered(candidates: list[Candidate], graph: Graph) -> list[Candidate]:
 
 def _with_bodies(group: FusionGroup, backend: Any, prefix: str, loops: LoopForms) -> FusionGroup:
     """A group of control flow with its bodies planned, and the reason why it cannot run natively, if there is one."""
-    if backend.limits.whole:
-        if group.kind is not Kind.CONTROL:
-            return backend.settle(group)  # type: ignore[no-any-return]
-        plans, _ = _planned(bodies(group.graph.eqns[-1], native=False), backend, prefix, True, loops)
-        settled: FusionGroup = backend.settle(replace(group, bodies=plans, reason="", refusal=group.reason))
-        return settled
-    if group.kind is Kind.LIBRARY and backend.native(group) is None:
-        return replace(group, reason="")
+    limits = backend.limits
+    if limits.whole:
+        if group.kind is Kind.CONTROL:
+            plans, _ = _planned(bodies(group.graph.eqns[-1], native=False), backend, prefix, True, loops)
+            group = replace(group, bodies=plans, reason="", refusal=group.reason)
+        return _emitted(group, backend)
+    if group.kind is Kind.LIBRARY and group.graph.eqns[-1].primitive in limits.calls:
+        source = backend.emit(group)
+        refused = isinstance(source, Refusal)
+        return replace(group, reason=source.reason) if refused else replace(group, reason="", emitted=source)
     if group.kind is not Kind.CONTROL:
         return group
-    if not backend.limits.control:
+    if not limits.control:
         return replace(group, reason=f"{group.ops[-1]} runs step by step in NumPy")
     eqn = group.graph.eqns[-1]
     plans, reason = _planned(bodies(eqn, native=True), backend, prefix, False, loops)
@@ -353,8 +366,19 @@ def _planned(
         partition(legalise(body, backend, loops), backend, loops, f"{prefix}_{name}_", launches=launches)
         for name, body in graphs.items()
     )
-    reasons = (backend.native(inner) for plan in plans for inner in plan.groups)
-    return plans, next((r for r in reasons if r is not None), "")
+    if backend.limits.driven or not backend.limits.control:
+        return plans, backend.limits.driven
+    return plans, next((inner.reason for plan in plans for inner in plan.groups if inner.reason), "")
+
+
+def _emitted(group: FusionGroup, backend: Any) -> FusionGroup:
+    """The group with its kernel; what the backend has no kernel for is a library step of its compiler's, with the reason."""
+    source = backend.emit(group)
+    if isinstance(source, Refusal):
+        group = replace(group, kind=Kind.LIBRARY, reason=source.reason)
+        source = backend.emit(group)
+    vmem = 0 if group.bodies else source.launch["vmem"]
+    return replace(group, refusal=source.note or group.refusal, vmem=vmem, emitted=source)
 
 
 def _finish(candidate: Candidate, uses: Uses, views: Views, number: str) -> FusionGroup:
@@ -366,7 +390,7 @@ def _finish(candidate: Candidate, uses: Uses, views: Views, number: str) -> Fusi
         eqns[eqn] = None
     produced = {v for eqn in eqns for v in eqn.outvars}
     inputs = tuple(dict.fromkeys(v for eqn in eqns for v in eqn.operands() if v not in produced))
-    outputs = tuple(v for eqn in candidate.eqns for v in eqn.outvars if v in candidate.open)
+    outputs = tuple(v for eqn in candidate.eqns for v in eqn.outvars if v in candidate.live_out)
     name = _name(candidate, number)
     sub = Graph(inputs, (), (), tuple(eqns), outputs, name)
     inside = inner_eqns(candidate.eqns) if candidate.kind is Kind.LOOP else candidate.eqns

@@ -62,7 +62,7 @@ def strided(accesses: Iterable[Access], reduces: bool) -> float:
 def _accesses(candidate: Candidate) -> Iterator[Access]:
     for var, several in candidate.reads.items():
         yield from ((var, axes) for axes in several)
-    for var in candidate.open:
+    for var in candidate.live_out:
         if var in candidate.layout:
             yield var, candidate.layout[var]
 
@@ -77,7 +77,7 @@ def _reads(candidate: Candidate, inside: Iterable[Var], mapping: Mapping[Axis, A
 def _writes(
     candidate: Candidate, a: Candidate, b: Candidate, uses: Uses, mapping: Mapping[Axis, Axis]
 ) -> Iterator[Access]:
-    for var in candidate.open:
+    for var in candidate.live_out:
         if var in candidate.layout and not within(var, a, b, uses):
             yield var, tuple(_renamed(candidate.layout[var], mapping))
 

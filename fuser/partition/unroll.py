@@ -17,7 +17,7 @@ from fuser.ir.primitive import Control
 from fuser.ir.scalar import Scalar
 from fuser.ops.control import split_scan, split_while
 from fuser.partition.group import Layout
-from fuser.partition.values import Body, Index, Refused, Team
+from fuser.partition.values import Body, Index, Refused, Subgroup
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Parts:
         return len(self.initial)
 
     def row(self, time: Axis) -> Affine:
-        """The place along xs and ys of the iteration `time`; without a carry the order is of no concern."""
+        """The index along xs and ys of the iteration `time`; without a carry the order is of no concern."""
         assert self.length is not None
         backwards = self.reverse and self.carries
         return Affine.of(self.length - 1) - Affine.of(time) if backwards else Affine.of(time)
@@ -61,38 +61,39 @@ class Expansion:
     """
 
     def __init__(
-        self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis], team: Axis | None = None
+        self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis], subgroup: Axis | None = None
     ) -> None:
         self.parts = pieces
         self.lanes = set(lanes)
         self.layouts = layouts  # of the carries, then of one iteration's part of each y
-        self.body = Body(pieces.body, self._body_leaf, self._mates(pieces.body, len(pieces.consts), team))
+        shared = self._subgroup(pieces.body, len(pieces.consts), subgroup)
+        self.body = Body(pieces.body, self._body_leaf, shared)
         self.predicate = None
         if pieces.predicate is not None:
-            mates = self._mates(pieces.predicate, len(pieces.predicate_consts), team)
-            self.predicate = Body(pieces.predicate, self._predicate_leaf, mates)
+            shared = self._subgroup(pieces.predicate, len(pieces.predicate_consts), subgroup)
+            self.predicate = Body(pieces.predicate, self._predicate_leaf, shared)
 
-    def _mates(self, graph: Graph, consts: int, axis: Axis | None) -> Team | None:
-        return None if axis is None else Team(axis, frozenset(graph.invars[consts : consts + self.parts.carries]))
+    def _subgroup(self, graph: Graph, consts: int, axis: Axis | None) -> Subgroup | None:
+        return None if axis is None else Subgroup(axis, frozenset(graph.invars[consts : consts + self.parts.carries]))
 
     def operand(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
         """The element of an operand of the equation."""
         raise NotImplementedError
 
-    def placeholder(self, number: int, place: tuple[int, ...]) -> Scalar:
-        """The number of carry `number` at `place` along its registers, as an iteration finds it."""
+    def placeholder(self, number: int, index: tuple[int, ...]) -> Scalar:
+        """The number of carry `number` at `index` along its registers, as an iteration finds it."""
         raise NotImplementedError
 
     def row(self) -> Affine:
-        """The running iteration's place along xs and ys."""
+        """The running iteration's index along xs and ys."""
         raise NotImplementedError
 
     def held(self, layout: Layout) -> list[Axis]:
         """The axes along which a lane holds all elements."""
         return [axis for axis in layout if axis is not None and axis not in self.lanes]
 
-    def places(self, layout: Layout) -> Iterator[tuple[tuple[int, ...], Index]]:
-        """Each place along the registers, and the index of the lane's element there."""
+    def elements(self, layout: Layout) -> Iterator[tuple[tuple[int, ...], Index]]:
+        """Each index along the registers, and the index of the lane's element there."""
         held = self.held(layout)
         for at in itertools.product(*(range(a.extent) for a in held)):
             number = dict(zip(held, at))
@@ -124,7 +125,7 @@ class Expansion:
 
     def _carry(self, number: int, index: Index) -> Scalar:
         layout = self.layouts[number]
-        place = []
+        registers = []
         for axis, i in zip(layout, index):
             if axis is None:
                 continue
@@ -132,26 +133,26 @@ class Expansion:
                 assert i == Affine.of(axis), "a lane reads another lane's carry"
                 continue
             if i.terms:
-                raise Refused("its body reads the carry at places that are not known")
+                raise Refused("its body reads the carry at indices that are not known")
             if not 0 <= i.offset < axis.extent:  # under a mask that never holds
                 return S.constant(0, self.parts.initial[number].aval.dtype)
-            place.append(i.offset)
-        return self.placeholder(number, tuple(place))
+            registers.append(i.offset)
+        return self.placeholder(number, tuple(registers))
 
 
 class Counting(Expansion):
     """How many operations the written-out body has."""
 
     def __init__(
-        self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis], team: Axis | None = None
+        self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis], subgroup: Axis | None = None
     ) -> None:
-        super().__init__(pieces, layouts, lanes, team)
+        super().__init__(pieces, layouts, lanes, subgroup)
         self.time = Axis(pieces.length or 0)
 
     def count(self) -> int:
         seen: set[Scalar] = set()
         for number, layout in enumerate(self.layouts):
-            for _, index in self.places(layout):
+            for _, index in self.elements(layout):
                 stack = [self.following(number, index)]
                 if self.predicate is not None:
                     stack.append(self.continues(index))
@@ -165,7 +166,7 @@ class Counting(Expansion):
     def operand(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
         return Scalar("input", (), operand.aval.dtype)
 
-    def placeholder(self, number: int, place: tuple[int, ...]) -> Scalar:
+    def placeholder(self, number: int, index: tuple[int, ...]) -> Scalar:
         return Scalar("input", (), self.parts.initial[number].aval.dtype)
 
     def row(self) -> Affine:

@@ -122,8 +122,9 @@ def _inside(index: Index, shape: Sequence[int]) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Team:
-    """Lanes along one axis that run together, and may read each other's values of the `inputs` and what depends on them."""
+class Subgroup:
+    """Lanes along one axis that run together, and may read each other's values of the `inputs` and what depends on them,
+    as the invocations of a subgroup do on GPUs (SPIR-V)."""
 
     axis: Axis
     inputs: frozenset[Var]
@@ -132,13 +133,13 @@ class Team:
 class Body(Values):
     """A closed graph that is computed anew in each iteration; `leaf` gives the elements of its inputs.
 
-    With a `team`, an element of a vector along the team's axis at a known place is the value of the lane at that place.
+    With a `subgroup`, an element at a known index of a vector along the subgroup's axis is the value of that lane.
     """
 
-    def __init__(self, graph: Graph, leaf: Leaf, team: Team | None = None) -> None:
+    def __init__(self, graph: Graph, leaf: Leaf, subgroup: Subgroup | None = None) -> None:
         super().__init__(graph)
-        self.team = team
-        self.shared = _dependent(graph, team.inputs) if team else set()
+        self.subgroup = subgroup
+        self.shared = _dependent(graph, subgroup.inputs) if subgroup else set()
         self.numbers = {var: number for number, var in enumerate(graph.invars)}
         self.graph = graph
         self.leaf = leaf
@@ -150,33 +151,33 @@ class Body(Values):
     def value(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
         if operand in self.shared:
             wide = [d for d, extent in enumerate(operand.aval.shape) if extent != 1]
-            if len(wide) == 1 and operand.aval.shape[wide[0]] == self.team.axis.extent:  # type: ignore[union-attr]
+            if len(wide) == 1 and operand.aval.shape[wide[0]] == self.subgroup.axis.extent:  # type: ignore[union-attr]
                 return self._shared(operand, index, wide[0], mask)
         return super().value(operand, index, mask)
 
     def _shared(self, operand: Operand, index: Index, along: int, mask: Scalar | None) -> Scalar:
-        assert self.team is not None
-        own, place = Affine.of(self.team.axis), index[along]
-        if place == own:
+        assert self.subgroup is not None
+        own, position = Affine.of(self.subgroup.axis), index[along]
+        if position == own:
             return super().value(operand, index, mask)
-        if place.terms:
-            if operand in self.team.inputs:
-                raise Refused("its body reads the carry at shifted places")
+        if position.terms:
+            if operand in self.subgroup.inputs:
+                raise Refused("its body reads the carry at shifted indices")
             return super().value(operand, index, mask)  # made of shared numbers and of what is no carry
-        if not 0 <= place.offset < self.team.axis.extent:  # under a mask that never holds
+        if not 0 <= position.offset < self.subgroup.axis.extent:  # under a mask that never holds
             return S.constant(0, operand.aval.dtype)
         element = super().value(operand, (*index[:along], own, *index[along + 1 :]), None)
-        key = ("lane", element, place.offset)
-        return self.once(key, lambda: Scalar("lane", (element,), element.dtype, place.offset))
+        key = ("lane", element, position.offset)
+        return self.once(key, lambda: Scalar("lane", (element,), element.dtype, position.offset))
 
     def inside(self, graph: Graph, leaf: Leaf, shared: Iterable[int] = ()) -> Body:
-        """The values of a graph within this one; those of its inputs number `shared` lanes of the team share."""
+        """The values of a graph within this one; those of its inputs number `shared` lanes of the subgroup share."""
         inputs = frozenset(graph.invars[n] for n in shared)
-        return type(self)(graph, leaf, Team(self.team.axis, inputs) if self.team and inputs else None)
+        return type(self)(graph, leaf, Subgroup(self.subgroup.axis, inputs) if self.subgroup and inputs else None)
 
-    def places(self, extents: Sequence[int]) -> Iterator[Index]:
+    def indices(self, extents: Sequence[int]) -> Iterator[Index]:
         """All indices along small axes, in order."""
-        return (tuple(map(Affine.of, place)) for place in itertools.product(*map(range, extents)))
+        return (tuple(map(Affine.of, index)) for index in itertools.product(*map(range, extents)))
 
     def other(self, eqn: Eqn, operand: Var, index: Index, mask: Scalar | None) -> Scalar:
         fusion, control = eqn.primitive.fusion, eqn.primitive.control
@@ -202,12 +203,12 @@ class Body(Values):
         extents = [shape[d] for d in axes]
         few(extents)
         terms = []
-        for place in self.places(extents):
-            kept, along = iter(index), dict(zip(axes, place))
+        for at in self.indices(extents):
+            kept, along = iter(index), dict(zip(axes, at))
             inner = tuple(along[d] if d in along else next(kept) for d in range(len(shape)))
             terms.append(self.value(eqn.invars[0], inner, mask))
         if reduction in ("argmax", "argmin"):
-            return extreme_place(reduction, terms, eqn.outvars[0].aval.dtype)
+            return extreme_index(reduction, terms, eqn.outvars[0].aval.dtype)
         return reduce_terms(reduction, terms)
 
     def _product(self, eqn: Eqn, index: Index, mask: Scalar | None) -> Scalar:
@@ -220,9 +221,9 @@ class Body(Values):
         out = eqn.outvars[0].aval.dtype
         wide = np.dtype("float32") if out in (FLOATS[0], bfloat16) else out
         terms = []
-        for place in self.places(extents):
-            x_at = dict(zip((*xb, *x_free, *xc), (*batch, *rest[: len(x_free)], *place)))
-            y_at = dict(zip((*yb, *y_free, *yc), (*batch, *rest[len(x_free) :], *place)))
+        for at in self.indices(extents):
+            x_at = dict(zip((*xb, *x_free, *xc), (*batch, *rest[: len(x_free)], *at)))
+            y_at = dict(zip((*yb, *y_free, *yc), (*batch, *rest[len(x_free) :], *at)))
             a = S.cast(self.value(x, tuple(x_at[d] for d in range(x.aval.ndim)), mask), wide)
             b = S.cast(self.value(y, tuple(y_at[d] for d in range(y.aval.ndim)), mask), wide)
             terms.append(a & b if wide == np.bool_ else a * b)
@@ -365,13 +366,13 @@ def _chain(combine: Callable[[Scalar, Scalar], Scalar], terms: Sequence[Scalar])
     return result
 
 
-def extreme_place(reduction: str, terms: Sequence[Scalar], dtype: np.dtype) -> Scalar:
-    """The first place of the extreme; nan is more extreme than any number."""
-    best, place = terms[0], S.constant(0, dtype)
+def extreme_index(reduction: str, terms: Sequence[Scalar], dtype: np.dtype) -> Scalar:
+    """The first index of the extreme; nan is more extreme than any number."""
+    best, index = terms[0], S.constant(0, dtype)
     for number, term in enumerate(terms[1:], 1):
         takes = term > best if reduction == "argmax" else term < best
         if is_inexact(term.dtype):
             takes = takes | (S.not_equal(term, term) & S.equal(best, best))
-        place = S.where(takes, S.constant(number, dtype), place)
+        index = S.where(takes, S.constant(number, dtype), index)
         best = S.where(takes, term, best)
-    return place
+    return index

@@ -27,7 +27,7 @@ def planned(traced: Traced, trace_seconds: float, input_names: Sequence[str]) ->
     seconds = {"trace": trace_seconds, **lowered.lowering.seconds}
     return ProgramProfile(
         name=plan.graph.name,
-        machine=Machine(f"a {backend.platform.upper()} (nothing was run)", 0, 0.0, 0.0, backend.name),
+        machine=Machine(f"a {backend.memory.platform.upper()} (nothing was run)", 0, 0.0, 0.0, backend.name),
         stages=tuple(Stage(name, taken) for name, taken in seconds.items()),
         kernels=kernels,
         refused=tuple(Refusal(d.first, d.second, d.reason) for d in dict.fromkeys(plan.decisions)),

@@ -82,9 +82,9 @@ class Run:
         self.donates = bool(traced.donated)
         traced.donated = ()
         self.backend = traced._backend
-        self.device = CPU if self.backend.platform == "cpu" else devices(self.backend.platform)[0]
+        self.device = CPU if self.backend.memory.platform == "cpu" else devices(self.backend.memory.platform)[0]
         self.compiled: Compiled = traced.lower().compile()
-        self.clock = clock_for(self.backend.platform)
+        self.clock = clock_for(self.backend.memory.platform)
         self.input_names = input_names(traceable, traced, args, kwargs)
         if isinstance(traceable, Jitted):
             _, args, kwargs = traceable._split(args, kwargs)
@@ -169,7 +169,7 @@ class Run:
             notes.append(
                 "The compiler ran once for all kernels; each kernel's compile time is its share by length of text."
             )
-        if self.backend.platform != "cpu":
+        if self.backend.memory.platform != "cpu":
             notes.append("Each kernel's time includes its launch: the device was idle before it.")
         if self.donates:
             notes.append("Donated arguments were kept, so that the call could be repeated.")
@@ -193,7 +193,7 @@ def input_arrays(traceable: Any, compiled: Compiled, args: tuple[Any, ...], kwar
         leaves = compiled.traced.inputs(args, kwargs)
     else:
         leaves = tree.leaves((args, kwargs))
-    place = compiled.traced._backend.place
+    place = compiled.traced._backend.memory.place
     return [place(_array(leaf, aval)) for leaf, aval in zip(leaves, compiled.traced.graph.in_avals, strict=True)]
 
 

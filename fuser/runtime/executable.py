@@ -47,14 +47,14 @@ class Allocation:
 class KernelStep:
     """Runs `function` on one list: the arrays in the slots `arguments`, then the freshly allocated `outputs`.
 
-    A `brief` one is over before another thread could make use of the interpreter.
+    One that `keeps_gil` is over before another thread could make use of the interpreter.
     """
 
     name: str
     function: Callable[[list[Any]], object]
     arguments: tuple[int, ...]
     outputs: tuple[Allocation, ...]
-    brief: bool = False
+    keeps_gil: bool = False
 
     @property
     def writes(self) -> tuple[int, ...]:
@@ -335,7 +335,7 @@ def _library(move: _Move, operands: list[Any]) -> Any:
 
 
 def _described(step: Step, drop: tuple[int, ...]) -> tuple[Any, ...]:
-    """A step for the native core: kind, name, function, address, sizes, arguments, outputs, slots to drop, brief."""
+    """A step for the native core: kind, name, function, address, sizes, arguments, outputs, slots to drop, keeps_gil."""
     if isinstance(step, LibraryStep):
         filled = tuple((slot, -1, -1, step.label) for slot in step.outputs)
         return "library", step.name, step.function, 0, (), step.arguments, filled, drop, False
@@ -346,7 +346,7 @@ def _described(step: Step, drop: tuple[int, ...]) -> tuple[Any, ...]:
     if isinstance(step.function, CFunction):
         function = step.function
         places = function.address, function.sizes
-        return "kernel", step.name, function, *places, step.arguments, outputs, drop, step.brief
+        return "kernel", step.name, function, *places, step.arguments, outputs, drop, step.keeps_gil
     return "arrays", step.name, step.function, 0, (), step.arguments, outputs, drop, False
 
 

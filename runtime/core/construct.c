@@ -117,16 +117,16 @@ static int read_step(Executable *self, Step *step, PyObject *item) {
     const char *kind;
     PyObject *sizes, *arguments, *outputs, *drops;
     unsigned long long address;
-    int brief;
+    int keeps_gil;
     if (!PyArg_ParseTuple(item, "sUOKO!OO!Op", &kind, &step->name, &step->function, &address, &PyTuple_Type, &sizes,
-                          &arguments, &PyTuple_Type, &outputs, &drops, &brief)) {
+                          &arguments, &PyTuple_Type, &outputs, &drops, &keeps_gil)) {
         step->name = step->function = NULL;
         return -1;
     }
     Py_INCREF(step->name);
     Py_INCREF(step->function);
     step->kernel = (Kernel)(uintptr_t)address;
-    step->brief = brief;
+    step->keeps_gil = keeps_gil;
     for (const StepKind *known = step_kinds; known->name != NULL; known++)
         if (strcmp(kind, known->name) == 0)
             step->run = known->run;

@@ -238,7 +238,7 @@ static int run_kernel(Call *call, const Step *step) {
         return -1;
     for (int k = 0; k < step->output_count; k++)
         buffers[step->argument_count + k] = call->slots[step->outputs[k].slot].data;
-    if (step->brief) {
+    if (step->keeps_gil) {
         step->kernel(buffers, step->sizes);
         return 0;
     }

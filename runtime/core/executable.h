@@ -37,7 +37,7 @@ struct Step {
     PyObject *function; /* what is called, or what keeps the kernel's code loaded */
     Kernel kernel;
     int64_t *sizes;
-    bool brief; /* the kernel takes less time than giving the GIL to others would be worth */
+    bool keeps_gil; /* the kernel takes less time than giving the GIL to others would be worth */
     int argument_count, output_count, drop_count;
     int *arguments, *drops;
     Output *outputs;

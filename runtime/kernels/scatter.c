@@ -1,10 +1,10 @@
-// Scatter: windows of updates written to, or folded into, computed places of an array. Results do not depend on the number
+// Scatter: windows of updates written to, or combined with, computed elements of an array. Results do not depend on the number
 // of threads: each element takes its updates in their order, on the thread that owns its part of the result, or, where the
 // indices turn out to be in order, on the thread that has the first of them; only where there are few elements, each of a
-// fixed number of parts of the updates has a result of its own, folded in in order.
+// fixed number of parts of the updates has a result of its own, combined in order.
 //
 // T is the type of an update as it is computed with, IN the type in memory, IDX that of indices; LOAD and SAVE convert,
-// FOLD(a, u) is what an update does to an element, and NEUTRAL does nothing to it (unless REPLACES).
+// COMBINE(a, u) is what an update does to an element, and NEUTRAL does nothing to it (unless REPLACES).
 #include <omp.h>
 #include <stdint.h>
 #include <string.h>
@@ -78,7 +78,7 @@ INLINE T update_at(const plan *p, int64_t from) {
   return p->updates ? (T)LOAD(p->updates[from]) : p->always;
 }
 
-// Folds one window in.
+// Combines one window with the array.
 INLINE void put(const plan *p, T *out, int64_t place, int64_t from) {
   const dimension run = *p->run;
   int64_t at[MOST] = {0};
@@ -87,10 +87,10 @@ INLINE void put(const plan *p, T *out, int64_t place, int64_t from) {
     if (run.place == 1 && run.update == 1 && p->updates) {
       const IN *const restrict u = p->updates + from;
       #pragma omp simd
-      for (int64_t i = 0; i < run.extent; ++i) to[i] = FOLD(to[i], (T)LOAD(u[i]));
+      for (int64_t i = 0; i < run.extent; ++i) to[i] = COMBINE(to[i], (T)LOAD(u[i]));
     } else {
       for (int64_t i = 0; i < run.extent; ++i)
-        to[i * run.place] = FOLD(to[i * run.place], update_at(p, from + i * run.update));
+        to[i * run.place] = COMBINE(to[i * run.place], update_at(p, from + i * run.update));
     }
     int64_t w = p->windows - 1;
     for (; w >= 0; --w) {
@@ -107,7 +107,7 @@ INLINE void put(const plan *p, T *out, int64_t place, int64_t from) {
 }
 
 // Updates first … last, as far as they begin in low … high of the result.
-static void fold_in(const plan *p, T *restrict out, int64_t first, int64_t last, int64_t low, int64_t high) {
+static void combine_windows(const plan *p, T *restrict out, int64_t first, int64_t last, int64_t low, int64_t high) {
   int64_t place[BLOCK], from[BLOCK];
   const int single = p->windows == 0 && p->run->extent == 1;
   const uint64_t span = high - low;
@@ -130,10 +130,10 @@ static void fold_in(const plan *p, T *restrict out, int64_t first, int64_t last,
         if (place[j] >= 0) put(p, out, place[j], from[j]);
     } else if (p->updates) {
       for (int64_t j = 0; j < width; ++j)
-        if (place[j] >= 0) out[place[j]] = FOLD(out[place[j]], (T)LOAD(p->updates[from[j]]));
+        if (place[j] >= 0) out[place[j]] = COMBINE(out[place[j]], (T)LOAD(p->updates[from[j]]));
     } else {
       for (int64_t j = 0; j < width; ++j)
-        if (place[j] >= 0) out[place[j]] = FOLD(out[place[j]], p->always);
+        if (place[j] >= 0) out[place[j]] = COMBINE(out[place[j]], p->always);
     }
   }
 }
@@ -172,7 +172,7 @@ static int64_t next_run(const plan *p, int64_t j) {
 }
 
 // Updates first … last, whose indices are in order: all those of one index together.
-static void fold_runs(const plan *p, T *restrict out, int64_t first, int64_t last) {
+static void combine_runs(const plan *p, T *restrict out, int64_t first, int64_t last) {
   const IDX *const at = p->indices;
   const int64_t step = p->component->step, lies = p->walk->update;
   const int single = p->windows == 0 && p->run->extent == 1;
@@ -180,10 +180,10 @@ static void fold_runs(const plan *p, T *restrict out, int64_t first, int64_t las
     const IDX here = at[j];
     T *const to = out + here * step;
     if (single && p->updates) {
-      T folded = *to;
-      do folded = FOLD(folded, (T)LOAD(p->updates[j * lies]));
+      T total = *to;
+      do total = COMBINE(total, (T)LOAD(p->updates[j * lies]));
       while (++j < last && at[j] == here);
-      *to = folded;
+      *to = total;
     } else {
       do put(p, out, here * step, j * lies);
       while (++j < last && at[j] == here);
@@ -201,7 +201,7 @@ static void in_parts(const plan *p, T *out, T *own, int64_t parts, int threads) 
     for (int64_t part = 0; part < parts; ++part) {
       T *const mine = own + part * n;
       for (int64_t i = 0; i < n; ++i) mine[i] = NEUTRAL;
-      fold_in(p, mine, p->count * part / parts, p->count * (part + 1) / parts, 0, n);
+      combine_windows(p, mine, p->count * part / parts, p->count * (part + 1) / parts, 0, n);
     }
     #pragma omp for schedule(static)
     for (int64_t base = 0; base < n; base += BLOCK) {
@@ -209,7 +209,7 @@ static void in_parts(const plan *p, T *out, T *own, int64_t parts, int threads) 
       for (int64_t part = 0; part < parts; ++part) {
         const T *const restrict mine = own + part * n;
         #pragma omp simd
-        for (int64_t i = base; i < end; ++i) out[i] = FOLD(out[i], mine[i]);
+        for (int64_t i = base; i < end; ++i) out[i] = COMBINE(out[i], mine[i]);
       }
     }
   }
@@ -244,20 +244,20 @@ void scatter(void **buffers, const int64_t *sizes) {
     for (int64_t i = 0; i < elements; ++i) out[i] = (T)LOAD(array ? array[i] : filling);
   }
   if (p.run->extent > 0 && elements > 0) {
-    if (threads == 1 && how == DISTINCT || how == IN_TURN) fold_in(&p, out, 0, p.count, 0, elements);
+    if (threads == 1 && how == DISTINCT || how == IN_TURN) combine_windows(&p, out, 0, p.count, 0, elements);
 #ifndef REPLACES
     else if (how == IN_PARTS) in_parts(&p, out, room, parts, threads);
 #endif
     else if (how == BY_RANGE && in_order(&p, threads)) {
       #pragma omp parallel for schedule(dynamic) num_threads(threads)
       for (int64_t piece = 0; piece < PIECES; ++piece)
-        fold_runs(&p, out, next_run(&p, p.count * piece / PIECES), next_run(&p, p.count * (piece + 1) / PIECES));
+        combine_runs(&p, out, next_run(&p, p.count * piece / PIECES), next_run(&p, p.count * (piece + 1) / PIECES));
     } else {
       #pragma omp parallel num_threads(threads)
       {
         const int64_t me = omp_get_thread_num(), team = omp_get_num_threads();
-        if (how == DISTINCT) fold_in(&p, out, p.count * me / team, p.count * (me + 1) / team, 0, elements);
-        else fold_in(&p, out, 0, p.count, elements * me / team, elements * (me + 1) / team);
+        if (how == DISTINCT) combine_windows(&p, out, p.count * me / team, p.count * (me + 1) / team, 0, elements);
+        else combine_windows(&p, out, 0, p.count, elements * me / team, elements * (me + 1) / team);
       }
     }
   }

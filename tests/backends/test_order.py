@@ -79,7 +79,7 @@ def test_sorts_of_any_length_are_stable(seed, n, dtype):
         same(a, b)
 
 
-def folded(reduction: str, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
+def reduced(reduction: str, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
     out = x.copy()
     kept = (indices >= 0) & (indices < len(x))
     if reduction == "set":
@@ -100,14 +100,14 @@ def test_scatters_with_duplicates(reduction, seed, n, count, rows):
     indices = rng.integers(0, n + 3, count).astype(np.int32)
     updates = rng.integers(-9, 9, (count, 3) if rows else count).astype(np.float32)
     found = jitted(lambda x, i, u: getattr(x.at[i], reduction)(u))(x, indices, updates)
-    same(found, folded(reduction, x, indices, updates))
+    same(found, reduced(reduction, x, indices, updates))
 
 
 @pytest.mark.parametrize("reduction", ["set", "add", "multiply", "max"])
 @pytest.mark.parametrize("spoilt", ["no", "negative", "beyond", "swapped"])
 @pytest.mark.parametrize("rows", [False, True])
 def test_scatters_by_indices_in_order(reduction, spoilt, rows):
-    """Each index's updates are folded in together; one index out of place or bounds, and they are not."""
+    """Each index's updates are combined; one index out of place or bounds, and they are not."""
     rng = np.random.default_rng(3)
     n, count = 4000, 30000
     x, updates = (rng.integers(1, 9, (size, 3) if rows else size).astype(np.float32) for size in (n, count))
@@ -119,7 +119,7 @@ def test_scatters_by_indices_in_order(reduction, spoilt, rows):
         indices[place] = index
     wrapped = np.where(indices < 0, indices + n, indices)
     found = jitted(lambda x, i, u: getattr(x.at[i], reduction)(u, indices_are_sorted=True))(x, indices, updates)
-    same(found, folded(reduction, x, wrapped, updates))
+    same(found, reduced(reduction, x, wrapped, updates))
 
 
 def test_scatters_wrap_negative_indices_themselves():
@@ -127,7 +127,7 @@ def test_scatters_wrap_negative_indices_themselves():
     rng = np.random.default_rng(4)
     x, updates = rng.standard_normal(50).astype(np.float32), rng.integers(-9, 9, 40000).astype(np.float32)
     indices = rng.integers(-60, 60, 40000).astype(np.int32)
-    expected = folded("add", x, np.where(indices < 0, indices + 50, indices), updates)
+    expected = reduced("add", x, np.where(indices < 0, indices + 50, indices), updates)
     function = jitted(lambda x, i, u: x.at[i].add(u))
     assert [g.ops[-1] for g in function.lower(x, indices, updates).plan.groups] == ["scatter-add"]
     np.testing.assert_allclose(function(x, indices, updates), expected, rtol=1e-4, atol=1e-2)
@@ -152,7 +152,7 @@ def test_sums_of_all_dtypes(dtype):
     updates = rng.integers(0, 2, 20000).astype(dtype)
     with fuser.config.using(enable_x64=True):
         found = jitted(lambda x, i, u: x.at[i].add(u))(x, indices, updates)
-    same(found, folded("add", x, indices, updates))
+    same(found, reduced("add", x, indices, updates))
 
 
 @pytest.mark.parametrize("bins", [20, 30000])

@@ -178,7 +178,7 @@ def test_what_must_not_join_a_product() -> None:
             "contraction",
             "a product reads each element of its operands many times, so they are computed before it",
         ),
-        (lambda x: (x @ x)[1:] + 1, "elementwise", "it reads the product at shifted or reshaped places"),
+        (lambda x: (x @ x)[1:] + 1, "elementwise", "it reads the product at shifted or reshaped indices"),
         (
             lambda x: x @ x @ x,
             "contraction",

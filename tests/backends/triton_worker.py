@@ -97,7 +97,7 @@ def check_eager(case: Case) -> str:
     _, function, arrays = case
     jit(lambda x: x + 1)(np.ones(3))  # from the first compilation on, operations on device arrays stay there
     try:
-        got = _flat(function(*(Array(BACKEND.place(a)) for a in arrays)))
+        got = _flat(function(*(Array(BACKEND.memory.place(a)) for a in arrays)))
         with config.using(backend="reference"):
             want = _flat(jit(function)(*arrays))
     except Exception:

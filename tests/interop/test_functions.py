@@ -212,7 +212,7 @@ def test_reductions_without_nan(name: str) -> None:
         agree(lambda a: (getattr(np, name)(a), getattr(np, name)(a, axis=1)), x)
 
 
-def test_running_folds() -> None:
+def test_prefix_scans() -> None:
     for dtype in ("bool", "int8", "uint8", "float32", "float64", "complex64"):
         agree(
             lambda a: (np.cumsum(a), a.cumsum(axis=0), np.cumprod(a, axis=1), np.add.accumulate(a, axis=1)),

@@ -164,31 +164,33 @@ POOLS: tuple[Any, ...] = (
 )
 
 
-@pytest.mark.parametrize("fold", ["add", "max", "min"])
+@pytest.mark.parametrize("combine", ["add", "max", "min"])
 @pytest.mark.parametrize("case", POOLS, ids=lambda c: str(c[0]))
-def test_pooling_and_its_gradient(case: Any, fold: str) -> None:
+def test_pooling_and_its_gradient(case: Any, combine: str) -> None:
     shape, window, strides, padding, more = case
     x = RNG.permutation(int(np.prod(shape))).reshape(shape).astype(np.float32)
-    start = {"add": 0.0, "max": -np.inf, "min": np.inf}[fold]
-    pool = lambda m: lambda v: m.reduce_window(v, np.float32(start), getattr(m, fold), window, strides, padding, **more)
+    start = {"add": 0.0, "max": -np.inf, "min": np.inf}[combine]
+    pool = lambda m: (
+        lambda v: m.reduce_window(v, np.float32(start), getattr(m, combine), window, strides, padding, **more)
+    )
     wanted = pool(jlax)(x)
     weights = normal(*wanted.shape)
     loss = lambda m: lambda v: (pool(m)(v) * weights).sum()
     found, gradient = fuser.jit(lambda v: (pool(lax)(v), fuser.grad(loss(lax))(v)))(x)
     close(found, wanted)
-    if not (fold != "add" and more):  # JAX has no such gradient
+    if not (combine != "add" and more):  # JAX has no such gradient
         close(gradient, jax.grad(loss(jlax))(x))
     tangent = normal(*shape)
     close(fuser.jvp(pool(lax), (x,), (tangent,))[1], jax.jvp(pool(jlax), (x,), (tangent,))[1])
 
 
-def test_general_folds() -> None:
+def test_general_reductions() -> None:
     x, y = normal(7, 6), normal(7, 6)
     starts = np.float32(-9), np.float32(0)
 
     def pair(m: Any) -> Any:
-        fold = lambda a, b: (m.max(a[0], b[0]), m.add(a[1], b[1]))
-        return m.reduce_window((x, y), starts, fold, (3, 2), (2, 1), "SAME")
+        combine = lambda a, b: (m.max(a[0], b[0]), m.add(a[1], b[1]))
+        return m.reduce_window((x, y), starts, combine, (3, 2), (2, 1), "SAME")
 
     pairs = pair(lax), pair(jlax)
     for own, other in zip(*pairs):

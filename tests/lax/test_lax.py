@@ -407,7 +407,7 @@ def test_products_of_mixed_dtypes(first, second):
 
 
 @pytest.mark.parametrize("name", ["cummax", "cummin", "cumlogsumexp"])
-def test_running_folds_of_complex_numbers(name):
+def test_prefix_scans_of_complex_numbers(name):
     """By real part, then imaginary part; logarithms have imaginary parts within (-π, π]."""
     mine, theirs = getattr(lax, name), getattr(jlax, name)
     for x in (numbers("c8", (5,)), numbers("c8", (3, 4)), np.arange(6).reshape(2, 3) * np.complex64(1 + 1j)):

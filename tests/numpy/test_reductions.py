@@ -1,4 +1,4 @@
-"""Reductions and running folds against JAX: axes, keepdims, dtype, where, initial, nan, small dtypes, empty axes."""
+"""Reductions and prefix scans against JAX: axes, keepdims, dtype, where, initial, nan, small dtypes, empty axes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fuser.ir.types import ArrayType
 from fuser.trace.stage import stage
 
 DTYPES = ["bool", "int8", "uint8", "int32", "float16", "bfloat16", "float32", "complex64"]
-FOLDS = ["sum", "prod", "max", "min", "all", "any", "mean", "var", "std", "ptp", "count_nonzero"]
+REDUCTIONS = ["sum", "prod", "max", "min", "all", "any", "mean", "var", "std", "ptp", "count_nonzero"]
 NANS = ["nansum", "nanprod", "nanmax", "nanmin", "nanmean", "nanvar", "nanstd"]
 
 
@@ -28,8 +28,8 @@ def holes(shape=(3, 4)):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", FOLDS)
-def test_folds(name, dtype):
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_by_name(name, dtype):
     if name == "ptp" and dtype == "bool":
         pytest.skip("bools do not subtract")
     if name in ("var", "std") and dtype == "complex64":
@@ -40,7 +40,7 @@ def test_folds(name, dtype):
         same(name, x, axis=axis, tolerance=tolerance)
 
 
-@pytest.mark.parametrize("name", [*FOLDS, *NANS])
+@pytest.mark.parametrize("name", [*REDUCTIONS, *NANS])
 @pytest.mark.parametrize(
     "axis, keepdims", [(None, True), (0, False), (-1, True), ((0, 2), False), ((2, 0), True), ((), False)]
 )
@@ -125,7 +125,7 @@ def test_positions(name, dtype):
 
 @pytest.mark.parametrize("name", ["cumsum", "cumprod", "cumulative_sum", "cumulative_prod"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_running_folds(name, dtype):
+def test_prefix_scans(name, dtype):
     x = numbers(dtype_of(dtype), (3, 4), low=-2, high=2)
     for axis in (0, 1):
         same(name, x, axis=axis, tolerance=4)

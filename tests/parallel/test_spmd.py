@@ -117,7 +117,7 @@ def test_the_program_over_devices_is_the_program(name: str) -> None:
 def test_links_come_from_index_maps() -> None:
     def found(function: Any, *shapes: tuple[int, ...], parts: int = 2) -> Any:
         eqn = fuser.make_jaxpr(function)(*(np.ones(s, np.float32) for s in shapes)).eqns[-1]
-        return {(link.operands, link.results, link.fold) for link in links(eqn, parts)}
+        return {(link.operands, link.results, link.reduction) for link in links(eqn, parts)}
 
     split = lambda *pairs: {(((0, a),), ((0, b),), None) for a, b in pairs}
     assert found(lambda x: x.T, (4, 6)) == split((0, 1), (1, 0))
@@ -218,11 +218,11 @@ def test_where_collectives_are_and_why() -> None:
     assert "argument 0: P('y', None)" in text and "argument 1: P('x', 'y')" in text
     assert "f32[8,8]: P('x', None), from an operand of dot_general at test_spmd.py" in text
     assert re.search(
-        r"psum over y, 64 bytes a device, for test_spmd.py:\d+ \(<lambda>\): dot_general folds a dimension that is split",
+        r"psum over y, 64 bytes a device, for test_spmd.py:\d+ \(<lambda>\): dot_general reduces a dimension that is split",
         text,
     )
     assert re.search(
-        r"psum over x, 4 bytes a device, for test_spmd.py:\d+ \(<lambda>\): reduce_sum folds a dimension", text
+        r"psum over x, 4 bytes a device, for test_spmd.py:\d+ \(<lambda>\): reduce_sum reduces a dimension", text
     )
 
 

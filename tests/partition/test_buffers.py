@@ -16,7 +16,7 @@ import fuser
 import fuser.numpy as fnp
 from fuser import lax
 from fuser.backends import get
-from fuser.backends.base import Host
+from fuser.backends.base import HostMemory
 from fuser.compile import load, lower
 from fuser.config import config
 from fuser.debug.bisect import agreement
@@ -40,7 +40,7 @@ def counted(monkeypatch):
     monkeypatch.setattr(executables, "native", None)
     monkeypatch.setattr(memory, "_chosen", pool)
     monkeypatch.setattr(memory, "empty", memory.python_empty)
-    monkeypatch.setattr(Host, "allocate", staticmethod(memory.python_empty))
+    monkeypatch.setattr(HostMemory, "allocate", staticmethod(memory.python_empty))
     monkeypatch.setattr(memory, "SMALL", 1)
 
 

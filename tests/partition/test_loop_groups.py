@@ -59,7 +59,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "a stencil": (
         lambda x: lax.fori_loop(0, 3, lambda i, v: v + fnp.roll(v, 1), x),
         (X,),
-        "its body reads the carry at shifted or reshaped places along an axis of 300, and at most 64 numbers of it "
+        "its body reads the carry at shifted or reshaped indices along an axis of 300, and at most 64 numbers of it "
         "stay in registers",
     ),
     "a transposed square": (
@@ -85,7 +85,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "computed places": (
         lambda x: lax.fori_loop(0, 3, lambda i, v: v + v[i], x),
         (X,),
-        "its body reads the carry at computed places",
+        "its body reads the carry at computed indices",
     ),
     "a sort": (
         lambda x: lax.fori_loop(0, 3, lambda i, v: fnp.sort(v + 1), x),
@@ -129,7 +129,7 @@ def test_what_joins_and_what_does_not() -> None:
         "a reduction needs the results of many lanes, and each lane runs the loop by itself"
     ]
     shifted = planned(lambda x: fnp.sin(fnp.flip(loop(x))), X)
-    assert [d.reason for d in shifted.decisions] == ["it reads the loop's result at shifted or reshaped places"]
+    assert [d.reason for d in shifted.decisions] == ["it reads the loop's result at shifted or reshaped indices"]
     twice = planned(lambda x: loop(fnp.sin(loop(x))), X)
     assert kinds(twice) == [Kind.LOOP, Kind.LOOP]
     assert [d.reason for d in twice.decisions] == ["a kernel holds one loop"]

@@ -163,11 +163,11 @@ APART: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[Kind], str]] = 
         [REDUCTION, REDUCTION],
         "it reduces over rows, and so needs every row of the other first",
     ),
-    "a costly value at shifted places": (
+    "a costly value at shifted indices": (
         stencil,
         (np.zeros(1 << 16, F32),),
         [ELEMENTWISE, ELEMENTWISE],
-        "it reads a value at 3 different places; computing it again costs ",
+        "it reads a value at 3 different indices; computing it again costs ",
     ),
     "a costly value broadcast": (
         lambda x, w: x * fnp.exp(w),
@@ -179,7 +179,7 @@ APART: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[Kind], str]] = 
         both_ways,
         (SQUARE,),
         [SCAN, SCAN],
-        "it reads a reduction of the other at shifted or reshaped places",
+        "it reads a reduction of the other at shifted or reshaped indices",
     ),
     "a matrix product between": (
         lambda x: fnp.tanh(fnp.exp(x) @ x) + 1,

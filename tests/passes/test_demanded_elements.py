@@ -40,9 +40,9 @@ def skipped(function: Callable[..., Any], *arrays: Any) -> Graph:
 
 
 def choices(graph: Graph) -> int:
-    """How many folds and products are read by choices alone."""
-    folds = [e.outvars[0] for e in graph.eqns if e.primitive.name in ("dot_general", "reduce_sum", "reduce_max")]
-    users = [[e.primitive.name for e in graph.eqns if v in e.invars] for v in folds]
+    """How many reductions and products are read by choices alone."""
+    reductions = [e.outvars[0] for e in graph.eqns if e.primitive.name in ("dot_general", "reduce_sum", "reduce_max")]
+    users = [[e.primitive.name for e in graph.eqns if v in e.invars] for v in reductions]
     return sum(names == ["select_n"] for names in users)
 
 
@@ -106,7 +106,7 @@ def test_a_factorisation_leaves_rows_out(n: int) -> None:
 
 
 def test_rows_left_out_do_not_spoil_others() -> None:
-    """A fold of several stages, and a nan in a row that is left out."""
+    """A reduction of several stages, and a nan in a row that is left out."""
     bad = np.where(np.arange(70)[:, None] % 2 == 1, A, np.nan).astype(np.float32)
     odd = PLACES % 2 == 1
     for function in (

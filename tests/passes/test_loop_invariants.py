@@ -322,7 +322,7 @@ def test_vmapped_gradients_through_sums_after_loops() -> None:
     agree(program, np.stack([PARAMETERS, PARAMETERS * 0.5]), STATES)
 
 
-def test_folds_stay_where_the_body_is_no_lane_anyway() -> None:
+def test_reductions_stay_where_the_body_is_no_lane_anyway() -> None:
     """A stencil runs step by step, so that a total by lane would only cost memory traffic."""
 
     def program(np_: Any, lax_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Gradients of fuser.numpy's indexing, updates, sorting and folds against real JAX, at once and jitted."""
+"""Gradients of fuser.numpy's indexing, updates, sorting and reductions against real JAX, at once and jitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivatives and batching of movement, reductions, prefix folds, products, indexing and sorting, against real JAX.
+"""Derivatives and batching of movement, reductions, prefix scans, products, indexing and sorting, against real JAX.
 
 Each case of `structure_cases` goes through jvp, vjp, the derivative of its vjp, and vmap with the batch dimension of each
 operand in several places; on Arrays at once, and jitted for the C backend.

@@ -1,12 +1,12 @@
-"""The C backend's six names: limits, supports, emit, load, library."""
+"""The C backend: what its kernels take, their text, and how they are compiled."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fuser.backends.base import Alike, Host, KernelSource, Loaded, Stepwise, unsupported
+from fuser.backends.base import HOST, Alike, KernelSource, Loaded, unsupported
 from fuser.backends.c import spell
 from fuser.backends.c.compilation import translation_units
 from fuser.backends.c.compilation.horizontal import emit_horizontal
@@ -14,24 +14,24 @@ from fuser.backends.c.control_flow import interrupt, thread_tuning
 from fuser.backends.c.control_flow.driver import INCLUDES, emit_control
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import gemm_epilogue, library_calls
-from fuser.backends.c.library.on_demand import library
 from fuser.backends.c.schedules import tiling
 from fuser.backends.c.target import TARGET
+from fuser.backends.link import Stepwise
 from fuser.ir.cost import lowered
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import FLOAT8, is_complex, short_dtype
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
-from fuser.partition.group import FusionGroup, FusionLimits, Kind
+from fuser.partition.group import FusionGroup, FusionLimits, Kind, Refusal
 from fuser.runtime import toolchain
 
 
-class C(Host, Stepwise):
+class C(Stepwise):
     """C on the CPU."""
 
     name = "c"
-    platform = "cpu"
+    memory = HOST
     limits = FusionLimits(
         control=True,
         dots=True,
@@ -39,7 +39,7 @@ class C(Host, Stepwise):
         names_in_text=True,
         patch_bytes=gemm_epilogue.NEAR,
         pieces=True,
-        teams=True,
+        subgroups=True,
         arena=True,
         calls=library_calls.CALLS,
         horizontal_parts=256,
@@ -60,14 +60,7 @@ class C(Host, Stepwise):
             return _complex_reason(eqn)
         return None
 
-    def native(self, group: FusionGroup) -> str | None:
-        if group.kind is Kind.CONTRACTION:
-            return "the product runs in NumPy" if group.reason else None
-        if group.kind is Kind.LIBRARY:
-            return library_calls.call_blocker(group)
-        return group.reason or None
-
-    def emit(self, group: FusionGroup, threads: bool = True, alike: Alike | None = None) -> KernelSource:
+    def emit(self, group: FusionGroup, threads: bool = True, alike: Alike | None = None) -> KernelSource | Refusal:
         """The group's function; without `threads` it runs on the thread that calls it and never starts a team. `alike` has
         the groups in the bodies of the loops around it."""
         if group.kind is Kind.HORIZONTAL:
@@ -80,16 +73,14 @@ class C(Host, Stepwise):
         if group.kind is Kind.CONTRACTION:
             return gemm_epilogue.emit_product(group)
         if group.kind is Kind.LIBRARY:
-            return library_calls.emit_call(group)
+            reason = library_calls.call_blocker(group)
+            return library_calls.emit_call(group) if reason is None else Refusal(reason)
         kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
         module, launch = emit_kernel(kernel, threads)
         return KernelSource(group.name, module, "c", tuple(p.name for p in kernel.params), launch)
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         return translation_units.load(sources, translation_unit)
-
-    def library(self, group: FusionGroup) -> Callable[..., Any]:
-        return library(group)
 
 
 def _within(group: FusionGroup) -> Iterator[FusionGroup]:

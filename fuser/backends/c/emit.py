@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Module
 from fuser.backends.c.remarks import elements, obstacle, remark
@@ -20,6 +21,7 @@ from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, Sp
 from fuser.backends.c.schedules.tiling import Tiled, transposed_accesses
 from fuser.backends.c.schedules.unroll_and_jam import UnrollAndJam
 from fuser.kernel.complex_parts import split_complex
+from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
@@ -34,7 +36,7 @@ def emit_kernel(kernel: Kernel, threads: bool = True) -> tuple[Module, dict[str,
 
     `sizes` are its size arguments; `scalar`, where loops are not vectorised, says why, and for how many elements.
     """
-    kernel = unroll_reductions(_with_parts(kernel), VECTOR_BYTES)
+    kernel = decompose(unroll_reductions(_with_parts(kernel), VECTOR_BYTES), spell.TABLE.has)
     loops = arrange(kernel)
     if kernel.loop is not None and len(loops.parallel) > 1 and loops.extents[loops.vector] < LANES:  # type: ignore[index]
         kernel = flattened(kernel)

@@ -36,6 +36,8 @@ from fuser.backends.c.index_arithmetic import FLOOR, TRUNCATED, Arguments, Place
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import BOOL, is_complex, is_inexact
+from fuser.kernel.emitter import Emitter as Common
+from fuser.kernel.emitter import axis_names, invariants
 from fuser.kernel.kernel import Kernel, Store, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import computed, index_axes, operands
@@ -86,8 +88,8 @@ def masks(nodes: Sequence[Scalar]) -> set[Scalar]:
     return {node for node in used if node.op == "load"}
 
 
-class Emitter(Builder):
-    """Writes one kernel. `env` maps nodes to what holds them where the function now stands."""
+class Emitter(Builder, Common):
+    """Writes one kernel as a C function."""
 
     attributes = ""  # of the C function
     team = False  # whether a team of threads runs the function as a whole, and shares its loops marked `omp for`
@@ -97,18 +99,15 @@ class Emitter(Builder):
     state = 0  # integers that all threads see, `state` in the function, zero at first
 
     def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
-        super().__init__()
-        self.kernel = kernel
+        Builder.__init__(self)
+        Common.__init__(self, kernel)
         self.loops = loops
         self.threads = threads  # False: the function is for one thread, wherever it is called
         self.sizes = Arguments(self.most_sizes)
         self.literals: dict[Any, Variable] = {}  # by size argument: a literal of this value
-        self.names: dict[Scalar, str] = {}
-        self.env: dict[Scalar, Part] = {}
         self.params = [self._declared(param.name, spell.storage(param.dtype), pointer=True) for param in kernel.params]
-        letters = "ijklmnpq"
         axes = [*self.loops.parallel, *self.loops.reduced]
-        self.axis_names = {axis: letters[n] if n < len(letters) else f"i{n}" for n, axis in enumerate(axes)}
+        self.axis_names = axis_names(axes)
         self.axes: dict[Axis, Part] = {a: Variable(name, "int64_t") for a, name in self.axis_names.items()}
         absorbed, vector = set(self.loops.absorbed), self.loops.vector
         self.index = Places(self.sizes, self.axes, absorbed, self.operand, vector)  # type: ignore[arg-type]
@@ -123,7 +122,7 @@ class Emitter(Builder):
     # The parts of a module.
 
     def module(self) -> Module:
-        self._invariants()
+        self.define_all(self.invariants())
         self.form()
         assert self.depth == 0
         comments, name = self.kernel.comments[:12], self.kernel.name
@@ -191,19 +190,9 @@ class Emitter(Builder):
             collapse = f" collapse({axes})" if axes > 1 else ""
             self.pragma(f"omp for{collapse} schedule({{}}) nowait", schedule)
 
-    def _invariants(self) -> None:
-        """Compute once, before all loops, what no axis and no reduction changes."""
-        moving: set[Scalar] = set()
-        for node in dict.fromkeys(n for sweep in self.kernel.sweeps for n in (*sweep.row, *sweep.body)):
-            index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
-            if (
-                node.op in ("reduction", "scan", "final")
-                or (index is not None and index_axes(index))
-                or any(n in moving or n.op in ("reduction", "final") for n in operands(node))
-            ):
-                moving.add(node)
-            else:
-                self.define(node)
+    def invariants(self) -> list[Scalar]:
+        """What is computed once, before all loops."""
+        return invariants(self.kernel)
 
     def form(self) -> None:
         """Write the loops; each loop form is a subclass."""
@@ -234,13 +223,7 @@ class Emitter(Builder):
 
     # Values.
 
-    def operand(self, node: Scalar) -> Part:
-        """A node where it is used."""
-        if node.op == "const":
-            return self._constant(node)
-        return self.env[node]
-
-    def _constant(self, node: Scalar) -> Code:
+    def constant(self, node: Scalar) -> Code:
         """A literal; one that looks like a size is an argument, so that the text serves other sizes."""
         value = node.attr
         if (is_inexact(node.dtype) and not is_complex(node.dtype)) or node.dtype.kind in "iu":
@@ -252,33 +235,32 @@ class Emitter(Builder):
                 )
         return spell.literal(value, node.dtype)
 
-    def name(self, node: Scalar) -> str:
-        return self.names.setdefault(node, f"v{len(self.names)}")
-
     def define(self, node: Scalar, target: Element | None = None) -> None:
         """Compute a node into a variable of its own, or into `target`."""
-        if node.op == "const" or node in self.env:
-            return
-        value = self._expression(node)
-        if target is None:
-            self.env[node] = self.let(spell.local(node.dtype), self.name(node), value)
-        else:
-            self.set(target, value)
-            self.env[node] = target
+        if target is None or node.op == "const" or node in self.env:
+            return super().define(node)
+        self.set(target, self.expression(node))
+        self.env[node] = target
 
-    def _expression(self, node: Scalar) -> Code:
-        if node.op == "load":
-            dtype, array = self.kernel.params[node.attr.param].dtype, self.params[node.attr.param]
-            place = self._guarded(node) if node.args else self._place(node.attr.param, node.attr.offset)
-            if place is not None:
-                return (spell.read if node in self.masks else spell.load)(dtype, Element(array, place))
-            place, mask = self._place(node.attr.param, node.attr.offset), self.operand(node.args[0])
-            if self.scattered(node):
-                return spell.read(dtype, Element(array, code("{} ? {} : 0", mask, place)))
-            return code("{} ? {} : 0", mask, spell.read(dtype, Element(array, place)))
-        if node.op == "index":
-            return code(f"({spell.local(node.dtype)})({{}})", self._place(("index", self.name(node)), node.attr))
-        return spell.operation(node, [self.operand(a) for a in node.args])
+    def bind(self, node: Scalar, value: Code) -> Variable:
+        return self.let(spell.local(node.dtype), self.name(node), value)
+
+    def operation(self, node: Scalar, args: list[Part]) -> Code:
+        value: Code = spell.TABLE.operation(node, args)
+        return value
+
+    def position(self, node: Scalar) -> Code:
+        return code(f"({spell.local(node.dtype)})({{}})", self._place(("index", self.name(node)), node.attr))
+
+    def load(self, node: Scalar) -> Code:
+        dtype, array = self.kernel.params[node.attr.param].dtype, self.params[node.attr.param]
+        place = self._guarded(node) if node.args else self._place(node.attr.param, node.attr.offset)
+        if place is not None:
+            return (spell.read if node in self.masks else spell.load)(dtype, Element(array, place))
+        place, mask = self._place(node.attr.param, node.attr.offset), self.operand(node.args[0])
+        if self.scattered(node):
+            return spell.read(dtype, Element(array, code("{} ? {} : 0", mask, place)))
+        return code("{} ? {} : 0", mask, spell.read(dtype, Element(array, place)))
 
     def _guarded(self, node: Scalar) -> Sum | Code | None:
         """A place that is safe to read whether or not the mask holds, where the mask or the place is the same all along
@@ -332,7 +314,7 @@ class Emitter(Builder):
         place: Any = self.index(index, owner, FLOOR if index.divides_negative else TRUNCATED)
         return place
 
-    def _position(self) -> Sum:
+    def reduced_position(self) -> Sum:
         """The position along all reduced axes, for argmax."""
         found: Sum | None = None
         for axis in self.loops.reduced:
@@ -348,10 +330,6 @@ class Emitter(Builder):
     def store(self, store: Store) -> None:
         dtype, value = self.kernel.params[store.param].dtype, self.operand(store.value)
         self.set(self.target(store), spell.store(dtype, value))
-
-    def _nodes(self, nodes: Sequence[Scalar]) -> None:
-        for node in nodes:
-            self.define(node)
 
     # Reductions.
 

@@ -1,12 +1,11 @@
 """How C spells the scalar vocabulary: types, operations, and the helpers that functions may need.
 
-Data: one entry an operation, a function's name or an expression. `{0}`, `{1}`, `{2}` are operands; `{f}` is the suffix of
-libm's functions ("f" for float). A helper is written into a text only where a function names it.
+`TABLE` has one entry an operation, a function's name or an expression; `{f}` is the suffix of libm's functions ("f" for
+float). A helper is written into a text only where a function names it.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import numpy as np
 
 from fuser.backends.c import math as maths
 from fuser.backends.c.function import Code, Number, Part, Symbol, code
+from fuser.backends.table import Spelling, Table
 from fuser.ir.scalar import THREEFRY_TURNS, Scalar
 from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, is_complex, is_inexact
 
@@ -34,54 +34,10 @@ TYPES: dict[np.dtype, tuple[str, str]] = {
 
 LIBM = [name for name in (*maths.UNARY, *maths.BINARY) if name not in ("lgamma", "nextafter")]
 
-# By operation the function that is called; its operands are those of the operation.
-_FLOAT_CALLS: dict[str, str] = {name: name + "_{w}" for name in (*maths.UNARY, *maths.BINARY)} | {"rem": "fmod{f}"}
-_INTEGER_CALLS: dict[str, str] = {
-    **{"div": "divide_{t}", "rem": "remainder_{t}", "pow": "power_{t}"},
-    **{"threefry0": "threefry0", "threefry1": "threefry1"},
-}
 _LIBC_COMPLEX = ("exp", "log", "sqrt") + tuple(
     f"{a}{f}{h}" for a in ("", "a") for f in ("sin", "cos", "tan") for h in ("", "h")
 )
-_COMPLEX_CALLS: dict[str, str] = {
-    **{name: "c" + name + "{f}" for name in (*_LIBC_COMPLEX, "abs")},
-    **{"pow": "power_complex{f}", "mul": "multiply_complex{f}"},
-}
 INEXACT_COMPLEX = ("expm1", "log1p")  # of complex numbers C has forms that round twice
-_FLOAT: dict[str, str] = {
-    "neg": "-{0}",
-    "abs": "__builtin_fabs{f}({0})",
-    "floor": "__builtin_floor{f}({0})",
-    "ceil": "__builtin_ceil{f}({0})",
-    "trunc": "__builtin_trunc{f}({0})",
-    "round": "__builtin_rint{f}({0})",
-    "sqrt": "__builtin_sqrt{f}({0})",
-    "fma": "__builtin_fma{f}({0}, {1}, {2})",
-}
-_INTEGER: dict[str, str] = {
-    "neg": "-{0}",
-    "abs": "({0} < 0 ? -{0} : {0})",
-    "max": "({0} > {1} ? {0} : {1})",
-    "min": "({0} < {1} ? {0} : {1})",
-    "not": "~{0}",
-    "shl": "(({u}){1} < {bits} ? ({t_})(({u}){0} << {1}) : 0)",
-    "shr": "(({u}){1} < {bits} ? ({t_})(({u}){0} >> {1}) : 0)",
-    "sar": "(({t_})(({s}){0} >> (({u}){1} < {bits} ? {1} : {bits} - 1)))",
-    "popcount": "__builtin_popcountll(({u}){0})",
-    "clz": "({0} == 0 ? {bits} : __builtin_clzll(({u}){0}) - (64 - {bits}))",
-}
-_BOOL: dict[str, str] = {"not": "!{0}", "max": "({0} | {1})", "min": "({0} & {1})"}
-_COMPLEX: dict[str, str] = {"neg": "-{0}", "conj": "~{0}", "real": "__real__ {0}", "imag": "__imag__ {0}"}
-_ANY: dict[str, str] = {
-    **{name: f"{{0}} {sign} {{1}}" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))},
-    **{name: f"{{0}} {sign} {{1}}" for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))},
-    **{
-        name: f"{{0}} {sign} {{1}}"
-        for name, sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))
-    },
-    "select": "{0} ? {1} : {2}",
-}
-
 # A product is the plain formula, as in NumPy and XLA; the operator of C would look for infinities in each.
 _COMPLEX_HELPERS = [
     line.replace("~", suffix).replace("float", kind)
@@ -181,25 +137,15 @@ static inline void stream(void *target, const void *source, int64_t bytes) {
   __builtin_memcpy(target, source, bytes);
 #endif
 }"""
-_NEEDS = {
-    "bfloat16_load": ["float_of_bits"],
-    "bfloat16_round": ["bits_of_float"],
-    "float16_load": ["float_of_bits", "bits_of_float"],
-    "float16_round": ["float_of_bits", "bits_of_float"],
-    "power_complexf": ["cpowf"],
-    "power_complex": ["cpow"],
-}
 _HALVES = {FLOATS[0]: "float16", bfloat16: "bfloat16"}
 
 
 def header(used: Counter[str]) -> str:
     """What stands before the kernels: prototypes, maths and helpers, as far as `used` names them; how often each is named."""
-    names = set(used)
-    names |= {n for name in used for n in _NEEDS.get(name, [])}
+    helpers, names = TABLE.used(used)
     lines = ["#include <stdint.h>"]
     lines += [f"{kind} {f}({kind}, {kind});" for f, kind in (("fmodf", "float"), ("fmod", "double")) if f in names]
     lines += [_LIBC_PROTOTYPES[name] for name in sorted(names & _LIBC_PROTOTYPES.keys())]
-    helpers = [line for name, line in HELPERS.items() if name in names]
     return "\n".join([*lines, *helpers, *maths.used(used)])
 
 
@@ -279,56 +225,12 @@ def _floating(number: float, suffix: str) -> Code:
     return Code((Number(f"{text}{suffix}", kind),))
 
 
-def operation(node: Scalar, args: Sequence[Part]) -> Code:
-    """The C expression of one node of the vocabulary on operands that are names or literals."""
-    dtype = node.args[1].dtype if node.op == "select" else node.args[0].dtype
-    if node.op in ("cast", "bitcast"):
-        return _cast(node, args[0]) if node.op == "cast" else _bitcast(node, args[0])
-    if node.op in ("max", "min") and is_inexact(dtype):
-        return _extreme(node, args)
-    if node.op == "complex":
-        return code("__builtin_complex({}, {})", *args)
-    if (name := _called(node.op, dtype)) is not None:
-        return called(name, *args)
-    if is_complex(dtype) and node.op in ("expm1", "log1p"):
-        suffix = "f" if dtype.itemsize == 8 else ""
-        form, name = ("({0}({1}) - 1)", "cexp") if node.op == "expm1" else ("{0}(1 + {1})", "clog")
-        return code(form, Symbol(f"{name}{suffix}"), *args)
-    return code(_form(node.op, dtype), *args)
-
-
 def called(name: str, *args: Part) -> Code:
     """A call of a function that stands elsewhere."""
     return code(_CALLS[len(args)], Symbol(name), *args)
 
 
 _CALLS = {count: f"{{}}({', '.join(['{}'] * count)})" for count in range(5)}
-
-
-@functools.lru_cache(None)
-def _called(op: str, dtype: np.dtype) -> str | None:
-    """The function that the operation is on operands of this type, if it is one."""
-    table = _COMPLEX_CALLS if is_complex(dtype) else _FLOAT_CALLS if is_inexact(dtype) else _INTEGER_CALLS
-    return None if dtype == BOOL or op not in table else _typed(table[op], dtype)
-
-
-@functools.lru_cache(None)
-def _form(op: str, dtype: np.dtype) -> str:
-    """The expression of the operation on operands of this type."""
-    table = _COMPLEX if is_complex(dtype) else _FLOAT if is_inexact(dtype) else _BOOL if dtype == BOOL else _INTEGER
-    return _typed(table.get(op) or _ANY[op], dtype)
-
-
-def _typed(form: str, dtype: np.dtype) -> str:
-    """The form with what depends on the type of its operands."""
-    suffix, bits = "" if dtype in (FLOATS[3], np.dtype("complex128")) else "f", dtype.itemsize * 8
-    fields = {
-        "f": suffix, "w": "f32" if suffix else "f64", "t": dtype.name, "t_": storage(dtype), "u": f"uint{bits}_t",
-        "s": f"int{bits}_t", "bits": str(bits),
-    }  # fmt: skip
-    for name, text in fields.items():
-        form = form.replace(f"{{{name}}}", text)
-    return form
 
 
 def _extreme(node: Scalar, args: Sequence[Part]) -> Code:
@@ -361,6 +263,12 @@ def _cast(node: Scalar, x: Part) -> Code:
         ends = literal(new.type(info.max), new), literal(new.type(info.min), new)
         form = f"{{0}} != {{0}} ? 0 : {{0}} >= {{1}} ? {{3}} : {{0}} <= {{2}} ? {{4}} : ({storage(new)}){{0}}"
         return code(form, x, *limits, *ends)
+    return _converted(node, x)
+
+
+def _converted(node: Scalar, x: Part) -> Code:
+    """A number that the new type holds, or a float of it."""
+    old, new = node.args[0].dtype, node.dtype
     if new == FLOATS[0] and old == FLOATS[3]:
         return code("(float)(_Float16){}", x)  # by way of a float it would be rounded twice
     if new in _HALVES:
@@ -388,3 +296,86 @@ def _bitcast(node: Scalar, x: Part) -> Code:
     if new in _MAKERS:
         return called(_MAKERS[new], code(f"(uint{new.itemsize * 8}_t){{}}", bits))
     return code(f"({local(new)}){{}}", bits)
+
+
+def _fields(dtype: np.dtype) -> dict[str, str]:
+    """What depends on the type of an operation's operands."""
+    suffix, bits = "" if dtype in (FLOATS[3], np.dtype("complex128")) else "f", dtype.itemsize * 8
+    return {
+        "f": suffix, "w": "f32" if suffix else "f64", "t": dtype.name, "t_": storage(dtype), "u": f"uint{bits}_t",
+        "s": f"int{bits}_t", "bits": str(bits),
+    }  # fmt: skip
+
+
+def _filled(form: str, args: Sequence[Part]) -> Code:
+    """A form without operands is the name of a function of them."""
+    return code(form, *args) if "{" in form else called(form, *args)
+
+
+def _rounded_twice(form: str, name: str) -> Spelling:
+    """A function of complex numbers by another one of libc, which rounds as well."""
+    return lambda node, args: code(form, Symbol(name + ("f" if node.dtype.itemsize == 8 else "")), *args)
+
+
+_FLOAT: dict[str, Spelling] = {
+    **{name: name + "_{w}" for name in (*maths.UNARY, *maths.BINARY)},
+    "rem": "fmod{f}",
+    "neg": "-{0}",
+    "abs": "__builtin_fabs{f}({0})",
+    "floor": "__builtin_floor{f}({0})",
+    "ceil": "__builtin_ceil{f}({0})",
+    "trunc": "__builtin_trunc{f}({0})",
+    "round": "__builtin_rint{f}({0})",
+    "sqrt": "__builtin_sqrt{f}({0})",
+    "fma": "__builtin_fma{f}({0}, {1}, {2})",
+    "max": _extreme,
+    "min": _extreme,
+}
+_INTEGER: dict[str, Spelling] = {
+    "div_unchecked": "{0} / {1}",
+    "shl_unchecked": "({t_})(({u}){0} << {1})",
+    "shr_unchecked": "({t_})(({u}){0} >> {1})",
+    "div": "divide_{t}",
+    "rem": "remainder_{t}",
+    "threefry0": "threefry0",
+    "threefry1": "threefry1",
+    "neg": "-{0}",
+    "abs": "({0} < 0 ? -{0} : {0})",
+    "max": "({0} > {1} ? {0} : {1})",
+    "min": "({0} < {1} ? {0} : {1})",
+    "not": "~{0}",
+    "shl": "(({u}){1} < {bits} ? ({t_})(({u}){0} << {1}) : 0)",
+    "shr": "(({u}){1} < {bits} ? ({t_})(({u}){0} >> {1}) : 0)",
+    "sar": "(({t_})(({s}){0} >> (({u}){1} < {bits} ? {1} : {bits} - 1)))",
+    "popcount": "__builtin_popcountll(({u}){0})",
+    "clz": "({0} == 0 ? {bits} : __builtin_clzll(({u}){0}) - (64 - {bits}))",
+}
+_BOOL: dict[str, Spelling] = {"not": "!{0}", "max": "({0} | {1})", "min": "({0} & {1})"}
+_COMPLEX: dict[str, Spelling] = {
+    **{name: "c" + name + "{f}" for name in (*_LIBC_COMPLEX, "abs")},
+    "pow": "power_complex{f}",
+    "mul": "multiply_complex{f}",
+    "expm1": _rounded_twice("({0}({1}) - 1)", "cexp"),
+    "log1p": _rounded_twice("{0}(1 + {1})", "clog"),
+    **{"neg": "-{0}", "conj": "~{0}", "real": "__real__ {0}", "imag": "__imag__ {0}"},
+}
+_ANY: dict[str, Spelling] = {
+    **{name: f"{{0}} {sign} {{1}}" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))},
+    **{name: f"{{0}} {sign} {{1}}" for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))},
+    **{
+        name: f"{{0}} {sign} {{1}}"
+        for name, sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))
+    },
+    "select": "{0} ? {1} : {2}",
+    "complex": "__builtin_complex({0}, {1})",
+    "cast": lambda node, args: _cast(node, args[0]),
+    "cast_unchecked": lambda node, args: _converted(node, args[0]),
+    "bitcast": lambda node, args: _bitcast(node, args[0]),
+}
+TABLE = Table(
+    "C",
+    {"float": _FLOAT, "integer": _INTEGER, "bool": _BOOL, "complex": _COMPLEX, "any": _ANY},
+    HELPERS,
+    _fields,
+    _filled,
+)

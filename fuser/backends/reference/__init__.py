@@ -7,39 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.base import Host, KernelSource, Loaded, Stepwise
+from fuser.backends.base import HOST, KernelSource, Loaded
+from fuser.backends.link import Stepwise
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Graph
 from fuser.ir.text import show
 from fuser.partition.group import FusionGroup, FusionLimits
 
 
-def dense(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The arrays row-major and without gaps, as kernels read them."""
-    return [np.asarray(array, order="C") for array in arrays]
-
-
-class Reference(Host, Stepwise):
+class Reference(Stepwise):
     """NumPy, group by group."""
 
     name = "reference"
-    platform = "cpu"
+    memory = HOST
     limits = FusionLimits()
 
     def supports(self, eqn: Eqn) -> str | None:
         return None
-
-    def native(self, group: FusionGroup) -> str | None:
-        return "the reference runs in NumPy"
 
     def emit(self, group: FusionGroup) -> KernelSource:
         return KernelSource(group.name, show(group.graph), "graph", launch={"graph": group.graph})
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         return Loaded(tuple(_kernel(source.launch["graph"]) for source in sources))
-
-    def library(self, group: FusionGroup) -> Callable[..., Any]:
-        return lambda *arrays: dense(evaluate(group.graph, arrays))
 
 
 def _kernel(graph: Graph) -> Callable[[Sequence[Any]], None]:

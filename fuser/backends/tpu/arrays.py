@@ -17,6 +17,7 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOAT8, KEY, ArrayType, is_float, short_dtype
+from fuser.kernel.decompose import Decomposition
 from fuser.kernel.lower import operands
 from fuser.ops.conversion import bitcast_convert_type_p, copy_p
 from fuser.ops.convolution import conv_general_dilated_p
@@ -179,10 +180,10 @@ def _convolution(
     return f"lax.conv_general_dilated({x}, {y}, {given_as}, dimension_numbers={numbers}{exact}{element})"
 
 
-def _windows(fold: str) -> Callable[..., str]:
+def _windows(reduction: str) -> Callable[..., str]:
     def call(eqn: Eqn, x: str, **params: Any) -> str:
         given = ", ".join(f"{name}={value}" for name, value in params.items())
-        return f"lax.reduce_window_{fold}_p.bind({x}, {given})"
+        return f"lax.reduce_window_{reduction}_p.bind({x}, {given})"
 
     return call
 
@@ -359,7 +360,7 @@ class Arrays:
             target = spell.storage(eqn.outvars[0].aval.dtype)
             self._assign(eqn.outvars[0], f"lax.bitcast_convert_type({self.operand(eqn.invars[0])}, {target})")
             return
-        root = eqn.primitive.rule("lower")(*inputs, **eqn.params)
+        root = Decomposition(spell.TABLE.has).node(eqn.primitive.rule("lower")(*inputs, **eqn.params))
         # One operation rounded once is the same in half precision, and leaves XLA no conversions to place.
         single = root.op in _EXACT and all(a.op in ("input", "const") for a in root.args)
         known = {a: self.names[a.attr] for a in root.args if a.op == "input"} if single else {}
@@ -396,7 +397,7 @@ class Arrays:
                 args = [known[a] for a in node.args]
                 if all(a.op == "const" for a in node.args):
                     args = [spell.typed(a.attr, a.dtype) for a in node.args]
-                self.line(f"{name} = {spell.operation(node, args)}")
+                self.line(f"{name} = {spell.TABLE.operation(node, args)}")
                 known[node] = name
         return known[root]
 

@@ -1,4 +1,4 @@
-"""The TPU backend's names: what its kernels take, their text, and whole programs through jax.jit.
+"""The TPU backend: what its kernels take, their text, and whole programs through jax.jit.
 
 XLA compiles a program with its kernels inside as one, so everything is text until then, control flow and library steps
 too. Results stay on the TPU as jax.Arrays, which later calls take as they are; NumPy fetches them where it asks.
@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.base import Host, KernelSource, Loaded, unsupported
+from fuser.backends.base import HostMemory, KernelSource, Loaded, unsupported
+from fuser.backends.link import as_one
 from fuser.backends.tpu.arrays import refusal
-from fuser.backends.tpu.emit import Emitted
-from fuser.backends.tpu.program import compiled, program, settled, text_of
+from fuser.backends.tpu.program import compiled, emitted, program
 from fuser.backends.tpu.target import TARGET
+from fuser.backends.tpu.tiling import Refused
 from fuser.config import config
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Var
@@ -24,8 +25,9 @@ from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.types import BOOL, KEY, bfloat16, short_dtype
 from fuser.ops.convolution import conv_general_dilated_p
 from fuser.ops.reduce_window import reduce_window_max_p, reduce_window_min_p, reduce_window_sum_p
-from fuser.partition.group import FusionGroup, FusionLimits, Plan
+from fuser.partition.group import FusionGroup, FusionLimits, Plan, Refusal
 from fuser.runtime.array import to_numpy
+from fuser.runtime.executable import Executable
 
 VMEM = 32 << 20  # bytes for the blocks of one kernel, of the 64 to 128 MiB that a core has
 IN_KERNELS = (BOOL, bfloat16, *map(np.dtype, ("float32", "int32", "uint32")))
@@ -37,11 +39,28 @@ NATIVES = frozenset(
 INSTALL = "pip install 'fuser[tpu]' installs jax and libtpu"
 
 
-class TPU(Host):
+class TPUMemory(HostMemory):
+    """Results stay on the TPU as jax.Arrays; what comes from elsewhere is copied there by the program's call."""
+
+    platform = "tpu"
+
+    @staticmethod
+    def constant(value: Any) -> Any:
+        value = to_numpy(value)
+        return value if value.dtype == KEY else _apart(value)
+
+    @staticmethod
+    def place(value: Any) -> Any:
+        import jax
+
+        return value if isinstance(value, jax.Array) else HostMemory.place(value)
+
+
+class TPU:
     """Pallas on the TPU."""
 
     name = "tpu"
-    platform = "tpu"
+    memory = TPUMemory()
     limits = FusionLimits(control=True, dots=True, whole=True, vmem=VMEM, max_ops=300, natives=NATIVES, target=TARGET)
 
     def supports(self, eqn: Eqn) -> str | None:
@@ -53,52 +72,40 @@ class TPU(Host):
             return None
         return unsupported(eqn, "is XLA's") or _outside(eqn)
 
-    def native(self, group: FusionGroup) -> str | None:
-        return None
-
-    def settle(self, group: FusionGroup) -> FusionGroup:
-        return settled(group, self.limits.vmem)
-
-    def emit(self, group: FusionGroup) -> KernelSource:
-        emitted: Emitted = group.emitted
-        launch = {"grid": emitted.grid, "vmem": emitted.vmem, "bytes": emitted.moved}
+    def emit(self, group: FusionGroup) -> KernelSource | Refusal:
+        try:
+            found = emitted(group, self.limits.vmem)
+        except Refused as refusal:
+            return Refusal(f"XLA compiles it: {refusal}")
+        launch = {"grid": found.grid, "vmem": found.vmem, "bytes": found.moved}
         params = tuple(f"in{n}" for n in range(len(group.graph.invars)))
-        return KernelSource(group.name, text_of(emitted), "pallas" if emitted.pallas else "jax", params, launch)
+        return KernelSource(group.name, found, "pallas" if found.pallas else "jax", params, launch, found.note)
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         """Nothing is compiled here: XLA compiles the whole program at its first call."""
         require_jax()
         return Loaded(tuple(_nothing for _ in sources))
 
-    def whole(self, plan: Plan, loaded: Loaded) -> Callable[..., list[Any]]:
-        import jax
+    def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
+        return as_one(plan, _compiled(plan), self.memory)
 
-        interpret = _interprets()
-        function = jax.jit(compiled(program(plan).text, interpret))
-        results = [v.aval for v in plan.outputs]
-        keys = [v.aval.dtype == KEY for v in (*plan.graph.invars, *plan.graph.constvars)]
-        # On the CPU JAX reads ndarrays where they lie, and so a result that is an argument would change with it.
-        moved = _apart if interpret else _itself
 
-        def run(*arrays: Any) -> list[Any]:
-            given = [_words(a) if key else moved(a) for a, key in zip(arrays, keys)]
-            return [_keys(r, t.shape) if t.dtype == KEY else r for r, t in zip(function(*given), results)]
+def _compiled(plan: Plan) -> Callable[..., list[Any]]:
+    """The program as one function of its inputs and constants, which XLA compiles at its first call."""
+    import jax
 
-        return run
+    interpret = _interprets()
+    function = jax.jit(compiled(program(plan).text, interpret))
+    results = [v.aval for v in plan.outputs]
+    keys = [v.aval.dtype == KEY for v in (*plan.graph.invars, *plan.graph.constvars)]
+    # On the CPU JAX reads ndarrays where they lie, and so a result that is an argument would change with it.
+    moved = _apart if interpret else _itself
 
-    @staticmethod
-    def constant(value: Any) -> Any:
-        value = to_numpy(value)
-        return value if value.dtype == KEY else _apart(value)
+    def run(*arrays: Any) -> list[Any]:
+        given = [_words(a) if key else moved(a) for a, key in zip(arrays, keys)]
+        return [_keys(r, t.shape) if t.dtype == KEY else r for r, t in zip(function(*given), results)]
 
-    @staticmethod
-    def place(value: Any) -> Any:
-        import jax
-
-        return value if isinstance(value, jax.Array) else Host.place(value)
-
-    def library(self, group: FusionGroup) -> Callable[..., Any]:
-        raise UnsupportedError("the tpu backend compiles whole programs")
+    return run
 
 
 def _outside(eqn: Eqn) -> str | None:

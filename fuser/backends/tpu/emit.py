@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fuser.backends.tpu import spell
 from fuser.backends.tpu.arrays import Arrays
 from fuser.backends.tpu.blocks import Windows, grid_of
 from fuser.backends.tpu.call import Before, write_call
@@ -16,6 +17,7 @@ from fuser.backends.tpu.reductions import Rows, phases
 from fuser.backends.tpu.tiling import Refused, Tiling
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import Fusion, Movement
+from fuser.kernel.decompose import decompose
 from fuser.kernel.lower import lower, results
 from fuser.kernel.lower_loop import lower_loop
 from fuser.ops.elementwise import copy_p
@@ -35,6 +37,10 @@ class Emitted:
     grid: tuple[int, ...] = ()
     vmem: int = 0
     moved: int = 0
+
+    def __str__(self) -> str:
+        """The file of the function alone."""
+        return spell.header(self.text) + "\n\n\n" + self.text + "\n"
 
 
 def in_pallas(group: FusionGroup, vmem: int) -> Emitted:
@@ -84,7 +90,7 @@ def hoisted(group: FusionGroup) -> tuple[list[Eqn], FusionGroup]:
 
 def _pallas(group: FusionGroup, outer: FusionGroup, vmem: int) -> Emitted:
     """The kernel of a group; of what is left of `outer` once XLA has moved its inputs, where the two differ."""
-    kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
+    kernel = decompose(lower_loop(group) if group.kind is Kind.LOOP else lower(group), spell.TABLE.has)
     if not kernel.parallel and not kernel.reduced:
         raise Refused("it computes single numbers")
     if any(node.op == "lane" for node in kernel.nodes):

@@ -17,42 +17,28 @@ from fuser.backends.tpu.tiling import Place, Refused, Tiling
 from fuser.ir.index import Affine, Axis, Computed, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, KEY
+from fuser.kernel.emitter import NOWHERE as NONE
+from fuser.kernel.emitter import BlockEmitter
 from fuser.kernel.kernel import Kernel, Store
 
 Axes = frozenset[Axis]
-NONE: Axes = frozenset()
 INT = 1 << 31
 MOST_LOOKED_UP = 4096  # elements of a table that is searched for each row
 
 
-class Emitter:
-    """Writes the body of one kernel. `env` maps nodes to the names that hold them, `varies` to the axes they span."""
+class Emitter(BlockEmitter):
+    """Writes the body of one kernel. Nodes vary along axes."""
+
+    depth = 2
 
     def __init__(self, kernel: Kernel, tiling: Tiling, windows: Windows) -> None:
-        self.kernel = kernel
+        super().__init__(kernel)
         self.tiling = tiling
         self.windows = windows
-        self.lines: list[str] = []
-        self.depth = 2
-        self.env: dict[Scalar | str, str] = {}
-        self.names: dict[Scalar, str] = {}
-        self.varies: dict[Scalar, Axes] = {}
         self.words: dict[Scalar, tuple[str, str]] = {}  # of random keys: the texts of their words
         self.scratch: list[str] = []
 
     # The parts of a text.
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def open(self, *texts: str) -> None:
-        """Lines of which the last begins a block."""
-        for text in texts:
-            self.line(text)
-        self.depth += 1
-
-    def close(self) -> None:
-        self.depth -= 1
 
     def body(self) -> list[str]:
         """The lines, behind those that name the program's place in the grid where it is used."""
@@ -63,9 +49,8 @@ class Emitter:
 
     # Values.
 
-    def operand(self, node: Scalar) -> str:
-        """The text of a node where it is used."""
-        return spell.literal(node.attr, node.dtype) if node.op == "const" else self.env[node]
+    def constant(self, node: Scalar) -> str:
+        return spell.literal(node.attr, node.dtype)
 
     def array(self, node: Scalar, axes: Axes) -> str:
         """A node as an array that spans at least `axes`."""
@@ -76,37 +61,25 @@ class Emitter:
             return self.operand(node)
         return f"jnp.broadcast_to({self.operand(node)}, {shape})"
 
-    def spans(self, node: Scalar) -> Axes:
-        """The axes along which a node varies."""
-        return self.varies.get(node, NONE)
-
-    def name(self, node: Scalar) -> str:
-        return self.names.setdefault(node, f"v{len(self.names)}")
-
-    def define_all(self, nodes: Iterable[Scalar]) -> None:
-        for node in nodes:
-            self.define(node)
-
     def define(self, node: Scalar) -> None:
-        """Compute a node into a variable of its own."""
-        if node.op == "const" or node in self.env:
-            return
-        if self._key_word(node):
+        if node.op == "const" or node in self.env or self._key_word(node):
             return
         if node.dtype.itemsize == 8 and node.dtype != spell.POSITION:
             raise Refused(f"it computes with numbers of 64 bits, {node.dtype.name}")
-        if node.op == "load":
-            text = self.load_text(node)
-        elif node.op == "index":
-            text, self.varies[node] = self.position(node.attr, node.dtype)
-        else:
-            self.varies[node] = frozenset().union(*(self.spans(a) for a in node.args))
-            args = [self.operand(a) for a in node.args]
-            if all(a.op == "const" for a in node.args):
-                args = [spell.typed(a.attr, a.dtype) for a in node.args]
-            text = spell.operation(node, args)
-        self.line(f"{self.name(node)} = {text}")
-        self.env[node] = self.name(node)
+        super().define(node)
+
+    def position(self, node: Scalar) -> str:
+        text, self.varies[node] = self.number(node.attr, node.dtype)
+        return text
+
+    def arguments(self, node: Scalar) -> list[str]:
+        if all(a.op == "const" for a in node.args):
+            return [spell.typed(a.attr, a.dtype) for a in node.args]
+        return super().arguments(node)
+
+    def operation(self, node: Scalar, args: list[str]) -> str:
+        text: str = spell.TABLE.operation(node, args)
+        return text
 
     def _key_word(self, node: Scalar) -> bool:
         """Whether the node is part of a random key, whose two words other machines hold in one number of 64 bits."""
@@ -151,14 +124,14 @@ class Emitter:
             self.env[key] = key
         return key
 
-    def position(self, index: Affine, dtype: np.dtype) -> tuple[str, Axes]:
+    def number(self, index: Affine, dtype: np.dtype) -> tuple[str, Axes]:
         """An index as an integer of `dtype`, and the axes along which it varies."""
         low, high = index.bounds
         if low < -INT or high >= INT:
             raise Refused("its positions need more than 32 bits")
         text = self._affine(index)
         plain = spell.storage(dtype) == "jnp.int32" and index.terms
-        return text if plain else f"jnp.asarray({text}).astype({spell.storage(dtype)})", self.index_axes(index)
+        return text if plain else f"jnp.asarray({text}).astype({spell.storage(dtype)})", self.index_spans(index)
 
     def _affine(self, index: Affine) -> str:
         parts = []
@@ -179,16 +152,8 @@ class Emitter:
             parts.append(str(index.offset))
         return " + ".join(parts)
 
-    def index_axes(self, index: Affine) -> Axes:
-        found: set[Axis] = set()
-        for atom in index.atoms:
-            if isinstance(atom, Axis):
-                found |= {atom} & set(self.tiling.order)
-            elif isinstance(atom, Div):
-                found |= self.index_axes(atom.base)
-            elif isinstance(atom, Computed):
-                found |= self.spans(atom.value)
-        return frozenset(found)
+    def span_of(self, axis: Axis) -> Axes:
+        return frozenset((axis,)) & frozenset(self.tiling.order)
 
     def inside(self, axes: Iterable[Axis]) -> str:
         """The mask of the places that exist, where tiles overhang some of the axes; else nothing."""
@@ -197,7 +162,7 @@ class Emitter:
 
     # Memory.
 
-    def load_text(self, node: Scalar) -> str:
+    def load(self, node: Scalar) -> str:
         """The elements of an array along the tile's axes, in the type in which values are computed."""
         param, where = self.tiling.place(node.attr)
         axes = frozenset(p.axis for p in where if p.axis in self.tiling.order)
@@ -254,7 +219,7 @@ class Emitter:
             raise Refused(f"it reads {self.kernel.params[node.attr.param].name} at computed places")
         block = tuple(self.tiling.extents[a] if a is not None else 1 for a in rows)
         block = (*block[:d], self.kernel.params[node.attr.param].shape[d], *block[d + 1 :])
-        here = tuple(self.tiling.extents[a] if a in self.spans(value) else 1 for a in rows)
+        here = tuple(self.tiling.extents[a] if a is not None and a in self.spans(value) else 1 for a in rows)
         shape = self.tiling.shape(self.spans(value))
         at = self.array(value, frozenset())
         at = at if shape == here else f"{at}.reshape({here})"

@@ -9,7 +9,7 @@ from fuser.backends.tpu.emitter import Axes, Emitter
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL
 from fuser.kernel.kernel import Carry, Loop
-from fuser.kernel.lower import operands
+from fuser.kernel.operands import needed
 
 
 class LoopKernel(Emitter):
@@ -55,7 +55,7 @@ class LoopKernel(Emitter):
         count = len(loop.predicates)
         self.open("def decide(*carry):")
         self._begin_iteration(loop)
-        self.define_all(_needed(loop.predicates, loop.body))
+        self.define_all(needed(loop.predicates, loop.body))
         self.line(f"return {_tuple(map(self._going, loop.predicates))}")
         self.close()
         self.env = dict(saved)
@@ -118,14 +118,3 @@ class LoopKernel(Emitter):
 def _tuple(texts: object) -> str:
     found = list(texts)  # type: ignore[call-overload]
     return f"({', '.join(found)}{',' if len(found) == 1 else ''})"
-
-
-def _needed(roots: Sequence[Scalar], nodes: Sequence[Scalar]) -> list[Scalar]:
-    """Those of `nodes` that `roots` need, in order."""
-    inside, found, stack = set(nodes), set(), list(roots)
-    while stack:
-        node = stack.pop()
-        if node in inside and node not in found:
-            found.add(node)
-            stack.extend(operands(node))
-    return [n for n in nodes if n in found]

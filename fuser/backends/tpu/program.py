@@ -6,14 +6,13 @@ Control flow with planned bodies calls the functions of its bodies' groups, so t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fuser.backends.tpu import spell
 from fuser.backends.tpu.arrays import Arrays
 from fuser.backends.tpu.control_flow import write
 from fuser.backends.tpu.emit import PALLAS, Emitted, in_pallas, in_xla
-from fuser.backends.tpu.tiling import Refused
 from fuser.ir.graph import Literal, Var
 from fuser.ir.primitive import Control
 from fuser.kernel.lower import results
@@ -28,23 +27,16 @@ class Program:
     text: str
 
 
-def settled(group: FusionGroup, vmem: int) -> FusionGroup:
-    """The group with the functions that it needs, its own last: a LIBRARY group where XLA takes it."""
+def emitted(group: FusionGroup, vmem: int) -> Emitted:
+    """The functions that a group needs, its own last. Refused where a Pallas kernel cannot be; library groups are XLA's."""
     if group.kind is Kind.CONTROL and group.bodies:
-        return replace(group, emitted=_control(group))
-    if group.kind not in PALLAS:
-        return replace(group, emitted=in_xla(group))
-    try:
-        found = in_pallas(group, vmem)
-    except Refused as refusal:
-        library = replace(group, kind=Kind.LIBRARY, reason=f"XLA compiles it: {refusal}")
-        return replace(library, emitted=in_xla(library))
-    return replace(group, refusal=found.note, vmem=found.vmem, emitted=found)
+        return _control(group)
+    return in_pallas(group, vmem) if group.kind in PALLAS else in_xla(group)
 
 
 def program(plan: Plan, name: str = "program") -> Program:
     """The file of a plan. `program` takes its inputs, then its constants, and gives the list of its results."""
-    functions = [group.emitted.text for group in plan.groups]
+    functions = [group.emitted.code.text for group in plan.groups]
     functions.append(_calls(plan, name))
     body = "\n\n\n".join(functions)
     return Program(spell.header(body) + "\n\n\n" + body + "\n")
@@ -85,7 +77,7 @@ def _control(group: FusionGroup) -> Emitted:
     parts, pieces = [], []
     for number, plan in enumerate(group.bodies):
         name = f"{group.name}_{number}"
-        functions: list[Emitted] = [inner.emitted for inner in plan.groups]
+        functions: list[Emitted] = [inner.emitted.code for inner in plan.groups]
         pieces += functions
         parts += [function.text for function in functions]
         parts.append(_calls(plan, name))
@@ -138,8 +130,3 @@ def _write(
     arrays.line(f"step_of = lambda carry: step({', '.join(['decide(carry)[1]', *second, '*carry'])})")
     call = f"lax.while_loop(lambda carry: decide(carry)[0], step_of, [{', '.join(start)}])"
     arrays.line(f"[{', '.join(made)}] = {call}")
-
-
-def text_of(emitted: Emitted) -> str:
-    """A group's own file."""
-    return spell.header(emitted.text) + "\n\n\n" + emitted.text + "\n"

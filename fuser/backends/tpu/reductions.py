@@ -19,7 +19,7 @@ from fuser.kernel.lower import operands
 
 CHAIN = 64  # vectors that are added one after the other
 POSITIONS = ("argmax", "argmin")
-# reduction: (how two values combine, how an array is folded)
+# reduction: (how two values combine, how an array is reduced)
 WORDS = {
     "sum": ("{0} + {1}", "jnp.sum"),
     "max": ("jnp.maximum({0}, {1})", "jnp.max"),
@@ -84,7 +84,7 @@ class Rows(Emitter):
                 self.define(node)
 
     def _reduction(self, reduction: Scalar) -> None:
-        """Fold what the tile holds along the reduced axes; `env` has the text, positions a second one as `(node, "at")`."""
+        """Reduce what the tile holds along the reduced axes; `env` has the text, positions a second one as `(node, "at")`."""
         spec, (operand,) = reduction.attr, reduction.args
         axes = self.spans(operand) & set(self.tiling.order) - set(self.kernel.reduced)
         self.varies[reduction] = axes | self._rows_of(operand)
@@ -112,7 +112,7 @@ class Rows(Emitter):
         return frozenset(a for a in self.spans(operand) if a not in self.kernel.reduced)
 
     def _element(self, operand: Scalar, spec: ReductionSpec) -> str:
-        """What is folded, along all reduced axes, with the reduction's identity where nothing is."""
+        """What is reduced, along all reduced axes, with the reduction's identity where nothing is."""
         value = self.array(operand, frozenset(self.kernel.reduced))
         mask = self.inside(self.kernel.reduced)
         if not mask:

@@ -1,16 +1,17 @@
 """How the scalar vocabulary is spelled on arrays of JAX: in Pallas kernels, and in what XLA fuses by itself.
 
-Data: one entry an operation; `{0}`, `{1}`, `{2}` are operands. float16 and bfloat16 are computed in float32 and rounded
+`TABLE` has one entry an operation. float16 and bfloat16 are computed in float32 and rounded
 where they are stored or converted. A helper is written into a file only where its name occurs; it uses nothing that
 Mosaic lacks, so that one table serves both.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 
 import numpy as np
 
+from fuser.backends.table import Spelling, Table, words
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, FLOATS, bfloat16, is_complex, is_inexact
 
@@ -18,7 +19,19 @@ F32 = np.dtype("float32")
 POSITION = np.dtype("int64")  # of positions in arrays, which other machines count in 64 bits and kernels here in 32
 HALVES = (FLOATS[0], bfloat16)
 
-_FLOAT: dict[str, str] = {
+
+def _shift(form: str, inside: str) -> Spelling:
+    """A shift; one by a constant that is below the width needs no test."""
+
+    def spelling(node: Scalar, args: Sequence[str]) -> str:
+        x, count = node.args
+        known = count.op == "const" and 0 <= int(count.attr) < 8 * x.dtype.itemsize
+        return (inside if known else form).format(*args)
+
+    return spelling
+
+
+_FLOAT: dict[str, Spelling] = {
     **{name: f"jnp.{name}({{0}})" for name in ("exp", "exp2", "log", "log1p", "sqrt", "sin", "cos", "tan", "tanh")},
     **{name: f"jnp.{name}({{0}})" for name in ("abs", "floor", "ceil", "round")},
     "neg": "-{0}",
@@ -46,7 +59,7 @@ _FLOAT: dict[str, str] = {
     "min": "jnp.minimum({0}, {1})",
     "fma": "fused({0}, {1}, {2})",
 }
-_COMPLEX: dict[str, str] = {
+_COMPLEX: dict[str, Spelling] = {
     **{name: f"jnp.{name}({{0}})" for name in ("exp", "exp2", "log", "log1p", "log2", "expm1", "sqrt", "abs")},
     **{name: f"jnp.{name}({{0}})" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "real", "imag", "conj")},
     **{f"a{name}": f"jnp.arc{name}({{0}})" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
@@ -54,7 +67,10 @@ _COMPLEX: dict[str, str] = {
     "div": "{0} / {1}",
     "pow": "lax.pow({0}, {1})",
 }
-_INTEGER: dict[str, str] = {
+_INTEGER: dict[str, Spelling] = {
+    "div_unchecked": "lax.div({0}, {1})",
+    "shl_unchecked": "{0} << {1}",
+    "shr_unchecked": "lax.shift_right_logical({0}, {1})",
     "neg": "-{0}",
     "abs": "jnp.abs({0})",
     "div": "divide({0}, {1})",
@@ -62,16 +78,15 @@ _INTEGER: dict[str, str] = {
     "max": "jnp.maximum({0}, {1})",
     "min": "jnp.minimum({0}, {1})",
     "not": "~{0}",
-    "shl": "shift_left({0}, {1})",
-    "shr": "shift_right({0}, {1})",
-    "sar": "shift_right_signed({0}, {1})",
+    "shl": _shift("shift_left({0}, {1})", "{0} << {1}"),
+    "shr": _shift("shift_right({0}, {1})", "lax.shift_right_logical({0}, {1})"),
+    "sar": _shift("shift_right_signed({0}, {1})", "{0} >> {1}"),
     "popcount": "lax.population_count({0})",
     "clz": "lax.clz({0})",
     "threefry0": "threefry({0}, {1}, {2}, {3})[0]",
     "threefry1": "threefry({0}, {1}, {2}, {3})[1]",
 }
-_SHIFTS = {"shl": "{0} << {1}", "shr": "lax.shift_right_logical({0}, {1})", "sar": "{0} >> {1}"}  # by a count in range
-_BOOL: dict[str, str] = {
+_BOOL: dict[str, Spelling] = {
     "not": "~{0}",
     "max": "{0} | {1}",
     "min": "{0} & {1}",
@@ -85,7 +100,7 @@ _BOOL: dict[str, str] = {
     "ge": "{0} | ~{1}",
     "select": "({0} & {1}) | (~{0} & {2})",
 }
-_ANY: dict[str, str] = {
+_ANY: dict[str, Spelling] = {
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"))},
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))},
     **{
@@ -97,6 +112,9 @@ _ANY: dict[str, str] = {
     "real": "{0}",
     "imag": "jnp.zeros_like({0})",
     "conj": "{0}",
+    "cast": lambda node, args: _cast(node, args[0]),
+    "cast_unchecked": lambda node, args: _converted(node.args[0].dtype, node.dtype, args[0]),
+    "bitcast": lambda node, args: _bitcast(node, args[0]),
 }
 
 # Helper functions of generated files, in an order in which each comes after those that it calls.
@@ -280,20 +298,15 @@ HELPERS: dict[str, str] = {
 
 def header(text: str) -> str:
     """What stands before the functions of a file: imports and the helpers that `text` uses."""
-    words = set(re.findall(r"\w+", text))
-    used: list[str] = []
-    for name in reversed(HELPERS):
-        if name in words:
-            used.append(name)
-            words |= set(re.findall(r"\w+", HELPERS[name]))
+    helpers, names = TABLE.used(words(text))
     imports = ["import jax", "import jax.numpy as jnp", "from jax import lax"]
-    if "pl" in words:
+    if "pl" in names:
         imports.append("from jax.experimental import pallas as pl")
-    if "pltpu" in words:
+    if "pltpu" in names:
         imports.append("from jax.experimental.pallas import tpu as pltpu")
-    if "INTERPRET" in words:
+    if "INTERPRET" in names:
         imports.append("\nINTERPRET = False  # True: Pallas' interpreter, which runs anywhere, slowly")
-    return "\n\n\n".join(["\n".join(imports), *(HELPERS[name] for name in HELPERS if name in used)])
+    return "\n\n\n".join(["\n".join(imports), *helpers])
 
 
 def storage(dtype: np.dtype) -> str:
@@ -328,29 +341,6 @@ def typed(value: np.generic, dtype: np.dtype) -> str:
     return text if "(" in text else f"{storage(local(dtype))}({text})"
 
 
-def operation(node: Scalar, args: list[str]) -> str:
-    """The expression of one node of the vocabulary on operands that are names or literals."""
-    if node.op == "cast":
-        return _cast(node, args[0])
-    if node.op == "bitcast":
-        return _bitcast(node, args[0])
-    dtype = node.args[1].dtype if node.op == "select" else node.args[0].dtype
-    form = _form(node, dtype)
-    return form.format(*args)
-
-
-def _form(node: Scalar, dtype: np.dtype) -> str:
-    if dtype == BOOL:
-        return _BOOL.get(node.op) or _ANY[node.op]
-    if is_complex(dtype):
-        return _COMPLEX.get(node.op) or _ANY[node.op]
-    if is_inexact(dtype):
-        return _FLOAT.get(node.op) or _ANY[node.op]
-    if node.op in _SHIFTS and node.args[1].op == "const" and 0 <= int(node.args[1].attr) < 8 * dtype.itemsize:
-        return _SHIFTS[node.op]
-    return _INTEGER.get(node.op) or _ANY[node.op]
-
-
 def _cast(node: Scalar, x: str) -> str:
     old, new = node.args[0].dtype, node.dtype
     if new == BOOL:
@@ -363,6 +353,11 @@ def _cast(node: Scalar, x: str) -> str:
         inside = f"jnp.where(({x} > {low}) & ({x} < {high}), {x}, 0.0).astype({storage(new)})"
         top, bottom = literal(new.type(info.max), new), literal(new.type(info.min), new)
         return f"jnp.where({x} >= {high}, {top}, jnp.where({x} <= {low}, {bottom}, {inside}))"
+    return _converted(old, new, x)
+
+
+def _converted(old: np.dtype, new: np.dtype, x: str) -> str:
+    """A number that the new type holds, or a float of it."""
     if new in HALVES:
         return f"{x}.astype({storage(new)}).astype(jnp.float32)"
     return f"{x}.astype({storage(local(new))})" if storage(local(old)) != storage(local(new)) else x
@@ -373,3 +368,6 @@ def _bitcast(node: Scalar, x: str) -> str:
     narrow = f"{x}.astype({storage(old)})" if local(old) != old else x
     wide = f".astype({storage(local(new))})" if local(new) != new else ""
     return f"lax.bitcast_convert_type({narrow}, {storage(new)}){wide}"
+
+
+TABLE = Table("JAX", {"float": _FLOAT, "complex": _COMPLEX, "integer": _INTEGER, "bool": _BOOL, "any": _ANY}, HELPERS)

@@ -1,40 +1,38 @@
-"""The Triton backend's six names, and how arrays come to the GPU and memory from torch's allocator."""
+"""The Triton backend: what its kernels take, their text, and how they are started."""
 
 from __future__ import annotations
 
 import importlib.util
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from fuser.backends.base import KernelSource, Loaded, Stepwise, unsupported
+from fuser.backends.base import KernelSource, Loaded, unsupported
+from fuser.backends.link import Parts, in_steps
 from fuser.backends.triton import eager, interpreter
 from fuser.backends.triton.emit import emit_kernel, emit_product
 from fuser.backends.triton.launch import Launcher, module_of
 from fuser.backends.triton.library import library
 from fuser.backends.triton.matmul import refusal
+from fuser.backends.triton.memory import CUDA, device_name
 from fuser.backends.triton.target import TARGET
-from fuser.errors import OutOfMemoryError, UnsupportedError
+from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
-from fuser.ir.types import FLOAT8, float8_e4m3b11fnuz, is_complex, short_dtype
+from fuser.ir.types import FLOAT8, is_complex, short_dtype
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
-from fuser.partition.group import FusionGroup, FusionLimits, Kind
-from fuser.runtime.array import Array, torch_dtype
-from fuser.runtime.executable import Step
+from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
+from fuser.runtime.executable import Executable
 
 
-class Triton(Stepwise):
+class Triton:
     """Triton on the GPU."""
 
     name = "triton"
-    platform = "cuda"
+    memory = CUDA
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
-    limits = FusionLimits(control=True, dots=True, target=TARGET)
+    limits = FusionLimits(control=True, dots=True, driven="kernels are launched from there", target=TARGET)
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
@@ -48,9 +46,6 @@ class Triton(Stepwise):
             if is_complex(dtype):
                 return f"Triton has no complex numbers such as {short_dtype(dtype)}"
         return None
-
-    def native(self, group: FusionGroup) -> str | None:
-        return f"{group.name} is launched from there"
 
     def emit(self, group: FusionGroup) -> KernelSource:
         if group.kind is Kind.CONTRACTION:
@@ -67,44 +62,14 @@ class Triton(Stepwise):
         _require_gpu()
         eager.install(self)
         new = sum(not module_of(source)[1] for source in sources)
-        functions = tuple(Launcher(source, self.device()) for source in sources)
+        functions = tuple(Launcher(source, device_name()) for source in sources)
         return Loaded(functions, time.perf_counter() - start, new == 0, new)
 
-    def library(self, group: FusionGroup) -> Callable[..., Any]:
-        return library(group, self.place)
-
-    def constant(self, value: Any) -> Any:
-        return self.place(value._data if isinstance(value, Array) else value)
-
-    def joined(self, steps: Sequence[Step], outputs: Sequence[int]) -> Sequence[Step]:
+    def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
         from fuser.backends.triton.segment import joined
 
-        return joined(steps, outputs)
-
-    def allocate(self, shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
-        import torch
-
-        try:
-            return torch.empty(shape, dtype=torch_dtype(dtype), device=self.device())
-        except torch.OutOfMemoryError as error:
-            wanted = math.prod(shape) * dtype.itemsize
-            raise OutOfMemoryError(
-                f"the GPU has no {wanted} bytes left for {short_dtype(dtype)}{list(shape)}"
-                f"{f' of {label}' if label else ''}; torch says: {error}"
-            ) from None
-
-    def place(self, value: Any) -> Any:
-        """An array where kernels can read it: a torch tensor on the GPU; dtypes that torch lacks stay on the host."""
-        if not isinstance(value, np.ndarray) and hasattr(value, "data_ptr"):
-            return value if value.device.type == self.device() else value.to(self.device())
-        value = np.asarray(value)
-        if value.dtype == float8_e4m3b11fnuz:
-            return value
-        return Array(np.ascontiguousarray(value).reshape(value.shape)).torch().to(self.device())
-
-    def device(self) -> str:
-        """Where torch keeps the arrays; the interpreter runs on the CPU's."""
-        return "cpu" if interpreter.active() else "cuda"
+        parts = Parts(self.memory, self.limits, library, joined)
+        return in_steps(plan, zip(sources, loaded.functions, strict=True), parts)
 
 
 def _require_gpu() -> None:

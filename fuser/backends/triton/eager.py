@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuser.backends.base import Backend
+from fuser.backends.triton.library import library
 from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
@@ -55,7 +56,7 @@ class Eager:
             known = self.programs[key] = self._program(primitive, avals, params)
         program, results = known
         data = [a._data if isinstance(a, Array) else np.asarray(a) for a in args]
-        computed = program(*(self.backend.place(d) for d in data))
+        computed = program(*(self.backend.memory.place(d) for d in data))
         arrays = [Array(r, aval.weak_type, aval.dtype) for r, aval in zip(computed, results)]
         return arrays if primitive.multiple_results else arrays[0]
 
@@ -71,7 +72,7 @@ class Eager:
 
 
 def _executable(plan: Plan, backend: Backend) -> Executable:
-    sources = {
+    sources: dict[Any, Any] = {
         group: backend.emit(group)
         for group in plan.groups
         if group.kind not in (Kind.LIBRARY, Kind.CONTROL) and not group.reason
@@ -85,9 +86,11 @@ def _executable(plan: Plan, backend: Backend) -> Executable:
             outputs = tuple(Allocation(plan.slot_of[v], v.aval.shape, v.aval.dtype) for v in writes)
             steps.append(KernelStep(group.name, functions[group], reads, outputs))
         else:
-            steps.append(LibraryStep(group.name, backend.library(group), reads, tuple(plan.slot_of[v] for v in writes)))
+            steps.append(
+                LibraryStep(group.name, library(group, backend.memory), reads, tuple(plan.slot_of[v] for v in writes))
+            )
     results = [plan.slot_of[plan.aliases.get(v, v)] for v in plan.outputs if isinstance(v, Var)]
-    return Executable([plan.slot_of[v] for v in plan.graph.invars], {}, steps, results, backend.allocate)
+    return Executable([plan.slot_of[v] for v in plan.graph.invars], {}, steps, results, backend.memory.allocate)
 
 
 def _reshaping(plan: Plan, executable: Executable) -> Program:

@@ -14,6 +14,7 @@ from fuser.backends.triton.loop_kernel import LoopKernel
 from fuser.backends.triton.matmul import Product, lower_product
 from fuser.backends.triton.reductions import LongRows, Rows
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
+from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
@@ -33,6 +34,7 @@ class Emitted:
 
 def emit_kernel(kernel: Kernel) -> Emitted:
     """The Triton file of a kernel, and how this call of it is launched."""
+    kernel = decompose(kernel, spell.TABLE.has)
     if kernel.loop is not None and len(kernel.parallel) > 1:
         kernel = flattened(kernel)
     functions, scratch = _functions(kernel, arrange(kernel))

@@ -6,14 +6,17 @@ where it does not vary its extent is 1, and Triton's broadcasting does the rest.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fuser.backends.triton import spell
-from fuser.ir.index import Affine, Axis, Computed, Div
+from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_inexact
+from fuser.kernel.emitter import NOWHERE as NONE
+from fuser.kernel.emitter import BlockEmitter, axis_names
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import operands
@@ -22,7 +25,6 @@ from fuser.kernel.sizes import IndexText, Sizes
 LARGE = 2**31  # elements from which positions need 64 bits
 
 Dims = frozenset[str]
-NONE: Dims = frozenset()
 _LITERALS = spell.INFIX | {"select", "max", "min", "div"}  # operations that take a bare number beside a value
 
 
@@ -48,29 +50,23 @@ class Function:
     scratch: list[tuple[int, Any]] = field(default_factory=list)
 
 
-class Emitter:
-    """Writes one function. `env` maps nodes to the names that hold them, `varies` to the block dimensions they span."""
+class Emitter(BlockEmitter):
+    """Writes one function. Nodes vary along dimensions of the block."""
 
     def __init__(self, kernel: Kernel, loops: Loops, name: str) -> None:
-        self.kernel = kernel
+        super().__init__(kernel)
         self.loops = loops
         self.function_name = name
         self.sizes = Sizes()
-        self.lines: list[str] = []
-        self.depth = 1
-        self.names: dict[Scalar, str] = {}
-        self.env: dict[Scalar, str] = {}
-        self.varies: dict[Scalar, Dims] = {}
         self.literals: dict[tuple[str, str], str] = {}
         self.axis_dims: dict[Axis, Dims] = {}
         self.masks: dict[str, str] = {}  # block dimension: the mask of its live elements
         self.extra_mask: dict[str, str] = {}  # of stores only
-        letters = "ijklmnpq"
         axes = [*loops.parallel, *loops.reduced]
-        self.axis_names = {axis: letters[n] if n < len(letters) else f"i{n}" for n, axis in enumerate(axes)}
+        self.axis_names = axis_names(axes)
         self.extents = {axis: self.sizes.extent(axis, loops.extents[axis]) for axis in axes}
         self.index = IndexText(self.sizes, self.axis_names, set(loops.absorbed), self._position_value)
-        self.wide = any(_elements(param.shape) >= LARGE for param in kernel.params)
+        self.wide = any(math.prod(param.shape) >= LARGE for param in kernel.params)
         self.scratch: dict[str, int] = {}  # names of scratch parameters: their numbers
 
     # The parts of a text.
@@ -120,16 +116,6 @@ class Emitter:
         loads = [n.attr.offset for n in self.kernel.nodes if n.op == "load"]
         return loads + [s.offset for s in self.kernel.stores]
 
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def open(self, text: str) -> None:
-        self.line(text)
-        self.depth += 1
-
-    def close(self) -> None:
-        self.depth -= 1
-
     def program(self) -> str:
         return "tl.program_id(0).to(tl.int64)" if self.wide else "tl.program_id(0)"
 
@@ -148,17 +134,7 @@ class Emitter:
 
     # Values.
 
-    def operand(self, node: Scalar) -> str:
-        """The text of a node where it is used."""
-        if node.op == "const":
-            return self._constant(node)
-        return self.env[node]
-
-    def spans(self, node: Scalar) -> Dims:
-        """The block dimensions along which a node varies."""
-        return self.varies.get(node, NONE)
-
-    def _constant(self, node: Scalar) -> str:
+    def constant(self, node: Scalar) -> str:
         """A number with its type; one that looks like a size is an argument, so that the text serves other sizes."""
         value, dtype = node.attr, node.dtype
         if is_inexact(dtype) or dtype.kind in "iu":
@@ -169,26 +145,18 @@ class Emitter:
         key = (spell.typed(value, dtype), "")
         return self.literals.setdefault(key, f"c{len(self.literals)}")
 
-    def name(self, node: Scalar) -> str:
-        return self.names.setdefault(node, f"v{len(self.names)}")
+    def load(self, node: Scalar) -> str:
+        return self.load_text(node)
 
-    def define(self, node: Scalar) -> None:
-        """Compute a node into a variable of its own."""
-        if node.op == "const" or node in self.env:
-            return
-        if node.op == "load":
-            text = self.load_text(node)
-        elif node.op == "index":
-            place, dims = self.place(("index", self.name(node)), node.attr)
-            self.varies[node] = dims
-            text = f"({place}).to({spell.local(node.dtype)})"
-        else:
-            self.varies[node] = frozenset().union(*(self.spans(a) for a in node.args))
-            text = spell.operation(node, self._arguments(node))
-        self.line(f"{self.name(node)} = {text}")
-        self.env[node] = self.name(node)
+    def position(self, node: Scalar) -> str:
+        place, self.varies[node] = self.place(("index", self.name(node)), node.attr)
+        return f"({place}).to({spell.local(node.dtype)})"
 
-    def _arguments(self, node: Scalar) -> list[str]:
+    def operation(self, node: Scalar, args: list[str]) -> str:
+        text: str = spell.TABLE.operation(node, args)
+        return text
+
+    def arguments(self, node: Scalar) -> list[str]:
         bare = node.op in _LITERALS and sum(a.op == "const" for a in node.args) == 1
         bare = bare and not (
             node.op == "div" and node.dtype.kind in "iu"
@@ -247,28 +215,15 @@ class Emitter:
     def place(self, owner: Any, index: Affine) -> tuple[str, Dims]:
         """An index as text, and the block dimensions along which it varies."""
         text = self.index(index, owner, "floor_div({0}, {1})" if index.divides_negative else "({0} // {1})")
-        return text, self.index_dims(index)
+        return text, self.index_spans(index)
 
-    def index_dims(self, index: Affine) -> Dims:
-        found: set[str] = set()
-        for atom in index.atoms:
-            if isinstance(atom, Axis):
-                found |= self.axis_dims.get(atom, NONE)
-            elif isinstance(atom, Div):
-                found |= self.index_dims(atom.base)
-            else:
-                assert isinstance(atom, Computed)
-                found |= self.spans(atom.value)
-        return frozenset(found)
+    def span_of(self, axis: Axis) -> Dims:
+        return self.axis_dims.get(axis, NONE)
 
     def _position_value(self, node: Scalar) -> str:
         """A computed integer where it takes part in an index."""
         text = self.operand(node)
         return f"{text}.to(tl.int64)" if self.wide and node.dtype.itemsize < 8 else text
-
-    def define_all(self, nodes: Iterable[Scalar]) -> None:
-        for node in nodes:
-            self.define(node)
 
 
 def required(roots: Iterable[Scalar], order: Sequence[Scalar], known: Iterable[Scalar] = ()) -> list[Scalar]:
@@ -284,13 +239,6 @@ def required(roots: Iterable[Scalar], order: Sequence[Scalar], known: Iterable[S
         found.add(node)
         stack.extend(operands(node) if node.op != "reduction" else ())
     return [n for n in order if n in found and n in inside]
-
-
-def _elements(shape: Sequence[int]) -> int:
-    total = 1
-    for extent in shape:
-        total *= extent
-    return total
 
 
 def _sum(place: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.backends.base import Memory
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Operand, Var
 from fuser.ir.primitive import Fusion
@@ -18,8 +19,9 @@ from fuser.partition.group import FusionGroup
 from fuser.runtime.array import Array, to_numpy
 
 
-def library(group: FusionGroup, place: Callable[[Any], Any]) -> Callable[..., Any]:
-    """A function of the group's input arrays that gives the list of its outputs; `place` puts arrays on the device."""
+def library(group: FusionGroup, memory: Memory) -> Callable[..., Any]:
+    """A function of the group's input arrays that gives the list of its outputs, in this memory."""
+    place = memory.place
     last = group.graph.eqns[-1]
     position = {var: number for number, var in enumerate(group.graph.invars)}
     if last.primitive.fusion is not Fusion.DOT or last.outvars[0].aval.dtype not in (*FLOATS, *COMPLEX):

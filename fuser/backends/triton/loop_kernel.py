@@ -13,7 +13,7 @@ from fuser.backends.triton import spell
 from fuser.backends.triton.emitter import NONE, Emitter, Function
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Carry, Loop
-from fuser.kernel.lower import operands
+from fuser.kernel.operands import needed
 
 _LANES = frozenset("x")
 
@@ -83,7 +83,7 @@ class LoopKernel(Emitter):
 
     def _decide(self, loop: Loop) -> list[str]:
         """Which lanes go on, by the carry as it now stands."""
-        self.define_all(_needed(loop.predicates, loop.body))
+        self.define_all(needed(loop.predicates, loop.body))
         names = []
         for number, predicate in enumerate(loop.predicates):
             text = self.operand(predicate)
@@ -109,14 +109,3 @@ class LoopKernel(Emitter):
         if carry.node.attr.axes and not self.spans(value):
             return f"tl.broadcast_to({text}, (BLOCK,))"
         return text
-
-
-def _needed(roots: Sequence[Scalar], nodes: Sequence[Scalar]) -> list[Scalar]:
-    """Those of `nodes` that `roots` need, in order."""
-    inside, found, stack = set(nodes), set(), list(roots)
-    while stack:
-        node = stack.pop()
-        if node in inside and node not in found:
-            found.add(node)
-            stack.extend(operands(node))
-    return [n for n in nodes if n in found]

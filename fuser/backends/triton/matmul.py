@@ -18,6 +18,7 @@ from fuser.ir.index import ZERO, Affine, Axis, linearise
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, bfloat16, short_dtype
+from fuser.kernel.decompose import Decomposition
 from fuser.kernel.kernel import Kernel, Param, Store, Sweep
 from fuser.kernel.loops import arrange
 from fuser.kernel.lower import Demand, Index, Sweeping, index_axes
@@ -91,8 +92,9 @@ def lower_product(group: FusionGroup) -> Parts:
     labels = group.layout[eqn.outvars[0]]
     k = (_contracted(eqn, 0), _contracted(eqn, 1))
     batch, m, n = _kinds(eqn, labels)
-    sides = (demand.side(0, k[0], (*batch, *m)), demand.side(1, k[1], (*batch, *n)))
-    stores = _stores(demand, group)
+    new = Decomposition(spell.TABLE.has)
+    sides = (new.node(demand.side(0, k[0], (*batch, *m))), new.node(demand.side(1, k[1], (*batch, *n))))
+    stores = [new.store(store) for store in _stores(demand, group)]
     orders = (_order([Store(0, ZERO, sides[0])]), _order([Store(0, ZERO, sides[1])]))
     epilogue = _order(stores)
     sweep = Sweep((*orders[0], *orders[1], *epilogue), tuple(stores), (), (), ())

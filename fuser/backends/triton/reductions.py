@@ -120,7 +120,7 @@ class Rows(Emitter):
         value = self.element(operand, spec)
         if spec.reduction in POSITIONS:
             self.line(f"{name}_value = {value}")
-            at = f"tl.where(column_inside, {self.position()}, -1)"
+            at = f"tl.where(column_inside, {self.reduced_position()}, -1)"
             self.line(f"{name}_at = tl.broadcast_to({at}, {name}_value.shape)")
             self._reduce_position(reduction)
         else:
@@ -133,7 +133,7 @@ class Rows(Emitter):
         self.line(f"{name}_value, {name}_at = tl.reduce({pair}, 1, combine_{reduction.attr.reduction}, keep_dims=True)")
         self.line(f"{name} = {name}_at.to({spell.local(reduction.dtype)})")
 
-    def position(self) -> str:
+    def reduced_position(self) -> str:
         """The position along the reduced axes, for argmax."""
         return "column"
 
@@ -239,7 +239,7 @@ class LongRows(Rows):
         value = self.element(operand, spec)
         if spec.reduction in POSITIONS:
             self.line(f"{name}_next = {value}")
-            at = f"tl.where(column_inside, {self.position()}, -1)"
+            at = f"tl.where(column_inside, {self.reduced_position()}, -1)"
             self.line(f"{name}_value, {name}_at = combine_{spec.reduction}({name}_value, {name}_at, {name}_next, {at})")
         elif spec.compensated:
             self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {value})")
@@ -248,7 +248,7 @@ class LongRows(Rows):
             self.line(f"{name}_run = {combine}({name}_run, {value})")
 
     def _end(self, reduction: Scalar) -> None:
-        """Fold the lanes' results."""
+        """Reduce the lanes' results."""
         spec, name = reduction.attr, self.name(reduction)
         self.varies[reduction] = frozenset(ROW)
         if spec.reduction in POSITIONS:

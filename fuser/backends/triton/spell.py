@@ -1,17 +1,17 @@
 """How Triton spells the scalar vocabulary: types, operations, and the helper functions that a text may need.
 
-Data: one entry an operation; `{0}`, `{1}`, `{2}` are operands. float16 and bfloat16 are computed in float32 and rounded
-where they are stored or converted. A helper is written into a file only where its name occurs. libdevice stands for
-NVIDIA's and AMD's device libraries alike.
+`TABLE` has one entry an operation. float16 and bfloat16 are computed in float32 and rounded where they are stored or
+converted. A helper is written into a file only where its name occurs. libdevice stands for NVIDIA's and AMD's device
+libraries alike.
 """
 
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 
+from fuser.backends.table import Spelling, Table, words
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, is_inexact
 
@@ -53,7 +53,7 @@ LIBDEVICE = [
     "trunc",
 ]
 
-_FLOAT: dict[str, str] = {
+_FLOAT: dict[str, Spelling] = {
     **{name: f"libdevice.{name}({{0}})" for name in LIBDEVICE},
     "pow": "libdevice.pow({0}, {1})",
     "atan2": "libdevice.atan2({0}, {1})",
@@ -71,8 +71,11 @@ _FLOAT: dict[str, str] = {
     "max": "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
     "min": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
 }
-_DOUBLE: dict[str, str] = {**_FLOAT, "sqrt": "tl.sqrt({0})", "div": "{0} / {1}"}
-_SIGNED: dict[str, str] = {
+_DOUBLE: dict[str, Spelling] = {"sqrt": "tl.sqrt({0})", "div": "{0} / {1}"}
+_INTEGER: dict[str, Spelling] = {
+    "div_unchecked": "{0} // {1}",
+    "shl_unchecked": "{0} << {1}",
+    "shr_unchecked": "({0}.to({u}, bitcast=True) >> {1}.to({u}, bitcast=True)).to({t}, bitcast=True)",
     "neg": "-{0}",
     "abs": "tl.abs({0})",
     "div": "divide_signed({0}, {1})",
@@ -86,8 +89,7 @@ _SIGNED: dict[str, str] = {
     "popcount": "libdevice.popc({word}).to({t})",
     "clz": "(libdevice.clz({word}) - {spare}).to({t})",
 }
-_UNSIGNED: dict[str, str] = {
-    **_SIGNED,
+_UNSIGNED: dict[str, Spelling] = {
     "not": "(~{0}.to({i}, bitcast=True)).to({t}, bitcast=True)",
     "div": "divide_unsigned({0}, {1})",
     "rem": "remainder_unsigned({0}, {1})",
@@ -96,7 +98,7 @@ _UNSIGNED: dict[str, str] = {
     "threefry0": "threefry({0}, {1}, {2}, {3})[0]",
     "threefry1": "threefry({0}, {1}, {2}, {3})[1]",
 }
-_BOOL: dict[str, str] = {
+_BOOL: dict[str, Spelling] = {
     "not": "{0} == 0",
     "max": "{0} | {1}",
     "min": "{0} & {1}",
@@ -105,7 +107,7 @@ _BOOL: dict[str, str] = {
         for name, sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))
     },
 }
-_ANY: dict[str, str] = {
+_ANY: dict[str, Spelling] = {
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"))},
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))},
     **{
@@ -113,6 +115,9 @@ _ANY: dict[str, str] = {
         for name, sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))
     },
     "select": "tl.where({0}, {1}, {2})",
+    "cast": lambda node, args: _cast(node, args[0]),
+    "cast_unchecked": lambda node, args: _converted(node, args[0]),
+    "bitcast": lambda node, args: _bitcast(node, args[0]),
 }
 INFIX = frozenset(("add", "sub", "mul", "and", "or", "xor", "eq", "ne", "lt", "le", "gt", "ge"))
 
@@ -223,17 +228,11 @@ HELPERS: dict[str, str] = {
 
 def header(text: str) -> str:
     """What stands before the kernels of a file: imports and the helpers that `text` uses."""
-    words = set(re.findall(r"\w+", text))
-    used: list[str] = []
-    for name in reversed(HELPERS):
-        if name in words:
-            used.append(name)
-            words |= set(re.findall(r"\w+", HELPERS[name]))
-    lines = ["import triton", "import triton.language as tl"]
-    if "libdevice" in words:
-        lines.append("from triton.language.extra import libdevice")
-    functions = [f"\n\n@triton.jit\n{HELPERS[name]}" for name in HELPERS if name in used]
-    return "\n".join([*lines, *functions])
+    helpers, names = TABLE.used(words(text))
+    imports = ["import triton", "import triton.language as tl"]
+    if "libdevice" in names:
+        imports.append("from triton.language.extra import libdevice")
+    return "\n\n\n".join(["\n".join(imports), *(f"@triton.jit\n{helper}" for helper in helpers)])
 
 
 def storage(dtype: np.dtype) -> str:
@@ -277,30 +276,20 @@ def plain(value: np.generic, dtype: np.dtype) -> bool:
     return dtype.kind not in "iu" or (dtype.itemsize <= 4 and abs(int(value)) < 2 ** (dtype.itemsize * 8 - 1))
 
 
-def operation(node: Scalar, args: list[str]) -> str:
-    """The Triton expression of one node of the vocabulary on operands that are names or literals."""
-    if node.op == "cast":
-        return _cast(node, args[0])
-    if node.op == "bitcast":
-        return _bitcast(node, args[0])
-    dtype = node.args[1].dtype if node.op == "select" else node.args[0].dtype
-    form = _table(dtype).get(node.op) or _ANY[node.op]
+def _fields(dtype: np.dtype) -> dict[str, str]:
+    """What depends on the type of an operation's operands."""
     bits = dtype.itemsize * 8
     word = "tl.int64" if bits == 64 else "tl.int32"
-    wide = (
-        f"{args[0]}.to(tl.uint{bits}, bitcast=True).to({word})" if bits < 32 else f"{args[0]}.to({word}, bitcast=True)"
-    )
-    return form.format(
-        *args, t=local(dtype), u=f"tl.uint{bits}", i=f"tl.int{bits}", bits=bits, word=wide, spare=max(32 - bits, 0)
-    )
-
-
-def _table(dtype: np.dtype) -> dict[str, str]:
-    if dtype == BOOL:
-        return _BOOL
-    if is_inexact(dtype):
-        return _DOUBLE if dtype == F64 else _FLOAT
-    return _SIGNED if dtype.kind == "i" else _UNSIGNED
+    wide = f"{{0}}.to(tl.uint{bits}, bitcast=True).to({word})" if bits < 32 else f"{{0}}.to({word}, bitcast=True)"
+    spare = str(max(32 - bits, 0))
+    return {
+        "t": local(dtype),
+        "u": f"tl.uint{bits}",
+        "i": f"tl.int{bits}",
+        "bits": str(bits),
+        "word": wide,
+        "spare": spare,
+    }
 
 
 def _cast(node: Scalar, x: str) -> str:
@@ -314,6 +303,12 @@ def _cast(node: Scalar, x: str) -> str:
         inside = f"tl.where(({x} > {low}) & ({x} < {high}), {x}, 0.0).to({local(new)})"
         top, bottom = typed(new.type(info.max), new), typed(new.type(info.min), new)
         return f"tl.where({x} >= {high}, {top}, tl.where({x} <= {low}, {bottom}, {inside}))"
+    return _converted(node, x)
+
+
+def _converted(node: Scalar, x: str) -> str:
+    """A number that the new type holds, or a float of it."""
+    old, new = node.args[0].dtype, node.dtype
     if new == bfloat16:
         wide_x = x if local(old) == "tl.float32" else f"{x}.to(tl.float32)"
         return f"{wide_x}.to(tl.bfloat16).to(tl.float32)"
@@ -326,3 +321,11 @@ def _bitcast(node: Scalar, x: str) -> str:
     old, new = node.args[0].dtype, node.dtype
     narrow = f"{x}.to({storage(old)})" if widened(old) else x
     return f"{narrow}.to({storage(new)}, bitcast=True){widened(new)}"
+
+
+TABLE = Table(
+    "Triton",
+    {"float": _FLOAT, "double": _DOUBLE, "integer": _INTEGER, "unsigned": _UNSIGNED, "bool": _BOOL, "any": _ANY},
+    HELPERS,
+    _fields,
+)

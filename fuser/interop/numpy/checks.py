@@ -341,13 +341,13 @@ class _NonFinite:
         axes = eqn.params.get("axes") if eqn.primitive.fusion is Fusion.REDUCE else None
         if eqn.primitive.fusion is not Fusion.ELEMENTWISE and axes is None:
             return bad
-        nan_before = _any([self._folded(_nan(self._tracer(v)), axes) for v in operands], bad)
-        bad_before = _any([self._folded(self._bad(v), axes) for v in operands], bad)
+        nan_before = _any([self._reduced(_nan(self._tracer(v)), axes) for v in operands], bad)
+        bad_before = _any([self._reduced(self._bad(v), axes) for v in operands], bad)
         nan = _nan(self._tracer(out))
         expected = bind(E.or_p, nan_before, bind(E.and_p, bind(E.not_p, nan), bad_before))
         return bind(E.and_p, bad, bind(E.not_p, expected))
 
-    def _folded(self, condition: Any, axes: Any) -> Any:
+    def _reduced(self, condition: Any, axes: Any) -> Any:
         return condition if axes is None else bind(R.reduce_or_p, condition, axes=axes)
 
 

@@ -1,4 +1,4 @@
-"""NumPy's reductions on traced arrays: sums, extremes, logic, means, positions, running folds, order statistics.
+"""NumPy's reductions on traced arrays: sums, extremes, logic, means, positions, prefix scans, order statistics.
 
 The dtype of a result is NumPy's, found by asking NumPy about one element; fuser.numpy's reduction computes in it.
 """
@@ -24,7 +24,7 @@ from fuser.numpy import reductions as R
 from fuser.numpy import sorting
 from fuser.ops import cumulative as C
 from fuser.ops import elementwise as E
-from fuser.ops import reduce as folds
+from fuser.ops import reduce as reductions
 from fuser.trace.core import bind
 
 
@@ -74,9 +74,9 @@ def _accumulated(name: str) -> Handler:
         wanted = result_dtype(name, x.dtype, None if dtype is None else np.dtype(dtype))
         first = None if initial is None else operand(context, initial, wanted)
         if wanted == BOOL:
-            fold = R.any if name == "sum" else R.all
+            reduction = R.any if name == "sum" else R.all
             return _result(
-                context, fold(to_dtype(x, BOOL), axis, keepdims=keepdims, where=_masked(_mask(context, where), x))
+                context, reduction(to_dtype(x, BOOL), axis, keepdims=keepdims, where=_masked(_mask(context, where), x))
             )
         function = getattr(R, name)
         value = function(
@@ -261,7 +261,7 @@ for _name in ("nanvar", "nanstd"):
     implements(getattr(np, _name))(_nan(_name, ("ddof",)))
 
 
-# Running folds.
+# Prefix scans.
 
 _EXTREMES = {"cummax": C.cummax_p, "cummin": C.cummin_p}
 
@@ -377,7 +377,7 @@ def _of_selected(name: str) -> Handler:
 
 
 def _worst(dtype: np.dtype, name: str) -> Any:
-    return folds._extreme(dtype, name)
+    return reductions._extreme(dtype, name)
 
 
 for _name in ("sum", "prod", "max", "min", "mean", "var", "std", "all", "any"):

@@ -16,7 +16,7 @@ from fuser.interop.numpy.ufuncs import call as call_ufunc
 from fuser.lax.values import convert
 from fuser.numpy.at import IndexUpdateRef
 
-_FOLDS = {
+_REDUCTIONS = {
     **{
         np.add: "sum",
         np.multiply: "prod",
@@ -32,14 +32,14 @@ _RUNNING = {np.add: "cumsum", np.multiply: "cumprod", np.maximum: "cummax", np.m
 def _reduce(
     context: Context, ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, keepdims: bool = False, **more: Any
 ) -> Any:
-    if ufunc not in _FOLDS:
+    if ufunc not in _REDUCTIONS:
         raise untraceable(
             f"np.{ufunc.__name__}.reduce cannot be traced", "use np.sum, np.prod, np.max, np.min, np.all or np.any"
         )
     more = {k: v for k, v in more.items() if v is not np._NoValue}
     if dtype is not None:
         more["dtype"] = dtype
-    return call_function(context, getattr(np, _FOLDS[ufunc]), (x,), {"axis": axis, "keepdims": keepdims, **more})
+    return call_function(context, getattr(np, _REDUCTIONS[ufunc]), (x,), {"axis": axis, "keepdims": keepdims, **more})
 
 
 def _accumulate(context: Context, ufunc: np.ufunc, x: Any, axis: int = 0, dtype: Any = None) -> Any:

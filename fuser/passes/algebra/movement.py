@@ -1,4 +1,4 @@
-"""Rules of movement and of folds over few elements: what moves nothing goes, and moves in a row become one."""
+"""Rules of movement and of reductions over few elements: what moves nothing goes, and moves in a row become one."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _broadcast(eqn: Eqn, rewriter: Rewriter) -> Result:
 
 
 def _reduce(eqn: Eqn, rewriter: Rewriter) -> Result:
-    """A fold over one element is that element; a fold of a fold is one fold where its order cannot be told."""
+    """A reduction over one element is that element; a reduction of a reduction is one where its order cannot be told."""
     x, axes = eqn.invars[0], tuple(eqn.params["axes"])
     if all(x.aval.shape[a] == 1 for a in axes):
         return x if not axes else rewriter.make(M.reshape_p, x, new_sizes=eqn.outvars[0].aval.shape, dimensions=None)

@@ -2,7 +2,7 @@
 
 The gradient of a constant of a scan is a sum over the iterations (`add_any` onto a carry), taken in nobody's order. Linear
 operations with invariant operands are done to the sum; a sum over lanes is summed by lane first; and outer products
-become one product of stacked rows. So the body keeps neither folds nor products, and often is one kernel.
+become one product of stacked rows. So the body keeps neither reductions nor products, and often is one kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fuser.ops.reduce import reduce_sum_p
 from fuser.passes.cse import freeze
 from fuser.passes.dce import drop_dead
 
-LANES = 64  # numbers that a loop's kernel folds in each iteration as it is
+LANES = 64  # numbers that a loop's kernel reduces in each iteration as it is
 MOST_BYTES = 1 << 28  # of rows that are stacked
 _MOVEMENT = (transpose_p, reshape_p, broadcast_in_dim_p, squeeze_p)
 _LANE_MOVEMENT = (*_MOVEMENT, slice_p)
@@ -117,8 +117,8 @@ class _Sums:
         if primitive in (add_p, add_any_p):
             return self._sum(eqn, total)
         if self._linear(eqn):
-            folded = eqn.invars[0].aval.size // max(eqn.outvars[0].aval.size, 1)
-            return self._applied(eqn, 0, primitive is reduce_sum_p and self.lanes and folded > LANES, total)
+            reduced = eqn.invars[0].aval.size // max(eqn.outvars[0].aval.size, 1)
+            return self._applied(eqn, 0, primitive is reduce_sum_p and self.lanes and reduced > LANES, total)
         if primitive in (mul_p, dot_general_p):
             return self._product(eqn, total)
         return total
@@ -222,7 +222,7 @@ class _Sums:
         return eqn is not None and len(eqn.outvars) == 1 and all(map(self._outside_known, eqn.invars))
 
     def _only_lanes(self) -> bool:
-        """Whether without the sums each lane could run by itself; else their folds may as well stay."""
+        """Whether without the sums each lane could run by itself; else their reductions may as well stay."""
         body, _ = self._new_body()
         return all(
             e.primitive.fusion is Fusion.ELEMENTWISE

@@ -1,6 +1,6 @@
 """Sums of which only some are read, below a diagonal say: the others are replaced by 0 where the sum is taken. Graph → Graph.
 
-`where(i >= k, b - a @ x, 0)` needs no sum where i < k. As a choice right behind the fold this is seen by a kernel that takes
+`where(i >= k, b - a @ x, 0)` needs no sum where i < k. As a choice right behind the reduction this is seen by a kernel that takes
 row after row, which then leaves those rows out; the choice may stand far behind, with single elements read on the way.
 """
 
@@ -36,9 +36,9 @@ class Demand:
 
 
 def drop_undemanded(graph: Graph) -> Graph:
-    """The graph with a choice behind each fold of which all that is read is known by masks and places."""
-    folds = [eqn for eqn in graph.eqns if _long(eqn)]
-    if not folds:
+    """The graph with a choice behind each reduction of which all that is read is known by masks and places."""
+    reductions = [eqn for eqn in graph.eqns if _long(eqn)]
+    if not reductions:
         return graph
     users: dict[Operand, list[Eqn]] = {}
     for eqn in graph.eqns:
@@ -47,18 +47,18 @@ def drop_undemanded(graph: Graph) -> Graph:
     makers = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
     results = set(graph.outvars)
     chosen: dict[Eqn, Demand] = {}
-    for fold in folds:
-        [out] = fold.outvars
+    for reduction in reductions:
+        [out] = reduction.outvars
         if all(user.primitive is select_n_p for user in users.get(out, ())):
             continue  # nothing else stands between
         demand = Demand()
         if _read(out, users, results, demand, DEEPEST) and 0 < len(demand) <= MOST and demand.masks:
-            chosen[fold] = demand
+            chosen[reduction] = demand
     return _rewritten(graph, chosen, makers) if chosen else graph
 
 
 def _long(eqn: Eqn) -> bool:
-    """Whether the equation takes a line of long sums: a fold, or a matrix times a vector."""
+    """Whether the equation takes a line of long sums: a reduction, or a matrix times a vector."""
     if eqn.primitive.fusion not in (Fusion.REDUCE, Fusion.DOT):
         return False
     before, out = max(v.aval.size for v in eqn.invars), eqn.outvars[0].aval
@@ -114,8 +114,8 @@ def _rewritten(graph: Graph, chosen: dict[Eqn, Demand], makers: dict[Var, Eqn]) 
     return rewriter.finish()
 
 
-def _needed(demand: Demand, makers: dict[Var, Eqn], done: set[Eqn], fold: Eqn) -> Iterator[Eqn]:
-    """The equations, in order, that masks and places are made by and that are not there yet; with `fold` they are in vain."""
+def _needed(demand: Demand, makers: dict[Var, Eqn], done: set[Eqn], reduction: Eqn) -> Iterator[Eqn]:
+    """The equations, in order, that masks and places are made by and that are not there yet; with `reduction` they are in vain."""
     seen: set[Eqn] = set()
     order: list[Eqn] = []
 
@@ -124,7 +124,7 @@ def _needed(demand: Demand, makers: dict[Var, Eqn], done: set[Eqn], fold: Eqn) -
         if eqn is None or eqn in done or eqn in seen:
             return
         seen.add(eqn)
-        if eqn is not fold:
+        if eqn is not reduction:
             for inner in eqn.operands():
                 visit(inner)
         order.append(eqn)

@@ -1,4 +1,4 @@
-"""Folds in two stages: over the axes of the folds that a value already depends on, then over the others. Graph → Graph.
+"""Reductions in two steps: over the axes of the reductions that a value already depends on, then over the others. Graph → Graph.
 
 The sum of all elements of a layer norm becomes the sum of the sums of its rows: the first joins the kernel that runs over
 rows, and the second reads one number a row.
@@ -20,59 +20,59 @@ from fuser.ops.reduce import (
     reduce_xor_p,
 )
 
-_FOLDS = (reduce_sum_p, reduce_prod_p, reduce_max_p, reduce_min_p, reduce_and_p, reduce_or_p, reduce_xor_p)
+_REDUCTIONS = (reduce_sum_p, reduce_prod_p, reduce_max_p, reduce_min_p, reduce_and_p, reduce_or_p, reduce_xor_p)
 Axes = frozenset[int]
 NONE: Axes = frozenset()
 
 
 def factor_reductions(graph: Graph) -> Graph:
-    """The graph with each fold whose operand uses folds over some of its axes done over those first."""
+    """The graph with each reduction whose operand uses reductions over some of its axes done over those first."""
     rewriter = Rewriter(graph)
-    folded: set[Var] = set()  # results of folds, and what is made of them along the same axes
-    repeated: dict[Var, Axes] = {}  # the axes along which results of folds are repeated in a value
+    reduced: set[Var] = set()  # results of reductions, and what is made of them along the same axes
+    repeated: dict[Var, Axes] = {}  # the axes along which results of reductions are repeated in a value
     for original in graph.eqns:
         eqn = rewriter.resolve(original)
         first = _first_axes(eqn, repeated)
         if first:
             eqn = _after(eqn, first, rewriter)
         rewriter.keep(eqn)
-        _note(eqn, folded, repeated)
+        _note(eqn, reduced, repeated)
     return rewriter.finish()
 
 
 def _first_axes(eqn: Eqn, repeated: dict[Var, Axes]) -> Axes:
-    """The axes to fold over first; none where one fold does."""
-    if eqn.primitive not in _FOLDS:
+    """The axes to reduce over first; none where one reduction does."""
+    if eqn.primitive not in _REDUCTIONS:
         return NONE
     axes = repeated.get(eqn.invars[0], NONE)  # type: ignore[arg-type]
     return axes if axes < frozenset(eqn.params["axes"]) else NONE
 
 
 def _after(eqn: Eqn, first: Axes, rewriter: Rewriter) -> Eqn:
-    """The fold over the axes that are left once a new one over `first` has been taken into the graph."""
+    """The reduction over the axes that are left once a new one over `first` has been taken into the graph."""
     inner = rewriter.add(eqn.primitive, eqn.invars[0], axes=tuple(sorted(first)))
     kept = [d for d in range(eqn.invars[0].aval.ndim) if d not in first]
     axes = tuple(n for n, d in enumerate(kept) if d in eqn.params["axes"])
     return Eqn(eqn.primitive, (inner,), {"axes": axes}, eqn.outvars, eqn.source)
 
 
-def _note(eqn: Eqn, folded: set[Var], repeated: dict[Var, Axes]) -> None:
+def _note(eqn: Eqn, reduced: set[Var], repeated: dict[Var, Axes]) -> None:
     """What is known of the equation's result."""
     out = eqn.outvars[0]
     primitive, fusion = eqn.primitive, eqn.primitive.fusion
     if fusion is Fusion.REDUCE:
-        folded.add(out)
+        reduced.add(out)
         return
     if fusion is not Fusion.ELEMENTWISE and primitive not in (broadcast_in_dim_p, reshape_p, squeeze_p):
         return
     known = [v for v in eqn.invars if isinstance(v, Var)]
-    if primitive is broadcast_in_dim_p and known and known[0] in folded:
+    if primitive is broadcast_in_dim_p and known and known[0] in reduced:
         along = _new_axes(eqn)
         if along:
             repeated[out] = along
             return
-    if any(v in folded for v in known):
-        folded.add(out)
+    if any(v in reduced for v in known):
+        reduced.add(out)
     if fusion is Fusion.ELEMENTWISE:
         axes = NONE.union(*(_axes_of(v, repeated) for v in known))
         if axes:

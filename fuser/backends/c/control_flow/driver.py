@@ -39,7 +39,7 @@ from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, Kind, Plan
 from fuser.partition.in_place_updates import Update, run_length
 
-Emit = Callable[[FusionGroup, bool], KernelSource]  # False: for one thread alone
+Emit = Callable[..., Any]
 
 INCLUDES = "void *memcpy(void *, const void *, __SIZE_TYPE__);\ntypedef void (*function)(void **, const int64_t *);"
 MEMCPY = Symbol("memcpy")
@@ -294,7 +294,7 @@ class Carries:
             driver.close()
 
     def _value(self, operand: Operand) -> str:
-        return self.body.at(self.body.outputs[self.buffers.updated.places[operand]])
+        return self.body.at(self.body.outputs[self.buffers.updated.results[operand]])
 
     def _start(self, start: Operand) -> str:
         if isinstance(start, Literal):

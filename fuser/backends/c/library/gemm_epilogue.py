@@ -34,9 +34,11 @@ from fuser.ir.graph import Eqn, Graph
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
+from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import lower
+from fuser.kernel.operands import operands
 from fuser.legalise.implicit_gemm import patches
 from fuser.legalise.strided_operands import Matrices, Run, form_of, laid, matrices
 from fuser.partition.axes import Views, is_view
@@ -122,6 +124,7 @@ def _epilogue(group: FusionGroup, dot: Eqn, form: Matrices) -> Epilogue:
     eqns = tuple(eqn for eqn in group.graph.eqns if eqn is not dot)
     graph = Graph((*group.graph.invars, product), (), (), eqns, group.graph.outvars, group.name)
     kernel = lower(FusionGroup(Kind.ELEMENTWISE, graph, group.parallel, (), group.name, group.sources, group.layout))
+    kernel = decompose(kernel, spell.TABLE.has)
     return Epilogue(kernel, len(graph.invars) - 1, Walk(group.layout[product], form))
 
 
@@ -150,14 +153,22 @@ class Epilogue(Emitter):
         self.product = product  # the parameter that stands for the product
         self.walk = walk
         block = spell.local(on_demand.accumulator(kernel.params[product].dtype))
-        self.arguments = [(f"const {block} *restrict", self._declared("block", block, pointer=True))]
-        self.arguments += [("int64_t", self._declared(name, "int64_t")) for name in PLACE]
+        self.block_arguments = [(f"const {block} *restrict", self._declared("block", block, pointer=True))]
+        self.block_arguments += [("int64_t", self._declared(name, "int64_t")) for name in PLACE]
 
     def function_from(self, first_size: int) -> Function:
         """The epilogue, whose size arguments begin at this one of the kernel's."""
         (written,) = self.module().functions
-        parameters = (*ARGUMENTS, *self.arguments)
+        parameters = (*ARGUMENTS, *self.block_arguments)
         return replace(written, name=Own("_epilogue"), parameters=parameters, static=True, first_size=first_size)
+
+    def invariants(self) -> list[Scalar]:
+        """Nothing of the product, though one of a single element has no axis: its block is there in the loop."""
+        found, late = super().invariants(), set[Scalar]()
+        for node in found:
+            if (node.op == "load" and node.attr.param == self.product) or any(n in late for n in operands(node)):
+                late.add(node)
+        return [node for node in found if node not in late]
 
     def form(self) -> None:
         sweep = self.kernel.sweeps[0]
@@ -165,7 +176,7 @@ class Epilogue(Emitter):
         row = self.count("row", self.named("r0"), self.named("r1"))
         self._split(row, self.walk.rows)
         self._columns()
-        self._nodes(sweep.row)
+        self.define_all(sweep.row)
         for store in sweep.row_stores:
             self.store(store)
         while self.depth:
@@ -200,7 +211,7 @@ class Epilogue(Emitter):
         self.loop(inner, low, high)
         self.let("int64_t", "column", "{start} + {}" if outer else "{}", self.axes[inner])
 
-    def _expression(self, node: Scalar) -> Code:
+    def expression(self, node: Scalar) -> Code:
         if node.op == "load" and node.attr.param == self.product:
             dtype = self.kernel.params[self.product].dtype
             row = self.code("({row} - {r0}) * {ld}")
@@ -210,4 +221,4 @@ class Epilogue(Emitter):
                 rounded = code(f"({spell.storage(dtype)})({{}})", spell.store(dtype, element))
                 element = spell.load(dtype, rounded)
             return code(element)
-        return super()._expression(node)
+        return super().expression(node)

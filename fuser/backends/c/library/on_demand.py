@@ -17,17 +17,9 @@ from fuser.backends.c import spell
 from fuser.backends.c.control_flow import interrupt
 from fuser.backends.c.function import spelt
 from fuser.backends.c.library import lapack, prebuilt
-from fuser.backends.reference import dense
-from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn
 from fuser.ir.types import BOOL, FLOAT8, FLOATS, is_complex
-from fuser.partition.group import FusionGroup
 from fuser.runtime import sources, toolchain
-
-
-def library(group: FusionGroup) -> Callable[..., Any]:
-    """A function of the group's input arrays that gives the list of its outputs."""
-    return lambda *arrays: dense(evaluate(group.graph, arrays))
 
 
 def has_gemm(eqn: Eqn) -> bool:
@@ -135,11 +127,11 @@ def scatter_text(dtype: np.dtype, reduction: str, index: np.dtype) -> str:
     """scatter.c for arrays of a dtype and a reduction: set, add, mul, min or max."""
     if reduction == "set":
         stored = wide = "double _Complex" if dtype.itemsize == 16 else f"uint{dtype.itemsize * 8}_t"
-        names = {"REPLACES": "", "LOAD(x)": "(x)", "FOLD(a, u)": "(u)"}
+        names = {"REPLACES": "", "LOAD(x)": "(x)", "COMBINE(a, u)": "(u)"}
     else:
         stored, wide = spell.storage(dtype), spell.local(dtype)
         names = {"LOAD(x)": spelt(spell.load(dtype, "(x)")), "SAVE(x)": spelt(spell.store(dtype, "(x)"))}
-        names |= dict(zip(("FOLD(a, u)", "NEUTRAL"), _reduction(dtype, reduction)))
+        names |= dict(zip(("COMBINE(a, u)", "NEUTRAL"), _reduction(dtype, reduction)))
     if stored != wide:
         names["WIDER"] = ""
     names |= {"IN": stored, "T": wide, "IDX": spell.storage(index)}

@@ -112,7 +112,7 @@ class IndexSetSplit(Elementwise):
     def _nest(self, piece: Cut, depth: int) -> None:
         """The loops from axis number `depth` on."""
         if depth == len(self.order):
-            self._nodes(piece.nodes)
+            self.define_all(piece.nodes)
             for store in piece.stores:
                 self.store(store)
             return

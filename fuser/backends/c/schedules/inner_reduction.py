@@ -69,7 +69,7 @@ class Elementwise(Emitter):
                 self.loop(axis)
             self.pragma("omp simd")
         self.loop(vector)
-        self._nodes(sweep.row)
+        self.define_all(sweep.row)
         for store in sweep.row_stores:
             self.store(store)
         for _ in (*axes, vector):
@@ -104,7 +104,7 @@ class Elementwise(Emitter):
         self.pragma("omp simd")
         x = self.count("x", "0", self.named("width"))
         self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
-        self._nodes(sweep.row)
+        self.define_all(sweep.row)
         for store in sweep.row_stores:
             if store in blocks:
                 dtype, value = self.kernel.params[store.param].dtype, self.operand(store.value)
@@ -168,7 +168,7 @@ class InnerReduction(Emitter):
             self.loop(axis)
         for sweep in self.kernel.sweeps:
             self._row_part(sweep)
-            self._nodes(self.guards.get(sweep, ()))
+            self.define_all(self.guards.get(sweep, ()))
             if sweep.loops:
                 self._row_sweep(sweep)
         for _ in rows:
@@ -217,10 +217,10 @@ class InnerReduction(Emitter):
     def _kept_place(self, node: Scalar) -> Element:
         """The element of a kept row that belongs to the running iteration."""
         store = self.aliased.get(node)
-        return self.at(self.kept[node], self._position()) if store is None else self.target(store)
+        return self.at(self.kept[node], self.reduced_position()) if store is None else self.target(store)
 
     def _row_part(self, sweep: Sweep) -> None:
-        self._nodes(sweep.row)
+        self.define_all(sweep.row)
         for store in sweep.row_stores:
             self.store(store)
 
@@ -367,7 +367,7 @@ class InnerReduction(Emitter):
             saved = dict(self.env)
             self.pragma("omp simd")
             self.loop(axis, *span)
-            self._nodes(nodes)
+            self.define_all(nodes)
             for store in stores:
                 self.store(store)
             self.close()
@@ -397,7 +397,7 @@ class InnerReduction(Emitter):
     ) -> None:
         """What is done for one element of the row. `scan` writes a step of a prefix scan; what reductions in `into` take in is
         given to those functions instead."""
-        position = self._position()
+        position = self.reduced_position()
         for node in body:
             if scan is not None and node.op == "scan":
                 scan(node)

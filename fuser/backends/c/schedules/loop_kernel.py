@@ -19,6 +19,7 @@ from fuser.ir.types import BOOL
 from fuser.kernel.kernel import Carry, Kernel, Loop, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import computed, index_axes, operands
+from fuser.kernel.operands import needed
 
 X = Variable("x", "int64_t")  # the running lane
 _STATE = Variable("state", "volatile int", pointer=True)
@@ -80,8 +81,9 @@ class LoopKernel(Emitter):
         if self.threads and self.time is None:  # a block may run long after the others, or for ever
             self.do("{}(&{}, &{});", Symbol("attend"), ENDED, STOP)
 
-    def _invariants(self) -> None:
-        """What no lane changes is computed where the loop needs it, not before all loops."""
+    def invariants(self) -> list[Scalar]:
+        """None: what no lane changes is computed where the loop needs it, not before all loops."""
+        return []
 
     def alone(self) -> Code:
         steps = USUAL_STEPS if self.time is None else self.extents[self.time]
@@ -94,7 +96,7 @@ class LoopKernel(Emitter):
     def _block(self) -> None:
         before, after = self.kernel.sweeps
         varying = [n for n in before.row if not self._uniform(n)]
-        self._nodes([n for n in before.row if self._uniform(n) and n.op != "carry"])
+        self.define_all([n for n in before.row if self._uniform(n) and n.op != "carry"])
         self._declare_arrays(varying)
         if varying or any(c.node in self.arrays for c in self.loop_inside.carries):
             self._across(lambda: self._begin(varying))
@@ -106,7 +108,7 @@ class LoopKernel(Emitter):
         for node in after.row:
             if node.op == "final" and node not in self.arrays:
                 self.env[node] = self.named(f"carry{node.attr.number}")
-        self._nodes([n for n in after.row if self._uniform(n)])
+        self.define_all([n for n in after.row if self._uniform(n)])
         self._write(after.row, after.row_stores)
 
     def _declare_arrays(self, varying: Sequence[Scalar]) -> None:
@@ -163,11 +165,11 @@ class LoopKernel(Emitter):
         self.close()
         self.env = saved
 
-    def _expression(self, node: Scalar) -> Code:
+    def expression(self, node: Scalar) -> Code:
         if node.op == "lane":
             (value,) = node.args
             return code(self.at(self.arrays[value], node.attr) if value in self.arrays else self.operand(value))
-        return super()._expression(node)
+        return super().expression(node)
 
     def operand(self, node: Scalar) -> Part:
         if node.op != "const" and node not in self.env:
@@ -231,7 +233,7 @@ class LoopKernel(Emitter):
         """The nodes of an iteration, those that decide on going on first, each in runs over the lanes: a value of another
         lane can be had one run after its own."""
         inside = self.loop_inside
-        first = _needed(inside.predicates, inside.body) if self._ends_together() else []
+        first = needed(inside.predicates, inside.body) if self._ends_together() else []
         rest = [n for n in inside.body if n not in set(first)]
         return _runs(first), _runs(rest)
 
@@ -239,7 +241,7 @@ class LoopKernel(Emitter):
         """Runs over the lanes; `finish` writes what the last of them has to do besides."""
         varying: list[Scalar] = []
         for number, phase in enumerate(phases):
-            self._nodes([n for n in phase if self._uniform(n)])
+            self.define_all([n for n in phase if self._uniform(n)])
             varying = [n for n in phase if not self._uniform(n)]
             if varying and (number < len(phases) - 1 or finish is None):
                 self._across(lambda nodes=varying: self._keep(nodes))  # type: ignore[misc]
@@ -255,7 +257,7 @@ class LoopKernel(Emitter):
 
     def _keep(self, nodes: Sequence[Scalar]) -> None:
         """Compute the nodes of one run, and put into their arrays those that later ones need."""
-        self._nodes(nodes)
+        self.define_all(nodes)
         for node in nodes:
             if node in self.arrays:
                 self.set(self.at(self.arrays[node], X), _in_array(node), self.env[node])
@@ -360,17 +362,6 @@ def _cheap(node: Scalar) -> bool:
         return False
     index = node.attr.offset if node.op == "load" else node.attr
     return not computed(index) and not any(isinstance(atom, Div) for atom in index.atoms)
-
-
-def _needed(roots: Sequence[Scalar], nodes: Sequence[Scalar]) -> list[Scalar]:
-    """Those of `nodes` that `roots` need, in order."""
-    inside, found, stack = set(nodes), set(), list(roots)
-    while stack:
-        node = stack.pop()
-        if node in inside and node not in found:
-            found.add(node)
-            stack.extend(operands(node))
-    return [n for n in nodes if n in found]
 
 
 def _runs(nodes: Sequence[Scalar]) -> list[Sequence[Scalar]]:

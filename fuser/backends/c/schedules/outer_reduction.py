@@ -27,7 +27,7 @@ from fuser.kernel.kernel import Store, Sweep, reduction_identity
 
 BLOCK = 2048  # columns that run side by side
 X = Variable("x", "int64_t")  # the running column
-UNROLLED, MOST_UNROLLED = 4, 12  # rows that are folded in at once, and the most values an element that this is done for
+UNROLLED, MOST_UNROLLED = 4, 12  # rows that are reduced at once, and the most values an element that this is done for
 MOST_CHUNKS = 32  # chunks of the reduced axes
 CHUNK = 8192  # elements in one chunk, at least: less would not outweigh its partial results
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
@@ -104,7 +104,7 @@ class OuterReduction(Emitter):
         self.close()
 
     def _narrow(self, sweep: Sweep) -> None:
-        """Find the columns whose reductions some choice reads: the others are not folded."""
+        """Find the columns whose reductions some choice reads: the others are not reduced."""
         needed = self.guards.get(sweep)
         self.read = self._all
         if needed is None or self.loops.vector is None or not self.follows(needed[-1], self.loops.vector):
@@ -212,7 +212,7 @@ class OuterReduction(Emitter):
                 if reduction in apart:
                     self.set(apart[reduction], "{0} + {1}" if number else "{1}", apart[reduction], value)
                 else:
-                    self._reduction_step(reduction, value, self._position())
+                    self._reduction_step(reduction, value, self.reduced_position())
             for store in sweep.stores:
                 self.store(store)
             if count > 1:

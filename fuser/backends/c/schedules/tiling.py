@@ -179,7 +179,7 @@ class Tiled(Emitter):
         self.pragma("omp simd")
         x = self.count("x", "0", self.named("width"))
         self.let("int64_t", self.axis_names[self.vector], "{} + {}", corners[self.vector], x)
-        self._nodes(sweep.row)
+        self.define_all(sweep.row)
         for store in sweep.row_stores:
             if store in self.leaving:
                 value = spell.store(self.kernel.params[store.param].dtype, self.operand(store.value))
@@ -211,7 +211,7 @@ class Tiled(Emitter):
         coefficient = offset.coefficient(self.vector)
         return self.sizes(("factor", number, self.vector, coefficient), coefficient)
 
-    def _expression(self, node: Scalar) -> Code:
+    def expression(self, node: Scalar) -> Code:
         if node in self.tiles:
             return spell.load(self.kernel.params[node.attr.param].dtype, self._in_tile(self.tiles[node]))
-        return super()._expression(node)
+        return super().expression(node)

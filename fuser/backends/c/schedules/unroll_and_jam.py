@@ -105,7 +105,7 @@ class UnrollAndJam(Elementwise):
 
     def _elements(self, row: Sequence[Scalar], into: str) -> None:
         saved = dict(self.env)
-        self._nodes(row)
+        self.define_all(row)
         for store in self.kernel.sweeps[0].row_stores:
             param, value = self.kernel.params[store.param], self.operand(store.value)
             self.set(self.at(f"{param.name}_{into}", self.named("x")), spell.store(param.dtype, value))

@@ -4,32 +4,59 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fuser.backends.base import Backend, KernelFunction, KernelSource, Loaded
+from fuser.backends.base import KernelFunction, KernelSource, Loaded, Memory
+from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Literal, Var
 from fuser.ops.control import cond_p, while_p
 from fuser.partition.axes import Views
-from fuser.partition.group import FusionGroup, Kind, Plan, generated
+from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, generated
 from fuser.runtime import loops
 from fuser.runtime.executable import Allocation, Executable, KernelStep, LibraryStep, Step
 
 BYTE = np.dtype(np.uint8)
 Kernels = Iterator[tuple[KernelSource, KernelFunction]]
+Library = Callable[[FusionGroup, Memory], Callable[..., Any]]
+Join = Callable[[Sequence[Step], Sequence[int]], Sequence[Step]]
 
 
-def link(plan: Plan, sources: Sequence[KernelSource], loaded: Loaded, backend: Backend) -> Executable:
-    """The plan as steps; as one step, where the backend's compiler takes programs whole."""
-    if backend.limits.whole:
-        return as_one(plan, loaded, backend)
-    return in_steps(plan, zip(sources, loaded.functions, strict=True), backend)
+class Stepwise:
+    """The default of `link`: kernels and library calls in the plan's order."""
+
+    memory: Memory
+    limits: FusionLimits
+
+    def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
+        return in_steps(plan, zip(sources, loaded.functions, strict=True), Parts(self.memory, self.limits))
 
 
-def in_steps(plan: Plan, kernels: Kernels, backend: Backend) -> Executable:
+def evaluated(group: FusionGroup, memory: Memory) -> Callable[..., Any]:
+    """A library step by its primitives' eval rules, in NumPy: a function of the group's inputs that gives its outputs."""
+    return lambda *arrays: dense(evaluate(group.graph, arrays))
+
+
+def dense(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The arrays row-major and without gaps, as kernels read them."""
+    return [np.asarray(array, order="C") for array in arrays]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What steps are linked with: a backend's memory and limits, how its library steps run, and which steps run as one."""
+
+    memory: Memory
+    limits: FusionLimits
+    library: Library = evaluated
+    join: Join = lambda steps, outputs: steps
+
+
+def in_steps(plan: Plan, kernels: Kernels, parts: Parts) -> Executable:
     """The plan's groups as steps over its slots; `kernels` are those of the plan, in order."""
-    slot, extra = plan.slot_of, itertools.count(len(plan.slots))
+    slot, extra, memory = plan.slot_of, itertools.count(len(plan.slots)), parts.memory
     steps: list[Step] = []
     label_of: dict[int, str] = {}
     for group in plan.groups:
@@ -37,38 +64,38 @@ def in_steps(plan: Plan, kernels: Kernels, backend: Backend) -> Executable:
         writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
         labels = lines(group, writes)
         label_of.update(zip((slot[v] for v in writes), labels))
-        if generated(group, backend.limits):
+        if generated(group, parts.limits):
             source, function = next(kernels)
             filled = [allocation(v, plan, label) for v, label in zip(writes, labels)]
             if workspace := source.launch.get("workspace"):
                 filled.append(
                     Allocation(next(extra), (workspace,), BYTE, label=f"what {group.name} works in{at(labels)}")
                 )
-            steps.append(KernelStep(group.name, function, reads, tuple(filled), _brief(group)))
+            steps.append(KernelStep(group.name, function, reads, tuple(filled), _keeps_gil(group)))
         else:
-            function = driven(group, kernels, backend) if group.bodies else backend.library(group)
+            function = driven(group, kernels, parts) if group.bodies else parts.library(group, memory)
             steps.append(LibraryStep(group.name, function, reads, tuple(slot[v] for v in writes), "".join(labels[:1])))
     graph = plan.graph
-    consts = {slot[v]: backend.constant(c) for v, c in zip(graph.constvars, graph.consts)}
+    consts = {slot[v]: memory.constant(c) for v, c in zip(graph.constvars, graph.consts)}
     inputs = [slot[v] for v in graph.invars]
     outputs = [slot[plan.aliases.get(v, v)] for v in plan.outputs if isinstance(v, Var)]
     types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
-    joined, label = backend.joined(steps, outputs), temporaries(plan, label_of)
-    return Executable(inputs, consts, steps, outputs, backend.allocate, plan.arena, types, joined, label)
+    joined, label = parts.join(steps, outputs), temporaries(plan, label_of)
+    return Executable(inputs, consts, steps, outputs, memory.allocate, plan.arena, types, joined, label)
 
 
-def as_one(plan: Plan, loaded: Loaded, backend: Backend) -> Executable:
-    """The plan as one step, for a backend whose compiler takes whole programs."""
+def as_one(plan: Plan, program: Callable[..., list[Any]], memory: Memory) -> Executable:
+    """The plan as one step, a function of its inputs and constants, for a backend whose compiler takes whole programs."""
     graph = plan.graph
     inputs = [*(plan.slot_of[v] for v in graph.invars), *(plan.slot_of[v] for v in graph.constvars)]
     outputs = tuple(range(len(plan.slots), len(plan.slots) + len(plan.outputs)))
-    step = LibraryStep(graph.name, backend.whole(plan, loaded), tuple(inputs), outputs)
-    consts = {plan.slot_of[v]: backend.constant(c) for v, c in zip(graph.constvars, graph.consts)}
+    step = LibraryStep(graph.name, program, tuple(inputs), outputs)
+    consts = {plan.slot_of[v]: memory.constant(c) for v, c in zip(graph.constvars, graph.consts)}
     types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
-    return Executable(inputs[: len(graph.invars)], consts, [step], outputs, backend.allocate, 0, types)
+    return Executable(inputs[: len(graph.invars)], consts, [step], outputs, memory.allocate, 0, types)
 
 
-def _brief(group: FusionGroup) -> bool:
+def _keeps_gil(group: FusionGroup) -> bool:
     """Whether the kernel takes a few microseconds only, so that other Python threads may as well wait."""
     looping = group.kind in (Kind.CONTROL, Kind.LOOP)
     return not looping and group.ideal_bytes <= 1 << 16 and group.flops <= 1 << 14
@@ -98,11 +125,11 @@ def temporaries(plan: Plan, label_of: dict[int, str]) -> str:
     return text if largest < 0 else f"{text}, the largest {plan.slots[largest].aval}{at([label_of.get(largest, '')])}"
 
 
-def driven(group: FusionGroup, kernels: Kernels, backend: Backend) -> Callable[..., Any]:
+def driven(group: FusionGroup, kernels: Kernels, parts: Parts) -> Callable[..., Any]:
     """Control flow over the executables of its bodies, step by step from Python."""
     eqn = group.graph.eqns[-1]
     params = eqn.params
-    runs = [_body(plan, in_steps(plan, kernels, backend)) for plan in group.bodies]
+    runs = [_body(plan, in_steps(plan, kernels, parts)) for plan in group.bodies]
     if eqn.primitive is while_p:
         run = loops.while_loop(runs[0], runs[1], params["cond_nconsts"], params["body_nconsts"])
     elif eqn.primitive is cond_p:
@@ -112,19 +139,19 @@ def driven(group: FusionGroup, kernels: Kernels, backend: Backend) -> Callable[.
         counts = (params["num_consts"], params["num_carry"], params["length"])
         label = str(eqn.source)
         run = loops.scan(
-            runs[0], *counts, params["reverse"], ys, lambda shape, dtype: backend.allocate(shape, dtype, label)
+            runs[0], *counts, params["reverse"], ys, lambda shape, dtype: parts.memory.allocate(shape, dtype, label)
         )
-    gather = operands_of(group, backend)
+    gather = operands_of(group, parts.memory)
     return lambda *arrays: run(*gather(arrays))
 
 
-def operands_of(group: FusionGroup, backend: Backend) -> Callable[[Sequence[Any]], list[Any]]:
+def operands_of(group: FusionGroup, memory: Memory) -> Callable[[Sequence[Any]], list[Any]]:
     """A function from a control group's inputs to its equation's operands: inputs in another shape, and literals."""
     views, position = Views(group.graph.eqns), {v: n for n, v in enumerate(group.graph.invars)}
     places: list[tuple[int | None, Any]] = []
     for operand in group.graph.eqns[-1].invars:
         if isinstance(operand, Literal):
-            places.append((None, backend.constant(np.asarray(operand.val))))
+            places.append((None, memory.constant(np.asarray(operand.val))))
         else:
             source = views(operand).source
             assert source is not None
