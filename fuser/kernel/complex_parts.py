@@ -2,8 +2,8 @@
 of their own, which run in vectors.
 
 In: a kernel. Out: the same kernel over its arrays' parts (a last dimension of 2), or the kernel as it is where it has an
-operation without a rule here. Quotients and functions of complex64 are computed in float64, in which squares of its
-numbers are exact and do not overflow. Infinities and nan are those of C99, Annex G.
+operation without a rule here. No square overflows: parts are scaled by powers of two before, or, of complex64, squared in
+float64, where products are exact. Infinities and nan are those of C99, Annex G.
 """
 
 from __future__ import annotations
@@ -131,8 +131,7 @@ class _Parts(Substitution):
         if node.op == "select":
             condition, (a, b), (c, d) = self.node(node.args[0]), self.pair(node.args[1]), self.pair(node.args[2])
             return S.where(condition, a, c), S.where(condition, b, d)
-        exact = node.dtype == np.complex64 or node.op in _SIMPLE
-        if node.op not in _TO_COMPLEX or not exact:
+        if node.op not in _TO_COMPLEX:
             raise UnsupportedError(f"{node.op} of {node.dtype} has no rule for its parts")
         return _TO_COMPLEX[node.op](*map(self.pair, node.args))
 
@@ -170,15 +169,15 @@ def _multiply(x: Pair, y: Pair) -> Pair:
     return a * c - b * d, a * d + b * c
 
 
-def _in_double(rule: Callable[..., Pair]) -> Callable[..., Pair]:
-    """The rule in float64, its result rounded once."""
+def _wider(rule: Callable[..., Pair]) -> Callable[..., Pair]:
+    """A rule for float32 parts alone, which computes some of it in float64."""
 
-    def rounded(*pairs: Pair) -> Pair:
-        part = pairs[0][0].dtype
-        a, b = rule(*((S.cast(x, DOUBLE), S.cast(y, DOUBLE)) for x, y in pairs))
-        return S.cast(a, part), S.cast(b, part)
+    def checked(*pairs: Pair) -> Pair:
+        if pairs[0][0].dtype != np.float32:
+            raise UnsupportedError("this function of complex128 has no rule for its parts")
+        return rule(*pairs)
 
-    return rounded
+    return checked
 
 
 def _infinite(x: Scalar) -> Scalar:
@@ -193,45 +192,105 @@ def _nan(x: Scalar) -> Scalar:
     return S.not_equal(x, x)
 
 
+def _bits(x: Scalar) -> Scalar:
+    return S.bitcast(x, np.dtype(f"int{x.dtype.itemsize * 8}"))
+
+
 def _sign(size: Scalar | float, x: Scalar) -> Scalar:
     """`size`, which is not negative, with the sign of `x`, that of a zero or nan too."""
-    negative = S.bitcast(x, np.dtype("int64")) < 0
     size = size if isinstance(size, Scalar) else S.constant(size, x.dtype)
-    return S.where(negative, -size, size)
+    bits = _bits(x)
+    return S.bitcast(_bits(size) | (bits & np.iinfo(bits.dtype).min), x.dtype)
 
 
-def _size(x: Scalar, y: Scalar) -> Scalar:
-    """The absolute value of x + iy in float64, for parts that were float32."""
-    return S.where(_infinite(x) | _infinite(y), math.inf, S.sqrt(x * x + y * y))
+def _larger(x: Scalar, y: Scalar) -> Scalar:
+    x, y = S.absolute(x), S.absolute(y)
+    return S.where(x < y, y, x)
+
+
+# By bytes of a part: up to which power of two its square is far from overflow (and from underflow, as a negative one), and
+# the even power by which larger and smaller ones are scaled.
+_SAFE = {4: (50, 100), 8: (400, 800)}
+
+
+def _scale(x: Pair) -> Callable[[float], Scalar]:
+    """The power of two by which parts are scaled before they are squared, as a function of what it is raised to."""
+    size = _larger(*x)
+    safe, power = _SAFE[size.dtype.itemsize]
+    large, small = size > 2.0**safe, size < 2.0**-safe
+
+    def scale(exponent: float) -> Scalar:
+        down, up, none = (S.constant(2.0 ** (sign * exponent * power), size.dtype) for sign in (-1, 1, 0))
+        return S.where(large, down, S.where(small, up, none))
+
+    return scale
+
+
+def _size(x: Pair) -> Scalar:
+    """The absolute value of a number whose parts can be squared; infinite where one of them is, though the other be nan."""
+    a, b = x
+    return S.where(_infinite(a) | _infinite(b), math.inf, S.sqrt(a * a + b * b))
 
 
 def _divide(x: Pair, y: Pair) -> Pair:
+    """x / y by Smith's algorithm, and what infinities and zeros say where both parts are nan.
+
+    Smith, "Algorithm 116: Complex division", Comm. ACM 5 (1962).
+    """
     (a, b), (c, d) = x, y
-    square = c * c + d * d
-    real, imaginary = (a * c + b * d) / square, (b * c - a * d) / square
+    if d.op == "const" and d.attr == 0 and not np.signbit(d.attr):
+        return _divide_by_real(x, c)
+    steep = S.absolute(c) < S.absolute(d)
+    larger, smaller = S.where(steep, d, c), S.where(steep, c, d)
+    e, f = S.where(steep, b, a), S.where(steep, a, b)
+    scale = S.where(_larger(_larger(a, b), larger) > float(np.finfo(a.dtype).max) / 4, S.constant(0.25, a.dtype), 1.0)
+    larger, smaller, e, f = (v * scale for v in (larger, smaller, e, f))  # so that no sum overflows
+    ratio = smaller / larger
+    size = larger + smaller * ratio
+    real, turned = (e + f * ratio) / size, (f - e * ratio) / size
+    imaginary = S.where(steep, -turned, turned)
     lost = _nan(real) & _nan(imaginary)
-    by_zero = lost & square.equals(0) & ~(_nan(a) & _nan(b))
-    unbounded = lost & (_infinite(a) | _infinite(b)) & _finite(c) & _finite(d)
-    vanishing = lost & (_infinite(c) | _infinite(d)) & _finite(a) & _finite(b)
-    unit = lambda v: _sign(S.where(_infinite(v), S.constant(1, DOUBLE), S.constant(0, DOUBLE)), v)
-    e, f = (S.where(unbounded, unit(v), v) for v in (a, b))
-    g, h = (S.where(vanishing, unit(v), v) for v in (c, d))
-    size = S.where(vanishing, S.constant(0, DOUBLE), S.constant(math.inf, DOUBLE))
-    endless = _sign(math.inf, c)
-    edge = unbounded | vanishing
-    ends = []
-    for plain, limit, at_zero in (
-        (real, size * (e * g + f * h), endless * a),
-        (imaginary, size * (f * g - e * h), endless * b),
-    ):
-        ends.append(S.where(by_zero, at_zero, S.where(edge, limit, plain)))
-    return ends[0], ends[1]
+    at_end = [S.where(lost, limit, plain) for limit, plain in zip(_ends(x, y), (real, imaginary), strict=True)]
+    by_zero, endless = lost & c.equals(0) & d.equals(0), _sign(math.inf, c)
+    return S.where(by_zero, endless * a, at_end[0]), S.where(by_zero, endless * b, at_end[1])
+
+
+def _ends(x: Pair, y: Pair) -> Pair:
+    """An infinite number divided by a finite one, and the reverse, in the directions of both; else nan."""
+    (a, b), (c, d) = x, y
+    above = (_infinite(a) | _infinite(b)) & _finite(c) & _finite(d)
+    below = (_infinite(c) | _infinite(d)) & _finite(a) & _finite(b)
+    e, f = (S.where(above, _unit(v), v) for v in x)
+    g, h = (S.where(below, _unit(v), v) for v in y)
+    size = S.where(above, math.inf, S.where(below, S.constant(0, a.dtype), S.constant(math.nan, a.dtype)))
+    return size * (e * g + f * h), size * (f * g - e * h)
+
+
+def _divide_by_real(x: Pair, c: Scalar) -> Pair:
+    """x / (c + 0i): what 0i adds is nan where the other part is infinite."""
+    a, b = x
+    by_zero = c.equals(0)
+    return (
+        a / c + S.where(_infinite(a) | by_zero, 0.0, b * 0.0),
+        b / c - S.where(_infinite(b) | by_zero, 0.0, a * 0.0),
+    )
+
+
+def _unit(x: Scalar) -> Scalar:
+    """±1 for an infinity, else ±0."""
+    return _sign(S.where(_infinite(x), S.constant(1, x.dtype), S.constant(0, x.dtype)), x)
+
+
+# From where on an exponential may overflow whose product with a cosine does not, and the exact step back from there.
+_LARGE = {4: (80.0, 40.0), 8: (700.0, 350.0)}
 
 
 def _exp(x: Pair) -> Pair:
     a, b = x
-    size = S.exp(a)
-    real, imaginary = size * S.cos(b), S.where(b.equals(0), b, size * S.sin(b))
+    limit, step = _LARGE[a.dtype.itemsize]
+    large = a > limit
+    size, factor = S.exp(S.where(large, a - step, a)), S.where(large, S.constant(math.exp(step), a.dtype), 1.0)
+    real, imaginary = size * S.cos(b) * factor, S.where(b.equals(0), b, size * S.sin(b) * factor)
     turning = ~_finite(b)
     none, endless = a.equals(-math.inf) & turning, a.equals(math.inf) & turning
     return (
@@ -241,19 +300,30 @@ def _exp(x: Pair) -> Pair:
 
 
 def _log(x: Pair) -> Pair:
+    """The square, exact in float64 but for one rounding, as a sum of two float32 whose logarithm is to first order that of
+    the larger one plus their quotient."""
     a, b = x
-    square = a * a + b * b
-    near = (square > 0.5) & (square < 2.0)
-    larger, smaller = S.maximum(S.absolute(a), S.absolute(b)), S.minimum(S.absolute(a), S.absolute(b))
-    size = S.where(near, S.log1p((larger - 1.0) * (larger + 1.0) + smaller * smaller), S.log(square)) * 0.5
+    wide, wider = S.cast(a, DOUBLE), S.cast(b, DOUBLE)
+    square = wide * wide + wider * wider
+    large, small = square > 2.0**100, square < 2.0**-100
+    square = square * S.where(large, S.constant(2.0**-200, DOUBLE), S.where(small, 2.0**200, S.constant(1, DOUBLE)))
+    high = S.cast(square, a.dtype)
+    low = S.cast(square - S.cast(high, DOUBLE), a.dtype)
+    rest = S.where(high > 0, low / high, 0.0)
+    shift = S.where(
+        large, S.constant(100 * math.log(2), DOUBLE), S.where(small, S.constant(-100 * math.log(2), DOUBLE), 0.0)
+    )
+    size = (S.log(high) + rest) * 0.5 + S.cast(shift, a.dtype)
     return S.where(_infinite(a) | _infinite(b), math.inf, size), S.atan2(b, a)
 
 
 def _sqrt(x: Pair) -> Pair:
     a, b = x
-    half = S.sqrt((_size(a, b) + S.absolute(a)) * 0.5)
+    scale = _scale(x)
+    c, d = (v * scale(1) for v in x)
+    half = S.sqrt((_size((c, d)) + S.absolute(c)) * 0.5) * scale(-0.5)
     other = b / (half * 2.0)
-    right = ~(S.bitcast(a, np.dtype("int64")) < 0)
+    right = ~(_bits(a) < 0)
     zero, endless = half.equals(0), _infinite(b)
     real = S.where(right, half, S.absolute(other))
     imaginary = S.where(right, other, _sign(half, b))
@@ -264,23 +334,21 @@ def _sqrt(x: Pair) -> Pair:
 
 
 def _absolute(node: Scalar, x: Pair) -> Scalar:
-    if node.args[0].dtype != np.complex64:
-        raise UnsupportedError("abs of complex128 has no rule for its parts")
-    a, b = (S.cast(part, DOUBLE) for part in x)
-    return S.cast(_size(a, b), node.dtype)
+    scale = _scale(x)
+    first, second = (v * scale(1) for v in x)
+    return _size((first, second)) * scale(-1)
 
 
-_SIMPLE = ("add", "sub", "neg", "conj", "mul")
 _TO_COMPLEX: dict[str, Callable[..., Pair]] = {
     "add": lambda x, y: (x[0] + y[0], x[1] + y[1]),
     "sub": lambda x, y: (x[0] - y[0], x[1] - y[1]),
     "neg": lambda x: (-x[0], -x[1]),
     "conj": lambda x: (x[0], -x[1]),
     "mul": _multiply,
-    "div": _in_double(_divide),
-    "exp": _in_double(_exp),
-    "log": _in_double(_log),
-    "sqrt": _in_double(_sqrt),
+    "div": _divide,
+    "exp": _exp,
+    "log": _wider(_log),
+    "sqrt": _sqrt,
 }
 _TO_REAL: dict[str, Callable[..., Scalar]] = {
     "real": lambda node, x: x[0],

@@ -5,7 +5,8 @@
 from typing import Any as _Any
 
 from fuser.lax import linalg
-from fuser.lax.control import associative_scan, cond, fori_loop, map, scan, switch, while_loop
+from fuser.lax.associative import associative_scan
+from fuser.lax.control import cond, fori_loop, map, scan, switch, while_loop
 from fuser.lax.convolution import (
     ConvDimensionNumbers,
     ConvGeneralDilatedDimensionNumbers,

@@ -21,9 +21,8 @@ from fuser.lax import carries
 from fuser.lax.elementwise import add, clamp, convert_element_type, lt, ne
 from fuser.lax.movement import concatenate
 from fuser.lax.slicing import slice_in_dim
-from fuser.lax.values import as_value, axis_of, literal, python_scalar
+from fuser.lax.values import as_value, literal, python_scalar
 from fuser.ops.control import cond_p, row_type, scan_p, while_p
-from fuser.ops.cumulative import associative, directed
 from fuser.trace import body, tree
 from fuser.trace.body import Body
 from fuser.trace.core import Tracer, bind, type_of
@@ -409,24 +408,3 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     if whole < length or not count:
         parts.append(each(tree.unflatten(structure, [slice_in_dim(x, whole, length) for x in leaves])))
     return parts[0] if len(parts) == 1 else tree.map(lambda a, b: concatenate([a, b], 0), *parts)
-
-
-def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-    """The running results of the associative `fn` along an axis, in a number of steps logarithmic in its extent.
-
-    `fn` takes and returns trees like `elems`, whole slices at a time. Blelloch, "Prefix Sums and Their Applications" (1990).
-    """
-    _callable("associative_scan", "fn", fn)
-    values, structure = _values(elems, "associative_scan")
-    axis = axis_of(axis, values[0].ndim, "associative_scan")
-    extents = [v.shape[axis] for v in values]
-    if len(set(extents)) > 1:
-        raise ValueError(
-            f"associative_scan needs elems of one extent along axis {axis}, got {_extents(extents)} ({_where()})"
-        )
-
-    def combine(a: list[Any], b: list[Any]) -> list[Any]:
-        return _values(fn(tree.unflatten(structure, a), tree.unflatten(structure, b)), "associative_scan")[0]
-
-    results = directed(lambda ordered: associative(combine, ordered, axis), values, axis, reverse)
-    return tree.unflatten(structure, results)

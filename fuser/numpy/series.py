@@ -17,6 +17,7 @@ from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
 from fuser.numpy.creation import array, asarray, iota, zeros_like
+from fuser.numpy.sliding import sliding_products
 from fuser.numpy.sorting import searchsorted, sort
 from fuser.ops.movement import pad_p, slice_p
 from fuser.trace.core import Tracer, bind
@@ -320,32 +321,28 @@ def correlate(a: Any, v: Any, mode: str = "valid", *, precision: Any = None, pre
 
 def _convolved(name: str, a: Any, v: Any, mode: str, flips: bool) -> Any:
     x, y = promote_inexact(name, asarray(a), asarray(v))
+    return convolved(name, x, y, mode, flips)
+
+
+def convolved(name: str, x: Any, y: Any, mode: str, flips: bool) -> Any:
+    """The convolution of vectors of one dtype (`flips`), or their correlation."""
     if x.ndim != 1 or y.ndim != 1:
         raise ValueError(f"{name} takes vectors, got shapes {x.shape} and {y.shape}")
     if not x.shape[0] or not y.shape[0]:
         raise ValueError(f"{name} takes vectors of at least 1 element, got shapes {x.shape} and {y.shape}")
+    if mode not in ("full", "same", "valid"):
+        raise ValueError(f'{name} takes mode "full", "same" or "valid", got {mode!r}')
     y = y if flips else M.conj(V.flip(y))
     backwards = False
     if x.shape[0] < y.shape[0]:
         x, y, backwards = y, x, not flips and mode == "same"
-    long, short = x.shape[0], y.shape[0]
-    total = _sum_of_shifts(x, y)
+    rim = y.shape[0] - 1
     if mode == "full":
-        return total
-    if mode == "valid":
-        return part(total, 0, short - 1, long)
-    if mode != "same":
-        raise ValueError(f'{name} takes mode "full", "same" or "valid", got {mode!r}')
-    start = short // 2 if backwards else (short - 1) // 2
-    return part(total, 0, start, start + long)
-
-
-def _sum_of_shifts(x: Any, y: Any) -> Any:
-    """Every window of the padded vector as a matrix (index arithmetic alone), times the reversed kernel."""
-    long, short = x.shape[0], y.shape[0]
-    padded = _pad_constant(x, [(short - 1, short - 1)], 0)
-    rows = np.arange(long + short - 1)[:, None] + np.arange(short)[None, :]
-    return L.matmul(padded[rows.astype(np.int32)], V.flip(y))
+        x = _pad_constant(x, [(rim, rim)], 0)
+    elif mode == "same":
+        start = (rim + 1) // 2 if backwards else rim // 2
+        x = _pad_constant(x, [(rim - start, start)], 0)
+    return sliding_products(x, V.flip(y))
 
 
 def cov(

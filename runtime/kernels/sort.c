@@ -20,6 +20,8 @@ typedef JOIN(uint, BITS, _t) KEY;
 #define MANY (1 << 16)
 #define PARTS 16
 #define BLOCK 256
+#define FEW 64     // items that are sorted by insertion where digits of all their bits would take longer
+#define GLANCE 16  // elements that are looked at together for one that is greater than those held
 #define EACH (1 << 16)  // items between two looks at whether to stop
 
 #if PAYLOAD
@@ -336,16 +338,56 @@ void sort(void **buffers, const int64_t *sizes) {
 
 #if PAYLOAD == 4
 // The order of top_k, which tells -0.0 from 0.0 and nans by their signs and bits, as IEEE 754's totalOrder does.
-INLINE KEY total_key(KEY bits) { return KIND == 2 ? bits ^ (bits & SIGN ? NAN_KEY : SIGN) : key_of(bits); }
+INLINE KEY total_key(KEY bits) { return KIND == 2 ? bits ^ ((KEY) - (bits >> (BITS - 1)) | SIGN) : key_of(bits); }
 
 // The k greatest, descending; of equal ones the first position comes first. What cannot be among them is passed over.
 static item *cut(item *a, item *b, int64_t n, item *const to, int64_t k) {
-  item *const sorted = by_digits(a, b, n, BITS);
+  item *sorted = a;
+  if (n <= FEW) by_insertion(a, n);
+  else sorted = by_digits(a, b, n, BITS);
   if (sorted != to) memmove(to, sorted, least(n, k) * sizeof(item));
   return to;
 }
 
+// Whether one of the elements base … base + width belongs before `limit`, by complements of their keys: the least are wanted.
+INLINE int any_before(row r, int64_t base, int64_t width, KEY limit) {
+  const KEY *const x = r.x + r.base + base * r.step;
+  int found = 0;
+  if (r.step == 1) {
+    #pragma omp simd reduction(| : found)
+    for (int64_t i = 0; i < width; ++i) found |= (KEY)~total_key(x[i]) < limit;
+  } else {
+    for (int64_t i = 0; i < width; ++i) found |= (KEY)~total_key(x[i * r.step]) < limit;
+  }
+  return found;
+}
+
+// A few, which are held in order all the time: most elements are passed over a vector at a time.
+static int64_t greatest_few(row r, int64_t first, int64_t last, int64_t k, item *a) {
+  int64_t held = 0;
+  KEY limit = NAN_KEY;
+  for (int64_t base = first; base < last; base += GLANCE) {
+    if (held == k && last - base >= 4 * GLANCE && !any_before(r, base, 4 * GLANCE, limit)) {
+      base += 3 * GLANCE;
+      continue;
+    }
+    const int64_t width = least(GLANCE, last - base);
+    if (held == k && width == GLANCE && !any_before(r, base, GLANCE, limit)) continue;
+    for (int64_t i = base; i < base + width; ++i) {
+      const KEY key = ~total_key(r.x[r.base + i * r.step]);
+      if (held == k && key >= limit) continue;
+      int64_t j = held < k ? held++ : k - 1;
+      for (; j > 0 && a[j - 1].key > key; --j) a[j] = a[j - 1];
+      a[j].key = key;
+      a[j].pay = (PAY)i;
+      limit = a[held - 1].key;
+    }
+  }
+  return held;
+}
+
 static int64_t greatest(row r, int64_t first, int64_t last, int64_t k, item *a, item *b, int64_t room) {
+  if (k <= FEW / 2) return greatest_few(r, first, last, k, a);
   int64_t held = 0;
   int full = 0;
   KEY limit = 0;  // complements of keys: the least are wanted

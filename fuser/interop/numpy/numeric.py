@@ -22,6 +22,7 @@ from fuser.interop.numpy.ufuncs import call as call_ufunc
 from fuser.interop.numpy.ufuncs import known, operand, store
 from fuser.ir.types import BOOL
 from fuser.lax.values import full_broadcast, literal
+from fuser.numpy.series import convolved
 from fuser.ops import elementwise as E
 from fuser.trace.core import bind
 
@@ -330,7 +331,7 @@ def _sliding(name: str) -> Handler:
         dtype = common_dtype(as_traced(context, a), as_traced(context, v))
         mode = mode or ("full" if name == "convolve" else "valid")
         x, y = operand(context, as_traced(context, a), dtype), operand(context, as_traced(context, v), dtype)
-        return TracedArray(context, to_dtype(getattr(fnp, name)(x, y, mode), dtype))
+        return TracedArray(context, to_dtype(convolved(name, x, y, mode, name == "convolve"), dtype))
 
     return handler
 
