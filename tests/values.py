@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from fuser.ir.types import BOOL, FLOAT8, KEY, is_complex
+from fuser.ir.types import BOOL, KEY, SMALL, is_complex
 
 
 def special(dtype: np.dtype) -> np.ndarray:
@@ -65,7 +65,7 @@ def special(dtype: np.dtype) -> np.ndarray:
         13.5,
     ]
     numbers += [-n for n in numbers]
-    if dtype not in FLOAT8:
+    if dtype not in SMALL:
         numbers += [np.inf, -np.inf, np.nan]
     with np.errstate(all="ignore"):
         return np.array(numbers).astype(dtype)

@@ -19,7 +19,7 @@ from fuser.backends.triton.matmul import refusal
 from fuser.errors import OutOfMemoryError, UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
-from fuser.ir.types import FLOAT8, float8_e4m3b11fnuz, is_complex, short_dtype
+from fuser.ir.types import SMALL, float8_e4m3b11fnuz, is_complex, short_dtype
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, FusionLimits, Kind
@@ -42,7 +42,7 @@ class Triton(Stepwise):
             return reason
         for var in (*eqn.invars, *eqn.outvars):
             dtype = var.aval.dtype
-            if dtype in FLOAT8:
+            if dtype in SMALL:
                 return f"{short_dtype(dtype)} is converted by ml_dtypes"
             if is_complex(dtype):
                 return f"Triton has no complex numbers such as {short_dtype(dtype)}"
