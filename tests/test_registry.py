@@ -383,6 +383,7 @@ def test_accuracy_over_the_whole_range(name: str) -> None:
 def test_edges_in_jax(name: str) -> None:
     primitive = REGISTRY[name]
     cases = [c for c in edges(name) if not is_complex(c[0][0].dtype) or name in JAX_COMPLEX]
+    cases = [c for c in cases if not {*(a.dtype for a in c[0]), c[1].get("new_dtype")} & {*SMALL[5:]}]  # see tests/ops
     if name == "convert_element_type":
         cases = cases[::2]  # of 400 pairs of dtypes; JAX compiles each
     results = jax_oracle.run([(name, *case) for case in cases])

@@ -18,7 +18,6 @@ from fuser.ir.types import (
     BOOL,
     COMPLEX,
     FLOATS,
-    INT1_4,
     SIGNED,
     SMALL,
     ArrayType,
@@ -143,7 +142,6 @@ def _bitcast_samples() -> Any:
         ("int4", "uint4"),
     ):
         yield (sample(rng, SHAPE, np.dtype(old)),), {"new_dtype": np.dtype(new)}
-    yield (sample(rng, (5, 2), INT1_4[2]),), {"new_dtype": np.dtype("int8")}
 
 
 def _bitcast_batch(operands: Any, dims: Any, new_dtype: Any) -> tuple[Any, int]:

@@ -23,6 +23,7 @@ from fuser.ir.types import (
     UNSIGNED,
     ArrayType,
     bfloat16,
+    float8_e8m0fnu,
     is_complex,
     is_float,
     is_integer,
@@ -245,4 +246,4 @@ def sample(
     if is_complex(dtype):
         return (values + 1j * rng.uniform(*domain, shape)).astype(dtype)
     assert is_float(dtype)
-    return values.astype(dtype)
+    return (np.abs(values) if dtype == float8_e8m0fnu else values).astype(dtype)  # which has no sign
