@@ -71,8 +71,7 @@ def _eval(key: np.ndarray, shape: Any, dtype: Any, algorithm: int = 0) -> tuple[
     with np.errstate(over="ignore"):
         low = state + np.arange(blocks, dtype=WIDE)
         high = words[:2].view(WIDE) + (low < state)
-        counter = (low.astype(WORD), (low >> WIDE.type(32)).astype(WORD))
-        counter += (high.astype(WORD), (high >> WIDE.type(32)).astype(WORD))
+        counter = [word for wide in (low, high) for word in (wide.astype(WORD), (wide >> WIDE.type(32)).astype(WORD))]
         found = _rounds(counter, (words[:1], words[1:2]), _product, WORD.type)
         after = np.concatenate([words[:2], (state + WIDE.type(blocks)).view(WORD)])
     drawn = np.ascontiguousarray(np.stack(found, axis=-1))
