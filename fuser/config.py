@@ -58,6 +58,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "check_static_indices": ("FUSER_CHECK_STATIC_INDICES", _boolean, False),  # known indices out of bounds are errors
     "disable_bwd_checks": ("FUSER_DISABLE_BWD_CHECKS", _boolean, False),  # cotangents of custom_vjp rules of any shape
     "random_seed_offset": ("FUSER_RANDOM_SEED_OFFSET", int, 0),  # is added to the seed of each key
+    "default_prng_impl": ("FUSER_DEFAULT_PRNG_IMPL", str, "threefry2x32"),  # the generator of keys that name none
     "legacy_prng_key": ("FUSER_LEGACY_PRNG_KEY", str, "allow"),  # keys as arrays of two words
     "enable_custom_prng": ("FUSER_ENABLE_CUSTOM_PRNG", _boolean, False),  # PRNGKey gives keys of the newer form
     "no_tracing": ("FUSER_NO_TRACING", _boolean, False),  # a function that would have to be traced is an error
@@ -73,7 +74,6 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 FIXED: dict[str, Any] = {
     "allow_f16_reductions": True,
     "debug_key_reuse": False,
-    "default_prng_impl": "threefry2x32",
     "explicit_x64_dtypes": "warn",
     "softmax_custom_jvp": False,
     "threefry_partitionable": True,
@@ -98,6 +98,7 @@ TRACED = (
     "check_static_indices",
     "random_seed_offset",
     "legacy_prng_key",
+    "default_prng_impl",
     "enable_custom_prng",
     "no_execution",
     "user_contexts",

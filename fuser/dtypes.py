@@ -20,13 +20,19 @@ from fuser.ir.types import (
     ALL_DTYPES,
     BOOL,
     COMPLEX,
-    FLOAT8,
     FLOATS,
+    INT1_4,
     INTEGERS,
-    KEY,
+    SMALL,
+    SMALL_FLOATS,
+    SMALL_INTEGERS,
+    UINT1_4,
     bfloat16,
-    is_float,
+    bits_of,
     is_inexact,
+    is_key,
+    kind_of,
+    short_dtype,
 )
 
 # A node of the lattice: a dtype, or the name of a weak type ("int", "float", "complex").
@@ -39,7 +45,7 @@ _C64, _C128 = COMPLEX
 
 _LATTICE: dict[Node, tuple[Node, ...]] = {
     BOOL: ("int",),
-    "int": (_U8, _I8),
+    "int": (_U8, _I8, *SMALL_INTEGERS),
     _U8: (_I16, _U16),
     _U16: (_I32, _U32),
     _U32: (_I64, _U64),
@@ -48,8 +54,8 @@ _LATTICE: dict[Node, tuple[Node, ...]] = {
     _I16: (_I32,),
     _I32: (_I64,),
     _I64: ("float",),
-    "float": (*FLOAT8, bfloat16, _F16, "complex"),
-    **dict.fromkeys(FLOAT8, ()),
+    "float": (*SMALL_FLOATS, bfloat16, _F16, "complex"),
+    **dict.fromkeys(SMALL, ()),
     bfloat16: (_F32,),
     _F16: (_F32,),
     _F32: (_F64, _C64),
@@ -61,7 +67,7 @@ _LATTICE: dict[Node, tuple[Node, ...]] = {
 _NARROWED = {_U64: _U32, _I64: _I32, _F64: _F32, _C128: _C64}
 _SCALARS: dict[type, np.dtype] = {bool: BOOL, int: _I64, float: _F64, complex: _C128}
 _WEAK = {"int": _I64, "float": _F64, "complex": _C128}
-_KINDS = {"b": BOOL, "i": "int", "u": "int", "f": "float", "c": "complex", "V": "float"}
+_KINDS = {"b": BOOL, "i": "int", "u": "int", "f": "float", "c": "complex"}
 
 bool_ = np.bool_
 float0 = types.float0
@@ -109,14 +115,13 @@ def least_upper_bound(x64: bool, *nodes: Node) -> Node:
     if len(least) == 1:
         return next(iter(least))
     names = ", ".join(node if isinstance(node, str) else node.name for node in nodes)
-    narrow = [itemsize_bits(node) for node in nodes if node in FLOAT8]
-    small = (
-        f"{narrow[0]}-bit floats do not support implicit promotion, they are converted only on request: "
-        if narrow
-        else ""
-    )
+    narrow = [node for node in nodes if node in SMALL]
+    why = ""
+    if narrow:
+        kind = "floats" if narrow[0] in SMALL_FLOATS else "integers"
+        why = f"{bits_of(narrow[0])}-bit {kind} do not support implicit promotion, they are converted only on request: "
     raise TypePromotionError(
-        f"{small}no dtype stands above {names} in the promotion lattice; convert one with x.astype(dtype)"
+        f"{why}no dtype stands above {names} in the promotion lattice; convert one with x.astype(dtype)"
     )
 
 
@@ -124,7 +129,7 @@ def node(dtype: np.dtype, weak: bool) -> Node:
     """The place of a dtype in the lattice."""
     if not weak:
         return dtype
-    return _KINDS["f" if is_float(dtype) else dtype.kind]
+    return _KINDS[kind_of(dtype)]
 
 
 def canonicalize_dtype(dtype: Any) -> np.dtype:
@@ -171,11 +176,12 @@ def requested(dtype: Any, function: str = "") -> np.dtype:
 
 
 _KNOWN = frozenset(ALL_DTYPES)
+_NUMBERS = INTEGERS + FLOATS + COMPLEX + SMALL
 
 
 def check_dtype(dtype: np.dtype, value: Any) -> np.dtype:
     """`dtype` itself, or a TypeError naming the type of `value` when no array can have it."""
-    if dtype not in _KNOWN and dtype != KEY:
+    if dtype not in _KNOWN and not is_key(dtype):
         raise TypeError(
             f"Error interpreting argument as an array: a {type(value).__name__} of dtype {dtype} is no array of numbers; "
             "fuser takes numbers, booleans and complex numbers"
@@ -206,10 +212,11 @@ def _result(x64: bool, *types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     weak = all(w for _, w in types)
     if len(dtypes) == 1:
         (result,) = dtypes
-    elif KEY in dtypes:
-        others = ", ".join(sorted(d.name for d in dtypes if d != KEY))
+    elif any(map(is_key, dtypes)):
+        keys = next(d for d in dtypes if is_key(d))
+        others = ", ".join(sorted(short_dtype(d) for d in dtypes if d != keys))
         raise TypeError(
-            f"an array of keys (key<fry>) is no array of numbers and goes with none of {others}; "
+            f"an array of keys ({short_dtype(keys)}) is no array of numbers and goes with none of {others}; "
             "draw numbers with fuser.random, or take the words with fuser.random.key_data"
         )
     elif weak:
@@ -233,8 +240,8 @@ def result_of(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
 def _refuse_promotion(types: tuple[tuple[np.dtype, bool], ...]) -> None:
     """TypePromotionError unless all dtypes are one, but for Python's scalars, which go with what can hold their kind."""
     strong = {dtype for dtype, weak in types if not weak}
-    kinds = {_KINDS["f" if is_float(dtype) else dtype.kind] for dtype, weak in types if weak}
-    holds = {"int": INTEGERS + FLOATS + FLOAT8 + COMPLEX, "float": FLOATS + FLOAT8 + COMPLEX, "complex": COMPLEX}
+    kinds = {_KINDS[kind_of(dtype)] for dtype, weak in types if weak}
+    holds = {"int": _NUMBERS, "float": FLOATS + SMALL_FLOATS + COMPLEX, "complex": COMPLEX}
     if len(strong) < 2 and all(dtype in holds.get(str(kind), ()) for dtype in strong for kind in kinds):
         return
     names = tuple(dict.fromkeys(d.name + ("*" if weak else "") for d, weak in types))
@@ -267,22 +274,26 @@ def inexact_of(dtype: np.dtype) -> np.dtype:
 
 
 _GROUPS: dict[Any, tuple[np.dtype, ...]] = {
-    np.floating: FLOATS + FLOAT8,
-    np.inexact: FLOATS + FLOAT8 + COMPLEX,
-    np.number: INTEGERS + FLOATS + FLOAT8 + COMPLEX,
-    np.generic: (*ALL_DTYPES, KEY),
+    np.floating: FLOATS + SMALL_FLOATS,
+    np.inexact: FLOATS + SMALL_FLOATS + COMPLEX,
+    np.number: _NUMBERS,
+    np.integer: INTEGERS + SMALL_INTEGERS,
+    np.signedinteger: INTEGERS[:4] + INT1_4,
+    np.unsignedinteger: INTEGERS[4:] + UINT1_4,
+    np.generic: ALL_DTYPES,
 }
 
 
 def issubdtype(a: Any, b: Any) -> bool:
     """NumPy's issubdtype, with bfloat16 and the 8-bit floats counted as floating."""
     if b in (extended, prng_key):
-        return a is b or a is prng_key or (not isinstance(a, type) and _dtype(a) == KEY)
+        return a is b or a is prng_key or (not isinstance(a, type) and is_key(_dtype(a)))
     if isinstance(b, type) and b in _GROUPS:
         if isinstance(a, type) and issubclass(a, np.generic) and a.__module__ == "numpy" and np.issubdtype(a, b):
             return True
         try:
-            return _dtype(a) in _GROUPS[b]
+            found = _dtype(a)
+            return found in _GROUPS[b] or (b is np.generic and is_key(found))
         except TypeError:
             return False
     left = a if isinstance(a, type) and issubclass(a, np.generic) else _dtype(a)
@@ -298,12 +309,12 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     found = _dtype(dtype)
     groups: dict[str, tuple[np.dtype, ...]] = {
         "bool": (BOOL,),
-        "signed integer": INTEGERS[:4],
-        "unsigned integer": INTEGERS[4:],
-        "integral": INTEGERS,
-        "real floating": FLOATS + FLOAT8,
+        "signed integer": INTEGERS[:4] + INT1_4,
+        "unsigned integer": INTEGERS[4:] + UINT1_4,
+        "integral": INTEGERS + SMALL_INTEGERS,
+        "real floating": FLOATS + SMALL_FLOATS,
         "complex floating": COMPLEX,
-        "numeric": INTEGERS + FLOATS + FLOAT8 + COMPLEX,
+        "numeric": _NUMBERS,
     }
     for k in kinds:
         if isinstance(k, str) and k not in groups:
@@ -320,31 +331,17 @@ def finfo(dtype: Any) -> Any:
     return ml_dtypes.finfo(found)
 
 
-def iinfo(dtype: Any) -> np.iinfo:
-    """Limits of an integer dtype."""
-    return np.iinfo(of(dtype)[0] if not isinstance(dtype, (np.dtype, type, str)) else _dtype(dtype))
-
-
-# Dtypes whose elements are narrower than the byte that NumPy gives each.
-_NARROW_BITS = {
-    "int1": 1,
-    "uint1": 1,
-    "int2": 2,
-    "uint2": 2,
-    "int4": 4,
-    "uint4": 4,
-    "float4_e2m1fn": 4,
-    "float6_e2m3fn": 6,
-    "float6_e3m2fn": 6,
-}
+def iinfo(dtype: Any) -> Any:
+    """Limits of an integer dtype, those below a byte included."""
+    found = of(dtype)[0] if not isinstance(dtype, (np.dtype, type, str)) else _dtype(dtype)
+    return ml_dtypes.iinfo(found) if found in SMALL_INTEGERS else np.iinfo(found)
 
 
 def itemsize_bits(dtype: Any) -> int:
     """The bits of one element of the dtype; TypeError without one."""
     if dtype is None:
         raise ValueError("dtype cannot be None.")
-    found = _dtype(dtype)
-    return _NARROW_BITS.get(found.name, found.itemsize * 8)
+    return bits_of(_dtype(dtype))
 
 
 def scalar_type_of(x: Any) -> type:

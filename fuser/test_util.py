@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
-from fuser.ir.types import FLOAT8, FLOATS, is_complex, is_float
+from fuser.ir.types import FLOATS, SMALL_FLOATS, is_complex, is_float
 from fuser.trace import tree
 from fuser.transforms.linear import jvp, linearize, vjp
 
@@ -18,7 +18,7 @@ __all__ = ["check_grads", "check_jvp", "check_vjp"]
 STEP = 1e-4
 # How far derivatives may be off, absolutely and relatively, by dtype.
 TOLERANCE: dict[np.dtype, float] = {
-    **dict.fromkeys(FLOAT8, 1e-1),
+    **dict.fromkeys(SMALL_FLOATS, 1e-1),
     FLOATS[0]: 1e-2,
     FLOATS[1]: 1e-1,
     FLOATS[2]: 2e-3,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fuser.ir.types import FLOAT8, FLOATS, bfloat16
+from fuser.ir.types import FLOATS, SMALL, bfloat16
 
 F16, BF16, F32, F64 = FLOATS
 
 # Elementwise primitives against the same primitive computed wider and rounded once; the C backend's own functions stay within 4 ulps.
-ULPS: dict[np.dtype, float] = {F16: 1, BF16: 1, F32: 4, F64: 4, **dict.fromkeys(FLOAT8, 0)}
+ULPS: dict[np.dtype, float] = {F16: 1, BF16: 1, F32: 4, F64: 4, **dict.fromkeys(SMALL, 0)}
 
 # Primitives of several steps, in ulps, and in units of eps where terms cancel close to a root.
 LOOSER: dict[str, tuple[float, float]] = {

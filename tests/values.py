@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from fuser.ir.types import BOOL, FLOAT8, KEY, is_complex
+from fuser.ir.types import BOOL, KEY, SMALL, SMALL_INTEGERS, is_complex
 
 
 def special(dtype: np.dtype) -> np.ndarray:
@@ -15,6 +15,9 @@ def special(dtype: np.dtype) -> np.ndarray:
         return np.array([False, True])
     if dtype == KEY:
         return np.array(tuples(*[special(np.dtype("uint32"))] * 2), np.uint32).T.copy().view(KEY)[:, 0]
+    if dtype in SMALL_INTEGERS:
+        info = ml_dtypes.iinfo(dtype)
+        return np.arange(int(info.min), int(info.max) + 1).astype(dtype)
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         edges = [
@@ -65,7 +68,7 @@ def special(dtype: np.dtype) -> np.ndarray:
         13.5,
     ]
     numbers += [-n for n in numbers]
-    if dtype not in FLOAT8:
+    if dtype not in SMALL:
         numbers += [np.inf, -np.inf, np.nan]
     with np.errstate(all="ignore"):
         return np.array(numbers).astype(dtype)

@@ -74,7 +74,9 @@ debug_key_reuse = Setting("debug_key_reuse", "Only False: keys are not followed.
 threefry_partitionable = Setting(
     "threefry_partitionable", "Only True: random bits do not depend on how arrays lie.", True
 )
-default_prng_impl = Setting("default_prng_impl", 'The generator of new keys: "threefry2x32".')
+default_prng_impl = Setting(
+    "default_prng_impl", 'The generator of keys that name none: "threefry2x32", "rbg" or "unsafe_rbg".'
+)
 legacy_prng_key = Setting("legacy_prng_key", 'Keys as arrays of two words: "allow", "warn" or "error".')
 numpy_rank_promotion = Setting("numpy_rank_promotion", 'Operands of different ranks: "allow", "warn" or "raise".')
 numpy_dtype_promotion = Setting("numpy_dtype_promotion", 'Operands of different dtypes: "standard" or "strict".')

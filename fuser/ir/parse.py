@@ -21,7 +21,7 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.source import Source
 from fuser.ir.text import PARAM_TYPES
-from fuser.ir.types import DTYPES, ArrayType
+from fuser.ir.types import DTYPES, ArrayType, is_integer
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<number>-?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf\b|nan\b)j?)
@@ -215,6 +215,6 @@ def _value(text: str, dtype: np.dtype) -> Any:
         if text not in ("True", "False"):
             raise ValueError(text)
         return text == "True"
-    if dtype.kind in "iu":
+    if is_integer(dtype):
         return int(text)
     return complex(text) if dtype.kind == "c" else float(text)

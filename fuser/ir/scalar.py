@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from fuser.ir.index import Affine
-from fuser.ir.types import BOOL, is_complex, is_inexact
+from fuser.ir.types import BOOL, SMALL_INTEGERS, is_complex, is_inexact
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,14 @@ def _popcount(x: Any) -> Any:
 
 def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
     """A comparison, of random keys too, whose words NumPy does not compare."""
-    return lambda a, b: function(a.view(np.uint64), b.view(np.uint64)) if a.dtype.names else function(a, b)
+
+    def compare(a: Any, b: Any) -> Any:
+        if not a.dtype.names:
+            return function(a, b)
+        found = function(*(np.ascontiguousarray(v).view(np.uint64).reshape(*v.shape, -1) for v in (a, b)))
+        return found.any(-1) if function is np.not_equal else found.all(-1)
+
+    return compare
 
 
 THREEFRY_TURNS = ((13, 15, 26, 6), (17, 29, 16, 24)) * 2 + ((13, 15, 26, 6),)
@@ -420,6 +428,9 @@ def convert(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         x = x.real
     if dtype == BOOL:
         return x != 0
+    if is_inexact(x.dtype) and dtype in SMALL_INTEGERS:
+        limits = ml_dtypes.iinfo(dtype)
+        return np.clip(convert(x, np.dtype("int32")), limits.min, limits.max).astype(dtype)
     if is_inexact(x.dtype) and dtype.kind in "iu":
         info = np.iinfo(dtype)
         wide = x.astype(np.float64)

@@ -18,20 +18,37 @@ float8_e5m2 = np.dtype(ml_dtypes.float8_e5m2)
 float8_e4m3b11fnuz = np.dtype(ml_dtypes.float8_e4m3b11fnuz)
 float8_e4m3fnuz = np.dtype(ml_dtypes.float8_e4m3fnuz)
 float8_e5m2fnuz = np.dtype(ml_dtypes.float8_e5m2fnuz)
+float8_e3m4 = np.dtype(ml_dtypes.float8_e3m4)
+float8_e4m3 = np.dtype(ml_dtypes.float8_e4m3)
+float8_e8m0fnu = np.dtype(ml_dtypes.float8_e8m0fnu)
 
 # The dtype of tangents of integers and bools, as in JAX: no bytes, since nothing can be in them.
 float0 = np.dtype([("float0", np.void, 0)])
 
-FLOAT8 = (float8_e4m3fn, float8_e5m2, float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz)
+FLOAT8 = (
+    *(float8_e4m3fn, float8_e5m2, float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz),
+    *(float8_e3m4, float8_e4m3, float8_e8m0fnu),
+)
+# Dtypes with elements narrower than the byte that NumPy gives each.
+FLOAT4_6 = tuple(np.dtype(getattr(ml_dtypes, f"float{name}")) for name in ("4_e2m1fn", "6_e2m3fn", "6_e3m2fn"))
+INT1_4 = tuple(np.dtype(getattr(ml_dtypes, f"int{bits}")) for bits in (1, 2, 4))
+UINT1_4 = tuple(np.dtype(getattr(ml_dtypes, f"uint{bits}")) for bits in (1, 2, 4))
+# What no kernel computes with: ml_dtypes converts them, and arithmetic is of float32, int8 or uint8, rounded or wrapped.
+SMALL_FLOATS = FLOAT8 + FLOAT4_6
+SMALL_INTEGERS = INT1_4 + UINT1_4
+SMALL = SMALL_FLOATS + SMALL_INTEGERS
+_BITS = {d: ml_dtypes.finfo(d).bits for d in FLOAT4_6} | {d: ml_dtypes.iinfo(d).bits for d in SMALL_INTEGERS}
 FLOATS = (np.dtype("float16"), bfloat16, np.dtype("float32"), np.dtype("float64"))
 COMPLEX = (np.dtype("complex64"), np.dtype("complex128"))
 SIGNED = tuple(np.dtype(f"int{bits}") for bits in (8, 16, 32, 64))
 UNSIGNED = tuple(np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64))
 INTEGERS = SIGNED + UNSIGNED
 BOOL = np.dtype("bool")
-ALL_DTYPES = (BOOL, *INTEGERS, *FLOATS, *FLOAT8, *COMPLEX)
-# A key of random numbers, one element of an array of keys: the two words of a Threefry key. It is no number.
+ALL_DTYPES = (BOOL, *INTEGERS, *FLOATS, *COMPLEX, *SMALL)
+# A key of random numbers, one element of an array of keys: the words of a generator, which the field's name tells apart. It
+# is no number. Kernels know those of Threefry.
 KEY = np.dtype([("fry", np.uint32, (2,))])
+KEYS = [KEY]
 
 _SHORT = {
     BOOL: "bool",
@@ -39,12 +56,46 @@ _SHORT = {
     **{d: "i" + d.name[3:] for d in SIGNED},
     **{d: "u" + d.name[4:] for d in UNSIGNED},
     **{np.dtype(f"float{bits}"): f"f{bits}" for bits in (16, 32, 64)},
-    **{d: "f8_" + d.name.removeprefix("float8_") for d in FLOAT8},
+    **{d: "f" + d.name.removeprefix("float") for d in SMALL_FLOATS},
+    **{d: d.name.replace("int", "i" if d in INT1_4 else "") for d in SMALL_INTEGERS},
     np.dtype("complex64"): "c64",
     np.dtype("complex128"): "c128",
     KEY: "key<fry>",
 }
 DTYPES = {name: dtype for dtype, name in _SHORT.items()}  # by their short names
+
+
+# One letter a dtype, as NumPy's `kind`, which is "V" for those of ml_dtypes.
+_KINDS = {
+    **dict.fromkeys((bfloat16, *SMALL_FLOATS), "f"),
+    **dict.fromkeys(INT1_4, "i"),
+    **dict.fromkeys(UINT1_4, "u"),
+}
+
+
+def kind_of(dtype: np.dtype) -> str:
+    """The dtype's kind: b, i, u, f, c, or V for keys and float0."""
+    return _KINDS.get(dtype) or dtype.kind
+
+
+def bits_of(dtype: np.dtype) -> int:
+    """The bits that an element has a meaning in: 4 of int4, which lies in a byte."""
+    return _BITS.get(dtype) or dtype.itemsize * 8
+
+
+def key_dtype(tag: str, words: tuple[int, ...]) -> np.dtype:
+    """The dtype of the keys of a generator: `words` of uint32; the tag stands in `key<tag>`."""
+    found = np.dtype([(tag, np.uint32, words)])
+    if found not in KEYS:
+        KEYS.append(found)
+        _SHORT[found] = f"key<{tag}>"
+        DTYPES[f"key<{tag}>"] = found
+    return found
+
+
+def is_key(dtype: np.dtype) -> bool:
+    """Whether the dtype is one of random keys."""
+    return dtype.names is not None and dtype in KEYS
 
 
 def short_dtype(dtype: np.dtype) -> str:
@@ -54,17 +105,17 @@ def short_dtype(dtype: np.dtype) -> str:
 
 def is_float(dtype: np.dtype) -> bool:
     """Whether the dtype is a real floating-point type, the small ones included."""
-    return dtype.kind == "f" or dtype == bfloat16 or dtype in FLOAT8
+    return kind_of(dtype) == "f"
 
 
 def is_inexact(dtype: np.dtype) -> bool:
     """Whether the dtype is a floating-point or complex type."""
-    return dtype.kind in "fc" or dtype == bfloat16 or dtype in FLOAT8
+    return kind_of(dtype) in "fc"
 
 
 def is_integer(dtype: np.dtype) -> bool:
     """Whether the dtype is a signed or unsigned integer."""
-    return dtype.kind in "iu"
+    return kind_of(dtype) in "iu"
 
 
 def is_complex(dtype: np.dtype) -> bool:

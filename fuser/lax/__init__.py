@@ -136,6 +136,7 @@ from fuser.lax.others import (
     padtype_to_pads,
     platform_dependent,
     ragged_dot,
+    rng_bit_generator,
     scatter_sub,
     shape_as_value,
     stack,

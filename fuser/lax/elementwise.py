@@ -14,7 +14,7 @@ import numpy as np
 from fuser import dtypes
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Primitive
-from fuser.ir.types import is_complex
+from fuser.ir.types import is_complex, kind_of
 from fuser.lax.values import as_value, literal, spread, strict
 from fuser.lax.values import convert as _convert
 from fuser.ops import elementwise as E
@@ -139,7 +139,7 @@ def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZER
 def integer_pow(x: Any, y: int) -> Any:
     """x to the power of a Python integer."""
     x = as_value(x, "integer_pow")
-    if y < 0 and x.dtype.kind in "iu":
+    if y < 0 and kind_of(x.dtype) in "iu":
         raise TypeRuleError(
             f"integers cannot be raised to a negative power, got integer_pow of {type_of(x)} to {y}; convert to floats first"
         )

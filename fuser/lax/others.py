@@ -9,20 +9,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fuser import dtypes
 from fuser.errors import TypeRuleError, UnsupportedError
 from fuser.ir.types import is_float
 from fuser.lax.movement import broadcast_in_dim, concatenate, expand_dims
 from fuser.lax.reduction import top_k
 from fuser.lax.slicing import index_in_dim, scatter_add
 from fuser.lax.values import as_value, axis_of, broadcast_shapes, strict
+from fuser.ops.philox import rng_bit_generator_p
 from fuser.runtime.device import default_platform
 from fuser.trace import tree
-from fuser.trace.core import type_of
+from fuser.trace.core import bind, type_of
 
 __all__ = [
     "AccuracyMode", "DotAlgorithm", "DotAlgorithmPreset",
     "DotDimensionNumbers", "Precision", "PrecisionLike", "RandomAlgorithm", "Tolerance", "approx_max_k", "approx_min_k",
-    "broadcast_like", "composite", "mulhi", "padtype_to_pads", "platform_dependent", "ragged_dot", "scatter_sub", "shape_as_value", "stack", "stage", "unstack",
+    "broadcast_like", "composite", "mulhi", "padtype_to_pads", "platform_dependent", "ragged_dot", "rng_bit_generator", "scatter_sub", "shape_as_value", "stack", "stage", "unstack",
 ]  # fmt: skip
 
 
@@ -54,11 +56,14 @@ class Precision(enum.Enum):
 
 
 class RandomAlgorithm(enum.IntEnum):
-    """Generators of random bits that JAX names; fuser has Threefry."""
+    """Which generator `rng_bit_generator` uses: Philox-4x32, which is the default, or Threefry-2x32, which it has not."""
 
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1
     RNG_PHILOX = 2
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class AccuracyMode(enum.Enum):
@@ -117,6 +122,31 @@ DotAlgorithmPreset = enum.Enum(  # type: ignore[misc]
 
 PrecisionLike = None | str | Precision | tuple[str, str] | tuple[Precision, Precision]
 DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
+
+
+# Random bits.
+
+
+def rng_bit_generator(
+    key: Any,
+    shape: Sequence[int],
+    dtype: Any = np.uint32,
+    algorithm: RandomAlgorithm = RandomAlgorithm.RNG_DEFAULT,
+    *,
+    out_sharding: Any = None,
+) -> tuple[Any, Any]:
+    """The next key, and random bits of a shape and an unsigned dtype, by Philox-4x32 from a key u32[4] or u64[2].
+
+    TypeError for other dtypes; UnsupportedError for Threefry, which `fuser.random` has.
+    """
+    found = dtypes.requested(dtype, "rng_bit_generator")
+    if algorithm == RandomAlgorithm.RNG_THREE_FRY:
+        raise UnsupportedError(
+            "rng_bit_generator draws by Philox; fuser.random.bits(key) with a key of threefry2x32 draws by Threefry"
+        )
+    params = {"shape": tuple(map(operator.index, shape)), "dtype": found, "algorithm": int(algorithm)}
+    new, bits = bind(rng_bit_generator_p, as_value(key, "rng_bit_generator"), **params)
+    return new, bits
 
 
 # Elementwise.

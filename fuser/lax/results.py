@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.lax.layouts import install as install_layouts
 from fuser.lax.ranks import lenient
 from fuser.runtime.array import Array, alias
 
@@ -58,8 +59,10 @@ def distinct(function: Callable[..., Any]) -> Callable[..., Any]:
 def install(module: dict[str, Any], package: str, elementwise: Collection[str] = ()) -> None:
     """Make every public function of a module's namespace that the package defines a `distinct` one, except PASSING.
 
-    Those of all submodules but the `elementwise` ones, which check the ranks of their operands, become `lenient` too.
+    Those of all submodules but the `elementwise` ones, which check the ranks of their operands, become `lenient` too; those
+    that take `out_sharding` heed it.
     """
+    install_layouts(module, package)
     for name, value in module.items():
         home = getattr(value, "__module__", "") or ""
         mine = callable(value) and home.startswith(package) and not isinstance(value, type)

@@ -16,7 +16,7 @@ from fuser import dtypes
 from fuser.config import config
 from fuser.errors import TypeRuleError
 from fuser.ir.source import current_source
-from fuser.ir.types import BOOL, KEY, ArrayType
+from fuser.ir.types import ALL_DTYPES, BOOL, ArrayType, is_key, kind_of, short_dtype
 from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.runtime.array import Array
@@ -29,15 +29,15 @@ _DEFAULTS = {
     False: {bool: BOOL, int: np.dtype("int32"), float: np.dtype("float32"), complex: np.dtype("complex64")},
     True: {bool: BOOL, int: np.dtype("int64"), float: np.dtype("float64"), complex: np.dtype("complex128")},
 }
-# Which Python scalars take the dtype of the array beside them: kind of the array's dtype -> scalar types.
-_ADAPTS = {
+# Which Python scalars take the dtype of the array beside them.
+_OF_KIND: dict[str, tuple[type, ...]] = {
     "b": (bool,),
     "i": (bool, int),
     "u": (bool, int),
     "f": (bool, int, float),
     "c": (bool, int, float, complex),
-    "V": (bool, int, float),
 }
+ADAPTS: dict[np.dtype, tuple[type, ...]] = {dtype: _OF_KIND[kind_of(dtype)] for dtype in ALL_DTYPES}
 _literals: dict[tuple[type, Any, np.dtype], np.ndarray] = {}
 
 
@@ -56,9 +56,9 @@ def literal(value: Any, dtype: np.dtype, weak: bool = False) -> Array:
 
 
 def _number(value: Any, dtype: np.dtype) -> np.ndarray:
-    if dtype == KEY:
+    if is_key(dtype):
         raise TypeError(
-            f"the number {value!r} cannot go with an array of keys (key<fry>); draw numbers with fuser.random"
+            f"the number {value!r} cannot go with an array of keys ({short_dtype(dtype)}); draw numbers with fuser.random"
         )
     if type(value) is not int or dtype.kind not in "iu":
         with np.errstate(all="ignore"):
@@ -141,7 +141,7 @@ def promote(function: str, *args: Any) -> list[Any]:
     if arrays and len(arrays) < len(values) and not strict:  # a scalar beside arrays needs no conversion step
         dtype = arrays[0].dtype
         if all(a.dtype == dtype for a in arrays) and not all(a.weak_type for a in arrays):
-            fits = _ADAPTS[dtype.kind]
+            fits = ADAPTS.get(dtype, ())
             if all(isinstance(v, VALUES) or type(v) in fits for v in values):
                 return [v if isinstance(v, VALUES) else literal(v, dtype) for v in values]
     values = [as_value(v, function) for v in values]
@@ -259,7 +259,7 @@ def strict(function: str, *args: Any) -> list[Any]:
     if not arrays or len(arrays) == len(args):
         return [as_value(a, function) for a in args]
     first = as_value(arrays[0], function)
-    kinds = {"b": (bool,), "i": (int,), "u": (int,), "c": (float, complex)}.get(first.dtype.kind, (float,))
+    kinds = {"b": (bool,), "i": (int,), "u": (int,), "c": (float, complex)}.get(kind_of(first.dtype), (float,))
     values = []
     for a in args:
         fits = python_scalar(a) and type(a) in kinds

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.ir.types import kind_of
 from fuser.lax.values import as_value, axis_of
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
@@ -30,7 +31,7 @@ def _weights(bitorder: str, function: str) -> Any:
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
     """Eight elements along `axis` (of the flattened array for None), 0 or not, as one byte: uint8. TypeError for floats."""
     x = as_value(a, "packbits")
-    if x.dtype.kind not in "biu":
+    if kind_of(x.dtype) not in "biu":
         raise TypeError("Expected an input array of integer or boolean data type")
     places = _weights(bitorder, "packbits")
     bits = (x != 0).astype(_BYTE)

@@ -31,7 +31,16 @@ from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, bind
 
 
-def array(object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", ndmin: int = 0, **unused: Any) -> Any:
+def array(
+    object: Any,
+    dtype: Any = None,
+    copy: bool = True,
+    order: Any = "K",
+    ndmin: int = 0,
+    *,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
     """An array of the data: numbers, arrays, or nested sequences of them; Python's numbers alone stay weak in rank 0."""
     wanted = None if dtype is None else dtypes.requested(dtype, "array")
     result = _from_object(object, wanted)
@@ -44,7 +53,15 @@ def array(object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", n
     return result
 
 
-def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: bool | None = None, **unused: Any) -> Any:
+def asarray(
+    a: Any,
+    dtype: Any = None,
+    order: Any = None,
+    *,
+    copy: bool | None = None,
+    device: Any = None,
+    out_sharding: Any = None,
+) -> Any:
     """`a` itself where it is an array of the dtype, else an array of its data."""
     return array(a, dtype, bool(copy), order)
 
@@ -141,7 +158,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return extents
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """An array of `shape` filled with `fill_value`, broadcast to it."""
     shape = _shape(shape)
     found = None if dtype is None else dtypes.requested(dtype, "full")
@@ -154,7 +171,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
 
 
 def _constant(name: str, value: int) -> Callable[..., Any]:
-    def create(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    def create(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
         found = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, name)
         return broadcast_to(literal(value, found), _shape(shape))
 
@@ -168,7 +185,9 @@ ones = _constant("ones", 1)
 empty = _constant("empty", 0)
 
 
-def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Any:
     """As `full`, with the shape and dtype of `a` unless given."""
     like = as_value(a, "full_like") if not hasattr(a, "dtype") or not hasattr(a, "shape") else a
     weak = dtype is None and getattr(like, "weak_type", False)
@@ -181,12 +200,12 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
     return broadcast_to(convert(value, found, weak), tuple(like.shape) if shape is None else _shape(shape))
 
 
-def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """Zeros with the shape and dtype of `a` unless given."""
     return full_like(a, 0, dtype, shape)
 
 
-def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """Ones with the shape and dtype of `a` unless given."""
     return full_like(a, 1, dtype, shape)
 
@@ -202,7 +221,9 @@ def iota(shape: tuple[int, ...], dimension: int, dtype: Any = np.int32) -> Any:
     return bind(V.iota_p, dtype=np.dtype(dtype), shape=shape, dimension=dimension)
 
 
-def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None) -> Any:
+def arange(
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
+) -> Any:
     """The numbers from `start` below `stop`, `step` apart; `arange(n)` counts from 0."""
     for part in (start, stop, step):
         if isinstance(part, Tracer):

@@ -104,7 +104,15 @@ def outer(a: Any, b: Any, out: None = None) -> Any:
     return U.multiply(V.reshape(a, (a.size, 1)), V.reshape(b, (1, b.size)))
 
 
-def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def tensordot(
+    a: Any,
+    b: Any,
+    axes: Any = 2,
+    *,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Any:
     """The sum of products over the given dimensions: so many of the last and first, or two lists."""
     a, b = promote("tensordot", a, b)
     if np.ndim(axes) == 0:
@@ -134,7 +142,8 @@ def einsum(
     optimize: Any = "auto",
     precision: Any = None,
     preferred_element_type: Any = None,
-    **unused: Any,
+    _dot_general: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """Sums of products in Einstein's notation; pairs are contracted in the order that opt_einsum finds cheapest."""
     import opt_einsum

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
-from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact
+from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact, kind_of
 from fuser.lax.ranks import lenient
 from fuser.lax.values import as_value, broadcast, convert, literal, promote
 from fuser.numpy import ufuncs as U
@@ -77,7 +77,7 @@ def floor_divide(x: Any, y: Any, /) -> Any:
     x, y = U.operands("floor_divide", x, y)
     if x.dtype == BOOL:
         x, y = U.numeric(x), U.numeric(y)
-    if x.dtype.kind == "u":
+    if kind_of(x.dtype) == "u":
         return bind(E.div_p, x, y)
     if not is_inexact(x.dtype):
         quotient = bind(E.div_p, x, y)
@@ -108,7 +108,7 @@ def remainder(x: Any, y: Any, /) -> Any:
     if not is_inexact(x.dtype):
         y = select(U.equal(y, 0), 1, y)
     result = bind(E.rem_p, x, y)
-    if x.dtype.kind == "u":
+    if kind_of(x.dtype) == "u":
         return result
     apart = bind(E.ne_p, U.less(result, 0), U.less(y, 0))
     return select(bind(E.and_p, apart, U.not_equal(result, 0)), bind(E.add_p, result, y), result)
@@ -290,7 +290,7 @@ def _layout(dtype: np.dtype) -> tuple[np.dtype, int, int]:
 def signbit(x: Any, /) -> Any:
     """Whether the sign bit is set: for negative numbers, and for -0.0."""
     x = as_value(x, "signbit")
-    if x.dtype.kind in "bu":
+    if kind_of(x.dtype) in "bu":
         return U.not_equal(x, x)
     if not is_inexact(x.dtype):
         return U.less(x, 0)

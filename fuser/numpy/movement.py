@@ -24,7 +24,15 @@ from fuser.ops.dynamic import dynamic_slice_p
 from fuser.trace.core import Tracer, bind
 
 
-def reshape(a: Any, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: bool | None = None) -> Any:
+def reshape(
+    a: Any,
+    shape: Any = None,
+    order: str = "C",
+    *,
+    newshape: Any = None,
+    copy: bool | None = None,
+    out_sharding: Any = None,
+) -> Any:
     """The elements of `a` in another shape; one extent may be -1. `order` "F" counts the first dimension fastest."""
     x = as_value(a, "reshape")
     wanted = _resolve(x, shape if newshape is None else newshape)
@@ -64,7 +72,7 @@ def _resolve(x: Any, shape: Any) -> tuple[int, ...]:
     return extents
 
 
-def ravel(a: Any, order: str = "C") -> Any:
+def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
     """The elements in one dimension."""
     return reshape(a, (as_value(a, "ravel").size,), order)
 
@@ -373,7 +381,9 @@ def tile(A: Any, reps: Any) -> Any:
     )
 
 
-def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Any:
+def repeat(
+    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
+) -> Any:
     """Each element (or slice along `axis`) repeated; counts that are traced need `total_repeat_length`."""
     x = as_value(a, "repeat")
     if axis is None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.ir.primitive import Primitive
-from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact
+from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact, kind_of
 from fuser.lax.values import as_value, axes_of, axis_of, broadcast_to, convert, literal, promote_inexact
 from fuser.numpy import maths as M
 from fuser.numpy import ufuncs as U
@@ -72,7 +72,7 @@ def _summed_dtype(x: Any, dtype: Any) -> Any:
         return _requested(x, dtype, "a reduction")
     if is_inexact(x.dtype):
         return x
-    default = dtypes.canonicalize_dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
+    default = dtypes.canonicalize_dtype(np.uint64 if kind_of(x.dtype) == "u" else np.int64)
     return x if x.dtype.itemsize >= default.itemsize else convert(x, default)
 
 

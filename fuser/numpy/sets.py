@@ -323,7 +323,9 @@ def _fill(values: Any, fill_value: Any) -> Any:
     return convert(asarray(0 if fill_value is None else fill_value), values.dtype)
 
 
-def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Any:
+def bincount(
+    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: Any = None
+) -> Any:
     """How often each integer occurs (or the sum of its weights), for 0 … length-1; without `length`, values must be known."""
     x = as_value(x, "bincount")
     if x.dtype.kind not in "iub" or x.ndim != 1:

@@ -11,13 +11,15 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.errors import TypeRuleError
-from fuser.ir.types import is_inexact
+from fuser.ir.types import is_complex, is_inexact
 from fuser.lax.values import as_value, axes_of, axis_of, convert, literal, promote
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
-from fuser.numpy.creation import asarray, iota, zeros
+from fuser.numpy.creation import asarray, iota, ones_like, zeros
+from fuser.ops.cumulative import cumsum_p
+from fuser.ops.movement import broadcast_in_dim_p
 from fuser.ops.sorting import sort_p
 from fuser.trace.core import bind, type_of
 
@@ -158,11 +160,16 @@ def quantile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
-    **unused: Any,
+    *,
+    weights: Any = None,
 ) -> Any:
-    """The q-quantiles along `axis`; nan where an element is nan. Methods: linear, lower, higher, nearest, midpoint."""
+    """The q-quantiles along `axis`; nan where an element is nan.
+
+    Methods: linear, lower, higher, nearest, midpoint, inverted_cdf. `weights`, which the last alone takes, have the shape of
+    `a` or of its `axis`; nan where one is negative.
+    """
     x, q = (U.inexact_operand("quantile", v if not isinstance(v, (list, tuple)) else asarray(v)) for v in (a, q))
-    return _quantile(x, convert(q, x.dtype), axis, method, keepdims, squash_nan=False)
+    return _quantile(x, convert(q, x.dtype), axis, method, keepdims, squash_nan=False, weights=weights)
 
 
 def nanquantile(
@@ -173,11 +180,12 @@ def nanquantile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
-    **unused: Any,
+    *,
+    weights: Any = None,
 ) -> Any:
     """The quantiles of what is not nan."""
     x, q = (U.inexact_operand("nanquantile", v if not isinstance(v, (list, tuple)) else asarray(v)) for v in (a, q))
-    return _quantile(x, convert(q, x.dtype), axis, method, keepdims, squash_nan=True)
+    return _quantile(x, convert(q, x.dtype), axis, method, keepdims, squash_nan=True, weights=weights)
 
 
 def percentile(
@@ -188,9 +196,12 @@ def percentile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
+    weights: Any = None,
+    out_sharding: Any = None,
 ) -> Any:
     """The q-th percentiles along `axis`."""
-    return quantile(a, U.divide(asarray(q), 100), axis, method=method, keepdims=keepdims)
+    return quantile(a, U.divide(asarray(q), 100), axis, method=method, keepdims=keepdims, weights=weights)
 
 
 def nanpercentile(
@@ -201,9 +212,11 @@ def nanpercentile(
     overwrite_input: bool = False,
     method: str = "linear",
     keepdims: bool = False,
+    *,
+    weights: Any = None,
 ) -> Any:
     """The percentiles of what is not nan."""
-    return nanquantile(a, U.divide(asarray(q), 100), axis, method=method, keepdims=keepdims)
+    return nanquantile(a, U.divide(asarray(q), 100), axis, method=method, keepdims=keepdims, weights=weights)
 
 
 def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
@@ -216,21 +229,54 @@ def nanmedian(a: Any, axis: Any = None, out: None = None, overwrite_input: bool 
     return nanquantile(a, 0.5, axis, keepdims=keepdims, method="midpoint")
 
 
-def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, squash_nan: bool) -> Any:
-    if method not in ("linear", "lower", "higher", "nearest", "midpoint"):
-        raise ValueError(f"quantile knows linear, lower, higher, nearest and midpoint, got {method!r}")
+METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
+
+
+def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, squash_nan: bool, weights: Any) -> Any:
+    if method not in METHODS:
+        raise ValueError(f"method can only be one of {', '.join(map(repr, METHODS))}, got {method!r}")
+    if is_complex(x.dtype):
+        raise ValueError("quantile does not support complex input, as the operation is poorly defined.")
     if q.ndim > 1:
         raise ValueError(f"quantile takes one level or a vector of them, got shape {q.shape}")
     shape, axes = x.shape, axes_of(axis, x.ndim, "quantile")
+    if weights is not None:
+        weights = _weights_of(weights, x, axis, axes, method)
     kept = tuple(d for d in range(x.ndim) if d not in axes)
     outer, size = tuple(shape[d] for d in kept), math.prod(shape[d] for d in axes)
     if not size and 0 not in outer:
         raise TypeRuleError(f"quantiles over no elements have no value, got {type_of(x)} over the axes {axes}")
-    x = V.reshape(V.transpose(x, (*kept, *axes)), (*outer, size))
+    rows = lambda v: V.reshape(V.transpose(v, (*kept, *axes)), (*outer, size))
     if 0 in outer:
         result = V.broadcast_to(literal(0, x.dtype), (*q.shape, *outer))
-        return V.reshape(result, _kept_shape(q, shape, axes, axis)) if keepdims else result
-    x = sort(x, -1)
+    elif method == "inverted_cdf":
+        given = ones_like(x) if weights is None else weights
+        result = _at_weight(rows(x), q, rows(given), squash_nan)
+    else:
+        result = _at_levels(sort(rows(x), -1), q, method, squash_nan)
+    return V.reshape(result, _kept_shape(q, shape, axes, axis)) if keepdims else result
+
+
+def _weights_of(weights: Any, x: Any, axis: Any, axes: tuple[int, ...], method: str) -> Any:
+    """The weights in the dtype and the shape of `x`."""
+    given = asarray(weights)
+    if is_complex(given.dtype):
+        raise ValueError("Weights cannot be complex types.")
+    if method != "inverted_cdf":
+        raise NotImplementedError(f"{method} doesn't support weights. Only method 'inverted_cdf' supports weights.")
+    given = convert(given, x.dtype)
+    if given.shape == x.shape:
+        return given
+    if axis is None:
+        raise ValueError("Weights shape must match 'a' shape when axis is None.")
+    wanted = tuple(x.shape[d] for d in axes)
+    if given.shape != wanted:
+        raise ValueError(f"Weights shape {given.shape} must match reduction axes {wanted}")
+    return bind(broadcast_in_dim_p, given, shape=x.shape, broadcast_dimensions=axes)
+
+
+def _at_levels(x: Any, q: Any, method: str, squash_nan: bool) -> Any:
+    """The quantiles of sorted rows, by the position that a level has in each."""
     missing = M.isnan(x)
     count: Any = x.shape[-1]
     if squash_nan:
@@ -238,11 +284,21 @@ def _quantile(x: Any, q: Any, axis: Any, method: str, keepdims: bool, squash_nan
         count = V.expand_dims(count, 0) if q.ndim else count
     elif x.shape[-1]:
         x = M.where(V.expand_dims(R.any(missing, -1), -1), np.nan, x)
-    levels = V.reshape(q, (*q.shape, *(1,) * len(kept)))
-    result = _at_level(x, U.multiply(levels, U.subtract(count, 1)), count, method, len(kept), q.ndim)
-    if keepdims:
-        result = V.reshape(result, _kept_shape(q, shape, axes, axis))
-    return result
+    levels = V.reshape(q, (*q.shape, *(1,) * (x.ndim - 1)))
+    return _at_level(x, U.multiply(levels, U.subtract(count, 1)), count, method, x.ndim - 1, q.ndim)
+
+
+def _at_weight(x: Any, q: Any, weights: Any, squash_nan: bool) -> Any:
+    """The first element of each row, in order, up to which a level of the row's weight lies; nan weighs nothing."""
+    x, weights = bind(sort_p, x, weights, dimension=x.ndim - 1, is_stable=True, num_keys=1)
+    missing, bad = M.isnan(x), U.logical_or(U.less(weights, 0), M.isnan(weights))
+    heap = bind(cumsum_p, M.where(U.logical_or(missing, bad), 0, weights), axis=x.ndim - 1, reverse=False)
+    wanted = U.multiply(V.reshape(q, (*q.shape, *(1,) * x.ndim)), heap[..., -1:])
+    below = R.sum(U.less(heap, wanted), -1, dtype=np.int32)
+    count = R.sum(U.logical_not(missing), -1, dtype=np.int32) if squash_nan else x.shape[-1]
+    result = _element(x, M.clip(below, 0, U.subtract(count, 1)), x.ndim - 1, q.ndim)
+    lost = (R.all if squash_nan else R.any)(missing, -1)
+    return M.where(U.logical_or(R.any(bad, -1), lost), np.nan, result)
 
 
 def _kept_shape(q: Any, shape: tuple[int, ...], axes: tuple[int, ...], axis: Any) -> tuple[int, ...]:

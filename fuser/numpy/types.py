@@ -77,14 +77,16 @@ int8, int16, int32, int64 = (_scalar_type(f"int{n}", f"int{n}") for n in (8, 16,
 uint8, uint16, uint32, uint64 = (_scalar_type(f"uint{n}", f"uint{n}") for n in (8, 16, 32, 64))
 float16, float32, float64 = (_scalar_type(f"float{n}", f"float{n}") for n in (16, 32, 64))
 complex64, complex128 = (_scalar_type(f"complex{n}", f"complex{n}") for n in (64, 128))
-bfloat16, float8_e4m3fn, float8_e5m2, float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz = (
-    _scalar_type(name, getattr(ml_dtypes, name))
-    for name in (
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "float8_e4m3b11fnuz",
-        "float8_e4m3fnuz",
-        "float8_e5m2fnuz",
-    )
+int1, int2, int4 = (_scalar_type(f"int{n}", getattr(ml_dtypes, f"int{n}")) for n in (1, 2, 4))
+uint1, uint2, uint4 = (_scalar_type(f"uint{n}", getattr(ml_dtypes, f"uint{n}")) for n in (1, 2, 4))
+bfloat16 = _scalar_type("bfloat16", ml_dtypes.bfloat16)
+float8_e4m3fn, float8_e5m2, float8_e4m3b11fnuz, float8_e4m3fnuz, float8_e5m2fnuz = (
+    _scalar_type(f"float8_{name}", getattr(ml_dtypes, f"float8_{name}"))
+    for name in ("e4m3fn", "e5m2", "e4m3b11fnuz", "e4m3fnuz", "e5m2fnuz")
+)
+float8_e3m4, float8_e4m3, float8_e8m0fnu = (
+    _scalar_type(f"float8_{name}", getattr(ml_dtypes, f"float8_{name}")) for name in ("e3m4", "e4m3", "e8m0fnu")
+)
+float4_e2m1fn, float6_e2m3fn, float6_e3m2fn = (
+    _scalar_type(f"float{name}", getattr(ml_dtypes, f"float{name}")) for name in ("4_e2m1fn", "6_e2m3fn", "6_e3m2fn")
 )

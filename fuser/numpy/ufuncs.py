@@ -13,8 +13,8 @@ import numpy as np
 from fuser import dtypes
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Primitive
-from fuser.ir.types import BOOL, is_complex, is_inexact, is_integer
-from fuser.lax.values import _ADAPTS, VALUES, as_value, broadcast, convert, literal, promote, promote_inexact
+from fuser.ir.types import BOOL, is_complex, is_inexact, is_integer, kind_of
+from fuser.lax.values import ADAPTS, VALUES, as_value, broadcast, convert, literal, promote, promote_inexact
 from fuser.ops import elementwise as E
 from fuser.runtime.array import Array
 from fuser.trace.core import bind, type_of
@@ -29,14 +29,14 @@ def operands(function: str, x: Any, y: Any) -> tuple[Any, Any]:
         if isinstance(y, VALUES):
             if x.dtype != y.dtype:
                 x, y = promote(function, x, y)
-        elif type(y) in _SCALARS and type(y) in _ADAPTS[x.dtype.kind] and (type(y) is not bool or x.dtype == BOOL):
+        elif type(y) in _SCALARS and type(y) in ADAPTS.get(x.dtype, ()) and (type(y) is not bool or x.dtype == BOOL):
             return x, literal(y, x.dtype, x.weak_type)
         else:
             x, y = promote(function, x, y)
     elif (
         isinstance(y, VALUES)
         and type(x) in _SCALARS
-        and type(x) in _ADAPTS[y.dtype.kind]
+        and type(x) in ADAPTS.get(y.dtype, ())
         and (type(x) is not bool or y.dtype == BOOL)
     ):
         return literal(x, y.dtype, y.weak_type), y
@@ -191,7 +191,7 @@ bitwise_left_shift = left_shift = _bits("left_shift", E.shift_left_p, "x << y; z
 def _integers(name: str, primitive: Primitive, text: str) -> Ufunc:
     def function(x: Any, y: Any, /) -> Any:
         x, y = strong(*operands(name, x, y))
-        if x.dtype.kind not in "iu":
+        if kind_of(x.dtype) not in "iu":
             raise ValueError(f"{name} takes integers, got {type_of(x)} and {type_of(y)}; convert them first")
         return bind(primitive, x, y)
 
@@ -246,7 +246,9 @@ def right_shift(x: Any, y: Any, /) -> Any:
     x, y = operands("right_shift", x, y)
     if is_inexact(x.dtype):
         raise TypeError(f"right_shift takes integers and bools, got {x.dtype.name}")
-    return bind(E.shift_right_logical_p if x.dtype.kind == "u" else E.shift_right_arithmetic_p, numeric(x), numeric(y))
+    return bind(
+        E.shift_right_logical_p if kind_of(x.dtype) == "u" else E.shift_right_arithmetic_p, numeric(x), numeric(y)
+    )
 
 
 bitwise_right_shift = right_shift
@@ -265,7 +267,7 @@ def logical_not(x: Any, /) -> Any:
 def absolute(x: Any, /) -> Any:
     """|x|; the modulus of a complex number. The derivative at 0 is 1, for complex numbers 0."""
     x = as_value(x, "absolute")
-    return x if x.dtype.kind in "bu" else bind(E.abs_p, x)
+    return x if kind_of(x.dtype) in "bu" else bind(E.abs_p, x)
 
 
 abs = absolute
@@ -382,7 +384,7 @@ def power(x1: Any, x2: Any, /) -> Any:
 def _known_integer(value: Any) -> int | None:
     if isinstance(value, (int, np.integer)):
         return int(value)
-    if isinstance(value, (Array, np.ndarray)) and not value.shape and value.dtype.kind in "iu":
+    if isinstance(value, (Array, np.ndarray)) and not value.shape and kind_of(value.dtype) in "iu":
         return int(np.asarray(value))
     return None
 

@@ -15,7 +15,19 @@ from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.scalar import VOCABULARY, Scalar
-from fuser.ir.types import BOOL, COMPLEX, FLOAT8, FLOATS, INTEGERS, KEY, SIGNED, ArrayType, is_complex
+from fuser.ir.types import (
+    BOOL,
+    COMPLEX,
+    FLOATS,
+    INTEGERS,
+    KEY,
+    SIGNED,
+    SMALL,
+    SMALL_FLOATS,
+    ArrayType,
+    is_complex,
+    is_integer,
+)
 from fuser.ops.conversion import (  # noqa: F401  (elementwise primitives all)
     bitcast_convert_type_p,
     convert_element_type_p,
@@ -141,6 +153,7 @@ abs_p = elementwise(
     eval=np.abs,
     lower=lambda x: S.apply("abs", x, dtype=real_part(x.dtype)),
     jvp=(_abs_jvp,),
+    small=SMALL_FLOATS,
 )
 
 
@@ -243,8 +256,8 @@ logistic_p = elementwise("logistic", INEXACT, both=_logistic, jvp=(lambda t, x, 
 
 
 def _pow_type(x: ArrayType, y: ArrayType) -> ArrayType:
-    allow("pow", x, INEXACT)
-    if y.dtype != x.dtype and y.dtype.kind not in "iu":
+    allow("pow", x, (*INEXACT, *SMALL_FLOATS))
+    if y.dtype != x.dtype and not is_integer(y.dtype):
         raise TypeRuleError(
             f"pow needs an exponent of the same dtype or an integer, got {x} and {y}; convert one of them first"
         )
@@ -463,7 +476,7 @@ def _select_lower(which: Scalar, *cases: Scalar) -> Scalar:
 
 def _select_samples() -> Any:
     rng = np.random.default_rng(0)
-    for dtype in (*ANY, *FLOAT8):
+    for dtype in (*ANY, *SMALL):
         yield (rng.random(SHAPE) < 0.5, sample(rng, SHAPE, dtype), sample(rng, SHAPE, dtype)), {}
     yield (rng.integers(0, 3, SHAPE).astype(np.int32), *(sample(rng, SHAPE, FLOATS[2]) for _ in range(3))), {}
 
@@ -510,7 +523,7 @@ select_n_p.batch = batch_elementwise(select_n_p)
 def _clamp_type(low: ArrayType, x: ArrayType, high: ArrayType) -> ArrayType:
     if not low.dtype == x.dtype == high.dtype:
         raise TypeRuleError(f"clamp needs equal dtypes, got {low}, {x} and {high}; convert one of them first")
-    allow("clamp", x, (BOOL, *REALS))
+    allow("clamp", x, (BOOL, *REALS, *SMALL))
     return ArrayType(common_shape("clamp", (low, x, high)), x.dtype, x.weak_type and low.weak_type and high.weak_type)
 
 

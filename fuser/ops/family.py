@@ -12,7 +12,24 @@ from fuser.ir import scalar
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.source import current_source
-from fuser.ir.types import BOOL, FLOATS, KEY, ArrayType, bfloat16, is_complex, is_float, short_dtype
+from fuser.ir.types import (
+    BOOL,
+    FLOATS,
+    INT1_4,
+    KEY,
+    SIGNED,
+    SMALL_FLOATS,
+    UINT1_4,
+    UNSIGNED,
+    ArrayType,
+    bfloat16,
+    float8_e8m0fnu,
+    is_complex,
+    is_float,
+    is_integer,
+    is_key,
+    short_dtype,
+)
 from fuser.runtime.array import Array
 from fuser.trace.batch import aligned
 from fuser.trace.tangent import Undefined
@@ -21,6 +38,13 @@ from fuser.trace.tangent import Undefined
 Result = Callable[..., np.dtype]
 
 SHAPE = (5, 7)
+# The dtype that arithmetic of a small one is done in.
+WIDER = {
+    **dict.fromkeys(SMALL_FLOATS, FLOATS[2]),
+    **dict.fromkeys(INT1_4, SIGNED[0]),
+    **dict.fromkeys(UINT1_4, UNSIGNED[0]),
+}
+_ROUNDED = WIDER | dict.fromkeys((FLOATS[0], bfloat16), FLOATS[2])
 
 
 def same(*dtypes: np.dtype, **params: Any) -> np.dtype:
@@ -52,7 +76,7 @@ def common_shape(name: str, avals: Sequence[ArrayType]) -> tuple[int, ...]:
 
 def allow(name: str, aval: ArrayType, dtypes: Sequence[np.dtype], position: int = 0) -> None:
     """TypeRuleError unless the operand's dtype is one of `dtypes`."""
-    if aval.dtype not in dtypes:
+    if aval.dtype not in dtypes and not (KEY in dtypes and is_key(aval.dtype)):
         names = ", ".join(short_dtype(d) for d in dtypes)
         raise TypeRuleError(
             f"{name} does not accept dtype {aval.dtype.name} at position {position}: got {aval}; it takes {names}; convert it first"
@@ -77,6 +101,7 @@ def elementwise(
     domain: tuple[float, float] = (-3.0, 3.0),
     params: Iterable[dict[str, Any]] = ({},),
     type: Callable[..., ArrayType] | None = None,
+    small: Iterable[np.dtype] = WIDER,
 ) -> Primitive:
     """A primitive on single elements.
 
@@ -84,8 +109,9 @@ def elementwise(
     the module of functions (numpy or ir.scalar). Operands share one dtype unless `mixed`; `domain` is where random
     samples are drawn; each of `params` is tried by the registry test. `wide` is for rules with constants that float16 and
     bfloat16 would round: kernels compute them in float32. With `rounded` (the rule) `eval` gets those two as float32.
-    With `eval` alone it is a library call.
+    With `eval` alone it is a library call. Dtypes of `small` go where float32, int8 or uint8 do; ml_dtypes converts them.
     """
+    taken = (*dtypes, *(d for d in small if WIDER[d] in dtypes))
     if both is not None:
         eval = lambda *operands, **p: both(*operands, m=np, **p)
         lower = lambda *operands, **p: both(*operands, m=scalar, **p)
@@ -93,7 +119,7 @@ def elementwise(
     def infer(*avals: ArrayType, **p: Any) -> ArrayType:
         if len(avals) != arity:
             raise TypeRuleError(f"{name} takes {arity} operands, got {len(avals)}")
-        allow(name, avals[0], dtypes)
+        allow(name, avals[0], taken)
         if not mixed and any(a.dtype != avals[0].dtype for a in avals):
             raise TypeRuleError(
                 f"{name} needs equal dtypes, got {' and '.join(map(str, avals))}; convert one of them first"
@@ -106,7 +132,7 @@ def elementwise(
         Fusion.ELEMENTWISE if lower is not None else Fusion.LIBRARY,
         linear=linear,
         type=type or infer,
-        eval=_precise(eval) if rounded else eval,
+        eval=_precise(eval, _ROUNDED if rounded else WIDER),
         lower=_widened(lower) if wide and lower is not None else lower,
         jvp=jvp,
         transpose=transpose,
@@ -165,17 +191,18 @@ def linear_in(operand: Any) -> bool:
     return isinstance(operand, Undefined)
 
 
-def _precise(function: Callable[..., Any] | None) -> Callable[..., Any]:
-    """The rule with float16 and bfloat16 computed in float32 and rounded once."""
+def _precise(function: Callable[..., Any] | None, wider: dict[np.dtype, np.dtype]) -> Callable[..., Any]:
+    """The rule with the dtypes of `wider` computed in what they are mapped to, and rounded or wrapped once."""
     assert function is not None
 
     def rule(*operands: np.ndarray, **params: Any) -> Any:
         narrow = operands[0].dtype
-        if narrow not in (FLOATS[0], bfloat16):
+        wide = wider.get(narrow)
+        if wide is None:
             return function(*operands, **params)
-        wide = (o.astype(np.float32) if o.dtype == narrow else o for o in operands)
-        out = np.asarray(function(*wide, **params))
-        return out.astype(narrow) if out.dtype == np.float32 else out
+        values = (o.astype(wide) if o.dtype == narrow else o for o in operands)
+        out = np.asarray(function(*values, **params))
+        return out.astype(narrow) if out.dtype == wide else out
 
     return rule
 
@@ -210,6 +237,8 @@ def sample(
         return rng.random(shape) < 0.5
     if dtype == KEY:
         return rng.integers(0, 4, (*shape, 2)).astype(np.uint32).view(KEY)[..., 0]
+    if dtype in WIDER and is_integer(dtype):
+        return rng.integers(0, 10, shape).astype(dtype)
     if dtype.kind in "iu":
         low = max(np.iinfo(dtype).min, -9 if domain[0] < 0 else 0)
         return rng.integers(low, 10, shape).astype(dtype)
@@ -217,4 +246,4 @@ def sample(
     if is_complex(dtype):
         return (values + 1j * rng.uniform(*domain, shape)).astype(dtype)
     assert is_float(dtype)
-    return values.astype(dtype)
+    return (np.abs(values) if dtype == float8_e8m0fnu else values).astype(dtype)  # which has no sign

@@ -18,7 +18,7 @@ from fuser.ir import scalar as S
 from fuser.ir.index import Affine, linearise
 from fuser.ir.primitive import Fusion, Movement, Primitive, register
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import INTEGERS, KEY, UNSIGNED, ArrayType
+from fuser.ir.types import INTEGERS, KEY, UNSIGNED, ArrayType, is_key, key_dtype
 from fuser.ops.family import SHAPE, batch_elementwise, common_shape, sample
 from fuser.trace.batch import moved
 
@@ -26,19 +26,30 @@ Read = Callable[..., Scalar]
 Index = tuple[Affine, ...]
 
 IMPLEMENTATION = "threefry2x32"
+KEY_DTYPES = {IMPLEMENTATION: KEY}  # by generator
 WORD, WIDE = UNSIGNED[2], UNSIGNED[3]
 FEW = 8
 BLOCK = 1 << 15  # counters that are hashed at a time in NumPy, so that they stay in the core's own cache
 
 
-def keys_of(words: np.ndarray) -> np.ndarray:
-    """The keys made of pairs of words along the last dimension."""
-    return np.ascontiguousarray(words, WORD).view(KEY)[..., 0]
+def register_key_dtype(name: str, tag: str, words: tuple[int, ...]) -> None:
+    """Give a generator's keys a dtype. ValueError for a name that is taken."""
+    if name in KEY_DTYPES:
+        raise ValueError(f"a generator named {name!r} is registered already")
+    KEY_DTYPES[name] = key_dtype(tag, words)
+
+
+def keys_of(words: np.ndarray, dtype: np.dtype = KEY) -> np.ndarray:
+    """The keys made of the words along the last dimensions, two of them for Threefry."""
+    kept = words.ndim - dtype[0].ndim
+    flat = np.ascontiguousarray(words, WORD).reshape(*words.shape[:kept], math.prod(dtype[0].shape))
+    return flat.view(dtype)[..., 0]
 
 
 def words_of(keys: np.ndarray) -> np.ndarray:
-    """The words of keys, along a new last dimension."""
-    return np.asarray(keys)["fry"]
+    """The words of keys, along new last dimensions."""
+    keys = np.asarray(keys)
+    return keys[keys.dtype.names[0]]  # type: ignore[index]
 
 
 # In kernels. Numbers above 16 become arguments of a kernel, so a shift by 32 is two by 16.
@@ -105,8 +116,8 @@ def _hash_of_ints(words: np.ndarray, count: int) -> tuple[int, int]:
     return x0, x1
 
 
-def _only_keys(name: str, aval: ArrayType) -> None:
-    if aval.dtype != KEY:
+def _only_keys(name: str, aval: ArrayType, any_generator: bool = False) -> None:
+    if aval.dtype != KEY and not (any_generator and is_key(aval.dtype)):
         raise TypeRuleError(f"{name} takes an array of keys, got {aval}; make keys with fuser.random.key")
 
 
@@ -275,9 +286,11 @@ random_seed_p.batch = batch_elementwise(random_seed_p)
 
 # random_wrap and random_unwrap: words of keys along a last dimension of 2
 def _wrap_type(words: ArrayType, impl: str = IMPLEMENTATION) -> ArrayType:
-    if words.dtype != WORD or not words.shape or words.shape[-1] != 2:
-        raise TypeRuleError(f"random_wrap takes u32[...,2], got {words}")
-    return ArrayType(words.shape[:-1], KEY)
+    dtype = KEY_DTYPES[impl]
+    kept = words.ndim - dtype[0].ndim
+    if words.dtype != WORD or kept < 0 or words.shape[kept:] != dtype[0].shape:
+        raise TypeRuleError(f"random_wrap takes u32[...,{','.join(map(str, dtype[0].shape))}], got {words}")
+    return ArrayType(words.shape[:kept], dtype)
 
 
 def _wrap_lower(read: Read, index: Index, words: ArrayType, impl: str = IMPLEMENTATION) -> Scalar:
@@ -288,7 +301,7 @@ random_wrap_p = _random(
     "random_wrap",
     fusion=Fusion.MOVEMENT,
     type=_wrap_type,
-    eval=lambda words, impl=IMPLEMENTATION: keys_of(words),
+    eval=lambda words, impl=IMPLEMENTATION: keys_of(words, KEY_DTYPES[impl]),
     lower=_wrap_lower,
     samples=lambda: (
         ((np.random.default_rng(0).integers(0, 1 << 32, shape, WORD),), {}) for shape in ((2,), (3, 2), (2, 2, 2))
@@ -298,8 +311,8 @@ random_wrap_p = _random(
 
 
 def _unwrap_type(keys: ArrayType) -> ArrayType:
-    _only_keys("random_unwrap", keys)
-    return ArrayType((*keys.shape, 2), WORD)
+    _only_keys("random_unwrap", keys, any_generator=True)
+    return ArrayType((*keys.shape, *keys.dtype[0].shape), WORD)
 
 
 def _unwrap_lower(read: Read, index: Index, keys: ArrayType) -> Scalar:

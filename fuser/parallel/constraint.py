@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fuser.ir.source import current_source
+from fuser.lax.layouts import install_layout
 from fuser.lax.values import as_value
 from fuser.ops.sharding import sharding_constraint_p
-from fuser.parallel.arrays import as_sharding, laid_out
+from fuser.parallel.arrays import as_sharding, device_put, laid_out
 from fuser.parallel.sharding import NamedSharding
 from fuser.runtime.array import Array
+from fuser.runtime.device import Device
 from fuser.trace import tree
 from fuser.trace.batch import manual_axes
 from fuser.trace.core import type_of
@@ -23,6 +25,14 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 
 reshard = with_sharding_constraint
+
+
+def _placed(leaf: Any, target: Any) -> Any:
+    """A result laid out as `out_sharding`, or put on the device, that its function was given."""
+    return device_put(leaf, target) if isinstance(target, Device) else _laid(leaf, target)
+
+
+install_layout(_placed)
 
 
 def _laid(leaf: Any, target: Any) -> Any:

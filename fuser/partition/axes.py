@@ -16,7 +16,7 @@ from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ir.index import Affine, Axis, linearise
 from fuser.ir.primitive import VIEWS, Fusion, Movement, Primitive
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import ArrayType
+from fuser.ir.types import KEY, ArrayType, is_key
 
 # Dimension of the operand that runs along each dimension of the source; None for an extent of 1.
 DimensionMap = tuple[int | None, ...]
@@ -50,7 +50,13 @@ def is_view(eqn: Eqn) -> bool:
     if eqn.primitive.fusion is not Fusion.MOVEMENT:
         return False
     operands = [v for v in eqn.invars if isinstance(v, Var)]
-    return len(operands) == 0 or (len(eqn.invars) == 1 and eqn.primitive.movement in VIEWS)
+    return len(operands) == 0 or (len(eqn.invars) == 1 and eqn.primitive.movement in VIEWS and not _of_wide_keys(eqn))
+
+
+def _of_wide_keys(eqn: Eqn) -> bool:
+    """Whether words are made of keys that no kernel holds, or those of words."""
+    derives = eqn.primitive.movement is Movement.DERIVE
+    return derives and any(is_key(v.aval.dtype) and v.aval.dtype != KEY for v in (*eqn.invars, *eqn.outvars))
 
 
 class Views:

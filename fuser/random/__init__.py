@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401
 
+from fuser.lax.layouts import install as _install_layouts
 from fuser.lax.ranks import install as _install_ranks
 from fuser.random.continuous import (
     cauchy,
@@ -39,4 +40,5 @@ from fuser.random.rejection import (
 )
 from fuser.random.uniform import bernoulli, bits, rademacher, randint, uniform
 
+_install_layouts(globals(), "fuser.random")
 _install_ranks(globals(), "fuser.random")

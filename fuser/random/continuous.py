@@ -16,7 +16,6 @@ from fuser.random.keys import (
     common_shape,
     float_dtype,
     inexact_dtype,
-    one_device,
     shape_of,
     split_key,
     typed,
@@ -28,20 +27,18 @@ WORD = np.dtype("uint32")
 ONE = np.float32(1)
 
 
-def _start(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any) -> tuple[Any, tuple[int, ...], np.dtype]:
+def _start(name: str, key: Any, shape: Any, dtype: Any) -> tuple[Any, tuple[int, ...], np.dtype]:
     """The checked arguments of a distribution without parameters."""
     key, _ = typed(name, key)
-    one_device(name, out_sharding)
     found = float_dtype(name, dtype)
     return key, shape_of(shape), found
 
 
 def _start_with(
-    name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any, *parameters: Any
+    name: str, key: Any, shape: Any, dtype: Any, *parameters: Any
 ) -> tuple[Any, tuple[int, ...], np.dtype, list[Any]]:
     """The same with parameters, which come back in the result's dtype."""
     key, _ = typed(name, key)
-    one_device(name, out_sharding)
     found = float_dtype(name, dtype)
     whole = common_shape(name, shape, *parameters)
     castable(name, found, *parameters)
@@ -52,7 +49,6 @@ def _start_with(
 def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Standard normal numbers; complex ones have both parts of variance 1/2."""
     key, _ = typed("normal", key)
-    one_device("normal", out_sharding)
     return standard(key, shape_of(shape), inexact_dtype("normal", dtype))
 
 
@@ -72,7 +68,6 @@ def truncated_normal(
 ) -> Any:
     """Standard normal numbers that lie in (lower, upper)."""
     key, _ = typed("truncated_normal", key)
-    one_device("truncated_normal", out_sharding)
     found = float_dtype("truncated_normal", dtype)
     whole = common_shape("truncated_normal", shape, lower, upper)
     low, high = (converted(as_value(v, "truncated_normal"), found) for v in (lower, upper))
@@ -86,14 +81,14 @@ def truncated_normal(
 @compiled_when_large
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the density exp(-x), x ≥ 0."""
-    key, shape, found = _start("exponential", key, shape, dtype, out_sharding)
+    key, shape, found = _start("exponential", key, shape, dtype)
     return lax.neg(lax.log1p(lax.neg(draw(key, shape, found))))
 
 
 @compiled_when_large
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the density exp(-|x|) / 2."""
-    key, shape, found = _start("laplace", key, shape, dtype, out_sharding)
+    key, shape, found = _start("laplace", key, shape, dtype)
     u = draw(key, shape, found, -1.0 + float(dtypes.finfo(found).epsneg), 1.0)
     return lax.mul(lax.sign(u), lax.log1p(lax.neg(lax.abs(u))))
 
@@ -101,7 +96,7 @@ def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any =
 @compiled_when_large
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the density exp(-x) / (1 + exp(-x))²."""
-    key, shape, found = _start("logistic", key, shape, dtype, out_sharding)
+    key, shape, found = _start("logistic", key, shape, dtype)
     x = draw(key, shape, found, dtypes.finfo(found).tiny, 1.0)
     return lax.sub(lax.log(x), lax.log1p(lax.neg(x)))
 
@@ -109,7 +104,7 @@ def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any 
 @compiled_when_large
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of a density proportional to 1 / (x² + 1)."""
-    key, shape, found = _start("cauchy", key, shape, dtype, out_sharding)
+    key, shape, found = _start("cauchy", key, shape, dtype)
     u = draw(key, shape, found, dtypes.finfo(found).eps, 1.0)
     return lax.tan(lax.mul(found.type(np.pi), lax.sub(u, found.type(0.5))))
 
@@ -117,7 +112,7 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
 @compiled_when_large
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the density exp(-(x + exp(-x))). Mode "low" (the default) ends at about 16, "high" at about 32."""
-    key, shape, found = _start("gumbel", key, shape, dtype, out_sharding)
+    key, shape, found = _start("gumbel", key, shape, dtype)
     mode = mode or "low"
     if mode not in ("highest", "high", "low"):
         raise ValueError(f"Must provide valid mode for gumbel got: {mode}")
@@ -158,20 +153,20 @@ def _fraction(upper: Any, lower: Any) -> Any:
 
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the density b / x^(b + 1), x ≥ 1."""
-    key, whole, found, (b,) = _start_with("pareto", key, shape, dtype, out_sharding, b)
+    key, whole, found, (b,) = _start_with("pareto", key, shape, dtype, b)
     return lax.exp(exponential(key, whole, found) / b)
 
 
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of a density proportional to x·exp(-x² / (2·scale²)), x ≥ 0."""
-    key, whole, found, (scale,) = _start_with("rayleigh", key, shape, dtype, out_sharding, scale)
+    key, whole, found, (scale,) = _start_with("rayleigh", key, shape, dtype, scale)
     root = lax.sqrt(lax.mul(lax.log(draw(key, whole, found)), found.type(-2)))
     return lax.mul(broadcast_to(scale, whole), root)
 
 
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the density exp(-(x - mean)² / (2·mean²·x)) / √(2π·x³)."""
-    key, whole, found, (mean,) = _start_with("wald", key, shape, dtype, out_sharding, mean)
+    key, whole, found, (mean,) = _start_with("wald", key, shape, dtype, mean)
     key_v, key_z = split_key(key)
     mean = broadcast_to(mean, whole)
     y = lax.integer_pow(standard(key_v, whole, found), 2)
@@ -186,7 +181,7 @@ def triangular(
     key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
 ) -> Any:
     """Numbers whose density rises from `left` to `mode` and falls to `right`."""
-    key, whole, found, bounds = _start_with("triangular", key, shape, dtype, out_sharding, left, mode, right)
+    key, whole, found, bounds = _start_with("triangular", key, shape, dtype, left, mode, right)
     left, mode, right = (broadcast_to(v, whole) for v in bounds)
     u = draw(key, whole, found)
     rising = left + lax.sqrt(u * (right - left) * (mode - left))
@@ -197,7 +192,6 @@ def triangular(
 def lognormal(key: Any, sigma: Any = ONE, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """exp of normal numbers with the standard deviation `sigma`."""
     key, _ = typed("lognormal", key)
-    one_device("lognormal", out_sharding)
     found = inexact_dtype("lognormal", dtype)
     whole = common_shape("lognormal", shape, sigma)
     castable("lognormal", found, sigma)
@@ -207,14 +201,14 @@ def lognormal(key: Any, sigma: Any = ONE, shape: Any = None, dtype: Any = None, 
 @compiled_when_large
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Lengths of normal vectors in three dimensions."""
-    key, shape, found = _start("maxwell", key, shape, dtype, out_sharding)
+    key, shape, found = _start("maxwell", key, shape, dtype)
     vectors = standard(key, (*shape, 3), found)
     return lax.sqrt(fnp.sum(vectors * vectors, axis=-1))
 
 
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Any:
     """loc ± scale·maxwell; the parameters' shape is added to `shape` (and used twice where that is empty, as in JAX)."""
-    key, shape, found = _start("double_sided_maxwell", key, shape, dtype, None)
+    key, shape, found = _start("double_sided_maxwell", key, shape, dtype)
     parameters = broadcast_shapes(np.shape(loc), np.shape(scale))
     whole = (shape or parameters) + parameters
     key_size, key_sign = split_key(key)
@@ -223,5 +217,5 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Numbers of a density proportional to x^(c - 1)·exp(-(x / scale)^c), c being the concentration."""
-    key, shape, found = _start("weibull_min", key, shape, dtype, None)
+    key, shape, found = _start("weibull_min", key, shape, dtype)
     return fnp.power(-fnp.log1p(-draw(key, shape, found)), 1.0 / concentration) * scale

@@ -15,7 +15,7 @@ from fuser.ir.types import is_integer
 from fuser.lax.values import VALUES, as_value, axis_of, broadcast_to, promote_inexact, python_scalar
 from fuser.numpy.creation import asarray
 from fuser.random.continuous import gumbel
-from fuser.random.keys import check_shape, common_shape, one_device, shape_of, split_key, typed
+from fuser.random.keys import check_shape, common_shape, shape_of, split_key, typed
 from fuser.random.uniform import draw, randint, random_bits
 from fuser.trace.core import Tracer
 
@@ -41,7 +41,6 @@ def categorical(
     replacement are different categories.
     """
     key, _ = typed("categorical", key)
-    one_device("categorical", out_sharding)
     _arraylike("categorical", logits)
     logits = asarray(logits)
     axis = axis_of(axis, logits.ndim, "categorical")
@@ -73,7 +72,6 @@ def _without_replacement(
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *, out_sharding: Any = None) -> Any:
     """The array with its slices along `axis` in random order, or arange(x) so; with `independent` each vector its own."""
     key, _ = typed("permutation", key)
-    one_device("permutation", out_sharding)
     _arraylike("permutation", x)
     axis = axis_of(axis, np.ndim(x) or 1, "permutation")
     if not np.ndim(x):
@@ -158,7 +156,6 @@ def _weighted(key: Any, p: Any, inputs: int, shape: tuple[int, ...], replace: bo
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """How many trials of probability `p` it takes to succeed once, int32 by default."""
     key, _ = typed("geometric", key)
-    one_device("geometric", out_sharding)
     found = dtypes.requested(int if dtype is None else dtype, "geometric")
     if not is_integer(found):
         raise ValueError(f"dtype argument to `geometric` must be an int dtype, got {found.name}")

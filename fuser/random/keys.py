@@ -1,7 +1,7 @@
 """Random keys: from seeds, from other keys, and to and from the words that they are made of.
 
-A key is an element of an array of dtype `key<fry>`. Functions also take the older form of a key, uint32 words along a
-last dimension of 2, and give back that form to those who came with it.
+A key is an element of an array of dtype `key<fry>`, or of that of another generator. Functions also take the older form of
+a key, uint32 words along a last dimension (2 of them for Threefry), and give back that form to those who came with it.
 """
 
 from __future__ import annotations
@@ -17,46 +17,48 @@ import numpy as np
 from fuser import dtypes
 from fuser.config import config
 from fuser.ir.names import printable
-from fuser.ir.types import KEY, ArrayType, is_float, is_inexact
+from fuser.ir.types import ArrayType, is_float, is_inexact, is_integer, is_key
 from fuser.lax.values import VALUES, as_value, broadcast_shapes, from_numpy, literal
 from fuser.numpy.creation import asarray
 from fuser.ops import random as R
 from fuser.ops.elementwise import add_p
+from fuser.random.generators import GENERATORS, THREEFRY, default_name, generator_of, key_of, words_of
 from fuser.trace.core import bind
 
 WORD = R.WORD
 
 
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
-    """A key made from an integer; `dtype` (or `impl`) may name the generator, of which there is one: "threefry2x32"."""
-    _implementation("key", impl, dtype)
-    return _seeded("key", seed)
+    """A key made from an integer; `dtype` (or `impl`) may name the generator: "threefry2x32", "rbg" or "unsafe_rbg"."""
+    return _seeded("key", seed, _implementation("key", impl, dtype))
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
-    """A key of the older form: an array u32[2]; with the setting `enable_custom_prng` as `key`."""
-    _implementation("PRNGKey", impl, None)
-    if config.enable_custom_prng:
-        return _seeded("PRNGKey", seed)
-    return bind(R.random_unwrap_p, _seeded("PRNGKey", seed))
+    """A key of the older form: an array u32[2], u32[4] of rbg; with the setting `enable_custom_prng` as `key`."""
+    found = _seeded("PRNGKey", seed, _implementation("PRNGKey", impl, None))
+    return found if config.enable_custom_prng else words_of(found)
 
 
-def _implementation(name: str, impl: Any, dtype: Any) -> None:
+def _implementation(name: str, impl: Any, dtype: Any) -> str:
+    """The generator's name that the arguments say, or the default one."""
     if dtype is not None and impl is not None:
         raise ValueError(f"Cannot specify both `impl` and `dtype` arguments to fuser.random.{name}")
     wanted = impl if dtype is None else dtype
-    if wanted is None or (not isinstance(wanted, str) and wanted == KEY):
-        return
+    if wanted is None:
+        return default_name()
+    if isinstance(wanted, np.dtype) and is_key(wanted):
+        return next(n for n, dtype in R.KEY_DTYPES.items() if dtype == wanted)
+    wanted = getattr(wanted, "name", wanted)  # a generator
     if not isinstance(wanted, str):
         raise TypeError(f"unrecognized type {type(wanted)} for specifying PRNG implementation.")
-    if wanted != R.IMPLEMENTATION:
-        raise ValueError(
-            f'unrecognized PRNG implementation "{printable(wanted)}". Did you mean one of: "{R.IMPLEMENTATION}"?'
-        )
+    if wanted not in GENERATORS:
+        known = ", ".join(f'"{n}"' for n in GENERATORS)
+        raise ValueError(f'unrecognized PRNG implementation "{printable(wanted)}". Did you mean one of: {known}?')
+    return wanted
 
 
-def _seeded(name: str, seed: Any) -> Any:
-    if hasattr(seed, "dtype") and seed.dtype == KEY:
+def _seeded(name: str, seed: Any, implementation: str) -> Any:
+    if isinstance(getattr(seed, "dtype", None), np.dtype) and is_key(seed.dtype):
         raise TypeError(f"{name} accepts a scalar seed, but was given a PRNG key.")
     if np.ndim(seed):
         raise TypeError(
@@ -68,23 +70,23 @@ def _seeded(name: str, seed: Any) -> Any:
         value: Any = from_numpy(wide if config.enable_x64 else wide.astype(np.int32))
     else:
         value = as_value(seed, name)
-    if value.dtype.kind not in "iu":
+    if not is_integer(value.dtype):
         raise TypeError(f"PRNG key seed must be an integer; got {seed!r}")
     if config.random_seed_offset:
         value = bind(add_p, value, literal(config.random_seed_offset, value.dtype))
-    return bind(R.random_seed_p, value)
+    generator = GENERATORS[implementation]
+    return bind(R.random_seed_p, value) if generator is None else key_of(generator.seed(value), implementation)
 
 
 def key_dtype(impl_spec: Any = None) -> np.dtype:
-    """The dtype of arrays of keys."""
-    _implementation("key_dtype", impl_spec, None)
-    return KEY
+    """The dtype of arrays of keys of a generator."""
+    return R.KEY_DTYPES[_implementation("key_dtype", impl_spec, None)]
 
 
 def typed(name: str, key: Any, batched: bool = False) -> tuple[Any, bool]:
-    """A key as an array of dtype `key<fry>`, and whether it came as words. Raises for what is no single key."""
+    """A key as an array of a dtype of keys, and whether it came as words. Raises for what is no single key."""
     wrapped = False
-    if not (isinstance(key, VALUES) and key.dtype == KEY):
+    if not (isinstance(key, VALUES) and is_key(key.dtype)):
         if not isinstance(key, (*VALUES, np.ndarray)):
             raise TypeError(f"unexpected PRNG key type {type(key)}")
         key, wrapped = wrap_key_data(key), True
@@ -110,7 +112,7 @@ def _legacy() -> None:
 
 
 def _as_given(wrapped: bool, key: Any) -> Any:
-    return bind(R.random_unwrap_p, key) if wrapped else key
+    return words_of(key) if wrapped else key
 
 
 def split(key: Any, num: int | Sequence[int] = 2) -> Any:
@@ -122,7 +124,10 @@ def split(key: Any, num: int | Sequence[int] = 2) -> Any:
 def split_key(key: Any, num: int | Sequence[int] = 2) -> Any:
     """As `split`, of a key that is known to be one."""
     shape = tuple(operator.index(n) for n in (num if isinstance(num, Sequence) else (num,)))
-    return bind(R.random_split_p, key, shape=shape)
+    generator = generator_of(key)
+    if generator is None:
+        return bind(R.random_split_p, key, shape=shape)
+    return key_of(generator.split(words_of(key), shape), generator.name)
 
 
 def fold_in(key: Any, data: Any) -> Any:
@@ -133,31 +138,40 @@ def fold_in(key: Any, data: Any) -> Any:
             f"fold_in accepts a scalar, but was given an array of shape {np.shape(data)} != (). "
             "Use fuser.vmap for batching."
         )
-    return _as_given(wrapped, bind(R.random_fold_in_p, key, asarray(data, np.dtype("uint32"))))
+    generator, number = generator_of(key), asarray(data, WORD)
+    if generator is None:
+        return _as_given(wrapped, bind(R.random_fold_in_p, key, number))
+    folded = generator.fold_in(words_of(key), number)
+    return folded if wrapped else key_of(folded, generator.name)
 
 
 def key_data(keys: Any) -> Any:
-    """The words of keys: u32 with a last dimension of 2."""
+    """The words of keys: u32 with a last dimension of 2, of 4 for rbg."""
     keys, _ = typed("key_data", keys, batched=True)
-    return bind(R.random_unwrap_p, keys)
+    return words_of(keys)
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Any:
     """Keys of the words along the last dimension of a u32 array."""
-    _implementation("wrap_key_data", impl, dtype)
-    words = key_bits_array
-    expected = "expected key data of dtype uint32 with a last dimension of 2"
+    implementation = _implementation("wrap_key_data", impl, dtype)
+    words, shape = key_bits_array, R.KEY_DTYPES[implementation][0].shape
+    kept = np.ndim(words) - len(shape) if isinstance(words, (*VALUES, np.ndarray)) else -1
+    expected = f"expected key data of dtype uint32 with a last dimension of {shape[-1]}, as {implementation} has it"
     if not isinstance(words, (*VALUES, np.ndarray)):
         raise TypeError(f"{expected}, got {type(words).__name__}")
-    if words.dtype != WORD or not words.shape or words.shape[-1] != 2:
+    if words.dtype != WORD or kept < 0 or tuple(words.shape[kept:]) != shape:
         raise TypeError(f"{expected}, got {ArrayType(tuple(words.shape), words.dtype)}")
-    return bind(R.random_wrap_p, as_value(words))
+    return (
+        bind(R.random_wrap_p, as_value(words))
+        if implementation == THREEFRY
+        else key_of(as_value(words), implementation)
+    )
 
 
 def key_impl(keys: Any) -> str:
     """The name of the generator that keys belong to."""
-    typed("key_impl", keys, batched=True)
-    return R.IMPLEMENTATION
+    generator = generator_of(typed("key_impl", keys, batched=True)[0])
+    return THREEFRY if generator is None else generator.name
 
 
 def clone(key: Any) -> Any:
@@ -214,12 +228,6 @@ def inexact_dtype(name: str, dtype: Any) -> np.dtype:
     if not is_inexact(found):
         raise ValueError(f"dtype argument to `{name}` must be a float or complex dtype, got {found.name}")
     return found
-
-
-def one_device(name: str, out_sharding: Any) -> None:
-    """The argument `out_sharding` is there for the sake of JAX's signatures."""
-    if out_sharding is not None:
-        raise NotImplementedError(f"{name}: results live on one device, so out_sharding must be None")
 
 
 def castable(name: str, dtype: np.dtype, *parameters: Any) -> None:

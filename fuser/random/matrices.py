@@ -11,7 +11,7 @@ from fuser.ir.types import is_float
 from fuser.lax.values import broadcast_shapes, promote_inexact
 from fuser.ops import linalg
 from fuser.random.continuous import standard
-from fuser.random.keys import check_shape, inexact_dtype, one_device, shape_of, typed
+from fuser.random.keys import check_shape, inexact_dtype, shape_of, typed
 from fuser.trace.core import Tracer, bind
 
 
@@ -30,7 +30,6 @@ def multivariate_normal(
     The covariance is factored by "cholesky", or where it is singular by "eigh" or "svd".
     """
     key, _ = typed("multivariate_normal", key)
-    one_device("multivariate_normal", out_sharding)
     mean, cov = promote_inexact("multivariate_normal", mean, cov)
     if method not in ("svd", "eigh", "cholesky"):
         raise ValueError("method must be one of {'svd', 'eigh', 'cholesky'}")
@@ -74,7 +73,6 @@ def orthogonal(
     Mezzadri, "How to generate random matrices from the classical compact groups" (2007).
     """
     key, _ = typed("orthogonal", key)
-    one_device("orthogonal", out_sharding)
     found = inexact_dtype("orthogonal", dtype)
     for extent in (n, m):
         if isinstance(extent, Tracer):

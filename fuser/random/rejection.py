@@ -19,7 +19,7 @@ from fuser.lax.values import convert as converted
 from fuser.nn import softmax
 from fuser.random.continuous import exponential, standard
 from fuser.random.discrete import _arraylike
-from fuser.random.keys import castable, check_shape, common_shape, float_dtype, one_device, shape_of, split_key, typed
+from fuser.random.keys import castable, check_shape, common_shape, float_dtype, shape_of, split_key, typed
 from fuser.random.uniform import draw, rademacher
 
 # Gamma.
@@ -69,9 +69,8 @@ def _three(key: Any) -> tuple[Any, Any, Any]:
     return keys[0], keys[1], keys[2]
 
 
-def _gamma(name: str, key: Any, a: Any, shape: Any, dtype: Any, out_sharding: Any, log_space: bool) -> Any:
+def _gamma(name: str, key: Any, a: Any, shape: Any, dtype: Any, log_space: bool) -> Any:
     key, _ = typed(name, key)
-    one_device(name, out_sharding)
     found = float_dtype(name, dtype)
     whole = common_shape("gamma", shape, a)
     return sample_gamma(key, broadcast_to(converted(as_value(a, name), found), whole), log_space)
@@ -106,18 +105,17 @@ def _sampler(log_space: bool) -> Any:
 
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of a density proportional to x^(a - 1)·exp(-x), x ≥ 0."""
-    return _gamma("gamma", key, a, shape, dtype, out_sharding, False)
+    return _gamma("gamma", key, a, shape, dtype, False)
 
 
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Logarithms of the numbers that `gamma` gives, precise where those are tiny."""
-    return _gamma("loggamma", key, a, shape, dtype, out_sharding, True)
+    return _gamma("loggamma", key, a, shape, dtype, True)
 
 
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers in [0, 1] of a density proportional to x^(a - 1)·(1 - x)^(b - 1)."""
     key, _ = typed("beta", key)
-    one_device("beta", out_sharding)
     found = float_dtype("beta", dtype)
     castable("beta", found, a, b)
     whole = common_shape("beta", shape, a, b)
@@ -132,7 +130,6 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, out_
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Vectors with elements ≥ 0 that add up to 1, of a density proportional to Π x[i]^(alpha[i] - 1)."""
     key, _ = typed("dirichlet", key)
-    one_device("dirichlet", out_sharding)
     found = float_dtype("dirichlet", dtype)
     if np.ndim(alpha) < 1:
         raise ValueError(f"dirichlet requires alpha.ndim >= 1, got alpha.ndim == {np.ndim(alpha)}")
@@ -144,7 +141,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None, *, out
 
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Student's t numbers with `df` degrees of freedom."""
-    key, whole, found, df = _degrees("t", key, shape, dtype, out_sharding, df)
+    key, whole, found, df = _degrees("t", key, shape, dtype, df)
     keys = split_key(key)
     normal = standard(keys[0], whole, found)
     half = df / found.type(2)
@@ -153,7 +150,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: 
 
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Sums of squares of `df` normal numbers."""
-    key, whole, _, df = _degrees("chisquare", key, shape, dtype, out_sharding, df)
+    key, whole, _, df = _degrees("chisquare", key, shape, dtype, df)
     return _chisquare(key, broadcast_to(df, whole))
 
 
@@ -164,15 +161,14 @@ def _chisquare(key: Any, df: Any) -> Any:
 
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Quotients of two chi-square numbers, each divided by its degrees of freedom."""
-    key, whole, _, dfnum, dfden = _degrees("f", key, shape, dtype, out_sharding, dfnum, dfden)
+    key, whole, _, dfnum, dfden = _degrees("f", key, shape, dtype, dfnum, dfden)
     keys = split_key(key)
     dfnum, dfden = broadcast_to(dfnum, whole), broadcast_to(dfden, whole)
     return (_chisquare(keys[1], dfnum) / dfnum) / (_chisquare(keys[0], dfden) / dfden)
 
 
-def _degrees(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any, *degrees: Any) -> Any:
+def _degrees(name: str, key: Any, shape: Any, dtype: Any, *degrees: Any) -> Any:
     key, _ = typed(name, key)
-    one_device(name, out_sharding)
     found = float_dtype(name, dtype)
     whole = common_shape(name, shape, *degrees)
     castable(name, found, *degrees)
@@ -182,7 +178,6 @@ def _degrees(name: str, key: Any, shape: Any, dtype: Any, out_sharding: Any, *de
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of a density proportional to exp(-|x|^p)."""
     key, _ = typed("generalized_normal", key)
-    one_device("generalized_normal", out_sharding)
     return _generalized(key, p, shape_of(shape), float_dtype("generalized_normal", dtype))
 
 
@@ -195,7 +190,6 @@ def _generalized(key: Any, p: Any, shape: tuple[int, ...], dtype: np.dtype) -> A
 def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Points in the unit ball of the p-norm in `d` dimensions, all parts of it equally likely."""
     key, _ = typed("ball", key)
-    one_device("ball", out_sharding)
     found, shape = float_dtype("ball", dtype), shape_of(shape)
     keys = split_key(key)
     g = _generalized(keys[0], p, (*shape, d), found)
@@ -209,7 +203,6 @@ def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None, *, ou
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """How many events happen where `lam` are expected, int32 by default."""
     key, _ = typed("poisson", key)
-    one_device("poisson", out_sharding)
     found = dtypes.requested(int if dtype is None else dtype, "poisson")
     whole = tuple(np.shape(lam)) if shape is None else shape_of(shape)
     lam = converted(broadcast_to(as_value(lam, "poisson"), whole), np.dtype("float32"))

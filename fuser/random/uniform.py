@@ -17,7 +17,8 @@ from fuser.lax.values import convert as converted
 from fuser.numpy.creation import asarray
 from fuser.ops.fma import fma_p
 from fuser.ops.random import random_bits_p
-from fuser.random.keys import check_shape, common_shape, float_dtype, one_device, shape_of, split_key, typed
+from fuser.random.generators import generator_of, words_of
+from fuser.random.keys import check_shape, common_shape, float_dtype, shape_of, split_key, typed
 from fuser.random.large import compiled_when_large
 from fuser.trace.core import bind
 
@@ -26,14 +27,16 @@ HALVES = (FLOATS[0], bfloat16)
 
 def random_bits(key: Any, width: int, shape: tuple[int, ...]) -> Any:
     """Unsigned integers of `width` bits, of a key that is known to be one."""
-    return bind(random_bits_p, key, bit_width=width, shape=shape)
+    generator = generator_of(key)
+    if generator is None:
+        return bind(random_bits_p, key, bit_width=width, shape=shape)
+    return generator.random_bits(words_of(key), width, shape)
 
 
 @compiled_when_large
 def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Random bits as unsigned integers, uint32 by default (uint64 with `enable_x64`)."""
     key, _ = typed("bits", key)
-    one_device("bits", out_sharding)
     found = dtypes.canonicalize_dtype(np.uint64) if dtype is None else dtypes.requested(dtype, "bits")
     if found.kind != "u":
         raise ValueError(f"dtype argument to `bits` must be an unsigned int dtype, got {found.name}")
@@ -46,7 +49,6 @@ def uniform(
 ) -> Any:
     """Real numbers in [minval, maxval), float32 by default; the bounds broadcast to `shape`."""
     key, _ = typed("uniform", key)
-    one_device("uniform", out_sharding)
     return draw(key, shape_of(shape), float_dtype("uniform", dtype), minval, maxval)
 
 
@@ -89,7 +91,6 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *
     A remainder of twice as many bits as the dtype has: all but unbiased.
     """
     key, _ = typed("randint", key)
-    one_device("randint", out_sharding)
     found = dtypes.requested(int if dtype is None else dtype, "randint")
     if not is_integer(found):
         raise TypeError(f"randint only accepts integer dtypes, got {found.name}")
@@ -134,7 +135,6 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, o
     if mode not in ("high", "low"):
         raise ValueError(f"got mode={mode!r}, expected 'high' or 'low'")
     key, _ = typed("bernoulli", key)
-    one_device("bernoulli", out_sharding)
     dtype, _ = dtypes.of(p)
     if not is_float(dtype):
         raise TypeError(f"bernoulli probability `p` must have a floating dtype, got {dtype.name}.")
@@ -151,7 +151,6 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *, o
 def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """-1 or 1, int32 by default."""
     key, _ = typed("rademacher", key)
-    one_device("rademacher", out_sharding)
     found = dtypes.requested(int if dtype is None else dtype, "rademacher")
     positive = converted(bernoulli(key, 0.5, shape_of(shape)), found)
     return (2 * positive - 1).astype(found)

@@ -210,7 +210,7 @@ class Array(_Base):
         return f"Array({values},{separator}{dtype})"
 
     def __str__(self) -> str:
-        return str(to_numpy(self))
+        return repr(self) if self.dtype.names else str(to_numpy(self))
 
     def __format__(self, spec: str) -> str:
         data = to_numpy(self)

@@ -11,7 +11,7 @@ from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
-from fuser.ir.types import KEY, ArrayType
+from fuser.ir.types import ArrayType, is_key
 from fuser.runtime.array import Array
 from fuser.trace import leaks
 from fuser.trace.core import Trace, Tracer, _state, infer, leaked, type_of
@@ -45,7 +45,7 @@ class StageTrace(Trace):
         if isinstance(value, Tracer) and value._trace.closed:
             raise leaked(value)
         aval = type_of(value)
-        if not aval.shape and not isinstance(value, Tracer) and aval.dtype != KEY:  # a text is no place for a key
+        if not aval.shape and not isinstance(value, Tracer) and not is_key(aval.dtype):  # a text is no place for a key
             return Literal(np.asarray(value), aval)
         known = self.constants.get(id(value))
         if known is None:

@@ -142,7 +142,7 @@ def test_a_key_of_a_closure_is_an_input_of_the_kernel() -> None:
 
 
 REFUSED = [
-    (lambda k: k + 1, TypeError, r"the number 1 cannot go with an array of keys \(key<fry>\)"),
+    (lambda k: k + 1, TypeError, r"an array of keys \(key<fry>\) is no array of numbers"),
     (lambda k: k + k, TypeError, r"add does not accept dtype .*got key<fry>\[\]"),
     (lambda k: fnp.add(k, fnp.ones(3)), TypeError, r"an array of keys \(key<fry>\) is no array of numbers"),
     (lambda k: fnp.sin(k), TypeError, r"keys are no numbers: key<fry>\[\] cannot be converted to f32"),
@@ -155,7 +155,7 @@ REFUSED = [
     (lambda k: random.key(k), TypeError, r"key accepts a scalar seed, but was given a PRNG key"),
     (lambda k: random.key(np.arange(3)), TypeError, r"key accepts a scalar seed, but was given an array of shape \(3,\)"),
     (lambda k: random.key(1.5), TypeError, r"PRNG key seed must be an integer; got 1.5"),
-    (lambda k: random.key(1, impl="rbg"), ValueError, r'unrecognized PRNG implementation "rbg"'),
+    (lambda k: random.key(1, impl="pcg"), ValueError, r'unrecognized PRNG implementation "pcg"'),
     (lambda k: random.key(1, impl="threefry2x32", dtype="threefry2x32"), ValueError, r"Cannot specify both"),
     (lambda k: random.normal(3), TypeError, r"unexpected PRNG key type <class 'int'>"),
     (lambda k: random.normal(np.zeros(3, np.uint32)), TypeError, r"expected key data of dtype uint32 .* got u32\[3\]"),

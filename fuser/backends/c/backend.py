@@ -20,7 +20,7 @@ from fuser.backends.link import Stepwise
 from fuser.ir.cost import lowered
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
-from fuser.ir.types import FLOAT8, is_complex, short_dtype
+from fuser.ir.types import SMALL, is_complex, is_key, short_dtype
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Refusal
@@ -54,8 +54,11 @@ class C(Stepwise):
         if (reason := unsupported(eqn, "runs in a library")) is not None:
             return reason
         for var in (*eqn.invars, *eqn.outvars):
-            if var.aval.dtype in FLOAT8:
-                return f"{short_dtype(var.aval.dtype)} is converted by ml_dtypes"
+            dtype = var.aval.dtype
+            if dtype in SMALL:
+                return f"{short_dtype(dtype)} is converted by ml_dtypes"
+            if is_key(dtype) and dtype not in spell.TYPES:
+                return f"{short_dtype(dtype)} is no number of 64 bits"
         if is_complex(eqn.invars[0].aval.dtype if eqn.invars else eqn.outvars[0].aval.dtype):
             return _complex_reason(eqn)
         return None

@@ -16,7 +16,7 @@ from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOAT8, KEY, ArrayType, is_float, short_dtype
+from fuser.ir.types import KEY, SMALL, ArrayType, is_float, short_dtype
 from fuser.kernel.decompose import Decomposition
 from fuser.kernel.lower import operands
 from fuser.ops.conversion import bitcast_convert_type_p, copy_p
@@ -84,7 +84,7 @@ def refusal(aval: ArrayType) -> str | None:
     """Why no TPU program can hold an array of this type, or None."""
     dtype = aval.dtype
     if dtype == KEY or dtype.itemsize < 8 or dtype == np.dtype("complex64"):
-        return None if dtype not in FLOAT8 else f"{short_dtype(dtype)} is converted by ml_dtypes, not on a TPU"
+        return None if dtype not in SMALL else f"{short_dtype(dtype)} is converted by ml_dtypes, not on a TPU"
     other = "complex64" if dtype.kind == "c" else "float32" if dtype.kind == "f" else f"{dtype.name[:-2]}32"
     return WIDE.format(short_dtype(dtype), other)
 

@@ -19,7 +19,7 @@ from fuser.backends.triton.target import TARGET
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
-from fuser.ir.types import FLOAT8, is_complex, short_dtype
+from fuser.ir.types import SMALL, is_complex, short_dtype
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
@@ -41,7 +41,7 @@ class Triton:
             return reason
         for var in (*eqn.invars, *eqn.outvars):
             dtype = var.aval.dtype
-            if dtype in FLOAT8:
+            if dtype in SMALL:
                 return f"{short_dtype(dtype)} is converted by ml_dtypes"
             if is_complex(dtype):
                 return f"Triton has no complex numbers such as {short_dtype(dtype)}"

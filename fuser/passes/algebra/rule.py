@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from fuser.ir.graph import Eqn, Literal, Operand
 from fuser.ir.primitive import Primitive
 from fuser.ir.rewrite import Rewriter
-from fuser.ir.types import BOOL, FLOATS, INTEGERS
+from fuser.ir.types import BOOL, FLOATS, INTEGERS, kind_of
 from fuser.ops.movement import broadcast_in_dim_p
 
 # What a rule gives: an operand that stands for the result, an equation that makes it, or None where it does not apply.
@@ -83,7 +84,10 @@ def is_exact(eqn: Eqn) -> bool:
 
 
 def all_ones(dtype: np.dtype) -> Any:
-    return True if dtype == BOOL else dtype.type(-1) if dtype.kind == "i" else np.iinfo(dtype).max
+    """The bool or the integer whose bits are all set."""
+    if dtype == BOOL:
+        return True
+    return dtype.type(-1) if kind_of(dtype) == "i" else ml_dtypes.iinfo(dtype).max
 
 
 def like(x: Any, value: Any) -> Any:

@@ -18,14 +18,14 @@ from fuser.backends.c.control_flow import interrupt
 from fuser.backends.c.function import spelt
 from fuser.backends.c.library import lapack, prebuilt
 from fuser.ir.graph import Eqn
-from fuser.ir.types import BOOL, FLOAT8, FLOATS, is_complex
+from fuser.ir.types import BOOL, FLOATS, SMALL, is_complex
 from fuser.runtime import sources, toolchain
 
 
 def has_gemm(eqn: Eqn) -> bool:
     """Whether gemm has the types of this product; empty ones are left to NumPy."""
     operand, out = eqn.invars[0].aval.dtype, eqn.outvars[0].aval
-    known = all(d != BOOL and d not in FLOAT8 and not is_complex(d) for d in (operand, out.dtype))
+    known = all(d != BOOL and d not in SMALL and not is_complex(d) for d in (operand, out.dtype))
     same_kind = (operand.kind in "iu") == (out.dtype.kind in "iu")
     return known and same_kind and out.size > 0 and eqn.invars[0].aval.size > 0
 

@@ -1,0 +1,48 @@
+"""`out_sharding` of functions: their result, laid out over devices. fuser.parallel, which stands above, says how."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from fuser.trace import tree
+
+_lay: list[Callable[[Any, Any], Any]] = []
+
+
+def install_layout(lay: Callable[[Any, Any], Any]) -> None:
+    """Let `lay(value, sharding)` lay out results from now on."""
+    _lay[:] = [lay]
+
+
+def with_sharding(result: Any, sharding: Any) -> Any:
+    """The arrays of a tree laid out by a sharding, or by a PartitionSpec over the mesh in scope; as they are for None."""
+    return result if sharding is None else tree.map(lambda leaf: _lay[0](leaf, sharding), result)
+
+
+def sharded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, with the arguments `out_sharding` and `device` heeded for it."""
+
+    names = [n for n in ("out_sharding", "device") if n in inspect.signature(function).parameters]
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            return function(*args)
+        wanted = [kwargs.pop(name, None) for name in names]
+        return with_sharding(function(*args, **kwargs), next((w for w in wanted if w is not None), None))
+
+    return call
+
+
+def install(module: dict[str, Any], package: str) -> None:
+    """Make every public function of a module's namespace that the package defines and that takes `out_sharding` heed it."""
+    for name, value in module.items():
+        home = getattr(value, "__module__", None) or ""
+        if name.startswith("_") or not inspect.isfunction(value) or not home.startswith(package):
+            continue
+        if "out_sharding" in inspect.signature(value).parameters:
+            module[name] = sharded(value)
+            module[name].__module__ = package  # where pickle finds it
