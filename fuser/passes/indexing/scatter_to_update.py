@@ -55,7 +55,7 @@ def _with_windows(eqn: Eqn, constants: Constants) -> Eqn:
 def _window_writes(body: Graph, first: int, count: int, known: Known) -> Iterator[Eqn]:
     """The scatters at one index that take a carry and give it back; of small carries those that write ever other places
     and that nothing else reads, whose iterations may run side by side."""
-    producers = {v: eqn for eqn in body.eqns for v in eqn.outvars}
+    producers: dict[Operand, Eqn] = {v: eqn for eqn in body.eqns for v in eqn.outvars}
     carried = dict(zip(body.invars[first : first + count], body.outvars[:count]))
     uses = Counter([v for eqn in body.eqns for v in eqn.operands()] + [v for v in body.outvars if isinstance(v, Var)])
     for eqn in body.eqns:
@@ -65,7 +65,8 @@ def _window_writes(body: Graph, first: int, count: int, known: Known) -> Iterato
         [out] = eqn.outvars
         once = isinstance(target, Var) and carried.get(target) is out and uses[out] == 1
         alone = indices.aval.ndim == 1 and not eqn.params["dimension_numbers"].operand_batching_dims
-        if once and alone and (target.aval.size >= LEAST or (uses[target] == 1 and _counts(indices, producers, known))):
+        small = target.aval.size < LEAST
+        if once and alone and (not small or (uses[target] == 1 and _counts(indices, producers, known))):  # type: ignore[index]
             yield eqn
 
 

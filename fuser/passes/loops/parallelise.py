@@ -132,6 +132,7 @@ class _Iterations:
         eqn = self.producers.get(out) if isinstance(out, Var) else None
         if eqn is None or eqn.primitive is not dynamic_update_slice_p or eqn.invars[0] is not carry:
             return None
+        assert isinstance(out, Var)
         place = self.place(eqn.invars[2:], carry.aval.shape, eqn.invars[1].aval.shape)
         if place is None or abs(place.step) != place.sizes[place.moving] or self.uses[out] != 1:
             return None
