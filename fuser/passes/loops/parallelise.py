@@ -1,8 +1,8 @@
 """Loop parallelisation: a scan whose iterations need nothing of each other becomes array operations on all of them at once.
 
-Such a scan hands nothing on, or only counters and arrays that each iteration writes at a place of its own (a DOALL loop:
+Such a scan hands nothing on, or only counters and arrays of which each iteration writes a window of its own (a DOALL loop:
 Kennedy and Allen, Optimizing Compilers for Modern Architectures, 2001, section 2). Its body is batched over the
-iterations; slices whose place counts become views, and what was written piece by piece is laid side by side.
+iterations; slices that move evenly become views, and what was written piece by piece is laid side by side.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _stored(eqn: Eqn) -> bool:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Window:
     """Where iterations read or write a window: along dimension `moving` from `first` on, `step` further each row of the
     xs; along the others at `starts`."""
 
@@ -97,7 +97,7 @@ class _Write:
     """A carry that each iteration writes a window of: the update, and where."""
 
     update: Eqn
-    place: _Place
+    window: _Window
 
 
 class _Iterations:
@@ -133,13 +133,13 @@ class _Iterations:
         if eqn is None or eqn.primitive is not dynamic_update_slice_p or eqn.invars[0] is not carry:
             return None
         assert isinstance(out, Var)
-        place = self.place(eqn.invars[2:], carry.aval.shape, eqn.invars[1].aval.shape)
-        if place is None or abs(place.step) != place.sizes[place.moving] or self.uses[out] != 1:
+        window = self.window(eqn.invars[2:], carry.aval.shape, eqn.invars[1].aval.shape)
+        if window is None or abs(window.step) != window.sizes[window.moving] or self.uses[out] != 1:
             return None
         own = [e for e in self.body.eqns if e is not eqn and carry in e.operands()]
         if self.uses[carry] != 1 + len(own) or not all(self._reads(e, eqn) for e in own):
             return None
-        return _Write(eqn, place)
+        return _Write(eqn, window)
 
     @staticmethod
     def _reads(read: Eqn, write: Eqn) -> bool:
@@ -151,7 +151,7 @@ class _Iterations:
             a is b or (isinstance(a, Literal) and isinstance(b, Literal) and a.val == b.val) for a, b in pairs
         )
 
-    def place(self, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int]) -> _Place | None:
+    def window(self, starts: Sequence[Operand], shape: Sequence[int], sizes: Sequence[int]) -> _Window | None:
         """Where a window lies that moves evenly along one dimension, and never is moved inside; None for others."""
         moving: list[tuple[int, int, int]] = []
         for d, (start, extent, size) in enumerate(zip(starts, shape, sizes)):
@@ -164,18 +164,18 @@ class _Iterations:
         if len(moving) != 1:
             return None
         ((d, first, step),) = moving
-        place = _Place(d, first, step, tuple(starts), tuple(sizes))
-        low, high = place.bounds(self.length)
-        return place if low >= 0 and high <= shape[d] else None
+        window = _Window(d, first, step, tuple(starts), tuple(sizes))
+        low, high = window.bounds(self.length)
+        return window if low >= 0 and high <= shape[d] else None
 
-    def slices(self, written: set[Operand]) -> dict[Eqn, _Place]:
-        """The slices of what is the same in all iterations, or is `written`, whose place counts."""
+    def slices(self, written: set[Operand]) -> dict[Eqn, _Window]:
+        """The slices of what is the same in all iterations, or is `written`, that move evenly."""
         found = {}
         for eqn in self.body.eqns:
             if eqn.primitive is dynamic_slice_p and (eqn.invars[0] in self.fixed or eqn.invars[0] in written):
-                place = self.place(eqn.invars[1:], eqn.invars[0].aval.shape, eqn.params["slice_sizes"])
-                if place is not None:
-                    found[eqn] = place
+                window = self.window(eqn.invars[1:], eqn.invars[0].aval.shape, eqn.params["slice_sizes"])
+                if window is not None:
+                    found[eqn] = window
         return found
 
 
@@ -202,10 +202,10 @@ class _Program:
         carried = body.invars[consts : consts + found.carries]
         written = {c: n for n, (c, w) in enumerate(zip(carried, writes)) if w is not None}
         self.slices = found.slices(set(written))
-        places = [*self.slices.values(), *(w.place for w in writes if w is not None)]
+        windows = [*self.slices.values(), *(w.window for w in writes if w is not None)]
         sources = [s.invars[0] for s in self.slices if s.invars[0] not in written]
         self.written = written
-        outer = [v for p in places for v in p.starts if isinstance(v, Var) and v in found.fixed] + sources
+        outer = [v for window in windows for v in window.starts if isinstance(v, Var) and v in found.fixed] + sources
         self.outer = [v for v in dict.fromkeys(outer) if isinstance(v, Var)]
         self.before = drop_dead(replace(pick(body, range(consts)), outvars=tuple(self.outer)))
         values = [w.update.invars[1] if w is not None else Literal(0, ArrayType((), np.dtype("int32"))) for w in writes]
@@ -225,8 +225,8 @@ class _Program:
             counters = [self._counter(n) for n, w in enumerate(self.writes) if w is None]
         given = [*consts, *counters, *xs, *rows]
         dims = [None] * len(consts) + [0] * (len(given) - len(consts))
-        values, places = batch(lambda *v: replay(self.all, *v), given, dims, length)
-        values = [moved(v, d, 0, length) for v, d in zip(values, places)]
+        values, dims = batch(lambda *v: replay(self.all, *v), given, dims, length)
+        values = [moved(v, d, 0, length) for v, d in zip(values, dims)]
         with replayed(found.eqn.source):
             finals = [
                 self._last(n) if w is None else self._joined(w, value, init[n], known)
@@ -249,10 +249,10 @@ class _Program:
         end = first - step if self.found.eqn.params["reverse"] else first + self.found.length * step
         return np.asarray(end).astype(carry.aval.dtype)
 
-    def _starts(self, place: _Place, known: dict[Operand, Any], first: Any) -> list[Any]:
+    def _starts(self, window: _Window, known: dict[Operand, Any], first: Any) -> list[Any]:
         """The starts along each dimension, `first` along the moving one."""
-        starts = [known[v] if v in known else self._constant(v) for v in place.starts]
-        starts[place.moving] = np.asarray(first).astype(place.starts[place.moving].aval.dtype)
+        starts = [known[v] if v in known else self._constant(v) for v in window.starts]
+        starts[window.moving] = np.asarray(first).astype(window.starts[window.moving].aval.dtype)
         return starts
 
     def _constant(self, start: Operand) -> np.ndarray:
@@ -260,16 +260,16 @@ class _Program:
         first, _ = progression(start, self.found.known) or (0, 0)
         return np.asarray(first).astype(start.aval.dtype)
 
-    def _rows(self, eqn: Eqn, place: _Place, known: dict[Operand, Any], init: list[Any]) -> Any:
+    def _rows(self, eqn: Eqn, window: _Window, known: dict[Operand, Any], init: list[Any]) -> Any:
         """What a slice reads in all iterations, as a view."""
         source = eqn.invars[0]
         x = init[self.written[source]] if source in self.written else known[source]  # type: ignore[index]
-        low, high = place.bounds(self.found.length)
-        d, size = place.moving, place.sizes[place.moving]
-        sizes = (*place.sizes[:d], high - low, *place.sizes[d + 1 :])
+        low, high = window.bounds(self.found.length)
+        d, size = window.moving, window.sizes[window.moving]
+        sizes = (*window.sizes[:d], high - low, *window.sizes[d + 1 :])
         if sizes != x.shape:
-            x = dynamic_slice_p.bind(x, *self._starts(place, known, low), slice_sizes=sizes)
-        stride = max(abs(place.step), 1)
+            x = dynamic_slice_p.bind(x, *self._starts(window, known, low), slice_sizes=sizes)
+        stride = max(abs(window.step), 1)
         if size == 1:
             every = [stride if k == d else 1 for k in range(x.ndim)]
             x = slice_p.bind(x, start_indices=(0,) * x.ndim, limit_indices=x.shape, strides=tuple(every))
@@ -278,16 +278,16 @@ class _Program:
             x = sliding_windows_p.bind(x, dimensions=(d,), window=(size,), strides=(stride,), dilation=(1,))
         order = [d, *(x.ndim - 1 if k == d else k for k in range(x.ndim - 1))]
         x = transpose_p.bind(x, permutation=tuple(order))
-        return rev_p.bind(x, dimensions=(0,)) if place.step < 0 else x
+        return rev_p.bind(x, dimensions=(0,)) if window.step < 0 else x
 
     def _joined(self, write: _Write, value: Any, initial: Any, known: dict[Operand, Any]) -> Any:
         """The carry after the loop: all windows side by side, where they were written."""
-        place = write.place
-        d, size = place.moving, place.sizes[place.moving]
-        value = rev_p.bind(value, dimensions=(0,)) if place.step < 0 else value
+        window = write.window
+        d, size = window.moving, window.sizes[window.moving]
+        value = rev_p.bind(value, dimensions=(0,)) if window.step < 0 else value
         value = moved(value, 0, d)
-        block = reshaped(value, (*place.sizes[:d], self.found.length * size, *place.sizes[d + 1 :]))
+        block = reshaped(value, (*window.sizes[:d], self.found.length * size, *window.sizes[d + 1 :]))
         if math.prod(block.shape) == math.prod(initial.shape):
             return block
-        low, _ = place.bounds(self.found.length)
-        return dynamic_update_slice_p.bind(initial, block, *self._starts(place, known, low))
+        low, _ = window.bounds(self.found.length)
+        return dynamic_update_slice_p.bind(initial, block, *self._starts(window, known, low))
