@@ -196,3 +196,19 @@ def test_large_ones_are_worth_a_warning() -> None:
     )
     assert told(lambda x: lax.cummax(x, axis=0) * 2, large) == []
     assert told(lambda x: lax.cummax(x, axis=1) * 2, large[:100]) == []
+
+
+def test_elements_read_backwards_beside_numbers_of_another_size_come_first() -> None:
+    """gcc has vectors of one size alone for elements that are read backwards: they are read into a block."""
+    x = np.random.default_rng(0).normal(size=(130, 300)).astype(np.float32)
+    mask, small = x[0] > 0, (x * 3).astype(np.int8)
+
+    def program(np_: Any, x: Any, mask: Any, small: Any) -> Any:
+        turned = np_.flip(x, 1)
+        return np_.where(mask, turned, x * 2), np_.sin(turned) * small, np_.flip(small, 1) + 1
+
+    lowered = fuser.jit(lambda *a: program(fnp, *a)).lower(x, mask, small)
+    assert any("in1_block" in s.text or "_block[" in s.text for s in lowered.sources)
+    found = lowered.compile()(x, mask, small)
+    for ours, theirs in zip(found, program(np, x, mask, small), strict=True):
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-5, atol=1e-6)

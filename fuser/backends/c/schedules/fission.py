@@ -2,6 +2,7 @@
 
 A chain of several functions of maths in one loop is longer than what a processor looks ahead, so that it waits for each
 result. Loops of their own let it work on many elements at once. Values go from one to the next in arrays of a block.
+So do elements that are read backwards beside numbers of another size: gcc has vectors of one size alone for those.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ class Fissioned(Elementwise):
 
     @staticmethod
     def pays(kernel: Kernel, loops: Loops) -> bool:
-        """Whether a function's result goes into another function, along a vector that is long enough."""
+        """Whether a function's result goes into another function, or elements are read backwards that must be alone, along
+        a vector that is long enough."""
         row = kernel.sweeps[0].row
         if loops.vector is None or loops.extents[loops.vector] < SHORT or any(is_complex(n.dtype) for n in row):
             return False
-        return len(depths(row)) > 1
+        return len(depths(row, backwards(kernel, loops.vector))) > 1
 
     def form(self) -> None:
         sweep, vector = self.kernel.sweeps[0], self.loops.vector
@@ -43,8 +45,9 @@ class Fissioned(Elementwise):
 
     def _block(self, vector: Axis, row: Sequence[Scalar], streamed: list[Store]) -> None:
         """The loops over one block. Results are stored by the last, since an array may be read and written in place."""
-        sweep, runs = self.kernel.sweeps[0], depths(row)
-        between, cheap = dict.fromkeys(self._between(runs)), [node for node in row if _cheap(node)]
+        sweep, alone = self.kernel.sweeps[0], backwards(self.kernel, vector)
+        runs, cheap = depths(row, alone), [node for node in row if _cheap(node) and node not in alone]
+        between = dict.fromkeys(self._between(runs, cheap))
         size = sum(4 if n.dtype == BOOL else max(n.dtype.itemsize, 4) for n in between)
         block = next((b for b in (BLOCK, BLOCK // 2, BLOCK // 4) if b * size <= BLOCK_BYTES), BLOCK // 8)
         total = self.extents[vector]
@@ -66,13 +69,13 @@ class Fissioned(Elementwise):
             self.stream(store)
         self.close()
 
-    def _between(self, runs: Sequence[Sequence[Scalar]]) -> list[Scalar]:
+    def _between(self, runs: Sequence[Sequence[Scalar]], cheap: Collection[Scalar]) -> list[Scalar]:
         """What later loops read, but for what costs no more to compute again."""
         number = {node: k for k, run in enumerate(runs) for node in run}
         last = len(runs) - 1
         read = {o for node in number for o in operands(node) if number.get(o, last + 1) < number[node]}
         read |= {s.value for s in self.kernel.sweeps[0].row_stores if number.get(s.value, last) < last}
-        return [node for node in number if node in read and node.op != "const" and not _cheap(node)]
+        return [node for node in number if node in read and node.op != "const" and node not in cheap]
 
     def _run(self, run: Sequence[Scalar], between: Collection[Scalar], cheap: Sequence[Scalar]) -> None:
         """One loop's nodes; loads that an earlier loop made are made again where they are read."""
@@ -98,17 +101,28 @@ class Fissioned(Elementwise):
                 self.store(store)
 
 
-def depths(nodes: Sequence[Scalar]) -> list[list[Scalar]]:
-    """The nodes by how many functions of maths stand one in the other; what stands in none goes with the first."""
+def depths(nodes: Sequence[Scalar], alone: Collection[Scalar] = ()) -> list[list[Scalar]]:
+    """The nodes by how many functions of maths stand one in the other; what stands in none goes with the first. Those that
+    are to be `alone` come before all others."""
     depth: dict[Scalar, int] = {}
     for node in nodes:
         found = max((depth[o] for o in operands(node) if o in depth), default=0)
         depth[node] = found + (node.op in spell.LIBM)
-    count = max(depth.values(), default=0)
-    runs: list[list[Scalar]] = [[] for _ in range(max(count, 1))]
+    count, first = max(depth.values(), default=0), int(any(node in alone for node in nodes))
+    runs: list[list[Scalar]] = [[] for _ in range(first + max(count, 1))]
     for node in nodes:
-        runs[max(depth[node], 1) - 1].append(node)
+        runs[0 if node in alone else first + max(depth[node], 1) - 1].append(node)
     return runs
+
+
+def backwards(kernel: Kernel, vector: Axis) -> set[Scalar]:
+    """Loads that run backwards along the vector in a kernel whose other arrays have elements of another size."""
+    row = kernel.sweeps[0].row
+    loads = [n for n in row if n.op == "load" and vector in {atom for atom, _ in n.attr.offset.terms}]
+    stored = {kernel.params[store.param].dtype.itemsize for store in kernel.sweeps[0].row_stores}
+    if len({n.dtype.itemsize for n in loads} | stored) < 2:
+        return set()
+    return {n for n in loads if n.attr.offset.coefficient(vector) == -1 and _cheap(n)}
 
 
 def _cheap(node: Scalar) -> bool:
