@@ -21,12 +21,13 @@ class Level:
 class Target:
     """`levels` from the nearest outwards, the last without end; `operations`: additions of 32-bit numbers a second, in
     vectors; `strided`: seconds of reading or writing an element alone, apart from its neighbours; `launch`: seconds of
-    starting a kernel."""
+    starting a kernel; `jump`: of beginning anew to read far from where the last run of memory ended."""
 
     levels: tuple[Level, ...]
     operations: float
     strided: float
     launch: float
+    jump: float = 0
 
     def move(self, size: float) -> float:
         """Seconds in which so many bytes pass between a kernel and the nearest level that holds them."""
@@ -48,4 +49,5 @@ CORE = Target(
     operations=30e9,
     strided=0.5e-9,
     launch=0.3e-6,
+    jump=40e-9,
 )

@@ -16,6 +16,7 @@ from fuser.legalise.expand import expanded
 from fuser.legalise.index_wrapping import with_index_wrapping
 from fuser.legalise.library_operands import with_read_operands
 from fuser.legalise.results import with_computed_results
+from fuser.legalise.split_reductions import with_split_reductions
 from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
 from fuser.partition.loop_forms import LoopForms
 
@@ -34,6 +35,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
         graph = with_strided_operands(graph, lambda eqn: backend.supports(eqn) is None)
     elif limits.dots and not limits.whole:
         graph = with_joined_windows(graph)
+    graph = with_split_reductions(graph, limits.target)
     graph = with_index_wrapping(graph, limits.calls)
     graph = with_read_operands(graph, limits.calls)
     graph = with_computed_results(graph)

@@ -1,0 +1,85 @@
+"""Reductions over axes on both sides of one that stays, in two steps: along memory first, then over the sums.
+
+A kernel of the whole would read a short run of memory for each of its results and begin anew far away. The first step
+reads the operand in the order in which it lies, and the second reads one number a run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.primitive import Fusion
+from fuser.ir.rewrite import Rewriter
+from fuser.ir.target import Target
+
+LEAST_RUN = 16  # elements of a run that are worth one number
+
+
+def with_split_reductions(graph: Graph, target: Target) -> Graph:
+    """The graph with each such reduction as two, where that is quicker on the target."""
+    uses = Counter(v for eqn in graph.eqns for v in eqn.operands())
+    uses.update(v for v in graph.outvars if isinstance(v, Var))
+    producers = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
+    rewriter = Rewriter(graph)
+    for eqn in graph.eqns:
+        inner = _run(eqn, target, lambda operand: _alone(operand, uses, producers))
+        if not inner:
+            rewriter.keep(rewriter.resolve(eqn))
+            continue
+        eqn = rewriter.resolve(eqn)
+        sums = rewriter.add(eqn.primitive, eqn.invars[0], **{**eqn.params, "axes": inner})
+        outer = tuple(d for d in eqn.params["axes"] if d not in inner)
+        rewriter.keep(Eqn(eqn.primitive, (sums,), {**eqn.params, "axes": outer}, eqn.outvars, eqn.source))
+    return rewriter.finish()
+
+
+def _run(eqn: Eqn, target: Target, alone: Callable[[Operand], bool]) -> tuple[int, ...]:
+    """The last axes of a reduction, where it pays to reduce over them first; none where it does not. A kernel that also did
+    something else with the operand would have it in its cache, and so it may have to be read once more."""
+    if eqn.primitive.fusion is not Fusion.REDUCE or eqn.primitive.rule("lower")(**eqn.params)[0].startswith("arg"):
+        return ()
+    shape, axes = eqn.invars[0].aval.shape, set(eqn.params["axes"])
+    inner = tuple(d for d in range(len(shape)) if all(k in axes or shape[k] == 1 for k in range(d, len(shape))))
+    inner = tuple(d for d in inner if d in axes)
+    between = math.prod(e for d, e in enumerate(shape) if d not in axes)
+    run = math.prod(shape[d] for d in inner)
+    runs = math.prod(shape) // max(run, 1)
+    if run < LEAST_RUN or between == 1 or runs == between:
+        return ()
+    itemsize = eqn.outvars[0].aval.dtype.itemsize
+    stored = target.launch + target.move(2 * runs * itemsize)
+    jumps = runs * target.jump
+    if jumps <= stored:
+        return ()
+    again = 0.0 if alone(eqn.invars[0]) else target.move(eqn.invars[0].aval.nbytes)
+    return inner if jumps > stored + again else ()
+
+
+def _alone(operand: Operand, uses: Counter[Var], producers: dict[Var, Eqn]) -> bool:
+    """Whether nothing else reads the operand or what it is computed of element by element: no kernel reads it anew."""
+    stack, seen = [operand], set[Operand]()
+    size = operand.aval.size
+    while stack:
+        var = stack.pop()
+        if not isinstance(var, Var) or var in seen or var.aval.size < size:
+            continue
+        seen.add(var)
+        eqn = producers.get(var)
+        inside = eqn is not None and eqn.primitive.fusion is Fusion.ELEMENTWISE
+        if inside:
+            assert eqn is not None
+            stack += eqn.invars
+        readers = uses[var]
+        if readers > 1 and not (readers == 2 and _twice(var, seen, producers)):
+            return False
+    return True
+
+
+def _twice(var: Var, seen: set[Operand], producers: dict[Var, Eqn]) -> bool:
+    """Whether both uses of a value are one equation's that is looked at (`x * x`)."""
+    return any(
+        eqn.invars.count(var) == 2 for eqn in (producers.get(v) for v in seen if isinstance(v, Var)) if eqn is not None
+    )
