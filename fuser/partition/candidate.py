@@ -471,10 +471,12 @@ def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
     return big
 
 
-def _forget_axes(candidate: Candidate, copies: float) -> None:
-    """The candidate's values will be computed wherever they are read, as so many copies, along no axes of their own."""
+def _forget_axes(candidate: Candidate, times: float) -> None:
+    """The candidate's values will be computed wherever they are read, so many times each, along no axes of their own."""
+    domain = math.prod(axis.extent for axis in candidate.axes)
     for var in candidate.inputs:
-        candidate.opaque[var] = (candidate.opaque.get(var, 0) + (var in candidate.reads)) * copies
+        own = domain / max(var.aval.size, 1) if var in candidate.reads else 0
+        candidate.opaque[var] = (candidate.opaque.get(var, 0) + own) * times
     candidate.reads, candidate.layout, candidate.parallel, candidate.reduced, candidate.order = {}, {}, [], [], []
 
 

@@ -212,3 +212,23 @@ def test_elements_read_backwards_beside_numbers_of_another_size_come_first() -> 
     found = lowered.compile()(x, mask, small)
     for ours, theirs in zip(found, program(np, x, mask, small), strict=True):
         np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_choices_by_a_column_run_in_vectors() -> None:
+    """A truth value of each column, read in every row, is as wide as the numbers that it chooses between."""
+    x = np.random.default_rng(0).normal(size=(40, 300)).astype(np.float32)
+
+    def program(np_: Any, x: Any, mask: Any) -> Any:
+        centred = x - np_.max(x, axis=0, keepdims=True)
+        return np_.where(mask & (x[0] < 1), x[0], np_.sin(centred)) - x
+
+    lowered = fuser.jit(lambda *a: program(fnp, *a)).lower(x, x[1] > 0)
+    assert "int32_t v" in lowered.sources[0].text and "_Bool v" not in lowered.sources[0].text.split("omp for")[-1]
+    np.testing.assert_allclose(np.asarray(lowered.compile()(x, x[1] > 0)), program(np, x, x[1] > 0), atol=1e-5)
+
+
+def test_values_behind_a_gather_are_priced_by_how_often_they_are_read() -> None:
+    """The sines of a vector, spread over a matrix of which rows are taken, are computed once each."""
+    x, rows = np.ones(1_000, np.float32), np.arange(500, dtype=np.int32)
+    plan = fuser.jit(lambda x, rows: fnp.sin((fnp.sin(x)[:, None] * x[None, :])[rows])).lower(x, rows).plan
+    assert len(plan.kernels) == 2, plan.explain()

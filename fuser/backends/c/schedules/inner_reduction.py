@@ -185,7 +185,7 @@ class InnerReduction(Emitter):
     def _scan_rows(self) -> None:
         """Buffers for the scans that are set apart from dear work."""
         for sweep in self.kernel.sweeps:
-            scans = [n for n in sweep.body if n.op == "scan"]
+            scans = [n for n in sweep.body if n.op == "scan" and n not in self.scan_rows]
             total = sum(n.dtype.itemsize for n in scans) * self.loops.count(self.loops.reduced)
             alone = len(self.loops.reduced) == 1 and self._vectorises(sweep) and total <= KEPT_BYTES
             if (
@@ -236,7 +236,8 @@ class InnerReduction(Emitter):
         body = self._body(sweep)
         scans = [n for n in body if n.op == "scan"]
         first_nodes = first_phase(sweep, body, self.loops.extents[cols[-1]]) if len(cols) == 1 else None
-        fissioned = apart(sweep, body) if scans and all(scan in self.scan_rows for scan in scans) else None
+        buffered = scans and first_nodes is None and all(scan in self.scan_rows for scan in scans)
+        fissioned = apart(sweep, body) if buffered else None
         sums = [n for n in compensated(sweep) if n.op == "reduction" or self.running(n) == n.attr.accumulator]
         vectorised = self._vectorises(sweep) and (not scans or first_nodes is not None)
         blocks = row_blocks(sums, cols, self.loops.extents, vectorised)

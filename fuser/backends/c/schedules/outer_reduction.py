@@ -92,13 +92,15 @@ class OuterReduction(Emitter):
     def _side_by_side(self, values: Sequence[Scalar], stores: Sequence[Store]) -> None:
         """Compute values of a row of the kernel as arrays over the columns."""
         nodes = [n for n in values if n.op != "const" and n not in self.env]
-        for node in nodes:
-            self._array(spell.local(node.dtype), self.name(node))
+        for node in nodes:  # gcc takes no choice by bytes into vectors of wider numbers
+            self._array("int32_t" if node.dtype == BOOL else spell.local(node.dtype), self.name(node))
         if not nodes and not stores:
             return
         self._across()
         for node in nodes:
             self.define(node, self._column(self.name(node)))
+            if node.dtype == BOOL:
+                self.env[node] = self.code("({} != 0)", self._column(self.name(node)))
         for store in stores:
             self.store(store)
         self.close()
