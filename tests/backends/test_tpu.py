@@ -301,7 +301,7 @@ def test_reversed_reads_are_moved_by_xla_and_say_so() -> None:
     assert group.kind is Kind.ELEMENTWISE
     assert (
         group.refusal
-        == "XLA moves its inputs first (rev): it reads or writes in0 at strided, reshaped or computed places"
+        == "XLA moves its inputs first (rev): it reads or writes in0 at strided, reshaped or computed indices"
     )
 
 

@@ -1,4 +1,4 @@
-"""LOOP kernels: each place of a tile runs the whole loop, the carry in registers, until no place of the tile goes on."""
+"""LOOP kernels: each element of a tile runs the whole loop, the carry in registers, until no element of the tile goes on."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class LoopKernel(Emitter):
         self.varies[node] = self._axes(node)
 
     def _going(self, predicate: Scalar) -> str:
-        """Which places go on, as integers; those beyond the edges do not."""
+        """Which elements go on, as integers; those beyond the edges do not."""
         everywhere = frozenset(self.tiling.order)
         text, mask = self.array(predicate, everywhere), self.inside(everywhere)
         return f"({text}{' & ' + mask if mask else ''}).astype(jnp.int32)" if mask else f"({text}).astype(jnp.int32)"
