@@ -36,16 +36,15 @@ class LoopKernel(Emitter):
             self.store(store)
 
     def _counted(self, loop: Loop, initial: Sequence[str]) -> None:
-        saved = dict(self.env)
-        assert loop.time is not None
-        self.open("def iteration(time, carry):")
-        self._begin_iteration(loop)
-        self.define_all(loop.body)
-        for store in loop.stores:
-            self.store(store)
-        self.line(f"return {_tuple(self._settled(c.following, c) for c in loop.carries)}")
-        self.close()
-        self.env = saved
+        with self.scope():
+            assert loop.time is not None
+            self.open("def iteration(time, carry):")
+            self._begin_iteration(loop)
+            self.define_all(loop.body)
+            for store in loop.stores:
+                self.store(store)
+            self.line(f"return {_tuple(self._settled(c.following, c) for c in loop.carries)}")
+            self.close()
         target = _tuple(self.names_of) if self.names_of else "_"
         self.line(f"{target} = lax.fori_loop(0, {loop.time.extent}, iteration, {_tuple(initial)})")
 
