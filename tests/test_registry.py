@@ -415,7 +415,7 @@ def _unlike_jax(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_folds_of_edges(name: str) -> None:
+def test_reductions_of_edges(name: str) -> None:
     """Runs of five special values: nan, infinities and integer edges meet in every order; C, NumPy and JAX agree."""
     primitive = REGISTRY[name]
     rng = np.random.default_rng(0)

@@ -148,15 +148,15 @@ def driven(group: FusionGroup, kernels: Kernels, parts: Parts) -> Callable[..., 
 def operands_of(group: FusionGroup, memory: Memory) -> Callable[[Sequence[Any]], list[Any]]:
     """A function from a control group's inputs to its equation's operands: inputs in another shape, and literals."""
     views, position = Views(group.graph.eqns), {v: n for n, v in enumerate(group.graph.invars)}
-    places: list[tuple[int | None, Any]] = []
+    operands: list[tuple[int | None, Any]] = []
     for operand in group.graph.eqns[-1].invars:
         if isinstance(operand, Literal):
-            places.append((None, memory.constant(np.asarray(operand.val))))
+            operands.append((None, memory.constant(np.asarray(operand.val))))
         else:
             source = views(operand).source
             assert source is not None
-            places.append((position[source], operand.aval.shape))
-    return lambda arrays: [value if n is None else arrays[n].reshape(value) for n, value in places]
+            operands.append((position[source], operand.aval.shape))
+    return lambda arrays: [value if n is None else arrays[n].reshape(value) for n, value in operands]
 
 
 def _body(plan: Plan, executable: Executable) -> Callable[..., list[Any]]:

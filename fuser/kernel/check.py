@@ -1,7 +1,7 @@
 """The checker of kernels: a kernel in, the same kernel out, or a KernelError that names the node.
 
 Every node is computed before it is used; parameters exist, and those of results alone are written; and no load without a
-mask, and no store, leaves its array: their places are computed at the corners of the loops and at random points.
+mask, and no store, leaves its array: their offsets are computed at the corners of the loops and at random points.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Access, Kernel, Store
 from fuser.kernel.operands import computed, index_axes, operands
 
-POINTS = 16  # random points at which places are computed, beside the corners
+POINTS = 16  # random points at which offsets are computed, beside the corners
 CORNERS = 5  # axes up to which all corners are tried
 FREE = ("const", "index", "carry", "final")  # nodes that are there without being computed
 
@@ -31,8 +31,8 @@ def check(kernel: Kernel) -> Kernel:
         raise KernelError(f"{kernel.name} writes the parameters {sorted(written)}; its results are {sorted(results)}")
     _check_order(kernel)
     reads = [n for n in kernel.nodes if n.op == "load" and not n.args]
-    for place in {id(a): a for a in (*(n.attr for n in reads), *kernel.stores)}.values():
-        _check_place(kernel, place)
+    for access in {id(a): a for a in (*(n.attr for n in reads), *kernel.stores)}.values():
+        _check_access(kernel, access)
     return kernel
 
 
@@ -74,21 +74,21 @@ def _required(kernel: Kernel, nodes: Iterable[Scalar], known: set[Scalar]) -> No
             raise KernelError(f"{kernel.name} uses {node.op} of {node.dtype} before it is computed")
 
 
-def _check_place(kernel: Kernel, place: Access | Store) -> None:
-    """A place inside its array wherever the loops come, as far as the points that are tried tell."""
-    param = kernel.params[place.param]
+def _check_access(kernel: Kernel, access: Access | Store) -> None:
+    """An access inside its array wherever the loops come, as far as the points that are tried tell."""
+    param = kernel.params[access.param]
     size = 1
     for extent in param.shape:
         size *= extent
-    axes = sorted(index_axes(place.offset), key=lambda axis: axis.order)
+    axes = sorted(index_axes(access.offset), key=lambda axis: axis.order)
     if any(axis.extent == 0 for axis in (*axes, *kernel.parallel)):
         return
     for point in points(axes):
-        found = value(place.offset, point)
+        found = value(access.offset, point)
         if found is not None and not 0 <= found < max(size, 1):
             where = ", ".join(f"{axis} = {position}" for axis, position in point.items())
             raise KernelError(
-                f"{kernel.name} reads or writes {param.name}[{place.offset}], element {found} of {size}, at {where}"
+                f"{kernel.name} reads or writes {param.name}[{access.offset}], element {found} of {size}, at {where}"
             )
 
 

@@ -60,7 +60,9 @@ class _Parts(Substitution):
         ends = [0]
         for carry in carries:
             ends.append(ends[-1] + (2 if is_complex(carry.node.dtype) else 1))
-        self.place = {carry.node.attr.number: start for carry, (start, _) in zip(carries, pairwise(ends), strict=True)}
+        self.position = {
+            carry.node.attr.number: start for carry, (start, _) in zip(carries, pairwise(ends), strict=True)
+        }
 
     def kernel(self) -> Kernel:
         kernel = self.whole
@@ -98,7 +100,7 @@ class _Parts(Substitution):
 
     def _new(self, node: Scalar) -> Scalar:
         if node.op in ("carry", "final"):
-            attr = Carried(self.place[node.attr.number], node.attr.axes)
+            attr = Carried(self.position[node.attr.number], node.attr.axes)
             return node if attr == node.attr else Scalar(node.op, (), node.dtype, attr)
         if not any(is_complex(a.dtype) for a in node.args):
             return super()._new(node)
@@ -119,7 +121,7 @@ class _Parts(Substitution):
         if node.op == "load":
             return self._loads(node, part)
         if node.op in ("carry", "final"):
-            first = self.place[node.attr.number]
+            first = self.position[node.attr.number]
             made = (Scalar(node.op, (), part, Carried(first + number, node.attr.axes)) for number in range(2))
             return next(made), next(made)
         if node.op in ("reduction", "scan", "lane"):

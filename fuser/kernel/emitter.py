@@ -89,8 +89,10 @@ class Emitter:
     def scope(self) -> Iterator[None]:
         """What is defined inside is forgotten after: the variables of a loop's body."""
         saved = dict(self.env)
-        yield
-        self.env = saved
+        try:
+            yield
+        finally:
+            self.env = saved
 
 
 class BlockEmitter(Emitter):

@@ -1,6 +1,6 @@
-"""Where a kernel's tests of its own position change their answer, and the kernel between two such places.
+"""Where a kernel's tests of its own position change their answer, and the kernel between two such points.
 
-An array of which a part was replaced is one kernel that asks at each element whether it lies inside. Between two places at
+An array of which a part was replaced is one kernel that asks at each element whether it lies inside. Between two points at
 which such a test turns, its answer is known: the loop is cut there, and each piece computes only what it needs.
 In: the stores of a kernel without reduced axes. Out: the same for a span of one axis, with what is known folded in.
 """
@@ -76,10 +76,10 @@ def _cut(
     left: list[int],
 ) -> Cut:
     for number, (axis, extent) in enumerate(axes):
-        places = _turns(nodes, axis, extent)
-        if places:
+        points = _turns(nodes, axis, extent)
+        if points:
             parts: list[tuple[int, int, Cut]] = []
-            for first, end, inside, kept in _between(nodes, stores, axis, (0, *places, extent), spans):
+            for first, end, inside, kept in _between(nodes, stores, axis, (0, *points, extent), spans):
                 piece = _cut(inside, kept, axes[number + 1 :], {**spans, axis: (first, end - 1)}, left)
                 if parts and parts[-1][2].key == piece.key:
                     parts[-1] = (parts[-1][0], end - 1, parts[-1][2])
@@ -112,12 +112,12 @@ def _turns(nodes: Sequence[Scalar], axis: Axis, extent: int) -> list[int]:
     for node in nodes:
         if node.op not in _TURNS:
             continue
-        place, number, op = _position(node.args[0]), node.args[1], node.op
-        if place is None:
-            place, number, op = _position(node.args[1]), node.args[0], _MIRRORED[op]
-        if place is None or number.op != "const" or len(place.terms) != 1 or place.terms[0][0] is not axis:
+        position, number, op = _position(node.args[0]), node.args[1], node.op
+        if position is None:
+            position, number, op = _position(node.args[1]), node.args[0], _MIRRORED[op]
+        if position is None or number.op != "const" or len(position.terms) != 1 or position.terms[0][0] is not axis:
             continue
-        step, rest = place.terms[0][1], int(number.attr) - place.offset
+        step, rest = position.terms[0][1], int(number.attr) - position.offset
         # step·i + offset OP number turns where step·i passes `rest`
         for after in _TURNS[op]:
             found.add(-(-(rest + after) // step) if step > 0 else (rest + after - 1) // step + 1)

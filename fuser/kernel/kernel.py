@@ -29,7 +29,7 @@ class Param:
 @dataclass(frozen=True, eq=False)
 class Access:
     """`attr` of a `load` node: the element of parameter `param` at `offset`. A load's operand, where it has one, is the
-    mask under which it may be read; elsewhere its value is not used. `index` is the same place dimension by dimension,
+    mask under which it may be read; elsewhere its value is not used. `index` is the same element dimension by dimension,
     for machines that read tiles."""
 
     param: int
@@ -88,7 +88,7 @@ class Sweep:
 @dataclass(frozen=True)
 class Carried:
     """`attr` of a `carry` node (a number that iterations hand on, as an iteration finds it) and of a `final` node (what
-    it is after the last one): its place in `Loop.carries`, and the axes along which it differs between lanes."""
+    it is after the last one): its position in `Loop.carries`, and the axes along which it differs between lanes."""
 
     number: int
     axes: frozenset[Axis]

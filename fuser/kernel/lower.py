@@ -118,7 +118,7 @@ class Sweeping:
     def __init__(self, cols: tuple[Axis, ...]) -> None:
         self.reduced = set(cols)
         self.order: list[Scalar] = []  # every node, operands first
-        self.place: dict[Scalar, int] = {}  # in the order
+        self.position: dict[Scalar, int] = {}  # in the order
         self.level: dict[Scalar, int] = {}  # the first sweep in which the node's value can be had
         self.varies: dict[Scalar, bool] = {}
         self.varying: dict[Scalar, tuple[Scalar, ...]] = {}  # of what a node needs, that which varies
@@ -160,11 +160,11 @@ class Sweeping:
             varying = self.varying[node] = tuple([n for n in needs if self.varies[n]])
             varies = bool(varying) or (own is not None and bool(index_axes(own) & self.reduced))
             self.varies[node] = (varies or node.op == "scan") and node.op != "reduction"
-            self.place[node] = len(self.order)
+            self.position[node] = len(self.order)
             self.order.append(node)
 
     def _sorted(self, nodes: set[Scalar]) -> tuple[Scalar, ...]:
-        return tuple(sorted(nodes, key=self.place.__getitem__))
+        return tuple(sorted(nodes, key=self.position.__getitem__))
 
     def _needed(self, roots: list[Scalar]) -> tuple[Scalar, ...]:
         """The nodes that vary along the reduced axes and that `roots` need, in order."""

@@ -18,7 +18,7 @@ MOST_INTERLEAVED = 16  # elements of a step along the vector, whose neighbours c
 class Sizes:
     """The size arguments of one kernel, in the order in which they are first asked for.
 
-    From `most` of them on integers stand in the text, extents excepted: a kernel that is put together from so many places
+    From `most` of them on integers stand in the text, extents excepted: a kernel that is put together from so many parts
     serves one size, and a compiler that must keep each of them in a register takes longer than another compilation.
     """
 

@@ -1,7 +1,7 @@
 """Products of patches: `concatenate([x[i:…], x[i + 1:…], …]) @ weights`, a convolution as users of NumPy write it.
 
 Each row of the first operand is made of pieces of one array, all rows in the same way. So element (row, k) lies at the
-row's place plus a number that k alone decides, and a kernel with a table of those numbers needs no copy.
+row's offset plus a number that k alone decides, and a kernel with a table of those numbers needs no copy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Patches:
     source: Var
     laid: Laid
     first: int
-    places: tuple[int, ...]
+    offsets: tuple[int, ...]
 
 
 def patches(eqn: Eqn, views: Views) -> Patches | None:
@@ -45,10 +45,10 @@ def patches(eqn: Eqn, views: Views) -> Patches | None:
     if any(e > 1 and s != t for p, _ in pieces for e, s, t in zip(p.shape, p.strides, strides)):
         return None
     step = strides[dimension]
-    places = tuple(
+    offsets = tuple(
         (first - start) // itemsize + n * step for piece, first in pieces for n in range(piece.shape[dimension])
     )
-    return Patches(source, Laid(eqn.outvars[0].aval.shape, strides), start, places)
+    return Patches(source, Laid(eqn.outvars[0].aval.shape, strides), start, offsets)
 
 
 def patched(dot: Eqn, eqn: Eqn | None, views: Views, most: int) -> Patches | None:

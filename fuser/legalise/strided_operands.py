@@ -108,7 +108,7 @@ def _overlaps(operand: Laid) -> bool:
 
 
 def by_tables(x: Laid, y: Laid, dimension_numbers: Any) -> Matrices:
-    """The product with rows, columns and depth of any dimensions, whose places tables give."""
+    """The product with rows, columns and depth of any dimensions, whose offsets tables give."""
     (xc, yc), (xb, yb) = dimension_numbers
     xf, yf = (free_dimensions(len(o.shape), c, b) for o, c, b in ((x, xc, xb), (y, yc, yb)))
     extents = [*(x.shape[d] for d in (*xb, *xf)), *(y.shape[d] for d in yf)]
@@ -226,9 +226,9 @@ class Copying:
     def readable(self, eqn: Eqn) -> Eqn:
         """The product with operands that its kernel can read."""
         operands = tuple(self._windowed(v, eqn) for v in eqn.invars)
-        places = [laid(self.views(v), v) for v in operands]
-        invars = [v if p else self.copy(v, tuple(range(v.aval.ndim)), eqn) for v, p in zip(operands, places)]
-        x, y = (p[0] if p else _dense(v.aval.shape) for v, p in zip(operands, places))
+        layouts = [laid(self.views(v), v) for v in operands]
+        invars = [v if p else self.copy(v, tuple(range(v.aval.ndim)), eqn) for v, p in zip(operands, layouts)]
+        x, y = (p[0] if p else _dense(v.aval.shape) for v, p in zip(operands, layouts))
         numbers = eqn.params["dimension_numbers"]
         if form_of(x, y, numbers) is None:
             invars, numbers = self._put_together(eqn, invars, x, y)

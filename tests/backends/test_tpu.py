@@ -301,7 +301,7 @@ def test_reversed_reads_are_moved_by_xla_and_say_so() -> None:
     assert group.kind is Kind.ELEMENTWISE
     assert (
         group.refusal
-        == "XLA moves its inputs first (rev): it reads or writes in0 at strided, reshaped or computed places"
+        == "XLA moves its inputs first (rev): it reads or writes in0 at strided, reshaped or computed indices"
     )
 
 
@@ -411,3 +411,12 @@ assert not {"jax", "libtpu", "torch"} & set(sys.modules), sorted(sys.modules)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
     assert result.returncode == 0, result.stderr[-2000:]
+
+
+def test_a_reduction_of_a_known_kind_needs_no_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fuser.backends.tpu import arrays
+    from fuser.ops.reduce import reduce_prod_p
+
+    monkeypatch.delitem(arrays.CALLS, reduce_prod_p)  # by which Mosaic does not reduce
+    lowered = lower(lambda x: fnp.prod(x, axis=1) + 1, f32(8, 128))
+    assert any("lax.reduce_prod_p.bind" in source.text for source in lowered.sources)

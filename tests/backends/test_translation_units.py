@@ -343,7 +343,7 @@ def test_fixed_text_holds_no_name():
             if isinstance(part, str):
                 yield part
             elif isinstance(part, Element):
-                yield from fixed(part.place.code() if isinstance(part.place, Sum) else part.place)
+                yield from fixed(part.offset.code() if isinstance(part.offset, Sum) else part.offset)
 
     arrays = [np.asarray(RANDOM.integers(0, 4, (5, 65))).astype(dtype) for dtype in ALL]
     with config.using(enable_x64=True):

@@ -32,7 +32,7 @@ from fuser.backends.c.function import (
     code,
     joined,
 )
-from fuser.backends.c.index_arithmetic import FLOOR, TRUNCATED, Arguments, Places
+from fuser.backends.c.index_arithmetic import FLOOR, TRUNCATED, Arguments, Offsets
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import BOOL, is_complex, is_inexact
@@ -110,7 +110,7 @@ class Emitter(Builder, Common):
         self.axis_names = axis_names(axes)
         self.axes: dict[Axis, Part] = {a: Variable(name, "int64_t") for a, name in self.axis_names.items()}
         absorbed, vector = set(self.loops.absorbed), self.loops.vector
-        self.index = Places(self.sizes, self.axes, absorbed, self.operand, vector)  # type: ignore[arg-type]
+        self.index = Offsets(self.sizes, self.axes, absorbed, self.operand, vector)  # type: ignore[arg-type]
         self.extents = {axis: self.sizes.extent(axis, self.loops.extents[axis]) for axis in axes}
         self.kept: dict[Scalar, Any] = {}
         self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
@@ -166,20 +166,20 @@ class Emitter(Builder, Common):
         return found
 
     def _shared_memory(self) -> set[int]:
-        """Parameters that may be one memory: a result takes over what the kernel reads at the very place alone.
+        """Parameters that may be one memory: a result takes over what the kernel reads at the very offset alone.
 
         So do results of elementwise kernels, and carries of loops (`kernel/loop_buffers.py`), whose kernels may reduce as well.
         """
         if self.kernel.loop is not None:
             return set()
-        places: dict[int, set[Affine]] = {}
+        offsets: dict[int, set[Affine]] = {}
         for node in self.kernel.nodes:
             if node.op == "load":
-                places.setdefault(node.attr.param, set()).add(node.attr.offset)
+                offsets.setdefault(node.attr.param, set()).add(node.attr.offset)
         result = set()
         for store in self.kernel.stores:
             dtype = self.kernel.params[store.param].dtype
-            for number, read in places.items():
+            for number, read in offsets.items():
                 if read == {store.offset} and self.kernel.params[number].dtype == dtype:
                     result |= {number, store.param}
         return result
@@ -250,20 +250,20 @@ class Emitter(Builder, Common):
         return value
 
     def position(self, node: Scalar) -> Code:
-        return code(f"({spell.local(node.dtype)})({{}})", self._place(("index", self.name(node)), node.attr))
+        return code(f"({spell.local(node.dtype)})({{}})", self._offset(("index", self.name(node)), node.attr))
 
     def load(self, node: Scalar) -> Code:
         dtype, array = self.kernel.params[node.attr.param].dtype, self.params[node.attr.param]
-        place = self._guarded(node) if node.args else self._place(node.attr.param, node.attr.offset)
-        if place is not None:
-            return (spell.read if node in self.masks else spell.load)(dtype, Element(array, place))
-        place, mask = self._place(node.attr.param, node.attr.offset), self.operand(node.args[0])
+        offset = self._guarded(node) if node.args else self._offset(node.attr.param, node.attr.offset)
+        if offset is not None:
+            return (spell.read if node in self.masks else spell.load)(dtype, Element(array, offset))
+        offset, mask = self._offset(node.attr.param, node.attr.offset), self.operand(node.args[0])
         if self.scattered(node):
-            return spell.read(dtype, Element(array, code("{} ? {} : 0", mask, place)))
-        return code("{} ? {} : 0", mask, spell.read(dtype, Element(array, place)))
+            return spell.read(dtype, Element(array, code("{} ? {} : 0", mask, offset)))
+        return code("{} ? {} : 0", mask, spell.read(dtype, Element(array, offset)))
 
     def _guarded(self, node: Scalar) -> Sum | Code | None:
-        """A place that is safe to read whether or not the mask holds, where the mask or the place is the same all along
+        """An offset that is safe to read whether or not the mask holds, where the mask or the offset is the same all along
         the vector; what is read where the mask fails is not used. A branch there keeps gcc from vectorising the loop.
         """
         vector = self.loops.vector
@@ -282,22 +282,22 @@ class Emitter(Builder, Common):
         uniform = uniform and not any(self.follows(value, vector) for value in computed(rest))
         if not uniform or step < 0 or step * (self.loops.extents[vector] - 1) >= size:
             return None
-        start = code("({} ? {} : 0)", self.operand(node.args[0]), self._place(node.attr.param, rest))
-        return code("{} + {}", start, self._place(node.attr.param, along)) if along.terms else start
+        start = code("({} ? {} : 0)", self.operand(node.args[0]), self._offset(node.attr.param, rest))
+        return code("{} + {}", start, self._offset(node.attr.param, along)) if along.terms else start
 
     def scattered(self, node: Scalar) -> bool:
-        """Whether a load's elements along the vector lie so far apart that gcc vectorises it with a chosen place alone, and
+        """Whether a load's elements along the vector lie so far apart that gcc vectorises it with a chosen offset alone, and
         not behind a test; and are such as processors gather."""
         vector, param = self.loops.vector, self.kernel.params[node.attr.param]
         far = vector is not None and not 0 <= node.attr.offset.coefficient(vector) <= NEAR
         return far and math.prod(param.shape) > 0 and node.dtype.itemsize in GATHERED and not is_complex(node.dtype)
 
     def _clamped(self, node: Scalar) -> Code:
-        """The place of a load, moved into the array where it lies outside."""
+        """The offset of a load, moved into the array where it lies outside."""
         size = math.prod(self.kernel.params[node.attr.param].shape)
         last = self.sizes(("last", node.attr.param), size - 1)
-        place = self._place(node.attr.param, node.attr.offset)
-        name = self.let("int64_t", f"{self.name(node)}_place", place)
+        offset = self._offset(node.attr.param, node.attr.offset)
+        name = self.let("int64_t", f"{self.name(node)}_place", offset)
         return code("{0} < 0 ? 0 : {0} > {1} ? {1} : {0}", name, last)
 
     def follows(self, node: Scalar, axis: Axis) -> bool:
@@ -310,9 +310,9 @@ class Emitter(Builder, Common):
             self.following[node] = known
         return known
 
-    def _place(self, owner: Any, index: Any) -> Sum:
-        place: Any = self.index(index, owner, FLOOR if index.divides_negative else TRUNCATED)
-        return place
+    def _offset(self, owner: Any, index: Any) -> Sum:
+        offset: Any = self.index(index, owner, FLOOR if index.divides_negative else TRUNCATED)
+        return offset
 
     def reduced_position(self) -> Sum:
         """The position along all reduced axes, for argmax."""
@@ -325,7 +325,7 @@ class Emitter(Builder, Common):
 
     def target(self, store: Store) -> Element:
         """The element that a store writes."""
-        return Element(self.params[store.param], self._place(store.param, store.offset))
+        return Element(self.params[store.param], self._offset(store.param, store.offset))
 
     def store(self, store: Store) -> None:
         dtype, value = self.kernel.params[store.param].dtype, self.operand(store.value)
@@ -354,10 +354,10 @@ class Emitter(Builder, Common):
         spec, name = reduction.attr, self.name(reduction)
         accumulator = self.named(f"{name}_acc")
         if spec.reduction in ("argmax", "argmin"):
-            place = self.named(f"{name}_at")
-            self.open("if ({})", self.takes_over(reduction, value, accumulator, place))
+            offset = self.named(f"{name}_at")
+            self.open("if ({})", self.takes_over(reduction, value, accumulator, offset))
             self.set(accumulator, value)
-            self.set(place, position)
+            self.set(offset, position)
             self.close(flat=True)
         elif spec.reduction in ("max", "min"):
             sign = ">" if spec.reduction == "max" else "<"
@@ -369,13 +369,13 @@ class Emitter(Builder, Common):
                 value = code("({} ? 1 : 0)", value)  # gcc vectorises a choice, not a conversion
             self.set(accumulator, self.infix(spec.reduction, accumulator, value))
 
-    def takes_over(self, reduction: Scalar, value: Part, held: Part, place: Part) -> Code:
+    def takes_over(self, reduction: Scalar, value: Part, held: Part, offset: Part) -> Code:
         """The test by which `value` becomes the extreme: the lowest position among equals wins, and nan over numbers."""
         sign = (">" if reduction.attr.reduction == "argmax" else "<") + ("=" if self.backwards else "")
         nan = ""
         if is_inexact(reduction.attr.accumulator):
             nan = " | ({1} != {1})" if self.backwards else " | (({1} != {1}) & ({2} == {2}))"
-        return code(f"({{0}} < 0) | ({{1}} {sign} {{2}}){nan}", place, value, held)
+        return code(f"({{0}} < 0) | ({{1}} {sign} {{2}}){nan}", offset, value, held)
 
     @staticmethod
     def infix(reduction: str, a: Part, b: Part) -> Code:
@@ -395,7 +395,7 @@ class Emitter(Builder, Common):
         self.env[reduction] = self.let(kind, name, value)
 
     def slot(self, name: str, at: Part | None = None) -> Variable | Element:
-        """The variable of that name; its element `at` that place, where it is an array."""
+        """The variable of that name; its element `at` that offset, where it is an array."""
         return self.named(name) if at is None else self.at(name, at)
 
     def _whole(self, node: Scalar, ending: str, at: Part | None = None) -> Code:
@@ -409,7 +409,7 @@ class Emitter(Builder, Common):
         return accumulator
 
     def scan_in(self, scan: Scalar, at: Part | None = None) -> None:
-        """Take the operand into the prefix scan; `at` is its place where it is an array."""
+        """Take the operand into the prefix scan; `at` is its offset where it is an array."""
         spec, name, value = scan.attr, self.name(scan), self.operand(scan.args[0])
         run = self.slot(f"{name}_run", at)
         if spec.reduction in _INFIX:

@@ -82,10 +82,10 @@ class Sum(NamedTuple):
 
 
 class Element(NamedTuple):
-    """An element of an array. A place that is no Sum is taken as a whole."""
+    """An element of an array. An offset that is no Sum is taken as a whole."""
 
     array: Variable
-    place: Sum | Code
+    offset: Sum | Code
 
     def __format__(self, _: str) -> NoReturn:
         raise _refused(self)
@@ -164,7 +164,7 @@ def spelt(expression: Code, how: Spelling = PLAIN) -> str:
         elif type(part) is Variable:
             found.append(part.name)
         elif type(part) is Element:
-            found.append(f"{part.array.name}[{_spelt_index(part.place, how)}]")
+            found.append(f"{part.array.name}[{_spelt_index(part.offset, how)}]")
         elif type(part) is Number:
             found.append(part.text if how.numbers else part.type)
         elif type(part) is Symbol:
@@ -190,8 +190,8 @@ def leaves(*expressions: Code) -> list[Variable | Number | Symbol | Own]:
             kind = type(part)
             if kind is Element:
                 found.append(part.array)
-                place = part.place
-                found += leaves(*(term for _, term in place.terms)) if type(place) is Sum else leaves(place)
+                offset = part.offset
+                found += leaves(*(term for _, term in offset.terms)) if type(offset) is Sum else leaves(offset)
             elif kind is not str:
                 found.append(part)
     return found
@@ -209,7 +209,7 @@ def changed(expression: Code, change: Change) -> Code:
             continue
         new = change(part)
         if type(new) is Element and new is part:
-            new = Element(change(part.array), _changed_index(part.place, change))
+            new = Element(change(part.array), _changed_index(part.offset, change))
         if type(new) is Code:
             found += new
         else:

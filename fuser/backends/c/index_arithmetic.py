@@ -45,7 +45,7 @@ def _argument(text: str) -> Code:
     return Code((Variable(text, "int64_t") if text.startswith("s") else text,))
 
 
-class Places(IndexText):
+class Offsets(IndexText):
     """Affine expressions as sums. `names` holds what stands for an axis where the function now is."""
 
     def literal(self, value: int) -> Code:

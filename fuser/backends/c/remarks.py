@@ -1,6 +1,6 @@
 """Why the innermost loops of a kernel are not vectorised: a writer that has written its text in, the first reason out.
 
-What gcc makes vector instructions of is known by operation, by how an element's place is found, and by what one element
+What gcc makes vector instructions of is known by operation, by how an element's offset is found, and by what one element
 waits for. The test of this file compares the reasons with what gcc says of its own loops.
 """
 
@@ -49,7 +49,7 @@ def obstacle(writer: Emitter) -> str:
         return found
     for node in _inside(writer):
         if writer.follows(node, axis) and (
-            reason := _of_operation(writer, node, axis) or _of_place(writer, node, axis)
+            reason := _of_operation(writer, node, axis) or _of_index(writer, node, axis)
         ):
             return reason
     stored = (writer.kernel.params[store.param].dtype for store in writer.kernel.stores)
@@ -108,17 +108,17 @@ def _of_operation(writer: Emitter, node: Scalar, axis: Axis) -> str:
     return ""
 
 
-def _of_place(writer: Emitter, node: Scalar, axis: Axis) -> str:
+def _of_index(writer: Emitter, node: Scalar, axis: Axis) -> str:
     if node.op not in ("load", "index"):
         return ""
     offset = node.attr.offset if node.op == "load" else node.attr
     if any(isinstance(atom, Div) and axis in index_axes(atom.base) for atom, _ in offset.terms):
-        return "the place of each element takes an integer division; a reshape to axes of its own would not"
+        return "the offset of each element takes an integer division; a reshape to axes of its own would not"
     if node.op == "index":
         return ""
     gathered = any(writer.follows(value, axis) for value in computed(offset))
     if gathered and (node.dtype.itemsize not in GATHERED or is_complex(node.dtype)):
-        return f"elements of {node.dtype} are read at computed places one after the other; those of 4 and 8 bytes that are not complex are gathered"
+        return f"elements of {node.dtype} are read at computed indices one after the other; those of 4 and 8 bytes that are not complex are gathered"
     tested = node.args and writer.follows(node.args[0], axis)
     chosen = tested and axis is writer.loops.vector and writer.scattered(node)
     if tested and not gathered and not chosen and not 0 <= offset.coefficient(axis) <= NEAR:

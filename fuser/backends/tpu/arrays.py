@@ -93,7 +93,17 @@ def _reduction(name: str) -> Callable[..., str]:
     return lambda eqn, x, axes: f"lax.{name}_p.bind({x}, axes={tuple(axes)}{_REDUCE_MORE.get(name, '')})"
 
 
+_REDUCTIONS = tuple(f"reduce_{kind}" for kind in ("sum", "prod", "max", "min", "and", "or", "xor"))
 _REDUCE_MORE = dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min"), ", out_sharding=None")
+
+
+def _reduction_of(eqn: Eqn) -> Callable[..., str] | None:
+    """The call of a primitive that is a reduction of a kind that JAX has."""
+    if eqn.primitive.fusion is not Fusion.REDUCE:
+        return None
+    kind, axes = eqn.primitive.rule("lower")(**eqn.params)
+    name = f"reduce_{kind}"
+    return (lambda eqn, x, **params: _reduction(name)(eqn, x, axes)) if name in _REDUCTIONS else None
 
 
 def _extreme(name: str) -> Callable[..., str]:
@@ -340,7 +350,7 @@ class Arrays:
             self._call(eqn)
 
     def _call(self, eqn: Eqn) -> None:
-        call = CALLS.get(eqn.primitive)
+        call = CALLS.get(eqn.primitive) or _reduction_of(eqn)
         if call is None:
             raise UnsupportedError(f"the tpu backend has no form of {eqn.primitive.name} ({eqn.source.short})")
         args = [self.operand(v) for v in eqn.invars]

@@ -116,7 +116,7 @@ def _outside(eqn: Eqn) -> str | None:
             return f"Mosaic computes in 32 bits, and {short_dtype(var.aval.dtype)} is XLA's"
     first_start = {Movement.SLICE: 1, Movement.UPDATE: 2}.get(movement) if movement else None
     if first_start is not None and any(isinstance(v, Var) for v in eqn.invars[first_start:]):
-        return "a TPU's registers are not read at computed places"
+        return "a TPU's registers are not read at computed indices"
     if movement is Movement.GATHER and not _one_of_a_row(eqn):
         return "a TPU's registers gather no single elements"
     if fusion is Fusion.REDUCE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fuser.backends.tpu.tiling import Place, Tiling, Window
+from fuser.backends.tpu.tiling import AxisIndex, Tiling, Window
 from fuser.ir.index import Axis
 from fuser.ir.types import BOOL
 
@@ -53,28 +53,28 @@ class Windows:
         self.inputs: list[Window] = []
         self.outputs: list[Window] = []
 
-    def main(self, param: int, where: tuple[Place, ...]) -> Window:
+    def main(self, param: int, where: tuple[AxisIndex, ...]) -> Window:
         """The window with the block that an access reads."""
         return self._entered(self.inputs, self._window(param, where))
 
-    def beside(self, param: int, where: tuple[Place, ...], side: str, dimension: int) -> Window:
+    def beside(self, param: int, where: tuple[AxisIndex, ...], side: str, dimension: int) -> Window:
         """The window with the rows before or after the block, along a dimension that is cut."""
         window = self._window(param, where)
         axis = where[dimension].axis
         assert axis is not None
         rows, extent = self.tiling.granule(axis), self.tiling.kernel.params[param].shape[dimension]
         steps = self.tiling.extents[axis] // rows
-        place = window.maps[dimension]
+        position = window.maps[dimension]
         factor = f" * {steps}" if steps > 1 else ""
-        text = f"jnp.maximum({place}{factor} - 1, 0)"
+        text = f"jnp.maximum({position}{factor} - 1, 0)"
         if side == "after":
-            text = f"jnp.minimum(({place} + 1){factor}, {-(-extent // rows) - 1})"
+            text = f"jnp.minimum(({position} + 1){factor}, {-(-extent // rows) - 1})"
         block = (*window.block[:dimension], rows, *window.block[dimension + 1 :])
         maps = (*window.maps[:dimension], text, *window.maps[dimension + 1 :])
         name = f"{window.name}_{side}{'' if dimension == 0 else dimension}"
         return self._entered(self.inputs, Window(param, name, block, maps, window.axes, (side, dimension)))
 
-    def output(self, param: int, where: tuple[Place, ...]) -> Window:
+    def output(self, param: int, where: tuple[AxisIndex, ...]) -> Window:
         """The window that a store fills."""
         return self._entered(self.outputs, self._window(param, where))
 
@@ -93,7 +93,7 @@ class Windows:
         assert axis is not None
         return str(self.tiling.blocks(axis) - 1) if self.reverse else "0"
 
-    def _window(self, param: int, where: tuple[Place, ...]) -> Window:
+    def _window(self, param: int, where: tuple[AxisIndex, ...]) -> Window:
         tiling = self.tiling
         block = tiling.block(param, where)
         axes = tuple(p.axis if p.axis in tiling.cut else None for p in where)

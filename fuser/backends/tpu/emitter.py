@@ -13,7 +13,7 @@ import numpy as np
 
 from fuser.backends.tpu import spell
 from fuser.backends.tpu.blocks import Windows
-from fuser.backends.tpu.tiling import Place, Refused, Tiling
+from fuser.backends.tpu.tiling import AxisIndex, Refused, Tiling
 from fuser.ir.index import Affine, Axis, Computed, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, KEY
@@ -41,7 +41,7 @@ class Emitter(BlockEmitter):
     # The parts of a text.
 
     def body(self) -> list[str]:
-        """The lines, behind those that name the program's place in the grid where it is used."""
+        """The lines, behind those that name the program's position in the grid where it is used."""
         words = set(re.findall(r"\w+", " ".join(self.lines)))
         pad = "    " * self.depth
         names = enumerate(self.windows.grid.names)
@@ -84,7 +84,7 @@ class Emitter(BlockEmitter):
     def _key_word(self, node: Scalar) -> bool:
         """Whether the node is part of a random key, whose two words other machines hold in one number of 64 bits."""
         if node.op == "load" and node.dtype == KEY:
-            param, where = self.tiling.place(node.attr)
+            param, where = self.tiling.access(node.attr)
             if where:
                 raise Refused("it draws from many random keys, which are pairs of words")
             name, shape = self.windows.main(param, where).name, self.tiling.shape(NONE)
@@ -107,10 +107,10 @@ class Emitter(BlockEmitter):
         self.env[node] = ""
         return True
 
-    # Places.
+    # Indices.
 
     def axis(self, axis: Axis) -> str:
-        """The places along an axis as an array of integers, made once in the kernel's outermost block."""
+        """The indices along an axis as an array of integers, made once in the kernel's outermost block."""
         if axis not in self.tiling.order:
             return "time"
         number = self.tiling.order.index(axis)
@@ -156,7 +156,7 @@ class Emitter(BlockEmitter):
         return frozenset((axis,)) & frozenset(self.tiling.order)
 
     def inside(self, axes: Iterable[Axis]) -> str:
-        """The mask of the places that exist, where tiles overhang some of the axes; else nothing."""
+        """The mask of the elements that exist, where tiles overhang some of the axes; else nothing."""
         ragged = [a for a in self.tiling.order if a in set(axes) and a.extent % self.tiling.extents[a]]
         return " & ".join(f"({self.axis(a)} < {a.extent})" for a in ragged)
 
@@ -164,7 +164,7 @@ class Emitter(BlockEmitter):
 
     def load(self, node: Scalar) -> str:
         """The elements of an array along the tile's axes, in the type in which values are computed."""
-        param, where = self.tiling.place(node.attr)
+        param, where = self.tiling.access(node.attr)
         axes = frozenset(p.axis for p in where if p.axis in self.tiling.order)
         self.varies[node] = axes
         dtype = self.kernel.params[param].dtype
@@ -182,7 +182,7 @@ class Emitter(BlockEmitter):
         text = self._arranged(text, param, where, axes)
         return f"{text} != 0" if dtype == BOOL else text
 
-    def _read(self, param: int, where: tuple[Place, ...]) -> str:
+    def _read(self, param: int, where: tuple[AxisIndex, ...]) -> str:
         """The part of the blocks that an access reads, padded where it reaches beyond the array."""
         window = self.windows.main(param, where)
         shape = self.kernel.params[param].shape
@@ -212,11 +212,11 @@ class Emitter(BlockEmitter):
         text = base if base and set(cuts) == {":"} else text
         return f"jnp.pad({text}, {tuple(pads)})" if any(map(any, pads)) else text
 
-    def _searched(self, node: Scalar, text: str, where: tuple[Place, ...], d: int, value: Scalar) -> str:
-        """The element at a computed place of each row: the sum of the row with everything else at 0."""
+    def _searched(self, node: Scalar, text: str, where: tuple[AxisIndex, ...], d: int, value: Scalar) -> str:
+        """The element at a computed index of each row: the sum of the row with everything else at 0."""
         rows = [p.axis for p in where]
         if not self.spans(value) <= {a for a in rows if a is not None} or node.dtype.kind == "u":
-            raise Refused(f"it reads {self.kernel.params[node.attr.param].name} at computed places")
+            raise Refused(f"it reads {self.kernel.params[node.attr.param].name} at computed indices")
         block = tuple(self.tiling.extents[a] if a is not None else 1 for a in rows)
         block = (*block[:d], self.kernel.params[node.attr.param].shape[d], *block[d + 1 :])
         here = tuple(self.tiling.extents[a] if a is not None and a in self.spans(value) else 1 for a in rows)
@@ -229,22 +229,22 @@ class Emitter(BlockEmitter):
         )
         return f"jnp.sum(jnp.where({name}_here, {text}, 0), axis={d}, keepdims=True)"
 
-    def _looked_up(self, node: Scalar, table: str, place: Place) -> str:
+    def _looked_up(self, node: Scalar, table: str, index: AxisIndex) -> str:
         """The element of a table for each row: its lanes are searched, next to every row."""
-        param, value = self.kernel.params[node.attr.param], place.value
+        param, value = self.kernel.params[node.attr.param], index.value
         assert value is not None
         *rows, lanes = self.tiling.order
         if not rows or lanes in self.spans(value) or param.shape[0] > MOST_LOOKED_UP or node.dtype.kind == "u":
-            raise Refused(f"it reads {param.name} at computed places")
+            raise Refused(f"it reads {param.name} at computed indices")
         self.varies[node] = self.spans(value)
         row, last = (*(1 for _ in rows), param.shape[0]), len(rows)
         wide = (*self.tiling.shape(self.spans(value))[:-1], param.shape[0])
-        name, more = self.name(node), f" + {place.shift}" if place.shift else ""
+        name, more = self.name(node), f" + {index.shift}" if index.shift else ""
         at = self.array(value, frozenset())
         self.line(f"{name}_here = lax.broadcasted_iota(jnp.int32, {wide}, {last}) == {at}{more}")
         return f"jnp.sum(jnp.where({name}_here, {table}.reshape({row}), 0), axis={last}, keepdims=True)"
 
-    def _with_halo(self, base: str, param: int, where: tuple[Place, ...], d: int) -> tuple[str, str]:
+    def _with_halo(self, base: str, param: int, where: tuple[AxisIndex, ...], d: int) -> tuple[str, str]:
         """The block with the rows that shifted reads need beside it, joined once; and the cut along dimension `d`."""
         axis = where[d].axis
         assert axis is not None
@@ -252,7 +252,7 @@ class Emitter(BlockEmitter):
         if not any(shifts):
             return base, ":"
         if base:
-            raise Refused(f"it reads {self.kernel.params[param].name} at shifted places along two axes that tiles cut")
+            raise Refused(f"it reads {self.kernel.params[param].name} at shifted indices along two axes that tiles cut")
         window, rows = self.windows.main(param, where), self.tiling.granule(axis)
         pieces = [f"{window.name}[...]"]
         before = rows if min(shifts) < 0 else 0
@@ -267,10 +267,10 @@ class Emitter(BlockEmitter):
         start = before + where[d].shift
         return key, f"{start}:{start + self.tiling.extents[axis]}"
 
-    def _arranged(self, text: str, param: int, where: tuple[Place, ...], axes: Axes) -> str:
+    def _arranged(self, text: str, param: int, where: tuple[AxisIndex, ...], axes: Axes) -> str:
         """The elements in the shape of a value: dimensions in the tile's order, and those where it does not vary."""
         if any(p.axis is self.tiling.time for p in where if p.axis is not None) and any(p.value for p in where):
-            raise Refused("an iteration reads at computed places")
+            raise Refused("an iteration reads at computed indices")
         found = [p.axis for p in where if p.axis in self.tiling.order]
         wanted = [a for a in self.tiling.order if a in axes]
         here = tuple(self.tiling.extents[p.axis] if p.axis in self.tiling.order else 1 for p in where)  # type: ignore[index]
@@ -285,7 +285,7 @@ class Emitter(BlockEmitter):
 
     def store(self, store: Store) -> None:
         """Write a value to the block of its parameter."""
-        param, where = self.tiling.place(store)
+        param, where = self.tiling.access(store)
         target = self.kernel.params[param]
         axes = frozenset(p.axis for p in where if p.axis in self.tiling.order)
         if not self.spans(store.value) <= axes:
@@ -314,11 +314,11 @@ class Emitter(BlockEmitter):
             text = f"({text}).astype({spell.storage(target.dtype)})"
         self.line(f"{window.name}[{self._target(where, window.block)}] = {text}")
 
-    def _target(self, where: tuple[Place, ...], block: tuple[int, ...]) -> str:
+    def _target(self, where: tuple[AxisIndex, ...], block: tuple[int, ...]) -> str:
         cuts = []
         for p, size in zip(where, block):
             if p.value is not None or (p.shift and (p.axis is None or p.axis is not self.tiling.time) and size > 1):
-                raise Refused("it writes at shifted places")
+                raise Refused("it writes at shifted indices")
             if p.axis is not None and p.axis is self.tiling.time:
                 start = "time" if p.sign > 0 else f"{p.shift} - time"
                 cuts.append(f"pl.ds({start}{f' + {p.shift}' if p.shift and p.sign > 0 else ''}, 1)")

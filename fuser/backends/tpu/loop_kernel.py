@@ -1,4 +1,4 @@
-"""LOOP kernels: each place of a tile runs the whole loop, the carry in registers, until no place of the tile goes on."""
+"""LOOP kernels: each element of a tile runs the whole loop, the carry in registers, until no element of the tile goes on."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ class LoopKernel(Emitter):
             self.store(store)
 
     def _counted(self, loop: Loop, initial: Sequence[str]) -> None:
-        saved = dict(self.env)
-        assert loop.time is not None
-        self.open("def iteration(time, carry):")
-        self._begin_iteration(loop)
-        self.define_all(loop.body)
-        for store in loop.stores:
-            self.store(store)
-        self.line(f"return {_tuple(self._settled(c.following, c) for c in loop.carries)}")
-        self.close()
-        self.env = saved
+        with self.scope():
+            assert loop.time is not None
+            self.open("def iteration(time, carry):")
+            self._begin_iteration(loop)
+            self.define_all(loop.body)
+            for store in loop.stores:
+                self.store(store)
+            self.line(f"return {_tuple(self._settled(c.following, c) for c in loop.carries)}")
+            self.close()
         target = _tuple(self.names_of) if self.names_of else "_"
         self.line(f"{target} = lax.fori_loop(0, {loop.time.extent}, iteration, {_tuple(initial)})")
 
@@ -99,7 +98,7 @@ class LoopKernel(Emitter):
         self.varies[node] = self._axes(node)
 
     def _going(self, predicate: Scalar) -> str:
-        """Which places go on, as integers; those beyond the edges do not."""
+        """Which elements go on, as integers; those beyond the edges do not."""
         everywhere = frozenset(self.tiling.order)
         text, mask = self.array(predicate, everywhere), self.inside(everywhere)
         return f"({text}{' & ' + mask if mask else ''}).astype(jnp.int32)" if mask else f"({text}).astype(jnp.int32)"

@@ -171,35 +171,33 @@ class Rows(Emitter):
 
     def _phase(self, sweep: Sweep, number: int, at: str) -> None:
         """One run over the reduced axes: under `at`, where there are several."""
-        saved = dict(self.env)
-        self.windows.phase = number
-        if at:
-            self.open(f"@pl.when({at})", f"def phase{number}():")
-        self._needed(sweep)
-        for store in sweep.row_stores:
-            self.store(store)
-        self._body(sweep)
-        accumulated = []
-        for reduction in sweep.reductions:
-            accumulated.append((reduction, self._accumulate(reduction)))
-        for store in sweep.stores:
-            self.store(store)
-        if at:
-            self.close()
-        self.env = saved
+        with self.scope():
+            self.windows.phase = number
+            if at:
+                self.open(f"@pl.when({at})", f"def phase{number}():")
+            self._needed(sweep)
+            for store in sweep.row_stores:
+                self.store(store)
+            self._body(sweep)
+            accumulated = []
+            for reduction in sweep.reductions:
+                accumulated.append((reduction, self._accumulate(reduction)))
+            for store in sweep.stores:
+                self.store(store)
+            if at:
+                self.close()
         for reduction, text in accumulated:
             self.env[reduction] = text
 
     def _scoped(self, sweep: Sweep, condition: str, number: int) -> None:
         """What is done once a row, after the last tile of the row."""
-        saved = dict(self.env)
-        self.windows.phase = None
-        self.open(f"@pl.when({condition})", "def finish():")
-        self._needed(sweep)
-        for store in sweep.row_stores:
-            self.store(store)
-        self.close()
-        self.env = saved
+        with self.scope():
+            self.windows.phase = None
+            self.open(f"@pl.when({condition})", "def finish():")
+            self._needed(sweep)
+            for store in sweep.row_stores:
+                self.store(store)
+            self.close()
 
     def _needed(self, sweep: Sweep) -> None:
         """The values that the sweep needs beside its own: those of earlier sweeps are computed again."""

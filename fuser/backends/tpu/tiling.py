@@ -2,7 +2,7 @@
 
 A tile has one dimension an axis, in the order in which the axes lie in memory; the last two are sublanes and lanes, cut
 at multiples of (8, 128) for 32-bit types. An axis that is cut gets a dimension of the grid. `Refused` says why a kernel
-has no tiles: TPUs have no scalar gathers, so each array must be read along whole axes, shifted by a few places at most.
+has no tiles: TPUs have no scalar gathers, so each array must be read along whole axes, shifted by a few elements at most.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class AxisIndex:
     """Where a dimension of an array is read or written: along `axis` shifted by `shift`, or at `shift` alone, or at the
-    place that `value` gives, which the whole dimension is searched for.
+    index that `value` gives, which the whole dimension is searched for.
 
     `sign` is -1 for the iterations of a loop that runs backwards.
     """
@@ -56,21 +56,21 @@ class Window:
     phases: set[int] = field(default_factory=set)  # the runs over the reduced axes that need it; none: all
 
 
-def places(index: tuple[Affine, ...], name: str, time: Axis | None) -> tuple[Place, ...]:
+def axis_indices(index: tuple[Affine, ...], name: str, time: Axis | None) -> tuple[AxisIndex, ...]:
     """The index dimension by dimension. Refused where it is no axis with a shift."""
     found = []
     for i in index:
         if not i.terms:
-            found.append(Place(None, i.offset))
+            found.append(AxisIndex(None, i.offset))
             continue
         (atom, factor), *rest = i.terms
         if isinstance(atom, Computed) and not rest and factor == 1 and not any(p.value for p in found):
-            found.append(Place(None, i.offset, 1, atom.value))
+            found.append(AxisIndex(None, i.offset, 1, atom.value))
             continue
         backwards = atom is time and factor == -1
         if rest or not isinstance(atom, Axis) or (factor != 1 and not backwards):
-            raise Refused(f"it reads or writes {name} at strided, reshaped or computed places")
-        found.append(Place(atom, i.offset, factor))
+            raise Refused(f"it reads or writes {name} at strided, reshaped or computed indices")
+        found.append(AxisIndex(atom, i.offset, factor))
     axes = [p.axis for p in found if p.axis is not None]
     if len(set(axes)) != len(axes):
         raise Refused(f"it reads {name} along a diagonal")
@@ -85,24 +85,24 @@ class Tiling:
     vmem: int
     order: tuple[Axis, ...] = ()
     extents: dict[Axis, int] = field(default_factory=dict)
-    accesses: list[tuple[int, tuple[Place, ...]]] = field(default_factory=list)
+    accesses: list[tuple[int, tuple[AxisIndex, ...]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.time = self.kernel.loop.time if self.kernel.loop else None
-        found: dict[tuple[int, tuple[Place, ...]], None] = {}
+        found: dict[tuple[int, tuple[AxisIndex, ...]], None] = {}
         for node in self.kernel.nodes:
             if node.op == "load":
-                found[self.place(node.attr)] = None
+                found[self.access(node.attr)] = None
         for store in self.kernel.stores:
-            found[self.place(store)] = None
+            found[self.access(store)] = None
         self.accesses = list(found)
         self.order = self._order()
         self.extents = {axis: axis.extent for axis in self.order}
         self._cut()
 
-    def place(self, access: Access | Store) -> tuple[int, tuple[Place, ...]]:
-        """The parameter and the places of an access."""
-        return access.param, places(access.index, self.kernel.params[access.param].name, self.time)
+    def access(self, access: Access | Store) -> tuple[int, tuple[AxisIndex, ...]]:
+        """The parameter and the indices of an access."""
+        return access.param, axis_indices(access.index, self.kernel.params[access.param].name, self.time)
 
     @property
     def cut(self) -> tuple[Axis, ...]:
@@ -121,7 +121,7 @@ class Tiling:
         """How many tiles there are along an axis."""
         return -(-axis.extent // self.extents[axis])
 
-    def block(self, param: int, where: tuple[Place, ...]) -> tuple[int, ...]:
+    def block(self, param: int, where: tuple[AxisIndex, ...]) -> tuple[int, ...]:
         """The extents of the block that an access needs: a tile's along an axis that is cut, else the whole dimension."""
         shape = self.kernel.params[param].shape
         last = len(shape) - 2

@@ -149,8 +149,8 @@ class Emitter(BlockEmitter):
         return self.load_text(node)
 
     def position(self, node: Scalar) -> str:
-        place, self.varies[node] = self.place(("index", self.name(node)), node.attr)
-        return f"({place}).to({spell.local(node.dtype)})"
+        offset, self.varies[node] = self.offset(("index", self.name(node)), node.attr)
+        return f"({offset}).to({spell.local(node.dtype)})"
 
     def operation(self, node: Scalar, args: list[str]) -> str:
         text: str = spell.TABLE.operation(node, args)
@@ -180,16 +180,16 @@ class Emitter(BlockEmitter):
     def load_text(self, node: Scalar, widen: bool = True) -> str:
         """The load of an element, widened to the type that values have in registers."""
         param = self.kernel.params[node.attr.param]
-        place, dims = self.place(node.attr.param, node.attr.offset)
+        offset, dims = self.offset(node.attr.param, node.attr.offset)
         conditions = [self.operand(a) for a in node.args]
         for arg in node.args:
             for dim in sorted(self.spans(arg) - dims):
-                place += f" + {self.zero(dim)}"
+                offset += f" + {self.zero(dim)}"
             dims |= self.spans(arg)
         self.varies[node] = dims
         mask = " & ".join([*(self.masks[d] for d in sorted(dims) if d in self.masks), *conditions])
         masked = f", mask={mask}, other=0" if mask else ""
-        return f"tl.load({param.name} + {_sum(place)}{masked}){spell.widened(param.dtype) if widen else ''}"
+        return f"tl.load({param.name} + {_sum(offset)}{masked}){spell.widened(param.dtype) if widen else ''}"
 
     def zero(self, dim: str) -> str:
         """Zeros along a block dimension, to widen a pointer."""
@@ -197,22 +197,22 @@ class Emitter(BlockEmitter):
 
     def store(self, store: Store) -> None:
         param = self.kernel.params[store.param]
-        place, dims = self.place(store.param, store.offset)
+        offset, dims = self.offset(store.param, store.offset)
         for dim in sorted(self.store_dims(store) - dims):
-            place += f" + {self.zero(dim)}"
+            offset += f" + {self.zero(dim)}"
             dims |= {dim}
         masks = [self.masks[d] for d in sorted(dims) if d in self.masks]
         masks += [mask for dim, mask in self.extra_mask.items() if dim not in dims]
         value = self.operand(store.value)
         narrow = "" if spell.storage(param.dtype) == spell.local(param.dtype) else f".to({spell.storage(param.dtype)})"
         masked = f", mask={' & '.join(masks)}" if masks else ""
-        self.line(f"tl.store({param.name} + {_sum(place)}, {value}{narrow}{masked})")
+        self.line(f"tl.store({param.name} + {_sum(offset)}, {value}{narrow}{masked})")
 
     def store_dims(self, store: Store) -> Dims:
         """The block dimensions that a store's pointer must have."""
         return self.spans(store.value)
 
-    def place(self, owner: Any, index: Affine) -> tuple[str, Dims]:
+    def offset(self, owner: Any, index: Affine) -> tuple[str, Dims]:
         """An index as text, and the block dimensions along which it varies."""
         text = self.index(index, owner, "floor_div({0}, {1})" if index.divides_negative else "({0} // {1})")
         return text, self.index_spans(index)
@@ -241,5 +241,5 @@ def required(roots: Iterable[Scalar], order: Sequence[Scalar], known: Iterable[S
     return [n for n in order if n in found and n in inside]
 
 
-def _sum(place: str) -> str:
-    return f"({place})" if "-" in place[:1] else place
+def _sum(offset: str) -> str:
+    return f"({offset})" if "-" in offset[:1] else offset

@@ -126,8 +126,8 @@ def _stores(demand: _Demand, group: FusionGroup) -> list[Store]:
     for number, var in enumerate(dict.fromkeys(group.graph.outvars)):
         assert isinstance(var, Var)
         index = tuple(ZERO if axis is None else Affine.of(axis) for axis in group.layout[var])
-        place = linearise(index, var.aval.shape)
-        stores.append(Store(len(group.graph.invars) + number, place, demand.value(var, index, None)))
+        offset = linearise(index, var.aval.shape)
+        stores.append(Store(len(group.graph.invars) + number, offset, demand.value(var, index, None)))
     return stores
 
 

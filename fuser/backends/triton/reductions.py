@@ -198,20 +198,21 @@ class LongRows(Rows):
             self.start_carry(node)
             if node.attr.compensated:
                 self.line(f"{self.name(node)}_lost = tl.zeros((ROWS, 1), {working(node.attr)})")
-        saved = dict(self.env)
-        self.open(f"for start in range({first}, {last}, COLUMNS):")
-        begin = "start"
-        if any(s.attr.reverse for s in scans):
-            begin = f"tl.cdiv({last}, COLUMNS) * COLUMNS - COLUMNS - start" + (f" + {first}" if first != "0" else "")
-        self.columns(f"{begin} + tl.arange(0, COLUMNS)[None, :]")  # only the last piece of all can be cut short
-        for node in self.body(sweep):
-            self.scan(node, f"{self.name(node)}_carry") if node.op == "scan" else self.define(node)
-        for reduction in sweep.reductions:
-            self._step(reduction)
-        for store in sweep.stores:
-            self.store(store)
-        self.close()
-        self.env = saved
+        with self.scope():
+            self.open(f"for start in range({first}, {last}, COLUMNS):")
+            begin = "start"
+            if any(s.attr.reverse for s in scans):
+                begin = f"tl.cdiv({last}, COLUMNS) * COLUMNS - COLUMNS - start" + (
+                    f" + {first}" if first != "0" else ""
+                )
+            self.columns(f"{begin} + tl.arange(0, COLUMNS)[None, :]")  # only the last piece of all can be cut short
+            for node in self.body(sweep):
+                self.scan(node, f"{self.name(node)}_carry") if node.op == "scan" else self.define(node)
+            for reduction in sweep.reductions:
+                self._step(reduction)
+            for store in sweep.stores:
+                self.store(store)
+            self.close()
         for reduction in sweep.reductions:
             self._end(reduction)
 

@@ -114,12 +114,12 @@ class Phase(LongRows):
 
     def _read_part(self, reduction: Scalar, rows: str) -> None:
         spec, name, number = reduction.attr, self.name(reduction), self.part[reduction]
-        place = f"chunks * ({rows}) + row"
-        load = f"tl.load({self._buffer(f'part{number}')} + {place}, mask=chunks_inside, other={_bare(reduction)})"
+        offset = f"chunks * ({rows}) + row"
+        load = f"tl.load({self._buffer(f'part{number}')} + {offset}, mask=chunks_inside, other={_bare(reduction)})"
         self.varies[reduction] = frozenset("r")
         if spec.reduction in POSITIONS:
             self.line(f"{name}_value = {load}")
-            self.line(f"{name}_at = tl.load({self._buffer(f'place{number}')} + {place}, mask=chunks_inside, other=-1)")
+            self.line(f"{name}_at = tl.load({self._buffer(f'place{number}')} + {offset}, mask=chunks_inside, other=-1)")
             self._reduce_position(reduction)
         else:
             self.line(f"{name} = {reduced(spec, load)}{self._narrow(reduction)}")
@@ -130,18 +130,18 @@ class Phase(LongRows):
         reduction, name = self.totals[scan], self.name(scan)
         rows = " * ".join(self.extents[a] for a in self.loops.parallel) or "1"
         before = "chunks > chunk" if scan.attr.reverse else "chunks < chunk"
-        place = f"{self._buffer(f'part{self.part[reduction]}')} + chunks * ({rows}) + row"
-        load = f"tl.load({place}, mask=chunks_inside & ({before}), other={_bare(reduction)})"
+        offset = f"{self._buffer(f'part{self.part[reduction]}')} + chunks * ({rows}) + row"
+        load = f"tl.load({offset}, mask=chunks_inside & ({before}), other={_bare(reduction)})"
         self.line(f"{name}_carry = {reduced(reduction.attr, load)}")
 
     def _write_part(self, reduction: Scalar, rows: str) -> None:
         name, number = self.name(reduction), self.part[reduction]
         mask = ", mask=row_inside" if self.loops.parallel else ""
-        place = f"chunk * ({rows}) + row"
+        offset = f"chunk * ({rows}) + row"
         value = f"{name}_value" if reduction.attr.reduction in POSITIONS else f"{name}_part"
-        self.line(f"tl.store({self._buffer(f'part{number}')} + {place}, {value}{mask})")
+        self.line(f"tl.store({self._buffer(f'part{number}')} + {offset}, {value}{mask})")
         if reduction.attr.reduction in POSITIONS:
-            self.line(f"tl.store({self._buffer(f'place{number}')} + {place}, {name}_at.to(tl.int64){mask})")
+            self.line(f"tl.store({self._buffer(f'place{number}')} + {offset}, {name}_at.to(tl.int64){mask})")
 
     def _end(self, reduction: Scalar) -> None:
         """The chunk's result stays in the type that the reduction works in."""

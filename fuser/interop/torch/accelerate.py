@@ -125,7 +125,7 @@ class TorchAccelerated(Accelerated):
 
     def _runner(self, compiled: Any, leaves: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
         dynamic = tuple(n for n, leaf in enumerate(leaves) if self._type_of(leaf) is not None)
-        place, count = compiled.traced._backend.place, compiled.traced.outside_inputs
+        place, count = compiled.traced._backend.memory.place, compiled.traced.outside_inputs
         run = _run(compiled, self._device)
 
         def call(leaves: Sequence[Any], captured: Sequence[Any]) -> Any:

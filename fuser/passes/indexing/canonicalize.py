@@ -45,9 +45,9 @@ def canonicalize_indexing(graph: Graph) -> Graph:
             result = _sunk(eqn, rewriter)
         elif eqn.primitive in COMBINE:
             eqn = _by_rows(eqn, rewriter)
-            place = _constant(eqn.invars[1], rewriter)
-            result = None if place is None else _in_one_place(eqn, rewriter, place)
-            result = result or _selected(eqn, rewriter) or _in_one_place(eqn, rewriter)
+            index = _constant(eqn.invars[1], rewriter)
+            result = None if index is None else _at_one_index(eqn, rewriter, index)
+            result = result or _selected(eqn, rewriter) or _at_one_index(eqn, rewriter)
         else:
             result = None
         if result is None:
@@ -58,12 +58,12 @@ def canonicalize_indexing(graph: Graph) -> Graph:
 
 
 def canonicalize_known(graph: Graph, known: Mapping[Operand, Any]) -> Graph:
-    """The graph with its scatters of one window at a known place as dynamic_update_slices."""
+    """The graph with its scatters of one window at a known index as dynamic_update_slices."""
     rewriter = Rewriter(graph)
     for original in graph.eqns:
         eqn = rewriter.resolve(original)
         there = eqn.primitive in COMBINE and eqn.invars[1] in known
-        result = _in_one_place(eqn, rewriter, np.asarray(known[eqn.invars[1]])) if there else None
+        result = _at_one_index(eqn, rewriter, np.asarray(known[eqn.invars[1]])) if there else None
         if result is None:
             rewriter.keep(eqn)
         else:
@@ -136,15 +136,15 @@ def _selected(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
     combine = COMBINE[eqn.primitive]
 
     def selection(*values: Any) -> list[Any]:
-        operand, places, new = values
-        mask, wide = placed(new, aval, places, numbers, sizes, mode)
+        operand, indices, new = values
+        mask, wide = placed(new, aval, indices, numbers, sizes, mode)
         written = combine(operand, wide)
         return [written if mask is None else E.select_n_p.bind(mask, operand, written)]
 
     return _spliced(stage(selection, [v.aval for v in eqn.invars], "selection"), eqn, rewriter)
 
 
-def _in_one_place(eqn: Eqn, rewriter: Rewriter, known: np.ndarray | None = None) -> Operand | None:
+def _at_one_index(eqn: Eqn, rewriter: Rewriter, known: np.ndarray | None = None) -> Operand | None:
     """A scatter of one window, as a dynamic_update_slice where it is known or tested to be in bounds."""
     x, indices, updates = eqn.invars
     numbers = eqn.params["dimension_numbers"]
@@ -162,10 +162,10 @@ def _in_one_place(eqn: Eqn, rewriter: Rewriter, known: np.ndarray | None = None)
     combine = COMBINE[eqn.primitive]
 
     def update(*values: Any) -> list[Any]:
-        operand, places, new = values
-        flat = M.reshaped(places, (len(component),))
+        operand, indices, new = values
+        flat = M.reshaped(indices, (len(component),))
         given = [_element(flat, k) if line is None else line[k] for k in range(len(component))]
-        starts = [given[component[d]] if d in component else np.zeros((), places.dtype) for d in range(x.aval.ndim)]
+        starts = [given[component[d]] if d in component else np.zeros((), indices.dtype) for d in range(x.aval.ndim)]
         block = M.reshaped(new, tuple(sizes))
         if eqn.primitive is not scatter_p:
             block = combine(dynamic_slice_p.bind(operand, *starts, slice_sizes=tuple(sizes)), block)
@@ -234,7 +234,7 @@ class _Reader:
         self.rewriter = rewriter
         self.eqns: list[Eqn] = []
         self.known: dict[Operand, Operand | None] = {}
-        self.places = _places(gather)
+        self.dimensions_of = _dimensions_of(gather)
 
     def make(self, primitive: Primitive, *operands: Operand, **params: Any) -> Operand:
         self.eqns.append(self.rewriter.make(primitive, *operands, **params))
@@ -263,12 +263,12 @@ class _Reader:
         """Of a value repeated along all dimensions that are indexed: itself, along the dimensions of the result."""
         if spread is None:
             return None
-        place = self.places
+        dimension_of = self.dimensions_of
         (source,) = spread.invars
         dims = [d for e, d in zip(source.aval.shape, spread.params["broadcast_dimensions"]) if e != 1]
-        if any(d not in place for d in dims):
+        if any(d not in dimension_of for d in dims):
             return None
-        to = tuple(place[d] for d in dims)
+        to = tuple(dimension_of[d] for d in dims)
         if to != tuple(sorted(to)):
             return None
         shape = tuple(e for e in source.aval.shape if e != 1)
@@ -278,7 +278,7 @@ class _Reader:
         return self.make(M.broadcast_in_dim_p, source, shape=out, broadcast_dimensions=to)
 
 
-def _places(gather: Eqn) -> dict[int, int]:
+def _dimensions_of(gather: Eqn) -> dict[int, int]:
     """The dimension of the result along which each dimension of the operand runs unchanged."""
     numbers, out = gather.params["dimension_numbers"], gather.outvars[0].aval
     batch = [d for d in range(out.ndim) if d not in numbers.offset_dims]

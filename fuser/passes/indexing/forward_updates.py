@@ -45,25 +45,25 @@ def _read(
     update = rewriter.producer(operand, dynamic_update_slice_p)
     if update is None or not left:
         return None
-    x, new, *places = update.invars
+    x, new, *offsets = update.invars
     shape = x.aval.shape
     narrow = {d for d, (size, extent) in enumerate(zip(sizes, shape)) if size < extent}
     written = {d for d, (size, extent) in enumerate(zip(new.aval.shape, shape)) if size < extent}
     both = narrow & written
-    if any(sizes[d] != 1 or new.aval.shape[d] != 1 or starts[d].aval.dtype != places[d].aval.dtype for d in both):
+    if any(sizes[d] != 1 or new.aval.shape[d] != 1 or starts[d].aval.dtype != offsets[d].aval.dtype for d in both):
         return None
     new_sizes = [sizes[d] if d in narrow - both else e for d, e in enumerate(new.aval.shape)]
     window = _sliced(new, [s if d in narrow - both else _zero(s) for d, s in enumerate(starts)], new_sizes, rewriter)
-    if both == written and all(starts[d] is places[d] for d in both):
+    if both == written and all(starts[d] is offsets[d] for d in both):
         return window
     before = _read(x, starts, sizes, rewriter, left - 1) or _sliced(x, starts, sizes, rewriter)
     if written - both:
-        into = [p if d in written - both else _zero(p) for d, p in enumerate(places)]
+        into = [p if d in written - both else _zero(p) for d, p in enumerate(offsets)]
         window = rewriter.add(dynamic_update_slice_p, before, window, *into)
     tests = [
-        rewriter.add(eq_p, _clamped(starts[d], shape[d], rewriter), _clamped(places[d], shape[d], rewriter))
+        rewriter.add(eq_p, _clamped(starts[d], shape[d], rewriter), _clamped(offsets[d], shape[d], rewriter))
         for d in sorted(both)
-        if starts[d] is not places[d]
+        if starts[d] is not offsets[d]
     ]
     if not tests:
         return window

@@ -87,11 +87,11 @@ def _by_window(eqn: Eqn) -> Sequence[Eqn]:
     kept = iter(updates.shape)
     extents = tuple(1 if d in numbers.inserted_window_dims else next(kept) for d in range(aval.ndim))
 
-    def written(operand: Any, places: Any, new: Any) -> list[Any]:
+    def written(operand: Any, indices: Any, new: Any) -> list[Any]:
         zero = Array(np.zeros((), indices.dtype))
         starts = [zero] * aval.ndim
         for n, d in enumerate(numbers.scatter_dims_to_operand_dims):
-            part = M.slice_p.bind(places, start_indices=(n,), limit_indices=(n + 1,), strides=None)
+            part = M.slice_p.bind(indices, start_indices=(n,), limit_indices=(n + 1,), strides=None)
             starts[d] = M.reshape_p.bind(part, new_sizes=(), dimensions=None)
         window = dynamic_slice_p.bind(operand, *starts, slice_sizes=extents)
         new = M.reshape_p.bind(new, new_sizes=extents, dimensions=None) if updates.shape != extents else new

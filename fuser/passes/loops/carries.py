@@ -130,7 +130,7 @@ def _chosen(outvars: tuple[Var, ...], positions: Iterable[int]) -> tuple[Var, ..
 
 
 def _sink(graph: Graph, known: dict[Var, Operand]) -> Graph:
-    """The graph with the literals among `known` in the place of the inputs that they are given for."""
+    """The graph with the literals among `known` in the position of the inputs that they are given for."""
     literals = {var: value for var, value in known.items() if isinstance(value, Literal)}
     if not literals:
         return graph
@@ -170,8 +170,8 @@ def forward_carries(graph: Graph) -> Graph:
 
 def _forwarded(graph: Graph) -> list[int | None]:
     """For each output, the input that it is; else None."""
-    place = {v: n for n, v in enumerate(graph.invars)}
-    return [place.get(v) if isinstance(v, Var) else None for v in graph.outvars]
+    position = {v: n for n, v in enumerate(graph.invars)}
+    return [position.get(v) if isinstance(v, Var) else None for v in graph.outvars]
 
 
 Forwarded = tuple[Eqn, dict[Var, Operand]]

@@ -1,4 +1,4 @@
-"""Constants of the program inside its loops: a scatter at a constant place becomes an update of a known window.
+"""Constants of the program inside its loops: a scatter at a constant index becomes an update of a known window.
 
 A loop takes the constants that its body names as operands, behind which their values are out of sight; here the bodies
 see them, at any depth.
@@ -16,7 +16,7 @@ from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Control
 from fuser.passes.indexing.canonicalize import canonicalize_known
 
-MOST = 64  # elements of a constant that is a place
+MOST = 64  # elements of a constant that is an index
 
 
 def propagate_constants(graph: Graph) -> Graph:

@@ -25,18 +25,18 @@ MOST = 3  # reasons for which an element is read
 
 @dataclass
 class Demand:
-    """The elements of a value that are read: where a mask holds, and at single places."""
+    """The elements of a value that are read: where a mask holds, and at single indices."""
 
     masks: dict[Operand, None] = field(default_factory=dict)
-    places: dict[Operand, None] = field(default_factory=dict)
+    indices: dict[Operand, None] = field(default_factory=dict)
     seen: set[Var] = field(default_factory=set)  # values whose readers have been asked
 
     def __len__(self) -> int:
-        return len(self.masks) + len(self.places)
+        return len(self.masks) + len(self.indices)
 
 
 def drop_undemanded(graph: Graph) -> Graph:
-    """The graph with a choice behind each reduction of which all that is read is known by masks and places."""
+    """The graph with a choice behind each reduction of which all that is read is known by masks and indices."""
     reductions = [eqn for eqn in graph.eqns if _long(eqn)]
     if not reductions:
         return graph
@@ -86,7 +86,7 @@ def _used(
             return True
     if eqn.primitive is dynamic_slice_p and eqn.invars[0] is var:
         start = eqn.invars[1]
-        demand.places[start] = None
+        demand.indices[start] = None
         return out.aval.size == 1 and start is not var and var.aval.size <= np.iinfo(start.aval.dtype).max
     if eqn.primitive.fusion is Fusion.ELEMENTWISE and out.aval.shape == var.aval.shape and len(eqn.outvars) == 1:
         return _read(out, users, results, demand, depth - 1)
@@ -115,7 +115,7 @@ def _rewritten(graph: Graph, chosen: dict[Eqn, Demand], makers: dict[Var, Eqn]) 
 
 
 def _needed(demand: Demand, makers: dict[Var, Eqn], done: set[Eqn], reduction: Eqn) -> Iterator[Eqn]:
-    """The equations, in order, that masks and places are made by and that are not there yet; with `reduction` they are in vain."""
+    """The equations, in order, that masks and indices are made by and that are not there yet; with `reduction` they are in vain."""
     seen: set[Eqn] = set()
     order: list[Eqn] = []
 
@@ -129,7 +129,7 @@ def _needed(demand: Demand, makers: dict[Var, Eqn], done: set[Eqn], reduction: E
                 visit(inner)
         order.append(eqn)
 
-    for operand in (*demand.masks, *demand.places):
+    for operand in (*demand.masks, *demand.indices):
         visit(operand)
     yield from order
 
@@ -139,8 +139,8 @@ def _choice(value: Var, demand: Demand, rewriter: Rewriter) -> Var:
     aval = value.aval
     make = rewriter.add
     tests = [rewriter.current(mask) for mask in demand.masks]
-    for place in demand.places:
-        start = rewriter.current(place)
+    for index in demand.indices:
+        start = rewriter.current(index)
         like = start.aval
         last = Literal(like.dtype.type(aval.size - 1), like)
         inside = make(min_p, make(max_p, start, Literal(like.dtype.type(0), like)), last)

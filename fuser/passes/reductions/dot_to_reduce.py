@@ -74,18 +74,18 @@ def _written(eqn: Eqn, rewriter: Rewriter) -> Operand:
 def _spread(
     operand: Operand,
     order: Sequence[int],
-    places: tuple[int, ...],
+    dimensions: tuple[int, ...],
     shape: tuple[int, ...],
     eqn: Eqn,
     rewriter: Rewriter,
 ) -> Operand:
-    """An operand in the dtype of the sums, its dimensions in `order` at `places` of `shape`."""
+    """An operand in the dtype of the sums, its dimensions in `order` at `dimensions` of `shape`."""
     operand = converted(operand, sum_dtype(eqn.outvars[0].aval.dtype), rewriter)
     if tuple(order) != tuple(range(len(order))):
         operand = rewriter.add(transpose_p, operand, permutation=tuple(order))
     if operand.aval.shape == shape:
         return operand
-    return rewriter.add(broadcast_in_dim_p, operand, shape=shape, broadcast_dimensions=places)
+    return rewriter.add(broadcast_in_dim_p, operand, shape=shape, broadcast_dimensions=dimensions)
 
 
 def converted(operand: Operand, dtype: np.dtype, rewriter: Rewriter) -> Operand:

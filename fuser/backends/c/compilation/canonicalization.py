@@ -51,7 +51,7 @@ def _independent(lets: dict[Variable, Let], sets: Sequence[Set]) -> bool:
 
 def _nested(element: Element) -> bool:
     """Whether an element of an array says which element it is."""
-    terms = [term for _, term in element.place.terms] if type(element.place) is Sum else [element.place]
+    terms = [term for _, term in element.offset.terms] if type(element.offset) is Sum else [element.offset]
     return any(type(part) is Element for term in terms for part in term)
 
 
@@ -103,10 +103,10 @@ class _Ordering:
         return self.loads[element]
 
     def _element(self, element: Element) -> Element:
-        place = element.place
-        if isinstance(place, Sum):
-            return Element(element.array, Sum(tuple((sign, self._value(term)) for sign, term in place.terms)))
-        return Element(element.array, self._value(place))
+        offset = element.offset
+        if isinstance(offset, Sum):
+            return Element(element.array, Sum(tuple((sign, self._value(term)) for sign, term in offset.terms)))
+        return Element(element.array, self._value(offset))
 
     def _variable(self, variable: Variable) -> Variable:
         if variable not in self.lets:

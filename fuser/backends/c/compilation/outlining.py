@@ -222,13 +222,13 @@ class _Places:
         self._known: dict[tuple[Variable, Sum], Variable] = {}
 
     def __call__(self, part: Any) -> Any:
-        if type(part) is not Element or part.array in self.local or type(part.place) is not Sum:
+        if type(part) is not Element or part.array in self.local or type(part.offset) is not Sum:
             return part
-        if any(type(inner) is Element for _, term in part.place.terms for inner in term):
+        if any(type(inner) is Element for _, term in part.offset.terms for inner in term):
             return part
         kept: list[tuple[str, Code]] = []
         moved: list[tuple[str, Code]] = []
-        for sign, term in part.place.terms:
+        for sign, term in part.offset.terms:
             (moved if self._fixed(term) else kept).append((sign, term))
         if not moved or any(type(leaf) is Symbol for leaf in leaves(*(term for _, term in moved))):
             return part

@@ -47,7 +47,7 @@ from fuser.partition.group import FusionGroup, Kind, Layout
 NEAR = 96 << 10  # bytes of a second matrix that gemm reads again and again where it lies, as NEAR in gemm/unpacked.c
 
 
-PLACE = ("ld", "item", "r0", "r1", "c0", "c1")  # of a block of the product
+BLOCK_AT = ("ld", "item", "r0", "r1", "c0", "c1")  # of a block of the product
 
 
 def refusal(eqn: Eqn) -> str | None:
@@ -74,9 +74,9 @@ def emit_product(group: FusionGroup) -> KernelSource:
     bare = results == [out]
     types = dot.invars[0].aval.dtype, out.aval.dtype
     items = None if pieces or form.tables else small_gemm.items_of(form, *types)
-    places = pieces.places if pieces else form.tables
+    offsets = pieces.offsets if pieces else form.tables
     epilogue = None if bare else _epilogue(group, dot, form)
-    sizes = (0, x_first, y_first, *gemm_sizes(form, epilogue=not bare), *places)
+    sizes = (0, x_first, y_first, *gemm_sizes(form, epilogue=not bare), *offsets)
     name, first, last = group.name, 3, len(sizes)
     origins = [pieces.source if pieces else views(dot.invars[0]).source, views(dot.invars[1]).source]
     operands = [f"(char *)buffers[{inputs.index(v)}] + sizes[{n}]" for n, v in enumerate(origins, 1)]
@@ -86,8 +86,10 @@ def emit_product(group: FusionGroup) -> KernelSource:
     if epilogue is not None:
         parts.append(epilogue.function_from(last))
         sizes += tuple(epilogue.sizes.values)
-        places_of = [f"buffers[{n}]" for n in range(len(inputs) + len(results))]
-        builder.do(f"void *all[] = {{{{{', '.join([*places_of[: len(inputs)], '0', *places_of[len(inputs) :]])}}}}};")
+        pointers_of = [f"buffers[{n}]" for n in range(len(inputs) + len(results))]
+        builder.do(
+            f"void *all[] = {{{{{', '.join([*pointers_of[: len(inputs)], '0', *pointers_of[len(inputs) :]])}}}}};"
+        )
     functions: tuple[Any, ...] = ()
     if items is not None:
         parts += small_gemm.items_functions(items, out.aval.dtype, epilogue=not bare)
@@ -154,7 +156,7 @@ class Epilogue(Emitter):
         self.walk = walk
         block = spell.local(on_demand.accumulator(kernel.params[product].dtype))
         self.block_arguments = [(f"const {block} *restrict", self._declared("block", block, pointer=True))]
-        self.block_arguments += [("int64_t", self._declared(name, "int64_t")) for name in PLACE]
+        self.block_arguments += [("int64_t", self._declared(name, "int64_t")) for name in BLOCK_AT]
 
     def function_from(self, first_size: int) -> Function:
         """The epilogue, whose size arguments begin at this one of the kernel's."""
@@ -183,12 +185,12 @@ class Epilogue(Emitter):
             self.close()
 
     def _split(self, number: Variable, axes: Sequence[Axis]) -> None:
-        """The place along each axis that a running number stands for."""
+        """The index along each axis that a running number stands for."""
         for n, axis in enumerate(axes):
             inner = axes[n + 1 :]
-            place = code("{} / ({})", number, self.total(inner)) if inner else code(number)
+            index = code("{} / ({})", number, self.total(inner)) if inner else code(number)
             turn = code(" % {}", self.extents[axis]) if n else ""
-            self.let("int64_t", self.axis_names[axis], "{}{}", place, turn)
+            self.let("int64_t", self.axis_names[axis], "{}{}", index, turn)
 
     def _columns(self) -> None:
         """The loops over columns, the innermost along one axis."""

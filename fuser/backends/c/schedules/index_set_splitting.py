@@ -123,21 +123,20 @@ class IndexSetSplit(Elementwise):
         for first, last, part in parts:
             begin: Part = self.sizes(("from", axis, first), first)
             end: Part = self.extents[axis] if last == whole - 1 else self.sizes(("to", axis, last + 1), last + 1)
-            saved = dict(self.env)
-            shared = self.dealt and axis is self.outer
-            if blocked:
-                begin, end = _later(first, begin, self.named("block")), _earlier(end, self.named("behind"))
-            elif shared and first < last:
-                begin, end = _later(first, begin, OWN), _earlier(end, OTHERS)
-            if first == last and not blocked and (shared or not self.threads or axis is not self.outer):
-                self.open(code("if ({0} <= {1} && {1} < {2})", OWN, begin, OTHERS) if shared else "")
-                self.let("int64_t", self.axis_names[axis], begin)
-            else:
-                self._pragma(axis, last + 1 - first)
-                self.loop(axis, begin, end)
-            self._nest(part, depth + 1)
-            self.close()
-            self.env = saved
+            with self.scope():
+                shared = self.dealt and axis is self.outer
+                if blocked:
+                    begin, end = _later(first, begin, self.named("block")), _earlier(end, self.named("behind"))
+                elif shared and first < last:
+                    begin, end = _later(first, begin, OWN), _earlier(end, OTHERS)
+                if first == last and not blocked and (shared or not self.threads or axis is not self.outer):
+                    self.open(code("if ({0} <= {1} && {1} < {2})", OWN, begin, OTHERS) if shared else "")
+                    self.let("int64_t", self.axis_names[axis], begin)
+                else:
+                    self._pragma(axis, last + 1 - first)
+                    self.loop(axis, begin, end)
+                self._nest(part, depth + 1)
+                self.close()
 
     def _pragma(self, axis: Axis, extent: int) -> None:
         """What stands before a loop: whether threads share it, and whether it is a vector loop."""

@@ -349,7 +349,7 @@ class InnerReduction(Emitter):
         for load in loads:
             array = self.params[load.attr.param]
             self.axes |= {row: code("({} + 1)", axes[row]), axis: Variable("ahead", "int64_t")}
-            place = self._place(load.attr.param, load.attr.offset)
+            place = self._offset(load.attr.param, load.attr.offset)
             step = LINE // self.kernel.params[load.attr.param].dtype.itemsize
             self.count("ahead", piece, until, f"{{}} += {step}")
             self.do("__builtin_prefetch({} + {});", array, place)
@@ -361,7 +361,7 @@ class InnerReduction(Emitter):
         """A run along the row in two loops: before and after the place where a test turns."""
         [axis] = self.loops.reduced
         total, name = self.extents[axis], f"{self.kernel.params[sweep.stores[0].param].name}_split"
-        at = self.let("int64_t", f"{name}_at", self._place(("turn", axis), found.place))
+        at = self.let("int64_t", f"{name}_at", self._offset(("turn", axis), found.place))
         place = self.let("int64_t", name, "{0} < 0 ? 0 : {0} > {1} ? {1} : {0}", at, total)
         for before, span in ((True, ("0", place)), (False, (place, total))):
             nodes, stores = found.piece(sweep, before)

@@ -157,13 +157,12 @@ class LoopKernel(Emitter):
     def _across(self, write: Callable[[], None], clause: Code = NOTHING) -> None:
         """A vector loop over the lanes of the block."""
         assert self.vector is not None
-        saved = dict(self.env)
-        self.pragma("omp simd{}", clause)
-        x = self.count("x", "0", self.width)
-        self.let("int64_t", self.axis_names[self.vector], "{base} + {}", x)
-        write()
-        self.close()
-        self.env = saved
+        with self.scope():
+            self.pragma("omp simd{}", clause)
+            x = self.count("x", "0", self.width)
+            self.let("int64_t", self.axis_names[self.vector], "{base} + {}", x)
+            write()
+            self.close()
 
     def expression(self, node: Scalar) -> Code:
         if node.op == "lane":
@@ -185,41 +184,40 @@ class LoopKernel(Emitter):
 
     def _iterations(self) -> None:
         inside = self.loop_inside
-        saved = dict(self.env)
-        left = self.left
-        if self.time is not None:
-            length = self.extents[self.time]
-            t = self._endless("t", "0", "")
-            until = self.let("int64_t", "until", "{0} - {1} < {2} ? {0} : {1} + {2}", length, t, left)
-            self.set(left, "{} - {}", until, t, operator="-=")
-            self.go_on(t, code("{} < {}", t, until), code("++{}", t))
-        else:
-            running = self._endless("running", "1", "{}", kind="int")
-            self.open("do", plain=False)
-        if self._ends_together():
-            first, rest = self.phases
-            self._run(first)
-            going = joined([self.operand(p) for p in inside.predicates], " | ")
-            self.do("if (!({})) {{ {} = 0; break; }}", going, running)
-        else:
-            rest = self.phases[1]
-            if self.time is None:
-                self.var("int", "any", "0")
-        self._run(rest, self._finish_step)
-        self._invariant_stores(inside.stores)
-        self._hand_on([c for c in inside.carries if c.node not in self.arrays])
-        if self.time is None and not self._ends_together():
-            self.do("if (!{any}) {{ {} = 0; break; }}", running)
-        # The call stands outside of the inner loop, or gcc would keep no carry in registers.
-        more = code("({} = {}(&{})) == 0", left, Symbol("more_steps"), STOP)
-        if self.time is not None:
+        with self.scope():
+            left = self.left
+            if self.time is not None:
+                length = self.extents[self.time]
+                t = self._endless("t", "0", "")
+                until = self.let("int64_t", "until", "{0} - {1} < {2} ? {0} : {1} + {2}", length, t, left)
+                self.set(left, "{} - {}", until, t, operator="-=")
+                self.go_on(t, code("{} < {}", t, until), code("++{}", t))
+            else:
+                running = self._endless("running", "1", "{}", kind="int")
+                self.open("do", plain=False)
+            if self._ends_together():
+                first, rest = self.phases
+                self._run(first)
+                going = joined([self.operand(p) for p in inside.predicates], " | ")
+                self.do("if (!({})) {{ {} = 0; break; }}", going, running)
+            else:
+                rest = self.phases[1]
+                if self.time is None:
+                    self.var("int", "any", "0")
+            self._run(rest, self._finish_step)
+            self._invariant_stores(inside.stores)
+            self._hand_on([c for c in inside.carries if c.node not in self.arrays])
+            if self.time is None and not self._ends_together():
+                self.do("if (!{any}) {{ {} = 0; break; }}", running)
+            # The call stands outside of the inner loop, or gcc would keep no carry in registers.
+            more = code("({} = {}(&{})) == 0", left, Symbol("more_steps"), STOP)
+            if self.time is not None:
+                self.close()
+                self.do("if (__builtin_expect({} >= {}, 1) || {}) break;", t, length, more)
+            else:
+                self.close(" while (--{} > 0);", left)
+                self.do("if ({} <= 0 && {}) break;", left, more)
             self.close()
-            self.do("if (__builtin_expect({} >= {}, 1) || {}) break;", t, length, more)
-        else:
-            self.close(" while (--{} > 0);", left)
-            self.do("if ({} <= 0 && {}) break;", left, more)
-        self.close()
-        self.env = saved
 
     def _endless(self, name: str, first: str, test: str, kind: str = "int64_t") -> Variable:
         """Open a loop that counts nothing by itself."""

@@ -196,7 +196,7 @@ class Tiled(Emitter):
         """Fill the tile of a load."""
         number, offset = load.attr.param, load.attr.offset
         self.tiles[load] = self._tile(number, f"tile{len(self.tiles)}")
-        place = code("&{}", Element(self.params[number], self._place(number, offset)))
+        place = code("&{}", Element(self.params[number], self._offset(number, offset)))
         self._transpose(number, place, self._step(number, offset), self.tiles[load], self.width, "{height}, {width}")
 
     def _tile(self, number: int, name: str) -> Variable:

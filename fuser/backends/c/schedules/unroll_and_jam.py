@@ -104,12 +104,11 @@ class UnrollAndJam(Elementwise):
             self.block_of(store, extent, what)
 
     def _elements(self, row: Sequence[Scalar], into: str) -> None:
-        saved = dict(self.env)
-        self.define_all(row)
-        for store in self.kernel.sweeps[0].row_stores:
-            param, value = self.kernel.params[store.param], self.operand(store.value)
-            self.set(self.at(f"{param.name}_{into}", self.named("x")), spell.store(param.dtype, value))
-        self.env = saved
+        with self.scope():
+            self.define_all(row)
+            for store in self.kernel.sweeps[0].row_stores:
+                param, value = self.kernel.params[store.param], self.operand(store.value)
+                self.set(self.at(f"{param.name}_{into}", self.named("x")), spell.store(param.dtype, value))
 
     def _leave(self, store: Store, vector: Axis, alone: bool) -> None:
         """A result's block goes to its place."""
