@@ -87,8 +87,7 @@ def _rest(kernel: Kernel, axis: Axis, start: int, count: int) -> Kernel:
     """The kernel over the last elements along the axis."""
     rest = Axis(count, axis.name)
     place = Substitution({axis: Affine.of(rest) + start})
-    made = _with(kernel, axis, rest, list(map(place.store, kernel.stores)))
-    return replace(made, name=f"{kernel.name}_rest")
+    return _with(kernel, axis, rest, list(map(place.store, kernel.stores)))
 
 
 def _with(kernel: Kernel, axis: Axis, new: Axis, stores: list[Store]) -> Kernel:

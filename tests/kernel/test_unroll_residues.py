@@ -80,3 +80,20 @@ def test_which_kernels_are_unrolled() -> None:
     assert not any(isinstance(atom, Div) for s in main.stores for atom in s.offset.atoms)
     for program in (lambda x, y: x + y, lambda x, y: fnp.concatenate([x, y])):
         assert len(pieces(program, x, y)) == 1 and len(pieces(program, x, y)[0].stores) == 1
+
+
+def test_alike_kernels_with_rests_in_one_program() -> None:
+    tables = [RNG.standard_normal((12, 41 + 4 * (n % 2))).astype(np.float32) for n in range(4)]
+
+    def program(*tables: np.ndarray) -> list[np.ndarray]:
+        copies = [t.copy() for t in tables]
+        for n, t in enumerate(copies):
+            t[:, ::2] *= n + 2
+        return copies
+
+    for found, expected in zip(fuser.accelerate(program)(*tables), program(*tables), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    with fuser.config.using(fuel=0):
+        found = fuser.jit(lambda *ts: [fnp.repeat(t, 2, axis=1)[:, 1:] * 3 for t in ts])(*tables)
+    for a, t in zip(found, tables, strict=True):
+        np.testing.assert_array_equal(a, np.repeat(t, 2, axis=1)[:, 1:] * 3)

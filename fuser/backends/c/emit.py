@@ -12,7 +12,7 @@ from typing import Any
 
 from fuser.backends.c.builder import Builder
 from fuser.backends.c.emitter import Emitter
-from fuser.backends.c.function import Function, Module, Own, Symbol
+from fuser.backends.c.function import Definition, Function, Module, Own
 from fuser.backends.c.remarks import elements, obstacle, remark, worst
 from fuser.backends.c.schedules.compensated_sums import VECTOR_BYTES
 from fuser.backends.c.schedules.fission import Fissioned
@@ -46,12 +46,15 @@ def emit_kernel(kernel: Kernel, threads: bool = True) -> tuple[Module, dict[str,
 
 def _in_turn(kernel: Kernel, pieces: list[tuple[Module, dict[str, Any]]]) -> tuple[Module, dict[str, Any]]:
     """A function that calls those of pieces of a kernel, which have the same arrays."""
-    builder, parts, sizes = Builder(), [], []
-    for module, launch in pieces:
-        renamed = module.renamed(f"{kernel.name}_{len(parts)}")
-        *others, entry = renamed.changed(lambda f: replace(f, comments=(), first_size=None)).named()
+    builder = Builder()
+    parts: list[Function | Definition] = []
+    sizes: list[int] = []
+    for number, (module, launch) in enumerate(pieces):
+        suffix = f"_{number}"
+        *others, entry = module.changed(lambda f: replace(f, comments=(), first_size=None)).as_piece(suffix)
+        assert isinstance(entry, Function)
         parts += [*others, replace(entry, static=True)]
-        builder.do(f"{{}}(buffers, sizes + {len(sizes)});", Symbol(renamed.name))
+        builder.do(f"{{}}(buffers, sizes + {len(sizes)});", Own(suffix))
         sizes += launch["sizes"]
     caller = Function(Own(), tuple(builder.statements), calling=True, comments=kernel.comments)
     found = [launch.get("scalar") for _, launch in pieces]
