@@ -37,7 +37,7 @@ class Cut:
     def key(self) -> Any:
         """Equal for pieces that do the same."""
         number = {node: n for n, node in enumerate(self.nodes)}
-        nodes = tuple((n.op, n.dtype, _attribute(n), *(number[a] for a in n.args)) for n in self.nodes)
+        nodes = tuple((n.op, n.dtype, attribute(n), *(number[a] for a in n.args)) for n in self.nodes)
         stores = tuple((s.param, s.offset, number[s.value]) for s in self.stores)
         return self.axis, tuple((first, last, part.key) for first, last, part in self.parts), nodes, stores
 
@@ -47,7 +47,8 @@ class Cut:
         return [self] if self.axis is None else [leaf for _, _, part in self.parts for leaf in part.whole]
 
 
-def _attribute(node: Scalar) -> Any:
+def attribute(node: Scalar) -> Any:
+    """What a node has beside its operands, equal for nodes that do the same."""
     if node.op == "load":
         return node.attr.param, node.attr.offset
     return node.attr.tobytes() if node.op == "const" else node.attr
@@ -76,7 +77,7 @@ def _cut(
     left: list[int],
 ) -> Cut:
     for number, (axis, extent) in enumerate(axes):
-        points = _turns(nodes, axis, extent)
+        points = turns(nodes, axis, extent)
         if points:
             parts: list[tuple[int, int, Cut]] = []
             for first, end, inside, kept in _between(nodes, stores, axis, (0, *points, extent), spans):
@@ -106,7 +107,7 @@ def _between(
     yield from _between(nodes, stores, axis, edges[half:], spans)
 
 
-def _turns(nodes: Sequence[Scalar], axis: Axis, extent: int) -> list[int]:
+def turns(nodes: Sequence[Scalar], axis: Axis, extent: int) -> list[int]:
     """The positions along `axis` from which on a comparison of the position with a number has another answer."""
     found: set[int] = set()
     for node in nodes:

@@ -91,7 +91,7 @@ SCALAR: dict[str, tuple[str, Any, Any]] = {
     "remainder": ("remainders of floats", lambda x: fnp.fmod(x, x), F),
     "quotient": ("divide integers", lambda x: x // (x + 1), I),
     "unsigned quotient": ("divide integers", lambda x: x // (x + 1), U),
-    "repeated": ("integer division", lambda x: fnp.repeat(x, 3) + 1, F),
+    "repeated": ("integer division", lambda x: fnp.repeat(x, 5) + 1, F),
     "gather of bytes": ("elements of uint8", lambda x: x[x.astype(np.int32) * 5000], I.astype(np.uint8)),
 }
 

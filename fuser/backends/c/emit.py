@@ -6,12 +6,15 @@ alone, so results do not depend on the number of threads.
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
 from typing import Any
 
 from fuser.backends.c import spell
+from fuser.backends.c.builder import Builder
 from fuser.backends.c.emitter import Emitter
-from fuser.backends.c.function import Module
-from fuser.backends.c.remarks import elements, obstacle, remark
+from fuser.backends.c.function import Definition, Function, Module, Own
+from fuser.backends.c.remarks import elements, obstacle, remark, worst
 from fuser.backends.c.schedules.compensated_sums import VECTOR_BYTES
 from fuser.backends.c.schedules.fission import Fissioned
 from fuser.backends.c.schedules.index_set_splitting import MANY, IndexSetSplit, index_set_split
@@ -26,6 +29,7 @@ from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
 from fuser.kernel.unroll_reductions import unroll_reductions
+from fuser.kernel.unroll_residues import unroll_residues
 
 SPLIT = 1 << 15  # elements from which few rows are worth splitting into chunks
 FEW_ROWS = 8  # rows that are too few to share out
@@ -36,7 +40,31 @@ def emit_kernel(kernel: Kernel, threads: bool = True) -> tuple[Module, dict[str,
 
     `sizes` are its size arguments; `scalar`, where loops are not vectorised, says why, and for how many elements.
     """
-    kernel = decompose(unroll_reductions(_with_parts(kernel), VECTOR_BYTES), spell.TABLE.has)
+    pieces = unroll_residues(decompose(unroll_reductions(_with_parts(kernel), VECTOR_BYTES), spell.TABLE.has))
+    if len(pieces) > 1:
+        return _in_turn(kernel, [_emit(piece, threads) for piece in pieces])
+    return _emit(pieces[0], threads)
+
+
+def _in_turn(kernel: Kernel, pieces: list[tuple[Module, dict[str, Any]]]) -> tuple[Module, dict[str, Any]]:
+    """A function that calls those of pieces of a kernel, which have the same arrays."""
+    builder = Builder()
+    parts: list[Function | Definition] = []
+    sizes: list[int] = []
+    for number, (module, launch) in enumerate(pieces):
+        suffix = f"_{number}"
+        *others, entry = module.changed(lambda f: replace(f, comments=(), first_size=None)).as_piece(suffix)
+        assert isinstance(entry, Function)
+        parts += [*others, replace(entry, static=True)]
+        builder.do(f"{{}}(buffers, sizes + {len(sizes)});", Own(suffix))
+        sizes += launch["sizes"]
+    caller = Function(Own(), tuple(builder.statements), calling=True, comments=kernel.comments)
+    found = [launch.get("scalar") for _, launch in pieces]
+    return Module(kernel.name, (*parts, caller)), {"sizes": tuple(sizes)} | remark(functools.reduce(worst, found))
+
+
+def _emit(kernel: Kernel, threads: bool) -> tuple[Module, dict[str, Any]]:
+    """The function of a kernel as it is."""
     loops = arrange(kernel)
     if kernel.loop is not None and len(loops.parallel) > 1 and loops.extents[loops.vector] < LANES:  # type: ignore[index]
         kernel = flattened(kernel)

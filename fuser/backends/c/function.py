@@ -563,10 +563,14 @@ class Module:
 
     def named(self) -> Parts:
         """The functions under their names, so that they can stand among others' functions."""
+        return self._renamed(lambda own: Symbol(f"{self.name}{own.suffix}"))
 
-        def change(part: Any) -> Any:
-            return Symbol(f"{self.name}{part.suffix}") if type(part) is Own else part
+    def as_piece(self, suffix: str) -> Parts:
+        """The functions as those of a piece of a kernel, whose suffixes begin with this one."""
+        return self._renamed(lambda own: Own(f"{suffix}{own.suffix}"))
 
+    def _renamed(self, name: Callable[[Own], Any]) -> Parts:
+        change: Change = lambda part: name(part) if type(part) is Own else part
         alone = len(self.parts) == 1  # then nothing calls a function of the kernel
         return tuple(_named(part, change, alone) if isinstance(part, Function) else part for part in self.parts)
 

@@ -1,0 +1,109 @@
+"""Unrolling along the vector axis by a small period: neighbours that do different things become stores of one iteration.
+
+Stacked pieces, every other element, pairs: what an element is depends on its place modulo a small number. A loop over whole
+periods knows each of its elements, shares what they have in common, and has no division and no test of the place; gcc reads
+and writes the neighbours of several iterations together and shuffles them in registers.
+
+In: a kernel without reduced axes. Out: the same work as one kernel, or as two where the last period is not whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from fuser.ir.index import Affine, Axis, Div
+from fuser.ir.scalar import Scalar
+from fuser.kernel.index_set_splitting import attribute, known, turns
+from fuser.kernel.kernel import Kernel, Store
+from fuser.kernel.loops import arrange
+from fuser.kernel.lower import Sweeping
+from fuser.kernel.substitution import Substitution
+
+PERIODS = (2, 3, 4, 8)  # that compilers interleave in registers
+FEWEST = 16  # iterations over periods: a vector of float32
+MOST_NODES = 400  # of all elements of a period together
+
+
+def unroll_residues(kernel: Kernel) -> tuple[Kernel, ...]:
+    """The kernel unrolled along its vector axis where that resolves divisions or tests; else the kernel itself."""
+    if kernel.loop is not None or kernel.reduced or len(kernel.sweeps) != 1:
+        return (kernel,)
+    axis = arrange(kernel).vector
+    if axis is None or any(store.param < 0 for store in kernel.stores):
+        return (kernel,)
+    others = math.prod(a.extent for a in kernel.parallel if a is not axis)
+    for period in PERIODS:
+        whole, left = divmod(axis.extent, period)
+        if whole * others < FEWEST or period * len(kernel.nodes) > MOST_NODES:
+            break
+        if (period == axis.extent and turns(kernel.nodes, axis, period)) or (
+            whole >= 2 and _resolves(kernel, axis, period)
+        ):
+            main = _unrolled(kernel, axis, Axis(whole, axis.name), period)
+            return (main, _rest(kernel, axis, whole * period, left)) if left else (main,)
+    return (kernel,)
+
+
+def _resolves(kernel: Kernel, axis: Axis, period: int) -> bool:
+    """Whether divisions of the place are gone where it is known modulo the period, and there are some."""
+    quotient = Axis(max(axis.extent // period, 2))
+    divided = [index for index in _indices(kernel) if _divides(index, axis)]
+    changed = (index.substitute({axis: Affine.of(quotient) * period + r}) for index in divided for r in range(period))
+    return bool(divided) and not any(_divides(index, quotient) for index in changed)
+
+
+def _indices(kernel: Kernel) -> Iterator[Affine]:
+    for node in kernel.nodes:
+        if node.op == "load":
+            yield node.attr.offset
+        elif node.op == "index":
+            yield node.attr
+    for store in kernel.stores:
+        yield store.offset
+
+
+def _divides(index: Affine, axis: Axis) -> bool:
+    """Whether the index has a division of something that runs along the axis."""
+    return any(isinstance(atom, Div) and _runs(atom.base, axis) for atom in index.atoms)
+
+
+def _runs(index: Affine, axis: Axis) -> bool:
+    return any(atom is axis or (isinstance(atom, Div) and _runs(atom.base, axis)) for atom in index.atoms)
+
+
+def _unrolled(kernel: Kernel, axis: Axis, quotient: Axis, period: int) -> Kernel:
+    """The kernel over whole periods, with a store for each element."""
+    stores: list[Store] = []
+    for residue in range(period):
+        place = Substitution({axis: Affine.of(quotient) * period + residue})
+        stores += map(place.store, kernel.stores)
+    return _with(kernel, axis, quotient, stores)
+
+
+def _rest(kernel: Kernel, axis: Axis, start: int, count: int) -> Kernel:
+    """The kernel over the last elements along the axis."""
+    rest = Axis(count, axis.name)
+    place = Substitution({axis: Affine.of(rest) + start})
+    return _with(kernel, axis, rest, list(map(place.store, kernel.stores)))
+
+
+def _with(kernel: Kernel, axis: Axis, new: Axis, stores: list[Store]) -> Kernel:
+    """The kernel with another axis in the place of one, and these stores, whose tests of the place are folded."""
+    nodes = [node for sweep in Sweeping(()).cut(stores) for node in sweep.row]
+    merged = _merged(*known(nodes, stores, {}))
+    parallel = tuple(new if a is axis else a for a in kernel.parallel if a is not axis or new.extent > 1)
+    return replace(kernel, parallel=parallel, sweeps=Sweeping(()).cut(merged))
+
+
+def _merged(nodes: tuple[Scalar, ...], stores: tuple[Store, ...]) -> list[Store]:
+    """The stores with what several elements of a period compute alike computed once."""
+    same: dict[Any, Scalar] = {}
+    new: dict[Scalar, Scalar] = {}
+    for node in nodes:
+        args = tuple(new[a] for a in node.args)
+        made = node if args == node.args else Scalar(node.op, args, node.dtype, node.attr)
+        new[node] = same.setdefault((node.op, node.dtype, attribute(node), args), made)
+    return [Store(s.param, s.offset, new[s.value]) for s in stores]

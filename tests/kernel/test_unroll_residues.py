@@ -1,0 +1,99 @@
+"""Unrolling by a small period: which kernels become loops over periods, and that all elements are there, whatever the extent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import lax
+from fuser.ir.index import Div
+from fuser.kernel.kernel import Kernel
+from fuser.kernel.lower import lower
+from fuser.kernel.unroll_residues import unroll_residues
+
+RNG = np.random.default_rng(0)
+
+
+def pieces(program: Callable[..., Any], *args: Any) -> tuple[Kernel, ...]:
+    (group,) = fuser.jit(program).lower(*args).plan.kernels
+    return unroll_residues(lower(group))
+
+
+def stacked(m: Any, count: int) -> Callable[..., Any]:
+    return lambda x, y: m.stack([(x * (k + 1) - y if k % 2 else m.maximum(x, y) + k) for k in range(count)], -1)
+
+
+PROGRAMS: dict[str, Callable[[Any], Callable[..., Any]]] = {
+    **{f"stack of {n}": (lambda m, n=n: stacked(m, n)) for n in (2, 3, 4, 5, 8)},
+    "interleaved": lambda m: lambda x, y: m.stack([x, y], 1).reshape(-1) * 2,
+    "joined pairs": lambda m: lambda x, y: m.concatenate([x[:, None] + y[:, None], m.stack([x, y], 1)], 1),
+    "repeated": lambda m: lambda x, y: m.repeat(x, 3) + m.repeat(y, 3),
+    "halves": lambda m: lambda x, y: m.concatenate([x[::2], y[1::2]]),
+    "swapped neighbours": lambda m: lambda x, y: (x - y)[: len(x) // 2 * 2].reshape(-1, 2)[:, ::-1].reshape(-1),
+    "squares": lambda m: lambda x, y: m.where(m.arange(len(x)) % 2 == 0, x * x, y),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_all_elements_are_there(name: str, dtype: str) -> None:
+    for size in (0, 1, 7, 64, 1001):
+        x, y = (RNG.integers(-9, 9, size).astype(dtype) for _ in range(2))
+        found, expected = fuser.jit(PROGRAMS[name](fnp))(x, y), PROGRAMS[name](np)(x, y)
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("extent", [1, 2, 3, 40, 41, 300])
+@pytest.mark.parametrize("step", [2, 3, 4, 5, 9])
+def test_strided_updates(extent: int, step: int) -> None:
+    t = RNG.standard_normal((19, extent)).astype(np.float32)
+
+    def program(t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        e, f = t.copy(), t.copy()
+        e[:, ::step] *= -1
+        f[1::step] = t[1::step] + e[1::step]
+        return e, f
+
+    for found, expected in zip(fuser.accelerate(program)(t), program(t), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_complex_numbers_and_whole_rows() -> None:
+    z = (RNG.standard_normal((50, 3)) + 1j).astype(np.complex64)
+    found = fuser.jit(lambda z: fnp.stack([z, z * 2j], -1))(z)
+    np.testing.assert_allclose(found, np.stack([z, z * 2j], -1), rtol=1e-6)
+
+
+def test_which_kernels_are_unrolled() -> None:
+    x, y = np.ones(1000, np.float32), np.ones(1000, np.float32)
+    for count in (2, 3, 4):
+        (kernel,) = pieces(stacked(fnp, count), x, y)
+        assert [axis.extent for axis in kernel.parallel] == [1000] and len(kernel.stores) == count
+        assert not any(node.op in ("index", "select") for node in kernel.nodes)
+    main, rest = pieces(lambda t: lax.pad(t, 0.0, ((0, 0, 0), (0, 0, 1))) * 2, np.ones((40, 21), np.float32))
+    assert [a.extent for a in main.parallel] == [40, 20] and [a.extent for a in rest.parallel] == [40]
+    assert not any(isinstance(atom, Div) for s in main.stores for atom in s.offset.atoms)
+    for program in (lambda x, y: x + y, lambda x, y: fnp.concatenate([x, y])):
+        assert len(pieces(program, x, y)) == 1 and len(pieces(program, x, y)[0].stores) == 1
+
+
+def test_alike_kernels_with_rests_in_one_program() -> None:
+    tables = [RNG.standard_normal((12, 41 + 4 * (n % 2))).astype(np.float32) for n in range(4)]
+
+    def program(*tables: np.ndarray) -> list[np.ndarray]:
+        copies = [t.copy() for t in tables]
+        for n, t in enumerate(copies):
+            t[:, ::2] *= n + 2
+        return copies
+
+    for found, expected in zip(fuser.accelerate(program)(*tables), program(*tables), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    with fuser.config.using(fuel=0):
+        found = fuser.jit(lambda *ts: [fnp.repeat(t, 2, axis=1)[:, 1:] * 3 for t in ts])(*tables)
+    for a, t in zip(found, tables, strict=True):
+        np.testing.assert_array_equal(a, np.repeat(t, 2, axis=1)[:, 1:] * 3)
