@@ -22,6 +22,7 @@ from fuser import backends, dtypes
 from fuser.api import advice, debug_values, eager
 from fuser.api.pickling import reduced
 from fuser.api.placement import FREE, Wanted, placed, placement
+from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.config import config
 from fuser.frames import hide
@@ -457,7 +458,7 @@ def _merge(static: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, An
 
 def _described(leaf: Any) -> ArrayType | None:
     """The type that a description of an array (anything with `shape` and `dtype` that is none itself) stands for."""
-    if isinstance(leaf, ArrayType) and isinstance(leaf.dtype, np.dtype):
+    if type(leaf) is ArrayType and isinstance(leaf.dtype, np.dtype):
         return leaf
     if (
         not isinstance(leaf, (Array, Tracer, np.ndarray, np.generic))
@@ -559,11 +560,11 @@ def make_jaxpr(
 
 
 def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The tree of the results' ArrayTypes; nothing is computed. Arguments need only `shape` and `dtype`."""
-    return jit(function).trace(*args, **kwargs).out_info
+    """The tree of the results' ShapeDtypeStructs; nothing is computed. Arguments need only `shape` and `dtype`."""
+    found = jit(function).trace(*args, **kwargs).out_info
+    return tree.map(lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma), found)
 
 
-ShapeDtypeStruct = ArrayType
 eager.install()
 debug_values.install()
 

@@ -40,7 +40,11 @@ _REAL = FLOATS[2:]
 def _type(x: ArrayType, fft_type: FftType, fft_lengths: tuple[int, ...]) -> ArrayType:
     count = len(fft_lengths)
     allow(f"{fft_type.name} of fft", x, _REAL if fft_type is FftType.RFFT else COMPLEX)
-    if not 1 <= count <= x.ndim:
+    if count > x.ndim:
+        raise TypeRuleError(
+            f"FFT input shape {x.shape} must have at least as many input dimensions as fft_lengths {tuple(fft_lengths)}"
+        )
+    if not count >= 1:
         raise TypeRuleError(f"fft takes 1 to {x.ndim} lengths for {x}, got {fft_lengths}")
     halved = (*fft_lengths[:-1], fft_lengths[-1] // 2 + 1 if fft_lengths[-1] else 0)
     wanted = halved if fft_type is FftType.IRFFT else fft_lengths

@@ -97,21 +97,29 @@ def summed(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 # broadcast_in_dim
+def _not_broadcast(x: ArrayType, shape: tuple[int, ...], dims: tuple[int, ...]) -> str:
+    """What is wrong with the dimensions, in JAX's words; nothing where they will do."""
+    if x.ndim > len(shape):
+        return "target broadcast shape must have equal or higher rank to the operand shape"
+    if len(dims) != x.ndim:
+        return "broadcast_dimensions must have length equal to operand ndim"
+    if any(not 0 <= d < len(shape) for d in dims):
+        return "broadcast_dimensions must be a subset of output dimensions"
+    if any(extent not in (1, shape[d]) for extent, d in zip(x.shape, dims)):
+        return (
+            "operand dimension sizes must either be 1, or be equal to their corresponding dimensions in the target "
+            "broadcast shape"
+        )
+    if len(set(dims)) != len(dims):
+        return "broadcast_dimensions must not contain duplicates"
+    return "" if sorted(dims) == list(dims) else "broadcast_dimensions must be strictly increasing"
+
+
 def _broadcast_type(x: ArrayType, shape: Any, broadcast_dimensions: Any) -> ArrayType:
     shape, dims = tuple(shape), tuple(broadcast_dimensions)
-    if (
-        len(dims) != x.ndim
-        or any(b <= a for a, b in itertools.pairwise(dims))
-        or any(not 0 <= d < len(shape) for d in dims)
-    ):
-        raise TypeRuleError(
-            f"broadcast_in_dim needs {x.ndim} increasing dimensions below {len(shape)}, got {dims} for {x}"
-        )
-    for extent, d in zip(x.shape, dims):
-        if extent not in (1, shape[d]):
-            raise TypeRuleError(
-                f"broadcast_in_dim cannot broadcast {x} to shape {shape} along dimensions {dims}: {extent} against {shape[d]}"
-            )
+    why = _not_broadcast(x, shape, dims)
+    if why:
+        raise TypeRuleError(f"broadcast_in_dim {why}: got {dims} for {x} and the shape {shape}")
     return ArrayType(shape, x.dtype, x.weak_type)
 
 
@@ -547,6 +555,8 @@ concatenate_p: Primitive = movement(
 
 # split
 def _split_type(x: ArrayType, sizes: Any, axis: int) -> tuple[ArrayType, ...]:
+    if any(size < 0 for size in sizes):
+        raise TypeRuleError(f"Sizes passed to split must be nonnegative, got {tuple(sizes)}")
     if sum(sizes) != x.shape[axis]:
         raise TypeRuleError(
             f"split of {x} along {axis} into {tuple(sizes)}: the sizes add up to {sum(sizes)}, not {x.shape[axis]}"

@@ -49,6 +49,10 @@ class PyTreeDef:
         except ValueError as error:
             raise ValueError(f"pytree structure error: {error}") from None
 
+    def is_leaf(self) -> bool:
+        """Whether the structure is one leaf."""
+        return self._spec.is_leaf()
+
     def children(self) -> list[PyTreeDef]:
         """The structures of the outermost node's children."""
         return [PyTreeDef(child) for child in self._spec.children()]
@@ -60,7 +64,9 @@ class PyTreeDef:
     def node_data(self) -> tuple[Any, Any] | None:
         """The class of the outermost node and what stands beside its children (a dict's keys, static data); None for a leaf."""
         found: list[tuple[Any, Any]] = []
-        self._walked(lambda kind, data, children: found.append((kind, data)), lambda leaf: None, [None] * self.num_leaves)
+        self._walked(
+            lambda kind, data, children: found.append((kind, data)), lambda leaf: None, [None] * self.num_leaves
+        )
         return found[-1] if found else None
 
     def walk(self, f_node: Callable[..., Any], f_leaf: Callable[..., Any] | None, leaves: Iterable[Any]) -> Any:
@@ -87,7 +93,9 @@ class PyTreeDef:
     def from_iterable_tree(registry: Any, xs: Any) -> PyTreeDef:
         """The structure of a tree whose leaves are structures."""
         outer = structure(xs, lambda leaf: isinstance(leaf, PyTreeDef))
-        return structure(outer.unflatten([d.unflatten([None] * d.num_leaves) for d in leaves(xs)]), lambda leaf: leaf is None)
+        return structure(
+            outer.unflatten([d.unflatten([None] * d.num_leaves) for d in leaves(xs)]), lambda leaf: leaf is None
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PyTreeDef) and self._spec == other._spec
