@@ -57,6 +57,10 @@ class _Dispatcher:
     def __init__(self, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...]) -> None:
         pass
 
+    def __repr__(self) -> str:
+        function = getattr(self, "function", None)
+        return f"<PjitFunction of {function!r}>" if function is not None else "<PjitFunction>"
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
@@ -512,6 +516,15 @@ def jit(
         )
     if not callable(function):
         raise TypeError(f"Expected a callable value: jit takes a function, got a {type(function).__name__}")
+    if inspect.isgeneratorfunction(function):
+        raise TypeError(
+            f"Expected a function, got a generator function: {function}; return a list of its values instead"
+        )
+    both = sorted({*_names(static_argnames)} & {*_names(donate_argnames)})
+    if both:
+        raise ValueError(
+            f"static_argnames and donate_argnames cannot intersect, both name {both}; static arguments are no arrays"
+        )
     numbers, names = _both_ways(function, _numbers(static_argnums), _names(static_argnames))
     donate_numbers, donate_names = _both_ways(function, _numbers(donate_argnums), _names(donate_argnames))
     wanted = Wanted(in_shardings, out_shardings)

@@ -144,7 +144,7 @@ def predicate(function: str, test: Body) -> None:
     if aval.shape or aval.dtype != BOOL:
         hint = "; reduce it with fuser.numpy.any or fuser.numpy.all" if aval.shape else "; compare it, as in x != 0"
         raise TypeError(
-            f"cond_fun must return a boolean scalar, but got output type(s) {[aval.str_long()]}. {function} needs a predicate "
+            f"cond_fun must return a boolean scalar, but got output type(s) [ShapedArray({aval.str_long()})]. {function} needs a predicate "
             f"that returns a scalar bool, got {aval} from {test.name} "
             f"({current_source().short}){hint}"
         )
@@ -198,7 +198,7 @@ def _component(own: str, name: str) -> str:
 
 def _listed(words: list[str]) -> str:
     """One statement by itself, several as a list."""
-    return words[0] if len(words) == 1 else "\n".join(f"  * {w}" for w in words)
+    return words[0] if len(words) == 1 else ";\n".join(f"  * {w[0].lower()}{w[1:]}" for w in words)
 
 
 def _own(path: str, function: str) -> str:

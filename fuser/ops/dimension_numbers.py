@@ -1,4 +1,4 @@
-"""What is wrong with the dimension numbers of a scatter, in the words that users of JAX search for."""
+"""What is wrong with the dimensions that a broadcast or a scatter is given, in the words that users of JAX search for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,24 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fuser.ir.types import ArrayType
+
+
+def broadcast_fault(x: ArrayType, shape: tuple[int, ...], dims: tuple[int, ...]) -> str:
+    """What is wrong with the dimensions, in JAX's words; nothing where they will do."""
+    if x.ndim > len(shape):
+        return "target broadcast shape must have equal or higher rank to the operand shape"
+    if len(dims) != x.ndim:
+        return "broadcast_dimensions must have length equal to operand ndim"
+    if any(not 0 <= d < len(shape) for d in dims):
+        return "broadcast_dimensions must be a subset of output dimensions"
+    if any(extent not in (1, shape[d]) for extent, d in zip(x.shape, dims)):
+        return (
+            "operand dimension sizes must either be 1, or be equal to their corresponding dimensions in the target "
+            "broadcast shape"
+        )
+    if len(set(dims)) != len(dims):
+        return "broadcast_dimensions must not contain duplicates"
+    return "" if sorted(dims) == list(dims) else "broadcast_dimensions must be strictly increasing"
 
 
 def scatter_fault(x: ArrayType, indices: ArrayType, updates: ArrayType, numbers: Any) -> str:

@@ -49,7 +49,10 @@ def _type(x: ArrayType, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Arra
     halved = (*fft_lengths[:-1], fft_lengths[-1] // 2 + 1 if fft_lengths[-1] else 0)
     wanted = halved if fft_type is FftType.IRFFT else fft_lengths
     if x.shape[x.ndim - count :] != wanted:
-        raise TypeRuleError(f"{fft_type.name} with fft_lengths {fft_lengths} needs last dimensions {wanted}, got {x}")
+        raise TypeRuleError(
+            f"FFT input shape {x.shape} minor dimensions must be equal to fft_lengths {tuple(fft_lengths)}: {fft_type.name} needs "
+            f"last dimensions {wanted}, got {x}"
+        )
     lead = x.shape[: x.ndim - count]
     if fft_type is FftType.RFFT:
         return ArrayType((*lead, *halved), COMPLEX[_REAL.index(x.dtype)])

@@ -22,6 +22,7 @@ from fuser.ir.primitive import REGISTRY, Fusion, Movement, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import ALL_DTYPES, ArrayType
 from fuser.ops.bounds import within
+from fuser.ops.dimension_numbers import broadcast_fault
 from fuser.ops.family import linear_in, sample
 from fuser.trace.batch import moved, size_of
 from fuser.trace.core import type_of
@@ -97,27 +98,9 @@ def summed(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 # broadcast_in_dim
-def _not_broadcast(x: ArrayType, shape: tuple[int, ...], dims: tuple[int, ...]) -> str:
-    """What is wrong with the dimensions, in JAX's words; nothing where they will do."""
-    if x.ndim > len(shape):
-        return "target broadcast shape must have equal or higher rank to the operand shape"
-    if len(dims) != x.ndim:
-        return "broadcast_dimensions must have length equal to operand ndim"
-    if any(not 0 <= d < len(shape) for d in dims):
-        return "broadcast_dimensions must be a subset of output dimensions"
-    if any(extent not in (1, shape[d]) for extent, d in zip(x.shape, dims)):
-        return (
-            "operand dimension sizes must either be 1, or be equal to their corresponding dimensions in the target "
-            "broadcast shape"
-        )
-    if len(set(dims)) != len(dims):
-        return "broadcast_dimensions must not contain duplicates"
-    return "" if sorted(dims) == list(dims) else "broadcast_dimensions must be strictly increasing"
-
-
 def _broadcast_type(x: ArrayType, shape: Any, broadcast_dimensions: Any) -> ArrayType:
     shape, dims = tuple(shape), tuple(broadcast_dimensions)
-    why = _not_broadcast(x, shape, dims)
+    why = broadcast_fault(x, shape, dims)
     if why:
         raise TypeRuleError(f"broadcast_in_dim {why}: got {dims} for {x} and the shape {shape}")
     return ArrayType(shape, x.dtype, x.weak_type)
@@ -559,7 +542,7 @@ def _split_type(x: ArrayType, sizes: Any, axis: int) -> tuple[ArrayType, ...]:
         raise TypeRuleError(f"Sizes passed to split must be nonnegative, got {tuple(sizes)}")
     if sum(sizes) != x.shape[axis]:
         raise TypeRuleError(
-            f"split of {x} along {axis} into {tuple(sizes)}: the sizes add up to {sum(sizes)}, not {x.shape[axis]}"
+            f"Sum of sizes {sum(sizes)} must be equal to dimension {axis} of the operand shape {x.shape}: split into {tuple(sizes)}"
         )
     return tuple(ArrayType((*x.shape[:axis], e, *x.shape[axis + 1 :]), x.dtype, x.weak_type) for e in sizes)
 
