@@ -18,6 +18,7 @@ class ShapeDtypeStruct(ArrayType):
     """
 
     __slots__ = ("sharding",)
+    sharding: Any
 
     def __init__(
         self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False, vma: Any = None
@@ -35,7 +36,7 @@ class ShapeDtypeStruct(ArrayType):
         sharding = getattr(x, "sharding", None)
         return cls(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding, vma=aval.vma)
 
-    def update(self, **changes: Any) -> ShapeDtypeStruct:
+    def update(self, **changes: Any) -> ShapeDtypeStruct:  # type: ignore[override]
         """This one with some fields replaced."""
         fields = {name: getattr(self, name) for name in ("shape", "dtype", "weak_type", "vma", "sharding")}
         return ShapeDtypeStruct(**(fields | changes))
