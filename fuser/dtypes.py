@@ -157,6 +157,8 @@ def requested(dtype: Any, function: str = "") -> np.dtype:
     A 64-bit dtype is narrowed with a warning while `enable_x64` is off; Python's scalar types without one.
     """
     found = _dtype(dtype)
+    if is_key(found):
+        return found
     if found not in _KNOWN:
         raise TypeError(
             f"{function or 'fuser'} has no arrays of dtype {found}; fuser, as JAX only supports number, bool, and string dtypes, "

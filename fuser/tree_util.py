@@ -463,7 +463,7 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
 
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
     """The structure of a tuple of trees of these structures."""
-    return optree.treespec_tuple(treedefs, none_is_leaf=False, namespace=T.NAMESPACE)
+    return T.tuple_of(treedefs)
 
 
 class Partial(functools.partial):

@@ -39,7 +39,7 @@ def backend_name() -> str:
 def install() -> None:
     """Let control flow on Arrays run compiled from now on."""
     for primitive in (while_p, scan_p, cond_p):
-        primitive.impl = _runner(primitive)
+        primitive.run = _runner(primitive)
 
 
 def forget() -> None:

@@ -22,6 +22,7 @@ from fuser import backends, dtypes
 from fuser.api import advice, debug_values, eager
 from fuser.api.pickling import reduced
 from fuser.api.placement import FREE, Wanted, placed, placement
+from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.config import config
 from fuser.frames import hide
@@ -55,6 +56,10 @@ class _Dispatcher:
 
     def __init__(self, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...]) -> None:
         pass
+
+    def __repr__(self) -> str:
+        function = getattr(self, "function", None)
+        return f"<PjitFunction of {function!r}>" if function is not None else "<PjitFunction>"
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -457,7 +462,7 @@ def _merge(static: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, An
 
 def _described(leaf: Any) -> ArrayType | None:
     """The type that a description of an array (anything with `shape` and `dtype` that is none itself) stands for."""
-    if isinstance(leaf, ArrayType) and isinstance(leaf.dtype, np.dtype):
+    if type(leaf) is ArrayType and isinstance(leaf.dtype, np.dtype):
         return leaf
     if (
         not isinstance(leaf, (Array, Tracer, np.ndarray, np.generic))
@@ -511,6 +516,15 @@ def jit(
         )
     if not callable(function):
         raise TypeError(f"Expected a callable value: jit takes a function, got a {type(function).__name__}")
+    if inspect.isgeneratorfunction(function):
+        raise TypeError(
+            f"Expected a function, got a generator function: {function}; return a list of its values instead"
+        )
+    both = sorted({*_names(static_argnames)} & {*_names(donate_argnames)})
+    if both:
+        raise ValueError(
+            f"static_argnames and donate_argnames cannot intersect, both name {both}; static arguments are no arrays"
+        )
     numbers, names = _both_ways(function, _numbers(static_argnums), _names(static_argnames))
     donate_numbers, donate_names = _both_ways(function, _numbers(donate_argnums), _names(donate_argnames))
     wanted = Wanted(in_shardings, out_shardings)
@@ -559,11 +573,11 @@ def make_jaxpr(
 
 
 def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The tree of the results' ArrayTypes; nothing is computed. Arguments need only `shape` and `dtype`."""
-    return jit(function).trace(*args, **kwargs).out_info
+    """The tree of the results' ShapeDtypeStructs; nothing is computed. Arguments need only `shape` and `dtype`."""
+    found = jit(function).trace(*args, **kwargs).out_info
+    return tree.map(lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma), found)
 
 
-ShapeDtypeStruct = ArrayType
 eager.install()
 debug_values.install()
 

@@ -96,7 +96,7 @@ class Primitive:
     operands, None where the type rule says it; by default they are the same. `sends(p)` of a collective gives the bytes
     that each of p devices sends for a byte of its operand, in so many `rounds`.
 
-    A primitive that holds functions or graphs may also say how it is evaluated on Arrays (`impl`), recorded
+    A primitive that holds functions or graphs may also say how it is evaluated on Arrays (`run`), recorded
     (`stage(trace, args, params)`), and split into what is known and what is linear (`partial(trace, args, params)`). With
     `calls` its params hold functions, which may close over tracers: its batch rule is always asked, and given `trace`.
     """
@@ -119,7 +119,7 @@ class Primitive:
     varying: Callable[..., frozenset[Any] | None] | None = None
     sends: Callable[[int], float] | None = None
     rounds: int = 1
-    impl: Callable[..., Any] | None = None
+    run: Callable[..., Any] | None = None
     stage: Callable[..., Any] | None = None
     partial: Callable[..., Any] | None = None
     samples: Callable[[], Iterable[tuple[tuple[Any, ...], dict[str, Any]]]] | None = None
@@ -145,6 +145,11 @@ class Primitive:
     def bind(self, *args: Any, **params: Any) -> Any:
         """The primitive applied to arrays or tracers under the current Trace."""
         return Primitive.binder(self, *args, **params)
+
+    @property
+    def impl(self) -> Callable[..., Any] | None:
+        """What evaluates it, as `def_impl` takes it."""
+        return self.run or self.eval
 
     # The names that libraries of the JAX ecosystem use to define primitives of their own.
     def def_impl(self, function: Callable[..., Any]) -> Callable[..., Any]:

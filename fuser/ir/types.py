@@ -170,4 +170,8 @@ class ArrayType:
         star = "*" if self.weak_type else ""
         return f"{short_dtype(self.dtype)}{star}[{','.join(map(str, self.shape))}]"
 
+    def str_long(self) -> str:
+        """As JAX names types in messages: `float32[3,4]`."""
+        return f"{short_dtype(self.dtype) if self.dtype.names else self.dtype.name}[{','.join(map(str, self.shape))}]"
+
     __str__ = str_short

@@ -128,18 +128,24 @@ def _widened(graph: Graph, wanted: tuple[frozenset[Any], ...]) -> Graph:
     return replace(graph, eqns=tuple(eqns), outvars=tuple(outvars))
 
 
+def in_words(step: Body) -> str:
+    """What a function returns, in JAX's words: the type of one array, or the tree."""
+    return step.out_avals[0].str_long() if step.structure.is_leaf() else str(step.structure)
+
+
 def predicate(function: str, test: Body) -> None:
     """TypeError unless a loop's predicate is one bool."""
     if test.structure.num_leaves != 1 or test.structure != tree.structure(0):
         raise TypeError(
-            f"{function} needs a predicate that returns a scalar bool, got {described(test)} from {test.name} "
-            f"({current_source().short})"
+            f"cond_fun must return a boolean scalar, but got pytree {test.structure}. {function} needs a predicate that returns "
+            f"a scalar bool, got {described(test)} from {test.name} ({current_source().short})"
         )
     [aval] = test.out_avals
     if aval.shape or aval.dtype != BOOL:
         hint = "; reduce it with fuser.numpy.any or fuser.numpy.all" if aval.shape else "; compare it, as in x != 0"
         raise TypeError(
-            f"{function} needs a predicate that returns a scalar bool, got {aval} from {test.name} "
+            f"cond_fun must return a boolean scalar, but got output type(s) [ShapedArray({aval.str_long()})]. {function} needs a predicate "
+            f"that returns a scalar bool, got {aval} from {test.name} "
             f"({current_source().short}){hint}"
         )
 
@@ -169,15 +175,30 @@ def same_carry(
             f"the carry of {function} must keep its structure: {name} goes into {of_name} as {_tree(structure)} and comes "
             f"out as {_tree(found_structure)} ({current_source().short}); return what it takes"
         )
-    differing = [
-        f"{name}{_own(path, function)} goes in as {a} and comes out as {b}"
-        for path, a, b in zip(tree.paths(init), avals, found)
-        if not same(a, b)
-    ]
+    differing, words = [], []
+    for path, a, b in zip(tree.paths(init), avals, found):
+        if not same(a, b):
+            own = f"{name}{_own(path, function)}"
+            words.append(
+                f"The input carry {_component(own, name)} has type {a.str_long()} but the corresponding output carry component has "
+                f"type {b.str_long()}, so the {'shapes' if a.shape != b.shape else 'dtypes'} do not match"
+            )
+            differing.append(f"{own} goes in as {a} and comes out as {b}")
     raise TypeError(
-        f"the carry of {function} must keep its types: {'; '.join(differing)}, of {of_name} "
+        f"{function} function carry input and carry output must have equal types, but they differ:\n\n{_listed(words)}.\n\n"
+        f"The carry of {function} must keep its types: {'; '.join(differing)}, of {of_name} "
         f"({current_source().short}); convert the result or the initial value"
     )
+
+
+def _component(own: str, name: str) -> str:
+    """The carry itself by its name, a part of it as a component."""
+    return own if own == name else f"component {own}"
+
+
+def _listed(words: list[str]) -> str:
+    """One statement by itself, several as a list."""
+    return words[0] if len(words) == 1 else ";\n".join(f"  * {w[0].lower()}{w[1:]}" for w in words)
 
 
 def _own(path: str, function: str) -> str:

@@ -62,7 +62,9 @@ def cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any, operand: Any 
         _callable("cond", "true_fun", true_fun)
         _callable("cond", "false_fun", false_fun)
     operands = _operands("cond", operands, operand)
-    if pred is None or isinstance(pred, (str, Sequence)):
+    if pred is None:
+        raise TypeError(f"cond predicate is None ({_where()}); pass a bool")
+    if isinstance(pred, (str, Sequence)):
         raise TypeError(f"cond takes a scalar predicate, got a {type(pred).__name__} ({_where()}); pass a bool")
     pred = as_value(pred, "cond")
     if pred.shape:
@@ -221,7 +223,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
         return _scan(step, (start, init_val), None, length, False, unroll or 1, "fori_loop", body_fun, "scan")[0][1]
     if unroll not in (None, False, 1):
         raise ValueError(
-            f"fori_loop can be unrolled only where its bounds are known, got traced ones ({_where()}); "
+            f"Can only use `unroll` in `fori_loop` where its bounds are known, got traced ones ({_where()}); "
             "pass Python integers, or leave unroll out"
         )
     low, high = convert_element_type(low, dtype), convert_element_type(high, dtype)
@@ -332,8 +334,8 @@ def _pair(function: str, step: Body) -> carries.Pair:
     pair = carries.pair(step)
     if pair is None:
         raise TypeError(
-            f"the body of {function}, {step.name}, must return a pair (carry, y), got {carries.described(step)} ({_where()}); "
-            "return (carry, None) where there is nothing to stack"
+            f"{function} body output must be a pair, got {carries.in_words(step)}. The body, {step.name}, must return "
+            f"(carry, y) ({_where()}); return (carry, None) where there is nothing to stack"
         )
     return pair
 
@@ -342,13 +344,13 @@ def _length(xs: list[Any], length: Any) -> int:
     """The number of steps of a scan."""
     if isinstance(length, Tracer):
         raise ConcretizationTypeError(
-            f"scan needs its length while tracing, got a traced {length.aval} ({_where()}); "
+            f"The `length` argument to `scan` expects a concrete `int` value, got a traced {length.aval} ({_where()}); "
             "use while_loop or fori_loop for a number of steps that is computed"
         )
     for x in xs:
         if python_scalar(x) or not x.shape:
             found = type(x).__name__ if python_scalar(x) else type_of(x)
-            raise ValueError(f"scan walks along the first axis of xs, got {found}, which has none ({_where()})")
+            raise ValueError(f"scan got value with no leading axis to scan over: {found} among xs ({_where()})")
     lengths = [x.shape[0] for x in xs]
     if length is not None:
         length = int(length)

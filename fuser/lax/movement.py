@@ -37,6 +37,9 @@ def broadcast_in_dim(
     x, shape, dims = as_value(operand, "broadcast_in_dim"), _extents(shape), _extents(broadcast_dimensions)
     if x.shape == shape and dims == tuple(range(len(shape))):
         return x
+    order = sorted(range(len(dims)), key=dims.__getitem__)
+    if len(dims) == x.ndim and order != list(range(len(dims))):  # dimensions in another order are moved first
+        x, dims = transpose(x, order), tuple(sorted(dims))
     return bind(V.broadcast_in_dim_p, x, shape=shape, broadcast_dimensions=dims)
 
 

@@ -16,7 +16,7 @@ from fuser.errors import UnsupportedError
 from fuser.ir.names import described
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
-from fuser.lax.movement import reshape
+from fuser.lax.movement import reshape, transpose
 from fuser.lax.values import as_value, axis_of, python_scalar
 from fuser.ops import collective as C
 from fuser.ops.elementwise import convert_element_type_p
@@ -235,6 +235,10 @@ def all_to_all(
     `split_axis` has the axis size and goes, and a new dimension stands at `concat_axis`; with `tiled` both stay, one
     shorter, one longer.
     """
+    names = _names(axis_name, "all_to_all")
+    if len(names) > 1 and not set(names) <= manual_axes():
+        whole = lambda leaf: _all_to_all_of_several(leaf, names, split_axis, concat_axis, tiled)
+        return _each(whole, x, "all_to_all")
     name, size, params = _grouped(axis_name, axis_index_groups, "all_to_all")
     params |= {"axis_size": size}
 
@@ -245,6 +249,22 @@ def all_to_all(
         return _merged(out, target) if tiled else out
 
     return _each(on_leaf, x, "all_to_all")
+
+
+def _all_to_all_of_several(x: Any, names: Sequence[Any], split_axis: int, concat_axis: int, tiled: bool) -> Any:
+    """The exchange over several axes of `vmap`, the first of which varies slowest: one after the other."""
+    sizes = [named_axes()[n] for n in names]
+    source, target = (axis_of(a, x.ndim, "all_to_all") for a in (split_axis, concat_axis))
+    parts = _parted(x, source, math.prod(sizes), "all_to_all") if tiled else x
+    rest = (*parts.shape[:source], *parts.shape[source + 1 :])
+    parts = reshape(parts, (*rest[:source], *sizes, *rest[source:]))
+    last = parts.ndim - 1
+    for name in names:  # each takes the dimension at `source` away and leaves one at the end
+        parts = all_to_all(parts, name, source, last)
+    order = list(range(len(rest)))
+    order[target:target] = range(len(rest), parts.ndim)
+    out = reshape(transpose(parts, order), (*rest[:target], math.prod(sizes), *rest[target:]))
+    return _merged(out, target) if tiled else out
 
 
 def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:

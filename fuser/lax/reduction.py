@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,16 +11,19 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.config import config
-from fuser.errors import TypeRuleError, UnsupportedError
+from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType, is_complex, is_inexact
-from fuser.lax.values import as_value, axes_of, axis_of, convert
+from fuser.lax.movement import concatenate, reshape, transpose
+from fuser.lax.slicing import slice_in_dim
+from fuser.lax.values import as_value, axes_of, axis_of, broadcast_to, convert
 from fuser.ops import cumulative as C
 from fuser.ops import elementwise as E
 from fuser.ops import reduce as R
 from fuser.ops.dot import dot_general_p
 from fuser.ops.sorting import sort_p, top_k_p
-from fuser.trace.core import bind, type_of
+from fuser.trace import tree
+from fuser.trace.core import Tracer, bind, type_of
 from fuser.trace.stage import stage
 
 
@@ -60,29 +64,62 @@ def reduce(
     dimensions: Sequence[int],
     out_sharding: None = None,
 ) -> Any:
-    """A reduction over dimensions by `computation`, one of add, mul, max, min, and, or, xor of its two arguments."""
-    if isinstance(operands, (tuple, list)):
-        if len(operands) != 1:
-            raise UnsupportedError(
-                "reduce takes one array; for argmax and its like use argmax, for others reduce each array on its own"
-            )
-        return [reduce(operands[0], init_values[0], lambda a, b: computation([a], [b])[0], dimensions)]
-    x = as_value(operands, "reduce")
-    start = as_value(init_values, "reduce")
-    primitive = _monoid(computation, x.dtype)
-    if primitive is None:
-        raise UnsupportedError(
-            "reduce takes a computation that is one of add, mul, max, min, and, or, xor of its two arguments; write others as a combination of these"
+    """A reduction of a tree of arrays of one shape over dimensions; `computation` takes two trees of scalars and gives one.
+
+    It is to be associative, with the scalars of `init_values` changing nothing: add, mul, max, min, and, or, xor of one array
+    are reductions, others combine halves until one element is left. TypeError for trees or types that differ.
+    """
+    leaves, structure = tree.flatten(operands)
+    starts, start_structure = tree.flatten(init_values)
+    if structure != start_structure:
+        raise ValueError(
+            f"Operands must have the same tree structure as init_values: {structure} vs. {start_structure}; "
+            "give one initial value for each array"
         )
+    xs, inits = [as_value(x, "reduce") for x in leaves], [as_value(v, "reduce") for v in starts]
+    if any(v.shape for v in inits):
+        raise ValueError(
+            f"reduce found non-scalar initial value: {[tuple(v.shape) for v in inits]}; each is one number"
+        )
+    if any(x.shape != xs[0].shape for x in xs):
+        raise TypeRuleError(f"reduce takes arrays of one shape, got {' and '.join(str(type_of(x)) for x in xs)}")
+    inits = [v if v.dtype == x.dtype else convert(v, x.dtype) for v, x in zip(inits, xs)]
+    axes = axes_of(tuple(dimensions), xs[0].ndim, "reduce")
+    flat = lambda a, b: tree.leaves(computation(structure.unflatten(a), structure.unflatten(b)))
+    primitive = _monoid(lambda a, b: flat([a], [b])[0], xs[0].dtype) if len(xs) == 1 else None
+    if primitive is None or (is_complex(xs[0].dtype) and primitive in (E.max_p, E.min_p)):
+        return structure.unflatten(_folded(xs, inits, flat, axes))
     reduction, neutral = _MONOIDS[primitive]
-    result = bind(reduction, x, axes=axes_of(tuple(dimensions), x.ndim, "reduce"))
-    if not hasattr(start, "_trace") and np.asarray(start) == np.asarray(neutral(x.dtype)).astype(x.dtype):
-        return result
-    return bind(
-        primitive,
-        result,
-        start if start.dtype == x.dtype else bind(E.convert_element_type_p, start, new_dtype=x.dtype, weak_type=False),
-    )
+    (x,), (start,) = xs, inits
+    result = bind(reduction, x, axes=axes)
+    known = not isinstance(start, Tracer) and np.asarray(start) == np.asarray(neutral(x.dtype)).astype(x.dtype)
+    return structure.unflatten([result if known else bind(primitive, result, start)])
+
+
+def _folded(
+    xs: list[Any], inits: list[Any], combine: Callable[[Any, Any], list[Any]], axes: tuple[int, ...]
+) -> list[Any]:
+    """The fold by halves: the first half of the elements with the second, until one is left."""
+    from fuser.transforms.vmap import vmap
+
+    kept = tuple(d for d in range(xs[0].ndim) if d not in axes)
+    shape, count = tuple(xs[0].shape[d] for d in kept), math.prod(xs[0].shape[d] for d in axes)
+    size = math.prod(shape)
+    xs = [reshape(transpose(x, (*axes, *kept)), (count, size)) for x in xs]
+    each = vmap(lambda a, b: tuple(combine(list(a), list(b))))
+    together = lambda a, b: list(each(tuple(a), tuple(b)))
+    while count > 1:
+        half = count // 2
+        low, high, rest = (
+            [slice_in_dim(x, a, b) for x in xs] for a, b in ((0, half), (half, 2 * half), (2 * half, count))
+        )
+        line = lambda parts, half=half: [reshape(p, (half * size,)) for p in parts]
+        joined = [reshape(v, (half, size)) for v in together(line(low), line(high))]
+        xs = [concatenate([v, r], 0) if count % 2 else v for v, r in zip(joined, rest)]
+        count -= half
+    starts = [broadcast_to(v, (size,)) for v in inits]
+    found = together(starts, [reshape(x, (size,)) for x in xs]) if count else starts
+    return [reshape(v, shape) for v in found]
 
 
 def _monoid(computation: Callable[[Any, Any], Any], dtype: np.dtype) -> Primitive | None:
@@ -98,17 +135,13 @@ def _monoid(computation: Callable[[Any, Any], Any], dtype: np.dtype) -> Primitiv
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
     """The first position of the greatest element along `axis`."""
     x = as_value(operand, "argmax")
-    return bind(
-        R.argmax_p, x, axes=(axis_of(axis, x.ndim, "argmax"),), index_dtype=dtypes.canonicalize_dtype(index_dtype)
-    )
+    return bind(R.argmax_p, x, axes=(operator.index(axis),), index_dtype=dtypes.canonicalize_dtype(index_dtype))
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any) -> Any:
     """The first position of the least element along `axis`."""
     x = as_value(operand, "argmin")
-    return bind(
-        R.argmin_p, x, axes=(axis_of(axis, x.ndim, "argmin"),), index_dtype=dtypes.canonicalize_dtype(index_dtype)
-    )
+    return bind(R.argmin_p, x, axes=(operator.index(axis),), index_dtype=dtypes.canonicalize_dtype(index_dtype))
 
 
 def _running(primitive: Primitive, text: str) -> Callable[..., Any]:

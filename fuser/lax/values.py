@@ -110,6 +110,10 @@ def _article(word: str) -> str:
 
 def from_numpy(value: Any) -> Array:
     """A NumPy array or scalar as an Array of the canonical dtype."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(
+            "numpy masked arrays are not supported as arguments; use x.filled() for an array without a mask"
+        )
     dtype = dtypes.canonicalize_dtype(dtypes.check_dtype(value.dtype, value))
     array = np.asarray(value)
     if array.dtype != dtype:

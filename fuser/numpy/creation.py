@@ -11,7 +11,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.errors import TypeRuleError
-from fuser.ir.types import BOOL, is_complex, is_inexact
+from fuser.ir.types import BOOL, is_complex, is_inexact, is_key
 from fuser.lax.values import (
     VALUES,
     as_value,
@@ -27,6 +27,7 @@ from fuser.lax.values import (
 from fuser.numpy import ufuncs as U
 from fuser.ops import elementwise as E
 from fuser.ops import movement as V
+from fuser.ops.random import KEY_DTYPES, random_wrap_p
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, bind
 
@@ -151,17 +152,28 @@ def _shape(shape: Any) -> tuple[int, ...]:
         )
     except TypeError:
         raise TypeError(
-            f"Shapes must be 1D sequences of concrete values of integer type, got {shape!r}: a shape is made of integers"
+            f"Shapes must be 1D sequences of concrete values of integer type, got {shape!r}: a shape is made of integers.\n"
+            "If using `jit`, try using `static_argnums` or applying `jit` to smaller subfunctions."
         ) from None
     if any(e < 0 for e in extents):
         raise TypeRuleError(f"a shape has no negative extents, got {extents}")
     return extents
 
 
+def _keys(shape: tuple[int, ...], value: Any, dtype: np.dtype) -> Any:
+    """Random keys whose words all are `value`."""
+    words = full((*shape, *dtype[0].shape), value, np.uint32)
+    return bind(random_wrap_p, words, impl=next(name for name, known in KEY_DTYPES.items() if known == dtype))
+
+
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """An array of `shape` filled with `fill_value`, broadcast to it."""
     shape = _shape(shape)
+    if dtype == dtypes.float0:
+        return np.zeros(shape, dtypes.float0)
     found = None if dtype is None else dtypes.requested(dtype, "full")
+    if found is not None and is_key(found) and not isinstance(fill_value, VALUES):
+        return _keys(shape, fill_value, found)
     if found is not None and type(fill_value) is int:
         fill_value = np.asarray(fill_value).astype(found)  # 0xFFFFFFFF fits a uint32, though not the default integer
     value = asarray(fill_value)
@@ -172,8 +184,12 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
 
 def _constant(name: str, value: int) -> Callable[..., Any]:
     def create(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+        if dtype == dtypes.float0:
+            return np.zeros(_shape(shape), dtypes.float0)
         found = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, name)
-        return broadcast_to(literal(value, found), _shape(shape))
+        return (
+            _keys(_shape(shape), value, found) if is_key(found) else broadcast_to(literal(value, found), _shape(shape))
+        )
 
     create.__name__ = create.__qualname__ = name
     create.__doc__ = f"An array of `shape` filled with {value}, float by default."

@@ -53,7 +53,7 @@ def _transformed(function: str, kind: FftType, a: Any, s: Any, axes: Any, norm: 
     if axes is None:
         axes = tuple(range(x.ndim)) if s is None else tuple(range(x.ndim - len(s), x.ndim))
     if len({d % max(x.ndim, 1) for d in axes}) != len(axes):
-        raise ValueError(f"{function} does not support repeated axes. Got axes {list(axes)}.")
+        raise ValueError(f"jax.numpy.fft.{function} does not support repeated axes. Got axes {list(axes)}.")
     axes = axes_of(tuple(axes), x.ndim, function)
     if not axes:
         return x

@@ -180,7 +180,9 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> A
     allowed |= {m: {"stat_length"} for m in ("maximum", "minimum", "mean", "median")}
     allowed |= {m: set() for m in ("edge", "wrap", "empty")}
     if mode not in allowed:
-        raise NotImplementedError(f"pad knows the modes {', '.join(sorted(allowed))}, got {mode!r}")
+        raise NotImplementedError(
+            f"Unimplemented padding mode {mode!r} for np.pad. pad knows the modes {', '.join(sorted(allowed))}, got {mode!r}"
+        )
     if unknown := set(options) - allowed[mode]:
         raise ValueError(
             f"unsupported keyword arguments for mode '{mode}': pad takes no {', '.join(sorted(unknown))} there"

@@ -40,12 +40,19 @@ _REAL = FLOATS[2:]
 def _type(x: ArrayType, fft_type: FftType, fft_lengths: tuple[int, ...]) -> ArrayType:
     count = len(fft_lengths)
     allow(f"{fft_type.name} of fft", x, _REAL if fft_type is FftType.RFFT else COMPLEX)
-    if not 1 <= count <= x.ndim:
+    if count > x.ndim:
+        raise TypeRuleError(
+            f"FFT input shape {x.shape} must have at least as many input dimensions as fft_lengths {tuple(fft_lengths)}"
+        )
+    if not count >= 1:
         raise TypeRuleError(f"fft takes 1 to {x.ndim} lengths for {x}, got {fft_lengths}")
     halved = (*fft_lengths[:-1], fft_lengths[-1] // 2 + 1 if fft_lengths[-1] else 0)
     wanted = halved if fft_type is FftType.IRFFT else fft_lengths
     if x.shape[x.ndim - count :] != wanted:
-        raise TypeRuleError(f"{fft_type.name} with fft_lengths {fft_lengths} needs last dimensions {wanted}, got {x}")
+        raise TypeRuleError(
+            f"FFT input shape {x.shape} minor dimensions must be equal to fft_lengths {tuple(fft_lengths)}: {fft_type.name} needs "
+            f"last dimensions {wanted}, got {x}"
+        )
     lead = x.shape[: x.ndim - count]
     if fft_type is FftType.RFFT:
         return ArrayType((*lead, *halved), COMPLEX[_REAL.index(x.dtype)])

@@ -22,6 +22,7 @@ from fuser.ir.primitive import REGISTRY, Fusion, Movement, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import ALL_DTYPES, ArrayType
 from fuser.ops.bounds import within
+from fuser.ops.dimension_numbers import broadcast_fault
 from fuser.ops.family import linear_in, sample
 from fuser.trace.batch import moved, size_of
 from fuser.trace.core import type_of
@@ -99,19 +100,9 @@ def summed(x: Any, axes: tuple[int, ...]) -> Any:
 # broadcast_in_dim
 def _broadcast_type(x: ArrayType, shape: Any, broadcast_dimensions: Any) -> ArrayType:
     shape, dims = tuple(shape), tuple(broadcast_dimensions)
-    if (
-        len(dims) != x.ndim
-        or any(b <= a for a, b in itertools.pairwise(dims))
-        or any(not 0 <= d < len(shape) for d in dims)
-    ):
-        raise TypeRuleError(
-            f"broadcast_in_dim needs {x.ndim} increasing dimensions below {len(shape)}, got {dims} for {x}"
-        )
-    for extent, d in zip(x.shape, dims):
-        if extent not in (1, shape[d]):
-            raise TypeRuleError(
-                f"broadcast_in_dim cannot broadcast {x} to shape {shape} along dimensions {dims}: {extent} against {shape[d]}"
-            )
+    why = broadcast_fault(x, shape, dims)
+    if why:
+        raise TypeRuleError(f"broadcast_in_dim {why}: got {dims} for {x} and the shape {shape}")
     return ArrayType(shape, x.dtype, x.weak_type)
 
 
@@ -547,9 +538,11 @@ concatenate_p: Primitive = movement(
 
 # split
 def _split_type(x: ArrayType, sizes: Any, axis: int) -> tuple[ArrayType, ...]:
+    if any(size < 0 for size in sizes):
+        raise TypeRuleError(f"Sizes passed to split must be nonnegative, got {tuple(sizes)}")
     if sum(sizes) != x.shape[axis]:
         raise TypeRuleError(
-            f"split of {x} along {axis} into {tuple(sizes)}: the sizes add up to {sum(sizes)}, not {x.shape[axis]}"
+            f"Sum of sizes {sum(sizes)} must be equal to dimension {axis} of the operand shape {x.shape}: split into {tuple(sizes)}"
         )
     return tuple(ArrayType((*x.shape[:axis], e, *x.shape[axis + 1 :]), x.dtype, x.weak_type) for e in sizes)
 

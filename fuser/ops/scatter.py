@@ -16,6 +16,7 @@ from fuser.errors import TypeRuleError
 from fuser.ir import scalar as S
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.types import ALL_DTYPES, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
+from fuser.ops.dimension_numbers import scatter_fault
 from fuser.ops.elementwise import add_p, eq_p, select_n_p
 from fuser.ops.family import linear_in, sample
 from fuser.ops.indexing import (
@@ -45,20 +46,14 @@ def window_sizes(
 
 
 def _scatter_type(name: str, x: ArrayType, indices: ArrayType, updates: ArrayType, dimension_numbers: Any) -> ArrayType:
+    fault = scatter_fault(x, indices, updates, dimension_numbers)
+    if fault:
+        raise TypeRuleError(f"{fault} In {name} of {updates} into {x} by {indices}")
     check_numbers(name, x, indices, as_gather(dimension_numbers))
     if x.dtype != updates.dtype:
         raise TypeRuleError(
             f"{name} needs an operand and updates of one dtype, got {x} and {updates}; convert one of them first"
         )
-    if updates.ndim != indices.ndim - 1 + len(dimension_numbers.update_window_dims):
-        raise TypeRuleError(
-            f"{name} of {updates} into {x} by {indices}: the updates' rank does not fit {dimension_numbers}"
-        )
-    batch = tuple(e for d, e in enumerate(updates.shape) if d not in dimension_numbers.update_window_dims)
-    if batch != indices.shape[:-1]:
-        raise TypeRuleError(f"{name} needs updates with batch dimensions {indices.shape[:-1]}, got {updates}")
-    if any(size > extent for size, extent in zip(window_sizes(x, updates, dimension_numbers), x.shape)):
-        raise TypeRuleError(f"{name}: the windows of {updates} are larger than {x}")
     return ArrayType(x.shape, x.dtype, x.weak_type and updates.weak_type)
 
 

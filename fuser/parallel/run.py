@@ -181,5 +181,5 @@ def _eval(*arrays: np.ndarray, **params: Any) -> list[np.ndarray]:
     return [to_numpy(r) for r in _impl(*(Array(np.asarray(a)) for a in arrays), **params)]
 
 
-shard_map_p.impl = _impl
+shard_map_p.run = _impl
 shard_map_p.eval = _eval

@@ -156,7 +156,7 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
     implementation = _implementation("wrap_key_data", impl, dtype)
     words, shape = key_bits_array, R.KEY_DTYPES[implementation][0].shape
     kept = np.ndim(words) - len(shape) if isinstance(words, (*VALUES, np.ndarray)) else -1
-    expected = f"expected key data of dtype uint32 with a last dimension of {shape[-1]}, as {implementation} has it"
+    expected = f"JAX encountered invalid PRNG key data: expected key data of dtype uint32 with a last dimension of {shape[-1]}, as {implementation} has it"
     if not isinstance(words, (*VALUES, np.ndarray)):
         raise TypeError(f"{expected}, got {type(words).__name__}")
     if words.dtype != WORD or kept < 0 or tuple(words.shape[kept:]) != shape:

@@ -202,7 +202,7 @@ def pascal(n: int, kind: str | None = None) -> Any:
     if kind is None:
         kind = "symmetric"
     if kind not in _KINDS:
-        raise ValueError(f"Expected kind to be on of: {_KINDS}; got {kind!r}")
+        raise ValueError(f"Expected kind to be one of: {_KINDS}; got {kind!r}")
     rows = range(size)
     if kind == "symmetric":
         whole = [[float(math.comb(i + j, i)) for j in rows] for i in rows]
@@ -216,7 +216,7 @@ def invpascal(n: int, kind: str | None = None) -> Any:
     size = _size("invpascal", n)
     kind = kind or "symmetric"
     if kind not in _KINDS:
-        raise ValueError(f"Expected kind to be on of: {_KINDS}; got {kind!r}")
+        raise ValueError(f"Expected kind to be one of: {_KINDS}; got {kind!r}")
     lower = [[(-1) ** (i + j) * math.comb(i, j) for j in range(size)] for i in range(size)]
     if kind == "symmetric":  # (L Lᵀ)⁻¹ = L⁻ᵀ L⁻¹, in whole numbers
         whole = [[float(sum(lower[k][i] * lower[k][j] for k in range(size))) for j in range(size)] for i in range(size)]

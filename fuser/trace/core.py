@@ -249,8 +249,8 @@ class EvalTrace(Trace):
         for arg in args:
             if isinstance(arg, Tracer):
                 raise leaked(arg)
-        if primitive.impl is not None:
-            return primitive.impl(*args, **params)
+        if primitive.run is not None:
+            return primitive.run(*args, **params)
         if self.override is not None:
             result = self.override(primitive, args, params)
             if result is not NotImplemented:

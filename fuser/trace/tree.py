@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import collections
+import json
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import optree
@@ -10,32 +12,186 @@ import optree
 from fuser.ir.names import printable
 
 NAMESPACE = "fuser"
-PyTreeDef = optree.PyTreeSpec
+IsLeaf = Callable[[Any], bool] | None
 
 
-def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], PyTreeDef]:
+class PyTreeDef:
+    """The structure of a tree: its nodes, and where its leaves are. Equal structures are equal, and hash alike."""
+
+    __slots__ = ("_spec",)
+
+    def __init__(self, spec: optree.PyTreeSpec) -> None:
+        self._spec = spec
+
+    @property
+    def num_leaves(self) -> int:
+        """The number of leaves."""
+        return self._spec.num_leaves
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes and leaves."""
+        return self._spec.num_nodes
+
+    @property
+    def type(self) -> Any:
+        """The class of the outermost node, None for a leaf."""
+        return self._spec.type
+
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """The tree with these leaves."""
+        return self._spec.unflatten(leaves)
+
+    def flatten_up_to(self, xs: Any) -> list[Any]:
+        """The subtrees of `xs` where this structure has leaves. ValueError where the structure is no prefix of it."""
+        try:
+            return self._spec.flatten_up_to(xs)
+        except ValueError as error:
+            raise ValueError(f"pytree structure error: {error}") from None
+
+    def is_leaf(self) -> bool:
+        """Whether the structure is one leaf."""
+        return self._spec.is_leaf()
+
+    def children(self) -> list[PyTreeDef]:
+        """The structures of the outermost node's children."""
+        return [PyTreeDef(child) for child in self._spec.children()]
+
+    def compose(self, inner: PyTreeDef) -> PyTreeDef:
+        """The structure with `inner` in place of each leaf."""
+        return PyTreeDef(self._spec.compose(inner._spec))
+
+    def node_data(self) -> tuple[Any, Any] | None:
+        """The class of the outermost node and what stands beside its children (a dict's keys, static data); None for a leaf."""
+        found: list[tuple[Any, Any]] = []
+        self._walked(
+            lambda kind, data, children: found.append((kind, data)), lambda leaf: None, [None] * self.num_leaves
+        )
+        return found[-1] if found else None
+
+    def walk(self, f_node: Callable[..., Any], f_leaf: Callable[..., Any] | None, leaves: Iterable[Any]) -> Any:
+        """What `f_node(results of the children, static data)` gives for the outermost node, from `f_leaf(leaf)` on."""
+        visit = (lambda leaf: leaf) if f_leaf is None else f_leaf
+        return self._walked(lambda kind, data, children: f_node(tuple(children), data), visit, leaves)
+
+    def _walked(self, f_node: Callable[..., Any], f_leaf: Callable[..., Any], leaves: Iterable[Any]) -> Any:
+        def node(kind: Any, data: Any, children: Any) -> Any:
+            return f_node(kind, _static(kind, data), children)
+
+        return self._spec.walk(list(leaves), node, f_leaf)  # type: ignore[arg-type]
+
+    def serialize_using_proto(self) -> bytes:
+        """The structure as bytes (JSON), for `deserialize_using_proto`. ValueError for classes of the user's own."""
+        return json.dumps(self._walked(_written, lambda leaf: "*", [None] * self.num_leaves)).encode()
+
+    @staticmethod
+    def deserialize_using_proto(registry: Any, data: bytes) -> PyTreeDef:
+        """The structure that `serialize_using_proto` wrote."""
+        return structure(_read(json.loads(data)))
+
+    @staticmethod
+    def from_iterable_tree(registry: Any, xs: Any) -> PyTreeDef:
+        """The structure of a tree whose leaves are structures."""
+        outer = structure(xs, lambda leaf: isinstance(leaf, PyTreeDef))
+        return structure(
+            outer.unflatten([d.unflatten([None] * d.num_leaves) for d in leaves(xs)]), lambda leaf: leaf is None
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PyTreeDef) and self._spec == other._spec
+
+    def __hash__(self) -> int:
+        return hash(self._spec)
+
+    def __reduce__(self) -> Any:
+        return PyTreeDef, (self._spec,)
+
+    def __repr__(self) -> str:
+        return f"PyTreeDef({self._walked(_shown, lambda leaf: '*', [None] * self.num_leaves)})"
+
+
+def _static(kind: Any, data: Any) -> Any:
+    """What stands beside a node's children, as JAX has it."""
+    if kind is collections.OrderedDict:
+        return tuple(data)
+    if kind is collections.defaultdict:
+        return data[0], tuple(data[1])
+    return None if _is_named(kind) else data
+
+
+def _is_named(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def _shown(kind: Any, data: Any, children: Sequence[str]) -> str:
+    """A node as text, its children being text."""
+    inside = ", ".join(children)
+    if kind is type(None):
+        return "None"
+    if kind is tuple:
+        return f"({inside},)" if len(children) == 1 else f"({inside})"
+    if kind is list:
+        return f"[{inside}]"
+    if kind is dict:
+        return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(data, children)) + "}"
+    if _is_named(kind) and data is None:
+        return f"CustomNode(namedtuple[{kind.__name__}], [{inside}])"
+    return f"CustomNode({kind.__name__}[{data}], [{inside}])"
+
+
+_CONTAINERS: dict[Any, str] = {list: "list", tuple: "tuple", dict: "dict", type(None): "None"}
+
+
+def _written(kind: Any, data: Any, children: Any) -> Any:
+    """A node for JSON: the name of its class, its children, and a dict's keys."""
+    if kind not in _CONTAINERS or not all(isinstance(key, str) for key in data or ()):
+        raise ValueError(f"only lists, tuples, dicts of texts and None are serialized, got {printable(kind.__name__)}")
+    return [_CONTAINERS[kind], list(children), data]
+
+
+def _read(written: Any) -> Any:
+    """A tree of the structure that was written."""
+    if written == "*":
+        return 0
+    name, children, keys = written
+    parts = [_read(child) for child in children]
+    return {"list": parts, "tuple": tuple(parts), "None": None, "dict": dict(zip(keys or (), parts))}[name]
+
+
+def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], PyTreeDef]:
     """The leaves of a tree, and its structure."""
-    return optree.tree_flatten(tree, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
+    found, spec = optree.tree_flatten(tree, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
+    return found, PyTreeDef(spec)
 
 
 def unflatten(structure: PyTreeDef, leaves: Any) -> Any:
     """The tree with this structure and these leaves."""
-    return optree.tree_unflatten(structure, leaves)
+    return structure._spec.unflatten(leaves)
 
 
-def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
     """The leaves of a tree, in order."""
     return optree.tree_leaves(tree, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
 
 
-def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> PyTreeDef:
+def structure(tree: Any, is_leaf: IsLeaf = None) -> PyTreeDef:
     """The structure of a tree."""
-    return optree.tree_structure(tree, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
+    return PyTreeDef(optree.tree_structure(tree, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE))
 
 
-def map(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """The tree with `function` applied to each leaf (and the matching leaves of `rest`)."""
-    return optree.tree_map(function, tree, *rest, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
+def map(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
+    """The tree with `function` applied to each leaf (and the matching parts of `rest`)."""
+    if not rest:
+        return optree.tree_map(function, tree, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
+    first, whole = flatten(tree, is_leaf)
+    others = [whole.flatten_up_to(other) for other in rest]
+    return whole.unflatten([function(*parts) for parts in zip(first, *others)])
+
+
+def tuple_of(structures: Iterable[PyTreeDef]) -> PyTreeDef:
+    """The structure of a tuple of trees of these structures."""
+    specs = [structure._spec for structure in structures]
+    return PyTreeDef(optree.treespec_tuple(specs, none_is_leaf=False, namespace=NAMESPACE))
 
 
 def broadcast_prefix(prefix: Any, tree: Any) -> list[Any]:

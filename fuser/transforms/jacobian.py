@@ -11,7 +11,8 @@ import numpy as np
 
 from fuser import lax
 from fuser.frames import hide
-from fuser.ir.types import ArrayType
+from fuser.ir.source import current_source
+from fuser.ir.types import ArrayType, is_complex
 from fuser.ops.conversion import convert_element_type_p
 from fuser.trace import tree
 from fuser.trace.batch import batch, moved
@@ -38,6 +39,11 @@ def jacfwd(
         avals = [type_of(v) for v in leaves]
         for aval in avals:
             check_input(aval, "jacfwd", holomorphic, False)
+            if is_complex(aval.dtype) and not holomorphic:
+                raise TypeError(
+                    "jacfwd requires real-valued inputs (input dtype that is a sub-dtype of np.floating), but got "
+                    f"{aval.dtype.name}; pass holomorphic=True for a holomorphic function ({current_source().short})"
+                )
         values: list[Any] = []
 
         def push(*tangents: Any) -> list[Any]:
@@ -52,7 +58,8 @@ def jacfwd(
             raise hide(error)  # noqa: B904
         columns = [moved(c, d, type_of(c).ndim - (d is not None), size) for c, d in zip(columns, dims)]
         for column in columns:
-            check_output(type_of(column), "jacfwd", holomorphic)
+            if holomorphic:
+                check_output(type_of(column), "jacfwd", holomorphic)
         parts = [[_block(part, aval, False) for part, aval in zip(_parts(c, avals, -1), avals)] for c in columns]
         jacobian = tree.unflatten(function.out_tree, [_argument(function, p, argnums) for p in parts])
         return (jacobian, function.aux(values)) if has_aux else jacobian

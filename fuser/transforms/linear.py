@@ -5,13 +5,17 @@ The functions that come back are pytrees whose leaves are the residuals, so they
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from fuser.errors import TypeRuleError
 from fuser.frames import hide
+from fuser.ir.evaluate import evaluate
 from fuser.ir.source import current_source
-from fuser.ir.types import ArrayType
+from fuser.ir.types import ArrayType, float0, is_inexact
 from fuser.lax.values import as_value
 from fuser.trace import jvp as forward
 from fuser.trace import tree
@@ -63,6 +67,22 @@ def _check_tangent(aval: ArrayType, tangent: Any) -> None:
         raise TypeError(f"jvp of {aval} needs a tangent of the same dtype, got a Python int ({current_source().short})")
 
 
+def _consistent(tangent: Any, aval: ArrayType) -> None:
+    """ValueError for a tangent that is not of the type of its primal's tangents."""
+    dtype = aval.dtype if is_inexact(aval.dtype) else float0
+    found = (
+        ArrayType(np.shape(tangent), float0)
+        if getattr(tangent, "dtype", None) == float0
+        else type_of(as_value(tangent))
+    )
+    if found.shape != aval.shape or found.dtype != dtype:
+        raise ValueError(
+            "linearized function called on tangent values inconsistent with the original primal values: got tangent aval "
+            f"{found.str_long()} for primal aval {aval.str_long()} but expected {aval.update(dtype=dtype).str_long()} "
+            f"({current_source().short})"
+        )
+
+
 @tree.register_pytree_node_class
 class LinearFunction:
     """A linear function of tangents or cotangents; its residuals are its leaves."""
@@ -84,6 +104,25 @@ class LinearFunction:
         graph = linear.graph.updated("residuals", consts=tuple(children))
         return cls(Linearized(graph, linear.avals, linear.inputs, linear.outputs), function, outs, backwards)
 
+    @property
+    def func(self) -> Callable[..., Any]:
+        """The function of the residuals and its argument, as a `Partial` has it; its own first argument is the graph."""
+        return functools.partial(LinearFunction._of_graph, self.linear.graph)
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The residuals."""
+        return tuple(self.linear.graph.consts)
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    @staticmethod
+    def _of_graph(graph: Any, *values: Any) -> Any:
+        return evaluate(graph, values)
+
     def __call__(self, *values: Any) -> Any:
         return self._pull(*values) if self.backwards else self._push(*values)
 
@@ -93,6 +132,8 @@ class LinearFunction:
             raise TypeError(
                 f"the {self.__name__} needs tangents with the tree {self.function.in_tree}, got {structure} ({current_source().short})"
             )
+        for leaf, aval in zip(given, self.linear.avals):
+            _consistent(leaf, aval)
         values = cotangent_values(given, self.linear.avals, f"the {self.__name__}")
         return tree.unflatten(self.function.out_tree, dense(self.linear.pushforward(values)))
 
@@ -164,7 +205,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
             outs = function(*inputs)
             if structure != function.out_tree:
                 raise TypeRuleError(
-                    f"the transpose of {name_of(fun)} needs a cotangent with the tree {function.out_tree}, got {structure} ({current_source().short})"
+                    f"cotangent tree does not match function output: the transpose of {name_of(fun)} needs {function.out_tree}, got "
+                    f"{structure} ({current_source().short})"
                 )
             values[:] = cotangent_values(values, [type_of(o) for o in outs], f"the transpose of {name_of(fun)}")
             return outs

@@ -216,6 +216,7 @@ def _placed(value: Any, dim: int | None, wanted: Any, size: int, fun: Any) -> An
         return np.zeros((*value.shape[: wanted % rank], size, *value.shape[wanted % rank :]), float0)
     if not -rank <= wanted < rank:
         raise ValueError(
-            f"vmap of {name_of(fun)} has out_axes={wanted} for a result of {rank} dimensions ({current_source().short})"
+            f"axis {wanted} is out of bounds for array of dimension {rank}: vmap of {name_of(fun)} has out_axes={wanted} for "
+            f"a result of {rank} dimensions ({current_source().short})"
         )
     return moved(value, dim, wanted % rank, size)

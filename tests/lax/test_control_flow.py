@@ -234,7 +234,9 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "carry of another type": (
         lambda m: m.lax.scan(lambda c, x: ({"a": c["a"], "b": c["b"].astype("int32")}, x), {"a": 1.0, "b": X[0]}, X),
         TypeError,
-        "the carry of scan must keep its types: c['b'] goes in as f32[3] and comes out as i32[3], of <lambda> (HERE); "
+        "scan function carry input and carry output must have equal types, but they differ:\n\nThe input carry component "
+        "c['b'] has type float32[3] but the corresponding output carry component has type int32[3], so the dtypes do not "
+        "match.\n\nThe carry of scan must keep its types: c['b'] goes in as f32[3] and comes out as i32[3], of <lambda> (HERE); "
         "convert the result or the initial value",
     ),
     "carry of another structure": (
@@ -246,31 +248,36 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "carry of a fori_loop": (
         lambda m: m.lax.fori_loop(0, 3, lambda i, c: {"a": X}, {"a": 1.0}),
         TypeError,
-        "the carry of fori_loop must keep its types: c['a'] goes in as f32[] and comes out as f32[4,3], of <lambda> "
+        "fori_loop function carry input and carry output must have equal types, but they differ:\n\nThe input carry "
+        "component c['a'] has type float32[] but the corresponding output carry component has type float32[4,3], so the "
+        "shapes do not match.\n\nThe carry of fori_loop must keep its types: c['a'] goes in as f32[] and comes out as f32[4,3], of <lambda> "
         "(HERE); convert the result or the initial value",
     ),
     "no pair": (
         lambda m: m.lax.scan(lambda c, x: c, 0.0, X),
         TypeError,
-        "the body of scan, <lambda>, must return a pair (carry, y), got f32*[] (HERE); return (carry, None) where there "
-        "is nothing to stack",
+        "scan body output must be a pair, got float32[]. The body, <lambda>, must return (carry, y) (HERE); return "
+        "(carry, None) where there is nothing to stack",
     ),
     "predicate with a shape": (
         lambda m: m.lax.while_loop(lambda c: c < 3, lambda c: c + 1, m.numpy.zeros(3)),
         TypeError,
-        "while_loop needs a predicate that returns a scalar bool, got bool[3] from <lambda> (HERE); reduce it with "
+        "cond_fun must return a boolean scalar, but got output type(s) [ShapedArray(bool[3])]. while_loop needs a predicate "
+        "that returns a scalar bool, got bool[3] from <lambda> (HERE); reduce it with "
         "fuser.numpy.any or fuser.numpy.all",
     ),
     "predicate that is a number": (
         lambda m: m.lax.while_loop(lambda c: c, lambda c: c + 1, 1),
         TypeError,
-        "while_loop needs a predicate that returns a scalar bool, got i32*[] from <lambda> (HERE); compare it, as in "
+        "cond_fun must return a boolean scalar, but got output type(s) [ShapedArray(int32[])]. while_loop needs a predicate "
+        "that returns a scalar bool, got i32*[] from <lambda> (HERE); compare it, as in "
         "x != 0",
     ),
     "predicate that is a tuple": (
         lambda m: m.lax.while_loop(lambda c: (c < 1,), lambda c: c + 1, 1),
         TypeError,
-        "while_loop needs a predicate that returns a scalar bool, got (bool*[],) from <lambda> (HERE)",
+        "cond_fun must return a boolean scalar, but got pytree PyTreeDef((*,)). while_loop needs a predicate that returns a "
+        "scalar bool, got (bool*[],) from <lambda> (HERE)",
     ),
     "branches of other types": (
         lambda m: m.lax.cond(True, lambda x: {"a": x}, lambda x: {"a": x.astype("int32")}, X),
@@ -316,7 +323,7 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "nothing to walk along": (
         lambda m: m.lax.scan(lambda c, x: (c, x), 0, [1, 2]),
         ValueError,
-        "scan walks along the first axis of xs, got int, which has none (HERE)",
+        "scan got value with no leading axis to scan over: int among xs (HERE)",
     ),
     "negative unroll": (
         lambda m: m.lax.scan(lambda c, x: (c, x), 0, X, unroll=-1),
@@ -326,7 +333,7 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "traced unroll": (
         lambda m: m.jit(lambda n: m.lax.fori_loop(0, n, lambda i, c: c, 0, unroll=2))(3),
         ValueError,
-        "fori_loop can be unrolled only where its bounds are known, got traced ones (HERE); pass Python integers, or "
+        "Can only use `unroll` in `fori_loop` where its bounds are known, got traced ones (HERE); pass Python integers, or "
         "leave unroll out",
     ),
     "unequal bounds": (
@@ -367,7 +374,9 @@ def test_a_traced_length_is_refused() -> None:
         ConcretizationTypeError,
         TypeError,
     )
-    assert message.startswith("scan needs its length while tracing, got a traced i32*[] (test_control_flow.py:")
+    assert message.startswith(
+        "The `length` argument to `scan` expects a concrete `int` value, got a traced i32*[] (test_control_flow.py:"
+    )
     assert message.endswith("use while_loop or fori_loop for a number of steps that is computed")
 
 

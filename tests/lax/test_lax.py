@@ -288,15 +288,33 @@ def test_reduce_by_a_monoid(name, start):
     )
 
 
-def test_reduce_refuses_other_computations():
-    from fuser.errors import UnsupportedError
+@pytest.mark.parametrize("axes", [(), (0,), (1,), (0, 1)])
+def test_reduce_of_trees_by_any_computation(axes):
+    """Sums beside products, and the position of the greatest beside it; derivatives and batches of both."""
 
-    with pytest.raises(
-        UnsupportedError, match="reduce takes a computation that is one of add, mul, max, min, and, or, xor"
-    ):
-        lax.reduce(X, 0.0, lambda a, b: a + 2 * b, (0,))
-    with pytest.raises(UnsupportedError):
-        lax.reduce(X, 0.0, lambda a, b: a + a, (0,))
+    def pair(m, x, y):
+        return m.lax.reduce((x, y), (np.float32(0), np.float32(1)), lambda a, b: (a[0] + b[0], a[1] * b[1]), axes)
+
+    def greatest(m, x):
+        places = np.arange(x.size, dtype=np.int32).reshape(x.shape)
+        first = lambda a, b: a["v"] >= b["v"]
+        choose = lambda a, b: {n: m.numpy.where(first(a, b), a[n], b[n]) for n in ("v", "n")}
+        start = {"v": np.float32(-np.inf), "n": np.int32(0)}
+        return m.lax.reduce({"v": x, "n": m.numpy.asarray(places)}, start, choose, axes)
+
+    for n in range(2):
+        agree(lambda x, n=n: pair(fuser, x, x + 1)[n], lambda x, n=n: pair(jax, x, x + 1)[n], X)
+    for n in ("v", "n"):
+        agree(lambda x, n=n: greatest(fuser, x)[n], lambda x, n=n: greatest(jax, x)[n], X)
+    total = lambda m, x: sum(v.sum() for v in pair(m, x, x * x))
+    agree(lambda x: fuser.grad(lambda x: total(fuser, x))(x), lambda x: jax.grad(lambda x: total(jax, x))(x), X)
+
+
+def test_reduce_refuses_what_does_not_fit():
+    with pytest.raises(ValueError, match="Operands must have the same tree structure as init_values"):
+        lax.reduce({"x": X}, {"y": 0.0}, lambda a, b: a, (0,))
+    with pytest.raises(ValueError, match="reduce found non-scalar initial value"):
+        lax.reduce(X, np.zeros(3, np.float32), lax.add, (0,))
 
 
 GATHERS = [

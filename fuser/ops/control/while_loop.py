@@ -218,7 +218,7 @@ def _while_partial(trace: Any, args: Sequence[Any], params: Params) -> list[Any]
 
 def _while_transpose(cotangents: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
     raise ValueError(
-        "reverse-mode differentiation does not work for while_loop, or fori_loop with bounds that are traced "
+        "Reverse-mode differentiation does not work for lax.while_loop, or lax.fori_loop with bounds that are traced "
         f"({current_source().short}): the number of steps to go back is known only when they have run; "
         "use scan, or fori_loop with Python integers as bounds, or differentiate forwards with jvp or jacfwd"
     )

@@ -1,0 +1,71 @@
+"""`ShapeDtypeStruct`: the shape and dtype of an array that need not exist, for `eval_shape`, `lower` and `trace`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fuser import dtypes
+from fuser.ir.types import ArrayType, short_dtype
+from fuser.trace.core import type_of
+
+
+class ShapeDtypeStruct(ArrayType):
+    """A shape and a dtype, and how the array lies (`sharding`); equal to the ArrayType of the same shape and dtype.
+
+    TypeError for a shape that is no sequence, ValueError without a dtype.
+    """
+
+    __slots__ = ("sharding",)
+    sharding: Any
+
+    def __init__(
+        self, shape: Any, dtype: Any, *, sharding: Any = None, weak_type: bool = False, vma: Any = None
+    ) -> None:
+        if dtype is None:
+            raise ValueError("ShapeDtypeStruct: dtype must be specified.")
+        found = dtypes._dtype(dtype)
+        super().__init__(tuple(shape), found, bool(weak_type), frozenset() if vma is None else frozenset(vma))
+        object.__setattr__(self, "sharding", sharding)
+
+    @classmethod
+    def like(cls, x: Any) -> ShapeDtypeStruct:
+        """The shape, dtype, weak type and sharding of an array."""
+        aval = type_of(x)
+        sharding = getattr(x, "sharding", None)
+        return cls(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding, vma=aval.vma)
+
+    def update(self, **changes: Any) -> ShapeDtypeStruct:  # type: ignore[override]
+        """This one with some fields replaced."""
+        fields = {name: getattr(self, name) for name in ("shape", "dtype", "weak_type", "vma", "sharding")}
+        return ShapeDtypeStruct(**(fields | changes))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ArrayType):
+            return False
+        mine, theirs = ((a.shape, a.dtype, a.weak_type, a.vma) for a in (self, other))
+        return mine == theirs and getattr(self, "sharding", None) == getattr(other, "sharding", None)
+
+    __hash__ = ArrayType.__hash__
+
+    def __repr__(self) -> str:
+        name = short_dtype(self.dtype) if self.dtype.names else self.dtype.name
+        parts = [f"shape={self.shape}", f"dtype={name}"]
+        parts += [f"sharding={self.sharding}"] if self.sharding is not None else []
+        parts += ["weak_type=True"] if self.weak_type else []
+        return f"ShapeDtypeStruct({', '.join(parts)})"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> Any:
+        return _made, (self.shape, self.dtype, self.weak_type, self.vma, self.sharding)
+
+
+def _made(shape: Any, dtype: np.dtype, weak_type: bool, vma: Any, sharding: Any) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct(shape, dtype, weak_type=weak_type, vma=vma, sharding=sharding)
