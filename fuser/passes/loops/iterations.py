@@ -57,8 +57,7 @@ def iterations(eqn: Eqn, constants: Constants) -> Known:
         return {}
     first = params["num_consts"] + params["num_carry"]
     known: Known = {}
-    for var, operand in zip(body.invars, eqn.invars):
-        number = body.invars.index(var)
+    for number, (var, operand) in enumerate(zip(body.invars, eqn.invars)):
         if _countable(var) and not var.aval.shape and (number >= first or number < params["num_consts"]):
             found = constants.value(operand)
             if found is not None:
