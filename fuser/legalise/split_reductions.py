@@ -14,6 +14,7 @@ from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Fusion
 from fuser.ir.rewrite import Rewriter
 from fuser.ir.target import Target
+from fuser.ir.types import is_inexact
 
 LEAST_RUN = 16  # elements of a run that are worth one number
 
@@ -39,7 +40,7 @@ def with_split_reductions(graph: Graph, target: Target) -> Graph:
 def _run(eqn: Eqn, target: Target, alone: Callable[[Operand], bool]) -> tuple[int, ...]:
     """The last axes of a reduction, where it pays to reduce over them first; none where it does not. A kernel that also did
     something else with the operand would have it in its cache, and so it may have to be read once more."""
-    if eqn.primitive.fusion is not Fusion.REDUCE or eqn.primitive.rule("lower")(**eqn.params)[0].startswith("arg"):
+    if eqn.primitive.fusion is not Fusion.REDUCE or not _exact_between(eqn):
         return ()
     shape, axes = eqn.invars[0].aval.shape, set(eqn.params["axes"])
     inner = tuple(d for d in range(len(shape)) if all(k in axes or shape[k] == 1 for k in range(d, len(shape))))
@@ -56,6 +57,13 @@ def _run(eqn: Eqn, target: Target, alone: Callable[[Operand], bool]) -> tuple[in
         return ()
     again = 0.0 if alone(eqn.invars[0]) else target.move(eqn.invars[0].aval.nbytes)
     return inner if jumps > stored + again else ()
+
+
+def _exact_between(eqn: Eqn) -> bool:
+    """Whether what is stored between two steps is what one would carry: sums of half precision are carried in single."""
+    reduction = eqn.primitive.rule("lower")(**eqn.params)[0]
+    half = is_inexact(eqn.outvars[0].aval.dtype) and eqn.outvars[0].aval.dtype.itemsize < 4
+    return reduction in ("max", "min", "and", "or", "xor") or (reduction in ("sum", "prod") and not half)
 
 
 def _alone(operand: Operand, uses: Counter[Var], producers: dict[Var, Eqn]) -> bool:

@@ -186,7 +186,7 @@ def test_products_of_single_rows_are_part_of_other_kernels(name: str, dtype: str
     function, args, expected = NO_PRODUCTS[name]
     arrays = [jnp.asarray(x).astype(dtype) for x in args]
     plan = fuser.jit(function, backend="c").lower(*arrays).plan
-    assert kinds(plan) == expected, plan.explain()
+    assert len(plan.groups) == 1 and {kernel.kind for kernel in plan.kernels} == set(expected), plan.explain()
     found = np.asarray(fuser.jit(function, backend="c")(*arrays)).astype(np.float64)
     wanted = np.asarray(fuser.jit(function, backend="reference")(*arrays)).astype(np.float64)
     tolerance = 1e-4 if dtype == "float32" else 3e-2
