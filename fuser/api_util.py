@@ -103,8 +103,8 @@ def donation_vector(donate_argnums: Any, donate_argnames: Any, in_tree: Any, kws
     for n, child in enumerate(args.children()):
         found += [n in donate_argnums] * child.num_leaves
     if kwargs is not None:
-        names = kwargs.entries()
-        for name, child in zip(names, kwargs.children()):
+        data = kwargs.node_data()
+        for name, child in zip(data[1] if data is not None else (), kwargs.children()):
             found += [name in donate_argnames] * child.num_leaves
     return tuple(found)
 
