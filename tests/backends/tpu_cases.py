@@ -21,7 +21,7 @@ from tests.backends.triton_cases import Form, f32, layer_norm, of, places, reduc
 
 LOOSE = ("long sum", "mandelbrot_loop", "particles")  # long sums, and programs that make much of the last bit
 WIDE = ("checksum",)  # 64-bit integers
-# Primitives that only SciPy on the host computes; the backend refuses programs with one (docs/tpu.md).
+# Primitives that only SciPy on the host computes, or that are made of 64-bit integers; the backend refuses programs with one (docs/tpu.md).
 HOST = frozenset(
     [
         "bessel_j",
@@ -47,6 +47,7 @@ HOST = frozenset(
         "spence",
         "tridiagonal",
         "wofz",
+        "rng_bit_generator",
     ]
 )
 

@@ -24,6 +24,7 @@ from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.types import BOOL, KEY, bfloat16, short_dtype
 from fuser.ops.convolution import conv_general_dilated_p
+from fuser.ops.philox import rng_bit_generator_p
 from fuser.ops.reduce_window import reduce_window_max_p, reduce_window_min_p, reduce_window_sum_p
 from fuser.partition.group import FusionGroup, FusionLimits, Plan, Refusal
 from fuser.runtime.array import to_numpy
@@ -33,6 +34,7 @@ VMEM = 32 << 20  # bytes for the blocks of one kernel, of the 64 to 128 MiB that
 IN_KERNELS = (BOOL, bfloat16, *map(np.dtype, ("float32", "int32", "uint32")))
 BOOL_REDUCTIONS = ("and", "or", "max", "min")
 REDUCTIONS = ("sum", "max", "min", "argmax", "argmin")
+WIDE = frozenset([rng_bit_generator_p])  # made of integers of 64 bits, which a TPU lacks: refused by name
 NATIVES = frozenset(
     [conv_general_dilated_p, reduce_window_sum_p, reduce_window_max_p, reduce_window_min_p]
 )  # XLA's own
@@ -61,7 +63,9 @@ class TPU:
 
     name = "tpu"
     memory = TPUMemory()
-    limits = FusionLimits(control=True, dots=True, whole=True, vmem=VMEM, max_ops=300, natives=NATIVES, target=TARGET)
+    limits = FusionLimits(
+        control=True, dots=True, whole=True, vmem=VMEM, max_ops=300, natives=NATIVES | WIDE, target=TARGET
+    )
 
     def supports(self, eqn: Eqn) -> str | None:
         for var in (*eqn.invars, *eqn.outvars):
