@@ -73,4 +73,4 @@ def test_long_ones_are_one_loop_over_shifts() -> None:
     kinds = [g.kind for g in fuser.jit(lambda a, v: fnp.convolve(a, v, "valid")).lower(a, v).plan.kernels]
     assert kinds == [Kind.LOOP]
     kinds = [g.kind for g in fuser.jit(lambda a, v: fnp.convolve(a, v)).lower(a, v[:9]).plan.kernels]
-    assert kinds == [Kind.ELEMENTWISE]
+    assert set(kinds) == {Kind.ELEMENTWISE}
