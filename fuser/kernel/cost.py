@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from fuser.ir.index import Affine, Axis, Computed, Div
+from fuser.ir.index import Affine, Computed, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.target import Target
 from fuser.kernel.complex_parts import split_complex
@@ -21,7 +21,15 @@ from fuser.kernel.operands import computed, index_axes, operands
 from fuser.kernel.unroll_reductions import unroll_reductions
 
 REDUCTIONS = {"sum": 1.5, "max": 3, "min": 3, "argmax": 6, "argmin": 6, "logaddexp": 60}  # additions an element
-FREE = ("const", "index", "reduction", "carry", "final", "lane", "scan")  # nodes that are counted elsewhere, or cost nothing
+FREE = (
+    "const",
+    "index",
+    "reduction",
+    "carry",
+    "final",
+    "lane",
+    "scan",
+)  # nodes that are counted elsewhere, or cost nothing
 
 
 @dataclass(frozen=True)

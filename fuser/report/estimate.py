@@ -25,9 +25,7 @@ def estimated(plan: Plan, backend: Backend, sources: Mapping[FusionGroup, Kernel
     return found
 
 
-def _estimated(
-    group: FusionGroup, backend: Backend, source: KernelSource | None, reuse: _Reuse
-) -> Estimate | None:
+def _estimated(group: FusionGroup, backend: Backend, source: KernelSource | None, reuse: _Reuse) -> Estimate | None:
     if group.kind is Kind.HORIZONTAL:
         return together([_estimated(part, backend, source, reuse) for part in group.parts])
     since = reuse.touch(group)

@@ -33,6 +33,7 @@ from fuser.backends.c.function import (
     joined,
 )
 from fuser.backends.c.index_arithmetic import FLOOR, TRUNCATED, Arguments, Offsets
+from fuser.backends.c.schedules import masking
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import BOOL, is_complex, is_inexact
@@ -200,6 +201,14 @@ class Emitter(Builder, Common):
 
     def loop(self, axis: Axis, first: Part = "0", last: Part | None = None, step: str = "++{}") -> None:
         self.count(self.axis_names[axis], first, last or self.extents[axis], step)
+
+    def vector_loop(self, axis: Axis, nodes: Iterable[Scalar], stores: Sequence[Store], reductions: int = 0) -> None:
+        """Open the loop along the vector, a short one in whole vectors."""
+        lanes = masking.lanes(self.kernel, nodes, stores, axis, self.loops.extents[axis], reductions)
+        if lanes:
+            self.count_masked(self.axis_names[axis], self.extents[axis], lanes)
+        else:
+            self.loop(axis)
 
     def total(self, axes: Iterable[Axis] | None = None) -> Code:
         """The number of iterations of some axes, or of all."""

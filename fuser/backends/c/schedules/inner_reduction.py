@@ -10,7 +10,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code, joined
-from fuser.backends.c.schedules import pairwise
+from fuser.backends.c.schedules import masking, pairwise
 from fuser.backends.c.schedules.argreduce import FEWEST, SHORTEST, argreduce, argreduce_keys, keys_fit
 from fuser.backends.c.schedules.compensated_sums import (
     another,
@@ -27,7 +27,7 @@ from fuser.backends.c.schedules.prefix_scan import apart, first_phase, open_loop
 from fuser.backends.c.schedules.runtime_splitting import SplitPoint, split_point
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import is_complex
+from fuser.ir.types import BOOL, is_complex
 from fuser.kernel.kernel import Kernel, Param, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import index_axes, operands
@@ -68,7 +68,7 @@ class Elementwise(Emitter):
             for axis in axes:
                 self.loop(axis)
             self.pragma("omp simd")
-        self.loop(vector)
+        self.vector_loop(vector, sweep.row, sweep.row_stores)
         self.define_all(sweep.row)
         for store in sweep.row_stores:
             self.store(store)
@@ -134,6 +134,12 @@ class Elementwise(Emitter):
             f"{{}}({{}} + {{base}}, {{}}, {{width}} * sizeof({target.type}));",
         )
         self.do(form, Symbol("stream"), target, block)
+
+
+def _kept_type(reduction: Scalar) -> str:
+    """The C type in which elements of a reduction wait."""
+    accumulator: np.dtype = reduction.attr.accumulator
+    return "int32_t" if accumulator == BOOL else spell.local(accumulator)
 
 
 def _bytes(param: Param) -> int:
@@ -281,6 +287,9 @@ class InnerReduction(Emitter):
                 self.count_down(self.axis_names[axis], *span)
             else:
                 if axis is cols[-1] and vectorised and not scans:
+                    if first is None and self._masked_row(sweep, body, axis, accumulators):
+                        closed = True
+                        continue
                     self.pragma("omp simd{}", joined(list(accumulators.values()), ""))
                 self.loop(axis, *span)
         if first_nodes is not None:
@@ -299,6 +308,32 @@ class InnerReduction(Emitter):
         if form is not None:
             pairwise.join_lanes(self, sums, blocks is not None)
         self._end_sweep(sweep, saved)
+
+    def _masked_row(self, sweep: Sweep, body: list[Scalar], axis: Axis, clauses: Mapping[Scalar, Code]) -> bool:
+        """A short row in whole vectors under a mask, where that pays; what is summed is computed into a buffer first, since
+        gcc would add the lanes of a masked sum one after the other."""
+        held = [f for f in sweep.reductions if f.attr.reduction not in ("max", "min")]
+        lanes = 0
+        if axis is self.loops.vector:
+            extent, others = self.loops.extents[axis], len(sweep.reductions) - len(held)
+            lanes = masking.lanes(self.kernel, body, sweep.stores, axis, extent, others)
+        if not lanes:
+            return False
+        self.pragma("omp simd{}", joined([clauses[f] for f in sweep.reductions if f not in held], ""))
+        buffers = {f: self.buffer(_kept_type(f), f"{self.name(f)}_row", masking.LONGEST * lanes) for f in held}
+        saved = dict(self.env)
+        place = self.count_masked(self.axis_names[axis], self.extents[axis], lanes)
+        put = lambda buffer: lambda value: self.set(self.at(buffer, place), value)
+        self.element(sweep, body, into={f: put(buffer) for f, buffer in buffers.items()})
+        self.close()
+        self.env = saved
+        if held:
+            self.pragma("omp simd{}", joined([clauses[f] for f in held], ""))
+            self.loop(axis)
+            for reduction, buffer in buffers.items():
+                self.accumulate(reduction, self.at(buffer, place), "")
+            self.close()
+        return True
 
     def _end_sweep(self, sweep: Sweep, saved: dict[Scalar, Part]) -> None:
         """Close the test that leaves the sweep out, if it has one, and name its reductions."""

@@ -12,6 +12,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Variable, changed, code
+from fuser.backends.c.schedules import masking
 from fuser.backends.c.schedules.compensated_sums import (
     another,
     carried,
@@ -70,12 +71,23 @@ class OuterReduction(Emitter):
         """Declare an array over the columns."""
         return self.buffer(kind, name, BLOCK)
 
-    def _across(self, span: tuple[Part, Part] | None = None) -> None:
+    def _across(
+        self,
+        nodes: Sequence[Scalar],
+        stores: Sequence[Store],
+        span: tuple[Part, Part] | None = None,
+        reductions: int = 0,
+    ) -> None:
         """Open the vector loop over the columns; the axis' own name counts from the start of the array."""
         vector = self.loops.vector
         assert vector is not None
         self.pragma("omp simd")
-        x = self.count("x", *(span or self._all))
+        extent = self.loops.extents[vector]
+        lanes = masking.lanes(self.kernel, nodes, stores, vector, extent, reductions)
+        if lanes and span in (None, self._all):
+            x = self.count_masked("x", self.named("width"), lanes)
+        else:
+            x = self.count("x", *(span or self._all))
         self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
 
     @property
@@ -96,7 +108,7 @@ class OuterReduction(Emitter):
             self._array("int32_t" if node.dtype == BOOL else spell.local(node.dtype), self.name(node))
         if not nodes and not stores:
             return
-        self._across()
+        self._across(nodes, stores)
         for node in nodes:
             self.define(node, self._column(self.name(node)))
             if node.dtype == BOOL:
@@ -191,7 +203,7 @@ class OuterReduction(Emitter):
 
         Sums that round are added to each other first: an accumulator then rounds once for all of them.
         """
-        self._across(self.read)
+        self._across(sweep.body, sweep.stores, self.read, len(sweep.reductions))
         saved = dict(self.env)
         apart = {
             reduction: self.var(spell.local(reduction.attr.accumulator), f"{self.name(reduction)}_few", "0")
