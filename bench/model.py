@@ -58,7 +58,9 @@ def overhead() -> float:
 
     compiled = fuser.jit(lambda x: x + 1).lower(np.float32(1)).compile()
     one = [np.ones((), np.float32)]
-    return min(seconds for _ in range(200) for _, seconds in compiled.executable.call_profiled(one, time.thread_time)[1])
+    return min(
+        seconds for _ in range(200) for _, seconds in compiled.executable.call_profiled(one, time.thread_time)[1]
+    )
 
 
 def random_rows(first: int, count: int, rounds: int) -> Iterator[dict[str, Any]]:
@@ -91,9 +93,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", metavar="PATH", help="where the rows go")
     options = parser.parse_args(arguments)
-    rows = [row for row in random_rows(options.seed, options.programs, options.rounds) if row["measured"] > LEAST_SECONDS]
+    rows = [
+        row for row in random_rows(options.seed, options.programs, options.rounds) if row["measured"] > LEAST_SECONDS
+    ]
     for row in sorted(rows, key=lambda row: row["estimated"] / row["measured"]):
-        print(f"{row['estimated'] / row['measured']:6.2f} {row['measured'] * 1e6:9.1f} us {row['limiter']:10} {row['program']} {row['kernel']} {row['kind']}: {row['ops']}")
+        print(
+            f"{row['estimated'] / row['measured']:6.2f} {row['measured'] * 1e6:9.1f} us {row['limiter']:10} {row['program']} {row['kernel']} {row['kind']}: {row['ops']}"
+        )
     print(summary(rows))
     if options.json:
         with open(options.json, "w") as file:

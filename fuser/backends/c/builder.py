@@ -21,7 +21,6 @@ from fuser.backends.c.function import (
     Set,
     Statement,
     Sum,
-    Symbol,
     Variable,
     code,
 )
@@ -40,7 +39,6 @@ class Builder:
             tuple[list[Statement], For | Block]
         ] = []  # what stands around a block, and the block without its body
         self._pragmas: list[Pragma] = []
-        self._together: set[int] = set()  # depths of blocks that are closed with the loop around them
 
     def code(self, form: str | Part, *parts: Part) -> Code:
         """An expression, in which names stand for declared variables."""
@@ -138,14 +136,6 @@ class Builder:
         counter = self._declared(name, kind)
         return self.start(counter, first, self.code(test, counter, last), self.code(step, counter))
 
-    def count_masked(self, name: str, last: Part, lanes: int) -> Variable:
-        """Open a loop over whole vectors of `lanes` numbers, in which what is done lies `within` the count."""
-        last = self.code("{}", last)
-        counter = self.count(name, "0", code(f"{{}}({{}}, {lanes})", Symbol("padded"), last))
-        self.open("if ({}({}, {}))", Symbol("within"), counter, last)
-        self._together.add(self.depth)
-        return counter
-
     def count_down(self, name: str, first: Part, last: Part) -> Variable:
         """Open a loop in which `name` runs from `last` - 1 down to `first`."""
         start, first = self.code("{} - 1", last), self.code("{}", first)
@@ -180,12 +170,6 @@ class Builder:
 
     def close(self, form: str = "", *parts: Part, flat: bool = False) -> None:
         """Close the innermost block; `flat`: it is written on one line."""
-        if self.depth in self._together:
-            self._together.remove(self.depth)
-            self._close(flat=True)
-        self._close(form, *parts, flat=flat)
-
-    def _close(self, form: str = "", *parts: Part, flat: bool = False) -> None:
         body = tuple(self.statements)
         self.statements, block = self._open.pop()
         if isinstance(block, Block) and form:

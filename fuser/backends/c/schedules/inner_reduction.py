@@ -68,12 +68,17 @@ class Elementwise(Emitter):
             for axis in axes:
                 self.loop(axis)
             self.pragma("omp simd")
-        self.vector_loop(vector, sweep.row, sweep.row_stores)
+        lanes = masking.lanes(self.kernel, sweep.row, sweep.row_stores, vector, self.loops.extents[vector])
+        if lanes and outer >= 16:
+            self.count_masked(self.axis_names[vector], self.extents[vector], lanes)
+        else:
+            self.loop(vector)
         self.define_all(sweep.row)
         for store in sweep.row_stores:
             self.store(store)
         for _ in (*axes, vector):
             self.close()
+        self.inside = None
 
     def open_outer(self, vector: Axis) -> list[Axis]:
         """Open the loops around the vector's, and share them out; where they are few, the next loop with them. Gives them."""
@@ -323,8 +328,11 @@ class InnerReduction(Emitter):
         buffers = {f: self.buffer(_kept_type(f), f"{self.name(f)}_row", masking.LONGEST * lanes) for f in held}
         saved = dict(self.env)
         place = self.count_masked(self.axis_names[axis], self.extents[axis], lanes)
+        inside, self.inside = self.inside, None
+        self.open("if ({})", inside)
         put = lambda buffer: lambda value: self.set(self.at(buffer, place), value)
         self.element(sweep, body, into={f: put(buffer) for f, buffer in buffers.items()})
+        self.close()
         self.close()
         self.env = saved
         if held:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fuser.backends.c import spell
+from fuser.backends.c.function import Code, Symbol, code
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
@@ -32,6 +33,14 @@ HELPERS = """
 #define within(i, count) 1
 #endif
 """.strip()
+
+
+WITHIN = Symbol("within")
+
+
+def padded(total: Code, lanes: int) -> Code:
+    """The count of numbers in whole vectors."""
+    return code(f"{{}}({{}}, {lanes})", Symbol("padded"), total)
 
 
 def lanes(
@@ -67,5 +76,5 @@ def _maskable(node: Scalar) -> bool:
     if node.op in ("div", "rem", "pow") and dtype.kind in "iu":
         return False
     if node.op == "load":
-        return not computed(node.attr.offset)
+        return not node.args and not computed(node.attr.offset)
     return node.op not in ("rem", "scan") and (node.op not in spell.LIBM or dtype.kind == "f")

@@ -22,6 +22,7 @@ from fuser.backends.c.schedules.compensated_sums import (
     open_block,
 )
 from fuser.backends.c.schedules.guards import guards
+from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.kernel import Store, Sweep, reduction_identity
@@ -44,6 +45,7 @@ class OuterReduction(Emitter):
     """Parallel over blocks of columns; each block walks the reduced axes once a sweep."""
 
     team = True
+    lanes = 0  # numbers of a vector, where rows are short and run in whole vectors under a mask
     read: tuple[Part, Part]  # the columns whose reductions are read, from the first on, up to the last
 
     def form(self) -> None:
@@ -51,6 +53,7 @@ class OuterReduction(Emitter):
         assert vector is not None
         outer = [a for a in self.loops.parallel if a is not vector]
         self.guards = guards(self.kernel)
+        self.lanes = self._masked(vector)
         self.shared(len(outer) + 1)
         for axis in outer:
             self.loop(axis)
@@ -67,32 +70,30 @@ class OuterReduction(Emitter):
         for _ in (*outer, vector):
             self.close()
 
+    def _masked(self, vector: Axis) -> int:
+        reductions = sum(len(sweep.reductions) for sweep in self.kernel.sweeps)
+        nodes, extent = self.kernel.nodes, self.loops.extents[vector]
+        return masking.lanes(self.kernel, nodes, self.kernel.stores, vector, extent, reductions)
+
     def _array(self, kind: str, name: str) -> Variable:
         """Declare an array over the columns."""
         return self.buffer(kind, name, BLOCK)
 
-    def _across(
-        self,
-        nodes: Sequence[Scalar],
-        stores: Sequence[Store],
-        span: tuple[Part, Part] | None = None,
-        reductions: int = 0,
-    ) -> None:
+    def _across(self, span: tuple[Part, Part] | None = None) -> None:
         """Open the vector loop over the columns; the axis' own name counts from the start of the array."""
         vector = self.loops.vector
         assert vector is not None
         self.pragma("omp simd")
-        extent = self.loops.extents[vector]
-        lanes = masking.lanes(self.kernel, nodes, stores, vector, extent, reductions)
-        if lanes and span in (None, self._all):
-            x = self.count_masked("x", self.named("width"), lanes)
+        if self.lanes and span in (None, self._all):
+            x = self.count_masked("x", self.named("width"), self.lanes)
         else:
             x = self.count("x", *(span or self._all))
         self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
 
     @property
     def _all(self) -> tuple[Part, Part]:
-        return "0", self.named("width")
+        width = self.named("width")
+        return "0", masking.padded(code(width), self.lanes) if self.lanes else width
 
     def _column(self, array: str) -> Element:
         """The element of an array that belongs to the running column."""
@@ -108,14 +109,14 @@ class OuterReduction(Emitter):
             self._array("int32_t" if node.dtype == BOOL else spell.local(node.dtype), self.name(node))
         if not nodes and not stores:
             return
-        self._across(nodes, stores)
+        self._across()
         for node in nodes:
             self.define(node, self._column(self.name(node)))
             if node.dtype == BOOL:
                 self.env[node] = self.code("({} != 0)", self._column(self.name(node)))
         for store in stores:
             self.store(store)
-        self.close()
+        self.close_masked()
 
     def _narrow(self, sweep: Sweep) -> None:
         """Find the columns whose reductions some choice reads: the others are not reduced."""
@@ -203,7 +204,7 @@ class OuterReduction(Emitter):
 
         Sums that round are added to each other first: an accumulator then rounds once for all of them.
         """
-        self._across(sweep.body, sweep.stores, self.read, len(sweep.reductions))
+        self._across(self.read)
         saved = dict(self.env)
         apart = {
             reduction: self.var(spell.local(reduction.attr.accumulator), f"{self.name(reduction)}_few", "0")
@@ -235,7 +236,7 @@ class OuterReduction(Emitter):
         self.axes[axis] = row
         for reduction, few in apart.items():
             self._reduction_step(reduction, few, "")
-        self.close()
+        self.close_masked()
 
     def _start(self, node: Scalar, declare: bool = True) -> None:
         """Declare and reset what a reduction or scan carries for each column."""

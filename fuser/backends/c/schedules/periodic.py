@@ -117,7 +117,7 @@ class Periodic(Elementwise):
             self.define_all(self._needed(sweep.row, [store.value for store in sweep.row_stores]))
             for store in sweep.row_stores:
                 self.store(store)
-        self.axes = axes
+        self.axes |= axes
         for _ in (*outer, found.row, found.along):
             self.close()
 
@@ -168,4 +168,4 @@ class Periodic(Elementwise):
                 self._put(node, blocks[node], code("{} * {} + {}", turn, along, x))
             self.close()
             self.close()
-        self.axes = axes
+        self.axes |= axes

@@ -91,7 +91,7 @@ class Staged(Elementwise):
             room = self._room(tile, f"tile{number}")
             self._move("rows_in", tile, self._begin(tile, vector), self._step(tile, vector), room, str(ROWS))
         rooms = {id(tile): self._room(tile, f"left{number}") for number, tile in enumerate(written)}
-        self.axes = here
+        self.axes |= here
         self.pragma("omp simd")
         x = self.count("x", "0", width)
         self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
@@ -114,7 +114,7 @@ class Staged(Elementwise):
         for tile in written:
             begin, step = self._begin(tile, vector), self._step(tile, vector)
             self._move("rows_out", tile, rooms[id(tile)], str(ROWS), begin, step)
-        self.axes = here
+        self.axes |= here
         for _ in (*axes, vector):
             self.close()
 
