@@ -69,7 +69,8 @@ def random_rows(first: int, count: int, rounds: int) -> Iterator[dict[str, Any]]
 
     for seed in range(first, first + count):
         program = draw(seed)
-        yield from rows_of(f"random {seed}", lambda *a: program.function(fnp, *a), program.arguments, rounds)
+        function = functools.partial(program.function, fnp)
+        yield from rows_of(f"random {seed}", function, program.arguments, rounds)
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:

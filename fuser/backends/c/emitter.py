@@ -271,8 +271,9 @@ class Emitter(Builder, Common):
         offset = self._guarded(node) if node.args else self._offset(node.attr.param, node.attr.offset)
         if offset is not None:
             found: Code = (spell.read if node in self.masks else spell.load)(dtype, Element(array, offset))
-            masked = self.inside is not None and self.loops.vector in index_axes(node.attr.offset)
-            return code("({} ? {} : 0)", self.inside, found) if masked else found
+            if self.inside is not None and self.loops.vector in index_axes(node.attr.offset):
+                return code("({} ? {} : 0)", self.inside, found)
+            return found
         offset, mask = self._offset(node.attr.param, node.attr.offset), self.operand(node.args[0])
         if self.scattered(node):
             return spell.read(dtype, Element(array, code("{} ? {} : 0", mask, offset)))

@@ -253,7 +253,6 @@ class InnerReduction(Emitter):
         vectorised = self._vectorises(sweep) and (not scans or first_nodes is not None)
         blocks = row_blocks(sums, cols, self.loops.extents, vectorised)
         form = pairwise.form_of(sweep, body, sums, self.loops.extents[cols[-1]]) if vectorised and not scans else None
-        closed = form is not None or fissioned is not None  # the innermost loop, once it is written
         self.two_level = sums if blocks and form is None else []
         accumulators = {reduction: self._declare(reduction) for reduction in sweep.reductions}
         if form is not None:
@@ -262,17 +261,13 @@ class InnerReduction(Emitter):
             self.open("if ({})", self.operand(self.guards[sweep][-1]))
         for scan in scans:
             self._reset(scan)
-        if self.is_argreduce(sweep):
-            self._argreduce(sweep, body, cols[0], (first or "0", last or self.extents[cols[0]]))
-            self._end_sweep(sweep, saved)
-            return
         reverse = self.backwards = any(s.attr.reverse for s in scans)
-        if first is None and not self.kept and (found := split_point(self, sweep)):
-            self._split_sweep(sweep, found)
-            self.env = saved
-            return
-        asked = prefetched(self.kernel, self.loops, sweep) if first is None else []
         whole: tuple[Part, Part] = (first or "0", last or self.extents[cols[0]])
+        if self._otherwise(sweep, body, whole, first is None, saved):
+            return
+        lanes = self._row_lanes(sweep, body, cols[-1]) if first is None and vectorised and not scans else 0
+        closed = form is not None or fissioned is not None or lanes > 0  # the innermost loop, once it is written
+        asked = prefetched(self.kernel, self.loops, sweep) if first is None else []
         more: Part | None = None  # whether another block follows
         if asked:
             first, last = self._prefetch(asked, cols[0])
@@ -288,13 +283,12 @@ class InnerReduction(Emitter):
                 three_loops(self, sweep, body, fissioned, axis, span, list(accumulators.values()))
             elif axis is cols[-1] and first_nodes is not None:
                 open_loop(self, body, axis, span, reverse)
+            elif axis is cols[-1] and lanes:
+                self._masked_row(sweep, body, axis, accumulators, lanes)
             elif reverse:
                 self.count_down(self.axis_names[axis], *span)
             else:
                 if axis is cols[-1] and vectorised and not scans:
-                    if first is None and self._masked_row(sweep, body, axis, accumulators):
-                        closed = True
-                        continue
                     self.pragma("omp simd{}", joined(list(accumulators.values()), ""))
                 self.loop(axis, *span)
         if first_nodes is not None:
@@ -314,22 +308,40 @@ class InnerReduction(Emitter):
             pairwise.join_lanes(self, sums, blocks is not None)
         self._end_sweep(sweep, saved)
 
-    def _masked_row(self, sweep: Sweep, body: list[Scalar], axis: Axis, clauses: Mapping[Scalar, Code]) -> bool:
-        """A short row in whole vectors under a mask, where that pays; what is summed is computed into a buffer first, since
-        gcc would add the lanes of a masked sum one after the other."""
+    def _otherwise(
+        self, sweep: Sweep, body: list[Scalar], whole: tuple[Part, Part], entire: bool, saved: dict[Scalar, Part]
+    ) -> bool:
+        """Write a run in a form of its own: positions of extremes, and rows that a test divides. Whether there is one."""
+        if self.is_argreduce(sweep):
+            self._argreduce(sweep, body, self._order()[0], whole)
+            self._end_sweep(sweep, saved)
+            return True
+        if entire and not self.kept and (found := split_point(self, sweep)):
+            self._split_sweep(sweep, found)
+            self.env = saved
+            return True
+        return False
+
+    def _row_lanes(self, sweep: Sweep, body: list[Scalar], axis: Axis) -> int:
+        """Numbers of a vector, where a short row runs in whole vectors under a mask."""
+        if axis is not self.loops.vector:
+            return 0
+        alone = sum(f.attr.reduction in ("max", "min") for f in sweep.reductions)
+        return masking.lanes(self.kernel, body, sweep.stores, axis, self.loops.extents[axis], alone)
+
+    def _masked_row(
+        self, sweep: Sweep, body: list[Scalar], axis: Axis, clauses: Mapping[Scalar, Code], lanes: int
+    ) -> None:
+        """A short row under a mask. What is summed is computed into a buffer first, since gcc would add the lanes of a masked
+        sum one after the other."""
         held = [f for f in sweep.reductions if f.attr.reduction not in ("max", "min")]
-        lanes = 0
-        if axis is self.loops.vector:
-            extent, others = self.loops.extents[axis], len(sweep.reductions) - len(held)
-            lanes = masking.lanes(self.kernel, body, sweep.stores, axis, extent, others)
-        if not lanes:
-            return False
         self.pragma("omp simd{}", joined([clauses[f] for f in sweep.reductions if f not in held], ""))
         buffers = {f: self.buffer(_kept_type(f), f"{self.name(f)}_row", masking.LONGEST * lanes) for f in held}
         saved = dict(self.env)
         place = self.count_masked(self.axis_names[axis], self.extents[axis], lanes)
-        inside, self.inside = self.inside, None
-        self.open("if ({})", inside)
+        assert self.inside is not None
+        self.open("if ({})", self.inside)
+        self.inside = None  # all that follows is
         put = lambda buffer: lambda value: self.set(self.at(buffer, place), value)
         self.element(sweep, body, into={f: put(buffer) for f, buffer in buffers.items()})
         self.close()
@@ -341,7 +353,6 @@ class InnerReduction(Emitter):
             for reduction, buffer in buffers.items():
                 self.accumulate(reduction, self.at(buffer, place), "")
             self.close()
-        return True
 
     def _end_sweep(self, sweep: Sweep, saved: dict[Scalar, Part]) -> None:
         """Close the test that leaves the sweep out, if it has one, and name its reductions."""

@@ -45,7 +45,7 @@ class OuterReduction(Emitter):
     """Parallel over blocks of columns; each block walks the reduced axes once a sweep."""
 
     team = True
-    lanes = 0  # numbers of a vector, where rows are short and run in whole vectors under a mask
+    in_whole = 0  # numbers of a vector, where rows are short and run in whole vectors under a mask
     read: tuple[Part, Part]  # the columns whose reductions are read, from the first on, up to the last
 
     def form(self) -> None:
@@ -53,7 +53,7 @@ class OuterReduction(Emitter):
         assert vector is not None
         outer = [a for a in self.loops.parallel if a is not vector]
         self.guards = guards(self.kernel)
-        self.lanes = self._masked(vector)
+        self.in_whole = self._masked(vector)
         self.shared(len(outer) + 1)
         for axis in outer:
             self.loop(axis)
@@ -84,8 +84,8 @@ class OuterReduction(Emitter):
         vector = self.loops.vector
         assert vector is not None
         self.pragma("omp simd")
-        if self.lanes and span in (None, self._all):
-            x = self.count_masked("x", self.named("width"), self.lanes)
+        if self.in_whole and span in (None, self._all):
+            x = self.count_masked("x", self.named("width"), self.in_whole)
         else:
             x = self.count("x", *(span or self._all))
         self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
@@ -93,7 +93,7 @@ class OuterReduction(Emitter):
     @property
     def _all(self) -> tuple[Part, Part]:
         width = self.named("width")
-        return "0", masking.padded(code(width), self.lanes) if self.lanes else width
+        return "0", masking.padded(code(width), self.in_whole) if self.in_whole else width
 
     def _column(self, array: str) -> Element:
         """The element of an array that belongs to the running column."""
