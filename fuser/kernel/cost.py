@@ -21,6 +21,7 @@ from fuser.kernel.operands import computed, index_axes, operands
 from fuser.kernel.unroll_reductions import unroll_reductions
 
 REDUCTIONS = {"sum": 1.5, "max": 3, "min": 3, "argmax": 6, "argmin": 6, "logaddexp": 60}  # additions an element
+ACROSS = 2  # how much longer elements take that do not lie along the vector, even in tiles
 FREE = (
     "const",
     "index",
@@ -191,14 +192,16 @@ class _Costs:
         once: dict[int, float] = {}
         written: set[int] = set()
         for index, param, out in self._accesses():
-            once[param] = max(once.get(param, 0.0), self.footprint(index, param))
+            apart = self.vector is not None and abs(index.coefficient(self.vector)) > 1
+            once[param] = max(once.get(param, 0.0), self.footprint(index, param) * (ACROSS if apart else 1))
             written |= {param} if out else set()
         held = sum(once.values())
         total = 0.0
         for param, size in once.items():
             distance = max(held, since[param]) if since is not None else held
             if distance > self.target.levels[0].capacity:
-                total += self.target.stream(2 * size if param in written else size, distance)
+                far = distance > self.target.levels[1].capacity
+                total += self.target.stream(2 * size if param in written and far else size, distance)
         return total
 
     def _accesses(self) -> Iterable[tuple[Affine, int, bool]]:

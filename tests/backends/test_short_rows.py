@@ -136,3 +136,14 @@ def test_strided_columns() -> None:
 
     for count in (100, 501):
         agree(columns, (arguments(7, np.float32, count)[0],), 1e-6)
+
+
+def test_columns_alone_in_blocks_of_vectors() -> None:
+    """Accumulators of short rows in whole vectors, where no array is read under the mask."""
+    x = np.random.default_rng(0).random((7, 40, 12)).astype(np.float32)
+    i = np.arange(12)
+    agree(
+        lambda x: (fnp.where(i > 3, 1.5, fnp.exp(x)).prod(1), fnp.broadcast_to(fnp.exp(i * 0.1), (9, 12)).sum(0)),
+        (x,),
+        1e-5,
+    )

@@ -104,7 +104,7 @@ def translation_unit(text: str, used: Counter[str]) -> str:
     before += [interrupt.HELPERS] if interrupt.interruptible(used) else team
     before += [INCLUDES] if used["memcpy"] or used["function"] else []
     before += [_FLOOR_DIV] if used["floor_div"] else []
-    before += [masking.HELPERS] if used["within"] else []
+    before += [masking.HELPERS] if used["within"] or used["padded"] else []
     before += [toolchain.THREADS] if used["fuser_threads"] or used["team_size"] else []
     before += [thread_tuning.HELPERS] if used["team_size"] else []
     return "\n\n".join([*filter(None, before), text]) + "\n"

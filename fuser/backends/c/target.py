@@ -35,18 +35,18 @@ COSTS = {
 }
 
 TARGET = Target(
-    (Level(48e3, 150e9), Level(1e6, 60e9), Level(16e6, 22e9), Level(math.inf, 12e9)),
-    operations=45e9,
+    (Level(48e3, 150e9), Level(1e6, 45e9), Level(16e6, 33e9), Level(math.inf, 18e9)),
+    operations=60e9,
     strided=0.5e-9,
-    launch=0.3e-6,
+    launch=1e-6,
     jump=40e-9,
     costs=COSTS,
     vector=64,
     scalar=8,
     latency=1.4e-9,
     gathered=0.8e-9,
-    prefix=1e-9,
+    prefix=0.65e-9,
     loop=3e-9,
-    combine=8e-9,
+    combine=10e-9,
     fork=3e-6,
 )
