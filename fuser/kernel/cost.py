@@ -20,8 +20,9 @@ from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.operands import computed, index_axes, operands
 from fuser.kernel.unroll_reductions import unroll_reductions
 
-REDUCTIONS = {"sum": 1.5, "max": 3, "min": 3, "argmax": 6, "argmin": 6, "logaddexp": 60}  # additions an element
+REDUCTIONS = {"sum": 1.5, "max": 3, "min": 3, "argmax": 40, "argmin": 40, "logaddexp": 60}  # additions an element
 ACROSS = 2  # how much longer elements take that do not lie along the vector, even in tiles
+ALONE = 5  # times that starting the others takes, up to which one worker does all
 FREE = (
     "const",
     "index",
@@ -276,11 +277,11 @@ def together(estimates: Sequence[Estimate | None]) -> Estimate | None:
     return reduce(lambda a, b: a + b, known) if known and len(known) == len(estimates) else None
 
 
-def shared(found: Estimate, target: Target) -> Estimate:
+def shared(found: Estimate, target: Target, workers: int) -> Estimate:
     """What several workers take together, where starting them is worth it."""
-    if target.workers < 2 or found.seconds <= 2 * target.fork:
+    if workers < 2 or target.fork <= 0 or found.seconds <= ALONE * target.fork:
         return found
-    part = 1 / target.workers
+    part = 1 / workers
     return replace(
         found,
         launch=found.launch + target.fork,
