@@ -1,5 +1,6 @@
 """jax.sharding's names: meshes, specs and layouts of arrays over devices."""
 
+from fuser.parallel.axis_types import auto_axes, explicit_axes
 from fuser.parallel.constraint import reshard
 from fuser.parallel.mesh import (
     AbstractMesh,
@@ -21,6 +22,8 @@ __all__ = [
     "PartitionSpec",
     "Sharding",
     "SingleDeviceSharding",
+    "auto_axes",
+    "explicit_axes",
     "get_abstract_mesh",
     "get_mesh",
     "make_single_device_sharding",

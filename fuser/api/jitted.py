@@ -178,6 +178,8 @@ class Jitted(_Base):
         key = (structure, static, config.enable_x64, config.traced, *types, *axes_key())
         if checked_axes():
             key = (*key, *(type_of(v).vma for v in values))
+        if any(type(v) is not Array and v.aval.explicit is not None for v in values) or placed(values):
+            key = (*key, *(type_of(v).explicit for v in values))
         try:
             known = self._calls.get(key)
         except TypeError:

@@ -131,9 +131,7 @@ def grid_of(mesh: Mesh) -> rendezvous.Grid:
 def parts(value: Any, target: NamedSharding) -> list[Any]:
     """Each device's part of an operand, as Arrays; those that it has already are not copied."""
     data = value._present()
-    if isinstance(data, Shards) and (
-        data.sharding == target or data.sharding.is_equivalent_to(target, len(data.shape))
-    ):
+    if isinstance(data, Shards) and data.sharding.same_parts(target, len(data.shape)):
         arrays: Sequence[np.ndarray | None] = data.arrays
     else:
         arrays = laid_out(value, target)._present().arrays
@@ -147,8 +145,12 @@ def run(
     in_specs: Specs,
     out_specs: Specs,
     own: Compiled | None = None,
+    layouts: Sequence[NamedSharding | None] = (),
 ) -> list[Array]:
-    """The results of one device's graph, which `own` is compiled from, run on every device of the mesh, as arrays over it."""
+    """The results of one device's graph, which `own` is compiled from, run on every device of the mesh, as arrays over it.
+
+    `layouts` are the shardings of results that are known by more than `out_specs`.
+    """
     own = own or compiled(graph, mesh, backend_of_devices())
     program: Callable[..., Any] = own._run
     operands = [parts(v, sharding(mesh, s)) for v, s in zip(values, in_specs, strict=True)]
@@ -160,7 +162,8 @@ def run(
         results = rendezvous.run(grid_of(mesh), on_device, remote)
     found = []
     for number, (var, spec) in enumerate(zip(graph.outvars, out_specs, strict=True)):
-        layout = sharding(mesh, spec)
+        said = layouts[number] if layouts else None
+        layout = sharding(mesh, spec) if said is None else said
         shape = tuple(e * extent(mesh, axes) for e, axes in zip(var.aval.shape, spec))
         pieces = [None if r is None else r[number]._data for r in results]
         found.append(from_parts(shape, var.aval.dtype, layout, pieces, var.aval.weak_type))

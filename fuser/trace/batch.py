@@ -27,7 +27,7 @@ class BatchTracer(Tracer):
 
     def __init__(self, trace: Trace, value: Any, dim: int) -> None:
         aval = type_of(value)
-        super().__init__(trace, aval.update(shape=(*aval.shape[:dim], *aval.shape[dim + 1 :])))
+        super().__init__(trace, aval.without(dim))
         self._value = value
         self._dim = dim
 
