@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.source import current_source
 from fuser.ir.types import FLOATS
 from fuser.ops.family import sample
+from fuser.trace.batch import spmd_axes
 from fuser.trace.core import type_of
 
 
@@ -23,13 +26,31 @@ def _transpose(ct: Any, x: Any, sharding: Any) -> tuple[Any]:
     return (sharding_constraint_p.bind(ct, sharding=sharding if own is None else own.cotangent()),)
 
 
+def check_apart(split: tuple[Any, ...], entries: Iterable[Any]) -> None:
+    """ValueError where a mesh axis that splits a batch dimension splits another one already."""
+    for entry in entries:
+        for name in entry if isinstance(entry, tuple) else (entry,):
+            if name in split:
+                raise ValueError(
+                    f"vmap spmd_axis_name cannot appear in the specs of what it maps, got spmd_axis_name {split} but spec {tuple(entries)} "
+                    f"({current_source().short}); leave the axis out of the spec"
+                )
+
+
 def _batch(operands: Any, dims: Any, sharding: Any) -> Any:
     """The batch dimension stays as it lies."""
     (x,), (dim,) = operands, dims
     if sharding is None:
         return sharding_constraint_p.bind(x, sharding=None), dim
     explicit = type_of(x).explicit
-    wanted = sharding.batched(dim) if explicit is None else sharding.batched(dim, explicit.spec.partitions[dim])
+    split = spmd_axes()
+    check_apart(split, sharding.spec.partitions)
+    if split:
+        wanted = sharding.batched(dim, split)
+    elif explicit is None:
+        wanted = sharding.batched(dim)
+    else:
+        wanted = sharding.batched(dim, explicit.spec.partitions[dim])
     return sharding_constraint_p.bind(x, sharding=wanted), dim
 
 

@@ -10,12 +10,16 @@ from fuser.lax.values import as_value
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel import explicit  # noqa: F401  (says what types know of layouts)
 from fuser.parallel.arrays import as_sharding, device_put, laid_out
+from fuser.parallel.mesh import Mesh, mesh_in_scope
 from fuser.parallel.sharding import NamedSharding, Sharding
+from fuser.parallel.spec import PartitionSpec
 from fuser.runtime.array import Array
 from fuser.runtime.device import Device
+from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.batch import manual_axes
 from fuser.trace.core import type_of
+from fuser.trace.tangent import as_array
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
@@ -87,3 +91,33 @@ def _laid(value: Any, sharding: Sharding, function: str) -> Any:
             f"{function} of a traced value takes a NamedSharding or a PartitionSpec, got {sharding} ({current_source().short})"
         )
     return sharding_constraint_p.bind(value, sharding=sharding)
+
+
+def _run(x: Any, sharding: Any) -> Any:
+    """Outside of programs: the array, laid out so; along dimensions that are free, as it lies."""
+    x = as_array(x)
+    mesh = None if sharding is None else _concrete(sharding.mesh, x)
+    if mesh is None:
+        return x
+    own = x._data.sharding if isinstance(x._data, Shards) else None
+    same = isinstance(own, NamedSharding) and own.mesh.shape_tuple == mesh.shape_tuple
+    lying = own.spec.partitions if same and own is not None else ()
+    free = PartitionSpec.UNCONSTRAINED
+    entries = [
+        (lying[n] if n < len(lying) else None) if e is free else e for n, e in enumerate(sharding.spec.partitions)
+    ]
+    return laid_out(x, NamedSharding(mesh, sharding.spec.update(entries)))
+
+
+def _concrete(mesh: Any, x: Array) -> Mesh | None:
+    """The devices of a mesh: its own, or those of the array or the mesh in scope with these axes."""
+    if isinstance(mesh, Mesh):
+        return mesh
+    own = x._data.sharding.mesh if isinstance(x._data, Shards) and isinstance(x._data.sharding, NamedSharding) else None
+    for found in (own, mesh_in_scope()):
+        if found is not None and found.shape_tuple == mesh.shape_tuple:
+            return found  # type: ignore[no-any-return]
+    return None
+
+
+sharding_constraint_p.run = _run

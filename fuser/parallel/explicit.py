@@ -312,5 +312,12 @@ def lying(aval: ArrayType) -> NamedSharding:
     return aval.explicit.with_entries([None if e is FREE else e for e in aval.explicit.spec.partitions])
 
 
-rules.results, rules.cotangent = typed_results, as_cotangent
+def with_split(value: Any, dim: int, mesh: Any, entry: Any) -> Any:
+    """A value whose dimension `dim` lies as an entry of a spec says."""
+    entries = [None] * type_of(value).ndim
+    entries[dim] = entry
+    return sharding_constraint_p.bind(value, sharding=unchecked(mesh, PartitionSpec(*entries)))
+
+
+rules.results, rules.cotangent, rules.split = typed_results, as_cotangent, with_split
 layout_rule[:] = [lying]
