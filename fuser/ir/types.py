@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -123,6 +123,14 @@ def is_complex(dtype: np.dtype) -> bool:
     return dtype.kind == "c"
 
 
+class ManualAxisType(NamedTuple):
+    """What a type says along the axes of a mesh that a program divides by hand, as JAX's `aval.mat`."""
+
+    varying: frozenset[Any]  # the values differ from device to device
+    unreduced: frozenset[Any]  # each device has one term of the sum that the value is
+    reduced: frozenset[Any]  # the values are the same, and their cotangents sums
+
+
 layout_rule: list[Any] = []  # what says `ArrayType.sharding`; set by fuser.parallel
 
 
@@ -171,6 +179,13 @@ class ArrayType:
             self.vma if vma is None else vma,
             self.explicit if explicit is None and shape is None else explicit,
         )
+
+    @property
+    def mat(self) -> ManualAxisType:
+        """What the type says along manual axes."""
+        spec = None if self.explicit is None else self.explicit.spec
+        sets = (frozenset[Any](), frozenset[Any]()) if spec is None else (spec.unreduced, spec.reduced)
+        return ManualAxisType(self.vma, *sets)
 
     @property
     def sharding(self) -> Any:

@@ -22,6 +22,7 @@ from fuser.trace.batch import manual_axes
 from fuser.trace.body import Body, staged_body
 from fuser.trace.core import type_of
 from fuser.transforms.arguments import check_callable, leaf_values
+from fuser.transforms.vmap import is_opaque, prefix
 
 
 class _Infer:
@@ -134,17 +135,24 @@ def _check_within(layout: Layout) -> None:
 def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_specs: Any, layout: Layout) -> Any:
     name = function_name(f)
     leaves, structure = tree.flatten(args)
-    values = leaf_values(leaves, f"the arguments of {name}")
-    specs = _specs(_inferred(args, values, layout) if in_specs is Infer else in_specs, args, "in_specs", layout)
+    specs = None if in_specs is Infer else _specs(in_specs, args, "in_specs", layout, name)
+    opaque = {n: _Same(v) for n, (v, s) in enumerate(zip(leaves, specs or ())) if s is None and is_opaque(v)}
+    values = leaf_values([0 if n in opaque else v for n, v in enumerate(leaves)], f"the arguments of {name}")
+    if specs is None:
+        specs = _specs(_inferred(args, values, layout), args, "in_specs", layout, name)
     shown = lambda n: f"argument {tree.paths(args)[n].lstrip('[').split(']')[0]} of {name}"
-    given = [_split(s, type_of(v), functools.partial(shown, n), layout) for n, (s, v) in enumerate(zip(specs, values))]
+    given = [
+        _split(s or PartitionSpec(), type_of(v), functools.partial(shown, n), layout)
+        for n, (s, v) in enumerate(zip(specs, values))
+    ]
     avals = [layout.local(type_of(v), s) for v, s in zip(values, given)]
     convert = lambda results, result: leaf_values(results, f"the result of {name}")
     with layout.mesh, layout.scope():
-        body = staged_body(lambda *inner: f(*inner), structure, avals, convert, f, "shard_map", layout)
+        function = lambda *inner: f(*_with_opaque(inner, opaque))
+        body = staged_body(function, structure, avals, convert, f, "shard_map", (layout, tuple(opaque.items())))
     results = tree.unflatten(body.structure, body.out_avals)
-    wanted = _specs(out_specs, results, "out_specs", layout)
-    put = tuple(_joined(s, n, body, layout) for n, s in enumerate(wanted))
+    wanted = _specs(out_specs, results, "out_specs", layout, name)
+    put = tuple(_joined(s or PartitionSpec(), n, body, layout) for n, s in enumerate(wanted))
     outs = shard_map_p.bind(
         *body.consts,
         *values,
@@ -154,6 +162,25 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
         **layout._asdict(),
     )
     return tree.unflatten(body.structure, outs)
+
+
+class _Same:
+    """An argument that is no array and goes to the function as it is: known by what it is, not by its value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _with_opaque(args: tuple[Any, ...], opaque: dict[int, _Same]) -> Any:
+    """The arguments with those that are no arrays in their places."""
+    leaves, structure = tree.flatten(args)
+    return tree.unflatten(structure, [opaque[n].value if n in opaque else v for n, v in enumerate(leaves)])
 
 
 def _inferred(args: Any, values: Any, layout: Layout) -> Any:
@@ -171,26 +198,30 @@ def _inferred(args: Any, values: Any, layout: Layout) -> Any:
     return tuple(tree.unflatten(tree.structure(args), found))
 
 
-def _specs(specs: Any, full: Any, what: str, layout: Layout) -> list[PartitionSpec]:
-    """One spec for each leaf of `full`; ValueError where `specs` is no tree prefix of it, TypeError for what is no spec."""
+def _specs(specs: Any, full: Any, what: str, layout: Layout, name: str) -> list[PartitionSpec | None]:
+    """One spec for each leaf of `full`, None where that is said; ValueError where `specs` is no tree prefix of it, TypeError for
+    what is no spec."""
     specs = tuple(specs) if what == "in_specs" and isinstance(specs, list) else specs
     try:
-        found = tree.broadcast_prefix(specs, full)
+        found = prefix(specs, full, what)
     except ValueError as error:
         raise ValueError(
-            f"shard_map needs {what} to be a tree prefix of what it describes, got {specs!r} for "
+            f"shard_map applied to the function '{name}' needs {what} to be a tree prefix of what it describes, got {specs!r} for "
             f"{tree.structure(full)}: {error} ({current_source().short})"
         ) from None
     for spec in found:
+        if spec is None:
+            continue
         if not isinstance(spec, PartitionSpec):
             raise TypeError(
                 f"shard_map takes PartitionSpecs in {what}, got {spec!r} ({current_source().short}); P() is what all devices share"
             )
         check_spec(layout.mesh, spec)
-        for name in (n for axes in split_axes(spec, len(spec)) for n in axes):
-            if name not in layout.manual_axes:
+        for axis in (n for axes in split_axes(spec, len(spec)) for n in axes):
+            if axis not in layout.manual_axes:
                 raise ValueError(
-                    f"{what} of shard_map has {spec}, and {name!r} is not among axis_names {layout.manual_axes}"
+                    f"{what} refers to {axis!r}: {what} of shard_map has {spec}, and that is not among axis_names "
+                    f"{layout.manual_axes}"
                 )
     return found
 
@@ -227,7 +258,8 @@ def _joined(spec: PartitionSpec, number: int, body: Body, layout: Layout) -> Spe
     if left:
         names = ", ".join(repr(n) for n in layout.manual_axes if n in left)
         raise ValueError(
-            f"shard_map got {spec} in out_specs for {shown} which differs from device to device along {names}; name the axis in "
+            f"shard_map applied to the function '{body.name}' was given out_specs which require replication which can't be "
+            f"statically inferred given the mesh: it got {spec} in out_specs for {shown} which differs from device to device along {names}; name the axis in "
             f"out_specs, make the values the same for all with psum, pmax or the like, or, where you know that they are, give "
             f"shard_map check_vma=False ({current_source().short})"
         )
