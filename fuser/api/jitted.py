@@ -471,7 +471,9 @@ def _described(leaf: Any) -> ArrayType | None:
         and hasattr(leaf, "shape")
         and hasattr(leaf, "dtype")
     ):
-        return ArrayType(tuple(leaf.shape), np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)))
+        shape, sharding = tuple(leaf.shape), getattr(leaf, "sharding", None)
+        explicit = sharding.in_type(len(shape)) if hasattr(sharding, "in_type") else None
+        return ArrayType(shape, np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)), frozenset(), explicit)
     return None
 
 
@@ -577,7 +579,8 @@ def make_jaxpr(
 def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The tree of the results' ShapeDtypeStructs; nothing is computed. Arguments need only `shape` and `dtype`."""
     found = jit(function).trace(*args, **kwargs).out_info
-    return tree.map(lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma), found)
+    described = lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma, sharding=a.explicit)
+    return tree.map(described, found)
 
 
 eager.install()

@@ -160,8 +160,8 @@ def as_sharding(target: Any, function: str) -> Sharding:
         mesh = mesh_in_scope()
         if mesh is None:
             raise ValueError(
-                f"{function} got {target}, which names axes of a mesh, and no mesh is in scope; "
-                "give a NamedSharding, or call it within `with fuser.set_mesh(mesh):`"
+                f"{function} got {target}, which names axes of a mesh, and no mesh is in scope: Using PartitionSpec when you are not "
+                "under a mesh context is not allowed; give a NamedSharding, or call it within `with fuser.set_mesh(mesh):`"
             )
         target = NamedSharding(mesh, target)
     if not isinstance(target, Sharding):

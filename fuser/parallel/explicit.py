@@ -118,7 +118,7 @@ class _Typing:
         """Where no part of a result needs one part of the operand alone, a dimension that remains may lie as it did."""
         primitive, aval = self.eqn.primitive, self.avals[number]
         whole = all(v.aval.shape[: dim + 1] == aval.shape[: dim + 1] for v in self.eqn.outvars)
-        if primitive.fusion is Fusion.LIBRARY and whole:
+        if primitive.fusion in (Fusion.LIBRARY, Fusion.ELEMENTWISE) and whole:
             places = [(n, dim) for n in range(len(self.eqn.outvars))]
         elif primitive is split_p or primitive.movement in _STAY or primitive.movement is Movement.MOVE:
             places = [(n, dim) for n, v in enumerate(self.eqn.outvars) if v.aval.ndim == aval.ndim]
@@ -203,7 +203,7 @@ class _Typing:
             if not fits or extent(self.mesh, axes) > 1:
                 self.ambiguous(
                     f"reshape of {shown(aval)} to {shape} splits or merges dimensions that lie along axes of the mesh, and no "
-                    "layout follows for the result"
+                    "layout follows for the result. The input should be fully replicated along them"
                 )
 
     def outer(self, aval: ArrayType, dims: Sequence[int]) -> tuple[Axes, bool]:

@@ -148,6 +148,10 @@ def _mesh(graph: Graph, shardings: Sequence[Sharding | None]) -> Mesh | None:
     """The one mesh of a program; None where all lies on one device. ValueError where devices differ."""
     meshes: list[Any] = [*(s.mesh for s in shardings if isinstance(s, NamedSharding)), *_of_a_mesh(graph)]
     found = [m for m in meshes if isinstance(m, Mesh)]
+    scope = mesh_in_scope()
+    if found and scope is not None and not any(isinstance(s, NamedSharding) for s in shardings):
+        same = (scope.flat, scope.shape_tuple) == (found[0].flat, found[0].shape_tuple)
+        found = [scope, *found] if same else found
     if not found and (meshes or mesh_to_follow() is not None):
         found = [m for m in [mesh_in_scope()] if m is not None]
     for own in _of_a_mesh(graph):

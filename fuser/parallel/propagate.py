@@ -73,7 +73,9 @@ def constrained(graph: Graph, layouts: Layouts) -> None:
     """Say how values lie by what equations and types say of it."""
     for eqn in graph.eqns:
         if eqn.primitive is sharding_constraint_p and eqn.params["sharding"] is not None:
-            layouts.lay(eqn.outvars[0], eqn.params["sharding"], True, f"{eqn.primitive.name} at {eqn.source.short}")
+            sharding = eqn.params["sharding"]
+            closed = not (sharding.mesh.explicit_axes and sharding.mesh.auto_axes)
+            layouts.lay(eqn.outvars[0], sharding, closed, f"{eqn.primitive.name} at {eqn.source.short}")
         elif eqn.primitive is shard_map_p:
             for var, spec in zip(eqn.outvars, eqn.params["out_specs"]):
                 layouts.fix(var, spec, f"{eqn.primitive.name} at {eqn.source.short}")

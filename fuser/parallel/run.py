@@ -13,10 +13,11 @@ import numpy as np
 
 from fuser import backends
 from fuser.api.eager import backend_name
-from fuser.api.stages import Compiled, Traced
+from fuser.api.stages import Compiled, Lowered, Traced
 from fuser.backends.base import Alike, KernelSource, Loaded, Memory
 from fuser.backends.c.backend import C
 from fuser.backends.link import Parts, evaluated, in_steps
+from fuser.compile import lower
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
@@ -96,9 +97,9 @@ def compiled(graph: Graph, mesh: Mesh, backend: Any) -> Compiled:
     """One device's program."""
     graph = flattened(graph, mesh)
     structures = [tree.structure([0] * len(v)) for v in (graph.invars, graph.outvars)]
-    lowered = Traced(fewer_collectives(graph), structures[0], structures[1], (), backend).lower()
+    traced = Traced(fewer_collectives(graph), structures[0], structures[1], (), backend)
     with in_turn():
-        return lowered.compile()
+        return Lowered(traced, lower(traced.graph, backend)).compile()  # of one device: not to be divided again
 
 
 @functools.lru_cache(maxsize=256)

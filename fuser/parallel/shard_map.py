@@ -14,7 +14,7 @@ from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.parallel import run  # noqa: F401  (says how the primitive runs)
 from fuser.parallel.mesh import AbstractMesh, Mesh, mesh_in_scope
 from fuser.parallel.sharding import NamedSharding, check_spec
-from fuser.parallel.spec import PartitionSpec, split_axes
+from fuser.parallel.spec import PartitionSpec, names, split_axes
 from fuser.runtime.array import Array
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
@@ -187,10 +187,17 @@ def _inferred(args: Any, values: Any, layout: Layout) -> Any:
     """The specs by which the arguments are laid out already."""
     found = []
     for value in values:
-        if not isinstance(value, Array):
-            raise ValueError(
-                f"shard_map cannot infer in_specs of a traced {type_of(value)} ({current_source().short}); give it in_specs"
-            )
+        explicit = type_of(value).explicit
+        if not isinstance(value, Array) or explicit is not None:
+            if not layout.mesh.explicit_axes:
+                raise TypeError(
+                    f"shard_map in_specs argument was not specified: smap or shard_map in_axes was not specified, and no types say how "
+                    f"a {type_of(value)} lies: the mesh has axes of type Auto ({current_source().short}); give it in_specs"
+                )
+            entries = () if explicit is None else explicit.spec.partitions
+            kept = (tuple(n for n in names(e) if n in layout.manual_axes) or None for e in entries)
+            found.append(PartitionSpec(*kept))
+            continue
         data = value._present()
         placed = data.sharding if isinstance(data, Shards) else None
         own = isinstance(placed, NamedSharding) and placed.mesh == layout.mesh
@@ -234,11 +241,11 @@ def _split(spec: PartitionSpec, aval: ArrayType, shown: Callable[[], str], layou
             f"({current_source().short})"
         )
     axes = split_axes(spec, aval.ndim)
-    for dimension, (size, names) in enumerate(zip(aval.shape, axes)):
-        if size % layout.extent(names):
+    for dimension, (size, axes_of) in enumerate(zip(aval.shape, axes)):
+        if size % layout.extent(axes_of):
             raise ValueError(
                 f"shard_map got {spec} in in_specs for {shown()}, which is {aval}: dimension {dimension} of extent {size} is "
-                f"split over {', '.join(map(repr, names))}, {layout.extent(names)} devices, which do not divide it; pad it, or "
+                f"split over {', '.join(map(repr, axes_of))}, {layout.extent(axes_of)} devices, which do not divide it; pad it, or "
                 f"split another ({current_source().short})"
             )
     return axes

@@ -221,12 +221,27 @@ def _entry(values: Sequence[Any], dims: Sequence[int | None], spmd: tuple[Any, .
             f"{' vs '.join(str(entry) for _, entry in found)} ({current_source().short}); reshard one of them"
         )
     known = next(iter(found), None)
+    if known is not None and known[1] is not None:
+        _check_unmapped([v for v, d in zip(values, dims) if d is None], known[1])
     if spmd and known is not None and known[1] is not None and known[1] != (spmd if len(spmd) > 1 else spmd[0]):
         raise ValueError(
             f"Only one of spmd_axis_name or arrays sharded on `Explicit` mesh axis type is allowed. Got spmd_axis_name={spmd} and "
             f"arrays sharded on {known[1]} ({current_source().short})"
         )
     return known
+
+
+def _check_unmapped(values: Sequence[Any], entry: Any) -> None:
+    """ValueError where what is the same for all lanes lies along the axes that the mapped dimension lies along."""
+    split = set(entry if isinstance(entry, tuple) else (entry,))
+    for value in values:
+        explicit = type_of(value).explicit
+        entries = () if explicit is None else explicit.spec.partitions
+        if split & {n for e in entries for n in (e if isinstance(e, tuple) else (e,))}:
+            raise ValueError(
+                f"Unmapped values passed to vmap cannot be sharded along the mesh axis that the mapped dimension lies along, {entry}. "
+                f"Got {explicit.spec} ({current_source().short}); reshard it"
+            )
 
 
 def _placed(value: Any, dim: int | None, wanted: Any, size: int, fun: Any, entry: Any) -> Any:
