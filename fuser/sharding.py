@@ -1,5 +1,6 @@
 """jax.sharding's names: meshes, specs and layouts of arrays over devices."""
 
+from fuser.ir.types import ManualAxisType
 from fuser.parallel.axis_types import auto_axes, explicit_axes
 from fuser.parallel.constraint import reshard
 from fuser.parallel.mesh import (
@@ -17,6 +18,7 @@ from fuser.parallel.spec import PartitionSpec
 __all__ = [
     "AbstractMesh",
     "AxisType",
+    "ManualAxisType",
     "Mesh",
     "NamedSharding",
     "PartitionSpec",

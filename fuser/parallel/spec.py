@@ -116,8 +116,6 @@ class PartitionSpec:
 
     def __repr__(self) -> str:
         more = [f"{what}={set(axes)!r}" for what in ("unreduced", "reduced") if (axes := getattr(self, what))]
-        if self.unreduced:
-            more.append("unreduced_kind=sum")  # JAX has others
         return f"P({', '.join([*map(repr, self._partitions), *more])}{',' if len(self) == 1 and not more else ''})"
 
     def __reduce__(self) -> Any:
