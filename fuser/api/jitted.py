@@ -472,7 +472,7 @@ def _described(leaf: Any) -> ArrayType | None:
         and hasattr(leaf, "dtype")
     ):
         shape, sharding = tuple(leaf.shape), getattr(leaf, "sharding", None)
-        explicit = sharding.in_type(len(shape)) if hasattr(sharding, "in_type") else None
+        explicit = None if sharding is None or not hasattr(sharding, "in_type") else sharding.in_type(len(shape))
         return ArrayType(shape, np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)), frozenset(), explicit)
     return None
 

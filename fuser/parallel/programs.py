@@ -120,8 +120,8 @@ def _summed(graph: Graph, layouts: Sequence[NamedSharding | None]) -> Graph:
         own = operand.aval.explicit.spec.unreduced if operand.aval.explicit is not None else frozenset()
         if layout is not None and layout.spec.unreduced != own:
             params = {"sharding": layout}
-            outvars[n] = Var(infer(sharding_constraint_p, (operand.aval,), params))
-            eqns.append(Eqn(sharding_constraint_p, (operand,), params, (outvars[n],), current_source()))
+            result = outvars[n] = Var(infer(sharding_constraint_p, (operand.aval,), params))
+            eqns.append(Eqn(sharding_constraint_p, (operand,), params, (result,), current_source()))
     return replace(graph, eqns=tuple(eqns), outvars=tuple(outvars))
 
 

@@ -119,8 +119,8 @@ def _step(eqn: Eqn, layouts: Layouts, forwards: bool) -> bool:
     """Let axes go from an equation's operands to its results and each other, or from its results to its operands."""
     if eqn.primitive is sharding_constraint_p and forwards and eqn.params["sharding"] is not None:
         free = [e is PartitionSpec.UNCONSTRAINED for e in eqn.params["sharding"].spec.partitions]
-        pairs = [(d, axes) for d, axes in enumerate(layouts.of(eqn.invars[0])) if axes and d < len(free) and free[d]]
-        return sum(layouts.offer(eqn.outvars[0], d, axes, "from what is constrained") for d, axes in pairs) > 0
+        lying = [(d, axes) for d, axes in enumerate(layouts.of(eqn.invars[0])) if axes and d < len(free) and free[d]]
+        return sum(layouts.offer(eqn.outvars[0], d, axes, "from what is constrained") for d, axes in lying) > 0
     if eqn.primitive is sharding_constraint_p or eqn.primitive is shard_map_p:
         if forwards:
             return False
