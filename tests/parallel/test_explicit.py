@@ -142,6 +142,7 @@ def test_terms_lie_on_their_devices() -> None:
     def program(lib: Any, fnp: Any, lay: Any) -> Any:
         x, w = lay(X, None, "x"), lay(W, "x", None)
         product = lib.jit(lambda a, b: fnp.dot(a, b, out_sharding=lib.P(unreduced={"x"})))(x, w)
+        whole = lib.jit(lambda a: lib.reshard(a, lib.P(unreduced={"x"})))(lay(X))
         return [np.asarray(s.data) for a in (product, whole) for s in a.addressable_shards]
 
     for own, theirs in zip(within(fuser, program), within(jax, program), strict=True):
