@@ -178,6 +178,8 @@ class Jitted(_Base):
         key = (structure, static, config.enable_x64, config.traced, *types, *axes_key())
         if checked_axes():
             key = (*key, *(type_of(v).vma for v in values))
+        if any(type(v) is not Array and v.aval.explicit is not None for v in values) or placed(values):
+            key = (*key, *(type_of(v).explicit for v in values))
         try:
             known = self._calls.get(key)
         except TypeError:
@@ -469,7 +471,9 @@ def _described(leaf: Any) -> ArrayType | None:
         and hasattr(leaf, "shape")
         and hasattr(leaf, "dtype")
     ):
-        return ArrayType(tuple(leaf.shape), np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)))
+        shape, sharding = tuple(leaf.shape), getattr(leaf, "sharding", None)
+        explicit = None if sharding is None or not hasattr(sharding, "in_type") else sharding.in_type(len(shape))
+        return ArrayType(shape, np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)), frozenset(), explicit)
     return None
 
 
@@ -575,7 +579,8 @@ def make_jaxpr(
 def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The tree of the results' ShapeDtypeStructs; nothing is computed. Arguments need only `shape` and `dtype`."""
     found = jit(function).trace(*args, **kwargs).out_info
-    return tree.map(lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma), found)
+    described = lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma, sharding=a.explicit)
+    return tree.map(described, found)
 
 
 eager.install()
