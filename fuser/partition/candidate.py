@@ -145,7 +145,7 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
     )
     layout = labels if fusion is not Fusion.REDUCE else tuple(a for d, a in enumerate(labels) if d not in reduced)
     candidate = Candidate(
-        kind, [eqn], {number}, rows, cols, {out: layout}, cost=cost(eqn), produced={out}, live_out={out}
+        kind, [eqn], {number}, rows, cols, {out: layout}, cost=cost(eqn, limits.target), produced={out}, live_out={out}
     )
     candidate.order = [a for a in labels if a is not None]
     sizes = [v.aval.dtype.itemsize for v in (*eqn.invars, out) if v.aval.shape and v.aval.dtype != np.bool_]
