@@ -23,6 +23,7 @@ from fuser.partition.loop import LoopForm
 
 MOST_SWEEPS = 8  # runs over the reduced axes, where each computes again what came before
 KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
+WAITING = 4  # how much longer operations take in iterations that wait for each other
 PIECE = 8  # additions that it is worth to ask whether an element is of a piece, and to read it there
 MOST_PIECES = 8  # loops that a kernel repeats what reads them in
 
@@ -324,7 +325,7 @@ def _again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], targ
     size = math.prod(x.extent for x in a.axes)
     values = list(values)
     wide = max([v.aval.dtype.itemsize for v in values], default=4) / 4
-    repeated = a.cost * size * (times - 1) * wide / target.operations
+    repeated = a.cost * size * (times - 1) * wide / target.operations * (WAITING if b.kind is Kind.LOOP else 1)
     if repeated <= 0:
         return None
     moving = target.move(sum(v.aval.nbytes for v in (*b.inputs, *b.live_out)))
