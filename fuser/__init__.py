@@ -123,6 +123,7 @@ _LATER = {
     "explain": "fuser.report.explanation",
     "profile": "fuser.report.profile",
     "float0": "fuser.dtypes",
+    **dict.fromkeys(("effects_barrier", "pure_callback"), "fuser.api.callbacks"),
     **dict.fromkeys(
         ("clear_caches", "ensure_compile_time_eval", "named_call", "named_scope", "print_environment_info"),
         "fuser.api.scopes",
@@ -155,6 +156,7 @@ _LATER = {
 _MODULES = (
     "api_util",
     "core",
+    "debug",
     "distributed",
     "dlpack",
     "example_libraries",

@@ -135,7 +135,8 @@ def _bare(key: Any) -> str:
 
 # class -> function of a node that gives ([(key, child), ...], aux)
 _with_keys: dict[type, Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]]] = {}
-_registered: set[type] = set()
+# The classes whose instances are nodes; instances of named tuples are nodes too.
+registered_types: set[type] = {list, tuple, dict, type(None), collections.OrderedDict, collections.defaultdict, collections.deque}
 
 
 def register_pytree_node(
@@ -150,7 +151,7 @@ def register_pytree_node(
     ValueError for a class that is registered already.
     """
     T.register_pytree_node(nodetype, lambda x: _tuples(flatten_func(x)), unflatten_func)
-    _registered.add(nodetype)
+    registered_types.add(nodetype)
     if flatten_with_keys_func is not None:
         _with_keys[nodetype] = flatten_with_keys_func
 

@@ -89,6 +89,9 @@ _EXTEND = frozenset(
         "triangular_solve",
         "tridiagonal",
         "custom_linear_solve",
+        "debug_callback",
+        "io_callback",
+        "pure_callback",
     ]
 )
 

@@ -159,6 +159,11 @@ def current() -> Trace:
     return _state.trace or EVALUATION
 
 
+def trace_state_clean() -> bool:
+    """Whether no transform and no recording is under way."""
+    return current() is EVALUATION
+
+
 @contextlib.contextmanager
 def using(trace: Trace) -> Iterator[Trace]:
     """Make `trace` current while the block runs."""
