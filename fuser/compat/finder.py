@@ -76,13 +76,14 @@ class Facade(ModuleType):
         renamed = RENAMED.get(self._path, {}).get(name)
         if renamed is not None:
             return resolve(renamed[0])
-        if name in REFUSED.get(self._path, {}):
-            return _refused(f"{self.__name__}.{name}", REFUSED[self._path][name][0])
         inner = f"{self._path}.{name}".lstrip(".")
         if inner in MODULES:
             return importlib.import_module(f"jax.{inner}")
-        if self._own is not None:
+        refused = REFUSED.get(self._path, {}).get(name)
+        if self._own is not None and (refused is None or hasattr(self._own, name)):
             return getattr(self._own, name)
+        if refused is not None:
+            return _refused(f"{self.__name__}.{name}", refused[0])
         known = reason(self._path, name)
         if known is not None:
             raise AbsentError(f"{self.__name__}.{name} is not offered: {known[0]}; instead: {known[1]}")
