@@ -304,7 +304,7 @@ def _level(node: Any) -> tuple[list[tuple[Any, Any]], Hashable] | None:
         return [(DictKey(name), child) for name, child in node.items()], tuple(node)
     if node is None:
         return [], None
-    if _named(kind) and kind not in _registered:
+    if _named(kind) and kind not in registered_types:
         return [(GetAttrKey(name), getattr(node, name)) for name in kind._fields], kind  # type: ignore[attr-defined, return-value]
     if not is_tree_node(kind):
         return None

@@ -29,7 +29,7 @@ from fuser.frames import hide
 from fuser.ir.graph import Graph
 from fuser.ir.names import function_name, printable
 from fuser.ir.source import current_source
-from fuser.ir.types import KEY, ArrayType
+from fuser.ir.types import KEY, ArrayType, is_key
 from fuser.lax.values import as_value
 from fuser.ops.jit import Program
 from fuser.runtime.array import Array
@@ -44,6 +44,7 @@ from fuser.trace.core import EVALUATION, Trace, Tracer, current, type_of
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace, stage
+from fuser.trace.tangent import full
 
 MOST_SIGNATURES = 1024  # that one jitted function keeps; the native core's tables hold as many
 
@@ -493,13 +494,14 @@ def jit(
     backend: str | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    device: Any = None,
 ) -> Any:
     """`function` compiled: traced once for each signature, fused into few kernels, cached.
 
     Static arguments are Python values that the trace may branch on; they must be hashable. The memory of donated
     arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton", "tpu" or "reference".
     Over arrays on several devices the program is divided among them; `in_shardings` and `out_shardings`, tree prefixes of
-    Shardings, say how arguments and results are to lie. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
+    Shardings, say how arguments and results are to lie, `device` that all lie on one. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
     if function is None:
         return lambda f: jit(
@@ -513,7 +515,12 @@ def jit(
             backend=backend,
             in_shardings=in_shardings,
             out_shardings=out_shardings,
+            device=device,
         )
+    if device is not None:
+        from fuser.parallel.sharding import SingleDeviceSharding
+
+        in_shardings = out_shardings = SingleDeviceSharding(device)
     if not callable(function):
         raise TypeError(f"Expected a callable value: jit takes a function, got a {type(function).__name__}")
     if inspect.isgeneratorfunction(function):
@@ -574,8 +581,17 @@ def make_jaxpr(
 
 def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The tree of the results' ShapeDtypeStructs; nothing is computed. Arguments need only `shape` and `dtype`."""
-    found = jit(function).trace(*args, **kwargs).out_info
+    def described(*args: Any, **kwargs: Any) -> Any:
+        return tree.map(_stand_in, function(*args, **kwargs))
+
+    functools.update_wrapper(described, function)
+    found = jit(described).trace(*args, **kwargs).out_info
     return tree.map(lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma), found)
+
+
+def _stand_in(leaf: Any) -> Any:
+    """A result that is the description of an array, as an array of its type."""
+    return full(leaf, 0) if isinstance(leaf, ArrayType) and not is_key(leaf.dtype) else leaf
 
 
 eager.install()

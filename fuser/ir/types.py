@@ -137,6 +137,11 @@ class ArrayType:
     vma: frozenset[Any] = frozenset()
 
     @property
+    def sharding(self) -> Any:
+        """How the array lies over devices, where a description says it: None."""
+        return None
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 
@@ -164,6 +169,10 @@ class ArrayType:
             self.weak_type if weak_type is None else weak_type,
             self.vma if vma is None else vma,
         )
+
+    def to_tangent_aval(self) -> ArrayType:
+        """The type of tangents: float0 for integers and bools."""
+        return ArrayType(self.shape, self.dtype if is_inexact(self.dtype) else float0, self.weak_type, self.vma)
 
     def str_short(self) -> str:
         """As in a jaxpr: `f32[3,4]`, with a star behind a weak type's dtype."""

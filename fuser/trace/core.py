@@ -290,6 +290,19 @@ def _wrap(result: Any, aval: ArrayType) -> Array:
     return Array(result, aval.weak_type)
 
 
+class KnownTrace(Trace):
+    """Evaluates what has values for all its operands at once; the parent, which may record, is given the rest."""
+
+    name = "compile-time evaluation"
+
+    def __init__(self, parent: Trace) -> None:
+        self.parent = parent
+
+    def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        known = not any(isinstance(a, Tracer) for a in args)
+        return forwarded(EVALUATION if known else self.parent, primitive, args, params)
+
+
 EVALUATION = EvalTrace()
 install("aval", property(type_of, doc="The array's type: shape, dtype, weakness."))
 if native is not None:
