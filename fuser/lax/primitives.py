@@ -81,6 +81,7 @@ _EXTEND = frozenset(
         "cholesky",
         "eig",
         "eigh",
+        "geqrf",
         "hessenberg",
         "lu",
         "qr",
