@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fuser import ad_checkpoint, custom_batching, custom_derivatives, dtypes, errors, lax, nn, numpy, random, tree
-from fuser.api.jitted import ShapeDtypeStruct, eval_shape, jit, make_jaxpr
+from fuser.api.abstract import eval_shape, make_jaxpr
+from fuser.api.jitted import ShapeDtypeStruct, jit
 from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
 from fuser.config import config
 from fuser.gaps import absent

@@ -43,7 +43,14 @@ class _Made(type):
         return ArrayType in subclass.__mro__
 
     def __call__(
-        cls, shape: Sequence[int], dtype: Any, weak_type: bool = False, *, sharding: Any = None, vma: Any = frozenset(), **_: Any
+        cls,
+        shape: Sequence[int],
+        dtype: Any,
+        weak_type: bool = False,
+        *,
+        sharding: Any = None,
+        vma: Any = frozenset(),
+        **_: Any,
     ) -> ArrayType:
         return ArrayType(tuple(shape), dtypes._dtype(dtype), bool(weak_type), frozenset(vma))
 

@@ -136,7 +136,15 @@ def _bare(key: Any) -> str:
 # class -> function of a node that gives ([(key, child), ...], aux)
 _with_keys: dict[type, Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]]] = {}
 # The classes whose instances are nodes; instances of named tuples are nodes too.
-registered_types: set[type] = {list, tuple, dict, type(None), collections.OrderedDict, collections.defaultdict, collections.deque}
+registered_types: set[type] = {
+    list,
+    tuple,
+    dict,
+    type(None),
+    collections.OrderedDict,
+    collections.defaultdict,
+    collections.deque,
+}
 
 
 def register_pytree_node(

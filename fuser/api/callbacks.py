@@ -54,9 +54,7 @@ def io_callback(
     return _called(io_callback_p, callback, result_shape_dtypes, args, kwargs, ordered=bool(ordered))
 
 
-def _called(
-    primitive: Any, callback: Callable[..., Any], declared: Any, args: Any, kwargs: Any, **params: Any
-) -> Any:
+def _called(primitive: Any, callback: Callable[..., Any], declared: Any, args: Any, kwargs: Any, **params: Any) -> Any:
     leaves, structure = tree.flatten((args, kwargs))
     avals, out_tree = tree.flatten(tree.map(_declared, declared))
 
@@ -79,7 +77,11 @@ def _declared(leaf: Any) -> ArrayType:
 
 
 def debug_callback(
-    callback: Callable[..., Any] | None = None, *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any
+    callback: Callable[..., Any] | None = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    **kwargs: Any,
 ) -> Any:
     """Call `callback(*args, **kwargs)` with the values as Arrays each time the program gets here, in program order.
 
@@ -163,5 +165,3 @@ def debug_print(
 
 def effects_barrier() -> None:
     """Return once every callback of the programs called before has run: they run inside of the calls, so at once."""
-
-

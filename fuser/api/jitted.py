@@ -1,4 +1,4 @@
-"""`jit`, which traces, compiles and caches by signature; `make_jaxpr` and `eval_shape`.
+"""`jit`, which traces, compiles and caches by signature.
 
 A jitted function keeps one entry a signature: tree structure, static arguments, and each array's shape, dtype and weak
 type. While a graph is recorded it simply runs, so that its operations join that graph; under transforms of evaluated
@@ -29,7 +29,7 @@ from fuser.frames import hide
 from fuser.ir.graph import Graph
 from fuser.ir.names import function_name, printable
 from fuser.ir.source import current_source
-from fuser.ir.types import KEY, ArrayType, is_key
+from fuser.ir.types import KEY, ArrayType
 from fuser.lax.values import as_value
 from fuser.ops.jit import Program
 from fuser.runtime.array import Array
@@ -44,7 +44,6 @@ from fuser.trace.core import EVALUATION, Trace, Tracer, current, type_of
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace, stage
-from fuser.trace.tangent import full
 
 MOST_SIGNATURES = 1024  # that one jitted function keeps; the native core's tables hold as many
 
@@ -565,35 +564,6 @@ def _both_ways(
     return tuple(sorted(all_numbers)), tuple(sorted(all_names))
 
 
-def make_jaxpr(
-    function: Callable[..., Any], static_argnums: int | Iterable[int] = (), return_shape: bool = False
-) -> Callable[..., Any]:
-    """A function that gives the Graph of `function` for its arguments instead of calling it."""
-    traced = jit(function, static_argnums=static_argnums)
-
-    @functools.wraps(function)
-    def make(*args: Any, **kwargs: Any) -> Any:
-        result = traced.trace(*args, **kwargs)
-        return (result.graph, result.out_info) if return_shape else result.graph
-
-    return make
-
-
-def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The tree of the results' ShapeDtypeStructs; nothing is computed. Arguments need only `shape` and `dtype`."""
-    def described(*args: Any, **kwargs: Any) -> Any:
-        return tree.map(_stand_in, function(*args, **kwargs))
-
-    functools.update_wrapper(described, function)
-    found = jit(described).trace(*args, **kwargs).out_info
-    return tree.map(lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma), found)
-
-
-def _stand_in(leaf: Any) -> Any:
-    """A result that is the description of an array, as an array of its type."""
-    return full(leaf, 0) if isinstance(leaf, ArrayType) and not is_key(leaf.dtype) else leaf
-
-
 eager.install()
 debug_values.install()
 
@@ -604,7 +574,5 @@ __all__ = [
     "ShapeDtypeStruct",
     "Traced",
     "cost_analysis",
-    "eval_shape",
     "jit",
-    "make_jaxpr",
 ]

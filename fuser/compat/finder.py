@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from fuser.compat.names import MODULES, REFUSED, RENAMED
+from fuser.compat.names import MODULES, PUBLIC, REFUSED, RENAMED
 from fuser.compat.version import __version__
 from fuser.errors import AbsentError
 from fuser.gaps import reason
@@ -40,7 +40,7 @@ def install_as_jax() -> ModuleType:
 def target(path: str) -> str | None:
     """The module of fuser that has the names of JAX's module `path` ("" is jax itself); None where there is none."""
     name = f"fuser.{path}".rstrip(".")
-    if path.startswith("_src") or path.split(".")[0] in ("compat", "cli"):
+    if path and path.split(".")[0] not in PUBLIC:
         return None
     try:
         found = importlib.util.find_spec(name)
@@ -115,7 +115,9 @@ def resolve(place: str) -> Any:
 class _Finder(MetaPathFinder, Loader):
     """Gives every import below `PACKAGES` a module of fuser's, or says that there is none."""
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target_: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target_: ModuleType | None = None
+    ) -> ModuleSpec | None:
         package, _, inner = fullname.partition(".")
         if package not in PACKAGES:
             return None

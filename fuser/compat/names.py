@@ -6,6 +6,46 @@ has its name of JAX's in fuser's module of the same path.
 
 from __future__ import annotations
 
+# The public modules of JAX's that fuser has, or will have, under the same name; all others of fuser's are its own.
+PUBLIC = frozenset(
+    [
+        "ad_checkpoint",
+        "api_util",
+        "core",
+        "custom_batching",
+        "custom_derivatives",
+        "custom_transpose",
+        "debug",
+        "distributed",
+        "dlpack",
+        "dtypes",
+        "errors",
+        "example_libraries",
+        "experimental",
+        "export",
+        "extend",
+        "ffi",
+        "flatten_util",
+        "image",
+        "interpreters",
+        "lax",
+        "memory",
+        "monitoring",
+        "nn",
+        "numpy",
+        "ops",
+        "profiler",
+        "random",
+        "ref",
+        "scipy",
+        "sharding",
+        "stages",
+        "test_util",
+        "tree",
+        "tree_util",
+        "typing",
+    ]
+)
 _VERSION = {
     "__version__": ("fuser.compat.version:__version__", "equinox optax"),
     "__version_info__": ("fuser.compat.version:__version_info__", "flax haiku equinox orbax"),

@@ -102,14 +102,14 @@ class _Effects:
 control_flow_allowed_effects = _Effects()
 
 
-class aval_property:  # noqa: N801
+class aval_property:
     """A property of tracers, defined by their type."""
 
     def __init__(self, fget: Callable[..., Any]) -> None:
         self.fget = fget
 
 
-class aval_method:  # noqa: N801
+class aval_method:
     """A method of tracers, defined by their type."""
 
     def __init__(self, fun: Callable[..., Any]) -> None:

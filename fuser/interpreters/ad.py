@@ -28,7 +28,9 @@ __all__ = [
 Rule = Callable[..., Any]
 for _kind in (Zero, UndefinedPrimal):  # trees without leaves, as libraries pass them on
     tree.register_pytree_node(
-        _kind, lambda symbol: ((), symbol.aval), lambda aval, _, kind=_kind: kind(aval)  # type: ignore[misc]
+        _kind,
+        lambda symbol: ((), symbol.aval),
+        lambda aval, _, kind=_kind: kind(aval),  # type: ignore[misc]
     )
 
 

@@ -14,7 +14,15 @@ from fuser.ir.primitive import Primitive
 from fuser.ops.family import batch_elementwise
 from fuser.trace.batch import moved, size_of
 
-__all__ = ["axis_primitive_batchers", "bdim_at_front", "broadcast", "defbroadcasting", "defreducer", "defvectorized", "primitive_batchers"]
+__all__ = [
+    "axis_primitive_batchers",
+    "bdim_at_front",
+    "broadcast",
+    "defbroadcasting",
+    "defreducer",
+    "defvectorized",
+    "primitive_batchers",
+]
 
 primitive_batchers = Rules("batch", lambda primitive: primitive.batch)
 

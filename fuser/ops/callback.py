@@ -70,7 +70,9 @@ def checked(results: Sequence[Any], avals: Sequence[ArrayType], name: str) -> li
     return found
 
 
-def call(*arrays: np.ndarray, callback: Any, result_avals: Sequence[ArrayType], threaded: bool = False, **params: Any) -> Any:
+def call(
+    *arrays: np.ndarray, callback: Any, result_avals: Sequence[ArrayType], threaded: bool = False, **params: Any
+) -> Any:
     """The callback's results. JaxRuntimeError with the text of what it raised."""
     operands = arrays[:-1] if threaded else arrays
     token = [np.zeros((), TOKEN.dtype)] if threaded else []
@@ -100,7 +102,9 @@ def _refused(message: str) -> Callable[..., Any]:
     return rule
 
 
-def _sequentially(primitive: Primitive, operands: Any, dims: Any, callback: Any, result_avals: Any, **params: Any) -> Any:
+def _sequentially(
+    primitive: Primitive, operands: Any, dims: Any, callback: Any, result_avals: Any, **params: Any
+) -> Any:
     size = size_of(operands, dims)
     fronted = [moved(v, d, 0) for v, d in zip(operands, dims)]
     each = Sequential(callback, tuple(d is not None for d in dims), size, tuple(result_avals))

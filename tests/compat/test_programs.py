@@ -17,7 +17,16 @@ import pytest
 HERE = Path(__file__).parent
 # program -> the libraries that it imports, and the relative and absolute tolerance of its results
 PROGRAMS: dict[str, tuple[tuple[str, ...], float, float]] = {
+    "small_libraries": (("chex", "einops", "jaxtyping", "jmp"), 1e-5, 1e-6),
     "optax_training": (("optax",), 2e-4, 2e-5),
+    "haiku_nets": (("haiku", "optax"), 1e-3, 1e-5),
+    "flax_linen": (("flax", "optax"), 1e-3, 1e-5),
+    "flax_nnx": (("flax", "optax"), 1e-3, 1e-5),
+    "equinox_nets": (("equinox", "optax"), 1e-3, 1e-5),
+    "blackjax_sampling": (("blackjax",), 1e-3, 1e-4),
+    "numpyro_models": (("numpyro",), 5e-3, 1e-4),  # NUTS multiplies what a sum's order makes of rounding
+    "jaxopt_solvers": (("jaxopt",), 1e-4, 1e-5),
+    "diffrax_equations": (("diffrax", "lineax", "optimistix"), 1e-3, 1e-5),
 }
 
 

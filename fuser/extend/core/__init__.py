@@ -60,7 +60,6 @@ __all__ = [
 ]
 
 
-
 class DropVar(Var):
     """A result that nothing reads. Graphs of fuser's have variables alone, so nothing is one."""
 

@@ -11,9 +11,7 @@ SIGMA = jnp.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
 def _logdensity(p):
     prior = jax.scipy.stats.norm.logpdf(p["mu"], 0, 5) + jax.scipy.stats.norm.logpdf(p["log_tau"], 0, 1)
     theta = p["mu"] + jnp.exp(p["log_tau"]) * p["eta"]
-    return (
-        prior + jax.scipy.stats.norm.logpdf(p["eta"]).sum() + jax.scipy.stats.norm.logpdf(Y, theta, SIGMA).sum()
-    )
+    return prior + jax.scipy.stats.norm.logpdf(p["eta"]).sum() + jax.scipy.stats.norm.logpdf(Y, theta, SIGMA).sum()
 
 
 START = {"mu": jnp.array(1.0), "log_tau": jnp.array(0.0), "eta": jnp.zeros(8)}

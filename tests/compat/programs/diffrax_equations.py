@@ -27,7 +27,9 @@ def linear_solves():
 def roots_and_fits():
     t = jnp.linspace(0, 1, 8)
     fit = optx.least_squares(
-        lambda p, _: p[0] * jnp.exp(p[1] * t) - 2 * jnp.exp(-t), optx.LevenbergMarquardt(1e-5, 1e-5), jnp.array([1.0, 0.0])
+        lambda p, _: p[0] * jnp.exp(p[1] * t) - 2 * jnp.exp(-t),
+        optx.LevenbergMarquardt(1e-5, 1e-5),
+        jnp.array([1.0, 0.0]),
     )
     root = optx.root_find(lambda y, a: jnp.tanh(y) - a, optx.Newton(1e-5, 1e-5), jnp.array(0.1), args=0.4)
     return fit.value, root.value
@@ -50,7 +52,9 @@ def oscillator():
 
 def stiff():
     def field(t, y, args):
-        return jnp.stack([-0.04 * y[0] + 1e1 * y[1] * y[2], 0.04 * y[0] - 1e1 * y[1] * y[2] - 3e1 * y[1] ** 2, 3e1 * y[1] ** 2])
+        return jnp.stack(
+            [-0.04 * y[0] + 1e1 * y[1] * y[2], 0.04 * y[0] - 1e1 * y[1] * y[2] - 3e1 * y[1] ** 2, 3e1 * y[1] ** 2]
+        )
 
     return diffrax.diffeqsolve(
         diffrax.ODETerm(field), diffrax.Kvaerno3(), 0.0, 2.0, 0.05, jnp.array([1.0, 0.0, 0.0]), max_steps=64,

@@ -76,7 +76,10 @@ class _Scanned(nn.Module):
     @nn.compact
     def __call__(self, x):
         layer = nn.scan(
-            lambda mdl, c, _: (nn.tanh(nn.Dense(8)(c)), None), variable_axes={"params": 0}, split_rngs={"params": True}, length=3
+            lambda mdl, c, _: (nn.tanh(nn.Dense(8)(c)), None),
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+            length=3,
         )
         return layer(self, x, None)[0]
 

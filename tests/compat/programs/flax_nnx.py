@@ -8,7 +8,7 @@ from flax import nnx
 
 class _Model(nnx.Module):
     def __init__(self, rngs):
-        self.linear1 = nnx.Linear(4, 8, rngs=rngs)
+        self.linear1 = nnx.Linear(4, 8, use_bias=False, rngs=rngs)  # a bias has no gradient before the norm
         self.norm = nnx.BatchNorm(8, rngs=rngs)
         self.dropout = nnx.Dropout(0.2, rngs=rngs)
         self.linear2 = nnx.Linear(8, 2, rngs=rngs)

@@ -33,7 +33,9 @@ def _train(optimizer, steps=20):
     @jax.jit
     def step(params, state):
         loss, grads = jax.value_and_grad(_loss)(params, x, y)
-        updates, state = optimizer.update(grads, state, params, value=loss, grad=grads, value_fn=lambda p: _loss(p, x, y))
+        updates, state = optimizer.update(
+            grads, state, params, value=loss, grad=grads, value_fn=lambda p: _loss(p, x, y)
+        )
         return optax.apply_updates(params, updates), state, loss
 
     losses = []

@@ -35,7 +35,12 @@ def images_by_einops():
     @jax.jit
     def patches(x):
         p = einops.rearrange(x, "b (h i) (w j) c -> b (h w) (i j c)", i=2, j=2)
-        return p, einops.reduce(x, "b h w c -> b c", "mean"), einops.repeat(x[:, 0, 0], "b c -> b k c", k=3), einops.einsum(p, p, "b n d, b m d -> b n m")
+        return (
+            p,
+            einops.reduce(x, "b h w c -> b c", "mean"),
+            einops.repeat(x[:, 0, 0], "b c -> b k c", k=3),
+            einops.einsum(p, p, "b n d, b m d -> b n m"),
+        )
 
     return patches(x)
 
