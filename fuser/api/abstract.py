@@ -37,7 +37,8 @@ def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     functools.update_wrapper(described, function)
     found = jit(described).trace(*args, **kwargs).out_info
-    return tree.map(lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma), found)
+    typed = lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma, sharding=a.explicit)
+    return tree.map(typed, found)
 
 
 def _stand_in(leaf: Any) -> Any:

@@ -178,6 +178,8 @@ class Jitted(_Base):
         key = (structure, static, config.enable_x64, config.traced, *types, *axes_key())
         if checked_axes():
             key = (*key, *(type_of(v).vma for v in values))
+        if any(type(v) is not Array and v.aval.explicit is not None for v in values) or placed(values):
+            key = (*key, *(type_of(v).explicit for v in values))
         try:
             known = self._calls.get(key)
         except TypeError:
@@ -469,7 +471,9 @@ def _described(leaf: Any) -> ArrayType | None:
         and hasattr(leaf, "shape")
         and hasattr(leaf, "dtype")
     ):
-        return ArrayType(tuple(leaf.shape), np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)))
+        shape, sharding = tuple(leaf.shape), getattr(leaf, "sharding", None)
+        explicit = None if sharding is None or not hasattr(sharding, "in_type") else sharding.in_type(len(shape))
+        return ArrayType(shape, np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)), frozenset(), explicit)
     return None
 
 

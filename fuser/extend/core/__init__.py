@@ -102,7 +102,7 @@ def mapped_aval(size: int, axis: int | None, aval: ArrayType) -> ArrayType:
     if axis is None:
         return aval
     assert aval.shape[axis] == size
-    return aval.update(shape=aval.shape[:axis] + aval.shape[axis + 1 :])
+    return aval.without(axis)
 
 
 def unmapped_aval(size: int, axis: int | None, aval: ArrayType, explicit_mesh_axis: Any = None) -> ArrayType:
@@ -110,7 +110,7 @@ def unmapped_aval(size: int, axis: int | None, aval: ArrayType, explicit_mesh_ax
     if axis is None:
         return aval
     axis = axis % (aval.ndim + 1)
-    return aval.update(shape=(*aval.shape[:axis], size, *aval.shape[axis:]))
+    return aval.along(axis, size)
 
 
 def primal_dtype_to_tangent_dtype(primal_dtype: Any) -> np.dtype:
