@@ -202,6 +202,10 @@ class ArrayType:
         explicit = None if self.explicit is None else self.explicit.batched(dim)
         return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]), explicit=explicit)
 
+    def to_tangent_aval(self) -> ArrayType:
+        """The type of tangents: float0 for integers and bools."""
+        return self.update(dtype=self.dtype if is_inexact(self.dtype) else float0)
+
     def str_short(self) -> str:
         """As in a jaxpr: `f32[3,4]`, with a star behind a weak type's dtype."""
         star = "*" if self.weak_type else ""

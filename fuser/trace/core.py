@@ -161,6 +161,11 @@ def current() -> Trace:
     return _state.trace or EVALUATION
 
 
+def trace_state_clean() -> bool:
+    """Whether no transform and no recording is under way."""
+    return current() is EVALUATION
+
+
 @contextlib.contextmanager
 def using(trace: Trace) -> Iterator[Trace]:
     """Make `trace` current while the block runs."""
@@ -290,6 +295,19 @@ def _wrap(result: Any, aval: ArrayType) -> Array:
     if not result.flags.c_contiguous:
         result = np.ascontiguousarray(result)
     return Array(result, aval.weak_type)
+
+
+class KnownTrace(Trace):
+    """Evaluates what has values for all its operands at once; the parent, which may record, is given the rest."""
+
+    name = "compile-time evaluation"
+
+    def __init__(self, parent: Trace) -> None:
+        self.parent = parent
+
+    def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        known = not any(isinstance(a, Tracer) for a in args)
+        return forwarded(EVALUATION if known else self.parent, primitive, args, params)
 
 
 EVALUATION = EvalTrace()

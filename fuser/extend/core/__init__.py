@@ -29,6 +29,7 @@ from fuser.trace.stage import StageTrace
 __all__ = [
     "ClosedJaxpr",
     "DebugInfo",
+    "DropVar",
     "InconclusiveDimensionOperation",
     "Jaxpr",
     "JaxprEqn",
@@ -57,6 +58,11 @@ __all__ = [
     "unsafe_get_axis_names_DO_NOT_USE",
     "valid_jaxtype",
 ]
+
+
+class DropVar(Var):
+    """A result that nothing reads. Graphs of fuser's have variables alone, so nothing is one."""
+
 
 array_types = {np.ndarray, *(d.type for d in ALL_DTYPES)}
 

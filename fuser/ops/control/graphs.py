@@ -110,7 +110,7 @@ def invariant(graph: Graph, outputs: tuple[int, ...], inputs: int) -> tuple[Grap
         if all(v in steady for v in eqn.operands()):
             steady.update(eqn.outvars)
     found = [n for n in outputs if isinstance(graph.outvars[n], Literal) or graph.outvars[n] in steady]
-    smaller = pruned(pick(graph, outputs=found))
+    smaller = pruned(pick(graph, outputs=found), effects=False)
     return pick(smaller, range(inputs)), found
 
 
