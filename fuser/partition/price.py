@@ -1,7 +1,8 @@
 """What strided accesses of a merged kernel cost, in seconds of the target, against what the merge saves.
 
 Along the reduced axes a kernel runs in the order of one array, and what lies in another order comes element by element.
-Kernels without reduced axes are tiled, so that theirs cost no more than others.
+Kernels without reduced axes are tiled: what lies in another order goes through tiles, and all other arrays are then read
+and written a tile's row at a time, far apart.
 """
 
 from __future__ import annotations
@@ -16,36 +17,51 @@ from fuser.partition.candidate import Candidate, Uses, match, within
 from fuser.partition.group import FUSIBLE
 
 LEAST_VECTOR = 8  # elements of an innermost axis that a vector is worth
+ACROSS = {True: "across memory", False: "in tiles beside what lies in another order"}
 Access = tuple[Var, tuple[Axis | None, ...]]
 
 
 def dearer(a: Candidate, b: Candidate, uses: Uses, target: Target) -> str | None:
     """Why one kernel of `a` and `b`, which may share one, would take longer than two; None where it would not."""
-    if not (a.reduced or b.reduced) or a.kind not in FUSIBLE or b.kind not in FUSIBLE or b.opaque.keys() & a.produced:
+    if a.kind not in FUSIBLE or b.kind not in FUSIBLE or b.opaque.keys() & a.produced:
         return None
     mapping = match(a, b)
     assert isinstance(mapping, dict)
     own = [*_reads(a, b.produced, {}), *_writes(a, a, b, uses, {})]
     theirs = [*_reads(b, a.produced, mapping), *_writes(b, a, b, uses, mapping)]
-    apart = strided(_accesses(a), bool(a.reduced)) + strided(_accesses(b), bool(b.reduced))
-    together = strided(dict.fromkeys([*own, *theirs]), True)
-    if together <= apart:
+    reduces = bool(a.reduced or b.reduced)
+    count, each = (strided, target.strided) if reduces else (tiled, target.tiled)
+    apart = sum(count(_accesses(c)) for c in (a, b) if bool(c.reduced) is reduces)
+    together = count(dict.fromkeys([*own, *theirs]))
+    lost = (together - apart) * each
+    if lost <= 0:
         return None
-    lost = (together - apart) * target.strided
     shared = sum(v.aval.nbytes for v in a.inputs & b.inputs) + 2 * sum(v.aval.nbytes for v in b.inputs & a.produced)
     saved = target.launch + target.move(shared)
     if lost <= saved:
         return None
     return (
-        f"together they would read or write {math.ceil(together - apart)} elements across memory, which costs "
+        f"together they would read or write {math.ceil(together - apart)} elements {ACROSS[reduces]}, which costs "
         f"{duration(lost)} and saves {duration(saved)}"
     )
 
 
-def strided(accesses: Iterable[Access], reduces: bool) -> float:
+def strided(accesses: Iterable[Access]) -> float:
     """Elements that are accessed alone, if the kernel runs along the axis that suits most of them."""
-    if not reduces:
-        return 0
+    vector, found = _ordered(accesses)
+    return sum(size for size, along in found if along[-1] is not vector and vector in along)
+
+
+def tiled(accesses: Iterable[Access]) -> float:
+    """Elements of arrays in the order of most, but for one of them, where others lie in another order."""
+    vector, found = _ordered(accesses)
+    crossing = any(along[-1] is not vector and vector in along for _, along in found)
+    dense = sorted(size for size, along in found if along[-1] is vector)
+    return sum(dense[:-1]) if crossing else 0
+
+
+def _ordered(accesses: Iterable[Access]) -> tuple[Axis | None, list[tuple[int, list[Axis]]]]:
+    """The axis that runs innermost in most bytes, and of each access its elements and its axes."""
     inner: dict[Axis, float] = {}
     found = []
     for var, axes in accesses:
@@ -53,10 +69,7 @@ def strided(accesses: Iterable[Access], reduces: bool) -> float:
         if len(along) > 1 and along[-1].extent >= LEAST_VECTOR:
             found.append((var.aval.size, along))
             inner[along[-1]] = inner.get(along[-1], 0) + var.aval.size
-    if not inner:
-        return 0
-    vector = max(inner, key=inner.__getitem__)
-    return sum(size for size, along in found if along[-1] is not vector and vector in along)
+    return max(inner, key=inner.__getitem__, default=None), found
 
 
 def _accesses(candidate: Candidate) -> Iterator[Access]:

@@ -49,5 +49,6 @@ TARGET = Target(
     loop=3e-9,
     combine=10e-9,
     fork=3e-6,
+    tiled=0.2e-9,
     products=130e9,
 )

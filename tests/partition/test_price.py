@@ -1,0 +1,36 @@
+"""Merges that would cost more than they save: what each does to the machine, and which plan comes of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import fuser
+import fuser.numpy as fnp
+
+
+def test_what_lies_in_another_order_stands_beside_one_array_and_no_more() -> None:
+    """In tiles, each further array would be read and written a tile's row at a time."""
+
+    def three(x):
+        y = fnp.tanh(x)
+        return y, fnp.minimum(y, x), y.T
+
+    plan = fuser.jit(three).lower(np.zeros((1000, 900), np.float32)).plan
+    assert len(plan.groups) == 2
+    assert any("in tiles beside what lies in another order" in decision.reason for decision in plan.decisions)
+    assert len(fuser.jit(lambda x: fnp.tanh(x).T).lower(np.zeros((1000, 900), np.float32)).plan.groups) == 1
+
+
+def test_places_of_elements_are_not_divided() -> None:
+    """A value in another shape that is made of rows and of matrices is stored rather than found by division."""
+
+    def numbered(x, w):
+        flat = (x - w).reshape(-1)
+        return fnp.sin(flat) * fnp.arange(1_000_000, dtype=fnp.float32)
+
+    plan = fuser.jit(numbered).lower(np.zeros((1000, 1000), np.float32), np.zeros(1000, np.float32)).plan
+    assert any("dividing each element's place costs" in decision.reason for decision in plan.decisions)
+    plain = fuser.jit(lambda x: (x + 1).reshape(-1) - (x + 1).reshape(-1).mean()).lower(
+        np.zeros((1000, 1000), np.float32)
+    )
+    assert not any("dividing" in decision.reason for decision in plain.plan.decisions)
