@@ -495,6 +495,7 @@ def jit(
     keep_unused: bool = False,
     inline: bool = False,
     backend: str | None = None,
+    device: Any = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
 ) -> Any:
@@ -503,7 +504,7 @@ def jit(
     Static arguments are Python values that the trace may branch on; they must be hashable. The memory of donated
     arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton", "tpu" or "reference".
     Over arrays on several devices the program is divided among them; `in_shardings` and `out_shardings`, tree prefixes of
-    Shardings, say how arguments and results are to lie. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
+    Shardings, say how arguments and results are to lie; `device` is one for all of them. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
     if function is None:
         return lambda f: jit(
@@ -515,6 +516,7 @@ def jit(
             keep_unused=keep_unused,
             inline=inline,
             backend=backend,
+            device=device,
             in_shardings=in_shardings,
             out_shardings=out_shardings,
         )
@@ -531,7 +533,13 @@ def jit(
         )
     numbers, names = _both_ways(function, _numbers(static_argnums), _names(static_argnames))
     donate_numbers, donate_names = _both_ways(function, _numbers(donate_argnums), _names(donate_argnames))
-    wanted = Wanted(in_shardings, out_shardings)
+    if device is not None or backend is not None:
+        if device is not None and backend is not None:
+            raise ValueError(f"can't specify both a device and a backend for jit, got {device=} and {backend=}")
+        for what, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
+            if given is not None:
+                raise ValueError(f"If backend or device is specified on jit, then {what} should not be specified.")
+    wanted = Wanted(in_shardings, out_shardings) if device is None else Wanted(device, device)
     return Jitted(function, numbers, names, donate_numbers, donate_names, keep_unused, inline, backend, wanted)
 
 

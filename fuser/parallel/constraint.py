@@ -12,7 +12,7 @@ from fuser.parallel import explicit  # noqa: F401  (says what types know of layo
 from fuser.parallel.arrays import as_sharding, device_put, laid_out
 from fuser.parallel.mesh import Mesh, mesh_in_scope
 from fuser.parallel.sharding import NamedSharding, Sharding
-from fuser.parallel.spec import PartitionSpec
+from fuser.parallel.spec import PartitionSpec, names
 from fuser.runtime.array import Array
 from fuser.runtime.device import Device
 from fuser.runtime.shards import Shards
@@ -55,7 +55,16 @@ install_layout(_placed)
 
 def _constrained(leaf: Any, target: Any) -> Any:
     value = as_value(leaf, "with_sharding_constraint")
-    if target is None or manual_axes():  # each device has its part
+    if target is None:
+        return value
+    if manual_axes():  # each device has its part
+        spec = getattr(target, "spec", target)
+        named = [n for e in getattr(spec, "partitions", ()) for n in names(e) if n in manual_axes()]
+        if named:
+            raise ValueError(
+                f"with_sharding_constraint got {spec}, which names the manual axes {', '.join(map(repr, named))} of the shard_map that it "
+                f"stands in ({current_source().short}); leave them out"
+            )
         return value
     sharding = as_sharding(target, "with_sharding_constraint")
     if isinstance(sharding, NamedSharding) and sharding.mesh.are_all_axes_explicit and not sharding.mesh.empty:
@@ -83,7 +92,10 @@ def _resharded(leaf: Any, target: Any) -> Any:
 
 
 def _laid(value: Any, sharding: Sharding, function: str) -> Any:
-    sharding.shard_shape(type_of(value).shape)
+    try:
+        sharding.shard_shape(type_of(value).shape)
+    except ValueError as error:
+        raise ValueError(f"One of {function} arguments was given a sharding that does not fit: {error}") from None
     if isinstance(value, Array):
         return laid_out(value, sharding)
     if not isinstance(sharding, NamedSharding):

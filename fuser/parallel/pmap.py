@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.api.jitted import jit
 from fuser.errors import UnsupportedError
 from fuser.frames import hide
 from fuser.ir.names import function_name
@@ -69,6 +70,8 @@ def pmap(
         except Exception as error:
             raise hide(error)  # noqa: B904
 
+    mapped.trace = lambda *args, **kwargs: jit(mapped).trace(*args, **kwargs)  # type: ignore[attr-defined]
+    mapped.lower = lambda *args, **kwargs: jit(mapped).lower(*args, **kwargs)  # type: ignore[attr-defined]
     return mapped
 
 
@@ -158,7 +161,7 @@ class _Call:
             hash(setting)
         except TypeError:
             raise ValueError(
-                f"a static argument of {function_name(self.fun)} cannot be hashed; static arguments are compared from call to "
+                f"Non-hashable static arguments are not supported: a static argument of {function_name(self.fun)} cannot be hashed; static arguments are compared from call to "
                 f"call: pass a tuple or another hashable value ({current_source().short})"
             ) from None
         flat = tree.structure(tuple(range(len(values))))
