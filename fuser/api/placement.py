@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from fuser.ir.source import current_source
 from fuser.runtime.array import Array
+from fuser.runtime.device import Device
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
 
@@ -29,6 +30,7 @@ class Placement(NamedTuple):
 
     given: tuple[Any, ...]
     wanted: tuple[Any, ...]
+    lying: tuple[tuple[int, Any], ...] = ()  # the arguments that lie over devices, and how
 
 
 def placed(values: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
@@ -43,11 +45,16 @@ def placement(wanted: Wanted, found: Sequence[tuple[int, Any]], structure: Any, 
     given = [None] * structure.num_leaves if wanted.in_shardings is None else _arguments(wanted.in_shardings, structure)
     lying = dict(found)
     results = _leaves(wanted.out_shardings, out_tree, "out_shardings")
-    return Placement(tuple(lying.get(n) if s is None else s for n, s in enumerate(given)), tuple(results))
+    return Placement(tuple(lying.get(n) if s is None else s for n, s in enumerate(given)), tuple(results), tuple(found))
 
 
 def _arguments(in_shardings: Any, structure: Any) -> list[Any]:
     args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
+    if kwargs and not isinstance(in_shardings, Device):
+        raise ValueError(
+            f"pjit does not support kwargs when in_shardings is specified. Got {', '.join(kwargs)} ({current_source().short}); pass them by "
+            "position"
+        )
     prefix = tuple(in_shardings) if isinstance(in_shardings, list) else in_shardings
     found = _leaves(prefix, tree.structure(tuple(args)), "in_shardings")
     return [*found, *[None] * len(tree.leaves(kwargs))]

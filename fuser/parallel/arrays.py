@@ -109,6 +109,13 @@ def laid_out(x: Array, sharding: Sharding) -> Array:
     return from_parts(x.shape, x.dtype, sharding, parts_of(whole, sharding), x.weak_type)
 
 
+def relabelled(x: Any, sharding: Sharding) -> Any:
+    """An array with the same parts and a sharding that says the same in other words; other values as they are."""
+    if not isinstance(x, Array) or not isinstance(x._data, Shards):
+        return x
+    return from_parts(x.shape, x.dtype, sharding, x._data.arrays, x.weak_type)
+
+
 def same_axes(a: Sharding, b: Sharding) -> bool:
     """Whether both are over the same devices with the same names of axes."""
     meshes = [s.mesh for s in (a, b) if isinstance(s, NamedSharding)]
@@ -153,7 +160,7 @@ def _put(leaf: Any, target: Any, donate: Any) -> Any:
     return result
 
 
-def as_sharding(target: Any, function: str) -> Sharding:
+def as_sharding(target: Any, function: str, what: str = "NamedSharding spec") -> Sharding:
     """What a user says of a layout, as a Sharding: one, a device, or a spec over the mesh in scope."""
     if isinstance(target, Device):
         target = SingleDeviceSharding(target)
@@ -161,10 +168,10 @@ def as_sharding(target: Any, function: str) -> Sharding:
         mesh = mesh_in_scope()
         if mesh is None:
             raise MeshError(
-                f"{function} requires a non-empty mesh in context: it got {target}, which names axes of a mesh, and no mesh is in scope: Using PartitionSpec when you are not "
+                f"{function} requires a non-empty mesh in context: {function} got {target}, which names axes of a mesh, and no mesh is in scope: Using PartitionSpec when you are not "
                 "under a mesh context is not allowed; give a NamedSharding, or call it within `with fuser.set_mesh(mesh):`"
             )
-        check_spec(mesh, target, function.split()[-1])
+        check_spec(mesh, target, what)
         target = NamedSharding(mesh, target)
     if not isinstance(target, Sharding):
         raise TypeError(f"{function} takes a Device, a Sharding or a PartitionSpec, got {target!r}")

@@ -18,7 +18,7 @@ from fuser.runtime.device import Device
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.batch import manual_axes
-from fuser.trace.core import type_of
+from fuser.trace.core import Tracer, type_of
 from fuser.trace.tangent import as_array
 
 
@@ -45,9 +45,25 @@ def _each(x: Any, shardings: Any, lay: Any) -> Any:
     return tree.unflatten(structure, [lay(leaf, target) for leaf, target in zip(leaves, targets)])
 
 
-def _placed(leaf: Any, target: Any) -> Any:
+def _placed(leaf: Any, target: Any, function: str) -> Any:
     """A result laid out as `out_sharding`, or put on the device, that its function was given."""
-    return device_put(leaf, target) if isinstance(target, Device) else _resharded(leaf, target)
+    if isinstance(target, Device):
+        return device_put(leaf, target)
+    if isinstance(leaf, Tracer):
+        _check_explicit(target, function)
+    return _resharded(leaf, target)
+
+
+def _check_explicit(target: Any, function: str) -> None:
+    """ValueError for an `out_sharding` along axes that are the compiler's."""
+    mesh = mesh_in_scope() or getattr(target, "mesh", None)
+    entries = getattr(getattr(target, "spec", target), "partitions", ())
+    for name in (n for e in entries for n in names(e)) if mesh is not None else ():
+        if name in mesh.auto_axes and name not in manual_axes():
+            raise ValueError(
+                f"PartitionSpec passed to {function} cannot contain axis names that are of type Auto or Manual. Got {target} with axis name "
+                f"{name!r} of type Auto ({current_source().short}); use lax.with_sharding_constraint, or an axis of type Explicit"
+            )
 
 
 install_layout(_placed)

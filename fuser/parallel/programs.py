@@ -89,18 +89,38 @@ def divided(traced: Traced) -> Lowered | None:
     graph, consts = close(inline_calls(traced.graph))
     placement = traced.placement or Placement((None,) * len(traced.graph.invars), (None,) * len(graph.outvars))
     lying = [v._data.sharding if isinstance(v, Array) and hasattr(v._data, "sharding") else None for v in consts]
-    given = [None if s is None else as_sharding(s, "jit or pjit: in_shardings") for s in (*lying, *placement.given)]
-    wanted = [None if s is None else as_sharding(s, "jit or pjit: out_shardings") for s in placement.wanted]
+    given = [None if s is None else as_sharding(s, "pjit", "in_shardings") for s in (*lying, *placement.given)]
+    wanted = [None if s is None else as_sharding(s, "pjit", "out_shardings") for s in placement.wanted]
     mesh = _mesh(graph, [*given, *wanted])
     if mesh is None:
         return _on_one(traced, [s for s in (*given, *wanted) if s is not None])
     known = [_spec(s, v.aval.ndim, mesh) for s, v in zip(given, graph.invars)]
-    layouts = [_layout(s, v.aval, mesh) for s, v in zip(wanted, graph.outvars)]
+    _check_given(given[len(consts) :], placement)
+    constrained = {
+        e.outvars[0]: e.params["sharding"]
+        for e in graph.eqns
+        if e.primitive is sharding_constraint_p and mesh.are_all_axes_auto
+    }
+    said = [s or constrained.get(v) for s, v in zip(wanted, graph.outvars)]  # type: ignore[arg-type]
+    layouts = [_layout(s, v.aval, mesh) for s, v in zip(said, graph.outvars)]
     for layout, operand in zip(layouts, graph.outvars):
         if layout is not None:
             _check_divides(layout, operand.aval.shape)
     targets = [_spec(s, v.aval.ndim, mesh) for s, v in zip(layouts, graph.outvars)]
     return SpreadLowered(traced, spread(_summed(graph, layouts), mesh, known, targets), consts, layouts)
+
+
+def _check_given(given: Sequence[Sharding | None], placement: Placement) -> None:
+    """ValueError where an argument lies otherwise than `in_shardings` says."""
+    for number, lying in placement.lying:
+        wanted = given[number]
+        if wanted is not None and not lying.is_equivalent_to(wanted, max(len(getattr(lying, "spec", ())), 1)):
+            if isinstance(wanted, SingleDeviceSharding):  # of jit(device=)
+                continue
+            raise ValueError(
+                f"Sharding passed to jit does not match the sharding on the respective arg. Got jit sharding: {wanted}, arg sharding: "
+                f"{lying} ({current_source().short}); lay it out with device_put, or leave it free in in_shardings"
+            )
 
 
 def _check_divides(layout: NamedSharding, shape: tuple[int, ...]) -> None:
@@ -115,8 +135,8 @@ def _check_divides(layout: NamedSharding, shape: tuple[int, ...]) -> None:
 
 def _layout(wanted: Sharding | None, aval: ArrayType, mesh: Mesh) -> NamedSharding | None:
     """How a result is to lie: as jit is told, or as its type says; None where that is free."""
-    if isinstance(wanted, NamedSharding):
-        return wanted
+    if isinstance(wanted, NamedSharding) and PartitionSpec.UNCONSTRAINED not in wanted.spec.partitions:
+        return wanted if isinstance(wanted.mesh, Mesh) else NamedSharding(mesh, wanted.spec)
     explicit = aval.explicit
     if explicit is None:
         nothing = PartitionSpec(*[None] * aval.ndim)

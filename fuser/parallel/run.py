@@ -27,7 +27,7 @@ from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import flattened
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.sharding import NamedSharding
-from fuser.parallel.spec import PartitionSpec, spec_of
+from fuser.parallel.spec import spec_of
 from fuser.parallel.traffic import messages
 from fuser.parallel.transport import Peers, in_turn
 from fuser.partition.explain import moved_bytes
@@ -177,14 +177,7 @@ def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Sp
             f"a shard_map over {mesh} began while a device of another runs ({current_source().short}); call it in the "
             "function of the outer one, not in a callback"
         )
-    layouts = [NamedSharding(mesh, _trimmed(spec)) for spec in out_specs]
-    return run(jaxpr, mesh, [as_array(v) for v in values], in_specs, out_specs, layouts=layouts)
-
-
-def _trimmed(spec: Spec) -> PartitionSpec:
-    """The spec without entries for the last dimensions that are whole, as users write it."""
-    count = max((n + 1 for n, axes in enumerate(spec) if axes), default=0)
-    return spec_of(spec[:count])
+    return run(jaxpr, mesh, [as_array(v) for v in values], in_specs, out_specs)
 
 
 def _eval(*arrays: np.ndarray, **params: Any) -> list[np.ndarray]:

@@ -14,6 +14,7 @@ from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.parallel import run  # noqa: F401  (says how the primitive runs)
+from fuser.parallel.arrays import relabelled
 from fuser.parallel.mesh import AbstractMesh, Mesh, mesh_in_scope
 from fuser.parallel.sharding import NamedSharding, check_spec
 from fuser.parallel.spec import PartitionSpec, names, split_axes
@@ -170,7 +171,8 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
         out_specs=put,
         **layout._asdict(),
     )
-    return tree.unflatten(body.structure, outs)
+    as_written = [relabelled(o, NamedSharding(layout.mesh, s or PartitionSpec())) for o, s in zip(outs, wanted)]
+    return tree.unflatten(body.structure, as_written)
 
 
 class _Same:

@@ -126,7 +126,7 @@ def test_meshes_and_specs_compare_by_value() -> None:
         assert lib.make_mesh((4, 2), ("x", "y")).axis_types == (lib.sharding.AxisType.Explicit,) * 2
     theirs = mesh_of(jax, x=4, y=2)
     assert (repr(mesh), str(mesh), dict(mesh.shape), mesh.size) == (repr(theirs), str(theirs), dict(theirs.shape), 8)
-    assert mesh.abstract_mesh == AbstractMesh((4, 2), ("x", "y"), AxisType.Auto)
+    assert mesh.abstract_mesh == AbstractMesh((4, 2), ("x", "y"), (AxisType.Auto,) * 2)
     same = fuser.NamedSharding(mesh, P("x", None)), fuser.NamedSharding(mesh, P("x"))
     assert same[0].is_equivalent_to(same[1], 2) and not same[0].is_equivalent_to(fuser.NamedSharding(mesh, P("y")), 2)
 
