@@ -21,7 +21,7 @@ import numpy as np
 from fuser import backends, dtypes
 from fuser.api import advice, debug_values, eager
 from fuser.api.pickling import reduced
-from fuser.api.placement import FREE, Wanted, placed, placement
+from fuser.api.placement import FREE, Wanted, placed, placement, wanted_of
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.config import config
@@ -176,10 +176,9 @@ class Jitted(_Base):
         values = [self._value(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
         types = [(v.shape, v.dtype, v.weak_type) for v in values]
         key = (structure, static, config.enable_x64, config.traced, *types, *axes_key())
-        if checked_axes():
-            key = (*key, *(type_of(v).vma for v in values))
-        if any(type(v) is not Array and v.aval.explicit is not None for v in values) or placed(values):
-            key = (*key, *(type_of(v).explicit for v in values))
+        avals = [type_of(v) for v in values]
+        if checked_axes() or any(a.explicit is not None for a in avals):
+            key = (*key, *((a.vma, a.explicit) for a in avals))
         try:
             known = self._calls.get(key)
         except TypeError:
@@ -533,13 +532,7 @@ def jit(
         )
     numbers, names = _both_ways(function, _numbers(static_argnums), _names(static_argnames))
     donate_numbers, donate_names = _both_ways(function, _numbers(donate_argnums), _names(donate_argnames))
-    if device is not None or backend is not None:
-        if device is not None and backend is not None:
-            raise ValueError(f"can't specify both a device and a backend for jit, got {device=} and {backend=}")
-        for what, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
-            if given is not None:
-                raise ValueError(f"If backend or device is specified on jit, then {what} should not be specified.")
-    wanted = Wanted(in_shardings, out_shardings) if device is None else Wanted(device, device)
+    wanted = wanted_of(device, backend, in_shardings, out_shardings)
     return Jitted(function, numbers, names, donate_numbers, donate_names, keep_unused, inline, backend, wanted)
 
 

@@ -25,6 +25,16 @@ class Wanted(NamedTuple):
 FREE = Wanted()
 
 
+def wanted_of(device: Any, backend: str | None, in_shardings: Any, out_shardings: Any) -> Wanted:
+    """What jit is told; ValueError where that contradicts itself."""
+    if device is not None and backend is not None:
+        raise ValueError(f"can't specify both a device and a backend for jit, got {device=} and {backend=}")
+    for what, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
+        if given is not None and (device is not None or backend is not None):
+            raise ValueError(f"If backend or device is specified on jit, then {what} should not be specified.")
+    return Wanted(in_shardings, out_shardings) if device is None else Wanted(device, device)
+
+
 class Placement(NamedTuple):
     """For each argument and each result, its sharding, or None where it is free."""
 
