@@ -56,7 +56,7 @@ def _placed(leaf: Any, target: Any, function: str) -> Any:
 
 def _check_explicit(target: Any, function: str) -> None:
     """ValueError for an `out_sharding` along axes that are the compiler's."""
-    mesh = mesh_in_scope() or getattr(target, "mesh", None)
+    mesh: Any = mesh_in_scope() or getattr(target, "mesh", None)
     entries = getattr(getattr(target, "spec", target), "partitions", ())
     for name in (n for e in entries for n in names(e)) if mesh is not None else ():
         if name in mesh.auto_axes and name not in manual_axes():
