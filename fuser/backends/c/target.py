@@ -49,4 +49,5 @@ TARGET = Target(
     loop=3e-9,
     combine=10e-9,
     fork=3e-6,
+    products=130e9,
 )
