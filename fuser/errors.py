@@ -68,6 +68,10 @@ class DuplicateSpecError(FuserError, ValueError):
     """A PartitionSpec uses a mesh axis for two dimensions."""
 
 
+class MeshError(FuserError, ValueError, RuntimeError):
+    """A spec names axes of a mesh where no mesh is in scope."""
+
+
 class ShardingTypeError(FuserError, TypeError, ValueError):
     """Operands whose types say that they lie so that no one layout of the result follows."""
 

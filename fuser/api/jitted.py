@@ -21,7 +21,7 @@ import numpy as np
 from fuser import backends, dtypes
 from fuser.api import advice, debug_values, eager
 from fuser.api.pickling import reduced
-from fuser.api.placement import FREE, Wanted, placed, placement
+from fuser.api.placement import FREE, Wanted, placed, placement, wanted_of
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.config import config
@@ -176,10 +176,9 @@ class Jitted(_Base):
         values = [self._value(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
         types = [(v.shape, v.dtype, v.weak_type) for v in values]
         key = (structure, static, config.enable_x64, config.traced, *types, *axes_key())
-        if checked_axes():
-            key = (*key, *(type_of(v).vma for v in values))
-        if any(type(v) is not Array and v.aval.explicit is not None for v in values) or placed(values):
-            key = (*key, *(type_of(v).explicit for v in values))
+        avals = [type_of(v) for v in values]
+        if checked_axes() or any(a.explicit is not None for a in avals):
+            key = (*key, *((a.vma, a.explicit) for a in avals))
         try:
             known = self._calls.get(key)
         except TypeError:
@@ -495,16 +494,16 @@ def jit(
     keep_unused: bool = False,
     inline: bool = False,
     backend: str | None = None,
+    device: Any = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
-    device: Any = None,
 ) -> Any:
     """`function` compiled: traced once for each signature, fused into few kernels, cached.
 
     Static arguments are Python values that the trace may branch on; they must be hashable. The memory of donated
     arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton", "tpu" or "reference".
     Over arrays on several devices the program is divided among them; `in_shardings` and `out_shardings`, tree prefixes of
-    Shardings, say how arguments and results are to lie, `device` that all lie on one. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
+    Shardings, say how arguments and results are to lie; `device` is one for all of them. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
     if function is None:
         return lambda f: jit(
@@ -516,14 +515,10 @@ def jit(
             keep_unused=keep_unused,
             inline=inline,
             backend=backend,
+            device=device,
             in_shardings=in_shardings,
             out_shardings=out_shardings,
-            device=device,
         )
-    if device is not None:
-        from fuser.parallel.sharding import SingleDeviceSharding
-
-        in_shardings = out_shardings = SingleDeviceSharding(device)
     if not callable(function):
         raise TypeError(f"Expected a callable value: jit takes a function, got a {type(function).__name__}")
     if inspect.isgeneratorfunction(function):
@@ -537,7 +532,7 @@ def jit(
         )
     numbers, names = _both_ways(function, _numbers(static_argnums), _names(static_argnames))
     donate_numbers, donate_names = _both_ways(function, _numbers(donate_argnums), _names(donate_argnames))
-    wanted = Wanted(in_shardings, out_shardings)
+    wanted = wanted_of(device, backend, in_shardings, out_shardings)
     return Jitted(function, numbers, names, donate_numbers, donate_names, keep_unused, inline, backend, wanted)
 
 

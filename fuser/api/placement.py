@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from fuser.ir.source import current_source
 from fuser.runtime.array import Array
+from fuser.runtime.device import Device
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
 
@@ -24,11 +25,22 @@ class Wanted(NamedTuple):
 FREE = Wanted()
 
 
+def wanted_of(device: Any, backend: str | None, in_shardings: Any, out_shardings: Any) -> Wanted:
+    """What jit is told; ValueError where that contradicts itself."""
+    if device is not None and backend is not None:
+        raise ValueError(f"can't specify both a device and a backend for jit, got {device=} and {backend=}")
+    for what, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
+        if given is not None and (device is not None or backend is not None):
+            raise ValueError(f"If backend or device is specified on jit, then {what} should not be specified.")
+    return Wanted(in_shardings, out_shardings) if device is None else Wanted(device, device)
+
+
 class Placement(NamedTuple):
     """For each argument and each result, its sharding, or None where it is free."""
 
     given: tuple[Any, ...]
     wanted: tuple[Any, ...]
+    lying: tuple[tuple[int, Any], ...] = ()  # the arguments that lie over devices, and how
 
 
 def placed(values: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
@@ -43,11 +55,16 @@ def placement(wanted: Wanted, found: Sequence[tuple[int, Any]], structure: Any, 
     given = [None] * structure.num_leaves if wanted.in_shardings is None else _arguments(wanted.in_shardings, structure)
     lying = dict(found)
     results = _leaves(wanted.out_shardings, out_tree, "out_shardings")
-    return Placement(tuple(lying.get(n) if s is None else s for n, s in enumerate(given)), tuple(results))
+    return Placement(tuple(lying.get(n) if s is None else s for n, s in enumerate(given)), tuple(results), tuple(found))
 
 
 def _arguments(in_shardings: Any, structure: Any) -> list[Any]:
     args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
+    if kwargs and not isinstance(in_shardings, Device):
+        raise ValueError(
+            f"pjit does not support kwargs when in_shardings is specified. Got {', '.join(kwargs)} ({current_source().short}); pass them by "
+            "position"
+        )
     prefix = tuple(in_shardings) if isinstance(in_shardings, list) else in_shardings
     found = _leaves(prefix, tree.structure(tuple(args)), "in_shardings")
     return [*found, *[None] * len(tree.leaves(kwargs))]

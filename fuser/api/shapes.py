@@ -27,6 +27,12 @@ class ShapeDtypeStruct(ArrayType):
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
         found = dtypes._dtype(dtype)
         super().__init__(tuple(shape), found, bool(weak_type), frozenset() if vma is None else frozenset(vma))
+        entries = len(getattr(getattr(sharding, "spec", sharding), "partitions", ()))
+        if entries > len(self.shape):
+            raise ValueError(
+                f"ShapeDtypeStruct: sharding {sharding} is only valid for values of rank at least {entries}, but was applied to a value "
+                f"of rank {len(self.shape)}"
+            )
         object.__setattr__(self, "sharding", sharding)
 
     @classmethod

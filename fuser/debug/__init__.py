@@ -1,8 +1,14 @@
-"""Looking inside: every artefact of a compilation as numbered files, and the search for a guilty merge.
+"""Looking inside: every artefact of a compilation as numbered files, the search for a guilty merge, and pictures of layouts.
 
 The names of jax.debug are here too: `print` and `callback`, for values of programs that run.
 """
 
 from fuser.gaps import absent
 
-__getattr__ = absent(__name__, {"callback": "fuser.debug.values", "print": "fuser.debug.values"})
+__getattr__ = absent(
+    __name__,
+    {
+        **dict.fromkeys(("callback", "print"), "fuser.debug.values"),
+        **dict.fromkeys(("visualize_array_sharding", "visualize_sharding"), "fuser.parallel.visualize"),
+    },
+)

@@ -170,8 +170,11 @@ class ArrayType:
         weak_type: bool | None = None,
         vma: frozenset[Any] | None = None,
         explicit: Any = None,
+        sharding: Any = None,
     ) -> ArrayType:
         """This type with some fields replaced; with another shape, `explicit` is to be said anew."""
+        if sharding is not None:  # JAX's name, for one of any mesh
+            explicit = sharding.in_type(len(self.shape if shape is None else shape))
         return ArrayType(
             self.shape if shape is None else shape,
             self.dtype if dtype is None else dtype,

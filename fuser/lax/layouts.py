@@ -10,17 +10,23 @@ from typing import Any
 from fuser.trace import tree
 from fuser.trace.explicit import resolving
 
-_lay: list[Callable[[Any, Any], Any]] = []
+_lay: list[Callable[[Any, Any, str], Any]] = []
 
 
-def install_layout(lay: Callable[[Any, Any], Any]) -> None:
-    """Let `lay(value, sharding)` lay out results from now on."""
+def install_layout(lay: Callable[[Any, Any, str], Any]) -> None:
+    """Let `lay(value, sharding, function)` lay out results from now on."""
     _lay[:] = [lay]
 
 
-def with_sharding(result: Any, sharding: Any) -> Any:
+def with_sharding(result: Any, sharding: Any, function: str = "reshard") -> Any:
     """The arrays of a tree laid out by a sharding, or by a PartitionSpec over the mesh in scope; as they are for None."""
-    return result if sharding is None else tree.map(lambda leaf: _lay[0](leaf, sharding), result)
+    return result if sharding is None else tree.map(lambda leaf: _lay[0](leaf, sharding, function), result)
+
+
+def lays_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function that heeds its `out_sharding` itself."""
+    function.lays_out = True  # type: ignore[attr-defined]
+    return function
 
 
 def sharded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,7 +43,7 @@ def sharded(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
         with resolving():
             result = function(*args, **kwargs)
-        return with_sharding(result, wanted)
+        return with_sharding(result, wanted, function.__name__)
 
     return call
 
@@ -48,6 +54,6 @@ def install(module: dict[str, Any], package: str) -> None:
         home = getattr(value, "__module__", None) or ""
         if name.startswith("_") or not inspect.isfunction(value) or not home.startswith(package):
             continue
-        if "out_sharding" in inspect.signature(value).parameters:
+        if not hasattr(value, "lays_out") and "out_sharding" in inspect.signature(value).parameters:
             module[name] = sharded(value)
             module[name].__module__ = package  # where pickle finds it

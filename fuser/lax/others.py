@@ -12,7 +12,7 @@ import numpy as np
 from fuser import dtypes
 from fuser.errors import TypeRuleError, UnsupportedError
 from fuser.ir.types import is_float
-from fuser.lax.layouts import with_sharding
+from fuser.lax.layouts import lays_out, with_sharding
 from fuser.lax.movement import broadcast_in_dim, concatenate, expand_dims
 from fuser.lax.reduction import top_k
 from fuser.lax.slicing import index_in_dim, scatter_add
@@ -128,6 +128,7 @@ DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[
 # Random bits.
 
 
+@lays_out
 def rng_bit_generator(
     key: Any,
     shape: Sequence[int],

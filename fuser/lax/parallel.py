@@ -32,6 +32,7 @@ def _names(axis_name: Any, function: str) -> tuple[Any, ...]:
         if name not in known:
             found, shown = ", ".join(map(described, known)) or "none", described(name)
             raise NameError(
+                f"Found an unbound axis name: {name}. To fix this, please call {function} under `jax.shard_map`: "
                 f"{function}: no axis is named {shown} here; the axes in scope are {found}; "
                 f"call it under vmap(..., axis_name={shown}), pmap(..., axis_name={shown}) or a shard_map over a mesh with it "
                 f"({current_source().short})"

@@ -30,6 +30,7 @@ from fuser.runtime.array import Array
 from fuser.trace.batch import axes_key, manual, moved, size_of, spmd_axes
 from fuser.trace.body import close
 from fuser.trace.core import Trace, type_of, using
+from fuser.trace.explicit import rules
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import stage
@@ -65,7 +66,8 @@ class Layout(NamedTuple):
     def joined(self, aval: ArrayType, spec: Spec) -> ArrayType:
         """The type of the value whose part on one device has this type."""
         shape = tuple(size * self.extent(axes) for size, axes in zip(aval.shape, spec, strict=True))
-        return aval.update(shape=shape, vma=aval.vma - set(self.manual_axes))
+        explicit = rules.joined(self, spec) if self.mesh.explicit_axes else None
+        return aval.update(shape=shape, vma=aval.vma - set(self.manual_axes), explicit=explicit)
 
     def varying(self, spec: Spec) -> frozenset[Any]:
         """The axes along which the parts differ."""

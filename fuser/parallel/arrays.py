@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
-from fuser.errors import UnsupportedError
+from fuser.errors import MeshError, UnexpectedTracerError, UnsupportedError
+from fuser.ir.source import current_source
 from fuser.lax.values import as_value
 from fuser.ops.elementwise import copy_p
 from fuser.parallel.mesh import mesh_in_scope
-from fuser.parallel.sharding import Index, NamedSharding, Sharding, SingleDeviceSharding
+from fuser.parallel.sharding import Index, NamedSharding, Sharding, SingleDeviceSharding, check_spec
 from fuser.parallel.spec import PartitionSpec
 from fuser.runtime import device as _device
 from fuser.runtime.array import Array, alias, install, to_numpy
@@ -108,6 +109,13 @@ def laid_out(x: Array, sharding: Sharding) -> Array:
     return from_parts(x.shape, x.dtype, sharding, parts_of(whole, sharding), x.weak_type)
 
 
+def relabelled(x: Any, sharding: Sharding) -> Any:
+    """An array with the same parts and a sharding that says the same in other words; other values as they are."""
+    if not isinstance(x, Array) or not isinstance(x._data, Shards):
+        return x
+    return from_parts(x.shape, x.dtype, sharding, x._data.arrays, x.weak_type)
+
+
 def same_axes(a: Sharding, b: Sharding) -> bool:
     """Whether both are over the same devices with the same names of axes."""
     meshes = [s.mesh for s in (a, b) if isinstance(s, NamedSharding)]
@@ -152,17 +160,18 @@ def _put(leaf: Any, target: Any, donate: Any) -> Any:
     return result
 
 
-def as_sharding(target: Any, function: str) -> Sharding:
+def as_sharding(target: Any, function: str, what: str = "NamedSharding spec") -> Sharding:
     """What a user says of a layout, as a Sharding: one, a device, or a spec over the mesh in scope."""
     if isinstance(target, Device):
         target = SingleDeviceSharding(target)
     if isinstance(target, PartitionSpec):
         mesh = mesh_in_scope()
         if mesh is None:
-            raise ValueError(
-                f"{function} got {target}, which names axes of a mesh, and no mesh is in scope: Using PartitionSpec when you are not "
+            raise MeshError(
+                f"{function} requires a non-empty mesh in context: {function} got {target}, which names axes of a mesh, and no mesh is in scope: Using PartitionSpec when you are not "
                 "under a mesh context is not allowed; give a NamedSharding, or call it within `with fuser.set_mesh(mesh):`"
             )
+        check_spec(mesh, target, what)
         target = NamedSharding(mesh, target)
     if not isinstance(target, Sharding):
         raise TypeError(f"{function} takes a Device, a Sharding or a PartitionSpec, got {target!r}")
@@ -203,7 +212,13 @@ def make_array_from_callback(
             continue
         key = tuple((s.start, s.stop) for s in index)
         if key not in known:
-            part = to_numpy(as_value(data_callback(index), "make_array_from_callback"))
+            part = as_value(data_callback(index), "make_array_from_callback")
+            if isinstance(part, Tracer):
+                raise UnexpectedTracerError(
+                    "jax.make_array_from_callback cannot be called within a traced context: its callback gave a traced value "
+                    f"({current_source().short}); make the array outside of jit"
+                )
+            part = to_numpy(part)
             if part.shape != size:
                 raise ValueError(
                     f"the callback of make_array_from_callback gave a part of shape {part.shape} for {index}; "
@@ -326,6 +341,9 @@ for _name, _function in (
     ("is_fully_addressable", lambda x: sharding_of(x).is_fully_addressable),
     ("is_fully_replicated", lambda x: sharding_of(x).is_fully_replicated),
     ("committed", lambda x: isinstance(x._present(), Shards)),
+    ("_committed", lambda x: isinstance(x._present(), Shards)),  # names that programs written for JAX ask for
+    ("_value", to_numpy),
+    ("_arrays", lambda x: [s.data for s in shards(x)]),
 ):
     install(_name, property(_function))
 install("addressable_data", part)

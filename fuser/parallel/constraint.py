@@ -12,13 +12,13 @@ from fuser.parallel import explicit  # noqa: F401  (says what types know of layo
 from fuser.parallel.arrays import as_sharding, device_put, laid_out
 from fuser.parallel.mesh import Mesh, mesh_in_scope
 from fuser.parallel.sharding import NamedSharding, Sharding
-from fuser.parallel.spec import PartitionSpec
+from fuser.parallel.spec import PartitionSpec, names
 from fuser.runtime.array import Array
 from fuser.runtime.device import Device
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.batch import manual_axes
-from fuser.trace.core import type_of
+from fuser.trace.core import Tracer, type_of
 from fuser.trace.tangent import as_array
 
 
@@ -45,9 +45,25 @@ def _each(x: Any, shardings: Any, lay: Any) -> Any:
     return tree.unflatten(structure, [lay(leaf, target) for leaf, target in zip(leaves, targets)])
 
 
-def _placed(leaf: Any, target: Any) -> Any:
+def _placed(leaf: Any, target: Any, function: str) -> Any:
     """A result laid out as `out_sharding`, or put on the device, that its function was given."""
-    return device_put(leaf, target) if isinstance(target, Device) else _resharded(leaf, target)
+    if isinstance(target, Device):
+        return device_put(leaf, target)
+    if isinstance(leaf, Tracer):
+        _check_explicit(target, function)
+    return _resharded(leaf, target)
+
+
+def _check_explicit(target: Any, function: str) -> None:
+    """ValueError for an `out_sharding` along axes that are the compiler's."""
+    mesh: Any = mesh_in_scope() or getattr(target, "mesh", None)
+    entries = getattr(getattr(target, "spec", target), "partitions", ())
+    for name in (n for e in entries for n in names(e)) if mesh is not None else ():
+        if name in mesh.auto_axes and name not in manual_axes():
+            raise ValueError(
+                f"PartitionSpec passed to {function} cannot contain axis names that are of type Auto or Manual. Got {target} with axis name "
+                f"{name!r} of type Auto ({current_source().short}); use lax.with_sharding_constraint, or an axis of type Explicit"
+            )
 
 
 install_layout(_placed)
@@ -55,7 +71,16 @@ install_layout(_placed)
 
 def _constrained(leaf: Any, target: Any) -> Any:
     value = as_value(leaf, "with_sharding_constraint")
-    if target is None or manual_axes():  # each device has its part
+    if target is None:
+        return value
+    if manual_axes():  # each device has its part
+        spec = getattr(target, "spec", target)
+        named = [n for e in getattr(spec, "partitions", ()) for n in names(e) if n in manual_axes()]
+        if named:
+            raise ValueError(
+                f"with_sharding_constraint got {spec}, which names the manual axes {', '.join(map(repr, named))} of the shard_map that it "
+                f"stands in ({current_source().short}); leave them out"
+            )
         return value
     sharding = as_sharding(target, "with_sharding_constraint")
     if isinstance(sharding, NamedSharding) and sharding.mesh.are_all_axes_explicit and not sharding.mesh.empty:
@@ -83,7 +108,10 @@ def _resharded(leaf: Any, target: Any) -> Any:
 
 
 def _laid(value: Any, sharding: Sharding, function: str) -> Any:
-    sharding.shard_shape(type_of(value).shape)
+    try:
+        sharding.shard_shape(type_of(value).shape)
+    except ValueError as error:
+        raise ValueError(f"One of {function} arguments was given a sharding that does not fit: {error}") from None
     if isinstance(value, Array):
         return laid_out(value, sharding)
     if not isinstance(sharding, NamedSharding):

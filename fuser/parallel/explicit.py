@@ -319,5 +319,15 @@ def with_split(value: Any, dim: int, mesh: Any, entry: Any) -> Any:
     return sharding_constraint_p.bind(value, sharding=unchecked(mesh, PartitionSpec(*entries)))
 
 
-rules.results, rules.cotangent, rules.split = typed_results, as_cotangent, with_split
+def joined(layout: Any, spec: Any) -> NamedSharding | None:
+    """How a result of a shard_map lies whose parts are put together so; free along what it leaves to others."""
+    mesh = layout.mesh.abstract_mesh
+    if manual_axes():
+        return None
+    none = None if set(layout.manual_axes) == set(mesh.axis_names) else FREE
+    entries = [tuple(n for n in axes if n in mesh.explicit_axes) or none for axes in spec]
+    return unchecked(mesh, PartitionSpec(*entries))
+
+
+rules.results, rules.cotangent, rules.split, rules.joined = typed_results, as_cotangent, with_split, joined
 layout_rule[:] = [lying]

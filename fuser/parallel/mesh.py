@@ -96,9 +96,11 @@ class _Grid:
 def _types(names: tuple[Any, ...], types: Any) -> tuple[AxisType, ...]:
     if types is None:
         return (AxisType.Auto,) * len(names)
-    types = (types,) * len(names) if isinstance(types, AxisType) else tuple(types)
+    types = (types,) if isinstance(types, AxisType) else tuple(types)
     if len(types) != len(names):
-        raise ValueError(f"a mesh needs one axis type for each of the axes {names}, got {types}")
+        raise ValueError(
+            f"Number of axis names should match the number of axis_types: a mesh needs one axis type for each of the axes {names}, got {types}"
+        )
     return types
 
 
@@ -107,6 +109,8 @@ def _retyped(mesh: _Grid, name_to_type: Mapping[Any, AxisType]) -> tuple[AxisTyp
 
 
 def _distinct(names: tuple[Any, ...]) -> tuple[Any, ...]:
+    if None in names:
+        raise ValueError(f"Mesh axis names cannot be None. Got {names}")
     if len(set(names)) != len(names):
         raise ValueError(f"the axes of a mesh need distinct names, got {names}")
     return names
@@ -380,7 +384,7 @@ def make_mesh(
             'fuser.config.update("num_cpu_devices", n) or FUSER_NUM_CPU_DEVICES sets how many there are'
         )
     grid = np.array(found[:wanted], object).reshape(shape)
-    return Mesh(grid, tuple(axis_names), AxisType.Explicit if axis_types is None else axis_types)
+    return Mesh(grid, tuple(axis_names), (AxisType.Explicit,) * len(shape) if axis_types is None else axis_types)
 
 
 def create_device_mesh(

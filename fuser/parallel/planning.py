@@ -136,7 +136,7 @@ class DevicePlan:
 def absent_mesh(axes: Mapping[str, int]) -> Mesh:
     """A mesh of devices that need not be there."""
     devices = np.array([Device("cpu", n) for n in range(math.prod(axes.values()))], object)
-    return Mesh(devices.reshape(tuple(axes.values())), tuple(axes), AxisType.Auto)
+    return Mesh(devices.reshape(tuple(axes.values())), tuple(axes), (AxisType.Auto,) * len(axes))
 
 
 def plan(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.api.jitted import jit
 from fuser.errors import UnsupportedError
 from fuser.frames import hide
 from fuser.ir.names import function_name
@@ -15,8 +16,10 @@ from fuser.ir.source import current_source
 from fuser.lax.movement import expand_dims, squeeze
 from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.parallel import run  # noqa: F401  (says how the primitive runs)
-from fuser.parallel.arrays import local_devices
+from fuser.parallel.arrays import local_devices, relabelled
 from fuser.parallel.mesh import Mesh
+from fuser.parallel.sharding import NamedSharding
+from fuser.parallel.spec import PartitionSpec
 from fuser.runtime.array import Array
 from fuser.runtime.device import Device
 from fuser.trace import tree
@@ -69,6 +72,8 @@ def pmap(
         except Exception as error:
             raise hide(error)  # noqa: B904
 
+    program = jit(lambda *args, **kwargs: mapped(*args, **kwargs))
+    mapped.trace, mapped.lower = program.trace, program.lower  # type: ignore[attr-defined]
     return mapped
 
 
@@ -158,7 +163,7 @@ class _Call:
             hash(setting)
         except TypeError:
             raise ValueError(
-                f"a static argument of {function_name(self.fun)} cannot be hashed; static arguments are compared from call to "
+                f"Non-hashable static arguments are not supported: a static argument of {function_name(self.fun)} cannot be hashed; static arguments are compared from call to "
                 f"call: pass a tuple or another hashable value ({current_source().short})"
             ) from None
         flat = tree.structure(tuple(range(len(values))))
@@ -174,7 +179,9 @@ class _Call:
             out_specs=put,
             **layout._asdict(),
         )
-        return outs, body.structure
+        dims = [next((d for d, axes in enumerate(s) if axes), None) for s in put]
+        written = [PartitionSpec() if d is None else PartitionSpec(*[None] * d, self.name) for d in dims]
+        return [relabelled(o, NamedSharding(layout.mesh, s)) for o, s in zip(outs, written)], body.structure
 
 
 def _spec(rank: int, dim: int | None, name: Any) -> Spec:

@@ -18,7 +18,7 @@ from fuser.ir.types import ArrayType
 from fuser.ops.shard_map import Spec, shard_map_p
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.arrays import as_sharding, from_parts
-from fuser.parallel.mesh import Mesh, mesh_in_scope, mesh_to_follow
+from fuser.parallel.mesh import Mesh, mesh_in_scope
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.run import backend_of_devices, run
 from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding
@@ -84,26 +84,59 @@ def resharded(x: Array, sharding: Sharding) -> Array:
 
 def divided(traced: Traced) -> Lowered | None:
     """The program for several devices; None where it lies on the first, and names no mesh."""
-    if traced.placement is None and mesh_to_follow() is None and not any(_of_a_mesh(traced.graph)):
+    if traced.placement is None and mesh_in_scope() is None and not any(_of_a_mesh(traced.graph)):
         return None
     graph, consts = close(inline_calls(traced.graph))
     placement = traced.placement or Placement((None,) * len(traced.graph.invars), (None,) * len(graph.outvars))
     lying = [v._data.sharding if isinstance(v, Array) and hasattr(v._data, "sharding") else None for v in consts]
-    given = [None if s is None else as_sharding(s, "jit") for s in (*lying, *placement.given)]
-    wanted = [None if s is None else as_sharding(s, "jit") for s in placement.wanted]
+    given = [None if s is None else as_sharding(s, "pjit", "in_shardings") for s in (*lying, *placement.given)]
+    wanted = [None if s is None else as_sharding(s, "pjit", "out_shardings") for s in placement.wanted]
     mesh = _mesh(graph, [*given, *wanted])
     if mesh is None:
         return _on_one(traced, [s for s in (*given, *wanted) if s is not None])
     known = [_spec(s, v.aval.ndim, mesh) for s, v in zip(given, graph.invars)]
-    layouts = [_layout(s, v.aval, mesh) for s, v in zip(wanted, graph.outvars)]
+    _check_given(given[len(consts) :], placement)
+    constrained = {
+        e.outvars[0]: e.params["sharding"]
+        for e in graph.eqns
+        if e.primitive is sharding_constraint_p and mesh.are_all_axes_auto
+    }
+    said = [s or constrained.get(v) for s, v in zip(wanted, graph.outvars)]  # type: ignore[arg-type]
+    layouts = [_layout(s, v.aval, mesh) for s, v in zip(said, graph.outvars)]
+    for layout, operand in zip(layouts, graph.outvars):
+        if layout is not None:
+            _check_divides(layout, operand.aval.shape)
     targets = [_spec(s, v.aval.ndim, mesh) for s, v in zip(layouts, graph.outvars)]
     return SpreadLowered(traced, spread(_summed(graph, layouts), mesh, known, targets), consts, layouts)
 
 
+def _check_given(given: Sequence[Sharding | None], placement: Placement) -> None:
+    """ValueError where an argument lies otherwise than `in_shardings` says."""
+    for number, lying in placement.lying:
+        wanted = given[number]
+        if wanted is not None and not lying.is_equivalent_to(wanted, max(len(getattr(lying, "spec", ())), 1)):
+            if isinstance(wanted, SingleDeviceSharding):  # of jit(device=)
+                continue
+            raise ValueError(
+                f"Sharding passed to jit does not match the sharding on the respective arg. Got jit sharding: {wanted}, arg sharding: "
+                f"{lying} ({current_source().short}); lay it out with device_put, or leave it free in in_shardings"
+            )
+
+
+def _check_divides(layout: NamedSharding, shape: tuple[int, ...]) -> None:
+    """ValueError where a result cannot lie so."""
+    try:
+        layout.shard_shape(shape)
+    except ValueError as error:
+        raise ValueError(
+            f"One of pjit outputs was given a sharding that should evenly divide the shape: {error}"
+        ) from None
+
+
 def _layout(wanted: Sharding | None, aval: ArrayType, mesh: Mesh) -> NamedSharding | None:
     """How a result is to lie: as jit is told, or as its type says; None where that is free."""
-    if isinstance(wanted, NamedSharding):
-        return wanted
+    if isinstance(wanted, NamedSharding) and PartitionSpec.UNCONSTRAINED not in wanted.spec.partitions:
+        return wanted if isinstance(wanted.mesh, Mesh) else NamedSharding(mesh, wanted.spec)
     explicit = aval.explicit
     if explicit is None:
         nothing = PartitionSpec(*[None] * aval.ndim)
@@ -152,8 +185,9 @@ def _mesh(graph: Graph, shardings: Sequence[Sharding | None]) -> Mesh | None:
     if found and scope is not None and not any(isinstance(s, NamedSharding) for s in shardings):
         same = (scope.flat, scope.shape_tuple) == (found[0].flat, found[0].shape_tuple)
         found = [scope, *found] if same else found
-    if not found and (meshes or mesh_to_follow() is not None):
-        found = [m for m in [mesh_in_scope()] if m is not None]
+    single = any(isinstance(s, SingleDeviceSharding) for s in shardings)
+    if not found and scope is not None and not single:
+        found = [scope]
     for own in _of_a_mesh(graph):
         if isinstance(own, Mesh) and own.shape_tuple != found[0].shape_tuple:
             raise UnsupportedError(
@@ -163,13 +197,15 @@ def _mesh(graph: Graph, shardings: Sequence[Sharding | None]) -> Mesh | None:
     for other in found[1:]:
         if other.flat != found[0].flat:
             raise ValueError(
-                f"a program runs on the devices of one mesh, and this one names {found[0]} and {other} ({current_source().short}); "
+                "Received incompatible devices for jitted computation: a program runs on the devices of one mesh, and this one names "
+                f"{found[0]} and {other} ({current_source().short}); "
                 "lay all arrays out over one of them with device_put"
             )
     for sharding in shardings if found else ():
         if isinstance(sharding, SingleDeviceSharding):
             raise ValueError(
-                f"a program runs on the devices of one mesh, and this one has arrays over {found[0]} and on {sharding.devices[0]} "
+                "Received incompatible devices for jitted computation: a program runs on the devices of one mesh, and this one has "
+                f"arrays over {found[0]} and on {sharding.devices[0]} "
                 f"({current_source().short}); lay all out over the mesh with device_put"
             )
     return found[0] if found else None
@@ -187,7 +223,8 @@ def _on_one(traced: Traced, shardings: Sequence[Sharding]) -> Lowered | None:
     places = {s.devices[0] for s in shardings}
     if len(places) > 1:
         raise ValueError(
-            f"a program runs on the devices of one mesh, and this one has arrays on {sorted(map(str, places))} "
+            "Received incompatible devices for jitted computation: a program runs on the devices of one mesh, and this one has "
+            f"arrays on {sorted(map(str, places))} "
             f"({current_source().short}); put all on one with device_put"
         )
     if not places:

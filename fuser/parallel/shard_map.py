@@ -6,12 +6,15 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from fuser.frames import hide
 from fuser.ir.names import function_name
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.parallel import run  # noqa: F401  (says how the primitive runs)
+from fuser.parallel.arrays import relabelled
 from fuser.parallel.mesh import AbstractMesh, Mesh, mesh_in_scope
 from fuser.parallel.sharding import NamedSharding, check_spec
 from fuser.parallel.spec import PartitionSpec, names, split_axes
@@ -20,9 +23,9 @@ from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.batch import manual_axes
 from fuser.trace.body import Body, staged_body
-from fuser.trace.core import type_of
+from fuser.trace.core import Tracer, type_of
 from fuser.transforms.arguments import check_callable, leaf_values
-from fuser.transforms.vmap import is_opaque, prefix
+from fuser.transforms.vmap import prefix
 
 
 class _Infer:
@@ -110,7 +113,10 @@ def _layout(mesh: Mesh | None, axis_names: Iterable[Any], check_vma: bool) -> La
             raise ValueError(
                 f"axis_names of shard_map has {name!r}, which is not in the mesh; its axes are {found.axis_names}"
             )
-    layout = Layout(found, tuple(n for n in found.axis_names if n in names or not names), check_vma)
+    free = set(found.axis_names) - manual_axes() or set(
+        found.axis_names
+    )  # an inner one takes what the outer one has left
+    layout = Layout(found, tuple(n for n in found.axis_names if n in (names or free)), check_vma)
     if manual_axes():
         _check_within(layout)
     return layout
@@ -136,7 +142,11 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
     name = function_name(f)
     leaves, structure = tree.flatten(args)
     specs = None if in_specs is Infer else _specs(in_specs, args, "in_specs", layout, name)
-    opaque = {n: _Same(v) for n, (v, s) in enumerate(zip(leaves, specs or ())) if s is None and is_opaque(v)}
+    opaque = {
+        n: _Same(v)
+        for n, (v, s) in enumerate(zip(leaves, specs or ()))
+        if s is None and not isinstance(v, (Array, Tracer, np.ndarray, np.generic))
+    }
     values = leaf_values([0 if n in opaque else v for n, v in enumerate(leaves)], f"the arguments of {name}")
     if specs is None:
         specs = _specs(_inferred(args, values, layout), args, "in_specs", layout, name)
@@ -161,7 +171,8 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
         out_specs=put,
         **layout._asdict(),
     )
-    return tree.unflatten(body.structure, outs)
+    as_written = [relabelled(o, NamedSharding(layout.mesh, s or PartitionSpec())) for o, s in zip(outs, wanted)]
+    return tree.unflatten(body.structure, as_written)
 
 
 class _Same:
@@ -199,6 +210,11 @@ def _inferred(args: Any, values: Any, layout: Layout) -> Any:
             found.append(PartitionSpec(*kept))
             continue
         data = value._present()
+        if not isinstance(data, Shards):
+            raise TypeError(
+                "shard_map in_specs argument was not specified: smap or shard_map in_axes was not specified, and an array of type "
+                f"{type_of(value)} does not lie over the mesh ({current_source().short}); give it in_specs"
+            )
         placed = data.sharding if isinstance(data, Shards) else None
         own = isinstance(placed, NamedSharding) and placed.mesh == layout.mesh
         found.append(placed.spec if own and placed is not None else PartitionSpec())
@@ -237,7 +253,8 @@ def _split(spec: PartitionSpec, aval: ArrayType, shown: Callable[[], str], layou
     """The axes by which an argument's dimensions are split; ValueError where that does not fit."""
     if len(spec) > aval.ndim:
         raise ValueError(
-            f"shard_map got {spec} in in_specs for {shown()}, which is {aval}: {len(spec)} entries for {aval.ndim} dimensions "
+            f"shard_map applied to the function '{shown().split(' of ')[-1]}' got {spec} in in_specs for {shown()}, which is {aval}: "
+            f"{len(spec)} entries for {aval.ndim} dimensions "
             f"({current_source().short})"
         )
     axes = split_axes(spec, aval.ndim)

@@ -29,6 +29,10 @@ class Sharding:
         return set(self.devices)
 
     @property
+    def _device_assignment(self) -> tuple[Device, ...]:  # a name that programs written for JAX ask for
+        return self.devices
+
+    @property
     def addressable_devices(self) -> set[Device]:
         return {d for d in self.devices if d.process_index == processes().index}
 
@@ -157,10 +161,16 @@ class NamedSharding(Sharding):
     def axes(self, rank: int) -> tuple[Axes, ...]:
         """For each dimension of an array of this rank, the mesh axes that split it."""
         if len(self.spec) > rank:
+            more = " For scalars the PartitionSpec should be P()" if rank == 0 else ""
             raise ValueError(
-                f"{self.spec} splits {len(self.spec)} dimensions, and the array has {rank}; give one entry a dimension at most"
+                f"Sharding {self} is only valid for values of rank at least {len(self.spec)}, but was applied to a value of rank {rank}: "
+                f"{self.spec} splits {len(self.spec)} dimensions, and the array has {rank}.{more}"
             )
         return split_axes(self.spec, rank)
+
+    def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
+        """ValueError unless the spec fits values of this rank."""
+        self.axes(len(aval_shape))
 
     def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
         shape = tuple(global_shape)
@@ -232,34 +242,36 @@ def typed(sharding: NamedSharding, rank: int) -> NamedSharding:
     return unchecked(mesh, spec.update(entries))
 
 
-def check_spec(mesh: Any, spec: PartitionSpec) -> None:
+def check_spec(mesh: Any, spec: PartitionSpec, what: str = "NamedSharding spec") -> None:
     """ValueError unless the spec names axes of the mesh, each once."""
     if PartitionSpec.UNCONSTRAINED in spec.partitions and AxisType.Auto not in mesh.axis_types:
         raise ValueError(
             f"{spec} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`. Got mesh axis_types: "
             f"{mesh.axis_types}"
         )
-    for what in ("unreduced", "reduced"):
-        for name in sorted(getattr(spec, what), key=str):
+    for kind in ("unreduced", "reduced"):
+        for name in sorted(getattr(spec, kind), key=str):
             if name not in mesh.axis_names:
                 raise ValueError(
-                    f"{what.capitalize()} axes {name} is not found in mesh.axis_names={mesh.axis_names}: {spec}"
+                    f"{kind.capitalize()} axes {name} is not found in mesh.axis_names={mesh.axis_names}: {spec}"
                 )
             if name not in mesh.explicit_axes:
                 raise ValueError(
-                    f"{what.capitalize()} axes can only refer to mesh axes that is of type `Explicit`. Got {what} axes: "
-                    f"{set(getattr(spec, what))} and mesh: {mesh}"
+                    f"{kind.capitalize()} axes can only refer to mesh axes that is of type `Explicit`. Got {kind} axes: "
+                    f"{set(getattr(spec, kind))} and mesh: {mesh}"
                 )
     seen: set[Any] = set()
     for axes in split_axes(spec, len(spec)):
         for name in axes:
             if name not in mesh.axis_names:
                 raise ValueError(
-                    f"{spec} names the axis {name!r}, which is not in the mesh; its axes are {mesh.axis_names}"
+                    f"Resource axis: {name} of {spec} is not found in mesh: {mesh.axis_names}. It names the axis {name!r}, which is not in "
+                    "the mesh"
                 )
             if name in seen:
                 raise DuplicateSpecError(
-                    f"{spec} names the axis {name!r} twice; a mesh axis can split one dimension of an array only"
+                    f"A single {what} specification can map every mesh axis to at most one positional dimension, but {spec} has "
+                    f"duplicate entries for `{name}`: it names the axis {name!r} twice"
                 )
             seen.add(name)
 

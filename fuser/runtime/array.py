@@ -200,6 +200,8 @@ class Array(_Base):
         weak = ", weak_type=True" if self._weak_type else ""
         dtype = f"dtype={self.dtype.name}{weak}"
         width = np.get_printoptions()["linewidth"]
+        if type(self._data) is Shards and self._data.sharding.unreduced:
+            return f"Array(shape={self.shape}, {dtype}, sharding={self._data.sharding})"
         if self.size == 0:
             self._present()
             values = f"[], shape={self.shape}"

@@ -48,6 +48,7 @@ class Rules:
     results: Callable[..., Any]  # (primitive, result type, operand types, params): the result type, with how it lies
     cotangent: Callable[[Any, Any], Any]  # (cotangent, type of the primal): laid out as cotangents of that type are
     split: Callable[[Any, int, Any, Any], Any]  # (value, dimension, mesh, entry): with that dimension laid out so
+    joined: Callable[[Any, Any], Any]  # (layout of a shard_map, spec): how a result whose parts lie so lies
 
 
 rules = Rules()

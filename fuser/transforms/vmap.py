@@ -79,7 +79,7 @@ def _is_axis(leaf: Any) -> bool:
     return hasattr(leaf, "__index__") and not hasattr(leaf, "aval")
 
 
-def is_opaque(leaf: Any) -> bool:
+def _is_opaque(leaf: Any) -> bool:
     """Whether an unmapped argument is no array and goes to the function as it is: another function, a string."""
     try:
         leaf_values([leaf], "")
@@ -105,7 +105,7 @@ def _vmap(
         )
     leaves, structure = tree.flatten((args, kwargs))
     given = prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
-    opaque = {n: leaf for n, (leaf, axis) in enumerate(zip(leaves, given)) if axis is None and is_opaque(leaf)}
+    opaque = {n: leaf for n, (leaf, axis) in enumerate(zip(leaves, given)) if axis is None and _is_opaque(leaf)}
     values = leaf_values([0 if n in opaque else v for n, v in enumerate(leaves)], f"the arguments of {name_of(fun)}")
     dims = [_dimension(axis, v, fun, n, (args, kwargs)) for n, (axis, v) in enumerate(zip(given, values))]
     size = _size(fun, values, dims, axis_size, (args, kwargs))

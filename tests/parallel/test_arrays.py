@@ -14,7 +14,7 @@ from parallel_agreement import mesh_of
 import fuser
 import fuser.numpy as fnp
 from fuser.errors import DuplicateSpecError
-from fuser.sharding import AbstractMesh, AxisType, Mesh, SingleDeviceSharding
+from fuser.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, SingleDeviceSharding
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 SPECS: list[tuple[Any, ...]] = [(), ("x",), (None, "y"), ("y", "x"), (("x", "y"),), (("y", "x"), None), (None, ("x",))]
@@ -126,7 +126,7 @@ def test_meshes_and_specs_compare_by_value() -> None:
         assert lib.make_mesh((4, 2), ("x", "y")).axis_types == (lib.sharding.AxisType.Explicit,) * 2
     theirs = mesh_of(jax, x=4, y=2)
     assert (repr(mesh), str(mesh), dict(mesh.shape), mesh.size) == (repr(theirs), str(theirs), dict(theirs.shape), 8)
-    assert mesh.abstract_mesh == AbstractMesh((4, 2), ("x", "y"), AxisType.Auto)
+    assert mesh.abstract_mesh == AbstractMesh((4, 2), ("x", "y"), (AxisType.Auto,) * 2)
     same = fuser.NamedSharding(mesh, P("x", None)), fuser.NamedSharding(mesh, P("x"))
     assert same[0].is_equivalent_to(same[1], 2) and not same[0].is_equivalent_to(fuser.NamedSharding(mesh, P("y")), 2)
 
@@ -145,3 +145,21 @@ def test_what_does_not_fit_says_so() -> None:
         fuser.make_mesh((9,), ("x",))
     with pytest.raises(ValueError, match="the axes of a mesh need distinct names"):
         Mesh(np.array(fuser.devices("cpu")).reshape(4, 2), ("x", "x"))
+
+
+def test_pictures_of_layouts(capsys: pytest.CaptureFixture[str]) -> None:
+    mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
+    fuser.debug.visualize_array_sharding(fuser.device_put(X, NamedSharding(mesh, P("x"))))
+    shown = capsys.readouterr().out
+    assert [line.strip("│").strip() for line in shown.splitlines() if "CPU" in line] == [
+        f"CPU {2 * n},{2 * n + 1}" for n in range(4)
+    ]
+    fuser.debug.visualize_sharding((8, 4), NamedSharding(mesh, P("y", "x")))
+    cells = [
+        [c.strip() for c in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines() if "CPU" in line
+    ]
+    assert cells == [["CPU 0", "CPU 2", "CPU 4", "CPU 6"], ["CPU 1", "CPU 3", "CPU 5", "CPU 7"]]
+    fuser.debug.visualize_sharding((8,), NamedSharding(mesh, P("y")))
+    assert capsys.readouterr().out.count("CPU") == 2
+    with pytest.raises(ValueError, match="only works for shapes with 1 and 2 dimensions"):
+        fuser.debug.visualize_sharding((2, 2, 2), NamedSharding(mesh, P()))
