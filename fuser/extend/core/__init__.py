@@ -72,7 +72,7 @@ class DebugInfo(NamedTuple):
 
 def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr, *args: Any) -> Any:
     """The graph as a function that gives a list; its results, where `args` are given."""
-    run: Callable[..., list[Any]] = lambda *values: replay(closed_jaxpr, *values)
+    run: Callable[..., list[Any]] = lambda *values: replay(closed_jaxpr, *map(as_value, values))
     return run(*args) if args else run
 
 
