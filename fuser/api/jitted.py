@@ -116,7 +116,7 @@ class Jitted(_Base):
 
     def __repr__(self) -> str:
         try:
-            return f"<PjitFunction of {self.__wrapped__!r}>"
+            return f"<PjitFunction of {self.__dict__['__wrapped__']!r}>"
         except Exception:
             return "<PjitFunction>"  # the user's function has no text
 
