@@ -223,6 +223,7 @@ from fuser.lax.special import (
     random_gamma_grad,
     zeta,
 )
+from fuser.lax.tokens import after_all, create_token
 
 globals().update({name: _PRIMITIVES[name] for name in _LAX})
 _install(globals(), "fuser.lax")

@@ -323,6 +323,12 @@ for _name, _function in (
 ):
     install(_name, property(_function))
 install("addressable_data", part)
+_committed = property(
+    lambda x: isinstance(x._present(), Shards),
+    doc="Whether operations run where the array lies: not on the first device.",
+)
+install("committed", _committed)
+install("_committed", _committed)
 install("to_device", lambda x, device, *, stream=None: device_put(x, device))
 
 

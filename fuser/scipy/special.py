@@ -45,8 +45,12 @@ def logit(x: Any) -> Any:
 
 
 def gamma(x: Any) -> Any:
-    """Γ(x); nan at negative integers, ±inf at ±0."""
+    """Γ(x), of complex numbers too; nan at negative integers, ±inf at ±0."""
     x = inexact_operand("gamma", x)
+    if is_complex(x.dtype):
+        from fuser.scipy.more_special import loggamma
+
+        return fnp.exp(loggamma(x))
     return gammasgn(x) * fnp.exp(gammaln(x))
 
 

@@ -69,8 +69,8 @@ class custom_vjp(CustomFunction):
     ) -> None:
         """Set the rules. With `symbolic_zeros` fwd gets `CustomVJPPrimal`s, and bwd `SymbolicZero`s among cotangents.
 
-        `optimize_remat` changes nothing: under `checkpoint` the function itself runs in the forward pass, and fwd where the
-        backward pass begins, so that residuals which are not saved are not computed twice.
+        `optimize_remat` changes nothing: results and residuals come from fwd, and those that `checkpoint` does not save are
+        eliminated from a compiled forward pass in any case.
         """
         self.fwd, self.bwd = fwd, bwd
         self.symbolic_zeros = symbolic_zeros

@@ -47,7 +47,10 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     function, leaves = flat(fun, tuple(primals), {}, range(len(primals)), has_aux)
     for primal, tangent in zip(leaves, given):
         _check_tangent(type_of(primal), tangent)
-    values = cotangent_values(given, [type_of(v) for v in leaves], f"the tangent of {name_of(fun)}")
+    what = f"primal and tangent arguments to jax.jvp do not match. The tangent of {name_of(fun)}"
+    if any(np.shape(t) != type_of(p).shape for p, t in zip(leaves, given)):
+        what = f"jvp called with different primal and tangent shapes: {what}"
+    values = cotangent_values(given, [type_of(v) for v in leaves], what)
     try:
         outs, out_tangents = forward.jvp(function, leaves, values)
     except Exception as error:

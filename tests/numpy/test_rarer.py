@@ -11,6 +11,7 @@ import pytest
 
 import fuser
 
+X = np.arange(9, dtype=np.float32).reshape(3, 3)
 CASES: dict[str, Callable[[Any], Any]] = {
     "interp beyond the ends": lambda m: m.numpy.interp(
         np.linspace(-1, 4, 11, dtype=np.float32),
@@ -108,3 +109,47 @@ def test_checkpoint_traces_once_for_a_type() -> None:
     assert len(count) == 1
     f(np.ones(2))
     assert len(count) == 2
+
+
+def test_forward_and_backward_apart() -> None:
+    def program(m: Any) -> Any:
+        fwd, bwd = m.fwd_and_bwd(lambda x, w: (x @ w, {"n": 3}), argnums=(0, 1), has_aux=True)
+        y, residuals, aux = fwd(X, X)
+        first = m.fwd_and_bwd(lambda x, w: m.numpy.sin(x) * w, argnums=0, jitted=False)
+        return bwd(residuals, y), aux["n"], first[1](first[0](X, X)[1], X)
+
+    for found, wanted in zip(fuser.tree.leaves(program(fuser)), jax.tree.leaves(program(jax))):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    fwd, bwd = fuser.fwd_and_bwd(lambda x: x**2, argnums=0)
+    bwd(fwd(X)[1], X)
+    with fuser.no_tracing(True):
+        np.testing.assert_allclose(bwd(fwd(X)[1], X), 2 * X**2)
+
+
+def test_tokens_pass_through_jitted_functions() -> None:
+    import fuser.extend.core
+
+    token = fuser.lax.create_token()
+    x, other = fuser.jit(lambda x, t: (x + 1, fuser.lax.after_all(t, t)))(X, token)
+    np.testing.assert_array_equal(x, X + 1)
+    assert isinstance(other, fuser.extend.core.Token) and other is not token
+    with pytest.raises(TypeError, match="after_all takes tokens"):
+        fuser.lax.after_all(1.0)
+
+
+def test_gamma_of_complex_numbers() -> None:
+    z = np.array([0.5 + 1j, -1.5 + 0.25j, 3], np.complex64)
+    np.testing.assert_allclose(fuser.scipy.special.gamma(z), jax.scipy.special.gamma(z), rtol=1e-4)
+
+
+def test_words_of_mapped_functions() -> None:
+    with pytest.raises(TypeError, match="must be an int"):
+        fuser.pmap(lambda x: x, in_axes=False)
+    with pytest.raises(
+        ValueError, match=r"static_broadcasted_argnums=\(1,\) but was called with only 1 positional argument"
+    ):
+        fuser.pmap(lambda a, b: a, static_broadcasted_argnums=(1,))(np.ones((1, 1)), b=1)
+    with pytest.raises(TypeError):
+        fuser.image.resize(X, [2.5, 3], "linear")
+    with pytest.raises(ValueError, match="jvp called with different primal and tangent shapes"):
+        fuser.jvp(lambda x: x, (X,), (X[0],))

@@ -20,6 +20,7 @@ from fuser.ir.graph import Graph as Jaxpr
 from fuser.ir.graph import Literal, Var, graphs_in
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ALL_DTYPES, ArrayType, float0, is_inexact
+from fuser.lax.tokens import Token
 from fuser.lax.values import as_value
 from fuser.trace.batch import BatchTrace
 from fuser.trace.core import Trace, Tracer, _state, current
@@ -35,6 +36,7 @@ __all__ = [
     "JaxprTypeError",
     "Literal",
     "Primitive",
+    "Token",
     "Var",
     "array_types",
     "check_jaxpr",
