@@ -39,7 +39,7 @@ UNDERIVABLE = {
     ("complex_digamma", 0),
 }
 # Factorisations without derivative, as in JAX; eig has that of its eigenvalues.
-WITHOUT_DERIVATIVE = {"schur", "hessenberg", "tridiagonal"}
+WITHOUT_DERIVATIVE = {"schur", "hessenberg", "geqrf", "tridiagonal"}
 # Steps, whose differences say nothing about the derivative that is defined for them.
 STEPS = {"reduce_precision", "stop_gradient"}
 # Operands brought where a function is differentiable: bounds in order, divisors away from 0, where quotients jump often.

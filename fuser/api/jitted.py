@@ -1,4 +1,4 @@
-"""`jit`, which traces, compiles and caches by signature; `make_jaxpr` and `eval_shape`.
+"""`jit`, which traces, compiles and caches by signature.
 
 A jitted function keeps one entry a signature: tree structure, static arguments, and each array's shape, dtype and weak
 type. While a graph is recorded it simply runs, so that its operations join that graph; under transforms of evaluated
@@ -184,6 +184,8 @@ class Jitted(_Base):
         key = (structure, static, config.enable_x64, config.traced, *types, *axes_key())
         if checked_axes():
             key = (*key, *(type_of(v).vma for v in values))
+        if any(type(v) is not Array and v.aval.explicit is not None for v in values) or placed(values):
+            key = (*key, *(type_of(v).explicit for v in values))
         try:
             known = self._calls.get(key)
         except TypeError:
@@ -449,7 +451,9 @@ def _described(leaf: Any) -> ArrayType | None:
         and hasattr(leaf, "shape")
         and hasattr(leaf, "dtype")
     ):
-        return ArrayType(tuple(leaf.shape), np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)))
+        shape, sharding = tuple(leaf.shape), getattr(leaf, "sharding", None)
+        explicit = None if sharding is None or not hasattr(sharding, "in_type") else sharding.in_type(len(shape))
+        return ArrayType(shape, np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)), frozenset(), explicit)
     return None
 
 
@@ -561,7 +565,5 @@ __all__ = [
     "ShapeDtypeStruct",
     "Traced",
     "cost_analysis",
-    "eval_shape",
     "jit",
-    "make_jaxpr",
 ]

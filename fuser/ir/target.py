@@ -31,7 +31,8 @@ class Target:
     `gathered`: seconds an element that is read at a computed index; `prefix`: seconds an element of a prefix scan along
     memory; `launch`: seconds of starting a kernel; `loop`: of starting a loop inside one; `combine`: of reducing a
     vector to a number; `fork`: of starting the other workers and waiting for them; `jump`: of beginning anew to read far
-    from where the last run of memory ended.
+    from where the last run of memory ended; `products`: multiplications and additions of 32-bit numbers a second in
+    products of matrices, 0 where it is not known.
     """
 
     levels: tuple[Level, ...]
@@ -48,7 +49,7 @@ class Target:
     loop: float = 0
     combine: float = 0
     fork: float = 0
-    workers: int = 1
+    products: float = 0
 
     def move(self, size: float) -> float:
         """Seconds in which so many bytes pass between a kernel and the nearest level that holds them."""

@@ -7,7 +7,7 @@ In: a kernel and a Target. Out: an `Estimate`. Arithmetic, memory and waiting ov
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -15,13 +15,16 @@ from fuser.ir.index import Affine, Computed, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.target import Target
 from fuser.kernel.complex_parts import split_complex
+from fuser.kernel.index_set_splitting import Cut, cut
 from fuser.kernel.kernel import Kernel, Loop, Store, Sweep
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.operands import computed, index_axes, operands
 from fuser.kernel.unroll_reductions import unroll_reductions
 
-REDUCTIONS = {"sum": 1.5, "max": 3, "min": 3, "argmax": 6, "argmin": 6, "logaddexp": 60}  # additions an element
+REDUCTIONS = {"sum": 1.5, "max": 3, "min": 3, "argmax": 40, "argmin": 40, "logaddexp": 60}  # additions an element
 ACROSS = 2  # how much longer elements take that do not lie along the vector, even in tiles
+MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
+ALONE = 5  # times that starting the others takes, up to which one worker does all
 FREE = (
     "const",
     "index",
@@ -107,9 +110,9 @@ class _Costs:
     # Arithmetic.
 
     def sweep(self, sweep: Sweep) -> float:
-        total = self.compute(sweep.row, sweep.row_stores)
         if not sweep.loops:
-            return total
+            return self.pieces(sweep)
+        total = self.compute(sweep.row, sweep.row_stores)
         total += self.compute(sweep.body, sweep.stores)
         everything = self.times[-1]
         rows = self.loops.count(self.loops.parallel)
@@ -122,6 +125,24 @@ class _Costs:
                 total += everything * (self.target.prefix if inner else 2 / self.target.operations)
         outer = everything / self.loops.extents[self.vector] if self.vector is not None else 1
         return total + outer * self.target.loop
+
+    def pieces(self, sweep: Sweep) -> float:
+        """Seconds of a run without reduced axes, in which each element is computed by the piece that it is of alone."""
+        axes = [(axis, self.loops.extents[axis]) for axis in self.nest]
+        found = (
+            cut(sweep.row, sweep.row_stores, axes, MOST_PIECES * len(sweep.row)) if self.kernel.loop is None else None
+        )
+        if found is None:
+            return self.compute(sweep.row, sweep.row_stores)
+        return sum(share * self.compute(leaf.nodes, leaf.stores) for share, leaf in self._leaves(found))
+
+    def _leaves(self, found: Cut) -> Iterator[tuple[float, Cut]]:
+        """The pieces, each with its share of the iterations."""
+        if found.axis is None:
+            yield 1.0, found
+        for first, last, part in found.parts:
+            share = (last - first + 1) / self.loops.extents[found.axis]  # type: ignore[index]
+            yield from ((share * within, leaf) for within, leaf in self._leaves(part))
 
     def compute(self, nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> float:
         """Seconds of computing nodes wherever they change, and of writing."""
@@ -276,11 +297,11 @@ def together(estimates: Sequence[Estimate | None]) -> Estimate | None:
     return reduce(lambda a, b: a + b, known) if known and len(known) == len(estimates) else None
 
 
-def shared(found: Estimate, target: Target) -> Estimate:
+def shared(found: Estimate, target: Target, workers: int) -> Estimate:
     """What several workers take together, where starting them is worth it."""
-    if target.workers < 2 or found.seconds <= 2 * target.fork:
+    if workers < 2 or target.fork <= 0 or found.seconds <= ALONE * target.fork:
         return found
-    part = 1 / target.workers
+    part = 1 / workers
     return replace(
         found,
         launch=found.launch + target.fork,

@@ -203,11 +203,13 @@ class Emitter(Builder, Common):
     def loop(self, axis: Axis, first: Part = "0", last: Part | None = None, step: str = "++{}") -> None:
         self.count(self.axis_names[axis], first, last or self.extents[axis], step)
 
-    def count_masked(self, name: str, total: Part, lanes: int) -> Variable:
-        """Open a loop over whole vectors of `lanes` numbers; until it is closed by `close_masked`, arrays are read and
-        written where the count lies `within` the total alone."""
-        total = self.code("{}", total)
-        counter = self.count(name, "0", masking.padded(total, lanes))
+    def count_masked(self, name: str, total: Part, lanes: int, first: Part = "0") -> Variable:
+        """Open a loop over whole vectors of `lanes` numbers from the first on; until it is closed by `close_masked`, arrays
+        are read and written where the count lies `within` the total alone."""
+        total, span = self.code("{}", total), masking.padded(self.code("{}", total), lanes)
+        if first != "0":
+            span = code("{} + {}", first, masking.padded(code("{} - {}", total, first), lanes))
+        counter = self.count(name, first, span)
         self.inside = code("{}({}, {})", masking.WITHIN, counter, total)
         return counter
 

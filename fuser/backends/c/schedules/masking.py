@@ -16,7 +16,7 @@ from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, is_complex
 from fuser.kernel.kernel import Kernel, Store
-from fuser.kernel.operands import computed
+from fuser.kernel.operands import computed, index_axes, operands
 
 LONGEST = 4  # vectors of a row, beyond which what is left over no longer counts
 DEAR = 8  # additions an element, beyond which one number alone costs more than a mask
@@ -56,7 +56,9 @@ def lanes(
     sizes = [n.dtype.itemsize for n in nodes if n.op == "load"] + [
         kernel.params[s.param].dtype.itemsize for s in stores
     ]
-    if axis is None or not sizes or any(not _maskable(node) for node in nodes):
+    if axis is None or not sizes or not all(map(_maskable, nodes)):
+        return 0
+    if any(_changes(value, axis) for node in nodes if node.op == "load" for value in computed(node.attr.offset)):
         return 0
     if any(s.offset.coefficient(axis) not in (0, 1) or computed(s.offset) for s in stores):
         return 0
@@ -68,6 +70,19 @@ def lanes(
     return width if alone * (cost + REDUCING * reductions) >= DEAR else 0
 
 
+def _changes(value: Scalar, axis: Axis) -> bool:
+    """Whether a value may change along an axis."""
+    stack, seen = [value], {value}
+    while stack:
+        node = stack.pop()
+        index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
+        if (index is not None and axis in index_axes(index)) or node.op in ("reduction", "scan", "carry", "final"):
+            return True
+        stack += [operand for operand in operands(node) if operand not in seen]
+        seen.update(operands(node))
+    return False
+
+
 def _maskable(node: Scalar) -> bool:
     """Whether an operation has a form in vectors, and may be computed of what a mask hides."""
     dtype = node.args[-1].dtype if node.args else node.dtype
@@ -76,5 +91,5 @@ def _maskable(node: Scalar) -> bool:
     if node.op in ("div", "rem", "pow") and dtype.kind in "iu":
         return False
     if node.op == "load":
-        return not node.args and not computed(node.attr.offset)
+        return not node.args
     return node.op not in ("rem", "scan") and (node.op not in spell.LIBM or dtype.kind == "f")
