@@ -124,6 +124,7 @@ _LATER = {
     "explain": "fuser.report.explanation",
     "profile": "fuser.report.profile",
     "float0": "fuser.dtypes",
+    "fwd_and_bwd": "fuser.api.forward_backward",
     **dict.fromkeys(("effects_barrier", "pure_callback"), "fuser.api.callbacks"),
     **dict.fromkeys(
         ("clear_caches", "ensure_compile_time_eval", "named_call", "named_scope", "print_environment_info"),

@@ -172,7 +172,7 @@ def requested(dtype: Any, function: str = "") -> np.dtype:
         narrowed = _NARROWED[found]
         if not (isinstance(dtype, type) and dtype in _SCALARS):
             warnings.warn(
-                f"{found.name} was asked for{f' in {function}' if function else ''}, but 64-bit types are off: the result is "
+                f"Explicitly requested dtype {found.name} is not available: {found.name} was asked for{f' in {function}' if function else ''}, but 64-bit types are off: the result is "
                 f"{narrowed.name}; set fuser.config.update('enable_x64', True)",
                 UserWarning,
                 stacklevel=3,

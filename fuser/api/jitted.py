@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import math
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -20,11 +19,13 @@ import numpy as np
 
 from fuser import backends, dtypes
 from fuser.api import advice, debug_values, eager
+from fuser.api.parameters import Typed, both_ways, incomparable, names_of
 from fuser.api.pickling import reduced
 from fuser.api.placement import FREE, Wanted, placed, placement, wanted_of
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.config import config
+from fuser.errors import UnsupportedError
 from fuser.frames import hide
 from fuser.ir.graph import Graph
 from fuser.ir.names import function_name, printable
@@ -40,7 +41,7 @@ from fuser.runtime.once import once
 from fuser.trace import tree
 from fuser.trace.batch import axes_key, checked_axes
 from fuser.trace.body import close
-from fuser.trace.core import EVALUATION, Trace, Tracer, current, type_of
+from fuser.trace.core import EVALUATION, Trace, Tracer, current, leaked, type_of
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace, stage
@@ -56,10 +57,6 @@ class _Dispatcher:
 
     def __init__(self, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...]) -> None:
         pass
-
-    def __repr__(self) -> str:
-        function = getattr(self, "function", None)
-        return f"<PjitFunction of {function!r}>" if function is not None else "<PjitFunction>"
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -116,6 +113,12 @@ class Jitted(_Base):
         self._calls: dict[Any, tuple[Program, tuple[Any, ...], Any]] = {}
         JITTED.add(self)
 
+    def __repr__(self) -> str:
+        try:
+            return f"<PjitFunction of {self.__dict__['__wrapped__']!r}>"
+        except Exception:
+            return "<PjitFunction>"  # the user's function has no text
+
     def __copy__(self) -> Jitted:
         return self  # as functions do
 
@@ -148,7 +151,7 @@ class Jitted(_Base):
         """What runs the program for these arguments, compiled if need be; their values, which are foreign, and structure."""
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
-        values = [v if type(v) is Array else self._value(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
+        values = [v if type(v) is Array else self._evaluated(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
         key = (structure, static, config.enable_x64, config.traced, *[(v.shape, v.dtype, v.weak_type) for v in values])
         if lying := placed(values):
             key = (*key, lying)
@@ -156,6 +159,8 @@ class Jitted(_Base):
             entry = self._entries.get(key)
         except TypeError:
             raise self._unhashable(static) from None
+        except Exception as error:
+            raise incomparable(error) from error
         if entry is None:
             try:
                 compile = functools.partial(self._compile, key, static, structure, values)
@@ -309,7 +314,14 @@ class Jitted(_Base):
         static += [(k, kwargs[k]) for k in sorted(kwargs) if k in self.static_argnames]
         args = tuple(a for n, a in enumerate(args) if n not in numbers)
         kwargs = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
-        return tuple((where, _Typed(value)) for where, value in static), args, kwargs
+        return tuple((where, Typed(value)) for where, value in static), args, kwargs
+
+    def _evaluated(self, value: Any, number: int, arguments: Any) -> Any:
+        """An argument as an Array; UnexpectedTracerError for a tracer, whose trace must have ended."""
+        found = self._value(value, number, arguments)
+        if isinstance(found, Tracer):
+            raise leaked(found)
+        return found
 
     def _value(self, value: Any, number: int, arguments: Any) -> Any:
         try:
@@ -403,39 +415,6 @@ def _compiled(graph: Graph, donated: tuple[int, ...], backend: Any) -> Callable[
 Program.compiler = staticmethod(_compiled)
 
 
-class _Typed:
-    """A static value; 1, 1.0 and True are told apart, and so are 0.0 and -0.0, in tuples too. Each nan is equal to any other."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return hash((type(self.value), _hash(self.value)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Typed) and _same(self.value, other.value)
-
-
-def _hash(value: Any) -> int:
-    if isinstance(value, (float, complex)) and value != value:
-        return 0
-    return hash(tuple(map(_hash, value))) if type(value) is tuple else hash(value)
-
-
-def _same(a: Any, b: Any) -> bool:
-    if type(a) is not type(b):
-        return False
-    if type(a) is tuple:
-        return len(a) == len(b) and all(map(_same, a, b))
-    if type(a) is float:
-        return a == b and math.copysign(1.0, a) == math.copysign(1.0, b) if a == a else b != b
-    if type(a) is complex:
-        return _same(a.real, b.real) and _same(a.imag, b.imag)
-    return bool(a == b)
-
-
 class _NoElements:
     """Stands in a tree of results for an array of float0, the gradient of integers: it has a shape and no leaf."""
 
@@ -476,14 +455,6 @@ def _described(leaf: Any) -> ArrayType | None:
     return None
 
 
-def _numbers(value: int | Iterable[int] | None) -> tuple[int, ...]:
-    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
-
-
-def _names(value: str | Iterable[str] | None) -> tuple[str, ...]:
-    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
-
-
 def jit(
     function: Callable[..., Any] | None = None,
     *,
@@ -497,13 +468,15 @@ def jit(
     device: Any = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    compiler_options: Any = None,
 ) -> Any:
     """`function` compiled: traced once for each signature, fused into few kernels, cached.
 
     Static arguments are Python values that the trace may branch on; they must be hashable. The memory of donated
     arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton", "tpu" or "reference".
     Over arrays on several devices the program is divided among them; `in_shardings` and `out_shardings`, tree prefixes of
-    Shardings, say how arguments and results are to lie; `device` is one for all of them. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
+    Shardings, say how arguments and results are to lie; `device`, which is deprecated, that they lie there. Options of XLA's
+    compiler are refused: UnsupportedError. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
     if function is None:
         return lambda f: jit(
@@ -518,6 +491,11 @@ def jit(
             device=device,
             in_shardings=in_shardings,
             out_shardings=out_shardings,
+            compiler_options=compiler_options,
+        )
+    if compiler_options:
+        raise UnsupportedError(
+            f"jit takes no compiler_options, which are XLA's, got {compiler_options!r}; see docs/environment.md for fuser's settings"
         )
     if not callable(function):
         raise TypeError(f"Expected a callable value: jit takes a function, got a {type(function).__name__}")
@@ -525,42 +503,38 @@ def jit(
         raise TypeError(
             f"Expected a function, got a generator function: {function}; return a list of its values instead"
         )
-    both = sorted({*_names(static_argnames)} & {*_names(donate_argnames)})
+    both = sorted({*names_of(static_argnames)} & {*names_of(donate_argnames)})
     if both:
         raise ValueError(
             f"static_argnames and donate_argnames cannot intersect, both name {both}; static arguments are no arrays"
         )
-    numbers, names = _both_ways(function, _numbers(static_argnums), _names(static_argnames))
-    donate_numbers, donate_names = _both_ways(function, _numbers(donate_argnums), _names(donate_argnames))
+    numbers, names = both_ways(function, static_argnums, static_argnames)
+    donate_numbers, donate_names = both_ways(function, donate_argnums, donate_argnames, "donate_")
     wanted = wanted_of(device, backend, in_shardings, out_shardings)
     return Jitted(function, numbers, names, donate_numbers, donate_names, keep_unused, inline, backend, wanted)
 
 
-def _both_ways(
-    function: Callable[..., Any], numbers: tuple[int, ...], names: tuple[str, ...]
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Numbers and names of the same parameters, so that an argument is found whichever way it is passed."""
-    if not numbers and not names:
-        return (), ()
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return numbers, names
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    for name in names:
-        if name not in [p.name for p in parameters] and not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            raise ValueError(
-                f"{function_name(function)} has no parameter {name!r}; it has {', '.join(p.name for p in parameters)}"
-            )
-    variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    for number in numbers:
-        if not variadic and not -len(positional) <= number < len(positional):
-            raise ValueError(
-                f"{function_name(function)} has {len(positional)} positional parameters, so none has number {number}"
-            )
-    all_numbers = {*numbers, *(positional.index(n) for n in names if n in positional)}
-    all_names = {*names, *(positional[n] for n in numbers if -len(positional) <= n < len(positional))}
-    return tuple(sorted(all_numbers)), tuple(sorted(all_names))
+def make_jaxpr(
+    function: Callable[..., Any], static_argnums: int | Iterable[int] = (), return_shape: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the Graph of `function` for its arguments instead of calling it."""
+    traced = jit(function, static_argnums=static_argnums)
+
+    @functools.wraps(function)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        result = traced.trace(*args, **kwargs)
+        return (result.graph, result.out_info) if return_shape else result.graph
+
+    name = function_name(function)
+    make.__name__, make.__qualname__ = f"make_jaxpr({name})", f"make_jaxpr({getattr(function, '__qualname__', name)})"
+    make.__module__ = "fuser"
+    return make
+
+
+def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The tree of the results' ShapeDtypeStructs; nothing is computed. Arguments need only `shape` and `dtype`."""
+    found = jit(function).trace(*args, **kwargs).out_info
+    return tree.map(lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma), found)
 
 
 eager.install()

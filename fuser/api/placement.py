@@ -5,6 +5,7 @@ Shardings are objects here; what they mean is fuser.parallel's, which stands abo
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -32,7 +33,14 @@ def wanted_of(device: Any, backend: str | None, in_shardings: Any, out_shardings
     for what, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
         if given is not None and (device is not None or backend is not None):
             raise ValueError(f"If backend or device is specified on jit, then {what} should not be specified.")
-    return Wanted(in_shardings, out_shardings) if device is None else Wanted(device, device)
+    if device is None:
+        return Wanted(in_shardings, out_shardings)
+    warnings.warn(
+        "backend and device argument on jit is deprecated: put arguments on a device with device_put, or give out_shardings",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return Wanted(device, device)
 
 
 class Placement(NamedTuple):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
+from fuser import backends
 from fuser.api.advice import LEAST_DONATED, held
 from fuser.api.placement import Placement
 from fuser.backends.base import Backend, HostMemory, KernelSource
@@ -80,11 +81,24 @@ class Traced:
         """The tree of the results' ArrayTypes."""
         return tree.unflatten(self.out_tree, self.graph.out_avals)
 
-    def lower(self) -> Lowered:
-        """Optimise, partition and generate the kernels' text; needs neither device nor compiler."""
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+        """Optimise, partition and generate the kernels' text; needs neither device nor compiler.
+
+        `lowering_platforms` names one platform, "cpu", "cuda" or "tpu", whose kernels are generated in place of the default's.
+        ValueError for several, or for another.
+        """
+        if lowering_platforms is not None:
+            return self._for_platform(tuple(lowering_platforms)).lower()
         traced = self._with_token()
         divided = Traced.spread(traced) if Traced.spread is not None else None
         return divided or Lowered(traced, lower(traced.graph, self._backend, self.donated))
+
+    def _for_platform(self, platforms: tuple[str, ...]) -> Traced:
+        names = {"cpu": "c", "cuda": "triton", "gpu": "triton", "tpu": "tpu"}
+        if len(platforms) != 1 or platforms[0] not in names:
+            raise ValueError(f"lower takes one platform of {', '.join(names)} as lowering_platforms, got {platforms}")
+        backend = backends.get(names[platforms[0]])
+        return Traced(self.graph, self.in_tree, self.out_tree, self.donated, backend, self.path, self.placement)
 
     def _with_token(self) -> Traced:
         """The same with its effects in order (passes/tokens.py): the last token is a result that no caller sees."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -118,8 +119,9 @@ def resize(image: Any, shape: Sequence[int], method: Any, antialias: bool = True
     """`image` resampled to `shape` by "nearest", "linear", "cubic", "lanczos3", "lanczos5", "cubic-pytorch" or "area".
 
     Floats keep their dtype; integers become the default float, but for "nearest". With `antialias` kernels are as wide as the step
-    when shrinking. ValueError for another rank or method.
+    when shrinking. ValueError for another rank or method, TypeError for a shape that is not of integers.
     """
+    shape = tuple(map(operator.index, shape))
     kind = ResizeMethod.from_string(method) if isinstance(method, str) else method
     x = as_value(image, "resize")
     if len(shape) != x.ndim:

@@ -21,12 +21,9 @@ from fuser.api.jitted import (
     Jitted,
     Lowered,
     Traced,
-    _both_ways,
     _merge,
-    _names,
-    _numbers,
-    _Typed,
 )
+from fuser.api.parameters import Typed, both_ways
 from fuser.api.pickling import reduced
 from fuser.backends.base import Backend
 from fuser.compile import load, lower
@@ -105,8 +102,12 @@ class AcceleratedTraced(Traced):
         """The results' tree, with ArrayTypes for arrays."""
         return tree.unflatten(self.out_tree, [output.aval or output.value for output in self.outputs])
 
-    def lower(self) -> Lowered:
-        """Optimise, partition and generate the kernels' text."""
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+        """Optimise, partition and generate the kernels' text; for another platform give `backend` to accelerate (ValueError)."""
+        if lowering_platforms is not None:
+            raise ValueError(
+                "an accelerated function is lowered for its backend: name it, as in accelerate(f, backend=...)"
+            )
         with config.using(enable_x64=True):
             return AcceleratedLowered(self, lower(self.graph, self._backend))
 
@@ -386,7 +387,7 @@ class Accelerated(Jitted):
         if traced.always_numpy:
             return entry.always_in_numpy(traced.guards)
         compiled = traced.lower().compile()
-        held = tuple((path, _Typed(value)) for path, value in (*self._held(structure, leaves), *entry.state(leaves)))
+        held = tuple((path, Typed(value)) for path, value in (*self._held(structure, leaves), *entry.state(leaves)))
         types = [(a.shape, a.dtype, a.weak_type) for a in traced.graph.in_avals[: traced.in_tree.num_leaves]]
         self._programs[traced.in_tree, (*static, *held), True, config.backend, *types] = compiled
         check, run = traced.guards.check, self._runner(compiled, leaves)
@@ -515,5 +516,5 @@ def accelerate(
         raise TypeError(f"accelerate takes a function, got a {type(function).__name__}")
     if fallback not in ("error", "warn"):
         raise ValueError(f'fallback is "error" or "warn", got {fallback!r}')
-    numbers, names = _both_ways(function, _numbers(static_argnums), _names(static_argnames))
+    numbers, names = both_ways(function, static_argnums, static_argnames)
     return Accelerated(function, numbers, names, fallback, backend)

@@ -135,7 +135,6 @@ from fuser.lax.others import (
     mulhi,
     padtype_to_pads,
     platform_dependent,
-    ragged_dot,
     rng_bit_generator,
     scatter_sub,
     shape_as_value,
@@ -162,6 +161,7 @@ from fuser.lax.parallel import (
 )
 from fuser.lax.primitives import LAX as _LAX
 from fuser.lax.primitives import PRIMITIVES as _PRIMITIVES
+from fuser.lax.ragged import RaggedDotDimensionNumbers, ragged_dot, ragged_dot_general
 from fuser.lax.reduce_window import reduce_window, reduce_window_shape_tuple
 from fuser.lax.reduction import (
     argmax,
@@ -202,6 +202,7 @@ from fuser.lax.slicing import (
     index_take,
     scatter,
     scatter_add,
+    scatter_apply,
     scatter_max,
     scatter_min,
     scatter_mul,
@@ -222,6 +223,7 @@ from fuser.lax.special import (
     random_gamma_grad,
     zeta,
 )
+from fuser.lax.tokens import after_all, create_token
 
 globals().update({name: _PRIMITIVES[name] for name in _LAX})
 _install(globals(), "fuser.lax")

@@ -19,6 +19,7 @@ from fuser.ops.collective import pvary_p
 from fuser.trace import tree
 from fuser.trace.body import Body
 from fuser.trace.core import type_of
+from fuser.trace.mismatch import differences
 from fuser.trace.replay import replay
 from fuser.trace.stage import stage
 
@@ -171,8 +172,11 @@ def same_carry(
         if function == "fori_loop":
             last = 2 if kind == "while" else 1
             structure, found_structure = structure.children()[last], found_structure.children()[last]
+        body = "while_loop body" if function == "while_loop" else function
         raise TypeError(
-            f"the carry of {function} must keep its structure: {name} goes into {of_name} as {_tree(structure)} and comes "
+            f"{body} function carry input and carry output must have the same pytree structure, but they differ:\n\n"
+            f"{_structures(name, structure, found_structure)}.\n\n"
+            f"The carry of {function} must keep its structure: {name} goes into {of_name} as {_tree(structure)} and comes "
             f"out as {_tree(found_structure)} ({current_source().short}); return what it takes"
         )
     differing, words = [], []
@@ -181,7 +185,7 @@ def same_carry(
             own = f"{name}{_own(path, function)}"
             words.append(
                 f"The input carry {_component(own, name)} has type {a.str_long()} but the corresponding output carry component has "
-                f"type {b.str_long()}, so the {'shapes' if a.shape != b.shape else 'dtypes'} do not match"
+                f"type {b.str_long()}, so the {_reasons(a, b)} do not match"
             )
             differing.append(f"{own} goes in as {a} and comes out as {b}")
     raise TypeError(
@@ -189,6 +193,22 @@ def same_carry(
         f"The carry of {function} must keep its types: {'; '.join(differing)}, of {of_name} "
         f"({current_source().short}); convert the result or the initial value"
     )
+
+
+def _structures(name: str, first: Any, second: Any) -> str:
+    """Where two structures of a carry differ, in JAX's words."""
+    return _listed(
+        [
+            f"The input carry {_component(f'{name}{path}', name)} is a {one} but the corresponding component of the carry output is a "
+            f"{other}, so {why}"
+            for path, one, other, why in differences(first, second)
+        ]
+    )
+
+
+def _reasons(a: ArrayType, b: ArrayType) -> str:
+    both = [what for what, differ in (("dtypes", a.dtype != b.dtype), ("shapes", a.shape != b.shape)) if differ]
+    return " do not match, and the ".join(both)
 
 
 def _component(own: str, name: str) -> str:

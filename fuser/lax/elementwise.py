@@ -128,7 +128,7 @@ def conj(x: Any) -> Any:
     x = as_value(x, "conj")
     if is_complex(x.dtype):
         return bind(E.conj_p, x)
-    return bind(E.complex_p, x, literal(0, x.dtype))
+    return bind(E.complex_p, x, literal(0, x.dtype, x.weak_type))
 
 
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
@@ -176,8 +176,10 @@ def clamp(min: Any, x: Any, max: Any) -> Any:
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     """The operand in another dtype, which is not weak; complex numbers lose their imaginary part."""
-    operand = as_value(operand, "convert_element_type")
     wanted = dtypes.requested(new_dtype, "convert_element_type")
+    if type(operand) is int and wanted.kind not in "iu":  # of any size
+        operand = float(operand) if wanted.kind != "b" else operand != 0
+    operand = as_value(operand, "convert_element_type")
     if is_complex(operand.dtype) and not is_complex(wanted):
         operand = bind(E.real_p, operand)
     return _convert(operand, wanted)

@@ -37,7 +37,7 @@ class EighImplementation(enum.Enum):
 
 
 class SvdAlgorithm(enum.Enum):
-    """Algorithms of JAX for singular values; fuser uses LAPACK's divide and conquer for all."""
+    """Algorithms for singular values: `svd` goes by LAPACK's divide and conquer, and refuses JACOBI and POLAR."""
 
     DEFAULT = "default"
     QR = "QR"

@@ -19,8 +19,8 @@ __all__ = ["FftType", "fft"]
 def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     """The transform over the last len(fft_lengths) dimensions, whose extents must be these lengths (IRFFT: n//2 + 1 at last).
 
-    FFT and IFFT take complex numbers (others are converted), RFFT real ones and gives n//2 + 1 at last, IRFFT the inverse.
-    Results are complex64 or complex128, or the real dtype for IRFFT. TypeRuleError for other extents, ValueError for a kind
+    FFT and IFFT take complex numbers (others are converted), RFFT float32 and float64 (ValueError for others) and gives
+    n//2 + 1 at last, IRFFT the inverse. Results are complex64 or complex128, or the real dtype for IRFFT. TypeRuleError for other extents, ValueError for a kind
     that there is not or for complex numbers to RFFT.
     """
     kind = _kind(fft_type)
@@ -29,7 +29,8 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     if kind is FftType.RFFT:
         if is_complex(value.dtype):
             raise ValueError(f"only real valued inputs supported for rfft, got {value.dtype.name}; use FFT")
-        value = convert(value, value.dtype if value.dtype in FLOATS[2:] else np.dtype("float32"))
+        if value.dtype not in FLOATS[2:]:
+            raise ValueError(f"RFFT input must be float32 or float64, got {value.dtype.name}; convert it with astype")
     elif not is_complex(value.dtype):
         value = convert(value, COMPLEX[value.dtype == np.dtype("float64")])
     return bind(fft_p, value, fft_type=kind, fft_lengths=lengths) if lengths else value

@@ -101,17 +101,33 @@ def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True) -> tuple[A
     return q, r
 
 
-def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+def svd(
+    x: Any,
+    *,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    algorithm: SvdAlgorithm | None = None,
+) -> Any:
     """(u, s, vh) with u diag(s) vh = x, s in descending order; s alone without `compute_uv`.
+
+    `subset_by_index` takes the singular values (and vectors) from the first of two places up to the second; ValueError with
+    `full_matrices`. It goes by divide and conquer, also where QR is asked for, whose error bounds are the same
+    (LAPACK Users' Guide, section 4.9); Jacobi and polar algorithms are not implemented: NotImplementedError.
 
     Derivatives of u and vh need `full_matrices=False` where x is not square (UnsupportedError), and singular values that
     differ: they are inf or nan where two are equal.
     """
+    if algorithm in (SvdAlgorithm.JACOBI, SvdAlgorithm.POLAR):
+        raise NotImplementedError("The SVD Jacobi and Polar algorithms are not implemented; leave algorithm out")
+    low, high = (None, None) if subset_by_index is None else subset_by_index
+    if subset_by_index is not None and full_matrices and compute_uv:
+        raise ValueError("full_matrices and subset_by_index cannot both be set")
     results = bind(svd_p, as_value(x, "svd"), full_matrices=bool(full_matrices), compute_uv=bool(compute_uv))
     if not compute_uv:
-        return results[0]
+        return results[0] if low is None else results[0][..., low:high]
     s, u, vh = results
-    return u, s, vh
+    return (u, s, vh) if low is None else (u[..., low:high], s[..., low:high], vh[..., low:high, :])
 
 
 def triangular_solve(

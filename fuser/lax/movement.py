@@ -124,9 +124,14 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
-    """The operand cut along `axis` into parts of these sizes."""
-    x = as_value(operand, "split")
-    return list(bind(V.split_p, x, sizes=_extents(sizes), axis=axis_of(axis, x.ndim, "split")))
+    """The operand cut along `axis` into parts of these sizes, which must add up to its extent (ValueError)."""
+    x, extents = as_value(operand, "split"), _extents(sizes)
+    place = axis_of(axis, x.ndim, "split")
+    if sum(extents) != x.shape[place] and all(e >= 0 for e in extents):
+        raise ValueError(
+            f"Sum of sizes {sum(extents)} must be equal to dimension {place} of the operand shape {x.shape}"
+        )
+    return list(bind(V.split_p, x, sizes=extents, axis=place))
 
 
 def tile(operand: Any, reps: Sequence[int]) -> Any:

@@ -25,7 +25,7 @@ from fuser.trace.core import bind, type_of
 __all__ = [
     "AccuracyMode", "DotAlgorithm", "DotAlgorithmPreset",
     "DotDimensionNumbers", "Precision", "PrecisionLike", "RandomAlgorithm", "Tolerance", "approx_max_k", "approx_min_k",
-    "broadcast_like", "composite", "mulhi", "padtype_to_pads", "platform_dependent", "ragged_dot", "rng_bit_generator", "scatter_sub", "shape_as_value", "stack", "stage", "unstack",
+    "broadcast_like", "composite", "mulhi", "padtype_to_pads", "platform_dependent", "rng_bit_generator", "scatter_sub", "shape_as_value", "stack", "stage", "unstack",
 ]  # fmt: skip
 
 
@@ -253,7 +253,9 @@ def padtype_to_pads(
     if name not in ("SAME", "SAME_LOWER", "VALID"):
         raise RuntimeError(f"Unrecognized padding type: expected 'VALID', 'SAME', or 'SAME_LOWER', got {padding}.")
     pads = []
-    for extent, window, stride in zip(in_shape, window_shape, window_strides):
+    for extent, window, stride in zip(
+        *(map(operator.index, numbers) for numbers in (in_shape, window_shape, window_strides))
+    ):
         count = -(-extent // stride) if extent else 0
         total = max((count - 1) * stride + window - extent, 0) if name != "VALID" else 0
         less, more = total // 2, total - total // 2
@@ -289,30 +291,6 @@ def approx_min_k(
 ) -> tuple[Any, Any]:  # fmt: skip
     """(values, positions) of the k least along a dimension, in ascending order: exactly, whatever recall is asked for."""
     return _extremes("approx_min_k", -1, operand, k, reduction_dimension, aggregate_to_topk)
-
-
-def ragged_dot(
-    lhs: Any, rhs: Any, group_sizes: Any, precision: Any = None, preferred_element_type: Any = None, group_offset: Any = None,
-    out_sharding: None = None,
-) -> Any:  # fmt: skip
-    """Rows in groups, each times its own matrix: lhs (m, k), rhs (g, k, n), group_sizes (g,) → (m, n); rows beyond give 0.
-
-    Every matrix is applied to all rows, masked: g products. UnsupportedError for `group_offset`.
-    """
-    from fuser import numpy as fnp
-
-    if group_offset is not None:
-        raise UnsupportedError("ragged_dot takes no group_offset; slice rhs and group_sizes instead")
-    x, matrices, sizes = as_value(lhs, "ragged_dot"), as_value(rhs, "ragged_dot"), as_value(group_sizes, "ragged_dot")
-    if x.ndim != 2 or matrices.ndim != 3 or sizes.shape != matrices.shape[:1] or x.shape[1] != matrices.shape[1]:
-        raise TypeRuleError(
-            f"ragged_dot takes (m, k), (g, k, n) and (g,), got {x.shape}, {matrices.shape} and {sizes.shape}"
-        )
-    ends = fnp.cumsum(sizes)
-    rows = fnp.arange(x.shape[0], dtype=ends.dtype)[:, None]
-    mine = (rows < ends[None, :]) & (rows >= (ends - sizes)[None, :])
-    masked = fnp.where(mine[:, :, None], x[:, None, :], 0)
-    return fnp.einsum("mgk,gkn->mn", masked, matrices, preferred_element_type=preferred_element_type)
 
 
 # Choices of code.

@@ -93,6 +93,10 @@ def _windows(
     ones = (1,) * len(window)
     numbers = lambda values: ones if values is None else tuple(operator.index(v) for v in values)
     strides, base, apart = numbers(strides), numbers(base), numbers(apart)
+    named = {"window_dimensions": window, "window_strides": strides, "base_dilation": base, "window_dilation": apart}
+    for name, extents in named.items():
+        if any(e < 1 for e in extents):
+            raise TypeRuleError(f"reduce_window {name} must have every element be positive, got {extents}.")
     if isinstance(padding, str):
         padding = padtype_to_pads(shape, [dilated(w, a) for w, a in zip(window, apart)], strides, padding)
     pads = tuple((operator.index(low), operator.index(high)) for low, high in padding)

@@ -13,7 +13,7 @@ from fuser import dtypes
 from fuser.config import config
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Primitive
-from fuser.ir.types import ArrayType, is_complex, is_inexact
+from fuser.ir.types import SMALL_FLOATS, ArrayType, is_complex, is_inexact
 from fuser.lax.movement import concatenate, reshape, transpose
 from fuser.lax.slicing import slice_in_dim
 from fuser.lax.values import as_value, axes_of, axis_of, broadcast_to, convert
@@ -24,7 +24,7 @@ from fuser.ops.dot import dot_general_p
 from fuser.ops.sorting import sort_p, top_k_p
 from fuser.trace import tree
 from fuser.trace.core import Tracer, bind, type_of
-from fuser.trace.stage import stage
+from fuser.trace.stage import is_array, stage
 
 
 def _reduction(primitive: Primitive, text: str) -> Callable[..., Any]:
@@ -124,7 +124,12 @@ def _folded(
 
 def _monoid(computation: Callable[[Any, Any], Any], dtype: np.dtype) -> Primitive | None:
     aval = ArrayType((), dtype)
-    graph = stage(lambda a, b: [computation(a, b)], [aval, aval], "reduce")
+
+    def single(a: Any, b: Any) -> list[Any]:
+        result = computation(a, b)
+        return [result] if is_array(result) else []
+
+    graph = stage(single, [aval, aval], "reduce")
     if len(graph.eqns) != 1 or graph.eqns[0].outvars != graph.outvars:
         return None
     (eqn,) = graph.eqns
@@ -207,7 +212,8 @@ def dot_general(
     element = None if preferred_element_type is None else dtypes.requested(preferred_element_type, "dot_general")
     if x.dtype != y.dtype:  # one dtype that holds both, and results in the wider of the two
         element = element or max(x.dtype, y.dtype, key=_width)
-        computed, _ = dtypes.result_of((x.dtype, False), (y.dtype, False))
+        small = x.dtype in SMALL_FLOATS and y.dtype in SMALL_FLOATS
+        computed = np.dtype("float32") if small else dtypes.promote_types(x.dtype, y.dtype)
         x, y = convert(x, computed), convert(y, computed)
         element = None if element == computed else element
     precision = (config.default_matmul_precision or None) if precision is None else precision
@@ -264,7 +270,11 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
 
 
 def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
-    """The k greatest elements along `axis`, greatest first, and their positions."""
+    """The k greatest elements along `axis`, greatest first, and their positions (int32; ValueError where those do not fit)."""
     x = as_value(operand, "top_k")
+    if x.ndim and x.shape[axis_of(axis, x.ndim, "top_k")] > np.iinfo(np.int32).max:
+        raise ValueError(
+            "top_k returns int32 indices, which will overflow for array dimensions larger than the maximum int32."
+        )
     values, places = bind(top_k_p, x, k=operator.index(k), axis=axis_of(axis, x.ndim, "top_k"))
     return values, places

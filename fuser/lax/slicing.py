@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from fuser import dtypes
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
 from fuser.lax.movement import concatenate, expand_dims, reshape, squeeze
-from fuser.lax.values import VALUES, as_value, axis_of, convert, literal, wrapped_index
+from fuser.lax.values import VALUES, as_value, axis_of, broadcast_to, convert, literal, wrapped_index
 from fuser.ops import dynamic as D
 from fuser.ops import indexing as I
 from fuser.ops import movement as V
@@ -66,6 +67,14 @@ def _starts(function: str, x: Any, indices: Any) -> list[Any]:
         if vector.ndim != 1:
             raise TypeRuleError(f"{function} needs start indices in one dimension, got {type_of(vector)}")
         indices = [squeeze(slice_in_dim(vector, d, d + 1), (0,)) for d in range(vector.shape[0])]
+    strong = {
+        dtypes.canonicalize_dtype(i.dtype)
+        for i in indices
+        if hasattr(i, "dtype") and not getattr(i, "weak_type", False)
+    }
+    if len(strong) > 1:
+        given = ", ".join(sorted(d.name for d in strong))
+        raise TypeRuleError(f"index arguments to {function} must be integers of the same type, got: {given}")
     if len(indices) != x.ndim:
         raise TypeRuleError(f"{function} of {type_of(x)} needs {x.ndim} start indices, got {len(indices)}")
     values = [_start(function, i, extent) for i, extent in zip(indices, x.shape)]
@@ -205,6 +214,32 @@ scatter_add = _scatter(W.scatter_add_p, "The operand with updates added.")
 scatter_mul = _scatter(W.scatter_mul_p, "The operand multiplied by updates.")
 scatter_min = _scatter(W.scatter_min_p, "The operand brought down to updates.")
 scatter_max = _scatter(W.scatter_max_p, "The operand brought up to updates.")
+
+
+def scatter_apply(
+    operand: Any,
+    scatter_indices: Any,
+    func: Callable[[Any], Any],
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    update_shape: Sequence[int] = (),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+) -> Any:
+    """The operand with `func`, a function of one element, applied to the windows at computed indices, as often as they name it.
+
+    `update_shape` is the shape that updates of `scatter` would have there.
+    """
+    from fuser.numpy.at import repeated
+
+    x, shape = as_value(operand, "scatter_apply"), tuple(operator.index(e) for e in update_shape)
+    none, one = (literal(n, np.dtype("int32")) for n in (0, 1))
+    options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode}
+    times = scatter_add(
+        broadcast_to(none, x.shape), scatter_indices, broadcast_to(one, shape), dimension_numbers, **options
+    )
+    return repeated(func, x, times, unique_indices)
 
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:

@@ -6,6 +6,7 @@ Primitives neither broadcast nor promote, and take operands of rank 0 beside arr
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -273,7 +274,7 @@ def strict(function: str, *args: Any) -> list[Any]:
 
 def axis_of(axis: Any, ndim: int, function: str = "axis") -> int:
     """A dimension counted from the end if negative; AxisError (a ValueError and an IndexError) outside."""
-    position = axis.__index__()
+    position = operator.index(axis)
     if not -ndim <= position < ndim:
         raise np.exceptions.AxisError(f"{function}: axis {position} is out of bounds for an array of dimension {ndim}")
     return position + ndim if position < 0 else position
@@ -309,5 +310,5 @@ def wrapped_index(part: Any, extent: int, wrap: bool = True) -> Any:
     value = convert(part, dtype)
     if part.dtype.kind == "u" or not wrap:
         return value
-    shifted = bind(add_p, value, literal(extent, dtype))
-    return bind(select_n_p, bind(lt_p, value, literal(0, dtype)), value, shifted)
+    negative = bind(lt_p, value, literal(0, dtype))
+    return bind(select_n_p, negative, value, bind(add_p, value, literal(extent, dtype)))

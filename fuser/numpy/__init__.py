@@ -8,6 +8,7 @@ Importing this module also puts operators and methods on arrays and tracers.
 from __future__ import annotations
 
 import builtins as _builtins
+import warnings as _warnings
 from typing import Any
 
 import numpy as _np
@@ -350,7 +351,6 @@ from fuser.numpy.ufuncs import (
     exp2,
     expm1,
     fabs,
-    fix,
     float_power,
     floor,
     gcd,
@@ -425,19 +425,28 @@ array_repr, array_str = _np.array_repr, _np.array_str
 int_, uint, float_, complex_ = int64, uint64, float64, complex128
 
 
+def _extents(function: str, a: Any) -> tuple[int, ...]:
+    if hasattr(a, "shape"):
+        return tuple(a.shape)
+    if isinstance(a, (list, tuple)):
+        message = f"{function} requires ndarray or scalar arguments, got {type(a)}; make it an array with asarray"
+        _warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return _np.shape(a)
+
+
 def ndim(a: Any) -> int:
-    """The number of dimensions."""
-    return len(shape(a))
+    """The number of dimensions of an array or scalar; a list or tuple is taken with a DeprecationWarning."""
+    return len(_extents("ndim", a))
 
 
 def shape(a: Any) -> tuple[int, ...]:
-    """The extents of the dimensions."""
-    return tuple(a.shape) if hasattr(a, "shape") else _np.shape(a)
+    """The extents of the dimensions of an array or scalar; a list or tuple is taken with a DeprecationWarning."""
+    return _extents("shape", a)
 
 
 def size(a: Any, axis: Any = None) -> int:
-    """The number of elements, or the extent along `axis`."""
-    extents = shape(a)
+    """The number of elements, or the extent along `axis`; a list or tuple is taken with a DeprecationWarning."""
+    extents = _extents("size", a)
     if axis is None:
         return int(_np.prod(extents, dtype=_np.int64))
     return int(_np.prod([extents[d] for d in (axis if isinstance(axis, (tuple, list)) else (axis,))], dtype=_np.int64))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.config import config
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import is_complex, short_dtype
 from fuser.lax.layouts import sharded
@@ -46,9 +47,12 @@ def scatter(
 ) -> Any:
     """`x` with `value` written (or combined) at `index`."""
     value = _value(x, value)
-    if not _safe(value.dtype, value.weak_type, x.dtype):
+    if config.numpy_dtype_promotion == "strict":
+        dtypes.result_of((x.dtype, x.weak_type), (value.dtype, value.weak_type))
+    elif not _safe(value.dtype, value.weak_type, x.dtype):
         warnings.warn(
-            f"a value of dtype {value.dtype.name} is cut to the array's {x.dtype.name}; convert it with astype",
+            f"scatter inputs have incompatible types: a value of dtype {value.dtype.name} is cut to the array's {x.dtype.name}; "
+            "convert it with astype",
             FutureWarning,
             stacklevel=4,
         )
@@ -83,25 +87,26 @@ def _bound(primitive: Primitive, operand: Any, update: Any, plan: Plan, mode: An
 def _applied(function: Callable[[Any], Any], x: Any, plan: Plan, mode: Any, unique: bool) -> Any:
     """`x` with `function` applied to each element as often as the plan names it."""
     once = unique or plan.unique
-    integer = np.dtype("int32")
-    most: Any = None
-    if not once and concrete(plan.indices):  # known while tracing: the loop gets a static length, and a derivative
-        with using(EVALUATION):
-            times = _times(x.shape, plan, mode, False)
-        most = int(np.asarray(times).max())
-        once = most <= 1
-    else:
-        times = _times(x.shape, plan, mode, once)
+    if once or not concrete(plan.indices):
+        return repeated(function, x, _times(x.shape, plan, mode, once), once)
+    with using(EVALUATION):  # known while tracing: the loop gets a static length, and a derivative
+        times = _times(x.shape, plan, mode, False)
+    return repeated(function, x, times)
+
+
+def repeated(function: Callable[[Any], Any], x: Any, times: Any, once: bool = False) -> Any:
+    """`x` with `function`, which takes one element, applied as often as `times` says; that is at most 1 with `once`."""
+    most = int(np.asarray(times).max()) if concrete(times) and times.size else None
 
     def step(number: Any, value: Any) -> Any:
         return bind(E.select_n_p, U.less(number, times), value, _elementwise(function, value))
 
-    if once:
-        return step(literal(0, integer), x)
+    if once or (most is not None and most <= 1):
+        return step(literal(0, np.dtype("int32")), x)
     from fuser.lax.control import fori_loop
     from fuser.numpy.reductions import max
 
-    return fori_loop(literal(0, integer), most if most is not None else max(times), step, x)
+    return fori_loop(literal(0, np.dtype("int32")), max(times) if most is None else most, step, x)
 
 
 def _times(shape: tuple[int, ...], plan: Plan, mode: Any, unique: bool) -> Any:
@@ -138,9 +143,7 @@ def _value(x: Any, value: Any) -> Any:
 def _safe(dtype: np.dtype, weak: bool, target: np.dtype) -> bool:
     if weak:
         return dtypes.result_of((dtype, True), (target, False))[0] == target or dtype.kind in "biu"
-    return bool(
-        dtypes.result_of((dtype, False), (target, False))[0] == target or (dtype.kind in "iu" and target.kind in "iu")
-    )
+    return bool(dtypes.result_of((dtype, False), (target, False))[0] == target)
 
 
 def _aligned(update: Any, plan: Plan) -> Any:

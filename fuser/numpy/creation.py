@@ -184,6 +184,11 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
 
 def _constant(name: str, value: int) -> Callable[..., Any]:
     def create(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+        if isinstance(dtype, int) and isinstance(shape, int):
+            raise TypeError(
+                f"Cannot interpret '{dtype}' as a data type\nDid you accidentally write `jax.numpy.{name}({shape}, {dtype})` "
+                f"when you meant `jax.numpy.{name}(({shape}, {dtype}))`?"
+            )
         if dtype == dtypes.float0:
             return np.zeros(_shape(shape), dtypes.float0)
         found = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, name)
@@ -241,9 +246,10 @@ def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Any:
     """The numbers from `start` below `stop`, `step` apart; `arange(n)` counts from 0."""
-    for part in (start, stop, step):
+    names = ("stop", "stop", "step") if stop is None and step is None else ("start", "stop", "step")
+    for name, part in zip(names, (start, stop, step)):
         if isinstance(part, Tracer):
-            raise part._refuse("arange")
+            raise part._refuse("arange", f"It arose in the jnp.arange argument '{name}': keep it known while tracing")
     found = (
         dtypes.result_type(*(p for p in (start, stop, step) if p is not None))
         if dtype is None

@@ -65,6 +65,8 @@ def _transformed(function: str, kind: FftType, a: Any, s: Any, axes: Any, norm: 
     else:
         lengths = [operator.index(n) for n in s]
     if any(n < 1 for n in lengths):
+        if s is None and kind in (FftType.FFT, FftType.IFFT):
+            return x.astype(np.result_type(x.dtype, np.complex64))  # nothing to transform
         raise ValueError(f"Invalid number of FFT data points ({lengths}) specified.")
     wanted = [*lengths[:-1], lengths[-1] // 2 + 1] if inverse_real else lengths
     x = _fitted(V.moveaxis(x, axes, tuple(range(x.ndim - len(axes), x.ndim))), wanted)
@@ -72,7 +74,7 @@ def _transformed(function: str, kind: FftType, a: Any, s: Any, axes: Any, norm: 
     result = transform(x, kind, lengths)
     divided = 1.0 / math.prod(lengths) if kind in (FftType.IFFT, FftType.IRFFT) else 1.0
     if scale != divided:
-        result = result * np.asarray(scale / divided, np.zeros((), result.dtype).real.dtype)
+        result = result * np.asarray(scale / divided, result.dtype)
     return V.moveaxis(result, tuple(range(x.ndim - len(axes), x.ndim)), axes)
 
 

@@ -56,6 +56,7 @@ def histogramdd(
         volume = widths[0]
         for width in widths[1:]:
             volume = L.outer(volume, width) if volume.ndim == 1 else volume[..., None] * width
+        counts = counts.astype(points.dtype)
         counts = counts / R.sum(counts) / volume
     return counts, edges
 

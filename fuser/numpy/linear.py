@@ -70,6 +70,16 @@ def matmul(
 
 def _batched(a: Any, b: Any, options: dict[str, Any]) -> Any:
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if 1 in lead:  # dimensions of extent 1 in both are none of the product's
+        kept = tuple(e for e in lead if e != 1)
+        rest = [
+            V.reshape(
+                x, (*(e for e, o in zip((1,) * (len(lead) + 2 - x.ndim) + x.shape, lead) if o != 1), *x.shape[-2:])
+            )
+            for x in (a, b)
+        ]
+        result = matmul(*rest, precision=options["precision"], preferred_element_type=options["preferred"])
+        return V.reshape(result, (*lead, *result.shape[len(kept) :]))
     a, b = broadcast_to(a, (*lead, *a.shape[-2:])), broadcast_to(b, (*lead, *b.shape[-2:]))
     batch = tuple(range(len(lead)))
     return contract(a, b, ((a.ndim - 1,), (b.ndim - 2,)), (batch, batch), **options)

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.ir.types import BOOL, bits_of, is_complex
 from fuser.lax.layouts import sharded
 from fuser.lax.results import distinct
-from fuser.lax.values import VALUES
+from fuser.lax.values import VALUES, as_value
 from fuser.numpy import creation, linear, maths, movement, reductions, selection, sorting, ufuncs
 from fuser.numpy.at import IndexUpdateHelper
 from fuser.numpy.indexing import getitem
-from fuser.ops.elementwise import bitcast_convert_type_p, copy_p
+from fuser.ops.elementwise import bitcast_convert_type_p, complex_p, copy_p
 from fuser.runtime.array import install
 from fuser.trace.core import Tracer, bind
 
@@ -146,18 +147,47 @@ def _view(self: Any, dtype: Any = None) -> Any:
     if dtype is None:
         return self
     wanted = dtypes.requested(dtype, "view")
-    old, new = self.dtype.itemsize, wanted.itemsize
-    if old == new or self.dtype == wanted:
-        return self if self.dtype == wanted else bind(bitcast_convert_type_p, self, new_dtype=wanted)
-    if not self.ndim or self.shape[-1] * old % new:
+    old, new = bits_of(self.dtype), bits_of(wanted)
+    if self.dtype == wanted:
+        return self
+    if not self.ndim:
+        if old != new:
+            raise ValueError("view() of a 0d array is only supported if the itemsize is unchanged.")
+        return movement.reshape(_view(movement.reshape(self, (1,)), wanted), ())
+    if self.shape[-1] * old % new:
         raise ValueError(
-            f"view of shape {self.shape} as {wanted.name}: the last dimension's bytes are no multiple of {new}"
+            "When changing to a larger dtype, its size must be a divisor of the total size in bytes of the last axis of the array: "
+            f"view of shape {self.shape} as {wanted.name}"
         )
+    if self.dtype == BOOL or is_complex(self.dtype):
+        return _view(creation.astype(self, np.uint8) if self.dtype == BOOL else _interleaved(self), wanted)
+    if wanted == BOOL:
+        return creation.astype(_view(self, np.uint8), BOOL)
+    if is_complex(wanted):
+        parts = _view(self, f"float{new // 2}")
+        return bind(complex_p, parts[..., 0::2], parts[..., 1::2])
     if old < new:
         grouped = movement.reshape(self, (*self.shape[:-1], self.shape[-1] * old // new, new // old))
         return bind(bitcast_convert_type_p, grouped, new_dtype=wanted)
     spread = bind(bitcast_convert_type_p, self, new_dtype=wanted)
-    return movement.reshape(spread, (*self.shape[:-1], self.shape[-1] * old // new))
+    return spread if old == new else movement.reshape(spread, (*self.shape[:-1], self.shape[-1] * old // new))
+
+
+def _interleaved(x: Any) -> Any:
+    """Complex numbers as their real and imaginary parts in turn, along the last dimension."""
+    return movement.reshape(movement.stack([x.real, x.imag], -1), (*x.shape[:-1], 2 * x.shape[-1]))
+
+
+def _contains(self: Any, other: Any) -> Any:
+    """Whether an element of the vector equals the number."""
+    if other is None or isinstance(other, str):
+        raise TypeError(f"Array.__contains__: unsupported operand type {type(other)}.")
+    query = as_value(other, "Array.__contains__")
+    if self.ndim != 1:
+        raise ValueError(f"Array.__contains__: search array must be one-dimensional, got arr.shape={self.shape}.")
+    if query.ndim:
+        raise ValueError(f"Array.__contains__: query value must be a scalar, got query.shape={query.shape}")
+    return reductions.any(ufuncs.equal(self, query))
 
 
 def _nonzero(self: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
@@ -198,7 +228,7 @@ def _table() -> dict[str, Any]:
         astype=_astype,
         view=_view,
     )
-    members.update(nonzero=_nonzero, __round__=distinct(_round), __getitem__=getitem)
+    members.update(nonzero=_nonzero, __round__=distinct(_round), __getitem__=getitem, __contains__=_contains)
     members["T"] = property(movement.transpose, doc="The dimensions reversed.")
     members["mT"] = property(_matrix_transposed, doc="The last two dimensions swapped.")
     members["real"] = property(distinct(maths.real), doc="The real part.")

@@ -198,7 +198,9 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
     return values[0] if len(values) == 1 else bind(V.concatenate_p, *values, dimension=axis)
 
 
-concat = concatenate
+def concat(arrays: Any, /, *, axis: int | None = 0) -> Any:
+    """`concatenate` as the Array API names it."""
+    return concatenate(arrays, axis)
 
 
 def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Any:

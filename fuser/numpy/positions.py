@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.errors import ConcretizationTypeError
-from fuser.lax.values import as_value, promote
+from fuser.lax.values import as_value, convert, promote
 from fuser.numpy import movement as V
 from fuser.numpy.creation import arange, asarray, linspace, meshgrid, ones
 from fuser.numpy.sets import nonzero
@@ -108,10 +109,10 @@ def ix_(*args: Any) -> tuple[Any, ...]:
 def _range(part: slice, name: str) -> Any:
     """The numbers start:stop:step; an imaginary step is how many there are, the last included."""
     start, stop, step = part.start, part.stop, part.step
-    for value in (start, stop, step):
+    for which, value in (("start", start), ("stop", stop), ("step", step)):
         if isinstance(value, Tracer):
             raise ConcretizationTypeError(
-                f"slice indices of {name} must be known, got a traced {value.aval}; use arange or linspace"
+                f"slice {which} of jnp.{name} must be known, got a traced {value.aval}; use arange or linspace"
             )
     start = 0 if start is None else start
     step = 1 if step is None else step
@@ -129,7 +130,9 @@ class _Grid:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return _range(key, self._name)
-        parts = promote(self._name, *(_range(part, self._name) for part in key)) if key else []
+        ranges = [_range(part, self._name) for part in key]
+        dtype = functools.reduce(dtypes.promote_types, (r.dtype for r in ranges)) if ranges else None
+        parts = [convert(r, dtype) for r in ranges] if dtype is not None else []
         grids = meshgrid(*parts, indexing="ij", sparse=not self._dense)
         if not self._dense:
             return list(grids)

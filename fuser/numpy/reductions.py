@@ -32,6 +32,13 @@ def _operand(a: Any, function: str) -> Any:
     return convert(x, x.dtype) if x.weak_type else x
 
 
+def _initial(initial: Any, result: Any) -> Any:
+    value = as_value(initial)
+    if value.shape:
+        raise ValueError(f"initial value must be a scalar. Got array of shape {value.shape}")
+    return convert(value, result.dtype, result.weak_type)
+
+
 def _kept(result: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
     if not keepdims or not axes:
         return result
@@ -96,9 +103,7 @@ def _accumulate(
         x = _summed_dtype(x, dtype) if promote_integers or dtype is not None else x
         chosen = for_bool if x.dtype == BOOL else primitive  # dtype=bool asks for the logical sum or product
         result = _reduce(chosen, _masked(name, x, where, neutral), axes, keepdims)
-        return (
-            result if initial is None else combine(convert(as_value(initial), result.dtype, result.weak_type), result)
-        )
+        return result if initial is None else combine(_initial(initial, result), result)
 
     reduction.__name__ = reduction.__qualname__ = name
     reduction.__doc__ = text
@@ -137,9 +142,7 @@ def _extreme(
         if where is not None:
             x = _masked(name, x, where, neutral(x.dtype).item())
         result = _reduce_extreme(primitive, x, axes, keepdims)
-        return (
-            result if initial is None else combine(convert(as_value(initial), result.dtype, result.weak_type), result)
-        )
+        return result if initial is None else combine(_initial(initial, result), result)
 
     reduction.__name__ = reduction.__qualname__ = name
     reduction.__doc__ = text
@@ -240,11 +243,12 @@ def _count(x: Any, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Any:
-    """The arithmetic mean over `axis`; halves are summed in float32 and rounded once."""
+    """The arithmetic mean over `axis`, in `dtype` if given; else halves are summed and divided in float32 and rounded once."""
     x = _operand(a, "mean")
     axes = axes_of(axis, x.ndim, "mean")
     result_dtype = _float_dtype(x, dtype)
     wide = np.dtype("float32") if result_dtype in _HALVES else result_dtype
+    wide = result_dtype if dtype is not None else wide  # halves are summed in float32, and rounded, by the sum itself
     total = convert(sum(convert(x, wide), axis=axes, keepdims=keepdims, where=where), wide)
     count = _count(x, axes, where, keepdims)
     divisor = literal(count, wide) if isinstance(count, float) else convert(count, wide)
@@ -334,11 +338,15 @@ def _running(name: str, primitive: Primitive, promotes: bool, text: str) -> Call
         if axis is None:
             x = bind(reshape_p, x, new_sizes=(x.size,), dimensions=None) if x.ndim != 1 else x
             axis = 0
-        if dtype is not None:
-            x = convert(x, dtypes.requested(dtype, name))
+        wanted = None if dtype is None else dtypes.requested(dtype, name)
+        if wanted == BOOL:  # counted in integers: whether something nonzero has come
+            x = convert(U.truth(x, name), dtypes.canonicalize_dtype(int))
+        elif wanted is not None:
+            x = convert(x, wanted)
         elif x.dtype == BOOL or (promotes and not is_inexact(x.dtype)):
             x = _summed_dtype(x, None)
-        return bind(primitive, x, axis=axis_of(axis, x.ndim, name), reverse=False)
+        result = bind(primitive, x, axis=axis_of(axis, x.ndim, name), reverse=False)
+        return U.truth(result, name) if wanted == BOOL else result
 
     cumulative.__name__ = cumulative.__qualname__ = name
     cumulative.__doc__ = text
@@ -370,7 +378,7 @@ def _with_initial(function: Any, x: Any, axis: int | None, dtype: Any, include: 
             "optional for one-dimensional arrays."
         )
     axis = axis_of(axis or 0, x.ndim)
-    out = function(_summed_dtype(x, dtype) if function is cumsum or dtype is not None else x, axis)
+    out = function(_summed_dtype(x, None) if function is cumsum and dtype is None else x, axis, dtype)
     if not include:
         return out
     shape = (*out.shape[:axis], 1, *out.shape[axis + 1 :])
@@ -420,7 +428,8 @@ def nanmax(
 ) -> Any:
     """The greatest that is not nan (nor less than `initial`, where given); nan where all are, without `initial`."""
     x, missing = _without_nan("nanmax", a, _lowest)
-    result = max(x, axis, None, keepdims, initial, where)
+    mask = None if where is None else _mask(where, "nanmax")
+    result = max(x, axis, None, keepdims, initial, mask)
     return (
         result
         if missing is None or initial is not None
@@ -433,7 +442,8 @@ def nanmin(
 ) -> Any:
     """The least that is not nan (nor greater than `initial`, where given); nan where all are, without `initial`."""
     x, missing = _without_nan("nanmin", a, _highest)
-    result = min(x, axis, None, keepdims, initial, where)
+    mask = None if where is None else _mask(where, "nanmin")
+    result = min(x, axis, None, keepdims, initial, mask)
     return (
         result
         if missing is None or initial is not None

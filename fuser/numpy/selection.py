@@ -63,12 +63,15 @@ def take_along_axis(
     mode: Any = None,
     fill_value: Any = None,
     *,
-    wrap_negative_indices: bool = True,
+    wrap_negative_indices: bool | None = None,
 ) -> Any:
     """The elements at `indices` along `axis`, position by position; the other dimensions match or broadcast.
 
-    Negative indices count from the end unless `wrap_negative_indices` is False, where they are out of bounds.
+    Negative indices count from the end unless `wrap_negative_indices` is False, as it is by default with mode
+    "promise_in_bounds": there they are out of bounds.
     """
+    if wrap_negative_indices is None:
+        wrap_negative_indices = mode != "promise_in_bounds"
     x, positions = as_value(arr, "take_along_axis"), as_value(indices, "take_along_axis")
     if positions.dtype.kind not in "iu":
         raise TypeError(
@@ -190,10 +193,13 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
         positions = M.clip(positions, 0, len(options) - 1)
     elif mode == "wrap":
         positions = M.remainder(positions, len(options))
-    elif mode != "raise" or isinstance(positions, Tracer):
-        raise ValueError(f'choose takes mode "clip" or "wrap" (and "raise" outside of tracing), got {mode!r}')
+    elif mode != "raise":
+        raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
+    elif isinstance(positions, Tracer):
+        hint = "The error occurred because jnp.choose was jit-compiled with mode='raise'. Use mode='wrap' or mode='clip' instead."
+        raise positions._refuse("choose", hint)
     elif positions.size and not (np.asarray(positions).min() >= 0 and np.asarray(positions).max() < len(options)):
-        raise ValueError(f"choose got a number outside 0 … {len(options) - 1}")
+        raise ValueError(f"invalid entry in choice array: choose got a number outside 0 … {len(options) - 1}")
     values = promote("choose", *options)
     result = values[-1]
     for number in range(len(values) - 2, -1, -1):

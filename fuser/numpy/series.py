@@ -122,16 +122,22 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 def _steps(dx: Any, axis: int, ndim: int) -> Any:
     """Widths that broadcast against the samples, with the axis of the integral last."""
-    return dx if dx.ndim == 1 or dx.ndim < ndim else V.moveaxis(dx, axis, -1)
+    return V.moveaxis(V.reshape(dx, (1,) * (ndim - dx.ndim) + dx.shape), axis, -1)
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """Linear interpolation of the points (xp, fp), xp ascending; beyond them the end values or `left` and `right`."""
+    """Linear interpolation of the points (xp, fp), xp ascending.
+
+    Beyond them it gives the end values, or `left` and `right`: values, or "extrapolate" for the line through the outer points.
+    """
     if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
         raise ValueError("xp and fp must be one-dimensional arrays of equal size")
+    for name, end in (("left", left), ("right", right)):
+        if isinstance(end, str) and end != "extrapolate":
+            raise ValueError(f"the only valid string value of `{name}` is 'extrapolate', but got: {end!r}")
     x, xp = promote_inexact("interp", x, xp)
     if M.iscomplexobj(x):
-        raise ValueError("interp takes real places; complex x values are not supported, complex fp are")
+        raise ValueError("jnp.interp: complex x values not supported.")
     fp = U.inexact_operand("interp", fp)
     if period is not None:
         x, xp, fp = _periodic(x, xp, fp, period)
@@ -145,14 +151,18 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     step = U.divide(U.subtract(x, xp[place - 1]), M.where(near, 1, width))
     result = M.where(near, low, U.add(low, U.multiply(step, U.subtract(high, low))))
     if period is None:
-        result = M.where(U.less(x, xp[0]), fp[0] if left is None else left, result)
-        result = M.where(U.greater(x, xp[-1]), fp[-1] if right is None else right, result)
+        if not isinstance(left, str):
+            result = M.where(U.less(x, xp[0]), fp[0] if left is None else left, result)
+        if not isinstance(right, str):
+            result = M.where(U.greater(x, xp[-1]), fp[-1] if right is None else right, result)
     return result
 
 
 def _periodic(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
     from fuser.numpy.sorting import argsort
 
+    if np.ndim(period):
+        raise ValueError(f"period must be a scalar; got {period}")
     period = U.abs(period)
     x, xp = M.remainder(x, period), M.remainder(xp, period)
     order = argsort(xp)
@@ -181,7 +191,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> A
     allowed |= {m: set() for m in ("edge", "wrap", "empty")}
     if mode not in allowed:
         raise NotImplementedError(
-            f"Unimplemented padding mode {mode!r} for np.pad. pad knows the modes {', '.join(sorted(allowed))}, got {mode!r}"
+            f"Unimplemented padding mode '{mode}' for np.pad. pad knows the modes {', '.join(sorted(allowed))}, got {mode!r}"
         )
     if unknown := set(options) - allowed[mode]:
         raise ValueError(
@@ -313,17 +323,18 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
 
 def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """The discrete convolution of two vectors: "full", "same" length as the longer, or "valid" overlaps only."""
-    return _convolved("convolve", a, v, mode, True)
+    return _convolved("convolve", a, v, mode, True, preferred_element_type)
 
 
 def correlate(a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """The cross-correlation of two vectors, the second conjugated."""
-    return _convolved("correlate", a, v, mode, False)
+    return _convolved("correlate", a, v, mode, False, preferred_element_type)
 
 
-def _convolved(name: str, a: Any, v: Any, mode: str, flips: bool) -> Any:
+def _convolved(name: str, a: Any, v: Any, mode: str, flips: bool, preferred: Any) -> Any:
     x, y = promote_inexact(name, asarray(a), asarray(v))
-    return convolved(name, x, y, mode, flips)
+    result = convolved(name, x, y, mode, flips)
+    return result if preferred is None else convert(result, dtypes.requested(preferred, name))
 
 
 def convolved(name: str, x: Any, y: Any, mode: str, flips: bool) -> Any:
@@ -401,7 +412,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> A
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
-    """The array with `values` put in before the positions `obj`, which must be known; they are cut to its dtype."""
+    """The array with `values` put in before the positions `obj`: a slice, an integer or a vector; they are cut to its dtype."""
     from fuser.numpy.selection import take
 
     x = asarray(arr)
@@ -409,6 +420,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
         x, axis = V.ravel(x), 0
     axis = axis_of(axis, x.ndim, "insert")
     extent = x.shape[axis]
+    if isinstance(obj, Tracer):
+        return _inserted(x, obj, array(values, x.dtype, copy=False, ndmin=x.ndim), axis)
     given: np.ndarray = np.arange(*obj.indices(extent)) if isinstance(obj, slice) else np.asarray(obj)
     if given.ndim > 1:
         raise ValueError(f"insert takes a slice, an integer or a vector of them, got positions of shape {given.shape}")
@@ -424,6 +437,30 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     order = np.argsort(np.where(given < 0, given + extent, given), kind="stable")
     new = take(V.broadcast_to(new, shape), order.astype(np.int32), axis=axis, mode="clip") if given.size else new
     return new if spread is None else spread.at[index].set(new)
+
+
+def _inserted(x: Any, positions: Any, new: Any, axis: int) -> Any:
+    """`insert` before positions that are known at run time alone: where each value comes to lie, and what lies between."""
+    from fuser.numpy.selection import take
+    from fuser.numpy.sorting import argsort
+
+    if positions.ndim > 1 or positions.dtype.kind not in "iu":
+        raise ValueError(f"insert takes a slice, an integer or a vector of them, got {positions.aval}")
+    extent, count = x.shape[axis], positions.size
+    if count == 1:  # one place for all values
+        new = V.moveaxis(new, 0, axis) if not positions.ndim else new
+        count = new.shape[axis]
+    new = V.broadcast_to(new, tuple(count if d == axis else e for d, e in enumerate(x.shape)))
+    positions = V.broadcast_to(V.ravel(positions), (count,))
+    positions = M.clip(M.where(positions < 0, positions + extent, positions), 0, extent)
+    own = positions.at[argsort(positions)].add(iota((count,), 0, positions.dtype))
+    number = iota((count,), 0)
+    slots = V.broadcast_to(literal(-1, np.dtype("int32")), (extent + count,)).at[own].set(number)
+    source = R.cumsum(convert(slots < 0, np.dtype("int32"))) - 1
+    kept, put = take(x, source, axis, mode="clip") if extent else None, take(new, slots, axis, mode="clip")
+    if kept is None:
+        return put
+    return M.where(V.reshape(slots < 0, tuple(-1 if d == axis else 1 for d in range(x.ndim))), kept, put)
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Any:

@@ -110,8 +110,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
         from fuser.numpy.selection import take
 
         table = take(table, sorter)
-    dtype = np.dtype("int32")
     extent = table.shape[0]
+    dtype = np.dtype("int32") if extent <= np.iinfo(np.int32).max else dtypes.requested("int64", "searchsorted")
     if not extent:
         return zeros(values.shape, dtype)
     low, high = zeros(values.shape, dtype), U.add(zeros(values.shape, dtype), extent)

@@ -66,6 +66,8 @@ def _det_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     factors, pivots, permutation = linalg.lu(a)
     sign = asarray(1 - 2 * _parity(pivots)).astype(a.dtype)
     diagonal = L.diagonal(factors, axis1=-2, axis2=-1)
+    singular = R.any(diagonal[..., :-1] == 0, -1)[..., None, None]  # no pivot to go on with: the adjugate counts as 0
+    factors = M.where(singular, eye(n, dtype=a.dtype), factors)
     before, last = R.prod(diagonal[..., :-1], -1) * sign, diagonal[..., -1]
     order = broadcast_to(permutation[..., None], t.shape)
     from fuser.numpy.selection import take_along_axis
@@ -238,7 +240,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = Fal
     eps = float(dtypes.finfo(x.dtype).eps)
     cutoff = eps * max(n, m) if rcond is None else eps if rcond < 0 else rcond
     u, s, vh = linalg.svd(x, full_matrices=False)
-    kept = s >= np.asarray(cutoff, s.dtype) * s[0]
+    kept = (s > 0) & (s >= np.asarray(cutoff, s.dtype) * s[0])
     rank = R.sum(kept)
     inverse = M.where(kept, 1 / M.where(kept, s, 1), 0)[:, None].astype(x.dtype)
     found = adjoint(vh) @ (inverse * (adjoint(u) @ y))

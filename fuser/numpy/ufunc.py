@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from fuser.lax.control import fori_loop, scan
 from fuser.lax.values import as_value, axes_of, axis_of
 from fuser.numpy import movement as V
-from fuser.numpy.creation import asarray, full
+from fuser.numpy.creation import asarray, full, iota
 from fuser.numpy.vectorize import vectorize
 from fuser.trace.core import type_of
 from fuser.trace.stage import stage
@@ -40,12 +41,13 @@ class ufunc:
     ) -> None:
         self.__name__ = name or str(getattr(func, "__name__", "ufunc"))
         self.__doc__ = func.__doc__
-        self._func = func
+        self._function = func
         self._nin, self._nout, self._identity = nin, nout, identity
         self._nargs = nin if nargs is None else nargs
         self._call = call or vectorize(func)
         self._own = {"reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat}
 
+    _func = property(lambda self: self._function)
     nin = property(lambda self: self._nin, doc="The number of operands.")
     nout = property(lambda self: self._nout, doc="The number of results.")
     nargs = property(lambda self: self._nargs, doc="The number of positional arguments.")
@@ -102,7 +104,8 @@ class ufunc:
 
             x = choose(where, x, asarray(self._identity if initial is None else initial).astype(x.dtype))
         kept = [d for d in range(x.ndim) if d not in axes]
-        flat = V.reshape(V.transpose(x, (*axes, *kept)), (-1, *(x.shape[d] for d in kept)))
+        extents = (math.prod(x.shape[d] for d in axes), *(x.shape[d] for d in kept))
+        flat = V.reshape(V.transpose(x, (*axes, *kept)), extents)
         start = self._identity if initial is None else initial
         if not flat.shape[0] and start is None:
             raise ValueError(f"zero-size array to reduction operation {self.__name__} which has no identity")
@@ -149,20 +152,17 @@ class ufunc:
         x = asarray(a)
         if b is None:
             return x.at[indices].apply(self._call)
-        places = indices if isinstance(indices, tuple) else (indices,)
-        if any(isinstance(p, slice) for p in places):
-            return x.at[indices].set(self._call(x[indices], b).astype(x.dtype))
-        from fuser.numpy.creation import broadcast_arrays
+        numbered = V.reshape(iota((x.size,), 0), x.shape)
+        places = numbered.at[indices].get(mode="fill", fill_value=x.size)
+        flat, values = V.ravel(places), V.ravel(V.broadcast_to(asarray(b), places.shape))
+        if not flat.shape[0] or not x.size:
+            return x
 
-        *flat, values = (
-            (V.ravel(v) for v in broadcast_arrays(*map(asarray, places), asarray(b)))
-            if x.ndim == len(places)
-            else (*map(asarray, places), asarray(b))
-        )
-        body = lambda n, carry: carry.at[tuple(p[n] for p in flat)].set(
-            self._call(carry[tuple(p[n] for p in flat)], values[n]).astype(carry.dtype)
-        )
-        return fori_loop(0, flat[0].shape[0], body, x)
+        def step(n: Any, elements: Any) -> Any:
+            place = flat[n]
+            return elements.at[place].set(self._call(elements[place], values[n]).astype(x.dtype), mode="drop")
+
+        return V.reshape(fori_loop(0, flat.shape[0], step, V.ravel(x)), x.shape)
 
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
         """The function reduced over the slices of `axis` from each index up to the next; that element alone where it is not below."""

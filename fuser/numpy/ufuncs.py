@@ -299,9 +299,6 @@ def trunc(x: Any, /) -> Any:
     return bind(E.select_n_p, less(x, 0), bind(E.floor_p, x), bind(E.ceil_p, x))
 
 
-fix = trunc
-
-
 def round(a: Any, decimals: int = 0, out: None = None) -> Any:
     """`a` rounded to `decimals` places, halves to even."""
     a = as_value(a, "round")

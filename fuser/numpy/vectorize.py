@@ -33,7 +33,7 @@ def vectorize(
     """`pyfunc` on arrays of any rank: it sees the core dimensions that `signature` names, and is mapped over the others.
 
     Without a signature it works on scalars. The other dimensions broadcast as in NumPy. `excluded` arguments (positions
-    or keywords) and keyword arguments are passed as they are. Extents of a core dimension must agree: ValueError.
+    or keywords), keyword arguments and None are passed as they are. Extents of a core dimension must agree: ValueError.
     """
     excluded = frozenset(excluded)
     if any(not isinstance(e, (int, str)) for e in excluded):
@@ -42,12 +42,13 @@ def vectorize(
             f"excluded={set(excluded)}"
         )
     if any(isinstance(e, int) and e < 0 for e in excluded):
-        raise ValueError(f"excluded={sorted(excluded, key=str)} contains negative numbers; positions count from 0")
+        raise ValueError(f"excluded={set(excluded)!r} contains negative numbers; positions count from 0")
     cores = parse(signature) if signature is not None else None
 
     @functools.wraps(pyfunc)
     def vectorized(*args: Any, **kwargs: Any) -> Any:
-        mapped = [n for n in range(len(args)) if n not in excluded]
+        absent = {n for n, arg in enumerate(args) if arg is None and n not in excluded}
+        mapped = [n for n in range(len(args)) if n not in excluded | absent]
         named = [k for k in kwargs if k not in excluded]
         constant = list(args)
 
@@ -58,9 +59,19 @@ def vectorize(
             return pyfunc(*constant, **{**kwargs, **rest})
 
         values = [as_value(args[n], "vectorize") for n in mapped] + [as_value(kwargs[k], "vectorize") for k in named]
-        return _apply(function, values, cores, signature)
+        return _apply(function, values, _without(cores, absent, args, excluded, signature), signature)
 
     return vectorized
+
+
+def _without(cores: Any, absent: set[int], args: Any, excluded: frozenset[int | str], signature: str | None) -> Any:
+    """The core dimensions of the arguments that are not None, which stands for scalars alone."""
+    if cores is None or not absent:
+        return cores
+    named = [n for n in range(len(args)) if n not in excluded]
+    if any(core for n, core in zip(named, cores[0]) if n in absent):
+        raise ValueError(f"Cannot pass None at locations {absent} with signature={signature!r}")
+    return [core for n, core in zip(named, cores[0]) if n not in absent], cores[1]
 
 
 def _apply(function: Callable[..., Any], values: list[Any], cores: Any, signature: str | None) -> Any:

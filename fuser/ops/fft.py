@@ -49,9 +49,13 @@ def _type(x: ArrayType, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Arra
     halved = (*fft_lengths[:-1], fft_lengths[-1] // 2 + 1 if fft_lengths[-1] else 0)
     wanted = halved if fft_type is FftType.IRFFT else fft_lengths
     if x.shape[x.ndim - count :] != wanted:
+        rule = (
+            f"all except the last fft_length, got fft_lengths={tuple(fft_lengths)}"
+            if fft_type is FftType.IRFFT
+            else f"fft_lengths {tuple(fft_lengths)}"
+        )
         raise TypeRuleError(
-            f"FFT input shape {x.shape} minor dimensions must be equal to fft_lengths {tuple(fft_lengths)}: {fft_type.name} needs "
-            f"last dimensions {wanted}, got {x}"
+            f"{fft_type.name} input shape {x.shape} minor dimensions must be equal to {rule}: it needs last dimensions {wanted}, got {x}"
         )
     lead = x.shape[: x.ndim - count]
     if fft_type is FftType.RFFT:

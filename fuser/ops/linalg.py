@@ -214,7 +214,7 @@ def _eigh_jvp(primals: Sequence[Any], tangents: Sequence[Any], lower: bool = Tru
     inner = adjoint(v) @ tangents[0] @ v
     ones = eye(w.shape[-1], w.dtype)
     gaps = 1 / (ones + w[..., None, :] - w[..., :, None]) - ones
-    return (v, w), (v @ (gaps * inner), diagonal(inner.real))
+    return (v, w), (v @ (gaps.astype(inner.dtype) * inner), diagonal(inner.real))
 
 
 # Eigenvectors in columns, and their eigenvalues in ascending order; one triangle is read.

@@ -26,6 +26,7 @@ from fuser.runtime.processes import processes
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.core import EVALUATION, Tracer
+from fuser.trace.mismatch import details, prefix_mismatches
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +126,25 @@ def same_axes(a: Sharding, b: Sharding) -> bool:
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
     """A tree of arrays on a device, or laid out by a Sharding; by a PartitionSpec over the mesh in scope.
 
-    `device` may be a tree prefix of `x`. Traced values get a constraint of the same meaning.
+    `device` may be a tree prefix of `x` (ValueError for others). Traced values get a constraint of the same meaning. What lies
+    there already is given back itself.
     """
     leaves, structure = tree.flatten(x)
-    targets = tree.broadcast_prefix(device, x) if device is not None else [None] * len(leaves)
+    targets = _targets(device, x) if device is not None else [None] * len(leaves)
     return tree.unflatten(structure, [_put(leaf, target, donate) for leaf, target in zip(leaves, targets)])
+
+
+def _targets(device: Any, x: Any) -> list[Any]:
+    """For each leaf of `x` what `device`, a tree prefix of it, says."""
+    try:
+        return tree.broadcast_prefix(device, x)
+    except ValueError:
+        given, full = tree.structure(device, lambda leaf: leaf is None), tree.structure(x)
+        mismatches = list(prefix_mismatches(given, full, "device"))
+        raise ValueError(
+            f"device_put device specification must be a tree prefix of the corresponding value; got {device!r} for {full}. "
+            f"{details(mismatches)} ({current_source().short})"
+        ) from None
 
 
 def copy_to_host_async(x: Any) -> Any:
@@ -152,10 +167,10 @@ def _put(leaf: Any, target: Any, donate: Any) -> Any:
     if not isinstance(leaf, Array):
         value = value.__copy__()  # the memory of an ndarray is its owner's to write
     if target is None:
-        return alias(value) if value is leaf else value
+        return value
     result = laid_out(value, as_sharding(target, "device_put"))
-    result = alias(result) if result is leaf else result
     if donate is True and value is leaf:
+        result = alias(result) if result is leaf else result
         value.delete("it was donated to device_put")
     return result
 
@@ -347,6 +362,12 @@ for _name, _function in (
 ):
     install(_name, property(_function))
 install("addressable_data", part)
+_committed = property(
+    lambda x: isinstance(x._present(), Shards),
+    doc="Whether operations run where the array lies: not on the first device.",
+)
+install("committed", _committed)
+install("_committed", _committed)
 install("to_device", lambda x, device, *, stream=None: device_put(x, device))
 
 

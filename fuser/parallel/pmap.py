@@ -55,6 +55,10 @@ def pmap(
     static, donated = _numbers(static_broadcasted_argnums), _numbers(donate_argnums)
     name = _UNNAMED if axis_name is None else axis_name
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    if any(isinstance(leaf, bool) or not hasattr(leaf, "__index__") for leaf in tree.leaves((axes, out_axes))):
+        raise TypeError(
+            f"pmap in_axes and out_axes must be an int, None, or a tree of them, got {in_axes!r} and {out_axes!r} ({current_source().short})"
+        )
 
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -63,6 +67,12 @@ def pmap(
                 raise UnsupportedError(
                     f"a pmap within a pmap or shard_map is not supported ({current_source().short}); use vmap for the inner "
                     "one, or shard_map over a mesh with two axes"
+                )
+            if static and max(static) >= len(args):
+                raise ValueError(
+                    f"pmapped function has static_broadcasted_argnums={static} but was called with only {len(args)} positional "
+                    f"argument{'s' if len(args) != 1 else ''}. All static broadcasted arguments must be passed positionally. "
+                    f"({current_source().short})"
                 )
             available = list(devices) if devices is not None else local_devices(backend=backend)
             call = _Call(

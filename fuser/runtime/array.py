@@ -299,10 +299,6 @@ class Array(_Base):
         """Bytes of memory that the elements take."""
         return self.nbytes
 
-    def __contains__(self, value: Any) -> bool:
-        """Whether an element equals the number."""
-        return bool((to_numpy(self) == np.asarray(value)).any())
-
     def delete(self, reason: str = "x.delete() was called") -> None:
         """Give the memory up now; every later use of the values raises RuntimeError."""
         if not self._deleted:

@@ -160,13 +160,15 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:
     """How many ways there are to take k of N things (with `repetition` several times each), as a float; 0 where there is none."""
     total, taken = promote_inexact("comb", N, k)
     if repetition:
-        return _ways(total + taken - 1, taken, (total >= 0) & (taken >= 0))
+        ways = _ways(total + taken - 1, taken, (total >= 0) & (taken >= 0) & (taken <= total + taken - 1))
+        return fnp.where((taken == 0) & (total >= 0), 1.0, ways)
     return _ways(total, taken, (taken >= 0) & (total >= 0) & (taken <= total))
 
 
 def _ways(total: Any, taken: Any, possible: Any) -> Any:
     from fuser.scipy.special import gammaln
 
+    total, taken = fnp.where(possible, total, 0), fnp.where(possible, taken, 0)  # so that derivatives meet no pole
     logs = gammaln(total + 1) - gammaln(taken + 1) - gammaln(total - taken + 1)
     return fnp.where(possible, fnp.exp(logs), 0.0)
 

@@ -45,8 +45,12 @@ def logit(x: Any) -> Any:
 
 
 def gamma(x: Any) -> Any:
-    """Γ(x); nan at negative integers, ±inf at ±0."""
+    """Γ(x), of complex numbers too; nan at negative integers, ±inf at ±0."""
     x = inexact_operand("gamma", x)
+    if is_complex(x.dtype):
+        from fuser.scipy.more_special import loggamma
+
+        return fnp.exp(loggamma(x))
     return gammasgn(x) * fnp.exp(gammaln(x))
 
 
@@ -184,7 +188,7 @@ def logsumexp(
         fnp.real(a), axis, keepdims=True, where=where, initial=-np.inf if where is not None or 0 in a.shape else None
     )
     greatest = stop_gradient(fnp.where(fnp.isfinite(greatest), greatest, 0))
-    exponents = fnp.exp(a - greatest)
+    exponents = fnp.exp(a - greatest.astype(a.dtype) if is_complex(a.dtype) else a - greatest)
     if b is not None:
         exponents = exponents * b
     total = fnp.sum(exponents, axis, keepdims=keepdims, where=where)
@@ -192,7 +196,7 @@ def logsumexp(
     if is_complex(a.dtype):
         if return_sign:
             return fnp.log(fnp.abs(total)) + shift, fnp.sign(total)
-        return fnp.log(total) + shift
+        return fnp.log(total) + shift.astype(total.dtype)
     if return_sign:
         return fnp.log(fnp.abs(total)) + shift, fnp.sign(total)
     if b is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser import numpy as fnp
+from fuser.ir.types import is_complex
 from fuser.lax.values import promote, promote_inexact
 
 
@@ -130,6 +131,8 @@ def fiedler_companion(a: Any) -> Any:
     Fiedler, "A note on companion matrices" (2003).
     """
     (x,) = promote_inexact("fiedler_companion", _vector("fiedler_companion", a))
+    if not x.shape[-1]:
+        raise ValueError(f"fiedler_companion needs a nonzero number of coefficients, got shape {x.shape}")
     if x.shape[-1] <= 1:
         return fnp.zeros((*x.shape[:-1], 0, 0), x.dtype) if x.ndim > 1 else fnp.zeros((0, 0), x.dtype)
     x = x / x[..., :1]
@@ -231,6 +234,8 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Any:
     if scale not in (None, "sqrtn", "n"):
         raise ValueError(f"scale must be None, 'sqrtn', or 'n'; {scale!r} is not valid.")
     found = dtypes.canonicalize_dtype(complex if dtype is None else dtype)
+    if not is_complex(found):
+        raise ValueError(f"dtype must be complex64 or complex128, got {found.name}")
     positions = np.arange(size)
     whole = np.exp(-2j * np.pi * (np.outer(positions, positions) % max(size, 1)) / max(size, 1))
     divisor = {None: 1.0, "sqrtn": math.sqrt(max(size, 1)), "n": float(max(size, 1))}[scale]

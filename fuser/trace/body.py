@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fuser.config import config
 from fuser.ir.graph import Graph, Literal, Var
 from fuser.ir.names import function_name
 from fuser.ir.types import ArrayType
@@ -62,7 +63,7 @@ def staged_body(
     wrapper made for this call, of the given `kind`; `setting` is what else the body depends on.
     """
     owner = owner or function
-    key = (kind, structure, tuple(avals), setting, axes_key())
+    key = (kind, structure, tuple(avals), setting, config.traced, axes_key())
     known = _cache(owner)
     if known is not None and key in known:
         return known[key]

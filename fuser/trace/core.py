@@ -40,6 +40,10 @@ class Trace:
         """The result of the primitive (a list of results with `multiple_results`) for values of any kind."""
         raise NotImplementedError
 
+    def origin(self, tracer: Tracer) -> Source | None:
+        """Where a value of this trace was made, if that is known."""
+        return None
+
 
 class Tracer:
     """A value that a Trace follows. It has a type but no contents; operators are installed by fuser.numpy."""
@@ -244,9 +248,12 @@ def _varying(primitive: Primitive, result: Any, avals: tuple[ArrayType, ...], pa
 
 def leaked(tracer: Tracer, source: Source | None = None) -> UnexpectedTracerError:
     """The error for a tracer whose trace has ended."""
+    made = tracer._trace.origin(tracer)
     return UnexpectedTracerError(
         f"Encountered an unexpected tracer: a traced {tracer.aval} of {tracer._trace.name} was used after its trace had ended "
-        f"({(source or current_source()).short}); return the value from the traced function instead of storing it outside"
+        f"({(source or current_source()).short}); return the value from the traced function instead of storing it outside. "
+        f"An intermediate value with type {tracer.aval.str_long()} was saved to global state by a side effect of the function"
+        f"{f'; it was created on line {made.short}' if made is not None else ''}."
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import Primitive
-from fuser.ir.source import current_source
+from fuser.ir.source import Source, current_source
 from fuser.ir.types import ArrayType, is_key
 from fuser.runtime.array import Array
 from fuser.trace import leaks
@@ -68,6 +68,11 @@ class StageTrace(Trace):
         if primitive.multiple_results:
             return [StageTracer(self, v) for v in outvars]
         return StageTracer(self, outvars[0])
+
+    def origin(self, tracer: Tracer) -> Source | None:
+        """The line of the equation that gave a value; None for inputs."""
+        var = getattr(tracer, "_var", None)
+        return next((eqn.source for eqn in self.eqns if any(v is var for v in eqn.outvars)), None)
 
     def graph(self, invars: Sequence[Var], outputs: Sequence[Any]) -> Graph:
         """What was recorded, with these inputs and outputs."""

@@ -208,6 +208,12 @@ def paths(tree: Any) -> list[str]:
     return [printable(accessor.codify("")) for accessor in accessors]
 
 
+def entries(structure: PyTreeDef) -> list[str]:
+    """How a path names each child of the outermost node: `['w']`, `[0]`, `.bias`."""
+    named = _is_named(structure.type)
+    return [f".{key}" if named else f"[{key!r}]" for key in structure._spec.entries()]
+
+
 def register_pytree_node(
     cls: type, flatten_function: Callable[[Any], tuple[Any, Any]], unflatten_function: Callable[[Any, Any], Any]
 ) -> None:

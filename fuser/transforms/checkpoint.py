@@ -17,7 +17,7 @@ from fuser.ops.convolution import conv_general_dilated_p
 from fuser.ops.dot import dot_general_p
 from fuser.ops.remat import name_p, remat_p
 from fuser.trace import tree
-from fuser.trace.body import close
+from fuser.trace.body import staged_body
 from fuser.trace.core import type_of
 from fuser.trace.linearize import linearize
 from fuser.trace.stage import stage
@@ -86,25 +86,35 @@ def _remat(
         )
     static = {n % len(args) for n in numbers}
     fixed = {k: v for k, v in kwargs.items() if k in names}
-    given = ([a for n, a in enumerate(args) if n not in static], {k: v for k, v in kwargs.items() if k not in names})
+    given = (
+        tuple(a for n, a in enumerate(args) if n not in static),
+        {k: v for k, v in kwargs.items() if k not in names},
+    )
     leaves, in_tree = tree.flatten(given)
     values = leaf_values(leaves, f"the arguments of {name_of(fun)}")
-    trees: list[Any] = []
 
-    def flat(*tracers: Any) -> list[Any]:
-        dynamic, named = tree.unflatten(in_tree, tracers)
+    def call(dynamic: Any, named: Any) -> Any:
         rest = iter(dynamic)
-        result = fun(*(a if n in static else next(rest) for n, a in enumerate(args)), **named, **fixed)
-        outs, out_tree = tree.flatten(result)
-        trees.append(out_tree)
-        return leaf_values(outs, f"the result of {name_of(fun)}")
+        return fun(*(a if n in static else next(rest) for n, a in enumerate(args)), **named, **fixed)
 
-    graph, consts = close(stage(flat, [type_of(v) for v in values], name_of(fun)))
+    convert = lambda outs, result: leaf_values(outs, f"the result of {name_of(fun)}")
+    setting = _hashable((tuple((n, args[n]) for n in sorted(static)), tuple(fixed.items())))
+    body = staged_body(call, in_tree, [type_of(v) for v in values], convert, fun, "checkpoint", setting)
+    graph, consts = body.graph, body.consts
     apart: bool | tuple[bool, ...] = prevent_cse if isinstance(prevent_cse, bool) else any(prevent_cse)
     if not isinstance(prevent_cse, bool) and not kwargs:
         apart = (False,) * len(consts) + tuple(tree.broadcast_prefix(tuple(prevent_cse), tuple(given[0])))
     outs = remat_p.bind(*consts, *values, jaxpr=graph, prevent_cse=apart, differentiated=False, policy=policy)
-    return tree.unflatten(trees[0], outs)
+    return tree.unflatten(body.structure, outs)
+
+
+def _hashable(static: Any) -> Any:
+    """Static arguments as a part of the key that the traced function is kept under; what cannot be hashed is like nothing else."""
+    try:
+        hash(static)
+    except TypeError:
+        return object()
+    return tuple((type(v), v) for _, pairs in zip("pk", static) for _, v in pairs), static
 
 
 def checkpoint_name(x: Any, name: str) -> Any:

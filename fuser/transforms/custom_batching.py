@@ -61,7 +61,10 @@ def _flat_rule(call: Call, rule: Callable[..., Any]) -> Callable[..., Any]:
         leaves, structure = tree.flatten(out)
         which, marked = tree.flatten(out_batched)
         if structure != marked or structure != (call.out_tree or structure):
+            which_tree = "output" if structure == marked else "output and of batching"
             raise ValueError(
+                f"structure of {which_tree} returned by custom vmap rule ({name}) does not match that of original "
+                "custom-vmapped function: "
                 f"the rule {name} of {call.name} must return outputs and marks with the tree of the function's output, "
                 f"{call.out_tree or structure}, got {structure} and {marked} ({current_source().short})"
             )

@@ -90,6 +90,8 @@ class CustomFunction:
         left = [k for k in bound.kwargs if k in kwargs]
         if left:
             raise TypeError(
+                f"The input arguments to the {self.kind}-decorated function {name_of(self.fun)} could not be resolved to "
+                "positional-only arguments. Binding failed with the error:\n"
                 f"The following keyword arguments could not be resolved to positions: {', '.join(left)}; the rules of the "
                 f"{self.kind} function {name_of(self.fun)} take arguments by position: make them positional parameters "
                 f"({current_source().short})"
@@ -157,11 +159,19 @@ class Call:
         values = leaf_values(leaves, f"the primal output of {rule}")
         avals = [type_of(v) for v in values]
         if self.out_avals is not None and not _agree(self.out_tree, self.out_avals, structure, avals):
+            found, own = _long(structure, avals), _long(self.out_tree, self.out_avals)
+            second = (
+                "tangents"
+                if kind == "JVP"
+                else ("residuals (i.e. values stored from the forward pass for use on the backward pass)")
+            )
+            rule_kind = kind.split()[-1]
             raise TypeError(
-                f"Custom {kind} rule {rule} for function {self.name} must produce a pair whose first element is the "
-                f"primal output of {self.name}, got "
-                f"{_described(structure, avals)} where {self.name} returned {_described(self.out_tree, self.out_avals)} "
-                f"({current_source().short})"
+                f"Custom {kind} rule {rule} for function {self.name} must produce a pair (list or tuple of length two) where the "
+                f"first element represents the primal output (equal to the output of the custom_{kind[:3].lower()}-decorated function "
+                f"{self.name}) and the second element represents {second}, but instead the {rule_kind} rule output's first element had "
+                f"shapes/dtypes of:\n    {found}\nwhile the custom_{kind[:3].lower()}-decorated function {self.name} had output "
+                f"shapes/dtypes of:\n    {own}\n(got {rule_kind} output type {found} which doesn't match {own}; {current_source().short})"
             )
         self.out_tree = structure
         return values
@@ -172,6 +182,11 @@ class Call:
 
 def _agree(tree_a: Any, avals_a: Sequence[ArrayType], tree_b: Any, avals_b: Sequence[ArrayType]) -> bool:
     return tree_a == tree_b and [(a.shape, a.dtype) for a in avals_a] == [(b.shape, b.dtype) for b in avals_b]
+
+
+def _long(structure: Any, avals: Sequence[ArrayType]) -> str:
+    """Types in their tree, as JAX names them: `(float32[3],)`."""
+    return str(tree.unflatten(structure, [_Type(a.str_long()) for a in avals]))
 
 
 def _described(structure: Any, avals: Sequence[ArrayType]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser.config import config
-from fuser.errors import UnexpectedTracerError, UnsupportedError
+from fuser.errors import UnexpectedTracerError
 from fuser.frames import hide
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
@@ -67,12 +67,11 @@ class custom_vjp(CustomFunction):
         symbolic_zeros: bool = False,
         optimize_remat: bool = False,
     ) -> None:
-        """Set the rules. With `symbolic_zeros` fwd gets `CustomVJPPrimal`s, and bwd `SymbolicZero`s among cotangents."""
-        if optimize_remat:
-            raise UnsupportedError(
-                "custom_vjp.defvjp does not take optimize_remat=True: fuser.checkpoint keeps what its policy names; "
-                f"leave it out ({current_source().short})"
-            )
+        """Set the rules. With `symbolic_zeros` fwd gets `CustomVJPPrimal`s, and bwd `SymbolicZero`s among cotangents.
+
+        `optimize_remat` changes nothing: results and residuals come from fwd, and those that `checkpoint` does not save are
+        eliminated from a compiled forward pass in any case.
+        """
         self.fwd, self.bwd = fwd, bwd
         self.symbolic_zeros = symbolic_zeros
 

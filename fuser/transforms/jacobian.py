@@ -12,7 +12,7 @@ import numpy as np
 from fuser import lax
 from fuser.frames import hide
 from fuser.ir.source import current_source
-from fuser.ir.types import ArrayType, is_complex
+from fuser.ir.types import ArrayType, float0, is_complex
 from fuser.ops.conversion import convert_element_type_p
 from fuser.trace import tree
 from fuser.trace.batch import batch, moved
@@ -94,7 +94,7 @@ def jacrev(
         except Exception as error:
             raise hide(error)  # noqa: B904
         rows = [r if type(r) is np.ndarray else moved(r, d, 0, size) for r, d in zip(rows, dims)]
-        blocks = [[_block(part, aval, True) for part, aval in zip(_parts(r, avals, 0), avals)] for r in rows]
+        blocks = [_blocks(r, avals) for r in rows]
         jacobian = tree.unflatten(
             function.out_tree, [_argument(function, [b[n] for b in blocks], argnums) for n in range(len(avals))]
         )
@@ -140,6 +140,13 @@ def _parts(value: Any, avals: Sequence[ArrayType], axis: int) -> list[Any]:
         parts.append(lax.slice_in_dim(value, start, start + aval.size, axis=axis))
         start += aval.size
     return parts
+
+
+def _blocks(rows: Any, avals: Sequence[ArrayType]) -> list[Any]:
+    """The rows of a Jacobian, one block for each result; of what has no derivative float0."""
+    if rows.dtype == float0:
+        return [np.zeros((*aval.shape, *rows.shape), float0) for aval in avals]
+    return [_block(part, aval, True) for part, aval in zip(_parts(rows, avals, 0), avals)]
 
 
 def _block(part: Any, aval: ArrayType, in_front: bool) -> Any:

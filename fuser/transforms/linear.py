@@ -38,16 +38,19 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
             raise TypeError(
                 f"jvp takes primals and tangents as tuples or lists, got {type(primals).__name__} and {type(tangents).__name__} ({current_source().short})"
             )
-    function, leaves = flat(fun, tuple(primals), {}, range(len(primals)), has_aux)
-    given, structure = tree.flatten(tuple(tangents))
-    if structure != function.in_tree:
+    given, structure = tree.flatten(tangents)
+    if structure != (wanted := tree.structure(primals)):
         raise TypeError(
             "primal and tangent arguments to jax.jvp must have the same tree structure; "
-            f"got tangents {structure} for primals {function.in_tree} ({current_source().short})"
+            f"got tangents {structure} for primals {wanted} ({current_source().short})"
         )
+    function, leaves = flat(fun, tuple(primals), {}, range(len(primals)), has_aux)
     for primal, tangent in zip(leaves, given):
         _check_tangent(type_of(primal), tangent)
-    values = cotangent_values(given, [type_of(v) for v in leaves], f"the tangent of {name_of(fun)}")
+    what = f"primal and tangent arguments to jax.jvp do not match. The tangent of {name_of(fun)}"
+    if any(np.shape(t) != type_of(p).shape for p, t in zip(leaves, given)):
+        what = f"jvp called with different primal and tangent shapes: {what}"
+    values = cotangent_values(given, [type_of(v) for v in leaves], what)
     try:
         outs, out_tangents = forward.jvp(function, leaves, values)
     except Exception as error:
@@ -83,26 +86,70 @@ def _consistent(tangent: Any, aval: ArrayType) -> None:
         )
 
 
+class NotNeeded:
+    """Stands among residuals for an argument that the derivative does not need."""
+
+    def __repr__(self) -> str:
+        return "NotNeeded"
+
+
+tree.register_pytree_node(NotNeeded, lambda x: ((), None), lambda aux, children: NotNeeded())
+
+
 @tree.register_pytree_node_class
 class LinearFunction:
-    """A linear function of tangents or cotangents; its residuals are its leaves."""
+    """A linear function of tangents or cotangents; its residuals are its leaves.
 
-    def __init__(self, linear: Linearized, function: Flat, outs: Sequence[ArrayType], backwards: bool) -> None:
-        self.linear = linear
+    `args_res` holds, for each argument, the residuals that are the argument itself, and NotNeeded; `opaque_residuals` the
+    others. Both are lists that may be written: what the caller keeps anyway can be taken out, and put back for a call.
+    """
+
+    def __init__(
+        self,
+        linear: Linearized,
+        function: Flat,
+        outs: Sequence[ArrayType],
+        backwards: bool,
+        sources: tuple[int, ...],
+        args_res: list[Any],
+        opaque_residuals: list[Any],
+    ) -> None:
+        self._linear = linear
         self.function = function
         self.outs = outs
         self.backwards = backwards
+        self.args_res, self.opaque_residuals = args_res, opaque_residuals
+        self._sources = sources  # for each residual, the number of the argument's leaf that it is, or -1
         self.__name__ = f"{'pullback' if backwards else 'pushforward'} of {name_of(function.function)}"
 
+    @classmethod
+    def of(
+        cls, linear: Linearized, function: Flat, outs: Sequence[ArrayType], backwards: bool, leaves: Sequence[Any]
+    ) -> LinearFunction:
+        """The derivative at arguments with these leaves."""
+        numbers = {id(leaf): n for n, leaf in enumerate(leaves)}
+        consts = linear.graph.consts
+        sources = tuple(numbers.get(id(c), -1) for c in consts)
+        own: list[Any] = [leaf if n in sources else NotNeeded() for n, leaf in enumerate(leaves)]
+        opaque = [c for c, source in zip(consts, sources) if source < 0]
+        return cls(linear, function, outs, backwards, sources, list(tree.unflatten(function.in_tree, own)), opaque)
+
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        graph = self.linear.graph
-        return tuple(graph.consts), (self.linear, self.function, tuple(self.outs), self.backwards)
+        aux = (self._linear, self.function, tuple(self.outs), self.backwards, self._sources)
+        return (self.args_res, self.opaque_residuals), aux
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Any) -> LinearFunction:
-        linear, function, outs, backwards = aux
-        graph = linear.graph.updated("residuals", consts=tuple(children))
-        return cls(Linearized(graph, linear.avals, linear.inputs, linear.outputs), function, outs, backwards)
+        return cls(*aux, *children)
+
+    @property
+    def linear(self) -> Linearized:
+        """The derivative with its residuals in place."""
+        linear, opaque = self._linear, iter(self.opaque_residuals)
+        given = self.function.in_tree.flatten_up_to(tuple(self.args_res))
+        consts = tuple(next(opaque) if n < 0 else as_value(given[n], self.__name__) for n in self._sources)
+        graph = linear.graph.updated("residuals", consts=consts)
+        return Linearized(graph, linear.avals, linear.inputs, linear.outputs)
 
     @property
     def func(self) -> Callable[..., Any]:
@@ -132,9 +179,9 @@ class LinearFunction:
             raise TypeError(
                 f"the {self.__name__} needs tangents with the tree {self.function.in_tree}, got {structure} ({current_source().short})"
             )
-        for leaf, aval in zip(given, self.linear.avals):
+        for leaf, aval in zip(given, self._linear.avals):
             _consistent(leaf, aval)
-        values = cotangent_values(given, self.linear.avals, f"the {self.__name__}")
+        values = cotangent_values(given, self._linear.avals, f"the {self.__name__}")
         return tree.unflatten(self.function.out_tree, dense(self.linear.pushforward(values)))
 
     def _pull(self, *cotangents: Any) -> Any:
@@ -148,7 +195,8 @@ class LinearFunction:
             raise ValueError(
                 f"the {self.__name__} needs a cotangent with the tree of the result, {self.function.out_tree}, got {structure} ({current_source().short})"
             )
-        values = cotangent_values(given, self.outs, f"the {self.__name__}")
+        what = f"unexpected JAX type (e.g. shape/dtype) for argument to vjp function: the {self.__name__}"
+        values = cotangent_values(given, self.outs, what)
         return tree.unflatten(self.function.in_tree, dense(self.linear.pullback(values)))
 
 
@@ -159,7 +207,7 @@ def _linear(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, back
         outs, linear = linearized(function, leaves, lambda: function.count, "grad" if backwards else "jvp")
     except Exception as error:
         raise hide(error)  # noqa: B904
-    derivative = LinearFunction(linear, function, [type_of(o) for o in outs[: function.count]], backwards)
+    derivative = LinearFunction.of(linear, function, [type_of(o) for o in outs[: function.count]], backwards, leaves)
     result = (function.results(outs), derivative)
     return (*result, function.aux(outs)) if has_aux else result
 
@@ -198,7 +246,17 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
             f"got {', '.join(map(str, avals))} ({current_source().short})"
         )
 
-    def transpose(cotangent: Any) -> Any:
+    return _Transpose(fun, function, in_tree, avals)
+
+
+class _Transpose:
+    """The transpose of a linear function: a tree without leaves, so that jit takes and gives it."""
+
+    def __init__(self, fun: Callable[..., Any], function: Flat, in_tree: Any, avals: Sequence[ArrayType]) -> None:
+        self.fun, self.function, self.in_tree, self.avals = fun, function, in_tree, avals
+
+    def __call__(self, cotangent: Any) -> Any:
+        fun, function = self.fun, self.function
         values, structure = tree.flatten(cotangent)
 
         def checked(*inputs: Any) -> list[Any]:
@@ -208,10 +266,14 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
                     f"cotangent tree does not match function output: the transpose of {name_of(fun)} needs {function.out_tree}, got "
                     f"{structure} ({current_source().short})"
                 )
-            values[:] = cotangent_values(values, [type_of(o) for o in outs], f"the transpose of {name_of(fun)}")
+            try:
+                values[:] = cotangent_values(values, [type_of(o) for o in outs], f"the transpose of {name_of(fun)}")
+            except TypeRuleError as error:
+                raise TypeRuleError(f"cotangent type does not match function output: {error}") from None
             return outs
 
-        results = transposed(checked, [Undefined(a) for a in avals], values)
-        return tree.unflatten(in_tree, dense(results))
+        results = transposed(checked, [Undefined(a) for a in self.avals], values)
+        return tree.unflatten(self.in_tree, dense(results))
 
-    return transpose
+
+tree.register_pytree_node(_Transpose, lambda x: ((), x), lambda x, _: x)

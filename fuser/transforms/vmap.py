@@ -17,6 +17,7 @@ from fuser.trace import tree
 from fuser.trace.batch import batch, moved
 from fuser.trace.core import type_of
 from fuser.trace.explicit import rules
+from fuser.trace.mismatch import details, prefix_mismatches
 from fuser.transforms.arguments import check_callable, leaf_values, name_of
 
 
@@ -52,7 +53,8 @@ def vmap(
         in_axes = tuple(in_axes)
     if not (in_axes is None or type(in_axes) in (int, tuple) or (hasattr(in_axes, "__index__") and _is_axis(in_axes))):
         raise TypeError(
-            f"vmap in_axes must be an int, None, or a tuple with one entry an argument, got {in_axes!r} ({current_source().short})"
+            "vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments passed to the "
+            f"function, but got {in_axes!r}. ({current_source().short})"
         )
 
     for axes, what in ((in_axes, "in_axes"), (out_axes, "out_axes")):
@@ -130,10 +132,12 @@ def prefix(axes: Any, full: Any, what: str) -> list[Any]:
     marked = optree.tree_map(lambda a: _UNMAPPED if a is None else a, axes, none_is_leaf=True, namespace=tree.NAMESPACE)
     try:
         found = optree.broadcast_prefix(marked, full, none_is_leaf=False, namespace=tree.NAMESPACE)
-    except ValueError as error:
+    except ValueError:
+        structure = tree.structure(full)
+        mismatches = list(prefix_mismatches(tree.structure(axes, lambda a: a is None), structure, what))
         raise ValueError(
-            f"vmap {what} specification must be a tree prefix of the corresponding value; got {axes!r} for {tree.structure(full)}. "
-            f"Mismatch details: {error} ({current_source().short})"
+            f"vmap {what} specification must be a tree prefix of the corresponding value; got {axes!r} for {structure}. "
+            f"{details(mismatches)} ({current_source().short})"
         ) from None
     return [None if a is _UNMAPPED else a for a in found]
 

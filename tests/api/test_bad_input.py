@@ -66,13 +66,15 @@ def test_numpy_of_a_traced_value():
 
 def test_leaked_tracer():
     kept = []
+    made = here(1)
     fuser.jit(lambda x: kept.append(x * 2))(X)
     with pytest.raises(errors.UnexpectedTracerError) as caught:
         line = here(1)
         kept[0] + 1
     assert str(caught.value) == (
         f"Encountered an unexpected tracer: a traced f32[3] of <lambda> was used after its trace had ended ({line}); "
-        "return the value from the traced function instead of storing it outside"
+        "return the value from the traced function instead of storing it outside. An intermediate value with type float32[3] was "
+        f"saved to global state by a side effect of the function; it was created on line {made}."
     )
 
 

@@ -242,7 +242,9 @@ ERRORS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "carry of another structure": (
         lambda m: m.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1,), (0, 1)),
         TypeError,
-        "the carry of while_loop must keep its structure: c goes into <lambda> as (*, *) and comes out as (*,) (HERE); "
+        "while_loop body function carry input and carry output must have the same pytree structure, but they differ:\n\nThe input "
+        "carry c is a tuple of length 2 but the corresponding component of the carry output is a tuple of length 1, so the "
+        "lengths do not match.\n\nThe carry of while_loop must keep its structure: c goes into <lambda> as (*, *) and comes out as (*,) (HERE); "
         "return what it takes",
     ),
     "carry of a fori_loop": (

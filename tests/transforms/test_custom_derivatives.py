@@ -11,7 +11,7 @@ import pytest
 import fuser
 import fuser.numpy as fnp
 from fuser.config import config
-from fuser.errors import UnexpectedTracerError, UnsupportedError
+from fuser.errors import UnexpectedTracerError
 from fuser.ir.graph import graphs_in
 from tests.transforms.both import agree, both_raise
 
@@ -403,7 +403,7 @@ def test_refusals_of_custom_jvp() -> None:
     assert "Expected float32[4] (tangent type of float32[4]) but got float32[]" in both_raise(
         lambda m: m.jvp(_jvp_of(m, lambda p, t: (p[0], t[0].sum())), (V,), (V,)), TypeError
     )
-    assert "must produce a pair whose first element is the primal output" in both_raise(
+    assert "where the first element represents the primal output" in both_raise(
         lambda m: m.grad(m.jit(_jvp_of(m, lambda p, t: ((p[0],), (t[0],)))))(1.0), TypeError
     )
     assert "nondiff_argnums" in both_raise(
@@ -447,8 +447,6 @@ def test_refusals_of_custom_vjp() -> None:
     )
     with pytest.raises(UnexpectedTracerError):
         fuser.grad(lambda x: _nondiff(fuser)(x, x))(1.0)
-    with pytest.raises(UnsupportedError, match="optimize_remat"):
-        fuser.custom_vjp(lambda x: x).defvjp(good, lambda r, g: (g,), optimize_remat=True)
 
 
 def _nondiff(m: Any) -> Any:

@@ -20,6 +20,7 @@ from fuser.ir.graph import Graph as Jaxpr
 from fuser.ir.graph import Literal, Var, graphs_in
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ALL_DTYPES, ArrayType, float0, is_inexact
+from fuser.lax.tokens import Token
 from fuser.lax.values import as_value
 from fuser.trace.batch import BatchTrace
 from fuser.trace.core import Trace, Tracer, _state, current
@@ -36,6 +37,7 @@ __all__ = [
     "JaxprTypeError",
     "Literal",
     "Primitive",
+    "Token",
     "Var",
     "array_types",
     "check_jaxpr",
@@ -78,7 +80,7 @@ class DebugInfo(NamedTuple):
 
 def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr, *args: Any) -> Any:
     """The graph as a function that gives a list; its results, where `args` are given."""
-    run: Callable[..., list[Any]] = lambda *values: replay(closed_jaxpr, *values)
+    run: Callable[..., list[Any]] = lambda *values: replay(closed_jaxpr, *map(as_value, values))
     return run(*args) if args else run
 
 

@@ -12,11 +12,15 @@ from fuser.scipy.stats.support import density, floats, logarithm
 
 
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
-    """The logarithm of the density z^(a - 1)·(1 - z)^(b - 1) / (B(a, b)·scale), with z = (x - loc) / scale, elementwise."""
+    """The logarithm of the density z^(a - 1)·(1 - z)^(b - 1) / (B(a, b)·scale), with z = (x - loc) / scale, elementwise.
+
+    nan unless a, b and scale are positive.
+    """
     x, a, b, loc, scale = floats("beta.logpdf", x, a, b, loc, scale)
     z = (x - loc) / scale
     found = xlogy(a - 1, z) + xlog1py(b - 1, -z) - betaln(a, b) - fnp.log(scale)
-    return fnp.where(fnp.logical_or(x > loc + scale, x < loc), -np.inf, found)
+    inside = fnp.where(fnp.logical_or(x > loc + scale, x < loc), -np.inf, found)
+    return fnp.where((a <= 0) | (b <= 0) | (scale <= 0), np.nan, inside)
 
 
 pdf = density(logpdf)

@@ -34,7 +34,7 @@ def cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
 def logcdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
     """The logarithm of `cdf`, elementwise."""
     z, below, _ = _height("expon.logcdf", x, loc, scale)
-    return fnp.where(below, -np.inf, fnp.log1p(-fnp.exp(-z)))
+    return fnp.where(below, -np.inf, fnp.log(-fnp.expm1(-z)))
 
 
 def logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:

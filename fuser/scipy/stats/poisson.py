@@ -32,9 +32,11 @@ def cdf(k: Any, mu: Any, loc: Any = 0) -> Any:
 def entropy(mu: Any, loc: Any = 0) -> Any:
     """The entropy -Σ p·log(p) in nats, elementwise; 0 for mu = 0, nan below.
 
-    The sum over all counts that matter for mu < 100; above, its expansion in 1/mu, whose error is below 1e-9.
+    The sum over all counts that matter for mu < 100; above, its expansion in 1/mu, whose error is below 1e-9. `loc`, which
+    changes nothing, broadcasts.
     """
-    mu, _ = floats("poisson.entropy", mu, loc)
+    mu, loc = floats("poisson.entropy", mu, loc)
+    mu = fnp.broadcast_to(mu, np.broadcast_shapes(mu.shape, loc.shape))
     dtype, shape = mu.dtype, mu.shape
     small = fnp.minimum(mu, 100)
     counts = fnp.arange(250, dtype=dtype)
