@@ -167,7 +167,7 @@ def samples() -> Iterator[Program]:
     """Each sample of each primitive as a graph of one equation."""
     for name in sorted(REGISTRY):
         primitive = REGISTRY[name]
-        if primitive.collect is None and primitive.fusion is not Fusion.CONTROL and name != "shard_map":
+        if primitive.collect is None and primitive.fusion is not Fusion.CONTROL and primitive.samples is not None:
             for number, (arrays, params) in enumerate(primitive.rule("samples")()):
                 yield Program(f"samples/{name}/{number}", _graph_of(primitive, arrays, params))
 

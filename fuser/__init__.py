@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fuser import ad_checkpoint, custom_batching, custom_derivatives, dtypes, errors, lax, nn, numpy, random, tree
-from fuser.api.jitted import ShapeDtypeStruct, eval_shape, jit, make_jaxpr
+from fuser.api.abstract import eval_shape, make_jaxpr
+from fuser.api.jitted import ShapeDtypeStruct, jit
 from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
 from fuser.config import config
 from fuser.gaps import absent
@@ -123,6 +124,7 @@ _LATER = {
     "explain": "fuser.report.explanation",
     "profile": "fuser.report.profile",
     "float0": "fuser.dtypes",
+    **dict.fromkeys(("effects_barrier", "pure_callback"), "fuser.api.callbacks"),
     **dict.fromkeys(
         ("clear_caches", "ensure_compile_time_eval", "named_call", "named_scope", "print_environment_info"),
         "fuser.api.scopes",
@@ -155,6 +157,7 @@ _LATER = {
 _MODULES = (
     "api_util",
     "core",
+    "debug",
     "distributed",
     "dlpack",
     "example_libraries",

@@ -102,9 +102,10 @@ TRACED = (
     "enable_custom_prng",
     "no_execution",
     "user_contexts",
+    "meshes",
 )
-# What programs depend on and no user sets by name: see fuser.make_user_context.
-_HIDDEN: dict[str, Any] = {"user_contexts": ()}
+# What programs depend on and no user sets by name: see fuser.make_user_context and fuser.set_mesh.
+_HIDDEN: dict[str, Any] = {"user_contexts": (), "meshes": ()}
 
 
 def _flag(name: str) -> str:

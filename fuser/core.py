@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fuser import dtypes
+from fuser.api.scopes import ensure_compile_time_eval
 from fuser.ir.graph import Graph, Literal, Var
 from fuser.ir.types import ArrayType
 from fuser.trace.core import EVALUATION, Trace, Tracer, using
@@ -28,20 +30,45 @@ __all__ = [
 ]
 
 # There is one kind of abstract value: an array's type.
-AbstractValue = ShapedArray = ArrayType
+AbstractValue = ArrayType
+
+
+class _Made(type):
+    """Instances are ArrayTypes, and so are what calls give."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, ArrayType)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return ArrayType in subclass.__mro__
+
+    def __call__(
+        cls,
+        shape: Sequence[int],
+        dtype: Any,
+        weak_type: bool = False,
+        *,
+        sharding: Any = None,
+        vma: Any = frozenset(),
+        **_: Any,
+    ) -> ArrayType:
+        return ArrayType(tuple(shape), dtypes._dtype(dtype), bool(weak_type), frozenset(vma))
+
+
+class ShapedArray(metaclass=_Made):
+    """`ShapedArray(shape, dtype)` is an ArrayType, and every ArrayType is an instance; where arrays lie is no part of types."""
+
+
 Atom = Var | Literal
 ParamDict = dict[str, Any]
 Value = Any
 
 
 @contextlib.contextmanager
-def ensure_compile_time_eval() -> Iterator[None]:
-    """While the block runs, operations on known arrays are evaluated at once, also inside a traced function."""
+def eval_context() -> Iterator[None]:
+    """While the block runs, every operation is evaluated at once; operands must have values."""
     with using(EVALUATION):
         yield
-
-
-eval_context = ensure_compile_time_eval
 
 
 def eval_jaxpr(jaxpr: Graph, consts: Sequence[Any], *args: Any, propagate_source_info: bool = True) -> list[Any]:

@@ -77,6 +77,10 @@ class extended(np.generic):
     """The class of dtypes that are no numbers."""
 
 
+class ExtendedDType:
+    """The base of descriptions of dtypes that are no numbers; libraries derive their own."""
+
+
 class prng_key(extended):
     """The class of dtypes of random keys: `issubdtype(key.dtype, prng_key)`."""
 

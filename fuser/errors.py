@@ -68,6 +68,10 @@ class DuplicateSpecError(FuserError, ValueError):
     """A PartitionSpec uses a mesh axis for two dimensions."""
 
 
+class ShardingTypeError(FuserError, TypeError, ValueError):
+    """Operands whose types say that they lie so that no one layout of the result follows."""
+
+
 class DeviceError(FuserError, RuntimeError):
     """Devices that run one program together do not agree on it, or one of them failed."""
 

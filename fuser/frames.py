@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from fuser.config import config
-from fuser.ir.source import is_hidden
+from fuser.ir.source import hide_frames_of, is_hidden
 
+EXCLUDED: list[str] = []  # the files of libraries whose frames are hidden as fuser's are
 NOTE = "fuser's own frames are hidden; set FUSER_TRACEBACK=full to see them"
 
 
@@ -34,3 +37,19 @@ def hide(error: BaseException) -> BaseException:
     if hidden and NOTE not in getattr(error, "__notes__", ()):
         error.add_note(NOTE)
     return error.with_traceback(rebuilt)
+
+
+def register_exclusion(path: str) -> None:
+    """Hide the frames of a library's file as fuser's own are hidden, in tracebacks and where equations come from."""
+    EXCLUDED.append(path)
+    hide_frames_of(path)
+
+
+def include_frame(frame: Any) -> bool:
+    """Whether a frame is the user's own."""
+    return not is_hidden(frame.f_code.co_filename)
+
+
+def api_boundary(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """The function itself: the functions of fuser hide their frames by themselves."""
+    return function

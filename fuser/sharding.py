@@ -1,5 +1,7 @@
 """jax.sharding's names: meshes, specs and layouts of arrays over devices."""
 
+from fuser.ir.types import ManualAxisType
+from fuser.parallel.axis_types import auto_axes, explicit_axes
 from fuser.parallel.constraint import reshard
 from fuser.parallel.mesh import (
     AbstractMesh,
@@ -16,11 +18,14 @@ from fuser.parallel.spec import PartitionSpec
 __all__ = [
     "AbstractMesh",
     "AxisType",
+    "ManualAxisType",
     "Mesh",
     "NamedSharding",
     "PartitionSpec",
     "Sharding",
     "SingleDeviceSharding",
+    "auto_axes",
+    "explicit_axes",
     "get_abstract_mesh",
     "get_mesh",
     "make_single_device_sharding",

@@ -135,7 +135,16 @@ def _bare(key: Any) -> str:
 
 # class -> function of a node that gives ([(key, child), ...], aux)
 _with_keys: dict[type, Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]]] = {}
-_registered: set[type] = set()
+# The classes whose instances are nodes; instances of named tuples are nodes too.
+registered_types: set[type] = {
+    list,
+    tuple,
+    dict,
+    type(None),
+    collections.OrderedDict,
+    collections.defaultdict,
+    collections.deque,
+}
 
 
 def register_pytree_node(
@@ -150,7 +159,7 @@ def register_pytree_node(
     ValueError for a class that is registered already.
     """
     T.register_pytree_node(nodetype, lambda x: _tuples(flatten_func(x)), unflatten_func)
-    _registered.add(nodetype)
+    registered_types.add(nodetype)
     if flatten_with_keys_func is not None:
         _with_keys[nodetype] = flatten_with_keys_func
 
@@ -303,7 +312,7 @@ def _level(node: Any) -> tuple[list[tuple[Any, Any]], Hashable] | None:
         return [(DictKey(name), child) for name, child in node.items()], tuple(node)
     if node is None:
         return [], None
-    if _named(kind) and kind not in _registered:
+    if _named(kind) and kind not in registered_types:
         return [(GetAttrKey(name), getattr(node, name)) for name in kind._fields], kind  # type: ignore[attr-defined, return-value]
     if not is_tree_node(kind):
         return None

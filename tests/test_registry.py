@@ -32,7 +32,13 @@ Case = tuple[tuple[np.ndarray, ...], dict[str, Any]]
 
 # Collectives and what holds graphs have tests of their own: tests/transforms, tests/lax, tests/parallel.
 GRAPHS = ("shard_map",)
-ALL = sorted(n for n, p in REGISTRY.items() if p.collect is None and p.fusion is not Fusion.CONTROL and n not in GRAPHS)
+# They hold functions of the user's, and stand in tests/api/test_callbacks.py.
+CALLBACKS = ("pure_callback", "io_callback", "debug_callback")
+ALL = sorted(
+    n
+    for n, p in REGISTRY.items()
+    if p.collect is None and p.fusion is not Fusion.CONTROL and n not in (*GRAPHS, *CALLBACKS)
+)
 ELEMENTWISE = [name for name in ALL if REGISTRY[name].fusion is Fusion.ELEMENTWISE]
 REDUCTIONS = [name for name in ALL if REGISTRY[name].fusion in (Fusion.REDUCE, Fusion.SCAN)]
 

@@ -53,6 +53,7 @@ ORDER = (
     {"parallel", "interop", "report", "sharding", "distributed"},
     {"debug"},
     {"ad_checkpoint", "custom_batching", "custom_derivatives"},
+    {"compat"},
     {"__init__", "__main__", "cli"},
 )
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

@@ -1,4 +1,4 @@
-"""`jit`, which traces, compiles and caches by signature; `make_jaxpr` and `eval_shape`.
+"""`jit`, which traces, compiles and caches by signature.
 
 A jitted function keeps one entry a signature: tree structure, static arguments, and each array's shape, dtype and weak
 type. While a graph is recorded it simply runs, so that its operations join that graph; under transforms of evaluated
@@ -178,6 +178,8 @@ class Jitted(_Base):
         key = (structure, static, config.enable_x64, config.traced, *types, *axes_key())
         if checked_axes():
             key = (*key, *(type_of(v).vma for v in values))
+        if any(type(v) is not Array and v.aval.explicit is not None for v in values) or placed(values):
+            key = (*key, *(type_of(v).explicit for v in values))
         try:
             known = self._calls.get(key)
         except TypeError:
@@ -469,7 +471,9 @@ def _described(leaf: Any) -> ArrayType | None:
         and hasattr(leaf, "shape")
         and hasattr(leaf, "dtype")
     ):
-        return ArrayType(tuple(leaf.shape), np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)))
+        shape, sharding = tuple(leaf.shape), getattr(leaf, "sharding", None)
+        explicit = None if sharding is None or not hasattr(sharding, "in_type") else sharding.in_type(len(shape))
+        return ArrayType(shape, np.dtype(leaf.dtype), bool(getattr(leaf, "weak_type", False)), frozenset(), explicit)
     return None
 
 
@@ -493,13 +497,14 @@ def jit(
     backend: str | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
+    device: Any = None,
 ) -> Any:
     """`function` compiled: traced once for each signature, fused into few kernels, cached.
 
     Static arguments are Python values that the trace may branch on; they must be hashable. The memory of donated
     arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton", "tpu" or "reference".
     Over arrays on several devices the program is divided among them; `in_shardings` and `out_shardings`, tree prefixes of
-    Shardings, say how arguments and results are to lie. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
+    Shardings, say how arguments and results are to lie, `device` that all lie on one. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
     if function is None:
         return lambda f: jit(
@@ -513,7 +518,12 @@ def jit(
             backend=backend,
             in_shardings=in_shardings,
             out_shardings=out_shardings,
+            device=device,
         )
+    if device is not None:
+        from fuser.parallel.sharding import SingleDeviceSharding
+
+        in_shardings = out_shardings = SingleDeviceSharding(device)
     if not callable(function):
         raise TypeError(f"Expected a callable value: jit takes a function, got a {type(function).__name__}")
     if inspect.isgeneratorfunction(function):
@@ -558,26 +568,6 @@ def _both_ways(
     return tuple(sorted(all_numbers)), tuple(sorted(all_names))
 
 
-def make_jaxpr(
-    function: Callable[..., Any], static_argnums: int | Iterable[int] = (), return_shape: bool = False
-) -> Callable[..., Any]:
-    """A function that gives the Graph of `function` for its arguments instead of calling it."""
-    traced = jit(function, static_argnums=static_argnums)
-
-    @functools.wraps(function)
-    def make(*args: Any, **kwargs: Any) -> Any:
-        result = traced.trace(*args, **kwargs)
-        return (result.graph, result.out_info) if return_shape else result.graph
-
-    return make
-
-
-def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The tree of the results' ShapeDtypeStructs; nothing is computed. Arguments need only `shape` and `dtype`."""
-    found = jit(function).trace(*args, **kwargs).out_info
-    return tree.map(lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma), found)
-
-
 eager.install()
 debug_values.install()
 
@@ -588,7 +578,5 @@ __all__ = [
     "ShapeDtypeStruct",
     "Traced",
     "cost_analysis",
-    "eval_shape",
     "jit",
-    "make_jaxpr",
 ]

@@ -15,7 +15,7 @@ from fuser.api import eager
 from fuser.api.jitted import JITTED
 from fuser.ir.names import function_name
 from fuser.ir.source import through
-from fuser.trace.core import EVALUATION, _state
+from fuser.trace.core import EVALUATION, KnownTrace, current, using
 
 
 @contextlib.contextmanager
@@ -45,12 +45,10 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
 
 @contextlib.contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
-    """Operations of the block on arrays that have values are evaluated at once, inside of `jit` too."""
-    saved, _state.trace = _state.trace, EVALUATION
-    try:
+    """Operations of the block on arrays that have values are evaluated at once, inside of `jit` too; others are as always."""
+    trace = current()
+    with using(trace if trace is EVALUATION else KnownTrace(trace)):
         yield
-    finally:
-        _state.trace = saved
 
 
 def clear_caches() -> None:

@@ -50,7 +50,8 @@ class ShapeDtypeStruct(ArrayType):
         if not isinstance(other, ArrayType):
             return False
         mine, theirs = ((a.shape, a.dtype, a.weak_type, a.vma) for a in (self, other))
-        return mine == theirs and getattr(self, "sharding", None) == getattr(other, "sharding", None)
+        lies = other.sharding if isinstance(other, ShapeDtypeStruct) else other.explicit
+        return mine == theirs and self.sharding == lies
 
     __hash__ = ArrayType.__hash__
 

@@ -15,6 +15,7 @@ from fuser.ir.graph import Graph, Var
 from fuser.lax.values import as_value
 from fuser.partition.explain import moved_bytes
 from fuser.partition.group import Plan
+from fuser.passes.tokens import with_tokens
 from fuser.runtime.array import CARRIED, Array
 from fuser.runtime.core import native
 from fuser.trace import tree
@@ -81,8 +82,30 @@ class Traced:
 
     def lower(self) -> Lowered:
         """Optimise, partition and generate the kernels' text; needs neither device nor compiler."""
-        divided = Traced.spread(self) if Traced.spread is not None else None
-        return divided or Lowered(self, lower(self.graph, self._backend, self.donated))
+        traced = self._with_token()
+        divided = Traced.spread(traced) if Traced.spread is not None else None
+        return divided or Lowered(traced, lower(traced.graph, self._backend, self.donated))
+
+    def _with_token(self) -> Traced:
+        """The same with its effects in order (passes/tokens.py): the last token is a result that no caller sees."""
+        graph = with_tokens(self.graph)
+        if graph is self.graph:
+            return self
+        results = tree.unflatten(self.out_tree, range(self.out_tree.num_leaves))
+        out_tree = tree.structure(_BesidesToken(results, 0))
+        return Traced(graph, self.in_tree, out_tree, self.donated, self._backend, self.path, self.placement)
+
+
+class _BesidesToken:
+    """A tree of results with a token as one leaf more; made of leaves again, it is the results alone."""
+
+    def __init__(self, results: Any, token: Any) -> None:
+        self.results, self.token = results, token
+
+
+tree.register_pytree_node(
+    _BesidesToken, lambda both: ((both.results, both.token), None), lambda _, children: children[0]
+)
 
 
 class Stage:

@@ -1,4 +1,4 @@
-"""The command line: `python -m fuser demo | explain | report | bisect | compile | plan | cache | doctor`.
+"""The command line: `python -m fuser run | demo | explain | report | bisect | compile | plan | cache | doctor`.
 
 In: arguments. Out: an exit status: 0 fine, 1 the program found a problem, 2 wrong usage. Each command is a file of this
 folder with two functions: `declare(subparsers)` and `run(options, output) -> status`.
@@ -11,12 +11,12 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from fuser.cli import bisect, cache, compile, demo, doctor, explain, plan, report
+from fuser.cli import bisect, cache, compile, demo, doctor, explain, plan, report, run
 from fuser.cli.output import Output, UsageError
 
 FINE, PROBLEM, USAGE = 0, 1, 2
 
-COMMANDS = (demo, explain, report, bisect, compile, plan, cache, doctor)
+COMMANDS = (run, demo, explain, report, bisect, compile, plan, cache, doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -44,13 +44,18 @@ class Finding:
 def declare(subparsers: Any, shared: argparse.ArgumentParser) -> None:
     """Add the command to the command line."""
     parser = subparsers.add_parser(NAME, parents=[shared], help="what this machine has and lacks", description=__doc__)
+    parser.add_argument(
+        "--jax",
+        action="store_true",
+        help="look at the installed libraries for JAX, and what each needs that is missing",
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
     """Look at everything, print a line each, and say what to do."""
     with output.progress("examining this machine"):
-        found = findings()
+        found = libraries() if options.jax else findings()
     for finding in found:
         state, name = (f"{finding.state:<8}", STYLES[finding.state]), (f"{finding.name:<14}", "bold")
         output.print(Text.assemble(state, name, finding.found))
@@ -79,6 +84,27 @@ def findings() -> list[Finding]:
             name = check.__name__.strip("_").replace("_", " ")
             result.append(Finding(name, PROBLEM, f"{type(error).__name__}: {error}"))
     return result
+
+
+def libraries() -> list[Finding]:
+    """Each installed library that needs JAX: what it asks for that fuser, as its `jax`, lacks."""
+    from fuser.compat import install_as_jax, needs
+
+    install_as_jax()
+    result = []
+    for library in needs.libraries():
+        found = needs.needs_of(library)
+        facts = f"{found.version}, asks for {len(found.names)} names"
+        optional = f"; {len(found.optional)} that it can do without are missing" if found.optional else ""
+        if found.missing:
+            facts += f"; missing: {', '.join(sorted(found.missing))}"
+        remedy = (
+            "programs that reach a missing name raise an error that names it: see docs/jax-programs.md"
+            if found.missing
+            else ""
+        )
+        result.append(Finding(found.library, ABSENT if found.missing else OK, facts + optional, remedy))
+    return result or [Finding("libraries", ABSENT, "no library that needs JAX is installed", "pip install optax")]
 
 
 def _python() -> Iterator[Finding]:

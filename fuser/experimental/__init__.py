@@ -2,4 +2,8 @@
 
 from fuser.gaps import absent
 
-__getattr__ = absent(__name__, None, ("jet", "mesh_utils", "multihost_utils", "ode", "pjit", "shard_map"))
+__getattr__ = absent(
+    __name__,
+    {"io_callback": "fuser.api.callbacks"},
+    ("jet", "mesh_utils", "multihost_utils", "ode", "pjit", "shard_map"),
+)

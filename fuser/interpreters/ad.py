@@ -13,6 +13,7 @@ from fuser.ir.primitive import REGISTRY, Primitive
 from fuser.ir.types import ArrayType
 from fuser.trace import jvp as _jvp
 from fuser.trace import tangent as T
+from fuser.trace import tree
 from fuser.trace.jvp import JVPTrace, JVPTracer
 from fuser.trace.tangent import Undefined as UndefinedPrimal
 from fuser.trace.tangent import Zero, add_tangents
@@ -25,6 +26,12 @@ __all__ = [
 ]  # fmt: skip
 
 Rule = Callable[..., Any]
+for _kind in (Zero, UndefinedPrimal):  # trees without leaves, as libraries pass them on
+    tree.register_pytree_node(
+        _kind,
+        lambda symbol: ((), symbol.aval),
+        lambda aval, _, kind=_kind: kind(aval),  # type: ignore[misc]
+    )
 
 
 class Rules(MutableMapping[Primitive, Rule]):

@@ -9,14 +9,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fuser.interpreters.ad import Rules
+from fuser.interpreters.ad import Rule, Rules
 from fuser.ir.primitive import Primitive
 from fuser.ops.family import batch_elementwise
-from fuser.trace.batch import moved
+from fuser.trace.batch import moved, size_of
 
-__all__ = ["bdim_at_front", "broadcast", "defbroadcasting", "defreducer", "defvectorized", "primitive_batchers"]
+__all__ = [
+    "axis_primitive_batchers",
+    "bdim_at_front",
+    "broadcast",
+    "defbroadcasting",
+    "defreducer",
+    "defvectorized",
+    "primitive_batchers",
+]
 
 primitive_batchers = Rules("batch", lambda primitive: primitive.batch)
+
+
+class AxisRules(Rules):
+    """Batch rules that are also given the extent: `rule(axis_size, axis_name, trace, operands, dims, **params) -> (out, dim)`."""
+
+    def __setitem__(self, primitive: Primitive, rule: Rule) -> None:
+        primitive.batch = lambda operands, dims, **params: rule(
+            size_of(operands, dims), None, None, operands, dims, **params
+        )
+
+
+axis_primitive_batchers = AxisRules("batch", lambda primitive: None)
 
 
 def broadcast(x: Any, sz: int, axis: int, mesh_axis: Any = None) -> Any:

@@ -103,3 +103,13 @@ def graphs_in(params: dict[str, Any]) -> Iterator[Graph]:
             yield value
         elif isinstance(value, tuple):
             yield from (v for v in value if isinstance(v, Graph))
+
+
+def has_effects(graph: Graph) -> bool:
+    """Whether an equation, here or in a graph inside, does more than compute its results."""
+    return any(effective(eqn) for eqn in graph.eqns)
+
+
+def effective(eqn: Eqn) -> bool:
+    """Whether the equation has an effect itself, or holds a graph that has."""
+    return eqn.primitive.effect or any(has_effects(inner) for inner in graphs_in(eqn.params))

@@ -91,6 +91,9 @@ class Primitive:
     batch      `(operands, dims, **params) -> (out, dim)`; a dim is None for what is not batched
     collect    `(operands, dims, size, **params) -> (out, dim)` of a collective over the axis that is batched
     expand     `(*operands, **params) -> out`: the same by other primitives, for backends without a form of their own
+    inline     as `expand`, but compiled programs know nothing else: the first pass puts it there
+
+    One with an `effect` does more than compute its results: it happens once, in the order of the program, needed or not.
 
     `varying(axes, **params)` gives the mesh axes along which a result differs from device to device, from those of the
     operands, None where the type rule says it; by default they are the same. `sends(p)` of a collective gives the bytes
@@ -108,6 +111,7 @@ class Primitive:
     linear: bool = False
     multiple_results: bool = False
     calls: bool = False
+    effect: bool = False
     type: Callable[..., Any] | None = None
     eval: Callable[..., Any] | None = None
     lower: Callable[..., Any] | None = None
@@ -116,6 +120,7 @@ class Primitive:
     batch: Callable[..., Any] | None = None
     collect: Callable[..., Any] | None = None
     expand: Callable[..., Any] | None = None
+    inline: Callable[..., Any] | None = None
     varying: Callable[..., frozenset[Any] | None] | None = None
     sends: Callable[[int], float] | None = None
     rounds: int = 1

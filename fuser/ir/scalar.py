@@ -131,7 +131,8 @@ def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
     def compare(a: Any, b: Any) -> Any:
         if not a.dtype.names:
             return function(a, b)
-        found = function(*(np.ascontiguousarray(v).view(np.uint64).reshape(*v.shape, -1) for v in (a, b)))
+        words = a.dtype.itemsize // 8
+        found = function(*(np.ascontiguousarray(v).view(np.uint64).reshape(*v.shape, words) for v in (a, b)))
         return found.any(-1) if function is np.not_equal else found.all(-1)
 
     return compare

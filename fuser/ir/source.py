@@ -78,6 +78,11 @@ def is_hidden(filename: str) -> bool:
     return known
 
 
+def hide_frames_of(filename: str) -> None:
+    """Have frames of this file count as a library's: what it calls comes from the line that called it."""
+    _hidden[filename] = True
+
+
 def current_source() -> Source:
     """The innermost line of the user's program that is now running."""
     if _state.forward is not None:

@@ -6,7 +6,10 @@ Figures are of the kind of machine, not probed: one program has one plan on all 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fuser.ir.scalar import COSTS
 
 
 @dataclass(frozen=True)
@@ -17,22 +20,49 @@ class Level:
     bandwidth: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Target:
-    """`levels` from the nearest outwards, the last without end; `operations`: additions of 32-bit numbers a second, in
-    vectors; `strided`: seconds of reading or writing an element alone, apart from its neighbours; `launch`: seconds of
-    starting a kernel; `jump`: of beginning anew to read far from where the last run of memory ended."""
+    """A worker of a machine.
+
+    `levels`: memory from the nearest outwards, the last without end; `operations`: additions of 32-bit numbers a second, in
+    vectors; `costs`: what a scalar operation takes, in such additions (1 where it is not named); `vector`: bytes of a
+    vector; `scalar`: how much longer a number alone takes than its share of a vector; `latency`: seconds from an addition
+    to what needs its result; `strided`: seconds of reading or writing an element alone, apart from its neighbours;
+    `gathered`: seconds an element that is read at a computed index; `prefix`: seconds an element of a prefix scan along
+    memory; `launch`: seconds of starting a kernel; `loop`: of starting a loop inside one; `combine`: of reducing a
+    vector to a number; `fork`: of starting the other workers and waiting for them; `jump`: of beginning anew to read far
+    from where the last run of memory ended; `products`: multiplications and additions of 32-bit numbers a second in
+    products of matrices, 0 where it is not known.
+    """
 
     levels: tuple[Level, ...]
     operations: float
     strided: float
     launch: float
     jump: float = 0
+    costs: Mapping[str, float] = field(default_factory=lambda: COSTS)
+    vector: int = 64
+    scalar: float = 1
+    latency: float = 0
+    gathered: float = 0
+    prefix: float = 0
+    loop: float = 0
+    combine: float = 0
+    fork: float = 0
+    products: float = 0
 
     def move(self, size: float) -> float:
         """Seconds in which so many bytes pass between a kernel and the nearest level that holds them."""
-        level = next((level for level in self.levels if size <= level.capacity), self.levels[-1])
+        return self.stream(size, size)
+
+    def stream(self, size: float, held: float) -> float:
+        """Seconds in which so many bytes pass between a kernel and the nearest level that can hold `held` bytes."""
+        level = next((level for level in self.levels if held <= level.capacity), self.levels[-1])
         return size / level.bandwidth
+
+    def compute(self, op: str, itemsize: int) -> float:
+        """Seconds of a scalar operation on numbers of so many bytes, as one of a vector."""
+        return self.costs.get(op, 1) * max(itemsize, 4) / 4 / self.operations
 
 
 def duration(seconds: float) -> str:

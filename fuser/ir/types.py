@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -123,18 +123,31 @@ def is_complex(dtype: np.dtype) -> bool:
     return dtype.kind == "c"
 
 
+class ManualAxisType(NamedTuple):
+    """What a type says along the axes of a mesh that a program divides by hand, as JAX's `aval.mat`."""
+
+    varying: frozenset[Any]  # the values differ from device to device
+    unreduced: frozenset[Any]  # each device has one term of the sum that the value is
+    reduced: frozenset[Any]  # the values are the same, and their cotangents sums
+
+
+layout_rule: list[Any] = []  # what says `ArrayType.sharding`; set by fuser.parallel
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayType:
     """The type of an array: `shape` in elements, outermost first; `dtype`; `weak_type` when it came from a Python scalar.
 
     `vma` are the manual mesh axes along which the values differ from device to device ("varying manual axes"), where a
-    `shard_map` keeps track of them.
+    `shard_map` keeps track of them. `explicit` says how the value lies along the Explicit axes of a mesh: a NamedSharding
+    over an AbstractMesh, with an entry for each dimension; None where types say nothing of that.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype
     weak_type: bool = False
     vma: frozenset[Any] = frozenset()
+    explicit: Any = None
 
     @property
     def ndim(self) -> int:
@@ -156,14 +169,42 @@ class ArrayType:
         dtype: np.dtype | None = None,
         weak_type: bool | None = None,
         vma: frozenset[Any] | None = None,
+        explicit: Any = None,
     ) -> ArrayType:
-        """This type with some fields replaced."""
+        """This type with some fields replaced; with another shape, `explicit` is to be said anew."""
         return ArrayType(
             self.shape if shape is None else shape,
             self.dtype if dtype is None else dtype,
             self.weak_type if weak_type is None else weak_type,
             self.vma if vma is None else vma,
+            self.explicit if explicit is None and shape is None else explicit,
         )
+
+    @property
+    def mat(self) -> ManualAxisType:
+        """What the type says along manual axes."""
+        spec = None if self.explicit is None else self.explicit.spec
+        sets = (frozenset[Any](), frozenset[Any]()) if spec is None else (spec.unreduced, spec.reduced)
+        return ManualAxisType(self.vma, *sets)
+
+    @property
+    def sharding(self) -> Any:
+        """How values of this type lie, as far as types say it: a NamedSharding over an AbstractMesh."""
+        return layout_rule[0](self)
+
+    def without(self, dim: int) -> ArrayType:
+        """The type of what stands along a dimension."""
+        explicit = None if self.explicit is None else self.explicit.without(dim)
+        return self.update(shape=(*self.shape[:dim], *self.shape[dim + 1 :]), explicit=explicit)
+
+    def along(self, dim: int, size: int) -> ArrayType:
+        """The type of so many values along a new dimension; how that one lies is free."""
+        explicit = None if self.explicit is None else self.explicit.batched(dim)
+        return self.update(shape=(*self.shape[:dim], size, *self.shape[dim:]), explicit=explicit)
+
+    def to_tangent_aval(self) -> ArrayType:
+        """The type of tangents: float0 for integers and bools."""
+        return self.update(dtype=self.dtype if is_inexact(self.dtype) else float0)
 
     def str_short(self) -> str:
         """As in a jaxpr: `f32[3,4]`, with a star behind a weak type's dtype."""

@@ -272,6 +272,13 @@ def _scan(
     walked = [x if python_scalar(x) else as_value(x, function) for x in tree.leaves(xs)]
     steps = _length(walked, length)
     count = _unrolled(unroll, steps)
+    for x in walked:
+        explicit = type_of(x).explicit
+        if explicit is not None and isinstance(explicit.spec.partitions[0], (str, tuple)):
+            raise ValueError(
+                f"0th dimension of all xs should be replicated. Got {explicit.spec} for an xs of {function} ({_where()}); a loop goes "
+                "along it: reshard it"
+            )
     rows = [row_type(type_of(x)) for x in walked]
     arguments = tree.structure((init, xs))
 

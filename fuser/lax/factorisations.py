@@ -122,6 +122,12 @@ def hessenberg(a: Any) -> tuple[Any, Any]:
     return reduced, taus
 
 
+def geqrf(a: Any) -> tuple[Any, Any]:
+    """(a, taus): Q R with R in the upper triangle, and the reflections that make Q (see `ormqr`); no derivative."""
+    reduced, taus = bind(F.geqrf_p, as_value(a, "geqrf"))
+    return reduced, taus
+
+
 def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Any, Any, Any, Any]:
     """(a, d, e, taus): Q T Qᴴ of a Hermitian matrix: reflections that make Q, and T's real diagonal and off-diagonal."""
     reduced, d, e, taus = bind(F.tridiagonal_p, as_value(a, "tridiagonal"), lower=bool(lower))

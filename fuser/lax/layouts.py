@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fuser.trace import tree
+from fuser.trace.explicit import resolving
 
 _lay: list[Callable[[Any, Any], Any]] = []
 
@@ -31,8 +32,12 @@ def sharded(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if not kwargs:
             return function(*args)
-        wanted = [kwargs.pop(name, None) for name in names]
-        return with_sharding(function(*args, **kwargs), next((w for w in wanted if w is not None), None))
+        wanted = next((w for w in [kwargs.pop(name, None) for name in names] if w is not None), None)
+        if wanted is None:
+            return function(*args, **kwargs)
+        with resolving():
+            result = function(*args, **kwargs)
+        return with_sharding(result, wanted)
 
     return call
 

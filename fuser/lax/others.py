@@ -12,6 +12,7 @@ import numpy as np
 from fuser import dtypes
 from fuser.errors import TypeRuleError, UnsupportedError
 from fuser.ir.types import is_float
+from fuser.lax.layouts import with_sharding
 from fuser.lax.movement import broadcast_in_dim, concatenate, expand_dims
 from fuser.lax.reduction import top_k
 from fuser.lax.slicing import index_in_dim, scatter_add
@@ -146,7 +147,7 @@ def rng_bit_generator(
         )
     params = {"shape": tuple(map(operator.index, shape)), "dtype": found, "algorithm": int(algorithm)}
     new, bits = bind(rng_bit_generator_p, as_value(key, "rng_bit_generator"), **params)
-    return new, bits
+    return new, with_sharding(bits, out_sharding)
 
 
 # Elementwise.
@@ -212,7 +213,14 @@ def broadcast_like(arr: Any, like_arr: Any) -> Any:
         raise ValueError(
             f"Incompatible types for broadcasting: input type={type_of(x)} and requested type={type_of(like)}"
         )
-    return broadcast_in_dim(x, like.shape, tuple(range(like.ndim - x.ndim, like.ndim)))
+    lying, first = type_of(like).explicit, like.ndim - x.ndim
+    own = type_of(x).explicit
+    if own is not None and lying is not None and own.spec.partitions != lying.spec.partitions[first:]:
+        raise ValueError(
+            f"Incompatible types for broadcasting: input type={type_of(x)} as {own.spec} and requested type={type_of(like)} as {lying.spec}"
+        )
+    result = broadcast_in_dim(x, like.shape, tuple(range(first, like.ndim)))
+    return with_sharding(result, getattr(like, "sharding", lying) if lying is not None else None)
 
 
 def shape_as_value(shape: Sequence[int]) -> Any:

@@ -81,6 +81,7 @@ _EXTEND = frozenset(
         "cholesky",
         "eig",
         "eigh",
+        "geqrf",
         "hessenberg",
         "lu",
         "qr",
@@ -89,6 +90,9 @@ _EXTEND = frozenset(
         "triangular_solve",
         "tridiagonal",
         "custom_linear_solve",
+        "debug_callback",
+        "io_callback",
+        "pure_callback",
     ]
 )
 

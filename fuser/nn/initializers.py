@@ -11,6 +11,7 @@ import numpy as np
 from fuser import dtypes, random
 from fuser import numpy as fnp
 from fuser.ir.types import is_complex
+from fuser.lax.layouts import sharded
 from fuser.numpy import linalg
 
 __all__ = [
@@ -52,11 +53,13 @@ def _dtype(given: Any, default: Any) -> np.dtype:
     return dtypes.canonicalize_dtype(float if wanted is None else wanted)
 
 
+@sharded
 def zeros(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Any:
     """Zeros, of the default float unless told; the key is not used."""
     return fnp.zeros(shape, _dtype(dtype, None))
 
 
+@sharded
 def ones(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Any:
     """Ones, of the default float unless told; the key is not used."""
     return fnp.ones(shape, _dtype(dtype, None))
@@ -65,6 +68,7 @@ def ones(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = 
 def _initializer(own: Any, draw: Callable[[Any, tuple[int, ...], np.dtype], Any]) -> Initializer:
     """An initializer from `draw(key, shape, dtype)`, with its own default dtype."""
 
+    @sharded
     def init(key: Any, shape: Sequence[int], dtype: Any = None, out_sharding: Any = None) -> Any:
         return draw(key, tuple(shape), _dtype(dtype, own))
 

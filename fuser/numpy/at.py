@@ -15,6 +15,7 @@ import numpy as np
 from fuser import dtypes
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import is_complex, short_dtype
+from fuser.lax.layouts import sharded
 from fuser.lax.values import as_value, broadcast_to, concrete, convert, literal, promote
 from fuser.numpy import ufuncs as U
 from fuser.numpy.indexing import Plan, parse, plan_of, take_index
@@ -179,7 +180,7 @@ def _update(name: str, primitive: Primitive, text: str) -> Callable[..., Any]:
         )
 
     method.__name__, method.__doc__ = name, text
-    return method
+    return sharded(method)
 
 
 class IndexUpdateRef:
@@ -197,6 +198,7 @@ class IndexUpdateRef:
     def __repr__(self) -> str:
         return f"IndexUpdateRef({self.array!r}, {self.index!r})"
 
+    @sharded
     def get(
         self,
         *,

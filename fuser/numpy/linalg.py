@@ -14,6 +14,7 @@ import numpy as np
 from fuser import dtypes
 from fuser.ir.types import is_complex
 from fuser.lax import linalg
+from fuser.lax.factorisations import geqrf
 from fuser.lax.marks import stop_gradient
 from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.solves import custom_linear_solve
@@ -80,10 +81,16 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
-    """(Q, R) with Q R = a; "complete" for a square Q, "r" for R alone. ValueError for another mode."""
+    """(Q, R) with Q R = a; "complete" for a square Q, "r" for R alone. ValueError for another mode.
+
+    "raw" gives LAPACK's (h, tau): `h.mT` and `tau` are what lax.linalg.ormqr multiplies with Q by.
+    """
     (x,) = promote_inexact("qr", a)
+    if mode == "raw":
+        reduced, taus = geqrf(x)
+        return QRResult(reduced.mT, taus)
     if mode not in ("reduced", "r", "full", "complete"):
-        raise ValueError(f'qr takes the modes "reduced", "complete" and "r", got {mode!r}')
+        raise ValueError(f'qr takes the modes "reduced", "complete", "r" and "raw", got {mode!r}')
     result = QRResult(*linalg.qr(x, full_matrices=mode == "complete"))
     return result.R if mode == "r" else result
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.lax.layouts import sharded
 from fuser.lax.results import distinct
 from fuser.lax.values import VALUES
 from fuser.numpy import creation, linear, maths, movement, reductions, selection, sorting, ufuncs
@@ -112,7 +113,8 @@ def _power(self: Any, other: Any, modulus: Any = None) -> Any:
     return _raised(self, other)
 
 
-def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None) -> Any:
+@sharded
+def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None, out_sharding: Any = None) -> Any:
     """The elements in another shape, given as a tuple or as extents."""
     return movement.reshape(self, args[0] if len(args) == 1 else args, order, copy=copy)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fuser.errors import ConcretizationTypeError
 from fuser.ir.types import BOOL, is_inexact
+from fuser.lax.layouts import sharded
 from fuser.lax.slicing import GatherScatterMode
 from fuser.lax.values import as_value
 from fuser.numpy import maths as M
@@ -57,6 +58,7 @@ def _segments(
             parts.append(update(x[piece], mode="clip" if clip else "drop", **options))
         return parts[0] if len(parts) == 1 else whole(V.stack(parts), 0).astype(x.dtype)
 
+    function = sharded(function)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""{text} of the rows of `data` that have one segment number: shape (num_segments, ...), the dtype of `data`.
 

@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 from fuser.ops import (
+    callback,
     calls,
     cephes,
     collective,
@@ -45,6 +46,7 @@ from fuser.ops import (
 )
 
 __all__ = [
+    "callback",
     "calls",
     "cephes",
     "collective",

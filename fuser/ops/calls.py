@@ -117,12 +117,12 @@ class Batching:
 
 def inner_type(aval: ArrayType, dim: int | None) -> ArrayType:
     """The type of one element along a batch dimension."""
-    return aval if dim is None else aval.update(shape=(*aval.shape[:dim], *aval.shape[dim + 1 :]))
+    return aval if dim is None else aval.without(dim)
 
 
 def outer_type(aval: ArrayType, dim: int | None, size: int) -> ArrayType:
     """The type with a batch dimension."""
-    return aval if dim is None else aval.update(shape=(*aval.shape[:dim], size, *aval.shape[dim:]))
+    return aval if dim is None else aval.along(dim, size)
 
 
 # custom_jvp_call: `jvp_jaxpr_fun(primals, tangents) -> (results, tangents)`, tangents with Zeros among them.

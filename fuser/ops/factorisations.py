@@ -1,7 +1,7 @@
-"""Factorisations that NumPy lacks, by LAPACK through SciPy (imported when first used): lu, eig, schur, hessenberg, tridiagonal.
+"""Factorisations that NumPy lacks, by LAPACK through SciPy (imported when first used): lu, eig, schur, hessenberg, geqrf, tridiagonal.
 
 Library calls on the last two dimensions, with operands, params and results of JAX's primitives. eig has the derivative of its
-eigenvalues alone; schur, hessenberg and tridiagonal have none, as in JAX.
+eigenvalues alone; schur, hessenberg, geqrf and tridiagonal have none, as in JAX.
 """
 
 from __future__ import annotations
@@ -228,6 +228,31 @@ hessenberg_p: Primitive = factorisation(
     _hessenberg_eval,
     _without_derivative("hessenberg", "use qr"),
     [((4, 4), {}), ((2, 3, 3), {})],
+)
+
+
+# geqrf.
+
+
+def _geqrf_type(a: ArrayType) -> tuple[ArrayType, ArrayType]:
+    check_matrices("geqrf", a)
+    return ArrayType(a.shape, a.dtype), ArrayType((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
+
+
+def _geqrf_eval(a: np.ndarray) -> tuple[np.ndarray, ...]:
+    from scipy.linalg import lapack
+
+    geqrf = lapack.get_lapack_funcs("geqrf", (np.zeros((1, 1), a.dtype),))
+    return each(a, _geqrf_type(ArrayType(a.shape, a.dtype)), lambda matrix: geqrf(matrix)[:2])
+
+
+# R in the upper triangle; below it, and in the second result, Householder's reflections that make Q.
+geqrf_p: Primitive = factorisation(
+    "geqrf",
+    _geqrf_type,
+    _geqrf_eval,
+    _without_derivative("geqrf", "use qr"),
+    [((4, 3), {}), ((2, 3, 3), {}), ((2, 5), {})],
 )
 
 

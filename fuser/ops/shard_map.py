@@ -25,8 +25,9 @@ from fuser.ops.collective import psum_p
 from fuser.ops.control import graphs
 from fuser.ops.elementwise import div_p
 from fuser.ops.movement import reshape_p
+from fuser.ops.sharding import check_apart
 from fuser.runtime.array import Array
-from fuser.trace.batch import axes_key, manual, moved, size_of
+from fuser.trace.batch import axes_key, manual, moved, size_of, spmd_axes
 from fuser.trace.body import close
 from fuser.trace.core import Trace, type_of, using
 from fuser.trace.linear import LinearTrace
@@ -127,9 +128,12 @@ def _batch(
 ) -> Any:
     size = size_of(operands, dims) if any(d is not None for d in dims) else axis[1]
     batched = tuple(d is not None for d in dims)
+    split = spmd_axes()
+    for spec in (*in_specs, *out_specs) if split else ():
+        check_apart(split, spec)
     with _layout(params).scope():
-        made = graphs.batch(jaxpr, batched, size, (False,) * len(jaxpr.outvars), axis)
-    lead = lambda specs, mask: [((), *s) if use else s for s, use in zip(specs, mask)]
+        made = graphs.batch(jaxpr, batched, size // _layout(params).extent(split), (False,) * len(jaxpr.outvars), axis)
+    lead = lambda specs, mask: [(split, *s) if use else s for s, use in zip(specs, mask)]
     values = [moved(v, d, 0) for v, d in zip(operands, dims)]
     specs = (*_constant(made.consts), *lead(in_specs, batched))
     results = _bind(made.graph, (*made.consts, *values), specs, lead(out_specs, made.present), params)

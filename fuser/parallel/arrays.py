@@ -67,16 +67,24 @@ def parts_of(value: np.ndarray, sharding: Sharding) -> list[np.ndarray | None]:
     found: list[np.ndarray | None] = []
     sharding.shard_shape(value.shape)
     here = processes().index
-    for device, index in sharding.devices_indices_map(value.shape).items():
+    for rank, (device, index) in enumerate(sharding.devices_indices_map(value.shape).items()):
         if device.process_index != here:
             found.append(None)
             continue
-        key = tuple((s.start, s.stop) for s in index)
+        first = not sharding.unreduced or _is_first(sharding, rank)
+        key = (first, *((s.start, s.stop) for s in index))
         if key not in known:
             part = np.asarray(value[index])
-            known[key] = part if part.flags.c_contiguous else np.array(part, order="C")
+            part = part if part.flags.c_contiguous else np.array(part, order="C")
+            known[key] = part if first else np.zeros_like(part)
         found.append(known[key])
     return found
+
+
+def _is_first(sharding: Any, rank: int) -> bool:
+    """Whether a device is the first along the axes of which an array is a sum of terms: it has the value, and others zeros."""
+    place = sharding.mesh.coordinates(rank)
+    return all(place[name] == 0 for name in sharding.unreduced)
 
 
 def laid_out(x: Array, sharding: Sharding) -> Array:
@@ -84,12 +92,26 @@ def laid_out(x: Array, sharding: Sharding) -> Array:
     data = x._present()
     if isinstance(data, Shards) and data.sharding == sharding:
         return x
-    if isinstance(data, Shards) and not (data.sharding.is_fully_addressable or data.sharding.is_fully_replicated):
+    if isinstance(data, Shards) and data.sharding.is_equivalent_to(sharding, len(data.shape)):
+        return from_parts(x.shape, x.dtype, sharding, data.arrays, x.weak_type)
+    if isinstance(data, Shards) and data.sharding.unreduced and not same_axes(data.sharding, sharding):
+        x = laid_out(x, NamedSharding(data.sharding.mesh, PartitionSpec()))
+        data = x._present()
+    terms = isinstance(data, Shards) and data.sharding.unreduced
+    if terms or (
+        isinstance(data, Shards) and not (data.sharding.is_fully_addressable or data.sharding.is_fully_replicated)
+    ):
         from fuser.parallel.programs import resharded
 
         return resharded(x, sharding)
     whole = to_numpy(x)
     return from_parts(x.shape, x.dtype, sharding, parts_of(whole, sharding), x.weak_type)
+
+
+def same_axes(a: Sharding, b: Sharding) -> bool:
+    """Whether both are over the same devices with the same names of axes."""
+    meshes = [s.mesh for s in (a, b) if isinstance(s, NamedSharding)]
+    return len(meshes) == 2 and a.devices == b.devices and meshes[0].shape_tuple == meshes[1].shape_tuple
 
 
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
@@ -138,8 +160,8 @@ def as_sharding(target: Any, function: str) -> Sharding:
         mesh = mesh_in_scope()
         if mesh is None:
             raise ValueError(
-                f"{function} got {target}, which names axes of a mesh, and no mesh is in scope; "
-                "give a NamedSharding, or call it within `with fuser.set_mesh(mesh):`"
+                f"{function} got {target}, which names axes of a mesh, and no mesh is in scope: Using PartitionSpec when you are not "
+                "under a mesh context is not allowed; give a NamedSharding, or call it within `with fuser.set_mesh(mesh):`"
             )
         target = NamedSharding(mesh, target)
     if not isinstance(target, Sharding):

@@ -14,11 +14,15 @@ from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
+from fuser.parallel.arrays import laid_out
+from fuser.parallel.mesh import Mesh, mesh_to_follow
+from fuser.parallel.sharding import NamedSharding
+from fuser.parallel.spec import PartitionSpec
 from fuser.passes.cse import freeze
 from fuser.runtime.array import Array
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
-from fuser.trace.core import infer, type_of
+from fuser.trace.core import EVALUATION, infer, type_of
 from fuser.trace.tangent import as_array
 
 MOST = 512  # programs that are kept
@@ -32,10 +36,14 @@ class Following:
 
     def __init__(self, before: Override | None) -> None:
         self.before = before
+        self.everywhere: Mesh | None = None  # what is computed now is put over it afterwards
         self._programs: OrderedDict[Any, Callable[[list[Any]], list[Any]]] = OrderedDict()
 
     def __call__(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if not any(type(a) is Array and type(a._data) is Shards for a in args):
+            mesh = mesh_to_follow()
+            if mesh is not None and self.everywhere is not mesh:
+                return self.on_all(mesh, primitive, args, params)
             return NotImplemented if self.before is None else self.before(primitive, args, params)
         values = [as_array(a) for a in args]
         avals = tuple(type_of(v) for v in values)
@@ -51,6 +59,16 @@ class Following:
                 self._programs.popitem(last=False)
         results = program(values)
         return results if primitive.multiple_results else results[0]
+
+    def on_all(self, mesh: Mesh, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """Computed once, and then on every device of the mesh that `set_mesh` has brought into scope."""
+        saved, self.everywhere = self.everywhere, mesh
+        try:
+            result = EVALUATION.process(primitive, args, params)
+        finally:
+            self.everywhere = saved
+        lay = lambda r: laid_out(r, NamedSharding(mesh, PartitionSpec(*[None] * r.ndim)))
+        return [lay(r) for r in result] if primitive.multiple_results else lay(result)
 
 
 def _program(primitive: Primitive, avals: Any, params: dict[str, Any], lying: Any) -> Callable[[list[Any]], list[Any]]:

@@ -211,5 +211,5 @@ def local_params(eqn: Eqn, operands: list[tuple[int, ...]], results: list[tuple[
     elif "slice_sizes" in params:
         whole = eqn.invars[0].aval.shape
         sizes = zip(params["slice_sizes"], operands[0], whole)
-        params["slice_sizes"] = tuple(size if part == extent else part for size, part, extent in sizes)
+        params["slice_sizes"] = tuple(part if size == extent else size for size, part, extent in sizes)
     return params

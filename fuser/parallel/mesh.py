@@ -11,15 +11,17 @@ import functools
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from fuser.errors import UnsupportedError
+from fuser.config import config
 from fuser.runtime import device as _device
 from fuser.runtime.device import Device
 from fuser.runtime.processes import processes
+from fuser.trace.batch import manual_axes
+from fuser.trace.core import _state
 
 
 class AxisType(enum.Enum):
@@ -100,6 +102,10 @@ def _types(names: tuple[Any, ...], types: Any) -> tuple[AxisType, ...]:
     return types
 
 
+def _retyped(mesh: _Grid, name_to_type: Mapping[Any, AxisType]) -> tuple[AxisType, ...]:
+    return tuple(name_to_type.get(n, t) for n, t in zip(mesh.axis_names, mesh.axis_types))
+
+
 def _distinct(names: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(set(names)) != len(names):
         raise ValueError(f"the axes of a mesh need distinct names, got {names}")
@@ -126,6 +132,18 @@ class AbstractMesh(_Grid):
     @property
     def abstract_mesh(self) -> AbstractMesh:
         return self
+
+    def update(
+        self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None, **fields: Any
+    ) -> AbstractMesh:
+        """This mesh with some fields replaced."""
+        names = self.axis_names if axis_names is None else axis_names
+        types = self.axis_types if axis_types is None else axis_types
+        return AbstractMesh(self.axis_sizes if axis_sizes is None else axis_sizes, names, types)
+
+    def update_axis_types(self, name_to_type: Mapping[Any, AxisType]) -> AbstractMesh:
+        """This mesh with other types of some axes."""
+        return self.update(axis_types=_retyped(self, name_to_type))
 
     def _key(self) -> Any:
         return self.axis_names, self.axis_sizes, self.axis_types
@@ -189,7 +207,7 @@ class Mesh(_Grid, contextlib.ContextDecorator):
         index = processes().index
         return any(process != index for process in self.owners)
 
-    @property
+    @functools.cached_property
     def abstract_mesh(self) -> AbstractMesh:
         return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
 
@@ -200,6 +218,10 @@ class Mesh(_Grid, contextlib.ContextDecorator):
             self.axis_names if axis_names is None else axis_names,
             self.axis_types if axis_types is None else axis_types,
         )
+
+    def update_axis_types(self, name_to_type: Mapping[Any, AxisType]) -> Mesh:
+        """This mesh with other types of some axes."""
+        return self.update(axis_types=_retyped(self, name_to_type))
 
     def coordinates(self, rank: int) -> dict[Any, int]:
         """Where the device with this position in `flat` stands along each axis."""
@@ -225,23 +247,56 @@ class Mesh(_Grid, contextlib.ContextDecorator):
         return Mesh, (np.array(self.devices), self.axis_names, self.axis_types)
 
     def __enter__(self) -> Mesh:
-        _scope.meshes = (*_scope.meshes, self)
+        _enter(self, False)
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        _scope.meshes = _scope.meshes[:-1]
+        _leave(_open.blocks[-1])
 
 
-class _Scope(threading.local):
-    meshes: tuple[Mesh, ...] = ()
+# The mesh in scope: programs depend on it, so the setting `meshes` keeps it, the innermost last.
 
 
-_scope = _Scope()
+class _Open(threading.local):
+    def __init__(self) -> None:
+        self.blocks: list[Any] = []
+
+
+_open = _Open()
+
+
+def _enter(mesh: Mesh | AbstractMesh | None, follows: bool) -> Any:
+    """Bring a mesh into scope; with `follows`, what is computed meanwhile lies over it."""
+    block = config.using(meshes=() if mesh is None else (*config.meshes, (mesh, follows)))
+    block.__enter__()
+    _open.blocks.append(block)
+    return block
+
+
+def _leave(block: Any) -> None:
+    _open.blocks.remove(block)
+    block.__exit__(None, None, None)
 
 
 def mesh_in_scope() -> Mesh | None:
-    """The mesh that `with mesh:` or `set_mesh` brought into scope, if any."""
-    return _scope.meshes[-1] if _scope.meshes else None
+    """The mesh that `with mesh:` or `set_mesh` brought into scope, if any, with the axes that `use_abstract_mesh` gave it."""
+    return _concrete(config.meshes)
+
+
+@functools.lru_cache(maxsize=256)
+def _concrete(scope: tuple[tuple[Mesh | AbstractMesh, bool], ...]) -> Mesh | None:
+    if not scope or isinstance(scope[-1][0], Mesh):
+        return scope[-1][0] if scope else None  # type: ignore[return-value]
+    outer, axes = _concrete(scope[:-1]), scope[-1][0]
+    if outer is None or axes.empty or outer.size != axes.size:
+        return None
+    return Mesh(outer.devices.reshape(axes.axis_sizes), axes.axis_names, axes.axis_types)
+
+
+def mesh_to_follow() -> Mesh | None:
+    """The mesh over which `set_mesh` lets results lie, if any."""
+    scope = config.meshes
+    return _concrete(scope) if scope and scope[-1][1] else None
 
 
 EMPTY = AbstractMesh((), ())
@@ -253,35 +308,59 @@ def get_mesh() -> Mesh:
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """The axes of the mesh in scope; no axes where there is none."""
-    mesh = mesh_in_scope()
-    return EMPTY if mesh is None else mesh.abstract_mesh
+    """The axes of the mesh in scope; no axes where there is none. Those that a shard_map goes over are Manual."""
+    scope = config.meshes
+    found = scope[-1][0].abstract_mesh if scope else EMPTY
+    manual = [n for n in found.axis_names if n in manual_axes()]
+    return found.update_axis_types(dict.fromkeys(manual, AxisType.Manual)) if manual else found
 
 
 class set_mesh:
-    """Bring a mesh into scope from now on, or within a `with` block."""
+    """Bring a mesh into scope from now on, or within a `with` block; what is computed meanwhile lies over it.
+
+    ValueError for what is no Mesh, a mesh with Manual axes, and within a program.
+    """
 
     def __init__(self, mesh: Mesh | None) -> None:
         if mesh is not None and not isinstance(mesh, Mesh):
-            raise ValueError(f"set_mesh takes a Mesh, got {mesh!r}")
-        self._saved = _scope.meshes
-        _scope.meshes = () if mesh is None else (mesh,)
+            raise ValueError(f"set_mesh takes a Mesh: Expected mesh of type `jax.sharding.Mesh`. Got {mesh!r}")
+        if mesh is not None and mesh.manual_axes:
+            raise ValueError(f"mesh {mesh} contains manual axes which is not allowed when using `set_mesh`")
+        if _state.trace is not None:
+            raise ValueError("`set_mesh` can only be used outside of `jit`; within, name the mesh in shardings")
+        if mesh is not None:
+            from fuser.parallel.arrays import follow_devices
+
+            follow_devices()
         self._mesh = mesh
+        self._block = _enter(None if mesh is not None and mesh.empty else mesh, True)
 
     def __enter__(self) -> Mesh | None:
         return self._mesh
 
     def __exit__(self, *exception: Any) -> None:
-        _scope.meshes = self._saved
+        _leave(self._block)
+
+
+@contextlib.contextmanager
+def within(mesh: Mesh | AbstractMesh) -> Iterator[None]:
+    """Bring a mesh into scope; results lie over it if they do over the one around."""
+    block = _enter(mesh, bool(config.meshes and config.meshes[-1][1]))
+    try:
+        yield
+    finally:
+        _leave(block)
 
 
 @contextlib.contextmanager
 def use_abstract_mesh(mesh: AbstractMesh) -> Iterator[None]:
-    """Refused: programs are compiled for the devices of a Mesh."""
-    raise UnsupportedError(
-        "use_abstract_mesh is not supported: programs are compiled for devices; use set_mesh with a Mesh"
-    )
-    yield
+    """Within the block the mesh in scope has these axes, names and types; its devices stay those that it has."""
+    if not isinstance(mesh, AbstractMesh):
+        raise ValueError(
+            f"use_abstract_mesh takes an AbstractMesh: Expected mesh of type `jax.sharding.AbstractMesh`. Got {mesh!r}"
+        )
+    with within(mesh):
+        yield
 
 
 def make_mesh(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fuser.api.jitted import jit
@@ -11,21 +12,25 @@ from fuser.api.placement import Placement
 from fuser.api.stages import Compiled, Lowered, Traced
 from fuser.compile import lower
 from fuser.errors import UnsupportedError
-from fuser.ir.graph import Graph, graphs_in
+from fuser.ir.graph import Eqn, Graph, Var, graphs_in
 from fuser.ir.source import current_source
+from fuser.ir.types import ArrayType
 from fuser.ops.shard_map import Spec, shard_map_p
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.arrays import as_sharding, from_parts
-from fuser.parallel.mesh import Mesh
+from fuser.parallel.mesh import Mesh, mesh_in_scope, mesh_to_follow
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.run import backend_of_devices, run
 from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from fuser.parallel.spec import PartitionSpec
 from fuser.parallel.spmd import Spread, spread
 from fuser.parallel.transport import in_turn
 from fuser.passes.inline import inline_calls
 from fuser.runtime.array import Array, to_numpy
+from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.body import close
+from fuser.trace.core import infer
 
 
 class SpreadLowered(Lowered):
@@ -34,10 +39,13 @@ class SpreadLowered(Lowered):
     `.spread.explain()` says how values lie and why, and where collectives are.
     """
 
-    def __init__(self, traced: Traced, divided: Spread, consts: Sequence[Any]) -> None:
+    def __init__(
+        self, traced: Traced, divided: Spread, consts: Sequence[Any], layouts: Sequence[NamedSharding | None]
+    ) -> None:
         super().__init__(traced, lower(fewer_collectives(divided.graph), backend_of_devices()))
         self.spread = divided
         self.consts = consts
+        self.layouts = layouts  # of results, where arguments of jit or types say them
 
     def compile(self) -> Compiled:
         return SpreadCompiled(self)
@@ -55,12 +63,12 @@ class SpreadCompiled(Compiled):
         super().__init__(local, own.program)
         self.traced = traced
         self.spread = divided
-        donated = traced.donated
+        donated, layouts = traced.donated, lowered.layouts
 
         def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
             given = [v.__copy__() if n in foreign else v for n, v in enumerate(values)]
             operands = [*lowered.consts, *given]
-            results = run(divided.graph, divided.mesh, operands, divided.in_specs, divided.out_specs, own)
+            results = run(divided.graph, divided.mesh, operands, divided.in_specs, divided.out_specs, own, layouts)
             for position in donated:
                 if position not in foreign:
                     values[position].delete("it was donated to a jitted call")
@@ -71,12 +79,12 @@ class SpreadCompiled(Compiled):
 
 def resharded(x: Array, sharding: Sharding) -> Array:
     """The array laid out otherwise over devices of several processes, by collectives."""
-    return jit(lambda a: a, out_shardings=sharding)(x)  # type: ignore[no-any-return]
+    return jit(lambda a: sharding_constraint_p.bind(a, sharding=sharding))(x)  # type: ignore[no-any-return]
 
 
 def divided(traced: Traced) -> Lowered | None:
     """The program for several devices; None where it lies on the first, and names no mesh."""
-    if traced.placement is None and not any(_of_a_mesh(traced.graph)):
+    if traced.placement is None and mesh_to_follow() is None and not any(_of_a_mesh(traced.graph)):
         return None
     graph, consts = close(inline_calls(traced.graph))
     placement = traced.placement or Placement((None,) * len(traced.graph.invars), (None,) * len(graph.outvars))
@@ -87,12 +95,45 @@ def divided(traced: Traced) -> Lowered | None:
     if mesh is None:
         return _on_one(traced, [s for s in (*given, *wanted) if s is not None])
     known = [_spec(s, v.aval.ndim, mesh) for s, v in zip(given, graph.invars)]
-    targets = [_spec(s, v.aval.ndim, mesh) for s, v in zip(wanted, graph.outvars)]
-    return SpreadLowered(traced, spread(graph, mesh, known, targets), consts)
+    layouts = [_layout(s, v.aval, mesh) for s, v in zip(wanted, graph.outvars)]
+    targets = [_spec(s, v.aval.ndim, mesh) for s, v in zip(layouts, graph.outvars)]
+    return SpreadLowered(traced, spread(_summed(graph, layouts), mesh, known, targets), consts, layouts)
+
+
+def _layout(wanted: Sharding | None, aval: ArrayType, mesh: Mesh) -> NamedSharding | None:
+    """How a result is to lie: as jit is told, or as its type says; None where that is free."""
+    if isinstance(wanted, NamedSharding):
+        return wanted
+    explicit = aval.explicit
+    if explicit is None:
+        nothing = PartitionSpec(*[None] * aval.ndim)
+        return NamedSharding(mesh, nothing) if mesh.are_all_axes_explicit and wanted is None else None
+    if PartitionSpec.UNCONSTRAINED in explicit.spec.partitions or not mesh.are_all_axes_explicit:
+        return None
+    return NamedSharding(mesh, explicit.spec) if explicit.mesh.shape_tuple == mesh.shape_tuple else None
+
+
+def _summed(graph: Graph, layouts: Sequence[NamedSharding | None]) -> Graph:
+    """The graph with results that are sums of terms, or are to be, laid out by constraints."""
+    eqns, outvars = list(graph.eqns), list(graph.outvars)
+    for n, (operand, layout) in enumerate(zip(graph.outvars, layouts)):
+        own = operand.aval.explicit.spec.unreduced if operand.aval.explicit is not None else frozenset()
+        if layout is not None and layout.spec.unreduced != own:
+            params = {"sharding": layout}
+            result = outvars[n] = Var(infer(sharding_constraint_p, (operand.aval,), params))
+            eqns.append(Eqn(sharding_constraint_p, (operand,), params, (result,), current_source()))
+    return replace(graph, eqns=tuple(eqns), outvars=tuple(outvars))
 
 
 def _of_a_mesh(graph: Graph) -> Iterator[Any]:
-    """The shardings and meshes that equations name, those in calls too."""
+    """The meshes that equations and constants name, those in calls too."""
+    for value in graph.consts:
+        if (
+            isinstance(value, Array)
+            and isinstance(value._data, Shards)
+            and isinstance(value._data.sharding, NamedSharding)
+        ):
+            yield value._data.sharding.mesh
     for eqn in graph.eqns:
         if eqn.primitive is shard_map_p:
             yield eqn.params["mesh"]
@@ -105,8 +146,14 @@ def _of_a_mesh(graph: Graph) -> Iterator[Any]:
 
 def _mesh(graph: Graph, shardings: Sequence[Sharding | None]) -> Mesh | None:
     """The one mesh of a program; None where all lies on one device. ValueError where devices differ."""
-    meshes = [*_of_a_mesh(graph), *(s.mesh for s in shardings if isinstance(s, NamedSharding))]
+    meshes: list[Any] = [*(s.mesh for s in shardings if isinstance(s, NamedSharding)), *_of_a_mesh(graph)]
     found = [m for m in meshes if isinstance(m, Mesh)]
+    scope = mesh_in_scope()
+    if found and scope is not None and not any(isinstance(s, NamedSharding) for s in shardings):
+        same = (scope.flat, scope.shape_tuple) == (found[0].flat, found[0].shape_tuple)
+        found = [scope, *found] if same else found
+    if not found and (meshes or mesh_to_follow() is not None):
+        found = [m for m in [mesh_in_scope()] if m is not None]
     for own in _of_a_mesh(graph):
         if isinstance(own, Mesh) and own.shape_tuple != found[0].shape_tuple:
             raise UnsupportedError(

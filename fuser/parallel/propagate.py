@@ -6,15 +6,19 @@ the same axis, the larger value's wins. What stays unsplit is on every device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ops.shard_map import Spec, shard_map_p, whole
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.links import Link, links
 from fuser.parallel.mesh import Mesh, extent
+from fuser.parallel.sharding import NamedSharding
+from fuser.parallel.spec import PartitionSpec
 
 Axes = tuple[Any, ...]
 MOST_ROUNDS = 8  # forwards and backwards; two or three are usual
@@ -51,13 +55,46 @@ class Layouts:
         self.reasons.setdefault(var, reason)
         return True
 
+    def lay(self, var: Operand, sharding: NamedSharding, closed: bool, reason: str) -> None:
+        """Say how a value lies; where not `closed`, or along dimensions that are free, propagation adds to it."""
+        spec = sharding.axes(var.aval.ndim)
+        if sharding.mesh.shape_tuple != self.mesh.shape_tuple:
+            raise UnsupportedError(
+                f"a program over {self.mesh} holds a value that lies over {sharding.mesh}, other axes of the same devices, which is "
+                "not supported; name the axes of one mesh everywhere"
+            )
+        if closed and PartitionSpec.UNCONSTRAINED not in sharding.spec.partitions:
+            self.fix(var, spec, reason)
+        elif isinstance(var, Var) and var not in self.fixed:
+            self.specs[var], self.reasons[var] = spec, reason
 
-def constrained(eqn: Eqn, mesh: Mesh) -> Iterator[tuple[Operand, Spec]]:
-    """The results that an equation itself lays out."""
-    if eqn.primitive is sharding_constraint_p and eqn.params["sharding"] is not None:
-        yield eqn.outvars[0], eqn.params["sharding"].axes(eqn.outvars[0].aval.ndim)
-    elif eqn.primitive is shard_map_p:
-        yield from zip(eqn.outvars, eqn.params["out_specs"])
+
+def constrained(graph: Graph, layouts: Layouts) -> None:
+    """Say how values lie by what equations and types say of it."""
+    for eqn in graph.eqns:
+        if eqn.primitive is sharding_constraint_p and eqn.params["sharding"] is not None:
+            sharding = eqn.params["sharding"]
+            closed = not (sharding.mesh.explicit_axes and sharding.mesh.auto_axes)
+            layouts.lay(eqn.outvars[0], sharding, closed, f"{eqn.primitive.name} at {eqn.source.short}")
+        elif eqn.primitive is shard_map_p:
+            for var, spec in zip(eqn.outvars, eqn.params["out_specs"]):
+                layouts.fix(var, spec, f"{eqn.primitive.name} at {eqn.source.short}")
+    for var in (*graph.invars, *graph.constvars, *(v for eqn in graph.eqns for v in eqn.outvars)):
+        if var.aval.explicit is not None:
+            layouts.lay(var, var.aval.explicit, var.aval.explicit.mesh.are_all_axes_explicit, "its type")
+
+
+def unsummed(graph: Graph) -> dict[Var, frozenset[Any]]:
+    """The values whose only use is to be left unreduced along some axes, and those."""
+    uses = Counter(v for eqn in graph.eqns for v in eqn.operands())
+    uses.update(v for v in graph.outvars if isinstance(v, Var))
+    found = {}
+    for eqn in graph.eqns:
+        if eqn.primitive is sharding_constraint_p and eqn.params["sharding"] is not None:
+            axes, operand = eqn.params["sharding"].spec.unreduced, eqn.invars[0]
+            if axes and isinstance(operand, Var) and uses[operand] == 1:
+                found[operand] = axes
+    return found
 
 
 def propagate(graph: Graph, mesh: Mesh, known: Mapping[Var, Spec], wanted: Sequence[Spec | None]) -> Layouts:
@@ -65,9 +102,7 @@ def propagate(graph: Graph, mesh: Mesh, known: Mapping[Var, Spec], wanted: Seque
     layouts = Layouts(mesh)
     for var, spec in known.items():
         layouts.fix(var, spec, "as the argument lies")
-    for eqn in graph.eqns:
-        for operand, spec in constrained(eqn, mesh):
-            layouts.fix(operand, spec, f"{eqn.primitive.name} at {eqn.source.short}")
+    constrained(graph, layouts)
     for operand, target in zip(graph.outvars, wanted):
         for dim, axes in enumerate(target or ()):
             if axes:
@@ -82,6 +117,10 @@ def propagate(graph: Graph, mesh: Mesh, known: Mapping[Var, Spec], wanted: Seque
 
 def _step(eqn: Eqn, layouts: Layouts, forwards: bool) -> bool:
     """Let axes go from an equation's operands to its results and each other, or from its results to its operands."""
+    if eqn.primitive is sharding_constraint_p and forwards and eqn.params["sharding"] is not None:
+        free = [e is PartitionSpec.UNCONSTRAINED for e in eqn.params["sharding"].spec.partitions]
+        lying = [(d, axes) for d, axes in enumerate(layouts.of(eqn.invars[0])) if axes and d < len(free) and free[d]]
+        return sum(layouts.offer(eqn.outvars[0], d, axes, "from what is constrained") for d, axes in lying) > 0
     if eqn.primitive is sharding_constraint_p or eqn.primitive is shard_map_p:
         if forwards:
             return False

@@ -13,10 +13,11 @@ import numpy as np
 
 from fuser import backends
 from fuser.api.eager import backend_name
-from fuser.api.stages import Compiled, Traced
+from fuser.api.stages import Compiled, Lowered, Traced
 from fuser.backends.base import Alike, KernelSource, Loaded, Memory
 from fuser.backends.c.backend import C
 from fuser.backends.link import Parts, evaluated, in_steps
+from fuser.compile import lower
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
@@ -96,9 +97,9 @@ def compiled(graph: Graph, mesh: Mesh, backend: Any) -> Compiled:
     """One device's program."""
     graph = flattened(graph, mesh)
     structures = [tree.structure([0] * len(v)) for v in (graph.invars, graph.outvars)]
-    lowered = Traced(fewer_collectives(graph), structures[0], structures[1], (), backend).lower()
+    traced = Traced(fewer_collectives(graph), structures[0], structures[1], (), backend)
     with in_turn():
-        return lowered.compile()
+        return Lowered(traced, lower(traced.graph, backend)).compile()  # of one device: not to be divided again
 
 
 @functools.lru_cache(maxsize=256)
@@ -131,9 +132,7 @@ def grid_of(mesh: Mesh) -> rendezvous.Grid:
 def parts(value: Any, target: NamedSharding) -> list[Any]:
     """Each device's part of an operand, as Arrays; those that it has already are not copied."""
     data = value._present()
-    if isinstance(data, Shards) and (
-        data.sharding == target or data.sharding.is_equivalent_to(target, len(data.shape))
-    ):
+    if isinstance(data, Shards) and data.sharding.same_parts(target, len(data.shape)):
         arrays: Sequence[np.ndarray | None] = data.arrays
     else:
         arrays = laid_out(value, target)._present().arrays
@@ -147,8 +146,12 @@ def run(
     in_specs: Specs,
     out_specs: Specs,
     own: Compiled | None = None,
+    layouts: Sequence[NamedSharding | None] = (),
 ) -> list[Array]:
-    """The results of one device's graph, which `own` is compiled from, run on every device of the mesh, as arrays over it."""
+    """The results of one device's graph, which `own` is compiled from, run on every device of the mesh, as arrays over it.
+
+    `layouts` are the shardings of results that are known by more than `out_specs`.
+    """
     own = own or compiled(graph, mesh, backend_of_devices())
     program: Callable[..., Any] = own._run
     operands = [parts(v, sharding(mesh, s)) for v, s in zip(values, in_specs, strict=True)]
@@ -160,7 +163,8 @@ def run(
         results = rendezvous.run(grid_of(mesh), on_device, remote)
     found = []
     for number, (var, spec) in enumerate(zip(graph.outvars, out_specs, strict=True)):
-        layout = sharding(mesh, spec)
+        said = layouts[number] if layouts else None
+        layout = sharding(mesh, spec) if said is None else said
         shape = tuple(e * extent(mesh, axes) for e, axes in zip(var.aval.shape, spec))
         pieces = [None if r is None else r[number]._data for r in results]
         found.append(from_parts(shape, var.aval.dtype, layout, pieces, var.aval.weak_type))

@@ -14,7 +14,7 @@ from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.parallel import run  # noqa: F401  (says how the primitive runs)
 from fuser.parallel.mesh import AbstractMesh, Mesh, mesh_in_scope
 from fuser.parallel.sharding import NamedSharding, check_spec
-from fuser.parallel.spec import PartitionSpec, split_axes
+from fuser.parallel.spec import PartitionSpec, names, split_axes
 from fuser.runtime.array import Array
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
@@ -22,6 +22,7 @@ from fuser.trace.batch import manual_axes
 from fuser.trace.body import Body, staged_body
 from fuser.trace.core import type_of
 from fuser.transforms.arguments import check_callable, leaf_values
+from fuser.transforms.vmap import is_opaque, prefix
 
 
 class _Infer:
@@ -134,17 +135,24 @@ def _check_within(layout: Layout) -> None:
 def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_specs: Any, layout: Layout) -> Any:
     name = function_name(f)
     leaves, structure = tree.flatten(args)
-    values = leaf_values(leaves, f"the arguments of {name}")
-    specs = _specs(_inferred(args, values, layout) if in_specs is Infer else in_specs, args, "in_specs", layout)
+    specs = None if in_specs is Infer else _specs(in_specs, args, "in_specs", layout, name)
+    opaque = {n: _Same(v) for n, (v, s) in enumerate(zip(leaves, specs or ())) if s is None and is_opaque(v)}
+    values = leaf_values([0 if n in opaque else v for n, v in enumerate(leaves)], f"the arguments of {name}")
+    if specs is None:
+        specs = _specs(_inferred(args, values, layout), args, "in_specs", layout, name)
     shown = lambda n: f"argument {tree.paths(args)[n].lstrip('[').split(']')[0]} of {name}"
-    given = [_split(s, type_of(v), functools.partial(shown, n), layout) for n, (s, v) in enumerate(zip(specs, values))]
+    given = [
+        _split(s or PartitionSpec(), type_of(v), functools.partial(shown, n), layout)
+        for n, (s, v) in enumerate(zip(specs, values))
+    ]
     avals = [layout.local(type_of(v), s) for v, s in zip(values, given)]
     convert = lambda results, result: leaf_values(results, f"the result of {name}")
     with layout.mesh, layout.scope():
-        body = staged_body(lambda *inner: f(*inner), structure, avals, convert, f, "shard_map", layout)
+        function = lambda *inner: f(*_with_opaque(inner, opaque))
+        body = staged_body(function, structure, avals, convert, f, "shard_map", (layout, tuple(opaque.items())))
     results = tree.unflatten(body.structure, body.out_avals)
-    wanted = _specs(out_specs, results, "out_specs", layout)
-    put = tuple(_joined(s, n, body, layout) for n, s in enumerate(wanted))
+    wanted = _specs(out_specs, results, "out_specs", layout, name)
+    put = tuple(_joined(s or PartitionSpec(), n, body, layout) for n, s in enumerate(wanted))
     outs = shard_map_p.bind(
         *body.consts,
         *values,
@@ -156,14 +164,40 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
     return tree.unflatten(body.structure, outs)
 
 
+class _Same:
+    """An argument that is no array and goes to the function as it is: known by what it is, not by its value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def _with_opaque(args: tuple[Any, ...], opaque: dict[int, _Same]) -> Any:
+    """The arguments with those that are no arrays in their places."""
+    leaves, structure = tree.flatten(args)
+    return tree.unflatten(structure, [opaque[n].value if n in opaque else v for n, v in enumerate(leaves)])
+
+
 def _inferred(args: Any, values: Any, layout: Layout) -> Any:
     """The specs by which the arguments are laid out already."""
     found = []
     for value in values:
-        if not isinstance(value, Array):
-            raise ValueError(
-                f"shard_map cannot infer in_specs of a traced {type_of(value)} ({current_source().short}); give it in_specs"
-            )
+        explicit = type_of(value).explicit
+        if not isinstance(value, Array) or explicit is not None:
+            if not layout.mesh.explicit_axes:
+                raise TypeError(
+                    f"shard_map in_specs argument was not specified: smap or shard_map in_axes was not specified, and no types say how "
+                    f"a {type_of(value)} lies: the mesh has axes of type Auto ({current_source().short}); give it in_specs"
+                )
+            entries = () if explicit is None else explicit.spec.partitions
+            kept = (tuple(n for n in names(e) if n in layout.manual_axes) or None for e in entries)
+            found.append(PartitionSpec(*kept))
+            continue
         data = value._present()
         placed = data.sharding if isinstance(data, Shards) else None
         own = isinstance(placed, NamedSharding) and placed.mesh == layout.mesh
@@ -171,26 +205,30 @@ def _inferred(args: Any, values: Any, layout: Layout) -> Any:
     return tuple(tree.unflatten(tree.structure(args), found))
 
 
-def _specs(specs: Any, full: Any, what: str, layout: Layout) -> list[PartitionSpec]:
-    """One spec for each leaf of `full`; ValueError where `specs` is no tree prefix of it, TypeError for what is no spec."""
+def _specs(specs: Any, full: Any, what: str, layout: Layout, name: str) -> list[PartitionSpec | None]:
+    """One spec for each leaf of `full`, None where that is said; ValueError where `specs` is no tree prefix of it, TypeError for
+    what is no spec."""
     specs = tuple(specs) if what == "in_specs" and isinstance(specs, list) else specs
     try:
-        found = tree.broadcast_prefix(specs, full)
+        found = prefix(specs, full, what)
     except ValueError as error:
         raise ValueError(
-            f"shard_map needs {what} to be a tree prefix of what it describes, got {specs!r} for "
+            f"shard_map applied to the function '{name}' needs {what} to be a tree prefix of what it describes, got {specs!r} for "
             f"{tree.structure(full)}: {error} ({current_source().short})"
         ) from None
     for spec in found:
+        if spec is None:
+            continue
         if not isinstance(spec, PartitionSpec):
             raise TypeError(
                 f"shard_map takes PartitionSpecs in {what}, got {spec!r} ({current_source().short}); P() is what all devices share"
             )
         check_spec(layout.mesh, spec)
-        for name in (n for axes in split_axes(spec, len(spec)) for n in axes):
-            if name not in layout.manual_axes:
+        for axis in (n for axes in split_axes(spec, len(spec)) for n in axes):
+            if axis not in layout.manual_axes:
                 raise ValueError(
-                    f"{what} of shard_map has {spec}, and {name!r} is not among axis_names {layout.manual_axes}"
+                    f"{what} refers to {axis!r}: {what} of shard_map has {spec}, and that is not among axis_names "
+                    f"{layout.manual_axes}"
                 )
     return found
 
@@ -203,11 +241,11 @@ def _split(spec: PartitionSpec, aval: ArrayType, shown: Callable[[], str], layou
             f"({current_source().short})"
         )
     axes = split_axes(spec, aval.ndim)
-    for dimension, (size, names) in enumerate(zip(aval.shape, axes)):
-        if size % layout.extent(names):
+    for dimension, (size, axes_of) in enumerate(zip(aval.shape, axes)):
+        if size % layout.extent(axes_of):
             raise ValueError(
                 f"shard_map got {spec} in in_specs for {shown()}, which is {aval}: dimension {dimension} of extent {size} is "
-                f"split over {', '.join(map(repr, names))}, {layout.extent(names)} devices, which do not divide it; pad it, or "
+                f"split over {', '.join(map(repr, axes_of))}, {layout.extent(axes_of)} devices, which do not divide it; pad it, or "
                 f"split another ({current_source().short})"
             )
     return axes
@@ -227,7 +265,8 @@ def _joined(spec: PartitionSpec, number: int, body: Body, layout: Layout) -> Spe
     if left:
         names = ", ".join(repr(n) for n in layout.manual_axes if n in left)
         raise ValueError(
-            f"shard_map got {spec} in out_specs for {shown} which differs from device to device along {names}; name the axis in "
+            f"shard_map applied to the function '{body.name}' was given out_specs which require replication which can't be "
+            f"statically inferred given the mesh: it got {spec} in out_specs for {shown} which differs from device to device along {names}; name the axis in "
             f"out_specs, make the values the same for all with psum, pmax or the like, or, where you know that they are, give "
             f"shard_map check_vma=False ({current_source().short})"
         )

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fuser.errors import DuplicateSpecError
-from fuser.parallel.mesh import AbstractMesh, Mesh, extent
-from fuser.parallel.spec import Axes, PartitionSpec, split_axes
+from fuser.parallel.mesh import AbstractMesh, AxisType, Mesh, extent
+from fuser.parallel.spec import Axes, PartitionSpec, names, split_axes
 from fuser.runtime.device import Device
 from fuser.runtime.processes import processes
 
@@ -19,6 +19,10 @@ class Sharding:
     """How an array is laid out over devices. `devices` is their order; parts of arrays are kept in it."""
 
     devices: tuple[Device, ...]
+
+    def in_type(self, rank: int) -> Any:
+        """What the types of arrays of this rank say of it: how they lie along Explicit axes of a mesh, or None."""
+        return None
 
     @property
     def device_set(self) -> set[Device]:
@@ -62,9 +66,20 @@ class Sharding:
         here = self.addressable_devices
         return {d: index for d, index in self.devices_indices_map(global_shape).items() if d in here}
 
+    @property
+    def unreduced(self) -> frozenset[Any]:
+        """The axes of a mesh along which each device has one term of the sum that the array is."""
+        return frozenset()
+
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
         """Whether both give every device the same part of any array of `ndim` dimensions."""
-        if not isinstance(other, Sharding) or self.devices != other.devices:
+        return isinstance(other, Sharding) and self.unreduced == other.unreduced and self.same_parts(other, ndim)
+
+    def same_parts(self, other: Sharding, ndim: int) -> bool:
+        """Whether the parts, whole or terms of sums, stand at the same places."""
+        if self is other:
+            return True
+        if self.devices != other.devices:
             return False
         shape = (len(self.devices),) * ndim  # which every number of parts divides
         try:
@@ -120,14 +135,24 @@ class NamedSharding(Sharding):
         self.spec = spec
         self.devices = mesh.flat if isinstance(mesh, Mesh) else ()
 
+    def in_type(self, rank: int) -> NamedSharding | None:
+        return typed(self, rank) if self.mesh.explicit_axes else None
+
     @property
     def is_fully_replicated(self) -> bool:
+        if any(self.mesh.shape[n] > 1 for n in self.spec.unreduced):
+            return False
         return all(extent(self.mesh, axes) == 1 for axes in split_axes(self.spec, len(self.spec)))
 
     @property
     def replicated_axes(self) -> frozenset[Any]:
         used = {name for axes in split_axes(self.spec, len(self.spec)) for name in axes}
+        used |= self.spec.unreduced | self.spec.reduced
         return frozenset(n for n in self.mesh.axis_names if n not in used)
+
+    @property
+    def unreduced(self) -> frozenset[Any]:
+        return self.spec.unreduced
 
     def axes(self, rank: int) -> tuple[Axes, ...]:
         """For each dimension of an array of this rank, the mesh axes that split it."""
@@ -151,10 +176,24 @@ class NamedSharding(Sharding):
     def devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Device, Index]:
         return _indices(self, tuple(global_shape))
 
-    def batched(self, dim: int) -> NamedSharding:
-        """This sharding of arrays that have one dimension more, at `dim`."""
-        entries = (*self.spec, *[None] * max(dim - len(self.spec), 0))
-        return NamedSharding(self.mesh, PartitionSpec(*entries[:dim], None, *entries[dim:]))
+    def batched(self, dim: int, entry: Any = PartitionSpec.UNCONSTRAINED) -> NamedSharding:
+        """This sharding of arrays that have one dimension more, at `dim`, which lies as `entry` says: freely."""
+        own = self.spec.partitions
+        entries = (*own, *[None] * max(dim - len(own), 0))
+        return self.with_entries((*entries[:dim], entry, *entries[dim:]))
+
+    def without(self, dim: int) -> NamedSharding:
+        """This sharding, which has an entry for each dimension, without one of them."""
+        own = self.spec.partitions
+        return self.with_entries((*own[:dim], *own[dim + 1 :]))
+
+    def with_entries(self, entries: Sequence[Any], **sets: Any) -> NamedSharding:
+        """This sharding with other entries, where some may be unconstrained."""
+        return unchecked(self.mesh, self.spec.update(entries, **sets))
+
+    def cotangent(self) -> NamedSharding:
+        """How the cotangents of values that lie so lie."""
+        return unchecked(self.mesh, self.spec.update(unreduced=self.spec.reduced, reduced=self.spec.unreduced))
 
     def update(self, **fields: Any) -> NamedSharding:
         """This sharding with another mesh or spec."""
@@ -175,8 +214,42 @@ class NamedSharding(Sharding):
         return NamedSharding, (self.mesh, self.spec)
 
 
+def unchecked(mesh: Any, spec: PartitionSpec) -> NamedSharding:
+    """The sharding of a type, whose spec is known to fit the mesh."""
+    found = object.__new__(NamedSharding)
+    found.mesh, found.spec = mesh, spec
+    found.devices = mesh.flat if isinstance(mesh, Mesh) else ()
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def typed(sharding: NamedSharding, rank: int) -> NamedSharding:
+    """What types say of values that lie so: an entry for each dimension, with the Explicit axes of the mesh alone."""
+    mesh, spec = sharding.mesh.abstract_mesh, sharding.spec
+    kept = lambda entry: tuple(n for n in names(entry) if n in mesh.explicit_axes) or None
+    free = PartitionSpec.UNCONSTRAINED
+    entries = [e if e is free else kept(e) for e in (*spec.partitions, *[None] * (rank - len(spec)))]
+    return unchecked(mesh, spec.update(entries))
+
+
 def check_spec(mesh: Any, spec: PartitionSpec) -> None:
     """ValueError unless the spec names axes of the mesh, each once."""
+    if PartitionSpec.UNCONSTRAINED in spec.partitions and AxisType.Auto not in mesh.axis_types:
+        raise ValueError(
+            f"{spec} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`. Got mesh axis_types: "
+            f"{mesh.axis_types}"
+        )
+    for what in ("unreduced", "reduced"):
+        for name in sorted(getattr(spec, what), key=str):
+            if name not in mesh.axis_names:
+                raise ValueError(
+                    f"{what.capitalize()} axes {name} is not found in mesh.axis_names={mesh.axis_names}: {spec}"
+                )
+            if name not in mesh.explicit_axes:
+                raise ValueError(
+                    f"{what.capitalize()} axes can only refer to mesh axes that is of type `Explicit`. Got {what} axes: "
+                    f"{set(getattr(spec, what))} and mesh: {mesh}"
+                )
     seen: set[Any] = set()
     for axes in split_axes(spec, len(spec)):
         for name in axes:

@@ -19,18 +19,20 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.source import current_source, replayed
 from fuser.ir.types import ArrayType
 from fuser.lax import parallel as collectives
-from fuser.lax.slicing import dynamic_slice_in_dim
+from fuser.lax.elementwise import eq, select
+from fuser.lax.slicing import dynamic_slice_in_dim, dynamic_update_slice_in_dim
 from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel import loops
 from fuser.parallel.links import Link, local_params
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import replayed_flat
-from fuser.parallel.propagate import Axes, Layouts, linked, propagate
+from fuser.parallel.propagate import Axes, Layouts, linked, propagate, unsummed
 from fuser.passes.inline import inline_calls
 from fuser.runtime.array import Array
 from fuser.trace.core import infer, type_of
 from fuser.trace.stage import stage
+from fuser.trace.tangent import full
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class _Parts:
         self.mesh, self.layouts = mesh, layouts
         self.values: dict[Var, tuple[Any, Spec]] = {}
         self.placed: list[Collective] = []
+        self.unsummed: dict[Var, frozenset[Any]] = {}  # the axes along which a value is to stay a sum of terms
+        self.terms: dict[Var, frozenset[Any]] = {}  # and those along which it is one though its type does not say so
 
     def run(
         self,
@@ -110,6 +114,7 @@ class _Parts:
         ends: list[Spec],
     ) -> list[Any]:
         """The graph's results on parts of inputs that lie as `given`; how they lie goes into `ends`."""
+        self.unsummed = unsummed(graph)
         for var, value, spec in zip(graph.invars, inputs, given):
             self.put(var, value, spec)
         for var, const in zip(graph.constvars, graph.consts):
@@ -139,9 +144,7 @@ class _Parts:
     def take(self, eqn: Eqn) -> None:
         """Compute an equation on parts."""
         if eqn.primitive is sharding_constraint_p and eqn.params["sharding"] is not None:
-            value, spec = self.get(eqn.invars[0])
-            target = self.layouts.of(eqn.outvars[0])
-            self.put(eqn.outvars[0], self.moved(value, spec, target, "a constraint"), target)
+            self.constrained(eqn)
         elif eqn.primitive is shard_map_p:
             self.inlined(eqn)
         elif eqn.primitive in loops.RULES:
@@ -149,6 +152,60 @@ class _Parts:
                 self.put(var, value, spec)
         else:
             self.computed(eqn)
+
+    def constrained(self, eqn: Eqn) -> None:
+        """A value laid out as is said; sums are completed, or values made sums of terms, where that says so."""
+        operand, target = eqn.invars[0], self.layouts.of(eqn.outvars[0])
+        value, spec = self.get(operand)
+        before = self.terms.get(operand, frozenset()) if isinstance(operand, Var) else frozenset()
+        if operand.aval.explicit is not None:
+            before |= operand.aval.explicit.spec.unreduced
+        after = eqn.params["sharding"].spec.unreduced
+        ordered = lambda axes: tuple(n for n in self.mesh.axis_names if n in axes)
+        value, spec = self.summed(value, spec, target, ordered(before - after))
+        value, spec = self.as_terms(value, spec, ordered(after - before))
+        self.put(eqn.outvars[0], self.moved(value, spec, target, "a constraint"), target)
+
+    def summed(self, value: Any, spec: Spec, target: Spec, axes: Axes) -> tuple[Any, Spec]:
+        """The sum of the terms that the devices have along these axes; each device's part of it where it is to be split by them."""
+        for dim, wanted in enumerate(target):
+            more = wanted[len(spec[dim]) :]
+            size = extent(self.mesh, more)
+            if (
+                more
+                and set(more) <= set(axes)
+                and wanted[: len(spec[dim])] == spec[dim]
+                and value.shape[dim] % size == 0
+            ):
+                self.note("psum_scatter", more, value, "a sum is completed, and split")
+                value = collectives.psum_scatter(value, more, scatter_dimension=dim, tiled=True)
+                spec, axes = (*spec[:dim], wanted, *spec[dim + 1 :]), tuple(a for a in axes if a not in more)
+        if axes:
+            self.note("psum", axes, value, "a sum is completed")
+            value = collectives.psum(value, axes)
+        return value, spec
+
+    def as_terms(self, value: Any, spec: Spec, axes: Axes) -> tuple[Any, Spec]:
+        """The value as a sum of terms along these axes: its parts among zeros, or itself on the first device and zeros on others."""
+        left = set(axes)
+        for dim, own in enumerate(spec):
+            tail = next((own[n:] for n, name in enumerate(own) if name in left), ())
+            if not tail:
+                continue
+            kept = (*spec[:dim], own[: len(own) - len(tail)], *spec[dim + 1 :])
+            if set(tail) <= left:
+                aval = type_of(value)
+                shape = (*aval.shape[:dim], aval.shape[dim] * extent(self.mesh, tail), *aval.shape[dim + 1 :])
+                start = collectives.axis_index(tail) * np.int32(aval.shape[dim])
+                value = dynamic_update_slice_in_dim(full(aval.update(shape=shape), 0), value, start, dim)
+                left -= set(tail)
+            else:
+                value = self.moved(value, spec, kept, "a value is made a sum of terms")
+            spec = kept
+        if left:
+            first = eq(collectives.axis_index(tuple(n for n in self.mesh.axis_names if n in left)), np.int32(0))
+            value = select(first, value, full(type_of(value), 0))
+        return value, spec
 
     def inlined(self, eqn: Eqn) -> None:
         """A shard_map is the graph of one device already."""
@@ -167,9 +224,21 @@ class _Parts:
         results = result if eqn.primitive.multiple_results else [result]
         for link, axes in chosen:
             if link.reduction is not None:
-                results[0], out_specs[0] = self.reduced(eqn, link.reduction, axes, results[0], out_specs[0])
+                axes = self.to_sum(eqn, link.reduction, axes)
+                if axes:
+                    results[0], out_specs[0] = self.reduced(eqn, link.reduction, axes, results[0], out_specs[0])
         for var, value, spec in zip(eqn.outvars, results, out_specs):
-            self.put(var, value, spec)
+            said = var.aval.explicit is not None and var in self.layouts.fixed
+            target = self.layouts.of(var) if said else spec
+            self.put(var, self.moved(value, spec, target, "its type says so"), target)
+
+    def to_sum(self, eqn: Eqn, reduction: str, axes: Axes) -> Axes:
+        """Those of the axes along which a reduction of parts is to be completed: not where the sum is to stay in terms."""
+        left = self.unsummed.get(eqn.outvars[0], frozenset()) & set(axes)
+        if reduction != "sum" or not left:
+            return axes
+        self.terms[eqn.outvars[0]] = self.terms.get(eqn.outvars[0], frozenset()) | left
+        return tuple(a for a in axes if a not in left)
 
     def local(self, eqn: Eqn, chosen: list[tuple[Link, Axes]]) -> tuple[list[Spec], list[Spec], dict[str, Any]]:
         """How operands and results lie along these links, and the params for parts; an error if they give other parts."""

@@ -1,4 +1,4 @@
-"""Dead code: equations none of whose results are needed go away. All primitives are pure."""
+"""Dead code: equations none of whose results are needed go away. Effects are results by now: tokens (`tokens.py`)."""
 
 from __future__ import annotations
 

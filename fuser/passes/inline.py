@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.source import replayed
 from fuser.ops.calls import custom_jvp_call_p, custom_lin_p, custom_vjp_call_p, refuse_forward
 from fuser.ops.collective import pvary_p
 from fuser.ops.conversion import stop_gradient_p
@@ -16,6 +17,8 @@ from fuser.ops.custom_vmap import custom_vmap_call_p
 from fuser.ops.jit import jit_p
 from fuser.ops.remat import kept_apart, name_p, optimization_barrier_p, remat_p, scopes
 from fuser.ops.solves import linear_solve_p, solver
+from fuser.trace.stage import stage
+from fuser.trace.tangent import as_array
 
 # The primitives that hold one Graph and do what it does, and the param that holds it.
 CALLS = {
@@ -32,7 +35,7 @@ _ENDING = {*CALLS, *MARKS, custom_lin_p, linear_solve_p}
 
 def inline_calls(graph: Graph) -> Graph:
     """The graph with the equations of every called graph in the place of the call."""
-    if not any(eqn.primitive in _ENDING for eqn in graph.eqns):
+    if not any(eqn.primitive in _ENDING or eqn.primitive.inline is not None for eqn in graph.eqns):
         return graph
     inlined = _Inlined()
     outvars = inlined.take(graph, {}, fresh=False)
@@ -78,6 +81,9 @@ class _Inlined:
                 inner = eqn.params[CALLS[eqn.primitive]]
                 known.update(zip(eqn.outvars, self.call(inner, invars)))
                 continue
+            if eqn.primitive.inline is not None:
+                known.update(zip(eqn.outvars, self.call(_inside(eqn), invars)))
+                continue
             outvars = tuple(Var(v.aval) for v in eqn.outvars) if fresh else eqn.outvars
             known.update(zip(eqn.outvars, outvars))
             self.eqns.append(replace(eqn, invars=invars, outvars=outvars))
@@ -100,3 +106,15 @@ class _Inlined:
             constant = known[var] = Var(var.aval)
             self.constants.append((constant, value))
         return self.take(graph, known, fresh=True)
+
+
+def _inside(eqn: Eqn) -> Graph:
+    """The graph of a primitive that is compiled as a function."""
+    rule, params, several = eqn.primitive.rule("inline"), eqn.params, eqn.primitive.multiple_results
+
+    def function(*operands: Any) -> list[Any]:
+        results = rule(*operands, **params)
+        return [as_array(r) for r in (results if several else [results])]
+
+    with replayed(eqn.source):
+        return stage(function, [v.aval for v in eqn.invars], eqn.primitive.name)

@@ -70,11 +70,20 @@ class KernelProfile:
     language: str = ""
     text: str = ""
     vmem: int = 0  # bytes of on-chip memory that its blocks take, where they are planned
+    estimated_seconds: float = 0.0  # what the cost model says; 0 where it says nothing
 
     @property
     def generated(self) -> bool:
         """Whether fuser generated this kernel; if not, the step calls a library, and nothing is compiled for it."""
         return bool(self.text)
+
+    @property
+    def strays(self) -> float:
+        """How many times longer or shorter the kernel takes than was estimated, the larger of the two; 1 without an estimate."""
+        if self.estimated_seconds <= 0 or self.median_seconds <= 0:
+            return 1.0
+        ratio = self.median_seconds / self.estimated_seconds
+        return max(ratio, 1 / ratio)
 
     @property
     def achieved_bandwidth(self) -> float:

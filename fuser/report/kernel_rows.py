@@ -16,6 +16,7 @@ COLUMNS = (
     ("Kernel", "name"),
     ("Median", ""),
     ("Min", "wide"),
+    ("Estimated", "wide"),
     ("Share", ""),
     ("Must move", "medium"),
     ("Moved", ""),
@@ -25,7 +26,9 @@ COLUMNS = (
     ("Compile", "wide"),
     ("On chip", ""),
 )
-TIMES = frozenset(("Median", "Min", "Share", "Rate", "Of copy", "Compile"))  # which a report of the plan alone has not
+TIMES = frozenset(
+    ("Median", "Min", "Estimated", "Share", "Rate", "Of copy", "Compile")
+)  # which a report of the plan alone has not
 
 
 def kernel_table(profile: ProgramProfile) -> Markup:
@@ -61,6 +64,7 @@ def _cells(index: int, kernel: KernelProfile, profile: ProgramProfile) -> list[M
         (kernel.name, _title(index, kernel)),
         (kernel.median_seconds, seconds(kernel.median_seconds)),
         (kernel.min_seconds, seconds(kernel.min_seconds)),
+        (kernel.estimated_seconds, seconds(kernel.estimated_seconds) if kernel.estimated_seconds else "–"),
         (share, percent(share)),
         (kernel.bytes_ideal, size(kernel.bytes_ideal)),
         (kernel.bytes_moved, tag("span", size(kernel.bytes_moved), class_="excess" if _excess(kernel) else None)),

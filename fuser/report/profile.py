@@ -11,7 +11,7 @@ import functools
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,18 +25,23 @@ from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
 from fuser.partition.group import FusionGroup, kernel_groups
 from fuser.report.data import KernelProfile, Machine, ProgramProfile, Refusal, Stage
+from fuser.report.estimate import estimated
 from fuser.report.lines import user_lines
 from fuser.report.picture import picture
 from fuser.report.planned import planned
 from fuser.report.traffic import bytes_moved
+from fuser.report.units import seconds
 from fuser.runtime import limits, toolchain
 from fuser.runtime.array import Array
 from fuser.runtime.device import CPU, Device, cpu_count, cpu_name, devices
 from fuser.runtime.profiler import clock_for
+from fuser.runtime.toolchain import thread_count
 from fuser.trace import tree
 
 BUDGET = 1.0  # seconds of measuring, where `repeats` does not say how often
 FEWEST, MOST = 5, 200
+STRAYS = 2.0  # times that an estimate may be wrong by, without a note
+LEAST_STRAYING = 20e-6  # seconds of a kernel, below which a call and a clock are what is measured
 WARMUP = 2  # runs that fill the memory pool and wake the threads
 
 
@@ -55,10 +60,10 @@ def profile(function: Callable[..., Any], *, repeats: int | None = None) -> Call
     def profiled(*args: Any, **kwargs: Any) -> ProgramProfile:
         start = time.perf_counter()
         traced: Traced = traceable.trace(*args, **kwargs)
-        seconds = time.perf_counter() - start
+        took = time.perf_counter() - start
         if traced._backend.limits.whole:
-            return planned(traced, seconds, input_names(traceable, traced, args, kwargs))
-        run = Run(traceable, traced, seconds, args, kwargs)
+            return planned(traced, took, input_names(traceable, traced, args, kwargs))
+        run = Run(traceable, traced, took, args, kwargs)
         return run.report(run.times(repeats))
 
     return profiled
@@ -135,7 +140,7 @@ class Run:
             planned_bytes=sum(kernel.bytes_moved for kernel in kernels),
             ideal_bytes=int(cost_analysis(plan)["optimal bytes"]),
             graph=picture(plan, self.input_names),
-            notes=tuple(self._notes()),
+            notes=(*self._notes(), *strays(kernels)),
         )
 
     def _machine(self, kernels: Sequence[KernelProfile]) -> Machine:
@@ -149,8 +154,10 @@ class Run:
         loaded, sources = self.compiled.program.loaded, self.compiled.sources
         length = sum(len(source.text) for source in self.compiled.sources)
         made = []
+        workers = thread_count() if self.backend.memory.platform == "cpu" else 1
         of_group = dict(zip(kernel_groups(self.compiled.plan, self.backend.limits), sources))
-        for group, samples in zip(self.compiled.plan.groups, times.steps):
+        estimates = estimated(self.compiled.plan, self.backend, of_group, workers)
+        for group, samples, expected in zip(self.compiled.plan.groups, times.steps, estimates, strict=True):
             source = of_group.get(group)
             text = source.text if source else ""
             made.append(KernelProfile(
@@ -160,6 +167,7 @@ class Run:
                 compile_seconds=loaded.seconds * len(text) / length if text else 0.0,
                 cache_hit=source is not None and loaded.cached,
                 language=source.language if source else "", text=text,
+                estimated_seconds=expected.seconds if expected is not None else 0.0,
             ))  # fmt: skip
         return tuple(made)
 
@@ -202,6 +210,16 @@ def _array(leaf: Any, aval: ArrayType) -> Any:
     if isinstance(leaf, Array) or hasattr(leaf, "data_ptr"):
         return as_value(leaf)._data
     return np.asarray(leaf).astype(aval.dtype, copy=False)
+
+
+def strays(kernels: Sequence[KernelProfile]) -> Iterator[str]:
+    """A note of each kernel that takes far longer or shorter than the cost model says."""
+    for kernel in kernels:
+        if kernel.strays > STRAYS and kernel.median_seconds > LEAST_STRAYING:
+            yield (
+                f"{kernel.name} was estimated to take {seconds(kernel.estimated_seconds)} and takes "
+                f"{seconds(kernel.median_seconds)}: what the planner decided about it may not hold."
+            )
 
 
 def _library_note(group: FusionGroup) -> str:

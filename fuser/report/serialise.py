@@ -14,7 +14,7 @@ from typing import Any
 from fuser.report.data import KernelProfile, ProgramProfile
 
 FORMAT = "fuser-profile"
-VERSION = 2
+VERSION = 3
 DERIVED = "derived"
 
 

@@ -19,10 +19,12 @@ from fuser.report.units import bandwidth, compiled, count, flops, intensity, per
 
 # a figure of a kernel, and the width of the report from which there is room for it
 FIGURES = {
-    "median": 0, "min": 88, "must move": 100, "moved": 0, "rate": 0, "of copy": 0, "FLOP": 110, "FLOP/B": 140, "compile": 116,
+    "median": 0, "min": 88, "estimated": 106, "must move": 100, "moved": 0, "rate": 0, "of copy": 0, "FLOP": 110, "FLOP/B": 140, "compile": 116,
     "on chip": 0,
 }  # fmt: skip
-TIMES = frozenset(("median", "min", "rate", "of copy", "compile"))  # which a report of the plan alone has not
+TIMES = frozenset(
+    ("median", "min", "estimated", "rate", "of copy", "compile")
+)  # which a report of the plan alone has not
 SHOWN = 20  # refused merges and kernels' operations beyond this many are counted, not listed
 
 
@@ -82,6 +84,7 @@ def _figures(kernel: KernelProfile, profile: ProgramProfile) -> dict[str, str]:
     return {
         "median": seconds(kernel.median_seconds),
         "min": seconds(kernel.min_seconds),
+        "estimated": seconds(kernel.estimated_seconds) if kernel.estimated_seconds else "–",
         "must move": size(kernel.bytes_ideal),
         "moved": size(kernel.bytes_moved),
         "rate": bandwidth(kernel.achieved_bandwidth),

@@ -394,6 +394,11 @@ def from_dlpack(source: Any) -> Array:
     return from_torch(dlpack.from_dlpack(source))
 
 
+def torch_holds(dtype: np.dtype[Any]) -> bool:
+    """Whether torch has a dtype for these elements, or one that carries their bits."""
+    return dtype.kind != "V" or dtype in _CARRIERS or dtype in CARRIED
+
+
 def torch_dtype(dtype: np.dtype[Any]) -> Any:
     """The torch dtype that holds elements of a dtype: that of the same name, or a carrier of their bits."""
     import torch

@@ -35,6 +35,11 @@ class Shards:
 
     def _assembled(self) -> np.ndarray[Any, Any]:
         shape = tuple(self.shape)
+        if self.sharding.unreduced:
+            raise ValueError(
+                f"an array of shape {shape} that is unreduced over {', '.join(map(repr, sorted(self.sharding.unreduced, key=str)))} has no "
+                "values before its terms are added; reshard it, to P() for one"
+            )
         held = [a for a in self.arrays if a is not None]
         if held and held[0].shape == shape:
             return held[0]

@@ -27,7 +27,7 @@ class BatchTracer(Tracer):
 
     def __init__(self, trace: Trace, value: Any, dim: int) -> None:
         aval = type_of(value)
-        super().__init__(trace, aval.update(shape=(*aval.shape[:dim], *aval.shape[dim + 1 :])))
+        super().__init__(trace, aval.without(dim))
         self._value = value
         self._dim = dim
 
@@ -37,10 +37,11 @@ class BatchTrace(Trace):
 
     name = "vmap"
 
-    def __init__(self, parent: Trace, size: int, axis_name: Any = None, tag: Any = None) -> None:
+    def __init__(self, parent: Trace, size: int, axis_name: Any = None, tag: Any = None, spmd: Any = ()) -> None:
         self.parent = parent
         self.size = size
         self.axis_name = axis_name
+        self.spmd = spmd  # the axes of a mesh that split the batch dimension, where vmap was told
         self.tag = self if tag is None else tag  # traces with one tag know each other's tracers
 
     def follows(self, value: Any) -> bool:
@@ -62,6 +63,7 @@ class BatchTrace(Trace):
         values = tuple([as_array(v) for v, _ in pairs])
         dims = tuple([d for _, d in pairs])
         saved, _state.trace = _state.trace, self.parent
+        around, _axes.spmd = _axes.spmd, self.spmd
         try:
             with through("vmap"):
                 if primitive.calls:
@@ -73,7 +75,7 @@ class BatchTrace(Trace):
                 else:
                     out, dim = primitive.rule("batch")(values, dims, **params)
         finally:
-            _state.trace = saved
+            _state.trace, _axes.spmd = saved, around
         if primitive.multiple_results:
             return [self.result(o, d) for o, d in zip(out, dim)]
         return self.result(out, dim)
@@ -97,6 +99,7 @@ class _Axes(threading.local):
         self.sizes: dict[Any, int] = {}
         self.manual: frozenset[Any] = frozenset()
         self.checked: frozenset[Any] = frozenset()
+        self.spmd: tuple[Any, ...] = ()
 
 
 _axes = _Axes()
@@ -117,9 +120,14 @@ def checked_axes() -> frozenset[Any]:
     return _axes.checked
 
 
+def spmd_axes() -> tuple[Any, ...]:
+    """The axes of a mesh that split the batch dimension which a rule adds, as `vmap(spmd_axis_name=)` says."""
+    return _axes.spmd
+
+
 def axes_key() -> tuple[Any, ...]:
     """What a trace depends on of the named axes in scope."""
-    return (*_axes.sizes.items(), _axes.checked) if _axes.sizes else ()
+    return (*_axes.sizes.items(), _axes.checked, _axes.spmd) if _axes.sizes or _axes.spmd else ()
 
 
 @contextlib.contextmanager
@@ -153,12 +161,14 @@ def batch(
     size: int,
     axis_name: Any = None,
     tag: Any = None,
+    spmd: tuple[Any, ...] = (),
 ) -> tuple[list[Any], list[int | None]]:
     """Results of a flat function mapped over `dims` of its arguments, each with its batch dimension or None.
 
-    With the `tag` of another BatchTrace the function may close over that one's values.
+    With the `tag` of another BatchTrace the function may close over that one's values. `spmd` are the axes of a mesh
+    that split the batch dimension; within a rule, those of the trace that it serves.
     """
-    trace = BatchTrace(current(), size, axis_name, tag)
+    trace = BatchTrace(current(), size, axis_name, tag, spmd or _axes.spmd)
     pairs = _run(trace, function, values, dims)
     if config.check_tracer_leaks:
         leaks.check(trace)

@@ -26,6 +26,8 @@ from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array, install, to_numpy
 from fuser.runtime.core import native
 from fuser.runtime.memory import refusal_in_step
+from fuser.runtime.shards import Shards
+from fuser.trace.explicit import rules
 
 
 class Trace:
@@ -159,6 +161,11 @@ def current() -> Trace:
     return _state.trace or EVALUATION
 
 
+def trace_state_clean() -> bool:
+    """Whether no transform and no recording is under way."""
+    return current() is EVALUATION
+
+
 @contextlib.contextmanager
 def using(trace: Trace) -> Iterator[Trace]:
     """Make `trace` current while the block runs."""
@@ -192,6 +199,8 @@ def type_of(value: Any) -> ArrayType:
     if isinstance(value, Tracer):
         return value.aval
     if isinstance(value, Array):
+        if type(value._data) is Shards and (explicit := value._data.sharding.in_type(len(value.shape))) is not None:
+            return ArrayType(value.shape, value.dtype, value.weak_type, frozenset(), explicit)
         return ArrayType(value.shape, value.dtype, value.weak_type)
     value = np.asarray(value)
     return ArrayType(value.shape, value.dtype, False)
@@ -200,8 +209,11 @@ def type_of(value: Any) -> ArrayType:
 def infer(primitive: Primitive, avals: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
     """The primitive's output type; errors of its type rule gain the user's line."""
     try:
-        result = primitive.rule("type")(*avals, **params)
-        return _varying(primitive, result, avals, params)
+        result = _varying(primitive, primitive.rule("type")(*avals, **params), avals, params)
+        for aval in avals:
+            if aval.explicit is not None:
+                return rules.results(primitive, result, avals, params)
+        return result
     except (TypeError, ValueError) as error:
         source = current_source()
         if source.file and error.args and isinstance(error.args[0], str) and source.short not in error.args[0]:
@@ -283,6 +295,19 @@ def _wrap(result: Any, aval: ArrayType) -> Array:
     if not result.flags.c_contiguous:
         result = np.ascontiguousarray(result)
     return Array(result, aval.weak_type)
+
+
+class KnownTrace(Trace):
+    """Evaluates what has values for all its operands at once; the parent, which may record, is given the rest."""
+
+    name = "compile-time evaluation"
+
+    def __init__(self, parent: Trace) -> None:
+        self.parent = parent
+
+    def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        known = not any(isinstance(a, Tracer) for a in args)
+        return forwarded(EVALUATION if known else self.parent, primitive, args, params)
 
 
 EVALUATION = EvalTrace()

@@ -64,7 +64,7 @@ def batch_graph(
         present.extend(d is not None or want for d, want in zip(out, wanted))
         return values
 
-    avals = [a.update(shape=(size, *a.shape)) if b else a for a, b in zip(graph.in_avals, batched)]
+    avals = [a.along(0, size) if b else a for a, b in zip(graph.in_avals, batched)]
     return stage(function, avals, graph.name), present
 
 

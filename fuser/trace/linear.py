@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuser.ir.graph import Graph, Operand, Var
+from fuser.ir.graph import Graph, Operand, Var, effective
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
 from fuser.trace.core import Trace, Tracer, _state, current, forwarded, leaked, type_of
@@ -66,12 +66,12 @@ def linear_part(
     return [None if trace.follows(o) else o for o in outputs], pruned(graph)
 
 
-def pruned(graph: Graph) -> Graph:
-    """The graph without equations and constvars that no result needs."""
+def pruned(graph: Graph, effects: bool = True) -> Graph:
+    """The graph without equations and constvars that no result needs; those with `effects` stay where they are wanted."""
     wanted = {v for v in graph.outvars if type(v) is Var}
     kept = []
     for eqn in reversed(graph.eqns):
-        if any(v in wanted for v in eqn.outvars):
+        if any(v in wanted for v in eqn.outvars) or (effects and effective(eqn)):
             kept.append(eqn)
             wanted.update(eqn.operands())
     consts = [(v, c) for v, c in zip(graph.constvars, graph.consts) if v in wanted]

@@ -10,6 +10,7 @@ import numpy as np
 from fuser.ir.graph import Graph, Literal, Operand, Var
 from fuser.ir.source import replayed
 from fuser.runtime.array import Array
+from fuser.trace.explicit import Openness, resolving
 
 
 def replay(graph: Graph, *args: Any) -> list[Any]:
@@ -22,13 +23,14 @@ def replay(graph: Graph, *args: Any) -> list[Any]:
             return Array(np.asarray(operand.val), operand.aval.weak_type)
         return environment[operand]  # type: ignore[index]
 
-    for eqn in graph.eqns:
-        with replayed(eqn.source):
-            result = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
-        if eqn.primitive.multiple_results:
-            environment.update(zip(eqn.outvars, result))
-        else:
-            environment[eqn.outvars[0]] = result
+    with resolving(Openness.AMBIGUOUS):  # layouts were checked when it was recorded
+        for eqn in graph.eqns:
+            with replayed(eqn.source):
+                result = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
+            if eqn.primitive.multiple_results:
+                environment.update(zip(eqn.outvars, result))
+            else:
+                environment[eqn.outvars[0]] = result
     return [read(v) for v in graph.outvars]
 
 

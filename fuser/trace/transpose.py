@@ -15,6 +15,7 @@ from fuser.ir.primitive import REGISTRY
 from fuser.ir.source import through
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer
+from fuser.trace.explicit import resolving, rules
 from fuser.trace.linear import linear_part
 from fuser.trace.replay import replay
 from fuser.trace.tangent import Undefined, Zero, add_tangents, all_zero
@@ -27,11 +28,12 @@ def backward(graph: Graph, cotangents: Sequence[Any], name: str = "grad") -> lis
     for var, cotangent in zip(graph.outvars, cotangents):
         if type(var) is Var:
             _add(found, var, cotangent)
-    for eqn in reversed(graph.eqns):
-        given = [found.pop(v) if v in found else Zero(v.aval) for v in eqn.outvars]
-        if not all_zero(given):
-            with through(name, eqn.source):
-                _transpose(eqn, given, values, found)
+    with resolving():
+        for eqn in reversed(graph.eqns):
+            given = [found.pop(v) if v in found else Zero(v.aval) for v in eqn.outvars]
+            if not all_zero(given):
+                with through(name, eqn.source):
+                    _transpose(eqn, given, values, found)
     return [found.get(v, Zero(v.aval)) for v in graph.invars]
 
 
@@ -40,6 +42,8 @@ def _add(found: dict[Var, Any], var: Var, cotangent: Any) -> None:
         extra = cotangent.aval.vma - var.aval.vma if isinstance(cotangent, Tracer) else None
         if extra:  # each device has a share of the cotangent of what is the same for all
             cotangent = REGISTRY["psum_invariant"].bind(cotangent, axis_name=tuple(sorted(extra, key=str)))
+        if var.aval.explicit is not None:
+            cotangent = rules.cotangent(cotangent, var.aval)
         known = found.get(var)
         found[var] = cotangent if known is None else add_tangents(known, cotangent)
 

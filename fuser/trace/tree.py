@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -211,7 +212,9 @@ def register_pytree_node(
     cls: type, flatten_function: Callable[[Any], tuple[Any, Any]], unflatten_function: Callable[[Any, Any], Any]
 ) -> None:
     """Make `cls` a pytree: `flatten_function(x) -> (children, aux)`, `unflatten_function(aux, children) -> x`."""
-    optree.register_pytree_node(cls, flatten_function, unflatten_function, namespace=NAMESPACE)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is already registered in the global namespace")  # named tuples
+        optree.register_pytree_node(cls, flatten_function, unflatten_function, namespace=NAMESPACE)  # type: ignore[arg-type]
 
 
 def register_pytree_node_class(cls: type) -> type:

@@ -12,7 +12,7 @@ from fuser.errors import UnexpectedTracerError, UnsupportedError
 from fuser.frames import hide
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
-from fuser.lax.values import as_value, convert
+from fuser.lax.values import as_value, convert, python_scalar
 from fuser.ops.calls import custom_vjp_call_p
 from fuser.trace import tree
 from fuser.trace.core import Tracer, type_of
@@ -121,23 +121,29 @@ def _flat_fwd(call: Call, fwd: Callable[..., Any], bwd: Callable[..., Any], symb
         primal_out, residual_tree = pair_of(result, rule, call.name, "primal output, residuals")
         outs = call.primals_out(primal_out, rule, "VJP fwd")
         leaves, structure = tree.flatten(residual_tree)
-        residuals = leaf_values(leaves, f"the residuals of {rule}")
-        return outs, residuals, _flat_bwd(call, bwd, structure, [type_of(p) for p in primals], symbolic)
+        fixed = {n: leaf for n, leaf in enumerate(leaves) if python_scalar(leaf)}  # Python reads them in bwd too
+        residuals = leaf_values([v for n, v in enumerate(leaves) if n not in fixed], f"the residuals of {rule}")
+
+        def merged(residuals: Sequence[Any]) -> Any:
+            given = iter(residuals)
+            return tree.unflatten(structure, [fixed[n] if n in fixed else next(given) for n in range(len(leaves))])
+
+        return outs, residuals, _flat_bwd(call, bwd, merged, [type_of(p) for p in primals], symbolic)
 
     flat.__name__ = rule
     return flat
 
 
 def _flat_bwd(
-    call: Call, bwd: Callable[..., Any], residual_tree: Any, avals: Sequence[ArrayType], symbolic: bool
+    call: Call, bwd: Callable[..., Any], residual_tree: Callable[..., Any], avals: Sequence[ArrayType], symbolic: bool
 ) -> Callable[..., Any]:
-    """The bwd rule on leaves, for arguments of these types."""
+    """The bwd rule on leaves, for arguments of these types; `residual_tree` makes the residuals of their leaves."""
     rule = name_of(bwd)
     out_tree = call.out_tree
 
     def flat(residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         given = [given_tangent(c, symbolic) for c in cotangents]
-        result = bwd(*call.static_args(()), tree.unflatten(residual_tree, residuals), tree.unflatten(out_tree, given))
+        result = bwd(*call.static_args(()), residual_tree(residuals), tree.unflatten(out_tree, given))
         leaves = _as_arguments(result, call, rule)
         return [_checked_cotangent(leaf, aval, rule, call.name) for leaf, aval in zip(leaves, avals)]
 

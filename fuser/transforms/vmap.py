@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import optree
 
-from fuser.errors import UnsupportedError
 from fuser.frames import hide
 from fuser.ir.source import current_source
 from fuser.ir.types import float0
 from fuser.trace import tree
 from fuser.trace.batch import batch, moved
 from fuser.trace.core import type_of
+from fuser.trace.explicit import rules
 from fuser.transforms.arguments import check_callable, leaf_values, name_of
 
 
@@ -47,10 +47,7 @@ def vmap(
     ValueError for sizes that differ and for axes that do not fit.
     """
     check_callable(fun, "vmap")
-    if spmd_axis_name is not None:
-        raise UnsupportedError(
-            "vmap with spmd_axis_name needs a mesh of devices, which fuser does not have yet; leave it out"
-        )
+    spmd = () if spmd_axis_name is None else spmd_axis_name if isinstance(spmd_axis_name, tuple) else (spmd_axis_name,)
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if not (in_axes is None or type(in_axes) in (int, tuple) or (hasattr(in_axes, "__index__") and _is_axis(in_axes))):
@@ -67,7 +64,7 @@ def vmap(
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         try:
-            return _vmap(fun, in_axes, out_axes, axis_name, axis_size, args, kwargs)
+            return _vmap(fun, in_axes, out_axes, axis_name, axis_size, spmd, args, kwargs)
         except Exception as error:
             raise hide(error)  # noqa: B904
 
@@ -82,7 +79,7 @@ def _is_axis(leaf: Any) -> bool:
     return hasattr(leaf, "__index__") and not hasattr(leaf, "aval")
 
 
-def _is_opaque(leaf: Any) -> bool:
+def is_opaque(leaf: Any) -> bool:
     """Whether an unmapped argument is no array and goes to the function as it is: another function, a string."""
     try:
         leaf_values([leaf], "")
@@ -92,7 +89,14 @@ def _is_opaque(leaf: Any) -> bool:
 
 
 def _vmap(
-    fun: Callable[..., Any], in_axes: Any, out_axes: Any, axis_name: Any, axis_size: int | None, args: Any, kwargs: Any
+    fun: Callable[..., Any],
+    in_axes: Any,
+    out_axes: Any,
+    axis_name: Any,
+    axis_size: int | None,
+    spmd: tuple[Any, ...],
+    args: Any,
+    kwargs: Any,
 ) -> Any:
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise ValueError(
@@ -101,7 +105,7 @@ def _vmap(
         )
     leaves, structure = tree.flatten((args, kwargs))
     given = prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
-    opaque = {n: leaf for n, (leaf, axis) in enumerate(zip(leaves, given)) if axis is None and _is_opaque(leaf)}
+    opaque = {n: leaf for n, (leaf, axis) in enumerate(zip(leaves, given)) if axis is None and is_opaque(leaf)}
     values = leaf_values([0 if n in opaque else v for n, v in enumerate(leaves)], f"the arguments of {name_of(fun)}")
     dims = [_dimension(axis, v, fun, n, (args, kwargs)) for n, (axis, v) in enumerate(zip(given, values))]
     size = _size(fun, values, dims, axis_size, (args, kwargs))
@@ -114,10 +118,11 @@ def _vmap(
         found.append(out_tree)
         return leaf_values(outs, f"the result of {name_of(fun)}")
 
-    outs, out_dims = batch(flat, values, dims, size, axis_name)
+    entry = _entry(values, dims, spmd)
+    outs, out_dims = batch(flat, values, dims, size, axis_name, spmd=spmd)
     (out_tree,) = found
     wanted = prefix(out_axes, tree.unflatten(out_tree, outs), "out_axes")
-    return tree.unflatten(out_tree, [_placed(o, d, w, size, fun) for o, d, w in zip(outs, out_dims, wanted)])
+    return tree.unflatten(out_tree, [_placed(o, d, w, size, fun, entry) for o, d, w in zip(outs, out_dims, wanted)])
 
 
 def prefix(axes: Any, full: Any, what: str) -> list[Any]:
@@ -203,7 +208,43 @@ def _of_one_size(size: int, found: dict[int, int], values: Any, dims: Any, fun: 
     return f"{most} axes ({len(alike)} of them) had size {size}, e.g. {example}"
 
 
-def _placed(value: Any, dim: int | None, wanted: Any, size: int, fun: Any) -> Any:
+def _entry(values: Sequence[Any], dims: Sequence[int | None], spmd: tuple[Any, ...]) -> Any:
+    """How the mapped dimension lies, as the types of what is mapped say: (mesh, entry of specs); None where they do not."""
+    found: dict[Any, Any] = {}
+    for value, dim in zip(values, dims):
+        explicit = type_of(value).explicit
+        if explicit is not None and dim is not None:
+            found.setdefault((explicit.mesh, explicit.spec.partitions[dim]), value)
+    if len(found) > 1:
+        raise ValueError(
+            "Mapped away dimension of inputs passed to vmap should be sharded the same. Got inconsistent axis specs: "
+            f"{' vs '.join(str(entry) for _, entry in found)} ({current_source().short}); reshard one of them"
+        )
+    known = next(iter(found), None)
+    if known is not None and known[1] is not None:
+        _check_unmapped([v for v, d in zip(values, dims) if d is None], known[1])
+    if spmd and known is not None and known[1] is not None and known[1] != (spmd if len(spmd) > 1 else spmd[0]):
+        raise ValueError(
+            f"Only one of spmd_axis_name or arrays sharded on `Explicit` mesh axis type is allowed. Got spmd_axis_name={spmd} and "
+            f"arrays sharded on {known[1]} ({current_source().short})"
+        )
+    return known
+
+
+def _check_unmapped(values: Sequence[Any], entry: Any) -> None:
+    """ValueError where what is the same for all lanes lies along the axes that the mapped dimension lies along."""
+    split = set(entry if isinstance(entry, tuple) else (entry,))
+    for value in values:
+        explicit = type_of(value).explicit
+        entries = () if explicit is None else explicit.spec.partitions
+        if split & {n for e in entries for n in (e if isinstance(e, tuple) else (e,))}:
+            raise ValueError(
+                f"Unmapped values passed to vmap cannot be sharded along the mesh axis that the mapped dimension lies along, {entry}. "
+                f"Got {explicit.spec} ({current_source().short}); reshard it"
+            )
+
+
+def _placed(value: Any, dim: int | None, wanted: Any, size: int, fun: Any, entry: Any) -> Any:
     if wanted is None:
         if dim is not None:
             raise ValueError(
@@ -219,4 +260,7 @@ def _placed(value: Any, dim: int | None, wanted: Any, size: int, fun: Any) -> An
             f"axis {wanted} is out of bounds for array of dimension {rank}: vmap of {name_of(fun)} has out_axes={wanted} for "
             f"a result of {rank} dimensions ({current_source().short})"
         )
-    return moved(value, dim, wanted % rank, size)
+    result = moved(value, dim, wanted % rank, size)
+    return (
+        result if dim is not None or entry is None or entry[1] is None else rules.split(result, wanted % rank, *entry)
+    )

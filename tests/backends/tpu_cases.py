@@ -35,6 +35,7 @@ HOST = frozenset(
         "expn",
         "fresnel_c",
         "fresnel_s",
+        "geqrf",
         "hessenberg",
         "hyp1f1",
         "hyp1f1_by_a",

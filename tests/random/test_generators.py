@@ -76,6 +76,10 @@ def test_rng_bit_generator() -> None:
             for found in (draw(key), fuser.jit(draw)(key)):
                 for a, b in zip(found, wanted):
                     equal(a, b)
+    keys = np.arange(8, dtype=np.uint32).reshape(2, 4)  # the first of a batch draws for all
+    wanted = jax.vmap(lambda k: jax.lax.rng_bit_generator(k, (3,), "uint32"))(keys)
+    for a, b in zip(fuser.vmap(lambda k: lax.rng_bit_generator(k, (3,), "uint32"))(keys), wanted):
+        equal(a, b)
     with config.using(enable_x64=True), jax.enable_x64(True):
         key = np.array([1, 2], np.uint64)
         for a, b in zip(lax.rng_bit_generator(key, (3,), "uint64"), jax.lax.rng_bit_generator(key, (3,), "uint64")):

@@ -91,14 +91,14 @@ def test_whole_numbers_serve_as_times(profile):
         ),
         (
             '{"format": "fuser-profile", "version": 9}',
-            "this profile has version 9, and this fuser reads version 2; profile again",
+            "this profile has version 9, and this fuser reads version 3; profile again",
         ),
         (
             "nonsense",
             "this is no fuser profile: Expecting value: line 1 column 1 (char 0); expected the output of ProgramProfile.to_json()",
         ),
         (
-            '{"format": "fuser-profile", "version": 2, "profile": null}',
+            '{"format": "fuser-profile", "version": 3, "profile": null}',
             "profile of a profile must be a record of ProgramProfile, found None",
         ),
     ],

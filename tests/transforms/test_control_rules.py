@@ -178,7 +178,7 @@ def test_rules(name: str, route: str) -> None:
 def test_reverse_mode_over_a_while_is_refused() -> None:
     message = both_raise(lambda m: m.grad(growing(m))(X), ValueError)
     assert message.startswith(
-        "reverse-mode differentiation does not work for while_loop, or fori_loop with bounds that are traced (test_control_rules.py:"
+        "Reverse-mode differentiation does not work for lax.while_loop, or lax.fori_loop with bounds that are traced (test_control_rules.py:"
     )
     assert message.endswith(
         "): the number of steps to go back is known only when they have run; use scan, or fori_loop with Python integers "

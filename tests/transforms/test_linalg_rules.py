@@ -355,8 +355,8 @@ def test_refusals() -> None:
         linalg.inv(wide)
     with pytest.raises(ValueError, match="UPLO must be one of None, 'L', or 'U', got l"):
         linalg.eigh(a, "l")
-    with pytest.raises(ValueError, match='qr takes the modes "reduced", "complete" and "r", got \'raw\''):
-        linalg.qr(a, "raw")
+    with pytest.raises(ValueError, match='qr takes the modes "reduced", "complete", "r" and "raw", got \'other\''):
+        linalg.qr(a, "other")
     with pytest.raises(ValueError, match="norm of matrices takes"):
         linalg.norm(a, 3)
     with pytest.raises(ValueError, match="norm takes one axis for vectors or two for matrices"):

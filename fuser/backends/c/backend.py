@@ -14,7 +14,7 @@ from fuser.backends.c.control_flow import interrupt, thread_tuning
 from fuser.backends.c.control_flow.driver import INCLUDES, emit_control
 from fuser.backends.c.emit import emit_kernel
 from fuser.backends.c.library import gemm_epilogue, library_calls
-from fuser.backends.c.schedules import tiling
+from fuser.backends.c.schedules import masking, tiling
 from fuser.backends.c.target import TARGET
 from fuser.backends.link import Stepwise
 from fuser.ir.cost import lowered
@@ -104,6 +104,7 @@ def translation_unit(text: str, used: Counter[str]) -> str:
     before += [interrupt.HELPERS] if interrupt.interruptible(used) else team
     before += [INCLUDES] if used["memcpy"] or used["function"] else []
     before += [_FLOOR_DIV] if used["floor_div"] else []
+    before += [masking.HELPERS] if used["within"] or used["padded"] else []
     before += [toolchain.THREADS] if used["fuser_threads"] or used["team_size"] else []
     before += [thread_tuning.HELPERS] if used["team_size"] else []
     return "\n\n".join([*filter(None, before), text]) + "\n"

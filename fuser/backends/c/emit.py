@@ -21,6 +21,8 @@ from fuser.backends.c.schedules.index_set_splitting import MANY, IndexSetSplit, 
 from fuser.backends.c.schedules.inner_reduction import Elementwise, InnerReduction, SplitInnerReduction
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
 from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction
+from fuser.backends.c.schedules.periodic import Periodic, short_rows
+from fuser.backends.c.schedules.staging import Staged
 from fuser.backends.c.schedules.tiling import Tiled, transposed_accesses
 from fuser.backends.c.schedules.unroll_and_jam import UnrollAndJam
 from fuser.kernel.complex_parts import split_complex
@@ -92,6 +94,10 @@ def form(kernel: Kernel, loops: Loops) -> type[Emitter]:
             return IndexSetSplit
         if transposed_accesses(kernel, loops):
             return Tiled
+        if short_rows(kernel, loops) is not None:
+            return Periodic
+        if Staged.pays(kernel, loops):
+            return Staged
         if Fissioned.pays(kernel, loops):
             return Fissioned
         if found is not None:

@@ -33,6 +33,7 @@ from fuser.backends.c.function import (
     joined,
 )
 from fuser.backends.c.index_arithmetic import FLOOR, TRUNCATED, Arguments, Offsets
+from fuser.backends.c.schedules import masking
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import BOOL, is_complex, is_inexact
@@ -117,6 +118,7 @@ class Emitter(Builder, Common):
         self.masks = masks(kernel.nodes)
         self.begun: set[str] = set()  # what scans carry; a scan that two sweeps compute is declared by the first
         self.two_level: list[Scalar] = []  # sums of the sweep being written that have two levels (`sums`)
+        self.inside: Code | None = None  # in loops over whole vectors: whether an element is one of the row's
         self.backwards = False  # whether the sweep being written runs over the reduced axes from their end
 
     # The parts of a module.
@@ -201,6 +203,20 @@ class Emitter(Builder, Common):
     def loop(self, axis: Axis, first: Part = "0", last: Part | None = None, step: str = "++{}") -> None:
         self.count(self.axis_names[axis], first, last or self.extents[axis], step)
 
+    def count_masked(self, name: str, total: Part, lanes: int, first: Part = "0") -> Variable:
+        """Open a loop over whole vectors of `lanes` numbers from the first on; until it is closed by `close_masked`, arrays
+        are read and written where the count lies `within` the total alone."""
+        total, span = self.code("{}", total), masking.padded(self.code("{}", total), lanes)
+        if first != "0":
+            span = code("{} + {}", first, masking.padded(code("{} - {}", total, first), lanes))
+        counter = self.count(name, first, span)
+        self.inside = code("{}({}, {})", masking.WITHIN, counter, total)
+        return counter
+
+    def close_masked(self) -> None:
+        self.close()
+        self.inside = None
+
     def total(self, axes: Iterable[Axis] | None = None) -> Code:
         """The number of iterations of some axes, or of all."""
         extents = self.extents.values() if axes is None else [self.extents[axis] for axis in axes]
@@ -256,7 +272,10 @@ class Emitter(Builder, Common):
         dtype, array = self.kernel.params[node.attr.param].dtype, self.params[node.attr.param]
         offset = self._guarded(node) if node.args else self._offset(node.attr.param, node.attr.offset)
         if offset is not None:
-            return (spell.read if node in self.masks else spell.load)(dtype, Element(array, offset))
+            found: Code = (spell.read if node in self.masks else spell.load)(dtype, Element(array, offset))
+            if self.inside is not None and self.loops.vector in index_axes(node.attr.offset):
+                return code("({} ? {} : 0)", self.inside, found)
+            return found
         offset, mask = self._offset(node.attr.param, node.attr.offset), self.operand(node.args[0])
         if self.scattered(node):
             return spell.read(dtype, Element(array, code("{} ? {} : 0", mask, offset)))
@@ -329,7 +348,11 @@ class Emitter(Builder, Common):
 
     def store(self, store: Store) -> None:
         dtype, value = self.kernel.params[store.param].dtype, self.operand(store.value)
+        if self.inside is not None:
+            self.open("if ({})", self.inside)
         self.set(self.target(store), spell.store(dtype, value))
+        if self.inside is not None:
+            self.close(flat=True)
 
     # Reductions.
 

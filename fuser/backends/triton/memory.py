@@ -9,8 +9,8 @@ import numpy as np
 
 from fuser.backends.triton import interpreter
 from fuser.errors import OutOfMemoryError
-from fuser.ir.types import float8_e4m3b11fnuz, short_dtype
-from fuser.runtime.array import Array, torch_dtype
+from fuser.ir.types import short_dtype
+from fuser.runtime.array import Array, torch_dtype, torch_holds
 
 
 def device_name() -> str:
@@ -31,7 +31,7 @@ class CudaMemory:
         if not isinstance(value, np.ndarray) and hasattr(value, "data_ptr"):
             return value if value.device.type == device_name() else value.to(device_name())
         value = np.asarray(value)
-        if value.dtype == float8_e4m3b11fnuz:
+        if not torch_holds(value.dtype):
             return value
         return Array(np.ascontiguousarray(value).reshape(value.shape)).torch().to(device_name())
 

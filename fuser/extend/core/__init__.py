@@ -29,6 +29,7 @@ from fuser.trace.stage import StageTrace
 __all__ = [
     "ClosedJaxpr",
     "DebugInfo",
+    "DropVar",
     "InconclusiveDimensionOperation",
     "Jaxpr",
     "JaxprEqn",
@@ -57,6 +58,11 @@ __all__ = [
     "unsafe_get_axis_names_DO_NOT_USE",
     "valid_jaxtype",
 ]
+
+
+class DropVar(Var):
+    """A result that nothing reads. Graphs of fuser's have variables alone, so nothing is one."""
+
 
 array_types = {np.ndarray, *(d.type for d in ALL_DTYPES)}
 
@@ -96,7 +102,7 @@ def mapped_aval(size: int, axis: int | None, aval: ArrayType) -> ArrayType:
     if axis is None:
         return aval
     assert aval.shape[axis] == size
-    return aval.update(shape=aval.shape[:axis] + aval.shape[axis + 1 :])
+    return aval.without(axis)
 
 
 def unmapped_aval(size: int, axis: int | None, aval: ArrayType, explicit_mesh_axis: Any = None) -> ArrayType:
@@ -104,7 +110,7 @@ def unmapped_aval(size: int, axis: int | None, aval: ArrayType, explicit_mesh_ax
     if axis is None:
         return aval
     axis = axis % (aval.ndim + 1)
-    return aval.update(shape=(*aval.shape[:axis], size, *aval.shape[axis:]))
+    return aval.along(axis, size)
 
 
 def primal_dtype_to_tangent_dtype(primal_dtype: Any) -> np.dtype:

@@ -24,9 +24,9 @@ def require(what: str, found: Sequence[ArrayType], expected: Sequence[ArrayType]
 
 def row_type(aval: ArrayType) -> ArrayType:
     """The type of one step's part of a stacked array."""
-    return aval.update(shape=aval.shape[1:])
+    return aval.without(0)
 
 
 def stacked(aval: ArrayType, length: int) -> ArrayType:
     """The type of `length` values of a type, along a new leading dimension."""
-    return aval.update(shape=(length, *aval.shape))
+    return aval.along(0, length)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from fuser.ir.graph import Graph, Literal, Operand, Var
 from fuser.trace import graphs
+from fuser.trace.batch import spmd_axes
 from fuser.trace.body import close, pick
 from fuser.trace.linear import pruned
 
@@ -37,9 +38,13 @@ def jvp(graph: Graph, active: Mask, wanted: Mask) -> Made:
     return _made(*graphs.jvp_graph(graph, active, wanted))
 
 
-@functools.lru_cache(maxsize=512)
 def batch(graph: Graph, batched: Mask, size: int, wanted: Mask, axis: tuple[Any, int] | None) -> Made:
     """The graph with the batch in front of the batched inputs and of those results that have it or are wanted with it."""
+    return _batch(graph, batched, size, wanted, axis, spmd_axes())
+
+
+@functools.lru_cache(maxsize=512)
+def _batch(graph: Graph, batched: Mask, size: int, wanted: Mask, axis: tuple[Any, int] | None, spmd: Any) -> Made:
     return _made(*graphs.batch_graph(graph, batched, size, wanted, axis))
 
 
@@ -105,7 +110,7 @@ def invariant(graph: Graph, outputs: tuple[int, ...], inputs: int) -> tuple[Grap
         if all(v in steady for v in eqn.operands()):
             steady.update(eqn.outvars)
     found = [n for n in outputs if isinstance(graph.outvars[n], Literal) or graph.outvars[n] in steady]
-    smaller = pruned(pick(graph, outputs=found))
+    smaller = pruned(pick(graph, outputs=found), effects=False)
     return pick(smaller, range(inputs)), found
 
 

@@ -2,7 +2,7 @@
 
 A chain of several functions of maths in one loop is longer than what a processor looks ahead, so that it waits for each
 result. Loops of their own let it work on many elements at once. Values go from one to the next in arrays of a block.
-So do elements that are read backwards beside numbers of another size: gcc has vectors of one size alone for those.
+So do elements that are read backwards beside numbers of another size, or in steps: gcc has vectors of one size alone for those.
 """
 
 from __future__ import annotations
@@ -116,13 +116,15 @@ def depths(nodes: Sequence[Scalar], alone: Collection[Scalar] = ()) -> list[list
 
 
 def backwards(kernel: Kernel, vector: Axis) -> set[Scalar]:
-    """Loads that run backwards along the vector in a kernel whose other arrays have elements of another size."""
+    """Loads that run backwards along the vector in a kernel whose other arrays have elements of another size, or backwards in
+    steps beside functions of maths: gcc takes neither into vectors."""
     row = kernel.sweeps[0].row
     loads = [n for n in row if n.op == "load" and vector in {atom for atom, _ in n.attr.offset.terms}]
     stored = {kernel.params[store.param].dtype.itemsize for store in kernel.sweeps[0].row_stores}
-    if len({n.dtype.itemsize for n in loads} | stored) < 2:
-        return set()
-    return {n for n in loads if n.attr.offset.coefficient(vector) == -1 and _cheap(n)}
+    mixed = len({n.dtype.itemsize for n in loads} | stored) > 1
+    dear = any(n.op in spell.LIBM for n in row)
+    steps = {n: n.attr.offset.coefficient(vector) for n in loads if _cheap(n)}
+    return {n for n, step in steps.items() if (step == -1 and mixed) or (step < -1 and dear)}
 
 
 def _cheap(node: Scalar) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from fuser.backends.c.emitter import masks, most_alone
 from fuser.backends.c.function import Code, Part, Symbol, Variable, code
+from fuser.backends.c.schedules import masking
 from fuser.backends.c.schedules.inner_reduction import Elementwise
 from fuser.ir.index import Axis
 from fuser.kernel.index_set_splitting import Cut, cut
@@ -134,9 +135,19 @@ class IndexSetSplit(Elementwise):
                     self.let("int64_t", self.axis_names[axis], begin)
                 else:
                     self._pragma(axis, last + 1 - first)
-                    self.loop(axis, begin, end)
+                    lanes = 0 if shared or blocked else self._lanes(part, axis, last + 1 - first)
+                    if lanes:
+                        self.count_masked(self.axis_names[axis], end, lanes, begin)
+                    else:
+                        self.loop(axis, begin, end)
                 self._nest(part, depth + 1)
-                self.close()
+                self.close_masked()
+
+    def _lanes(self, part: Cut, axis: Axis, extent: int) -> int:
+        """Numbers of a vector, where a short run along the vector takes whole vectors under a mask."""
+        if axis is not self.loops.vector or part.axis is not None or (self.threads and axis is self.outer):
+            return 0
+        return masking.lanes(self.kernel, part.nodes, part.stores, axis, extent)
 
     def _pragma(self, axis: Axis, extent: int) -> None:
         """What stands before a loop: whether threads share it, and whether it is a vector loop."""

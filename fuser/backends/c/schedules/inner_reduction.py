@@ -10,7 +10,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code, joined
-from fuser.backends.c.schedules import pairwise
+from fuser.backends.c.schedules import masking, pairwise
 from fuser.backends.c.schedules.argreduce import FEWEST, SHORTEST, argreduce, argreduce_keys, keys_fit
 from fuser.backends.c.schedules.compensated_sums import (
     another,
@@ -27,7 +27,7 @@ from fuser.backends.c.schedules.prefix_scan import apart, first_phase, open_loop
 from fuser.backends.c.schedules.runtime_splitting import SplitPoint, split_point
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import is_complex
+from fuser.ir.types import BOOL, is_complex
 from fuser.kernel.kernel import Kernel, Param, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import index_axes, operands
@@ -68,12 +68,17 @@ class Elementwise(Emitter):
             for axis in axes:
                 self.loop(axis)
             self.pragma("omp simd")
-        self.loop(vector)
+        lanes = masking.lanes(self.kernel, sweep.row, sweep.row_stores, vector, self.loops.extents[vector])
+        if lanes and outer >= 16:
+            self.count_masked(self.axis_names[vector], self.extents[vector], lanes)
+        else:
+            self.loop(vector)
         self.define_all(sweep.row)
         for store in sweep.row_stores:
             self.store(store)
         for _ in (*axes, vector):
             self.close()
+        self.inside = None
 
     def open_outer(self, vector: Axis) -> list[Axis]:
         """Open the loops around the vector's, and share them out; where they are few, the next loop with them. Gives them."""
@@ -134,6 +139,12 @@ class Elementwise(Emitter):
             f"{{}}({{}} + {{base}}, {{}}, {{width}} * sizeof({target.type}));",
         )
         self.do(form, Symbol("stream"), target, block)
+
+
+def _kept_type(reduction: Scalar) -> str:
+    """The C type in which elements of a reduction wait."""
+    accumulator: np.dtype = reduction.attr.accumulator
+    return "int32_t" if accumulator == BOOL else spell.local(accumulator)
 
 
 def _bytes(param: Param) -> int:
@@ -214,10 +225,14 @@ class InnerReduction(Emitter):
                     break
         return aliased
 
-    def _kept_place(self, node: Scalar) -> Element:
+    def kept_element(self, node: Scalar) -> Element:
         """The element of a kept row that belongs to the running iteration."""
         store = self.aliased.get(node)
         return self.at(self.kept[node], self.reduced_position()) if store is None else self.target(store)
+
+    def keep(self, node: Scalar) -> None:
+        """Put a value into its kept row."""
+        self.set(self.kept_element(node), self.operand(node))
 
     def _row_part(self, sweep: Sweep) -> None:
         self.define_all(sweep.row)
@@ -242,7 +257,6 @@ class InnerReduction(Emitter):
         vectorised = self._vectorises(sweep) and (not scans or first_nodes is not None)
         blocks = row_blocks(sums, cols, self.loops.extents, vectorised)
         form = pairwise.form_of(sweep, body, sums, self.loops.extents[cols[-1]]) if vectorised and not scans else None
-        closed = form is not None or fissioned is not None  # the innermost loop, once it is written
         self.two_level = sums if blocks and form is None else []
         accumulators = {reduction: self._declare(reduction) for reduction in sweep.reductions}
         if form is not None:
@@ -251,17 +265,13 @@ class InnerReduction(Emitter):
             self.open("if ({})", self.operand(self.guards[sweep][-1]))
         for scan in scans:
             self._reset(scan)
-        if self.is_argreduce(sweep):
-            self._argreduce(sweep, body, cols[0], (first or "0", last or self.extents[cols[0]]))
-            self._end_sweep(sweep, saved)
-            return
         reverse = self.backwards = any(s.attr.reverse for s in scans)
-        if first is None and not self.kept and (found := split_point(self, sweep)):
-            self._split_sweep(sweep, found)
-            self.env = saved
-            return
-        asked = prefetched(self.kernel, self.loops, sweep) if first is None else []
         whole: tuple[Part, Part] = (first or "0", last or self.extents[cols[0]])
+        if self._otherwise(sweep, body, whole, first is None, saved):
+            return
+        lanes = self._row_lanes(sweep, body, cols[-1]) if first is None and vectorised and not scans else 0
+        closed = form is not None or fissioned is not None or lanes > 0  # the innermost loop, once it is written
+        asked = prefetched(self.kernel, self.loops, sweep) if first is None else []
         more: Part | None = None  # whether another block follows
         if asked:
             first, last = self._prefetch(asked, cols[0])
@@ -277,6 +287,8 @@ class InnerReduction(Emitter):
                 three_loops(self, sweep, body, fissioned, axis, span, list(accumulators.values()))
             elif axis is cols[-1] and first_nodes is not None:
                 open_loop(self, body, axis, span, reverse)
+            elif axis is cols[-1] and lanes:
+                self._masked_row(sweep, body, axis, accumulators, lanes)
             elif reverse:
                 self.count_down(self.axis_names[axis], *span)
             else:
@@ -299,6 +311,52 @@ class InnerReduction(Emitter):
         if form is not None:
             pairwise.join_lanes(self, sums, blocks is not None)
         self._end_sweep(sweep, saved)
+
+    def _otherwise(
+        self, sweep: Sweep, body: list[Scalar], whole: tuple[Part, Part], entire: bool, saved: dict[Scalar, Part]
+    ) -> bool:
+        """Write a run in a form of its own: positions of extremes, and rows that a test divides. Whether there is one."""
+        if self.is_argreduce(sweep):
+            self._argreduce(sweep, body, self._order()[0], whole)
+            self._end_sweep(sweep, saved)
+            return True
+        if entire and not self.kept and (found := split_point(self, sweep)):
+            self._split_sweep(sweep, found)
+            self.env = saved
+            return True
+        return False
+
+    def _row_lanes(self, sweep: Sweep, body: list[Scalar], axis: Axis) -> int:
+        """Numbers of a vector, where a short row runs in whole vectors under a mask."""
+        if axis is not self.loops.vector:
+            return 0
+        alone = sum(f.attr.reduction in ("max", "min") for f in sweep.reductions)
+        return masking.lanes(self.kernel, body, sweep.stores, axis, self.loops.extents[axis], alone)
+
+    def _masked_row(
+        self, sweep: Sweep, body: list[Scalar], axis: Axis, clauses: Mapping[Scalar, Code], lanes: int
+    ) -> None:
+        """A short row under a mask. What is summed is computed into a buffer first, since gcc would add the lanes of a masked
+        sum one after the other."""
+        held = [f for f in sweep.reductions if f.attr.reduction not in ("max", "min")]
+        self.pragma("omp simd{}", joined([clauses[f] for f in sweep.reductions if f not in held], ""))
+        buffers = {f: self.buffer(_kept_type(f), f"{self.name(f)}_row", masking.LONGEST * lanes) for f in held}
+        saved = dict(self.env)
+        place = self.count_masked(self.axis_names[axis], self.extents[axis], lanes)
+        assert self.inside is not None
+        self.open("if ({})", self.inside)
+        self.inside = None  # all that follows is
+        put = lambda buffer: lambda value: self.set(self.at(buffer, place), value)
+        self.element(sweep, body, into={f: put(buffer) for f, buffer in buffers.items()})
+        self.close()
+        self.close()
+        self.env = saved
+        if held:
+            self.pragma("omp simd{}", joined([clauses[f] for f in held], ""))
+            self.loop(axis)
+            for reduction, buffer in buffers.items():
+                self.accumulate(reduction, self.at(buffer, place), "")
+            self.close()
 
     def _end_sweep(self, sweep: Sweep, saved: dict[Scalar, Part]) -> None:
         """Close the test that leaves the sweep out, if it has one, and name its reductions."""
@@ -405,7 +463,7 @@ class InnerReduction(Emitter):
             else:
                 self.define(node)
             if node in self.kept and node in sweep.kept:
-                self.set(self._kept_place(node), self.operand(node))
+                self.keep(node)
         for reduction in sweep.reductions:
             if into is not None and reduction in into:
                 into[reduction](self.operand(reduction.args[0]))
@@ -437,7 +495,7 @@ class InnerReduction(Emitter):
     def recall(self) -> None:
         """Read what an earlier sweep kept at the running iteration."""
         for node in self.recalled:
-            self.env[node] = self._kept_place(node)
+            self.env[node] = self.kept_element(node)
 
 
 class SplitInnerReduction(InnerReduction):

@@ -12,6 +12,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Variable, changed, code
+from fuser.backends.c.schedules import masking
 from fuser.backends.c.schedules.compensated_sums import (
     another,
     carried,
@@ -21,6 +22,7 @@ from fuser.backends.c.schedules.compensated_sums import (
     open_block,
 )
 from fuser.backends.c.schedules.guards import guards
+from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.kernel import Store, Sweep, reduction_identity
@@ -43,6 +45,7 @@ class OuterReduction(Emitter):
     """Parallel over blocks of columns; each block walks the reduced axes once a sweep."""
 
     team = True
+    in_whole = 0  # numbers of a vector, where rows are short and run in whole vectors under a mask
     read: tuple[Part, Part]  # the columns whose reductions are read, from the first on, up to the last
 
     def form(self) -> None:
@@ -50,6 +53,7 @@ class OuterReduction(Emitter):
         assert vector is not None
         outer = [a for a in self.loops.parallel if a is not vector]
         self.guards = guards(self.kernel)
+        self.in_whole = self._masked(vector)
         self.shared(len(outer) + 1)
         for axis in outer:
             self.loop(axis)
@@ -66,6 +70,11 @@ class OuterReduction(Emitter):
         for _ in (*outer, vector):
             self.close()
 
+    def _masked(self, vector: Axis) -> int:
+        reductions = sum(len(sweep.reductions) for sweep in self.kernel.sweeps)
+        nodes, extent = self.kernel.nodes, self.loops.extents[vector]
+        return masking.lanes(self.kernel, nodes, self.kernel.stores, vector, extent, reductions)
+
     def _array(self, kind: str, name: str) -> Variable:
         """Declare an array over the columns."""
         return self.buffer(kind, name, BLOCK)
@@ -75,12 +84,16 @@ class OuterReduction(Emitter):
         vector = self.loops.vector
         assert vector is not None
         self.pragma("omp simd")
-        x = self.count("x", *(span or self._all))
+        if self.in_whole and span in (None, self._all):
+            x = self.count_masked("x", self.named("width"), self.in_whole)
+        else:
+            x = self.count("x", *(span or self._all))
         self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
 
     @property
     def _all(self) -> tuple[Part, Part]:
-        return "0", self.named("width")
+        width = self.named("width")
+        return "0", masking.padded(code(width), self.in_whole) if self.in_whole else width
 
     def _column(self, array: str) -> Element:
         """The element of an array that belongs to the running column."""
@@ -103,7 +116,7 @@ class OuterReduction(Emitter):
                 self.env[node] = self.code("({} != 0)", self._column(self.name(node)))
         for store in stores:
             self.store(store)
-        self.close()
+        self.close_masked()
 
     def _narrow(self, sweep: Sweep) -> None:
         """Find the columns whose reductions some choice reads: the others are not reduced."""
@@ -223,7 +236,7 @@ class OuterReduction(Emitter):
         self.axes[axis] = row
         for reduction, few in apart.items():
             self._reduction_step(reduction, few, "")
-        self.close()
+        self.close_masked()
 
     def _start(self, node: Scalar, declare: bool = True) -> None:
         """Declare and reset what a reduction or scan carries for each column."""

@@ -42,8 +42,8 @@ static inline __attribute__((always_inline)) void block{bits}(const bits{bits} *
   }}
   #pragma GCC unroll {lanes}
   for (int i = 0; i < {lanes}; ++i) *(lanes{bits} *)(to + i * ld) = a[i];
-}}
-// to[b * ld + v] = from[v * step + b]; the last blocks reach back over their neighbours.
+}}"""
+_TRANSPOSE = """// to[b * ld + v] = from[v * step + b]; the last blocks reach back over their neighbours.
 static void transpose{bits}(const void *source, int64_t step, void *target, int64_t ld, int64_t height, int64_t width) {{
   const bits{bits} *from = source;
   bits{bits} *to = target;
@@ -60,6 +60,33 @@ static void transpose{bits}(const void *source, int64_t step, void *target, int6
     }}
   }}
 }}"""
+# Rows of fewer numbers than two vectors have: what is read or written beyond a row belongs to the next one, which comes after it.
+_ROWS = """// to[e * ld + r] = from[r * step + e] for e < step
+static void rows_in{bits}(const void *source, int64_t step, void *target, int64_t ld, int64_t rows) {{
+  const bits{bits} *from = source;
+  bits{bits} *to = target;
+  const int64_t last = step > {lanes} ? step - {lanes} : 0;
+  int64_t r = 0;
+  for (; SHUFFLES && r + {lanes} <= rows && (r + {lanes} - 1) * step + last + {lanes} <= rows * step; r += {lanes}) {{
+    block{bits}(from + r * step, step, to + r, ld);
+    if (last) block{bits}(from + r * step + last, step, to + last * ld + r, ld);
+  }}
+  for (; r < rows; ++r)
+    for (int64_t e = 0; e < step; ++e) to[e * ld + r] = from[r * step + e];
+}}
+// to[r * step + e] = from[e * ld + r] for e < step
+static void rows_out{bits}(const void *source, int64_t ld, void *target, int64_t step, int64_t rows) {{
+  const bits{bits} *from = source;
+  bits{bits} *to = target;
+  const int64_t last = step > {lanes} ? step - {lanes} : 0;
+  int64_t r = 0;
+  for (; SHUFFLES && r + {lanes} <= rows && (r + {lanes} - 1) * step + last + {lanes} <= rows * step; r += {lanes}) {{
+    block{bits}(from + r, ld, to + r * step, step);
+    if (last) block{bits}(from + last * ld + r, ld, to + r * step + last, step);
+  }}
+  for (; r < rows; ++r)
+    for (int64_t e = 0; e < step; ++e) to[r * step + e] = from[e * ld + r];
+}}"""
 _SHUFFLES = """#ifdef __has_builtin
 #if __has_builtin(__builtin_shufflevector)
 #define SHUFFLES 1
@@ -70,21 +97,25 @@ _SHUFFLES = """#ifdef __has_builtin
 #define __builtin_shufflevector(a, b, ...) (a)
 #endif
 """
-_LANES = {8: 16, 16: 16, 32: 16, 64: 8}  # by bits of an element
+_FUNCTIONS = {"transpose": _TRANSPOSE, "rows_in": _ROWS, "rows_out": _ROWS}
+TRANSPOSED = {8: 16, 16: 16, 32: 16, 64: 8}  # lanes by bits of an element
 
 
 def helpers(used: Collection[str]) -> str:
     """The functions of these names that transpose blocks."""
-    found = [_block(bits, lanes) for bits, lanes in _LANES.items() if f"transpose{bits}" in used]
+    found = []
+    for bits, lanes in TRANSPOSED.items():
+        kinds = [text for name, text in _FUNCTIONS.items() if f"{name}{bits}" in used]
+        found += [_spelt(text, bits, lanes) for text in (_BLOCK, *dict.fromkeys(kinds))] if kinds else []
     return _SHUFFLES + "\n".join(found) if found else ""
 
 
-def _block(bits: int, lanes: int) -> str:
+def _spelt(text: str, bits: int, lanes: int) -> str:
     half = lanes // 2
     pairs = [n for k in range(lanes) for n in (k, lanes + k)]
     low, high = (", ".join(map(str, part)) for part in (pairs[:lanes], pairs[lanes:]))
     sizes = {"bits": bits, "size": bits // 8, "bytes": lanes * bits // 8, "lanes": lanes, "half": half}
-    return _BLOCK.format(**sizes, rounds=lanes.bit_length() - 1, low=low, high=high)
+    return text.format(**sizes, rounds=lanes.bit_length() - 1, low=low, high=high)
 
 
 @dataclass(frozen=True)
@@ -117,7 +148,7 @@ def _crosses(access: Access | Store, kernel: Kernel, vector: Axis, axis: Axis, l
     """Whether an access is dense along `axis` and strided along the vector, by plain strides."""
     offset = access.offset
     plain = all(isinstance(atom, Axis) or not _inside(atom, vector, axis, loops) for atom, _ in offset.terms)
-    known = kernel.params[access.param].dtype.itemsize * 8 in _LANES
+    known = kernel.params[access.param].dtype.itemsize * 8 in TRANSPOSED
     return known and plain and offset.coefficient(axis) == 1 and offset.coefficient(vector) > 1
 
 

@@ -1,0 +1,46 @@
+"""`make_jaxpr` and `eval_shape`: what a function does, and the types of what it gives, without computing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fuser.api.jitted import jit
+from fuser.api.shapes import ShapeDtypeStruct
+from fuser.ir.types import ArrayType, is_key
+from fuser.trace import tree
+from fuser.trace.tangent import full
+
+__all__ = ["eval_shape", "make_jaxpr"]
+
+
+def make_jaxpr(
+    function: Callable[..., Any], static_argnums: int | Iterable[int] = (), return_shape: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the Graph of `function` for its arguments instead of calling it."""
+    traced = jit(function, static_argnums=static_argnums)
+
+    @functools.wraps(function)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        result = traced.trace(*args, **kwargs)
+        return (result.graph, result.out_info) if return_shape else result.graph
+
+    return make
+
+
+def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The tree of the results' ShapeDtypeStructs; nothing is computed. Arguments need only `shape` and `dtype`."""
+
+    def described(*args: Any, **kwargs: Any) -> Any:
+        return tree.map(_stand_in, function(*args, **kwargs))
+
+    functools.update_wrapper(described, function)
+    found = jit(described).trace(*args, **kwargs).out_info
+    typed = lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma, sharding=a.explicit)
+    return tree.map(typed, found)
+
+
+def _stand_in(leaf: Any) -> Any:
+    """A result that is the description of an array, as an array of its type."""
+    return full(leaf, 0) if isinstance(leaf, ArrayType) and not is_key(leaf.dtype) else leaf

@@ -1,0 +1,95 @@
+"""Short loops in whole vectors under a mask: what is left of a row after its last full vector is no loop of its own.
+
+A row of 30 numbers is two vectors of 16, of which the second is not full. The compiler's own remainder would compute 14 numbers
+in ever shorter vectors and alone, which for functions of maths takes longer than all the rest. Where the processor has
+no masks for elements of all sizes, `padded` and `within` leave the loop as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fuser.backends.c import spell
+from fuser.backends.c.function import Code, Symbol, code
+from fuser.backends.c.target import TARGET
+from fuser.ir.index import Axis
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import FLOATS, is_complex
+from fuser.kernel.kernel import Kernel, Store
+from fuser.kernel.operands import computed, index_axes, operands
+
+LONGEST = 4  # vectors of a row, beyond which what is left over no longer counts
+DEAR = 8  # additions an element, beyond which one number alone costs more than a mask
+REDUCING = 4  # additions that taking an element into a reduction is worth
+HALVES = 2  # the compiler's own remainder has vectors of half the length, and then numbers alone
+
+# The test is by the sign bit, since gcc would make two loops of a comparison with the loop's own counter.
+HELPERS = """
+#if defined __AVX512BW__ && defined __AVX512VL__
+#define padded(count, lanes) (((count) + (lanes) - 1) & -(int64_t)(lanes))
+#define within(i, count) (((uint32_t)(i) - (uint32_t)(count)) >> 31)
+#else
+#define padded(count, lanes) (count)
+#define within(i, count) 1
+#endif
+""".strip()
+
+
+WITHIN = Symbol("within")
+
+
+def padded(total: Code, lanes: int) -> Code:
+    """The count of numbers in whole vectors."""
+    return code(f"{{}}({{}}, {lanes})", Symbol("padded"), total)
+
+
+def lanes(
+    kernel: Kernel,
+    nodes: Iterable[Scalar],
+    stores: Sequence[Store],
+    axis: Axis | None,
+    extent: int,
+    reductions: int = 0,
+) -> int:
+    """Numbers of a vector, where rows of `extent` elements along `axis` take less time under masks than without; else 0."""
+    nodes = list(nodes)
+    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"] + [
+        kernel.params[s.param].dtype.itemsize for s in stores
+    ]
+    if axis is None or not sizes or not all(map(_maskable, nodes)):
+        return 0
+    if any(_changes(value, axis) for node in nodes if node.op == "load" for value in computed(node.attr.offset)):
+        return 0
+    if any(s.offset.coefficient(axis) not in (0, 1) or computed(s.offset) for s in stores):
+        return 0
+    width = TARGET.vector // max(min(sizes), 4)
+    if not 1 < extent < LONGEST * width or extent % width == 0 or (min(sizes) < 4 and extent > width):
+        return 0
+    alone = extent % width % (width // HALVES)
+    cost = sum(TARGET.costs.get(node.op, 1) for node in nodes if node.op not in ("load", "const", "index"))
+    return width if alone * (cost + REDUCING * reductions) >= DEAR else 0
+
+
+def _changes(value: Scalar, axis: Axis) -> bool:
+    """Whether a value may change along an axis."""
+    stack, seen = [value], {value}
+    while stack:
+        node = stack.pop()
+        index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
+        if (index is not None and axis in index_axes(index)) or node.op in ("reduction", "scan", "carry", "final"):
+            return True
+        stack += [operand for operand in operands(node) if operand not in seen]
+        seen.update(operands(node))
+    return False
+
+
+def _maskable(node: Scalar) -> bool:
+    """Whether an operation has a form in vectors, and may be computed of what a mask hides."""
+    dtype = node.args[-1].dtype if node.args else node.dtype
+    if is_complex(dtype) or is_complex(node.dtype) or FLOATS[0] in (node.dtype, dtype):
+        return False
+    if node.op in ("div", "rem", "pow") and dtype.kind in "iu":
+        return False
+    if node.op == "load":
+        return not node.args
+    return node.op not in ("rem", "scan") and (node.op not in spell.LIBM or dtype.kind == "f")

@@ -1,0 +1,171 @@
+"""The elementwise form for short rows that meet what is the same for all rows: several rows as one long run of memory.
+
+Rows of 3, 7 or 30 numbers lie one after the other, so that a loop over all of them runs in whole vectors. What changes along a
+row alone (a bias, the weights of channels) is written out for a block of rows first, and so is what changes from row to
+row alone; both lie in the core's own cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fuser.backends.c import spell
+from fuser.backends.c.function import code
+from fuser.backends.c.schedules.inner_reduction import Elementwise
+from fuser.backends.c.target import TARGET
+from fuser.ir.index import Affine, Axis, Div
+from fuser.ir.scalar import Scalar
+from fuser.ir.types import BOOL, is_complex
+from fuser.kernel.kernel import Kernel
+from fuser.kernel.loops import Loops
+from fuser.kernel.operands import computed, index_axes, operands
+
+LONGEST = 64  # elements of a row: longer ones are vectors enough
+ROWS = 16  # of a block: a vector's numbers, so that a block is made of whole vectors whatever its rows have
+FEWEST_ROWS = 64  # for which writing out what rows share pays
+MOST_SHARED = 6  # values that are written out
+
+
+@dataclass(frozen=True)
+class Rows:
+    """`row` counts rows, `along` the elements of one; values that change along a row alone, and from row to row alone."""
+
+    row: Axis
+    along: Axis
+    repeated: tuple[Scalar, ...]
+    spread: tuple[Scalar, ...]
+
+
+def short_rows(kernel: Kernel, loops: Loops) -> Rows | None:
+    """The rows that a kernel's results are made of, where they are short and some values are not of single elements."""
+    along = loops.vector
+    if along is None or kernel.reduced or not 1 < loops.extents[along] < LONGEST:
+        return None
+    if loops.extents[along] % (TARGET.vector // 4) == 0:
+        return None
+    nodes = kernel.sweeps[0].row
+    if any(is_complex(node.dtype) for node in nodes):
+        return None
+    for row in loops.parallel:
+        if row is not along and loops.extents[row] >= FEWEST_ROWS and _dense(kernel, row, along, loops):
+            return _split(kernel, row, along, loops)
+    return None
+
+
+def _joint(index: Affine, row: Axis, along: Axis, loops: Loops) -> bool:
+    """Whether neighbours along a row and from its end to the next row's begin lie side by side."""
+    inside = any(isinstance(atom, Div) and index_axes(atom.base) & {row, along} for atom, _ in index.terms)
+    return (
+        not inside and not computed(index) and index.coefficient(row) == index.coefficient(along) * loops.extents[along]
+    )
+
+
+def _dense(kernel: Kernel, row: Axis, along: Axis, loops: Loops) -> bool:
+    return all(s.offset.coefficient(along) == 1 and _joint(s.offset, row, along, loops) for s in kernel.stores)
+
+
+def _split(kernel: Kernel, row: Axis, along: Axis, loops: Loops) -> Rows | None:
+    """The values that blocks of rows share; None where an element is found in another way than by its place in a block."""
+    changes: dict[Scalar, frozenset[Axis]] = {}
+    both = frozenset((row, along))
+    for node in kernel.sweeps[0].row:
+        own: frozenset[Axis] = frozenset()
+        if node.op in ("load", "index"):
+            index = node.attr.offset if node.op == "load" else node.attr
+            own = frozenset(index_axes(index) & both)
+            dense = own == both and _joint(index, row, along, loops) and (node.op == "index" or not node.args)
+            if own == both and not (dense and index.coefficient(along) == 1):
+                return None
+        changes[node] = own.union(*(changes.get(operand, frozenset()) for operand in operands(node)))
+        if node.op == "load" and changes[node] == both and own != both:
+            return None  # an index or a mask that changes with the element
+    read = [o for node in changes if changes[node] == both for o in operands(node)] + [s.value for s in kernel.stores]
+    shared = [n for n in dict.fromkeys(read) if n.op != "const" and changes.get(n, both) not in (both, frozenset())]
+    repeated, spread = (tuple(n for n in shared if changes[n] == {axis}) for axis in (along, row))
+    return Rows(row, along, repeated, spread) if 0 < len(shared) <= MOST_SHARED else None
+
+
+class Periodic(Elementwise):
+    """Parallel over blocks of rows; the vector runs over all elements of a block."""
+
+    def form(self) -> None:
+        found = short_rows(self.kernel, self.loops)
+        assert found is not None
+        sweep = self.kernel.sweeps[0]
+        outer = [a for a in self.loops.parallel if a not in (found.row, found.along)]
+        for axis in outer:
+            self.loop(axis)
+        blocks = {node: self._room(node) for node in (*found.repeated, *found.spread)}
+        if found.repeated:
+            self._repeat(found, blocks)
+        self.shared()
+        base = self.count("base", "0", self.extents[found.row], f"{{}} += {ROWS}")
+        rows = self.let(
+            "int64_t", "rows", f"{{0}} - {{1}} < {ROWS} ? {{0}} - {{1}} : {ROWS}", self.extents[found.row], base
+        )
+        if found.spread:
+            self._spread(found, blocks)
+        axes = dict(self.axes)
+        self.pragma("omp simd")
+        x = self.count("x", "0", code("{} * {}", rows, self.extents[found.along]))
+        self.axes |= {found.row: base, found.along: x}
+        with self.scope():
+            for node, block in blocks.items():
+                element = self.at(block, x)
+                self.env[node] = self.code("({} != 0)", element) if node.dtype == BOOL else element
+            self.define_all(self._needed(sweep.row, [store.value for store in sweep.row_stores]))
+            for store in sweep.row_stores:
+                self.store(store)
+        self.axes |= axes
+        for _ in (*outer, found.row, found.along):
+            self.close()
+
+    def _room(self, node: Scalar) -> str:
+        kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
+        return self.buffer(kind, f"{self.name(node)}_rows", ROWS * LONGEST).name
+
+    def _needed(self, nodes: Iterable[Scalar], roots: Iterable[Scalar]) -> list[Scalar]:
+        """The nodes that the roots need and that are not there yet, in order."""
+        wanted: set[Scalar] = set()
+        stack = list(roots)
+        while stack:
+            node = stack.pop()
+            if node not in wanted and node not in self.env and node.op != "const":
+                wanted.add(node)
+                stack += operands(node)
+        return [node for node in nodes if node in wanted]
+
+    def _put(self, node: Scalar, block: str, place: object) -> None:
+        value = self.operand(node)
+        self.set(self.at(block, place), "{} ? 1 : 0" if node.dtype == BOOL else "{}", value)  # type: ignore[arg-type]
+
+    def _repeat(self, found: Rows, blocks: dict[Scalar, str]) -> None:
+        """Compute what changes along a row alone, and write it out for each row of a block."""
+        along = self.extents[found.along]
+        with self.scope():
+            self.pragma("omp simd")
+            self.loop(found.along)
+            self.define_all(self._needed(self.kernel.sweeps[0].row, found.repeated))
+            for node in found.repeated:
+                self._put(node, blocks[node], self.axes[found.along])
+            self.close()
+        again = self.count("again", along, code(f"{{}} * {ROWS}", along))
+        for node in found.repeated:
+            self.set(self.at(blocks[node], again), self.at(blocks[node], code("{} - {}", again, along)))
+        self.close()
+
+    def _spread(self, found: Rows, blocks: dict[Scalar, str]) -> None:
+        """Compute what changes from row to row alone, and write it out for each element of its row."""
+        axes, along = dict(self.axes), self.extents[found.along]
+        with self.scope():
+            turn = self.count("turn", "0", self.named("rows"))
+            self.axes[found.row] = code("({} + {})", self.named("base"), turn)
+            self.define_all(self._needed(self.kernel.sweeps[0].row, found.spread))
+            self.pragma("omp simd")
+            x = self.count("x", "0", along)
+            for node in found.spread:
+                self._put(node, blocks[node], code("{} * {} + {}", turn, along, x))
+            self.close()
+            self.close()
+        self.axes |= axes

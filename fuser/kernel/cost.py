@@ -1,0 +1,311 @@
+"""Seconds that a kernel takes on a target: what it computes, what it moves, what it waits for, and its launch.
+
+In: a kernel and a Target. Out: an `Estimate`. Arithmetic, memory and waiting overlap, so that the longest of them counts
+(Williams, Waterman, Patterson, "Roofline", CACM 2009, with a term for chains of dependent operations).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from fuser.ir.index import Affine, Computed, Div
+from fuser.ir.scalar import Scalar
+from fuser.ir.target import Target
+from fuser.kernel.complex_parts import split_complex
+from fuser.kernel.index_set_splitting import Cut, cut
+from fuser.kernel.kernel import Kernel, Loop, Store, Sweep
+from fuser.kernel.loops import Loops, arrange
+from fuser.kernel.operands import computed, index_axes, operands
+from fuser.kernel.unroll_reductions import unroll_reductions
+
+REDUCTIONS = {"sum": 1.5, "max": 3, "min": 3, "argmax": 40, "argmin": 40, "logaddexp": 60}  # additions an element
+ACROSS = 2  # how much longer elements take that do not lie along the vector, even in tiles
+MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
+ALONE = 5  # times that starting the others takes, up to which one worker does all
+FREE = (
+    "const",
+    "index",
+    "reduction",
+    "carry",
+    "final",
+    "lane",
+    "scan",
+)  # nodes that are counted elsewhere, or cost nothing
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of one run: of starting it, of computing, of moving bytes, and of operations that wait for each other."""
+
+    launch: float
+    arithmetic: float
+    memory: float
+    waiting: float = 0
+
+    @property
+    def seconds(self) -> float:
+        return self.launch + max(self.arithmetic, self.memory, self.waiting)
+
+    @property
+    def limiter(self) -> str:
+        """What takes longest."""
+        parts = {n: getattr(self, n) for n in ("memory", "arithmetic", "waiting", "launch")}
+        return max(parts, key=parts.__getitem__)
+
+    def __add__(self, other: Estimate) -> Estimate:
+        """Of one after the other, in one launch."""
+        longer = max(self.launch, other.launch)
+        return Estimate(
+            longer, self.arithmetic + other.arithmetic, self.memory + other.memory, self.waiting + other.waiting
+        )
+
+
+def estimate(
+    kernel: Kernel, target: Target, vectorised: bool = True, since: Sequence[float] | None = None
+) -> Estimate | None:
+    """What one run of a kernel takes; None where it depends on values, as a while loop does.
+
+    `vectorised`: whether the innermost loops are, where the machine has vectors. `since`: for each parameter, the bytes that
+    were touched since it was, which says what memory it comes from; without, that the kernel runs again and again.
+    """
+    if kernel.loop is not None and kernel.loop.time is None:
+        return None
+    kernel = unroll_reductions(split_complex(kernel), target.vector)
+    return _Costs(kernel, arrange(kernel), target, vectorised).total(since)
+
+
+class _Costs:
+    """One kernel: its loops from the outermost to the innermost, and how often each node is computed in them."""
+
+    def __init__(self, kernel: Kernel, loops: Loops, target: Target, vectorised: bool) -> None:
+        self.kernel, self.loops, self.target = kernel, loops, target
+        vector = loops.vector
+        nest = [*loops.parallel, *loops.reduced]
+        if kernel.loop is not None:
+            nest = [*loops.parallel]
+        if vector in nest:  # the vector axis runs innermost, whatever it is
+            nest = [*(axis for axis in nest if axis is not vector), vector]
+        self.nest = nest
+        self.depth = {axis: number for number, axis in enumerate(nest)}
+        self.vector = nest[-1] if nest else None
+        self.vectorised = vectorised and self.vector is not None
+        self.times = [1.0]  # iterations of the loops up to each depth
+        for axis in nest:
+            self.times.append(self.times[-1] * loops.extents[axis])
+        self.of_node: dict[Scalar, int] = {}
+
+    def total(self, since: Sequence[float] | None = None) -> Estimate:
+        arithmetic = sum(self.sweep(sweep) for sweep in self.kernel.sweeps)
+        waiting = 0.0
+        if self.kernel.loop is not None:
+            assert self.kernel.loop.time is not None
+            body = self.compute(self.kernel.loop.body, self.kernel.loop.stores)
+            arithmetic += self.kernel.loop.time.extent * body
+            waiting = self.kernel.loop.time.extent * self.chain(self.kernel.loop)
+        return Estimate(self.target.launch, arithmetic, self.memory(since), waiting)
+
+    # Arithmetic.
+
+    def sweep(self, sweep: Sweep) -> float:
+        if not sweep.loops:
+            return self.pieces(sweep)
+        total = self.compute(sweep.row, sweep.row_stores)
+        total += self.compute(sweep.body, sweep.stores)
+        everything = self.times[-1]
+        rows = self.loops.count(self.loops.parallel)
+        inner = self.vector in self.loops.reduced
+        for node in sweep.reductions:
+            unit = REDUCTIONS.get(node.attr.reduction, 1) * node.attr.accumulator.itemsize / 4 / self.target.operations
+            total += unit * everything * self._waste() + (rows * self.target.combine if inner else 0)
+        for node in sweep.body:
+            if node.op == "scan":
+                total += everything * (self.target.prefix if inner else 2 / self.target.operations)
+        outer = everything / self.loops.extents[self.vector] if self.vector is not None else 1
+        return total + outer * self.target.loop
+
+    def pieces(self, sweep: Sweep) -> float:
+        """Seconds of a run without reduced axes, in which each element is computed by the piece that it is of alone."""
+        axes = [(axis, self.loops.extents[axis]) for axis in self.nest]
+        found = (
+            cut(sweep.row, sweep.row_stores, axes, MOST_PIECES * len(sweep.row)) if self.kernel.loop is None else None
+        )
+        if found is None:
+            return self.compute(sweep.row, sweep.row_stores)
+        return sum(share * self.compute(leaf.nodes, leaf.stores) for share, leaf in self._leaves(found))
+
+    def _leaves(self, found: Cut) -> Iterator[tuple[float, Cut]]:
+        """The pieces, each with its share of the iterations."""
+        if found.axis is None:
+            yield 1.0, found
+        for first, last, part in found.parts:
+            share = (last - first + 1) / self.loops.extents[found.axis]  # type: ignore[index]
+            yield from ((share * within, leaf) for within, leaf in self._leaves(part))
+
+    def compute(self, nodes: Iterable[Scalar], stores: Iterable[Store] = ()) -> float:
+        """Seconds of computing nodes wherever they change, and of writing."""
+        total = 0.0
+        for node in nodes:
+            depth = self.depth_of(node)
+            if node.op == "load":
+                total += self.times[depth] * self.access(node.attr.offset, node.dtype.itemsize, bool(node.args), depth)
+            elif node.op == "index":
+                total += self.times[depth] * self.divisions(node.attr, depth)
+            elif node.op not in FREE:
+                itemsize = max([node.dtype.itemsize, *(arg.dtype.itemsize for arg in node.args)])
+                total += self.times[depth] * self.target.compute(self.kind(node), itemsize) * self.alone(depth)
+        for store in stores:
+            depth = self.depth_of_index(store.offset)
+            depth = max(depth, self.depth_of(store.value))
+            total += self.times[depth] * self.access(store.offset, store.value.dtype.itemsize, False, depth)
+        return total
+
+    def kind(self, node: Scalar) -> str:
+        """The name that the target has a cost for."""
+        if node.op in ("div", "rem", "mul", "pow") and node.dtype.kind in "iu":
+            by_constant = node.op == "div" and node.args[1].op == "const"
+            return f"int_{node.op}" if not by_constant else "int_div_const"
+        if node.op == "cast" and node.dtype.kind != node.args[0].dtype.kind:
+            return "cast_int" if node.dtype.kind in "iu" and node.args[0].dtype.kind == "f" else "cast"
+        return node.op
+
+    def alone(self, depth: int) -> float:
+        """How much longer an operation takes than its share of a vector: where it is no part of one, or of one half empty."""
+        if depth < len(self.nest) or not self.vectorised:
+            return self.target.scalar
+        return self._waste()
+
+    def _waste(self) -> float:
+        if self.vector is None:
+            return self.target.scalar
+        if not self.vectorised:
+            return self.target.scalar
+        lanes, extent = max(self.target.vector // 4, 1), self.loops.extents[self.vector]
+        full, rest = divmod(extent, lanes)
+        return (full * lanes + rest * min(self.target.scalar, lanes / max(rest, 1))) / max(extent, 1)
+
+    def access(self, offset: Affine, itemsize: int, masked: bool, depth: int) -> float:
+        """Seconds of one element's load or store out of the nearest level, and of finding where it is."""
+        target = self.target
+        seconds = self.divisions(offset, depth)
+        plain = 0.5 * itemsize / 4 / target.operations
+        if depth < len(self.nest) or self.vector is None:
+            return seconds + plain * target.scalar
+        if any(self.depth_of(value) == len(self.nest) for value in computed(offset)):
+            return seconds + target.gathered
+        stride = offset.coefficient(self.vector)
+        if stride in (0, 1, -1):
+            return seconds + plain * self._waste() * (2 if masked or stride < 0 else 1)
+        return seconds + min(abs(stride) * itemsize / 4 * plain * 4, target.strided)
+
+    def divisions(self, index: Affine, depth: int) -> float:
+        """Seconds of an index's integer divisions, one number after the other."""
+        found = [atom for atom, _ in index.terms if isinstance(atom, Div)]
+        inner = [a for a in found if self.vector is not None and self.vector in index_axes(a.base)]
+        return len(inner) * self.target.compute("index_div", 4) if depth == len(self.nest) else 0.0
+
+    # Memory.
+
+    def memory(self, since: Sequence[float] | None) -> float:
+        """Seconds of moving each array once; what is written is read before, as lines of a cache are."""
+        once: dict[int, float] = {}
+        written: set[int] = set()
+        for index, param, out in self._accesses():
+            apart = self.vector is not None and abs(index.coefficient(self.vector)) > 1
+            once[param] = max(once.get(param, 0.0), self.footprint(index, param) * (ACROSS if apart else 1))
+            written |= {param} if out else set()
+        held = sum(once.values())
+        total = 0.0
+        for param, size in once.items():
+            distance = max(held, since[param]) if since is not None else held
+            if distance > self.target.levels[0].capacity:
+                far = distance > self.target.levels[1].capacity
+                total += self.target.stream(2 * size if param in written and far else size, distance)
+        return total
+
+    def _accesses(self) -> Iterable[tuple[Affine, int, bool]]:
+        nodes = [n for n in self.kernel.nodes if n.op == "load"]
+        yield from ((n.attr.offset, n.attr.param, False) for n in nodes)
+        yield from ((s.offset, s.param, True) for s in self.kernel.stores)
+
+    def footprint(self, index: Affine, param: int) -> float:
+        """Bytes that an access touches."""
+        array = self.kernel.params[param]
+        elements = math.prod(array.shape)
+        if not any(isinstance(atom, Computed) for atom, _ in index.terms):
+            axes = index_axes(index)
+            time = self.kernel.loop.time if self.kernel.loop is not None else None
+            extents = self.loops.extents
+            touched = math.prod(extents.get(axis, axis.extent) for axis in axes if axis is not time)
+            touched *= time.extent if time is not None and time in axes else 1
+            elements = min(elements, touched)
+        return float(elements * array.dtype.itemsize)
+
+    # Waiting.
+
+    def chain(self, loop: Loop) -> float:
+        """Seconds from one iteration's numbers to the next one's, for as many lanes as there are in turn."""
+        latency: dict[Scalar, float] = {}
+        for node in loop.body:
+            before = max([latency.get(operand, 0.0) for operand in operands(node)], default=0.0)
+            carried = node.op == "carry" or any(operand in latency for operand in operands(node))
+            if carried or any(arg.op == "carry" for arg in node.args):
+                latency[node] = before + (self.delay(node) if node.op not in FREE else 0.0)
+        longest = max([latency.get(carry.following, 0.0) for carry in loop.carries], default=0.0)
+        lanes = self.loops.count(self.loops.parallel)
+        return longest * max(lanes / (self.target.vector / 4 * 4), 1)
+
+    def delay(self, node: Scalar) -> float:
+        return self.target.latency * (1 + self.target.costs.get(self.kind(node), 1) / 4)
+
+    # Where a node changes.
+
+    def depth_of(self, node: Scalar) -> int:
+        """The depth of the innermost loop along which a node changes."""
+        if node not in self.of_node:
+            stack = [node]
+            while stack:
+                top = stack[-1]
+                missing = [n for n in operands(top) if n not in self.of_node]
+                if missing:
+                    stack += missing
+                    continue
+                stack.pop()
+                self.of_node[top] = self._depth_of(top)
+        return self.of_node[node]
+
+    def _depth_of(self, node: Scalar) -> int:
+        found = max([self.of_node[n] for n in operands(node)], default=0)
+        if node.op in ("load", "index"):
+            found = max(found, self.depth_of_index(node.attr.offset if node.op == "load" else node.attr))
+        if node.op == "reduction":
+            found = max([self.depth[axis] + 1 for axis in self.loops.parallel if axis in self.depth], default=0)
+        if node.op in ("carry", "final"):
+            axes = [a for a in node.attr.axes if a in self.depth]
+            found = max([self.depth[axis] + 1 for axis in axes], default=0)
+        return found
+
+    def depth_of_index(self, index: Affine) -> int:
+        return max([self.depth[axis] + 1 for axis in index_axes(index) if axis in self.depth], default=0)
+
+
+def together(estimates: Sequence[Estimate | None]) -> Estimate | None:
+    """Of kernels that share a launch, one after the other."""
+    known = [e for e in estimates if e is not None]
+    return reduce(lambda a, b: a + b, known) if known and len(known) == len(estimates) else None
+
+
+def shared(found: Estimate, target: Target, workers: int) -> Estimate:
+    """What several workers take together, where starting them is worth it."""
+    if workers < 2 or target.fork <= 0 or found.seconds <= ALONE * target.fork:
+        return found
+    part = 1 / workers
+    return replace(
+        found,
+        launch=found.launch + target.fork,
+        arithmetic=found.arithmetic * part,
+        memory=found.memory * part,
+        waiting=found.waiting * part,
+    )

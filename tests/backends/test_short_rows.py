@@ -1,0 +1,149 @@
+"""Rows of a few elements: blocks of rows, tiles and masks, against the reference backend; and what leaves no room for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.nn as nn
+import fuser.numpy as fnp
+from fuser.config import config
+
+EXTENTS = (2, 3, 5, 6, 7, 9, 11, 12, 15, 16, 17, 21, 30, 33, 47, 63, 64, 65)
+
+
+def rows(x: Any, b: Any, y: Any, w: Any) -> tuple[Any, ...]:
+    """x: rows by extent; b: extent; y: blocks by rows by extent; w: rows."""
+    return (
+        fnp.tanh(x + b),
+        (x > b) | (x < 0.1),
+        fnp.where(b > 0, b * 0.5, x) * w[:, None],
+        fnp.exp(b)[None, :] * fnp.sqrt(w)[:, None] + x,
+        nn.softmax(x, -1),
+        x.sum(-1),
+        (x * b).max(-1),
+        fnp.exp(x).min(-1),
+        x.argmax(-1),
+        (x - x.mean(-1, keepdims=True)) / fnp.sqrt(x.var(-1, keepdims=True) + 1e-5) * b,
+        fnp.maximum(y[:, 1:] - y[:, :-1], b).max(1),
+        fnp.exp(y).sum(1),
+        nn.softmax(y, 1),
+        y.argmin(1),
+        fnp.cumsum(x, -1),
+        fnp.cumsum(y, 1),
+        (x > b).all(-1),
+        (y > b).any(1),
+        x[:, ::-1] * b,
+        fnp.prod(1 + x * 0.1, -1),
+    )
+
+
+def arguments(extent: int, dtype: Any, count: int = 137) -> tuple[np.ndarray, ...]:
+    random = np.random.default_rng(extent)
+    shapes = ((count, extent), (extent,), (11, 13, extent), (count,))
+    return tuple((random.random(shape) * 4 + 0.01).astype(dtype) for shape in shapes)
+
+
+def agree(function: Any, args: tuple[Any, ...], tolerance: float) -> None:
+    got = fuser.jit(function)(*args)
+    with config.using(backend="reference"):
+        want = fuser.jit(function)(*args)
+    for number, (a, b) in enumerate(zip(got, want, strict=True)):
+        assert a.dtype == b.dtype
+        a, b = (np.asarray(v).astype(np.float64) for v in (a, b))
+        np.testing.assert_allclose(a, b, tolerance, tolerance, err_msg=f"result {number}")
+
+
+@pytest.mark.parametrize("extent", EXTENTS)
+def test_all_forms(extent: int) -> None:
+    agree(rows, arguments(extent, np.float32), 6e-6)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 3e-2), ("float16", 4e-3)])
+@pytest.mark.parametrize("extent", [7, 30])
+def test_narrow_floats(extent: int, dtype: str, tolerance: float) -> None:
+    agree(rows, tuple(fnp.asarray(a, dtype) for a in arguments(extent, np.float32)), tolerance)
+
+
+@pytest.mark.parametrize("extent", [5, 11, 21])
+def test_doubles(extent: int) -> None:
+    with config.using(enable_x64=True):
+        agree(rows, arguments(extent, np.float64), 1e-14)
+
+
+def integers(x: Any, b: Any, y: Any, w: Any) -> tuple[Any, ...]:
+    return x + b, x * w[:, None], x // b, x % b, (x & b) == 0, x.sum(-1), x.max(-1), y.min(1), y.argmax(1), (x ^ b) >> 1
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32])
+@pytest.mark.parametrize("extent", [3, 7, 30])
+def test_integers(extent: int, dtype: Any) -> None:
+    agree(integers, tuple(a.astype(dtype) + dtype(1) for a in arguments(extent, np.float32)), 0)
+
+
+def booleans(x: Any, b: Any, y: Any, w: Any) -> tuple[Any, ...]:
+    return x & b, x | ~b, fnp.where(b, x, w[:, None]), x.any(-1), y.all(1), x.sum(-1), y ^ b
+
+
+@pytest.mark.parametrize("extent", [3, 7, 30, 65])
+def test_truth_values(extent: int) -> None:
+    agree(booleans, tuple(a > 2 for a in arguments(extent, np.float32)), 0)
+
+
+def test_special_values_stay_in_their_row() -> None:
+    """What a mask hides, or what lies in a tile beside a row, is not in the row's result."""
+    x, b, y, w = arguments(7, np.float32, 1000)
+    for bad in (np.nan, np.inf, -np.inf, 1e-42):
+        x[::3], y[:, ::2], b[3] = bad, bad, -bad
+        with np.errstate(all="ignore"):
+            agree(rows, (x, b, y, w), 8e-6)
+
+
+@pytest.mark.parametrize("extent", [3, 7, 13, 30])
+def test_donated_memory(extent: int) -> None:
+    """A result may take over the memory of the array that it is computed from."""
+    x, b, _, w = arguments(extent, np.float32, 5000)
+    for function in (
+        lambda x, b, w: fnp.tanh(x + b) * w[:, None],
+        lambda x, b, w: nn.softmax(x * b, -1),
+        lambda x, b, w: x[:, :1] + x,
+    ):
+        want = fuser.jit(function)(x, b, w)
+        got = fuser.jit(function, donate_argnums=0)(fnp.array(x), b, w)
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257])
+def test_counts_of_rows(count: int) -> None:
+    """The last block of rows is not whole; tiles read no further than the array."""
+    agree(rows, arguments(7, np.float32, count), 6e-6)
+
+
+def test_strided_columns() -> None:
+    """Some columns of a table whose rows have a few elements, from an offset on."""
+
+    def columns(x: Any) -> tuple[Any, ...]:
+        flat = x.reshape(-1)
+        return (
+            x[:, 2] + x[:, 5],
+            x[:, 1] * x[:, 6] - x[:, 0],
+            flat[3::7] - flat[1::7][: len(flat[3::7])],
+            fnp.sin(x[5:, 6]),
+        )
+
+    for count in (100, 501):
+        agree(columns, (arguments(7, np.float32, count)[0],), 1e-6)
+
+
+def test_columns_alone_in_blocks_of_vectors() -> None:
+    """Accumulators of short rows in whole vectors, where no array is read under the mask."""
+    x = np.random.default_rng(0).random((7, 40, 12)).astype(np.float32)
+    i = np.arange(12)
+    agree(
+        lambda x: (fnp.where(i > 3, 1.5, fnp.exp(x)).prod(1), fnp.broadcast_to(fnp.exp(i * 0.1), (9, 12)).sum(0)),
+        (x,),
+        1e-5,
+    )

@@ -1,0 +1,120 @@
+"""The cost model: figures by hand for a machine whose every figure is round, and what it must rank on a real one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import backends
+from fuser.backends.c.target import TARGET
+from fuser.ir.target import Level, Target
+from fuser.kernel.cost import Estimate, estimate, shared
+from fuser.kernel.lower import lower
+from fuser.partition.group import FUSIBLE, kernel_groups
+from fuser.report.estimate import estimated
+
+# A nanosecond an addition; a byte a nanosecond from memory, nothing from 1,024 bytes near by; a microsecond a launch.
+ROUND = Target(
+    (Level(1024, math.inf), Level(1 << 20, 1e9), Level(math.inf, 1e9)),
+    operations=1e9,
+    strided=0,
+    launch=1e-6,
+    costs={"exp": 10.0},
+    vector=16,
+)
+
+
+def kernels(function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    plan = fuser.jit(function).lower(*arguments).plan
+    return [lower(group) for group in plan.kernels if group.kind in FUSIBLE]
+
+
+def only(function: Callable[..., Any], *arguments: Any) -> Estimate:
+    (kernel,) = kernels(function, *arguments)
+    found = estimate(kernel, ROUND)
+    assert found is not None
+    return found
+
+
+def test_bytes_and_operations_by_hand() -> None:
+    x = np.ones(4000, np.float32)
+    found = only(lambda x: fnp.exp(x) + 1, x)
+    assert found.memory == pytest.approx(2 * 16_000 * 1e-9)
+    assert found.arithmetic == pytest.approx(
+        4000 * (10 + 1 + 0.5 + 0.5) * 1e-9
+    )  # a load and a store are half an addition
+    assert found.launch == 1e-6
+    assert found.seconds == pytest.approx(1e-6 + found.arithmetic) and found.limiter == "arithmetic"
+
+
+def test_wide_numbers_take_as_long_as_several() -> None:
+    with fuser.config.using(enable_x64=True):
+        wide = only(lambda x: fnp.exp(x), np.ones(4000))
+    narrow = only(lambda x: fnp.exp(x), np.ones(4000, np.float32))
+    assert wide.arithmetic == pytest.approx(2 * narrow.arithmetic) and wide.memory == pytest.approx(2 * narrow.memory)
+
+
+def test_what_a_row_shares_is_computed_once_a_row() -> None:
+    x, rows = np.ones((100, 400), np.float32), np.ones(100, np.float32)
+    alone = only(lambda x, rows: x * rows[:, None], x, rows)
+    dear = only(lambda x, rows: x * fnp.floor(rows)[:, None], x, rows)
+    assert dear.arithmetic - alone.arithmetic == pytest.approx(100 * 1e-9)
+
+
+def test_arrays_near_by_cost_nothing() -> None:
+    (kernel,) = kernels(lambda x: x + 1, np.ones(4000, np.float32))
+    assert only(lambda x: x + 1, np.ones(100, np.float32)).memory == 0
+    far = estimate(kernel, ROUND, since=[1e9, 1e9])
+    assert far is not None and far.memory == pytest.approx(3 * 16_000 * 1e-9)  # what is written far away is read before
+
+
+def test_loops_that_depend_on_values_have_no_estimate() -> None:
+    compiled = (
+        fuser.jit(lambda x: fuser.lax.while_loop(lambda c: c < 100, lambda c: c * 2, x)).lower(fnp.float32(1)).compile()
+    )
+    backend = backends.get("c")
+    sources = dict(zip(kernel_groups(compiled.plan, backend.limits), compiled.sources))
+    assert estimated(compiled.plan, backend, sources) == [None]
+
+
+def test_iterations_wait_for_each_other() -> None:
+    def program(x: Any) -> Any:
+        return fuser.lax.fori_loop(0, 1000, lambda i, c: fnp.sin(c) * 1.01, x)
+
+    backend = backends.get("c")
+    found = {}
+    for lanes in (1, 64, 4096):
+        compiled = fuser.jit(program).lower(fnp.ones(lanes)).compile()
+        sources = dict(zip(kernel_groups(compiled.plan, backend.limits), compiled.sources))
+        (found[lanes],) = estimated(compiled.plan, backend, sources)
+    assert found[1].limiter == "waiting" and found[1].seconds > 1000 * TARGET.latency
+    assert found[64].seconds < 4 * found[1].seconds < found[4096].seconds
+
+
+def test_several_workers_share_what_is_worth_it() -> None:
+    long, short = Estimate(1e-6, 1e-3, 2e-4), Estimate(1e-6, 2e-6, 0)
+    assert shared(long, TARGET, 2).seconds == pytest.approx(1e-6 + TARGET.fork + 5e-4)
+    assert shared(short, TARGET, 2) is short and shared(long, TARGET, 1) is long
+
+
+PROGRAMS = (  # from the shortest to the longest by far, whatever the machine
+    (lambda x: x + 1, (1000,)),
+    (lambda x: x + 1, (100_000,)),
+    (lambda x: fnp.tanh(x), (100_000,)),
+    (lambda x: fnp.tanh(x) ** 1.3, (400_000,)),
+    (lambda x: fnp.cumsum(fnp.tanh(fnp.exp(x)), -1), (1_000, 4_000)),
+)
+
+
+def test_the_target_ranks_programs_of_very_different_length() -> None:
+    times = []
+    for function, shape in PROGRAMS:
+        plan_kernels = kernels(function, np.ones(shape, np.float32))
+        times.append(sum(e.seconds for e in (estimate(k, TARGET) for k in plan_kernels) if e is not None))
+    assert times == sorted(times) and times[-1] > 1000 * times[0]
