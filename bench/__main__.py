@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import compare, machine, measure, report, startup, systems
+from bench import compare, machine, measure, report, startup, systems, traps
 from bench.workload import FLOATS, SIZES, Workload
 from bench.workloads import SUITES, select
 
@@ -27,7 +27,12 @@ RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if any(
+        flag == "--suite" and suite in traps.SUITES for flag, suite in itertools.pairwise(given)
+    ):  # with options of their own
+        return traps.main(given)
+    options = _parser().parse_args(given)
     console, progress = report.open_console(), Console(stderr=True)
     try:
         workloads = select(options.names, _words(options.suite))
@@ -57,7 +62,12 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure fuser and its peers side by side.")
     parser.add_argument("names", nargs="*", help="workloads, or parts of their names (default: all)")
-    parser.add_argument("--suite", default="", metavar="A,B", help=f"all workloads of {', '.join(SUITES)}")
+    parser.add_argument(
+        "--suite",
+        default="",
+        metavar="A,B",
+        help=f"all workloads of {', '.join(SUITES)}; or {' or '.join(traps.SUITES)}",
+    )
     parser.add_argument("--systems", default="", metavar="A,B", help='systems to run ("all" for every one)')
     parser.add_argument("--sizes", default="", metavar="A,B", help=f"of {', '.join(SIZES)} (default: full)")
     parser.add_argument("--rounds", type=int, help="timed samples of each system (default: 15)")

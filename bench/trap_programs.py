@@ -18,11 +18,11 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Program:
-    """A function that the library jits, its arguments as NumPy arrays, and what tells it from others of its line."""
+    """A function that the library jits, its arguments as NumPy arrays (or lists of them), and what tells it from others of its line."""
 
     label: str
     function: Callable[..., Any]
-    arguments: tuple[Array, ...]
+    arguments: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,10 @@ class Library:
         if module != "numpy":
             self.lax = importlib.import_module(f"{module}.lax")
             self.nn = importlib.import_module(f"{module}.nn")
-            whole = importlib.import_module(module)
-            self.vmap, self.grad = whole.vmap, whole.grad
+            self.root = importlib.import_module(module)
+            self.vmap, self.grad = self.root.vmap, self.root.grad
+            for name in ("scipy.linalg", "ops"):
+                importlib.import_module(f"{module}.{name}")
 
 
 def lines(module: str) -> dict[str, Line]:
@@ -69,24 +71,24 @@ def lines(module: str) -> dict[str, Line]:
     return {line.name: line for line in made if module in ("fuser", line.peer)}
 
 
-def _normal(random: np.random.Generator, *shape: int, dtype: str = "float32") -> Array:
+def normal(random: np.random.Generator, *shape: int, dtype: str = "float32") -> Array:
     if dtype.startswith("complex"):
         return (random.standard_normal(shape) + 1j * random.standard_normal(shape)).astype(dtype)
     return random.standard_normal(shape).astype(dtype)
 
 
-def _near(random: np.random.Generator, size: int) -> int:
+def near(random: np.random.Generator, size: int) -> int:
     """A number about as large, seldom a round one."""
     return max(2, int(size * random.uniform(0.7, 1.4)))
 
 
-def _of(number: int, choices: Sequence[Any]) -> Any:
+def of(number: int, choices: Sequence[Any]) -> Any:
     return choices[number % len(choices)]
 
 
 def _scalar_loops(l: Library, random: np.random.Generator, number: int) -> Program:
-    steps, rows, columns = _near(random, 1_000), _near(random, 3_000), _near(random, 1_000)
-    x = _normal(random, rows, columns)
+    steps, rows, columns = near(random, 1_000), near(random, 3_000), near(random, 1_000)
+    x = normal(random, rows, columns)
     seed = np.float32(random.uniform(0.1, 0.9))
     logistic = lambda s: 3.7 * s * (1 - s)
 
@@ -109,16 +111,16 @@ def _scalar_loops(l: Library, random: np.random.Generator, number: int) -> Progr
         v = l.lax.fori_loop(0, steps // 10, lambda i, v: l.np.roll(v, 1) * 0.9 + s, l.np.ones(8) * s)
         return x * v[0] + v[5]
 
-    name, function = _of(
+    name, function = of(
         number, list(zip(("fori", "while", "scan", "pair", "vector"), (fori, until, scan, pair, vector)))
     )
     return Program(f"{name} of {steps}, then {rows}×{columns}", function, (x, np.asarray(seed)))
 
 
 def _scanned_convolutions(l: Library, random: np.random.Generator, number: int) -> Program:
-    size, channels, filters = _of(number, ((16, 3, 8), (28, 1, 6), (12, 8, 16), (20, 4, 4), (32, 3, 4)))
-    window = _of(number, (3, 5, 3, 2, 3))
-    image, weights = _normal(random, channels, size, size), _normal(random, filters, channels, window, window)
+    size, channels, filters = of(number, ((16, 3, 8), (28, 1, 6), (12, 8, 16), (20, 4, 4), (32, 3, 4)))
+    window = of(number, (3, 5, 3, 2, 3))
+    image, weights = normal(random, channels, size, size), normal(random, filters, channels, window, window)
     out = size - window + 1
 
     def program(image: Any, weights: Any) -> Any:
@@ -137,14 +139,14 @@ def _scanned_convolutions(l: Library, random: np.random.Generator, number: int) 
 
 
 def _rows(l: Library, random: np.random.Generator, number: int) -> Program:
-    count, axis = _of(number, (16, 64, 200)), number % 2
-    length = _near(random, _of(number // 2, (5_000, 1_000, 20_000)))
-    x = _normal(random, count, length)
-    of = _of(number, (lambda r, i: r * i, lambda r, i: l.np.sin(r) + i, lambda r, i: r[::-1] * 0.5 - i))
+    count, axis = of(number, (16, 64, 200)), number % 2
+    length = near(random, of(number // 2, (5_000, 1_000, 20_000)))
+    x = normal(random, count, length)
+    row = of(number, (lambda r, i: r * i, lambda r, i: l.np.sin(r) + i, lambda r, i: r[::-1] * 0.5 - i))
     stacked = number % 4 < 2
 
     def program(x: Any) -> Any:
-        rows = [of(x[i], i) for i in range(count)]
+        rows = [row(x[i], i) for i in range(count)]
         if stacked:
             return l.np.stack(rows, axis)
         return l.np.concatenate([r[None] if axis == 0 else r[:, None] for r in rows], axis)
@@ -153,8 +155,8 @@ def _rows(l: Library, random: np.random.Generator, number: int) -> Program:
 
 
 def _complex(l: Library, random: np.random.Generator, number: int) -> Program:
-    size = _near(random, 1_000_000)
-    z, w = _normal(random, size, dtype="complex64"), _normal(random, size, dtype="complex64") + 1
+    size = near(random, 1_000_000)
+    z, w = normal(random, size, dtype="complex64"), normal(random, size, dtype="complex64") + 1
 
     def newton(z: Any) -> Any:
         return l.lax.fori_loop(0, 10, lambda i, z: z - (z * z * z - 1) / (3 * z * z + 1e-3), z)
@@ -167,8 +169,8 @@ def _complex(l: Library, random: np.random.Generator, number: int) -> Program:
 
         return l.lax.fori_loop(0, 20, step, (l.np.zeros_like(c), l.np.zeros(c.shape, "int32")))[1]
 
-    side = _near(random, 300)
-    square = _normal(random, side, side, dtype="complex64")
+    side = near(random, 300)
+    square = normal(random, side, side, dtype="complex64")
     forms: list[tuple[str, Callable[..., Any], tuple[Array, ...]]] = [
         ("abs", lambda z: l.np.abs(z) * 2, (z,)),
         ("divide", lambda z, w: z / w + 1, (z, w)),
@@ -182,17 +184,17 @@ def _complex(l: Library, random: np.random.Generator, number: int) -> Program:
         ("polynomial", lambda z, w: (z * w + 1) * z - w * l.np.conj(z), (z, w)),
         ("phase", lambda z: z / (l.np.abs(z) + 1e-6), (z,)),
     ]
-    name, function, arguments = _of(number, forms)
+    name, function, arguments = of(number, forms)
     return Program(f"{name} of {'×'.join(map(str, arguments[0].shape))}", function, arguments)
 
 
 def _short_axes(l: Library, random: np.random.Generator, number: int) -> Program:
-    width = _of(number, (2, 4, 3, 8, 16, 10, 5, 7, 12, 6))
-    x = _normal(random, _near(random, 2_000_000 // width), width)
-    pooled = _normal(random, 1, 1)
+    width = of(number, (2, 4, 3, 8, 16, 10, 5, 7, 12, 6))
+    x = normal(random, near(random, 2_000_000 // width), width)
+    pooled = normal(random, 1, 1)
     if number % 12 == 11:
-        side = _near(random, 400) * 4
-        pooled = _normal(random, side, side)
+        side = near(random, 400) * 4
+        pooled = normal(random, side, side)
     names = [
         ("all", lambda x: (x > 0).all(1)),
         ("any", lambda x: (x > 1).any(1)),
@@ -209,14 +211,14 @@ def _short_axes(l: Library, random: np.random.Generator, number: int) -> Program
     if number % 12 == 11:
         half = pooled.shape[0] // 2
         return Program(f"2×2 max pool of {2 * half}²", lambda p: p.reshape(half, 2, half, 2).max((1, 3)), (pooled,))
-    name, function = _of(number, names)
+    name, function = of(number, names)
     return Program(f"{name} of {x.shape[0]}×{width}", function, (x,))
 
 
 def _interleaved(l: Library, random: np.random.Generator, number: int) -> Program:
-    size = _near(random, 500_000)
-    x, y, q = _normal(random, size), _normal(random, size), _normal(random, size // 2, 4)
-    side = _near(random, 700)
+    size = near(random, 500_000)
+    x, y, q = normal(random, size), normal(random, size), normal(random, size // 2, 4)
+    side = near(random, 700)
     image = random.random((side, side, 3)).astype(np.float32)
 
     def haar(x: Any, y: Any) -> Any:
@@ -267,16 +269,16 @@ def _interleaved(l: Library, random: np.random.Generator, number: int) -> Progra
         ("grey", lambda i: i[..., 0] * 0.3 + i[..., 1] * 0.59 + i[..., 2] * 0.11, (image,)),
         ("gamma", lambda i: l.np.where(i <= 0.04, i / 12.92, ((i + 0.055) / 1.055) ** 2.4), (image,)),
     ]
-    name, function, arguments = _of(number, forms)
+    name, function, arguments = of(number, forms)
     return Program(f"{name} of {'×'.join(map(str, arguments[0].shape))}", function, arguments)
 
 
 def _linear_algebra(l: Library, random: np.random.Generator, number: int) -> Program:
-    n = _of(number, (300, 512, 200, 400))
-    a = _normal(random, n, n) + n**0.5 * 2 * np.eye(n, dtype=np.float32)
-    b = _normal(random, n, 3)
-    many = _normal(random, _near(random, 1_000), 8, 8) + 6 * np.eye(8, dtype=np.float32)
-    right = _normal(random, many.shape[0], 8)
+    n = of(number, (300, 512, 200, 400))
+    a = normal(random, n, n) + n**0.5 * 2 * np.eye(n, dtype=np.float32)
+    b = normal(random, n, 3)
+    many = normal(random, near(random, 1_000), 8, 8) + 6 * np.eye(8, dtype=np.float32)
+    right = normal(random, many.shape[0], 8)
     spd = (a @ a.T / n + np.eye(n, dtype=np.float32)).astype(np.float32)
     forms: list[tuple[str, Callable[..., Any], tuple[Array, ...]]] = [
         ("inv", lambda a: l.np.linalg.inv(a), (a,)),
@@ -291,16 +293,16 @@ def _linear_algebra(l: Library, random: np.random.Generator, number: int) -> Pro
         ("solve one", lambda a, b: l.np.linalg.solve(a, b[:, 0]), (a, b)),
         ("whitened", lambda s, b: l.np.linalg.solve(s, b) * 2 + 1, (spd, b)),
     ]
-    name, function, arguments = _of(number, forms)
+    name, function, arguments = of(number, forms)
     return Program(f"{name} of {'×'.join(map(str, arguments[0].shape))}", function, arguments)
 
 
 def _recurrent(l: Library, random: np.random.Generator, number: int) -> Program:
-    steps, batch, hidden = _of(number, ((100, 32, 256), (100, 16, 128), (60, 8, 64), (50, 64, 128), (200, 4, 96)))
-    kind = _of(number, ("rnn", "lstm", "gru"))
+    steps, batch, hidden = of(number, ((100, 32, 256), (100, 16, 128), (60, 8, 64), (50, 64, 128), (200, 4, 96)))
+    kind = of(number, ("rnn", "lstm", "gru"))
     gates = {"rnn": 1, "lstm": 4, "gru": 3}[kind]
-    xs = _normal(random, steps, batch, hidden)
-    w, u = (_normal(random, hidden, gates * hidden) * np.float32(hidden**-0.5) for _ in range(2))
+    xs = normal(random, steps, batch, hidden)
+    w, u = (normal(random, hidden, gates * hidden) * np.float32(hidden**-0.5) for _ in range(2))
     sigmoid = lambda v: l.nn.sigmoid(v)
 
     def program(xs: Any, w: Any, u: Any) -> Any:
@@ -330,13 +332,13 @@ def _recurrent(l: Library, random: np.random.Generator, number: int) -> Program:
 
 
 def _searches(l: Library, random: np.random.Generator, number: int) -> Program:
-    size = _near(random, 300_000)
+    size = near(random, 300_000)
     x = random.random(size).astype(np.float32)
-    table = np.sort(random.random(_near(random, 10_000))).astype(np.float32)
-    few, values = np.sort(random.random(_near(random, 1_000))).astype(np.float32), _normal(random, size)
-    rows, width = _near(random, 50_000), _of(number, (32, 8, 100))
-    updates, places = _normal(random, rows, width), random.integers(0, 1_000, rows).astype(np.int32)
-    matrix = _normal(random, _near(random, 2_000), _near(random, 1_000))
+    table = np.sort(random.random(near(random, 10_000))).astype(np.float32)
+    few, values = np.sort(random.random(near(random, 1_000))).astype(np.float32), normal(random, size)
+    rows, width = near(random, 50_000), of(number, (32, 8, 100))
+    updates, places = normal(random, rows, width), random.integers(0, 1_000, rows).astype(np.int32)
+    matrix = normal(random, near(random, 2_000), near(random, 1_000))
     forms: list[tuple[str, Callable[..., Any], tuple[Array, ...]]] = [
         ("searchsorted", lambda t, x: l.np.searchsorted(t, x), (table, x)),
         ("interp", lambda x, t: l.np.interp(x, t, l.np.sin(t * 9)), (x, few)),
@@ -353,15 +355,15 @@ def _searches(l: Library, random: np.random.Generator, number: int) -> Program:
         ("bincount", lambda p: l.np.bincount(p, length=1_000), (places,)),
         ("take rows", lambda u, p: u[p % rows] * 2, (updates, places)),
     ]
-    name, function, arguments = _of(number, forms)
+    name, function, arguments = of(number, forms)
     return Program(f"{name} of {'×'.join(map(str, arguments[0].shape))}", function, arguments)
 
 
 def _several_axes(l: Library, random: np.random.Generator, number: int) -> Program:
-    shape = _of(number, ((100, 60, 200), (32, 64, 28, 28), (16, 128, 14, 14), (300, 20, 100), (8, 32, 56, 56)))
-    shape = tuple(_near(random, n) for n in shape)
+    shape = of(number, ((100, 60, 200), (32, 64, 28, 28), (16, 128, 14, 14), (300, 20, 100), (8, 32, 56, 56)))
+    shape = tuple(near(random, n) for n in shape)
     axes = (0, 2) if len(shape) == 3 else (0, 2, 3)
-    x = _normal(random, *shape)
+    x = normal(random, *shape)
 
     def normalised(x: Any) -> Any:
         mean = x.mean(axes, keepdims=True)
@@ -376,17 +378,17 @@ def _several_axes(l: Library, random: np.random.Generator, number: int) -> Progr
         ("middle", lambda x: x.sum(1)),
         ("var", lambda x: x.var(axes)),
     ]
-    name, function = _of(number, forms)
+    name, function = of(number, forms)
     return Program(f"{name} of {'×'.join(map(str, shape))}", function, (x,))
 
 
 def _small_products(l: Library, random: np.random.Generator, number: int) -> Program:
-    n, steps = _of(number, (4, 8, 16, 6, 12)), _near(random, 300)
-    a, state = _normal(random, n, n) * np.float32(n**-0.5), _normal(random, n, n)
-    batch = _normal(random, steps, n, n) * np.float32(n**-0.5)
-    x = random.random(_near(random, 200_000)).astype(np.float32)
-    tall, vector = _normal(random, _near(random, 2_000), _near(random, 500)), _normal(random, 1)
-    vector = _normal(random, tall.shape[1])
+    n, steps = of(number, (4, 8, 16, 6, 12)), near(random, 300)
+    a, state = normal(random, n, n) * np.float32(n**-0.5), normal(random, n, n)
+    batch = normal(random, steps, n, n) * np.float32(n**-0.5)
+    x = random.random(near(random, 200_000)).astype(np.float32)
+    tall, vector = normal(random, near(random, 2_000), near(random, 500)), normal(random, 1)
+    vector = normal(random, tall.shape[1])
 
     def products(a: Any, s: Any) -> Any:
         return l.lax.fori_loop(0, steps, lambda i, s: l.np.tanh(a @ s) + 0.1 * s @ a, s)
@@ -413,13 +415,13 @@ def _small_products(l: Library, random: np.random.Generator, number: int) -> Pro
         ("matrix times vector", lambda m, v: l.np.tanh(m @ v), (tall, vector)),
         ("vector times matrix", lambda m, v: m.T @ l.np.sin(m @ v), (tall, vector)),
     ]
-    name, function, arguments = _of(number, forms)
+    name, function, arguments = of(number, forms)
     return Program(f"{name} of {'×'.join(map(str, arguments[0].shape))}", function, arguments)
 
 
 def _beside_numpy(l: Library, random: np.random.Generator, number: int) -> Program:
-    signal, taps = _normal(random, _near(random, 20_000)), _normal(random, _of(number, (31, 1_000, 5, 101)))
-    table = _normal(random, _near(random, 300), _near(random, 300))
+    signal, taps = normal(random, near(random, 20_000)), normal(random, of(number, (31, 1_000, 5, 101)))
+    table = normal(random, near(random, 300), near(random, 300))
     places = random.permutation(table.shape[0])[: table.shape[0] // 2]
 
     def alternate(t: Any) -> Any:
@@ -439,5 +441,5 @@ def _beside_numpy(l: Library, random: np.random.Generator, number: int) -> Progr
         ("rows by number", rows, (table, places)),
         ("valid convolve", lambda s, t: np.convolve(s, t, "valid"), (signal, taps)),
     ]
-    name, function, arguments = _of(number, forms)
+    name, function, arguments = of(number, forms)
     return Program(f"{name} of {'×'.join(map(str, arguments[0].shape))}, {taps.size} taps", function, arguments)

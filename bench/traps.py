@@ -1,7 +1,9 @@
-"""`python -m bench.traps [lines]`, also `python -m bench --suite traps`: programs that a compiler may fall over, beside JAX or NumPy.
+"""`python -m bench --suite traps|models [lines]`: programs that a compiler may fall over, and whole ones, beside JAX or NumPy.
 
 Each line is drawn ten times by a seed. Every system has a process of its own; they take turns, results are compared,
 and medians count. Exit status 1: a result was wrong, a system failed, or a line's worst program is over its limit.
+
+On a machine that others use, `--one-core` pins both systems to one core and counts processor time.
 """
 
 from __future__ import annotations
@@ -19,20 +21,27 @@ import sys
 import tempfile
 import time
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench import machine
-from bench.trap_programs import Line, Program, lines
+from bench import machine, model_programs, trap_programs
+from bench.trap_programs import Line, Program
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 SAMPLE_SECONDS = 0.05  # of calls that are timed together
 TIMEOUT_SECONDS = 120
+SUITES = {"traps": trap_programs.lines, "models": model_programs.lines}
 TOLERANCE = 2e-3  # of the largest magnitude: float32, with loops that amplify rounding
+
+
+def lines(module: str) -> dict[str, Line]:
+    """The lines of all suites."""
+    return {name: line for suite in SUITES.values() for name, line in suite(module).items()}
 
 
 def program_of(module: str, name: str, number: int, seed: int) -> tuple[Line, Program]:
@@ -42,14 +51,15 @@ def program_of(module: str, name: str, number: int, seed: int) -> tuple[Line, Pr
     return line, line.draw(random, number)
 
 
-def serve(module: str, seed: int) -> None:
+def serve(module: str, seed: int, one_core: bool) -> None:
     """A system's process: reads [line, number] or null, and answers with the seconds of a first call or of one call."""
+    clock = time.process_time if one_core else time.perf_counter
     jitted: Any = None
     arguments: Any = ()
     for request in map(json.loads, sys.stdin):
         try:
             if request is None:
-                print(json.dumps({"seconds": _seconds(jitted, arguments)}), flush=True)
+                print(json.dumps({"seconds": _seconds(jitted, arguments, clock)}), flush=True)
                 continue
             name, number, path = request
             line, program = program_of(module, name, number, seed)
@@ -69,8 +79,7 @@ def _prepared(module: str, line: Line, program: Program) -> tuple[Any, Any]:
     library = __import__(module)
     if line.peer == "numpy":
         return library.accelerate(program.function), program.arguments
-    place = library.numpy.asarray
-    return library.jit(program.function), tuple(place(a) for a in program.arguments)
+    return library.jit(program.function), library.tree_util.tree_map(library.numpy.asarray, program.arguments)
 
 
 def _wait(results: Any) -> list[Any]:
@@ -82,29 +91,39 @@ def _wait(results: Any) -> list[Any]:
     return leaves
 
 
-def _seconds(function: Any, arguments: Any) -> float:
-    start = time.perf_counter()
+def _seconds(function: Any, arguments: Any, clock: Callable[[], float]) -> float:
+    start = clock()
     _wait(function(*arguments))
-    calls = max(1, min(1_000, int(SAMPLE_SECONDS / max(time.perf_counter() - start, 1e-7))))
-    start = time.perf_counter()
+    calls = max(1, min(1_000, int(SAMPLE_SECONDS / max(clock() - start, 1e-7))))
+    start = clock()
     for _ in range(calls):
         results = function(*arguments)
     _wait(results)
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
 class Worker:
     """A system's process, begun anew after it has failed to answer in time."""
 
-    def __init__(self, module: str, seed: int) -> None:
-        self.module, self.seed = module, seed
+    def __init__(self, module: str, seed: int, one_core: bool) -> None:
+        self.module, self.seed, self.one_core = module, seed, one_core
         self._begin()
 
     def _begin(self) -> None:
         command = [sys.executable, "-m", "bench.traps", "--serve", self.module, "--seed", str(self.seed)]
+        command += ["--one-core"] if self.one_core else []
+        environment = os.environ | ({"FUSER_THREADS": "1", "OMP_NUM_THREADS": "1"} if self.one_core else {})
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+            env=environment,
         )
+        if self.one_core:
+            os.sched_setaffinity(self.process.pid, {max(os.sched_getaffinity(0))})
 
     def ask(self, request: Any) -> dict[str, Any]:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -177,28 +196,28 @@ def _difference(ours: str, theirs: str) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.traps", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m bench --suite traps|models", description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", help="parts of names of lines (default: all)")
     parser.add_argument("--programs", type=int, default=10, help="programs of a line (default: 10)")
     parser.add_argument("--only", type=int, nargs="*", help="numbers of programs")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", metavar="PATH", help='where the results go (default: bench/results; "-" for nowhere)')
+    parser.add_argument("--suite", choices=sorted(SUITES), default="traps")
+    parser.add_argument("--one-core", action="store_true", help="pin both systems to a core, and count processor time")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.serve:
-        serve(options.serve, options.seed)
+        serve(options.serve, options.seed, options.one_core)
         return 0
-    chosen = [
-        line for line in lines("fuser").values() if not options.names or any(n in line.name for n in options.names)
-    ]
+    known = SUITES[options.suite]("fuser")
+    chosen = [line for line in known.values() if not options.names or any(n in line.name for n in options.names)]
     if not chosen:
-        print(
-            f"error: no line has {options.names} in its name; there are: {', '.join(lines('fuser'))}", file=sys.stderr
-        )
+        print(f"error: no line has {options.names} in its name; there are: {', '.join(known)}", file=sys.stderr)
         return 2
-    workers = {module: Worker(module, options.seed) for module in dict.fromkeys(["fuser", *(c.peer for c in chosen)])}
-    path = pathlib.Path(options.json) if options.json else _path()
+    modules = dict.fromkeys(["fuser", *(line.peer for line in chosen)])
+    workers = {module: Worker(module, options.seed, options.one_core) for module in modules}
+    path = pathlib.Path(options.json) if options.json else _path(options.suite)
     rows: list[dict[str, Any]] = []
     try:
         for line in chosen:
@@ -206,7 +225,12 @@ def main(arguments: list[str] | None = None) -> int:
                 rows.append(measure(workers, line, number, options.rounds))
                 print(_words(rows[-1]), file=sys.stderr, flush=True)
                 if options.json != "-":  # a run that is stopped leaves what it has
-                    document = {"machine": machine.describe(gpu=False), "seed": options.seed, "rows": rows}
+                    document = {
+                        "machine": machine.describe(gpu=False),
+                        "seed": options.seed,
+                        "one_core": options.one_core,
+                    }
+                    document["rows"] = rows
                     path.write_text(json.dumps(document, indent=1) + "\n")
     finally:
         for worker in workers.values():
@@ -214,8 +238,8 @@ def main(arguments: list[str] | None = None) -> int:
     return _print(rows, chosen)
 
 
-def _path() -> pathlib.Path:
-    return RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-traps.json"
+def _path(suite: str) -> pathlib.Path:
+    return RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-{suite}.json"
 
 
 def _words(row: dict[str, Any]) -> str:
@@ -235,6 +259,7 @@ def _print(rows: list[dict[str, Any]], chosen: list[Line]) -> int:
     for head in ("line", "limit", "mean", "worst", "which", "wrong or failed"):
         table.add_column(head, justify="left" if head in ("line", "which") else "right")
     status = 0
+    means: list[float] = []
     for line in chosen:
         own = [row for row in rows if row["line"] == line.name]
         good = [row for row in own if "ratio" in row and row["error"] <= TOLERANCE]
@@ -243,6 +268,8 @@ def _print(rows: list[dict[str, Any]], chosen: list[Line]) -> int:
         status |= len(good) < len(own) or worst is None or worst["ratio"] > line.limit
         cells = (f"{worst['ratio']:.2f}", worst["label"]) if worst else ("", "")
         table.add_row(line.name, f"{line.limit:.2f}", f"{mean:.2f}", *cells, str(len(own) - len(good)))
+        means += [mean] if good else []
+    table.add_row("geometric mean of lines", "", f"{statistics.geometric_mean(means):.2f}" if means else "", "", "", "")
     Console().print(table)
     return int(status)
 

@@ -7,6 +7,7 @@ makes clamps and tests needless: an index masked by 255 lies inside a table of 2
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
@@ -14,14 +15,28 @@ from fuser.ir.scalar import Scalar
 Span = tuple[int, int]
 Spans = Mapping[Axis, Span]  # first and last position along an axis, where it is not the whole axis
 
-DEEP = 12  # nodes one in the other that are looked at
+DEEP = 64  # nodes one in the other that are looked at
 
 
 def span(node: Scalar, spans: Spans | None = None) -> Span | None:
     """The least and the greatest value of a node; None if it is no integer and no bool."""
     if node.dtype.kind not in "iub":
         return None
-    return _span(node, spans or {}, DEEP)
+    return _span(node, spans or {}, DEEP, {})
+
+
+def settled(node: Scalar) -> Scalar:
+    """The branch of a select that is always taken, as the ends of what it compares tell; else the node itself."""
+    if node.op == "cast":
+        inner = settled(node.args[0])
+        return node if inner is node.args[0] else replace(node, args=(inner,))
+    if node.op != "select" or node.args[0].op not in ("lt", "ge"):
+        return node
+    test, chosen, other = node.args
+    a, b = (span(arg) for arg in test.args)
+    if a is None or b is None or not (a[0] >= b[1] or a[1] < b[0]):
+        return node
+    return settled(chosen if (a[1] < b[0]) == (test.op == "lt") else other)
 
 
 def within(index: Affine, spans: Spans) -> Span:
@@ -45,7 +60,13 @@ def ends(dtype: object) -> Span:
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == "i" else (0, (1 << bits) - 1)
 
 
-def _span(node: Scalar, spans: Spans, depth: int) -> Span:
+def _span(node: Scalar, spans: Spans, depth: int, known: dict[Scalar, Span]) -> Span:
+    if (found := known.get(node)) is None:
+        found = known[node] = _looked_up(node, spans, depth, known)
+    return found
+
+
+def _looked_up(node: Scalar, spans: Spans, depth: int, known: dict[Scalar, Span]) -> Span:
     whole = ends(node.dtype)
     found: Span | None = None
     if node.op == "const":
@@ -53,7 +74,7 @@ def _span(node: Scalar, spans: Spans, depth: int) -> Span:
     elif node.op == "index":
         found = within(node.attr, spans)
     elif node.op in _RULES and depth and all(a.dtype.kind in "iub" for a in node.args):
-        found = _RULES[node.op](*(_span(a, spans, depth - 1) for a in node.args))
+        found = _RULES[node.op](*(_span(a, spans, depth - 1, known) for a in node.args))
     if found is None or found[0] < whole[0] or found[1] > whole[1]:  # it may have wrapped around
         return whole
     return found

@@ -46,7 +46,13 @@ class Sizes:
 
     def extent(self, axis: Axis, value: int) -> str:
         """The number of iterations of an axis; always an argument."""
-        key = ("extent", axis)
+        return self._argument(("extent", axis), value)
+
+    def opaque(self, value: int) -> str:
+        """An argument that is `value` in every call, which a compiler is not to know."""
+        return self._argument(("opaque", value), value)
+
+    def _argument(self, key: Any, value: int) -> str:
         if key not in self.slots:
             self.slots[key] = len(self.values)
             self.values.append(value)

@@ -18,6 +18,7 @@ from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
 from fuser.numpy.creation import asarray, iota, ones_like, zeros
+from fuser.numpy.indexing import take_index
 from fuser.ops.cumulative import cumsum_p
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.ops.sorting import sort_p
@@ -114,15 +115,13 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     dtype = np.dtype("int32") if extent <= np.iinfo(np.int32).max else dtypes.requested("int64", "searchsorted")
     if not extent:
         return zeros(values.shape, dtype)
-    low, high = zeros(values.shape, dtype), U.add(zeros(values.shape, dtype), extent)
-    for _ in range(extent.bit_length()):
-        middle = U.right_shift(U.add(low, high), 1)
-        element = table.at[middle].get(mode="clip")
-        right = U.logical_and(U.less(low, high), _before(element, values, side))
-        low, high = (
-            M.where(right, U.add(middle, 1), low),
-            M.where(U.logical_or(right, U.greater_equal(low, high)), high, middle),
-        )
+    low, left = zeros(values.shape, dtype), extent
+    while (
+        left
+    ):  # the place lies in low … low + left; where fewer are left of it, elements before it are asked once more
+        half, left = (left + 1) // 2, left // 2
+        element = take_index(table, U.add(low, half - 1), "clip", wrap=False)
+        low = U.add(low, M.where(_before(element, values, side), np.int32(half), np.int32(0)))
     return low
 
 

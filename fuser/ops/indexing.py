@@ -17,7 +17,7 @@ from fuser.ir import scalar as S
 from fuser.ir.index import ZERO, Affine, Computed
 from fuser.ir.primitive import REGISTRY, Fusion, Movement, Primitive, register
 from fuser.ir.scalar import Scalar
-from fuser.ir.span import span
+from fuser.ir.span import settled, span
 from fuser.ir.text import param_type
 from fuser.ir.types import ALL_DTYPES, BOOL, INTEGERS, ArrayType, is_inexact
 from fuser.ops.elementwise import and_p, convert_element_type_p, eq_p, max_p, min_p, select_n_p
@@ -234,7 +234,7 @@ def _gather_lower(
     for d, extent in enumerate(x.shape):
         place = ZERO
         if (component := layout.start[d]) is not None:
-            start = S.cast(read(1, (*batch, Affine.of(component))), _INT64)
+            start = S.cast(settled(read(1, (*batch, Affine.of(component)))), _INT64)
             high = max(extent - slice_sizes[d], 0)
             if fills:
                 valid = (start >= 0) & (start <= high)

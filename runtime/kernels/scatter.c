@@ -12,6 +12,8 @@
 #define INLINE static inline __attribute__((always_inline))
 #define BLOCK 512
 #define MOST 16  // dimensions of a walk
+#define LANES (64 / (int64_t)sizeof(T) < 1 ? 1 : 64 / (int64_t)sizeof(T))
+#define TOGETHER 4  // parts that a thread takes at the same time
 #define PIECES 16  // of updates by indices in order, which threads take as they come
 
 enum { IN_TURN, BY_RANGE, IN_PARTS, DISTINCT };
@@ -78,16 +80,30 @@ INLINE T update_at(const plan *p, int64_t from) {
   return p->updates ? (T)LOAD(p->updates[from]) : p->always;
 }
 
+// Combines elements that lie side by side, whole vectors first: runs are often a few vectors long.
+INLINE void put_run(T *restrict to, const IN *restrict u, int64_t count) {
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES) {
+    #pragma omp simd
+    for (int64_t k = 0; k < LANES; ++k) to[i + k] = COMBINE(to[i + k], (T)LOAD(u[i + k]));
+  }
+  #pragma omp simd
+  for (int64_t k = i; k < count; ++k) to[k] = COMBINE(to[k], (T)LOAD(u[k]));
+}
+
 // Combines one window with the array.
 INLINE void put(const plan *p, T *out, int64_t place, int64_t from) {
   const dimension run = *p->run;
+  const int dense = run.place == 1 && run.update == 1 && p->updates;
+  if (dense && p->windows == 0) {
+    put_run(out + place, p->updates + from, run.extent);
+    return;
+  }
   int64_t at[MOST] = {0};
   for (;;) {
     T *const restrict to = out + place;
-    if (run.place == 1 && run.update == 1 && p->updates) {
-      const IN *const restrict u = p->updates + from;
-      #pragma omp simd
-      for (int64_t i = 0; i < run.extent; ++i) to[i] = COMBINE(to[i], (T)LOAD(u[i]));
+    if (dense) {
+      put_run(to, p->updates + from, run.extent);
     } else {
       for (int64_t i = 0; i < run.extent; ++i)
         to[i * run.place] = COMBINE(to[i * run.place], update_at(p, from + i * run.update));
@@ -106,12 +122,51 @@ INLINE void put(const plan *p, T *out, int64_t place, int64_t from) {
   }
 }
 
+// Whether updates are single elements at one index each, which need no arrays of places.
+static int elementary(const plan *p) {
+  return p->windows == 0 && p->run->extent == 1 && p->components == 1 && p->walks == 1 && p->component->high >= 0;
+}
+
+// Combines one such update with the array. In a `plain` one, indices count elements, and updates lie side by side.
+INLINE void put_element(const plan *p, const component c, const dimension w, T *out, int64_t j, int plain, int valued) {
+  int64_t i = (int64_t)p->indices[j];
+  i += i < 0 ? c.wrap : 0;
+  if (!plain && p->clip) i = i < 0 ? 0 : i > c.high ? c.high : i;
+  if (__builtin_expect((uint64_t)i > (uint64_t)c.high, 0)) return;
+  T *const to = out + (plain ? i : i * c.step + j * w.place);
+  *to = COMBINE(*to, valued ? (T)LOAD(p->updates[plain ? j : j * w.update]) : p->always);
+}
+
+// Updates begin[k] + j for j up to `count` into out[k * n]: one of each k in turn, since an update of an array waits for
+// the last one.
+INLINE void put_elements(const plan *given, T *out, const int64_t *begin, int64_t count, int64_t together, int plain, int valued) {
+  const plan p = *given;  // which no store changes
+  const component c = *p.component;
+  const dimension w = *p.walk;
+  for (int64_t j = 0; j < count; ++j) {
+    #pragma GCC unroll 4
+    for (int64_t k = 0; k < together; ++k) put_element(&p, c, w, out + k * p.elements, begin[k] + j, plain, valued);
+  }
+}
+
+INLINE void combine_elements(const plan *p, T *out, const int64_t *begin, int64_t count, int64_t together) {
+  const int plain = p->component->step == 1 && p->walk->place == 0 && !p->clip;
+  if (plain && p->updates && p->walk->update == 1) put_elements(p, out, begin, count, together, 1, 1);
+  else if (plain && !p->updates) put_elements(p, out, begin, count, together, 1, 0);
+  else if (p->updates) put_elements(p, out, begin, count, together, 0, 1);
+  else put_elements(p, out, begin, count, together, 0, 0);
+}
+
 // Updates first … last, as far as they begin in low … high of the result.
 static void combine_windows(const plan *p, T *restrict out, int64_t first, int64_t last, int64_t low, int64_t high) {
   int64_t place[BLOCK], from[BLOCK];
   const int single = p->windows == 0 && p->run->extent == 1;
   const uint64_t span = high - low;
   const int all = low == 0 && high == p->elements;
+  if (all && elementary(p)) {
+    combine_elements(p, out, &first, last - first, 1);
+    return;
+  }
   for (int64_t base = first; base < last; base += BLOCK) {
     int64_t width = least(BLOCK, last - base);
     places(p, base, width, place, from);
@@ -192,16 +247,32 @@ static void combine_runs(const plan *p, T *restrict out, int64_t first, int64_t 
 }
 
 #ifndef REPLACES
+// Parts first … first + TOGETHER of single elements at the same time.
+static void combine_together(const plan *p, T *own, int64_t first, int64_t parts) {
+  const int64_t n = p->elements, count = p->count;
+  int64_t begin[TOGETHER], most = count;
+  for (int64_t k = 0; k < TOGETHER; ++k) {
+    begin[k] = count * (first + k) / parts;
+    most = least(most, count * (first + k + 1) / parts - begin[k]);
+  }
+  combine_elements(p, own + first * n, begin, most, TOGETHER);
+  for (int64_t k = 0; k < TOGETHER; ++k) {
+    const int64_t rest = begin[k] + most;
+    combine_elements(p, own + (first + k) * n, &rest, count * (first + k + 1) / parts - rest, 1);
+  }
+}
+
 // Each part of the updates into a result of its own.
 static void in_parts(const plan *p, T *out, T *own, int64_t parts, int threads) {
-  const int64_t n = p->elements;
+  const int64_t n = p->elements, step = elementary(p) && parts % TOGETHER == 0 && parts >= TOGETHER * threads ? TOGETHER : 1;
   #pragma omp parallel num_threads(threads)
   {
     #pragma omp for schedule(dynamic)
-    for (int64_t part = 0; part < parts; ++part) {
+    for (int64_t part = 0; part < parts; part += step) {
       T *const mine = own + part * n;
-      for (int64_t i = 0; i < n; ++i) mine[i] = NEUTRAL;
-      combine_windows(p, mine, p->count * part / parts, p->count * (part + 1) / parts, 0, n);
+      for (int64_t i = 0; i < n * step; ++i) mine[i] = NEUTRAL;
+      if (step > 1) combine_together(p, own, part, parts);
+      else combine_windows(p, mine, p->count * part / parts, p->count * (part + 1) / parts, 0, n);
     }
     #pragma omp for schedule(static)
     for (int64_t base = 0; base < n; base += BLOCK) {

@@ -172,3 +172,21 @@ def test_columns_are_folded_several_rows_at_once(count: int, width: int) -> None
     run = lambda np, x: (x.sum(0), x.max(0), np.argmin(x, 0), ((x - x.sum(0)) ** 2).max(0))
     for ours, theirs in zip(fuser.jit(lambda x: run(fnp, x))(x), run(np, x)):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_indices_that_are_truth_values_read_inside_the_array() -> None:
+    """gcc 12 takes `x[c ? 1 : 0]` for `x[-c]` where it vectorises it; in every form in which it can see a truth value."""
+    table, x = np.array([10, 20], np.float32), np.arange(-30, 36).astype(np.float32)
+    forms = {
+        "clip": lambda t, x: t.at[(x > 0).astype("int32")].get(mode="clip"),
+        "fill": lambda t, x: t.at[(x > 0).astype("int32")].get(mode="fill", fill_value=5),
+        "unsigned": lambda t, x: t[(x > 0).astype("uint8")],
+        "choice": lambda t, x: t[fnp.where(x > 0, 1, 0)],
+        "not": lambda t, x: t[::-1][1 - (x > 0).astype("int32")],
+        "of floats": lambda t, x: t[fnp.where(x > 0, 1.0, 0.0).astype("int32")],
+    }
+    found = fuser.jit(lambda t, x: {name: form(t, x) for name, form in forms.items()})(table, x)
+    alone = fuser.jit(forms["clip"])(table, x)
+    expected = np.where(x > 0, 20, 10)
+    for name, value in {**found, "alone": alone}.items():
+        np.testing.assert_array_equal(value, expected, name)

@@ -122,6 +122,27 @@ def test_scatters_by_indices_in_order(reduction, spoilt, rows):
     same(found, reduced(reduction, x, wrapped, updates))
 
 
+@pytest.mark.parametrize("reduction", ["add", "max"])
+@pytest.mark.parametrize("mode", ["clip", "drop"])
+@pytest.mark.parametrize("form", ["runs", "columns", "short columns", "one value", "few bins"])
+def test_scatters_of_runs_and_single_elements(reduction, mode, form):
+    """Windows of some vectors and a rest, single elements side by side or apart, and parts that are taken together."""
+    rng = np.random.default_rng(5)
+    n, count = (9, 20001) if form == "few bins" else (40, 1000)
+    indices = rng.integers(-n, n + 5, count).astype(np.int32)
+    width = {"runs": (53,), "columns": (30,), "short columns": (2,)}.get(form, ())
+    x, updates = (rng.integers(-99, 99, (size, *width)).astype(np.float32) for size in (n, count))
+    wrapped = np.where(indices < 0, indices + n, indices)
+    if "columns" in form:
+        found = jitted(lambda x, i, u: getattr(x.at[:, i], reduction)(u, mode=mode).T)(x.T, indices, updates.T)
+    elif form == "one value":
+        found = jitted(lambda x, i: getattr(x.at[i], reduction)(3.0, mode=mode))(x, indices)
+        updates = np.full(count, 3, np.float32)
+    else:
+        found = jitted(lambda x, i, u: getattr(x.at[i], reduction)(u, mode=mode))(x, indices, updates)
+    same(found, reduced(reduction, x, np.clip(wrapped, 0, n - 1) if mode == "clip" else wrapped, updates))
+
+
 def test_scatters_wrap_negative_indices_themselves():
     """The wrapped indices are no pass over memory; those that something else reads too are one all the same."""
     rng = np.random.default_rng(4)

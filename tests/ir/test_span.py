@@ -11,7 +11,7 @@ import fuser
 import fuser.numpy as jnp
 from fuser.ir import scalar as S
 from fuser.ir.scalar import Scalar
-from fuser.ir.span import ends, span
+from fuser.ir.span import ends, settled, span
 from fuser.kernel.lower import lower
 
 TYPES = [np.dtype(t) for t in ("int8", "uint8", "int16", "uint16", "int32", "uint32")]
@@ -57,6 +57,19 @@ def test_no_value_lies_outside(case) -> None:
     assert ends(node.dtype)[0] <= low and high <= ends(node.dtype)[1]
 
 
+@settings(max_examples=80, deadline=None)
+@given(expressions(), st.sampled_from(["lt", "ge"]), st.integers(-300, 300))
+def test_a_settled_select_has_its_value(case, comparison, bound) -> None:
+    node, inputs = case
+    bound = min(max(bound, ends(node.dtype)[0]), ends(node.dtype)[1])
+    limit = S.constant(bound, node.dtype)
+    choice = S.cast(S.where(S.apply(comparison, node, limit), node, limit), np.dtype("int64"))
+    found = settled(choice)
+    np.testing.assert_array_equal(S.evaluate(found, inputs), S.evaluate(choice, inputs))
+    low, high = span(node)
+    assert (found is not choice) == (bound <= low or bound > high)
+
+
 def operations(function, *arguments) -> list[str]:
     (group,) = fuser.jit(function).lower(*arguments).plan.groups
     return [node.op for node in lower(group).nodes]
@@ -79,3 +92,17 @@ def test_an_index_that_is_inside_is_not_clamped(mask, clamps) -> None:
     assert operations(take, table, places).count("max") == 0  # unsigned
     expected = table[np.minimum(np.asarray(mask(jnp.asarray(places))), 255)]
     np.testing.assert_array_equal(fuser.jit(take)(table, places), expected)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64, 7057])
+def test_searches_need_no_clamps(size) -> None:
+    """The place of a search is inside the table whatever it compares."""
+    found = operations(jnp.searchsorted, np.zeros(size, np.float32), np.zeros(1000, np.float32))
+    assert not {"min", "max"} & set(found)
+    assert found.count("select") == size.bit_length()  # one a step, and none that would wrap a negative place
+
+
+def test_a_place_that_is_not_negative_is_not_wrapped() -> None:
+    table, places = np.zeros(100, np.float32), np.zeros(1000, np.int32)
+    assert "select" not in operations(lambda t, i: t[jnp.clip(i, 0, 99)], table, places)
+    assert "select" in operations(lambda t, i: t[jnp.clip(i, -1, 99)], table, places)

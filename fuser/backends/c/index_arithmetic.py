@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fuser.backends.c.function import Code, Sum, Symbol, Variable, code
-from fuser.ir.index import Axis
+from fuser.ir.index import Axis, Computed
 from fuser.kernel.sizes import MOST_SIZES, IndexText, Sizes
 
 FLOOR = "{2}({0}, {1})"  # the form of a division that rounds down; the other rounds to zero
@@ -27,6 +27,10 @@ class Arguments:
         """The number of iterations of an axis; always an argument."""
         return _argument(self._sizes.extent(axis, value))
 
+    def opaque(self, value: int) -> Code:
+        """An argument that is `value` in every call, which gcc is not to know."""
+        return _argument(self._sizes.opaque(value))
+
     @property
     def full(self) -> bool:
         """Whether a further integer stands in the text."""
@@ -46,7 +50,11 @@ def _argument(text: str) -> Code:
 
 
 class Offsets(IndexText):
-    """Affine expressions as sums. `names` holds what stands for an axis where the function now is."""
+    """Affine expressions as sums. `names` holds what stands for an axis where the function now is.
+
+    A computed 0 or 1 passes through a mask of all bits: gcc 12 vectorises `x[c ? 1 : 0]`, and whatever else it can tell to be
+    a truth value, with the truth value's own -1, and reads before the array.
+    """
 
     def literal(self, value: int) -> Code:
         return Code((str(value),))
@@ -58,6 +66,12 @@ class Offsets(IndexText):
 
     def total(self, parts: list[Any]) -> Sum:
         return Sum(tuple(("+", part if type(part) is Code else code(part)) for part in parts) or (("+", Code(("0",))),))
+
+    def _atom(self, atom: Any, owner: Any, division: str) -> Any:
+        found: Any = super()._atom(atom, owner, division)
+        if isinstance(atom, Computed) and atom.bounds[1] == 1:
+            return code("({} & {})", found, self.sizes.opaque(-1))  # type: ignore[attr-defined]
+        return found
 
     def quotient(self, division: str, base: Any, divisor: Any) -> Code:
         return code(division, code("({})", base), divisor, _FLOOR_DIV)
