@@ -13,19 +13,21 @@ from fuser.ir.graph import Eqn
 from fuser.ir.index import Affine, Axis
 from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.scalar import COSTS, LEAVES, Scalar
+from fuser.ir.target import Target
 from fuser.ir.types import ArrayType
 
 
-def cost(eqn: Eqn) -> int:
-    """Additions an element that one equation is worth; 1 of what only moves elements or combines them."""
+def cost(eqn: Eqn, target: Target | None = None) -> int:
+    """Additions an element that one equation is worth, on a target or about; 1 of what only moves elements or combines
+    them."""
     if not _computed(eqn.primitive):
         return 1
     params = tuple((name, _hashable(eqn.params[name])) for name in sorted(eqn.params))
     avals = tuple(v.aval for v in eqn.invars)
     try:
-        return _cost(eqn.primitive, params, avals, eqn.outvars[0].aval)
+        return _cost(eqn.primitive, params, avals, eqn.outvars[0].aval, target)
     except TypeError:  # a param that has no hash
-        return _cost.__wrapped__(eqn.primitive, params, avals, eqn.outvars[0].aval)
+        return _cost.__wrapped__(eqn.primitive, params, avals, eqn.outvars[0].aval, target)
 
 
 def operations(eqn: Eqn) -> int:
@@ -52,10 +54,15 @@ def _computed(primitive: Primitive) -> bool:
 
 @lru_cache(maxsize=4096)
 def _cost(
-    primitive: Primitive, params: tuple[tuple[str, Any], ...], avals: tuple[ArrayType, ...], out: ArrayType
+    primitive: Primitive,
+    params: tuple[tuple[str, Any], ...],
+    avals: tuple[ArrayType, ...],
+    out: ArrayType,
+    target: Target | None,
 ) -> int:
     nodes = _nodes(_lowered(primitive, dict(params), avals, out))
-    return max(1, sum(COSTS.get(node.op, 1) for node in nodes if node.op not in LEAVES))
+    costs = COSTS if target is None else target.costs
+    return max(1, round(sum(costs.get(node.op, 1) for node in nodes if node.op not in LEAVES)))
 
 
 def _lowered(primitive: Primitive, params: dict[str, Any], avals: tuple[ArrayType, ...], out: ArrayType) -> Scalar:

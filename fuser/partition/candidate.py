@@ -23,6 +23,7 @@ from fuser.partition.loop import LoopForm
 
 MOST_SWEEPS = 8  # runs over the reduced axes, where each computes again what came before
 KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
+WAITING = 4  # how much longer operations take in iterations that wait for each other
 PIECE = 8  # additions that it is worth to ask whether an element is of a piece, and to read it there
 MOST_PIECES = 8  # loops that a kernel repeats what reads them in
 
@@ -39,6 +40,7 @@ class Candidate:
     layout: dict[Var, Layout]
     reads: dict[Var, set[Layout]] = field(default_factory=dict)
     opaque: dict[Var, float] = field(default_factory=dict)  # value: how many times each element is read, about
+    reshaped: set[Var] = field(default_factory=set)  # values read through reshapes that keep the order of elements
     cost: int = 0
     volume: int = 0  # operations, each times the bytes of its numbers
     narrowest: int = 16  # bytes of the narrowest number, by which a vector's lanes are counted
@@ -144,7 +146,7 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
     )
     layout = labels if fusion is not Fusion.REDUCE else tuple(a for d, a in enumerate(labels) if d not in reduced)
     candidate = Candidate(
-        kind, [eqn], {number}, rows, cols, {out: layout}, cost=cost(eqn), produced={out}, live_out={out}
+        kind, [eqn], {number}, rows, cols, {out: layout}, cost=cost(eqn, limits.target), produced={out}, live_out={out}
     )
     candidate.order = [a for a in labels if a is not None]
     sizes = [v.aval.dtype.itemsize for v in (*eqn.invars, out) if v.aval.shape and v.aval.dtype != np.bool_]
@@ -167,6 +169,8 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
             size = math.prod(domain) if fusion is not Fusion.MOVEMENT else _elements_read(eqn, operand, limits)
             times = size / max(view.source.aval.size, 1)
             candidate.opaque[view.source] = candidate.opaque.get(view.source, 0) + times
+            if view.dense and fusion is not Fusion.MOVEMENT:
+                candidate.reshaped.add(view.source)
     if fusion is Fusion.REDUCE and isinstance(eqn.invars[0], Var):
         candidate.layout[eqn.invars[0]] = labels
     return candidate
@@ -296,7 +300,24 @@ def _inline_blocker(a: Candidate, b: Candidate, opaque: set[Var], uses: Uses, li
     copies = _copies(a, b, opaque)
     if (priced := _again(a, b, copies, opaque, limits.target)) is not None:
         return f"it reads a value at {math.ceil(copies)} different indices; {priced}"
-    return None
+    return _division_blocker(a, b, opaque, limits.target)
+
+
+def _division_blocker(a: Candidate, b: Candidate, opaque: set[Var], target: Target) -> str | None:
+    """`b` reads values of `a` in another shape: what `a` reads along some of its axes alone is then found by dividing the
+    place of each element, one number after the other."""
+    values = [v for v in opaque & b.reshaped if v in a.layout]
+    uneven = [
+        v for v in values if a.opaque or any(read != a.layout[v] for several in a.reads.values() for read in several)
+    ]
+    if not uneven:
+        return None
+    domain, work = math.prod(x.extent for x in b.axes) * max(b.sweeps, 1), a.cost + b.cost
+    dividing = domain * (2 * target.compute("index_div", 4) + (target.scalar - 1) * work / target.operations)
+    stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in uneven))
+    if dividing <= stored:
+        return None
+    return f"it reads a value in another shape; dividing each element's place costs {duration(dividing)}, storing it {duration(stored)}"
 
 
 def _again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], target: Target) -> str | None:
@@ -304,7 +325,7 @@ def _again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], targ
     size = math.prod(x.extent for x in a.axes)
     values = list(values)
     wide = max([v.aval.dtype.itemsize for v in values], default=4) / 4
-    repeated = a.cost * size * (times - 1) * wide / target.operations
+    repeated = a.cost * size * (times - 1) * wide / target.operations * (WAITING if b.kind is Kind.LOOP else 1)
     if repeated <= 0:
         return None
     moving = target.move(sum(v.aval.nbytes for v in (*b.inputs, *b.live_out)))
@@ -392,11 +413,11 @@ def _domain_blocker(
                 if b_cols & rows_a and b.inputs & a.produced:
                     return "it reduces over rows, and so needs every row of the other first"
                 return "they reduce over different axes"
-            return _sync_blocker(a, b)
+            return _sync_blocker(a, b, limits.target)
         if fresh:
             return _growth_blocker(a, b, fresh, uses, limits)
         if mapped == rows_a | cols_a:
-            return _sync_blocker(a, b)
+            return _sync_blocker(a, b, limits.target)
         return None if mapped == rows_a else "it runs over only a part of the other's axes"
     if fresh:
         return _growth_blocker(a, b, fresh, uses, limits)
@@ -405,8 +426,16 @@ def _domain_blocker(
     return None
 
 
-def _sync_blocker(a: Candidate, b: Candidate) -> str | None:
+def _sync_blocker(a: Candidate, b: Candidate, target: Target) -> str | None:
     """A further run over the reduced axes, which may compute again what it needs of the runs before it."""
+    if a.kind is b.kind is Kind.SCAN and b.inputs & a.produced and a.order[-1] in a.reduced:
+        alone = (target.scalar - 1) * (a.cost + b.cost) * math.prod(x.extent for x in a.axes) / target.operations
+        stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in b.inputs & a.produced))
+        if alone > stored:
+            return (
+                "its prefix scan waits for the other's, element after element, and all work with it, which costs "
+                f"{duration(alone)}, storing what it reads {duration(stored)}"
+            )
     sweeps = a.sweeps + b.sweeps
     if sweeps > MOST_SWEEPS and b.inputs & a.produced and not _keeps(a):
         return f"together they run {sweeps} times over the reduced axes, and each run computes again what it needs"
@@ -490,6 +519,7 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
     big.numbers |= small.numbers
     big.produced |= small.produced
     big.barriers |= small.barriers
+    big.reshaped |= small.reshaped
     for var, dims in small.layout.items():
         big.layout.setdefault(var, layout(dims))
     for var, several in small.reads.items():

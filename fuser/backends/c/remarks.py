@@ -85,7 +85,8 @@ def _inside(writer: Emitter) -> Iterator[Scalar]:
 
 def _of_reductions(writer: InnerReduction) -> str:
     for sweep in writer.kernel.sweeps:
-        if any(node.op == "scan" for node in sweep.body) and sweep not in writer.in_vectors:
+        recalled = writer.kept.keys() - set(sweep.kept)
+        if any(n.op == "scan" and n not in recalled for n in sweep.body) and sweep not in writer.in_vectors:
             return "each element of a prefix scan waits for the one before it; along an axis other than the last, many run side by side"
         extremes = any(reduction.attr.reduction in ("argmax", "argmin") for reduction in sweep.reductions)
         if extremes and not writer.is_argreduce(sweep):

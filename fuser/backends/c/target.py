@@ -38,7 +38,7 @@ TARGET = Target(
     (Level(48e3, 150e9), Level(1e6, 45e9), Level(16e6, 33e9), Level(math.inf, 18e9)),
     operations=60e9,
     strided=0.5e-9,
-    launch=1e-6,
+    launch=0.3e-6,
     jump=40e-9,
     costs=COSTS,
     vector=64,

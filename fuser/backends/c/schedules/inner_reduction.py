@@ -225,10 +225,14 @@ class InnerReduction(Emitter):
                     break
         return aliased
 
-    def _kept_place(self, node: Scalar) -> Element:
+    def kept_element(self, node: Scalar) -> Element:
         """The element of a kept row that belongs to the running iteration."""
         store = self.aliased.get(node)
         return self.at(self.kept[node], self.reduced_position()) if store is None else self.target(store)
+
+    def keep(self, node: Scalar) -> None:
+        """Put a value into its kept row."""
+        self.set(self.kept_element(node), self.operand(node))
 
     def _row_part(self, sweep: Sweep) -> None:
         self.define_all(sweep.row)
@@ -459,7 +463,7 @@ class InnerReduction(Emitter):
             else:
                 self.define(node)
             if node in self.kept and node in sweep.kept:
-                self.set(self._kept_place(node), self.operand(node))
+                self.keep(node)
         for reduction in sweep.reductions:
             if into is not None and reduction in into:
                 into[reduction](self.operand(reduction.args[0]))
@@ -491,7 +495,7 @@ class InnerReduction(Emitter):
     def recall(self) -> None:
         """Read what an earlier sweep kept at the running iteration."""
         for node in self.recalled:
-            self.env[node] = self._kept_place(node)
+            self.env[node] = self.kept_element(node)
 
 
 class SplitInnerReduction(InnerReduction):

@@ -66,7 +66,7 @@ def two_phases(writer: InnerReduction, sweep: Sweep, body: list[Scalar], first: 
 def apart(sweep: Sweep, body: Sequence[Scalar]) -> list[Scalar] | None:
     """What the scans of a sweep take in, in order, where it pays to compute it in a loop of its own; else None."""
     scans = [n for n in body if n.op == "scan"]
-    if not scans or sweep.kept or any(is_complex(n.attr.accumulator) for n in scans):
+    if not scans or any(is_complex(n.attr.accumulator) for n in scans):
         return None
     first = _needed([scan.args[0] for scan in scans], set(body))
     others = [n for n in body if n.op not in ("scan", "load", "const", "index")]
@@ -91,18 +91,26 @@ def three_loops(
     here = lambda scan: writer.at(writer.scan_rows[scan], writer.axes[axis])
     writer.pragma("omp simd")
     writer.loop(axis, *span)
+    kept = [node for node in sweep.kept if node in writer.kept]
     for node in first:
         writer.define(node)
+        if node in kept:
+            writer.keep(node)
     for scan in scans:
         writer.set(here(scan), writer.operand(scan.args[0]))
     writer.close()
     writer.env = dict(saved)
-    _run_scans(writer, scans, axis, span, here)
-    writer.env = saved | {scan: here(scan) for scan in scans}
+    if _run_scans(writer, scans, axis, span, here):
+        writer.in_vectors.add(sweep)
+    early = {node: writer.kept_element(node) for node in kept if node in first}
+    writer.env = saved | {scan: here(scan) for scan in scans} | early
     writer.pragma("omp simd{}", joined(list(clauses), ""))
     writer.loop(axis, *span)
     roots = [store.value for store in sweep.stores] + [reduction.args[0] for reduction in sweep.reductions]
-    rest = _needed(roots, set(body), stop=set(scans)).difference(scans)
+    rest = _needed([*roots, *kept], set(body), stop={*scans, *early}).difference(scans, early)
+    for scan in scans:
+        if scan in kept:
+            writer.keep(scan)
     writer.element(sweep, [n for n in body if n in rest])
     writer.close()
     writer.env = saved
@@ -114,8 +122,8 @@ def _run_scans(
     axis: Axis,
     span: tuple[Part, Part],
     here: Callable[[Scalar], Element],
-) -> None:
-    """The loop that replaces the elements of the buffers by the scans' values."""
+) -> bool:
+    """The loop that replaces the elements of the buffers by the scans' values; whether it runs in vectors."""
     vectors = all(map(_runs_in_vectors, scans)) and writer.loops.extents[axis] >= SHORTEST
     if vectors:
         open_loop(writer, scans, axis, span, writer.backwards)
@@ -139,6 +147,7 @@ def _run_scans(
         if vectors and phase == "in":
             _inclusive(writer, scans)
     writer.close()
+    return vectors
 
 
 def _turn(writer: InnerReduction, axis: Axis) -> None:

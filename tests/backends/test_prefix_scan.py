@@ -1,0 +1,66 @@
+"""Prefix scans along memory beside dear work, kept rows, reductions and further scans, against the reference backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser.config import config
+
+
+def after_a_reduction(x: Any) -> tuple[Any, ...]:
+    s = fnp.sin(x)
+    c = fnp.cumsum(s * 0.01, 1)
+    return c, c - c.max(1, keepdims=True)
+
+
+def kept_before(x: Any) -> tuple[Any, ...]:
+    s = fnp.sin(x)
+    return fnp.cumsum(s * 0.01, 1), s - s.max(1, keepdims=True)
+
+
+def both(x: Any) -> tuple[Any, ...]:
+    s = fnp.exp(fnp.sin(x))
+    c, d = fnp.cumsum(s, 1), fnp.cumsum(s * s, 1)
+    return c - c.mean(1, keepdims=True), d / d.max(1, keepdims=True), s - s.sum(1, keepdims=True)
+
+
+def chained(x: Any) -> tuple[Any, ...]:
+    c = fnp.cumsum(fnp.tanh(x), 1)
+    return fnp.cumsum(fnp.cos(c), 1) - c, fnp.cumsum(c - c.max(1, keepdims=True), 1)
+
+
+def backwards(x: Any) -> tuple[Any, ...]:
+    s = fnp.sin(x)
+    c = fuser.lax.cumsum(s, 1, reverse=True)
+    return c, c - c.min(1, keepdims=True) * s
+
+
+def extremes(x: Any) -> tuple[Any, ...]:
+    s = fnp.sin(x * 7)
+    c = fuser.lax.cummax(s, 1)
+    return c - c.sum(1, keepdims=True), fuser.lax.cumprod(1 + 0.01 * s, 1) * s.max(1, keepdims=True)
+
+
+@pytest.mark.parametrize("function", [after_a_reduction, kept_before, both, chained, backwards, extremes])
+@pytest.mark.parametrize("shape", [(5, 300), (40, 70), (3, 20), (2, 40_000)], ids=str)
+def test_scans_and_what_stands_around_them(function: Any, shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(0).random(shape).astype(np.float32)
+    got = fuser.jit(function)(x)
+    with config.using(backend="reference"):
+        want = fuser.jit(function)(x)
+    for a, b in zip(got, want, strict=True):
+        scale = float(np.abs(np.asarray(b)).max())
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), 1e-5, 2e-6 * scale)
+
+
+def test_a_scan_of_a_scan_is_a_kernel_of_its_own() -> None:
+    """In one, both would run element after element, and so would the functions of maths."""
+    lowered = fuser.jit(chained).lower(np.ones((400, 3000), np.float32))
+    assert len([group for group in lowered.plan.groups if "cumsum" in group.name]) > 1
+    assert not any("scalar" in source.launch for source in lowered.sources)
+    assert any("waits for the other's" in decision.reason for decision in lowered.plan.decisions)
