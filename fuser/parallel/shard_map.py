@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.errors import UnsupportedError
 from fuser.frames import hide
 from fuser.ir.names import function_name
 from fuser.ir.source import current_source
@@ -148,6 +149,13 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
         if s is None and not isinstance(v, (Array, Tracer, np.ndarray, np.generic))
     }
     values = leaf_values([0 if n in opaque else v for n, v in enumerate(leaves)], f"the arguments of {name}")
+    for value in values:
+        explicit = type_of(value).explicit
+        if explicit is not None and explicit.spec.unreduced:
+            raise UnsupportedError(
+                f"shard_map of {name} got a value that is unreduced, {type_of(value)} as {explicit.spec}, which is not supported "
+                f"({current_source().short}); complete its sum with reshard before"
+            )
     if specs is None:
         specs = _specs(_inferred(args, values, layout), args, "in_specs", layout, name)
     shown = lambda n: f"argument {tree.paths(args)[n].lstrip('[').split(']')[0]} of {name}"
@@ -240,6 +248,11 @@ def _specs(specs: Any, full: Any, what: str, layout: Layout, name: str) -> list[
                 f"shard_map takes PartitionSpecs in {what}, got {spec!r} ({current_source().short}); P() is what all devices share"
             )
         check_spec(layout.mesh, spec)
+        if spec.unreduced or (spec.reduced and what == "out_specs"):
+            raise UnsupportedError(
+                f"shard_map with {spec} in {what} is not supported: within it types do not say what is a sum of terms ({current_source().short}); "
+                "complete sums with reshard before, and leave them open with reshard behind"
+            )
         for axis in (n for axes in split_axes(spec, len(spec)) for n in axes):
             if axis not in layout.manual_axes:
                 raise ValueError(

@@ -164,6 +164,15 @@ def test_a_sum_is_completed_once() -> None:
     assert [c.name for c in within(fuser, program)] == ["psum_scatter"]
 
 
+def test_sums_of_terms_do_not_enter_shard_map() -> None:
+    def program(lib: Any, fnp: Any, lay: Any) -> Any:
+        for specs in ({"in_specs": fuser.P(unreduced={"x"})}, {"in_specs": fuser.P()}, {}):
+            with pytest.raises(fuser.errors.UnsupportedError, match="complete"):
+                lib.shard_map(lambda a: a, out_specs=lib.P(), **specs)(lay(X, unreduced={"x"}))
+
+    within(fuser, program)
+
+
 def test_types_and_errors_are_fuser_s() -> None:
     def program(lib: Any, fnp: Any, lay: Any) -> Any:
         aval = lib.typeof(lay(X, "x"))
