@@ -193,7 +193,9 @@ def test_new_sizes_compile_nothing_new():
     rng = np.random.default_rng(0)
     f = fuser.jit(softmax)
     texts = {f.lower(np.zeros(tuple(rng.integers(1, 3000, 2)), np.float32)).sources[0].text for _ in range(100)}
-    assert len(texts) <= 5  # by how the axes lie, how many rows there are, and whether rows are shorter than some vectors
+    assert (
+        len(texts) <= 5
+    )  # by how the axes lie, how many rows there are, and whether rows are shorter than some vectors
 
 
 def test_config_switches_x64():
