@@ -394,12 +394,14 @@ def follows(file: Any) -> bool:
         return False
     known = _followed.get(file)
     if known is None:
-        place = os.path.abspath(file)
-        library = place.startswith(_STANDARD) and f"{os.sep}site-packages{os.sep}" not in place
+        location = os.path.abspath(file)
+        library = location.startswith(_STANDARD) and f"{os.sep}site-packages{os.sep}" not in location
         known = (
-            not library and not is_hidden(file) and not any(f"{os.sep}{n}{os.sep}" in place for n in _CONSTANT_PACKAGES)
+            not library
+            and not is_hidden(file)
+            and not any(f"{os.sep}{n}{os.sep}" in location for n in _CONSTANT_PACKAGES)
         )
-        _followed[file] = known = known and not place.endswith(".so")
+        _followed[file] = known = known and not location.endswith(".so")
     return known
 
 

@@ -154,7 +154,7 @@ def _sequential_chunks(combine: Combine, split: list[Any], axis: int) -> list[An
 
 
 def _moved(x: Any, source: int, target: int) -> Any:
-    """An axis in another place."""
+    """An axis at another position."""
     order = [d for d in range(x.ndim) if d != source]
     order.insert(target, source)
     return x.transpose(order)

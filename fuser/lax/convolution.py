@@ -24,7 +24,7 @@ _LETTERS = (("N", "C"), ("O", "I"), ("N", "C"))
 
 
 def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    """For three strings such as ("NHWC", "HWIO", "NHWC") the places of batch (or outputs), features (or inputs) and space,
+    """For three strings such as ("NHWC", "HWIO", "NHWC") the positions of batch (or outputs), features (or inputs) and space,
     the latter in the kernel's order. TypeError for strings that are none."""
     kernel = dimension_numbers[1]
     for n, (text, (a, b)) in enumerate(zip(dimension_numbers, _LETTERS)):
@@ -207,7 +207,7 @@ def conv_general_dilated_patches(
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Any:  # fmt: skip
-    """The windows that a convolution multiplies with its kernels: as features (feature, *place in the window) of the result."""
+    """The windows that a convolution multiplies with its kernels: as features (feature, *position in the window) of the result."""
     name = "conv_general_dilated_patches"
     x, window = as_value(lhs, name), tuple(operator.index(w) for w in filter_shape)
     numbers = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)
@@ -223,10 +223,10 @@ def conv_general_dilated_patches(
         sliding_windows_p, x, dimensions=tuple(range(2, x.ndim)), window=window,
         strides=_integers(window_strides, len(window)), dilation=apart,
     )  # fmt: skip
-    places = tuple(range(2, x.ndim))
-    found = transpose(found, (0, 1, *range(x.ndim, found.ndim), *places))
-    batch, features, counts = found.shape[0], found.shape[1] * math.prod(window), found.shape[-len(places) :]
-    found = reshape(found, (batch, features, *(counts if places else ())))
+    positions = tuple(range(2, x.ndim))
+    found = transpose(found, (0, 1, *range(x.ndim, found.ndim), *positions))
+    batch, features, counts = found.shape[0], found.shape[1] * math.prod(window), found.shape[-len(positions) :]
+    found = reshape(found, (batch, features, *(counts if positions else ())))
     result = transpose(found, tuple(list(out_spec).index(d) for d in range(x.ndim)))
     return result if preferred_element_type is None else result.astype(preferred_element_type)
 
@@ -236,7 +236,7 @@ def conv_general_dilated_local(
     lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: Any = None,
 ) -> Any:  # fmt: skip
-    """A convolution with a kernel of its own at each place: `rhs` has the result's space, and features × window as inputs."""
+    """A convolution with a kernel of its own at each position: `rhs` has the result's space, and features × window as inputs."""
     x, kernels = as_value(lhs, "conv_general_dilated_local"), as_value(rhs, "conv_general_dilated_local")
     window = tuple(operator.index(w) for w in filter_shape)
     numbers = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)
@@ -248,8 +248,8 @@ def conv_general_dilated_local(
         patches, kernels, (contracted, (tuple(a for a, _ in batch), tuple(b for _, b in batch))), precision
     )
     order = list(range(product.ndim - 2))
-    for place, d in sorted(((out_spec[0], product.ndim - 2), (out_spec[1], product.ndim - 1))):
-        order.insert(place, d)
+    for position, d in sorted(((out_spec[0], product.ndim - 2), (out_spec[1], product.ndim - 1))):
+        order.insert(position, d)
     return transpose(product, tuple(order))
 
 

@@ -159,7 +159,7 @@ def reciprocal(x: Any) -> Any:
 
 
 def select_n(which: Any, *cases: Any) -> Any:
-    """cases[which] at each place; `which` holds bools or int32 numbers. Only the case that is chosen gets a derivative."""
+    """cases[which] at each position; `which` holds bools or int32 numbers. Only the case that is chosen gets a derivative."""
     return bind(E.select_n_p, as_value(which, "select_n"), *strict("select_n", *cases))
 
 

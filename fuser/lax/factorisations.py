@@ -68,13 +68,13 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
 
     lead = value.shape[:-1]
     start = fnp.broadcast_to(fnp.arange(permutation_size, dtype=value.dtype), (*lead, permutation_size))
-    places = fnp.arange(permutation_size)
+    positions = fnp.arange(permutation_size)
 
     def exchange(row: Any, order: Any) -> Any:
         other = fnp.take(value, row, axis=-1)[..., None]
         first = fnp.take(order, row, axis=-1)[..., None]
         second = fnp.take_along_axis(order, other, -1)
-        return fnp.where(places == row, second, fnp.where(places == other, first, order))
+        return fnp.where(positions == row, second, fnp.where(positions == other, first, order))
 
     return fori_loop(0, value.shape[-1], exchange, start)
 

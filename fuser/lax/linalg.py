@@ -111,7 +111,7 @@ def svd(
 ) -> Any:
     """(u, s, vh) with u diag(s) vh = x, s in descending order; s alone without `compute_uv`.
 
-    `subset_by_index` takes the singular values (and vectors) from the first of two places up to the second; ValueError with
+    `subset_by_index` takes the singular values (and vectors) from the first of two positions up to the second; ValueError with
     `full_matrices`. It goes by divide and conquer, also where QR is asked for, whose error bounds are the same
     (LAPACK Users' Guide, section 4.9); Jacobi and polar algorithms are not implemented: NotImplementedError.
 
@@ -146,18 +146,18 @@ def triangular_solve(
     """
     matrix, right = as_value(a, "triangular_solve"), as_value(b, "triangular_solve")
     vector = right.ndim == matrix.ndim - 1
-    place = right.ndim if left_side else right.ndim - 1
+    position = right.ndim if left_side else right.ndim - 1
     out = bind(
         triangular_solve_p,
         matrix,
-        expand_dims(right, (place,)) if vector else right,
+        expand_dims(right, (position,)) if vector else right,
         left_side=bool(left_side),
         lower=bool(lower),
         transpose_a=bool(transpose_a),
         conjugate_a=bool(conjugate_a) and is_complex(matrix.dtype),
         unit_diagonal=bool(unit_diagonal),
     )
-    return squeeze(out, (place,)) if vector else out
+    return squeeze(out, (position,)) if vector else out
 
 
 _install_ranks(globals(), "fuser.lax")

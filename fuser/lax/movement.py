@@ -65,13 +65,13 @@ def reshape(
 
 
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Any:
-    """New dimensions of extent 1 at these places of the result."""
+    """New dimensions of extent 1 at these positions of the result."""
     x = as_value(array, "expand_dims")
-    places = axes_of(tuple(dimensions), x.ndim + len(tuple(dimensions)), "expand_dims")
-    rank = x.ndim + len(places)
-    kept = tuple(d for d in range(rank) if d not in places)
+    positions = axes_of(tuple(dimensions), x.ndim + len(tuple(dimensions)), "expand_dims")
+    rank = x.ndim + len(positions)
+    kept = tuple(d for d in range(rank) if d not in positions)
     extents = iter(x.shape)
-    return broadcast_in_dim(x, tuple(1 if d in places else next(extents) for d in range(rank)), kept)
+    return broadcast_in_dim(x, tuple(1 if d in positions else next(extents) for d in range(rank)), kept)
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
@@ -126,12 +126,12 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
     """The operand cut along `axis` into parts of these sizes, which must add up to its extent (ValueError)."""
     x, extents = as_value(operand, "split"), _extents(sizes)
-    place = axis_of(axis, x.ndim, "split")
-    if sum(extents) != x.shape[place] and all(e >= 0 for e in extents):
+    position = axis_of(axis, x.ndim, "split")
+    if sum(extents) != x.shape[position] and all(e >= 0 for e in extents):
         raise ValueError(
-            f"Sum of sizes {sum(extents)} must be equal to dimension {place} of the operand shape {x.shape}"
+            f"Sum of sizes {sum(extents)} must be equal to dimension {position} of the operand shape {x.shape}"
         )
-    return list(bind(V.split_p, x, sizes=extents, axis=place))
+    return list(bind(V.split_p, x, sizes=extents, axis=position))
 
 
 def tile(operand: Any, reps: Sequence[int]) -> Any:
@@ -153,7 +153,7 @@ def iota(dtype: Any, size: int) -> Any:
 
 
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int, *, out_sharding: None = None) -> Any:
-    """The index along one dimension, at every place of `shape`."""
+    """The index along one dimension, at every position of `shape`."""
     shape = _extents(shape)
     return bind(
         V.iota_p, dtype=dtypes.canonicalize_dtype(dtype), shape=shape, dimension=axis_of(dimension, len(shape), "iota")

@@ -194,8 +194,8 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Any:
     if any(v.shape != values[0].shape for v in values):
         shapes = ", ".join(str(v.shape) for v in values)
         raise ValueError(f"All input arrays must have the same shape. Got {shapes}.")
-    place = axis_of(axis, values[0].ndim + 1, "stack")
-    return concatenate([expand_dims(v, (place,)) for v in values], place)
+    position = axis_of(axis, values[0].ndim + 1, "stack")
+    return concatenate([expand_dims(v, (position,)) for v in values], position)
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
@@ -203,8 +203,8 @@ def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
     value = as_value(x, "unstack")
     if not value.ndim:
         raise ValueError("unstack requires arrays with rank > 0, however a scalar array was passed.")
-    place = axis_of(axis, value.ndim, "unstack")
-    return tuple(index_in_dim(value, n, place, keepdims=False) for n in range(value.shape[place]))
+    position = axis_of(axis, value.ndim, "unstack")
+    return tuple(index_in_dim(value, n, position, keepdims=False) for n in range(value.shape[position]))
 
 
 def broadcast_like(arr: Any, like_arr: Any) -> Any:
@@ -272,8 +272,8 @@ def _extremes(name: str, sign: int, operand: Any, k: int, dimension: int, aggreg
         raise ValueError(f"operand must be a floating type, got {x.dtype.name}")
     if not aggregate:
         raise UnsupportedError(f"{name} gives the k best in order; leave aggregate_to_topk as it is")
-    place = axis_of(dimension, x.ndim, name)
-    values, indices = top_k(-x if sign < 0 else x, k, axis=place)
+    position = axis_of(dimension, x.ndim, name)
+    values, indices = top_k(-x if sign < 0 else x, k, axis=position)
     return (-values if sign < 0 else values), indices
 
 

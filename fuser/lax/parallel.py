@@ -207,9 +207,9 @@ def _gather(x: Any, axis_name: Any, axis: int, tiled: bool, groups: Any = None) 
     name, size, params = _grouped(axis_name, groups, "all_gather")
 
     def on_leaf(leaf: Any) -> Any:
-        place = axis_of(axis, leaf.ndim + (not tiled), "all_gather")
-        out = _checked(C.all_gather_p, leaf, axis_name=name, axis=place, axis_size=size, **params)
-        return _merged(out, place) if tiled else out
+        position = axis_of(axis, leaf.ndim + (not tiled), "all_gather")
+        out = _checked(C.all_gather_p, leaf, axis_name=name, axis=position, axis_size=size, **params)
+        return _merged(out, position) if tiled else out
 
     return _each(on_leaf, x, "all_gather")
 
@@ -221,9 +221,9 @@ def psum_scatter(
     name, size, params = _grouped(axis_name, axis_index_groups, "psum_scatter")
 
     def on_leaf(leaf: Any) -> Any:
-        place = axis_of(scatter_dimension, leaf.ndim, "psum_scatter")
-        parts = _parted(leaf, place, size, "psum_scatter") if tiled else leaf
-        return _checked(C.psum_scatter_p, parts, axis_name=name, axis=place, axis_size=size, **params)
+        position = axis_of(scatter_dimension, leaf.ndim, "psum_scatter")
+        parts = _parted(leaf, position, size, "psum_scatter") if tiled else leaf
+        return _checked(C.psum_scatter_p, parts, axis_name=name, axis=position, axis_size=size, **params)
 
     return _each(on_leaf, x, "psum_scatter")
 
@@ -294,8 +294,8 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     """Lane `destination` gets the value of lane `source` for each pair of `perm`; lanes that get none have zeros."""
     name, size = _one(axis_name, "ppermute")
     pairs = tuple((int(s), int(d)) for s, d in perm)
-    for places in zip(*pairs):
-        if len(set(places)) != len(places) or any(not 0 <= p < size for p in places):
+    for positions in zip(*pairs):
+        if len(set(positions)) != len(positions) or any(not 0 <= p < size for p in positions):
             raise ValueError(
                 f"ppermute over {name!r} of size {size} needs distinct sources and distinct destinations below {size}, got {pairs} ({current_source().short})"
             )
@@ -308,5 +308,5 @@ def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
 
 
 def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
-    """The named axis and dimension `axis` change places."""
+    """The named axis and dimension `axis` change positions."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)

@@ -148,7 +148,7 @@ def _spread(x: Any, ragged: int, sizes: Any, outer: Sequence[int]) -> Any:
     shape = (*x.shape, groups)
     bounds = (broadcast_to(expand_dims(transpose(v, (*order, len(outer))), rest), shape) for v in (starts, ends))
     low, high = bounds
-    place = broadcasted_iota(sizes.dtype, shape, ragged)
-    mine = bind(E.and_p, bind(E.le_p, low, place), bind(E.lt_p, place, high))
+    position = broadcasted_iota(sizes.dtype, shape, ragged)
+    mine = bind(E.and_p, bind(E.le_p, low, position), bind(E.lt_p, position, high))
     wide = broadcast_to(expand_dims(x, (x.ndim,)), shape)
     return bind(E.select_n_p, mine, literal(0, x.dtype), wide)

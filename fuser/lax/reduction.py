@@ -276,5 +276,5 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
         raise ValueError(
             "top_k returns int32 indices, which will overflow for array dimensions larger than the maximum int32."
         )
-    values, places = bind(top_k_p, x, k=operator.index(k), axis=axis_of(axis, x.ndim, "top_k"))
-    return values, places
+    values, positions = bind(top_k_p, x, k=operator.index(k), axis=axis_of(axis, x.ndim, "top_k"))
+    return values, positions

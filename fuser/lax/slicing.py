@@ -50,13 +50,13 @@ def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None,
 
 
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
-    """The slice at one static place of a dimension."""
+    """The slice at one static position of a dimension."""
     x = as_value(operand, "index_in_dim")
     axis = axis_of(axis, x.ndim, "index_in_dim")
     if not -x.shape[axis] <= index < x.shape[axis]:
         raise IndexError(f"index {index} is out of bounds for axis {axis} with size {x.shape[axis]}")
-    place = index % x.shape[axis]
-    result = slice_in_dim(x, place, place + 1, 1, axis)
+    position = index % x.shape[axis]
+    result = slice_in_dim(x, position, position + 1, 1, axis)
     return result if keepdims else squeeze(result, (axis,))
 
 
@@ -84,8 +84,8 @@ def _starts(function: str, x: Any, indices: Any) -> list[Any]:
 
 def _start(function: str, index: Any, extent: int) -> Any:
     if isinstance(index, (int, np.integer)):
-        place = operator.index(index)
-        return literal(builtins.max(place + extent if place < 0 else place, 0), np.dtype("int32"))
+        position = operator.index(index)
+        return literal(builtins.max(position + extent if position < 0 else position, 0), np.dtype("int32"))
     value = as_value(index, function)
     if value.dtype.kind not in "iu" or value.ndim:
         raise TypeRuleError(
@@ -120,7 +120,7 @@ def dynamic_slice_in_dim(
 def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Any:
-    """The slice at one computed place of a dimension."""
+    """The slice at one computed position of a dimension."""
     x = as_value(operand, "dynamic_index_in_dim")
     result = dynamic_slice_in_dim(x, index, 1, axis)
     return result if keepdims else squeeze(result, (axis_of(axis, x.ndim),))
@@ -146,7 +146,7 @@ def dynamic_update_slice_in_dim(
 def dynamic_update_index_in_dim(
     operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Any:
-    """The operand with the slice at one computed place of a dimension replaced."""
+    """The operand with the slice at one computed position of a dimension replaced."""
     x, new = as_value(operand, "dynamic_update_index_in_dim"), as_value(update, "dynamic_update_index_in_dim")
     axis = axis_of(axis, x.ndim, "dynamic_update_index_in_dim")
     return dynamic_update_slice_in_dim(x, new if new.ndim == x.ndim else expand_dims(new, (axis,)), index, axis)

@@ -24,8 +24,8 @@ _BYTE = np.dtype("uint8")
 def _weights(bitorder: str, function: str) -> Any:
     if bitorder not in ("little", "big"):
         raise ValueError("'order' must be either 'little' or 'big'")
-    places = arange(8, dtype=_BYTE)
-    return places if bitorder == "little" else 7 - places
+    positions = arange(8, dtype=_BYTE)
+    return positions if bitorder == "little" else 7 - positions
 
 
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
@@ -33,7 +33,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
     x = as_value(a, "packbits")
     if kind_of(x.dtype) not in "biu":
         raise TypeError("Expected an input array of integer or boolean data type")
-    places = _weights(bitorder, "packbits")
+    positions = _weights(bitorder, "packbits")
     bits = (x != 0).astype(_BYTE)
     if axis is None:
         bits, axis = V.ravel(bits), 0
@@ -43,7 +43,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
     if missing:
         bits = pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, missing)])
     bits = V.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
-    return V.moveaxis(R.sum(bits << places, -1).astype(_BYTE), -1, axis)
+    return V.moveaxis(R.sum(bits << positions, -1).astype(_BYTE), -1, axis)
 
 
 def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
@@ -51,11 +51,11 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
     x = as_value(a, "unpackbits")
     if x.dtype != _BYTE:
         raise TypeError("Expected an input array of unsigned byte data type")
-    places = _weights(bitorder, "unpackbits")
+    positions = _weights(bitorder, "unpackbits")
     if axis is None:
         x, axis = V.ravel(x), 0
     axis = axis_of(axis, x.ndim, "unpackbits")
-    bits = (V.moveaxis(x, axis, -1)[..., None] >> places) & 1
+    bits = (V.moveaxis(x, axis, -1)[..., None] >> positions) & 1
     bits = V.reshape(bits, (*bits.shape[:-2], bits.shape[-2] * 8))
     if count is not None:
         extent = bits.shape[-1]

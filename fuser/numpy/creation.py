@@ -238,7 +238,7 @@ empty_like = zeros_like
 
 
 def iota(shape: tuple[int, ...], dimension: int, dtype: Any = np.int32) -> Any:
-    """The index along one dimension, at every place of `shape`."""
+    """The index along one dimension, at every position of `shape`."""
     return bind(V.iota_p, dtype=np.dtype(dtype), shape=shape, dimension=dimension)
 
 

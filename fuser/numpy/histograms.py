@@ -39,16 +39,16 @@ def histogramdd(
     each = [bins] * dims if np.ndim(bins) == 0 and not isinstance(bins, (list, tuple)) else list(bins)
     if len(each) != dims:
         raise ValueError("should be a bin for each dimension.")
-    edges, places = [], []
+    edges, positions = [], []
     for d, own in enumerate(each):
         bounds = histogram_bin_edges(points[:, d], own, None if range is None else range[d])
-        place = searchsorted(bounds, points[:, d], side="right")
-        place = M.where(points[:, d] == bounds[-1], place - 1, place)
+        position = searchsorted(bounds, points[:, d], side="right")
+        position = M.where(points[:, d] == bounds[-1], position - 1, position)
         edges.append(bounds)
-        places.append(place)
+        positions.append(position)
     shape = tuple(len(e) + 1 for e in edges)
     amounts = None if weights is None else asarray(weights)
-    flat = ravel_multi_index(tuple(places), shape, mode="clip")
+    flat = ravel_multi_index(tuple(positions), shape, mode="clip")
     counts = V.reshape(bincount(flat, amounts, length=math.prod(shape)), shape)
     counts = counts[(slice(1, -1),) * dims]
     if density:

@@ -46,7 +46,7 @@ class Plan:
     slice_sizes: tuple[int, ...]
     shape: tuple[int, ...]  # of what the gather gives
     reversed: tuple[int, ...] = ()
-    new: tuple[int, ...] = ()  # places of new dimensions in the result
+    new: tuple[int, ...] = ()  # positions of new dimensions in the result
     fresh: tuple[int, ...] = field(default=())  # leading dimensions given to the operand for scalar bools
     unique: bool = False
 
@@ -201,10 +201,10 @@ def plan_of(entries: list[Entry], shape: tuple[int, ...]) -> Plan:
     advanced = [k for k, e in enumerate(entries) if e.kind == "array" or (arrays and e.kind == "scalar")]
     common = np.broadcast_shapes(*(np.shape(entries[k].value) for k in advanced)) if advanced else ()
     together = not advanced or advanced == list(range(advanced[0], advanced[-1] + 1))
-    place = advanced[0] if advanced and together else 0
+    position = advanced[0] if advanced and together else 0
     builder = _Builder(shape, common)
     for k, entry in enumerate(entries):
-        if advanced and k == place:
+        if advanced and k == position:
             builder.add_common()
         builder.add(entry, k in advanced)
     return builder.plan(fresh)
@@ -277,7 +277,7 @@ class _Builder:
         numbers = GatherDimensionNumbers(offset, tuple(sorted(self.collapsed)), tuple(dimensions))
         static = all(isinstance(c, np.ndarray) for c in columns)
         indices = _static_indices(columns, batch) if static else _traced_indices(columns, batch)
-        # Places of `new` were counted before common dimensions could be put in front, and stand for the final order.
+        # Positions of `new` were counted before common dimensions could be put in front, and stand for the final order.
         shape = tuple(e for _, e in self.outputs)
         unique = all(not np.shape(v) or b is not None for v, b in self.components.values())
         return Plan(

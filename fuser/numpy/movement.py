@@ -107,12 +107,12 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
 def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     """Dimensions moved to new places; the others keep their order."""
     x = as_value(a, "moveaxis")
-    sources, places = axes_of(source, x.ndim, "moveaxis"), axes_of(destination, x.ndim, "moveaxis")
-    if len(sources) != len(places):
+    sources, positions = axes_of(source, x.ndim, "moveaxis"), axes_of(destination, x.ndim, "moveaxis")
+    if len(sources) != len(positions):
         raise ValueError(f"moveaxis needs as many destinations as sources, got {source} and {destination}")
     order = [d for d in range(x.ndim) if d not in sources]
-    for place, d in sorted(zip(places, sources)):
-        order.insert(place, d)
+    for position, d in sorted(zip(positions, sources)):
+        order.insert(position, d)
     return transpose(x, order)
 
 
@@ -141,10 +141,10 @@ def expand_dims(a: Any, axis: Any) -> Any:
     """With new dimensions of extent 1 at the places `axis` of the result."""
     x = as_value(a, "expand_dims")
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    places = axes_of(tuple(given), x.ndim + len(given), "expand_dims")
-    kept = tuple(d for d in range(x.ndim + len(places)) if d not in places)
+    positions = axes_of(tuple(given), x.ndim + len(given), "expand_dims")
+    kept = tuple(d for d in range(x.ndim + len(positions)) if d not in positions)
     extents = iter(x.shape)
-    shape = tuple(1 if d in places else next(extents) for d in range(x.ndim + len(places)))
+    shape = tuple(1 if d in positions else next(extents) for d in range(x.ndim + len(positions)))
     return bind(V.broadcast_in_dim_p, x, shape=shape, broadcast_dimensions=kept)
 
 
@@ -176,9 +176,9 @@ def atleast_3d(*arys: Any) -> Any:
 
 
 def _at_least(rank: int, arrays: Sequence[Any]) -> Any:
-    places = {(1, 0): (0,), (2, 0): (0, 1), (2, 1): (0,), (3, 0): (0, 1, 2), (3, 1): (0, 2), (3, 2): (2,)}
+    positions = {(1, 0): (0,), (2, 0): (0, 1), (2, 1): (0,), (3, 0): (0, 1, 2), (3, 1): (0, 2), (3, 2): (2,)}
     values = [asarray(a) for a in arrays]
-    results = [v if v.ndim >= rank else expand_dims(v, places[rank, v.ndim]) for v in values]
+    results = [v if v.ndim >= rank else expand_dims(v, positions[rank, v.ndim]) for v in values]
     return results[0] if len(results) == 1 else results
 
 

@@ -154,7 +154,7 @@ class _Concatenation:
 
     def __getitem__(self, key: Any) -> Any:
         parts = list(key) if isinstance(key, tuple) else [key]
-        axis, ndim, place = self._default
+        axis, ndim, position = self._default
         if isinstance(parts[0], str):
             directive = parts.pop(0)
             if directive in ("r", "c"):
@@ -167,13 +167,13 @@ class _Concatenation:
                 raise ValueError(f"could not understand directive {directive}") from None
             if not numbers or len(numbers) > 3:
                 raise ValueError(f"could not understand directive {directive}")
-            axis, ndim, place = (*numbers, *self._default[len(numbers) :])
+            axis, ndim, position = (*numbers, *self._default[len(numbers) :])
         values = []
         for part in parts:
             if isinstance(part, str):
                 raise ValueError("string directive must be placed at the beginning")
             values.append(
-                self._widened(_range(part, self._name) if isinstance(part, slice) else asarray(part), ndim, place)
+                self._widened(_range(part, self._name) if isinstance(part, slice) else asarray(part), ndim, position)
             )
         return V.concatenate([v if v.ndim else v[None] for v in promote(self._name, *values)], axis)
 

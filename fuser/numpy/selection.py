@@ -154,7 +154,7 @@ def repeat_positions(repeats: Any, extent: int, total: int | None) -> Any:
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
-    """At each place the choice of the first condition that holds, else `default`."""
+    """At each position the choice of the first condition that holds, else `default`."""
     if len(condlist) != len(choicelist) or not condlist:
         raise ValueError(
             f"select needs as many choices as conditions and at least one, got {len(choicelist)} and {len(condlist)}"
@@ -166,7 +166,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
-    """At each place the function (or value) of the last condition that holds; one more function serves the rest, else 0."""
+    """At each position the function (or value) of the last condition that holds; one more function serves the rest, else 0."""
     x = as_value(x, "piecewise")
     conditions = [asarray(c) for c in condlist] if isinstance(condlist, (list, tuple)) else [asarray(condlist)]
     if len(funclist) not in (len(conditions), len(conditions) + 1):
@@ -186,7 +186,7 @@ def _apply(function: Any, x: Any, args: Any, kw: Any) -> Any:
 
 
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
-    """At each place the element of the array that `a` numbers; "clip" and "wrap" bring numbers into range."""
+    """At each position the element of the array that `a` numbers; "clip" and "wrap" bring numbers into range."""
     positions = as_value(a, "choose")
     options = [asarray(c) for c in choices]
     if mode == "clip":

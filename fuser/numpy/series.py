@@ -141,14 +141,14 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     fp = U.inexact_operand("interp", fp)
     if period is not None:
         x, xp, fp = _periodic(x, xp, fp, period)
-    place = M.clip(searchsorted(xp, x, "right"), 1, xp.shape[0] - 1)
-    low, high = fp[place - 1], fp[place]
-    width = xp[place] - xp[place - 1]
+    position = M.clip(searchsorted(xp, x, "right"), 1, xp.shape[0] - 1)
+    low, high = fp[position - 1], fp[position]
+    width = xp[position] - xp[position - 1]
     near = U.less_equal(
         U.abs(width),
         float(np.spacing(np.finfo(np.float32).eps if xp.dtype.itemsize <= 4 else np.finfo(np.float64).eps)),
     )
-    step = U.divide(U.subtract(x, xp[place - 1]), M.where(near, 1, width))
+    step = U.divide(U.subtract(x, xp[position - 1]), M.where(near, 1, width))
     result = M.where(near, low, U.add(low, U.multiply(step, U.subtract(high, low))))
     if period is None:
         if not isinstance(left, str):

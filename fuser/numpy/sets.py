@@ -48,13 +48,15 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     flat = V.ravel(x)
     counts = R.cumsum(convert(flat, index_dtype))
     total = counts[-1] if flat.size else zeros((), index_dtype)
-    places = searchsorted(counts, U.add(iota((size,), 0, index_dtype), 1)) if flat.size else zeros((size,), index_dtype)
+    positions = (
+        searchsorted(counts, U.add(iota((size,), 0, index_dtype), 1)) if flat.size else zeros((size,), index_dtype)
+    )
     valid = U.less(iota((size,), 0, index_dtype), total)
     fills = fill_value if isinstance(fill_value, tuple) else (0 if fill_value is None else fill_value,) * x.ndim
     result = []
     for extent, fill in zip(reversed(x.shape), reversed(fills)):
-        result.append(M.where(valid, M.remainder(places, max(extent, 1)), convert(asarray(fill), index_dtype)))
-        places = M.floor_divide(places, max(extent, 1))
+        result.append(M.where(valid, M.remainder(positions, max(extent, 1)), convert(asarray(fill), index_dtype)))
+        positions = M.floor_divide(positions, max(extent, 1))
     return tuple(reversed(result))
 
 
@@ -127,19 +129,19 @@ def _unique(x: Any, axis: int, equal_nan: bool, size: int | None, fill_value: An
         counts = convert(asarray([extent] if extent else np.zeros(0, np.int32)), integer)
         return UniqueAllResult(V.moveaxis(values, 0, axis), order, zeros((extent,), integer), counts)
     if size is None:
-        places = asarray(np.flatnonzero(known(first, "unique")).astype(integer))
-        bounds = V.append(places, convert(asarray(extent), integer))
+        positions = asarray(np.flatnonzero(known(first, "unique")).astype(integer))
+        bounds = V.append(positions, convert(asarray(extent), integer))
     else:
-        places = nonzero(first, size=size)[0]
+        positions = nonzero(first, size=size)[0]
         starts = nonzero(first, size=size + 1)[0]
         bounds = starts.at[1:].set(M.where(starts[1:], starts[1:], extent))
-    values = rows[places]
+    values = rows[positions]
     if size is not None and fill_value is not None:
         valid = U.less(iota((size, *(1,) * (rows.ndim - 1)), 0, integer), R.sum(first))
         values = M.where(valid, values, convert(asarray(fill_value), rows.dtype))
     inverse = zeros((extent,), integer).at[order].set(U.subtract(R.cumsum(first), 1), unique_indices=True)
     counts = U.subtract(bounds[1:], bounds[:-1])
-    return UniqueAllResult(V.moveaxis(values, 0, axis), order[places], inverse, counts)
+    return UniqueAllResult(V.moveaxis(values, 0, axis), order[positions], inverse, counts)
 
 
 def _sorted_rows(rows: Any, equal_nan: bool) -> tuple[Any, Any, Any]:
@@ -178,7 +180,7 @@ def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None)
 
 
 def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueInverseResult:
-    """The distinct elements in order and, for each element, the place of its value among them; each nan is distinct."""
+    """The distinct elements in order and, for each element, the position of its value among them; each nan is distinct."""
     return UniqueInverseResult(*unique(x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
@@ -307,16 +309,16 @@ def _merged(function: str, first: Any, second: Any, assume_unique: bool, size: i
 def _chosen(function: str, values: Any, mask: Any, size: int | None, fill_value: Any) -> tuple[Any, Any, Any]:
     """The values where the mask holds, their places, and which of them are no padding."""
     if size is None:
-        places = asarray(np.flatnonzero(known(mask, function)))
-        return values[places], places, True
-    places = nonzero(mask, size=size)[0]
+        positions = asarray(np.flatnonzero(known(mask, function)))
+        return values[positions], positions, True
+    positions = nonzero(mask, size=size)[0]
     present = U.less(iota((size,), 0), R.sum(mask))
-    found = values.at[places].get(mode="clip") if values.size else zeros((size,), values.dtype)
+    found = values.at[positions].get(mode="clip") if values.size else zeros((size,), values.dtype)
     if fill_value is None:  # the least of the result, or of the array where there is none
         fill = R.min(M.where(present, found, R.max(M.where(present, found, 0)))) if size else 0
     else:
         fill = _fill(values, fill_value)
-    return M.where(present, found, fill), places, present
+    return M.where(present, found, fill), positions, present
 
 
 def _fill(values: Any, fill_value: Any) -> Any:
@@ -369,10 +371,12 @@ def histogram(
     x, amounts = V.ravel(x), V.ravel(broadcast_to(amounts, x.shape))
     edges = histogram_bin_edges(x, bins, range, weights)
     inside = U.logical_and(U.greater_equal(x, edges[0]), U.less_equal(x, edges[-1]))
-    place = U.subtract(searchsorted(edges, x, "right"), 1)
-    place = M.where(U.equal(x, edges[-1]), edges.shape[0] - 2, place)
+    position = U.subtract(searchsorted(edges, x, "right"), 1)
+    position = M.where(U.equal(x, edges[-1]), edges.shape[0] - 2, position)
     counts = (
-        zeros((edges.shape[0] - 1,), amounts.dtype).at[M.where(inside, place, edges.shape[0])].add(amounts, mode="drop")
+        zeros((edges.shape[0] - 1,), amounts.dtype)
+        .at[M.where(inside, position, edges.shape[0])]
+        .add(amounts, mode="drop")
     )
     if density:
         counts = U.divide(U.divide(counts, edges[1:] - edges[:-1]), R.sum(counts))

@@ -87,7 +87,7 @@ def sort_complex(a: Any) -> Any:
 
 
 def partition(a: Any, kth: int, axis: int = -1) -> Any:
-    """The elements with the kth in its sorted place, smaller ones before it: here, all sorted."""
+    """The elements with the kth in its sorted position, smaller ones before it: here, all sorted."""
     x, axis = _flat(as_value(a, "partition"), axis, "partition")
     axis_of(kth, x.shape[axis], "partition")
     return sort(x, axis)
@@ -101,7 +101,7 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Any:
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Any:
-    """For each value of `v` the place in the sorted vector `a` that keeps it sorted: before equals, or after ("right")."""
+    """For each value of `v` the position in the sorted vector `a` that keeps it sorted: before equals, or after ("right")."""
     if side not in ("left", "right"):
         raise ValueError(f'searchsorted takes side "left" or "right", got {side!r}')
     table, values = promote("searchsorted", asarray(a), asarray(v))
@@ -118,7 +118,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     low, left = zeros(values.shape, dtype), extent
     while (
         left
-    ):  # the place lies in low … low + left; where fewer are left of it, elements before it are asked once more
+    ):  # the position lies in low … low + left; where fewer are left of it, elements before it are asked once more
         half, left = (left + 1) // 2, left // 2
         element = take_index(table, U.add(low, half - 1), "clip", wrap=False)
         low = U.add(low, M.where(_before(element, values, side), np.int32(half), np.int32(0)))
@@ -126,7 +126,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
 
 
 def _before(element: Any, value: Any, side: str) -> Any:
-    """Whether `element` stands before the place of `value`; nan is greater than every number."""
+    """Whether `element` stands before the position of `value`; nan is greater than every number."""
     less = U.less(element, value) if side == "left" else U.less_equal(element, value)
     if not is_inexact(element.dtype):
         return less
@@ -326,13 +326,13 @@ def _element(x: Any, position: Any, rank: int, levels: int) -> Any:
     """The elements of the last dimension at `position`, of shape (levels…, kept…)."""
     from fuser.numpy.selection import take_along_axis
 
-    places = convert(position, np.dtype("int32"))
-    shape = (*places.shape[:levels], *x.shape[:rank])
-    places = V.broadcast_to(places, shape)
+    positions = convert(position, np.dtype("int32"))
+    shape = (*positions.shape[:levels], *x.shape[:rank])
+    positions = V.broadcast_to(positions, shape)
     if levels:
-        places = V.moveaxis(places, 0, -1)
-        return V.moveaxis(take_along_axis(x, places, -1, mode="clip"), -1, 0)
-    return V.squeeze(take_along_axis(x, V.expand_dims(places, rank), -1, mode="clip"), -1)
+        positions = V.moveaxis(positions, 0, -1)
+        return V.moveaxis(take_along_axis(x, positions, -1, mode="clip"), -1, 0)
+    return V.squeeze(take_along_axis(x, V.expand_dims(positions, rank), -1, mode="clip"), -1)
 
 
 def top_k(x: Any, k: int, axis: int = -1) -> Sequence[Any]:
@@ -342,5 +342,5 @@ def top_k(x: Any, k: int, axis: int = -1) -> Sequence[Any]:
     x = as_value(x, "top_k")
     axis = axis_of(axis, x.ndim, "top_k")
     moved = V.moveaxis(x, axis, -1)
-    values, places = bind(top_k_p, moved, k=operator.index(k), axis=moved.ndim - 1)
-    return [V.moveaxis(values, -1, axis), V.moveaxis(places, -1, axis)]
+    values, positions = bind(top_k_p, moved, k=operator.index(k), axis=moved.ndim - 1)
+    return [V.moveaxis(values, -1, axis), V.moveaxis(positions, -1, axis)]

@@ -153,14 +153,14 @@ class ufunc:
         if b is None:
             return x.at[indices].apply(self._call)
         numbered = V.reshape(iota((x.size,), 0), x.shape)
-        places = numbered.at[indices].get(mode="fill", fill_value=x.size)
-        flat, values = V.ravel(places), V.ravel(V.broadcast_to(asarray(b), places.shape))
+        positions = numbered.at[indices].get(mode="fill", fill_value=x.size)
+        flat, values = V.ravel(positions), V.ravel(V.broadcast_to(asarray(b), positions.shape))
         if not flat.shape[0] or not x.size:
             return x
 
         def step(n: Any, elements: Any) -> Any:
-            place = flat[n]
-            return elements.at[place].set(self._call(elements[place], values[n]).astype(x.dtype), mode="drop")
+            position = flat[n]
+            return elements.at[position].set(self._call(elements[position], values[n]).astype(x.dtype), mode="drop")
 
         return V.reshape(fori_loop(0, flat.shape[0], step, V.ravel(x)), x.shape)
 

@@ -35,7 +35,7 @@ typedef enum { FLAT, UNKNOWN, FAILED } Outcome;
    exception is set. Whatever comes back, `drop_flat` has to follow. */
 Outcome flatten(Flat *flat, const Arguments *arguments);
 void drop_flat(Flat *flat);
-/* The leaves' places in canonical order, which `numbered` (args, kwargs), the arguments' tree of non-static leaves with
+/* The leaves' positions in canonical order, which `numbered` (args, kwargs), the arguments' tree of non-static leaves with
    numbers instead, tells. -1 with an exception set. */
 int number_leaves(const Arguments *arguments, PyObject *numbered, int *order, Py_ssize_t count);
 bool is_static(const Arguments *arguments, Py_ssize_t position);

@@ -83,8 +83,8 @@ Entry *find_entry(Table *table, const Flat *flat) {
     if (table == NULL)
         return NULL;
     Py_ssize_t mask = table->room - 1;
-    for (Py_ssize_t place = flat->hash & mask; table->entries[place] != NULL; place = (place + 1) & mask) {
-        Entry *entry = table->entries[place];
+    for (Py_ssize_t slot = flat->hash & mask; table->entries[slot] != NULL; slot = (slot + 1) & mask) {
+        Entry *entry = table->entries[slot];
         int found = matches(entry, flat);
         if (found < 0)
             return NULL;
@@ -97,10 +97,10 @@ Entry *find_entry(Table *table, const Flat *flat) {
 }
 
 static void insert(Table *table, Entry *entry) {
-    Py_ssize_t mask = table->room - 1, place = entry->hash & mask;
-    while (table->entries[place] != NULL)
-        place = (place + 1) & mask;
-    table->entries[place] = (Entry *)Py_NewRef((PyObject *)entry);
+    Py_ssize_t mask = table->room - 1, slot = entry->hash & mask;
+    while (table->entries[slot] != NULL)
+        slot = (slot + 1) & mask;
+    table->entries[slot] = (Entry *)Py_NewRef((PyObject *)entry);
     table->count++;
 }
 

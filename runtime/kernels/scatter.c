@@ -22,7 +22,7 @@ INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 typedef struct {
-  int64_t extent, update, place;  // steps in the updates and in the result
+  int64_t extent, update, offset;  // steps in the updates and in the result
 } dimension;
 
 typedef struct {
@@ -39,7 +39,7 @@ typedef struct {
 } plan;
 
 // For updates base … base + width: where each goes (below 0: nowhere), and where it lies.
-INLINE void places(const plan *p, int64_t base, int64_t width, int64_t *restrict place, int64_t *restrict from) {
+INLINE void offsets(const plan *p, int64_t base, int64_t width, int64_t *restrict offset, int64_t *restrict from) {
   if (p->components == 1 && p->walks == 1) {
     const component c = *p->component;
     const dimension w = *p->walk;
@@ -49,7 +49,7 @@ INLINE void places(const plan *p, int64_t base, int64_t width, int64_t *restrict
       int64_t i = (int64_t)at[j];
       i += i < 0 ? c.wrap : 0;
       const int64_t inside = i < 0 ? 0 : i > c.high ? c.high : i;
-      place[j] = p->clip | (i == inside) ? inside * c.step + (base + j) * w.place : -1;
+      offset[j] = p->clip | (i == inside) ? inside * c.step + (base + j) * w.offset : -1;
       from[j] = (base + j) * w.update;
     }
     return;
@@ -68,10 +68,10 @@ INLINE void places(const plan *p, int64_t base, int64_t width, int64_t *restrict
       const dimension d = p->walk[w];
       const int64_t i = number % d.extent;
       number /= d.extent;
-      start += i * d.place;
+      start += i * d.offset;
       lies += i * d.update;
     }
-    place[j] = valid ? start : -1;
+    offset[j] = valid ? start : -1;
     from[j] = lies;
   }
 }
@@ -92,29 +92,29 @@ INLINE void put_run(T *restrict to, const IN *restrict u, int64_t count) {
 }
 
 // Combines one window with the array.
-INLINE void put(const plan *p, T *out, int64_t place, int64_t from) {
+INLINE void put(const plan *p, T *out, int64_t offset, int64_t from) {
   const dimension run = *p->run;
-  const int dense = run.place == 1 && run.update == 1 && p->updates;
+  const int dense = run.offset == 1 && run.update == 1 && p->updates;
   if (dense && p->windows == 0) {
-    put_run(out + place, p->updates + from, run.extent);
+    put_run(out + offset, p->updates + from, run.extent);
     return;
   }
   int64_t at[MOST] = {0};
   for (;;) {
-    T *const restrict to = out + place;
+    T *const restrict to = out + offset;
     if (dense) {
       put_run(to, p->updates + from, run.extent);
     } else {
       for (int64_t i = 0; i < run.extent; ++i)
-        to[i * run.place] = COMBINE(to[i * run.place], update_at(p, from + i * run.update));
+        to[i * run.offset] = COMBINE(to[i * run.offset], update_at(p, from + i * run.update));
     }
     int64_t w = p->windows - 1;
     for (; w >= 0; --w) {
       const dimension d = p->window[w];
-      place += d.place;
+      offset += d.offset;
       from += d.update;
       if (++at[w] < d.extent) break;
-      place -= d.extent * d.place;
+      offset -= d.extent * d.offset;
       from -= d.extent * d.update;
       at[w] = 0;
     }
@@ -122,7 +122,7 @@ INLINE void put(const plan *p, T *out, int64_t place, int64_t from) {
   }
 }
 
-// Whether updates are single elements at one index each, which need no arrays of places.
+// Whether updates are single elements at one index each, which need no arrays of offsets.
 static int elementary(const plan *p) {
   return p->windows == 0 && p->run->extent == 1 && p->components == 1 && p->walks == 1 && p->component->high >= 0;
 }
@@ -133,7 +133,7 @@ INLINE void put_element(const plan *p, const component c, const dimension w, T *
   i += i < 0 ? c.wrap : 0;
   if (!plain && p->clip) i = i < 0 ? 0 : i > c.high ? c.high : i;
   if (__builtin_expect((uint64_t)i > (uint64_t)c.high, 0)) return;
-  T *const to = out + (plain ? i : i * c.step + j * w.place);
+  T *const to = out + (plain ? i : i * c.step + j * w.offset);
   *to = COMBINE(*to, valued ? (T)LOAD(p->updates[plain ? j : j * w.update]) : p->always);
 }
 
@@ -150,7 +150,7 @@ INLINE void put_elements(const plan *given, T *out, const int64_t *begin, int64_
 }
 
 INLINE void combine_elements(const plan *p, T *out, const int64_t *begin, int64_t count, int64_t together) {
-  const int plain = p->component->step == 1 && p->walk->place == 0 && !p->clip;
+  const int plain = p->component->step == 1 && p->walk->offset == 0 && !p->clip;
   if (plain && p->updates && p->walk->update == 1) put_elements(p, out, begin, count, together, 1, 1);
   else if (plain && !p->updates) put_elements(p, out, begin, count, together, 1, 0);
   else if (p->updates) put_elements(p, out, begin, count, together, 0, 1);
@@ -159,7 +159,7 @@ INLINE void combine_elements(const plan *p, T *out, const int64_t *begin, int64_
 
 // Updates first … last, as far as they begin in low … high of the result.
 static void combine_windows(const plan *p, T *restrict out, int64_t first, int64_t last, int64_t low, int64_t high) {
-  int64_t place[BLOCK], from[BLOCK];
+  int64_t offset[BLOCK], from[BLOCK];
   const int single = p->windows == 0 && p->run->extent == 1;
   const uint64_t span = high - low;
   const int all = low == 0 && high == p->elements;
@@ -169,12 +169,12 @@ static void combine_windows(const plan *p, T *restrict out, int64_t first, int64
   }
   for (int64_t base = first; base < last; base += BLOCK) {
     int64_t width = least(BLOCK, last - base);
-    places(p, base, width, place, from);
+    offsets(p, base, width, offset, from);
     if (!all) {
       int64_t kept = 0;
       for (int64_t j = 0; j < width; ++j) {
-        const int64_t to = place[j], lies = from[j];
-        place[kept] = to;
+        const int64_t to = offset[j], lies = from[j];
+        offset[kept] = to;
         from[kept] = lies;
         kept += (uint64_t)(to - low) < span;
       }
@@ -182,13 +182,13 @@ static void combine_windows(const plan *p, T *restrict out, int64_t first, int64
     }
     if (!single) {
       for (int64_t j = 0; j < width; ++j)
-        if (place[j] >= 0) put(p, out, place[j], from[j]);
+        if (offset[j] >= 0) put(p, out, offset[j], from[j]);
     } else if (p->updates) {
       for (int64_t j = 0; j < width; ++j)
-        if (place[j] >= 0) out[place[j]] = COMBINE(out[place[j]], (T)LOAD(p->updates[from[j]]));
+        if (offset[j] >= 0) out[offset[j]] = COMBINE(out[offset[j]], (T)LOAD(p->updates[from[j]]));
     } else {
       for (int64_t j = 0; j < width; ++j)
-        if (place[j] >= 0) out[place[j]] = COMBINE(out[place[j]], p->always);
+        if (offset[j] >= 0) out[offset[j]] = COMBINE(out[offset[j]], p->always);
     }
   }
 }
@@ -205,9 +205,9 @@ static int ascend(const IDX *restrict at, int64_t first, int64_t last) {
   return 1;
 }
 
-// Whether all updates have their place, in ascending order of their indices.
+// Whether all updates have an offset of their own, in ascending order of their indices.
 static int in_order(const plan *p, int threads) {
-  if (p->components != 1 || p->walks != 1 || p->walk->place || p->count < 1) return 0;
+  if (p->components != 1 || p->walks != 1 || p->walk->offset || p->count < 1) return 0;
   const IDX *const at = p->indices;
   const int64_t n = p->count - 1;
   if (at[0] < 0 || (int64_t)at[n] < 0 || (int64_t)at[n] > p->component->high || !ascend(at, 0, least(n, BLOCK))) return 0;

@@ -109,13 +109,13 @@ typedef struct {
 } row;
 
 INLINE int take(row r, int64_t i, item *to) {
-  int64_t place = i;
+  int64_t position = i;
 #if PAYLOAD
   const PAY pay = r.payload ? ((const PAY *)r.payload)[r.base + i * r.step] : (PAY)i;
   to->pay = pay;
-  if (r.through) place = (int64_t)pay;
+  if (r.through) position = (int64_t)pay;
 #endif
-  const KEY bits = r.x[r.base + place * r.step];
+  const KEY bits = r.x[r.base + position * r.step];
   to->key = key_of(bits);
   return lossy(bits);
 }
@@ -146,7 +146,7 @@ static void restore(row r) {
 }
 
 // LANES rows side by side. Of equal keys the lower position comes first, so that the exchanges are stable.
-static void exchange(KEY (*key)[LANES], KEY (*place)[LANES], int64_t n) {
+static void exchange(KEY (*key)[LANES], KEY (*position)[LANES], int64_t n) {
   int64_t top = 1;
   while (2 * top < n) top *= 2;
   for (int64_t p = top; p > 0; p /= 2) {
@@ -156,7 +156,7 @@ static void exchange(KEY (*key)[LANES], KEY (*place)[LANES], int64_t n) {
         if ((i & p) != r) continue;
         KEY *const restrict a = key[i], *const restrict b = key[i + d];
 #if PAYLOAD
-        KEY *const restrict s = place[i], *const restrict t = place[i + d];
+        KEY *const restrict s = position[i], *const restrict t = position[i + d];
         #pragma omp simd
         for (int l = 0; l < LANES; ++l) {
           const KEY x = a[l], y = b[l], u = s[l], v = t[l];
@@ -184,9 +184,9 @@ static void exchange(KEY (*key)[LANES], KEY (*place)[LANES], int64_t n) {
 static void together(const row *rows, int count, int64_t n) {
   KEY key[SHORT][LANES] __attribute__((aligned(64)));
 #if PAYLOAD
-  KEY place[SHORT][LANES] __attribute__((aligned(64)));
+  KEY position[SHORT][LANES] __attribute__((aligned(64)));
 #else
-  KEY (*place)[LANES] = 0;
+  KEY (*position)[LANES] = 0;
 #endif
   int again[LANES] = {0};
   for (int l = 0; l < LANES; ++l) {
@@ -196,18 +196,18 @@ static void together(const row *rows, int count, int64_t n) {
       again[l] |= take(r, i, &found);
       key[i][l] = found.key;
 #if PAYLOAD
-      place[i][l] = (KEY)i;
+      position[i][l] = (KEY)i;
 #endif
     }
   }
-  exchange(key, place, n);
+  exchange(key, position, n);
   for (int l = 0; l < count; ++l) {
     const row r = rows[l];
     for (int64_t i = 0; i < n; ++i) {
       item found;
       found.key = key[i][l];
 #if PAYLOAD
-      const int64_t from = (int64_t)place[i][l];
+      const int64_t from = (int64_t)position[i][l];
       found.pay = r.payload ? ((const PAY *)r.payload)[r.base + from * r.step] : (PAY)from;
 #endif
       give(r, i, found);

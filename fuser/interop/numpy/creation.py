@@ -198,10 +198,10 @@ def _linspace(
     first, last = (operand(context, v, float_dtype) for v in (start, stop))
     parts = num - 1 if endpoint else num
     step = bind(E.div_p, bind(E.sub_p, last, first), literal(float(max(parts, 1)), float_dtype))
-    places = bind(V.iota_p, dtype=float_dtype, shape=(num,), dimension=0)
-    values = bind(E.add_p, bind(E.mul_p, places, step), first)
+    positions = bind(V.iota_p, dtype=float_dtype, shape=(num,), dimension=0)
+    values = bind(E.add_p, bind(E.mul_p, positions, step), first)
     if endpoint and num > 1:
-        at_end = bind(E.eq_p, places, literal(float(num - 1), float_dtype))
+        at_end = bind(E.eq_p, positions, literal(float(num - 1), float_dtype))
         values = bind(E.select_n_p, at_end, values, broadcast_to(last, (num,)))
     made = TracedArray(context, values) if dtype is None else astype(TracedArray(context, values), dtype)
     return (made, TracedArray(context, step, scalar=True)) if retstep else made

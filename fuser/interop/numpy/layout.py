@@ -71,7 +71,7 @@ def _sorted(strides: Sequence[tuple[int, ...]], rank: int) -> Order:
     """The axes by insertion sort, as NumPy's iterator sorts them; where operands disagree, C order wins."""
     axes = list(range(rank))[::-1]  # the fastest first
     for last in range(1, rank):
-        place = last
+        position = last
         for earlier in range(last - 1, -1, -1):
             comparable, larger = False, False
             for steps in strides:
@@ -82,8 +82,8 @@ def _sorted(strides: Sequence[tuple[int, ...]], rank: int) -> Order:
             if comparable and not larger:
                 break
             if comparable:
-                place = earlier
-        axes.insert(place, axes.pop(last))
+                position = earlier
+        axes.insert(position, axes.pop(last))
     order = tuple(axes[::-1])
     return None if order == tuple(range(rank)) else order
 

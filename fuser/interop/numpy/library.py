@@ -99,11 +99,11 @@ def call_numpy(context: Context, function: Any, args: Any, kwargs: Any) -> Any:
             return [placed(v) for v in value] if isinstance(value, list) else tuple(placed(v) for v in value)
         return {k: placed(v) for k, v in value.items()} if isinstance(value, dict) else value
 
-    places = placed((tuple(args), dict(kwargs)))
+    positions = placed((tuple(args), dict(kwargs)))
 
     def run(*arrays: np.ndarray) -> Any:
         given = [a[()] if o.scalar else _in_order(a, o) for a, o in zip(arrays, operands)]
-        positional, named = _filled(places, given)
+        positional, named = _filled(positions, given)
         return function(*positional, **named)
 
     sample = run(*[_sample(o.shape, o.dtype) for o in operands])

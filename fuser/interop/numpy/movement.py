@@ -146,10 +146,10 @@ def swapaxes(context: Context, a: Any, axis1: int, axis2: int) -> TracedArray:
 def moveaxis(context: Context, a: Any, source: Any, destination: Any) -> TracedArray:
     """`np.moveaxis`."""
     x = as_traced(context, a)
-    sources, places = axes_of(source, x.ndim, "moveaxis"), axes_of(destination, x.ndim, "moveaxis")
+    sources, positions = axes_of(source, x.ndim, "moveaxis"), axes_of(destination, x.ndim, "moveaxis")
     order = [d for d in range(x.ndim) if d not in sources]
-    for place, d in sorted(zip(places, sources)):
-        order.insert(place, d)
+    for position, d in sorted(zip(positions, sources)):
+        order.insert(position, d)
     return permuted(x, order)
 
 
@@ -177,9 +177,9 @@ def expand_dims(context: Context, a: Any, axis: Any) -> TracedArray:
     """`np.expand_dims`."""
     x = as_traced(context, a)
     given = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
-    places = axes_of(given, x.ndim + len(given), "expand_dims")
+    positions = axes_of(given, x.ndim + len(given), "expand_dims")
     extents = iter(x.shape)
-    return reshaped(x, tuple(1 if d in places else next(extents) for d in range(x.ndim + len(places))))
+    return reshaped(x, tuple(1 if d in positions else next(extents) for d in range(x.ndim + len(positions))))
 
 
 @implements(np.broadcast_to, view=True)
@@ -201,9 +201,9 @@ def _broadcast_arrays(context: Context, *args: Any, subok: bool = False) -> tupl
 
 def _at_least(rank: int) -> Handler:
     def handler(context: Context, *arys: Any) -> Any:
-        places = {(1, 0): (0,), (2, 0): (0, 1), (2, 1): (0,), (3, 0): (0, 1, 2), (3, 1): (0, 2), (3, 2): (2,)}
+        positions = {(1, 0): (0,), (2, 0): (0, 1), (2, 1): (0,), (3, 0): (0, 1, 2), (3, 1): (0, 2), (3, 2): (2,)}
         arrays = [as_traced(context, a) for a in arys]
-        results = tuple(a if a.ndim >= rank else expand_dims(context, a, places[rank, a.ndim]) for a in arrays)
+        results = tuple(a if a.ndim >= rank else expand_dims(context, a, positions[rank, a.ndim]) for a in arrays)
         return results[0] if len(results) == 1 else results
 
     return handler

@@ -301,17 +301,19 @@ def _gradient(context: Context, f: Any, *varargs: Any, axis: Any = None, edge_or
 def _trapezoid(context: Context, y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> TracedArray:
     given = [v for v in (x, dx) if v is not None]
     dtype = floats(y, *given)
-    places = None if x is None else operand(context, x, dtype)
+    positions = None if x is None else operand(context, x, dtype)
     step = operand(context, dx, dtype)
-    return wrapped(context, fnp.trapezoid(operand(context, y, dtype), places, step, axis))
+    return wrapped(context, fnp.trapezoid(operand(context, y, dtype), positions, step, axis))
 
 
 @implements(np.interp)
 def _interp(
     context: Context, x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> TracedArray:
-    places, known_places, heights = (operand(context, as_traced(context, v), np.dtype(np.float64)) for v in (x, xp, fp))
-    return wrapped(context, fnp.interp(places, known_places, heights, left, right, period))
+    positions, known_places, heights = (
+        operand(context, as_traced(context, v), np.dtype(np.float64)) for v in (x, xp, fp)
+    )
+    return wrapped(context, fnp.interp(positions, known_places, heights, left, right, period))
 
 
 @implements(np.pad)

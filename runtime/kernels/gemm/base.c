@@ -81,14 +81,14 @@ INSIDE void store_part(T *p, vec v, lanes n) {
 // out[p][x] = in[x][p] for a square of VL, rows of both some way apart.
 #if SAME && defined(__AVX512F__)
 #define SQUARES 1
-typedef __typeof__((vec){0} < (vec){0}) places;
+typedef __typeof__((vec){0} < (vec){0}) comparison;
 INSIDE void transpose(const T *in, int64_t from, T *out, int64_t to) {
   vec v[VL];
 #pragma GCC unroll 16
   for (int i = 0; i < VL; ++i) v[i] = *(const vec *)(in + i * from);
 #pragma GCC unroll 4
   for (int s = 1; s < VL; s *= 2) {
-    places low, high;
+    comparison low, high;
 #pragma GCC unroll 16
     for (int l = 0; l < VL; ++l) low[l] = l & s ? VL + (l ^ s) : l, high[l] = l & s ? VL + l : l ^ s;
 #pragma GCC unroll 16
@@ -182,8 +182,8 @@ typedef struct {
   epilogue call;  // or 0: the product itself is the result
   void **buffers;
   const int64_t *sizes;
-  const int64_t *places;  // of patches
-  const int64_t *row_of_a, *depth_of_a, *depth_of_b, *column_of_b;  // of tables, one place an index, in elements
+  const int64_t *offsets;  // of patches
+  const int64_t *row_of_a, *depth_of_a, *depth_of_b, *column_of_b;  // of tables, one offset an index, in elements
   int columns, raw;  // where A is read by tables: whether it is packed by columns; whether it is read where it lies
   poller *poll;
 } job;

@@ -2,7 +2,7 @@
 //
 // sizes: M N K, the strides of A (m, k), of B (k, n) and of C's rows, whether there is an epilogue, and the number of batch
 // dimensions; for each of those its extent and the strides of A, B and C. All in elements. buffers: A, B and C; with an epilogue
-// A, B, the epilogue, its buffers and its sizes. patches(buffers, sizes): the same, where A is read by a table of K places (m, k)
+// A, B, the epilogue, its buffers and its sizes. patches(buffers, sizes): the same, where A is read by a table of K offsets (m, k)
 // that follows those sizes, and B is small. tables(buffers, sizes): both are read by tables, made of the dimensions of rows,
 // columns and depth that follow those sizes.
 #define FLOPS_OF_TEAM (3 << 20)  // below which a second thread does not pay
@@ -34,10 +34,10 @@ static void item_of(job *j, void **buffers, const int64_t *sizes, int64_t item) 
   int64_t rest = item;
   for (int64_t d = sizes[9]; d-- > 0;) {
     const int64_t *dimension = sizes + 10 + 4 * d, outer = d > 0 ? rest / dimension[0] : 0;
-    const int64_t place = rest - outer * dimension[0];
+    const int64_t position = rest - outer * dimension[0];
     rest = outer;
-    j->A += place * dimension[1], j->B += place * dimension[2];
-    if (!j->call) j->C += place * dimension[3];
+    j->A += position * dimension[1], j->B += position * dimension[2];
+    if (!j->call) j->C += position * dimension[3];
   }
 }
 
@@ -49,9 +49,9 @@ void gemm(void **buffers, const int64_t *sizes) {
   if (sizes[8]) whole.call = (epilogue)buffers[2], whole.buffers = buffers[3], whole.sizes = buffers[4];
   poller poll = new_poller();
   whole.poll = &poll;
-  whole.places = sizes + 10 + 4 * sizes[9];
+  whole.offsets = sizes + 10 + 4 * sizes[9];
 #ifdef BY_TABLES
-  make_tables(&whole, whole.places);
+  make_tables(&whole, whole.offsets);
 #endif
   const int64_t work = 2 * M * N * K, moved = (M * K + K * N + M * N) * (int64_t)sizeof(IN);
   const int pays = batch * work > FLOPS_OF_TEAM || batch * moved > BYTES_OF_TEAM;

@@ -1,16 +1,16 @@
-// Products whose first matrix is made of patches of an array: element (i, p) lies `ra` times i and `places[p]` away. A tile of
+// Products whose first matrix is made of patches of an array: element (i, p) lies `ra` times i and `offsets[p]` away. A tile of
 // rows and up to three vectors stays in registers over the whole of k, as in unpacked.c; rows are most where they are narrow,
 // for then each vector of the second matrix serves most of them.
 #ifdef PATCHES
 #define PATCH(R, V)                                                                                                    \
-  static FUSED void patch_##R##_##V(int64_t k, const T *a, int64_t ra, const int64_t *places, const T *b, int64_t rb,  \
+  static FUSED void patch_##R##_##V(int64_t k, const T *a, int64_t ra, const int64_t *offsets, const T *b, int64_t rb,  \
                                     T *c, int64_t rc, lanes last) {                                                    \
     vec acc[R][V];                                                                                                     \
     _Pragma("GCC unroll 16") for (int i = 0; i < R; ++i) {                                                             \
       _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] = (vec){0};                                        \
     }                                                                                                                  \
     for (int64_t p = 0; p < k; ++p, b += rb) {                                                                         \
-      const T *const at = a + places[p];                                                                               \
+      const T *const at = a + offsets[p];                                                                               \
       vec row[V];                                                                                                      \
       _Pragma("GCC unroll 4") for (int v = 0; v + 1 < V; ++v) row[v] = *(const vec *)(b + v * VL);                     \
       row[V - 1] = load_part(b + (V - 1) * VL, last);                                                                  \
@@ -42,7 +42,7 @@ static const patch patch_of[5][3] = {
 };
 
 // The product of m rows and n columns; some rows are taken twice where m is no multiple of those of a tile.
-static void patch_block(int64_t m, int64_t n, int64_t k, const T *a, int64_t ra, const int64_t *places, const T *b, int64_t rb,
+static void patch_block(int64_t m, int64_t n, int64_t k, const T *a, int64_t ra, const int64_t *offsets, const T *b, int64_t rb,
                         T *c, int64_t rc) {
   const int64_t vectors = parts(n, VL), most_of = vectors == 4 ? 2 : least(vectors, 3);
   for (int64_t v = 0; v < vectors; v += most_of) {
@@ -53,7 +53,7 @@ static void patch_block(int64_t m, int64_t n, int64_t k, const T *a, int64_t ra,
     const lanes last = lanes_of(n - j - (these - 1) * VL);
     for (int64_t i = 0; i < m; i += rows) {
       const int64_t r = least(i, m - rows);
-      patch_of[size][these - 1](k, a + r * ra, ra, places, b + j, rb, c + r * rc + j, rc, last);
+      patch_of[size][these - 1](k, a + r * ra, ra, offsets, b + j, rb, c + r * rc + j, rc, last);
     }
   }
 }

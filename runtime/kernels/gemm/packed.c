@@ -147,7 +147,7 @@ static int is_symmetric(const job *j) {
   return (const void *)j->A == (const void *)j->B && j->M == j->N && j->ra == j->cb && j->ca == j->rb;
 }
 
-// Put rows ic to ic + m of columns c0 to c1, which begin at `block`, where the columns and rows change places.
+// Put rows ic to ic + m of columns c0 to c1, which begin at `block`, where the columns and rows change positions.
 static FUSED void mirror(const job *j, const T *block, int64_t ld, int64_t ic, int64_t m, int64_t c0, int64_t c1) {
   T *const turned = in_place(j) ? 0 : room(TURNED, WHOLE_BLOCKS * m);
   for (int64_t c = c0; c < c1; c += WHOLE_BLOCKS) {

@@ -3,10 +3,10 @@
 #ifdef BY_TABLES
 static inline int by_columns(const job *j) { return j->columns; }
 
-// Whether the places of n neighbours lie together.
-static inline int together(const int64_t *places, int64_t n) {
+// Whether the offsets of n neighbours lie together.
+static inline int together(const int64_t *offsets, int64_t n) {
   int all = 1;
-  for (int64_t x = 1; x < n; ++x) all &= places[x] == places[0] + x;
+  for (int64_t x = 1; x < n; ++x) all &= offsets[x] == offsets[0] + x;
   return all;
 }
 
@@ -60,9 +60,9 @@ static FUSED void multiply_raw(const job *j, int64_t ic, int64_t pc, const T *pb
         continue;
       }
       T whole[MR * NR] __attribute__((aligned(64)));
-      int64_t places[MR];
-      for (int64_t r = 0; r < MR; ++r) places[r] = row[least(r, rows - 1)];
-      raws[vectors - 1](k, (const T *)j->A, places, depth, pb + x * deep, whole, NR, 0);
+      int64_t offsets[MR];
+      for (int64_t r = 0; r < MR; ++r) offsets[r] = row[least(r, rows - 1)];
+      raws[vectors - 1](k, (const T *)j->A, offsets, depth, pb + x * deep, whole, NR, 0);
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t s = 0; s < least(n - x, NR); ++s)
           to[r * ldc + s] = add ? to[r * ldc + s] + whole[r * NR + s] : whole[r * NR + s];
@@ -102,10 +102,10 @@ static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_
   }
 }
 
-// How many of n places lie together from the first one on.
-static inline int64_t run_of(const int64_t *places, int64_t n) {
+// How many of n offsets lie together from the first one on.
+static inline int64_t run_of(const int64_t *offsets, int64_t n) {
   int64_t length = 1;
-  while (length < n && places[length] == places[0] + length) ++length;
+  while (length < n && offsets[length] == offsets[0] + length) ++length;
   return length;
 }
 
@@ -146,7 +146,7 @@ static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_
   for (int64_t p = k * NR; p < fours(k) * NR; ++p) q[p] = 0;
 }
 
-// The places along dimensions, each (extent, stride, …) with `step` numbers; the last runs fastest.
+// The offsets along dimensions, each (extent, stride, …) with `step` numbers; the last runs fastest.
 static void fill_table(int64_t *table, const int64_t *dimensions, int64_t count, int64_t step, int64_t which) {
   int64_t length = 1;
   table[0] = 0;

@@ -66,7 +66,7 @@ static void direct_part(const job *j, const T *b, int64_t rb, int64_t r0, int64_
   const int64_t m = r1 - r0, n = c1 - c0, K = j->K;
 #ifdef PATCHES
   T *const to = in_place(j) ? (T *)j->C + r0 * j->rc + c0 : room(BLOCK, m * n);
-  patch_block(m, n, K, j->A + r0 * j->ra, j->ra, j->places, b, rb, to, in_place(j) ? j->rc : n);
+  patch_block(m, n, K, j->A + r0 * j->ra, j->ra, j->offsets, b, rb, to, in_place(j) ? j->rc : n);
   if (!in_place(j)) finish(j, to, n, r0, r1, c0, c1);
 #else
   int64_t ra = j->ra, ca = j->ca;
