@@ -147,3 +147,42 @@ def test_columns_alone_in_blocks_of_vectors() -> None:
         (x,),
         1e-5,
     )
+
+
+def along_rows(x: Any, b: Any, y: Any, w: Any) -> tuple[Any, ...]:
+    """Reductions along rows beside what rows share, several of them, of several axes, and of rows that lie apart."""
+    z = y * b
+    return (
+        y.sum(-1),
+        nn.softmax(z, -1),
+        (z - z.max(-1, keepdims=True)).min(-1),
+        y[:, ::2].sum(-1),
+        y[:, :, 1:].max(-1),
+        y.sum((1, 2)),
+        fnp.exp(x).argmin(-1) + w,
+        (x * w[:, None]).sum(-1) * w,
+        fnp.log(fnp.exp(x - 3).sum(-1)),
+        x / x.sum(-1, keepdims=True) + b,
+        fnp.where(x > b, x, -x).mean(-1),
+        x.T.sum(0),
+        (x[1:] - x[:-1]).var(-1),
+    )
+
+
+@pytest.mark.parametrize("extent", [15, 16, 17, 30, 31, 32, 48, 63, 64])
+@pytest.mark.parametrize("count", [63, 64, 200])
+def test_rows_side_by_side(extent: int, count: int) -> None:
+    agree(along_rows, arguments(extent, np.float32, count), 8e-6)
+
+
+def test_rows_side_by_side_by_dtype() -> None:
+    for dtype in (np.int32, np.int8, np.uint16, np.bool_):
+        args = tuple((a > 2 if dtype is np.bool_ else a.astype(dtype)) for a in arguments(30, np.float32, 300))
+        agree(lambda x, b, y, w: (x.sum(-1), x.max(-1), x.argmax(-1), (x ^ b).any(-1), y.min(-1)), args, 0)
+
+
+def test_the_form_of_rows_side_by_side() -> None:
+    text = fuser.jit(lambda x: nn.softmax(x, -1)).lower(np.ones((1000, 30), np.float32)).sources[0].text
+    assert "rows_in32" in text and "rows_out32" in text
+    text = fuser.jit(lambda x: nn.softmax(x, -1)).lower(np.ones((1000, 300), np.float32)).sources[0].text
+    assert "rows_in32" not in text

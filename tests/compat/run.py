@@ -8,6 +8,7 @@ Every function of the program whose name does not begin with an underscore takes
 from __future__ import annotations
 
 import inspect
+import re
 import runpy
 import sys
 import traceback
@@ -32,7 +33,8 @@ def main(program: str, out: str, subject: str) -> None:
             arrays |= {f"{name}.{n}": np.asarray(leaf) for n, leaf in enumerate(leaves)}
         except Exception:
             arrays[f"{name}!"] = np.array(traceback.format_exc())
-    real = [m for m in sys.modules.values() if "/site-packages/jax" in (getattr(m, "__file__", None) or "")]
+    files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
+    real = [name for name, file in files.items() if re.search(r"/site-packages/(jax|jaxlib)/", file)]
     assert subject == "jax" or not real, f"real JAX was loaded: {real[:3]}"
     np.savez(out, **arrays)
 

@@ -22,6 +22,7 @@ from fuser.backends.c.schedules.inner_reduction import Elementwise, InnerReducti
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
 from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction
 from fuser.backends.c.schedules.periodic import Periodic, short_rows
+from fuser.backends.c.schedules.staged_rows import StagedRows, rows_side_by_side
 from fuser.backends.c.schedules.staging import Staged
 from fuser.backends.c.schedules.tiling import Tiled, transposed_accesses
 from fuser.backends.c.schedules.unroll_and_jam import UnrollAndJam
@@ -106,6 +107,8 @@ def form(kernel: Kernel, loops: Loops) -> type[Emitter]:
     scans = any(n.op == "scan" for sweep in kernel.sweeps for n in sweep.body)
     rows, cols = loops.count(loops.parallel), loops.count(loops.reduced)
     worth = rows * cols >= SPLIT and not scans
+    if rows_side_by_side(kernel, loops) is not None:
+        return StagedRows
     if loops.vector in loops.parallel and loops.extents[loops.vector] >= 8:
         width = loops.extents[loops.vector]
         blocks = rows // width * -(-width // BLOCK)

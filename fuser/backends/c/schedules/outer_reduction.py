@@ -27,7 +27,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.kernel import Store, Sweep, reduction_identity
 
-BLOCK = 2048  # columns that run side by side
+BLOCK = 2048
 X = Variable("x", "int64_t")  # the running column
 UNROLLED, MOST_UNROLLED = 4, 12  # rows that are reduced at once, and the most values an element that this is done for
 MOST_CHUNKS = 32  # chunks of the reduced axes
@@ -45,6 +45,7 @@ class OuterReduction(Emitter):
     """Parallel over blocks of columns; each block walks the reduced axes once a sweep."""
 
     team = True
+    block = BLOCK  # columns that run side by side
     in_whole = 0  # numbers of a vector, where rows are short and run in whole vectors under a mask
     read: tuple[Part, Part]  # the columns whose reductions are read, from the first on, up to the last
 
@@ -58,8 +59,9 @@ class OuterReduction(Emitter):
         for axis in outer:
             self.loop(axis)
         total = self.extents[vector]
-        self.count("base", "0", total, f"{{}} += {BLOCK}")
-        self.let("int64_t", "width", f"{{0}} - {{base}} < {BLOCK} ? {{0}} - {{base}} : {BLOCK}", total)
+        self.count("base", "0", total, f"{{}} += {self.block}")
+        self.let("int64_t", "width", f"{{0}} - {{base}} < {self.block} ? {{0}} - {{base}} : {self.block}", total)
+        self.begin()
         for sweep in self.kernel.sweeps:
             self._row_part(sweep)
             if sweep.loops:
@@ -67,8 +69,15 @@ class OuterReduction(Emitter):
                 self._columns(sweep, "0", None)
                 for reduction in sweep.reductions:
                     self._result(reduction)
+        self.end()
         for _ in (*outer, vector):
             self.close()
+
+    def begin(self) -> None:
+        """What comes before the runs over a block of columns."""
+
+    def end(self) -> None:
+        """What comes after them."""
 
     def _masked(self, vector: Axis) -> int:
         reductions = sum(len(sweep.reductions) for sweep in self.kernel.sweeps)
@@ -77,7 +86,7 @@ class OuterReduction(Emitter):
 
     def _array(self, kind: str, name: str) -> Variable:
         """Declare an array over the columns."""
-        return self.buffer(kind, name, BLOCK)
+        return self.buffer(kind, name, self.block)
 
     def _across(self, span: tuple[Part, Part] | None = None) -> None:
         """Open the vector loop over the columns; the axis' own name counts from the start of the array."""

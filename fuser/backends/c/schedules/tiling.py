@@ -60,7 +60,7 @@ static void transpose{bits}(const void *source, int64_t step, void *target, int6
     }}
   }}
 }}"""
-# Rows of fewer numbers than two vectors have: what is read or written beyond a row belongs to the next one, which comes after it.
+# Rows of a few numbers: what is read or written beyond a row belongs to the next one, which comes after it.
 _ROWS = """// to[e * ld + r] = from[r * step + e] for e < step
 static void rows_in{bits}(const void *source, int64_t step, void *target, int64_t ld, int64_t rows) {{
   const bits{bits} *from = source;
@@ -68,8 +68,8 @@ static void rows_in{bits}(const void *source, int64_t step, void *target, int64_
   const int64_t last = step > {lanes} ? step - {lanes} : 0;
   int64_t r = 0;
   for (; SHUFFLES && r + {lanes} <= rows && (r + {lanes} - 1) * step + last + {lanes} <= rows * step; r += {lanes}) {{
-    block{bits}(from + r * step, step, to + r, ld);
-    if (last) block{bits}(from + r * step + last, step, to + last * ld + r, ld);
+    for (int64_t e = 0; e < last; e += {lanes}) block{bits}(from + r * step + e, step, to + e * ld + r, ld);
+    block{bits}(from + r * step + last, step, to + last * ld + r, ld);
   }}
   for (; r < rows; ++r)
     for (int64_t e = 0; e < step; ++e) to[e * ld + r] = from[r * step + e];
@@ -81,8 +81,8 @@ static void rows_out{bits}(const void *source, int64_t ld, void *target, int64_t
   const int64_t last = step > {lanes} ? step - {lanes} : 0;
   int64_t r = 0;
   for (; SHUFFLES && r + {lanes} <= rows && (r + {lanes} - 1) * step + last + {lanes} <= rows * step; r += {lanes}) {{
-    block{bits}(from + r, ld, to + r * step, step);
-    if (last) block{bits}(from + last * ld + r, ld, to + r * step + last, step);
+    for (int64_t e = 0; e < last; e += {lanes}) block{bits}(from + e * ld + r, ld, to + r * step + e, step);
+    block{bits}(from + last * ld + r, ld, to + r * step + last, step);
   }}
   for (; r < rows; ++r)
     for (int64_t e = 0; e < step; ++e) to[r * step + e] = from[e * ld + r];
