@@ -17,6 +17,7 @@ from fuser.partition.candidate import Candidate, Uses, match, within
 from fuser.partition.group import FUSIBLE
 
 LEAST_VECTOR = 8  # elements of an innermost axis that a vector is worth
+MOST_ARRAYS = 24  # of kernels without reduced axes, beyond which they are not looked through
 ACROSS = {True: "across memory", False: "in tiles beside what lies in another order"}
 Access = tuple[Var, tuple[Axis | None, ...]]
 
@@ -25,11 +26,13 @@ def dearer(a: Candidate, b: Candidate, uses: Uses, target: Target) -> str | None
     """Why one kernel of `a` and `b`, which may share one, would take longer than two; None where it would not."""
     if a.kind not in FUSIBLE or b.kind not in FUSIBLE or b.opaque.keys() & a.produced:
         return None
+    reduces = bool(a.reduced or b.reduced)
+    if not reduces and (not target.tiled or sum(len(c.reads) + len(c.live_out) for c in (a, b)) > MOST_ARRAYS):
+        return None
     mapping = match(a, b)
     assert isinstance(mapping, dict)
     own = [*_reads(a, b.produced, {}), *_writes(a, a, b, uses, {})]
     theirs = [*_reads(b, a.produced, mapping), *_writes(b, a, b, uses, mapping)]
-    reduces = bool(a.reduced or b.reduced)
     count, each = (strided, target.strided) if reduces else (tiled, target.tiled)
     apart = sum(count(_accesses(c)) for c in (a, b) if bool(c.reduced) is reduces)
     together = count(dict.fromkeys([*own, *theirs]))

@@ -257,7 +257,7 @@ class Twin:
 
 def test_static_arguments_by_value_and_type():
     f = fuser.jit(
-        lambda x, n, *, m=None: x * (n.n if isinstance(n, Twin) else n), static_argnums=1, static_argnames="m"
+        lambda x, n, *, m=None: x * (n.n if isinstance(n, Twin) else n), static_argnums=1, static_argnames=("m", "n")
     )
     for n in (1, 1.0, True, Twin(2)):
         known(f, 2, n, m="a")
