@@ -208,6 +208,35 @@ def _pieces(library: Any, xnp: Any, array: Callable[..., Any]) -> list[Family]:
     ]
 
 
+def _convolutions(xnp: Any, lax: Any, array: Callable[..., Any]) -> Callable[[int], Program]:
+    """Convolutions as loops within loops."""
+
+    def convolutions(size: int) -> Program:
+        """`size` convolutions one after another, each two nested scans over windows."""
+
+        def convolve(x: Any, w: Any) -> Any:
+            n = x.shape[0] - 2
+
+            def row(out: Any, i: Any) -> Any:
+                def column(out: Any, j: Any) -> Any:
+                    window = lax.dynamic_slice(x, (i, j, 0), (3, 3, x.shape[2]))
+                    value = xnp.sum(window[..., None] * w, (0, 1, 2))
+                    return lax.dynamic_update_slice(out, value[None, None], (i, j, 0)), None
+
+                return lax.scan(column, out, xnp.arange(n))
+
+            return lax.scan(row, xnp.zeros((n, n, w.shape[3]), "float32"), xnp.arange(n))[0]
+
+        def program(x: Any, w: Any) -> Any:
+            for _ in range(size):
+                x = xnp.pad(xnp.maximum(convolve(x, w), 0.0), ((1, 1), (1, 1), (0, 0)))
+            return x
+
+        return program, (array(10, 10, 4), array(3, 3, 4, 4))
+
+    return convolutions
+
+
 def _nested(library: Any, xnp: Any, lax: Any, array: Callable[..., Any]) -> list[Family]:
     """Control flow and transforms within each other."""
 
@@ -253,35 +282,12 @@ def _nested(library: Any, xnp: Any, lax: Any, array: Callable[..., Any]) -> list
             function = library.vmap(function)
         return function, (array(*((2,) * min(size, 12) + (1,) * max(size - 12, 0))),)
 
-    def convolutions(size: int) -> Program:
-        """`size` convolutions one after another, each two nested scans over windows."""
-
-        def convolve(x: Any, w: Any) -> Any:
-            n = x.shape[0] - 2
-
-            def row(out: Any, i: Any) -> Any:
-                def column(out: Any, j: Any) -> Any:
-                    window = lax.dynamic_slice(x, (i, j, 0), (3, 3, x.shape[2]))
-                    value = xnp.sum(window[..., None] * w, (0, 1, 2))
-                    return lax.dynamic_update_slice(out, value[None, None], (i, j, 0)), None
-
-                return lax.scan(column, out, xnp.arange(n))
-
-            return lax.scan(row, xnp.zeros((n, n, w.shape[3]), "float32"), xnp.arange(n))[0]
-
-        def program(x: Any, w: Any) -> Any:
-            for _ in range(size):
-                x = xnp.pad(xnp.maximum(convolve(x, w), 0.0), ((1, 1), (1, 1), (0, 0)))
-            return x
-
-        return program, (array(10, 10, 4), array(3, 3, 4, 4))
-
     return [
         Family("nested scan", scans, (1, 4, 16)),
         Family("nested cond", conds, (1, 4, 16)),
         Family("nested while", whiles, (1, 4, 16)),
         Family("nested vmap", vmaps, (1, 4, 16)),
-        Family("scanned convolutions", convolutions, (1, 4, 16)),
+        Family("scanned convolutions", _convolutions(xnp, lax, array), (1, 4, 16)),
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from fuser.api.jitted import jit
 from fuser.api.shapes import ShapeDtypeStruct
+from fuser.ir.names import function_name
 from fuser.ir.types import ArrayType, is_key
 from fuser.trace import tree
 from fuser.trace.tangent import full
@@ -26,6 +27,9 @@ def make_jaxpr(
         result = traced.trace(*args, **kwargs)
         return (result.graph, result.out_info) if return_shape else result.graph
 
+    name = function_name(function)
+    make.__name__, make.__qualname__ = f"make_jaxpr({name})", f"make_jaxpr({getattr(function, '__qualname__', name)})"
+    make.__module__ = "fuser"
     return make
 
 

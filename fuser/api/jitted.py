@@ -514,29 +514,6 @@ def jit(
     return Jitted(function, numbers, names, donate_numbers, donate_names, keep_unused, inline, backend, wanted)
 
 
-def make_jaxpr(
-    function: Callable[..., Any], static_argnums: int | Iterable[int] = (), return_shape: bool = False
-) -> Callable[..., Any]:
-    """A function that gives the Graph of `function` for its arguments instead of calling it."""
-    traced = jit(function, static_argnums=static_argnums)
-
-    @functools.wraps(function)
-    def make(*args: Any, **kwargs: Any) -> Any:
-        result = traced.trace(*args, **kwargs)
-        return (result.graph, result.out_info) if return_shape else result.graph
-
-    name = function_name(function)
-    make.__name__, make.__qualname__ = f"make_jaxpr({name})", f"make_jaxpr({getattr(function, '__qualname__', name)})"
-    make.__module__ = "fuser"
-    return make
-
-
-def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The tree of the results' ShapeDtypeStructs; nothing is computed. Arguments need only `shape` and `dtype`."""
-    found = jit(function).trace(*args, **kwargs).out_info
-    return tree.map(lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma), found)
-
-
 eager.install()
 debug_values.install()
 

@@ -30,8 +30,9 @@ class Target:
     to what needs its result; `strided`: seconds of reading or writing an element alone, apart from its neighbours;
     `gathered`: seconds an element that is read at a computed index; `prefix`: seconds an element of a prefix scan along
     memory; `launch`: seconds of starting a kernel; `loop`: of starting a loop inside one; `combine`: of reducing a
-    vector to a number; `fork`: of starting the other workers and waiting for them; `tiled`: seconds an element that is read or written in tiles beside what lies in another order; `jump`: of beginning anew to read far
-    from where the last run of memory ended; `products`: multiplications and additions of 32-bit numbers a second in
+    vector to a number; `fork`: of starting the other workers and waiting for them; `tiled`: seconds an element that is read
+    or written in tiles beside what lies in another order; `jump`: of beginning anew to read far from where the last run of
+    memory ended; `products`: multiplications and additions of 32-bit numbers a second in
     products of matrices, 0 where it is not known.
     """
 

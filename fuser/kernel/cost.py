@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from fuser.ir.index import Affine, Computed, Div
-from fuser.ir.scalar import Scalar
+from fuser.ir.scalar import LEAVES, Scalar
 from fuser.ir.target import Target
 from fuser.kernel.complex_parts import split_complex
 from fuser.kernel.index_set_splitting import Cut, cut
@@ -25,15 +25,8 @@ REDUCTIONS = {"sum": 1.5, "max": 3, "min": 3, "argmax": 40, "argmin": 40, "logad
 ACROSS = 2  # how much longer elements take that do not lie along the vector, even in tiles
 MOST_PIECES = 12  # times the nodes of a kernel, beyond which it is not written piece by piece
 ALONE = 5  # times that starting the others takes, up to which one worker does all
-FREE = (
-    "const",
-    "index",
-    "reduction",
-    "carry",
-    "final",
-    "lane",
-    "scan",
-)  # nodes that are counted elsewhere, or cost nothing
+VECTORS = 4  # that wait for their own iterations side by side
+FREE = frozenset(LEAVES) - {"load"}  # nodes that are counted elsewhere, or cost nothing
 
 
 @dataclass(frozen=True)
@@ -178,11 +171,10 @@ class _Costs:
         return self._waste()
 
     def _waste(self) -> float:
-        if self.vector is None:
+        """How much longer the vectors of a run take than its elements' shares of them: the last is not full."""
+        if self.vector is None or not self.vectorised:
             return self.target.scalar
-        if not self.vectorised:
-            return self.target.scalar
-        lanes, extent = max(self.target.vector // 4, 1), self.loops.extents[self.vector]
+        lanes, extent = self.target.vector // 4, self.loops.extents[self.vector]
         full, rest = divmod(extent, lanes)
         return (full * lanes + rest * min(self.target.scalar, lanes / max(rest, 1))) / max(extent, 1)
 
@@ -255,7 +247,7 @@ class _Costs:
                 latency[node] = before + (self.delay(node) if node.op not in FREE else 0.0)
         longest = max([latency.get(carry.following, 0.0) for carry in loop.carries], default=0.0)
         lanes = self.loops.count(self.loops.parallel)
-        return longest * max(lanes / (self.target.vector / 4 * 4), 1)
+        return longest * max(lanes / (VECTORS * self.target.vector / 4), 1)
 
     def delay(self, node: Scalar) -> float:
         return self.target.latency * (1 + self.target.costs.get(self.kind(node), 1) / 4)

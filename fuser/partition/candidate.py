@@ -305,7 +305,7 @@ def _inline_blocker(a: Candidate, b: Candidate, opaque: set[Var], uses: Uses, li
 
 def _division_blocker(a: Candidate, b: Candidate, opaque: set[Var], target: Target) -> str | None:
     """`b` reads values of `a` in another shape: what `a` reads along some of its axes alone is then found by dividing the
-    place of each element, one number after the other."""
+    offset of each element, one number after the other."""
     values = [v for v in opaque & b.reshaped if v in a.layout]
     uneven = [
         v for v in values if a.opaque or any(read != a.layout[v] for several in a.reads.values() for read in several)
@@ -317,7 +317,7 @@ def _division_blocker(a: Candidate, b: Candidate, opaque: set[Var], target: Targ
     stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in uneven))
     if dividing <= stored:
         return None
-    return f"it reads a value in another shape; dividing each element's place costs {duration(dividing)}, storing it {duration(stored)}"
+    return f"it reads a value in another shape; dividing for each element's offset costs {duration(dividing)}, storing it {duration(stored)}"
 
 
 def _again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], target: Target) -> str | None:

@@ -21,7 +21,7 @@ def test_what_lies_in_another_order_stands_beside_one_array_and_no_more() -> Non
     assert len(fuser.jit(lambda x: fnp.tanh(x).T).lower(np.zeros((1000, 900), np.float32)).plan.groups) == 1
 
 
-def test_places_of_elements_are_not_divided() -> None:
+def test_offsets_of_elements_are_not_divided() -> None:
     """A value in another shape that is made of rows and of matrices is stored rather than found by division."""
 
     def numbered(x, w):
@@ -29,7 +29,7 @@ def test_places_of_elements_are_not_divided() -> None:
         return fnp.sin(flat) * fnp.arange(1_000_000, dtype=fnp.float32)
 
     plan = fuser.jit(numbered).lower(np.zeros((1000, 1000), np.float32), np.zeros(1000, np.float32)).plan
-    assert any("dividing each element's place costs" in decision.reason for decision in plan.decisions)
+    assert any("dividing for each element's offset costs" in decision.reason for decision in plan.decisions)
     plain = fuser.jit(lambda x: (x + 1).reshape(-1) - (x + 1).reshape(-1).mean()).lower(
         np.zeros((1000, 1000), np.float32)
     )

@@ -15,13 +15,13 @@ from fuser.backends.c.builder import Builder
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Definition, Function, Module, Own
 from fuser.backends.c.remarks import elements, obstacle, remark, worst
+from fuser.backends.c.schedules.coalescing import Coalesced, short_rows
 from fuser.backends.c.schedules.compensated_sums import VECTOR_BYTES
 from fuser.backends.c.schedules.fission import Fissioned
 from fuser.backends.c.schedules.index_set_splitting import MANY, IndexSetSplit, index_set_split
 from fuser.backends.c.schedules.inner_reduction import Elementwise, InnerReduction, SplitInnerReduction
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
 from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction
-from fuser.backends.c.schedules.periodic import Periodic, short_rows
 from fuser.backends.c.schedules.staged_rows import StagedRows, rows_side_by_side
 from fuser.backends.c.schedules.staging import Staged
 from fuser.backends.c.schedules.tiling import Tiled, transposed_accesses
@@ -96,7 +96,7 @@ def form(kernel: Kernel, loops: Loops) -> type[Emitter]:
         if transposed_accesses(kernel, loops):
             return Tiled
         if short_rows(kernel, loops) is not None:
-            return Periodic
+            return Coalesced
         if Staged.pays(kernel, loops):
             return Staged
         if Fissioned.pays(kernel, loops):

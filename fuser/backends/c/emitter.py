@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -206,16 +207,29 @@ class Emitter(Builder, Common):
     def count_masked(self, name: str, total: Part, lanes: int, first: Part = "0") -> Variable:
         """Open a loop over whole vectors of `lanes` numbers from the first on; until it is closed by `close_masked`, arrays
         are read and written where the count lies `within` the total alone."""
-        total, span = self.code("{}", total), masking.padded(self.code("{}", total), lanes)
-        if first != "0":
-            span = code("{} + {}", first, masking.padded(code("{} - {}", total, first), lanes))
-        counter = self.count(name, first, span)
+        total = self.code("{}", total)
+        if first == "0":
+            last = masking.padded(total, lanes)
+        else:
+            last = code("{} + {}", first, masking.padded(code("{} - {}", total, first), lanes))
+        counter = self.count(name, first, last)
         self.inside = code("{}({}, {})", masking.WITHIN, counter, total)
         return counter
 
     def close_masked(self) -> None:
+        """Close the innermost loop, which may be one over whole vectors."""
         self.close()
         self.inside = None
+
+    @contextmanager
+    def standing(self, axes: Mapping[Axis, Part]) -> Iterator[None]:
+        """Offsets that are written inside take these for the axes."""
+        saved = {axis: self.axes[axis] for axis in axes}
+        self.axes |= axes
+        try:
+            yield
+        finally:
+            self.axes |= saved
 
     def total(self, axes: Iterable[Axis] | None = None) -> Code:
         """The number of iterations of some axes, or of all."""

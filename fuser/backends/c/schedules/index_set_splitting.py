@@ -147,7 +147,7 @@ class IndexSetSplit(Elementwise):
         """Numbers of a vector, where a short run along the vector takes whole vectors under a mask."""
         if axis is not self.loops.vector or part.axis is not None or (self.threads and axis is self.outer):
             return 0
-        return masking.lanes(self.kernel, part.nodes, part.stores, axis, extent)
+        return masking.lanes(self, part.nodes, part.stores, extent)
 
     def _pragma(self, axis: Axis, extent: int) -> None:
         """What stands before a loop: whether threads share it, and whether it is a vector loop."""

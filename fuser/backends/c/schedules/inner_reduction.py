@@ -59,6 +59,7 @@ class Elementwise(Emitter):
             self._in_blocks(vector, streamed)
             return
         outer = self.loops.count(tuple(axes))
+        lanes = 0
         if not axes or outer < 16:
             for axis in axes:
                 self.loop(axis)
@@ -68,17 +69,17 @@ class Elementwise(Emitter):
             for axis in axes:
                 self.loop(axis)
             self.pragma("omp simd")
-        lanes = masking.lanes(self.kernel, sweep.row, sweep.row_stores, vector, self.loops.extents[vector])
-        if lanes and outer >= 16:
+            lanes = masking.lanes(self, sweep.row, sweep.row_stores, self.loops.extents[vector])
+        if lanes:
             self.count_masked(self.axis_names[vector], self.extents[vector], lanes)
         else:
             self.loop(vector)
         self.define_all(sweep.row)
         for store in sweep.row_stores:
             self.store(store)
-        for _ in (*axes, vector):
+        self.close_masked()
+        for _ in axes:
             self.close()
-        self.inside = None
 
     def open_outer(self, vector: Axis) -> list[Axis]:
         """Open the loops around the vector's, and share them out; where they are few, the next loop with them. Gives them."""
@@ -331,7 +332,7 @@ class InnerReduction(Emitter):
         if axis is not self.loops.vector:
             return 0
         alone = sum(f.attr.reduction in ("max", "min") for f in sweep.reductions)
-        return masking.lanes(self.kernel, body, sweep.stores, axis, self.loops.extents[axis], alone)
+        return masking.lanes(self, body, sweep.stores, self.loops.extents[axis], alone)
 
     def _masked_row(
         self, sweep: Sweep, body: list[Scalar], axis: Axis, clauses: Mapping[Scalar, Code], lanes: int
@@ -342,11 +343,11 @@ class InnerReduction(Emitter):
         self.pragma("omp simd{}", joined([clauses[f] for f in sweep.reductions if f not in held], ""))
         buffers = {f: self.buffer(_kept_type(f), f"{self.name(f)}_row", masking.LONGEST * lanes) for f in held}
         saved = dict(self.env)
-        place = self.count_masked(self.axis_names[axis], self.extents[axis], lanes)
+        column = self.count_masked(self.axis_names[axis], self.extents[axis], lanes)
         assert self.inside is not None
         self.open("if ({})", self.inside)
         self.inside = None  # all that follows is
-        put = lambda buffer: lambda value: self.set(self.at(buffer, place), value)
+        put = lambda buffer: lambda value: self.set(self.at(buffer, column), value)
         self.element(sweep, body, into={f: put(buffer) for f, buffer in buffers.items()})
         self.close()
         self.close()
@@ -355,7 +356,7 @@ class InnerReduction(Emitter):
             self.pragma("omp simd{}", joined([clauses[f] for f in held], ""))
             self.loop(axis)
             for reduction, buffer in buffers.items():
-                self.accumulate(reduction, self.at(buffer, place), "")
+                self.accumulate(reduction, self.at(buffer, column), "")
             self.close()
 
     def _end_sweep(self, sweep: Sweep, saved: dict[Scalar, Part]) -> None:

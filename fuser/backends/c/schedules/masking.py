@@ -8,15 +8,18 @@ no masks for elements of all sizes, `padded` and `within` leave the loop as it w
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
 from fuser.backends.c.function import Code, Symbol, code
 from fuser.backends.c.target import TARGET
-from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, is_complex
-from fuser.kernel.kernel import Kernel, Store
-from fuser.kernel.operands import computed, index_axes, operands
+from fuser.kernel.kernel import Store
+from fuser.kernel.operands import computed
+
+if TYPE_CHECKING:
+    from fuser.backends.c.emitter import Emitter
 
 LONGEST = 4  # vectors of a row, beyond which what is left over no longer counts
 DEAR = 8  # additions an element, beyond which one number alone costs more than a mask
@@ -33,8 +36,6 @@ HELPERS = """
 #define within(i, count) 1
 #endif
 """.strip()
-
-
 WITHIN = Symbol("within")
 
 
@@ -43,22 +44,13 @@ def padded(total: Code, lanes: int) -> Code:
     return code(f"{{}}({{}}, {lanes})", Symbol("padded"), total)
 
 
-def lanes(
-    kernel: Kernel,
-    nodes: Iterable[Scalar],
-    stores: Sequence[Store],
-    axis: Axis | None,
-    extent: int,
-    reductions: int = 0,
-) -> int:
-    """Numbers of a vector, where rows of `extent` elements along `axis` take less time under masks than without; else 0."""
-    nodes = list(nodes)
-    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"] + [
-        kernel.params[s.param].dtype.itemsize for s in stores
-    ]
+def lanes(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int, reductions: int = 0) -> int:
+    """Numbers of a vector, where rows of `extent` elements along it take less time under masks than without; else 0."""
+    nodes, axis, params = list(nodes), writer.loops.vector, writer.kernel.params
+    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"] + [params[s.param].dtype.itemsize for s in stores]
     if axis is None or not sizes or not all(map(_maskable, nodes)):
         return 0
-    if any(_changes(value, axis) for node in nodes if node.op == "load" for value in computed(node.attr.offset)):
+    if any(writer.follows(value, axis) for n in nodes if n.op == "load" for value in computed(n.attr.offset)):
         return 0
     if any(s.offset.coefficient(axis) not in (0, 1) or computed(s.offset) for s in stores):
         return 0
@@ -68,19 +60,6 @@ def lanes(
     alone = extent % width % (width // HALVES)
     cost = sum(TARGET.costs.get(node.op, 1) for node in nodes if node.op not in ("load", "const", "index"))
     return width if alone * (cost + REDUCING * reductions) >= DEAR else 0
-
-
-def _changes(value: Scalar, axis: Axis) -> bool:
-    """Whether a value may change along an axis."""
-    stack, seen = [value], {value}
-    while stack:
-        node = stack.pop()
-        index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
-        if (index is not None and axis in index_axes(index)) or node.op in ("reduction", "scan", "carry", "final"):
-            return True
-        stack += [operand for operand in operands(node) if operand not in seen]
-        seen.update(operands(node))
-    return False
 
 
 def _maskable(node: Scalar) -> bool:

@@ -81,8 +81,7 @@ class OuterReduction(Emitter):
 
     def _masked(self, vector: Axis) -> int:
         reductions = sum(len(sweep.reductions) for sweep in self.kernel.sweeps)
-        nodes, extent = self.kernel.nodes, self.loops.extents[vector]
-        return masking.lanes(self.kernel, nodes, self.kernel.stores, vector, extent, reductions)
+        return masking.lanes(self, self.kernel.nodes, self.kernel.stores, self.loops.extents[vector], reductions)
 
     def _array(self, kind: str, name: str) -> Variable:
         """Declare an array over the columns."""

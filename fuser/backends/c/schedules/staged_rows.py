@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fuser.backends.c import spell
-from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
+from fuser.backends.c.function import Code, Element, Variable, code
 from fuser.backends.c.schedules.outer_reduction import OuterReduction, X
-from fuser.backends.c.schedules.tiling import TRANSPOSED
+from fuser.backends.c.schedules.tiling import TRANSPOSED, move_rows
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex
@@ -50,33 +50,26 @@ def rows_side_by_side(kernel: Kernel, loops: Loops) -> SideBySide | None:
 
 def _found(kernel: Kernel, row: Axis, along: Axis, extent: int) -> SideBySide | None:
     loads = [n for n in kernel.nodes if n.op == "load"]
-    stores = list(kernel.stores)
-    tiled: dict[Scalar | Store, Affine] = {}
-    for member in (*loads, *stores):
-        offset = member.attr.offset if isinstance(member, Scalar) else member.offset
-        if isinstance(member, Scalar) and (member.args or computed(offset)):
-            return None
+    if any(load.args or computed(load.attr.offset) for load in loads):
+        return None
+    tiled: dict[bool, list[Scalar | Store]] = {False: [], True: []}
+    distinct: set[tuple[int, Affine]] = set()
+    members: list[Scalar | Store] = [*loads, *kernel.stores]
+    for member in members:
+        written, access = isinstance(member, Store), member if isinstance(member, Store) else member.attr
+        offset: Affine = access.offset
         if any(isinstance(atom, Div) and index_axes(atom.base) & {row, along} for atom, _ in offset.terms):
             return None
-        if offset.coefficient(along) == 0:
-            continue
-        if offset.coefficient(row) == 0 and isinstance(member, Scalar):
-            continue
-        param = kernel.params[member.attr.param if isinstance(member, Scalar) else member.param]
-        if (offset.coefficient(along), offset.coefficient(row)) != (1, extent):
+        if offset.coefficient(along) == 0 or (offset.coefficient(row) == 0 and not written):
+            continue  # once a row, or the same for all rows
+        dense = (offset.coefficient(along), offset.coefficient(row)) == (1, extent)
+        if not dense or kernel.params[access.param].dtype.itemsize * 8 not in TRANSPOSED:
             return None
-        if param.dtype.itemsize * 8 not in TRANSPOSED:
-            return None
-        tiled[member] = offset
-    distinct = {(m.attr.param if isinstance(m, Scalar) else m.param, offset) for m, offset in tiled.items()}
-    if not tiled or len(distinct) > MOST_TILES:
+        tiled[written].append(member)
+        distinct.add((access.param, offset))
+    if not distinct or len(distinct) > MOST_TILES:
         return None
-    return SideBySide(
-        row,
-        along,
-        tuple(m for m in tiled if isinstance(m, Scalar)),
-        tuple(m for m in tiled if isinstance(m, Store)),
-    )
+    return SideBySide(row, along, tuple(tiled[False]), tuple(tiled[True]))  # type: ignore[arg-type]
 
 
 class StagedRows(OuterReduction):
@@ -95,27 +88,24 @@ class StagedRows(OuterReduction):
         return 0
 
     def begin(self) -> None:
-        axes = dict(self.axes)
-        self.axes |= {self.rows.row: self.named("base"), self.rows.along: code("0")}
         for load in self.rows.loads:
-            param, offset = load.attr.param, load.attr.offset
-            if (param, offset) not in self.tile_of:
-                tile = self.tile_of[param, offset] = self._tile(param)
-                begin = code("&{}", Element(self.params[param], self._offset(param, offset)))
-                self._move("rows_in", param, begin, self._stride(param), tile, str(ROWS))
+            key = load.attr.param, load.attr.offset
+            if key not in self.tile_of:
+                tile = self.tile_of[key] = self._tile(key[0])
+                move_rows(self, "rows_in", key[0], self._first(*key), self._stride(key[0]), tile, str(ROWS))
         for store in self.rows.stores:
             if (store.param, store.offset) not in self.tile_of:
                 self.tile_of[store.param, store.offset] = self._tile(store.param)
-        self.axes |= axes
 
     def end(self) -> None:
-        axes = dict(self.axes)
-        self.axes |= {self.rows.row: self.named("base"), self.rows.along: code("0")}
         for store in self.rows.stores:
-            tile = self.tile_of[store.param, store.offset]
-            begin = code("&{}", Element(self.params[store.param], self._offset(store.param, store.offset)))
-            self._move("rows_out", store.param, tile, str(ROWS), begin, self._stride(store.param))
-        self.axes |= axes
+            key = store.param, store.offset
+            move_rows(self, "rows_out", key[0], self.tile_of[key], str(ROWS), self._first(*key), self._stride(key[0]))
+
+    def _first(self, param: int, offset: Affine) -> Code:
+        """Where the block's first row begins."""
+        with self.standing({self.rows.row: self.named("base"), self.rows.along: code("0")}):
+            return code("&{}", Element(self.params[param], self._offset(param, offset)))
 
     def _tile(self, param: int) -> Variable:
         array = self.params[param]
@@ -125,10 +115,6 @@ class StagedRows(OuterReduction):
         """The stride between rows; the same size argument as in offsets."""
         extent = self.loops.extents[self.rows.along]
         return self.sizes(("factor", param, self.rows.row, extent), extent)
-
-    def _move(self, function: str, param: int, source: Part, step: Part, target: Part, ld: Part) -> None:
-        bits = self.kernel.params[param].dtype.itemsize * 8
-        self.do("{}({}, {}, {}, {}, {width});", Symbol(f"{function}{bits}"), source, step, target, ld)
 
     def _in_tile(self, param: int, offset: Affine) -> Element:
         return self.at(self.tile_of[param, offset], self.code(f"{{}} * {ROWS}", self.axes[self.rows.along]), X)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from fuser.backends.c import spell
-from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
+from fuser.backends.c.function import Code, Element, Variable, code
 from fuser.backends.c.schedules.inner_reduction import Elementwise
-from fuser.backends.c.schedules.tiling import TRANSPOSED
+from fuser.backends.c.schedules.tiling import TRANSPOSED, move_rows
 from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Access, Kernel, Store
@@ -56,10 +56,10 @@ def _grouped(kernel: Kernel, vector: Axis, accesses: list[Scalar | Store]) -> It
         if not 4 < stride < LONGEST or stride in SHUFFLED or computed(access.offset) or bits not in TRANSPOSED:
             continue
         rest = access.offset - Affine.of(vector) * stride
-        place = rest.offset % stride
-        first = rest - place
+        column = rest.offset % stride
+        first = rest - column
         tile = found.setdefault((access.param, stride, first), Tile(access.param, first, stride))
-        tile.members[member] = place
+        tile.members[member] = column
     yield from (tile for tile in found.values() if len(tile.members) >= FEWEST and _there(kernel, tile, vector))
 
 
@@ -85,36 +85,33 @@ class Staged(Elementwise):
         axes = self.open_outer(vector)
         self.blocks(self.extents[vector], ROWS)
         width, base = self.named("width"), self.named("base")
-        here = dict(self.axes)
-        self.axes[vector] = base
-        for number, tile in enumerate(read):
-            room = self._room(tile, f"tile{number}")
-            self._move("rows_in", tile, self._begin(tile, vector), self._step(tile, vector), room, str(ROWS))
+        with self.standing({vector: base}):
+            for number, tile in enumerate(read):
+                room, begin = self._room(tile, f"tile{number}"), self._begin(tile, vector)
+                move_rows(self, "rows_in", tile.param, begin, self._step(tile, vector), room, str(ROWS))
         rooms = {id(tile): self._room(tile, f"left{number}") for number, tile in enumerate(written)}
-        self.axes |= here
         self.pragma("omp simd")
         x = self.count("x", "0", width)
         self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
         self.staged = {
-            member: self.at(f"tile{number}", str(place * ROWS), x)
+            member: self.at(f"tile{number}", str(column * ROWS), x)
             for number, tile in enumerate(read)
-            for member, place in tile.members.items()
+            for member, column in tile.members.items()
         }
-        leaving = {member: (tile, place) for tile in written for member, place in tile.members.items()}
+        leaving = {member: (tile, column) for tile in written for member, column in tile.members.items()}
         self.define_all(sweep.row)
         for store in sweep.row_stores:
             if store in leaving:
-                tile, place = leaving[store]
+                tile, column = leaving[store]
                 value = spell.store(self.kernel.params[store.param].dtype, self.operand(store.value))
-                self.set(self.at(rooms[id(tile)], str(place * ROWS), x), value)
+                self.set(self.at(rooms[id(tile)], str(column * ROWS), x), value)
             else:
                 self.store(store)
         self.close()
-        self.axes[vector] = base
-        for tile in written:
-            begin, step = self._begin(tile, vector), self._step(tile, vector)
-            self._move("rows_out", tile, rooms[id(tile)], str(ROWS), begin, step)
-        self.axes |= here
+        with self.standing({vector: base}):
+            for tile in written:
+                begin, step = self._begin(tile, vector), self._step(tile, vector)
+                move_rows(self, "rows_out", tile.param, rooms[id(tile)], str(ROWS), begin, step)
         for _ in (*axes, vector):
             self.close()
 
@@ -130,11 +127,6 @@ class Staged(Elementwise):
     def _step(self, tile: Tile, vector: Axis) -> Code:
         """The stride between rows; the same size argument as in offsets."""
         return self.sizes(("factor", tile.param, vector, tile.stride), tile.stride)
-
-    def _move(self, function: str, tile: Tile, source: Part, step: Part, target: Part, ld: Part) -> None:
-        """Take the rows of a block into a tile, or out of it."""
-        bits = self.kernel.params[tile.param].dtype.itemsize * 8
-        self.do("{}({}, {}, {}, {}, {width});", Symbol(f"{function}{bits}"), source, step, target, ld)
 
     def expression(self, node: Scalar) -> Code:
         if node in self.staged:

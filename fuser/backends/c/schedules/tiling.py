@@ -246,3 +246,9 @@ class Tiled(Emitter):
         if node in self.tiles:
             return spell.load(self.kernel.params[node.attr.param].dtype, self._in_tile(self.tiles[node]))
         return super().expression(node)
+
+
+def move_rows(writer: Emitter, function: str, param: int, source: Part, step: Part, target: Part, ld: Part) -> None:
+    """Take the rows of a block of `width` rows into a tile ("rows_in"), or out of it ("rows_out")."""
+    bits = writer.kernel.params[param].dtype.itemsize * 8
+    writer.do("{}({}, {}, {}, {}, {width});", Symbol(f"{function}{bits}"), source, step, target, ld)

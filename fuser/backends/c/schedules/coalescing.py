@@ -1,8 +1,10 @@
-"""The elementwise form for short rows that meet what is the same for all rows: several rows as one long run of memory.
+"""The elementwise form for short rows that meet what is the same for all rows: the loops over rows and along them coalesced.
 
 Rows of 3, 7 or 30 numbers lie one after the other, so that a loop over all of them runs in whole vectors. What changes along a
 row alone (a bias, the weights of channels) is written out for a block of rows first, and so is what changes from row to
 row alone; both lie in the core's own cache.
+
+Polychronopoulos, "Loop coalescing: a compiler transformation for parallel machines" (ICPP 1987).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fuser.backends.c import spell
-from fuser.backends.c.function import code
+from fuser.backends.c.function import Part, code
 from fuser.backends.c.schedules.inner_reduction import Elementwise
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Affine, Axis, Div
@@ -19,7 +21,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
-from fuser.kernel.operands import computed, index_axes, operands
+from fuser.kernel.operands import computed, index_axes, needed, operands
 
 LONGEST = 64  # elements of a row: longer ones are vectors enough
 ROWS = 16  # of a block: a vector's numbers, so that a block is made of whole vectors whatever its rows have
@@ -66,7 +68,7 @@ def _dense(kernel: Kernel, row: Axis, along: Axis, loops: Loops) -> bool:
 
 
 def _split(kernel: Kernel, row: Axis, along: Axis, loops: Loops) -> Rows | None:
-    """The values that blocks of rows share; None where an element is found in another way than by its place in a block."""
+    """The values that blocks of rows share; None where an element is found in another way than by its offset in a block."""
     changes: dict[Scalar, frozenset[Axis]] = {}
     both = frozenset((row, along))
     for node in kernel.sweeps[0].row:
@@ -86,7 +88,7 @@ def _split(kernel: Kernel, row: Axis, along: Axis, loops: Loops) -> Rows | None:
     return Rows(row, along, repeated, spread) if 0 < len(shared) <= MOST_SHARED else None
 
 
-class Periodic(Elementwise):
+class Coalesced(Elementwise):
     """Parallel over blocks of rows; the vector runs over all elements of a block."""
 
     def form(self) -> None:
@@ -106,18 +108,15 @@ class Periodic(Elementwise):
         )
         if found.spread:
             self._spread(found, blocks)
-        axes = dict(self.axes)
         self.pragma("omp simd")
         x = self.count("x", "0", code("{} * {}", rows, self.extents[found.along]))
-        self.axes |= {found.row: base, found.along: x}
-        with self.scope():
+        with self.scope(), self.standing({found.row: base, found.along: x}):
             for node, block in blocks.items():
                 element = self.at(block, x)
                 self.env[node] = self.code("({} != 0)", element) if node.dtype == BOOL else element
-            self.define_all(self._needed(sweep.row, [store.value for store in sweep.row_stores]))
+            self.define_all(self._missing([store.value for store in sweep.row_stores]))
             for store in sweep.row_stores:
                 self.store(store)
-        self.axes |= axes
         for _ in (*outer, found.row, found.along):
             self.close()
 
@@ -125,20 +124,12 @@ class Periodic(Elementwise):
         kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
         return self.buffer(kind, f"{self.name(node)}_rows", ROWS * LONGEST).name
 
-    def _needed(self, nodes: Iterable[Scalar], roots: Iterable[Scalar]) -> list[Scalar]:
+    def _missing(self, roots: Iterable[Scalar]) -> list[Scalar]:
         """The nodes that the roots need and that are not there yet, in order."""
-        wanted: set[Scalar] = set()
-        stack = list(roots)
-        while stack:
-            node = stack.pop()
-            if node not in wanted and node not in self.env and node.op != "const":
-                wanted.add(node)
-                stack += operands(node)
-        return [node for node in nodes if node in wanted]
+        return needed(roots, [node for node in self.kernel.sweeps[0].row if node not in self.env])
 
-    def _put(self, node: Scalar, block: str, place: object) -> None:
-        value = self.operand(node)
-        self.set(self.at(block, place), "{} ? 1 : 0" if node.dtype == BOOL else "{}", value)  # type: ignore[arg-type]
+    def _put(self, node: Scalar, block: str, offset: Part) -> None:
+        self.set(self.at(block, offset), "{} ? 1 : 0" if node.dtype == BOOL else "{}", self.operand(node))
 
     def _repeat(self, found: Rows, blocks: dict[Scalar, str]) -> None:
         """Compute what changes along a row alone, and write it out for each row of a block."""
@@ -146,7 +137,7 @@ class Periodic(Elementwise):
         with self.scope():
             self.pragma("omp simd")
             self.loop(found.along)
-            self.define_all(self._needed(self.kernel.sweeps[0].row, found.repeated))
+            self.define_all(self._missing(found.repeated))
             for node in found.repeated:
                 self._put(node, blocks[node], self.axes[found.along])
             self.close()
@@ -157,15 +148,13 @@ class Periodic(Elementwise):
 
     def _spread(self, found: Rows, blocks: dict[Scalar, str]) -> None:
         """Compute what changes from row to row alone, and write it out for each element of its row."""
-        axes, along = dict(self.axes), self.extents[found.along]
-        with self.scope():
-            turn = self.count("turn", "0", self.named("rows"))
-            self.axes[found.row] = code("({} + {})", self.named("base"), turn)
-            self.define_all(self._needed(self.kernel.sweeps[0].row, found.spread))
+        along = self.extents[found.along]
+        turn = self.count("turn", "0", self.named("rows"))
+        with self.scope(), self.standing({found.row: code("({} + {})", self.named("base"), turn)}):
+            self.define_all(self._missing(found.spread))
             self.pragma("omp simd")
             x = self.count("x", "0", along)
             for node in found.spread:
                 self._put(node, blocks[node], code("{} * {} + {}", turn, along, x))
             self.close()
-            self.close()
-        self.axes |= axes
+        self.close()
