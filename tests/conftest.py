@@ -17,8 +17,7 @@ import pytest
 os.environ.setdefault("FUSER_CHECK", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")  # for tests/parallel
-# The oracle compiles much and runs little.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # the oracle compiles much and runs little
 os.environ.setdefault("FUSER_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"fuser-tests-{os.getuid()}"))
 # For agreement.py and differential.py, comparisons with JAX; last, as folders here are named as modules of others.
 sys.path += [str(Path(__file__).parent / "numpy"), str(Path(__file__).parent)]

@@ -238,7 +238,7 @@ class Emitter(Builder, Common):
     def open_masked(self, name: str, total: Part, lanes: int, first: Part = "0") -> Variable:
         """Open a loop over whole vectors, and in it the test that an element is there; gives the counter."""
         counter = self.count_masked(name, total, lanes, first)
-        self.open("if ({})", self.inside)
+        self.open("if ({}({}, {}))", masking.WITHIN, counter, total)
         self.inside = None  # all that follows is
         return counter
 
