@@ -163,6 +163,7 @@ _MODULES = (
     "dlpack",
     "example_libraries",
     "experimental",
+    "export",
     "extend",
     "flatten_util",
     "image",
