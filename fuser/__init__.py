@@ -165,6 +165,7 @@ _MODULES = (
     "experimental",
     "export",
     "extend",
+    "ffi",
     "flatten_util",
     "image",
     "interpreters",

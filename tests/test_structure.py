@@ -51,7 +51,7 @@ ORDER = (
         "stages",
     },
     {"parallel", "interop", "report", "sharding", "distributed"},
-    {"debug", "export"},
+    {"debug", "export", "ffi"},
     {"ad_checkpoint", "custom_batching", "custom_derivatives"},
     {"compat"},
     {"__init__", "__main__", "cli"},

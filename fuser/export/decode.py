@@ -201,6 +201,7 @@ def _scalar(dtype: np.dtype, digits: Any) -> Any:
 
 
 _FORMS: dict[str, Callable[[_Reader, Any], Any]] = {
+    "bytes": lambda reader, digits: bytes.fromhex(of(str, digits, "bytes")),
     "float": lambda reader, digits: float.fromhex(of(str, digits, "a number")),
     "complex": lambda reader, pair: complex(*(float.fromhex(of(str, p, "a part")) for p in row(pair, 2, "a number"))),
     "scalar": lambda reader, pair: _scalar(decode_dtype(row(pair, 2, "a number")[0]), pair[1]),

@@ -4,7 +4,7 @@ Variables are numbers, counted through the constants, the inputs and the results
 its bytes, so that no digit is lost. Params are numbers, texts, None and lists (tuples); all else is an object with one key:
 
     {"float": hex}  {"complex": [hex, hex]}  {"scalar": [dtype, hex]}  {"dtype": name}  {"enum": [class, member]}
-    {"named": [class, [values]]}  {"primitive": name}  {"type": type}  {"array": number}  {"graph": graph}  {"dim": text}
+    {"bytes": hex}  {"named": [class, [values]]}  {"primitive": name}  {"type": type}  {"array": number}  {"graph": graph}  {"dim": text}
 """
 
 from __future__ import annotations
@@ -133,6 +133,7 @@ def _enum(value: enum.Enum) -> dict[str, Any]:
 _FORMS: dict[Any, Any] = {
     enum.Enum: _enum,
     np.generic: lambda value: {"scalar": [dtype_name(value.dtype), value.tobytes().hex()]},
+    bytes: lambda value: {"bytes": value.hex()},
     float: lambda value: {"float": value.hex()},
     complex: lambda value: {"complex": [value.real.hex(), value.imag.hex()]},
     np.dtype: lambda value: {"dtype": dtype_name(value)},

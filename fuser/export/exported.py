@@ -17,7 +17,7 @@ from fuser.export import file
 from fuser.export.calling import called, checked_platform, runner
 from fuser.export.decode import decode_arrays, decode_graph, decode_type, expect, member, no_dims, of
 from fuser.export.encode import Arrays, encode_graph, encode_type
-from fuser.export.safety import DisabledSafetyCheck
+from fuser.export.safety import DisabledSafetyCheck, check_foreign_calls
 from fuser.export.trees import decode_tree, encode_tree
 from fuser.ir.graph import Graph, has_effects
 from fuser.ir.text import show
@@ -148,6 +148,7 @@ def export(
                 f"{traced.graph.name} runs on several devices, and exported functions run on one; "
                 "export what one device does, and divide the arrays around its calls"
             )
+        check_foreign_calls(traced.graph, disabled_checks)
         return _exported(traced.graph, traced.in_tree, traced.out_tree, wanted, tuple(disabled_checks))
 
     return exported

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from fuser.ir.graph import Graph, graphs_in
 
 
 @dataclass(frozen=True)
@@ -27,3 +30,24 @@ class DisabledSafetyCheck:
 
     def __str__(self) -> str:
         return self.word
+
+
+def foreign_calls(graph: Graph) -> Iterator[str]:
+    """The names of the foreign functions that a graph calls."""
+    for eqn in graph.eqns:
+        if "target_name" in eqn.params:
+            yield eqn.params["target_name"]
+        for inner in graphs_in(eqn.params):
+            yield from foreign_calls(inner)
+
+
+def check_foreign_calls(graph: Graph, disabled: Sequence[DisabledSafetyCheck]) -> None:
+    """ValueError where a graph calls foreign functions that no disabled check allows."""
+    allowed = {check.is_custom_call() for check in disabled}
+    if "ALL" in allowed:
+        return
+    if refused := sorted({*foreign_calls(graph)} - allowed):
+        raise ValueError(
+            f"Cannot serialize code with custom calls whose targets have no compatibility guarantees: {', '.join(refused)}; "
+            "give disabled_checks=[DisabledSafetyCheck.custom_call(name)] for each, and register it where the file is loaded"
+        )
