@@ -124,6 +124,7 @@ _LATER = {
     "explain": "fuser.report.explanation",
     "profile": "fuser.report.profile",
     "float0": "fuser.dtypes",
+    "triton_call": "fuser.api.triton_call",
     "fwd_and_bwd": "fuser.api.forward_backward",
     **dict.fromkeys(("effects_barrier", "pure_callback"), "fuser.api.callbacks"),
     **dict.fromkeys(

@@ -48,6 +48,7 @@ _OWN = frozenset(
         "owens_t",
         "sine_integral",
         "spence",
+        "triton_call",
         "wofz",
         "xlog1py",
         "xlogx",

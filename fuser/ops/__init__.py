@@ -44,6 +44,7 @@ from fuser.ops import (
     sorting,
     special,
     triangular,
+    triton_call,
     windows,
 )
 
@@ -83,6 +84,7 @@ __all__ = [
     "sorting",
     "special",
     "triangular",
+    "triton_call",
     "windows",
 ]
 

@@ -77,7 +77,7 @@ def _batch(name: str) -> Callable[..., Any]:
         primitive, size = REGISTRY[name], size_of(operands, dims)
         if vmap_method in ("sequential", "sequential_unrolled"):
             each = {**params, "vmap_method": vmap_method, "result_avals": tuple(result_avals)}
-            return _sequential(primitive, operands, dims, size, each), [0] * len(result_avals)
+            return sequential(primitive, operands, dims, size, each), [0] * len(result_avals)
         extents = {"legacy_vectorized": None, "expand_dims": 1, "broadcast_all": size}
         if vmap_method not in extents:
             raise NotImplementedError(
@@ -92,10 +92,10 @@ def _batch(name: str) -> Callable[..., Any]:
     return batch
 
 
-def _sequential(
+def sequential(
     primitive: Primitive, operands: Sequence[Any], dims: Sequence[int | None], size: int, params: dict[str, Any]
 ) -> list[Any]:
-    """One call for each element, in a loop."""
+    """One call for each element along the dimensions, in a loop; results with a dimension in front."""
     fixed = [v for v, d in zip(operands, dims) if d is None]
     rows = [moved(v, d, 0) for v, d in zip(operands, dims) if d is not None]
 
