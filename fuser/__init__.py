@@ -123,6 +123,7 @@ _LATER = {
     "check": "fuser.debug.check",
     "explain": "fuser.report.explanation",
     "profile": "fuser.report.profile",
+    "export_kernels": "fuser.takeaway",
     "float0": "fuser.dtypes",
     "triton_call": "fuser.api.triton_call",
     "fwd_and_bwd": "fuser.api.forward_backward",

@@ -93,16 +93,24 @@ def _factorisations(dtype: np.dtype) -> ctypes.CDLL:
 def _function(name: str, types: tuple[Any, ...]) -> Any:
     if name == "factorisation":
         return getattr(_factorisations(types[1]), types[0])
-    texts: dict[str, Callable[..., str]] = {
-        "sort": sort_text,
-        "top_k": lambda dtype: sort_text(dtype, 4),
-        "permute": permute_text,
-        "scatter": scatter_text,
-        "substitute": lambda dtype: (
-            _named({"T": spell.storage(dtype)}) + sources.read("gemm/poll.c") + sources.read("triangular_solve.c")
-        ),
-    }
-    return getattr(_loaded(texts[name](*types)), name)
+    return getattr(_loaded(_TEXTS[name](*types)), name)
+
+
+# The names of functions that texts of this file define.
+ENTRIES = ("gemm", "patches", "tables", "sort", "top_k", "permute", "scatter", "substitute")
+
+
+def entry(function: tuple[Any, ...]) -> str:
+    """The name of a library function in its text."""
+    return str(function[0])
+
+
+def text(function: tuple[Any, ...]) -> str | None:
+    """The C text of a library function, as `address` takes it; None for those that others publish, as LAPACK."""
+    name, *types = function
+    if name in GEMMS:
+        return GEMMS[name] + gemm_text(*types)
+    return _TEXTS[name](*types) if name in _TEXTS else None
 
 
 def _loaded(text: str) -> ctypes.CDLL:
@@ -171,3 +179,14 @@ def _reduction(dtype: np.dtype, reduction: str) -> tuple[str, str]:
 
 def _named(names: dict[str, Any]) -> str:
     return "".join(f"#define {name} {value}\n" for name, value in names.items())
+
+
+_TEXTS: dict[str, Callable[..., str]] = {
+    "sort": sort_text,
+    "top_k": lambda dtype: sort_text(dtype, 4),
+    "permute": permute_text,
+    "scatter": scatter_text,
+    "substitute": lambda dtype: (
+        _named({"T": spell.storage(dtype)}) + sources.read("gemm/poll.c") + sources.read("triangular_solve.c")
+    ),
+}
