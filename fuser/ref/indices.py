@@ -1,0 +1,91 @@
+"""What users write between the brackets of a Ref, as the static index and the operands of `get` and `swap`; and back."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser.ir.references import At, Index, Window
+from fuser.lax.values import VALUES, as_value
+from fuser.trace.core import type_of
+
+
+@dataclass(frozen=True)
+class Slice:
+    """`size` elements from `start` on, which may be traced, `stride` apart; made by `ds`."""
+
+    start: Any
+    size: int
+    stride: int = 1
+
+    def __post_init__(self) -> None:
+        if self.stride < 1:
+            raise ValueError(f"stride must be at least 1, got {self.stride}")
+
+
+def ds(start: Any, size: int | None = None, stride: int = 1) -> Slice | slice:
+    """A slice for an index of a Ref: `size` elements from `start` on, which may be traced; with one argument, the first so many."""
+    if size is None:
+        start, size = 0, start
+    return Slice(start, operator.index(size), stride)
+
+
+def parsed(index: Any, shape: Sequence[int]) -> tuple[Index, list[Any]]:
+    """The static index, and the operands for what it leaves open. IndexError where parts do not fit the shape."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    parts = [np.asarray(p) if isinstance(p, list) else p for p in parts]
+    places = [n for n, p in enumerate(parts) if p is Ellipsis]
+    used = sum(p is not None and p is not Ellipsis for p in parts)
+    if len(places) > 1:
+        raise ValueError("Only one ellipsis is supported: an index of a Ref has several")
+    if used > len(shape):
+        raise ValueError(f"Too many indices for shape {tuple(shape)}: {used} in {index}")
+    at = places[0] if places else len(parts)
+    parts[at : at + bool(places)] = [slice(None)] * (len(shape) - used)
+    extents = iter(shape)
+    operands: list[Any] = []
+    found = tuple(None if p is None else _part(p, next(extents), operands) for p in parts)
+    return found, operands
+
+
+def _part(part: Any, extent: int, operands: list[Any]) -> Window | At:
+    if isinstance(part, slice):
+        if all(b is None or not isinstance(b, VALUES) for b in (part.start, part.stop, part.step)):
+            start, stop, step = part.indices(extent)
+            if step < 1:
+                raise ValueError(f"an index of a Ref needs a step of at least 1, got {part}")
+            return Window(start, len(range(start, stop, step)), step)
+        raise TypeError(
+            f"the bounds of a slice of a Ref are Python integers, got {part}; use ds(start, size) for a start that is traced"
+        )
+    if isinstance(part, Slice):
+        return _window(part, extent, operands)
+    if isinstance(part, (bool, np.bool_)) or getattr(part, "dtype", None) == np.bool_:
+        raise TypeError(f"an index of a Ref has no bools, got {part}; select with where")
+    if isinstance(part, (int, np.integer)):
+        if not -extent <= part < extent:
+            raise IndexError(f"Out of bound indexer: index {part} is out of bounds for a dimension of {extent}")
+        return At(int(part) % extent)
+    value = as_value(part, "an index of a Ref")
+    if type_of(value).dtype.kind not in "iu":
+        raise TypeError(f"an index of a Ref has integers, got {type_of(value)}")
+    operands.append(value)
+    return At(None)
+
+
+def _window(part: Slice, extent: int, operands: list[Any]) -> Window:
+    if isinstance(part.start, (int, np.integer)):
+        last = int(part.start) + (part.size - 1) * part.stride
+        if part.start < 0 or (part.size and last >= extent):
+            raise IndexError(
+                f"Out of bound slice: start={part.start}, size={part.size}, stride={part.stride} in a dimension of {extent}"
+            )
+        return Window(int(part.start), part.size, part.stride)
+    if (part.size - 1) * part.stride >= extent:
+        raise IndexError(f"Out of bound slice: size={part.size}, stride={part.stride} in a dimension of {extent}")
+    operands.append(as_value(part.start, "the start of a slice"))
+    return Window(None, part.size, part.stride)
