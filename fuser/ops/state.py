@@ -17,12 +17,14 @@ from fuser.ir.types import ArrayType
 from fuser.runtime.reference import Ref
 
 
-def indexed_type(inner: ArrayType, index: Index, indices: tuple[ArrayType, ...]) -> ArrayType:
+def indexed_type(inner: ArrayType, index: Index, indices: tuple[ArrayType, ...], masked: bool = False) -> ArrayType:
     """The type of the elements at an index, as NumPy: positions that are arrays are broadcast against each other.
 
     Their dimensions stand where the first position stood if positions stand side by side, and else in front.
     """
-    probe = np.broadcast_to(np.empty((), np.bool_), inner.shape)
+    dimensions = [p for p in index if p is not None]
+    extents = [max(e, p.size) if isinstance(p, Window) else e for e, p in zip(inner.shape, dimensions)]
+    probe = np.broadcast_to(np.empty((), np.bool_), extents if len(extents) == inner.ndim else inner.shape)
     given = iter(indices)
     parts: list[Any] = []
     for part in index:
@@ -38,7 +40,7 @@ def indexed_type(inner: ArrayType, index: Index, indices: tuple[ArrayType, ...])
         raise TypeRuleError(
             f"an index of a Ref has a part for each dimension and operands for what is open, got {index}"
         )
-    if any(isinstance(p, Window) and p.size > extent for p, extent in zip((p for p in index if p), inner.shape)):
+    if not masked and any(isinstance(p, Window) and p.size > e for p, e in zip(dimensions, inner.shape)):
         raise TypeRuleError(f"an index of Ref{{{inner}}} has a window larger than the dimension: {index}")
     return ArrayType(tuple(probe[tuple(parts)].shape), inner.dtype, inner.weak_type, inner.vma)
 

@@ -18,6 +18,7 @@ from fuser.ops import discharge as discharge
 from fuser.ops.state import addupdate_p, free_ref_p, freeze_p, get_p, new_ref_p, swap_p
 from fuser.ref import access as access
 from fuser.ref.indices import parsed
+from fuser.ref.views import RefHelper
 from fuser.runtime.array import Array, alias
 from fuser.runtime.reference import Ref
 from fuser.trace.cells import is_ref
@@ -88,11 +89,11 @@ def _checked(ref: Any, name: str) -> Any:
     return ref
 
 
-def _fitting(ref: Any, value: Any, index: Any, indices: Any, name: str) -> Any:
+def _fitting(ref: Any, value: Any, index: Any, indices: Any, name: str, masked: bool = False) -> Any:
     """The value in the Ref's dtype and the shape of what it replaces."""
     from fuser.ops.state import indexed_type
 
-    there = indexed_type(type_of(ref).inner_aval, index, tuple(type_of(i) for i in indices))  # type: ignore[attr-defined]
+    there = indexed_type(type_of(ref).inner_aval, index, tuple(type_of(i) for i in indices), masked)  # type: ignore[attr-defined]
     scalar = python_scalar(value)
     value = as_value(value, name)
     found = type_of(value)
@@ -135,6 +136,15 @@ def _rows(self: Any) -> Iterator[Any]:
     return (self[n] for n in range(len(self)))
 
 
+_array_at = Tracer.at  # type: ignore[attr-defined]
+
+
+def _tracer_at(self: Any) -> Any:
+    return RefHelper(self) if type(self.aval) is AbstractRef else _array_at.fget(self)
+
+
+Tracer.at = property(_tracer_at, doc=_array_at.__doc__)  # type: ignore[attr-defined]
+Ref.at = property(RefHelper, doc="ref.at[index]: a part of the Ref.")  # type: ignore[attr-defined]
 Tracer.__getitem__, Tracer.__setitem__ = _tracer_item, _tracer_assign  # type: ignore[attr-defined, method-assign]
 Ref.__getitem__, Ref.__setitem__, Ref.__iter__ = get, set, _rows  # type: ignore[attr-defined]
 

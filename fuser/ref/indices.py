@@ -34,8 +34,11 @@ def ds(start: Any, size: int | None = None, stride: int = 1) -> Slice | slice:
     return Slice(start, operator.index(size), stride)
 
 
-def parsed(index: Any, shape: Sequence[int]) -> tuple[Index, list[Any]]:
-    """The static index, and the operands for what it leaves open. IndexError where parts do not fit the shape."""
+def parsed(index: Any, shape: Sequence[int], masked: bool = False) -> tuple[Index, list[Any]]:
+    """The static index, and the operands for what it leaves open. IndexError where parts do not fit the shape.
+
+    Under a mask, windows may lie outside: those that do have their start among the operands.
+    """
     parts = list(index) if isinstance(index, tuple) else [index]
     parts = [np.asarray(p) if isinstance(p, list) else p for p in parts]
     places = [n for n, p in enumerate(parts) if p is Ellipsis]
@@ -48,11 +51,11 @@ def parsed(index: Any, shape: Sequence[int]) -> tuple[Index, list[Any]]:
     parts[at : at + bool(places)] = [slice(None)] * (len(shape) - used)
     extents = iter(shape)
     operands: list[Any] = []
-    found = tuple(None if p is None else _part(p, next(extents), operands) for p in parts)
+    found = tuple(None if p is None else _part(p, next(extents), operands, masked) for p in parts)
     return found, operands
 
 
-def _part(part: Any, extent: int, operands: list[Any]) -> Window | At:
+def _part(part: Any, extent: int, operands: list[Any], masked: bool) -> Window | At:
     if isinstance(part, slice):
         if all(b is None or not isinstance(b, VALUES) for b in (part.start, part.stop, part.step)):
             start, stop, step = part.indices(extent)
@@ -63,7 +66,7 @@ def _part(part: Any, extent: int, operands: list[Any]) -> Window | At:
             f"the bounds of a slice of a Ref are Python integers, got {part}; use ds(start, size) for a start that is traced"
         )
     if isinstance(part, Slice):
-        return _window(part, extent, operands)
+        return _window(part, extent, operands, masked)
     if isinstance(part, (bool, np.bool_)) or getattr(part, "dtype", None) == np.bool_:
         raise TypeError(f"an index of a Ref has no bools, got {part}; select with where")
     if isinstance(part, (int, np.integer)):
@@ -77,15 +80,19 @@ def _part(part: Any, extent: int, operands: list[Any]) -> Window | At:
     return At(None)
 
 
-def _window(part: Slice, extent: int, operands: list[Any]) -> Window:
+def _window(part: Slice, extent: int, operands: list[Any], masked: bool) -> Window:
     if isinstance(part.start, (int, np.integer)):
         last = int(part.start) + (part.size - 1) * part.stride
-        if part.start < 0 or (part.size and last >= extent):
+        outside = part.start < 0 or (part.size > 0 and last >= extent)
+        if outside and not masked:
             raise IndexError(
                 f"Out of bound slice: start={part.start}, size={part.size}, stride={part.stride} in a dimension of {extent}"
             )
-        return Window(int(part.start), part.size, part.stride)
-    if (part.size - 1) * part.stride >= extent:
+        if not outside:
+            return Window(int(part.start), part.size, part.stride)
+    elif not masked and (part.size - 1) * part.stride >= extent:
         raise IndexError(f"Out of bound slice: size={part.size}, stride={part.stride} in a dimension of {extent}")
-    operands.append(as_value(part.start, "the start of a slice"))
+    operands.append(
+        as_value(np.int32(part.start) if isinstance(part.start, int) else part.start, "the start of a slice")
+    )
     return Window(None, part.size, part.stride)
