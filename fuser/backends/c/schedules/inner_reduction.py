@@ -68,18 +68,28 @@ class Elementwise(Emitter):
             self.shared(len(axes))
             for axis in axes:
                 self.loop(axis)
+            extent = self.loops.extents[vector]
+            rest = masking.remainder(self, sweep.row, sweep.row_stores, extent)
+            if rest:
+                self.in_whole_vectors(vector, rest, lambda: self._results(sweep))
+                for _ in axes:
+                    self.close()
+                return
             self.pragma("omp simd")
-            lanes = masking.lanes(self, sweep.row, sweep.row_stores, self.loops.extents[vector])
+            lanes = masking.lanes(self, sweep.row, sweep.row_stores, extent)
         if lanes:
             self.count_masked(self.axis_names[vector], self.extents[vector], lanes)
         else:
             self.loop(vector)
-        self.define_all(sweep.row)
-        for store in sweep.row_stores:
-            self.store(store)
+        self._results(sweep)
         self.close_masked()
         for _ in axes:
             self.close()
+
+    def _results(self, sweep: Sweep) -> None:
+        self.define_all(sweep.row)
+        for store in sweep.row_stores:
+            self.store(store)
 
     def open_outer(self, vector: Axis) -> list[Axis]:
         """Open the loops around the vector's, and share them out; where they are few, the next loop with them. Gives them."""
@@ -233,7 +243,8 @@ class InnerReduction(Emitter):
 
     def keep(self, node: Scalar) -> None:
         """Put a value into its kept row."""
-        self.set(self.kept_element(node), self.operand(node))
+        with self.where_inside():
+            self.set(self.kept_element(node), self.operand(node))
 
     def _row_part(self, sweep: Sweep) -> None:
         self.define_all(sweep.row)
@@ -270,8 +281,10 @@ class InnerReduction(Emitter):
         whole: tuple[Part, Part] = (first or "0", last or self.extents[cols[0]])
         if self._otherwise(sweep, body, whole, first is None, saved):
             return
-        lanes = self._row_lanes(sweep, body, cols[-1]) if first is None and vectorised and not scans else 0
-        closed = form is not None or fissioned is not None or lanes > 0  # the innermost loop, once it is written
+        plain = first is None and vectorised and not scans
+        lanes = self._row_lanes(sweep, body, cols[-1]) if plain else 0
+        rest = self._rest_lanes(sweep, body, cols) if plain and not lanes else 0
+        closed = form is not None or fissioned is not None or lanes + rest > 0  # the innermost loop, once it is written
         asked = prefetched(self.kernel, self.loops, sweep) if first is None else []
         more: Part | None = None  # whether another block follows
         if asked:
@@ -290,6 +303,8 @@ class InnerReduction(Emitter):
                 open_loop(self, body, axis, span, reverse)
             elif axis is cols[-1] and lanes:
                 self._masked_row(sweep, body, axis, accumulators, lanes)
+            elif axis is cols[-1] and rest:
+                self.in_whole_vectors(axis, rest, lambda: self.element(sweep, body))
             elif reverse:
                 self.count_down(self.axis_names[axis], *span)
             else:
@@ -334,6 +349,12 @@ class InnerReduction(Emitter):
         alone = sum(f.attr.reduction in ("max", "min") for f in sweep.reductions)
         return masking.lanes(self, body, sweep.stores, self.loops.extents[axis], alone)
 
+    def _rest_lanes(self, sweep: Sweep, body: list[Scalar], cols: list[Axis]) -> int:
+        """Numbers of a vector, where what is left of a longer row runs under a mask; nothing is reduced there."""
+        if sweep.reductions or len(cols) > 1 or cols[0] is not self.loops.vector:
+            return 0
+        return masking.remainder(self, body, sweep.stores, self.loops.extents[cols[0]])
+
     def _masked_row(
         self, sweep: Sweep, body: list[Scalar], axis: Axis, clauses: Mapping[Scalar, Code], lanes: int
     ) -> None:
@@ -343,10 +364,7 @@ class InnerReduction(Emitter):
         self.pragma("omp simd{}", joined([clauses[f] for f in sweep.reductions if f not in held], ""))
         buffers = {f: self.buffer(_kept_type(f), f"{self.name(f)}_row", masking.LONGEST * lanes) for f in held}
         saved = dict(self.env)
-        column = self.count_masked(self.axis_names[axis], self.extents[axis], lanes)
-        assert self.inside is not None
-        self.open("if ({})", self.inside)
-        self.inside = None  # all that follows is
+        column = self.open_masked(self.axis_names[axis], self.extents[axis], lanes)
         put = lambda buffer: lambda value: self.set(self.at(buffer, column), value)
         self.element(sweep, body, into={f: put(buffer) for f, buffer in buffers.items()})
         self.close()
