@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fuser.ref.indices import from_the_front
+
 
 class _Current(threading.local):
     ids: Sequence[Any] | None = None
@@ -22,7 +24,8 @@ def inside(ids: Sequence[Any], grid: Sequence[int]) -> Iterator[None]:
     saved = _current.ids, _current.grid
     _current.ids, _current.grid = ids, grid
     try:
-        yield
+        with from_the_front():
+            yield
     finally:
         _current.ids, _current.grid = saved
 

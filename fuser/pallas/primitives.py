@@ -23,7 +23,6 @@ from fuser.ir.references import Index, Window
 from fuser.ir.types import ArrayType
 from fuser.lax.control import fori_loop
 from fuser.lax.movement import pad
-from fuser.lax.slicing import dynamic_slice, dynamic_update_slice
 from fuser.lax.slicing import slice as static_slice
 from fuser.numpy.maths import where
 from fuser.ops.discharge import discharged
@@ -31,7 +30,7 @@ from fuser.ops.movement import reshaped
 from fuser.ops.state import indexed_type
 from fuser.pallas import interpreter
 from fuser.pallas.specs import Extent, Kind
-from fuser.ref.access import elements, replaced
+from fuser.ref.access import dynamic_slice, dynamic_update_slice, elements, replaced
 from fuser.trace.batch import moved, size_of
 from fuser.trace.jvp import jvp
 from fuser.trace.replay import replay
@@ -136,17 +135,13 @@ def seen(block: tuple[Extent, ...]) -> tuple[int, ...]:
 def _block(x: Any, block: tuple[Extent, ...], starts: Sequence[Any]) -> Any:
     sizes = _sizes(block)
     if sizes != tuple(x.shape):
-        x = dynamic_slice(x, _scalars(starts), sizes)
+        x = dynamic_slice(x, starts, sizes)
     return reshaped(x, seen(block))
 
 
 def _put(x: Any, value: Any, block: tuple[Extent, ...], starts: Sequence[Any]) -> Any:
     value = reshaped(value, _sizes(block))
-    return value if tuple(value.shape) == tuple(x.shape) else dynamic_update_slice(x, value, _scalars(starts))
-
-
-def _scalars(starts: Sequence[Any]) -> list[Any]:
-    return [np.int32(s) if isinstance(s, int) else s for s in starts]
+    return value if tuple(value.shape) == tuple(x.shape) else dynamic_update_slice(x, value, starts)
 
 
 # Transforms.

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from fuser.ir.references import At, Index, Window
-from fuser.lax.slicing import dynamic_slice, dynamic_update_slice
+from fuser.lax.values import as_value
 from fuser.numpy.at import IndexUpdateHelper
-from fuser.numpy.indexing import getitem
+from fuser.numpy.indexing import take_index
+from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.movement import reshaped
 from fuser.ops.state import addupdate_p, get_p, swap_p
 from fuser.trace.core import type_of
@@ -24,7 +27,7 @@ def elements(x: Any, index: Index, indices: Sequence[Any]) -> Any:
     starts, spans, inner = _split(x.shape, index, indices)
     if any(s is not None for s in starts):
         x = dynamic_slice(x, [0 if s is None else s for s in starts], spans)
-    return getitem(x, inner)
+    return take_index(x, inner, wrap=False)
 
 
 def replaced(x: Any, value: Any, index: Index, indices: Sequence[Any], adding: bool = False) -> Any:
@@ -40,6 +43,20 @@ def replaced(x: Any, value: Any, index: Index, indices: Sequence[Any], adding: b
     return dynamic_update_slice(x, _updated(dynamic_slice(x, places, spans), value, inner, adding), places)
 
 
+def dynamic_slice(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """The window, whose starts are Python integers or int32; clamped, and never counted from the end."""
+    return dynamic_slice_p.bind(x, *map(_scalar, starts), slice_sizes=tuple(sizes))
+
+
+def dynamic_update_slice(x: Any, value: Any, starts: Sequence[Any]) -> Any:
+    """The array with the window replaced."""
+    return dynamic_update_slice_p.bind(x, value, *map(_scalar, starts))
+
+
+def _scalar(start: Any) -> Any:
+    return as_value(np.int32(start) if isinstance(start, int) else start)
+
+
 def is_whole(index: Index, shape: Sequence[int]) -> bool:
     """Whether the index is that of everything, as it is."""
     return len(index) == len(shape) and all(p == Window(0, extent, 1) for p, extent in zip(index, shape))
@@ -47,7 +64,7 @@ def is_whole(index: Index, shape: Sequence[int]) -> bool:
 
 def _updated(x: Any, value: Any, index: Any, adding: bool) -> Any:
     place = IndexUpdateHelper(x)[index]
-    return place.add(value) if adding else place.set(value)
+    return (place.add if adding else place.set)(value, wrap_negative_indices=False)
 
 
 def _split(

@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fuser.ir.references import At, Index, Window
-from fuser.lax.values import VALUES, as_value
+from fuser.lax.values import VALUES, as_value, wrapped_index
 from fuser.trace.core import type_of
+
+
+class _Counting(threading.local):
+    from_the_end = True
+
+
+_counting = _Counting()
+
+
+@contextlib.contextmanager
+def from_the_front() -> Iterator[None]:
+    """Positions that are traced are not counted from the end where they are negative: in kernels they are never negative."""
+    saved, _counting.from_the_end = _counting.from_the_end, False
+    try:
+        yield
+    finally:
+        _counting.from_the_end = saved
+
+
+def _counted(position: Any, extent: int) -> Any:
+    return wrapped_index(position, extent) if _counting.from_the_end else position
 
 
 @dataclass(frozen=True)
@@ -76,7 +99,7 @@ def _part(part: Any, extent: int, operands: list[Any], masked: bool) -> Window |
     value = as_value(part, "an index of a Ref")
     if type_of(value).dtype.kind not in "iu":
         raise TypeError(f"an index of a Ref has integers, got {type_of(value)}")
-    operands.append(value)
+    operands.append(_counted(value, extent))
     return At(None)
 
 
@@ -92,7 +115,6 @@ def _window(part: Slice, extent: int, operands: list[Any], masked: bool) -> Wind
             return Window(int(part.start), part.size, part.stride)
     elif not masked and (part.size - 1) * part.stride >= extent:
         raise IndexError(f"Out of bound slice: size={part.size}, stride={part.stride} in a dimension of {extent}")
-    operands.append(
-        as_value(np.int32(part.start) if isinstance(part.start, int) else part.start, "the start of a slice")
-    )
+    start = np.int32(part.start) if isinstance(part.start, int) else part.start
+    operands.append(_counted(as_value(start, "the start of a slice"), extent))
     return Window(None, part.size, part.stride)
