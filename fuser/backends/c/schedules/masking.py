@@ -25,6 +25,7 @@ LONGEST = 4  # vectors of a row, beyond which the whole ones among them need no 
 REMAINDER = (
     8  # additions an element of longer rows, from which what is left over is worth a loop of its own under a mask
 )
+MOST_COLUMNS = 32  # vectors of columns, beyond which what is left over no longer counts
 DEAR = 8  # additions an element, beyond which one number alone costs more than a mask
 REDUCING = 4  # additions that taking an element into a reduction is worth
 HALVES = 2  # the compiler's own remainder has vectors of half the length, and then numbers alone
@@ -64,6 +65,15 @@ def remainder(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store],
     nodes = list(nodes)
     width, narrow = _width(writer, nodes, stores)
     return width if width and not narrow and extent >= LONGEST * width and _cost(nodes) >= REMAINDER else 0
+
+
+def across(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int) -> int:
+    """Numbers of a vector, where columns that are reduced side by side run in whole vectors under a mask, which all rows
+    that are taken together share; else 0."""
+    width, narrow = _width(writer, list(nodes), stores)
+    if not width or narrow or extent % width == 0:
+        return 0
+    return width if LONGEST * width <= extent < MOST_COLUMNS * width else 0
 
 
 def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) -> tuple[int, bool]:
