@@ -40,7 +40,7 @@ _INT32 = ArrayType((), np.dtype(np.int32))
 
 
 def pallas_call(
-    kernel: Callable[..., None],
+    kernel: Callable[..., Any],
     out_shape: Any,
     *,
     grid_spec: GridSpec | None = None,
@@ -105,7 +105,7 @@ def described(leaf: Any) -> ArrayType:
 class _Plan:
     """What a call is told once, and makes params of for the arguments' types."""
 
-    kernel: Callable[..., None]
+    kernel: Callable[..., Any]
     name: str
     grid: tuple[int, ...]
     in_specs: Any

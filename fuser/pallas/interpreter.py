@@ -21,6 +21,7 @@ from fuser.ir.types import is_inexact
 from fuser.ops.control import lanes
 from fuser.pallas.specs import Extent, Kind
 from fuser.runtime.array import to_numpy
+from fuser.trace.cells import array_type
 
 
 class RaceError(FuserError):
@@ -53,7 +54,7 @@ def interpreted(
     started = {o: arrays[i] for i, o in aliases}
     outputs = [np.array(to_numpy(started[n])) if n in started else unwritten(a) for n, a in enumerate(out_avals)]
     held = [np.array(to_numpy(a)) for a in arrays] + outputs
-    scratch = [unwritten(a.inner_aval) for a in jaxpr.in_avals[len(grid) - vmapped + len(held) :]]
+    scratch = [unwritten(array_type(a)) for a in jaxpr.in_avals[len(grid) - vmapped + len(held) :]]
     races = [_Races(a.shape, len(grid), tuple(vmapped + p for p in parallel)) for a in held]
     run = _Run(jaxpr.name)
     for number in itertools.product(*map(range, grid)):
@@ -181,7 +182,7 @@ class _Run:
         if eqn.primitive.control is not None:
             return _CONTROL[eqn.primitive.control](self, operands, **eqn.params)
         if "jaxpr" in eqn.params or "call_jaxpr" in eqn.params:
-            return self.graph(eqn.params.get("jaxpr", eqn.params.get("call_jaxpr")), operands)
+            return self.graph(eqn.params["jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"], operands)
         return eqn.primitive.rule("eval")(*operands, **eqn.params)
 
 

@@ -115,14 +115,14 @@ def when(condition: Any) -> Callable[[Callable[[], Any]], Any]:
     return run
 
 
-def _nothing(result: Any) -> None:
+def _nothing(result: Any) -> Any:
     return None
 
 
-def loop(lower: Any, upper: Any, *, step: Any = 1, unroll: Any = None) -> Callable[[Callable[[Any], None]], None]:
+def loop(lower: Any, upper: Any, *, step: Any = 1, unroll: Any = None) -> Callable[[Callable[[Any], Any]], None]:
     """A decorator that runs a function of a number for `lower`, `lower + step`, … below `upper`."""
 
-    def run(body: Callable[[Any], None]) -> None:
+    def run(body: Callable[[Any], Any]) -> None:
         if isinstance(step, int) and step == 1:
             fori_loop(lower, upper, lambda n, _: _nothing(body(n)), None, unroll=unroll)
         else:

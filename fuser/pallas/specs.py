@@ -194,7 +194,7 @@ def _extent(size: Any) -> Extent:
     if size is None or isinstance(size, Squeezed):
         return Extent(1, Kind.SQUEEZED)
     if isinstance(size, Element):
-        return Extent(size.block_size, Kind.ELEMENT, tuple(size.padding))
+        return Extent(size.block_size, Kind.ELEMENT, (size.padding[0], size.padding[1]))
     if isinstance(size, (BoundedSlice, Indirect)):
         raise NotImplementedError(
             f"Unsupported block dimension type: {type(size).__name__}; take Blocked, Element or Squeezed"

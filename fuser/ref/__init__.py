@@ -145,7 +145,9 @@ def _tracer_at(self: Any) -> Any:
 
 Tracer.at = property(_tracer_at, doc=_array_at.__doc__)  # type: ignore[attr-defined]
 Ref.at = property(RefHelper, doc="ref.at[index]: a part of the Ref.")  # type: ignore[attr-defined]
-Tracer.__getitem__, Tracer.__setitem__ = _tracer_item, _tracer_assign  # type: ignore[attr-defined, method-assign]
-Ref.__getitem__, Ref.__setitem__, Ref.__iter__ = get, set, _rows  # type: ignore[attr-defined]
+for _method, _function in (("__getitem__", _tracer_item), ("__setitem__", _tracer_assign)):
+    setattr(Tracer, _method, _function)
+for _method, _function in (("__getitem__", get), ("__setitem__", set), ("__iter__", _rows)):
+    setattr(Ref, _method, _function)
 
 Ref.aval = property(type_of, doc="The type.")  # type: ignore[attr-defined]
