@@ -142,13 +142,14 @@ class InnerReduction(Emitter):
         cols = self._order()
         body = self._body(sweep)
         scans = [n for n in body if n.op == "scan"]
-        first_nodes = first_phase(sweep, body, self.loops.extents[cols[-1]]) if len(cols) == 1 else None
+        extent = self.loops.extents[cols[-1]]
+        first_nodes = first_phase(sweep, body, extent) if len(cols) == 1 else None
         buffered = scans and first_nodes is None and all(scan in self.scan_rows for scan in scans)
         fissioned = apart(sweep, body) if buffered else None
         sums = [n for n in compensated(sweep) if n.op == "reduction" or self.running(n) == n.attr.accumulator]
         vectorised = self._vectorises(sweep) and (not scans or first_nodes is not None)
         blocks = row_blocks(sums, cols, self.loops.extents, vectorised)
-        form = pairwise.form_of(sweep, body, sums, self.loops.extents[cols[-1]]) if vectorised and not scans else None
+        form = pairwise.form_of(self, sweep, body, sums, extent) if vectorised and not scans else None
         self.two_level = sums if blocks and form is None else []
         accumulators = {reduction: self._declare(reduction) for reduction in sweep.reductions}
         if form is not None:

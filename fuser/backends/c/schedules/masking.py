@@ -64,14 +64,18 @@ def remainder(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store],
     It does not ask how many there are, so that the text serves rows of all lengths."""
     nodes = list(nodes)
     width, narrow = _width(writer, nodes, stores)
-    return width if width and not narrow and extent >= LONGEST * width and _cost(nodes) >= REMAINDER else 0
+    long = extent >= LONGEST * width
+    return width if width and not narrow and long and _dear(nodes) and dense(writer, nodes) else 0
 
 
 def across(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int) -> int:
     """Numbers of a vector, where columns that are reduced side by side run in whole vectors under a mask, which all rows
-    that are taken together share; else 0."""
-    width, narrow = _width(writer, list(nodes), stores)
-    if not width or narrow or extent % width == 0:
+    that are taken together share; else 0. Where each row is written anew, this is worth its functions of maths alone."""
+    nodes = list(nodes)
+    if any(sweep.stores for sweep in writer.kernel.sweeps) and not _dear(nodes):
+        return 0
+    width, narrow = _width(writer, nodes, stores)
+    if not width or narrow or extent % width == 0 or not dense(writer, writer.kernel.nodes):
         return 0
     return width if LONGEST * width <= extent < MOST_COLUMNS * width else 0
 
@@ -87,9 +91,19 @@ def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) ->
     return TARGET.vector // max(min(sizes), 4), min(sizes) < 4
 
 
+def _dear(nodes: Iterable[Scalar]) -> bool:
+    return any(TARGET.costs.get(node.op, 1) >= REMAINDER for node in nodes)
+
+
 def _cost(nodes: Iterable[Scalar]) -> float:
     """Additions an element."""
     return sum(TARGET.costs.get(node.op, 1) for node in nodes if node.op not in ("load", "const", "index"))
+
+
+def dense(writer: Emitter, nodes: Iterable[Scalar]) -> bool:
+    """Whether all that is read along the vector lies side by side."""
+    axis = writer.loops.vector
+    return all(axis is not None and n.attr.offset.coefficient(axis) in (0, 1) for n in nodes if n.op == "load")
 
 
 def hides(writer: Emitter, nodes: Iterable[Scalar]) -> bool:

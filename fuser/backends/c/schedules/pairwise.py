@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 GROUP = 4  # vectors that are added in pairs
 FEWEST_VECTORS = 4  # along the axis: shorter sums have short chains anyway
+FEWEST_STRIDED = 15  # the same where elements lie apart
 MOST_WORK = (
     32  # operations an element, for it to be written out for each vector of a group: less than two functions of maths
 )
@@ -42,9 +43,12 @@ class Form(Enum):
     BUFFERED = "the elements of a block are computed first"
 
 
-def form_of(sweep: Sweep, body: Sequence[Scalar], sums: Sequence[Scalar], extent: int) -> Form | None:
+def form_of(
+    writer: InnerReduction, sweep: Sweep, body: Sequence[Scalar], sums: Sequence[Scalar], extent: int
+) -> Form | None:
     """How a sweep whose innermost loop runs over `extent` elements in vectors adds up; None: element after element."""
-    if not sums or extent <= FEWEST_VECTORS * lanes(sums):
+    fewest = FEWEST_VECTORS if masking.dense(writer, body) else FEWEST_STRIDED
+    if not sums or extent <= fewest * lanes(sums):
         return None
     loads = [n for n in body if n.op == "load"]
     little = _work(body) <= MOST_WORK and len(loads) <= MOST_LOADS and not any(n.args for n in loads)
@@ -93,7 +97,14 @@ def add_block(
             writer.env = dict(saved)
             return found
 
-        _add(writer, sums, span, computed, masking.hides(writer, body), _work(body) > CHEAP)
+        _add(
+            writer,
+            sums,
+            span,
+            computed,
+            masking.hides(writer, body) and masking.dense(writer, body),
+            _work(body) > CHEAP,
+        )
         writer.axes[axis] = here
         return
     first, last = span
