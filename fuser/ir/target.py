@@ -71,8 +71,13 @@ def duration(seconds: float) -> str:
     """Seconds for a person."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
-            return f"{seconds / size:.2g} {unit}"
-    return f"{seconds / 1e-9:.2g} ns"
+            return f"{_short(seconds / size)} {unit}"
+    return f"{_short(seconds / 1e-9)} ns"
+
+
+def _short(number: float) -> str:
+    """Two digits, and no exponent."""
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
 # A core of a server: vectors of 64 bytes at 3 GHz, less than half of what it could add; caches of 48 kB, 1 MB and a share of 32.

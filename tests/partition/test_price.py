@@ -34,3 +34,13 @@ def test_offsets_of_elements_are_not_divided() -> None:
         np.zeros((1000, 1000), np.float32)
     )
     assert not any("dividing" in decision.reason for decision in plain.plan.decisions)
+
+
+def test_an_array_that_many_gathered_elements_share_is_computed_before() -> None:
+    """Two gathers and a quotient for each of many edges, or one gather of a quotient for each node."""
+    nodes, edges = 390, 7800
+    types = (np.ones(nodes, np.float32), np.ones(nodes, np.float32), np.ones(edges, np.int32))
+    apart = fuser.jit(lambda rank, degree, at: (rank / degree)[at]).lower(*types)
+    assert any("at 20 different indices; computing it again costs" in d.reason for d in apart.plan.decisions)
+    once = fuser.jit(lambda rank, at: (rank * 2)[at]).lower(types[0], types[2])
+    assert not once.plan.decisions
