@@ -80,14 +80,15 @@ def pallas_call(
         leaves, structure = tree.flatten(args)
         values = [as_value(leaf, title) for leaf in leaves]
         params = plan.params([type_of(v) for v in values], args, structure, aliases)
+        parallel = parallel_axes(compiler_params or {}, extent)
         if interpret:
-            all_at_once = isinstance(interpret, InterpretParams) and interpret.detect_races
-            parallel = tuple(range(len(extent))) if all_at_once else parallel_axes(compiler_params or {}, extent)
+            if isinstance(interpret, InterpretParams) and interpret.detect_races:
+                parallel = tuple(range(len(extent)))
             results = pallas_interpret_p.bind(
                 *values, kernel=Interpreted(params), out_avals=tuple(outputs), parallel=parallel
             )
         else:
-            results = pallas_call_p.bind(*values, **params, out_avals=tuple(outputs))
+            results = pallas_call_p.bind(*values, **params, out_avals=tuple(outputs), parallel=parallel)
         return tree.unflatten(out_tree, results)
 
     call.__name__ = call.__qualname__ = title
