@@ -28,7 +28,7 @@ from fuser.numpy.maths import where
 from fuser.ops.discharge import Discharged, discharged
 from fuser.ops.movement import reshaped
 from fuser.ops.state import indexed_type
-from fuser.pallas import grid_axes, interpreter
+from fuser.pallas import grid_axes, index_set_splitting, interpreter
 from fuser.pallas.specs import Extent, Kind
 from fuser.ref.access import dynamic_slice, dynamic_update_slice, elements, replaced
 from fuser.trace.batch import moved, size_of
@@ -101,8 +101,21 @@ class _Program(NamedTuple):
             return tuple(self.run(number, {**dict(enumerate(arrays)), **dict(zip(self.carried, carry))}))
         if self.grid[axis] == 1 or axis in self.axes:
             return self.nest((*number, np.int32(0)), arrays, carry)
+        place = len(self.made.consts) + axis - self.vmapped
+        if axis < self.vmapped:
+            return self._along(number, arrays, carry, 0, self.grid[axis])
+        for start, end in index_set_splitting.parts(self.made.graph, place, self.grid[axis]):
+            graph = index_set_splitting.specialised(self.made.graph, place, start, end)
+            part = self._replace(made=self.made._replace(graph=graph))
+            carry = part._along(number, arrays, carry, start, end)
+        return carry
+
+    def _along(self, number: tuple[Any, ...], arrays: tuple[Any, ...], carry: Any, start: int, end: int) -> Any:
+        """The carry after the programs from `start` to `end` along the next dimension."""
+        if end - start == 1:
+            return self.nest((*number, np.int32(start)), arrays, carry)
         step = lambda n, c: self.nest((*number, n), arrays, c)
-        return fori_loop(np.int32(0), np.int32(self.grid[axis]), step, carry)
+        return fori_loop(np.int32(start), np.int32(end), step, carry)
 
     def run(self, number: tuple[Any, ...], held: dict[int, Any]) -> list[Any]:
         """What the written Refs hold after these programs."""
@@ -137,7 +150,10 @@ class _Program(NamedTuple):
 
     def _block(self, x: Any, n: int, starts: Sequence[Any]) -> Any:
         sizes = (*self._lead(n), *_sizes(self.blocks[n]))
-        x = x if sizes == tuple(x.shape) else dynamic_slice(x, starts, sizes)
+        if sizes != tuple(x.shape) and all(isinstance(s, int) for s in starts):
+            x = static_slice(x, starts, [s + e for s, e in zip(starts, sizes)])
+        elif sizes != tuple(x.shape):
+            x = dynamic_slice(x, starts, sizes)
         return reshaped(x, (*self._lead(n), *seen(self.blocks[n])))
 
     def _put(self, x: Any, value: Any, n: int, starts: Sequence[Any]) -> Any:
@@ -171,10 +187,12 @@ def cropped(x: Any, block: tuple[Extent, ...], shape: Sequence[int]) -> Any:
 
 def _starts(index_map: Graph, block: tuple[Extent, ...], number: tuple[Any, ...]) -> list[Any]:
     """Where the block of a program begins: Python integers where that is known."""
-    found = [
-        int(v.val) if type(v) is Literal else value for v, value in zip(index_map.outvars, replay(index_map, *number))
+    known = dict(zip(index_map.invars, number))
+    found: list[Any] = [
+        int(v.val) if type(v) is Literal else known.get(v, value)  # type: ignore[arg-type]
+        for v, value in zip(index_map.outvars, replay(index_map, *number))
     ]
-    found = [int(np.asarray(f)) if isinstance(f, (np.generic, np.ndarray)) else f for f in found]
+    found = [int(f) if isinstance(f, (np.generic, np.ndarray)) else f for f in found]
     return [f * e.size if e.kind is Kind.BLOCKED else f for f, e in zip(found, block)]
 
 

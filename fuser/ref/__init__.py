@@ -94,6 +94,8 @@ def _fitting(ref: Any, value: Any, index: Any, indices: Any, name: str, masked: 
     from fuser.ops.state import indexed_type
 
     there = indexed_type(type_of(ref).inner_aval, index, tuple(type_of(i) for i in indices), masked)  # type: ignore[attr-defined]
+    if is_ref(value):
+        raise ValueError("Cannot store a Ref into another Ref: read it first, with ref[...]")
     scalar = python_scalar(value)
     value = as_value(value, name)
     found = type_of(value)

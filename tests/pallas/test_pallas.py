@@ -296,3 +296,110 @@ def test_the_language_beside_arrays(capsys: pytest.CaptureFixture[str]) -> None:
         16,
         (12, 4, 1),
     )
+
+
+def kinds(function: Any, *arrays: Any) -> list[str]:
+    """The primitives of control flow and products in the optimised graph."""
+    graph = fuser.jit(function).lower(*arrays).graph
+    return [e.primitive.name for e in graph.eqns if e.primitive.name in ("scan", "while", "cond", "dot_general")]
+
+
+def test_programs_that_need_nothing_of_each_other_become_array_code() -> None:
+    """Grid dimensions are axes where blocks lie side by side; a loop is split where a branch on its number changes sides."""
+    assert kinds(functools.partial(rows, "compiled"), of(6, 13)) == []
+    assert len(fuser.jit(functools.partial(rows, "compiled")).lower(of(6, 13)).plan.groups) <= 2
+    assert kinds(functools.partial(halo, "compiled"), of(10, 10)) == []
+    x, y = of(64, 96), of(96, 32)
+
+    def product(dimensions: Any) -> Any:
+        def kernel(x_ref: Any, y_ref: Any, o_ref: Any, acc: Any) -> None:
+            @pl.when(pl.program_id(2) == 0)
+            def _() -> None:
+                acc[...] = fnp.zeros_like(acc)
+
+            acc[...] += pl.dot(x_ref[...], y_ref[...])
+
+            @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+            def _() -> None:
+                o_ref[...] = fnp.maximum(acc[...], 0)
+
+        return pl.pallas_call(
+            kernel, fuser.ShapeDtypeStruct((64, 32), F32), grid=(2, 2, 6), scratch_shapes=[pl.MemoryRef((32, 16), F32)],
+            in_specs=[pl.BlockSpec((32, 16), lambda i, j, k: (i, k)), pl.BlockSpec((16, 16), lambda i, j, k: (k, j))],
+            out_specs=pl.BlockSpec((32, 16), lambda i, j, k: (i, j)),
+            compiler_params=pl.CompilerParams(dimension_semantics=dimensions),
+        )  # fmt: skip
+
+    declared = product(("parallel", "parallel", "arbitrary"))
+    assert kinds(declared, x, y) == ["dot_general", "scan", "dot_general"]
+    for call in (declared, product(None)):
+        close(call(x, y), np.maximum(x @ y, 0))
+
+
+def test_what_a_program_leaves_in_scratch_is_there_for_the_next() -> None:
+    """So the grid is no axis, nor is it where all programs write one block, or where blocks are left out."""
+
+    def kernel(x_ref: Any, o_ref: Any, total: Any) -> None:
+        @pl.when(pl.program_id(0) == 0)
+        def _() -> None:
+            total[0] = 0.0
+
+        total[0] += x_ref[0]
+        o_ref[0] = total[0]
+
+    one = pl.BlockSpec((1,), lambda i: (i,))
+    sums = pl.pallas_call(
+        kernel,
+        fuser.ShapeDtypeStruct((5,), F32),
+        grid=5,
+        in_specs=[one],
+        out_specs=one,
+        scratch_shapes=[pl.MemoryRef((1,), F32)],
+    )
+    np.testing.assert_array_equal(sums(np.arange(5, dtype=F32)), [0, 1, 3, 6, 10])
+
+    def adding(x_ref: Any, start_ref: Any, o_ref: Any) -> None:
+        o_ref[...] += x_ref[...]
+
+    def added(out_map: Any, grid: int) -> Any:
+        pair = pl.BlockSpec((2,), out_map)
+        return pl.pallas_call(
+            adding, fuser.ShapeDtypeStruct((6,), F32), grid=grid, in_specs=[pl.BlockSpec((2,), lambda i: (i,)), pair], out_specs=pair,
+            input_output_aliases={1: 0},
+        )(np.arange(6, dtype=F32), np.full(6, 10, F32))  # fmt: skip
+
+    np.testing.assert_array_equal(added(lambda i: (1,), 3), [10, 10, 16, 19, 10, 10])
+    np.testing.assert_array_equal(added(lambda i: (i,), 2), [10, 11, 12, 13, 10, 10])
+    np.testing.assert_array_equal(added(lambda i: (2 - i,), 3), [14, 15, 12, 13, 10, 11])
+
+
+def test_dimensions_of_the_grid_have_names() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        assert fuser.lax.axis_size("i") == pl.num_programs("i") == 2 and fuser.lax.axis_size("j") == 4
+        o_ref[...] = x_ref[...] + pl.program_id("i")
+
+    block = pl.BlockSpec((None, 2), lambda j, i: (j, i))
+    call = pl.pallas_call(
+        kernel, fuser.ShapeDtypeStruct((4, 4), F32), grid=(("j", 4), ("i", 2)), in_specs=[block], out_specs=block
+    )
+    np.testing.assert_array_equal(call(np.zeros((4, 4), F32)), np.tile(np.array([0, 0, 1, 1], F32), (4, 1)))
+
+
+def test_specs_have_the_trees_of_what_they_are_for() -> None:
+    spec, out = pl.BlockSpec((8,), lambda: 0), fuser.ShapeDtypeStruct((8,), F32)
+    call = pl.pallas_call(lambda x, y, o: None, out, in_specs=[spec, spec])
+    with pytest.raises(
+        ValueError, match=r"1 mismatches, including:\n.* at \[1\], `in_specs` is a pytree leaf but `inputs` is a dict"
+    ):
+        call(X8, {"a": X8})
+    call = pl.pallas_call(lambda x, o: None, [out, out], out_specs=[spec])
+    with pytest.raises(ValueError, match="`out_specs` is a tuple of length 1 but `out_shape` is a tuple of length 2"):
+        call(X8)
+
+    def kernel(refs: Any, o_ref: Any) -> None:
+        o_ref[...] = refs["a"][...] + refs["b"][0]
+
+    found = pl.pallas_call(kernel, out, in_specs=[{"a": spec, "b": None}])({"a": X8, "b": 2 * X8})
+    np.testing.assert_array_equal(found, 3 * X8)
+    with pytest.raises(ValueError, match="Cannot store a Ref into another Ref"):
+        pl.pallas_call(lambda x, o: o.__setitem__(..., x), out)(X8)
