@@ -29,7 +29,8 @@ class Target:
     vector; `scalar`: how much longer a number alone takes than its share of a vector; `latency`: seconds from an addition
     to what needs its result; `strided`: seconds of reading or writing an element alone, apart from its neighbours;
     `gathered`: seconds an element that is read at a computed index; `prefix`: seconds an element of a prefix scan along
-    memory; `launch`: seconds of starting a kernel; `loop`: of starting a loop inside one; `combine`: of reducing a
+    memory; `launch`: seconds of starting a kernel; `step`: of one that a loop starts, where that is less; `loop`: of starting a loop
+    inside one; `combine`: of reducing a
     vector to a number; `fork`: of starting the other workers and waiting for them; `tiled`: seconds an element that is read
     or written in tiles beside what lies in another order; `jump`: of beginning anew to read far from where the last run of
     memory ended; `products`: multiplications and additions of 32-bit numbers a second in
@@ -47,6 +48,7 @@ class Target:
     latency: float = 0
     gathered: float = 0
     prefix: float = 0
+    step: float = 0
     loop: float = 0
     combine: float = 0
     fork: float = 0

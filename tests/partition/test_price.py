@@ -44,3 +44,17 @@ def test_an_array_that_many_gathered_elements_share_is_computed_before() -> None
     assert any("at 20 different indices; computing it again costs" in d.reason for d in apart.plan.decisions)
     once = fuser.jit(lambda rank, at: (rank * 2)[at]).lower(types[0], types[2])
     assert not once.plan.decisions
+
+
+def test_numbers_of_one_lane_are_worth_vectors_from_a_size_on() -> None:
+    """A loop over matrices of 3 by 3 holds them in registers; one over 8 by 8 runs products and functions as kernels."""
+
+    def loop(a, s):
+        return fuser.lax.fori_loop(0, 300, lambda i, s: fnp.tanh(a @ s) + 0.1 * s @ a, s)
+
+    for n, kind in ((3, "loop"), (8, "control")):
+        x = np.random.default_rng(n).normal(size=(n, n)).astype(np.float32) * np.float32(n**-0.5)
+        lowered = fuser.jit(loop).lower(x, x)
+        assert kind in {group.kind.value for group in lowered.plan.groups}, lowered.plan.groups
+        np.testing.assert_allclose(fuser.jit(loop)(x, x), fuser.jit(loop, backend="reference")(x, x), 1e-4, 1e-5)
+    assert any("written out for one lane, an iteration takes" in d.reason for d in lowered.plan.decisions)

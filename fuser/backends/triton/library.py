@@ -14,6 +14,7 @@ from fuser.ir.primitive import Fusion
 from fuser.ir.types import COMPLEX, FLOATS
 from fuser.legalise.strided_operands import laid
 from fuser.ops.dot import as_matrices
+from fuser.ops.triton_call import on_device, triton_call_p
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup
 from fuser.runtime.array import Array, to_numpy
@@ -24,6 +25,8 @@ def library(group: FusionGroup, memory: Memory) -> Callable[..., Any]:
     place = memory.place
     last = group.graph.eqns[-1]
     position = {var: number for number, var in enumerate(group.graph.invars)}
+    if last.primitive is triton_call_p:
+        return _launched(last, group, place)
     if last.primitive.fusion is not Fusion.DOT or last.outvars[0].aval.dtype not in (*FLOATS, *COMPLEX):
         return _on_host(group, place)
     views = Views(group.graph.eqns)
@@ -60,6 +63,23 @@ def _on_host(group: FusionGroup, place: Callable[[Any], Any]) -> Callable[..., A
         ]
 
     return run
+
+
+def _launched(eqn: Eqn, group: FusionGroup, place: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A kernel of the user's on the group's inputs, which stay where they are."""
+    views = Views(group.graph.eqns)
+    position = {var: number for number, var in enumerate(group.graph.invars)}
+    reads = [_read(views, v, position) for v in eqn.invars]
+    if any(read is None for read in reads):
+        return _on_host(group, place)
+    run = on_device(eqn.params)
+    wanted = [eqn.outvars.index(v) for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]  # type: ignore[arg-type]
+
+    def launched(*arrays: Any) -> list[Any]:
+        results = run(*(read(arrays) for read in reads if read is not None))
+        return [results[n] for n in wanted]
+
+    return launched
 
 
 def _multiply(eqn: Eqn) -> Callable[[Any, Any], Any]:

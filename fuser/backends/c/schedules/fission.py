@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fuser.backends.c import spell
-from fuser.backends.c.schedules.inner_reduction import BLOCK, Elementwise
+from fuser.backends.c.schedules.elementwise import BLOCK, Elementwise
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex
