@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
+import pathlib
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -157,42 +161,58 @@ def test_kernels_are_mapped_and_differentiated(name: str, which: str) -> None:
     np.testing.assert_allclose(along, finite, rtol=2e-2)
 
 
-@pytest.mark.parametrize("backend", ["c", "reference"])
-def test_random_kernels_on_every_backend_are_the_interpreters(backend: str) -> None:
-    """Blocks that do not divide, masks, aliases, traced windows and grids of any order."""
-    rng = np.random.default_rng(7)
-    for _number in range(6):
+def random_calls(seed: int, count: int) -> Any:
+    """Calls `(interpret, *arrays)` and arrays: blocks that do not divide, masks, aliases, traced windows, grids in both orders."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
         rows, columns = (int(n) for n in rng.integers(3, 20, 2))
         high, wide = (int(n) for n in rng.integers(1, 9, 2))
-        shift, alias, order = int(rng.integers(0, wide)), bool(rng.integers(2)), bool(rng.integers(2))
+        arrays = [rng.normal(size=(rows, columns)).astype(F32) for _ in range(2)]
+        yield (
+            functools.partial(masked, (high, wide), int(rng.integers(0, wide)), bool(rng.integers(2))),
+            (*arrays, rng.normal(size=columns).astype(F32)),
+        )
 
-        def kernel(x_ref: Any, y_ref: Any, o_ref: Any, high: int = high, wide: int = wide, columns: int = columns,
-                   shift: int = shift, order: bool = order) -> None:  # fmt: skip
-            at = pl.program_id(0 if order else 1) * wide + fnp.arange(wide)
-            bias = pl.load(y_ref, (pl.ds(at[0] + shift, wide),), mask=at + shift < columns, other=2.0)
-            value = x_ref[...] * bias[None, :] + o_ref[...]
-            pl.store(o_ref, (slice(None), slice(None)), value, mask=(at % 3 != 1)[None, :])
 
-        grid = (pl.cdiv(rows, high), pl.cdiv(columns, wide))
-        place = (lambda j, i: (i, j)) if order else (lambda i, j: (i, j))
-        block = pl.BlockSpec((high, wide), place)
-        whole = pl.BlockSpec((columns,), lambda i, j: (0,))
-        x, y = rng.normal(size=(rows, columns)).astype(F32), rng.normal(size=columns).astype(F32)
-        start = rng.normal(size=(rows, columns)).astype(F32)
+def masked(block: Any, shift: int, swapped: bool, interpret: bool, start: Any, x: Any, y: Any) -> Any:
+    """`start + x * y`, with y shifted and 2 behind its end, where a column is not 1 modulo 3."""
+    (high, wide), (rows, columns) = block, x.shape
 
-        def call(interpret: bool, x: Any, y: Any, s: Any, kernel: Any = kernel, grid: Any = grid, block: Any = block,
-                 whole: Any = whole, order: bool = order, rows: int = rows, columns: int = columns) -> Any:  # fmt: skip
-            def with_start(s_ref: Any, *refs: Any) -> None:
-                kernel(*refs)
+    def kernel(start_ref: Any, x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+        at = pl.program_id(0 if swapped else 1) * wide + fnp.arange(wide)
+        scale = pl.load(y_ref, (pl.ds(at[0] + shift, wide),), mask=at + shift < columns, other=2.0)
+        value = x_ref[...] * scale[None, :] + o_ref[...]
+        pl.store(o_ref, (slice(None), slice(None)), value, mask=(at % 3 != 1)[None, :])
 
-            return pl.pallas_call(
-                with_start, fuser.ShapeDtypeStruct((rows, columns), F32), grid=grid[::-1] if order else grid,
-                in_specs=[block, block, whole], out_specs=block, input_output_aliases={0: 0}, interpret=interpret,
-            )(s, x, y)  # fmt: skip
+    grid = (pl.cdiv(rows, high), pl.cdiv(columns, wide))
+    part = pl.BlockSpec(block, (lambda j, i: (i, j)) if swapped else (lambda i, j: (i, j)))
+    return pl.pallas_call(
+        kernel, fuser.ShapeDtypeStruct(x.shape, F32), grid=grid[::-1] if swapped else grid,
+        in_specs=[part, part, pl.BlockSpec((columns,), lambda i, j: (0,))], out_specs=part,
+        input_output_aliases={0: 0}, interpret=interpret,
+    )(start, x, y)  # fmt: skip
 
-        del alias
-        want = call(True, x, y, start)
-        close(fuser.jit(functools.partial(call, False), backend=backend)(x, y, start), want)
+
+@pytest.mark.parametrize("backend", ["c", "reference"])
+def test_random_kernels_are_the_interpreters(backend: str) -> None:
+    for call, arrays in random_calls(7, 6):
+        start, x, y = arrays
+        columns, shift = x.shape[1], call.args[1]
+        at = np.arange(columns)
+        want = call(True, *arrays)
+        scale = np.append(y, np.full(shift, 2, F32))[shift:]
+        np.testing.assert_allclose(want, np.where(at % 3 != 1, start + x * scale, start), rtol=1e-5, atol=1e-5)
+        close(fuser.jit(functools.partial(call, False), backend=backend)(*arrays), want)
+
+
+@pytest.mark.parametrize("backend", ["triton", "tpu"])
+def test_kernels_on_other_backends_are_the_interpreters(backend: str) -> None:
+    """In the interpreters of Triton and of JAX's Pallas, in a process of their own."""
+    pytest.importorskip({"triton": "triton", "tpu": "jax"}[backend])
+    worker = pathlib.Path(__file__).with_name("backends_worker.py")
+    result = subprocess.run([sys.executable, str(worker), backend], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert json.loads(result.stdout.splitlines()[-1]) == dict.fromkeys((*CASES, "random 0", "random 1"), "")
 
 
 def add_one(grid: Any = (2,), block: Any = (4,), index_map: Any = lambda i: (i,), **options: Any) -> Any:
@@ -403,3 +423,21 @@ def test_specs_have_the_trees_of_what_they_are_for() -> None:
     np.testing.assert_array_equal(found, 3 * X8)
     with pytest.raises(ValueError, match="Cannot store a Ref into another Ref"):
         pl.pallas_call(lambda x, o: o.__setitem__(..., x), out)(X8)
+
+
+def test_names_of_the_gpu_and_the_tpu() -> None:
+    from fuser.experimental.pallas import tpu, triton
+
+    def kernel(x_ref: Any, o_ref: Any, count: Any) -> None:
+        count[0] = 0
+        at = pl.program_id(0) * 4 + fnp.arange(4)
+        triton.store(o_ref.at[at], triton.load(x_ref.at[at], mask=at < 6, other=9.0) + 1, mask=at < 6)
+        for n in range(3):
+            triton.atomic_max(count, 0, n)
+        o_ref[6] = triton.atomic_xchg(count, 0, 5).astype(F32)
+
+    call = functools.partial(
+        pl.pallas_call, kernel, fuser.ShapeDtypeStruct((7,), F32), grid=2, scratch_shapes=[tpu.SMEM((1,), np.int32)]
+    )
+    for interpret in (False, True):
+        np.testing.assert_array_equal(call(interpret=interpret)(np.arange(7, dtype=F32)), [1, 2, 3, 4, 5, 6, 2])
