@@ -34,6 +34,7 @@ from fuser.parallel.shard_map import shard_map, smap
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec as P
 from fuser.ref import Ref, empty_ref, free_ref, freeze, new_ref
+from fuser.ref.indices import ds
 from fuser.runtime.device import Device
 from fuser.runtime.memory import memory_stats
 from fuser.runtime.memory import trim as trim_memory
@@ -75,6 +76,7 @@ __all__ = [
     "device_get",
     "device_put",
     "devices",
+    "ds",
     "dtypes",
     "empty_ref",
     "errors",
@@ -179,6 +181,7 @@ _MODULES = (
     "image",
     "interpreters",
     "monitoring",
+    "pallas",
     "profiler",
     "scipy",
     "sharding",

@@ -14,7 +14,9 @@ from fuser.ir.names import function_name
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
 from fuser.ops.callback import VMAP_METHODS, Callback, debug_callback_p, io_callback_p, pure_callback_p
+from fuser.ref import get
 from fuser.trace import tree
+from fuser.trace.cells import is_ref
 
 __all__ = ["debug_callback", "debug_print", "effects_barrier", "io_callback", "pure_callback"]
 
@@ -95,6 +97,7 @@ def debug_callback(
             f"first argument to jax.debug.callback must be callable, but got an object of type {type(callback)}"
         )
     leaves, structure = tree.flatten((args, kwargs))
+    leaves = [get(leaf) if is_ref(leaf) else leaf for leaf in leaves]
     values = [_value(leaf) for leaf in leaves]
 
     def flat(*arrays: Any) -> list[Any]:

@@ -69,25 +69,26 @@ def pallas_call(
         scratch_shapes = grid_spec.scratch_shapes
     if in_specs is not no_block_spec and not isinstance(in_specs, (tuple, list)):
         raise ValueError(f"`in_specs` must be a tuple or a list. Found: {in_specs}")
-    extent = grid_of(grid)
+    extent, names = grid_of(grid)
     out_leaves, out_tree = tree.flatten(out_shape)
     outputs = [described(leaf) for leaf in out_leaves]
     title = name or function_name(kernel)
-    plan = _Plan(kernel, title, extent, in_specs, out_specs, out_shape, outputs, scratch_shapes)
+    plan = _Plan(kernel, title, extent, names, in_specs, out_specs, out_shape, outputs, scratch_shapes)
     aliases = tuple(sorted((input_output_aliases or {}).items()))
 
     def call(*args: Any) -> Any:
         leaves, structure = tree.flatten(args)
         values = [as_value(leaf, title) for leaf in leaves]
         params = plan.params([type_of(v) for v in values], args, structure, aliases)
+        parallel = parallel_axes(compiler_params or {}, extent)
         if interpret:
-            all_at_once = isinstance(interpret, InterpretParams) and interpret.detect_races
-            parallel = tuple(range(len(extent))) if all_at_once else parallel_axes(compiler_params or {}, extent)
+            if isinstance(interpret, InterpretParams) and interpret.detect_races:
+                parallel = tuple(range(len(extent)))
             results = pallas_interpret_p.bind(
                 *values, kernel=Interpreted(params), out_avals=tuple(outputs), parallel=parallel
             )
         else:
-            results = pallas_call_p.bind(*values, **params, out_avals=tuple(outputs))
+            results = pallas_call_p.bind(*values, **params, out_avals=tuple(outputs), parallel=parallel)
         return tree.unflatten(out_tree, results)
 
     call.__name__ = call.__qualname__ = title
@@ -108,6 +109,7 @@ class _Plan:
     kernel: Callable[..., Any]
     name: str
     grid: tuple[int, ...]
+    names: tuple[Any, ...]
     in_specs: Any
     out_specs: Any
     out_shape: Any
@@ -146,13 +148,15 @@ class _Plan:
             return [BlockSpec() for _ in tree.leaves(values)]
         specs = tuple(specs) if isinstance(specs, list) else specs
         values = tuple(values) if isinstance(values, list) else values
-        try:
-            found = tree.broadcast_prefix(specs, values)
-        except ValueError as error:
+        found: list[BlockSpec] = []
+        wrong: list[str] = []
+        _matched(specs, values, "", (what, of_what), found, wrong)
+        if wrong:
             raise ValueError(
-                f"Pytree for `{what}` and `{of_what}` do not match. There are 1 mismatches, including: {error}"
-            ) from None
-        return [BlockSpec() if s is None or s is no_block_spec else s for s in found]
+                f"Pytree for `{what}` and `{of_what}` do not match. There are {len(wrong)} mismatches, including:\n"
+                + "\n".join(f"    * {w}" for w in wrong)
+            )
+        return found
 
     def _check_aliases(self, aliases: tuple[tuple[int, int], ...], avals: list[ArrayType]) -> None:
         for i, o in aliases:
@@ -206,7 +210,7 @@ class _Plan:
                 ((), held) if isinstance(held, dict) else ((held if isinstance(held, (tuple, list)) else (held,)), {})
             )
             several = made if isinstance(made, (tuple, list)) else (made,)
-            with grids.inside(ids, self.grid):
+            with grids.inside(ids, self.grid, self.names):
                 result = self.kernel(*given, *several, *more, **named)
             if result is not None:
                 raise ValueError(
@@ -222,6 +226,42 @@ class _Plan:
                 f"{[str(type_of(c)) for c in graph.consts]}. You should pass them as inputs."
             )
         return graph
+
+
+def _matched(
+    specs: Any, values: Any, path: str, words: tuple[str, str], found: list[BlockSpec], wrong: list[str]
+) -> None:
+    """Adds the spec of each leaf of the values, and what does not match."""
+    where = f"at {path}, " if path else ""
+    inner, structure = _level(values)
+    if specs is None or specs is no_block_spec or isinstance(specs, BlockSpec):
+        spec = specs if isinstance(specs, BlockSpec) else BlockSpec()
+        if inner is None:
+            found.append(spec)
+        elif isinstance(specs, BlockSpec):
+            wrong.append(f"{where}`{words[0]}` is a pytree leaf but `{words[1]}` is a {_kind(values)}")
+        else:
+            found.extend([spec] * len(tree.leaves(values)))
+        return
+    of_specs, own = _level(specs)
+    if inner is None or of_specs is None or structure != own:
+        wrong.append(f"{where}`{words[0]}` is a {_kind(specs)} but `{words[1]}` is a {_kind(values)}")
+        return
+    for key, (spec, value) in enumerate(zip(of_specs, inner)):
+        name = sorted(values)[key] if isinstance(values, dict) else key
+        _matched(spec, value, f"{path}[{name!r}]", words, found, wrong)
+
+
+def _level(value: Any) -> tuple[list[Any] | None, Any]:
+    """The children of a tree's root and its structure; None for a leaf."""
+    children, structure = tree.flatten(value, is_leaf=lambda x: x is not value)
+    return (None if structure.is_leaf() else children), structure
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"tuple of length {len(value)}"
+    return f"dict with keys {sorted(value)}" if isinstance(value, dict) else "pytree leaf"
 
 
 def _number(value: Any, place: int, name: str, origin: str) -> Any:

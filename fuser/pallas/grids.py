@@ -8,42 +8,49 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fuser.ref.indices import from_the_front
+from fuser.trace.batch import axis
 
 
 class _Current(threading.local):
     ids: Sequence[Any] | None = None
     grid: Sequence[int] = ()
+    names: Sequence[Any] = ()
 
 
 _current = _Current()
 
 
 @contextlib.contextmanager
-def inside(ids: Sequence[Any], grid: Sequence[int]) -> Iterator[None]:
-    """Trace a kernel: `program_id` and `num_programs` are of this grid."""
-    saved = _current.ids, _current.grid
-    _current.ids, _current.grid = ids, grid
+def inside(ids: Sequence[Any], grid: Sequence[int], names: Sequence[Any]) -> Iterator[None]:
+    """Trace a kernel: `program_id` and `num_programs` are of this grid, and its named dimensions are named axes."""
+    saved = _current.ids, _current.grid, _current.names
+    _current.ids, _current.grid, _current.names = ids, grid, names
     try:
-        with from_the_front():
+        with contextlib.ExitStack() as scopes:
+            scopes.enter_context(from_the_front())
+            for name, size in zip(names, grid):
+                scopes.enter_context(axis(name, size))
             yield
     finally:
-        _current.ids, _current.grid = saved
+        _current.ids, _current.grid, _current.names = saved
 
 
-def program_id(axis: int) -> Any:
+def program_id(axis: Any) -> Any:
     """The number of this program along a dimension of the grid, an int32. ValueError for another axis, or outside of kernels."""
     return _of(axis, "program_id")[0]
 
 
-def num_programs(axis: int) -> int:
+def num_programs(axis: Any) -> int:
     """How many programs there are along a dimension of the grid. ValueError for another axis, or outside of kernels."""
     return _of(axis, "num_programs")[1]
 
 
-def _of(axis: int, name: str) -> tuple[Any, int]:
+def _of(axis: Any, name: str) -> tuple[Any, int]:
     if _current.ids is None:
         raise ValueError(f"{name} is only there inside of a kernel: in the function that pallas_call is given")
-    if not 0 <= axis < len(_current.grid):
+    if axis in _current.names:
+        axis = list(_current.names).index(axis)
+    if not isinstance(axis, int) or not 0 <= axis < len(_current.grid):
         raise ValueError(
             f"`axis` must be nonnegative and less than the rank of the grid, which is {len(_current.grid)}: {name}({axis})"
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,13 +25,14 @@ from fuser.lax.control import fori_loop
 from fuser.lax.movement import pad
 from fuser.lax.slicing import slice as static_slice
 from fuser.numpy.maths import where
-from fuser.ops.discharge import discharged
+from fuser.ops.discharge import Discharged, discharged
 from fuser.ops.movement import reshaped
 from fuser.ops.state import indexed_type
-from fuser.pallas import interpreter
+from fuser.pallas import grid_axes, index_set_splitting, interpreter
 from fuser.pallas.specs import Extent, Kind
 from fuser.ref.access import dynamic_slice, dynamic_update_slice, elements, replaced
 from fuser.trace.batch import moved, size_of
+from fuser.trace.body import reads
 from fuser.trace.jvp import jvp
 from fuser.trace.replay import replay
 from fuser.trace.tangent import full
@@ -43,7 +44,7 @@ def _type(*avals: ArrayType, out_avals: tuple[ArrayType, ...], **params: Any) ->
     return out_avals
 
 
-# The grid as loops.
+# The grid as loops, and as axes.
 
 
 def loops(
@@ -55,39 +56,109 @@ def loops(
     vmapped: int,
     aliases: tuple[tuple[int, int], ...],
     out_avals: tuple[ArrayType, ...],
+    parallel: tuple[int, ...] = (),
     **params: Any,
 ) -> list[Any]:
-    """The outputs, by a loop a dimension of the grid over slices, the body on them, and updates."""
+    """The outputs, by a loop a dimension of the grid over slices, the body on them, and updates; or by one axis more."""
     made, ids = discharged(jaxpr), len(grid) - vmapped
     started = {o: operands[i] for i, o in aliases}
     outputs = [started[n] if n in started else full(a.update(weak_type=False), 0) for n, a in enumerate(out_avals)]
     arrays = [padded(a, block) for a, block in zip((*operands, *outputs), blocks)]
-    arrays += [full(a.inner_aval, 0) for a in jaxpr.in_avals[ids + len(arrays) :]]  # type: ignore[attr-defined]
+    scratch = [a.inner_aval for a in jaxpr.in_avals[ids + len(arrays) :]]  # type: ignore[attr-defined]
     carried = [n - ids for n in made.written]
+    used = reads(made.graph)
+    left = any(v in used for v in made.graph.invars[len(made.consts) + ids + len(arrays) :])
+    shapes = [tuple(a.shape) for a in arrays]
+    axes, moves = grid_axes.spread(
+        made.graph, len(made.consts), index_maps, blocks, shapes, grid, vmapped, len(operands), left,
+        [vmapped + p for p in parallel],
+    ) if not any(n < len(operands) for n in carried) else grid_axes.Spread((), ({},) * len(blocks))  # fmt: skip
+    arrays = [grid_axes.viewed(a, m, b, grid) for a, m, b in zip(arrays, moves, blocks)]
+    arrays += [full(a.update(shape=(*(grid[x] for x in axes), *a.shape)), 0) for a in scratch]
+    program = _Program(made, index_maps, blocks, grid, vmapped, axes, moves, carried)
+    found = dict(zip(carried, program.nest((), tuple(arrays), tuple(arrays[n] for n in carried))))
+    first = len(operands)
+    ends = [grid_axes.joined(found.get(n, arrays[n]), moves[n], shapes[n]) for n in range(first, len(blocks))]
+    return [cropped(end, blocks[first + n], aval.shape) for n, (end, aval) in enumerate(zip(ends, out_avals))]
 
-    def program(number: tuple[Any, ...], carry: Sequence[Any]) -> list[Any]:
-        held = {**dict(enumerate(arrays)), **dict(zip(carried, carry))}
-        starts = [_starts(m, block, number) for m, block in zip(index_maps, blocks)]
-        refs = [_block(held[n], b, s) for n, (b, s) in enumerate(zip(blocks, starts))]
-        refs += [held[n] for n in range(len(blocks), len(arrays))]
-        last = replay(made.graph, *made.consts, *number[vmapped:], *refs)
+
+class _Program(NamedTuple):
+    """What is done for each number along the grid's dimensions that are loops, for all along `axes` at once."""
+
+    made: Discharged
+    index_maps: tuple[Graph, ...]
+    blocks: Blocks
+    grid: tuple[int, ...]
+    vmapped: int
+    axes: tuple[int, ...]
+    moves: tuple[dict[int, grid_axes.Moves], ...]
+    carried: list[int]
+
+    def nest(self, number: tuple[Any, ...], arrays: tuple[Any, ...], carry: Any) -> Any:
+        """The carry after the loops over the dimensions that `number` lacks."""
+        axis = len(number)
+        if axis == len(self.grid):
+            return tuple(self.run(number, {**dict(enumerate(arrays)), **dict(zip(self.carried, carry))}))
+        if self.grid[axis] == 1 or axis in self.axes:
+            return self.nest((*number, np.int32(0)), arrays, carry)
+        place = len(self.made.consts) + axis - self.vmapped
+        if axis < self.vmapped:
+            return self._along(number, arrays, carry, 0, self.grid[axis])
+        for start, end in index_set_splitting.parts(self.made.graph, place, self.grid[axis]):
+            graph = index_set_splitting.specialised(self.made.graph, place, start, end)
+            part = self._replace(made=self.made._replace(graph=graph))
+            carry = part._along(number, arrays, carry, start, end)
+        return carry
+
+    def _along(self, number: tuple[Any, ...], arrays: tuple[Any, ...], carry: Any, start: int, end: int) -> Any:
+        """The carry after the programs from `start` to `end` along the next dimension."""
+        if end - start == 1:
+            return self.nest((*number, np.int32(start)), arrays, carry)
+        step = lambda n, c: self.nest((*number, n), arrays, c)
+        return fori_loop(np.int32(start), np.int32(end), step, carry)
+
+    def run(self, number: tuple[Any, ...], held: dict[int, Any]) -> list[Any]:
+        """What the written Refs hold after these programs."""
+        starts = [self._starts(n, number) for n in range(len(self.blocks))]
+        refs = [self._block(held[n], n, starts[n]) for n in range(len(self.blocks))]
+        refs += [held[n] for n in range(len(self.blocks), len(held))]
+        leads = [tuple(m) for m in self.moves] + [self.axes] * (len(held) - len(self.blocks))
+        all_ids = dict(zip(self.axes, grid_axes.numbers(self.axes, self.grid)))
+        ids = [all_ids.get(a, number[a]) for a in range(self.vmapped, len(self.grid))]
+        of_ids = [(a,) if a in all_ids else () for a in range(self.vmapped, len(self.grid))]
+        last = grid_axes.over(
+            lambda *v: replay(self.made.graph, *self.made.consts, *v),
+            [*ids, *refs],
+            [*of_ids, *leads],
+            self.axes,
+            self.grid,
+        )
         return [
-            _put(held[n], value, blocks[n], starts[n]) if n < len(blocks) else value for n, value in zip(carried, last)
+            self._put(held[n], value, n, starts[n]) if n < len(self.blocks) else value
+            for n, value in zip(self.carried, last)
         ]
 
-    def nest(number: tuple[Any, ...], carry: Any) -> Any:
-        if len(number) == len(grid):
-            return tuple(program(number, carry))
-        if grid[len(number)] == 1:
-            return nest((*number, np.int32(0)), carry)
-        return fori_loop(np.int32(0), np.int32(grid[len(number)]), lambda n, c: nest((*number, n), c), carry)
+    def _starts(self, n: int, number: tuple[Any, ...]) -> list[Any]:
+        """Where the block begins in the view: where it moves along an axis, at the front."""
+        found = _starts(self.index_maps[n], self.blocks[n], number)
+        for move in self.moves[n].values():
+            found[move.dimension] = 0
+        return [*[0] * len(self.moves[n]), *found]
 
-    found = dict(zip(carried, nest((), tuple(arrays[n] for n in carried))))
-    first = len(operands)
-    return [
-        cropped(found.get(first + n, arrays[first + n]), blocks[first + n], aval.shape)
-        for n, aval in enumerate(out_avals)
-    ]
+    def _lead(self, n: int) -> tuple[int, ...]:
+        return tuple(self.grid[a] for a in self.moves[n])
+
+    def _block(self, x: Any, n: int, starts: Sequence[Any]) -> Any:
+        sizes = (*self._lead(n), *_sizes(self.blocks[n]))
+        if sizes != tuple(x.shape) and all(isinstance(s, int) for s in starts):
+            x = static_slice(x, starts, [s + e for s, e in zip(starts, sizes)])
+        elif sizes != tuple(x.shape):
+            x = dynamic_slice(x, starts, sizes)
+        return reshaped(x, (*self._lead(n), *seen(self.blocks[n])))
+
+    def _put(self, x: Any, value: Any, n: int, starts: Sequence[Any]) -> Any:
+        value = reshaped(value, (*self._lead(n), *_sizes(self.blocks[n])))
+        return value if tuple(value.shape) == tuple(x.shape) else dynamic_update_slice(x, value, starts)
 
 
 def _borders(shape: Sequence[int], block: tuple[Extent, ...]) -> list[tuple[int, int]]:
@@ -116,10 +187,12 @@ def cropped(x: Any, block: tuple[Extent, ...], shape: Sequence[int]) -> Any:
 
 def _starts(index_map: Graph, block: tuple[Extent, ...], number: tuple[Any, ...]) -> list[Any]:
     """Where the block of a program begins: Python integers where that is known."""
-    found = [
-        int(v.val) if type(v) is Literal else value for v, value in zip(index_map.outvars, replay(index_map, *number))
+    known = dict(zip(index_map.invars, number))
+    found: list[Any] = [
+        int(v.val) if type(v) is Literal else known.get(v, value)  # type: ignore[arg-type]
+        for v, value in zip(index_map.outvars, replay(index_map, *number))
     ]
-    found = [int(np.asarray(f)) if isinstance(f, (np.generic, np.ndarray)) else f for f in found]
+    found = [int(f) if isinstance(f, (np.generic, np.ndarray)) else f for f in found]
     return [f * e.size if e.kind is Kind.BLOCKED else f for f, e in zip(found, block)]
 
 
@@ -130,18 +203,6 @@ def _sizes(block: tuple[Extent, ...]) -> tuple[int, ...]:
 def seen(block: tuple[Extent, ...]) -> tuple[int, ...]:
     """The shape of a block that the kernel sees."""
     return tuple(e.size for e in block if e.kind is not Kind.SQUEEZED)
-
-
-def _block(x: Any, block: tuple[Extent, ...], starts: Sequence[Any]) -> Any:
-    sizes = _sizes(block)
-    if sizes != tuple(x.shape):
-        x = dynamic_slice(x, starts, sizes)
-    return reshaped(x, seen(block))
-
-
-def _put(x: Any, value: Any, block: tuple[Extent, ...], starts: Sequence[Any]) -> Any:
-    value = reshaped(value, _sizes(block))
-    return value if tuple(value.shape) == tuple(x.shape) else dynamic_update_slice(x, value, starts)
 
 
 # Transforms.

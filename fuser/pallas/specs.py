@@ -206,12 +206,14 @@ def _extent(size: Any) -> Extent:
     raise ValueError(f"Invalid block dimension {size!r}: a block's shape has ints, None, Blocked, Element or Squeezed")
 
 
-def grid_of(grid: int | Sequence[int]) -> tuple[int, ...]:
-    """The grid's extents. TypeError for what is no integer."""
-    found = (grid,) if isinstance(grid, (int, np.integer)) else tuple(grid)
+def grid_of(grid: Any) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """The grid's extents, and the names of its dimensions, None for those without. TypeError for what is no integer."""
+    given = (grid,) if isinstance(grid, (int, np.integer)) else tuple(grid)
+    names = tuple(e[0] if isinstance(e, tuple) else None for e in given)
+    found = [e[1] if isinstance(e, tuple) else e for e in given]
     if not all(isinstance(e, (int, np.integer)) and e >= 0 for e in found):
         raise TypeError(f"the grid of a kernel has integers, got {grid!r}")
-    return tuple(map(int, found))
+    return tuple(map(int, found)), names
 
 
 def parallel_axes(params: Any, grid: tuple[int, ...]) -> tuple[int, ...]:

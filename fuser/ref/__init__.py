@@ -94,6 +94,8 @@ def _fitting(ref: Any, value: Any, index: Any, indices: Any, name: str, masked: 
     from fuser.ops.state import indexed_type
 
     there = indexed_type(type_of(ref).inner_aval, index, tuple(type_of(i) for i in indices), masked)  # type: ignore[attr-defined]
+    if is_ref(value):
+        raise ValueError("Cannot store a Ref into another Ref: read it first, with ref[...]")
     scalar = python_scalar(value)
     value = as_value(value, name)
     found = type_of(value)
@@ -147,7 +149,7 @@ Tracer.at = property(_tracer_at, doc=_array_at.__doc__)  # type: ignore[attr-def
 Ref.at = property(RefHelper, doc="ref.at[index]: a part of the Ref.")  # type: ignore[attr-defined]
 for _method, _function in (("__getitem__", _tracer_item), ("__setitem__", _tracer_assign)):
     setattr(Tracer, _method, _function)
-for _method, _function in (("__getitem__", get), ("__setitem__", set), ("__iter__", _rows)):
-    setattr(Ref, _method, _function)
+for _method, _accessor in (("__getitem__", get), ("__setitem__", set), ("__iter__", _rows)):
+    setattr(Ref, _method, _accessor)
 
 Ref.aval = property(type_of, doc="The type.")  # type: ignore[attr-defined]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
+import pathlib
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -157,42 +161,58 @@ def test_kernels_are_mapped_and_differentiated(name: str, which: str) -> None:
     np.testing.assert_allclose(along, finite, rtol=2e-2)
 
 
-@pytest.mark.parametrize("backend", ["c", "reference"])
-def test_random_kernels_on_every_backend_are_the_interpreters(backend: str) -> None:
-    """Blocks that do not divide, masks, aliases, traced windows and grids of any order."""
-    rng = np.random.default_rng(7)
-    for _number in range(6):
+def random_calls(seed: int, count: int) -> Any:
+    """Calls `(interpret, *arrays)` and arrays: blocks that do not divide, masks, aliases, traced windows, grids in both orders."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
         rows, columns = (int(n) for n in rng.integers(3, 20, 2))
         high, wide = (int(n) for n in rng.integers(1, 9, 2))
-        shift, alias, order = int(rng.integers(0, wide)), bool(rng.integers(2)), bool(rng.integers(2))
+        arrays = [rng.normal(size=(rows, columns)).astype(F32) for _ in range(2)]
+        yield (
+            functools.partial(masked, (high, wide), int(rng.integers(0, wide)), bool(rng.integers(2))),
+            (*arrays, rng.normal(size=columns).astype(F32)),
+        )
 
-        def kernel(x_ref: Any, y_ref: Any, o_ref: Any, high: int = high, wide: int = wide, columns: int = columns,
-                   shift: int = shift, order: bool = order) -> None:  # fmt: skip
-            at = pl.program_id(0 if order else 1) * wide + fnp.arange(wide)
-            bias = pl.load(y_ref, (pl.ds(at[0] + shift, wide),), mask=at + shift < columns, other=2.0)
-            value = x_ref[...] * bias[None, :] + o_ref[...]
-            pl.store(o_ref, (slice(None), slice(None)), value, mask=(at % 3 != 1)[None, :])
 
-        grid = (pl.cdiv(rows, high), pl.cdiv(columns, wide))
-        place = (lambda j, i: (i, j)) if order else (lambda i, j: (i, j))
-        block = pl.BlockSpec((high, wide), place)
-        whole = pl.BlockSpec((columns,), lambda i, j: (0,))
-        x, y = rng.normal(size=(rows, columns)).astype(F32), rng.normal(size=columns).astype(F32)
-        start = rng.normal(size=(rows, columns)).astype(F32)
+def masked(block: Any, shift: int, swapped: bool, interpret: bool, start: Any, x: Any, y: Any) -> Any:
+    """`start + x * y`, with y shifted and 2 behind its end, where a column is not 1 modulo 3."""
+    (high, wide), (rows, columns) = block, x.shape
 
-        def call(interpret: bool, x: Any, y: Any, s: Any, kernel: Any = kernel, grid: Any = grid, block: Any = block,
-                 whole: Any = whole, order: bool = order, rows: int = rows, columns: int = columns) -> Any:  # fmt: skip
-            def with_start(s_ref: Any, *refs: Any) -> None:
-                kernel(*refs)
+    def kernel(start_ref: Any, x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+        at = pl.program_id(0 if swapped else 1) * wide + fnp.arange(wide)
+        scale = pl.load(y_ref, (pl.ds(at[0] + shift, wide),), mask=at + shift < columns, other=2.0)
+        value = x_ref[...] * scale[None, :] + o_ref[...]
+        pl.store(o_ref, (slice(None), slice(None)), value, mask=(at % 3 != 1)[None, :])
 
-            return pl.pallas_call(
-                with_start, fuser.ShapeDtypeStruct((rows, columns), F32), grid=grid[::-1] if order else grid,
-                in_specs=[block, block, whole], out_specs=block, input_output_aliases={0: 0}, interpret=interpret,
-            )(s, x, y)  # fmt: skip
+    grid = (pl.cdiv(rows, high), pl.cdiv(columns, wide))
+    part = pl.BlockSpec(block, (lambda j, i: (i, j)) if swapped else (lambda i, j: (i, j)))
+    return pl.pallas_call(
+        kernel, fuser.ShapeDtypeStruct(x.shape, F32), grid=grid[::-1] if swapped else grid,
+        in_specs=[part, part, pl.BlockSpec((columns,), lambda i, j: (0,))], out_specs=part,
+        input_output_aliases={0: 0}, interpret=interpret,
+    )(start, x, y)  # fmt: skip
 
-        del alias
-        want = call(True, x, y, start)
-        close(fuser.jit(functools.partial(call, False), backend=backend)(x, y, start), want)
+
+@pytest.mark.parametrize("backend", ["c", "reference"])
+def test_random_kernels_are_the_interpreters(backend: str) -> None:
+    for call, arrays in random_calls(7, 6):
+        start, x, y = arrays
+        columns, shift = x.shape[1], call.args[1]
+        at = np.arange(columns)
+        want = call(True, *arrays)
+        scale = np.append(y, np.full(shift, 2, F32))[shift:]
+        np.testing.assert_allclose(want, np.where(at % 3 != 1, start + x * scale, start), rtol=1e-5, atol=1e-5)
+        close(fuser.jit(functools.partial(call, False), backend=backend)(*arrays), want)
+
+
+@pytest.mark.parametrize("backend", ["triton", "tpu"])
+def test_kernels_on_other_backends_are_the_interpreters(backend: str) -> None:
+    """In the interpreters of Triton and of JAX's Pallas, in a process of their own."""
+    pytest.importorskip({"triton": "triton", "tpu": "jax"}[backend])
+    worker = pathlib.Path(__file__).with_name("backends_worker.py")
+    result = subprocess.run([sys.executable, str(worker), backend], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert json.loads(result.stdout.splitlines()[-1]) == dict.fromkeys((*CASES, "random 0", "random 1"), "")
 
 
 def add_one(grid: Any = (2,), block: Any = (4,), index_map: Any = lambda i: (i,), **options: Any) -> Any:
@@ -296,3 +316,128 @@ def test_the_language_beside_arrays(capsys: pytest.CaptureFixture[str]) -> None:
         16,
         (12, 4, 1),
     )
+
+
+def kinds(function: Any, *arrays: Any) -> list[str]:
+    """The primitives of control flow and products in the optimised graph."""
+    graph = fuser.jit(function).lower(*arrays).graph
+    return [e.primitive.name for e in graph.eqns if e.primitive.name in ("scan", "while", "cond", "dot_general")]
+
+
+def test_programs_that_need_nothing_of_each_other_become_array_code() -> None:
+    """Grid dimensions are axes where blocks lie side by side; a loop is split where a branch on its number changes sides."""
+    assert kinds(functools.partial(rows, "compiled"), of(6, 13)) == []
+    assert len(fuser.jit(functools.partial(rows, "compiled")).lower(of(6, 13)).plan.groups) <= 2
+    assert kinds(functools.partial(halo, "compiled"), of(10, 10)) == []
+    x, y = of(64, 96), of(96, 32)
+
+    def product(dimensions: Any) -> Any:
+        def kernel(x_ref: Any, y_ref: Any, o_ref: Any, acc: Any) -> None:
+            @pl.when(pl.program_id(2) == 0)
+            def _() -> None:
+                acc[...] = fnp.zeros_like(acc)
+
+            acc[...] += pl.dot(x_ref[...], y_ref[...])
+
+            @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+            def _() -> None:
+                o_ref[...] = fnp.maximum(acc[...], 0)
+
+        return pl.pallas_call(
+            kernel, fuser.ShapeDtypeStruct((64, 32), F32), grid=(2, 2, 6), scratch_shapes=[pl.MemoryRef((32, 16), F32)],
+            in_specs=[pl.BlockSpec((32, 16), lambda i, j, k: (i, k)), pl.BlockSpec((16, 16), lambda i, j, k: (k, j))],
+            out_specs=pl.BlockSpec((32, 16), lambda i, j, k: (i, j)),
+            compiler_params=pl.CompilerParams(dimension_semantics=dimensions),
+        )  # fmt: skip
+
+    declared = product(("parallel", "parallel", "arbitrary"))
+    assert kinds(declared, x, y) == ["dot_general", "scan", "dot_general"]
+    for call in (declared, product(None)):
+        close(call(x, y), np.maximum(x @ y, 0))
+
+
+def test_what_a_program_leaves_in_scratch_is_there_for_the_next() -> None:
+    """So the grid is no axis, nor is it where all programs write one block, or where blocks are left out."""
+
+    def kernel(x_ref: Any, o_ref: Any, total: Any) -> None:
+        @pl.when(pl.program_id(0) == 0)
+        def _() -> None:
+            total[0] = 0.0
+
+        total[0] += x_ref[0]
+        o_ref[0] = total[0]
+
+    one = pl.BlockSpec((1,), lambda i: (i,))
+    sums = pl.pallas_call(
+        kernel,
+        fuser.ShapeDtypeStruct((5,), F32),
+        grid=5,
+        in_specs=[one],
+        out_specs=one,
+        scratch_shapes=[pl.MemoryRef((1,), F32)],
+    )
+    np.testing.assert_array_equal(sums(np.arange(5, dtype=F32)), [0, 1, 3, 6, 10])
+
+    def adding(x_ref: Any, start_ref: Any, o_ref: Any) -> None:
+        o_ref[...] += x_ref[...]
+
+    def added(out_map: Any, grid: int) -> Any:
+        pair = pl.BlockSpec((2,), out_map)
+        return pl.pallas_call(
+            adding, fuser.ShapeDtypeStruct((6,), F32), grid=grid, in_specs=[pl.BlockSpec((2,), lambda i: (i,)), pair], out_specs=pair,
+            input_output_aliases={1: 0},
+        )(np.arange(6, dtype=F32), np.full(6, 10, F32))  # fmt: skip
+
+    np.testing.assert_array_equal(added(lambda i: (1,), 3), [10, 10, 16, 19, 10, 10])
+    np.testing.assert_array_equal(added(lambda i: (i,), 2), [10, 11, 12, 13, 10, 10])
+    np.testing.assert_array_equal(added(lambda i: (2 - i,), 3), [14, 15, 12, 13, 10, 11])
+
+
+def test_dimensions_of_the_grid_have_names() -> None:
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        assert fuser.lax.axis_size("i") == pl.num_programs("i") == 2 and fuser.lax.axis_size("j") == 4
+        o_ref[...] = x_ref[...] + pl.program_id("i")
+
+    block = pl.BlockSpec((None, 2), lambda j, i: (j, i))
+    call = pl.pallas_call(
+        kernel, fuser.ShapeDtypeStruct((4, 4), F32), grid=(("j", 4), ("i", 2)), in_specs=[block], out_specs=block
+    )
+    np.testing.assert_array_equal(call(np.zeros((4, 4), F32)), np.tile(np.array([0, 0, 1, 1], F32), (4, 1)))
+
+
+def test_specs_have_the_trees_of_what_they_are_for() -> None:
+    spec, out = pl.BlockSpec((8,), lambda: 0), fuser.ShapeDtypeStruct((8,), F32)
+    call = pl.pallas_call(lambda x, y, o: None, out, in_specs=[spec, spec])
+    with pytest.raises(
+        ValueError, match=r"1 mismatches, including:\n.* at \[1\], `in_specs` is a pytree leaf but `inputs` is a dict"
+    ):
+        call(X8, {"a": X8})
+    call = pl.pallas_call(lambda x, o: None, [out, out], out_specs=[spec])
+    with pytest.raises(ValueError, match="`out_specs` is a tuple of length 1 but `out_shape` is a tuple of length 2"):
+        call(X8)
+
+    def kernel(refs: Any, o_ref: Any) -> None:
+        o_ref[...] = refs["a"][...] + refs["b"][0]
+
+    found = pl.pallas_call(kernel, out, in_specs=[{"a": spec, "b": None}])({"a": X8, "b": 2 * X8})
+    np.testing.assert_array_equal(found, 3 * X8)
+    with pytest.raises(ValueError, match="Cannot store a Ref into another Ref"):
+        pl.pallas_call(lambda x, o: o.__setitem__(..., x), out)(X8)
+
+
+def test_names_of_the_gpu_and_the_tpu() -> None:
+    from fuser.experimental.pallas import tpu, triton
+
+    def kernel(x_ref: Any, o_ref: Any, count: Any) -> None:
+        count[0] = 0
+        at = pl.program_id(0) * 4 + fnp.arange(4)
+        triton.store(o_ref.at[at], triton.load(x_ref.at[at], mask=at < 6, other=9.0) + 1, mask=at < 6)
+        for n in range(3):
+            triton.atomic_max(count, 0, n)
+        o_ref[6] = triton.atomic_xchg(count, 0, 5).astype(F32)
+
+    call = functools.partial(
+        pl.pallas_call, kernel, fuser.ShapeDtypeStruct((7,), F32), grid=2, scratch_shapes=[tpu.SMEM((1,), np.int32)]
+    )
+    for interpret in (False, True):
+        np.testing.assert_array_equal(call(interpret=interpret)(np.arange(7, dtype=F32)), [1, 2, 3, 4, 5, 6, 2])

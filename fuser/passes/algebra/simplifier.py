@@ -12,8 +12,9 @@ from fuser.passes.algebra.movement import MOVEMENT
 from fuser.passes.algebra.one_hot import ONE_HOT
 from fuser.passes.algebra.rule import Rule
 from fuser.passes.algebra.selection import SELECTION
+from fuser.passes.algebra.windows import WINDOWS
 
-RULES: tuple[Rule, ...] = (*ARITHMETIC, *SELECTION, *ONE_HOT, *MOVEMENT)
+RULES: tuple[Rule, ...] = (*ARITHMETIC, *SELECTION, *ONE_HOT, *MOVEMENT, *WINDOWS)
 MOST_REWRITES = 16  # of one equation; each makes it simpler, so this is only a guard
 
 Table = dict[Primitive, tuple[Rule, ...]]

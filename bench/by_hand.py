@@ -1,0 +1,168 @@
+"""`python -m bench.by_hand`: kernels written in fuser.pallas, beside the same computation as plain array code, fused automatically.
+
+Both run in one process and take turns; the ratio is of the best times.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import fuser
+import fuser.numpy as fnp
+from fuser import pallas as pl
+
+Row = tuple[str, Callable[..., Any], Callable[..., Any], tuple[np.ndarray, ...]]
+ROUNDS, SAMPLE_SECONDS = 7, 0.05
+F32 = np.dtype("float32")
+
+
+def _of(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).normal(size=shape).astype(F32)
+
+
+def _by_rows(function: Callable[..., Any], rows: int, shape: tuple[int, int], vectors: int) -> Callable[..., Any]:
+    """A function of rows and of vectors along them as a kernel over blocks of rows."""
+
+    def kernel(*refs: Any) -> None:
+        refs[-1][...] = function(*(ref[...] for ref in refs[:-1]))
+
+    block, vector = pl.BlockSpec((rows, shape[1]), lambda i: (i, 0)), pl.BlockSpec((shape[1],), lambda i: (0,))
+    specs, out = [block, *[vector] * vectors], fuser.ShapeDtypeStruct(shape, F32)
+    return pl.pallas_call(kernel, out, grid=shape[0] // rows, in_specs=specs, out_specs=block)
+
+
+def softmax(x: Any) -> Any:
+    """Over rows."""
+    e = fnp.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def layer_norm(x: Any, scale: Any, bias: Any) -> Any:
+    """Over rows."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred / fnp.sqrt((centred * centred).mean(axis=-1, keepdims=True) + 1e-5) * scale + bias
+
+
+def epilogue(x: Any, y: Any, bias: Any) -> Any:
+    """A matrix product with a bias and a relu."""
+    return fnp.maximum(x @ y + bias, 0)
+
+
+def matmul(size: int, block: int) -> Callable[..., Any]:
+    """`epilogue` in blocks, each summed up over the last dimension of the grid."""
+
+    def kernel(x_ref: Any, y_ref: Any, bias_ref: Any, o_ref: Any, acc: Any) -> None:
+        @pl.when(pl.program_id(2) == 0)
+        def _() -> None:
+            acc[...] = fnp.zeros_like(acc)
+
+        acc[...] += pl.dot(x_ref[...], y_ref[...])
+
+        @pl.when(pl.program_id(2) == pl.num_programs(2) - 1)
+        def _() -> None:
+            o_ref[...] = fnp.maximum(acc[...] + bias_ref[...], 0)
+
+    return pl.pallas_call(
+        kernel, fuser.ShapeDtypeStruct((size, size), F32), grid=(size // block,) * 3,
+        in_specs=[
+            pl.BlockSpec((block, block), lambda i, j, k: (i, k)),
+            pl.BlockSpec((block, block), lambda i, j, k: (k, j)),
+            pl.BlockSpec((block,), lambda i, j, k: (j,)),
+        ],
+        out_specs=pl.BlockSpec((block, block), lambda i, j, k: (i, j)),
+        scratch_shapes=[pl.MemoryRef((block, block), F32)],
+        compiler_params=pl.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
+    )  # fmt: skip
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    """Softmax attention, a head in each leading index."""
+    return softmax(fnp.einsum("htd,hsd->hts", q * np.float32(q.shape[-1] ** -0.5), k)) @ v
+
+
+def flash(heads: int, length: int, width: int, of_q: int, of_k: int) -> Callable[..., Any]:
+    """`attention` with running maxima and sums: Dao et al., "FlashAttention" (2022), algorithm 1."""
+
+    def kernel(q_ref: Any, k_ref: Any, v_ref: Any, o_ref: Any) -> None:
+        q = q_ref[...] * np.float32(width**-0.5)
+
+        def step(n: Any, carry: Any) -> Any:
+            total, top, norm = carry
+            scores = q @ k_ref[pl.ds(n * of_k, of_k), :].T
+            new = fnp.maximum(top, scores.max(axis=-1))
+            weights, before = fnp.exp(scores - new[:, None]), fnp.exp(top - new)
+            part = weights @ v_ref[pl.ds(n * of_k, of_k), :]
+            return total * before[:, None] + part, new, norm * before + weights.sum(axis=-1)
+
+        start = fnp.zeros((of_q, width)), fnp.full((of_q,), -fnp.inf), fnp.zeros((of_q,))
+        total, _, norm = fuser.lax.fori_loop(0, length // of_k, step, start)
+        o_ref[...] = total / norm[:, None]
+
+    block = pl.BlockSpec((None, of_q, width), lambda h, i: (h, i, 0))
+    whole = pl.BlockSpec((None, length, width), lambda h, i: (h, 0, 0))
+    out = fuser.ShapeDtypeStruct((heads, length, width), F32)
+    return pl.pallas_call(kernel, out, grid=(heads, length // of_q), in_specs=[block, whole, whole], out_specs=block)
+
+
+def stencil(x: Any) -> Any:
+    """The mean of the four neighbours."""
+    return 0.25 * (x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:])
+
+
+def stencil_by_hand(rows: int, columns: int, block: int) -> Callable[..., Any]:
+    """`stencil` over blocks of rows with a halo."""
+
+    def kernel(x_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = stencil(x_ref[...])
+
+    halo = pl.BlockSpec((pl.Element(block + 2), pl.Element(columns + 2)), lambda i: (i * block, 0))
+    out = fuser.ShapeDtypeStruct((rows, columns), F32)
+    spec = pl.BlockSpec((block, columns), lambda i: (i, 0))
+    return pl.pallas_call(kernel, out, grid=rows // block, in_specs=[halo], out_specs=spec)
+
+
+def rows() -> Iterator[Row]:
+    """Name, kernel by hand, array code, arguments."""
+    shape = (4096, 512)
+    yield "softmax", _by_rows(softmax, 16, shape, 0), softmax, (_of(*shape),)
+    yield "layer norm", _by_rows(layer_norm, 16, shape, 2), layer_norm, (_of(*shape), _of(512), _of(512))
+    yield "matmul", matmul(1024, 256), epilogue, (_of(1024, 1024), _of(1024, 1024), _of(1024))
+    heads = [_of(8, 1024, 64) for _ in range(3)]
+    yield "attention", flash(8, 1024, 64, 128, 256), attention, tuple(heads)
+    yield "stencil", stencil_by_hand(2048, 1024, 64), stencil, (_of(2050, 1026),)
+
+
+def measure(row: Row, rounds: int = ROUNDS) -> dict[str, Any]:
+    """The best seconds a call of both, and their greatest difference."""
+    name, hand, auto, arrays = row
+    calls, best = [fuser.jit(hand), fuser.jit(auto)], [float("inf")] * 2
+    found = [np.asarray(call(*arrays)) for call in calls]
+    for _ in range(rounds):
+        for n, call in enumerate(calls):
+            count = max(1, int(SAMPLE_SECONDS / best[n]))
+            start = time.perf_counter()
+            for _ in range(count):
+                call(*arrays)
+            best[n] = min(best[n], (time.perf_counter() - start) / count)
+    return {"name": name, "hand": best[0], "auto": best[1], "difference": float(np.abs(found[0] - found[1]).max())}
+
+
+def main() -> int:
+    """Print the table."""
+    table = Table("kernel", "by hand, ms", "automatic, ms", "ratio", "difference")
+    for row in rows():
+        found = measure(row)
+        ms = [f"{found[key] * 1e3:.2f}" for key in ("hand", "auto")]
+        table.add_row(found["name"], *ms, f"{found['hand'] / found['auto']:.2f}", f"{found['difference']:.1e}")
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
