@@ -105,11 +105,20 @@ def variants(function: Callable[..., Any], shapes: list[tuple[int, ...]]) -> set
     return found
 
 
-@pytest.mark.parametrize(
-    "columns", [range(100, 200), range(1000, 1100), range(64, 6464, 64), range(5000, 5100), range(17000, 17100)]
-)
+@pytest.mark.parametrize("columns", [range(100, 200), range(1000, 1100), range(5000, 5100), range(17000, 17100)])
 def test_a_hundred_sizes_of_softmax_need_four_compilations(columns: range) -> None:
     assert len(variants(softmax, [(1000 + c % 7, c) for c in columns])) <= 4
+
+
+def test_rows_take_a_block_of_the_next_power_of_two_on_as_few_warps_as_hold_it() -> None:
+    tiles = {c: block_sizes.row_tile(c) for c in (1, 5, 64, 65, 1000, 1024, 1025, 16384)}
+    assert {c: tile.columns for c, tile in tiles.items()} == {
+        **{1: 4, 5: 8, 64: 64, 65: 128, 1000: 1024, 1024: 1024, 1025: 2048, 16384: 16384}
+    }
+    assert all(tile.warps == 1 for c, tile in tiles.items() if c <= 1024)
+    assert all(tile.size >= 1024 for tile in tiles.values())
+    assert block_sizes.row_tile(16385) is None
+    assert len(variants(softmax, [(1000, c) for c in range(64, 6464, 64)])) == 8  # 64 to 8192, all of them aligned
 
 
 def test_sizes_of_elementwise_kernels_need_two_compilations() -> None:
@@ -132,7 +141,8 @@ def launches(function: Callable[..., Any], *types: ArrayType) -> list[Any]:
 
 def test_a_full_sum_is_shared_out_and_then_combined() -> None:
     first, second = launches(lambda x: fnp.sum(x), f32(1 << 24))
-    assert (first.grid, second.grid) == (1024, 1)
+    assert (first.grid, second.grid) == (512, 1)  # one wave
+    assert first.grid <= block_sizes.ONE_WAVE
 
 
 def test_few_long_rows_take_one_launch_a_stage() -> None:
@@ -142,7 +152,7 @@ def test_few_long_rows_take_one_launch_a_stage() -> None:
 
 def test_a_long_scan_folds_chunks_first_and_then_carries_on() -> None:
     first, second = launches(lambda x: fnp.cumsum(x), f32(1 << 24))
-    assert first.grid == second.grid == 1024
+    assert first.grid == second.grid == 512
     assert len(launches(lambda x: fnp.cumsum(fnp.cumsum(x)), f32(1 << 20))) == 1  # a scan of a scan walks alone
 
 

@@ -193,7 +193,7 @@ def arrays(types: tuple[ArrayType, ...], special: bool = False) -> tuple[np.ndar
 
 def shrink() -> None:
     """Make blocks so small that the interpreter reaches loops and chunks quickly."""
-    block_sizes._ROWS = ((16, block_sizes.Tile(4, 16, 4)),)
+    block_sizes.LONGEST_ROW, block_sizes.ONE_WAVE = 16, 16
     block_sizes._COLUMNS = ((16, block_sizes.Tile(8, 16, 4)),)
     block_sizes.LONG_ROW = block_sizes.Tile(1, 64, 4, True)
     block_sizes._LONG_COLUMNS = ((32, block_sizes.Tile(32, 16, 4, True)),)

@@ -1,9 +1,8 @@
 """Block sizes: how many rows and columns one program takes, how many warps share it, and what to tell Triton of sizes.
 
-Block sizes come from a few buckets, so that a hundred neighbouring sizes of one kernel need at most four compilations:
-rows of up to 4, 16 and 128 elements have one each; those of up to 1024, 4096 and 16384 have two, because loads and stores
-are only as wide as a multiple of 16 among the sizes allows. All of it depends on sizes alone, so results do not depend
-on the machine.
+Whole rows have blocks of the next power of two, so that a hundred neighbouring sizes of one kernel need at most four
+compilations: two for each power, because loads and stores are only as wide as sizes allow that are multiples of 16 bytes. All of it
+depends on sizes alone, so results do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -12,6 +11,9 @@ from dataclasses import dataclass
 
 FLAT = 1024  # elements of 4 bytes of a program that runs along one axis
 FEW = 264  # programs that are too few to fill a large GPU (two on each of 132 multiprocessors)
+ONE_WAVE = (
+    528  # programs of 8 warps and 64 registers a thread that such a GPU runs at once: four on each multiprocessor
+)
 LONGEST_ROW = 16384  # reduced elements that one program holds at once
 LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along memory
 
@@ -30,15 +32,11 @@ class Tile:
         return self.rows * self.columns
 
 
-# (columns up to, tile)
-_ROWS = (
-    (4, Tile(256, 4, 4)),
-    (16, Tile(128, 16, 4)),
-    (128, Tile(16, 128, 4)),
-    (1024, Tile(2, 1024, 4, True)),
-    (4096, Tile(1, 4096, 8, True)),
-    (LONGEST_ROW, Tile(1, LONGEST_ROW, 16, True)),
-)
+# Elements that a thread holds of whole rows. What a row costs once (steps of its reductions, barriers) is shared by as many.
+_HELD = 32
+_MOST_WARPS = 16
+
+
 LONG_ROW = Tile(1, 4096, 8, True)  # the piece of a longer row that one step of a loop takes
 _COLUMNS = ((4, Tile(256, 4, 4)), (16, Tile(128, 16, 4)), (LONGEST_COLUMN, Tile(32, LONGEST_COLUMN, 8)))
 _LONG_COLUMNS = ((32, Tile(32, 128, 8, True)),)
@@ -56,12 +54,21 @@ def line_tile(itemsize: int) -> Tile:
     return Tile(1, FLAT * 4 // min(itemsize, 4), 4, True)
 
 
-LANES = Tile(1, 256, 4)  # lanes that each run a loop of their own: two a thread, since their carries stay in registers
+LANES = Tile(
+    1, 64, 1
+)  # lanes that each run a loop of their own: two a thread, and one warp, so that none waits for another
 
 
 def row_tile(columns: int) -> Tile | None:
-    """The tile that holds whole rows which lie along memory; None where they are too long."""
-    return next((tile for limit, tile in _ROWS if columns <= limit), None)
+    """The tile that holds whole rows which lie along memory, as wide as the next power of two; None where they are too long.
+
+    Rows of up to 1024 elements are one warp's, several where they are short, so that no reduction waits at a barrier.
+    """
+    if columns > LONGEST_ROW:
+        return None
+    width = max(4, 1 << (columns - 1).bit_length())
+    warps = min(_MOST_WARPS, max(1, width // (32 * _HELD)))
+    return Tile(max(1, 32 * _HELD // width), width, warps, width > 16)
 
 
 def column_tile(rows: int) -> Tile | None:
@@ -92,8 +99,8 @@ def chunks(programs: int, reduced: int, tile: Tile) -> Chunks | None:
     """Chunks of the reduced axis for a kernel with that many programs; None where there are programs enough."""
     if programs >= FEW or reduced < 4 * tile.columns:
         return None
-    wanted = max(2, 4 * FEW // programs)
-    length = max(-(-reduced // min(wanted, 1024)), 2 * tile.columns)
+    wanted = max(2, ONE_WAVE // programs)
+    length = max(-(-reduced // wanted), 2 * tile.columns)
     length = -(-length // tile.columns) * tile.columns
     count = -(-reduced // length)
     return Chunks(count, length, 32 if count <= 32 else 1024) if count > 1 else None

@@ -75,10 +75,18 @@ class Emitter(BlockEmitter):
         """The function around the lines written so far."""
         if hints:
             slots = self._alignable()
-            constants = {**constants, "ALIGNED": bool(slots) and all(self.sizes.values[s] % 16 == 0 for s in slots)}
-            note = [f"        s{s} = s{s} // 16 * 16" for s in slots]  # tl.multiple_of does not hold for arguments
+            unit = 16 // min(
+                16, *(p.dtype.itemsize for p in self.kernel.params)
+            )  # elements of 16 bytes of the smallest
+            constants = {**constants, "ALIGNED": bool(slots) and all(self.sizes.values[s] % unit == 0 for s in slots)}
+            note = [
+                f"        s{s} = s{s} // {unit} * {unit}" for s in slots
+            ]  # tl.multiple_of does not hold for arguments
             note = (
-                ["    if ALIGNED:  # says that sizes are multiples of 16, so that accesses are 16 bytes wide", *note]
+                [
+                    f"    if ALIGNED:  # says that sizes are multiples of {unit}, so that accesses are 16 bytes wide",
+                    *note,
+                ]
                 if slots
                 else []
             )

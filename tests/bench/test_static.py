@@ -1,0 +1,57 @@
+"""Machine code of sm_90: what kernels of rows, of odd widths and of loops cost, without a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton")
+
+import fuser.numpy as fnp
+from bench import static
+from fuser import lax
+from fuser.ir.types import ArrayType
+
+pytestmark = pytest.mark.xdist_group("triton")
+
+
+def f32(*shape: int) -> ArrayType:
+    return ArrayType(shape, np.dtype("float32"))
+
+
+@pytest.mark.parametrize(("columns", "barriers"), [(256, 0), (1000, 0), (8192, 4)])
+def test_rows_are_limited_by_memory_and_read_once(columns: int, barriers: int) -> None:
+    found = static.report(static.softmax, f32(static.ELEMENTS // columns, columns))
+    (launch,) = found.launches
+    assert found.moved == found.ideal
+    assert found.issue <= 0.6 * found.dram
+    assert (launch.spills, launch.load_bits, launch.store_bits) == (0, 128, 128)
+    assert launch.barriers <= barriers  # rows of one warp have none
+
+
+def test_odd_widths_under_a_broadcast_take_whole_vectors() -> None:
+    found = static.report(lambda x, b: fnp.maximum(x + b, 0), f32(8192, 1000), f32(1000))
+    assert [(x.load_bits, x.store_bits) for x in found.launches] == [(128, 128)]
+
+
+def test_a_full_sum_runs_in_one_wave() -> None:
+    found = static.report(lambda x: x.sum(), f32(1 << 26))
+    assert found.moved - found.ideal == 0
+    assert max(launch.registers for launch in found.launches) <= 64  # four programs of 8 warps a multiprocessor
+
+
+def test_loops_have_no_barriers() -> None:
+    def iterated(x: Any) -> Any:
+        return lax.while_loop(
+            lambda s: (s[0] < 50) & (s[1] < 4).all(), lambda s: (s[0] + 1, s[1] * s[1] + 0.1), (0, x)
+        )[1]
+
+    def of_lanes(x: Any) -> Any:
+        import fuser
+
+        return fuser.vmap(iterated)(x)
+
+    found = static.report(of_lanes, f32(1 << 16))
+    assert [launch.barriers for launch in found.launches] == [0]
