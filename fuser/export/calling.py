@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fuser.api.eager import backend_name
 from fuser.api.jitted import jit
 from fuser.export.safety import DisabledSafetyCheck
+from fuser.export.sizes import solved, with_sizes
 from fuser.ir.types import ArrayType, is_inexact
 from fuser.lax.values import as_value
 from fuser.trace import tree
@@ -81,10 +82,13 @@ def _fits(path: str, found: ArrayType, wanted: ArrayType) -> None:
 
 def runner(exported: Exported) -> Callable[..., list[Any]]:
     """A function from the arguments' leaves to the results', compiled once for each types, with the exported derivative."""
-    graph = exported.graph
+    graph, symbolic = exported.graph, exported.uses_global_constants
 
     def primal(*leaves: Any) -> list[Any]:
-        return replay(graph, *leaves)
+        if not symbolic:
+            return replay(graph, *leaves)
+        sizes = solved(argument_paths(exported), exported.in_avals, [type_of(leaf) for leaf in leaves])
+        return replay(with_sizes(graph, sizes), *leaves)
 
     primal.__name__ = exported.fun_name
     function = custom_vjp(primal)
