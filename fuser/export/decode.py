@@ -112,7 +112,7 @@ class _Reader:
         pairs = [self.const(const) for const in member(written, "consts", list)]
         invars = [self.defined(aval) for aval in member(written, "in", list)]
         eqns = [self.eqn(eqn) for eqn in member(written, "eqns", list)]
-        constvars, consts = (tuple(pair[n] for pair in pairs) for n in (0, 1))
+        constvars, consts = tuple(var for var, _ in pairs), tuple(value for _, value in pairs)
         out = tuple(self.operand(v) for v in member(written, "out", list))
         name = member(written, "name", str)[:200]
         self.graph = Graph(tuple(invars), constvars, consts, tuple(eqns), out, name)

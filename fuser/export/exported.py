@@ -120,6 +120,11 @@ class Exported:
         return called(self, self._run, args, kwargs)
 
     @functools.cached_property
+    def _accepted(self) -> set[Any]:
+        """Types of arguments that were found to fit."""
+        return set()
+
+    @functools.cached_property
     def _run(self) -> Callable[..., Any]:
         return runner(self)
 

@@ -99,8 +99,10 @@ def _check_constraints(scope: Scope, sizes: dict[str, Any], said: str) -> None:
         value = evaluated(known, sizes)
         holds = known_at_least(value, 0) and (kind == "ge" or known_at_least(0, value))
         if not holds:
+            wanted = "equal to 0" if kind == "eq" else "greater or equal to 0"
             raise ValueError(
-                f"Input shapes do not match the polymorphic shapes specification. Expected '{text}'. {said}"
+                f"Input shapes do not match the polymorphic shapes specification. Expected '{known}' to be {wanted}, but found "
+                f"{value} (of the constraint '{text}'). {said}"
             )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuser.api.shapes import ShapeDtypeStruct
-from fuser.ir.dim import Dim, Scope, divided, evaluated, maximum, minimum
+from fuser.ir.dim import Dim, Scope, divided, evaluated, known_at_least, maximum, minimum, variables
 from fuser.lax.values import as_value
 from fuser.trace import tree
 from fuser.trace.core import type_of
@@ -32,12 +32,14 @@ def _divided(a: Any, b: Any) -> tuple[Any, Any]:
 class SymbolicScope(Scope):
     """The variables of shapes that may meet in one program, and what is known of them: `SymbolicScope(("a >= b", "mod(a, 2) == 0"))`.
 
-    ValueError for a constraint that cannot be read, or that no size fulfils.
+    A variable that an equation is linear in is that expression from then on. ValueError for a constraint that cannot be read, or that no size fulfils.
     """
 
     def __init__(self, constraints: Sequence[str] | str = (), witness: int = 0) -> None:
         super().__init__(witness)
-        self.said = (constraints,) if isinstance(constraints, str) else tuple(constraints)
+        if isinstance(constraints, str) or not all(isinstance(c, str) for c in constraints):
+            raise ValueError(f"The symbolic constraints should be a sequence of strings. Got {constraints!r}")
+        self.said = tuple(constraints)
         for text in self.said:
             self._constrain(text)
         _fulfil(self)
@@ -51,16 +53,42 @@ class SymbolicScope(Scope):
         right = reader.sum()
         reader.end()
         known = right - left if relation == "<=" else left - right
+        if relation == "==" and isinstance(known, Dim) and self._define(text, known):
+            return
         if isinstance(known, Dim):
             self.constraints.append((text, known, "eq" if relation == "==" else "ge"))
         elif known < 0 or (relation == "==" and known):
             raise ValueError(f"the symbolic constraint '{text}' holds for no size")
 
+    def _define(self, text: str, zero: Dim) -> bool:
+        """Let a variable that an equation is linear in stand for the rest of it."""
+        for name in sorted(variables([zero]), reverse=True):
+            own = ((("var", name), 1),)
+            sign = zero.terms.get(own, 0)
+            rest = self.variable(name) - sign * zero
+            if abs(sign) != 1 or name in variables([rest]):
+                continue
+            if not isinstance(rest, Dim) and rest < 1:
+                raise ValueError(f"the symbolic constraint '{text}' holds for no size")
+            self.defined[name] = rest
+            del self.witness[name]
+            put = {v: self.variable(v) for v in (*self.witness, *self.defined)}
+            said, self.constraints = self.constraints, []
+            self.constraints = [(t, evaluated(known, put), kind) for t, known, kind in said]
+            self.defined = {n: evaluated(value, put) for n, value in self.defined.items()}
+            if not known_at_least(rest, 1):
+                self.constraints.append((text, rest - 1, "ge"))
+            return True
+        return False
+
     def twin(self) -> SymbolicScope:
         """The same variables and constraints with another witness."""
-        found = SymbolicScope(self.said, self.turn + 1)
-        for name in self.witness:
+        found = SymbolicScope((), self.turn + 1)
+        for name in (*self.witness, *self.defined):
             found.variable(name)
+        found.said = self.said
+        for text in self.said:
+            found._constrain(text)
         _fulfil(found)
         return found
 
@@ -74,13 +102,14 @@ def _fulfil(scope: Scope) -> None:
     names = list(scope.witness)
     for attempt in range(20_000):
         if all(_holds(evaluated(known, scope.witness), kind) for _, known, kind in scope.constraints):
-            for n, (text, known, kind) in enumerate(scope.constraints):  # Dims hold the witness of when they were made
-                scope.constraints[n] = (text, evaluated(known, {v: scope.variable(v) for v in names}), kind)
+            said, scope.constraints = scope.constraints, []  # which must not simplify each other away
+            put = {v: scope.variable(v) for v in names}  # Dims hold the witness of when they were made
+            scope.constraints = [(text, evaluated(known, put), kind) for text, known, kind in said]
             return
         high = (8, 40, 200)[attempt % 3]
         scope.witness.update({name: int(rng.integers(1, high)) for name in names})
-    said = ", ".join(text for text, *_ in scope.constraints)
-    raise ValueError(f"no sizes were found that fulfil the symbolic constraints {said}; are they contradictory?")
+    listed = ", ".join(text for text, *_ in scope.constraints)
+    raise ValueError(f"no sizes were found that fulfil the symbolic constraints {listed}; are they contradictory?")
 
 
 def _holds(value: int, kind: str) -> bool:
@@ -205,11 +234,11 @@ def symbolic_shape(
         else:
             found.append(read_dim(part, own))
     if scope is None:
-        own.said = tuple([constraints] if isinstance(constraints, str) else constraints)
+        own.said = SymbolicScope(constraints).said
         for text in own.said:
             own._constrain(text)
         _fulfil(own)
-        found = [evaluated(d, {v: own.variable(v) for v in own.witness}) for d in found]
+        found = [evaluated(d, {v: own.variable(v) for v in (*own.witness, *own.defined)}) for d in found]
     for extent in found:
         if not isinstance(extent, Dim) and extent < 0:
             raise ValueError(f"the symbolic shape specification {spec!r} has the negative extent {extent}")

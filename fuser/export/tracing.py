@@ -28,7 +28,7 @@ def traced_for_all_sizes(jitted: Any, args: Any, kwargs: Any) -> Traced:
     scope = dims[0].scope
     assert isinstance(scope, SymbolicScope)
     twin = scope.twin()
-    own = {name: twin.variable(name) for name in scope.witness}
+    own = {name: twin.variable(name) for name in (*scope.witness, *scope.defined)}
     args, kwargs = tree.unflatten(structure, [_moved(leaf, own) for leaf in leaves])
     second: Traced = jitted.trace(*args, **kwargs)
     texts = [_comparable(t.graph) for t in (first, second)]

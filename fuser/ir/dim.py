@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,13 @@ class Scope:
     def __init__(self, witness: int = 0) -> None:
         self.turn = witness
         self.witness: dict[str, int] = {}
+        self.defined: dict[str, Any] = {}  # variables that stand for expressions of others
         self.constraints: list[tuple[str, Any, Any]] = []  # (text, Dim that is >= 0 or == 0, "ge" or "eq")
 
     def variable(self, name: str) -> Dim:
-        """The variable of this name."""
+        """The variable of this name, or what a constraint says that it is."""
+        if name in self.defined:
+            return self.defined[name]  # type: ignore[no-any-return]
         if name not in self.witness:
             place = len(self.witness)
             self.witness[name] = _WITNESSES[(place + 3 * self.turn) % len(_WITNESSES)] + 2 * self.turn + place // 10
@@ -90,6 +93,7 @@ class Dim(int):
 
     scope: Scope
     terms: Terms
+    __array_ufunc__ = None  # NumPy leaves operators to the methods below
 
     def _of(self, other: Any) -> Terms | None:
         if isinstance(other, Dim):
@@ -101,14 +105,20 @@ class Dim(int):
             return other.terms
         return {(): int(other)} if type(other) is int or (hasattr(other, "__index__") and _is_integer(other)) else None
 
+    def _with(self, operation: Any, other: Any, swapped: bool = False) -> Any:
+        """The operation on arrays, for numbers and arrays that are no integers."""
+        if not isinstance(other, (float, complex, np.ndarray, np.generic)):
+            return NotImplemented
+        return operation(other, self.__jax_array__()) if swapped else operation(self.__jax_array__(), other)
+
     def __add__(self, other: Any) -> Any:
         if (theirs := self._of(other)) is None:
-            return NotImplemented
+            return self._with(operator.add, other)
         return made(self.scope, {m: self.terms.get(m, 0) + theirs.get(m, 0) for m in (*self.terms, *theirs)})
 
     def __mul__(self, other: Any) -> Any:
         if (theirs := self._of(other)) is None:
-            return NotImplemented
+            return self._with(operator.mul, other)
         found: Terms = {}
         for m, c in self.terms.items():
             for n, d in theirs.items():
@@ -120,10 +130,10 @@ class Dim(int):
         return made(self.scope, {m: -c for m, c in self.terms.items()})
 
     def __sub__(self, other: Any) -> Any:
-        return NotImplemented if self._of(other) is None else self + (-other)
+        return self._with(operator.sub, other) if self._of(other) is None else self + (-other)
 
     def __rsub__(self, other: Any) -> Any:
-        return NotImplemented if self._of(other) is None else (-self) + other
+        return self._with(operator.sub, other, True) if self._of(other) is None else (-self) + other
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -140,16 +150,16 @@ class Dim(int):
         return NotImplemented if self._of(other) is None else divided(other, self)
 
     def __floordiv__(self, other: Any) -> Any:
-        return NotImplemented if self._of(other) is None else divided(self, other)[0]
+        return self._with(operator.floordiv, other) if self._of(other) is None else divided(self, other)[0]
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return NotImplemented if self._of(other) is None else divided(other, self)[0]
+        return self._with(operator.floordiv, other, True) if self._of(other) is None else divided(other, self)[0]
 
     def __mod__(self, other: Any) -> Any:
-        return NotImplemented if self._of(other) is None else divided(self, other)[1]
+        return self._with(operator.mod, other) if self._of(other) is None else divided(self, other)[1]
 
     def __rmod__(self, other: Any) -> Any:
-        return NotImplemented if self._of(other) is None else divided(other, self)[1]
+        return self._with(operator.mod, other, True) if self._of(other) is None else divided(other, self)[1]
 
     def __truediv__(self, other: Any) -> Any:
         return self.__jax_array__() / other
@@ -187,13 +197,12 @@ class Dim(int):
         return self if at_least(self, 0) else -self
 
     def __str__(self) -> str:
-        ordered = sorted(self.terms.items(), key=lambda t: (sum(p for _, p in t[0]), _spelt(t[0])), reverse=True)
         text = ""
-        for monomial, coefficient in ordered:
-            sign = " - " if coefficient < 0 else " + "
+        for monomial, coefficient in sorted(self.terms.items(), key=lambda term: _order(term[0]), reverse=True):
             size, own = abs(coefficient), _spelt(monomial)
             part = own if size == 1 and own else f"{size}*{own}" if own else f"{size}"
-            text += f"{sign}{part}" if text else f"{'-' if coefficient < 0 else ''}{part}"
+            sign = "- " if coefficient < 0 else "+ " if text else ""
+            text += f"{' ' if text else ''}{sign}{part}"
         return text
 
     __repr__ = __str__
@@ -243,8 +252,15 @@ def _product(a: Monomial, b: Monomial) -> Monomial:
     return tuple(sorted(powers.items(), key=str))
 
 
+def _order(monomial: Monomial) -> Any:
+    """By degree, then by the last atoms."""
+    atoms = [(atom[0] != "var", _atom_text(atom)) for atom, power in monomial for _ in range(power)]
+    return len(atoms), sorted(atoms, reverse=True)
+
+
 def _spelt(monomial: Monomial) -> str:
-    return "*".join(_atom_text(a) if p == 1 else f"{_atom_text(a)}^{p}" for a, p in reversed(monomial))
+    ordered = sorted(monomial, key=lambda part: (part[0][0] != "var", _atom_text(part[0])))
+    return "*".join(_atom_text(a) if p == 1 else f"{_atom_text(a)}^{p}" for a, p in ordered)
 
 
 def _atom_text(atom: Atom) -> str:
@@ -331,18 +347,33 @@ def known_at_least(a: Any, b: Any) -> bool:
         return bool(a >= b)
     if not isinstance(a, Dim) and a >= WIDE:
         return True
-    difference = a - b
+    return _shown(a - b, 2)
+
+
+def _shown(difference: Any, depth: int) -> bool:
+    """Whether an extent is at least 0: by its bounds, or once up to `depth` facts have been taken from it."""
     if bounds(difference)[0] >= 0:
         return True
-    if not isinstance(difference, Dim):
+    if not depth or not isinstance(difference, Dim):
         return False
-    for _, known, kind in difference.scope.constraints:
-        for times in {1, *(abs(c) for c in difference.terms.values())}:
-            if bounds(difference - times * known)[0] >= 0 or (
-                kind == "eq" and bounds(difference + times * known)[0] >= 0
-            ):
-                return True
-    return False
+    counts = {1, *(abs(c) for c in difference.terms.values() if abs(c) < 64)}
+    return any(_shown(difference - times * fact, depth - 1) for fact in _facts(difference) for times in counts)
+
+
+def _facts(value: Dim) -> Iterator[Any]:
+    """Extents that are at least 0: of constraints, and of what operations in `value` give."""
+    for _, known, kind in value.scope.constraints:
+        yield known
+        if kind == "eq":
+            yield -known
+    polynomials = (value, *(known for _, known, _ in value.scope.constraints))
+    for atom in {atom for p in polynomials for monomial in p.terms for atom, _ in monomial if atom[0] != "var"}:
+        kind, first, second = atom
+        found = made(value.scope, {((atom, 1),): 1})
+        if kind in ("max", "min"):
+            yield from (found - part if kind == "max" else part - found for part in (first, second))
+        elif kind == "floordiv" and type(second) is int and second > 0:
+            yield from (first - found * second, found * second - first + (second - 1))
 
 
 def bounds(value: Any) -> Interval:

@@ -178,7 +178,7 @@ def _slice_entry(part: slice, dimension: int, extent: int) -> Entry:
         ) from error
     if type(extent) is Dim or Dim in map(type, bounds):
         step = 1 if bounds[2] is None else bounds[2]
-        return Entry("slice", dimension, (*slice_bounds(*bounds[:2], step, extent), step))
+        return Entry("slice", dimension, (*slice_bounds(bounds[0], bounds[1], step, extent), step))
     start, stop, step = slice(*bounds).indices(extent)
     return Entry("slice", dimension, (start, len(range(start, stop, step)), step))
 

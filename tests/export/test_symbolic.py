@@ -69,6 +69,8 @@ def test_comparisons_are_decided_or_refused() -> None:
     for constant in (int, float):
         with pytest.raises(InconclusiveDimensionOperation, match="requires a constant"):
             constant(a)
+    c, d, e = symbolic_shape("c, d, e", constraints=("d == 2*c + 1", "floordiv(e, 3) == 4"))
+    assert d == 2 * c + 1 and e >= 12 and e < 15 and maximum(c, e) >= c and minimum(c, e) <= maximum(c, e)
     with pytest.raises(ValueError, match="Invalid mixing of symbolic scopes"):
         a + symbolic_shape("a")[0]
 
@@ -195,9 +197,12 @@ def test_constraints_are_checked_and_saved() -> None:
     args = [fuser.ShapeDtypeStruct((d,), np.float32) for d in (a, b)]
     loaded = deserialize(export(fuser.jit(lambda x, y: x[: y.shape[0]] + y))(*args).serialize())
     np.testing.assert_array_equal(loaded.call(X5, X5[:3]), 2 * X5[:3])
-    with pytest.raises(ValueError, match="Expected 'a >= b'"):
+    with pytest.raises(ValueError, match="to be greater or equal to 0, but found -3"):
         loaded.call(X5[:2], X5)
     assert deserialize(loaded.serialize()).uses_global_constants
+    square = fuser.ShapeDtypeStruct(symbolic_shape("a, b", constraints=["max(a, b) == b"]), np.float32)
+    with pytest.raises(ValueError, match=r"Expected 'max\(a, b\) - b' to be equal to 0, but found 1"):
+        export(fuser.jit(lambda x: x))(square).call(np.ones((3, 2), np.float32))
 
 
 X5 = np.arange(5, dtype=np.float32)
@@ -226,3 +231,26 @@ def test_hostile_extents_end_in_one_error() -> None:
         said["in"][0][1][0] = said["graph"]["in"][0][1][0] = extent
         with pytest.raises(DeserializationError):
             deserialize(file.write(said, contents))
+
+
+def test_jit_traces_once_for_all_sizes() -> None:
+    traces = []
+
+    def function(x: Any, w: Any, scale: Any = 2.0) -> Any:
+        traces.append(x.shape)
+        return fuser.nn.softmax(x["in"] if isinstance(x, dict) else x) @ w * scale
+
+    program = fuser.jit(function, dynamic={"x": "b, 2*k", "w": "2*k, _", "constraints": ("k >= 2",)})
+    rng = np.random.default_rng(0)
+    for b, k in ((3, 2), (5, 4), (1, 3)):
+        x, w = rng.normal(size=(b, 2 * k)).astype(np.float32), rng.normal(size=(2 * k, 3)).astype(np.float32)
+        np.testing.assert_allclose(program(x, w), fuser.jit(function)(x, w), 1e-5)
+        np.testing.assert_allclose(program(x, w=w, scale=3.0), fuser.jit(function)(x, w, 3.0), 1e-5)
+    symbolic = [shape for shape in traces if any(is_symbolic_dim(d) for d in shape)]
+    assert len(symbolic) == 4  # two witnesses, with and without `scale`
+    with pytest.raises(ValueError, match=r"to be greater or equal to 0, but found -1"):
+        program(x[:, :2], w[:2])
+    with pytest.raises(TypeError, match="dynamic names 'y', and the arguments are x, w, scale"):
+        fuser.jit(function, dynamic={"y": "b"})
+    with pytest.raises(fuser.errors.UnsupportedError, match="takes no static and no donated arguments"):
+        fuser.jit(function, dynamic={"x": "b"}, static_argnums=1)
