@@ -56,8 +56,6 @@ _TRACES = {"get_opaque_trace_state": ("fuser.extend.core:get_opaque_trace_state"
 RENAMED: dict[str, dict[str, tuple[str, str]]] = {
     "": {
         **_VERSION,
-        "Ref": ("fuser.experimental.hijax:Ref", "flax"),
-        "new_ref": ("fuser.experimental.hijax:new_ref", "flax"),
     },
     "version": _VERSION,
     "lib": _VERSION,

@@ -184,7 +184,7 @@ def _while(cond_fun: Any, body_fun: Any, init_val: Any, function: str, owner: An
     graph = body.pick(graph, [*(first + n for n in fixed), *range(consts), *(first + n for n in moving)], moving)
     cond_graph = body.pick(cond_graph, [*range(test_first), *(test_first + n for n in moving)])
     results: Any = []
-    if moving:
+    if moving or has_effects(graph):
         results = bind(
             while_p,
             *test.consts,

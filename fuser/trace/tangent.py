@@ -13,8 +13,10 @@ import numpy as np
 
 from fuser.ir.dim import Dim
 from fuser.ir.primitive import REGISTRY
+from fuser.ir.references import AbstractRef
 from fuser.ir.types import ArrayType, float0, is_inexact
 from fuser.runtime.array import Array
+from fuser.runtime.reference import Ref
 from fuser.trace.core import Tracer, bind, type_of
 
 
@@ -44,7 +46,7 @@ class Undefined:
 
 def as_array(value: Any) -> Any:
     """Tracers and Arrays as they are, NumPy values as Arrays."""
-    return value if isinstance(value, (Array, Tracer)) else Array(np.asarray(value))
+    return value if isinstance(value, (Array, Tracer)) or type(value) is Ref else Array(np.asarray(value))
 
 
 def full(aval: ArrayType, value: Any) -> Any:
@@ -73,7 +75,7 @@ def instantiate(tangent: Any) -> Any:
 
 def differentiable(aval: ArrayType) -> bool:
     """Whether values of this type have tangents: floats and complex numbers do."""
-    return is_inexact(aval.dtype)
+    return type(aval) is not AbstractRef and is_inexact(aval.dtype)
 
 
 def add_tangents(a: Any, b: Any) -> Any:

@@ -12,7 +12,7 @@ import fuser.nn as nn
 import fuser.numpy as fnp
 from fuser.config import config
 
-EXTENTS = (2, 3, 7, 12, 16, 21, 30, 63, 65, 239)
+EXTENTS = (2, 3, 7, 16, 30, 65, 239)
 
 
 def rows(x: Any, b: Any, y: Any, w: Any) -> tuple[Any, ...]:
@@ -116,7 +116,7 @@ def test_donated_memory(extent: int) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("count", [1, 15, 17, 64, 127, 129, 257])
+@pytest.mark.parametrize("count", [1, 17, 64, 129])
 def test_counts_of_rows(count: int) -> None:
     """The last block of rows is not whole; tiles read no further than the array."""
     agree(rows, arguments(7, np.float32, count), 6e-6)
@@ -169,9 +169,7 @@ def along_rows(x: Any, b: Any, y: Any, w: Any) -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.parametrize(
-    ("extent", "count"), [(15, 64), (16, 200), (17, 63), (30, 200), (31, 64), (48, 63), (63, 200), (64, 64)]
-)
+@pytest.mark.parametrize(("extent", "count"), [(16, 200), (17, 63), (30, 200), (31, 64), (63, 65)])
 def test_rows_side_by_side(extent: int, count: int) -> None:
     agree(along_rows, arguments(extent, np.float32, count), 8e-6)
 

@@ -216,13 +216,16 @@ class Emitter(Builder, Common):
         self.inside = code("{}({}, {})", masking.WITHIN, counter, total)
         return counter
 
-    def in_whole_vectors(self, axis: Axis, lanes: int, body: Callable[[], None]) -> None:
+    def in_whole_vectors(
+        self, axis: Axis, lanes: int, body: Callable[[], None], first: Part = "0", last: Part | None = None
+    ) -> None:
         """A loop over the whole vectors of `lanes` numbers along an axis, and one under a mask over what is left."""
-        name, total = self.axis_names[axis], self.extents[axis]
-        whole = self.let("int64_t", f"{name}_whole", f"{{}} / {lanes} * {lanes}", total)
+        name, total = self.axis_names[axis], last or self.extents[axis]
+        form = f"{{}} / {lanes} * {lanes}" if first == "0" else f"{{1}} + ({{0}} - {{1}}) / {lanes} * {lanes}"
+        whole = self.let("int64_t", f"{name}_whole", form, total, first)
         with self.scope():
             self.pragma("omp simd")
-            self.loop(axis, "0", whole)
+            self.loop(axis, first, whole)
             body()
             self.close()
         with self.scope():
@@ -235,7 +238,7 @@ class Emitter(Builder, Common):
     def open_masked(self, name: str, total: Part, lanes: int, first: Part = "0") -> Variable:
         """Open a loop over whole vectors, and in it the test that an element is there; gives the counter."""
         counter = self.count_masked(name, total, lanes, first)
-        self.open("if ({})", self.inside)
+        self.open("if ({}({}, {}))", masking.WITHIN, counter, total)
         self.inside = None  # all that follows is
         return counter
 
