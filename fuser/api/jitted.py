@@ -492,6 +492,7 @@ def jit(
     in_shardings: Any = None,
     out_shardings: Any = None,
     compiler_options: Any = None,
+    dynamic: Any = None,
 ) -> Any:
     """`function` compiled: traced once for each signature, fused into few kernels, cached.
 
@@ -499,7 +500,8 @@ def jit(
     arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton", "tpu" or "reference".
     Over arrays on several devices the program is divided among them; `in_shardings` and `out_shardings`, tree prefixes of
     Shardings, say how arguments and results are to lie; `device`, which is deprecated, that they lie there. Options of XLA's
-    compiler are refused: UnsupportedError. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
+    compiler are refused: UnsupportedError. `dynamic` names arguments with symbolic shapes, {"x": "b, 4*k"}: it is traced once for all
+    sizes (docs/export.md), which goes with `backend` and `inline` alone. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
     if function is None:
         return lambda f: jit(
@@ -515,6 +517,11 @@ def jit(
             in_shardings=in_shardings,
             out_shardings=out_shardings,
             compiler_options=compiler_options,
+            dynamic=dynamic,
+        )
+    if dynamic is not None:
+        return _for_all_sizes(
+            function, dynamic, backend, inline, static_argnums, static_argnames, donate_argnums, donate_argnames
         )
     if compiler_options:
         raise UnsupportedError(
@@ -535,6 +542,14 @@ def jit(
     donate_numbers, donate_names = both_ways(function, donate_argnums, donate_argnames, "donate_")
     wanted = wanted_of(device, backend, in_shardings, out_shardings)
     return Jitted(function, numbers, names, donate_numbers, donate_names, keep_unused, inline, backend, wanted)
+
+
+def _for_all_sizes(function: Any, dynamic: Any, backend: Any, inline: bool, *others: Any) -> Any:
+    from fuser.export.dynamic import dynamic_jit
+
+    if any(other is not None for other in others):
+        raise UnsupportedError("jit(dynamic=) takes no static and no donated arguments; close over the values instead")
+    return dynamic_jit(function, dynamic, backend=backend, inline=inline)
 
 
 eager.install()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fuser.api.eager import backend_name
 from fuser.api.jitted import jit
 from fuser.export.safety import DisabledSafetyCheck
+from fuser.export.sizes import solved, with_sizes
 from fuser.ir.types import ArrayType, is_inexact
 from fuser.lax.values import as_value
 from fuser.trace import tree
@@ -38,8 +39,12 @@ def called(exported: Exported, run: Callable[..., Any], args: Any, kwargs: Any) 
     if structure != exported.in_tree:
         raise ValueError(_other_tree(exported, structure))
     values = [as_value(leaf, exported.fun_name) for leaf in leaves]
+    types = tuple([(v.shape, v.dtype) for v in values])
+    if types in exported._accepted:
+        return tree.unflatten(exported.out_tree, run(*values))
     for path, value, aval in zip(argument_paths(exported), values, exported.in_avals):
         _fits(path, type_of(value), aval)
+    exported._accepted.add(types)
     return tree.unflatten(exported.out_tree, run(*values))
 
 
@@ -81,10 +86,13 @@ def _fits(path: str, found: ArrayType, wanted: ArrayType) -> None:
 
 def runner(exported: Exported) -> Callable[..., list[Any]]:
     """A function from the arguments' leaves to the results', compiled once for each types, with the exported derivative."""
-    graph = exported.graph
+    graph, symbolic = exported.graph, exported.uses_global_constants
 
     def primal(*leaves: Any) -> list[Any]:
-        return replay(graph, *leaves)
+        if not symbolic:
+            return replay(graph, *leaves)
+        sizes = solved(argument_paths(exported), exported.in_avals, [type_of(leaf) for leaf in leaves])
+        return replay(with_sizes(graph, sizes), *leaves)
 
     primal.__name__ = exported.fun_name
     function = custom_vjp(primal)

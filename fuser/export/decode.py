@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.check import check
+from fuser.ir.dim import known_at_least
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.source import UNKNOWN, Source
@@ -70,6 +71,7 @@ def decode_shape(extents: Any, dim: Callable[[str], Any]) -> tuple[Any, ...]:
     expect(len(of(list, extents, "a shape")) <= MOST_DIMENSIONS, f"a shape has more than {MOST_DIMENSIONS} dimensions")
     shape = tuple(dim(d) if type(d) is str else of(int, d, "an extent") for d in extents)
     known = [d for d in shape if type(d) is int]
+    expect(all(type(d) is int or known_at_least(d, 0) for d in shape), "an extent may be negative")
     expect(all(0 <= d <= MOST_EXTENT for d in known), "an extent is negative or too large")
     expect(0 in known or np.prod([float(d) for d in known]) <= MOST_ELEMENTS, "a shape has too many elements")
     return shape
@@ -110,7 +112,7 @@ class _Reader:
         pairs = [self.const(const) for const in member(written, "consts", list)]
         invars = [self.defined(aval) for aval in member(written, "in", list)]
         eqns = [self.eqn(eqn) for eqn in member(written, "eqns", list)]
-        constvars, consts = (tuple(pair[n] for pair in pairs) for n in (0, 1))
+        constvars, consts = tuple(var for var, _ in pairs), tuple(value for _, value in pairs)
         out = tuple(self.operand(v) for v in member(written, "out", list))
         name = member(written, "name", str)[:200]
         self.graph = Graph(tuple(invars), constvars, consts, tuple(eqns), out, name)

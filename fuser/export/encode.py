@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import UnsupportedError
+from fuser.ir.dim import Dim
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.names import function_name
 from fuser.ir.primitive import REGISTRY, Primitive
@@ -63,17 +64,17 @@ def encode_type(aval: ArrayType) -> list[Any]:
 
 
 def _extent(extent: Any) -> Any:
-    return int(extent) if isinstance(extent, (int, np.integer)) else str(extent)
+    return str(extent) if isinstance(extent, Dim) else int(extent)
 
 
-def encode_graph(graph: Graph, arrays: Arrays) -> dict[str, Any]:
-    """A graph, its constants among `arrays`. UnsupportedError for what holds a function of Python's."""
-    return _Writer(graph, arrays).written
+def encode_graph(graph: Graph, arrays: Arrays, functions: bool = False) -> dict[str, Any]:
+    """A graph, its constants among `arrays`. UnsupportedError for what holds a function of Python's, without `functions`."""
+    return _Writer(graph, arrays, functions).written
 
 
 class _Writer:
-    def __init__(self, graph: Graph, arrays: Arrays) -> None:
-        self.arrays = arrays
+    def __init__(self, graph: Graph, arrays: Arrays, functions: bool) -> None:
+        self.arrays, self.functions = arrays, functions
         self.sources: dict[tuple[Any, ...], int] = {}
         self.numbers: dict[Var, int] = {v: n for n, v in enumerate((*graph.constvars, *graph.invars))}
         self.written = {
@@ -90,7 +91,7 @@ class _Writer:
 
     def eqn(self, eqn: Eqn) -> list[Any]:
         """[primitive, operands, params, types of results, number of the user's line]."""
-        if REGISTRY.get(eqn.primitive.name) is not eqn.primitive:
+        if REGISTRY.get(eqn.primitive.name) is not eqn.primitive and not self.functions:
             raise UnsupportedError(
                 f"{eqn.primitive.name} is a primitive of a library, which files cannot name ({eqn.source.short}); "
                 "export a function that does without it"
@@ -105,6 +106,8 @@ class _Writer:
         return [eqn.primitive.name, operands, params, types, self.sources.setdefault(line, len(self.sources))]
 
     def param(self, value: Any, key: str, eqn: Eqn) -> Any:
+        if isinstance(value, Dim):
+            return {"dim": str(value)}
         if value is None or (isinstance(value, (bool, int, str)) and not isinstance(value, enum.Enum)):
             return value
         if isinstance(value, tuple) and not hasattr(value, "_fields"):
@@ -115,9 +118,11 @@ class _Writer:
         if isinstance(value, tuple) and PARAM_TYPES.get(type(value).__name__) is type(value):
             return {"named": [type(value).__name__, [self.param(v, key, eqn) for v in value]]}
         if isinstance(value, Graph):
-            return {"graph": encode_graph(value, self.arrays)}
+            return {"graph": encode_graph(value, self.arrays, self.functions)}
         if hasattr(value, "shape") and hasattr(value, "dtype"):
             return {"array": self.arrays[value]}
+        if self.functions:
+            return {"function": ""}
         what = f"the Python function {function_name(value)}" if callable(value) else f"a {type(value).__name__}"
         what = f"the Python function {value.name}" if key == "callback" else what
         raise UnsupportedError(

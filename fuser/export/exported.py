@@ -15,9 +15,11 @@ from fuser.api.jitted import Jitted, jit
 from fuser.errors import DeserializationError, UnsupportedError
 from fuser.export import file
 from fuser.export.calling import called, checked_platform, runner
-from fuser.export.decode import decode_arrays, decode_graph, decode_type, expect, member, no_dims, of
+from fuser.export.decode import decode_arrays, decode_graph, decode_type, expect, member, of
 from fuser.export.encode import Arrays, encode_graph, encode_type
 from fuser.export.safety import DisabledSafetyCheck, check_foreign_calls
+from fuser.export.symbolic import SymbolicScope, read_dim
+from fuser.export.tracing import constraints_of, traced_for_all_sizes
 from fuser.export.trees import decode_tree, encode_tree
 from fuser.ir.graph import Graph, has_effects
 from fuser.ir.text import show
@@ -118,6 +120,11 @@ class Exported:
         return called(self, self._run, args, kwargs)
 
     @functools.cached_property
+    def _accepted(self) -> set[Any]:
+        """Types of arguments that were found to fit."""
+        return set()
+
+    @functools.cached_property
     def _run(self) -> Callable[..., Any]:
         return runner(self)
 
@@ -142,7 +149,7 @@ def export(
         raise ValueError(f"platforms are of {', '.join(PLATFORMS)}, got {', '.join(map(str, unknown))}")
 
     def exported(*args: Any, **kwargs: Any) -> Exported:
-        traced = jitted.trace(*args, **kwargs)
+        traced = traced_for_all_sizes(jitted, args, kwargs)
         if (traced.placement is not None and len(_devices(traced.placement)) > 1) or _meshes(traced.graph):
             raise UnsupportedError(
                 f"{traced.graph.name} runs on several devices, and exported functions run on one; "
@@ -244,6 +251,7 @@ def _written(exported: Exported, arrays: Arrays, vjp_order: int) -> dict[str, An
     return {
         "name": exported.fun_name,
         "platforms": [*exported.platforms],
+        "constraints": constraints_of(exported.in_avals),
         "checks": [check.word for check in exported.disabled_safety_checks],
         "in_tree": encode_tree(exported.in_tree),
         "in": [encode_type(a) for a in exported.in_avals],
@@ -260,8 +268,10 @@ def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
     expect(all(p in PLATFORMS for p in platforms), "it is for a platform that there is none of")
     checks = tuple(DisabledSafetyCheck(of(str, c, "a check")) for c in member(said, "checks", list))
     in_tree, out_tree = (decode_tree(said.get(key)) for key in ("in_tree", "out_tree"))
-    in_avals, out_avals = (tuple(decode_type(t, no_dims) for t in member(said, key, list)) for key in ("in", "out"))
-    graph = decode_graph(said.get("graph"), arrays, no_dims)
+    scope = SymbolicScope([of(str, c, "a constraint") for c in member(said, "constraints", list)])
+    dim = functools.partial(read_dim, scope=scope)
+    in_avals, out_avals = (tuple(decode_type(t, dim) for t in member(said, key, list)) for key in ("in", "out"))
+    graph = decode_graph(said.get("graph"), arrays, dim)
     expect(in_tree.num_leaves == len(in_avals) and out_tree.num_leaves == len(out_avals), "its trees have other leaves")
     expect((graph.in_avals, graph.out_avals) == (in_avals, out_avals), "its graph has other arguments or results")
     following = said.get("vjp")

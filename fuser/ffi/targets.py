@@ -49,7 +49,7 @@ def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: 
 
 
 def _address(fn: Any) -> int:
-    if isinstance(fn, ctypes._CFuncPtr):
+    if isinstance(fn, ctypes._CFuncPtr):  # type: ignore[attr-defined]
         return ctypes.cast(fn, ctypes.c_void_p).value or 0
     if type(fn).__name__ != "PyCapsule":
         raise TypeError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.errors import TypeRuleError
+from fuser.ir.dim import as_extent
 from fuser.lax.values import as_value, axes_of, axis_of, convert, strict
 from fuser.lax.values import broadcast_shapes as _broadcast_shapes
 from fuser.lax.values import broadcast_to as _broadcast_to
@@ -21,7 +21,7 @@ from fuser.trace.core import bind, type_of
 
 
 def _extents(shape: Any) -> tuple[int, ...]:
-    return tuple(operator.index(e) for e in shape)
+    return tuple(as_extent(e) for e in shape)
 
 
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: None = None) -> Any:
@@ -114,7 +114,7 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Any:
     values = [as_value(o, "concatenate") for o in operands]
     if not values:
         raise TypeRuleError("concatenate needs at least one operand")
-    return values[0] if len(values) == 1 else bind(V.concatenate_p, *values, dimension=operator.index(dimension))
+    return values[0] if len(values) == 1 else bind(V.concatenate_p, *values, dimension=as_extent(dimension))
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.errors import TypeRuleError, UnsupportedError
+from fuser.ir.dim import as_extent
 from fuser.ir.types import is_float
 from fuser.lax.layouts import lays_out, with_sharding
 from fuser.lax.movement import broadcast_in_dim, concatenate, expand_dims
@@ -146,7 +146,7 @@ def rng_bit_generator(
         raise UnsupportedError(
             "rng_bit_generator draws by Philox; fuser.random.bits(key) with a key of threefry2x32 draws by Threefry"
         )
-    params = {"shape": tuple(map(operator.index, shape)), "dtype": found, "algorithm": int(algorithm)}
+    params = {"shape": tuple(map(as_extent, shape)), "dtype": found, "algorithm": int(algorithm)}
     new, bits = bind(rng_bit_generator_p, as_value(key, "rng_bit_generator"), **params)
     return new, with_sharding(bits, out_sharding)
 
@@ -226,7 +226,7 @@ def broadcast_like(arr: Any, like_arr: Any) -> Any:
 
 def shape_as_value(shape: Sequence[int]) -> Any:
     """A shape as a vector of int32."""
-    return np.asarray([operator.index(e) for e in shape], np.int32)
+    return np.asarray([as_extent(e) for e in shape], np.int32)
 
 
 def scatter_sub(
@@ -254,7 +254,7 @@ def padtype_to_pads(
         raise RuntimeError(f"Unrecognized padding type: expected 'VALID', 'SAME', or 'SAME_LOWER', got {padding}.")
     pads = []
     for extent, window, stride in zip(
-        *(map(operator.index, numbers) for numbers in (in_shape, window_shape, window_strides))
+        *(map(as_extent, numbers) for numbers in (in_shape, window_shape, window_strides))
     ):
         count = -(-extent // stride) if extent else 0
         total = max((count - 1) * stride + window - extent, 0) if name != "VALID" else 0

@@ -25,6 +25,7 @@ _OWN = frozenset(
         "cosine_integral",
         "custom_vmap_call",
         "dawsn",
+        "dimension_as_value",
         "erfcx",
         "exp1",
         "expi",

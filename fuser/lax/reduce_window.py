@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fuser.errors import TypeRuleError
+from fuser.ir.dim import as_extent
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
 from fuser.lax.others import padtype_to_pads
@@ -54,7 +54,7 @@ def reduce_window(
         raise ValueError("reduce_window must have at least one operand.")
     arrays = [as_value(v, "reduce_window") for v in values]
     firsts = [as_value(v, "reduce_window") for v in starts]
-    window = tuple(operator.index(w) for w in window_dimensions)
+    window = tuple(as_extent(w) for w in window_dimensions)
     windows = _windows(arrays[0].shape, window, window_strides, padding, base_dilation, window_dilation)
     if len(arrays) == 1 and (known := _known(computation, structure, arrays[0], firsts[0])) is not None:
         return tree.unflatten(structure, [bind(known, arrays[0], **windows._asdict())])
@@ -91,7 +91,7 @@ def _windows(
     shape: Sequence[int], window: tuple[int, ...], strides: Any, padding: Any, base: Any, apart: Any
 ) -> Windows:
     ones = (1,) * len(window)
-    numbers = lambda values: ones if values is None else tuple(operator.index(v) for v in values)
+    numbers = lambda values: ones if values is None else tuple(as_extent(v) for v in values)
     strides, base, apart = numbers(strides), numbers(base), numbers(apart)
     named = {"window_dimensions": window, "window_strides": strides, "base_dilation": base, "window_dilation": apart}
     for name, extents in named.items():
@@ -99,7 +99,7 @@ def _windows(
             raise TypeRuleError(f"reduce_window {name} must have every element be positive, got {extents}.")
     if isinstance(padding, str):
         padding = padtype_to_pads(shape, [dilated(w, a) for w, a in zip(window, apart)], strides, padding)
-    pads = tuple((operator.index(low), operator.index(high)) for low, high in padding)
+    pads = tuple((as_extent(low), as_extent(high)) for low, high in padding)
     return Windows(window, strides, pads, base, apart)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.errors import TypeRuleError
+from fuser.ir.dim import as_extent
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
 from fuser.lax.movement import concatenate, expand_dims, reshape, squeeze
@@ -30,8 +30,8 @@ def slice(
 ) -> Any:
     """The elements start:limit:stride of every dimension."""
     x = as_value(operand, "slice")
-    starts, limits = (tuple(operator.index(i) for i in indices) for indices in (start_indices, limit_indices))
-    steps = None if strides is None else tuple(operator.index(s) for s in strides)
+    starts, limits = (tuple(as_extent(i) for i in indices) for indices in (start_indices, limit_indices))
+    steps = None if strides is None else tuple(as_extent(s) for s in strides)
     if starts == (0,) * x.ndim and limits == x.shape and (steps is None or all(s == 1 for s in steps)):
         return x
     return bind(V.slice_p, x, start_indices=starts, limit_indices=limits, strides=steps)
@@ -84,7 +84,7 @@ def _starts(function: str, x: Any, indices: Any) -> list[Any]:
 
 def _start(function: str, index: Any, extent: int) -> Any:
     if isinstance(index, (int, np.integer)):
-        position = operator.index(index)
+        position = as_extent(index)
         return literal(builtins.max(position + extent if position < 0 else position, 0), np.dtype("int32"))
     value = as_value(index, function)
     if value.dtype.kind not in "iu" or value.ndim:
@@ -104,7 +104,7 @@ def dynamic_slice(
     """A window of `slice_sizes` at computed start indices, moved inside where it would reach out."""
     x = as_value(operand, "dynamic_slice")
     starts = _starts("dynamic_slice", x, start_indices)
-    return bind(D.dynamic_slice_p, x, *starts, slice_sizes=tuple(operator.index(s) for s in slice_sizes))
+    return bind(D.dynamic_slice_p, x, *starts, slice_sizes=tuple(as_extent(s) for s in slice_sizes))
 
 
 def dynamic_slice_in_dim(
@@ -170,7 +170,7 @@ def gather(
         as_value(operand, "gather"),
         as_value(start_indices, "gather"),
         dimension_numbers=GatherDimensionNumbers(*(tuple(d) for d in dimension_numbers)),
-        slice_sizes=tuple(operator.index(s) for s in slice_sizes),
+        slice_sizes=tuple(as_extent(s) for s in slice_sizes),
         indices_are_sorted=bool(indices_are_sorted),
         unique_indices=bool(unique_indices),
         mode=chosen,
@@ -233,7 +233,7 @@ def scatter_apply(
     """
     from fuser.numpy.at import repeated
 
-    x, shape = as_value(operand, "scatter_apply"), tuple(operator.index(e) for e in update_shape)
+    x, shape = as_value(operand, "scatter_apply"), tuple(as_extent(e) for e in update_shape)
     none, one = (literal(n, np.dtype("int32")) for n in (0, 1))
     options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode}
     times = scatter_add(

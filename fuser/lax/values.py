@@ -16,6 +16,8 @@ import numpy as np
 from fuser import dtypes
 from fuser.config import config
 from fuser.errors import TypeRuleError
+from fuser.ir.dim import Dim, as_array
+from fuser.ir.primitive import REGISTRY
 from fuser.ir.source import current_source
 from fuser.ir.types import ALL_DTYPES, BOOL, ArrayType, is_key, kind_of, short_dtype
 from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_p
@@ -46,6 +48,8 @@ _literals: dict[tuple[type, Any, np.dtype], np.ndarray] = {}
 def literal(value: Any, dtype: np.dtype, weak: bool = False) -> Array:
     """A Python scalar as an array of rank 0, with memory of its own: whoever gets it may delete or donate it."""
     kind = type(value)
+    if kind is Dim:
+        return bind(REGISTRY["convert_element_type"], as_array[0](value), new_dtype=dtype, weak_type=weak)  # type: ignore[no-any-return]
     if value == 0 and kind is not int:  # -0.0 equals 0.0
         return Array(_number(value, dtype), weak)
     key = (kind, value, dtype)
@@ -303,12 +307,12 @@ def wrapped_index(part: Any, extent: int, wrap: bool = True) -> Any:
     """Positions counted from the end made positive (with `wrap`); int32 (or int64 where the index may not fit)."""
     wide = part.dtype.itemsize == 8 or part.dtype == np.dtype("uint32")
     dtype = np.dtype("int64") if wide else np.dtype("int32")
-    if concrete(part):
+    if concrete(part) and type(extent) is not Dim:
         values = np.asarray(part)
         values = values.astype(np.int64)
         values = np.where(values < 0, values + extent, values) if part.dtype.kind == "i" and wrap else values
         return np.clip(values, -1, 2**31 - 1).astype(np.int32) if extent < 2**31 else values
-    value = convert(part, dtype)
+    value = convert(as_value(part), dtype)
     if part.dtype.kind == "u" or not wrap:
         return value
     negative = bind(lt_p, value, literal(0, dtype))

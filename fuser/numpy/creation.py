@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.errors import TypeRuleError
+from fuser.ir.dim import Dim, as_extent, common_shape, maximum, slice_bounds
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_key
 from fuser.lax.values import (
     VALUES,
@@ -146,9 +146,9 @@ def _leaves(value: Any) -> Any:
 def _shape(shape: Any) -> tuple[int, ...]:
     try:
         extents = (
-            (operator.index(shape),)
+            (as_extent(shape),)
             if not isinstance(shape, (tuple, list)) and np.ndim(shape) == 0
-            else tuple(operator.index(e) for e in shape)
+            else tuple(as_extent(e) for e in shape)
         )
     except TypeError:
         raise TypeError(
@@ -250,6 +250,8 @@ def arange(
     for name, part in zip(names, (start, stop, step)):
         if isinstance(part, Tracer):
             raise part._refuse("arange", f"It arose in the jnp.arange argument '{name}': keep it known while tracing")
+    if Dim in map(type, (start, stop, step)):
+        return _symbolic_range(start, stop, step, dtype)
     found = (
         dtypes.result_type(*(p for p in (start, stop, step) if p is not None))
         if dtype is None
@@ -271,6 +273,17 @@ def arange(
     return from_numpy(values.astype(found))
 
 
+def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
+    """`arange` where extents are symbolic: integers."""
+    found = dtypes.canonicalize_dtype(np.int64) if dtype is None else dtypes.requested(dtype, "arange")
+    low, high = (0, start) if stop is None else (start, stop)
+    by = 1 if step is None else as_extent(step)
+    _, size = slice_bounds(0, maximum(0, high - low if by > 0 else low - high), abs(by), maximum(0, abs(high - low)))
+    values = iota((size,), 0, found)
+    values = values if by == 1 else U.multiply(values, convert(as_value(by), found))
+    return values if type(low) is int and low == 0 else U.add(values, convert(as_value(low), found))
+
+
 def linspace(
     start: Any,
     stop: Any,
@@ -283,13 +296,13 @@ def linspace(
     device: Any = None,
 ) -> Any:
     """`num` numbers evenly spaced from `start` to `stop`, the end included unless `endpoint` is False."""
-    num = operator.index(num)
+    num = as_extent(num)
     if num < 0:
         raise ValueError(f"linspace takes a number of samples >= 0, got {num}")
     first, last = promote_inexact("linspace", start, stop)
     computed = first.dtype
     wanted = computed if dtype is None else dtypes.requested(dtype, "linspace")
-    shape = np.broadcast_shapes(first.shape, last.shape)
+    shape = common_shape(first.shape, last.shape)
     first, last = broadcast_to(convert(first, computed), shape), broadcast_to(convert(last, computed), shape)
     parts = num - 1 if endpoint else num
     step = U.divide(U.subtract(last, first), parts) if parts > 0 else U.multiply(first, np.nan)
@@ -341,7 +354,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 
 def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Any:
     """An (N, M) matrix with ones on the k-th diagonal."""
-    shape = (operator.index(N), operator.index(N if M is None else M))
+    shape = (as_extent(N), as_extent(N if M is None else M))
     if min(shape) < 0:
         raise ValueError(f"eye takes extents >= 0, got {shape}")
     found = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, "eye")
@@ -359,11 +372,11 @@ def identity(n: Any, dtype: Any = None) -> Any:
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
     """An (N, M) matrix with ones on and below the k-th diagonal."""
     found = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, "tri")
-    return convert(_lower_triangle((operator.index(N), operator.index(N if M is None else M)), k), found)
+    return convert(_lower_triangle((as_extent(N), as_extent(N if M is None else M)), k), found)
 
 
 def _lower_triangle(shape: tuple[int, ...], k: Any) -> Any:
-    offset = k if isinstance(k, Tracer) else operator.index(k)
+    offset = k if isinstance(k, Tracer) else as_extent(k)
     return U.greater_equal(U.add(iota(shape, len(shape) - 2), offset), iota(shape, len(shape) - 1))
 
 
@@ -372,7 +385,7 @@ def tril(m: Any, k: int = 0) -> Any:
     x = as_value(m, "tril")
     if x.ndim < 2:
         raise ValueError(f"tril takes at least 2 dimensions, got shape {x.shape}")
-    return bind(E.select_n_p, _lower_triangle(x.shape, operator.index(k)), literal(0, x.dtype), x)
+    return bind(E.select_n_p, _lower_triangle(x.shape, as_extent(k)), literal(0, x.dtype), x)
 
 
 def triu(m: Any, k: int = 0) -> Any:
@@ -380,7 +393,7 @@ def triu(m: Any, k: int = 0) -> Any:
     x = as_value(m, "triu")
     if x.ndim < 2:
         raise ValueError(f"triu takes at least 2 dimensions, got shape {x.shape}")
-    return bind(E.select_n_p, _lower_triangle(x.shape, operator.index(k) - 1), x, literal(0, x.dtype))
+    return bind(E.select_n_p, _lower_triangle(x.shape, as_extent(k) - 1), x, literal(0, x.dtype))
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
@@ -406,7 +419,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 def indices(dimensions: Sequence[int], dtype: Any = None, sparse: bool = False) -> Any:
     """The index along each dimension of a grid; stacked, or apart and of extent 1 elsewhere if `sparse`."""
-    shape = tuple(operator.index(e) for e in dimensions)
+    shape = tuple(as_extent(e) for e in dimensions)
     found = dtypes.canonicalize_dtype(int) if dtype is None else dtypes.requested(dtype, "indices")
     if sparse:
         return tuple(iota(tuple(e if i == d else 1 for i, e in enumerate(shape)), d, found) for d in range(len(shape)))
@@ -425,7 +438,7 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
 def broadcast_arrays(*args: Any) -> list[Any]:
     """All arrays broadcast to one shape."""
     values = [as_value(a, "broadcast_arrays") for a in args]
-    shape = np.broadcast_shapes(*(v.shape for v in values))
+    shape = common_shape(*(v.shape for v in values))
     return [broadcast_to(v, shape) for v in values]
 
 

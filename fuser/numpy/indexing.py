@@ -15,6 +15,7 @@ import numpy as np
 
 from fuser.config import config
 from fuser.errors import NonConcreteBooleanIndexError
+from fuser.ir.dim import Dim, as_extent, common_shape, known_at_least, minimum, slice_bounds
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
 from fuser.lax.values import VALUES, as_value, broadcast_to, convert, literal, wrapped_index
@@ -169,12 +170,15 @@ def _static(position: int, dimension: int, extent: int, wrap: bool) -> int:
 
 def _slice_entry(part: slice, dimension: int, extent: int) -> Entry:
     try:
-        bounds = [None if b is None else operator.index(b) for b in (part.start, part.stop, part.step)]
+        bounds = [None if b is None else as_extent(b) for b in (part.start, part.stop, part.step)]
     except TypeError as error:
         kind = IndexError if any(isinstance(b, VALUES) for b in (part.start, part.stop, part.step)) else TypeError
         raise kind(
             f"slice bounds must be static integers, got {part}; use fuser.lax.dynamic_slice for traced ones"
         ) from error
+    if type(extent) is Dim or Dim in map(type, bounds):
+        step = 1 if bounds[2] is None else bounds[2]
+        return Entry("slice", dimension, (*slice_bounds(bounds[0], bounds[1], step, extent), step))
     start, stop, step = slice(*bounds).indices(extent)
     return Entry("slice", dimension, (start, len(range(start, stop, step)), step))
 
@@ -199,7 +203,7 @@ def plan_of(entries: list[Entry], shape: tuple[int, ...]) -> Plan:
     shape = (1,) * fresh + shape
     arrays = [k for k, e in enumerate(entries) if e.kind == "array"]
     advanced = [k for k, e in enumerate(entries) if e.kind == "array" or (arrays and e.kind == "scalar")]
-    common = np.broadcast_shapes(*(np.shape(entries[k].value) for k in advanced)) if advanced else ()
+    common = common_shape(*(np.shape(entries[k].value) for k in advanced)) if advanced else ()
     together = not advanced or advanced == list(range(advanced[0], advanced[-1] + 1))
     position = advanced[0] if advanced and together else 0
     builder = _Builder(shape, common)
@@ -390,14 +394,15 @@ def _slice(x: Any, bounds: Sequence[tuple[int, int, int]]) -> Any:
     starts, limits, strides, backwards = [], [], [], []
     for d, (start, size, step) in enumerate(bounds):
         if step < 0:
-            start, step = (start + (size - 1) * step, -step) if size else (0, 1)
-            if size > 1:
+            several = type(size) is Dim
+            start, step = (start + (size - 1) * step, -step) if several or size else (0, 1)
+            if several or size > 1:
                 backwards.append(d)
-        start = min(start, x.shape[d])
+        start = minimum(start, x.shape[d])
         starts.append(start)
-        limits.append(start + (size - 1) * step + 1 if size else start)
+        limits.append(start + (size - 1) * step + 1 if type(size) is Dim or size else start)
         strides.append(step)
-    if tuple(limits) != x.shape or any(starts) or any(s != 1 for s in strides):
+    if tuple(limits) != x.shape or any(type(s) is Dim or s for s in starts) or any(s != 1 for s in strides):
         steps = tuple(strides) if any(s != 1 for s in strides) else None
         x = bind(V.slice_p, x, start_indices=tuple(starts), limit_indices=tuple(limits), strides=steps)
     return bind(V.rev_p, x, dimensions=tuple(backwards)) if backwards else x
@@ -425,8 +430,10 @@ def _basic(x: Any, entries: list[Entry]) -> Any:
             traced[d] = entry.value
             bounds.append((0, x.shape[d], 1))
         else:
-            position = int(entry.value)
-            if not 0 <= position < x.shape[d]:  # it clamps where it is read, so that checkify sees it
+            position = as_extent(entry.value)
+            if not (
+                known_at_least(position, 0) and known_at_least(x.shape[d] - 1, position)
+            ):  # it clamps where it is read, so that checkify sees it
                 traced[d] = literal(position, np.dtype("int64") if abs(position) >> 31 else _INT32)
                 bounds.append((0, x.shape[d], 1))
                 continue

@@ -5,6 +5,7 @@ Everything becomes dot_general, with batch dimensions first; products of element
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from fuser import dtypes
 from fuser.config import config
 from fuser.errors import TypeRuleError
+from fuser.ir.dim import common_shape
 from fuser.lax.values import as_value, axes_of, broadcast_to, convert, promote
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
@@ -69,7 +71,7 @@ def matmul(
 
 
 def _batched(a: Any, b: Any, options: dict[str, Any]) -> Any:
-    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    lead = common_shape(a.shape[:-2], b.shape[:-2])
     if 1 in lead:  # dimensions of extent 1 in both are none of the product's
         kept = tuple(e for e in lead if e != 1)
         rest = [
@@ -94,7 +96,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, prefer
     """The dot products of vectors along `axis`, the first ones conjugated."""
     a, b = promote("vecdot", x1, x2)
     a, b = V.moveaxis(a, axis, -1), V.moveaxis(b, axis, -1)
-    shape = np.broadcast_shapes(a.shape, b.shape)
+    shape = common_shape(a.shape, b.shape)
     a, b = broadcast_to(M.conj(a), shape), broadcast_to(b, shape)
     batch = tuple(range(len(shape) - 1))
     return contract(a, b, ((a.ndim - 1,), (b.ndim - 1,)), (batch, batch), precision, preferred_element_type)
@@ -165,7 +167,7 @@ def einsum(
     else:
         text, arrays = subscripts, [as_value(o, "einsum") for o in operands]
     values = promote("einsum", *arrays)
-    shapes = [v.shape for v in values]
+    shapes = [tuple(map(operator.index, v.shape)) for v in values]  # of symbolic extents the witness
     inputs, output, _ = opt_einsum.parser.parse_einsum_input((text, *shapes), shapes=True)
     path = opt_einsum.contract_path(
         f"{inputs}->{output}", *shapes, shapes=True, optimize="auto" if optimize is True else optimize or "auto"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fuser.errors import TypeRuleError
+from fuser.ir.dim import as_extent
 from fuser.lax.values import as_value, axes_of, axis_of, convert, literal
 from fuser.lax.values import broadcast_to as _broadcast
 from fuser.numpy import maths as M
@@ -51,9 +51,9 @@ def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
 
 def _resolve(x: Any, shape: Any) -> tuple[int, ...]:
     extents = (
-        (operator.index(shape),)
+        (as_extent(shape),)
         if not isinstance(shape, (tuple, list)) and np.ndim(shape) == 0
-        else tuple(operator.index(e) for e in shape)
+        else tuple(as_extent(e) for e in shape)
     )
     unknown = [d for d, e in enumerate(extents) if e == -1]
     if len(unknown) > 1:
@@ -246,7 +246,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     axis = axis_of(axis, x.ndim, "split")
     extent = x.shape[axis]
     if np.ndim(indices_or_sections) == 0:
-        parts = operator.index(indices_or_sections)
+        parts = as_extent(indices_or_sections)
         if parts <= 0 or extent % parts:
             raise ValueError(
                 f"split needs parts of equal extent, got {extent} elements for {parts} parts; use array_split"
@@ -258,11 +258,11 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
 
 
 def _sizes_between(positions: Any, extent: int) -> list[int]:
-    cuts = [operator.index(p) for p in positions]
+    cuts = [as_extent(p) for p in positions]
     cuts = [min(max(c + extent if c < 0 else c, 0), extent) for c in cuts]
     edges = [0, *cuts, extent]
     if edges != sorted(edges):
-        raise TypeRuleError(f"split needs ascending positions, got {[operator.index(p) for p in positions]}")
+        raise TypeRuleError(f"split needs ascending positions, got {[as_extent(p) for p in positions]}")
     return [max(b - a, 0) for a, b in itertools.pairwise(edges)]
 
 
@@ -271,7 +271,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     x = as_value(ary, "array_split")
     if np.ndim(indices_or_sections):
         return split(x, indices_or_sections, axis)
-    parts, extent = operator.index(indices_or_sections), x.shape[axis_of(axis, x.ndim, "array_split")]
+    parts, extent = as_extent(indices_or_sections), x.shape[axis_of(axis, x.ndim, "array_split")]
     if parts <= 0:
         raise ValueError(f"array_split takes a number of parts > 0, got {parts}")
     small, longer = divmod(extent, parts)
@@ -372,7 +372,7 @@ def _rolled(x: Any, shift: Any, axes: list[int]) -> Any:
 def tile(A: Any, reps: Any) -> Any:
     """The array repeated `reps` times along each dimension."""
     x = as_value(A, "tile") if not isinstance(A, (list, tuple)) else asarray(A)
-    times = tuple(operator.index(r) for r in reps) if np.ndim(reps) else (operator.index(reps),)
+    times = tuple(as_extent(r) for r in reps) if np.ndim(reps) else (as_extent(reps),)
     rank = max(x.ndim, len(times))
     shape = (1,) * (rank - x.ndim) + x.shape
     times = (1,) * (rank - len(times)) + times
@@ -392,7 +392,7 @@ def repeat(
         x, axis = ravel(x), 0
     axis = axis_of(axis, x.ndim, "repeat")
     if np.ndim(repeats) == 0 and isinstance(repeats, (int, np.integer)) and total_repeat_length is None:
-        times = operator.index(repeats)
+        times = as_extent(repeats)
         spread = expand_dims(x, axis + 1)
         wide = _broadcast(spread, (*spread.shape[: axis + 1], times, *spread.shape[axis + 2 :]))
         return reshape(wide, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))

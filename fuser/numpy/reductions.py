@@ -6,12 +6,14 @@ integer, and a mean divides by a literal count, so that it stays one kernel.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fuser import dtypes
+from fuser.ir.dim import Dim
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import BOOL, bfloat16, is_complex, is_inexact, kind_of
 from fuser.lax.values import as_value, axes_of, axis_of, broadcast_to, convert, literal, promote_inexact
@@ -135,7 +137,7 @@ def _extreme(
         x = _operand(a, name)
         axes = axes_of(axis, x.ndim, name)
         if initial is None:
-            if np.prod([x.shape[d] for d in axes], dtype=np.int64) == 0:
+            if math.prod(x.shape[d] for d in axes) == 0:
                 raise ValueError(f"{name} over an axis of extent 0 has no value; give initial=")
             if where is not None:
                 raise ValueError(f"{name} with where= needs initial=, the value where nothing is chosen")
@@ -235,7 +237,8 @@ def _float_dtype(x: Any, dtype: Any) -> np.dtype:
 def _count(x: Any, axes: tuple[int, ...], where: Any, keepdims: bool) -> Any:
     """How many elements a mean divides by: a Python number, or counts where a mask chooses."""
     if where is None:
-        return float(np.prod([x.shape[d] for d in axes], dtype=np.float64))
+        count = math.prod(x.shape[d] for d in axes)
+        return count if type(count) is Dim else float(count)
     mask = broadcast_to(_mask(where, "mean"), x.shape)
     return sum(mask, axis=axes, dtype=int, keepdims=keepdims)
 
@@ -251,7 +254,7 @@ def mean(
     wide = result_dtype if dtype is not None else wide  # halves are summed in float32, and rounded, by the sum itself
     total = convert(sum(convert(x, wide), axis=axes, keepdims=keepdims, where=where), wide)
     count = _count(x, axes, where, keepdims)
-    divisor = literal(count, wide) if isinstance(count, float) else convert(count, wide)
+    divisor = literal(count, wide) if isinstance(count, (float, Dim)) else convert(count, wide)
     return convert(bind(E.div_p, total, divisor), result_dtype)
 
 
@@ -273,9 +276,11 @@ def var(
     total = sum(squares, axis=axes, dtype=squares.dtype, keepdims=keepdims, where=where)
     count = _count(x, axes, where, keepdims)
     if not is_inexact(total.dtype):  # a dtype of integers divides as they do
-        divisor = U.subtract(int(count) if isinstance(count, float) else count, ddof)
+        divisor = U.subtract(int(count) if isinstance(count, (float, Dim)) else count, ddof)
         return M.where(U.greater(divisor, 0), bind(E.div_p, total, convert(as_value(divisor), total.dtype)), np.nan)
-    divisor = literal(count - ddof if count > ddof else np.nan, total.dtype) if isinstance(count, float) else None
+    divisor = (
+        literal(count - ddof if count > ddof else np.nan, total.dtype) if isinstance(count, (float, Dim)) else None
+    )
     if divisor is None:
         divisor = convert(U.subtract(count, ddof), total.dtype)
         divisor = M.select(U.greater(divisor, 0), divisor, np.nan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.errors import TypeRuleError
+from fuser.ir.dim import as_extent, common_shape
 from fuser.lax.values import as_value, axis_of, broadcast_to, concrete, convert, literal, promote, wrapped_index
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
@@ -88,9 +88,7 @@ def take_along_axis(
             f"take_along_axis needs as many dimensions in the array and the indices, got {x.ndim} and {positions.ndim}"
         )
     axis = axis_of(axis, x.ndim, "take_along_axis")
-    rest = np.broadcast_shapes(
-        *(tuple(1 if d == axis else e for d, e in enumerate(s)) for s in (x.shape, positions.shape))
-    )
+    rest = common_shape(*(tuple(1 if d == axis else e for d, e in enumerate(s)) for s in (x.shape, positions.shape)))
     positions = broadcast_to(positions, tuple(positions.shape[axis] if d == axis else e for d, e in enumerate(rest)))
     x = broadcast_to(x, tuple(x.shape[axis] if d == axis else e for d, e in enumerate(rest)))
     if not x.shape[axis]:
@@ -204,7 +202,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
     result = values[-1]
     for number in range(len(values) - 2, -1, -1):
         result = M.where(U.equal(positions, number), values[number], result)
-    return broadcast_to(result, np.broadcast_shapes(positions.shape, *(v.shape for v in values)))
+    return broadcast_to(result, common_shape(positions.shape, *(v.shape for v in values)))
 
 
 def compress(
@@ -232,7 +230,7 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
 def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
     """Positions in a flattened array as one position a dimension of `shape`; out of bounds they clip."""
     positions = as_value(indices, "unravel_index")
-    extents = (operator.index(shape),) if np.ndim(shape) == 0 else tuple(operator.index(e) for e in shape)
+    extents = (as_extent(shape),) if np.ndim(shape) == 0 else tuple(as_extent(e) for e in shape)
     total = int(np.prod(extents, dtype=np.int64))
     positions = M.clip(M.where(U.less(positions, 0), U.add(positions, total), positions), 0, total - 1)
     result = []

@@ -20,7 +20,7 @@ def files(program: Program, data: dict[str, np.ndarray]) -> dict[str, bytes]:
     if refused := [a.dtype for a in arrays.values() if is_complex(a.dtype) or a.dtype.names]:
         raise UnsupportedError(f"Triton's kernels take no arrays of {refused[0]}; export the parts as real arrays")
     stored = io.BytesIO()
-    np.savez(stored, **{key: _plain(value) for key, value in arrays.items()})
+    np.savez(stored, **{key: _plain(value) for key, value in arrays.items()})  # type: ignore[arg-type]
     texts = {call.source.name: call.source.text for call in program.calls}
     return {
         **{f"{kernel}.py": text.encode() for kernel, text in texts.items()},

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.ir.dim import Dim
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.references import AbstractRef
 from fuser.ir.types import ArrayType, float0, is_inexact
@@ -50,7 +51,11 @@ def as_array(value: Any) -> Any:
 
 def full(aval: ArrayType, value: Any) -> Any:
     """An array of this type with one value everywhere."""
-    result: Any = Array(np.asarray(value).astype(aval.dtype), aval.weak_type)
+    if type(value) is Dim:
+        found = value.__jax_array__()
+        result: Any = bind(REGISTRY["convert_element_type"], found, new_dtype=aval.dtype, weak_type=aval.weak_type)
+    else:
+        result = Array(np.asarray(value).astype(aval.dtype), aval.weak_type)
     if aval.shape:
         result = bind(REGISTRY["broadcast_in_dim"], result, shape=aval.shape, broadcast_dimensions=())
     return bind(REGISTRY["pvary"], result, axis_name=tuple(sorted(aval.vma, key=str))) if aval.vma else result

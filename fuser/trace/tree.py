@@ -231,4 +231,4 @@ def register_pytree_node_class(cls: type) -> type:
 
 def made(cls: type, aux: Any, children: Sequence[Any]) -> Any:
     """A node of a registered class, as its `unflatten_function` makes it."""
-    return optree.register_pytree_node.get(cls, namespace=NAMESPACE).unflatten_func(aux, children)  # type: ignore[attr-defined]
+    return optree.register_pytree_node.get(cls, namespace=NAMESPACE).unflatten_func(aux, children)  # type: ignore[union-attr]

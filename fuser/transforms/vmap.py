@@ -11,6 +11,7 @@ import numpy as np
 import optree
 
 from fuser.frames import hide
+from fuser.ir.dim import as_extent
 from fuser.ir.source import current_source
 from fuser.ir.types import float0
 from fuser.trace import tree
@@ -195,7 +196,7 @@ def _size(fun: Any, values: Any, dims: Any, axis_size: int | None, arguments: An
             f"vmap got inconsistent sizes for array axes to be mapped:\n{listed}\n"
             f"(vmap of {name_of(fun)}, {current_source().short}); give what is not mapped None in in_axes"
         )
-    return int(sizes.pop())
+    return as_extent(sizes.pop())
 
 
 def _of_one_size(size: int, found: dict[int, int], values: Any, dims: Any, fun: Any, arguments: Any) -> str:
