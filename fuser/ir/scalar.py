@@ -67,14 +67,14 @@ def _unit(x: Any) -> Any:
 def _maximum(a: Any, b: Any) -> Any:
     """The larger one, nan if either is; 0.0 is larger than -0.0 (IEEE 754-2019)."""
     larger = np.maximum(a, b)
-    if larger.dtype.kind in "iub" or not np.any(larger == 0):
+    if larger.dtype.kind in "iub" or not (larger == 0).any():
         return larger
     return np.where((a == 0) & (b == 0), a + b, larger)
 
 
 def _minimum(a: Any, b: Any) -> Any:
     smaller = np.minimum(a, b)
-    if smaller.dtype.kind in "iub" or not np.any(smaller == 0):
+    if smaller.dtype.kind in "iub" or not (smaller == 0).any():
         return smaller
     return np.where((a == 0) & (b == 0), -(-a + -b), smaller)
 
@@ -100,10 +100,10 @@ def _lgamma(x: float) -> float:
 def _shift(function: Callable[..., Any], fill: Callable[[Any], Any]) -> Callable[..., Any]:
     def shift(a: Any, b: Any) -> Any:
         bits = a.dtype.itemsize * 8
+        if not b.ndim and 0 <= b < bits:
+            return function(a, b)
         count = b.astype(np.dtype(f"u{a.dtype.itemsize}"), copy=False)
         inside = count < bits
-        if inside.all():
-            return function(a, b)
         return np.where(inside, function(a, np.where(inside, count, 0).astype(a.dtype)), fill(a)).astype(a.dtype)
 
     return shift
@@ -188,7 +188,7 @@ _FUSED = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def _fused_natively(x: Any, y: Any, z: Any) -> np.ndarray:
-    shape = np.broadcast_shapes(np.shape(x), np.shape(y), np.shape(z))
+    shape = np.shape(x) if np.shape(x) == np.shape(y) == np.shape(z) else np.broadcast(x, y, z).shape
     out = np.empty(shape, x.dtype)
     native.fma(*(_filled(np.asarray(v, x.dtype), shape) for v in (x, y, z)), out)
     return out
@@ -484,4 +484,6 @@ def _within(x: np.ndarray, info: Any) -> bool:
     """Whether NumPy's own conversion to an integer dtype will do: no nan, nothing out of range."""
     if x.dtype.kind != "f":
         return False
-    return bool(np.minimum.reduce(x, axis=None) > float(info.min)) and bool(np.maximum.reduce(x, axis=None) < float(info.max))
+    return bool(np.minimum.reduce(x, axis=None) > float(info.min)) and bool(
+        np.maximum.reduce(x, axis=None) < float(info.max)
+    )

@@ -11,7 +11,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -39,6 +39,7 @@ OPERANDS = frozenset(
 _WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 _PLAIN = (type(None), bool, int, float, complex, str)
 
+MOST_REPLAYED = 24  # operations: a longer recording is compiled, as jit does it
 REPLAYED: weakref.WeakSet[Replayed] = weakref.WeakSet()  # all that there are, for `clear_caches`
 
 
@@ -61,7 +62,11 @@ else:
 class Replayed(_Base):
     """A function of arrays that the native core replays for types of arguments that it knows."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    # Set by fuser.api, which stands above: the compiled program of a graph, its arguments' tree and its results'.
+    compiled: ClassVar[Callable[[Graph, Any, Any], Any] | None] = None
+
+    def __init__(self, function: Callable[..., Any], most: int = MOST_REPLAYED) -> None:
+        self.most = most
         self.numbers, self.names = _static(function)
         super().__init__(self.numbers, self.names)
         functools.update_wrapper(self, function)
@@ -105,7 +110,10 @@ class Replayed(_Base):
         leaves, structure = tree.flatten((rest, others))
         if not _arrays(leaves):
             raise _Refused
-        values = [as_value(leaf) for leaf in leaves]
+        try:
+            values = [as_value(leaf) for leaf in leaves]
+        except (TypeError, ValueError):
+            raise _Refused from None
         kinds = [(v.shape, v.dtype, v.weak_type) for v in values]
         key = (structure, repr(static), repr(named), config.enable_x64, config.traced, *kinds)
         if key in self._refused:
@@ -137,6 +145,8 @@ class Replayed(_Base):
         graph = stage(flat, [type_of(v) for v in values], function_name(self._in_python))
         if any(eqn.primitive.effect for eqn in graph.eqns):
             raise _Refused
+        if len(graph.eqns) > self.most and config.backend in ("", "c") and self.compiled is not None:
+            return self.compiled(graph, structure, trees[0])
         return _program(graph, trees[0])
 
 
@@ -153,18 +163,20 @@ def _program(graph: Graph, out_tree: Any) -> Any:
     return native.Program(executable.native, (), described, template, unflatten, to_numpy, True, (), None)
 
 
-def replayed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, replayed where it was recorded; itself without the native core."""
-    return function if native is None else Replayed(function)
+def replayed(function: Callable[..., Any], most: int = MOST_REPLAYED) -> Callable[..., Any]:
+    """`function`, replayed where it was recorded, compiled if that has more than `most` operations; itself without the core."""
+    return function if native is None else Replayed(function, most)
 
 
-def install(module: dict[str, Any], package: str, without: frozenset[str] = frozenset()) -> None:
+def install(
+    module: dict[str, Any], package: str, without: frozenset[str] = frozenset(), most: int = MOST_REPLAYED
+) -> None:
     """Make every public function that the module's package defines a replayed one, if it has operands."""
     for name, value in module.items():
         home = getattr(value, "__module__", None) or ""
         if not name.startswith("_") and name not in without and inspect.isfunction(value) and home.startswith(package):
             if _has_operands(value):
-                module[name] = replayed(value)
+                module[name] = replayed(value, most)
                 module[name].__module__ = module["__name__"]  # where pickle finds it
                 module[name].__qualname__ = name
 
@@ -194,7 +206,13 @@ def _static(function: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[str, .
 
 def _evaluates_here() -> bool:
     """Whether operations are NumPy's, run at once, and nobody looks at what they give."""
-    if devices.default_platform() != "cpu" or config.disable_jit or config.debug_nans or config.debug_infs or config.meshes:
+    if (
+        devices.default_platform() != "cpu"
+        or config.disable_jit
+        or config.debug_nans
+        or config.debug_infs
+        or config.meshes
+    ):
         return False
     if config.numpy_rank_promotion == "warn" or config.legacy_prng_key == "warn" or config.check_tracer_leaks:
         return False
@@ -209,15 +227,26 @@ def _plain(value: Any) -> bool:
         return all(map(_plain, value))
     if kind is str or value in (bool, int, float, complex) or kind in _PLAIN:
         return not (kind is str and value in _WIDE_NAMES and not config.enable_x64)
-    if kind is type or isinstance(value, np.dtype) or hasattr(value, "__numpy_dtype__"):
-        return _is_dtype(value) and (config.enable_x64 or np.dtype(getattr(value, "dtype", value)) not in _WIDE)
-    return False
+    found = _dtype(value)
+    return found is not None and (config.enable_x64 or found not in _WIDE)
 
 
-def _is_dtype(value: Any) -> bool:
-    return isinstance(value, np.dtype) or hasattr(value, "__numpy_dtype__") or issubclass(value, np.generic)
+def _dtype(value: Any) -> np.dtype | None:
+    """The dtype that a dtype, a scalar type of fuser, or one of NumPy stands for."""
+    if isinstance(value, np.dtype):
+        return value
+    if not isinstance(value, type):
+        return None
+    found = getattr(value, "dtype", None)
+    if isinstance(found, np.dtype):
+        return found
+    return np.dtype(value) if issubclass(value, np.generic) and value not in _ABSTRACT else None
 
 
+_ABSTRACT = (
+    *(np.generic, np.number, np.integer, np.signedinteger, np.unsignedinteger, np.inexact, np.floating),
+    *(np.complexfloating, np.flexible, np.character),
+)
 _WIDE_NAMES = frozenset(d.name for d in _WIDE)
 
 

@@ -167,6 +167,10 @@ def _bits_type(keys: ArrayType, bit_width: int, shape: Any) -> ArrayType:
 def _bits_eval(keys: np.ndarray, bit_width: int, shape: Any) -> np.ndarray:
     shape = tuple(shape)
     dtype = np.dtype(f"uint{bit_width}")
+    if dtype == WORD and native is not None and keys.size * math.prod(shape) > 0:
+        first, second = np.empty((2, keys.size * math.prod(shape)), WORD)
+        native.threefry(np.ascontiguousarray(words_of(keys)), math.prod(shape), 0, first, second)
+        return np.bitwise_xor(first, second, out=first).reshape(keys.shape + shape)
     result = np.empty(keys.size * math.prod(shape), dtype)
     for place, first, second in _hashes(keys, shape):
         if bit_width == 64:

@@ -29,6 +29,7 @@ class _Call(NamedTuple):
     name: str
 
 
+MOST_FOLDED_BYTES = 1 << 16
 _QUIET = contextvars.copy_context()  # in which NumPy warns of nothing
 _QUIET.run(np.seterr, all="ignore")
 
@@ -48,15 +49,26 @@ def recorded(graph: Graph) -> Callable[..., tuple[np.ndarray, ...]]:
     def read(operand: Any) -> int:
         return place(np.asarray(operand.val, operand.aval.dtype)) if isinstance(operand, Literal) else slot[operand]
 
-    calls = []
+    calls: list[_Call] = []
+    count = len(graph.invars)
     for eqn in graph.eqns:
         reads = tuple([read(v) for v in eqn.invars])
         slot.update((v, place(None)) for v in eqn.outvars)
-        calls.append(_call(eqn, reads, slot))
+        call = _call(eqn, reads, slot)
+        if _foldable(eqn) and all(k >= count and values[k - count] is not None for k in reads):
+            found = _QUIET.copy().run(call.function, *[values[k - count] for k in reads])
+            values[slot[eqn.outvars[0]] - count] = _settled(found, *call.results[0][1:])
+        else:
+            calls.append(call)
     outputs = tuple([read(v) for v in graph.outvars])
-    temporary = {slot[v] for eqn in graph.eqns for v in eqn.outvars} - {*outputs}
-    count = len(graph.invars)
+    temporary = {k for call in calls for k, _, _ in call.results} - {*outputs}
     return native.Replay(count, _dropping(calls, temporary), tuple(values), outputs, _QUIET, _settled, _refused)  # type: ignore[no-any-return]
+
+
+def _foldable(eqn: Eqn) -> bool:
+    """Whether an equation of constants may become one: it has one result, which is small."""
+    primitive = eqn.primitive
+    return not primitive.multiple_results and primitive.run is None and eqn.outvars[0].aval.nbytes <= MOST_FOLDED_BYTES
 
 
 def _call(eqn: Eqn, reads: tuple[int, ...], slot: dict[Any, int]) -> _Call:
