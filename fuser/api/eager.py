@@ -41,7 +41,7 @@ def install() -> None:
     """Let control flow on Arrays run compiled from now on."""
     for primitive in (while_p, scan_p, cond_p):
         primitive.run = _runner(primitive)
-    replayed.Replayed.compiled = staticmethod(_compiled)
+    replayed.Replayed.compiler = staticmethod(_compiled)
 
 
 def _compiled(graph: Graph, in_tree: Any, out_tree: Any) -> Callable[..., Any]:

@@ -228,21 +228,9 @@ from fuser.lax.tokens import after_all, create_token
 
 globals().update({name: _PRIMITIVES[name] for name in _LAX})
 _install(globals(), "fuser.lax")
-_install_replays(
-    globals(),
-    "fuser.lax",
-    frozenset(
-        "stop_gradient associative_scan cond fori_loop map scan switch while_loop composite platform_dependent reduce reduce_window "
-        "custom_linear_solve custom_root after_all create_token all_gather all_to_all axis_index axis_size pbroadcast pcast pmax pmean "
-        "pmin ppermute pshuffle psum psum_scatter pswapaxes scatter_apply".split()
-    ),
-)
-
-
-def __getattr__(name: str) -> _Any:
-    """What stands above: layouts over devices."""
-    if name != "with_sharding_constraint":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fuser.parallel.constraint import with_sharding_constraint
-
-    return globals().setdefault(name, with_sharding_constraint)
+_DIRECT = """
+stop_gradient associative_scan cond fori_loop map scan switch while_loop composite platform_dependent reduce reduce_window
+custom_linear_solve custom_root after_all create_token all_gather all_to_all axis_index axis_size pbroadcast pcast pmax pmean
+pmin ppermute pshuffle psum psum_scatter pswapaxes scatter_apply
+"""  # which take functions, or stand in traces alone
+_install_replays(globals(), "fuser.lax", _DIRECT.split())

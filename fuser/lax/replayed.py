@@ -1,8 +1,9 @@
-"""Public functions outside of traces: what one does is recorded once for arguments of one type, and replayed after that.
+"""Public functions outside of traces: recorded at the second call with arguments of one type, and replayed from then on.
 
 Recorded are the operations on arrays; promotion, type rules and the checks of arguments stay behind, and the native core
 finds the recording by the arguments. A replay gives the same bits as the function itself does (trace/recorded.py), which
 runs wherever it cannot be recorded: where it looks at values, under traces, on other devices, and while values are checked.
+A few functions of many operations are `compiled` instead, from the first call on, so that their bits never change either.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -29,17 +30,17 @@ from fuser.trace.recorded import recorded
 from fuser.trace.stage import stage
 
 # What operands are called, in every public function; arguments of other names are static.
-OPERANDS = frozenset(
-    "A a a1 a2 a_max a_min alpha append ar ar1 ar2 arr array arrays ary arys b beta bias c case cases choices choicelist "
-    "condition condlist cov data default df element elems f fp h indices initial key keys lam lhs like_arr loc m mask max "
-    "mean min mu n_iter obj on_false on_true operand operands p padding_value pred prepend q query rhs sample scale shape_like "
-    "shift sigma sorter start_indices tup u update updates v val vals value values variance vec w weights where which x x1 "
-    "x2 xi xp y z args varargs".split()
-)
+_OPERANDS = """
+A a a1 a2 a_max a_min alpha append ar ar1 ar2 arr array arrays ary arys b beta bias c case cases choices choicelist condition
+condlist cov data default df element elems f fp h indices initial key keys lam lhs like_arr loc m mask max mean min mu n_iter
+obj on_false on_true operand operands p padding_value pred prepend q query rhs sample scale shape_like shift sigma sorter
+start_indices tup u update updates v val vals value values variance vec w weights where which x x1 x2 xi xp y z args varargs
+"""
+OPERANDS = frozenset(_OPERANDS.split())
 _WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
 _PLAIN = (type(None), bool, int, float, complex, str)
 
-MOST_REPLAYED = 24  # operations: a longer recording is compiled, as jit does it
+MOST_MET = 4096  # signatures of one function that are remembered by Python
 REPLAYED: weakref.WeakSet[Replayed] = weakref.WeakSet()  # all that there are, for `clear_caches`
 
 
@@ -63,15 +64,15 @@ class Replayed(_Base):
     """A function of arrays that the native core replays for types of arguments that it knows."""
 
     # Set by fuser.api, which stands above: the compiled program of a graph, its arguments' tree and its results'.
-    compiled: ClassVar[Callable[[Graph, Any, Any], Any] | None] = None
+    compiler: ClassVar[Callable[[Graph, Any, Any], Any] | None] = None
 
-    def __init__(self, function: Callable[..., Any], most: int = MOST_REPLAYED) -> None:
-        self.most = most
+    def __init__(self, function: Callable[..., Any], compiled: bool = False) -> None:
+        self.compiled = compiled
         self.numbers, self.names = _static(function)
         super().__init__(self.numbers, self.names)
         functools.update_wrapper(self, function)
         self._in_python = function
-        self._refused: set[Any] = set()
+        self._met: dict[Any, bool] = {}  # by signature, whether it can be recorded
         REPLAYED.add(self)
 
     def __repr__(self) -> str:
@@ -88,7 +89,7 @@ class Replayed(_Base):
 
     def forget(self) -> None:
         """Drop every recording."""
-        self._refused.clear()
+        self._met.clear()
         self._forget()
 
     def _missed(self, *args: Any, **kwargs: Any) -> Any:
@@ -116,14 +117,15 @@ class Replayed(_Base):
             raise _Refused from None
         kinds = [(v.shape, v.dtype, v.weak_type) for v in values]
         key = (structure, repr(static), repr(named), config.enable_x64, config.traced, *kinds)
-        if key in self._refused:
+        if len(self._met) > MOST_MET:
+            self._met.clear()
+        first = key not in self._met
+        if not self._met.setdefault(key, True) or (first and not self.compiled):
             raise _Refused
         try:
             program = self._recorded(static, dict(named), structure, values)
         except Exception as error:  # the function itself raises it again, or can do without a recording
-            if len(self._refused) > 1024:
-                self._refused.clear()
-            self._refused.add(key)
+            self._met[key] = False
             raise _Refused from error
         self._remember(args, kwargs, tree.unflatten(structure, range(len(values))), program)
         return program, values, tuple([n for n, leaf in enumerate(leaves) if type(leaf) is not Array])
@@ -145,8 +147,8 @@ class Replayed(_Base):
         graph = stage(flat, [type_of(v) for v in values], function_name(self._in_python))
         if any(eqn.primitive.effect for eqn in graph.eqns):
             raise _Refused
-        if len(graph.eqns) > self.most and config.backend in ("", "c") and self.compiled is not None:
-            return self.compiled(graph, structure, trees[0])
+        if self.compiled and self.compiler is not None and config.backend in ("", "c"):
+            return self.compiler(graph, structure, trees[0])
         return _program(graph, trees[0])
 
 
@@ -163,22 +165,22 @@ def _program(graph: Graph, out_tree: Any) -> Any:
     return native.Program(executable.native, (), described, template, unflatten, to_numpy, True, (), None)
 
 
-def replayed(function: Callable[..., Any], most: int = MOST_REPLAYED) -> Callable[..., Any]:
-    """`function`, replayed where it was recorded, compiled if that has more than `most` operations; itself without the core."""
-    return function if native is None else Replayed(function, most)
+def replayed(function: Callable[..., Any], compiled: bool = False) -> Callable[..., Any]:
+    """`function`, replayed once it was recorded, or compiled; itself without the native core."""
+    return function if native is None else Replayed(function, compiled)
 
 
 def install(
-    module: dict[str, Any], package: str, without: frozenset[str] = frozenset(), most: int = MOST_REPLAYED
+    module: dict[str, Any], package: str, without: Collection[str] = (), compiled: Collection[str] = ()
 ) -> None:
-    """Make every public function that the module's package defines a replayed one, if it has operands."""
+    """Make every public function that the module's package defines a replayed one, if it has operands; some `compiled`."""
     for name, value in module.items():
         home = getattr(value, "__module__", None) or ""
-        if not name.startswith("_") and name not in without and inspect.isfunction(value) and home.startswith(package):
-            if _has_operands(value):
-                module[name] = replayed(value, most)
-                module[name].__module__ = module["__name__"]  # where pickle finds it
-                module[name].__qualname__ = name
+        own = inspect.isfunction(value) and home.startswith(package) and not name.startswith("_")
+        if own and name not in without and _has_operands(value):
+            module[name] = replayed(value, name in compiled)
+            module[name].__module__ = module["__name__"]  # where pickle finds it
+            module[name].__qualname__ = name
 
 
 def forget() -> None:

@@ -476,12 +476,8 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> _builtins.bool:
 
 __array_api_version__, __array_namespace_info__ = _array_api.VERSION, _array_api.namespace_info
 _install(globals(), "fuser.numpy", elementwise=("fuser.numpy.ufuncs", "fuser.numpy.ufunc", "fuser.numpy.maths"))
-# Not those whose results are no arrays, may be the argument itself, or depend on values.
-_install_replays(
-    globals(),
-    "fuser.numpy",
-    frozenset(
-        "array asarray power pow shape ndim size iterable can_cast result_type promote_types issubdtype isscalar iscomplexobj isrealobj "
-        "save savez from_dlpack einsum_path".split()
-    ),
-)
+_DIRECT = """
+array asarray power pow shape ndim size iterable can_cast result_type promote_types issubdtype isscalar iscomplexobj isrealobj save savez
+from_dlpack einsum_path
+"""  # whose results are no arrays, may be the argument itself, or depend on values
+_install_replays(globals(), "fuser.numpy", _DIRECT.split(), compiled=("median", "percentile", "quantile"))

@@ -43,6 +43,4 @@ from fuser.random.uniform import bernoulli, bits, rademacher, randint, uniform
 
 _install_layouts(globals(), "fuser.random")
 _install_ranks(globals(), "fuser.random")
-_install_replays(
-    globals(), "fuser.random", frozenset(["PRNGKey", "key", "key_impl", "key_dtype", "clone"]), most=1 << 30
-)  # large draws are compiled by themselves
+_install_replays(globals(), "fuser.random", ("PRNGKey", "key", "key_impl", "key_dtype", "clone"))
