@@ -478,6 +478,6 @@ __array_api_version__, __array_namespace_info__ = _array_api.VERSION, _array_api
 _install(globals(), "fuser.numpy", elementwise=("fuser.numpy.ufuncs", "fuser.numpy.ufunc", "fuser.numpy.maths"))
 _DIRECT = """
 array asarray power pow shape ndim size iterable can_cast result_type promote_types issubdtype isscalar iscomplexobj isrealobj save savez
-from_dlpack einsum_path
+from_dlpack einsum_path insert delete
 """  # whose results are no arrays, may be the argument itself, or depend on values
 _install_replays(globals(), "fuser.numpy", _DIRECT.split(), compiled=("median", "percentile", "quantile"))
