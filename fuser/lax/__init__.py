@@ -234,3 +234,12 @@ custom_linear_solve custom_root after_all create_token all_gather all_to_all axi
 pmin ppermute pshuffle psum psum_scatter pswapaxes scatter_apply
 """  # which take functions, or stand in traces alone
 _install_replays(globals(), "fuser.lax", _DIRECT.split())
+
+
+def __getattr__(name: str) -> _Any:
+    """What stands above: layouts over devices."""
+    if name != "with_sharding_constraint":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fuser.parallel.constraint import with_sharding_constraint
+
+    return globals().setdefault(name, with_sharding_constraint)
