@@ -38,7 +38,7 @@ setup(
             "fuser._native",
             sources=sorted(str(path) for path in core.glob("*.c")),
             depends=sorted(str(path) for path in core.glob("*.h")),
-            include_dirs=[numpy.get_include()],
+            include_dirs=[numpy.get_include(), "fuser/ffi/include"],
             define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
             extra_compile_args=[
                 "-std=gnu11",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuser import ad_checkpoint, custom_batching, custom_derivatives, dtypes, errors, lax, nn, numpy, random, tree
+from fuser import ad_checkpoint, custom_batching, custom_derivatives, dtypes, errors, lax, nn, numpy, random, ref, tree
 from fuser.api.abstract import eval_shape, make_jaxpr
 from fuser.api.jitted import ShapeDtypeStruct, jit
 from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
@@ -33,6 +33,7 @@ from fuser.parallel.pmap import pmap
 from fuser.parallel.shard_map import shard_map, smap
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec as P
+from fuser.ref import Ref, empty_ref, free_ref, freeze, new_ref
 from fuser.runtime.device import Device
 from fuser.runtime.memory import memory_stats
 from fuser.runtime.memory import trim as trim_memory
@@ -51,6 +52,7 @@ __all__ = [
     "Device",
     "NamedSharding",
     "P",
+    "Ref",
     "ShapeDtypeStruct",
     "Shard",
     "accelerate",
@@ -74,9 +76,12 @@ __all__ = [
     "device_put",
     "devices",
     "dtypes",
+    "empty_ref",
     "errors",
     "eval_shape",
     "explain",
+    "free_ref",
+    "freeze",
     "grad",
     "hessian",
     "jacfwd",
@@ -95,6 +100,7 @@ __all__ = [
     "make_jaxpr",
     "make_mesh",
     "memory_stats",
+    "new_ref",
     "nn",
     "numpy",
     "pmap",
@@ -102,6 +108,7 @@ __all__ = [
     "process_index",
     "profile",
     "random",
+    "ref",
     "remat",
     "reshard",
     "set_mesh",
@@ -123,7 +130,9 @@ _LATER = {
     "check": "fuser.debug.check",
     "explain": "fuser.report.explanation",
     "profile": "fuser.report.profile",
+    "export_kernels": "fuser.takeaway",
     "float0": "fuser.dtypes",
+    "triton_call": "fuser.api.triton_call",
     "fwd_and_bwd": "fuser.api.forward_backward",
     **dict.fromkeys(("effects_barrier", "pure_callback"), "fuser.api.callbacks"),
     **dict.fromkeys(
@@ -163,7 +172,9 @@ _MODULES = (
     "dlpack",
     "example_libraries",
     "experimental",
+    "export",
     "extend",
+    "ffi",
     "flatten_util",
     "image",
     "interpreters",

@@ -92,6 +92,10 @@ class AbsentError(UnsupportedError, AttributeError):
     """A name of JAX that fuser leaves out on purpose; the text says why and what to use instead."""
 
 
+class DeserializationError(FuserError, ValueError):
+    """Bytes that are no saved function, or one that this version cannot load."""
+
+
 class InconclusiveDimensionOperation(FuserError):
     """A comparison of symbolic extents that holds for some of their values only."""
 

@@ -58,6 +58,13 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         "get_compile_options": ("it makes options for XLA's compiler", "the settings of docs/environment.md"),
         "register_backend_factory": ("it takes a PJRT client, XLA's runtime", "a folder in fuser/backends (docs/adding-a-backend.md)"),
     },
+    "ffi": {
+        "build_ffi_lowering_function": (_HLO, "fuser.ffi.ffi_call"),
+        "ffi_lowering": (_HLO, "fuser.ffi.ffi_call"),
+        "register_ffi_target_as_batch_partitionable": (_GSPMD, "functions per device, by shard_map"),
+        "register_ffi_type": ("handlers of fuser/ffi.h keep no state of XLA's types", "a pointer as an integer attribute"),
+        "register_ffi_type_id": ("handlers of fuser/ffi.h keep no state of XLA's types", "a pointer as an integer attribute"),
+    },
     "profiler": {
         "ProfileData": ("it reads profiles of XLA's", "fuser.profile, whose reports are text, JSON and HTML"),
         "ProfileEvent": ("it reads profiles of XLA's", "fuser.profile, whose reports are text, JSON and HTML"),

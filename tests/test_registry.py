@@ -31,9 +31,9 @@ from tests.values import same_bits, special, tuples, ulps_apart
 Case = tuple[tuple[np.ndarray, ...], dict[str, Any]]
 
 # Collectives and what holds graphs have tests of their own: tests/transforms, tests/lax, tests/parallel.
-GRAPHS = ("shard_map",)
-# They hold functions of the user's, and stand in tests/api/test_callbacks.py.
-CALLBACKS = ("pure_callback", "io_callback", "debug_callback")
+GRAPHS = ("shard_map", "pallas_interpret")
+# They hold functions of the user's, and stand in tests/api/test_callbacks.py; checks in tests/experimental/test_checkify.py.
+CALLBACKS = ("pure_callback", "io_callback", "debug_callback", "check", "ffi_call", "ffi_effect", "triton_call")
 ALL = sorted(
     n
     for n, p in REGISTRY.items()

@@ -29,6 +29,7 @@ from fuser.errors import UnsupportedError
 from fuser.frames import hide
 from fuser.ir.graph import Graph
 from fuser.ir.names import function_name, printable
+from fuser.ir.references import AbstractRef
 from fuser.ir.source import current_source
 from fuser.ir.types import KEY, ArrayType
 from fuser.lax.values import as_value
@@ -39,8 +40,10 @@ from fuser.runtime.core import native
 from fuser.runtime.memory import refusal_in_step
 from fuser.runtime.once import once
 from fuser.trace import tree
+from fuser.trace.aliases import check_aliases, check_results
 from fuser.trace.batch import axes_key, checked_axes
 from fuser.trace.body import close
+from fuser.trace.cells import is_ref
 from fuser.trace.core import EVALUATION, Trace, Tracer, current, leaked, type_of
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
@@ -152,7 +155,7 @@ class Jitted(_Base):
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
         values = [v if type(v) is Array else self._evaluated(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
-        key = (structure, static, config.enable_x64, config.traced, *[(v.shape, v.dtype, v.weak_type) for v in values])
+        key = (structure, static, config.enable_x64, config.traced, *map(_key_of, values))
         if lying := placed(values):
             key = (*key, lying)
         try:
@@ -161,6 +164,8 @@ class Jitted(_Base):
             raise self._unhashable(static) from None
         except Exception as error:
             raise incomparable(error) from error
+        if any(map(is_ref, values)):
+            self._check_aliases(values, (args, kwargs), key)
         if entry is None:
             try:
                 compile = functools.partial(self._compile, key, static, structure, values)
@@ -179,7 +184,7 @@ class Jitted(_Base):
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
         values = [self._value(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
-        types = [(v.shape, v.dtype, v.weak_type) for v in values]
+        types = [_key_of(v) for v in values]
         key = (structure, static, config.enable_x64, config.traced, *types, *axes_key())
         avals = [type_of(v) for v in values]
         if checked_axes() or any(a.explicit is not None for a in avals):
@@ -193,6 +198,9 @@ class Jitted(_Base):
                 make = functools.partial(self._called, key, static, structure, values)
                 known = once((self, "call", key), lambda: self._calls.get(key), make)
             program, consts, out_tree = known
+            if any(map(is_ref, (*consts, *values))):
+                check_aliases(values, self.name, "jit", lambda n: self._path(n, (args, kwargs)), consts)
+                inlined = True
             if inlined or key not in self._calls:  # values of the traces around: this graph is for them alone
                 return tree.unflatten(out_tree, replay(program.graph, *consts, *values))
             return tree.unflatten(out_tree, program.bind(*consts, *values))
@@ -211,6 +219,12 @@ class Jitted(_Base):
             self._traces[key] = traced
             self._calls[key] = call
         return call
+
+    def _check_aliases(self, values: Sequence[Any], arguments: Any, key: Any) -> None:
+        """ValueError where a Ref is passed twice, or is one that the function closes over."""
+        traced = self._traces.get(key)
+        path = functools.partial(self._path, arguments=arguments)
+        check_aliases(values, self.name, "jit", path, traced.graph.consts if traced else ())
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """The graph for arguments of these types; ArrayTypes and anything with `shape` and `dtype` will do."""
@@ -242,6 +256,8 @@ class Jitted(_Base):
         def compile() -> Compiled:
             traced = self._traces.get(key)
             traced = traced or self._trace(static, structure, [type_of(v) for v in values], placed(values))
+            if any(map(is_ref, values)):
+                check_aliases(values, self.name, "jit", traced.path, traced.graph.consts)
             self._traces[key] = traced
             self._programs[key] = compiled = traced.lower().compile()
             return compiled
@@ -284,7 +300,7 @@ class Jitted(_Base):
                 f"{self.name} would have to be traced for new types, and the setting no_tracing forbids it"
             )
         with no_collection():
-            graph = stage(flat, avals, self.name)
+            graph = check_results(stage(flat, avals, self.name), "jit")
         backend = backends.get(self._backend_name())
         path = functools.partial(self._leaf_name, structure)
         where = placement(self.wanted, lying, structure, shape[0])
@@ -429,6 +445,11 @@ def _without_elements(leaf: Any) -> Any:
     return _NoElements(leaf.shape) if getattr(leaf, "dtype", None) == dtypes.float0 else leaf
 
 
+def _key_of(value: Any) -> Any:
+    """What programs are told apart by, of one argument."""
+    return ("Ref",)[: is_ref(value)] + (value.shape, value.dtype, value.weak_type)
+
+
 def _merge(static: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
     """The arguments with the static ones back in place."""
     merged, named = list(args), dict(kwargs)
@@ -444,6 +465,8 @@ def _described(leaf: Any) -> ArrayType | None:
     """The type that a description of an array (anything with `shape` and `dtype` that is none itself) stands for."""
     if type(leaf) is ArrayType and isinstance(leaf.dtype, np.dtype):
         return leaf
+    if is_ref(leaf) or type(leaf) is AbstractRef:
+        return type_of(leaf) if is_ref(leaf) else leaf  # type: ignore[return-value]
     if (
         not isinstance(leaf, (Array, Tracer, np.ndarray, np.generic))
         and hasattr(leaf, "shape")

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 from fuser import backends
 from fuser.api.advice import LEAST_DONATED, held
 from fuser.api.placement import Placement
+from fuser.api.stateful import State, without_state
 from fuser.backends.base import Backend, HostMemory, KernelSource
 from fuser.compile import Lowering, Program, load, lower
 from fuser.ir.graph import Graph, Var
@@ -66,6 +67,7 @@ class Traced:
         backend: Backend,
         path: Callable[[int], str] = "argument {}".format,
         placement: Placement | None = None,
+        state: State | None = None,
     ) -> None:
         self.graph = graph
         self.jaxpr = graph
@@ -73,6 +75,7 @@ class Traced:
         self.out_tree = out_tree
         self.donated = donated
         self.path = path  # what the user calls an argument, by its position among the leaves
+        self.state = state  # the Refs behind inputs, once the graph has none
         self.placement = placement  # how arguments and results lie over devices
         self._backend = backend
 
@@ -89,7 +92,7 @@ class Traced:
         """
         if lowering_platforms is not None:
             return self._for_platform(tuple(lowering_platforms)).lower()
-        traced = self._with_token()
+        traced = self._without_state()._with_token()
         divided = Traced.spread(traced) if Traced.spread is not None else None
         return divided or Lowered(traced, lower(traced.graph, self._backend, self.donated))
 
@@ -100,6 +103,13 @@ class Traced:
         backend = backends.get(names[platforms[0]])
         return Traced(self.graph, self.in_tree, self.out_tree, self.donated, backend, self.path, self.placement)
 
+    def _without_state(self) -> Traced:
+        """The same on what its Refs hold; their new values are results that no caller sees."""
+        graph, out_tree, state = without_state(self.graph, self.out_tree)
+        if state is None:
+            return self
+        return Traced(graph, self.in_tree, out_tree, (), self._backend, self.path, self.placement, state)
+
     def _with_token(self) -> Traced:
         """The same with its effects in order (passes/tokens.py): the last token is a result that no caller sees."""
         graph = with_tokens(self.graph)
@@ -107,7 +117,7 @@ class Traced:
             return self
         results = tree.unflatten(self.out_tree, range(self.out_tree.num_leaves))
         out_tree = tree.structure(_BesidesToken(results, 0))
-        return Traced(graph, self.in_tree, out_tree, self.donated, self._backend, self.path, self.placement)
+        return Traced(graph, self.in_tree, out_tree, self.donated, self._backend, self.path, self.placement, self.state)
 
 
 class _BesidesToken:
@@ -202,6 +212,8 @@ class Compiled(Stage):
         self.program = program
         self.executable = program.executable
         self._run = _runner(traced, program)
+        if traced.state is not None:
+            self._run = traced.state.around(self._run)
 
     @property
     def plan(self) -> Plan:
@@ -244,7 +256,7 @@ class Compiled(Stage):
             )
         values = [as_value(leaf) for leaf in leaves]
         found = tuple(type_of(v) for v in values)
-        wanted = self.traced.graph.in_avals
+        wanted = self.traced.graph.in_avals[: self.traced.in_tree.num_leaves]
         if structure != self.traced.in_tree or [(a.shape, a.dtype) for a in found] != [
             (a.shape, a.dtype) for a in wanted
         ]:

@@ -50,13 +50,12 @@ _VERSION = {
     "__version__": ("fuser.compat.version:__version__", "equinox optax"),
     "__version_info__": ("fuser.compat.version:__version_info__", "flax haiku equinox orbax"),
 }
+_CATEGORIES = tuple(f"{name}_checks" for name in ("all", "automatic", "div", "float", "index", "nan", "user"))
 _TRACES = {"get_opaque_trace_state": ("fuser.extend.core:get_opaque_trace_state", "flax haiku")}
 
 RENAMED: dict[str, dict[str, tuple[str, str]]] = {
     "": {
         **_VERSION,
-        "Ref": ("fuser.experimental.hijax:Ref", "flax"),
-        "new_ref": ("fuser.experimental.hijax:new_ref", "flax"),
     },
     "version": _VERSION,
     "lib": _VERSION,
@@ -85,6 +84,10 @@ RENAMED: dict[str, dict[str, tuple[str, str]]] = {
     },
     "_src.ad_util": {
         "stop_gradient_p": ("fuser.ops.conversion:stop_gradient_p", "lineax"),
+    },
+    "_src.checkify": {
+        name: (f"fuser.experimental.checkify:{name}", "chex flax")
+        for name in ("Error", "JaxException", "ErrorCategory", "check", "check_error", "checkify", "init_error", *_CATEGORIES)
     },
     "_src.compiler": {},  # chex
     "_src.core": {
@@ -115,16 +118,9 @@ RENAMED: dict[str, dict[str, tuple[str, str]]] = {
     },
 }  # fmt: skip
 
-_CHECKS = (
-    *("Error", "ErrorCategory", "JaxException", "Out", "check", "check_error", "checkify", "init_error"),
-    *("all_checks", "automatic_checks", "div_checks", "float_checks", "index_checks", "nan_checks", "user_checks"),
-)
-_CHECKIFY = dict.fromkeys(_CHECKS, ("errors as values are not there yet", "chex flax"))
 # What libraries name when they are imported and fuser has nothing for: a class of each name that is never made. The reason,
 # and the libraries.
 REFUSED: dict[str, dict[str, tuple[str, str]]] = {
-    "experimental.checkify": _CHECKIFY,
-    "_src.checkify": _CHECKIFY,
     "experimental.sparse": {
         "BCOO": ("sparse arrays are not there yet", "numpyro"),
     },

@@ -12,20 +12,24 @@ from typing import Any
 from fuser.errors import AbsentError
 from fuser.interpreters.ad import Zero, instantiate_zeros, is_undefined_primal
 from fuser.ir.types import ArrayType as AbstractValue
+from fuser.ref import AbstractRef, Ref, new_ref
 
 __all__ = [
+    "AbstractRef",
     "AbstractValue",
     "AvalMutableQDD",
     "AvalQDD",
     "Effect",
     "HiPrimitive",
     "MutableHiType",
+    "Ref",
     "Zero",
     "aval_method",
     "aval_property",
     "control_flow_allowed_effects",
     "instantiate_zeros",
     "is_undefined_primal",
+    "new_ref",
     "register_hitype",
 ]
 
@@ -65,19 +69,6 @@ class AvalQDD(_Refused):
 
 class AvalMutableQDD(_Refused):
     """A type, and what it becomes."""
-
-
-class AbstractRef(_Refused):
-    """The type of references to memory that changes."""
-
-
-class Ref(_Refused):
-    """A reference to memory that changes."""
-
-
-def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Any:
-    """Raises AbsentError: arrays do not change; a function returns new ones."""
-    raise _refused("new_ref")
 
 
 class Effect:

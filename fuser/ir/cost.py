@@ -60,9 +60,9 @@ def _cost(
     out: ArrayType,
     target: Target | None,
 ) -> int:
-    nodes = _nodes(_lowered(primitive, dict(params), avals, out))
+    used = nodes(_lowered(primitive, dict(params), avals, out))
     costs = COSTS if target is None else target.costs
-    return max(1, round(sum(costs.get(node.op, 1) for node in nodes if node.op not in LEAVES)))
+    return max(1, round(sum(costs.get(node.op, 1) for node in used if node.op not in LEAVES)))
 
 
 def _lowered(primitive: Primitive, params: dict[str, Any], avals: tuple[ArrayType, ...], out: ArrayType) -> Scalar:
@@ -74,7 +74,7 @@ def _lowered(primitive: Primitive, params: dict[str, Any], avals: tuple[ArrayTyp
     return rule(lambda number, inner, mask=None: operands[number], index, *avals, **params)  # type: ignore[no-any-return]
 
 
-def _nodes(root: Scalar) -> Iterator[Scalar]:
+def nodes(root: Scalar) -> Iterator[Scalar]:
     """The nodes of an expression, each once."""
     seen, stack = {root}, [root]
     while stack:

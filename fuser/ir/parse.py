@@ -19,6 +19,7 @@ import numpy as np
 from fuser.errors import GraphError
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import REGISTRY
+from fuser.ir.references import AbstractRef
 from fuser.ir.source import Source
 from fuser.ir.text import PARAM_TYPES
 from fuser.ir.types import DTYPES, ArrayType, is_integer
@@ -33,6 +34,7 @@ _SOURCE = re.compile(r" (?P<file>.*):(?P<line>\d+) \((?P<function>.*?)\)(?: via 
 _HEAD = re.compile(r"\{ lambda(?P<consts>[^;]*);(?P<inputs>.*)\. let$")
 _OPERAND = re.compile(r"(?P<value>\S+?):(?P<type>[\w<>]+\*?\[\])$")
 _TYPE = re.compile(r"(?P<dtype>[\w<>]+)(?P<weak>\*?)\[(?P<shape>[\d,]*)\]$")
+_REF = re.compile(r"Ref(?:<(?P<space>\w+)>)?\{(?P<inner>.*)\}$")
 _WORDS = {"None": None, "True": True, "False": False, "inf": float("inf"), "nan": float("nan")}
 
 
@@ -124,7 +126,9 @@ class _Reader:
         except ValueError:
             return self.fail(f"a value of {aval}", word)
 
-    def type(self, text: str) -> ArrayType:
+    def type(self, text: str) -> Any:
+        if reference := _REF.match(text):
+            return AbstractRef(self.type(reference["inner"]), reference["space"])
         found = _TYPE.match(text) or self.fail("a type such as f32[2,3]", text)
         dtype = DTYPES.get(found["dtype"])
         if dtype is None:

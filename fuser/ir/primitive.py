@@ -99,6 +99,9 @@ class Primitive:
     operands, None where the type rule says it; by default they are the same. `sends(p)` of a collective gives the bytes
     that each of p devices sends for a byte of its operand, in so many `rounds`.
 
+    `discharge(*cells and operands, **params) -> results` of a primitive that takes Refs is the same by pure primitives: a cell
+    stands for each Ref, whose `value` can be read and set. No other primitive takes Refs.
+
     A primitive that holds functions or graphs may also say how it is evaluated on Arrays (`run`), recorded
     (`stage(trace, args, params)`), and split into what is known and what is linear (`partial(trace, args, params)`). With
     `calls` its params hold functions, which may close over tracers: its batch rule is always asked, and given `trace`.
@@ -122,6 +125,7 @@ class Primitive:
     expand: Callable[..., Any] | None = None
     inline: Callable[..., Any] | None = None
     varying: Callable[..., frozenset[Any] | None] | None = None
+    discharge: Callable[..., Any] | None = None
     sends: Callable[[int], float] | None = None
     rounds: int = 1
     run: Callable[..., Any] | None = None

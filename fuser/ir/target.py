@@ -29,7 +29,8 @@ class Target:
     vector; `scalar`: how much longer a number alone takes than its share of a vector; `latency`: seconds from an addition
     to what needs its result; `strided`: seconds of reading or writing an element alone, apart from its neighbours;
     `gathered`: seconds an element that is read at a computed index; `prefix`: seconds an element of a prefix scan along
-    memory; `launch`: seconds of starting a kernel; `loop`: of starting a loop inside one; `combine`: of reducing a
+    memory; `launch`: seconds of starting a kernel; `step`: of one that a loop starts, where that is less; `loop`: of starting a loop
+    inside one; `combine`: of reducing a
     vector to a number; `fork`: of starting the other workers and waiting for them; `tiled`: seconds an element that is read
     or written in tiles beside what lies in another order; `jump`: of beginning anew to read far from where the last run of
     memory ended; `products`: multiplications and additions of 32-bit numbers a second in
@@ -47,6 +48,7 @@ class Target:
     latency: float = 0
     gathered: float = 0
     prefix: float = 0
+    step: float = 0
     loop: float = 0
     combine: float = 0
     fork: float = 0
@@ -71,8 +73,13 @@ def duration(seconds: float) -> str:
     """Seconds for a person."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
-            return f"{seconds / size:.2g} {unit}"
-    return f"{seconds / 1e-9:.2g} ns"
+            return f"{_short(seconds / size)} {unit}"
+    return f"{_short(seconds / 1e-9)} ns"
+
+
+def _short(number: float) -> str:
+    """Two digits, and no exponent."""
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
 # A core of a server: vectors of 64 bytes at 3 GHz, less than half of what it could add; caches of 48 kB, 1 MB and a share of 32.

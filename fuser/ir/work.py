@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 
+from fuser.ir.cost import cost
 from fuser.ir.graph import Eqn, Graph, graphs_in
 from fuser.ir.primitive import Control, Fusion, Movement
+from fuser.ir.target import Target
 
 
 def least_operations(graph: Graph) -> int:
@@ -45,6 +47,24 @@ def elements(graph: Graph) -> int:
         else:
             total += sum(v.aval.size for v in eqn.outvars)
     return total
+
+
+def seconds_in_kernels(graph: Graph, target: Target) -> float:
+    """About what one iteration takes whose body runs as kernels: one a product, reduction or inner loop and one for all
+    elementwise work, each equation in whole vectors."""
+    kernels, total = 1, 0.0
+    for eqn in graph.eqns:
+        fusion, size = eqn.primitive.fusion, sum(v.aval.size for v in eqn.outvars)
+        if fusion is Fusion.CONTROL:
+            total += _steps(eqn) * sum(seconds_in_kernels(inner, target) for inner in graphs_in(eqn.params))
+        elif fusion is Fusion.DOT:
+            total += 2 * size * _contracted(eqn) / target.operations
+        else:
+            lanes = target.vector // 4
+            total += cost(eqn, target) * -(-size // lanes) * lanes / target.operations
+        if fusion in (Fusion.DOT, Fusion.REDUCE, Fusion.SCAN, Fusion.CONTROL):
+            kernels += 1
+    return total + kernels * (target.step or target.launch)
 
 
 def _steps(eqn: Eqn) -> int:

@@ -9,7 +9,7 @@ float64, where products are exact. Infinities and nan are those of C99, Annex G.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,7 +19,7 @@ from fuser.errors import UnsupportedError
 from fuser.ir import scalar as S
 from fuser.ir.index import Affine
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import is_complex
+from fuser.ir.types import BOOL, is_complex
 from fuser.kernel.kernel import Access, Carried, Carry, Kernel, Loop, Store
 from fuser.kernel.lower import Sweeping
 from fuser.kernel.lower_loop import with_loop
@@ -29,14 +29,33 @@ Pair = tuple[Scalar, Scalar]
 DOUBLE = np.dtype("float64")
 
 
-def split_complex(kernel: Kernel) -> Kernel:
-    """The kernel with its complex numbers as pairs, if it computes any and all operations on them have a rule."""
+def split_complex(kernel: Kernel, whole: bool = True) -> Kernel:
+    """The kernel with its complex numbers as pairs, if it computes any and all operations on them have a rule.
+
+    Without `whole` numbers that are but moved come apart too, and an operation without a rule raises UnsupportedError.
+    """
+    if not whole:
+        found = any(is_complex(v.dtype) for v in (*kernel.params, *kernel.nodes))
+        return _Parts(kernel).kernel() if found else kernel
     if not any(map(_computes, kernel.nodes)):
         return kernel
     try:
         return _Parts(kernel).kernel()
     except UnsupportedError:
         return kernel
+
+
+def without_rule(nodes: Iterable[Scalar]) -> str | None:
+    """The first operation on complex numbers that has no rule here, such as "acos"; None where all have one."""
+    for node in nodes:
+        real = not is_complex(node.dtype)
+        if node.op in ("input", "const", "complex", "cast", "select") or not (
+            is_complex(node.dtype) or any(is_complex(a.dtype) for a in node.args)
+        ):
+            continue
+        if node.op not in (_TO_REAL if real else _TO_COMPLEX) or (node.op == "log" and node.dtype.itemsize > 8):
+            return node.op
+    return None
 
 
 def _computes(node: Scalar) -> bool:
@@ -182,12 +201,20 @@ def _wider(rule: Callable[..., Pair]) -> Callable[..., Pair]:
     return checked
 
 
+def _same(x: Scalar, y: Scalar) -> Scalar:
+    return S.constant(x.attr == y.attr, BOOL) if x.op == y.op == "const" else S.equal(x, y)
+
+
+def _size_of(x: Scalar) -> Scalar:
+    return S.constant(abs(x.attr), x.dtype) if x.op == "const" else S.absolute(x)
+
+
 def _infinite(x: Scalar) -> Scalar:
-    return S.absolute(x).equals(math.inf)
+    return S.constant(np.isinf(x.attr), BOOL) if x.op == "const" else _size_of(x).equals(math.inf)
 
 
 def _finite(x: Scalar) -> Scalar:
-    return S.absolute(x) < math.inf
+    return S.constant(np.isfinite(x.attr), BOOL) if x.op == "const" else _size_of(x) < math.inf
 
 
 def _nan(x: Scalar) -> Scalar:
@@ -201,12 +228,14 @@ def _bits(x: Scalar) -> Scalar:
 def _sign(size: Scalar | float, x: Scalar) -> Scalar:
     """`size`, which is not negative, with the sign of `x`, that of a zero or nan too."""
     size = size if isinstance(size, Scalar) else S.constant(size, x.dtype)
+    if x.op == "const":
+        return -size if np.signbit(x.attr) else size
     bits = _bits(x)
     return S.bitcast(_bits(size) | (bits & np.iinfo(bits.dtype).min), x.dtype)
 
 
 def _larger(x: Scalar, y: Scalar) -> Scalar:
-    x, y = S.absolute(x), S.absolute(y)
+    x, y = _size_of(x), _size_of(y)
     return S.where(x < y, y, x)
 
 
@@ -242,7 +271,7 @@ def _divide(x: Pair, y: Pair) -> Pair:
     (a, b), (c, d) = x, y
     if d.op == "const" and d.attr == 0 and not np.signbit(d.attr):
         return _divide_by_real(x, c)
-    steep = S.absolute(c) < S.absolute(d)
+    steep = _size_of(c) < _size_of(d)
     larger, smaller = S.where(steep, d, c), S.where(steep, c, d)
     e, f = S.where(steep, b, a), S.where(steep, a, b)
     scale = S.where(_larger(_larger(a, b), larger) > float(np.finfo(a.dtype).max) / 4, S.constant(0.25, a.dtype), 1.0)
@@ -323,11 +352,11 @@ def _sqrt(x: Pair) -> Pair:
     a, b = x
     scale = _scale(x)
     c, d = (v * scale(1) for v in x)
-    half = S.sqrt((_size((c, d)) + S.absolute(c)) * 0.5) * scale(-0.5)
+    half = S.sqrt((_size((c, d)) + _size_of(c)) * 0.5) * scale(-0.5)
     other = b / (half * 2.0)
     right = ~(_bits(a) < 0)
     zero, endless = half.equals(0), _infinite(b)
-    real = S.where(right, half, S.absolute(other))
+    real = S.where(right, half, _size_of(other))
     imaginary = S.where(right, other, _sign(half, b))
     return (
         S.where(endless, math.inf, S.where(zero, 0.0, real)),
@@ -357,6 +386,6 @@ _TO_REAL: dict[str, Callable[..., Scalar]] = {
     "imag": lambda node, x: x[1],
     "abs": _absolute,
     "cast": lambda node, x: S.cast(x[0], node.dtype),
-    "eq": lambda node, x, y: S.equal(x[0], y[0]) & S.equal(x[1], y[1]),
+    "eq": lambda node, x, y: _same(x[0], y[0]) & _same(x[1], y[1]),
     "ne": lambda node, x, y: S.not_equal(x[0], y[0]) | S.not_equal(x[1], y[1]),
 }

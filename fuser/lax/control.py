@@ -14,6 +14,7 @@ import numpy as np
 
 from fuser.config import config
 from fuser.errors import ConcretizationTypeError
+from fuser.ir.graph import has_effects
 from fuser.ir.names import function_name
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
@@ -127,7 +128,7 @@ def _branch(
     passed = [ways[0] if len(set(ways)) == 1 else None for ways in zip(*forwarded)]
     kept = [n for n, source in enumerate(passed) if source is None]
     results: Any = []
-    if kept:
+    if kept or any(has_effects(graph) for graph in graphs):
         closed = tuple(body.pick(graph, outputs=kept) for graph in graphs)
         results = bind(cond_p, index, *(carries.varying(v, chosen) for v in (*consts, *values)), branches=closed)
     found = iter(results)
@@ -183,7 +184,7 @@ def _while(cond_fun: Any, body_fun: Any, init_val: Any, function: str, owner: An
     graph = body.pick(graph, [*(first + n for n in fixed), *range(consts), *(first + n for n in moving)], moving)
     cond_graph = body.pick(cond_graph, [*range(test_first), *(test_first + n for n in moving)])
     results: Any = []
-    if moving:
+    if moving or has_effects(graph):
         results = bind(
             while_p,
             *test.consts,
@@ -317,7 +318,7 @@ def _bind_scan(
     inputs = [*(consts + n for n in fixed), *range(consts), *(consts + n for n in moving)]
     graph = body.pick(step.graph, [*inputs, *range(consts + count, len(step.graph.invars))], [*moving, *computed])
     results: Any = []
-    if moving or computed:
+    if moving or computed or has_effects(graph):
         results = bind(
             scan_p,
             *(init[n] for n in fixed),

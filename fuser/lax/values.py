@@ -22,6 +22,7 @@ from fuser.ops.elementwise import add_p, convert_element_type_p, lt_p, select_n_
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.runtime.array import Array
 from fuser.runtime.memory import refusal_in_step
+from fuser.runtime.reference import Ref
 from fuser.trace.core import Tracer, bind
 
 VALUES = (Array, Tracer)
@@ -83,7 +84,7 @@ def python_scalar(value: Any) -> bool:
 
 def as_value(value: Any, function: str = "fuser.numpy") -> Any:
     """`value` as an Array or tracer: Python scalars weak, NumPy arrays canonicalised; TypeError for lists and others."""
-    if isinstance(value, VALUES):
+    if isinstance(value, VALUES) or type(value) is Ref:
         return value
     kind = type(value)
     default = _DEFAULTS[config.enable_x64].get(kind)

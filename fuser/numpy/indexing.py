@@ -426,7 +426,11 @@ def _basic(x: Any, entries: list[Entry]) -> Any:
             bounds.append((0, x.shape[d], 1))
         else:
             position = int(entry.value)
-            bounds.append((min(max(position, 0), x.shape[d] - 1), 1, 1))
+            if not 0 <= position < x.shape[d]:  # it clamps where it is read, so that checkify sees it
+                traced[d] = literal(position, np.dtype("int64") if abs(position) >> 31 else _INT32)
+                bounds.append((0, x.shape[d], 1))
+                continue
+            bounds.append((position, 1, 1))
     x = _slice(x, bounds)
     if traced:
         x = _dynamic(x, traced)

@@ -12,6 +12,7 @@ from fuser.ops import (
     callback,
     calls,
     cephes,
+    check,
     collective,
     control,
     convolution,
@@ -21,6 +22,7 @@ from fuser.ops import (
     dynamic,
     elementwise,
     factorisations,
+    ffi,
     fft,
     fma,
     incomplete,
@@ -42,6 +44,7 @@ from fuser.ops import (
     sorting,
     special,
     triangular,
+    triton_call,
     windows,
 )
 
@@ -49,6 +52,7 @@ __all__ = [
     "callback",
     "calls",
     "cephes",
+    "check",
     "collective",
     "control",
     "convolution",
@@ -58,6 +62,7 @@ __all__ = [
     "dynamic",
     "elementwise",
     "factorisations",
+    "ffi",
     "fft",
     "fma",
     "incomplete",
@@ -79,6 +84,7 @@ __all__ = [
     "sorting",
     "special",
     "triangular",
+    "triton_call",
     "windows",
 ]
 

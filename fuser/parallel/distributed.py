@@ -47,8 +47,8 @@ def initialize(
     group, store = _group(address, count, index, float(initialization_timeout))
     store.set(f"fuser/devices/{index}", str(config.num_cpu_devices))
     counts = tuple(int(store.get(f"fuser/devices/{n}")) for n in range(count))
-    connect(Connections(group, store))
     set_processes(Processes(index, counts))
+    connect(Connections(group, store))
     atexit.register(shutdown)
 
 
@@ -100,6 +100,7 @@ def shutdown() -> None:
         return
     if found.failure is not None:
         found.linger()
+    found.close()
     connect(None)
     set_processes(Processes())
     if found.failure is None:

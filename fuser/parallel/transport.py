@@ -31,8 +31,14 @@ FIRST_BYTES = 1024  # of a meeting's first message to a process; what does not f
 _HEADER = struct.Struct("<II")  # of the program, and of the text that follows
 _MOST_TEXT = 480
 _STORE_SECONDS = 2.0  # that reports of failures may take
+_FOREVER = datetime.timedelta(days=365)
 
 _Buffers = dict[tuple[int, int], list[np.ndarray]]
+
+
+def _news(process: int) -> str:
+    """The key under which the process finds the first report."""
+    return f"fuser/news/{process}"
 
 
 class Connections:
@@ -43,6 +49,24 @@ class Connections:
         self.failure: DeviceError | None = None
         self._turns: dict[Any, int] = defaultdict(int)
         self._lock = threading.Lock()
+        self._report = ""  # of the first process that failed
+        self._listener = threading.Thread(
+            target=self._listen, args=(store.clone(),), daemon=True, name="fuser-failures"
+        )
+        self._listener.start()
+
+    def _listen(self, store: Any) -> None:
+        """Keep the first report of a failure as soon as there is one: the process that holds the store may end after it."""
+        with contextlib.suppress(Exception):  # the store is gone: all others have ended
+            store.wait([_news(processes().index)], _FOREVER)
+            self._report = store.get(_news(processes().index)).decode()
+            store.add("fuser/told", 1)
+
+    def close(self) -> None:
+        """Take no further part: nothing waits for reports any more."""
+        with contextlib.suppress(Exception):
+            self.store.set(_news(processes().index), self._report)
+        self._listener.join(_STORE_SECONDS)
 
     def turn(self, members: Any) -> int:
         """How many meetings of this group there were before."""
@@ -60,21 +84,24 @@ class Connections:
 
     def _first_report(self, text: str) -> str | None:
         """What another process has reported before this one; this one's report is left for others."""
-        index = processes().index
+        own = f"process {processes().index}: "
         with contextlib.suppress(Exception):
             self.store.set_timeout(datetime.timedelta(seconds=_STORE_SECONDS))
-            found = self.store.compare_set("fuser/failure", "", f"process {index}: {text}").decode()
-            self.store.add("fuser/told", 1)
-            if not found.startswith(f"process {index}: "):
-                return found
-        return None
+            first = self.store.compare_set("fuser/failure", "", own + text).decode()
+            for process in range(processes().count if first == own + text else 0):
+                self.store.set(_news(process), first)
+        self._listener.join(_STORE_SECONDS)
+        return None if not self._report or self._report.startswith(own) else self._report
 
     def linger(self) -> None:
         """Process 0, which holds the store, stays a moment after a failure, so that others read who failed first."""
-        deadline = time.monotonic() + _STORE_SECONDS
+        deadline, last = time.monotonic() + _STORE_SECONDS, False
         with contextlib.suppress(Exception):
             while processes().index == 0 and time.monotonic() < deadline:
-                if self.store.add("fuser/told", 0) >= processes().count - 1:
+                missing = processes().count - self.store.add("fuser/told", 0)
+                if missing == 1 and not last:  # who has died, or else is about to read
+                    deadline, last = time.monotonic() + _STORE_SECONDS / 10, True
+                if missing == 0:
                     return
                 time.sleep(0.02)
 

@@ -24,6 +24,7 @@ from fuser.partition.loop import LoopForm
 MOST_SWEEPS = 8  # runs over the reduced axes, where each computes again what came before
 KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
 WAITING = 4  # how much longer operations take in iterations that wait for each other
+FEW = 8  # elements side by side, fewer of which are read one by one
 PIECE = 8  # additions that it is worth to ask whether an element is of a piece, and to read it there
 MOST_PIECES = 8  # loops that a kernel repeats what reads them in
 
@@ -40,6 +41,9 @@ class Candidate:
     layout: dict[Var, Layout]
     reads: dict[Var, set[Layout]] = field(default_factory=dict)
     opaque: dict[Var, float] = field(default_factory=dict)  # value: how many times each element is read, about
+    gathered: dict[Var, int] = field(
+        default_factory=dict
+    )  # value: how many elements are read alone at computed indices
     reshaped: set[Var] = field(default_factory=set)  # values read through reshapes that keep the order of elements
     cost: int = 0
     volume: int = 0  # operations, each times the bytes of its numbers
@@ -169,6 +173,8 @@ def single(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candida
             size = math.prod(domain) if fusion is not Fusion.MOVEMENT else _elements_read(eqn, operand, limits)
             times = size / max(view.source.aval.size, 1)
             candidate.opaque[view.source] = candidate.opaque.get(view.source, 0) + times
+            if eqn.primitive.movement is Movement.GATHER and operand is eqn.invars[0]:
+                candidate.gathered[view.source] = 0 if (1, *eqn.params["slice_sizes"])[-1] >= FEW else size
             if view.dense and fusion is not Fusion.MOVEMENT:
                 candidate.reshaped.add(view.source)
     if fusion is Fusion.REDUCE and isinstance(eqn.invars[0], Var):
@@ -326,10 +332,12 @@ def _again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], targ
     values = list(values)
     wide = max([v.aval.dtype.itemsize for v in values], default=4) / 4
     repeated = a.cost * size * (times - 1) * wide / target.operations * (WAITING if b.kind is Kind.LOOP else 1)
+    gathered = sum(b.gathered.get(v, 0) for v in values) * target.gathered
+    repeated += gathered * max(sum(v.aval.size > 1 for v in a.inputs) - 1, 0)
     if repeated <= 0:
         return None
     moving = target.move(sum(v.aval.nbytes for v in (*b.inputs, *b.live_out)))
-    own = b.cost * math.prod(x.extent for x in b.axes) / target.operations
+    own = b.cost * math.prod(x.extent for x in b.axes) / target.operations + gathered
     lost = max(moving, own + repeated) - max(moving, own)
     stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in values))
     return f"computing it again costs {duration(lost)}, storing it {duration(stored)}" if lost > stored else None
@@ -476,6 +484,8 @@ def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
     if not aligned:
         copies = max(_copies(a, b, b.opaque.keys() & a.produced), 1)
         a.cost = math.ceil(a.cost * copies)
+        elements = sum(b.gathered.pop(v, 0) for v in b.opaque.keys() & a.produced)
+        a.gathered |= {v: a.gathered.get(v, 0) + elements for v in a.inputs if elements and v.aval.size > 1}
         _forget_axes(a, copies)
         big, small, rename = (b, a, {}) if len(b.eqns) >= len(a.eqns) else (a, b, {})
         rows, cols, kind, partial, order = b.parallel, b.reduced, b.kind, b.partial, b.order
@@ -526,6 +536,8 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
         big.reads.setdefault(var, set()).update(layout(dims) for dims in several)
     for var, count in small.opaque.items():
         big.opaque[var] = big.opaque.get(var, 0) + count
+    for var, elements in small.gathered.items():
+        big.gathered[var] = big.gathered.get(var, 0) + elements
     for var in inside:
         big.reads.pop(var, None)
         big.opaque.pop(var, None)

@@ -16,7 +16,8 @@ from fuser.ir.graph import Eqn, Graph, Operand, graphs_in
 from fuser.ir.index import ZERO, Affine, Axis, Computed
 from fuser.ir.primitive import Control, Fusion
 from fuser.ir.scalar import Scalar
-from fuser.ir.work import elements, least_operations
+from fuser.ir.target import Target, duration
+from fuser.ir.work import elements, least_operations, seconds_in_kernels
 from fuser.partition.group import Layout
 from fuser.partition.unroll import Counting, Parts, atoms_of, axes_of, parts
 from fuser.partition.values import Body, Index, Refused, deep_recursion
@@ -34,6 +35,7 @@ REPEATED = (
     32  # times the work of an iteration as written that lanes may do together: vectors and threads do them at once
 )
 SMALL_WORK = 4096  # operations of all lanes in one iteration that are less than calling kernels step by step
+IN_TURN = 2  # how much longer a number alone takes where the next one waits for it
 USUAL_STEPS = 64  # of a while, where a guess is needed
 
 Supports = Callable[[Eqn], str | None]
@@ -63,8 +65,9 @@ class LoopForm:
         return max(1, round(count / max(size, 1)))
 
 
-def loop_form(eqn: Eqn, supports: Supports, subgroups: bool = False) -> LoopForm | str:
-    """The form of a loop equation inside one kernel, or the reason why it has none; `subgroups` as in FusionLimits."""
+def loop_form(eqn: Eqn, supports: Supports, subgroups: bool = False, target: Target | None = None) -> LoopForm | str:
+    """The form of a loop equation inside one kernel, or the reason why it has none; `subgroups` as in FusionLimits. With a
+    `target`, one without lanes must take no longer than its body as kernels."""
     if eqn.primitive.control not in (Control.WHILE, Control.SCAN):
         return f"{eqn.primitive.name} runs one of its branches"
     pieces = parts(eqn)
@@ -77,7 +80,7 @@ def loop_form(eqn: Eqn, supports: Supports, subgroups: bool = False) -> LoopForm
         if sum(map(least_operations, graphs)) > MOST_OPERATIONS:
             raise Refused(f"unrolled, one iteration has more than {MOST_OPERATIONS} operations")
         with deep_recursion():
-            return _Tracing(eqn, pieces, subgroups).form()
+            return _Tracing(eqn, pieces, subgroups, target).form()
     except Refused as refusal:
         return str(refusal)
 
@@ -159,8 +162,9 @@ class _Classes:
 class _Tracing:
     """One analysis: evaluates the body on indices, then sorts axes into lanes and registers."""
 
-    def __init__(self, eqn: Eqn, pieces: Parts, subgroups: bool) -> None:
+    def __init__(self, eqn: Eqn, pieces: Parts, subgroups: bool, target: Target | None) -> None:
         self.eqn = eqn
+        self.target = target
         self.parts = pieces
         self.classes = _Classes()
         self.reduced: list[Axis] = []
@@ -361,10 +365,22 @@ class _Tracing:
         together = math.prod(axis.extent for axis in lanes)
         self._check_work(self.least * together)
         # Without axes in registers too: what is read from a table, or from another lane, shows only when written out.
-        operations = Counting(self.parts, [self._resolved(axes) for axes in self._all()], lanes).count()
-        if operations > MOST_OPERATIONS:
+        operations = Counting(self.parts, [self._resolved(axes) for axes in self._all()], lanes).operations()
+        if len(operations) > MOST_OPERATIONS:
             raise Refused(f"unrolled, one iteration has more than {MOST_OPERATIONS} operations")
-        self._check_work(operations * together)
+        self._check_work(len(operations) * together)
+        if not lanes and total > 1 and self.target is not None:
+            self._check_price(operations, self.target)
+
+    def _check_price(self, operations: Iterable[Scalar], target: Target) -> None:
+        """Numbers of one lane are computed one after the other, where kernels have vectors."""
+        alone = IN_TURN * target.scalar * sum(target.compute(node.op, node.dtype.itemsize) for node in operations)
+        graphs = [self.parts.body] if self.parts.predicate is None else [self.parts.predicate, self.parts.body]
+        kernels = sum(seconds_in_kernels(graph, target) for graph in graphs)
+        if alone > kernels:
+            raise Refused(
+                f"written out for one lane, an iteration takes {duration(alone)}, as kernels {duration(kernels)}"
+            )
 
     def _check_work(self, operations: int) -> None:
         """All lanes together must not do much more than the body as written: what one of them needs, others need not."""

@@ -41,7 +41,7 @@ class LoopForms:
         key = loop_structure(eqn)
         if (refusal := self.refused.get(key)) is not None:
             return refusal
-        form = loop_form(eqn, self.backend.supports, self.backend.limits.subgroups)
+        form = loop_form(eqn, self.backend.supports, self.backend.limits.subgroups, self.backend.limits.target)
         if key is not None and isinstance(form, str):
             self.refused[key] = form
         return form

@@ -141,7 +141,7 @@ class Expansion:
 
 
 class Counting(Expansion):
-    """How many operations the written-out body has."""
+    """How many operations the written-out body has, and what they cost."""
 
     def __init__(
         self, pieces: Parts, layouts: Sequence[Layout], lanes: Iterable[Axis], subgroup: Axis | None = None
@@ -150,6 +150,10 @@ class Counting(Expansion):
         self.time = Axis(pieces.length or 0)
 
     def count(self) -> int:
+        return len(self.operations())
+
+    def operations(self) -> set[Scalar]:
+        """The scalar operations of one iteration of a lane."""
         seen: set[Scalar] = set()
         for number, layout in enumerate(self.layouts):
             for _, index in self.elements(layout):
@@ -161,7 +165,7 @@ class Counting(Expansion):
                     if node not in seen:
                         seen.add(node)
                         stack.extend(node.args)
-        return len(seen)
+        return seen
 
     def operand(self, operand: Operand, index: Index, mask: Scalar | None) -> Scalar:
         return Scalar("input", (), operand.aval.dtype)

@@ -32,8 +32,18 @@ _CARRIERS: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(ml_dtypes.float8_e4m3fnuz): np.dtype(np.uint8),
     np.dtype(ml_dtypes.float8_e5m2fnuz): np.dtype(np.uint8),
 }
-# Elements that torch has no dtype for at all, random keys, and what stands for them there.
-CARRIED: dict[np.dtype[Any] | None, np.dtype[Any]] = {np.dtype([("fry", np.uint32, (2,))]): np.dtype(np.uint64)}
+# Elements that torch has no dtype for that computes: random keys and the smallest numbers, and what stands for them there.
+CARRIED: dict[np.dtype[Any] | None, np.dtype[Any]] = {
+    np.dtype([("fry", np.uint32, (2,))]): np.dtype(np.uint64),
+    **{
+        np.dtype(getattr(ml_dtypes, name)): np.dtype(np.uint8)
+        for name in ("float8_e4m3b11fnuz", "float8_e3m4", "float8_e4m3", "float8_e8m0fnu", "float4_e2m1fn")
+    },
+    **{np.dtype(getattr(ml_dtypes, name)): np.dtype(np.uint8) for name in ("float6_e2m3fn", "float6_e3m2fn")},
+    **{
+        np.dtype(getattr(ml_dtypes, f"{sign}int{bits}")): np.dtype(np.uint8) for sign in ("", "u") for bits in (1, 2, 4)
+    },
+}
 _CPU_DLPACK = (1, 0)  # kDLCPU
 
 

@@ -15,8 +15,8 @@ from fuser.config import config
 from fuser.ir.graph import graphs_in
 from fuser.ir.primitive import REGISTRY, Primitive
 from fuser.ir.source import through
-from fuser.trace import leaks
-from fuser.trace.core import Trace, Tracer, _state, current, forwarded, type_of
+from fuser.trace import cells, leaks
+from fuser.trace.core import Trace, Tracer, _state, current, forwarded, type_of, using
 from fuser.trace.tangent import as_array
 
 
@@ -30,6 +30,35 @@ class BatchTracer(Tracer):
         super().__init__(trace, aval.without(dim))
         self._value = value
         self._dim = dim
+
+
+class BatchRef(BatchTracer):
+    """One element of what a Ref of the parent holds along its batch dimension."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> Any:
+        trace: Any = self._trace
+        return BatchTracer(trace, cells.read(trace.parent, self._value), self._dim)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        trace: Any = self._trace
+        found, dim = trace.pair(value)
+        with using(trace.parent):
+            found = moved(found, dim, self._dim, trace.size)
+        cells.write(trace.parent, self._value, found)
+
+    def close(self) -> None:
+        """End it for the whole batch."""
+        cells.end(self._trace.parent, self._value)  # type: ignore[attr-defined]
+
+
+_UNBATCHED_REF = (
+    "performing a set/swap operation with vmapped value on an unbatched array reference of type {}. "
+    "Move the array reference to be an argument to the vmapped function?"
+)
 
 
 class BatchTrace(Trace):
@@ -53,10 +82,14 @@ class BatchTrace(Trace):
         return (value._value, value._dim) if self.follows(value) else (value, None)
 
     def result(self, value: Any, dim: int | None) -> Any:
-        return value if dim is None else BatchTracer(self, value, dim)
+        return value if dim is None else (BatchRef if cells.is_ref(value) else BatchTracer)(self, value, dim)
 
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         named = self.axis_name is not None and mentions(primitive, params, self.axis_name)
+        if primitive.discharge is not None and (
+            cells.makes_ref(primitive) or (any(map(self.follows, args)) and any(map(cells.is_ref, args)))
+        ):
+            return self._discharged(primitive, args, params)
         if not named and not primitive.calls and not any(map(self.follows, args)):
             return forwarded(self.parent, primitive, args, params)
         pairs = [self.pair(a) for a in args]
@@ -79,6 +112,16 @@ class BatchTrace(Trace):
         if primitive.multiple_results:
             return [self.result(o, d) for o, d in zip(out, dim)]
         return self.result(out, dim)
+
+    def _discharged(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if cells.makes_ref(primitive):  # with a batch dimension in any case: one may be written later
+            value, dim = self.pair(args[0])
+            with using(self.parent):
+                value = moved(as_array(value), dim, 0, self.size)
+            return BatchRef(self, forwarded(self.parent, primitive, (value,), params), 0)
+        return cells.discharged(
+            self, primitive, args, params, lambda ref: cells.Outside(self, ref, self.follows, _UNBATCHED_REF)
+        )
 
 
 def mentions(primitive: Primitive, params: dict[str, Any], axis_name: Any) -> bool:

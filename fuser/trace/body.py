@@ -17,6 +17,7 @@ from fuser.ir.graph import Graph, Literal, Var
 from fuser.ir.names import function_name
 from fuser.ir.types import ArrayType
 from fuser.trace import tree
+from fuser.trace.aliases import check_results
 from fuser.trace.batch import axes_key
 from fuser.trace.core import Tracer
 from fuser.trace.stage import stage
@@ -67,7 +68,7 @@ def staged_body(
     known = _cache(owner)
     if known is not None and key in known:
         return known[key]
-    body = _stage(function, structure, avals, convert, function_name(owner))
+    body = _stage(function, structure, avals, convert, function_name(owner), kind)
     if known is not None and not any(isinstance(value, Tracer) for value in body.consts):
         if len(known) >= MOST:
             known.clear()
@@ -83,7 +84,9 @@ def _cache(owner: Callable[..., Any]) -> dict[Any, Body] | None:
         return None
 
 
-def _stage(function: Callable[..., Any], structure: Any, avals: Sequence[ArrayType], convert: Any, name: str) -> Body:
+def _stage(
+    function: Callable[..., Any], structure: Any, avals: Sequence[ArrayType], convert: Any, name: str, kind: str = ""
+) -> Body:
     out: list[Any] = []
 
     def flat(*tracers: Any) -> list[Any]:
@@ -92,7 +95,7 @@ def _stage(function: Callable[..., Any], structure: Any, avals: Sequence[ArrayTy
         out.extend((out_structure, tree.paths(result)))
         return convert(leaves, result)
 
-    graph = stage(flat, avals, name)
+    graph = check_results(stage(flat, avals, name), kind or "control flow", out[1])
     closed, consts = close(graph)
     return Body(closed, consts, out[0], name, tuple(out[1]))
 

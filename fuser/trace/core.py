@@ -21,11 +21,13 @@ from fuser.errors import (
     UnexpectedTracerError,
 )
 from fuser.ir.primitive import Fusion, Primitive
+from fuser.ir.references import AbstractRef
 from fuser.ir.source import Source, current_source
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array, install, to_numpy
 from fuser.runtime.core import native
 from fuser.runtime.memory import refusal_in_step
+from fuser.runtime.reference import Ref
 from fuser.runtime.shards import Shards
 from fuser.trace.explicit import rules
 
@@ -206,6 +208,8 @@ def type_of(value: Any) -> ArrayType:
         if type(value._data) is Shards and (explicit := value._data.sharding.in_type(len(value.shape))) is not None:
             return ArrayType(value.shape, value.dtype, value.weak_type, frozenset(), explicit)
         return ArrayType(value.shape, value.dtype, value.weak_type)
+    if type(value) is Ref:
+        return AbstractRef(type_of(value.value).update(weak_type=value.weak_type), value.memory_space, value.kind)  # type: ignore[return-value]
     value = np.asarray(value)
     return ArrayType(value.shape, value.dtype, False)
 
@@ -213,6 +217,10 @@ def type_of(value: Any) -> ArrayType:
 def infer(primitive: Primitive, avals: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
     """The primitive's output type; errors of its type rule gain the user's line."""
     try:
+        if primitive.discharge is None:
+            for aval in avals:
+                if type(aval) is AbstractRef:
+                    raise _no_array(primitive, aval)
         result = _varying(primitive, primitive.rule("type")(*avals, **params), avals, params)
         for aval in avals:
             if aval.explicit is not None:
@@ -223,6 +231,12 @@ def infer(primitive: Primitive, avals: tuple[ArrayType, ...], params: dict[str, 
         if source.file and error.args and isinstance(error.args[0], str) and source.short not in error.args[0]:
             error.args = (f"{error.args[0]} ({source.short})", *error.args[1:])
         raise
+
+
+def _no_array(primitive: Primitive, aval: AbstractRef) -> ValueError:
+    return ValueError(
+        f"Attempting to pass a Ref {aval} to a primitive: {primitive} -- did you forget to unpack ([...]) the ref?"
+    )
 
 
 def _varying(primitive: Primitive, result: Any, avals: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
@@ -268,6 +282,8 @@ class EvalTrace(Trace):
         for arg in args:
             if isinstance(arg, Tracer):
                 raise leaked(arg)
+        if primitive.discharge is not None and any(type(a) is Ref for a in args):
+            return primitive.discharge(*args, **params)
         if primitive.run is not None:
             return primitive.run(*args, **params)
         if self.override is not None:

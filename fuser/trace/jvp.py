@@ -11,8 +11,9 @@ from typing import Any
 
 from fuser.ir.primitive import REGISTRY, Primitive
 from fuser.ir.source import through
+from fuser.trace import cells
 from fuser.trace.core import Trace, Tracer, _state, current, forwarded, type_of
-from fuser.trace.tangent import Zero, add_tangents, as_array, differentiable, zero_like
+from fuser.trace.tangent import Zero, add_tangents, as_array, differentiable, instantiate, zero_like
 
 
 class JVPTracer(Tracer):
@@ -36,6 +37,38 @@ class JVPTracer(Tracer):
         return self._primal.__index__()
 
 
+class JVPRef(JVPTracer):
+    """A Ref of the parent with the tangent of what it holds; the tangent may be a Ref as well."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> Any:
+        trace: Any = self._trace
+        tangent = cells.read(trace.parent, self._tangent) if cells.is_ref(self._tangent) else self._tangent
+        return trace.result(cells.read(trace.parent, self._primal), tangent)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        trace: Any = self._trace
+        primal, tangent = trace.pair(value)
+        cells.write(trace.parent, self._primal, primal)
+        if cells.is_ref(self._tangent):
+            cells.write(trace.parent, self._tangent, instantiate(tangent))
+        else:
+            self._tangent = tangent
+
+    def close(self) -> None:
+        """End both."""
+        cells.end(self._trace.parent, self._primal)  # type: ignore[attr-defined]
+
+
+_CONSTANT_REF = (
+    "performing a set/swap operation with a differentiated value on a non-differentiated array reference of type {}. "
+    "Move the array reference to be an argument of the differentiated function?"
+)
+
+
 class JVPTrace(Trace):
     """Gives each primitive to the parent for its value, and to its jvp rule for the tangent."""
 
@@ -50,11 +83,16 @@ class JVPTrace(Trace):
         return value, zero_like(value)
 
     def result(self, primal: Any, tangent: Any) -> Any:
-        return primal if type(tangent) is Zero else JVPTracer(self, primal, tangent)
+        return (
+            primal if type(tangent) is Zero else (JVPRef if cells.is_ref(primal) else JVPTracer)(self, primal, tangent)
+        )
 
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if not any(isinstance(a, JVPTracer) and a._trace is self for a in args):
-            return forwarded(self.parent, primitive, args, params)
+            made = forwarded(self.parent, primitive, args, params)
+            return JVPRef(self, made, zero_like(args[0])) if cells.makes_ref(primitive) else made
+        if primitive.discharge is not None and (cells.makes_ref(primitive) or any(map(cells.is_ref, args))):
+            return self._discharged(primitive, args, params)
         pairs = [self.pair(a) for a in args]
         primals = tuple([as_array(p) for p, _ in pairs])
         tangents = tuple([t for _, t in pairs])
@@ -66,6 +104,16 @@ class JVPTrace(Trace):
         if primitive.multiple_results:
             return [self.result(p, t) for p, t in zip(out, tangent)]
         return self.result(out, tangent)
+
+    def _discharged(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if cells.makes_ref(primitive):
+            primal, tangent = self.pair(args[0])
+            return JVPRef(self, forwarded(self.parent, primitive, (primal,), params), tangent)
+
+        def constant(ref: Any) -> cells.Outside:
+            return cells.Outside(self, ref, lambda v: type(self.pair(v)[1]) is not Zero, _CONSTANT_REF)
+
+        return cells.discharged(self, primitive, args, params, constant)
 
 
 def differentiate(

@@ -13,6 +13,7 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.source import Source, current_source
 from fuser.ir.types import ArrayType, is_key
 from fuser.runtime.array import Array
+from fuser.runtime.reference import Ref
 from fuser.trace import leaks
 from fuser.trace.core import Trace, Tracer, _state, infer, leaked, type_of
 
@@ -45,7 +46,9 @@ class StageTrace(Trace):
         if isinstance(value, Tracer) and value._trace.closed:
             raise leaked(value)
         aval = type_of(value)
-        if not aval.shape and not isinstance(value, Tracer) and not is_key(aval.dtype):  # a text is no place for a key
+        if (
+            not aval.shape and not isinstance(value, Tracer) and type(value) is not Ref and not is_key(aval.dtype)
+        ):  # a text is no place for a key
             return Literal(np.asarray(value), aval)
         known = self.constants.get(id(value))
         if known is None:
@@ -122,4 +125,4 @@ def _recorded(
 
 def is_array(value: Any) -> bool:
     """Whether `value` is something that an operation takes: an Array, a tracer, or a NumPy array or scalar."""
-    return isinstance(value, (Array, Tracer, np.ndarray, np.generic))
+    return isinstance(value, (Array, Tracer, np.ndarray, np.generic)) or type(value) is Ref

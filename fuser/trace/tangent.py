@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.primitive import REGISTRY
+from fuser.ir.references import AbstractRef
 from fuser.ir.types import ArrayType, float0, is_inexact
 from fuser.runtime.array import Array
+from fuser.runtime.reference import Ref
 from fuser.trace.core import Tracer, bind, type_of
 
 
@@ -43,7 +45,7 @@ class Undefined:
 
 def as_array(value: Any) -> Any:
     """Tracers and Arrays as they are, NumPy values as Arrays."""
-    return value if isinstance(value, (Array, Tracer)) else Array(np.asarray(value))
+    return value if isinstance(value, (Array, Tracer)) or type(value) is Ref else Array(np.asarray(value))
 
 
 def full(aval: ArrayType, value: Any) -> Any:
@@ -68,7 +70,7 @@ def instantiate(tangent: Any) -> Any:
 
 def differentiable(aval: ArrayType) -> bool:
     """Whether values of this type have tangents: floats and complex numbers do."""
-    return is_inexact(aval.dtype)
+    return type(aval) is not AbstractRef and is_inexact(aval.dtype)
 
 
 def add_tangents(a: Any, b: Any) -> Any:

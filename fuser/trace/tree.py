@@ -227,3 +227,8 @@ def register_pytree_node_class(cls: type) -> type:
     """A decorator for classes with `tree_flatten()` and a classmethod `tree_unflatten(aux, children)`."""
     register_pytree_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)  # type: ignore[attr-defined]
     return cls
+
+
+def made(cls: type, aux: Any, children: Sequence[Any]) -> Any:
+    """A node of a registered class, as its `unflatten_function` makes it."""
+    return optree.register_pytree_node.get(cls, namespace=NAMESPACE).unflatten_func(aux, children)  # type: ignore[attr-defined]

@@ -19,6 +19,7 @@ from fuser.ir.types import ArrayType, float0, is_inexact
 from fuser.lax.values import as_value
 from fuser.trace import jvp as forward
 from fuser.trace import tree
+from fuser.trace.cells import is_ref
 from fuser.trace.core import type_of
 from fuser.trace.linearize import Linearized
 from fuser.trace.linearize import linearize as linearized
@@ -61,7 +62,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
 
 def _check_tangent(aval: ArrayType, tangent: Any) -> None:
     dtype = getattr(tangent, "dtype", None)
-    if not differentiable(aval) and (dtype is None or dtype.kind != "V"):
+    if not differentiable(aval) and not is_ref(tangent) and (dtype is None or dtype.kind != "V"):
         raise TypeError(
             f"jvp of {aval} needs a tangent of dtype float0, got {dtype or type(tangent).__name__}; "
             f"pass numpy.zeros(shape, fuser.dtypes.float0), or make the input a float ({current_source().short})"

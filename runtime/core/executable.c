@@ -240,7 +240,7 @@ static int run_kernel(Call *call, const Step *step) {
         buffers[step->argument_count + k] = call->slots[step->outputs[k].slot].data;
     if (step->keeps_gil) {
         step->kernel(buffers, step->sizes);
-        return 0;
+        return PyErr_Occurred() == NULL ? 0 : -1; /* of a foreign function */
     }
     Py_BEGIN_ALLOW_THREADS
     step->kernel(buffers, step->sizes);

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import fuser
 import fuser.numpy as jnp
 from fuser.backends.c.emit import form
+from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.index_set_splitting import MOST, IndexSetSplit, index_set_split
-from fuser.backends.c.schedules.inner_reduction import Elementwise
 from fuser.kernel.index_set_splitting import Cut
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import arrange

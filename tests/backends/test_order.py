@@ -46,8 +46,14 @@ def jitted(function):
     return fuser.jit(function, backend="c")
 
 
-@pytest.mark.parametrize("dtype", [*map(np.dtype, REAL), np.dtype(ml_dtypes.bfloat16)], ids=str)
-@pytest.mark.parametrize("shape, dimension", SHAPES, ids=str)
+DTYPES = [*map(np.dtype, REAL), np.dtype(ml_dtypes.bfloat16)]
+
+
+@pytest.mark.parametrize(  # three dtypes for each shape, each of them with two shapes
+    "dtype, shape, dimension",
+    [(DTYPES[(n + 4 * k) % len(DTYPES)], *SHAPES[n % len(SHAPES)]) for k in range(3) for n in range(0, 7)],
+    ids=str,
+)
 def test_sorts(dtype, shape, dimension):
     rng = np.random.default_rng(len(shape))
     x, narrow, wide = (values(rng, np.dtype(d), shape) for d in (dtype, "int8", "float64"))

@@ -233,6 +233,7 @@ def test_complex_products_are_real_ones(name: str) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5 * np.abs(y).max())
 
 
+@pytest.mark.slow
 def test_complex_products_in_a_loop_run_natively() -> None:
     a = _complex(20, 20) / 8
     power = lambda a: fuser.lax.fori_loop(0, 10, lambda i, s: s @ a, a)

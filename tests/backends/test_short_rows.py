@@ -12,7 +12,7 @@ import fuser.nn as nn
 import fuser.numpy as fnp
 from fuser.config import config
 
-EXTENTS = (2, 3, 5, 6, 7, 9, 11, 12, 15, 16, 17, 21, 30, 33, 47, 63, 64, 65)
+EXTENTS = (2, 3, 7, 16, 30, 65, 239)
 
 
 def rows(x: Any, b: Any, y: Any, w: Any) -> tuple[Any, ...]:
@@ -63,12 +63,12 @@ def test_all_forms(extent: int) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 3e-2), ("float16", 4e-3)])
-@pytest.mark.parametrize("extent", [7, 30])
+@pytest.mark.parametrize("extent", [30])
 def test_narrow_floats(extent: int, dtype: str, tolerance: float) -> None:
     agree(rows, tuple(fnp.asarray(a, dtype) for a in arguments(extent, np.float32)), tolerance)
 
 
-@pytest.mark.parametrize("extent", [5, 11, 21])
+@pytest.mark.parametrize("extent", [5, 21])
 def test_doubles(extent: int) -> None:
     with config.using(enable_x64=True):
         agree(rows, arguments(extent, np.float64), 1e-14)
@@ -79,7 +79,7 @@ def integers(x: Any, b: Any, y: Any, w: Any) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32])
-@pytest.mark.parametrize("extent", [3, 7, 30])
+@pytest.mark.parametrize("extent", [3, 30])
 def test_integers(extent: int, dtype: Any) -> None:
     agree(integers, tuple(a.astype(dtype) + dtype(1) for a in arguments(extent, np.float32)), 0)
 
@@ -116,7 +116,7 @@ def test_donated_memory(extent: int) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257])
+@pytest.mark.parametrize("count", [1, 17, 64, 129])
 def test_counts_of_rows(count: int) -> None:
     """The last block of rows is not whole; tiles read no further than the array."""
     agree(rows, arguments(7, np.float32, count), 6e-6)
@@ -169,8 +169,7 @@ def along_rows(x: Any, b: Any, y: Any, w: Any) -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.parametrize("extent", [15, 16, 17, 30, 31, 32, 48, 63, 64])
-@pytest.mark.parametrize("count", [63, 64, 200])
+@pytest.mark.parametrize(("extent", "count"), [(16, 200), (17, 63), (30, 200), (31, 64), (63, 65)])
 def test_rows_side_by_side(extent: int, count: int) -> None:
     agree(along_rows, arguments(extent, np.float32, count), 8e-6)
 

@@ -30,6 +30,7 @@ def test_segments(number: int) -> None:
     check(ROWS[number])
 
 
+@pytest.mark.slow
 def test_compiled_segments() -> None:
     check_compiled(ROWS)
 

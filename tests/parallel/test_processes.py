@@ -17,6 +17,7 @@ import pytest
 import fuser
 
 pytest.importorskip("torch.distributed")
+pytestmark = pytest.mark.slow  # they wait for each other
 
 PROGRAMS = pathlib.Path(__file__).with_name("programs_of_processes.py")
 TIMEOUT = 5.0  # seconds that a process waits for others

@@ -34,3 +34,27 @@ def test_offsets_of_elements_are_not_divided() -> None:
         np.zeros((1000, 1000), np.float32)
     )
     assert not any("dividing" in decision.reason for decision in plain.plan.decisions)
+
+
+def test_an_array_that_many_gathered_elements_share_is_computed_before() -> None:
+    """Two gathers and a quotient for each of many edges, or one gather of a quotient for each node."""
+    nodes, edges = 390, 7800
+    types = (np.ones(nodes, np.float32), np.ones(nodes, np.float32), np.ones(edges, np.int32))
+    apart = fuser.jit(lambda rank, degree, at: (rank / degree)[at]).lower(*types)
+    assert any("at 20 different indices; computing it again costs" in d.reason for d in apart.plan.decisions)
+    once = fuser.jit(lambda rank, at: (rank * 2)[at]).lower(types[0], types[2])
+    assert not once.plan.decisions
+
+
+def test_numbers_of_one_lane_are_worth_vectors_from_a_size_on() -> None:
+    """A loop over matrices of 3 by 3 holds them in registers; one over 8 by 8 runs products and functions as kernels."""
+
+    def loop(a, s):
+        return fuser.lax.fori_loop(0, 300, lambda i, s: fnp.tanh(a @ s) + 0.1 * s @ a, s)
+
+    for n, kind in ((3, "loop"), (8, "control")):
+        x = np.random.default_rng(n).normal(size=(n, n)).astype(np.float32) * np.float32(n**-0.5)
+        lowered = fuser.jit(loop).lower(x, x)
+        assert kind in {group.kind.value for group in lowered.plan.groups}, lowered.plan.groups
+        np.testing.assert_allclose(fuser.jit(loop)(x, x), fuser.jit(loop, backend="reference")(x, x), 1e-4, 1e-5)
+    assert any("written out for one lane, an iteration takes" in d.reason for d in lowered.plan.decisions)

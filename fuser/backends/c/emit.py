@@ -17,9 +17,10 @@ from fuser.backends.c.function import Definition, Function, Module, Own
 from fuser.backends.c.remarks import elements, obstacle, remark, worst
 from fuser.backends.c.schedules.coalescing import Coalesced, short_rows
 from fuser.backends.c.schedules.compensated_sums import VECTOR_BYTES
+from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.fission import Fissioned
 from fuser.backends.c.schedules.index_set_splitting import MANY, IndexSetSplit, index_set_split
-from fuser.backends.c.schedules.inner_reduction import Elementwise, InnerReduction, SplitInnerReduction
+from fuser.backends.c.schedules.inner_reduction import InnerReduction, SplitInnerReduction
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
 from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction
 from fuser.backends.c.schedules.staged_rows import StagedRows, rows_side_by_side

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -216,6 +216,32 @@ class Emitter(Builder, Common):
         self.inside = code("{}({}, {})", masking.WITHIN, counter, total)
         return counter
 
+    def in_whole_vectors(
+        self, axis: Axis, lanes: int, body: Callable[[], None], first: Part = "0", last: Part | None = None
+    ) -> None:
+        """A loop over the whole vectors of `lanes` numbers along an axis, and one under a mask over what is left."""
+        name, total = self.axis_names[axis], last or self.extents[axis]
+        form = f"{{}} / {lanes} * {lanes}" if first == "0" else f"{{1}} + ({{0}} - {{1}}) / {lanes} * {lanes}"
+        whole = self.let("int64_t", f"{name}_whole", form, total, first)
+        with self.scope():
+            self.pragma("omp simd")
+            self.loop(axis, first, whole)
+            body()
+            self.close()
+        with self.scope():
+            self.pragma("omp simd")
+            self.open_masked(name, total, lanes, whole)
+            body()
+            self.close()
+            self.close()
+
+    def open_masked(self, name: str, total: Part, lanes: int, first: Part = "0") -> Variable:
+        """Open a loop over whole vectors, and in it the test that an element is there; gives the counter."""
+        counter = self.count_masked(name, total, lanes, first)
+        self.open("if ({}({}, {}))", masking.WITHIN, counter, total)
+        self.inside = None  # all that follows is
+        return counter
+
     def close_masked(self) -> None:
         """Close the innermost loop, which may be one over whole vectors."""
         self.close()
@@ -360,13 +386,19 @@ class Emitter(Builder, Common):
         """The element that a store writes."""
         return Element(self.params[store.param], self._offset(store.param, store.offset))
 
-    def store(self, store: Store) -> None:
-        dtype, value = self.kernel.params[store.param].dtype, self.operand(store.value)
+    @contextmanager
+    def where_inside(self) -> Iterator[None]:
+        """What is written here happens to elements alone that are there."""
         if self.inside is not None:
             self.open("if ({})", self.inside)
-        self.set(self.target(store), spell.store(dtype, value))
+        yield
         if self.inside is not None:
             self.close(flat=True)
+
+    def store(self, store: Store) -> None:
+        dtype, value = self.kernel.params[store.param].dtype, self.operand(store.value)
+        with self.where_inside():
+            self.set(self.target(store), spell.store(dtype, value))
 
     # Reductions.
 

@@ -46,6 +46,7 @@ TARGET = Target(
     latency=1.4e-9,
     gathered=0.8e-9,
     prefix=0.65e-9,
+    step=30e-9,
     loop=3e-9,
     combine=10e-9,
     fork=3e-6,

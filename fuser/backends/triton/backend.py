@@ -17,9 +17,11 @@ from fuser.backends.triton.matmul import refusal
 from fuser.backends.triton.memory import CUDA, device_name
 from fuser.backends.triton.target import TARGET
 from fuser.errors import UnsupportedError
+from fuser.ir.cost import lowered, nodes
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import SMALL, is_complex, short_dtype
+from fuser.kernel.complex_parts import split_complex, without_rule
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
@@ -42,16 +44,16 @@ class Triton:
         for var in (*eqn.invars, *eqn.outvars):
             dtype = var.aval.dtype
             if dtype in SMALL:
-                return f"{short_dtype(dtype)} is converted by ml_dtypes"
-            if is_complex(dtype):
-                return f"Triton has no complex numbers such as {short_dtype(dtype)}"
+                return f"{short_dtype(dtype)} is converted by torch"
+        if any(is_complex(v.aval.dtype) for v in (*eqn.invars, *eqn.outvars)):
+            return _complex_reason(eqn)
         return None
 
     def emit(self, group: FusionGroup) -> KernelSource:
         if group.kind is Kind.CONTRACTION:
             kernel, emitted = emit_product(group)
         else:
-            kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
+            kernel = split_complex(lower_loop(group) if group.kind is Kind.LOOP else lower(group), whole=False)
             emitted = emit_kernel(kernel)
         dtypes = tuple(param.dtype for param in kernel.params)
         launch = {"launches": emitted.launches, "scratch": emitted.scratch, "dtypes": dtypes}
@@ -70,6 +72,16 @@ class Triton:
 
         parts = Parts(self.memory, self.limits, library, joined)
         return in_steps(plan, zip(sources, loaded.functions, strict=True), parts)
+
+
+def _complex_reason(eqn: Eqn) -> str | None:
+    """Why an equation of complex numbers is not generated: its real and imaginary parts have no rule."""
+    primitive = eqn.primitive
+    if primitive.fusion in (Fusion.REDUCE, Fusion.SCAN):
+        combined = primitive.rule("lower")(**eqn.params)[0]
+        return None if combined == "sum" else f"{combined} of complex numbers is computed by torch"
+    missing = without_rule(nodes(lowered(eqn))) if primitive.fusion is Fusion.ELEMENTWISE else None
+    return None if missing is None else f"{missing} of complex numbers is computed by torch"
 
 
 def _require_gpu() -> None:

@@ -84,7 +84,7 @@ class Launcher:
 
     def launch(self, arrays: Sequence[Any], scratch: Sequence[Any]) -> list[tuple[Launch, Any]]:
         """Launch through Triton, which compiles what it has not met; gives its compiled kernels."""
-        buffers = [*arrays, *scratch]
+        buffers = [real(array) for array in (*arrays, *scratch)]
         compiled = []
         for kernel, launch in zip(self.kernels, self.launches, strict=True):
             if launch.grid == 0:
@@ -103,6 +103,13 @@ class Launcher:
                 raise _refused(error, self.source, self.path) from error
             compiled.append((launch, made))
         return compiled
+
+
+def real(array: Any) -> Any:
+    """A tensor as kernels take it: complex numbers as pairs of real ones."""
+    import torch
+
+    return torch.view_as_real(array) if array.is_complex() else array
 
 
 def allocate(size: int, dtype: Any, device: str) -> Any:

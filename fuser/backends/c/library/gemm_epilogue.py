@@ -30,12 +30,13 @@ from fuser.backends.c.function import (
     joined,
 )
 from fuser.backends.c.library import on_demand, small_gemm
+from fuser.backends.c.schedules import masking
 from fuser.ir.graph import Eqn, Graph
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
 from fuser.kernel.decompose import decompose
-from fuser.kernel.kernel import Kernel
+from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import lower
 from fuser.kernel.operands import operands
@@ -177,12 +178,15 @@ class Epilogue(Emitter):
         self._split(self.named("item"), self.walk.items)
         row = self.count("row", self.named("r0"), self.named("r1"))
         self._split(row, self.walk.rows)
-        self._columns()
+        self._columns(sweep)
+        while self.depth:
+            self.close()
+
+    def _element(self, sweep: Sweep, column: Part) -> None:
+        self.let("int64_t", "column", "{}", column)
         self.define_all(sweep.row)
         for store in sweep.row_stores:
             self.store(store)
-        while self.depth:
-            self.close()
 
     def _split(self, number: Variable, axes: Sequence[Axis]) -> None:
         """The index along each axis that a running number stands for."""
@@ -192,10 +196,10 @@ class Epilogue(Emitter):
             turn = code(" % {}", self.extents[axis]) if n else ""
             self.let("int64_t", self.axis_names[axis], "{}{}", index, turn)
 
-    def _columns(self) -> None:
-        """The loops over columns, the innermost along one axis."""
+    def _columns(self, sweep: Sweep) -> None:
+        """The loops over columns, the innermost along one axis, and what is done there."""
         if not self.walk.columns:
-            self.let("int64_t", "column", "{c0}")
+            self._element(sweep, self.named("c0"))
             return
         *outer, inner = self.walk.columns
         extent = self.extents[inner]
@@ -209,9 +213,20 @@ class Epilogue(Emitter):
                 code("({0} < {1} ? {1} - {0} : 0)", start, low),
                 code("({0} + {1} > {2} ? {2} - {0} : {1})", start, extent, high),
             )
-        self.pragma("omp simd")
-        self.loop(inner, low, high)
-        self.let("int64_t", "column", "{start} + {}" if outer else "{}", self.axes[inner])
+        here = self.axes[inner]
+        element = lambda: self._element(sweep, self.code("{start} + {}", here) if outer else here)
+        short = masking.lanes(self, sweep.row, sweep.row_stores, self.loops.extents[inner])
+        longer = masking.remainder(self, sweep.row, sweep.row_stores, self.loops.extents[inner])
+        if short:
+            self.pragma("omp simd")
+            self.open_masked(self.axis_names[inner], high, short, low)
+            element()
+        elif longer:
+            self.in_whole_vectors(inner, longer, element, low, high)
+        else:
+            self.pragma("omp simd")
+            self.loop(inner, low, high)
+            element()
 
     def expression(self, node: Scalar) -> Code:
         if node.op == "load" and node.attr.param == self.product:

@@ -21,6 +21,7 @@ from fuser.ir.graph import Eqn, Operand, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import FLOATS, bfloat16, is_complex
 from fuser.legalise.library_operands import uniform
+from fuser.ops.ffi import call_sizes, ffi_call_p, ffi_effect_p
 from fuser.ops.indexing import GatherScatterMode, as_gather, layout_of
 from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, window_sizes
 from fuser.ops.sorting import sort_p, top_k_p
@@ -296,11 +297,35 @@ def _triangular_solve(calls: Calls) -> None:
     calls.call(("substitute", matrix.dtype), pointers, sizes)
 
 
+# Foreign functions.
+
+
+def _foreign(calls: Calls) -> None:
+    """The operands and the results without the token of an effect; runtime/core/ffi.c reads the sizes."""
+    eqn, p = calls.eqn, calls.eqn.params
+    operands = eqn.invars[:-1] if p.get("threaded") else eqn.invars
+    results = p["result_avals"]
+    pointers = [calls.operand(v) for v in operands]
+    for number, aval in enumerate(results):
+        wanted = calls.result(number)
+        pointers.append(calls.room(aval.nbytes) if wanted == "0" else wanted)
+    attributes = p["attributes"]
+    sizes: list[int | tuple[Any, ...]] = [
+        ("foreign", "target", p["target_name"]),
+        ("foreign", "attributes", attributes),
+    ]
+    sizes += [len(attributes), len(operands), len(results), ("foreign", "name", p["target_name"])]
+    sizes += call_sizes([v.aval for v in operands], results, p["input_output_aliases"])
+    calls.call(("foreign", "run", None), pointers, sizes)
+
+
 _FORMS: dict[Primitive, Callable[[Calls], None]] = {
     sort_p: _sort,
     top_k_p: _top_k,
     triangular_solve_p: _triangular_solve,
     **dict.fromkeys(_REDUCTIONS, _scatter),
     **lapack.FORMS,
+    ffi_call_p: _foreign,
+    ffi_effect_p: _foreign,
 }
 CALLS = frozenset(_FORMS)

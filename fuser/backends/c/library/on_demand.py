@@ -19,7 +19,7 @@ from fuser.backends.c.function import spelt
 from fuser.backends.c.library import lapack, prebuilt
 from fuser.ir.graph import Eqn
 from fuser.ir.types import BOOL, FLOATS, SMALL, is_complex
-from fuser.runtime import sources, toolchain
+from fuser.runtime import foreign, sources, toolchain
 
 
 def has_gemm(eqn: Eqn) -> bool:
@@ -48,11 +48,14 @@ def address(function: tuple[Any, ...]) -> int:
 
     `function` is (one of GEMMS, operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
     ("permute", bytes of an element), ("substitute", dtype), ("scatter", dtype, reduction, dtype of indices),
-    ("factorisation", function of lapack.c, dtype) or ("lapack", SciPy's module, name), a function of LAPACK itself.
+    ("factorisation", function of lapack.c, dtype) or ("lapack", SciPy's module, name), a function of
+    LAPACK itself; or ("foreign", …), a part of a call of a function of the user's (`runtime/foreign.py`).
     """
     name, *types = function
     if name == "lapack":
         return lapack.address(*types)
+    if name == "foreign":
+        return foreign.target(types[1]) if types[0] == "target" else foreign.address(*types)
     symbol = _gemm(*types, name) if name in GEMMS else _function(name, tuple(types))
     address = ctypes.cast(symbol, ctypes.c_void_p).value
     assert address is not None
@@ -90,16 +93,24 @@ def _factorisations(dtype: np.dtype) -> ctypes.CDLL:
 def _function(name: str, types: tuple[Any, ...]) -> Any:
     if name == "factorisation":
         return getattr(_factorisations(types[1]), types[0])
-    texts: dict[str, Callable[..., str]] = {
-        "sort": sort_text,
-        "top_k": lambda dtype: sort_text(dtype, 4),
-        "permute": permute_text,
-        "scatter": scatter_text,
-        "substitute": lambda dtype: (
-            _named({"T": spell.storage(dtype)}) + sources.read("gemm/poll.c") + sources.read("triangular_solve.c")
-        ),
-    }
-    return getattr(_loaded(texts[name](*types)), name)
+    return getattr(_loaded(_TEXTS[name](*types)), name)
+
+
+# The names of functions that texts of this file define.
+ENTRIES = ("gemm", "patches", "tables", "sort", "top_k", "permute", "scatter", "substitute")
+
+
+def entry(function: tuple[Any, ...]) -> str:
+    """The name of a library function in its text."""
+    return str(function[0])
+
+
+def text(function: tuple[Any, ...]) -> str | None:
+    """The C text of a library function, as `address` takes it; None for those that others publish, as LAPACK."""
+    name, *types = function
+    if name in GEMMS:
+        return GEMMS[name] + gemm_text(*types)
+    return _TEXTS[name](*types) if name in _TEXTS else None
 
 
 def _loaded(text: str) -> ctypes.CDLL:
@@ -168,3 +179,14 @@ def _reduction(dtype: np.dtype, reduction: str) -> tuple[str, str]:
 
 def _named(names: dict[str, Any]) -> str:
     return "".join(f"#define {name} {value}\n" for name, value in names.items())
+
+
+_TEXTS: dict[str, Callable[..., str]] = {
+    "sort": sort_text,
+    "top_k": lambda dtype: sort_text(dtype, 4),
+    "permute": permute_text,
+    "scatter": scatter_text,
+    "substitute": lambda dtype: (
+        _named({"T": spell.storage(dtype)}) + sources.read("gemm/poll.c") + sources.read("triangular_solve.c")
+    ),
+}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fuser.backends.c import spell
 from fuser.backends.c.function import Part, code
-from fuser.backends.c.schedules.inner_reduction import Elementwise
+from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar

@@ -3,6 +3,8 @@
 A chain of several functions of maths in one loop is longer than what a processor looks ahead, so that it waits for each
 result. Loops of their own let it work on many elements at once. Values go from one to the next in arrays of a block.
 So do elements that are read backwards beside numbers of another size, or in steps: gcc has vectors of one size alone for those.
+Elements at computed indices are read one by one in a loop without vectors: the processors' instruction for vectors of them takes
+up to four times as long where its microcode guards against speculation, and no less time elsewhere.
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fuser.backends.c import spell
-from fuser.backends.c.schedules.inner_reduction import BLOCK, Elementwise
+from fuser.backends.c.schedules.elementwise import BLOCK, Elementwise
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
-from fuser.kernel.lower import computed, operands
+from fuser.kernel.operands import computed, index_axes, operands
 
 BLOCK_BYTES = 1 << 14  # of the arrays between the loops
 SHORT = 128  # elements along the vector for which several loops do not pay
@@ -27,12 +29,12 @@ class Fissioned(Elementwise):
 
     @staticmethod
     def pays(kernel: Kernel, loops: Loops) -> bool:
-        """Whether a function's result goes into another function, or elements are read backwards that must be alone, along
-        a vector that is long enough."""
+        """Whether a function's result goes into another function, or elements are read backwards or at computed indices, along a
+        vector that is long enough."""
         row = kernel.sweeps[0].row
         if loops.vector is None or loops.extents[loops.vector] < SHORT or any(is_complex(n.dtype) for n in row):
             return False
-        return len(depths(row, backwards(kernel, loops.vector))) > 1
+        return len(stages(row, backwards(kernel, loops.vector), gathers(row, loops.vector))) > 1
 
     def form(self) -> None:
         sweep, vector = self.kernel.sweeps[0], self.loops.vector
@@ -46,7 +48,8 @@ class Fissioned(Elementwise):
     def _block(self, vector: Axis, row: Sequence[Scalar], streamed: list[Store]) -> None:
         """The loops over one block. Results are stored by the last, since an array may be read and written in place."""
         sweep, alone = self.kernel.sweeps[0], backwards(self.kernel, vector)
-        runs, cheap = depths(row, alone), [node for node in row if _cheap(node) and node not in alone]
+        single = gathers(row, vector)
+        runs, cheap = stages(row, alone, single), [node for node in row if _cheap(node) and node not in alone]
         between = dict.fromkeys(self._between(runs, cheap))
         size = sum(4 if n.dtype == BOOL else max(n.dtype.itemsize, 4) for n in between)
         block = next((b for b in (BLOCK, BLOCK // 2, BLOCK // 4) if b * size <= BLOCK_BYTES), BLOCK // 8)
@@ -58,8 +61,11 @@ class Fissioned(Elementwise):
         for store in streamed:
             self.block_of(store, block)
         for run in runs:
-            self.pragma("omp simd")
+            if run[0] not in single:
+                self.pragma("omp simd")
             x = self.count("x", "0", self.named("width"))
+            if run[0] in single:
+                self.do('__asm__ volatile ("");')  # which no vector loop has
             self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
             self._run(run, between, cheap)
             if run is runs[-1]:
@@ -101,18 +107,35 @@ class Fissioned(Elementwise):
                 self.store(store)
 
 
-def depths(nodes: Sequence[Scalar], alone: Collection[Scalar] = ()) -> list[list[Scalar]]:
-    """The nodes by how many functions of maths stand one in the other; what stands in none goes with the first. Those that
-    are to be `alone` come before all others."""
-    depth: dict[Scalar, int] = {}
+def stages(
+    nodes: Sequence[Scalar], alone: Collection[Scalar] = (), single: Collection[Scalar] = ()
+) -> list[list[Scalar]]:
+    """The nodes by the loop that computes them: one for each depth of functions of maths in functions, and one for the
+    elements that are read one by one (`single`) before what needs them. Those that are to be `alone` come first."""
+    stage: dict[Scalar, int] = {}  # even ones have vectors
+    dear: set[Scalar] = set()  # nodes with a function in their own stage
     for node in nodes:
-        found = max((depth[o] for o in operands(node) if o in depth), default=0)
-        depth[node] = found + (node.op in spell.LIBM)
-    count, first = max(depth.values(), default=0), int(any(node in alone for node in nodes))
-    runs: list[list[Scalar]] = [[] for _ in range(first + max(count, 1))]
+        before = [o for o in operands(node) if o in stage]
+        at = max((stage[o] + (o in single) for o in before), default=0)
+        if node in single:
+            at += 1 - at % 2
+        elif node.op in spell.LIBM:
+            at += 2 * any(stage[o] == at and o in dear for o in before)
+        if node.op in spell.LIBM or any(stage[o] == at and o in dear for o in before):
+            dear.add(node)
+        stage[node] = -1 if node in alone else at
+    return [run for n in sorted(set(stage.values())) if (run := [node for node in nodes if stage[node] == n])]
+
+
+def gathers(nodes: Sequence[Scalar], vector: Axis) -> set[Scalar]:
+    """Loads whose place along the vector is computed."""
+    along: set[Scalar] = set()
     for node in nodes:
-        runs[0 if node in alone else first + max(depth[node], 1) - 1].append(node)
-    return runs
+        index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
+        if any(o in along for o in operands(node)) or (index is not None and vector in index_axes(index)):
+            along.add(node)
+    loads = [node for node in nodes if node.op == "load" and not node.args]
+    return {node for node in loads if any(value in along for value in computed(node.attr.offset))}
 
 
 def backwards(kernel: Kernel, vector: Axis) -> set[Scalar]:

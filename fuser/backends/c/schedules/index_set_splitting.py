@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fuser.backends.c.emitter import masks, most_alone
 from fuser.backends.c.function import Code, Part, Symbol, Variable, code
 from fuser.backends.c.schedules import masking
-from fuser.backends.c.schedules.inner_reduction import Elementwise
+from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.ir.index import Axis
 from fuser.kernel.index_set_splitting import Cut, cut
 from fuser.kernel.kernel import Kernel, Sweep

@@ -1,15 +1,14 @@
-"""The loop forms with one row at a time: elementwise, rows, and few long rows split into chunks."""
+"""The loop forms with one row at a time: rows, and few long rows split into chunks."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
-from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code, joined
+from fuser.backends.c.function import Code, Element, Part, Variable, code, joined
 from fuser.backends.c.schedules import masking, pairwise
 from fuser.backends.c.schedules.argreduce import FEWEST, SHORTEST, argreduce, argreduce_keys, keys_fit
 from fuser.backends.c.schedules.compensated_sums import (
@@ -28,128 +27,19 @@ from fuser.backends.c.schedules.runtime_splitting import SplitPoint, split_point
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex
-from fuser.kernel.kernel import Kernel, Param, Store, Sweep, reduction_identity
+from fuser.kernel.kernel import Kernel, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
-from fuser.kernel.lower import index_axes, operands
+from fuser.kernel.lower import operands
 
 KEPT_BYTES = 1 << 17  # a kept row stays in the core's own cache up to about this size
-BLOCK = 1024  # elements of a large result that are computed before they leave for memory
-STREAM_BYTES = 1 << 25  # results from this size on are too large for a cache to keep
 CHUNK = 8192  # reduced elements in one chunk, at least
 MOST_CHUNKS = 1024
-
-
-class Elementwise(Emitter):
-    """Parallel over the outer axes (or over the only one), the vector along the axis that lies densest."""
-
-    team = True
-
-    def form(self) -> None:
-        sweep = self.kernel.sweeps[0]
-        axes = [a for a in self.loops.parallel if a is not self.loops.vector]
-        vector = self.loops.vector
-        if vector is None:
-            for node in sweep.row:
-                self.define(node)
-            for store in sweep.row_stores:
-                self.store(store)
-            return
-        streamed = [s for s in sweep.row_stores if not axes and self._streams(s, vector)]
-        if streamed:
-            self._in_blocks(vector, streamed)
-            return
-        outer = self.loops.count(tuple(axes))
-        lanes = 0
-        if not axes or outer < 16:
-            for axis in axes:
-                self.loop(axis)
-            self.pragma("omp for simd schedule(simd: static) nowait" if self.threads else "omp simd")
-        else:
-            self.shared(len(axes))
-            for axis in axes:
-                self.loop(axis)
-            self.pragma("omp simd")
-            lanes = masking.lanes(self, sweep.row, sweep.row_stores, self.loops.extents[vector])
-        if lanes:
-            self.count_masked(self.axis_names[vector], self.extents[vector], lanes)
-        else:
-            self.loop(vector)
-        self.define_all(sweep.row)
-        for store in sweep.row_stores:
-            self.store(store)
-        self.close_masked()
-        for _ in axes:
-            self.close()
-
-    def open_outer(self, vector: Axis) -> list[Axis]:
-        """Open the loops around the vector's, and share them out; where they are few, the next loop with them. Gives them."""
-        axes = [a for a in self.loops.parallel if a is not vector]
-        together = bool(axes) and self.loops.count(tuple(axes)) >= 16
-        for axis in () if together else axes:
-            self.loop(axis)
-        self.shared(len(axes) if together else 1)
-        for axis in axes if together else ():
-            self.loop(axis)
-        return axes
-
-    def _streams(self, store: Store, vector: Axis) -> bool:
-        """Whether the store fills, one element after the other, memory too large for a cache to keep."""
-        param = self.kernel.params[store.param]
-        dense = store.offset.offset == 0 and all(
-            axis is vector or axis in self.loops.absorbed for axis in index_axes(store.offset)
-        )
-        return dense and store.offset.coefficient(vector) == 1 and _bytes(param) >= STREAM_BYTES
-
-    def _in_blocks(self, vector: Axis, streamed: list[Store]) -> None:
-        """Large results leave for memory in blocks that are computed in the core's own cache."""
-        sweep = self.kernel.sweeps[0]
-        total = self.extents[vector]
-        self.shared()
-        self.blocks(total, BLOCK)
-        blocks = {store: self.block_of(store, BLOCK) for store in streamed}
-        self.pragma("omp simd")
-        x = self.count("x", "0", self.named("width"))
-        self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
-        self.define_all(sweep.row)
-        for store in sweep.row_stores:
-            if store in blocks:
-                dtype, value = self.kernel.params[store.param].dtype, self.operand(store.value)
-                self.set(self.at(blocks[store], x), spell.store(dtype, value))
-            else:
-                self.store(store)
-        self.close()
-        for store in streamed:
-            self.stream(store)
-        self.close()
-
-    def blocks(self, total: Part, block: int) -> None:
-        """Open a loop over blocks of an axis, from `base` on, each of `width` elements."""
-        self.count("base", "0", total, f"{{}} += {block}")
-        self.let("int64_t", "width", f"{{0}} - {{base}} < {block} ? {{0}} - {{base}} : {block}", total)
-
-    def block_of(self, store: Store, extent: int, what: str = "block") -> Variable:
-        """Declare an array for a part of what a store writes."""
-        param = self.kernel.params[store.param]
-        return self.buffer(spell.storage(param.dtype), f"{param.name}_{what}", extent)
-
-    def stream(self, store: Store) -> None:
-        """A block of a result goes to memory past the caches."""
-        target = self.params[store.param]
-        block, form = (
-            self.named(f"{target.name}_block"),
-            f"{{}}({{}} + {{base}}, {{}}, {{width}} * sizeof({target.type}));",
-        )
-        self.do(form, Symbol("stream"), target, block)
 
 
 def _kept_type(reduction: Scalar) -> str:
     """The C type in which elements of a reduction wait."""
     accumulator: np.dtype = reduction.attr.accumulator
     return "int32_t" if accumulator == BOOL else spell.local(accumulator)
-
-
-def _bytes(param: Param) -> int:
-    return math.prod(param.shape) * param.dtype.itemsize
 
 
 class InnerReduction(Emitter):
@@ -233,7 +123,8 @@ class InnerReduction(Emitter):
 
     def keep(self, node: Scalar) -> None:
         """Put a value into its kept row."""
-        self.set(self.kept_element(node), self.operand(node))
+        with self.where_inside():
+            self.set(self.kept_element(node), self.operand(node))
 
     def _row_part(self, sweep: Sweep) -> None:
         self.define_all(sweep.row)
@@ -270,8 +161,8 @@ class InnerReduction(Emitter):
         whole: tuple[Part, Part] = (first or "0", last or self.extents[cols[0]])
         if self._otherwise(sweep, body, whole, first is None, saved):
             return
-        lanes = self._row_lanes(sweep, body, cols[-1]) if first is None and vectorised and not scans else 0
-        closed = form is not None or fissioned is not None or lanes > 0  # the innermost loop, once it is written
+        lanes, rest = self._masks(sweep, body, cols) if first is None and vectorised and not scans else (0, 0)
+        closed = form is not None or fissioned is not None or lanes + rest > 0  # the innermost loop, once it is written
         asked = prefetched(self.kernel, self.loops, sweep) if first is None else []
         more: Part | None = None  # whether another block follows
         if asked:
@@ -290,6 +181,8 @@ class InnerReduction(Emitter):
                 open_loop(self, body, axis, span, reverse)
             elif axis is cols[-1] and lanes:
                 self._masked_row(sweep, body, axis, accumulators, lanes)
+            elif axis is cols[-1] and rest:
+                self.in_whole_vectors(axis, rest, lambda: self.element(sweep, body))
             elif reverse:
                 self.count_down(self.axis_names[axis], *span)
             else:
@@ -327,12 +220,17 @@ class InnerReduction(Emitter):
             return True
         return False
 
-    def _row_lanes(self, sweep: Sweep, body: list[Scalar], axis: Axis) -> int:
-        """Numbers of a vector, where a short row runs in whole vectors under a mask."""
-        if axis is not self.loops.vector:
-            return 0
+    def _masks(self, sweep: Sweep, body: list[Scalar], cols: list[Axis]) -> tuple[int, int]:
+        """Numbers of a vector, where a short row runs in whole vectors under a mask; and where what is left of a longer row
+        does, in which nothing is reduced."""
+        extent = self.loops.extents[cols[-1]]
+        if cols[-1] is not self.loops.vector:
+            return 0, 0
         alone = sum(f.attr.reduction in ("max", "min") for f in sweep.reductions)
-        return masking.lanes(self, body, sweep.stores, self.loops.extents[axis], alone)
+        if lanes := masking.lanes(self, body, sweep.stores, extent, alone):
+            return lanes, 0
+        plain = not sweep.reductions and len(cols) == 1
+        return 0, masking.remainder(self, body, sweep.stores, extent) if plain else 0
 
     def _masked_row(
         self, sweep: Sweep, body: list[Scalar], axis: Axis, clauses: Mapping[Scalar, Code], lanes: int
@@ -343,10 +241,7 @@ class InnerReduction(Emitter):
         self.pragma("omp simd{}", joined([clauses[f] for f in sweep.reductions if f not in held], ""))
         buffers = {f: self.buffer(_kept_type(f), f"{self.name(f)}_row", masking.LONGEST * lanes) for f in held}
         saved = dict(self.env)
-        column = self.count_masked(self.axis_names[axis], self.extents[axis], lanes)
-        assert self.inside is not None
-        self.open("if ({})", self.inside)
-        self.inside = None  # all that follows is
+        column = self.open_masked(self.axis_names[axis], self.extents[axis], lanes)
         put = lambda buffer: lambda value: self.set(self.at(buffer, column), value)
         self.element(sweep, body, into={f: put(buffer) for f, buffer in buffers.items()})
         self.close()

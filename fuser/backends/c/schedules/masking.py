@@ -21,7 +21,11 @@ from fuser.kernel.operands import computed
 if TYPE_CHECKING:
     from fuser.backends.c.emitter import Emitter
 
-LONGEST = 4  # vectors of a row, beyond which what is left over no longer counts
+LONGEST = 4  # vectors of a row, beyond which the whole ones among them need no mask
+REMAINDER = (
+    8  # additions an element of longer rows, from which what is left over is worth a loop of its own under a mask
+)
+MOST_COLUMNS = 32  # vectors of columns, beyond which what is left over no longer counts
 DEAR = 8  # additions an element, beyond which one number alone costs more than a mask
 REDUCING = 4  # additions that taking an element into a reduction is worth
 HALVES = 2  # the compiler's own remainder has vectors of half the length, and then numbers alone
@@ -46,20 +50,54 @@ def padded(total: Code, lanes: int) -> Code:
 
 def lanes(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int, reductions: int = 0) -> int:
     """Numbers of a vector, where rows of `extent` elements along it take less time under masks than without; else 0."""
-    nodes, axis, params = list(nodes), writer.loops.vector, writer.kernel.params
-    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"] + [params[s.param].dtype.itemsize for s in stores]
-    if axis is None or not sizes or not all(map(_maskable, nodes)):
-        return 0
-    if any(writer.follows(value, axis) for n in nodes if n.op == "load" for value in computed(n.attr.offset)):
-        return 0
-    if any(s.offset.coefficient(axis) not in (0, 1) or computed(s.offset) for s in stores):
-        return 0
-    width = TARGET.vector // max(min(sizes), 4)
-    if not 1 < extent < LONGEST * width or extent % width == 0 or (min(sizes) < 4 and extent > width):
+    nodes = list(nodes)
+    width, narrow = _width(writer, nodes, stores)
+    if not width or not 1 < extent < LONGEST * width or extent % width == 0 or (narrow and extent > width):
         return 0
     alone = extent % width % (width // HALVES)
-    cost = sum(TARGET.costs.get(node.op, 1) for node in nodes if node.op not in ("load", "const", "index"))
-    return width if alone * (cost + REDUCING * reductions) >= DEAR else 0
+    return width if alone * (_cost(nodes) + REDUCING * reductions) >= DEAR else 0
+
+
+def remainder(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int) -> int:
+    """Numbers of a vector, where what longer rows leave after their whole vectors is worth a loop under a mask; else 0.
+
+    It does not ask how many there are, so that the text serves rows of all lengths."""
+    nodes = list(nodes)
+    width, narrow = _width(writer, nodes, stores)
+    return width if width and not narrow and extent >= LONGEST * width and _cost(nodes) >= REMAINDER else 0
+
+
+def across(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int) -> int:
+    """Numbers of a vector, where columns that are reduced side by side run in whole vectors under a mask, which all rows
+    that are taken together share; else 0."""
+    width, narrow = _width(writer, list(nodes), stores)
+    if not width or narrow or extent % width == 0:
+        return 0
+    return width if LONGEST * width <= extent < MOST_COLUMNS * width else 0
+
+
+def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) -> tuple[int, bool]:
+    """Numbers of a vector, 0 where there may be no mask; and whether there are some of less than 32 bits."""
+    axis, params = writer.loops.vector, writer.kernel.params
+    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"] + [params[s.param].dtype.itemsize for s in stores]
+    if axis is None or not sizes or not hides(writer, nodes):
+        return 0, False
+    if any(s.offset.coefficient(axis) not in (0, 1) or computed(s.offset) for s in stores):
+        return 0, False
+    return TARGET.vector // max(min(sizes), 4), min(sizes) < 4
+
+
+def _cost(nodes: Iterable[Scalar]) -> float:
+    """Additions an element."""
+    return sum(TARGET.costs.get(node.op, 1) for node in nodes if node.op not in ("load", "const", "index"))
+
+
+def hides(writer: Emitter, nodes: Iterable[Scalar]) -> bool:
+    """Whether a mask may hide elements along the vector: nothing is read elsewhere for them, or goes wrong."""
+    nodes, axis = list(nodes), writer.loops.vector
+    assert axis is not None
+    indexed = any(writer.follows(value, axis) for n in nodes if n.op == "load" for value in computed(n.attr.offset))
+    return not indexed and all(map(_maskable, nodes))
 
 
 def _maskable(node: Scalar) -> bool:

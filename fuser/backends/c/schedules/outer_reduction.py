@@ -80,8 +80,9 @@ class OuterReduction(Emitter):
         """What comes after them."""
 
     def _masked(self, vector: Axis) -> int:
+        nodes, stores, extent = self.kernel.nodes, self.kernel.stores, self.loops.extents[vector]
         reductions = sum(len(sweep.reductions) for sweep in self.kernel.sweeps)
-        return masking.lanes(self, self.kernel.nodes, self.kernel.stores, self.loops.extents[vector], reductions)
+        return masking.lanes(self, nodes, stores, extent, reductions) or masking.across(self, nodes, stores, extent)
 
     def _array(self, kind: str, name: str) -> Variable:
         """Declare an array over the columns."""
@@ -312,6 +313,8 @@ class SplitOuterReduction(OuterReduction):
         for axis in outer:
             self.loop(axis)
         width = self.lets("int64_t", ("base", code("0")), ("width", self.extents[vector]))
+        self.in_whole = self._masked(vector)
+        self.let("int64_t", "stride", self._all[1])
         total = self.extents[self.loops.reduced[0]]
         self.guards = guards(self.kernel)
         room = Variable("room", "int64_t")
@@ -329,15 +332,15 @@ class SplitOuterReduction(OuterReduction):
             self.close()
 
     def _array(self, kind: str, name: str) -> Variable:
-        return self.buffer(kind, name, self.named("width"))
+        return self.buffer(kind, name, self.named("stride"))
 
     def _chunks(self, sweep: Sweep, total: Code) -> None:
         self._narrow(sweep)
         for reduction in sweep.reductions:
             kind, name = _held(reduction.attr.accumulator), self.name(reduction)
-            self.room(kind, f"{name}_part", self.code("{chunks} * {width}"))
+            self.room(kind, f"{name}_part", self.code("{chunks} * {stride}"))
             if reduction.attr.reduction in ("argmax", "argmin"):
-                self.room(self._integer(), f"{name}_place", self.code("{chunks} * {width}"))
+                self.room(self._integer(), f"{name}_place", self.code("{chunks} * {stride}"))
         if self.threads:
             self.pragma("omp parallel for schedule(static) num_threads({})", self.team_size())
         chunk = self.count("chunk", "0", self.named("chunks"))
@@ -346,7 +349,7 @@ class SplitOuterReduction(OuterReduction):
         last = self.lets("int64_t", ("first", self.code("{} * {length}", chunk)), ("last", end))
         for reduction in sweep.reductions:
             kind, name = _held(reduction.attr.accumulator), self.name(reduction)
-            own = "{} + {} * {width}"
+            own = "{} + {} * {stride}"
             self.pointer(f"{kind} *restrict", kind, f"{name}_acc", own, self.named(f"{name}_part"), chunk)
             if reduction.attr.reduction in ("argmax", "argmin"):
                 spelt, place = f"{self._integer()} *restrict", self.named(f"{name}_place")
@@ -367,7 +370,7 @@ class SplitOuterReduction(OuterReduction):
                 chunk = self.count("chunk", "0", self.named("chunks"))
             self.pragma("omp simd")
             x = self.count("x", *self._all)
-            row = self.code("{} * {width}", chunk)
+            row = self.code("{} * {stride}", chunk)
             part = self.let(_held(reduction.attr.accumulator), "part", self.at(f"{name}_part", row, x))
             positions = reduction.attr.reduction in ("argmax", "argmin")
             self._reduction_step(reduction, part, self.at(f"{name}_place", row, x) if positions else "0")
@@ -380,7 +383,7 @@ class SplitOuterReduction(OuterReduction):
         self.pragma("omp simd")
         x = self.count("x", *self._all)
         parts = [
-            self.at(f"{self.name(reduction)}_part", self.code(f"({{}} + {n}) * {{width}}", chunk), x) for n in range(4)
+            self.at(f"{self.name(reduction)}_part", self.code(f"({{}} + {n}) * {{stride}}", chunk), x) for n in range(4)
         ]
         self._reduction_step(reduction, code("(({} + {}) + ({} + {}))", *parts), "")
         self.close()

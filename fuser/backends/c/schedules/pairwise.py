@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from fuser.backends.c import spell
 from fuser.backends.c.builder import ALIGNED
 from fuser.backends.c.function import Code, Part, code
+from fuser.backends.c.schedules import masking
 from fuser.backends.c.schedules.compensated_sums import CHAIN_OF_VECTORS, VECTOR_BYTES, end_block
 from fuser.ir.index import Axis
 from fuser.ir.scalar import COSTS, Scalar
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from fuser.backends.c.schedules.inner_reduction import InnerReduction
 
 GROUP = 4  # vectors that are added in pairs
-FEWEST_VECTORS = 16  # along the axis: shorter sums have short chains anyway
+FEWEST_VECTORS = 4  # along the axis: shorter sums have short chains anyway
 MOST_WORK = (
     32  # operations an element, for it to be written out for each vector of a group: less than two functions of maths
 )
@@ -43,7 +44,7 @@ class Form(Enum):
 
 def form_of(sweep: Sweep, body: Sequence[Scalar], sums: Sequence[Scalar], extent: int) -> Form | None:
     """How a sweep whose innermost loop runs over `extent` elements in vectors adds up; None: element after element."""
-    if not sums or extent < FEWEST_VECTORS * lanes(sums):
+    if not sums or extent <= FEWEST_VECTORS * lanes(sums):
         return None
     loads = [n for n in body if n.op == "load"]
     little = _work(body) <= MOST_WORK and len(loads) <= MOST_LOADS and not any(n.args for n in loads)
@@ -92,21 +93,27 @@ def add_block(
             writer.env = dict(saved)
             return found
 
-        _add(writer, sums, span, computed, _work(body) > CHEAP)
+        _add(writer, sums, span, computed, masking.hides(writer, body), _work(body) > CHEAP)
         writer.axes[axis] = here
         return
     first, last = span
     most = str(3 * CHAIN_OF_VECTORS * lanes(sums) // 2)
     buffers = {f: writer.buffer(spell.local(f.attr.accumulator), f"{writer.name(f)}_block", most) for f in sums}
     writer.pragma("omp simd{}", code("".join("{}" for _ in clauses), *clauses.values()))
-    writer.loop(axis, first, last)
+    dear = not clauses and _work(body) > CHEAP and masking.hides(writer, body)
+    if dear:
+        writer.open_masked(writer.axis_names[axis], last, lanes(sums), first)
+    else:
+        writer.loop(axis, first, last)
     at = writer.code("{} - {}", writer.axes[axis], first)
     put = lambda block: lambda value: writer.set(writer.at(block, at), value)
     writer.element(sweep, body, into={reduction: put(block) for reduction, block in buffers.items()})
+    if dear:
+        writer.close()
     writer.close()
     writer.env = saved
     whole = writer.code("{} - {}", last, first)
-    _add(writer, sums, ("0", whole), lambda place: {f: writer.at(block, place) for f, block in buffers.items()})
+    _add(writer, sums, ("0", whole), lambda place: {f: writer.at(block, place) for f, block in buffers.items()}, True)
 
 
 def _tail(writer: InnerReduction, sums: Sequence[Scalar], span: tuple[Part, Part], values: Values) -> Values:
@@ -121,21 +128,43 @@ def _tail(writer: InnerReduction, sums: Sequence[Scalar], span: tuple[Part, Part
     return lambda place: {f: writer.at(buffer, writer.code("{} - {}", place, span[0])) for f, buffer in buffers.items()}
 
 
+def _masked(writer: InnerReduction, sums: Sequence[Scalar], span: tuple[Part, Part], values: Values) -> None:
+    """Add the elements of less than a vector to as many lanes, under a mask: one after the other they would wait for
+    each other for longer than all vectors of a row of 200."""
+    (first, last), width = span, lanes(sums)
+    end = code("{} + {}", first, masking.padded(writer.code("{} - {}", last, first), width))
+    writer.pragma("omp simd")
+    single = writer.count("x", first, end)
+    writer.inside = code("{}({}, {})", masking.WITHIN, single, last)
+    for reduction, value in values(single).items():
+        held = writer.at(f"{writer.name(reduction)}_lane", writer.code("{} - {}", single, first))
+        writer.set(held, "{} + ({} ? {} : 0)", held, writer.inside, value)
+    writer.close_masked()
+
+
 def _add(
-    writer: InnerReduction, sums: Sequence[Scalar], span: tuple[Part, Part], values: Values, together: bool = False
+    writer: InnerReduction,
+    sums: Sequence[Scalar],
+    span: tuple[Part, Part],
+    values: Values,
+    masked: bool,
+    together: bool = False,
 ) -> None:
-    """First what makes up no group, as a small sum rounds by less: elements, into the accumulators, and vectors. With
-    `together` those elements are worth a vector's work."""
+    """First what makes up no group, as a small sum rounds by less: elements, to lanes if they may be `masked` and else into
+    the accumulators, and vectors. With `together` those elements are worth a vector's work."""
     (first, last), width = span, lanes(sums)
     group = GROUP * width
     writer.open()
     end = writer.let("int64_t", "groups", f"{{0}} + ({{1}} - {{0}}) / {group} * {group}", first, last)
     rest = writer.let("int64_t", "rest", f"{{0}} + ({{1}} - {{0}}) / {width} * {width}", end, last)
-    tail = _tail(writer, sums, (rest, last), values) if together else values
-    single = writer.count("x", rest, last)
-    for reduction, value in tail(single).items():
-        writer.accumulate(reduction, value, "")
-    writer.close()
+    if masked:
+        _masked(writer, sums, (rest, last), values)
+    else:
+        tail = _tail(writer, sums, (rest, last), values) if together else values
+        single = writer.count("x", rest, last)
+        for reduction, value in tail(single).items():
+            writer.accumulate(reduction, value, "")
+        writer.close()
     for count, start, stop in ((1, end, rest), (GROUP, first, end)):
         step = count * width
         base = writer.count("base", start, stop, f"{{}} += {step}")

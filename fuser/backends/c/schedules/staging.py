@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from fuser.backends.c import spell
 from fuser.backends.c.function import Code, Element, Variable, code
-from fuser.backends.c.schedules.inner_reduction import Elementwise
+from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.tiling import TRANSPOSED, move_rows
 from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar

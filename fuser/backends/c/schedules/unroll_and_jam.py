@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fuser.backends.c import spell
 from fuser.backends.c.function import Variable, code
-from fuser.backends.c.schedules.inner_reduction import BLOCK, Elementwise
+from fuser.backends.c.schedules.elementwise import BLOCK, Elementwise
 from fuser.backends.c.schedules.loop_kernel import LoopKernel
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar

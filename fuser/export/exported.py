@@ -1,0 +1,271 @@
+"""`Exported`: a function as a graph that can be saved, loaded elsewhere, called and differentiated.
+
+The graph is the traced one with its calls written out, before anything that looks at a target, so that one file serves every
+platform. Derivatives are further graphs, made when they are asked for or saved with it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fuser.api.jitted import Jitted, jit
+from fuser.errors import DeserializationError, UnsupportedError
+from fuser.export import file
+from fuser.export.calling import called, checked_platform, runner
+from fuser.export.decode import decode_arrays, decode_graph, decode_type, expect, member, no_dims, of
+from fuser.export.encode import Arrays, encode_graph, encode_type
+from fuser.export.safety import DisabledSafetyCheck, check_foreign_calls
+from fuser.export.trees import decode_tree, encode_tree
+from fuser.ir.graph import Graph, has_effects
+from fuser.ir.text import show
+from fuser.ir.types import ArrayType, is_inexact
+from fuser.passes.inline import inline_calls
+from fuser.passes.loops.carries import in_bodies
+from fuser.runtime.device import default_platform
+from fuser.trace.body import reads
+from fuser.trace.replay import replay
+from fuser.transforms.linear import vjp
+
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+minimum_supported_calling_convention_version = maximum_supported_calling_convention_version = 1
+MOST_ORDERS = 16  # of derivatives in one file
+
+
+@dataclass(frozen=True, eq=False)
+class Exported:
+    """A function as it is saved: its graph, the types and the trees of its arguments and results.
+
+    in_tree, in_avals    the structure of (args, kwargs), and an ArrayType a leaf; extents may be symbolic
+    out_tree, out_avals  those of the result
+    platforms            where it may be called: of "cpu", "cuda", "rocm", "tpu"
+    module_kept_var_idx  the numbers of the arguments that the graph reads
+    uses_global_constants  whether extents are symbolic
+    """
+
+    fun_name: str
+    in_tree: Any
+    in_avals: tuple[ArrayType, ...]
+    out_tree: Any
+    out_avals: tuple[ArrayType, ...]
+    graph: Graph = field(repr=False)
+    platforms: tuple[str, ...]
+    disabled_safety_checks: Sequence[DisabledSafetyCheck] = ()
+    nr_devices: int = 1
+    ordered_effects: tuple[Any, ...] = ()
+    unordered_effects: tuple[Any, ...] = ()
+    calling_convention_version: int = maximum_supported_calling_convention_version
+    _get_vjp: Callable[[Exported], Exported] | None = None
+
+    @property
+    def module_kept_var_idx(self) -> tuple[int, ...]:
+        read = reads(self.graph)
+        return tuple(n for n, var in enumerate(self.graph.invars) if var in read)
+
+    @property
+    def uses_global_constants(self) -> bool:
+        return any(type(d) is not int for aval in self.in_avals for d in aval.shape)
+
+    @property
+    def mlir_module_serialized(self) -> bytes:
+        """The graph's text in UTF-8: fuser has no MLIR."""
+        return self.mlir_module().encode()
+
+    def mlir_module(self, serialized: bool = True) -> str:
+        """The graph's text, under JAX's name: fuser has no MLIR."""
+        return show(self.graph)
+
+    def has_vjp(self) -> bool:
+        """Whether `vjp` gives something."""
+        return self._get_vjp is not None
+
+    def vjp(self) -> Exported:
+        """The derivative: a function of the arguments' leaves and a cotangent for each result of a floating-point or complex type.
+
+        It gives a tuple with one cotangent for each argument of such a type. ValueError where the file had none.
+        """
+        if self._get_vjp is None:
+            raise ValueError("No VJP is available")
+        return self._get_vjp(self)
+
+    def in_shardings_jax(self, mesh: Any) -> tuple[None, ...]:
+        """None for each argument: exported functions run on one device."""
+        return (None,) * len(self.in_avals)
+
+    def out_shardings_jax(self, mesh: Any) -> tuple[None, ...]:
+        """None for each result: exported functions run on one device."""
+        return (None,) * len(self.out_avals)
+
+    def serialize(self, vjp_order: int = 0) -> bytearray:
+        """The function as bytes for `deserialize`, with so many derivatives one after the other.
+
+        UnsupportedError where it holds a Python function (a callback), ValueError or TypeError for trees of classes or keys that
+        cannot be written, ValueError where a derivative is asked for that is not there.
+        """
+        arrays = Arrays()
+        said = _written(self, arrays, vjp_order)
+        said["arrays"] = arrays.headers()
+        return bytearray(file.write(said, arrays.contents()))
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's results, under jit and the transforms too; reverse mode needs its `vjp`.
+
+        ValueError for arguments of another tree, rank, dtype or extent, and on another platform.
+        """
+        checked_platform(self)
+        return called(self, self._run, args, kwargs)
+
+    @functools.cached_property
+    def _run(self) -> Callable[..., Any]:
+        return runner(self)
+
+    def __str__(self) -> str:
+        return f"Exported(fun_name={self.fun_name}, ...)"
+
+
+def export(
+    fun_jit: Callable[..., Any],
+    *,
+    platforms: Sequence[str] | None = None,
+    disabled_checks: Sequence[DisabledSafetyCheck] = (),
+) -> Callable[..., Exported]:
+    """A function that takes arguments of `fun_jit`, or ShapeDtypeStructs in their place, and gives it as an `Exported`.
+
+    `platforms`: where it is to run, of "cpu", "cuda", "rocm" and "tpu"; the default platform if None. ValueError for what is
+    not the result of jit. UnsupportedError for a function of several devices.
+    """
+    jitted = _jitted(fun_jit)
+    wanted = (default_export_platform(),) if platforms is None else tuple(platforms)
+    if unknown := [p for p in wanted if p not in PLATFORMS]:
+        raise ValueError(f"platforms are of {', '.join(PLATFORMS)}, got {', '.join(map(str, unknown))}")
+
+    def exported(*args: Any, **kwargs: Any) -> Exported:
+        traced = jitted.trace(*args, **kwargs)
+        if (traced.placement is not None and len(_devices(traced.placement)) > 1) or _meshes(traced.graph):
+            raise UnsupportedError(
+                f"{traced.graph.name} runs on several devices, and exported functions run on one; "
+                "export what one device does, and divide the arrays around its calls"
+            )
+        check_foreign_calls(traced.graph, disabled_checks)
+        return _exported(traced.graph, traced.in_tree, traced.out_tree, wanted, tuple(disabled_checks))
+
+    return exported
+
+
+def default_export_platform() -> str:
+    """The platform that functions are exported for where none is named."""
+    return default_platform()
+
+
+def deserialize(blob: bytes | bytearray) -> Exported:
+    """The function that `Exported.serialize` wrote. The bytes may be anything: nothing of them is run.
+
+    DeserializationError, a ValueError, for bytes that are no such file, or that a newer version wrote.
+    """
+    try:
+        said, contents = file.read(bytes(blob))
+        arrays = decode_arrays(member(said, "arrays", list), contents)
+        return _read(said, arrays, MOST_ORDERS)
+    except (Exception, RecursionError) as error:
+        raise DeserializationError(
+            f"these bytes are no function that this version of fuser can load: {file.refusal(error)}; export it again"
+        ) from None
+
+
+def _jitted(function: Any) -> Any:
+    """What is traced: the function, which is jitted, or one of fuser's own as if it were."""
+    if isinstance(function, Jitted) or (hasattr(function, "trace") and hasattr(function, "lower")):
+        return function
+    if str(getattr(function, "__module__", "")).startswith(("fuser.numpy", "fuser.lax", "fuser.nn")):
+        return jit(function)
+    raise ValueError(f"Function to be exported must be the result of `jit` but is: {function}")
+
+
+def _devices(placement: Any) -> set[Any]:
+    shardings = [*placement.given, *placement.wanted]
+    return {d for s in shardings if s is not None for d in getattr(s, "device_set", ())}
+
+
+def _meshes(graph: Graph) -> bool:
+    return any(a.explicit is not None or a.vma for a in (*graph.in_avals, *graph.out_avals))
+
+
+def _exported(
+    graph: Graph, in_tree: Any, out_tree: Any, platforms: tuple[str, ...], checks: Sequence[DisabledSafetyCheck]
+) -> Exported:
+    effects = ("debug",) if has_effects(graph) else ()
+    return Exported(
+        graph.name,
+        in_tree,
+        graph.in_avals,
+        out_tree,
+        graph.out_avals,
+        graph,
+        platforms,
+        checks,
+        unordered_effects=effects,
+        _get_vjp=functools.cache(_vjp),
+    )
+
+
+def _vjp(primal: Exported) -> Exported:
+    """The derivative of a function whose graph still holds its custom rules."""
+    count = len(primal.in_avals)
+    differentiable = [n for n, a in enumerate(primal.in_avals) if is_inexact(a.dtype)]
+    results = [n for n, a in enumerate(primal.out_avals) if is_inexact(a.dtype)]
+
+    def derivative(*leaves: Any) -> tuple[Any, ...]:
+        primals, cotangents = leaves[:count], leaves[count:]
+
+        def function(*given: Any) -> list[Any]:
+            inputs = list(primals)
+            for n, value in zip(differentiable, given):
+                inputs[n] = value
+            found = replay(primal.graph, *inputs)
+            return [found[n] for n in results]
+
+        _, pullback = vjp(function, *(primals[n] for n in differentiable))
+        return tuple(pullback(list(cotangents)))
+
+    derivative.__name__ = f"vjp_{primal.fun_name}"
+    avals = [a.update(weak_type=False) for a in primal.in_avals]
+    avals += [primal.out_avals[n].update(weak_type=False) for n in results]
+    return export(jit(derivative), platforms=primal.platforms, disabled_checks=primal.disabled_safety_checks)(*avals)
+
+
+def inlined(graph: Graph) -> Graph:
+    """The graph without calls, here and in the bodies of its control flow."""
+    return in_bodies(inline_calls(graph), inlined)
+
+
+def _written(exported: Exported, arrays: Arrays, vjp_order: int) -> dict[str, Any]:
+    return {
+        "name": exported.fun_name,
+        "platforms": [*exported.platforms],
+        "checks": [check.word for check in exported.disabled_safety_checks],
+        "in_tree": encode_tree(exported.in_tree),
+        "in": [encode_type(a) for a in exported.in_avals],
+        "out_tree": encode_tree(exported.out_tree),
+        "out": [encode_type(a) for a in exported.out_avals],
+        "graph": encode_graph(inlined(exported.graph), arrays),
+        "vjp": _written(exported.vjp(), arrays, vjp_order - 1) if vjp_order > 0 else None,
+    }
+
+
+def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
+    expect(orders > 0, "it has too many derivatives")
+    platforms = tuple(of(str, p, "a platform") for p in member(said, "platforms", list))
+    expect(all(p in PLATFORMS for p in platforms), "it is for a platform that there is none of")
+    checks = tuple(DisabledSafetyCheck(of(str, c, "a check")) for c in member(said, "checks", list))
+    in_tree, out_tree = (decode_tree(said.get(key)) for key in ("in_tree", "out_tree"))
+    in_avals, out_avals = (tuple(decode_type(t, no_dims) for t in member(said, key, list)) for key in ("in", "out"))
+    graph = decode_graph(said.get("graph"), arrays, no_dims)
+    expect(in_tree.num_leaves == len(in_avals) and out_tree.num_leaves == len(out_avals), "its trees have other leaves")
+    expect((graph.in_avals, graph.out_avals) == (in_avals, out_avals), "its graph has other arguments or results")
+    following = said.get("vjp")
+    derivative = None if following is None else _read(following, arrays, orders - 1)
+    get_vjp = None if derivative is None else lambda _: derivative
+    name = member(said, "name", str)[:200]
+    return Exported(name, in_tree, in_avals, out_tree, out_avals, graph, platforms, checks, _get_vjp=get_vjp)

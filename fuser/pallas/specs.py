@@ -1,0 +1,223 @@
+"""What a user says of a kernel's blocks: BlockSpec, GridSpec, memory spaces, scratch shapes, costs; plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fuser.ir.text import param_type
+from fuser.ir.types import ArrayType
+
+
+class MemorySpace(enum.Enum):
+    """Where a block or a scratch buffer lies. What a backend has no such memory for lies where its arrays lie."""
+
+    ANY = "any"
+    DEFAULT = "default"
+    HOST = "host"
+    VMEM = "vmem"
+    SMEM = "smem"
+    KEY = "key"
+    INDEX = "index"
+    ERROR = "error"
+
+    def __call__(self, shape: Sequence[int], dtype: Any) -> MemoryRef:
+        """A scratch buffer of this shape and dtype in this memory."""
+        return MemoryRef(tuple(shape), np.dtype(dtype), self)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryRef:
+    """A scratch buffer: one for all programs of the grid, which run in order and find in it what the one before left."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+    memory_space: Any = None
+
+    @property
+    def aval(self) -> ArrayType:
+        return ArrayType(tuple(self.shape), np.dtype(self.dtype))
+
+
+class Kind(enum.Enum):
+    """What an index map says along a dimension: the number of a block, or the first element; or one that is squeezed out."""
+
+    BLOCKED = "blocked"
+    ELEMENT = "element"
+    SQUEEZED = "squeezed"
+
+
+param_type(Kind)
+
+
+@param_type
+class Extent(NamedTuple):
+    """A block's extent along a dimension, and how the array is padded there for blocks that begin at any element."""
+
+    size: int
+    kind: Kind
+    padding: tuple[int, int] = (0, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocked:
+    """`block_size` elements; the index map counts blocks. An int in a block's shape means this."""
+
+    block_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Element:
+    """`block_size` elements; the index map gives the first one, in an array that is padded by `padding`."""
+
+    block_size: int
+    padding: tuple[int, int] = (0, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Squeezed:
+    """One element, in a dimension that the kernel does not see. None in a block's shape means this."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundedSlice:
+    """A slice whose size differs from block to block; refused where it is used."""
+
+    block_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Indirect:
+    """Rows at positions in an array; refused where it is used."""
+
+    block_size: int
+
+
+BlockDim = Blocked | Element | Squeezed | BoundedSlice | Indirect
+squeezed = Squeezed()
+
+
+@dataclasses.dataclass(frozen=True)
+class Buffered:
+    """How many copies of a block a pipeline keeps; a hint."""
+
+    buffer_count: int = 2
+    use_lookahead: bool = False
+
+
+@dataclasses.dataclass
+class BlockSpec:
+    """The part of an array that each program of the grid sees.
+
+    `index_map(*program ids)` gives a number a dimension: of the block, in units of `block_shape`. Without a shape it is the
+    whole array, without a map the first block.
+    """
+
+    block_shape: Sequence[BlockDim | int | None] | None = None
+    index_map: Callable[..., Any] | None = None
+    pipeline_mode: Buffered | None = None
+    memory_space: Any = dataclasses.field(kw_only=True, default=None)
+
+
+class NoBlockSpec:
+    """Stands for specs that were not given: whole arrays."""
+
+    def __repr__(self) -> str:
+        return "no_block_spec"
+
+
+no_block_spec = NoBlockSpec()
+
+
+@dataclasses.dataclass(frozen=True)
+class GridSpec:
+    """The grid, the blocks of inputs and outputs, and scratch buffers of a kernel."""
+
+    grid: int | Sequence[int] = ()
+    in_specs: Any = no_block_spec
+    out_specs: Any = no_block_spec
+    scratch_shapes: Any = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class CostEstimate:
+    """What a kernel costs, where it is known better than from its text."""
+
+    flops: int
+    transcendentals: int
+    bytes_accessed: int
+    remote_bytes_transferred: int = 0
+
+    def to_json(self) -> bytes:
+        return repr(dataclasses.asdict(self)).replace("'", '"').encode()
+
+
+@dataclasses.dataclass(frozen=True)
+class CompilerParams:
+    """What a backend is told of a kernel. `dimension_semantics` says of each grid dimension "parallel" or "arbitrary": programs
+    along a parallel one may run at once, and the interpreter refuses those that write what others read or write."""
+
+    dimension_semantics: Sequence[str] | None = None
+    num_warps: int | None = None
+    num_stages: int | None = None
+    vmem_limit_bytes: int | None = None
+    serialized_metadata: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class InterpretParams:
+    """How kernels are interpreted. `detect_races` takes every dimension of the grid for a parallel one; memory that nobody has
+    written is filled with nan (the least integer), so that reading it shows."""
+
+    detect_races: bool = False
+
+
+def extents(block_shape: Sequence[Any] | None, shape: Sequence[int], origin: str) -> tuple[Extent, ...]:
+    """A block's extent a dimension. ValueError for another number of them; NotImplementedError for kinds that are not offered."""
+    if block_shape is None:
+        return tuple(Extent(e, Kind.BLOCKED) for e in shape)
+    if len(block_shape) != len(shape):
+        raise ValueError(
+            f"Block shape for {origin} (= {tuple(block_shape)}) must have the same number of dimensions as the array shape {tuple(shape)}."
+        )
+    return tuple(map(_extent, block_shape))
+
+
+def _extent(size: Any) -> Extent:
+    if size is None or isinstance(size, Squeezed):
+        return Extent(1, Kind.SQUEEZED)
+    if isinstance(size, Element):
+        return Extent(size.block_size, Kind.ELEMENT, (size.padding[0], size.padding[1]))
+    if isinstance(size, (BoundedSlice, Indirect)):
+        raise NotImplementedError(
+            f"Unsupported block dimension type: {type(size).__name__}; take Blocked, Element or Squeezed"
+        )
+    if isinstance(size, Blocked):
+        return Extent(size.block_size, Kind.BLOCKED)
+    if isinstance(size, (int, np.integer)):
+        return Extent(int(size), Kind.BLOCKED)
+    raise ValueError(f"Invalid block dimension {size!r}: a block's shape has ints, None, Blocked, Element or Squeezed")
+
+
+def grid_of(grid: int | Sequence[int]) -> tuple[int, ...]:
+    """The grid's extents. TypeError for what is no integer."""
+    found = (grid,) if isinstance(grid, (int, np.integer)) else tuple(grid)
+    if not all(isinstance(e, (int, np.integer)) and e >= 0 for e in found):
+        raise TypeError(f"the grid of a kernel has integers, got {grid!r}")
+    return tuple(map(int, found))
+
+
+def parallel_axes(params: Any, grid: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions of the grid that are declared parallel."""
+    named: Any = params.get("mosaic", params) if isinstance(params, Mapping) else params
+    given = (
+        named.get("dimension_semantics") if isinstance(named, Mapping) else getattr(named, "dimension_semantics", None)
+    )
+    return tuple(n for n, word in enumerate(given or ()) if str(getattr(word, "value", word)).lower() == "parallel")

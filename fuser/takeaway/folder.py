@@ -1,0 +1,84 @@
+"""`export_kernels`: the kernels of one signature of a function as files."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fuser.api.jitted import Jitted, jit
+from fuser.errors import UnsupportedError
+from fuser.ir.graph import Var
+from fuser.ir.names import printable
+from fuser.lax.values import as_value
+from fuser.runtime.array import to_numpy
+from fuser.takeaway import in_c, in_triton
+from fuser.takeaway.program import Program, program_of
+from fuser.trace import tree
+
+WRITERS = {"c": in_c.files, "triton": in_triton.files}
+
+
+@dataclass(frozen=True)
+class KernelFolder:
+    """The files, by name; `save` writes them."""
+
+    files: dict[str, bytes]
+
+    def save(self, directory: Any) -> pathlib.Path:
+        """Write the files into a directory, which is made; its path."""
+        folder = pathlib.Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in self.files.items():
+            (folder / name).write_bytes(data)
+        return folder
+
+
+def export_kernels(function: Callable[..., Any]) -> Callable[..., KernelFolder]:
+    """A function of arguments like `function`'s that gives its kernels for arguments of these types as a KernelFolder.
+
+    The backend in use says in which language: C (kernels, a header, a launcher, a test, a Makefile) or Triton (kernels, a launcher
+    for torch tensors, a test). The arguments and what the function gives for them become the test's data. UnsupportedError where
+    a step of the program is no generated kernel: a factorisation by LAPACK, a callback, a step in NumPy.
+    """
+    jitted = function if isinstance(function, Jitted) else jit(function)
+
+    @functools.wraps(function)
+    def exported(*args: Any, **kwargs: Any) -> KernelFolder:
+        lowered = jitted.lower(*args, **kwargs)
+        backend = lowered.traced._backend
+        if backend.name not in WRITERS:
+            raise UnsupportedError(
+                f"kernels are taken away from the backends {' and '.join(WRITERS)}, and {backend.name} is in use; set FUSER_BACKEND"
+            )
+        program = program_of(identifier(jitted.name), lowered)
+        values = [to_numpy(as_value(leaf)) for leaf in tree.leaves((args, kwargs)) if not _static(leaf)]
+        results = [to_numpy(r) for r in tree.leaves(jitted(*args, **kwargs))]
+        wanted = [n for n, v in enumerate(lowered.plan.outputs) if isinstance(v, Var)]
+        data = {f"in{n}": np.ascontiguousarray(v) for n, v in enumerate(values)}
+        data |= {f"expected{n}": np.ascontiguousarray(results[k]) for n, k in enumerate(wanted)}
+        return KernelFolder(WRITERS[backend.name](program, data))
+
+    return exported
+
+
+def _static(leaf: Any) -> bool:
+    try:
+        as_value(leaf)
+    except TypeError:
+        return True
+    return False
+
+
+def identifier(name: str) -> str:
+    """The name of a function as an identifier of C and Python."""
+    found = re.sub(r"\W", "_", printable(name), flags=re.ASCII).strip("_")
+    return found if found and not found[0].isdigit() else f"function_{found}".rstrip("_")
+
+
+__all__ = ["KernelFolder", "Program", "export_kernels"]

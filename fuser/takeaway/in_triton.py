@@ -1,0 +1,125 @@
+"""A program as Triton: a file of kernels for each step, a launcher for torch tensors, a test with its data."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+
+from fuser.backends.triton.emitter import Launch
+from fuser.errors import UnsupportedError
+from fuser.ir.types import is_complex
+from fuser.takeaway.program import Call, Program
+
+
+def files(program: Program, data: dict[str, np.ndarray]) -> dict[str, bytes]:
+    """The files of a program by name; `data` are the test's arrays: in0, …, expected0, …"""
+    name = program.name
+    arrays = {**data, **{f"constant{slot}": value for slot, value in program.consts}}
+    if refused := [a.dtype for a in arrays.values() if is_complex(a.dtype) or a.dtype.names]:
+        raise UnsupportedError(f"Triton's kernels take no arrays of {refused[0]}; export the parts as real arrays")
+    stored = io.BytesIO()
+    np.savez(stored, **{key: _plain(value) for key, value in arrays.items()})
+    texts = {call.source.name: call.source.text for call in program.calls}
+    return {
+        **{f"{kernel}.py": text.encode() for kernel, text in texts.items()},
+        f"{name}.py": _launcher(program).encode(),
+        f"test_{name}.py": _test(program).encode(),
+        f"{name}_data.npz": stored.getvalue(),
+        "README.md": (
+            f"# {name}\n\n{program.origin}\n\n    {program.signature()}\n\n`python test_{name}.py` runs the test on the GPU; "
+            f"with TRITON_INTERPRET=1 it needs none. torch and triton are needed.\n"
+        ).encode(),
+    }
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Arrays as files hold them: bfloat16 as its bits."""
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+
+
+def _launcher(program: Program) -> str:
+    modules = dict.fromkeys(call.source.name for call in program.calls)
+    head = [
+        f'"""{program.origin}',
+        "",
+        f"    {program.signature()}",
+        '"""',
+        "",
+        "import pathlib",
+        "",
+        "import numpy as np",
+    ]
+    head += ["import torch", "", *(f"import {module}" for module in modules), "", ""]
+    lines = [*head, *_CONSTANTS] if program.consts else head
+    parameters = [f"in{n}" for n in range(len(program.inputs))]
+    lines.append(f"def {program.name}({', '.join(parameters)}):")
+    lines.append(f"    device = {'in0.device' if parameters else repr('cuda')}")
+    lines += [f"    slot{slot} = in{n}.contiguous()" for n, (slot, _) in enumerate(program.inputs)]
+    lines += [f"    slot{slot} = constant('constant{slot}', '{v.dtype}', device)" for slot, v in program.consts]
+    for call in program.calls:
+        lines += _call(call)
+    results = [f"slot{slot}.reshape({tuple(aval.shape)})" for slot, aval in program.outputs]
+    return "\n".join([*lines, f"    return [{', '.join(results)}]", ""])
+
+
+_CONSTANTS = [
+    "def constant(name, dtype, device):",
+    "    array = np.load(pathlib.Path(__file__).with_name(pathlib.Path(__file__).stem + '_data.npz'))[name]",
+    "    tensor = torch.from_numpy(array.view(np.int16) if dtype == 'bfloat16' else array)",
+    "    return (tensor.view(torch.bfloat16) if dtype == 'bfloat16' else tensor).to(device)",
+    "",
+    "",
+]
+
+
+def _call(call: Call) -> list[str]:
+    lines = []
+    for w in call.writes:
+        lines.append(f"    slot{w.slot} = torch.empty({tuple(w.shape)}, dtype=torch.{w.dtype.name}, device=device)")
+    buffers = [f"slot{slot}" for slot in (*call.reads, *(w.slot for w in call.writes))]
+    for n, (size, dtype) in enumerate(call.source.launch["scratch"]):
+        lines.append(f"    scratch{n} = torch.empty({size}, dtype=torch.{np.dtype(dtype).name}, device=device)")
+        buffers.append(f"scratch{n}")
+    for launch in call.source.launch["launches"]:
+        lines += _launch(call.source.name, launch, buffers)
+    return lines
+
+
+def _launch(module: str, launch: Launch, buffers: list[str]) -> list[str]:
+    if launch.grid == 0:
+        return []
+    arguments: list[Any] = [*(buffers[n] for n in launch.buffers), *launch.sizes]
+    arguments += [f"{key}={value!r}" for key, value in launch.constants.items()]
+    arguments += [f"num_warps={launch.warps}", f"num_stages={launch.stages}", "enable_fp_fusion=False"]
+    return [f"    {module}.{launch.function}[({launch.grid},)]({', '.join(map(str, arguments))})"]
+
+
+def _test(program: Program) -> str:
+    return f"""import pathlib
+
+import numpy as np
+import torch
+import triton
+
+from {program.name} import {program.name}
+
+data = np.load(pathlib.Path(__file__).with_name("{program.name}_data.npz"))
+device = "cpu" if triton.knobs.runtime.interpret else "cuda"
+types = {[aval.dtype.name for _, aval in program.inputs]!r}
+
+
+def tensor(array, dtype):
+    found = torch.from_numpy(array.view(np.int16) if dtype == "bfloat16" else array)
+    return (found.view(torch.bfloat16) if dtype == "bfloat16" else found).to(device)
+
+
+results = {program.name}(*(tensor(data[f"in{{n}}"], dtype) for n, dtype in enumerate(types)))
+for n, result in enumerate(results):
+    wanted = data[f"expected{{n}}"]
+    found = result.cpu()
+    found = found.view(torch.int16).numpy().view(np.uint16) if found.dtype == torch.bfloat16 else found.numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+print("as expected")
+"""

@@ -1,0 +1,172 @@
+"""Library steps on the GPU: torch's functions against the eval rules, on the CPU's tensors, and what is still left to the host."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from fuser import jit  # noqa: E402
+from fuser.backends.triton.library import evaluation, host_steps  # noqa: E402
+from fuser.config import config  # noqa: E402
+from fuser.ir.graph import Eqn, Graph, Var  # noqa: E402
+from fuser.ir.primitive import REGISTRY, Primitive  # noqa: E402
+from fuser.ir.types import SMALL, ArrayType, is_inexact  # noqa: E402
+from fuser.ops.indexing import GatherScatterMode, ScatterDimensionNumbers  # noqa: E402
+from fuser.runtime.array import Array, to_numpy  # noqa: E402
+from fuser.trace.core import bind, infer  # noqa: E402
+
+# Functions of SciPy and LAPACK that neither torch nor a kernel has.
+HOST = {
+    *("bessel_j", "cosine_integral", "dawsn", "exp1", "expi", "expn", "fresnel_c", "fresnel_s", "hyp1f1"),
+    *("hyp1f1_by_a", "hyp1f1_by_b", "hyp2f1", "owens_t", "sine_integral", "spence", "wofz", "loggamma"),
+    *("complex_digamma", "igamma_grad_a", "random_gamma_grad", "regularized_incomplete_beta"),
+    *("hessenberg", "schur", "tridiagonal"),
+}
+SAMPLED = [p for _, p in sorted(REGISTRY.items()) if p.samples is not None and p.eval is not None]
+
+
+def equation(primitive: Primitive, arrays: Any, params: dict[str, Any]) -> Eqn:
+    avals = [ArrayType(np.shape(a), np.asarray(a).dtype) for a in arrays]
+    out = infer(primitive, avals, params)
+    outs = out if primitive.multiple_results else (out,)
+    return Eqn(primitive, tuple(map(Var, avals)), params, tuple(map(Var, outs)))
+
+
+def tensors(arrays: Any) -> list[Any]:
+    return [Array(np.array(a, order="C")).torch() for a in arrays]
+
+
+def fault(primitive: Primitive, arrays: Any, params: dict[str, Any]) -> str:
+    """How the device's rule differs from the eval rule, or nothing."""
+    eqn = equation(primitive, arrays, params)
+    graph = Graph(eqn.invars, (), (), (eqn,), eqn.outvars, "one")
+    got = [
+        to_numpy(Array(t, dtype=v.aval.dtype))
+        for t, v in zip(evaluation.evaluator(graph)(*tensors(arrays)), eqn.outvars)
+    ]
+    with np.errstate(all="ignore"):
+        want = primitive.rule("eval")(*map(np.asarray, arrays), **params)
+    for a, b, v in zip(got, want if primitive.multiple_results else [want], eqn.outvars, strict=True):
+        b = np.asarray(b)
+        if (a.shape, a.dtype) != (v.aval.shape, v.aval.dtype):
+            return f"{a.dtype}{a.shape} instead of {v.aval}"
+        if primitive.name in ("eigh", "svd", "eig", "geqrf"):  # vectors are unique but for a factor of size 1
+            a, b = np.abs(a), np.abs(b)
+        if (
+            primitive.name == "svd" and a.ndim > 1 and a.shape[-2:] == (5, 5)
+        ):  # what completes the basis is anyone's choice
+            continue
+        if not (np.array_equal(a, b) if not is_inexact(a.dtype) else close(a, b)):
+            return f"{a} instead of {b}"
+    return ""
+
+
+def close(a: np.ndarray, b: np.ndarray) -> bool:
+    relative = {1: 0.0, 2: 1e-2, 4: 1e-4, 8: 1e-10 if a.dtype.kind != "c" else 1e-4, 16: 1e-10}[a.dtype.itemsize]
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    return np.allclose(a.astype(wide), b.astype(wide), relative, relative, equal_nan=True)
+
+
+@pytest.mark.parametrize("primitive", SAMPLED, ids=lambda p: p.name)
+def test_rules_on_tensors_agree_with_the_eval_rules(primitive: Primitive) -> None:
+    wrong = []
+    for arrays, params in primitive.samples():
+        if evaluation.refusal(equation(primitive, arrays, params)) is None:
+            try:
+                found = fault(primitive, arrays, params)
+            except (
+                RuntimeError,
+                NotImplementedError,
+                TypeError,
+                ValueError,
+                KeyError,
+                AssertionError,
+                IndexError,
+            ) as error:
+                found = f"{type(error).__name__}: {error}"
+            if found:
+                wrong.append(([str(np.asarray(a).dtype) for a in arrays], [np.shape(a) for a in arrays], params, found))
+    assert wrong == []
+
+
+def test_no_plan_of_a_primitive_has_a_host_step() -> None:
+    """Each sample of each registered primitive, planned for Triton."""
+    found: dict[str, set[str]] = {}
+    with config.using(enable_x64=True):
+        for primitive in SAMPLED:
+            for arrays, params in primitive.samples():
+                function = functools.partial(bind, primitive, **params)
+                lowered = jit(lambda *a, f=function: f(*a), backend="triton").lower(*arrays)
+                if reasons := {reason for _, reason in host_steps(lowered.plan)}:
+                    found.setdefault(primitive.name, set()).update(reasons)
+    assert {name: reasons for name, reasons in found.items() if name not in HOST} == {}
+    assert set(found) == HOST  # what has become a device's step leaves the list
+
+
+def test_unsigned_numbers_past_two_to_the_63() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 2**64, 2000, np.uint64) | (rng.integers(0, 2, 2000, np.uint64) << np.uint64(63))
+    y = rng.integers(0, 2**64, 2000, np.uint64)
+    factor = rng.integers(1, 2**20, 2000, np.uint64)
+    edges = (
+        np.array([0, 0, 2**64 - 1, 2**63, 2**63], np.uint64),
+        np.array([0, 2**64 - 1, 2**64 - 1, 2**63 - 1, 0], np.uint64),
+    )
+    for a, b in ((x, y), (x // factor * factor, factor), edges):
+        for name in ("gcd", "lcm"):
+            assert fault(REGISTRY[name], (a, b), {}) == ""
+
+
+@pytest.mark.parametrize("dtype", [np.dtype("float32"), np.dtype("float64"), np.dtype("int32")], ids=str)
+def test_small_dtypes_round_as_ml_dtypes_do(dtype: np.dtype) -> None:
+    """Every value of a small dtype, each middle between two, what lies beside it and beyond the last, of either sign."""
+    convert = REGISTRY["convert_element_type"]
+    for small in SMALL:
+        values = np.arange(256, dtype=np.uint8).view(small).astype(np.float64)
+        known = np.unique(np.abs(values[np.isfinite(values)]))
+        middle = (known[1:] + known[:-1]) / 2
+        spots = np.concatenate(
+            [known, middle, np.nextafter(middle, 0), np.nextafter(middle, np.inf), known[-1:] * 1.3, known[-1:] * 4]
+        )
+        spots = np.concatenate([spots, -spots])
+        if dtype.kind == "f":
+            spots = np.concatenate([spots, [np.inf, -np.inf, np.nan]])
+        with np.errstate(all="ignore"):
+            numbers = np.clip(spots, -(2**31), 2**31 - 1).astype(dtype) if dtype.kind == "i" else spots.astype(dtype)
+        assert fault(convert, (numbers,), {"new_dtype": small, "weak_type": False}) == "", small
+        assert (
+            fault(convert, (np.arange(256, dtype=np.uint8).view(small),), {"new_dtype": dtype, "weak_type": False})
+            == ""
+        ), small
+
+
+@pytest.mark.parametrize("name", ["scatter", "scatter-add", "scatter-mul", "scatter-max"])
+def test_many_updates_of_few_elements_combine_in_their_order(name: str) -> None:
+    rng = np.random.default_rng(1)
+    numbers = ScatterDimensionNumbers((), (0,), (0,))
+    indices = rng.integers(-1, 8, (5000, 1)).astype(np.int32)  # some out of bounds
+    updates = (1 + 0.01 * rng.standard_normal(5000)).astype(np.float64)
+    params = {"dimension_numbers": numbers, "indices_are_sorted": False, "unique_indices": False}
+    params |= {"mode": GatherScatterMode.FILL_OR_DROP, "update_jaxpr": None, "update_consts": ()}
+    arrays = (np.ones(7), indices, updates)
+    assert fault(REGISTRY[name], arrays, params) == ""
+    eqn = equation(REGISTRY[name], arrays, params)
+    graph = Graph(eqn.invars, (), (), (eqn,), eqn.outvars, "one")
+    first, second = (evaluation.evaluator(graph)(*tensors(arrays))[0] for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_integer_products_wrap() -> None:
+    rng = np.random.default_rng(2)
+    for name in ("int32", "int64", "uint64", "uint8"):
+        info = np.iinfo(name)
+        x, y = (
+            rng.integers(info.min, info.max, shape, np.dtype(name), endpoint=True) for shape in ((17, 300), (300, 9))
+        )
+        params = {"dimension_numbers": (((1,), (0,)), ((), ())), "precision": None, "preferred_element_type": None}
+        assert fault(REGISTRY["dot_general"], (x, y), params) == ""

@@ -1,0 +1,53 @@
+"""Elements at computed indices: read one by one in a loop of their own, beside all other elementwise work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser.config import config
+
+
+def programs(table: Any, other: Any, at: Any, then: Any, x: Any) -> tuple[Any, ...]:
+    """table, other: n; at, then: m indices of them; x: m."""
+    n = table.shape[0]
+    return (
+        table[at],
+        table[at] * x + other[then],
+        fnp.exp(table[at]) + fnp.log1p(fnp.exp(x)),
+        table[(at + then) % n],
+        table[then[fnp.minimum(at, then.shape[0] - 1)]],
+        fnp.where(x > 0, table[at], other[at]),
+        fnp.interp(x, fnp.sort(table), other),
+        table[::-1][at] - x[::-1],
+        fnp.stack([table[at], other[then], x], -1),
+        table.at[at].get(mode="fill", fill_value=7) + x,
+        fnp.broadcast_to(table[at], (3, at.shape[0])) * x[None, :] + fnp.take(other, then[None, :] // 2),
+    )
+
+
+@pytest.mark.parametrize("count", [1, 127, 128, 1024, 1031, 5000])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int8"])
+def test_agreement_with_the_reference(count: int, dtype: str) -> None:
+    random = np.random.default_rng(count)
+    n = 300
+    table, other, x = (fnp.asarray(random.normal(size=s) * 3, dtype) for s in (n, n, count))
+    at, then = (random.integers(-n, n, count).astype(np.int32) for _ in range(2))
+    found = fuser.jit(programs)(table, other, at, then, x)
+    with config.using(backend="reference"):
+        wanted = fuser.jit(programs)(table, other, at, then, x)
+    for number, (a, b) in enumerate(zip(found, wanted, strict=True)):
+        assert a.dtype == b.dtype
+        a, b = (np.asarray(v).astype(np.float64) for v in (a, b))
+        np.testing.assert_allclose(a, b, 3e-6, 1e-5, err_msg=f"result {number}")
+
+
+def test_indices_outside_are_held_at_the_ends() -> None:
+    table = np.arange(10, dtype=np.float32)
+    at = np.array([-100, -11, -10, -1, 0, 9, 10, 2**31 - 1] * 40, np.int32)
+    found = fuser.jit(lambda table, at: table[at] * 2)(table, at)
+    np.testing.assert_array_equal(found, fuser.jit(lambda table, at: table[at] * 2, backend="reference")(table, at))

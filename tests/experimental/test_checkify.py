@@ -1,0 +1,182 @@
+"""checkify: the messages are JAX's for the same programs, under jit, loops, branches and vmap; checks that nothing collects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental import checkify as jax_checkify
+
+import fuser
+import fuser.numpy as fnp
+from fuser.experimental import checkify
+
+X = np.ones((2, 3, 7), np.float32)
+
+
+def branches(m: Any, check: Any, x: Any) -> Any:
+    def negative(x: Any) -> Any:
+        check(x > -1, "oh no, {}", x)
+        return x / 0.0
+
+    return m.lax.cond(x > 0, m.numpy.sin, negative, x)
+
+
+def carried(m: Any, check: Any, carry: Any, xs: Any) -> Any:
+    def body(carry: Any, x: Any) -> Any:
+        carry = carry - 1.0
+        return carry, x + m.numpy.sin(1.0 / carry)
+
+    return m.lax.scan(body, carry, xs)
+
+
+def ending(m: Any, check: Any, x: Any) -> Any:
+    return m.lax.while_loop(lambda v: ~m.numpy.isnan(m.numpy.sin(1.0 / v)), lambda v: v - 1, x)
+
+
+def both(m: Any, check: Any, i: Any, x: Any) -> Any:
+    def going(carry: Any) -> Any:
+        check(carry[0] < 0, "i must be negative")
+        return carry[0] < 2
+
+    def step(carry: Any) -> Any:
+        check(carry[1] < 0, "x must be negative")
+        return carry[0] + 1.0, carry[1] + 1.0
+
+    return m.lax.while_loop(going, step, (i, x))
+
+
+def payloads(m: Any, check: Any, x: Any) -> Any:
+    def yes(x: Any) -> None:
+        check(m.numpy.all(x > 0), "{one}", one=x)
+
+    def no(x: Any) -> None:
+        check(m.numpy.all(x < 0), "{one} and {two}", one=x, two=x.sum())
+
+    m.lax.cond(m.numpy.all(x < 0), yes, no, x)
+
+
+def many(m: Any, check: Any, x: Any) -> Any:
+    check(m.numpy.all(x < 0), "must be negative!")
+    x = m.numpy.sin(x / 0)
+    return x[500]
+
+
+# name: (program of a module, `check` and arguments; categories; arguments of each case)
+PROGRAMS: dict[str, tuple[Callable[..., Any], str, list[tuple[Any, ...]]]] = {
+    "sums": (lambda m, check, x, y: m.numpy.sin(x) + m.numpy.sin(y), "float", [(3.0, 4.0), (3.0, np.inf)]),
+    "division": (lambda m, check, x, y: m.numpy.divide(x, y), "div", [(X, X), (X, X * 0)]),
+    "reading": (
+        lambda m, check, i, j: m.numpy.asarray(X)[i, j],
+        "index",
+        [(0, 2), (5, 0), (-5, 1), (0, 9), (np.array([1, 20]), np.array([3, 4])), (np.array([0, 1]), np.array([2, 1]))],
+    ),
+    "writing": (lambda m, check, i: m.numpy.asarray(X).at[i].add(1.0), "index", [(1,), (2,), (-3,)]),
+    "slices": (lambda m, check, i: m.lax.dynamic_slice(X, (0, i, 0), (1, 1, 1)), "index", [(2,), (3,), (-5,)]),
+    "branches": (branches, "all", [(3.0,), (np.inf,), (-np.inf,), (0.0,)]),
+    "carried": (carried, "float", [(3.0, np.ones(2)), (1.0, np.ones(2)), (2.0, np.ones(4))]),
+    "ending": (ending, "float", [(0.0,), (1.0,)]),
+    "both": (both, "user", [(0.0, 1.0), (-1.0, 0.0)]),
+    "payloads": (payloads, "user", [(np.arange(4),), (np.arange(-4, -1),)]),
+    **{f"many {name}": (many, name, [(np.ones(2, np.float32),)]) for name in ("user", "div", "nan", "index", "all")},
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_messages_are_those_of_jax(name: str) -> None:
+    program, categories, cases = PROGRAMS[name]
+    errors = f"{categories}_checks"
+    ours = checkify.checkify(lambda *a: program(fuser, checkify.check, *a), getattr(checkify, errors))
+    theirs = jax_checkify.checkify(lambda *a: program(jax, jax_checkify.check, *a), getattr(jax_checkify, errors))
+    for arguments in cases:
+        (error, out), (wanted, expected) = (
+            ours(*map(fnp.asarray, arguments)),
+            theirs(*map(jax.numpy.asarray, arguments)),
+        )
+        assert error.get() == wanted.get()
+        for a, b in zip(fuser.tree.leaves(out), jax.tree.leaves(expected)):
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), 1e-6)
+
+
+def positive(m: Any, check: Any) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        check(x > 0, "must be positive, is {x}", x=x)
+        return m.numpy.log(x)
+
+    return function
+
+
+def test_errors_cross_vmap_on_both_sides() -> None:
+    x = np.array([1.0, -2.0, 3.0, -4.0], np.float32)
+    ours, theirs = positive(fuser, checkify.check), positive(jax, jax_checkify.check)
+    error, out = fuser.vmap(checkify.checkify(ours))(x)
+    wanted, _ = jax.vmap(jax_checkify.checkify(theirs))(x)
+    assert error.get() == wanted.get() and out.shape == (4,)
+    assert isinstance(error.get_exception().error_mapping[(1,)], checkify.FailedCheckError)
+    error, _ = fuser.jit(checkify.checkify(fuser.vmap(ours)))(x)
+    assert error.get() == "must be positive, is -2.0 (`check` failed)"
+    loop = checkify.checkify(
+        fuser.vmap(lambda x: fuser.lax.while_loop(lambda v: v < 10, lambda v: v * 2 + 0 * fnp.sin(v), x)),
+        checkify.nan_checks,
+    )
+    assert loop(np.array([1.0, 2.0]))[0].get() is None
+    assert loop(np.array([1.0, -np.inf]))[0].get() == "nan generated by primitive: sin."
+
+
+def test_errors_go_on_in_the_program_around() -> None:
+    inner = checkify.checkify(positive(fuser, checkify.check))
+
+    def outer(x: Any) -> Any:
+        checkify.check(x < 9, "must be below 9")
+        error, out = inner(x)
+        checkify.check_error(error)
+        return out
+
+    outer = checkify.checkify(outer)
+    assert outer(1.0)[0].get() is None
+    assert outer(-3.0)[0].get() == "must be positive, is -3.0 (`check` failed)"
+    assert outer(10.0)[0].get() == "must be below 9 (`check` failed)"
+    with pytest.raises(checkify.JaxRuntimeError, match=r"must be positive, is -3\.0"):
+        inner(-3.0)[0].throw()
+    error, slope = checkify.checkify(fuser.grad(positive(fuser, checkify.check)))(-2.0)
+    assert error.get() == "must be positive, is -2.0 (`check` failed)" and float(slope) == -0.5
+    kept = fuser.grad(lambda x: inner(x)[1])
+    assert float(kept(2.0)) == 0.5
+
+
+def test_checks_that_nothing_collects() -> None:
+    function = positive(fuser, checkify.check)
+    with pytest.raises(checkify.JaxRuntimeError, match=r"must be positive, is -1\.0"):
+        function(fnp.float32(-1))
+    with pytest.raises(ValueError, match=r"Cannot abstractly evaluate a checkify.check which was not functionalized"):
+        fuser.jit(function)(1.0)
+
+    def noted(x: Any) -> Any:
+        checkify.debug_check(x > 0, "must be positive")
+        return x * 2
+
+    assert float(fuser.jit(noted)(-1.0)) == float(noted(fnp.float32(-1))) == -2
+    assert checkify.checkify(noted)(-1.0)[0].get() == "must be positive (`check` failed)"
+    for bad in (np.ones(2) > 0, 1.0):
+        with pytest.raises(TypeError, match="check takes a scalar pred"):
+            checkify.check(bad, "")
+    with pytest.raises(TypeError, match="need to be PyTrees of arrays"):
+        checkify.check(True, "{}", "text")
+
+
+def test_flags_stay_values_of_python() -> None:
+    chosen = checkify.checkify(lambda x, flag: x if flag else -x)
+    assert [float(chosen(1.0, flag)[1]) for flag in (True, False)] == [1, -1]
+
+
+def test_effects_happen_in_loops_and_branches_without_results(capsys: pytest.CaptureFixture[str]) -> None:
+    def body(carry: Any, x: Any) -> Any:
+        fuser.debug.print("{}", x)
+        return carry, x
+
+    fuser.jit(lambda x: fuser.lax.scan(body, None, x))(np.arange(2))
+    fuser.jit(lambda x: fuser.lax.cond(x, lambda: fuser.debug.print("yes"), lambda: None))(True)
+    assert capsys.readouterr().out == "0\n1\nyes\n"
