@@ -147,8 +147,9 @@ class Replayed(_Base):
         graph = stage(flat, [type_of(v) for v in values], function_name(self._in_python))
         if any(eqn.primitive.effect for eqn in graph.eqns):
             raise _Refused
-        if self.compiled and self.compiler is not None and config.backend in ("", "c"):
-            return self.compiler(graph, structure, trees[0])
+        compiler = Replayed.compiler
+        if self.compiled and compiler is not None and config.backend in ("", "c"):
+            return compiler(graph, structure, trees[0])
         return _program(graph, trees[0])
 
 

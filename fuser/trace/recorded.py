@@ -86,7 +86,9 @@ def _call(eqn: Eqn, reads: tuple[int, ...], slot: dict[Any, int]) -> _Call:
 def _evaluated(eqn: Eqn) -> Callable[..., Any]:
     """The rule of a primitive that runs on Arrays, as a function of ndarrays."""
     weak = [v.aval.weak_type for v in eqn.invars]
-    run = functools.partial(eqn.primitive.run, **eqn.params)  # type: ignore[arg-type]
+    evaluate = eqn.primitive.run
+    assert evaluate is not None
+    run = functools.partial(evaluate, **eqn.params)
     several = eqn.primitive.multiple_results
 
     def call(*operands: Any) -> Any:

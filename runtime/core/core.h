@@ -22,7 +22,7 @@ int add_dispatch(PyObject *module);   /* dispatch.c: from a call's arguments to 
 int add_guards(PyObject *module);     /* guards.c: what a NumPy function read from outside */
 int add_arithmetic(PyObject *module); /* arithmetic.c: what NumPy has no operation for */
 int add_replay(PyObject *module);     /* replay.c: functions over slots, one after the other */
-int add_foreign(PyObject *module);    /* foreign.c: functions of other people's libraries */
+int add_foreign(PyObject *module);    /* ffi.c: functions of other people's libraries */
 int add_cuda(PyObject *module);       /* cuda.c: launches through the driver's library */
 
 /* Add a static type to the module under the last part of its name. */
