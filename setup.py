@@ -43,6 +43,7 @@ setup(
             extra_compile_args=[
                 "-std=gnu11",
                 "-O2",
+                "-ffp-contract=off",
                 "-fvisibility=hidden",
                 "-Wall",
                 "-Wextra",

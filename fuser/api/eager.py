@@ -17,6 +17,7 @@ from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
+from fuser.lax import replayed
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.passes.cse import freeze
 from fuser.runtime import device as devices
@@ -40,10 +41,17 @@ def install() -> None:
     """Let control flow on Arrays run compiled from now on."""
     for primitive in (while_p, scan_p, cond_p):
         primitive.run = _runner(primitive)
+    replayed.Replayed.compiler = staticmethod(_compiled)
+
+
+def _compiled(graph: Graph, in_tree: Any, out_tree: Any) -> Callable[..., Any]:
+    """The program of a recorded function (lax/replayed.py)."""
+    return Traced(graph, in_tree, out_tree, (), backends.get(backend_name())).lower().compile()._run
 
 
 def forget() -> None:
     """Drop every program."""
+    replayed.forget()
     with _lock:
         _programs.clear()
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from fuser.ir.index import Affine
 from fuser.ir.types import BOOL, SMALL_INTEGERS, is_complex, is_inexact
+from fuser.runtime.core import native
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,16 @@ def _unit(x: Any) -> Any:
 def _maximum(a: Any, b: Any) -> Any:
     """The larger one, nan if either is; 0.0 is larger than -0.0 (IEEE 754-2019)."""
     larger = np.maximum(a, b)
-    return larger if larger.dtype.kind in "iub" else np.where((a == 0) & (b == 0), a + b, larger)
+    if larger.dtype.kind in "iub" or not (larger == 0).any():
+        return larger
+    return np.where((a == 0) & (b == 0), a + b, larger)
 
 
 def _minimum(a: Any, b: Any) -> Any:
     smaller = np.minimum(a, b)
-    return smaller if smaller.dtype.kind in "iub" else np.where((a == 0) & (b == 0), -(-a + -b), smaller)
+    if smaller.dtype.kind in "iub" or not (smaller == 0).any():
+        return smaller
+    return np.where((a == 0) & (b == 0), -(-a + -b), smaller)
 
 
 def _remainder(a: Any, b: Any) -> Any:
@@ -95,7 +100,9 @@ def _lgamma(x: float) -> float:
 def _shift(function: Callable[..., Any], fill: Callable[[Any], Any]) -> Callable[..., Any]:
     def shift(a: Any, b: Any) -> Any:
         bits = a.dtype.itemsize * 8
-        count = b.astype(np.dtype(f"u{a.dtype.itemsize}"))
+        if not b.ndim and 0 <= b < bits:
+            return function(a, b)
+        count = b.astype(np.dtype(f"u{a.dtype.itemsize}"), copy=False)
         inside = count < bits
         return np.where(inside, function(a, np.where(inside, count, 0).astype(a.dtype)), fill(a)).astype(a.dtype)
 
@@ -163,6 +170,8 @@ def fused(x: Any, y: Any, z: Any) -> Any:
 
     Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd" (2008).
     """
+    if native is not None and x.dtype in _FUSED:
+        return _fused_natively(x, y, z)
     x, y, z = (np.asarray(v) for v in np.broadcast_arrays(x, y, z))
     with np.errstate(all="ignore"):
         if x.dtype.itemsize == 4:  # products are exact in float64
@@ -173,6 +182,25 @@ def fused(x: Any, y: Any, z: Any) -> Any:
         result = total + _odd_sum(rest, left)
         plain = (np.abs(result) < 1e290) & (np.abs(high) > 1e-250) & (np.maximum(np.abs(x), np.abs(y)) < 1e290)
         return np.where(plain, result, _exactly(x, y, z) if not plain.all() else 0)
+
+
+_FUSED = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def _fused_natively(x: Any, y: Any, z: Any) -> np.ndarray:
+    shape = np.shape(x) if np.shape(x) == np.shape(y) == np.shape(z) else np.broadcast(x, y, z).shape
+    out = np.empty(shape, x.dtype)
+    native.fma(*(_filled(np.asarray(v, x.dtype), shape) for v in (x, y, z)), out)
+    return out
+
+
+def _filled(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """`x` over the shape, dense."""
+    if x.shape == shape:
+        return np.asarray(x, order="C")
+    out = np.empty(shape, x.dtype)
+    out[...] = x
+    return out
 
 
 @np.vectorize
@@ -425,6 +453,8 @@ def _evaluate_node(node: Scalar, args: list[np.ndarray], inputs: dict[Any, np.nd
 def convert(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """NumPy's conversion with XLA's results: to bool by ≠ 0; floats saturate to integers and nan becomes 0."""
     x = np.asarray(x)
+    if x.dtype == dtype:
+        return x
     if x.dtype.kind == "c" and dtype.kind != "c":
         x = x.real
     if dtype == BOOL:
@@ -434,6 +464,8 @@ def convert(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return np.clip(convert(x, np.dtype("int32")), limits.min, limits.max).astype(dtype)
     if is_inexact(x.dtype) and dtype.kind in "iu":
         info = np.iinfo(dtype)
+        if x.size and _within(x, info):
+            return x.astype(dtype)
         wide = x.astype(np.float64)
         inside = np.where(np.isnan(wide), 0.0, np.trunc(wide))
         clipped = np.clip(inside, float(info.min), float(info.max))
@@ -442,5 +474,16 @@ def convert(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return np.where(
             clipped >= float(info.max), info.max, np.where(clipped <= float(info.min), info.min, result)
         ).astype(dtype)
+    if x.dtype.kind in "biu" and dtype.kind in "biufc":
+        return x.astype(dtype)
     with np.errstate(all="ignore"):
         return x.astype(dtype)
+
+
+def _within(x: np.ndarray, info: Any) -> bool:
+    """Whether NumPy's own conversion to an integer dtype will do: no nan, nothing out of range."""
+    if x.dtype.kind != "f":
+        return False
+    return bool(np.minimum.reduce(x, axis=None) > float(info.min)) and bool(
+        np.maximum.reduce(x, axis=None) < float(info.max)
+    )

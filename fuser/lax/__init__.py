@@ -186,6 +186,7 @@ from fuser.lax.reduction import (
     sort_key_val,
     top_k,
 )
+from fuser.lax.replayed import install as _install_replays
 from fuser.lax.results import install as _install
 from fuser.lax.slicing import (
     GatherDimensionNumbers,
@@ -227,6 +228,12 @@ from fuser.lax.tokens import after_all, create_token
 
 globals().update({name: _PRIMITIVES[name] for name in _LAX})
 _install(globals(), "fuser.lax")
+_DIRECT = """
+stop_gradient associative_scan cond fori_loop map scan switch while_loop composite platform_dependent reduce reduce_window
+custom_linear_solve custom_root after_all create_token all_gather all_to_all axis_index axis_size pbroadcast pcast pmax pmean
+pmin ppermute pshuffle psum psum_scatter pswapaxes scatter_apply
+"""  # which take functions, or stand in traces alone
+_install_replays(globals(), "fuser.lax", _DIRECT.split())
 
 
 def __getattr__(name: str) -> _Any:

@@ -15,6 +15,7 @@ from fuser import numpy as fnp
 from fuser.ir.types import is_complex
 from fuser.lax.marks import stop_gradient
 from fuser.lax.ranks import install as _install_ranks
+from fuser.lax.replayed import install as _install_replays
 from fuser.lax.values import as_value, axes_of, axis_of, convert, literal
 from fuser.numpy.ufuncs import inexact_operand
 from fuser.ops import elementwise as E
@@ -237,3 +238,4 @@ from fuser.nn import initializers  # noqa: E402, F401
 from fuser.nn.attention import dot_product_attention  # noqa: E402, F401
 
 _install_ranks(globals(), "fuser.nn")
+_install_replays(globals(), "fuser.nn")

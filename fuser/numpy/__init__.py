@@ -14,6 +14,7 @@ from typing import Any
 import numpy as _np
 
 from fuser.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, result_type
+from fuser.lax.replayed import install as _install_replays
 from fuser.lax.results import install as _install
 from fuser.lax.values import as_value as _as_value
 from fuser.lax.values import broadcast_shapes
@@ -475,3 +476,8 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> _builtins.bool:
 
 __array_api_version__, __array_namespace_info__ = _array_api.VERSION, _array_api.namespace_info
 _install(globals(), "fuser.numpy", elementwise=("fuser.numpy.ufuncs", "fuser.numpy.ufunc", "fuser.numpy.maths"))
+_DIRECT = """
+array asarray power pow shape ndim size iterable can_cast result_type promote_types issubdtype isscalar iscomplexobj isrealobj save savez
+from_dlpack einsum_path insert delete
+"""  # whose results are no arrays, may be the argument itself, or depend on values
+_install_replays(globals(), "fuser.numpy", _DIRECT.split(), compiled=("median", "percentile", "quantile"))

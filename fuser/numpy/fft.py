@@ -17,6 +17,7 @@ from fuser.ir.types import is_complex
 from fuser.lax.fourier import FftType
 from fuser.lax.fourier import fft as transform
 from fuser.lax.ranks import install as _install_ranks
+from fuser.lax.replayed import install as _install_replays
 from fuser.lax.values import as_value, axes_of, promote_inexact
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
@@ -188,3 +189,4 @@ def ifftshift(x: Any, axes: Any = None) -> Any:
 
 
 _install_ranks(globals(), "fuser.numpy")
+_install_replays(globals(), "fuser.numpy")

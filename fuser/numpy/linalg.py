@@ -17,6 +17,7 @@ from fuser.lax import linalg
 from fuser.lax.factorisations import geqrf
 from fuser.lax.marks import stop_gradient
 from fuser.lax.ranks import install as _install_ranks
+from fuser.lax.replayed import install as _install_replays
 from fuser.lax.solves import custom_linear_solve
 from fuser.lax.values import as_value, axes_of, broadcast_to, promote_inexact
 from fuser.numpy import maths as M
@@ -244,3 +245,4 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
 
 
 _install_ranks(globals(), "fuser.numpy")
+_install_replays(globals(), "fuser.numpy")

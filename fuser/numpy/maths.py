@@ -303,6 +303,7 @@ def signbit(x: Any, /) -> Any:
 def copysign(x: Any, y: Any, /) -> Any:
     """|x| with the sign of y."""
     x, y = U.inexact_operands("copysign", x, y)
+    x = convert(x, x.dtype, x.weak_type and y.weak_type)
     return where(signbit(y), U.negative(U.abs(x)), U.abs(x))
 
 

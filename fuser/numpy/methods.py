@@ -13,6 +13,7 @@ import numpy as np
 from fuser import dtypes
 from fuser.ir.types import BOOL, bits_of, is_complex
 from fuser.lax.layouts import sharded
+from fuser.lax.replayed import replayed
 from fuser.lax.results import distinct
 from fuser.lax.values import VALUES, as_value
 from fuser.numpy import creation, linear, maths, movement, reductions, selection, sorting, ufuncs
@@ -95,8 +96,8 @@ def _reflected(function: Function) -> Function:
     return method
 
 
-def _method(function: Function) -> Function:
-    function = distinct(function)
+def _method(function: Function, fast: Function) -> Function:
+    function = fast(distinct(function))
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return function(self, *args, **kwargs)
@@ -137,9 +138,9 @@ def _copy(self: Any) -> Any:
     return bind(copy_p, self)
 
 
-def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
+def _astype(x: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
     """This array in another dtype."""
-    return creation.astype(self, dtype, copy=copy)
+    return creation.astype(x, dtype, copy=copy)
 
 
 def _view(self: Any, dtype: Any = None) -> Any:
@@ -211,21 +212,23 @@ def _iterate(self: Any) -> Any:
     return iter(movement.unstack(self))
 
 
-def _table() -> dict[str, Any]:
+def _table(fast: Function) -> dict[str, Any]:
+    """The members; `fast` goes around functions."""
     members: dict[str, Any] = {}
     for name, function in _OPERATORS.items():
-        members[f"__{name}__"] = _forward(function)
-        members[f"__r{name}__"] = _reflected(function)
+        called = function if name == "pow" else fast(function)  # which looks at the exponent
+        members[f"__{name}__"] = _forward(called)
+        members[f"__r{name}__"] = _reflected(called)
     members["__pow__"] = _power
-    members.update({f"__{name}__": _forward(function) for name, function in _COMPARISONS.items()})
-    members.update({f"__{name}__": _method(function) for name, function in _UNARY.items()})
-    members.update({name: _method(function) for name, function in _METHODS.items()})
+    members.update({f"__{name}__": _forward(fast(function)) for name, function in _COMPARISONS.items()})
+    members.update({f"__{name}__": _method(function, fast) for name, function in _UNARY.items()})
+    members.update({name: _method(function, fast) for name, function in _METHODS.items()})
     members.update(
         reshape=distinct(_reshape),
         transpose=_transpose,
         flatten=distinct(_flatten),
         copy=_copy,
-        astype=_astype,
+        astype=fast(_astype),
         view=_view,
     )
     members.update(nonzero=_nonzero, __round__=distinct(_round), __getitem__=getitem, __contains__=_contains)
@@ -240,9 +243,10 @@ def _table() -> dict[str, Any]:
 
 
 def install_methods() -> None:
-    """Put every operator, method and property on Array and Tracer."""
-    for name, member in _table().items():
+    """Put every operator, method and property on Array and Tracer; those of Arrays are replayed (lax/replayed.py)."""
+    for name, member in _table(replayed).items():
         install(name, member)
+    for name, member in _table(lambda function: function).items():
         setattr(Tracer, name, member)
     Tracer.__iter__ = _iterate  # type: ignore[method-assign]
 

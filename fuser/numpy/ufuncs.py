@@ -14,6 +14,7 @@ from fuser import dtypes
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_integer, kind_of
+from fuser.lax.replayed import replayed
 from fuser.lax.values import ADAPTS, VALUES, as_value, broadcast, convert, literal, promote, promote_inexact
 from fuser.ops import elementwise as E
 from fuser.runtime.array import Array
@@ -368,6 +369,12 @@ def power(x1: Any, x2: Any, /) -> Any:
     if exponent is not None:
         base = as_value(x1, "power")
         return _integer_power(convert(base, np.dtype("int32")) if base.dtype == BOOL else base, exponent)
+    return _power(x1, x2)
+
+
+@replayed
+def _power(x1: Any, x2: Any) -> Any:
+    """The power by an exponent that is no known integer."""
     base, by = as_value(x1, "power"), as_value(x2, "power")
     if is_inexact(base.dtype) and is_integer(by.dtype):  # the primitive takes both, and its gradient at 0 is right
         base, by = broadcast("power", [base, by])
@@ -389,6 +396,7 @@ def _known_integer(value: Any) -> int | None:
 pow = power
 
 
+@replayed
 def _integer_power(x: Any, exponent: int) -> Any:
     if exponent < 0 and not is_inexact(x.dtype):
         raise TypeError(

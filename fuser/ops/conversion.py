@@ -114,6 +114,8 @@ def _bitcast_type(x: ArrayType, new_dtype: Any) -> ArrayType:
 
 
 def _bitcast_eval(x: np.ndarray, new_dtype: Any) -> np.ndarray:
+    if x.dtype.itemsize == np.dtype(new_dtype).itemsize and x.dtype.kind in "iuf" and np.dtype(new_dtype).kind in "iuf":
+        return np.ascontiguousarray(x).view(new_dtype) if x.ndim else np.array(x).view(new_dtype)
     aval = _bitcast_type(ArrayType(x.shape, x.dtype), new_dtype)
     if bits_of(x.dtype) % 8 or bits_of(aval.dtype) % 8:
         return _bits_as(x, aval)

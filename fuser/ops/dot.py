@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,12 +56,26 @@ def _eval(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> np.ndarray:
-    out = _type(
-        ArrayType(x.shape, x.dtype), ArrayType(y.shape, y.dtype), dimension_numbers, precision, preferred_element_type
-    )
-    wide = sum_dtype(out.dtype)
-    product = np.matmul(*as_matrices(x.astype(wide), y.astype(wide), dimension_numbers))
-    return convert(product.reshape(out.shape), out.dtype)
+    (xc, yc), (xb, yb) = dimension_numbers
+    numbers = (tuple(xc), tuple(yc)), (tuple(xb), tuple(yb))
+    (x_order, x_shape), (y_order, y_shape), shape = _layout(x.shape, y.shape, numbers)
+    out = x.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
+    wide = sum_dtype(out)
+    left = x.astype(wide, copy=False).transpose(x_order).reshape(x_shape)
+    right = y.astype(wide, copy=False).transpose(y_order).reshape(y_shape)
+    return convert(np.matmul(left, right).reshape(shape), out)
+
+
+@functools.lru_cache(1024)
+def _layout(x: tuple[int, ...], y: tuple[int, ...], dimension_numbers: Dimensions) -> tuple[Any, Any, tuple[int, ...]]:
+    """The order of dimensions and the shape that make (batch, m, k) and (batch, k, n) of operands; and the result's shape."""
+    (xc, yc), (xb, yb) = dimension_numbers
+    xf, yf = free_dimensions(len(x), xc, xb), free_dimensions(len(y), yc, yb)
+    batch, k = tuple(x[d] for d in xb), math.prod(x[d] for d in xc)
+    m, n = tuple(x[d] for d in xf), tuple(y[d] for d in yf)
+    left = (*xb, *xf, *xc), (math.prod(batch), math.prod(m), k)
+    right = (*yb, *yc, *yf), (math.prod(batch), k, math.prod(n))
+    return left, right, (*batch, *m, *n)
 
 
 def sum_dtype(out: np.dtype) -> np.dtype:

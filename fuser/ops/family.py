@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -113,7 +114,7 @@ def elementwise(
     """
     taken = (*dtypes, *(d for d in small if WIDER[d] in dtypes))
     if both is not None:
-        eval = lambda *operands, **p: both(*operands, m=np, **p)
+        eval = functools.partial(both, m=np)
         lower = lambda *operands, **p: both(*operands, m=scalar, **p)
 
     def infer(*avals: ArrayType, **p: Any) -> ArrayType:
@@ -204,6 +205,7 @@ def _precise(function: Callable[..., Any] | None, wider: dict[np.dtype, np.dtype
         out = np.asarray(function(*values, **params))
         return out.astype(narrow) if out.dtype == wide else out
 
+    rule.exact = lambda dtype: rule if dtype in wider else function  # type: ignore[attr-defined]
     return rule
 
 

@@ -7,6 +7,7 @@ scatter-add, or where each row is read once a selection. Names, dimension number
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -203,16 +204,62 @@ def _gather_eval(
     fill_value: Any = None,
     **params: Any,
 ) -> np.ndarray:
+    fills = GatherScatterMode.from_any(mode) is GatherScatterMode.FILL_OR_DROP
+    if operand.size and indices.size and (plain := _plain(operand, indices, dimension_numbers, slice_sizes)):
+        return _taken(operand, indices[..., 0], *plain, (fill_value,) if fills else ())
     out = gather_type(
         ArrayType(operand.shape, operand.dtype), ArrayType(indices.shape, indices.dtype), dimension_numbers, slice_sizes
     )
-    fills = GatherScatterMode.from_any(mode) is GatherScatterMode.FILL_OR_DROP
     fill = np.asarray(fill_of(out.dtype, fill_value)).astype(out.dtype) if fills else np.zeros((), out.dtype)
     if operand.size == 0 or 0 in out.shape:
         return np.full(out.shape, fill, out.dtype)
     positions, inside = positions_of(operand, indices, dimension_numbers, slice_sizes, out.shape, not fills)
     result = np.broadcast_to(operand[tuple(positions)] if positions else operand, out.shape)
     return result if inside is None else np.where(inside, result, fill)
+
+
+def _plain(
+    operand: np.ndarray, indices: np.ndarray, numbers: Any, sizes: Any
+) -> tuple[int, tuple[int, ...] | None] | None:
+    try:
+        return _as_take(numbers, tuple(sizes), operand.shape, indices.ndim)
+    except TypeError:  # numbers in lists
+        return _as_take(GatherDimensionNumbers(*map(tuple, numbers)), tuple(sizes), operand.shape, indices.ndim)
+
+
+@functools.lru_cache(1024)
+def _as_take(
+    numbers: GatherDimensionNumbers, sizes: tuple[int, ...], shape: tuple[int, ...], indices_ndim: int
+) -> tuple[int, tuple[int, ...] | None] | None:
+    """The one axis along which a gather takes whole slices, and the order of the dimensions of NumPy's take in its result
+    (None: the same); None for a gather that does other things."""
+    axes = numbers.start_index_map
+    if len(axes) != 1 or numbers.collapsed_slice_dims != axes or numbers.operand_batching_dims:
+        return None
+    axis, batch_ndim, ndim = axes[0], indices_ndim - 1, len(shape) + indices_ndim - 2
+    if any(size != extent for d, (size, extent) in enumerate(zip(sizes, shape)) if d != axis) or sizes[axis] != 1:
+        return None
+    batch = iter(range(axis, axis + batch_ndim))
+    windows = iter(d for d in range(ndim) if not axis <= d < axis + batch_ndim)
+    order = tuple(next(windows) if d in numbers.offset_dims else next(batch) for d in range(ndim))
+    return axis, None if order == tuple(range(ndim)) else order
+
+
+def _taken(
+    operand: np.ndarray, positions: np.ndarray, axis: int, order: tuple[int, ...] | None, fill: tuple[Any, ...]
+) -> np.ndarray:
+    """The slices at `positions`; those out of bounds are the nearest, or filled where a fill value is given."""
+    extent = operand.shape[axis]
+    positions = positions.astype(np.int64)
+    if positions.view(np.uint64).max() < extent:
+        result = operand.take(positions, axis)
+    else:
+        place = np.minimum(np.maximum(positions, 0), extent - 1)
+        result = operand.take(place, axis)
+        if fill:
+            filling = np.asarray(fill_of(operand.dtype, fill[0])).astype(operand.dtype)
+            result[(*(slice(None),) * axis, place != positions)] = filling
+    return result if order is None else result.transpose(order)
 
 
 def _gather_lower(

@@ -110,7 +110,9 @@ def _broadcast_eval(x: np.ndarray, shape: Any, broadcast_dimensions: Any) -> np.
     aligned = [1] * len(shape)
     for extent, d in zip(x.shape, broadcast_dimensions):
         aligned[d] = extent
-    return np.broadcast_to(x.reshape(aligned), shape)
+    out = np.empty(shape, x.dtype)
+    out[...] = x.reshape(aligned)
+    return out
 
 
 def _broadcast_lower(read: Read, index: Index, x: ArrayType, shape: Any, broadcast_dimensions: Any) -> Scalar:

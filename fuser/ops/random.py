@@ -20,6 +20,7 @@ from fuser.ir.primitive import Fusion, Movement, Primitive, register
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import INTEGERS, KEY, UNSIGNED, ArrayType, is_key, key_dtype
 from fuser.ops.family import SHAPE, batch_elementwise, common_shape, sample
+from fuser.runtime.core import native
 from fuser.trace.batch import moved
 
 Read = Callable[..., Scalar]
@@ -91,9 +92,16 @@ def _hashes(keys: np.ndarray, shape: tuple[int, ...]) -> Iterator[tuple[slice, n
     words = words_of(keys).reshape(-1, 2)
     size = math.prod(shape)
     total = len(words) * size
-    if 0 < total <= FEW:
+    if 0 < total <= FEW and native is None:
         pairs = [_hash_of_ints(words[n // size], n % size) for n in range(total)]
         yield slice(0, total), *np.array(pairs, WORD).T
+        return
+    if native is not None:
+        words = np.ascontiguousarray(words)
+        for start in range(0, total, BLOCK):
+            first, second = np.empty((2, min(BLOCK, total - start)), WORD)
+            native.threefry(words, size, start, first, second)
+            yield slice(start, start + BLOCK), first, second
         return
     for start in range(0, total, BLOCK):
         place = np.arange(start, min(start + BLOCK, total), dtype=np.uint64)
@@ -159,6 +167,10 @@ def _bits_type(keys: ArrayType, bit_width: int, shape: Any) -> ArrayType:
 def _bits_eval(keys: np.ndarray, bit_width: int, shape: Any) -> np.ndarray:
     shape = tuple(shape)
     dtype = np.dtype(f"uint{bit_width}")
+    if dtype == WORD and native is not None and keys.size * math.prod(shape) > 0:
+        first, second = np.empty((2, keys.size * math.prod(shape)), WORD)
+        native.threefry(np.ascontiguousarray(words_of(keys)), math.prod(shape), 0, first, second)
+        return np.bitwise_xor(first, second, out=first).reshape(keys.shape + shape)
     result = np.empty(keys.size * math.prod(shape), dtype)
     for place, first, second in _hashes(keys, shape):
         if bit_width == 64:

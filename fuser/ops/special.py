@@ -6,6 +6,7 @@ computed with 40 digits; a dtype takes as many of them as it can resolve. Functi
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.types import FLOATS
 from fuser.ops.elementwise import convert_element_type_p, exp_p, min_p, pow_p, select_n_p, sign_p
 from fuser.ops.family import SHAPE, constant, elementwise, sample, underivable
+from fuser.runtime.core import native
 from fuser.trace.jvp import jvp
 
 # Σ c[n]·T_n(t) is exp(-x)·I0(x)·(1 + x), or exp(-x)·I1(x)/x·(1 + x/2)², with x = 4(t + 1), factors that keep it near 1; FAR is
@@ -72,7 +74,16 @@ _BERNOULLI = (43867 / 14364, -3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 2
 _PSI_ROOT = (1.4616317749023438, 3.7006601859126265e-07)  # of digamma; the first part has 20 bits
 
 
+@functools.cache
+def _array(coefficients: tuple[float, ...], dtype: np.dtype) -> np.ndarray:
+    return np.array(coefficients, dtype)
+
+
 def _horner(x: Any, coefficients: tuple[float, ...]) -> Any:
+    if native is not None and isinstance(x, np.ndarray) and x.dtype in (np.float32, np.float64):
+        x, out = np.asarray(x, order="C"), np.empty(x.shape, x.dtype)
+        native.horner(x, _array(coefficients, x.dtype), out)
+        return out
     total: Any = coefficients[0]
     for c in coefficients[1:]:
         total = total * x + c

@@ -5,6 +5,8 @@ NumPy itself adds in pairs only along what is innermost in memory, and its runni
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 BLOCK = 16  # rows that are added one after the other
@@ -14,11 +16,17 @@ RUN = 64  # elements of a running sum that are
 def pairwise_sum(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """The sum over `axes` in the type of `x`."""
     x = np.asarray(x, order="C")
-    inner = tuple(d for d in axes if all(e in axes for e in range(d, x.ndim)))
+    inner = _innermost(x.ndim, axes)
     x = np.add.reduce(x, axis=inner, dtype=x.dtype) if inner else x
     for axis in sorted(set(axes) - set(inner), reverse=True):
         x = _sum_of_rows(x, axis)
     return np.asarray(x)
+
+
+@functools.cache
+def _innermost(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of the axes after which only axes of the sum follow."""
+    return tuple(d for d in axes if all(e in axes for e in range(d, ndim)))
 
 
 def _sum_of_rows(x: np.ndarray, axis: int) -> np.ndarray:

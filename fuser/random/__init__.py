@@ -4,6 +4,7 @@
 
 from fuser.lax.layouts import install as _install_layouts
 from fuser.lax.ranks import install as _install_ranks
+from fuser.lax.replayed import install as _install_replays
 from fuser.random.continuous import (
     cauchy,
     double_sided_maxwell,
@@ -42,3 +43,4 @@ from fuser.random.uniform import bernoulli, bits, rademacher, randint, uniform
 
 _install_layouts(globals(), "fuser.random")
 _install_ranks(globals(), "fuser.random")
+_install_replays(globals(), "fuser.random", ("PRNGKey", "key", "key_impl", "key_dtype", "clone"))

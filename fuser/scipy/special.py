@@ -12,6 +12,7 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.types import is_complex
 from fuser.lax.marks import stop_gradient
 from fuser.lax.ranks import install as _install_ranks
+from fuser.lax.replayed import install as _install_replays
 from fuser.lax.values import as_value, broadcast, convert, literal, promote_inexact
 from fuser.numpy.ufuncs import Ufunc, inexact_operand, inexact_operands, real_operand
 from fuser.ops import elementwise as E
@@ -316,3 +317,4 @@ def log_softmax(x: Any, /, *, axis: Any = None) -> Any:
 
 
 _install_ranks(globals(), "fuser.scipy")
+_install_replays(globals(), "fuser.scipy")

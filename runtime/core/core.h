@@ -19,8 +19,10 @@ int add_state(PyObject *module);      /* state.c: the current trace and the sett
 int add_executable(PyObject *module); /* executable.c and construct.c: steps over slots */
 int add_program(PyObject *module);    /* program.c: from operands to the tree of results */
 int add_dispatch(PyObject *module);   /* dispatch.c: from a call's arguments to a program */
-int add_guards(PyObject *module);
-int add_foreign(PyObject *module);     /* guards.c: what a NumPy function read from outside */
+int add_guards(PyObject *module);     /* guards.c: what a NumPy function read from outside */
+int add_arithmetic(PyObject *module); /* arithmetic.c: what NumPy has no operation for */
+int add_replay(PyObject *module);     /* replay.c: functions over slots, one after the other */
+int add_foreign(PyObject *module);    /* ffi.c: functions of other people's libraries */
 int add_cuda(PyObject *module);       /* cuda.c: launches through the driver's library */
 
 /* Add a static type to the module under the last part of its name. */

@@ -1,0 +1,262 @@
+"""Public functions outside of traces: recorded at the second call with arguments of one type, and replayed from then on.
+
+Recorded are the operations on arrays; promotion, type rules and the checks of arguments stay behind, and the native core
+finds the recording by the arguments. A replay gives the same bits as the function itself does (trace/recorded.py), which
+runs wherever it cannot be recorded: where it looks at values, under traces, on other devices, and while values are checked.
+A few functions of many operations are `compiled` instead, from the first call on, so that their bits never change either.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from fuser.config import config
+from fuser.ir.graph import Graph
+from fuser.ir.names import function_name
+from fuser.lax.values import as_value
+from fuser.runtime import device as devices
+from fuser.runtime.array import Array, to_numpy
+from fuser.runtime.core import native
+from fuser.runtime.executable import Executable, LibraryStep
+from fuser.trace import tree
+from fuser.trace.core import EVALUATION, Tracer, type_of
+from fuser.trace.recorded import recorded
+from fuser.trace.stage import stage
+
+# What operands are called, in every public function; arguments of other names are static.
+_OPERANDS = """
+A a a1 a2 a_max a_min alpha append ar ar1 ar2 arr array arrays ary arys b beta bias c case cases choices choicelist condition
+condlist cov data default df element elems f fp h indices initial key keys lam lhs like_arr loc m mask max mean min mu n_iter
+obj on_false on_true operand operands p padding_value pred prepend q query rhs sample scale shape_like shift sigma sorter
+start_indices tup u update updates v val vals value values variance vec w weights where which x x1 x2 xi xp y z args varargs
+"""
+OPERANDS = frozenset(_OPERANDS.split())
+_WIDE = frozenset(map(np.dtype, ("int64", "uint64", "float64", "complex128")))
+_PLAIN = (type(None), bool, int, float, complex, str)
+
+MOST_MET = 4096  # signatures of one function that are remembered by Python
+REPLAYED: weakref.WeakSet[Replayed] = weakref.WeakSet()  # all that there are, for `clear_caches`
+
+
+class _Refused(Exception):
+    """The function cannot be recorded for these arguments."""
+
+
+if TYPE_CHECKING or native is None:
+
+    class _Base:
+        def __init__(self, static_argnums: tuple[int, ...], static_argnames: tuple[str, ...]) -> None: ...
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+        def _remember(self, args: Any, kwargs: Any, numbered: Any, program: Any) -> None: ...
+        def _forget(self) -> None: ...
+
+else:
+    _Base = native.Dispatcher
+
+
+class Replayed(_Base):
+    """A function of arrays that the native core replays for types of arguments that it knows."""
+
+    # Set by fuser.api, which stands above: the compiled program of a graph, its arguments' tree and its results'.
+    compiler: ClassVar[Callable[[Graph, Any, Any], Any] | None] = None
+
+    def __init__(self, function: Callable[..., Any], compiled: bool = False) -> None:
+        self.compiled = compiled
+        self.numbers, self.names = _static(function)
+        super().__init__(self.numbers, self.names)
+        functools.update_wrapper(self, function)
+        self._in_python = function
+        self._met: dict[Any, bool] = {}  # by signature, whether it can be recorded
+        REPLAYED.add(self)
+
+    def __repr__(self) -> str:
+        return f"<function {self.__qualname__}>"  # type: ignore[attr-defined]
+
+    def __copy__(self) -> Replayed:
+        return self  # as functions do
+
+    def __deepcopy__(self, memo: Any) -> Replayed:
+        return self
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # type: ignore[attr-defined, no-any-return]
+
+    def forget(self) -> None:
+        """Drop every recording."""
+        self._met.clear()
+        self._forget()
+
+    def _missed(self, *args: Any, **kwargs: Any) -> Any:
+        """A call that the native core has no recording for."""
+        try:
+            program, values, foreign = self._found(args, kwargs)
+        except _Refused:
+            return self._in_python(*args, **kwargs)
+        return program(values, foreign)
+
+    def _found(self, args: Any, kwargs: Any) -> tuple[Any, list[Any], tuple[int, ...]]:
+        static = tuple([(n, args[n]) for n in self.numbers if n < len(args)])
+        named = tuple([(name, value) for name, value in kwargs.items() if name in self.names])
+        if not _evaluates_here() or not all(_plain(value) for _, value in (*static, *named)):
+            raise _Refused
+        chosen = {n for n, _ in static}
+        rest = tuple([a for n, a in enumerate(args) if n not in chosen])
+        others = {name: value for name, value in kwargs.items() if name not in self.names}
+        leaves, structure = tree.flatten((rest, others))
+        if not _arrays(leaves):
+            raise _Refused
+        try:
+            values = [as_value(leaf) for leaf in leaves]
+        except (TypeError, ValueError):
+            raise _Refused from None
+        kinds = [(v.shape, v.dtype, v.weak_type) for v in values]
+        key = (structure, repr(static), repr(named), config.enable_x64, config.traced, *kinds)
+        if len(self._met) > MOST_MET:
+            self._met.clear()
+        first = key not in self._met
+        if not self._met.setdefault(key, True) or (first and not self.compiled):
+            raise _Refused
+        try:
+            program = self._recorded(static, dict(named), structure, values)
+        except Exception as error:  # the function itself raises it again, or can do without a recording
+            self._met[key] = False
+            raise _Refused from error
+        self._remember(args, kwargs, tree.unflatten(structure, range(len(values))), program)
+        return program, values, tuple([n for n, leaf in enumerate(leaves) if type(leaf) is not Array])
+
+    def _recorded(self, static: Any, named: dict[str, Any], structure: Any, values: list[Any]) -> Any:
+        trees: list[Any] = []
+
+        def flat(*tracers: Any) -> list[Any]:
+            rest, others = tree.unflatten(structure, tracers)
+            args = list(rest)
+            for n, value in static:
+                args.insert(n, value)
+            found, out_tree = tree.flatten(self._in_python(*args, **others, **named))
+            if not found or not all(isinstance(leaf, (Array, Tracer)) for leaf in found):
+                raise _Refused
+            trees.append(out_tree)
+            return found
+
+        graph = stage(flat, [type_of(v) for v in values], function_name(self._in_python))
+        if any(eqn.primitive.effect for eqn in graph.eqns):
+            raise _Refused
+        compiler = Replayed.compiler
+        if self.compiled and compiler is not None and config.backend in ("", "c"):
+            return compiler(graph, structure, trees[0])
+        return _program(graph, trees[0])
+
+
+def _program(graph: Graph, out_tree: Any) -> Any:
+    """The native program that replays a graph."""
+    count, results = len(graph.invars), len(graph.outvars)
+    outputs = tuple(range(count, count + results))
+    step = LibraryStep(graph.name, recorded(graph), tuple(range(count)), outputs)
+    types = [(v.aval.shape, v.aval.dtype) for v in graph.invars]
+    executable = Executable(range(count), {}, [step], outputs, types=types)
+    described = tuple([(v.aval.weak_type, False, v.aval.shape, None) for v in graph.outvars])
+    template = tree.unflatten(out_tree, range(results))
+    unflatten = functools.partial(tree.unflatten, out_tree)
+    return native.Program(executable.native, (), described, template, unflatten, to_numpy, True, (), None)
+
+
+def replayed(function: Callable[..., Any], compiled: bool = False) -> Callable[..., Any]:
+    """`function`, replayed once it was recorded, or compiled; itself without the native core."""
+    return function if native is None else Replayed(function, compiled)
+
+
+def install(
+    module: dict[str, Any], package: str, without: Collection[str] = (), compiled: Collection[str] = ()
+) -> None:
+    """Make every public function that the module's package defines a replayed one, if it has operands; some `compiled`."""
+    for name, value in module.items():
+        home = getattr(value, "__module__", None) or ""
+        own = inspect.isfunction(value) and home.startswith(package) and not name.startswith("_")
+        if own and name not in without and _has_operands(value):
+            module[name] = replayed(value, name in compiled)
+            module[name].__module__ = module["__name__"]  # where pickle finds it
+            module[name].__qualname__ = name
+
+
+def forget() -> None:
+    """Drop all recordings."""
+    for function in list(REPLAYED):
+        function.forget()
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())
+
+
+def _has_operands(function: Callable[..., Any]) -> bool:
+    return any(p.name in OPERANDS for p in _parameters(function))
+
+
+def _static(function: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The numbers and names of the parameters that are no operands."""
+    parameters = _parameters(function)
+    numbers = [n for n, p in enumerate(parameters) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    static = tuple(n for n in numbers if parameters[n].name not in OPERANDS)
+    return static, tuple(name for name in named if name not in OPERANDS)
+
+
+def _evaluates_here() -> bool:
+    """Whether operations are NumPy's, run at once, and nobody looks at what they give."""
+    if (
+        devices.default_platform() != "cpu"
+        or config.disable_jit
+        or config.debug_nans
+        or config.debug_infs
+        or config.meshes
+    ):
+        return False
+    if config.numpy_rank_promotion == "warn" or config.legacy_prng_key == "warn" or config.check_tracer_leaks:
+        return False
+    override: Any = EVALUATION.override
+    return override is None or (getattr(override, "follows_devices", False) and override.before is None)
+
+
+def _plain(value: Any) -> bool:
+    """Whether a static argument says what it is by its value alone, and is taken without a warning."""
+    kind = type(value)
+    if kind is tuple:
+        return all(map(_plain, value))
+    if kind is str or value in (bool, int, float, complex) or kind in _PLAIN:
+        return not (kind is str and value in _WIDE_NAMES and not config.enable_x64)
+    found = _dtype(value)
+    return found is not None and (config.enable_x64 or found not in _WIDE)
+
+
+def _dtype(value: Any) -> np.dtype | None:
+    """The dtype that a dtype, a scalar type of fuser, or one of NumPy stands for."""
+    if isinstance(value, np.dtype):
+        return value
+    if not isinstance(value, type):
+        return None
+    found = getattr(value, "dtype", None)
+    if isinstance(found, np.dtype):
+        return found
+    return np.dtype(value) if issubclass(value, np.generic) and value not in _ABSTRACT else None
+
+
+_ABSTRACT = (
+    *(np.generic, np.number, np.integer, np.signedinteger, np.unsignedinteger, np.inexact, np.floating),
+    *(np.complexfloating, np.flexible, np.character),
+)
+_WIDE_NAMES = frozenset(d.name for d in _WIDE)
+
+
+def _arrays(leaves: list[Any]) -> bool:
+    """Whether leaves are arrays of this machine's memory, one at least, and numbers that adapt to them without rounding twice."""
+    arrays = [leaf._data if type(leaf) is Array else leaf for leaf in leaves if isinstance(leaf, (Array, np.ndarray))]
+    if not arrays or not all(type(a) is np.ndarray for a in arrays):
+        return False
+    fractions = any(type(leaf) in (float, complex) for leaf in leaves)
+    return not (fractions and any(a.dtype.itemsize < 4 and a.dtype.kind not in "biu" for a in arrays))

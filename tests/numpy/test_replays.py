@@ -1,0 +1,126 @@
+"""Public functions outside of traces: replays give what the functions themselves give, and go where they may."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import nn, random
+from fuser.config import config
+from fuser.lax.replayed import Replayed
+from fuser.runtime.core import native
+
+pytestmark = pytest.mark.skipif(native is None, reason="replays are the native core's")
+LINE = np.linspace(-3, 3, 24, dtype=np.float32)
+CALLS = {
+    "mean": lambda x: fnp.mean(x, axis=1, keepdims=True),
+    "std": lambda x: fnp.std(x, axis=0, ddof=1),
+    "softmax": lambda x: nn.softmax(x),
+    "clip": lambda x: fnp.clip(x, -1.0, 1.0),
+    "take": lambda x: fnp.take(x, fnp.asarray([2, 0, 9]), axis=0),
+    "matmul": lambda x: fnp.matmul(x, x.T),
+    "transpose": lambda x: fnp.transpose(x),
+    "max": lambda x: x.max(axis=-1),
+    "power": lambda x: x**2 + fnp.abs(x) ** 0.5,
+    "split": lambda x: fnp.split(x, 2),
+    "frexp": lambda x: fnp.frexp(x),
+    "convert": lambda x: (x * 1e10).astype(np.int32),
+    "nan": lambda x: fnp.astype(fnp.sqrt(x), np.int8),
+    "sorted": lambda x: (fnp.sort(x, axis=0), fnp.argsort(-x, axis=1)),
+    "shift": lambda x: fnp.right_shift(x.astype(np.int32), 40),
+    "signs of zero": lambda x: fnp.maximum(x * 0, -(x * 0)),
+}
+
+
+def _leaves(result):
+    return [(np.asarray(r), r.weak_type) for r in fuser.tree.leaves(result)]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_replay_gives_the_bits_of_the_function(name):
+    x = fnp.asarray(LINE.reshape(6, 4))
+    with config.using(disable_jit=True):  # never recorded
+        wanted = _leaves(CALLS[name](x))
+    for _ in range(3):
+        found = _leaves(CALLS[name](x))
+        assert len(found) == len(wanted)
+        for (a, weak), (b, wanted_weak) in zip(found, wanted):
+            assert a.dtype == b.dtype
+            assert a.tobytes() == b.tobytes()
+            assert weak == wanted_weak
+
+
+def test_the_second_call_records_and_the_third_asks_no_python():
+    def function(x, n):
+        calls.append(n)
+        return x + n
+
+    calls = []
+    add = Replayed(function)
+    x = fnp.asarray(LINE)
+    for _ in range(4):
+        np.testing.assert_array_equal(add(x, 2), LINE + 2)
+    assert calls == [2, 2]
+    assert add._known_calls() == 1
+    np.testing.assert_array_equal(add(x, 3), LINE + 3)  # `n` is static
+    assert calls == [2, 2, 3]
+
+
+def test_what_looks_at_values_runs_as_it_is():
+    x = fnp.asarray([1, 1, 2])
+    for values in ([1, 1, 2], [3, 4, 5]):
+        for _ in range(3):
+            np.testing.assert_array_equal(fnp.unique(fnp.asarray(values)), np.unique(values))
+            np.testing.assert_array_equal(fnp.repeat(x, fnp.asarray(values)), np.repeat([1, 1, 2], values))
+    for _ in range(3):
+        assert fnp.power(fnp.asarray(2.0), fnp.asarray(3)).weak_type == fnp.asarray(2.0).weak_type
+        with pytest.raises(ValueError, match="shape"):
+            fnp.add(fnp.zeros(3), fnp.zeros(4))
+
+
+def test_warnings_and_checks_are_at_every_call():
+    x = fnp.asarray(LINE)
+    for _ in range(3):
+        with pytest.warns(UserWarning, match="float64"):
+            fnp.sum(x, dtype="float64")
+    fnp.log(x), fnp.log(x)
+    with config.using(debug_nans=True), pytest.raises(FloatingPointError):
+        fnp.log(x)
+    with np.errstate(all="raise"):
+        assert np.isnan(np.asarray(fnp.log(x))).any()
+
+
+def test_results_have_memory_of_their_own():
+    given = LINE.copy()
+    x = fnp.asarray(LINE)
+    for _ in range(3):
+        flat, same = fnp.ravel(given), fnp.ravel(x)
+        given[0] += 1
+        assert flat[0] == given[0] - 1
+        same.delete()
+        assert x[0] == LINE[0]
+
+
+def test_replays_are_functions_to_python():
+    assert fnp.mean.__name__ == "mean" and fnp.mean.__doc__
+    assert copy.deepcopy(fnp.mean) is fnp.mean
+    assert pickle.loads(pickle.dumps(fnp.mean)) is fnp.mean
+    fuser.clear_caches()
+    assert fnp.mean._known_calls() == 0
+
+
+def test_under_transforms_the_function_itself_is_traced():
+    x = fnp.asarray(LINE)
+    fnp.mean(x), fnp.mean(x)
+    np.testing.assert_allclose(fuser.grad(fnp.mean)(x), np.full(24, 1 / 24), rtol=1e-6)
+    np.testing.assert_allclose(fuser.vmap(fnp.mean)(x.reshape(6, 4)), LINE.reshape(6, 4).mean(1), rtol=1e-5)
+    assert fuser.jit(fnp.mean)(x) == pytest.approx(LINE.mean(), abs=1e-6)
+
+
+def test_draws_depend_on_the_key():
+    keys = random.split(random.key(1), 3)
+    drawn = [np.asarray(random.normal(k, (5,))) for k in keys for _ in range(2)]
+    assert len({d.tobytes() for d in drawn}) == 3
