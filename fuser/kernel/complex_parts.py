@@ -35,7 +35,9 @@ def split_complex(kernel: Kernel, whole: bool = True) -> Kernel:
     Without `whole` numbers that are but moved come apart too, and an operation without a rule raises UnsupportedError.
     """
     if not whole:
-        found = any(is_complex(v.dtype) for v in (*kernel.params, *kernel.nodes))
+        found = any(
+            is_complex(dtype) for dtype in (*(p.dtype for p in kernel.params), *(n.dtype for n in kernel.nodes))
+        )
         return _Parts(kernel).kernel() if found else kernel
     if not any(map(_computes, kernel.nodes)):
         return kernel

@@ -42,7 +42,8 @@ def _sort(eqn: Eqn, *operands: Any) -> list[Any]:
     """By each key from the last to the first, as equal elements keep their order."""
     import torch
 
-    dimension, order = eqn.params["dimension"], None
+    dimension = eqn.params["dimension"]
+    order: Any = None
     for key in reversed([key for x in operands[: eqn.params["num_keys"]] for key in _keys(x)]):
         now = key if order is None else torch.take_along_dim(key, order, dimension)
         step = torch.sort(now, dim=dimension, stable=True).indices
