@@ -6,7 +6,9 @@ is `printable`; what becomes an identifier or a file's name is an `identifier`.
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable
 from typing import Any
 
 MOST_CHARACTERS = 120  # of one name in a line of text
@@ -43,3 +45,22 @@ def described(value: object) -> str:
 def function_name(function: Any) -> str:
     """What messages and graphs call a function: its name, or that of its class."""
     return printable(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def parameter_names(function: Callable[..., Any]) -> tuple[list[str], list[str], list[str]]:
+    """The names of the parameters by position alone, by both, and by name; as inspect.signature finds them, which takes a
+    hundred microseconds for each of 600 functions."""
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    if code is None or hasattr(function, "__signature__"):
+        found = list(inspect.signature(function).parameters.values())
+        kinds = (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.KEYWORD_ONLY,
+        )
+        alone, both, named = ([p.name for p in found if p.kind is kind] for kind in kinds)
+        return alone, both, named
+    names, positional, alone_count = code.co_varnames, code.co_argcount, code.co_posonlyargcount
+    by_name = names[positional : positional + code.co_kwonlyargcount]
+    return list(names[:alone_count]), list(names[alone_count:positional]), list(by_name)

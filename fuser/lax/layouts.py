@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from fuser.ir.names import parameter_names
 from fuser.trace import tree
 from fuser.trace.explicit import resolving
 
@@ -32,7 +33,7 @@ def lays_out(function: Callable[..., Any]) -> Callable[..., Any]:
 def sharded(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, with the arguments `out_sharding` and `device` heeded for it."""
 
-    names = [n for n in ("out_sharding", "device") if n in inspect.signature(function).parameters]
+    names = [n for n in ("out_sharding", "device") if _takes(function, n)]
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -54,6 +55,10 @@ def install(module: dict[str, Any], package: str) -> None:
         home = getattr(value, "__module__", None) or ""
         if name.startswith("_") or not inspect.isfunction(value) or not home.startswith(package):
             continue
-        if not hasattr(value, "lays_out") and "out_sharding" in inspect.signature(value).parameters:
+        if not hasattr(value, "lays_out") and _takes(value, "out_sharding"):
             module[name] = sharded(value)
             module[name].__module__ = package  # where pickle finds it
+
+
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    return any(name in names for names in parameter_names(function))

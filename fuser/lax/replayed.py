@@ -18,7 +18,7 @@ import numpy as np
 
 from fuser.config import config
 from fuser.ir.graph import Graph
-from fuser.ir.names import function_name
+from fuser.ir.names import function_name, parameter_names
 from fuser.lax.values import as_value
 from fuser.runtime import device as devices
 from fuser.runtime.array import Array, to_numpy
@@ -190,21 +190,18 @@ def forget() -> None:
         function.forget()
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    return list(inspect.signature(function).parameters.values())
-
-
 def _has_operands(function: Callable[..., Any]) -> bool:
-    return any(p.name in OPERANDS for p in _parameters(function))
+    """Whether it takes operands, several in one parameter too."""
+    code = inspect.unwrap(function).__code__
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    return any(name in OPERANDS for name in code.co_varnames[:count])
 
 
 def _static(function: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """The numbers and names of the parameters that are no operands."""
-    parameters = _parameters(function)
-    numbers = [n for n, p in enumerate(parameters) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    named = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    static = tuple(n for n in numbers if parameters[n].name not in OPERANDS)
-    return static, tuple(name for name in named if name not in OPERANDS)
+    alone, both, named = parameter_names(function)
+    numbers = tuple(n for n, name in enumerate((*alone, *both)) if name not in OPERANDS)
+    return numbers, tuple(name for name in (*both, *named) if name not in OPERANDS)
 
 
 def _evaluates_here() -> bool:
