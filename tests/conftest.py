@@ -32,27 +32,34 @@ os.environ.setdefault("FUSER_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"f
 sys.path += [str(Path(__file__).parent / "numpy"), str(Path(__file__).parent)]
 
 
+TESTS = 5  # of each file that a run without arguments takes
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="slow tests too, and every case of tests that have many")
+    parser.addoption("--all", action="store_true", help="slow tests too, and every test and case of each file")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without arguments: no slow tests, and one case of each test that has several. Whatever is asked for runs whole."""
+    """Without arguments: no slow tests, and a few of each file. Whatever is asked for runs whole."""
     option = config.option
     if option.all or option.file_or_dir or option.keyword or option.markexpr:
         return
-    cases: dict[str, list[pytest.Item]] = {}
+    files: dict[str, dict[str, list[pytest.Item]]] = {}
     for item in items:
-        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    kept = {item for found in cases.values() for item in _sampled(found)}
+        test = item.nodeid.partition("[")[0]
+        files.setdefault(test.partition("::")[0], {}).setdefault(test, []).append(item)
+    kept = {item for tests in files.values() for item in _sampled(list(tests.values()))}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
 
 
-def _sampled(cases: list[pytest.Item]) -> list[pytest.Item]:
-    if cases[0].get_closest_marker("slow"):
-        return []
-    return cases if cases[0].get_closest_marker("whole") else cases[len(cases) // 2 :][:1]
+def _sampled(tests: list[list[pytest.Item]]) -> list[pytest.Item]:
+    """Of a file's tests some from its beginning to its end, one case of each; and all cases of those that are marked so."""
+    whole = [item for cases in tests if cases[0].get_closest_marker("whole") for item in cases]
+    quick = [cases for cases in tests if not any(map(cases[0].get_closest_marker, ("slow", "whole")))]
+    count = min(len(quick), TESTS)
+    chosen = [quick[n * len(quick) // count] for n in range(count)]
+    return whole + [cases[len(cases) // 2] for cases in chosen]
 
 
 @pytest.fixture(autouse=True, scope="module")
