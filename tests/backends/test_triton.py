@@ -243,7 +243,7 @@ def test_the_text_names_the_users_lines_and_stands_alone() -> None:
 
 def test_equal_programs_of_other_sizes_share_their_text() -> None:
     texts = {
-        lower(bits, of("int32", rows, columns)).sources[0].text for rows, columns in ((20, 50), (33, 90), (1000, 7))
+        lower(bits, of("int32", rows, columns)).sources[0].text for rows, columns in ((20, 50), (33, 90), (1000, 70))
     }
     assert len(texts) == 1
 

@@ -7,6 +7,7 @@ import pathlib
 import re
 import time
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -31,6 +32,18 @@ ROW_FIELDS = {
     *("tolerance", "correct", "result_dtype"),
 }
 QUICK = measure.Settings(rounds=3)
+
+
+@pytest.fixture(autouse=True)
+def settings_as_they_were() -> Iterator[None]:
+    """Systems choose dtypes and the backend for their whole process, which other tests share."""
+    own = {name: getattr(fuser.config, name) for name in ("enable_x64", "backend")}
+    theirs = {name: getattr(jax.config, name) for name in ("jax_enable_x64", "jax_default_matmul_precision")}
+    yield
+    for name, value in own.items():
+        fuser.config.update(name, value)
+    for name, value in theirs.items():
+        jax.config.update(name, value)
 
 
 class Scripted(systems.System):
