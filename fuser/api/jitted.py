@@ -32,6 +32,7 @@ from fuser.ir.names import function_name, printable
 from fuser.ir.references import AbstractRef
 from fuser.ir.source import current_source
 from fuser.ir.types import KEY, ArrayType
+from fuser.lax.replayed import Replayed
 from fuser.lax.values import as_value
 from fuser.ops.jit import Program
 from fuser.runtime.array import Array
@@ -99,7 +100,8 @@ class Jitted(_Base):
         wanted: Wanted = FREE,
     ) -> None:
         super().__init__(static_argnums, static_argnames)
-        functools.update_wrapper(self, function)
+        # A replayed function has attributes of its own, which are no jitted one's.
+        functools.update_wrapper(self, function, updated=() if isinstance(function, Replayed) else ("__dict__",))
         self.function = function
         self.static_argnums = static_argnums
         self.static_argnames = static_argnames
