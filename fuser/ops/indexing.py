@@ -255,7 +255,7 @@ def _taken(
         result = operand.take(positions, axis)
     else:
         place = np.minimum(np.maximum(positions, 0), extent - 1)
-        result = operand.take(place, axis)
+        result = np.asarray(operand.take(place, axis))  # a single element is no array
         if fill:
             filling = np.asarray(fill_of(operand.dtype, fill[0])).astype(operand.dtype)
             result[(*(slice(None),) * axis, place != positions)] = filling
