@@ -18,6 +18,7 @@ import numpy as np
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
+from fuser.kernel.schedule import Schedule
 from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.partition.structure import structure
 from fuser.partition.values import deep_recursion
@@ -41,6 +42,7 @@ class KernelSource:
     params: tuple[str, ...] = ()
     launch: dict[str, Any] = field(default_factory=dict, compare=False)
     note: str = ""  # what is done before it, for explain()
+    schedule: Schedule | None = field(default=None, compare=False)  # how its loops run
 
     @functools.cached_property
     def text(self) -> str:

@@ -30,6 +30,7 @@ from fuser.ir.types import BOOL, is_complex
 from fuser.kernel.kernel import Kernel, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import operands
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 KEPT_BYTES = 1 << 17  # a kept row stays in the core's own cache up to about this size
 CHUNK = 8192  # reduced elements in one chunk, at least
@@ -48,8 +49,8 @@ class InnerReduction(Emitter):
     team = True
     aliased: dict[Scalar, Store]
 
-    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
-        super().__init__(kernel, loops, threads)
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
+        super().__init__(kernel, loops, threads, asked)
         self.in_vectors: set[Sweep] = set()  # sweeps whose scans run in vectors
         self.guards: dict[Sweep, tuple[Scalar, ...]] = {}  # the tests of sweeps that some rows leave out
         self.recalled: set[Scalar] = set()  # what the sweep reads from kept rows
