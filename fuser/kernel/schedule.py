@@ -8,7 +8,7 @@ for it, wherever it is legal.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 REDUCTIONS = ("inner", "outer", "split inner", "split outer", "rows side by side")
@@ -40,7 +40,8 @@ class Schedule:
     warps: int | None = None  # of a GPU program
     stages: int | None = None  # of a GPU program's pipeline
     tile: tuple[int, int] | None = None  # rows and columns of a GPU's or a TPU's program
-    pieces: tuple[Schedule, ...] = ()  # where pieces differ from each other
+    grid: tuple[int, ...] | None = None  # programs of one launch; a result alone
+    pieces: tuple[Schedule, ...] = ()  # where pieces differ from each other; a result alone
 
     def __post_init__(self) -> None:
         if self.reduction not in (None, *REDUCTIONS):
@@ -61,16 +62,24 @@ class Schedule:
         found = [_WORDS[name](value) for name, value in self.items().items() if value is not False]
         return "; ".join([*found, *(f"[{piece}]" for piece in dict.fromkeys(self.pieces) if piece)]) or "one loop"
 
+    def has(self, name: str, value: Any) -> bool:
+        """Whether the transform was made; with this very value, where that says how."""
+        found = getattr(self, name)
+        exact = name in ("vector", "reduction", "tile", "warps", "stages")
+        made = found == value if exact else found is not None and found is not False
+        return made or any(piece.has(name, value) for piece in self.pieces)
+
+    def forbids(self, name: str) -> bool:
+        """Whether the transform was asked not to be made."""
+        asked = getattr(self, name)
+        return asked is not None and not asked
+
     def wants(self, name: str, chosen: Callable[[], Any] | Any) -> Any:
         """What is to be made of a transform: what was asked for, or what the compiler chooses."""
         asked = getattr(self, name)
         if asked is None:
             return chosen() if callable(chosen) else chosen
         return asked
-
-    def with_(self, **made: Any) -> Schedule:
-        """The same with some fields more."""
-        return replace(self, **made)
 
 
 NOTHING_ASKED = Schedule()
@@ -90,5 +99,6 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "blocking": "blocks of {}".format,
     "warps": "{} warps".format,
     "stages": "{} pipeline stages".format,
+    "grid": lambda sides: f"a grid of {' × '.join(map(str, sides))}",
     "tile": lambda sides: f"programs of {sides[0]} × {sides[1]}",
 }

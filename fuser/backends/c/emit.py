@@ -105,7 +105,10 @@ def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedul
         return LoopKernel(kernel, loops, threads, asked)
     if not kernel.reduced:
         return Elementwise(kernel, loops, threads, asked)
-    return FORMS[reduction_of(kernel, loops, asked)](kernel, loops, threads, asked)
+    way = reduction_of(kernel, loops, asked)
+    writer = FORMS[way](kernel, loops, threads, asked)
+    writer.made(reduction=way)
+    return writer
 
 
 def _along(loops: Loops, asked: Schedule) -> Loops:

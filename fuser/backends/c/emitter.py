@@ -130,7 +130,7 @@ class Emitter(Builder, Common):
 
     def made(self, **transforms: Any) -> None:
         """Note the transforms that the text has."""
-        self._made |= transforms
+        self._made |= {name: value for name, value in transforms.items() if value is not None}
 
     def schedule(self) -> Schedule:
         """What was made of the loops, once they are written."""

@@ -184,6 +184,7 @@ class Elementwise(Emitter):
             blocks.write(self, piece, along[self.vector], share)
         else:
             self._plain(piece, along[self.vector], share, count >= OUTER or self.cut.axis is not None)
+        self.sources, self.targets = {}, {}
         for _ in outer:
             self.close()
 
@@ -247,7 +248,7 @@ def _cut(kernel: Kernel, loops: Loops, asked: Schedule) -> Cut:
     """The pieces of the kernel, or all of it as one. Short rows that run as one loop are not cut along themselves."""
     [sweep] = kernel.sweeps
     whole = Cut(None, (), sweep.row, sweep.row_stores)
-    found = index_set_split(kernel, loops) if asked.index_set_splitting is None or asked.index_set_splitting else None
+    found = None if asked.forbids("index_set_splitting") else index_set_split(kernel, loops)
     if found is None or len(found.whole) > MANY:
         return found or whole
     return whole if loops.vector in found.axes and coalescing.short_rows(kernel, loops) is not None else found
@@ -295,5 +296,5 @@ def _piece_as_data(piece: Piece, writer: Elementwise) -> Schedule:
         fission=len(piece.fission) or None,
         unroll_and_jam=piece.unroll_and_jam or None,
         streaming=len(piece.streaming) or None,
-        blocking=blocks.length(piece) if piece.blocked else None,
+        blocking=blocks.length(piece) if piece.blocked and piece.tiling is None and piece.coalescing is None else None,
     )

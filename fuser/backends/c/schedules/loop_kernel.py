@@ -52,6 +52,7 @@ class LoopKernel(Emitter):
         if any(n.op == "lane" for n in self.loop_inside.body):
             self.width = loops.extents[self.vector]  # type: ignore[index]
         self.phases = self._phases()
+        self.made(blocking=self.width, fission=len(self.phases[1]) if len(self.phases[1]) > 1 else None)
         if self.time is not None:
             self.axis_names[self.time] = "t"
             self.axes[self.time] = Variable("t", "int64_t")

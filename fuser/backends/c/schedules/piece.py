@@ -61,18 +61,18 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
     piece = Piece(sweep.row, sweep.row_stores)
     if vector is None:
         return piece
-    if asked.tiling is not False and (crossing := tiling.transposed_accesses(kernel, loops)) is not None:
+    if not asked.forbids("tiling") and (crossing := tiling.transposed_accesses(kernel, loops)) is not None:
         return _fissioned(replace(piece, tiling=crossing), kernel, loops, asked, fission.TILED)
-    if asked.coalescing is None or asked.coalescing:
+    if not asked.forbids("coalescing"):
         rows = coalescing.short_rows(kernel, loops)
         if rows is not None:
             return _fissioned(replace(piece, coalescing=rows), kernel, loops, asked, 1)
-    if asked.staging is None or asked.staging:
+    if not asked.forbids("staging"):
         tiles_in, tiles_out = staging.tiles(kernel, loops)
         piece = replace(piece, tiles_in=tuple(tiles_in), tiles_out=tuple(tiles_out))
     piece = _fissioned(piece, kernel, loops, asked, fission.SHORT)
     alone = len(loops.parallel) == 1
-    if alone and asked.streaming is not False and asked.streaming != 0:
+    if alone and not asked.forbids("streaming"):
         leaving = {store for tile in piece.tiles_out for store in tile.members}
         streaming = tuple(s for s in piece.stores if s not in leaving and _streams(s, kernel, loops))
         piece = replace(piece, streaming=streaming if len({s.param for s in streaming}) == len(streaming) else ())
@@ -83,7 +83,7 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
 
 
 def _fissioned(piece: Piece, kernel: Kernel, loops: Loops, asked: Schedule, least: int) -> Piece:
-    if asked.fission is not None and not asked.fission:
+    if asked.forbids("fission"):
         return piece
     assert loops.vector is not None
     runs = fission.runs(kernel, loops, least)
