@@ -198,7 +198,9 @@ class Elementwise(Emitter):
         own = masked and not mine and span.axis is self.loops.vector
         if own and (rest := masking.remainder(self, piece.nodes, piece.stores, span.extent)):
             self.made(masking=rest)
+            self.open()
             self.in_whole_vectors(span.axis, rest, lambda: self._elements(piece), span.begin, span.end)
+            self.close()
             return
         lanes = masking.lanes(self, piece.nodes, piece.stores, span.extent) if own else 0
         if span.extent > NARROW or self.cut.axis is None:
