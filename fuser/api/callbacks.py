@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fuser import dtypes
+from fuser.api.shapes import declared_type
 from fuser.ir.names import function_name
-from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
 from fuser.ops.callback import VMAP_METHODS, Callback, debug_callback_p, io_callback_p, pure_callback_p
 from fuser.ref import get
@@ -58,7 +57,7 @@ def io_callback(
 
 def _called(primitive: Any, callback: Callable[..., Any], declared: Any, args: Any, kwargs: Any, **params: Any) -> Any:
     leaves, structure = tree.flatten((args, kwargs))
-    avals, out_tree = tree.flatten(tree.map(_declared, declared))
+    avals, out_tree = tree.flatten(tree.map(declared_type, declared))
 
     def flat(*arrays: Any) -> list[Any]:
         args, kwargs = tree.unflatten(structure, arrays)
@@ -69,13 +68,6 @@ def _called(primitive: Any, callback: Callable[..., Any], declared: Any, args: A
         *values, callback=Callback(flat, function_name(callback)), result_avals=tuple(avals), **params
     )
     return tree.unflatten(out_tree, found)
-
-
-def _declared(leaf: Any) -> ArrayType:
-    dtype = np.dtype(leaf.dtype)
-    if dtypes.canonicalize_dtype(dtype) != dtype:
-        raise ValueError("result_shape_dtypes cannot specify 64-bit types when `jax_enable_x64` is disabled")
-    return ArrayType(tuple(leaf.shape), dtype)
 
 
 def debug_callback(

@@ -7,6 +7,7 @@ platform. Derivatives are further graphs, made when they are asked for or saved 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,8 @@ from fuser.transforms.linear import vjp
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 minimum_supported_calling_convention_version = maximum_supported_calling_convention_version = 1
 MOST_ORDERS = 16  # of derivatives in one file
+MOST_CONSTRAINTS = 64
+MOST_WORK = 500_000  # atoms of extents that are looked at while a file is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,8 +271,10 @@ def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
     expect(all(p in PLATFORMS for p in platforms), "it is for a platform that there is none of")
     checks = tuple(DisabledSafetyCheck(of(str, c, "a check")) for c in member(said, "checks", list))
     in_tree, out_tree = (decode_tree(said.get(key)) for key in ("in_tree", "out_tree"))
-    scope = SymbolicScope([of(str, c, "a constraint") for c in member(said, "constraints", list)])
-    dim = functools.partial(read_dim, scope=scope)
+    constraints = [of(str, c, "a constraint") for c in member(said, "constraints", list)]
+    expect(len(constraints) <= MOST_CONSTRAINTS, f"it has more than {MOST_CONSTRAINTS} constraints")
+    scope = SymbolicScope(constraints, work=MOST_WORK)
+    dim = functools.cache(functools.partial(read_dim, scope=scope))
     in_avals, out_avals = (tuple(decode_type(t, dim) for t in member(said, key, list)) for key in ("in", "out"))
     graph = decode_graph(said.get("graph"), arrays, dim)
     expect(in_tree.num_leaves == len(in_avals) and out_tree.num_leaves == len(out_avals), "its trees have other leaves")
@@ -278,4 +283,5 @@ def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
     derivative = None if following is None else _read(following, arrays, orders - 1)
     get_vjp = None if derivative is None else lambda _: derivative
     name = member(said, "name", str)[:200]
+    scope.work = math.inf
     return Exported(name, in_tree, in_avals, out_tree, out_avals, graph, platforms, checks, _get_vjp=get_vjp)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuser.api.shapes import ShapeDtypeStruct
-from fuser.ir.dim import Dim, Scope, divided, evaluated, known_at_least, maximum, minimum, variables
+from fuser.ir.dim import INFINITE, Dim, Scope, bounds, divided, evaluated, known_at_least, maximum, minimum, variables
 from fuser.lax.values import as_value
 from fuser.trace import tree
 from fuser.trace.core import type_of
@@ -22,7 +22,10 @@ _OPERATIONS = {
     "max": maximum,
     "min": minimum,
 }
-MOST_DEPTH = 64
+MOST_DEPTH = 64  # of parentheses and operations in one another
+MOST_LETTERS = 4096
+MOST_DIGITS = 18
+MOST_SEARCH = 200_000  # products that the search for a witness computes
 
 
 def _divided(a: Any, b: Any) -> tuple[Any, Any]:
@@ -32,11 +35,12 @@ def _divided(a: Any, b: Any) -> tuple[Any, Any]:
 class SymbolicScope(Scope):
     """The variables of shapes that may meet in one program, and what is known of them: `SymbolicScope(("a >= b", "mod(a, 2) == 0"))`.
 
-    A variable that an equation is linear in is that expression from then on. ValueError for a constraint that cannot be read, or that no size fulfils.
+    A variable that an equation is linear in is that expression from then on. `work` is how many atoms questions of order may look
+    at, where texts come from elsewhere. ValueError for a constraint that cannot be read, or that no size fulfils.
     """
 
-    def __init__(self, constraints: Sequence[str] | str = (), witness: int = 0) -> None:
-        super().__init__(witness)
+    def __init__(self, constraints: Sequence[str] | str = (), witness: int = 0, work: float = INFINITE) -> None:
+        super().__init__(witness, work)
         if isinstance(constraints, str) or not all(isinstance(c, str) for c in constraints):
             raise ValueError(f"The symbolic constraints should be a sequence of strings. Got {constraints!r}")
         self.said = tuple(constraints)
@@ -56,7 +60,7 @@ class SymbolicScope(Scope):
         if relation == "==" and isinstance(known, Dim) and self._define(text, known):
             return
         if isinstance(known, Dim):
-            self.constraints.append((text, known, "eq" if relation == "==" else "ge"))
+            self.constraints = (*self.constraints, (text, known, "eq" if relation == "==" else "ge"))
         elif known < 0 or (relation == "==" and known):
             raise ValueError(f"the symbolic constraint '{text}' holds for no size")
 
@@ -73,11 +77,11 @@ class SymbolicScope(Scope):
             self.defined[name] = rest
             del self.witness[name]
             put = {v: self.variable(v) for v in (*self.witness, *self.defined)}
-            said, self.constraints = self.constraints, []
-            self.constraints = [(t, evaluated(known, put), kind) for t, known, kind in said]
+            said, self.constraints = self.constraints, ()
+            self.constraints = tuple((t, evaluated(known, put), kind) for t, known, kind in said)
             self.defined = {n: evaluated(value, put) for n, value in self.defined.items()}
             if not known_at_least(rest, 1):
-                self.constraints.append((text, rest - 1, "ge"))
+                self.constraints = (*self.constraints, (text, rest - 1, "ge"))
             return True
         return False
 
@@ -100,14 +104,16 @@ def _fulfil(scope: Scope) -> None:
     """Sizes for the witness that fulfil the constraints; ValueError where none are found."""
     rng = np.random.default_rng(scope.turn)
     names = list(scope.witness)
-    for attempt in range(20_000):
+    ends = {name: bounds(scope.variable(name)) for name in names}
+    products = sum(known.atoms for _, known, _ in scope.constraints if isinstance(known, Dim))
+    for attempt in range(min(20_000, 1 + MOST_SEARCH // (1 + products))):
         if all(_holds(evaluated(known, scope.witness), kind) for _, known, kind in scope.constraints):
-            said, scope.constraints = scope.constraints, []  # which must not simplify each other away
+            said, scope.constraints = scope.constraints, ()  # which must not simplify each other away
             put = {v: scope.variable(v) for v in names}  # Dims hold the witness of when they were made
-            scope.constraints = [(text, evaluated(known, put), kind) for text, known, kind in said]
+            scope.constraints = tuple((text, evaluated(known, put), kind) for text, known, kind in said)
             return
-        high = (8, 40, 200)[attempt % 3]
-        scope.witness.update({name: int(rng.integers(1, high)) for name in names})
+        width = (7, 39, 199)[attempt % 3]
+        scope.witness.update({n: int(rng.integers(low, min(high, low + width) + 1)) for n, (low, high) in ends.items()})
     listed = ", ".join(text for text, *_ in scope.constraints)
     raise ValueError(f"no sizes were found that fulfil the symbolic constraints {listed}; are they contradictory?")
 
@@ -121,10 +127,12 @@ class _Reader:
 
     def __init__(self, text: str, scope: Scope) -> None:
         self.text, self.place, self.scope, self.depth = text, 0, scope, 0
+        if len(text) > MOST_LETTERS:
+            self.fail(f"a text of up to {MOST_LETTERS} letters")
 
     def fail(self, expected: str) -> Any:
         raise ValueError(
-            f"the symbolic shape specification {self.text!r} cannot be read at position {self.place}: {expected} was expected"
+            f"the symbolic shape specification {self.text[:MOST_LETTERS]!r} cannot be read at position {self.place}: {expected} was expected"
         )
 
     def peek(self) -> str:
@@ -161,7 +169,9 @@ class _Reader:
     def factor(self) -> Any:
         word = self.take("a number, a variable or an operation")
         if word.isdecimal():
-            found: Any = int(word[:18])
+            if len(word) > MOST_DIGITS:
+                self.fail(f"a number of up to {MOST_DIGITS} digits")
+            found: Any = int(word)
         elif word == "(":
             found = self.sum()
             self.expect(")")
@@ -178,7 +188,7 @@ class _Reader:
         if self.peek() == "^":
             self.take("^")
             power = self.take("a power")
-            if not power.isdecimal() or int(power) > 16:
+            if not power.isdecimal() or len(power) > 2 or int(power) > 16:
                 self.fail("a power up to 16")
             found = found ** int(power)
         return found
@@ -265,14 +275,13 @@ def _wraps(spec: str) -> bool:
 
 
 def _split(spec: str) -> list[str]:
-    parts, depth = [""], 0
-    for letter in spec:
+    parts, depth, start = [], 0, 0
+    for n, letter in enumerate(spec):
         depth += {"(": 1, ")": -1}.get(letter, 0)
         if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
+            parts.append(spec[start:n])
+            start = n + 1
+    return [*parts, spec[start:]]
 
 
 def is_symbolic_dim(p: Any) -> bool:

@@ -7,6 +7,7 @@ witnesses, which must give the same graph (`export/symbolic.py`).
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,13 @@ Interval = tuple[float, float]
 Atom = tuple[Any, ...]  # ("var", name) or (operation, Dim or int, Dim or int)
 Monomial = tuple[tuple[Atom, int], ...]  # atoms with their powers, in order
 Terms = dict[Monomial, int]
+Constraint = tuple[str, Any, str]  # its text, a Dim that is >= 0 or == 0, "ge" or "eq"
+
+MOST_TERMS = 512
+MOST_ATOMS = 8192  # those in operands of atoms among them
+MOST_DEGREE = 64
+MOST_COEFFICIENT = 1 << 127
+MOST_WORK = 10_000  # atoms that one question of order looks at
 
 _WITNESSES = (37, 53, 71, 89, 101, 113, 131, 149, 167, 181)
 
@@ -29,11 +37,26 @@ _WITNESSES = (37, 53, 71, 89, 101, 113, 131, 149, 167, 181)
 class Scope:
     """The variables that may meet in one program, what is known of them, and the witness."""
 
-    def __init__(self, witness: int = 0) -> None:
+    def __init__(self, witness: int = 0, work: float = INFINITE) -> None:
         self.turn = witness
         self.witness: dict[str, int] = {}
         self.defined: dict[str, Any] = {}  # variables that stand for expressions of others
-        self.constraints: list[tuple[str, Any, Any]] = []  # (text, Dim that is >= 0 or == 0, "ge" or "eq")
+        self.constraints = ()
+        self.work = work  # atoms that all further questions of order may look at
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        return self._constraints
+
+    @constraints.setter
+    def constraints(self, given: Iterable[Constraint]) -> None:
+        self._constraints, self._ends = tuple(given), dict[str, Interval]()
+
+    def ends(self, name: str) -> Interval:
+        """The bounds of a variable, from constraints that speak of it alone."""
+        if name not in self._ends:
+            self._ends[name] = _variable_bounds(name, self._constraints)
+        return self._ends[name]
 
     def variable(self, name: str) -> Dim:
         """The variable of this name, or what a constraint says that it is."""
@@ -48,16 +71,37 @@ class Scope:
 
 
 def made(scope: Scope, terms: Terms) -> Dim | int:
-    """The polynomial of these terms; a plain int where it is constant."""
+    """The polynomial of these terms; a plain int where it is constant. ValueError for one of more terms, a higher degree or larger
+    coefficients than extents have in earnest."""
     terms = {m: c for m, c in terms.items() if c}
     if not terms:
         return 0
     if len(terms) == 1 and () in terms:
         return terms[()]
+    atoms = _checked_size(terms)
     value = sum(c * math.prod(_atom_value(a, scope.witness) ** p for a, p in m) for m, c in terms.items())
     found = int.__new__(Dim, value)
-    found.scope, found.terms = scope, terms
+    found.scope, found.terms, found.atoms = scope, terms, atoms
     return found
+
+
+def _checked_size(terms: Terms) -> int:
+    """The number of atoms in all."""
+    atoms = sum(1 + sum(_atoms(atom) for atom, _ in monomial) for monomial in terms)
+    if len(terms) > MOST_TERMS or atoms > MOST_ATOMS:
+        raise ValueError(
+            f"a symbolic dimension has more than {MOST_TERMS} terms, or {MOST_ATOMS} variables and operations in all"
+        )
+    for monomial, coefficient in terms.items():
+        if sum(power for _, power in monomial) > MOST_DEGREE:
+            raise ValueError(f"a symbolic dimension has a degree above {MOST_DEGREE}")
+        if abs(coefficient) > MOST_COEFFICIENT:
+            raise ValueError("a symbolic dimension has a coefficient of more than 127 bits")
+    return atoms
+
+
+def _atoms(atom: Atom) -> int:
+    return 1 + sum(operand.atoms for operand in atom[1:] if isinstance(operand, Dim))
 
 
 def _atom_value(atom: Atom, sizes: Mapping[str, Any]) -> Any:
@@ -93,6 +137,7 @@ class Dim(int):
 
     scope: Scope
     terms: Terms
+    atoms: int  # how many there are, those in operands of others among them
     __array_ufunc__ = None  # NumPy leaves operators to the methods below
 
     def _of(self, other: Any) -> Terms | None:
@@ -119,6 +164,8 @@ class Dim(int):
     def __mul__(self, other: Any) -> Any:
         if (theirs := self._of(other)) is None:
             return self._with(operator.mul, other)
+        if len(self.terms) * len(theirs) > MOST_TERMS * MOST_DEGREE:
+            raise ValueError(f"a product of symbolic dimensions has more than {MOST_TERMS} terms")
         found: Terms = {}
         for m, c in self.terms.items():
             for n, d in theirs.items():
@@ -141,7 +188,11 @@ class Dim(int):
         return self
 
     def __pow__(self, other: Any, modulo: Any = None) -> Any:
-        return math.prod([self] * other) if type(other) is int and other >= 0 else NotImplemented
+        if type(other) is not int or other < 0:
+            return NotImplemented
+        if other > MOST_DEGREE:
+            raise ValueError(f"a symbolic dimension has a degree above {MOST_DEGREE}")
+        return math.prod([self] * other)
 
     def __divmod__(self, other: Any) -> Any:
         return NotImplemented if self._of(other) is None else divided(self, other)
@@ -176,7 +227,11 @@ class Dim(int):
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(tuple(sorted((str(m), c) for m, c in self.terms.items())))
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(frozenset(self.terms.items()))
 
     def __ge__(self, other: Any) -> bool:
         return NotImplemented if self._of(other) is None else at_least(self, other)
@@ -197,6 +252,10 @@ class Dim(int):
         return self if at_least(self, 0) else -self
 
     def __str__(self) -> str:
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
         text = ""
         for monomial, coefficient in sorted(self.terms.items(), key=lambda term: _order(term[0]), reverse=True):
             size, own = abs(coefficient), _spelt(monomial)
@@ -347,17 +406,43 @@ def known_at_least(a: Any, b: Any) -> bool:
         return bool(a >= b)
     if not isinstance(a, Dim) and a >= WIDE:
         return True
-    return _shown(a - b, 2)
+    difference = a - b
+    if not isinstance(difference, Dim):
+        return bool(difference >= 0)
+    work = _Work(difference.scope)
+    try:
+        return _shown(difference, 2, work)
+    except _Exhausted:
+        return False
 
 
-def _shown(difference: Any, depth: int) -> bool:
+class _Exhausted(Exception):
+    """A question of order looked at as many atoms as it may."""
+
+
+class _Work:
+    """The atoms that a question may still look at, of those of its scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope, self.left = scope, MOST_WORK
+
+    def spend(self, atoms: int) -> None:
+        self.left -= atoms
+        self.scope.work -= atoms
+        if self.left < 0 or self.scope.work < 0:
+            raise _Exhausted
+
+
+def _shown(difference: Any, depth: int, work: _Work) -> bool:
     """Whether an extent is at least 0: by its bounds, or once up to `depth` facts have been taken from it."""
+    if isinstance(difference, Dim):
+        work.spend(difference.atoms)
     if bounds(difference)[0] >= 0:
         return True
     if not depth or not isinstance(difference, Dim):
         return False
     counts = {1, *(abs(c) for c in difference.terms.values() if abs(c) < 64)}
-    return any(_shown(difference - times * fact, depth - 1) for fact in _facts(difference) for times in counts)
+    return any(_shown(difference - times * fact, depth - 1, work) for fact in _facts(difference) for times in counts)
 
 
 def _facts(value: Dim) -> Iterator[Any]:
@@ -403,7 +488,7 @@ def _multiplied(a: Interval, b: Interval) -> Interval:
 def _atom_bounds(atom: Atom, scope: Scope) -> Interval:
     kind, *operands = atom
     if kind == "var":
-        return _variable_bounds(operands[0], scope)
+        return scope.ends(operands[0])
     (al, ah), (bl, bh) = map(bounds, operands)
     if kind in ("max", "min"):
         choose = max if kind == "max" else min
@@ -420,11 +505,10 @@ def _atom_bounds(atom: Atom, scope: Scope) -> Interval:
     return -INFINITE, INFINITE
 
 
-def _variable_bounds(name: str, scope: Scope) -> Interval:
-    """From constraints that speak of the variable alone."""
+def _variable_bounds(name: str, constraints: Iterable[Constraint]) -> Interval:
     low, high = 1.0, INFINITE
     own = ((("var", name), 1),)
-    for _, known, kind in scope.constraints:
+    for _, known, kind in constraints:
         if set(known.terms) <= {own, ()} and abs(known.terms.get(own, 0)) == 1:
             end = -known.terms.get((), 0) * known.terms[own]
             if known.terms[own] == 1 or kind == "eq":

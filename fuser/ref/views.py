@@ -5,35 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 from fuser.ir.references import AbstractRef
+from fuser.ir.types import Typed
 from fuser.trace.core import type_of
 
 
-class RefView:
+class RefView(Typed):
     """The elements of a Ref at an index. `view[index]` reads and writes among them; `view.at[index]` is a part of them."""
 
     def __init__(self, ref: Any, index: Any) -> None:
         self.ref, self.index = ref, index
 
     @property
-    def aval(self) -> AbstractRef:
+    def aval(self) -> AbstractRef:  # type: ignore[override]
         from fuser.ops.state import indexed_type
         from fuser.ref.indices import parsed
 
         found, indices = parsed(self.index, self.ref.shape)
         inner = type_of(self.ref).inner_aval if not isinstance(self.ref, RefView) else self.ref.aval.inner_aval  # type: ignore[attr-defined]
         return AbstractRef(indexed_type(inner, found, tuple(type_of(i) for i in indices)))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
 
     @property
     def at(self) -> RefHelper:

@@ -233,6 +233,44 @@ def test_hostile_extents_end_in_one_error() -> None:
             deserialize(file.write(said, contents))
 
 
+def _chain(form: str) -> list[str]:
+    return [form.format(*(f"v{n + m}" for m in range(3))) for n in range(24)]
+
+
+HOSTILE = (
+    ["(((a+b)^16+b)^16)^16 >= 1"],
+    ["+".join(f"v{n}" for n in range(600)) + " >= 1"],
+    ["*".join(["9" * 18] * 9) + "*a >= 1"],
+    ["9" * 40 + "*a >= 1"],
+    ["mod(" * 70 + "a" + ",2)" * 70 + " >= 1"],
+    ["a" * 10**5 + " >= 1"],
+    _chain("{0} == {1}^4"),
+    _chain("{0} == ({1}+b)*({1}+c)"),
+    _chain("{0} == max({1}, min({1}, {2}) + 1)") + ["v0 + 1 <= v2"],
+    _chain("{0} >= {1} + mod({2}, 3)") + ["v0 <= 5"],
+    ["(a+b+c+d)^8 <= 3"] * 60,
+    ["max(max(a,b),max(c,d))*max(a,d) <= max(a,min(b,c))-1"] * 60,
+)
+
+
+def test_hostile_expressions_end_in_an_error_after_bounded_work() -> None:
+    said, contents = file.read(
+        bytes(export(fuser.jit(fnp.sin))(fuser.ShapeDtypeStruct(symbolic_shape("b, 2"), np.float32)).serialize())
+    )
+    for constraints in HOSTILE:
+        with pytest.raises(DeserializationError):
+            deserialize(file.write(said | {"constraints": constraints}, contents))
+    with pytest.raises(DeserializationError, match="it has more than 64 constraints"):
+        deserialize(file.write(said | {"constraints": ["b >= 2"] * 65}, contents))
+    with pytest.raises(ValueError, match="a degree above 64"):
+        symbolic_shape("b")[0] ** 65
+    scope = SymbolicScope(("a >= 100000", "b <= a", "c >= b"), work=50)
+    a, b, c = symbolic_shape("a, b, c", scope=scope)
+    assert a >= b and scope.witness["a"] >= 100000
+    with pytest.raises(InconclusiveDimensionOperation):  # its work is spent
+        [c * n >= b for n in range(1, 99)]
+
+
 def test_jit_traces_once_for_all_sizes() -> None:
     traces = []
 
