@@ -75,6 +75,7 @@ FIXED: dict[str, Any] = {
     "allow_f16_reductions": True,
     "debug_key_reuse": False,
     "explicit_x64_dtypes": "warn",
+    "export_calling_convention_version": 1,
     "softmax_custom_jvp": False,
     "threefry_partitionable": True,
 }
