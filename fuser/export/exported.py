@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuser.api.jitted import Jitted, jit
+from fuser.config import config
 from fuser.errors import DeserializationError, UnsupportedError
 from fuser.export import file
 from fuser.export.calling import called, checked_platform, runner
@@ -144,14 +145,17 @@ def export(
     """A function that takes arguments of `fun_jit`, or ShapeDtypeStructs in their place, and gives it as an `Exported`.
 
     `platforms`: where it is to run, of "cpu", "cuda", "rocm" and "tpu"; the default platform if None. ValueError for what is
-    not the result of jit. UnsupportedError for a function of several devices.
+    not the result of jit, and a calling convention that is not supported. UnsupportedError for a function of several devices.
     """
     jitted = _jitted(fun_jit)
     wanted = (default_export_platform(),) if platforms is None else tuple(platforms)
-    if unknown := [p for p in wanted if p not in PLATFORMS]:
-        raise ValueError(f"platforms are of {', '.join(PLATFORMS)}, got {', '.join(map(str, unknown))}")
+    if "gpu" in wanted:
+        raise ValueError(
+            f"platforms are of {', '.join(PLATFORMS)}, or names of others, got gpu; say which, cuda or rocm"
+        )
 
     def exported(*args: Any, **kwargs: Any) -> Exported:
+        _check_version(config.export_calling_convention_version)
         traced = traced_for_all_sizes(jitted, args, kwargs)
         if (traced.placement is not None and len(_devices(traced.placement)) > 1) or _meshes(traced.graph):
             raise UnsupportedError(
@@ -162,6 +166,14 @@ def export(
         return _exported(traced.graph, traced.in_tree, traced.out_tree, wanted, tuple(disabled_checks))
 
     return exported
+
+
+def _check_version(wanted: int) -> None:
+    low, high = minimum_supported_calling_convention_version, maximum_supported_calling_convention_version
+    if not low <= wanted <= high:
+        raise ValueError(
+            f"The requested export calling convention version {wanted} is outside the range of supported versions [{low}..{high}]"
+        )
 
 
 def default_export_platform() -> str:
@@ -268,7 +280,7 @@ def _written(exported: Exported, arrays: Arrays, vjp_order: int) -> dict[str, An
 def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
     expect(orders > 0, "it has too many derivatives")
     platforms = tuple(of(str, p, "a platform") for p in member(said, "platforms", list))
-    expect(all(p in PLATFORMS for p in platforms), "it is for a platform that there is none of")
+    expect(all(p.isidentifier() and len(p) < 40 for p in platforms), "a platform has no name")
     checks = tuple(DisabledSafetyCheck(of(str, c, "a check")) for c in member(said, "checks", list))
     in_tree, out_tree = (decode_tree(said.get(key)) for key in ("in_tree", "out_tree"))
     constraints = [of(str, c, "a constraint") for c in member(said, "constraints", list)]

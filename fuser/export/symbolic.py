@@ -10,7 +10,19 @@ from typing import Any
 import numpy as np
 
 from fuser.api.shapes import ShapeDtypeStruct
-from fuser.ir.dim import INFINITE, Dim, Scope, bounds, divided, evaluated, known_at_least, maximum, minimum, variables
+from fuser.ir.dim import (
+    INFINITE,
+    Constraint,
+    Dim,
+    Scope,
+    bounds,
+    divided,
+    evaluated,
+    known_at_least,
+    maximum,
+    minimum,
+    variables,
+)
 from fuser.lax.values import as_value
 from fuser.trace import tree
 from fuser.trace.core import type_of
@@ -51,9 +63,10 @@ class SymbolicScope(Scope):
     def _constrain(self, text: str) -> None:
         reader = _Reader(text, self)
         left = reader.sum()
-        relation = reader.take("a relation: >=, <= or ==")
+        relation = reader.peek()
         if relation not in (">=", "<=", "=="):
-            reader.fail("a relation: >=, <= or ==")
+            reader.fail("Constraint parsing error: must contain one of '==' or '>=' or '<='. A relation")
+        reader.take("a relation")
         right = reader.sum()
         reader.end()
         known = right - left if relation == "<=" else left - right
@@ -61,8 +74,10 @@ class SymbolicScope(Scope):
             return
         if isinstance(known, Dim):
             self.constraints = (*self.constraints, (text, known, "eq" if relation == "==" else "ge"))
+            if relation == "==":
+                self.rule(known)
         elif known < 0 or (relation == "==" and known):
-            raise ValueError(f"the symbolic constraint '{text}' holds for no size")
+            raise ValueError(f"Unsatisfiable explicit constraint: {text}; it holds for no size")
 
     def _define(self, text: str, zero: Dim) -> bool:
         """Let a variable that an equation is linear in stand for the rest of it."""
@@ -73,12 +88,15 @@ class SymbolicScope(Scope):
             if abs(sign) != 1 or name in variables([rest]):
                 continue
             if not isinstance(rest, Dim) and rest < 1:
-                raise ValueError(f"the symbolic constraint '{text}' holds for no size")
+                raise ValueError(f"Unsatisfiable explicit constraint: {text}; it holds for no size")
             self.defined[name] = rest
             del self.witness[name]
             put = {v: self.variable(v) for v in (*self.witness, *self.defined)}
-            said, self.constraints = self.constraints, ()
-            self.constraints = tuple((t, evaluated(known, put), kind) for t, known, kind in said)
+            self.constraints = _again(self, put)
+            self.rules = {}
+            for _, zero, kind in self.constraints:
+                if kind == "eq" and isinstance(zero, Dim):
+                    self.rule(zero)
             self.defined = {n: evaluated(value, put) for n, value in self.defined.items()}
             if not known_at_least(rest, 1):
                 self.constraints = (*self.constraints, (text, rest - 1, "ge"))
@@ -100,6 +118,15 @@ class SymbolicScope(Scope):
         return f"SymbolicScope({', '.join(self.said)})"
 
 
+def _again(scope: Scope, put: dict[str, Any]) -> tuple[Constraint, ...]:
+    """The constraints with values for variables: Dims hold the witness of when they were made. They do not simplify each other."""
+    said, scope.constraints = scope.constraints, ()
+    rules, scope.rules = scope.rules, {}
+    found = tuple((text, evaluated(known, put), kind) for text, known, kind in said)
+    scope.rules = rules
+    return found
+
+
 def _fulfil(scope: Scope) -> None:
     """Sizes for the witness that fulfil the constraints; ValueError where none are found."""
     rng = np.random.default_rng(scope.turn)
@@ -108,9 +135,7 @@ def _fulfil(scope: Scope) -> None:
     products = sum(known.atoms for _, known, _ in scope.constraints if isinstance(known, Dim))
     for attempt in range(min(20_000, 1 + MOST_SEARCH // (1 + products))):
         if all(_holds(evaluated(known, scope.witness), kind) for _, known, kind in scope.constraints):
-            said, scope.constraints = scope.constraints, ()  # which must not simplify each other away
-            put = {v: scope.variable(v) for v in names}  # Dims hold the witness of when they were made
-            scope.constraints = tuple((text, evaluated(known, put), kind) for text, known, kind in said)
+            scope.constraints = _again(scope, {v: scope.variable(v) for v in names})
             return
         width = (7, 39, 199)[attempt % 3]
         scope.witness.update({n: int(rng.integers(low, min(high, low + width) + 1)) for n, (low, high) in ends.items()})

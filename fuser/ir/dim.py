@@ -10,25 +10,31 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from fuser.errors import InconclusiveDimensionOperation
+from fuser.ir.polynomial import (
+    MOST_DEGREE,
+    MOST_RULES,
+    Atom,
+    Monomial,
+    Terms,
+    checked_size,
+    multiplied,
+    order,
+    rewritten,
+    text,
+    without,
+)
 
 INFINITE = math.inf
 WIDE = 2**31 - 1  # extents are assumed to fit 32 bits
 Interval = tuple[float, float]
-Atom = tuple[Any, ...]  # ("var", name) or (operation, Dim or int, Dim or int)
-Monomial = tuple[tuple[Atom, int], ...]  # atoms with their powers, in order
-Terms = dict[Monomial, int]
 Constraint = tuple[str, Any, str]  # its text, a Dim that is >= 0 or == 0, "ge" or "eq"
 
-MOST_TERMS = 512
-MOST_ATOMS = 8192  # those in operands of atoms among them
-MOST_DEGREE = 64
-MOST_COEFFICIENT = 1 << 127
 MOST_WORK = 10_000  # atoms that one question of order looks at
 
 _WITNESSES = (37, 53, 71, 89, 101, 113, 131, 149, 167, 181)
@@ -42,6 +48,7 @@ class Scope:
         self.witness: dict[str, int] = {}
         self.defined: dict[str, Any] = {}  # variables that stand for expressions of others
         self.constraints = ()
+        self.rules: dict[Monomial, tuple[int, Terms]] = {}  # `k` times the monomial is the sum of these terms
         self.work = work  # atoms that all further questions of order may look at
 
     @property
@@ -58,6 +65,17 @@ class Scope:
             self._ends[name] = _variable_bounds(name, self._constraints)
         return self._ends[name]
 
+    def rule(self, zero: Dim) -> None:
+        """Let the greatest monomial of an equation stand for the rest of it, where that is one of operations."""
+        greatest = max(zero.terms, key=order)
+        if (
+            any(atom[0] != "var" for atom, _ in greatest)
+            and len(zero.terms) <= MOST_RULES
+            and len(self.rules) < MOST_RULES
+        ):
+            k = zero.terms[greatest]
+            self.rules[greatest] = abs(k), {m: c * (-1 if k > 0 else 1) for m, c in zero.terms.items() if m != greatest}
+
     def variable(self, name: str) -> Dim:
         """The variable of this name, or what a constraint says that it is."""
         if name in self.defined:
@@ -73,35 +91,16 @@ class Scope:
 def made(scope: Scope, terms: Terms) -> Dim | int:
     """The polynomial of these terms; a plain int where it is constant. ValueError for one of more terms, a higher degree or larger
     coefficients than extents have in earnest."""
-    terms = {m: c for m, c in terms.items() if c}
+    terms = rewritten({m: c for m, c in terms.items() if c}, scope.rules)
     if not terms:
         return 0
     if len(terms) == 1 and () in terms:
         return terms[()]
-    atoms = _checked_size(terms)
+    atoms = checked_size(terms)
     value = sum(c * math.prod(_atom_value(a, scope.witness) ** p for a, p in m) for m, c in terms.items())
     found = int.__new__(Dim, value)
     found.scope, found.terms, found.atoms = scope, terms, atoms
     return found
-
-
-def _checked_size(terms: Terms) -> int:
-    """The number of atoms in all."""
-    atoms = sum(1 + sum(_atoms(atom) for atom, _ in monomial) for monomial in terms)
-    if len(terms) > MOST_TERMS or atoms > MOST_ATOMS:
-        raise ValueError(
-            f"a symbolic dimension has more than {MOST_TERMS} terms, or {MOST_ATOMS} variables and operations in all"
-        )
-    for monomial, coefficient in terms.items():
-        if sum(power for _, power in monomial) > MOST_DEGREE:
-            raise ValueError(f"a symbolic dimension has a degree above {MOST_DEGREE}")
-        if abs(coefficient) > MOST_COEFFICIENT:
-            raise ValueError("a symbolic dimension has a coefficient of more than 127 bits")
-    return atoms
-
-
-def _atoms(atom: Atom) -> int:
-    return 1 + sum(operand.atoms for operand in atom[1:] if isinstance(operand, Dim))
 
 
 def _atom_value(atom: Atom, sizes: Mapping[str, Any]) -> Any:
@@ -164,14 +163,7 @@ class Dim(int):
     def __mul__(self, other: Any) -> Any:
         if (theirs := self._of(other)) is None:
             return self._with(operator.mul, other)
-        if len(self.terms) * len(theirs) > MOST_TERMS * MOST_DEGREE:
-            raise ValueError(f"a product of symbolic dimensions has more than {MOST_TERMS} terms")
-        found: Terms = {}
-        for m, c in self.terms.items():
-            for n, d in theirs.items():
-                product = _product(m, n)
-                found[product] = found.get(product, 0) + c * d
-        return made(self.scope, found)
+        return made(self.scope, multiplied(self.terms, theirs))
 
     def __neg__(self) -> Any:
         return made(self.scope, {m: -c for m, c in self.terms.items()})
@@ -195,22 +187,22 @@ class Dim(int):
         return math.prod([self] * other)
 
     def __divmod__(self, other: Any) -> Any:
-        return NotImplemented if self._of(other) is None else divided(self, other)
+        return NotImplemented if self._of(other) is None else divided(self, as_extent(other))
 
     def __rdivmod__(self, other: Any) -> Any:
-        return NotImplemented if self._of(other) is None else divided(other, self)
+        return NotImplemented if self._of(other) is None else divided(as_extent(other), self)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self._with(operator.floordiv, other) if self._of(other) is None else divided(self, other)[0]
+        return self._with(operator.floordiv, other) if self._of(other) is None else divmod(self, other)[0]
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self._with(operator.floordiv, other, True) if self._of(other) is None else divided(other, self)[0]
+        return self._with(operator.floordiv, other, True) if self._of(other) is None else divmod(other, self)[0]
 
     def __mod__(self, other: Any) -> Any:
-        return self._with(operator.mod, other) if self._of(other) is None else divided(self, other)[1]
+        return self._with(operator.mod, other) if self._of(other) is None else divmod(self, other)[1]
 
     def __rmod__(self, other: Any) -> Any:
-        return self._with(operator.mod, other, True) if self._of(other) is None else divided(other, self)[1]
+        return self._with(operator.mod, other, True) if self._of(other) is None else divmod(other, self)[1]
 
     def __truediv__(self, other: Any) -> Any:
         return self.__jax_array__() / other
@@ -256,13 +248,7 @@ class Dim(int):
 
     @functools.cached_property
     def _text(self) -> str:
-        text = ""
-        for monomial, coefficient in sorted(self.terms.items(), key=lambda term: _order(term[0]), reverse=True):
-            size, own = abs(coefficient), _spelt(monomial)
-            part = own if size == 1 and own else f"{size}*{own}" if own else f"{size}"
-            sign = "- " if coefficient < 0 else "+ " if text else ""
-            text += f"{' ' if text else ''}{sign}{part}"
-        return text
+        return text(self.terms)
 
     __repr__ = __str__
 
@@ -304,28 +290,6 @@ def _is_integer(value: Any) -> bool:
     )
 
 
-def _product(a: Monomial, b: Monomial) -> Monomial:
-    powers: dict[Atom, int] = {}
-    for atom, power in (*a, *b):
-        powers[atom] = powers.get(atom, 0) + power
-    return tuple(sorted(powers.items(), key=str))
-
-
-def _order(monomial: Monomial) -> Any:
-    """By degree, then by the last atoms."""
-    atoms = [(atom[0] != "var", _atom_text(atom)) for atom, power in monomial for _ in range(power)]
-    return len(atoms), sorted(atoms, reverse=True)
-
-
-def _spelt(monomial: Monomial) -> str:
-    ordered = sorted(monomial, key=lambda part: (part[0][0] != "var", _atom_text(part[0])))
-    return "*".join(_atom_text(a) if p == 1 else f"{_atom_text(a)}^{p}" for a, p in ordered)
-
-
-def _atom_text(atom: Atom) -> str:
-    return str(atom[1]) if atom[0] == "var" else f"{atom[0]}({atom[1]}, {atom[2]})"
-
-
 def _operation(kind: str, a: Any, b: Any) -> Any:
     scope = a.scope if isinstance(a, Dim) else b.scope
     return made(scope, {(((kind, a, b), 1),): 1})
@@ -342,7 +306,7 @@ def divided(a: Any, b: Any) -> tuple[Any, Any]:
         [(monomial, coefficient)] = divisor.items()
         whole: Terms = {}
         for m, c in a.terms.items():
-            left = _without(m, monomial)
+            left = without(m, monomial)
             if left is not None and c % coefficient == 0:
                 whole[left] = c // coefficient
         quotient = made(a.scope, whole)
@@ -358,15 +322,6 @@ def divided(a: Any, b: Any) -> tuple[Any, Any]:
     if bounds(rest)[0] >= 0 and known_at_least(b, 1) and known_at_least(b - 1, rest):
         return quotient, rest
     return quotient + _operation("floordiv", rest, b), _operation("mod", rest, b)
-
-
-def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
-    powers = dict(monomial)
-    for atom, power in divisor:
-        powers[atom] = powers.get(atom, 0) - power
-        if powers[atom] < 0:
-            return None
-    return tuple(sorted(((a, p) for a, p in powers.items() if p), key=str))
 
 
 def maximum(a: Any, b: Any) -> Any:
@@ -396,8 +351,14 @@ def at_least(a: Any, b: Any) -> bool:
         return False
     raise InconclusiveDimensionOperation(
         f"Symbolic dimension comparison '{a}' >= '{b}' is inconclusive. It holds for some sizes only; give symbolic_shape a "
-        "constraint that decides it"
+        f"constraint that decides it{_known_of(a, b)}"
     )
+
+
+def _known_of(a: Any, b: Any) -> str:
+    scope = a.scope if isinstance(a, Dim) else b.scope
+    known = ", ".join(text for text, *_ in scope.constraints)
+    return f" (it is decided with constraints: {known})" if known else ""
 
 
 def known_at_least(a: Any, b: Any) -> bool:
@@ -531,36 +492,3 @@ def variables(values: Iterable[Any]) -> list[str]:
 def as_extent(value: Any) -> Any:
     """An integer as `operator.index` has it; a symbolic extent as it is."""
     return value if type(value) is Dim else operator.index(value)
-
-
-def slice_bounds(start: Any, stop: Any, step: int, extent: Any) -> tuple[Any, Any]:
-    """(first, count) of a slice of so many elements, as `slice.indices` has them; None for bounds that are left out."""
-    lowest, highest = (0, extent) if step > 0 else (-1, extent - 1)
-
-    def inside(bound: Any, otherwise: Any) -> Any:
-        if bound is None:
-            return otherwise
-        bound = bound if known_at_least(bound, 0) else bound + extent
-        return maximum(lowest, minimum(bound, highest))
-
-    first = inside(start, lowest if step > 0 else highest)
-    last = inside(stop, highest if step > 0 else lowest)
-    distance = last - first if step > 0 else first - last
-    return first, maximum(0, -(-distance // abs(step)))
-
-
-def common_shape(*shapes: Sequence[Any]) -> tuple[Any, ...]:
-    """`np.broadcast_shapes`, of symbolic extents too. ValueError for shapes that do not go together."""
-    if not any(type(d) is Dim for shape in shapes for d in shape):
-        return np.broadcast_shapes(*shapes)
-    result: list[Any] = []
-    for n in range(max(map(len, shapes))):
-        extents = {
-            shape[-1 - n]: None
-            for shape in shapes
-            if n < len(shape) and not (type(shape[-1 - n]) is int and shape[-1 - n] == 1)
-        }
-        if len(extents) > 1:
-            raise ValueError(f"shapes {', '.join(map(str, shapes))} cannot be broadcast together")
-        result.append(next(iter(extents), 1))
-    return tuple(reversed(result))

@@ -23,7 +23,7 @@ from fuser.ops.jit import jit_p
 from fuser.ops.remat import remat_p
 from fuser.ops.state import new_ref_p
 from fuser.trace.body import close, pick, with_consts
-from fuser.trace.cells import Cell, array_type
+from fuser.trace.cells import Cell, Outside, array_type
 from fuser.trace.replay import bound, replay
 from fuser.trace.stage import stage
 
@@ -71,10 +71,13 @@ def _discharging(eqn: Eqn, operands: list[Any]) -> Any:
     if eqn.primitive is new_ref_p:
         return Cell(operands[0], eqn.outvars[0].aval)  # type: ignore[arg-type]
     stateful = any(map(has_state, graphs_in(eqn.params)))
-    if any(map(is_cell, operands)) or (stateful and eqn.primitive.discharge is not None):
-        return eqn.primitive.rule("discharge")(*operands, **eqn.params)
-    if stateful and eqn.primitive in CALLS:  # no transform is to come, so that its other rules do not matter
+    takes = any(map(is_cell, operands))
+    if (takes or stateful) and eqn.primitive in CALLS:
+        if any(is_cell(o) and type(o) is not Cell for o in operands):  # under a transform, which asks for its rule
+            return bound(eqn, [o.ref if type(o) is Outside else o for o in operands])
         return run(eqn.params["call_jaxpr"], operands)
+    if takes or (stateful and eqn.primitive.discharge is not None):
+        return eqn.primitive.rule("discharge")(*operands, **eqn.params)
     return bound(eqn, operands)
 
 

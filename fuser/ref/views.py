@@ -9,10 +9,11 @@ import numpy as np
 from fuser.ir.references import AbstractRef
 from fuser.ir.types import Typed
 from fuser.trace import tree
+from fuser.trace.cells import PartOfRef
 from fuser.trace.core import type_of
 
 
-class RefView(Typed):
+class RefView(Typed, PartOfRef):
     """The elements of a Ref at an index. `view[index]` reads and writes among them; `view.at[index]` is a part of them."""
 
     def __init__(self, ref: Any, index: Any) -> None:

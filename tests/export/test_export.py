@@ -147,7 +147,7 @@ def test_functions_are_called_where_they_were_exported_for() -> None:
     same(deserialize(free.serialize()).call(X), fnp.sin(X))
     with pytest.raises(ValueError, match="Function to be exported must be the result of `jit`"):
         export(lambda x: x)
-    with pytest.raises(ValueError, match="platforms are of cpu, cuda, rocm, tpu, got gpu"):
+    with pytest.raises(ValueError, match="platforms are of cpu, cuda, rocm, tpu, or names of others, got gpu"):
         export(fuser.jit(fnp.sin), platforms=("gpu",))
 
 
