@@ -138,7 +138,9 @@ def _fulfil(scope: Scope) -> None:
             scope.constraints = _again(scope, {v: scope.variable(v) for v in names})
             return
         width = (7, 39, 199)[attempt % 3]
-        scope.witness.update({n: int(rng.integers(low, min(high, low + width) + 1)) for n, (low, high) in ends.items()})
+        scope.witness.update(
+            {n: int(rng.integers(int(low), int(min(high, low + width)) + 1)) for n, (low, high) in ends.items()}
+        )
     listed = ", ".join(text for text, *_ in scope.constraints)
     raise ValueError(f"no sizes were found that fulfil the symbolic constraints {listed}; are they contradictory?")
 

@@ -88,7 +88,7 @@ def _unflat(static: tuple[Any, ...], leaves: Any) -> RefView:
         "array": lambda: next(given),
         "static": lambda part: part,
     }
-    parts = tuple(made[kind](*rest) for kind, *rest in forms)
+    parts = tuple(made[kind](*rest) for kind, *rest in forms)  # type: ignore[operator]
     return RefView(ref, parts if several else parts[0])
 
 
