@@ -7,14 +7,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from fuser.backends.base import KernelSource, Loaded, unsupported
+from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
 from fuser.backends.triton import eager, interpreter
+from fuser.backends.triton.device import code
+from fuser.backends.triton.device.link import Linker
 from fuser.backends.triton.emit import emit_kernel, emit_product
 from fuser.backends.triton.launch import Launcher, module_of
 from fuser.backends.triton.library import library
 from fuser.backends.triton.matmul import refusal
-from fuser.backends.triton.memory import CUDA, device_name
+from fuser.backends.triton.memory import device_name, memory, on_device
 from fuser.backends.triton.target import TARGET
 from fuser.errors import UnsupportedError
 from fuser.ir.cost import lowered, nodes
@@ -24,7 +26,7 @@ from fuser.ir.types import SMALL, is_complex, short_dtype
 from fuser.kernel.complex_parts import split_complex, without_rule
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
-from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
+from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, kernel_groups
 from fuser.runtime.executable import Executable
 
 
@@ -32,9 +34,13 @@ class Triton:
     """Triton on the GPU."""
 
     name = "triton"
-    memory = CUDA
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(control=True, dots=True, driven="kernels are launched from there", target=TARGET)
+
+    @property
+    def memory(self) -> Memory:
+        """The device's memory by the native core; torch's tensors where the core has no driver, and in the interpreter."""
+        return memory()
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
@@ -56,7 +62,10 @@ class Triton:
             kernel = split_complex(lower_loop(group) if group.kind is Kind.LOOP else lower(group), whole=False)
             emitted = emit_kernel(kernel)
         dtypes = tuple(param.dtype for param in kernel.params)
-        launch = {"launches": emitted.launches, "scratch": emitted.scratch, "dtypes": dtypes}
+        guarded = {node.attr.param for node in kernel.nodes if node.op == "load" and node.args}
+        plain = {n for n, p in enumerate(kernel.params) if not p.shape and code.by_value(p.dtype)}
+        scalars = tuple(sorted(plain - guarded - {store.param for store in kernel.stores}))
+        launch = {"launches": emitted.launches, "scratch": emitted.scratch, "dtypes": dtypes, "scalars": scalars}
         return KernelSource(group.name, emitted.text, "triton", tuple(p.name for p in kernel.params), launch)
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
@@ -64,14 +73,16 @@ class Triton:
         _require_gpu()
         eager.install(self)
         new = sum(not module_of(source)[1] for source in sources)
+        if on_device():
+            return Loaded((), time.perf_counter() - start, new == 0, new)
         functions = tuple(Launcher(source, device_name()) for source in sources)
         return Loaded(functions, time.perf_counter() - start, new == 0, new)
 
     def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
-        from fuser.backends.triton.segment import joined
-
-        parts = Parts(self.memory, self.limits, library, joined)
-        return in_steps(plan, zip(sources, loaded.functions, strict=True), parts)
+        if on_device():
+            groups = dict(zip(kernel_groups(plan, self.limits), sources, strict=True))
+            return Linker(self.memory, self.limits, library).link(plan, groups)
+        return in_steps(plan, zip(sources, loaded.functions, strict=True), Parts(self.memory, self.limits, library))
 
 
 def _complex_reason(eqn: Eqn) -> str | None:
@@ -93,7 +104,7 @@ def _require_gpu() -> None:
             )
     import torch
 
-    if not interpreter.active() and not torch.cuda.is_available():
+    if not interpreter.active() and not on_device() and not torch.cuda.is_available():
         raise UnsupportedError(
             "the triton backend needs a GPU, and torch sees none; set FUSER_BACKEND=c, "
             "or TRITON_INTERPRET=1 to run kernels slowly in Triton's interpreter"
