@@ -64,17 +64,17 @@ class Twins:
         self.images: dict[Any, bytes] = {}
         self.kept: list[Any] = []
 
-    def key(self, source: KernelSource, number: int, values: frozenset[int]) -> Any:
-        return id(source), number, values
+    def key(self, source: KernelSource, number: int, passing: code.Passing) -> Any:
+        return id(source), number, passing
 
-    def __call__(self, source: KernelSource, number: int, values: frozenset[int]) -> code.Image:
-        image = self.images.get((id(source), values))
+    def __call__(self, source: KernelSource, number: int, passing: code.Passing) -> code.Image:
+        image = self.images.get((id(source), passing))
         if image is None:
-            image = self.images[id(source), values] = self._image(source, values)
+            image = self.images[id(source), passing] = self._image(source, passing)
         launch = source.launch["launches"][number]
         return code.Image(image, f"{number}:{launch.function}", 32 * launch.warps, 0)
 
-    def _image(self, source: KernelSource, values: frozenset[int]) -> bytes:
+    def _image(self, source: KernelSource, passing: code.Passing) -> bytes:
         """One module for all launches of a source, of which the last runs the twin."""
         group = self.groups[id(source)]
         address, sizes = self._twin(group)
@@ -85,7 +85,10 @@ class Twins:
         launches = [(n, launch) for n, launch in enumerate(source.launch["launches"]) if launch.grid]
         words.append(len(launches))
         for _, launch in launches:
-            params = [(n, read[n].aval.dtype.itemsize if n in values else 0) for n in launch.buffers]
+            params = [
+                (n, read[n].aval.dtype.itemsize if n in passing.values else -(n in passing.loose))
+                for n in launch.buffers
+            ]
             params += [(-2 if -(2**31) <= size < 2**31 else -1, 0) for size in launch.sizes]
             params += [(-1, 0), (-1, 0)]
             words += [len(params), *(word for param in params for word in param)]

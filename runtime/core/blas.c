@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 
 enum { WORKSPACE_BYTES = 32 << 20 };
-enum { TRANSA = 3, TRANSB = 4, BATCH_COUNT = 5, BATCH_STRIDE = 6, MOST_WORKSPACE = 1 };
+enum { TRANSA = 3, TRANSB = 4, BATCH_COUNT = 5, BATCH_STRIDE = 6, MOST_WORKSPACE = 1, LEAST_ALIGNMENT = 5 };
 
 typedef struct { /* cublasLtMatmulHeuristicResult_t */
     uint64_t algorithm[8];
@@ -84,13 +84,14 @@ static int lay(Handle *layout, int type, uint64_t rows, uint64_t columns, int64_
     return !result && batch > 1 ? blas.layout_set(*layout, BATCH_STRIDE, &stride, sizeof stride) : result;
 }
 
-/* blas_product(type, compute, scale, batch, m, n, k, a, b): type, compute and scale are cuBLAS's numbers; an operand is
+/* blas_product(type, compute, scale, batch, m, n, k, alignment, a, b): type, compute and scale are cuBLAS's numbers; an operand is
    (leading, flipped, stride): rows of `leading` elements, or columns where it is flipped, and so many to the next of the
-   batch. None where cuBLASLt has no algorithm. */
+   batch. All lie at multiples of `alignment` bytes. RuntimeError where cuBLASLt has no algorithm. */
 static PyObject *blas_product(PyObject *module, PyObject *args) {
     int type, compute, scale, batch, a_flipped, b_flipped;
+    unsigned alignment;
     long long m, n, k, a_leading, b_leading, a_stride, b_stride;
-    if (!PyArg_ParseTuple(args, "iiiiLLL(LpL)(LpL)", &type, &compute, &scale, &batch, &m, &n, &k, &a_leading, &a_flipped,
+    if (!PyArg_ParseTuple(args, "iiiiLLLI(LpL)(LpL)", &type, &compute, &scale, &batch, &m, &n, &k, &alignment, &a_leading, &a_flipped,
                           &a_stride, &b_leading, &b_flipped, &b_stride))
         return NULL;
     if (blas.library == NULL)
@@ -115,6 +116,8 @@ static PyObject *blas_product(PyObject *module, PyObject *args) {
     if (!result) result = lay(&product->c, type, m, n, n, 0, batch, m * n);
     if (!result) result = blas.preference_create(&preference);
     if (!result) result = blas.preference_set(preference, MOST_WORKSPACE, &most, sizeof most);
+    for (int operand = 0; !result && operand < 4; operand++)
+        result = blas.preference_set(preference, LEAST_ALIGNMENT + operand, &alignment, sizeof alignment);
     if (!result)
         result = blas.choose(blas.handle, product->desc, product->b, product->a, product->c, product->c, preference, 1,
                              &product->found, &count);
@@ -122,7 +125,7 @@ static PyObject *blas_product(PyObject *module, PyObject *args) {
     if (!result && count > 0)
         return capsule;
     Py_DECREF(capsule);
-    Py_RETURN_NONE;
+    return PyErr_Format(PyExc_RuntimeError, "cuBLASLt has no product of %lld x %lld x %lld (status %d)", m, k, n, result);
 }
 
 static PyObject *blas_workspace(PyObject *module, PyObject *capsule) {
@@ -150,7 +153,7 @@ static PyObject *blas_open(PyObject *module, PyObject *path) {
 
 static PyMethodDef functions[] = {
     {"blas_open", blas_open, METH_O, "blas_open(path): open cuBLASLt."},
-    {"blas_product", blas_product, METH_VARARGS, "blas_product(type, compute, scale, batch, m, n, k, a, b)"},
+    {"blas_product", blas_product, METH_VARARGS, "blas_product(type, compute, scale, batch, m, n, k, alignment, a, b)"},
     {"blas_workspace", blas_workspace, METH_O, "The bytes that a product works in."},
     {NULL},
 };

@@ -38,7 +38,8 @@ static Address reused(int class, Handle stream) {
     for (int k = pool[class].count - 1; k >= 0; k--)
         if (pool[class].blocks[k].stream == stream) {
             Address found = pool[class].blocks[k].address;
-            pool[class].blocks[k] = pool[class].blocks[--pool[class].count];
+            pool[class].count--;
+            memmove(&pool[class].blocks[k], &pool[class].blocks[k + 1], (pool[class].count - k) * sizeof(Free));
             return found;
         }
     return 0;
@@ -97,7 +98,10 @@ void give_device_memory(Address address, size_t block, Handle stream) {
         pool[class].blocks = grown;
         pool[class].room = room;
     }
-    pool[class].blocks[pool[class].count++] = (Free){address, stream};
+    int place = pool[class].count++; /* the lowest address comes last, and is taken first: calls find their memory again */
+    for (; place > 0 && pool[class].blocks[place - 1].address < address; place--)
+        pool[class].blocks[place] = pool[class].blocks[place - 1];
+    pool[class].blocks[place] = (Free){address, stream};
     kept += block;
 }
 
@@ -197,30 +201,33 @@ static void dealloc(DeviceArray *array) {
 
 /* ---- to and from the host */
 
-enum { PINNED = 4, PINNED_BYTES = 4 << 20, IS_HOST = 1, MEMORY_TYPE = 2 };
+enum { IS_HOST = 1, MEMORY_TYPE = 2, PIECES = 64, SMALL_PIECE = 64 << 10, LARGE_PIECE = 4 << 20, LARGE_PIECES = 4 };
 
-static struct {
+typedef struct {
     char *memory;
     Handle event; /* recorded after the copy out of it */
-} pinned[PINNED];
-static int next_pinned;
+} Piece;
 
-/* One piece through pinned memory; waits only where all four pieces are still being copied. */
+static Piece small[PIECES], large[LARGE_PIECES];
+static int next_small, next_large;
+
+/* One piece through pinned memory; waits only where all pieces of its size are still being copied. */
 static Status upload_piece(Address to, const char *from, size_t bytes, Handle stream) {
-    int number = next_pinned++ % PINNED;
-    Status result = 0;
-    if (pinned[number].memory == NULL) {
-        result = driver.host_allocate((void **)&pinned[number].memory, PINNED_BYTES, 0);
-        if (!result)
-            result = driver.event_create(&pinned[number].event, 2);
-    } else if (driver.event_query(pinned[number].event) != 0) {
-        result = driver.event_synchronize(pinned[number].event);
+    bool fits = bytes <= SMALL_PIECE;
+    Piece *piece = fits ? &small[next_small++ % PIECES] : &large[next_large++ % LARGE_PIECES];
+    Status status = 0;
+    if (piece->memory == NULL) {
+        status = driver.host_allocate((void **)&piece->memory, fits ? SMALL_PIECE : LARGE_PIECE, 0);
+        if (!status)
+            status = driver.event_create(&piece->event, 2);
+    } else if (driver.event_query(piece->event) != 0) {
+        status = driver.event_synchronize(piece->event);
     }
-    if (result)
-        return result;
-    memcpy(pinned[number].memory, from, bytes);
-    result = driver.to_device(to, pinned[number].memory, bytes, stream);
-    return result ? result : driver.event_record(pinned[number].event, stream);
+    if (status)
+        return status;
+    memcpy(piece->memory, from, bytes);
+    status = driver.to_device(to, piece->memory, bytes, stream);
+    return status ? status : driver.event_record(piece->event, stream);
 }
 
 /* device_upload(ndarray): its values on the device, copied in the order of the current stream. */
@@ -235,9 +242,9 @@ static PyObject *device_upload(PyObject *module, PyObject *object) {
     Status result = 0;
     if (array != NULL) {
         size_t bytes = PyArray_NBYTES(source);
-        for (size_t done = 0; !result && done < bytes; done += PINNED_BYTES)
+        for (size_t done = 0; !result && done < bytes; done += LARGE_PIECE)
             result = upload_piece(array->address + done, (const char *)PyArray_DATA(source) + done,
-                                  Py_MIN(bytes - done, PINNED_BYTES), stream);
+                                  Py_MIN(bytes - done, LARGE_PIECE), stream);
         if (check(result, "a copy to the device") < 0)
             Py_CLEAR(array);
     }

@@ -19,7 +19,7 @@ int64_t memory_limit = INT64_MAX;
 char fault[512];
 
 typedef struct { uint64_t address, size; int live, writer; uint64_t written, read[STREAMS]; } Memory;
-typedef struct { int buffer, by_value, bytes; } ParamOf;
+typedef struct { int buffer, by_value; } ParamOf; /* by value: so many bytes; -1: an address of any alignment */
 typedef struct { char name[160]; int count; ParamOf params[PARAMS]; } Entry;
 typedef struct Module {
     struct Module *next;
@@ -104,8 +104,8 @@ static int check_task(int stream, const Task *task) {
         const Entry *entry = task->kernel.function->entry;
         for (int k = 0; k < entry->count; k++) {
             const ParamOf *param = &entry->params[k];
-            if (param->buffer < 0 || param->by_value) continue;
-            if (task->kernel.values[k] % 16) return failed("%s gets an address that is no multiple of 16", entry->name);
+            if (param->buffer < 0 || param->by_value > 0) continue;
+            if (task->kernel.values[k] % 16 && !param->by_value) return failed("%s gets an address that is no multiple of 16", entry->name);
             int known = param->buffer < module->buffer_count;
             if (access_memory(stream, task->kernel.values[k], known ? module->bytes[param->buffer] : 1, known ? module->writes[param->buffer] : 1, entry->name)) return FAILED;
         }
@@ -178,8 +178,8 @@ static void run_kernel(const Task *task) {
     for (int k = 0; k < function->entry->count; k++) {
         const ParamOf *param = &function->entry->params[k];
         if (param->buffer < 0 || param->buffer >= module->buffer_count) continue;
-        if (param->by_value) memcpy(&module->values[param->buffer], &values[k], 8);
-        module->buffers[param->buffer] = param->by_value ? (void *)&module->values[param->buffer] : (void *)values[k];
+        if (param->by_value > 0) memcpy(&module->values[param->buffer], &values[k], 8);
+        module->buffers[param->buffer] = param->by_value > 0 ? (void *)&module->values[param->buffer] : (void *)values[k];
     }
     if (function->entry == &module->entries[module->entry_count - 1]) module->run(module->buffers, module->sizes);
 }
@@ -493,7 +493,7 @@ int cublasLtMatrixLayoutSetAttribute(Layout *layout, int attribute, const void *
 }
 int cublasLtMatrixLayoutDestroy(Layout *layout) { free(layout); return 0; }
 int cublasLtMatmulPreferenceCreate(void **preference) { *preference = malloc(8); return 0; }
-int cublasLtMatmulPreferenceSetAttribute(void *preference, int attribute, const void *value, size_t bytes) { return attribute != 1; }
+int cublasLtMatmulPreferenceSetAttribute(void *preference, int attribute, const void *value, size_t bytes) { return attribute != 1 && (attribute < 5 || attribute > 8); }
 int cublasLtMatmulPreferenceDestroy(void *preference) { free(preference); return 0; }
 typedef struct { uint64_t algorithm[8]; size_t workspace; int state; float waves; int reserved[4]; } Found;
 int cublasLtMatmulAlgoGetHeuristic(void *handle, Desc *desc, Layout *a, Layout *b, Layout *c, Layout *d, void *preference, int wanted, Found *found, int *count) {

@@ -24,9 +24,15 @@ def compile_ahead(source: KernelSource, platform: str, arch: int | str) -> list[
 
 
 def compile_launch(
-    source: KernelSource, launch: Launch, platform: str, arch: int | str, values: Collection[int] = ()
+    source: KernelSource,
+    launch: Launch,
+    platform: str,
+    arch: int | str,
+    values: Collection[int] = (),
+    loose: Collection[int] = (),
 ) -> Any:
-    """Triton's compiled kernel of one launch; the buffers `values` are numbers, passed as such."""
+    """Triton's compiled kernel of one launch; the buffers `values` are numbers, passed as such, and `loose` ones may begin
+    anywhere."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -39,7 +45,9 @@ def compile_launch(
     types += ["constexpr"] * len(launch.constants)
     names = function.arg_names
     constants = {(names.index(name),): value for name, value in launch.constants.items()}
-    aligned = {(n,): [["tt.divisibility", 16]] for n, buffer in enumerate(launch.buffers) if buffer not in values}
+    aligned = {
+        (n,): [["tt.divisibility", 16]] for n, buffer in enumerate(launch.buffers) if buffer not in {*values, *loose}
+    }
     settings = {"num_warps": launch.warps, "num_stages": launch.stages, **options(target.backend)}
     unit = ASTSource(function, dict(zip(names, types, strict=True)), constexprs=constants, attrs=aligned)
     return triton.compile(unit, target=target, options=settings)

@@ -15,7 +15,7 @@ import numpy as np
 
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.device.operations import Copy, Kernel, Multiply, Operation, Point, Repeat, Switch, While
-from fuser.backends.triton.device.places import Entry, Place, Scratch
+from fuser.backends.triton.device.places import ALIGNMENT, Entry, Place, Scratch
 from fuser.backends.triton.device.products import opened, product
 from fuser.ir.graph import Literal, Operand, Var
 from fuser.ops.control import cond_p, scan_p, while_p
@@ -112,12 +112,14 @@ class Assembler:
         made += build(group, operands, results, scratch_of_bodies, number)
         return [Point(scratch_of_bodies.entry, temporary(scratch_of_bodies.packed())), *made]
 
-    def _multiply(self, group: FusionGroup, reads: list[Place], out: Place, temporary: Callable[[int], Place]) -> Operation:
+    def _multiply(
+        self, group: FusionGroup, reads: list[Place], out: Place, temporary: Callable[[int], Place]
+    ) -> Operation:
         found = product(group)
         assert found is not None
-        planned = found.planned()
         position = {v: n for n, v in enumerate(group.graph.invars)}
         a, b = (reads[position[side.source]].after(side.first) for side in (found.a, found.b))
+        planned = found.planned(ALIGNMENT if a.aligned and b.aligned and out.aligned else found.dtype.itemsize)
         return Multiply(planned, a, b, out, temporary(native.blas_workspace(planned)))
 
     def _operands(self, group: FusionGroup, reads: Sequence[Place]) -> list[Place]:
@@ -135,7 +137,9 @@ class Assembler:
 
     # ---- bodies
 
-    def _body(self, plan: Plan, inputs: Sequence[Place], results: Sequence[Place | None], scratch: Scratch) -> list[Operation]:
+    def _body(
+        self, plan: Plan, inputs: Sequence[Place], results: Sequence[Place | None], scratch: Scratch
+    ) -> list[Operation]:
         """A body on places: its operations, and copies where a result is not written where it belongs. A result of None stays
         where it is computed."""
         scope = Scope(plan, {}, scratch)
@@ -191,7 +195,7 @@ class Assembler:
             entry = self.entry()
             made.append(Point(entry, whole.after((trips - 1) * nbytes) if eqn.params["reverse"] and trips else whole))
             strides.append((entry, -nbytes if eqn.params["reverse"] else nbytes))
-            return Place(entry)
+            return Place(entry, aligned=whole.aligned and nbytes % ALIGNMENT == 0)
 
         for operand, v in zip(operands[consts + carries :], plan.graph.invars[consts + carries :]):
             inputs.append(sliced(operand, v.aval.nbytes))

@@ -23,6 +23,14 @@ COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR an
 
 
 @dataclass(frozen=True)
+class Passing:
+    """How a kernel gets its buffers: `values` are numbers, `loose` addresses that need not be multiples of 16."""
+
+    values: frozenset[int] = frozenset()
+    loose: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
 class Image:
     """What the driver loads for one launch: the code, the kernel's name in it, its threads and bytes of shared memory."""
 
@@ -57,16 +65,18 @@ def by_value(dtype: Any) -> bool:
     return short_dtype(dtype) in BY_VALUE
 
 
-def compiled(source: KernelSource, values: frozenset[int]) -> Compiled:
-    """The launches of a source of which the parameters `values` are numbers. Raises ToolchainError."""
+def compiled(source: KernelSource, passing: Passing) -> Compiled:
+    """The launches of a source whose buffers are passed like that. Raises ToolchainError."""
     launches, modules = [], []
     for number, launch in enumerate(source.launch["launches"]):
         if launch.grid == 0:
             continue
-        module, function, image = _loaded(source, number, values)
+        module, function, image = _loaded(source, number, passing)
         modules.append(module)
         launches.append(
-            CompiledLaunch(function, launch.grid, image.threads, image.shared, launch.buffers, (*_sizes(launch), *_TRITONS))
+            CompiledLaunch(
+                function, launch.grid, image.threads, image.shared, launch.buffers, (*_sizes(launch), *_TRITONS)
+            )
         )
     return Compiled(tuple(launches), tuple(modules))
 
@@ -81,12 +91,12 @@ def _sizes(launch: Launch) -> tuple[tuple[str, int], ...]:
     return tuple(("i32" if -(2**31) <= size < 2**31 else "i64", size) for size in launch.sizes)
 
 
-def _loaded(source: KernelSource, number: int, values: frozenset[int]) -> tuple[Any, int, Image]:
-    key = images.key(source, number, values)
+def _loaded(source: KernelSource, number: int, passing: Passing) -> tuple[Any, int, Image]:
+    key = images.key(source, number, passing)
     with _lock:
         if (known := _known.get(key)) is not None:
             return known
-    image = images(source, number, values)
+    image = images(source, number, passing)
     module = native.cuda_module(image.code)
     found = module, native.cuda_function(module, image.name, image.shared), image
     with _lock:
@@ -109,19 +119,21 @@ def _architecture() -> int:
 class Images:
     """Triton's compiler for the device that is open."""
 
-    def key(self, source: KernelSource, number: int, values: frozenset[int]) -> Any:
+    def key(self, source: KernelSource, number: int, passing: Passing) -> Any:
         """Equal keys have the same code."""
         launch = source.launch["launches"][number]
         constants = tuple(sorted(launch.constants.items()))
         kinds = tuple(kind for kind, _ in _sizes(launch))
         dtypes = tuple(source.launch["dtypes"])
-        return source.text, number, values, launch.warps, launch.stages, constants, kinds, dtypes, _architecture()
+        return source.text, number, passing, launch.warps, launch.stages, constants, kinds, dtypes, _architecture()
 
-    def __call__(self, source: KernelSource, number: int, values: frozenset[int]) -> Image:
+    def __call__(self, source: KernelSource, number: int, passing: Passing) -> Image:
         from fuser.backends.triton.aot import compile_launch
 
         try:
-            made = compile_launch(source, source.launch["launches"][number], "cuda", _architecture(), values)
+            made = compile_launch(
+                source, source.launch["launches"][number], "cuda", _architecture(), passing.values, passing.loose
+            )
         except Exception as error:
             raise refused(error, source, str(module_of(source)[0].__file__)) from error
         scratch = [getattr(made.metadata, name, 0) for name in ("global_scratch_size", "profile_scratch_size")]

@@ -190,4 +190,3 @@ def _allocation(plan: Plan, slot: int, var: Var, groups: Sequence[FusionGroup]) 
     reuse = plan.reuse.get(slot) if not group.bodies else None
     inner = {plan.slot_of[v] for g in groups for v in g.graph.outvars if isinstance(v, Var)}
     return Allocation(slot, var.aval.shape, var.aval.dtype, None if reuse in inner else reuse, None, label)
-

@@ -25,7 +25,8 @@ class Kernel:
 
     def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
         values = frozenset(n for n, place in enumerate(self.places) if place.entry in numbers)
-        made = code.compiled(self.source, values)
+        loose = frozenset(n for n, place in enumerate(self.places) if not place.aligned)
+        made = code.compiled(self.source, code.Passing(values, loose))
         keep.append(made)
         return [self._launch(launch, values) for launch in made.launches]
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from fuser.partition.buffers import Block, pack
 
+ALIGNMENT = 16  # bytes: what kernels with wide accesses, and cuBLASLt's, want of addresses
+
 
 class Entry:
     """One entry of the table."""
@@ -20,11 +22,13 @@ class Entry:
 
 @dataclass
 class Place:
-    """Where an array lies: so many bytes after an entry's address, or after another place."""
+    """Where an array lies: so many bytes after an entry's address, or after another place. Aligned ones are at multiples of
+    ALIGNMENT bytes."""
 
     entry: Entry
     offset: int = 0
     base: Place | None = None
+    aligned: bool = True
 
     def settled(self) -> tuple[int, int]:
         """As the native core takes it."""
@@ -32,7 +36,7 @@ class Place:
 
     def after(self, nbytes: int) -> Place:
         """The place so many bytes further."""
-        return Place(self.entry, nbytes, self) if nbytes else self
+        return Place(self.entry, nbytes, self, self.aligned and nbytes % ALIGNMENT == 0) if nbytes else self
 
 
 @dataclass

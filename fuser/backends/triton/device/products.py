@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,14 @@ from fuser.partition.group import FusionGroup
 from fuser.runtime.core import native
 
 # cuBLAS's numbers of a dtype, of what products of it are computed in, and of its factors (library_types.h, cublas_api.h)
-TYPES = {"f32": (0, 68, 0), "f64": (1, 70, 1), "f16": (2, 68, 0), "bf16": (14, 68, 0), "c64": (4, 68, 4), "c128": (5, 70, 5)}
+TYPES = {
+    "f32": (0, 68, 0),
+    "f64": (1, 70, 1),
+    "f16": (2, 68, 0),
+    "bf16": (14, 68, 0),
+    "c64": (4, 68, 4),
+    "c128": (5, 70, 5),
+}
 LIBRARIES = ("libcublasLt.so.13", "libcublasLt.so.12")
 
 Dims = Sequence[tuple[int, int]]  # (extent, stride in elements), outermost first
@@ -48,10 +56,12 @@ class Product:
     a: Side
     b: Side
 
-    def planned(self) -> Any:
-        """The native core's product; None where cuBLASLt has none."""
+    def planned(self, alignment: int) -> Any:
+        """The native core's product of arrays at multiples of so many bytes. Raises RuntimeError where cuBLASLt has none."""
         sides = ((s.leading, s.flipped, s.stride) for s in (self.a, self.b))
-        return native.blas_product(*TYPES[short_dtype(self.dtype)], self.batch, self.m, self.n, self.k, *sides)
+        return native.blas_product(
+            *TYPES[short_dtype(self.dtype)], self.batch, self.m, self.n, self.k, alignment, *sides
+        )
 
 
 def product(group: FusionGroup) -> Product | None:
@@ -59,7 +69,11 @@ def product(group: FusionGroup) -> Product | None:
     eqn = group.graph.eqns[-1]
     out = eqn.outvars[0].aval
     plain = eqn.primitive.fusion is Fusion.DOT and short_dtype(out.dtype) in TYPES and out.size > 0
-    if not plain or any(v.aval.dtype != out.dtype or not v.aval.size for v in eqn.invars) or len(group.graph.outvars) != 1:
+    if (
+        not plain
+        or any(v.aval.dtype != out.dtype or not v.aval.size for v in eqn.invars)
+        or len(group.graph.outvars) != 1
+    ):
         return None
     views = Views(group.graph.eqns)
     left, right = (_laid(views, v, group) for v in eqn.invars)
@@ -110,7 +124,7 @@ def _as_matrices(eqn: Eqn, left: tuple[Var, int, Dims], right: tuple[Var, int, D
 def _merged(dims: Dims) -> tuple[int, int] | None:
     """Several dimensions as one; None where one stride does not reach all elements."""
     dims = [(extent, stride) for extent, stride in dims if extent != 1]
-    if any(outer != extent * stride for (_, outer), (extent, stride) in zip(dims, dims[1:])):
+    if any(outer != extent * stride for (_, outer), (extent, stride) in itertools.pairwise(dims)):
         return None
     total = 1
     for extent, _ in dims:
