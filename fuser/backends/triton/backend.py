@@ -24,8 +24,10 @@ from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import SMALL, is_complex, short_dtype
 from fuser.kernel.complex_parts import split_complex, without_rule
+from fuser.kernel.kernel import Kernel
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
+from fuser.kernel.schedule import NOTHING_ASKED
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, kernel_groups
 from fuser.runtime.executable import Executable
 
@@ -34,6 +36,7 @@ class Triton:
     """Triton on the GPU."""
 
     name = "triton"
+    asked = NOTHING_ASKED
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(control=True, dots=True, driven="kernels are launched from there", target=TARGET)
 
@@ -60,13 +63,16 @@ class Triton:
             kernel, emitted = emit_product(group)
         else:
             kernel = split_complex(lower_loop(group) if group.kind is Kind.LOOP else lower(group), whole=False)
-            emitted = emit_kernel(kernel)
+            emitted = emit_kernel(kernel, self.asked)
         dtypes = tuple(param.dtype for param in kernel.params)
-        guarded = {node.attr.param for node in kernel.nodes if node.op == "load" and node.args}
-        plain = {n for n, p in enumerate(kernel.params) if not p.shape and code.by_value(p.dtype)}
-        scalars = tuple(sorted(plain - guarded - {store.param for store in kernel.stores}))
-        launch = {"launches": emitted.launches, "scratch": emitted.scratch, "dtypes": dtypes, "scalars": scalars}
-        return KernelSource(group.name, emitted.text, "triton", tuple(p.name for p in kernel.params), launch)
+        launch = {
+            "launches": emitted.launches,
+            "scratch": emitted.scratch,
+            "dtypes": dtypes,
+            "scalars": _scalars(kernel),
+        }
+        names, schedules = tuple(p.name for p in kernel.params), {group.name: emitted.schedule}
+        return KernelSource(group.name, emitted.text, "triton", names, launch, schedules=schedules)
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         start = time.perf_counter()
@@ -83,6 +89,13 @@ class Triton:
             groups = dict(zip(kernel_groups(plan, self.limits), sources, strict=True))
             return Linker(self.memory, self.limits, library).link(plan, groups)
         return in_steps(plan, zip(sources, loaded.functions, strict=True), Parts(self.memory, self.limits, library))
+
+
+def _scalars(kernel: Kernel) -> tuple[int, ...]:
+    """Parameters that may be numbers: nothing but whole loads of rank 0 reads them."""
+    guarded = {node.attr.param for node in kernel.nodes if node.op == "load" and node.args}
+    others = guarded | {store.param for store in kernel.stores}
+    return tuple(n for n, p in enumerate(kernel.params) if not p.shape and code.by_value(p.dtype) and n not in others)
 
 
 def _complex_reason(eqn: Eqn) -> str | None:
