@@ -359,3 +359,34 @@ def test_parameters_are_those_of_the_compiled_kernels() -> None:
     width = {"address": "64", "i64": "64", "i32": "32", "value": "32"}
     for kinds, declared in lines:
         assert [re.sub("^[a-z]", "", kind) for kind in declared] == [*(width[k] for k in kinds), "64", "64"]
+
+
+def test_results_that_nobody_uses_and_carries_that_begin_as_slices(device: Any) -> None:
+    def rows(w: Any, xs: Any) -> Any:
+        def outer(total: Any, x: Any) -> Any:  # rows of 5 floats: carries begin where no kernel with wide accesses may
+            inner = lambda c, k: (fnp.tanh(c * w + k), c.sum())
+            end, sums = lax.scan(inner, x, fnp.arange(3.0))
+            return total + end, sums
+
+        return lax.scan(outer, w, xs)[1]
+
+    args = put(5), put(6, 5)
+    want = np.asarray(fuser.jit(rows, backend="c")(*map(np.asarray, args)))
+    np.testing.assert_allclose(np.asarray(on_device(rows)(*args)), want, 1e-4, 1e-4)
+
+
+def test_operations_outside_of_jit_stay_on_the_device(device: Any) -> None:
+    x = put(6, 7)
+    y = fnp.tanh(x * 2 + 1).sum(axis=0)
+    assert isinstance(y._data, native.DeviceArray)
+    np.testing.assert_allclose(np.asarray(y), np.tanh(np.asarray(x) * 2 + 1).sum(0), 1e-5)
+    assert fuser.random.normal(fuser.random.key(0), (3,)).shape == (3,)
+
+
+def test_equal_kernels_are_loaded_once_and_profiles_run_each(device: Any) -> None:
+    x, ws = put(4, 70), [put(70, 70, seed=n) for n in range(3)]
+    executable = on_device(mlp).lower(x, ws).compile().executable
+    arrays = [x._data, *(w._data for w in ws)]
+    outputs, times = executable.call_profiled(arrays, lambda: 0.0)
+    assert len(times) == len(executable.steps) == 6
+    np.testing.assert_allclose(native.device_download(outputs[0]), np.asarray(on_device(mlp)(x, ws)), 1e-5, 1e-5)

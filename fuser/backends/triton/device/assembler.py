@@ -67,8 +67,12 @@ class Scope:
 
     def place(self, operand: Operand) -> Place:
         """Where a value of the plan lies."""
+        return self.places[self.slot(operand)]
+
+    def slot(self, operand: Operand) -> int:
+        """The slot of a value, of the one whose memory it shares."""
         assert isinstance(operand, Var)
-        return self.places[self.plan.slot_of[self.plan.aliases.get(operand, operand)]]
+        return self.plan.slot_of[self.plan.aliases.get(operand, operand)]
 
 
 class Assembler:
@@ -108,7 +112,7 @@ class Assembler:
         made: list[Operation] = []
         scratch_of_bodies = Scratch(self.entry())
         build = {while_p: self._while, cond_p: self._cond, scan_p: self._scan}[group.graph.eqns[-1].primitive]
-        results = [writes[_written(group).index(v)] for v in group.graph.outvars]
+        results = [writes[_written(group).index(v)] for v in group.graph.outvars if isinstance(v, Var)]
         made += build(group, operands, results, scratch_of_bodies, number)
         return [Point(scratch_of_bodies.entry, temporary(scratch_of_bodies.packed())), *made]
 
@@ -148,17 +152,17 @@ class Assembler:
         for var, value in zip(plan.graph.constvars, plan.graph.consts):
             scope.places[plan.slot_of[var]] = self.constant(value)
         written = {plan.slot_of[v] for group in plan.groups for v in _written(group)}
-        for var, place in zip(plan.outputs, results, strict=True):
-            slot = plan.slot_of[plan.aliases.get(var, var)]  # type: ignore[arg-type]
-            if place is not None and slot in written and slot not in scope.places:
-                scope.places[slot] = place
+        for out, wanted in zip(plan.outputs, results, strict=True):
+            slot = scope.slot(out)
+            if wanted is not None and slot in written and slot not in scope.places:
+                scope.places[slot] = wanted
         own = Scratch(self.entry())
         scope.scratch = own
         self.groups(scope, plan.groups)
-        copies: list[Operation] = []
-        for var, place in zip(plan.outputs, results, strict=True):
-            if place is not None and (source := scope.place(var)) is not place:
-                copies.append(Copy(place, source, var.aval.nbytes))
+        copies: list[Copy] = []
+        for out, wanted in zip(plan.outputs, results, strict=True):
+            if wanted is not None and (source := scope.place(out)) is not wanted:
+                copies.append(Copy(wanted, source, out.aval.nbytes))
         block = scratch.take(own.packed(), 0, 0)
         return [Point(own.entry, block), *scope.operations, *_in_parallel(copies, scratch)]
 
@@ -188,8 +192,8 @@ class Assembler:
             if trips == 0:
                 made.append(Copy(result, start, v.aval.nbytes))
             rotations.append(entries)
-            inputs.append(Place(entries[0]))
-            outputs.append(Place(entries[1]))
+            inputs.append(Place(entries[0], aligned=start.aligned and result.aligned))
+            outputs.append(Place(entries[1], aligned=result.aligned))
 
         def sliced(whole: Place, nbytes: int) -> Place:
             entry = self.entry()
@@ -199,8 +203,8 @@ class Assembler:
 
         for operand, v in zip(operands[consts + carries :], plan.graph.invars[consts + carries :]):
             inputs.append(sliced(operand, v.aval.nbytes))
-        for result, v in zip(results[carries:], plan.outputs[carries:]):
-            outputs.append(sliced(result, v.aval.nbytes))
+        for result, y in zip(results[carries:], plan.outputs[carries:]):
+            outputs.append(sliced(result, y.aval.nbytes))
         body = self._body(plan, inputs, outputs, scratch)
         return [*made, Repeat(trips, tuple(body), tuple(rotations), tuple(strides))]
 
@@ -225,14 +229,14 @@ class Assembler:
         return [Switch(index, branches)]
 
 
-def _in_parallel(copies: list[Operation], scratch: Scratch) -> list[Operation]:
+def _in_parallel(copies: list[Copy], scratch: Scratch) -> list[Copy]:
     """Copies of which none reads what another writes: through temporaries where one would."""
-    targets = {id(copy.to) for copy in copies}  # type: ignore[union-attr]
-    if not any(id(copy.source) in targets for copy in copies):  # type: ignore[union-attr]
+    targets = {id(copy.to) for copy in copies}
+    if not any(id(copy.source) in targets for copy in copies):
         return copies
-    middle = [scratch.take(copy.nbytes, 0, 0) for copy in copies]  # type: ignore[union-attr]
-    out = [Copy(m, copy.source, copy.nbytes) for m, copy in zip(middle, copies)]  # type: ignore[union-attr]
-    return [*out, *(Copy(copy.to, m, copy.nbytes) for m, copy in zip(middle, copies))]  # type: ignore[union-attr]
+    middle = [scratch.take(copy.nbytes, 0, 0) for copy in copies]
+    out = [Copy(m, copy.source, copy.nbytes) for m, copy in zip(middle, copies)]
+    return [*out, *(Copy(copy.to, m, copy.nbytes) for m, copy in zip(middle, copies))]
 
 
 def _written(group: FusionGroup) -> list[Var]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,9 +140,4 @@ class Images:
         return Image(made.asm["cubin"], made.metadata.name, 32 * made.metadata.num_warps, made.metadata.shared)
 
 
-images: Callable[..., Image] | Any = Images()
-
-
-def prepare(sources: Sequence[KernelSource]) -> int:
-    """Write each source's file; gives how many this process did not have yet."""
-    return sum(not module_of(source)[1] for source in sources)
+images: Any = Images()

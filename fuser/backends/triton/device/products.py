@@ -107,18 +107,21 @@ def _laid(views: Views, operand: Operand, group: FusionGroup) -> tuple[Var, int,
 
 def _as_matrices(eqn: Eqn, left: tuple[Var, int, Dims], right: tuple[Var, int, Dims]) -> Product | None:
     (lc, rc), (lb, rb) = eqn.params["dimension_numbers"]
-    sides = []
-    for (source, first, dims), contracted, batched in ((left, lc, lb), (right, rc, rb)):
-        free = free_dimensions(len(dims), contracted, batched)
-        parts = [_merged([dims[d] for d in chosen]) for chosen in (batched, free, contracted)]
-        if None in parts:
-            return None
-        sides.append((source, first, *parts))
-    (x, x_first, batch, rows, inner), (y, y_first, y_batch, columns, y_inner) = sides
-    a, b = _side(x, x_first, rows, inner, batch[1]), _side(y, y_first, y_inner, columns, y_batch[1])
+    x, y = _parts(left[2], lc, lb), _parts(right[2], rc, rb)
+    if x is None or y is None:
+        return None
+    (batch, rows, inner), (y_batch, columns, y_inner) = x, y
+    a, b = _side(*left[:2], rows, inner, batch[1]), _side(*right[:2], y_inner, columns, y_batch[1])
     if a is None or b is None:
         return None
     return Product(eqn.outvars[0].aval.dtype, batch[0], rows[0], columns[0], inner[0], a, b)
+
+
+def _parts(dims: Dims, contracted: Sequence[int], batched: Sequence[int]) -> list[tuple[int, int]] | None:
+    """The batch's, the free and the contracted dimensions, each as one."""
+    free = free_dimensions(len(dims), tuple(contracted), tuple(batched))
+    parts = [_merged([dims[d] for d in chosen]) for chosen in (batched, free, contracted)]
+    return [part for part in parts if part is not None] if None not in parts else None
 
 
 def _merged(dims: Dims) -> tuple[int, int] | None:
