@@ -58,9 +58,8 @@ class Offsets(IndexText):
     a truth value, with the truth value's own -1, and reads before the array.
     """
 
-    quotients: Mapping[int, Code] = MappingProxyType(
-        {}
-    )  # of the position along the vector, by the divisor, where it stands still
+    # Of the position along the vector and an offset, where they stand still; by the divisor and the offset.
+    quotients: Mapping[tuple[int, int], Code] = MappingProxyType({})
 
     def literal(self, value: int) -> Code:
         return Code((str(value),))
