@@ -46,6 +46,7 @@ from fuser.ops import (
     special,
     triangular,
     triton_call,
+    unreduced,
     windows,
 )
 
@@ -87,6 +88,7 @@ __all__ = [
     "special",
     "triangular",
     "triton_call",
+    "unreduced",
     "windows",
 ]
 

@@ -43,12 +43,12 @@ def collective(name: str, *, type: Callable[..., ArrayType], collect: Callable[.
 # Along which mesh axes results vary.
 
 
-def _everywhere(axes: Axes, axis_name: Any, **params: Any) -> Axes:
+def everywhere(axes: Axes, axis_name: Any, **params: Any) -> Axes:
     """A result that differs along the collective's own axes too."""
     return axes | (set(axis_names({"axis_name": axis_name})) & checked_axes())
 
 
-def _nowhere(axes: Axes, axis_name: Any, **params: Any) -> Axes:
+def nowhere(axes: Axes, axis_name: Any, **params: Any) -> Axes:
     """A result that is the same along the collective's axes."""
     return axes - set(axis_names({"axis_name": axis_name}))
 
@@ -143,12 +143,12 @@ def _exchanged(values: list[np.ndarray], split_axis: int, concat_axis: int, **pa
 # Reductions.
 
 
-def _passed(primitive: Callable[[], Primitive]) -> Callable[..., Any]:
+def passed(primitive: Callable[[], Primitive]) -> Callable[..., Any]:
     """The batch rule for what does not care where other dimensions are."""
     return lambda operands, dims, **params: (primitive().bind(operands[0], **params), dims[0])
 
 
-def _same(x: ArrayType, axis_name: Any, **params: Any) -> ArrayType:
+def same(x: ArrayType, axis_name: Any, **params: Any) -> ArrayType:
     return x
 
 
@@ -161,25 +161,25 @@ def _sum(operands: Sequence[Any], dims: Dims, size: int, **params: Any) -> tuple
 
 psum_p: Primitive = collective(
     "psum",
-    type=_same,
+    type=same,
     eval=_met("psum", _reduced(np.add)),
     sends=_all_reduce,
     rounds=2,
     collect=_sum,
     linear=True,
-    batch=_passed(lambda: psum_p),
+    batch=passed(lambda: psum_p),
     transpose=lambda ct, x, **params: (psum_p.bind(ct, **params),),
 )
 psum_invariant_p: Primitive = collective(
     "psum_invariant",
-    type=_same,
+    type=same,
     eval=_met("psum_invariant", _reduced(np.add)),
     sends=_all_reduce,
     rounds=2,
     collect=_sum,
-    varying=_nowhere,
+    varying=nowhere,
     linear=True,
-    batch=_passed(lambda: psum_invariant_p),
+    batch=passed(lambda: psum_invariant_p),
     transpose=lambda ct, x, **params: (pvary_p.bind(ct, **params),),
 )
 
@@ -218,12 +218,12 @@ def _refuse_lanes() -> Any:
 # What is the same for all, taken as each device's own.
 pvary_p: Primitive = collective(
     "pvary",
-    type=_same,
+    type=same,
     eval=lambda x, **params: x,
     collect=lambda operands, dims, size, **params: (operands[0], dims[0]),
-    varying=_everywhere,
+    varying=everywhere,
     linear=True,
-    batch=_passed(lambda: pvary_p),
+    batch=passed(lambda: pvary_p),
     transpose=lambda ct, x, **params: (psum_invariant_p.bind(ct, **params),),
 )
 
@@ -247,14 +247,14 @@ def _extreme(name: str, reduction: Primitive, combine: Callable[..., Any]) -> Pr
 
     primitive = collective(
         name,
-        type=_same,
+        type=same,
         eval=_met(name, _reduced(combine)),
         sends=_all_reduce,
         rounds=2,
         collect=collect,
-        varying=_nowhere,
+        varying=nowhere,
         jvp=jvp,
-        batch=_passed(lambda: primitive),
+        batch=passed(lambda: primitive),
     )
     return primitive
 
@@ -265,7 +265,7 @@ pmax_p, pmin_p = _extreme("pmax", reduce_max_p, np.maximum), _extreme("pmin", re
 # all_gather and psum_scatter are each other's transposes.
 
 
-def _shifted(primitive: Callable[[], Primitive], *names: str) -> Callable[..., Any]:
+def shifted(primitive: Callable[[], Primitive], *names: str) -> Callable[..., Any]:
     """The batch rule that puts the batch in front and counts the dimensions in these params from behind it."""
 
     def rule(operands: Sequence[Any], dims: Dims, **params: Any) -> tuple[Any, int]:
@@ -304,9 +304,9 @@ all_gather_p: Primitive = collective(
     eval=_met("all_gather", lambda values, axis, axis_size: [np.stack(values, axis)] * len(values)),
     sends=lambda devices: devices - 1,
     collect=_gather,
-    varying=_everywhere,
+    varying=everywhere,
     linear=True,
-    batch=_shifted(lambda: all_gather_p, "axis"),
+    batch=shifted(lambda: all_gather_p, "axis"),
     transpose=lambda ct, x, **params: (psum_scatter_p.bind(ct, **params),),
 )
 psum_scatter_p: Primitive = collective(
@@ -315,9 +315,9 @@ psum_scatter_p: Primitive = collective(
     eval=_met("psum_scatter", lambda values, axis, axis_size: _parts(values, axis)),
     sends=_each_its_part,
     collect=_scatter,
-    varying=_everywhere,
+    varying=everywhere,
     linear=True,
-    batch=_shifted(lambda: psum_scatter_p, "axis"),
+    batch=shifted(lambda: psum_scatter_p, "axis"),
     transpose=lambda ct, x, **params: (all_gather_p.bind(ct, **params),),
 )
 
@@ -350,9 +350,9 @@ all_to_all_p: Primitive = collective(
     eval=_met("all_to_all", _exchanged),
     sends=_each_its_part,
     collect=_exchange,
-    varying=_everywhere,
+    varying=everywhere,
     linear=True,
-    batch=_shifted(lambda: all_to_all_p, "split_axis", "concat_axis"),
+    batch=shifted(lambda: all_to_all_p, "split_axis", "concat_axis"),
     transpose=lambda ct, x, split_axis, concat_axis, **params: (
         all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params),
     ),
@@ -384,9 +384,9 @@ ppermute_p: Primitive = collective(
     eval=_met("ppermute", _permuted),
     sends=lambda devices: 1,
     collect=_permute,
-    varying=_everywhere,
+    varying=everywhere,
     linear=True,
-    batch=_passed(lambda: ppermute_p),
+    batch=passed(lambda: ppermute_p),
     transpose=lambda ct, x, axis_name, perm: (
         ppermute_p.bind(ct, axis_name=axis_name, perm=tuple((d, s) for s, d in perm)),
     ),
@@ -416,9 +416,9 @@ pbroadcast_p: Primitive = collective(
     eval=_met("pbroadcast", lambda values, source: [values[source].copy()] * len(values)),
     sends=_each_its_part,
     collect=_broadcast,
-    varying=_everywhere,
+    varying=everywhere,
     linear=True,
-    batch=_passed(lambda: pbroadcast_p),
+    batch=passed(lambda: pbroadcast_p),
     transpose=_gathered_at,
 )
 
@@ -439,7 +439,7 @@ axis_index_p: Primitive = register(
         type=lambda axis_name: ArrayType((), np.dtype("int32")),
         eval=_own_index,
         collect=_axis_index,
-        varying=_everywhere,
+        varying=everywhere,
         batch=lambda operands, dims, axis_name: (axis_index_p.bind(axis_name=axis_name), None),
     )
 )

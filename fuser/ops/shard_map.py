@@ -61,12 +61,13 @@ class Layout(NamedTuple):
     def local(self, aval: ArrayType, spec: Spec) -> ArrayType:
         """The type of one device's part of a value; within another shard_map it may vary along that one's axes too."""
         shape = tuple(size // self.extent(axes) for size, axes in zip(aval.shape, spec, strict=True))
-        return aval.update(shape=shape, vma=aval.vma | self.varying(spec))
+        explicit = None if aval.explicit is None else rules.local(self, aval, spec)
+        return aval.update(shape=shape, vma=aval.vma | self.varying(spec), explicit=explicit)
 
     def joined(self, aval: ArrayType, spec: Spec) -> ArrayType:
         """The type of the value whose part on one device has this type."""
         shape = tuple(size * self.extent(axes) for size, axes in zip(aval.shape, spec, strict=True))
-        explicit = rules.joined(self, spec) if self.mesh.explicit_axes else None
+        explicit = rules.joined(self, aval, spec) if self.mesh.explicit_axes else None
         return aval.update(shape=shape, vma=aval.vma - set(self.manual_axes), explicit=explicit)
 
     def varying(self, spec: Spec) -> frozenset[Any]:
@@ -76,6 +77,11 @@ class Layout(NamedTuple):
     def unmentioned(self, spec: Spec) -> tuple[Any, ...]:
         mentioned = {a for axes in spec for a in axes}
         return tuple(a for a in self.manual_axes if a not in mentioned)
+
+
+def cotangent_type(aval: ArrayType) -> ArrayType:
+    """The type of cotangents of values of this type."""
+    return aval if aval.explicit is None else aval.update(explicit=aval.explicit.cotangent())
 
 
 def whole(rank: int) -> Spec:
@@ -264,7 +270,11 @@ def _transposed(
         return [total(c, s) for c, s in wanted if type(c) is not Zero]
 
     avals = [a for a, use in zip(jaxpr.in_avals, linear) if not use]
-    avals += [layout.local(layout.joined(a, s), s) for a, s, use in zip(jaxpr.out_avals, out_specs, active) if use]
+    avals += [
+        layout.local(cotangent_type(layout.joined(a, s)), s)
+        for a, s, use in zip(jaxpr.out_avals, out_specs, active)
+        if use
+    ]
     with layout.scope():
         graph, consts = close(stage(function, avals, jaxpr.name))
     return _Transposed(graph, consts, present)

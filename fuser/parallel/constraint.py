@@ -10,8 +10,8 @@ from fuser.lax.values import as_value
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel import explicit  # noqa: F401  (says what types know of layouts)
 from fuser.parallel.arrays import as_sharding, device_put, laid_out
-from fuser.parallel.mesh import Mesh, mesh_in_scope
-from fuser.parallel.sharding import NamedSharding, Sharding
+from fuser.parallel.mesh import Mesh, get_abstract_mesh, mesh_in_scope
+from fuser.parallel.sharding import NamedSharding, Sharding, unchecked
 from fuser.parallel.spec import PartitionSpec, names
 from fuser.runtime.array import Array
 from fuser.runtime.device import Device
@@ -98,13 +98,32 @@ def _constrained(leaf: Any, target: Any) -> Any:
 
 def _resharded(leaf: Any, target: Any) -> Any:
     value = as_value(leaf, "reshard")
-    if target is None or manual_axes():
+    if target is None:
         return value
+    if manual_axes():
+        return _within(value, target)
     sharding = as_sharding(target, "reshard")
     if isinstance(sharding, NamedSharding):
         missing = type_of(value).ndim - len(sharding.spec)
         sharding = sharding.with_entries((*sharding.spec.partitions, *[None] * missing))
     return _laid(value, sharding, "reshard")
+
+
+def _within(value: Any, target: Any) -> Any:
+    """A part of a value in a shard_map: types say how it lies along the axes that are left; every device has all of it."""
+    spec, mesh = as_sharding(target, "reshard").spec, get_abstract_mesh()  # type: ignore[attr-defined]
+    named = [n for n in (*(n for e in spec.partitions for n in names(e)), *spec.unreduced) if n in manual_axes()]
+    if named:
+        raise ValueError(
+            f"reshard got {spec}, which names the manual axes {', '.join(map(repr, named))} of the shard_map that it stands in "
+            f"({current_source().short}); a collective changes how values lie along them"
+        )
+    if not mesh.explicit_axes:
+        return value
+    own = type_of(value).explicit
+    sets = {} if own is None else {"unreduced": own.spec.unreduced, "reduced": own.spec.reduced}
+    entries = (*spec.partitions, *[None] * (type_of(value).ndim - len(spec)))
+    return sharding_constraint_p.bind(value, sharding=unchecked(mesh, PartitionSpec(*entries, **sets)))
 
 
 def _laid(value: Any, sharding: Sharding, function: str) -> Any:

@@ -165,11 +165,25 @@ def _depends(value: Any, part: Axis) -> bool:
 
 
 def _library(eqn: Eqn, parts: int) -> Iterator[Link]:
-    """Of what runs in libraries, sorts go row by row; all else is computed whole."""
-    if eqn.primitive is sort_p:
+    """Of what runs in libraries, sorts go row by row, and collectives keep dimensions; all else is computed whole."""
+    if eqn.primitive.collect is not None and eqn.invars:
+        for d, result in enumerate(_kept(eqn)):
+            if result is not None:
+                yield Link(((0, d),), ((0, result),))
+    elif eqn.primitive is sort_p:
         for d in range(eqn.invars[0].aval.ndim):
             if d != eqn.params["dimension"]:
                 yield Link(_all(eqn.invars, d), _all(eqn.outvars, d))
+
+
+def _kept(eqn: Eqn) -> list[int | None]:
+    """For each dimension of a collective's operand which one of its result it is; None where it is exchanged."""
+    rank, params = eqn.invars[0].aval.ndim, eqn.params
+    gone = params.get("split_axis", params.get("axis") if eqn.outvars[0].aval.ndim < rank else None)
+    new = params.get("concat_axis", params.get("axis") if eqn.outvars[0].aval.ndim > rank else None)
+    rest = [d for d in range(rank) if d != gone]
+    place = {d: n + (new is not None and n >= new) for n, d in enumerate(rest)}
+    return [place.get(d) for d in range(rank)]
 
 
 def _control(eqn: Eqn, parts: int) -> Iterator[Link]:

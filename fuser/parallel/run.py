@@ -21,8 +21,9 @@ from fuser.compile import lower
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
-from fuser.ops.shard_map import Spec, Specs, shard_map_p
-from fuser.parallel.arrays import from_parts, laid_out
+from fuser.ir.types import ArrayType
+from fuser.ops.shard_map import Layout, Spec, Specs, shard_map_p
+from fuser.parallel.arrays import from_parts, laid_out, relabelled
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import flattened
 from fuser.parallel.passes import fewer_collectives
@@ -177,7 +178,20 @@ def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Sp
             f"a shard_map over {mesh} began while a device of another runs ({current_source().short}); call it in the "
             "function of the outer one, not in a callback"
         )
-    return run(jaxpr, mesh, [as_array(v) for v in values], in_specs, out_specs)
+    results = run(jaxpr, mesh, [as_array(v) for v in values], in_specs, out_specs)
+    if not mesh.explicit_axes:
+        return results
+    layout = Layout(mesh, params["manual_axes"], params["check_vma"])
+    return [_typed(r, layout.joined(a, s), mesh) for r, a, s in zip(results, jaxpr.out_avals, out_specs)]
+
+
+def _typed(result: Array, aval: ArrayType, mesh: Mesh) -> Array:
+    """A result laid out as its type says: parts of what all had, or terms of sums."""
+    if aval.explicit is None:
+        return result
+    spec = aval.explicit.spec
+    whole = NamedSharding(mesh, spec.update(unreduced=frozenset(), reduced=frozenset()))
+    return relabelled(laid_out(result, whole), NamedSharding(mesh, spec))
 
 
 def _eval(*arrays: np.ndarray, **params: Any) -> list[np.ndarray]:

@@ -40,12 +40,20 @@ def backward(graph: Graph, cotangents: Sequence[Any], name: str = "grad") -> lis
 def _add(found: dict[Var, Any], var: Var, cotangent: Any) -> None:
     if type(cotangent) is not Zero:
         extra = cotangent.aval.vma - var.aval.vma if isinstance(cotangent, Tracer) else None
-        if extra:  # each device has a share of the cotangent of what is the same for all
-            cotangent = REGISTRY["psum_invariant"].bind(cotangent, axis_name=tuple(sorted(extra, key=str)))
+        if extra:
+            cotangent = _shared(cotangent, extra, var.aval.mat.reduced)
         if var.aval.explicit is not None:
             cotangent = rules.cotangent(cotangent, var.aval)
         known = found.get(var)
         found[var] = cotangent if known is None else add_tangents(known, cotangent)
+
+
+def _shared(cotangent: Any, axes: frozenset[Any], reduced: frozenset[Any]) -> Any:
+    """The cotangent of what is the same for all along these axes, of which each device has a share; left open where that is said."""
+    for name, names in (("vary_unreduced_cast", axes & reduced), ("psum_invariant", axes - reduced)):
+        if names:
+            cotangent = REGISTRY[name].bind(cotangent, axis_name=tuple(sorted(names, key=str)))
+    return cotangent
 
 
 def _transpose(eqn: Eqn, cotangents: list[Any], values: dict[Var, Any], found: dict[Var, Any]) -> None:
