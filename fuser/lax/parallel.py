@@ -22,7 +22,7 @@ from fuser.ops import collective as C
 from fuser.ops import unreduced as U
 from fuser.ops.elementwise import convert_element_type_p
 from fuser.trace import tree
-from fuser.trace.batch import checked_axes, manual_axes, named_axes
+from fuser.trace.batch import axis_names, checked_axes, manual_axes, named_axes
 from fuser.trace.core import infer, type_of
 
 
@@ -49,7 +49,7 @@ def _groups(axis_index_groups: Any, names: Sequence[Any], function: str) -> tupl
         raise UnsupportedError(
             f"{function} over groups of a vmapped axis is not supported; nest two vmaps and name the inner axis ({current_source().short})"
         )
-    if set(names) & checked_axes():
+    if set(names) & checked_axes() and function in ("psum", "pmax", "pmin"):
         raise UnsupportedError(
             f"{function} over groups of an axis is not supported where shard_map checks along which axes values vary; give "
             f"shard_map check_vma=False, or make a mesh with two axes in the place of this one ({current_source().short})"
@@ -110,7 +110,8 @@ def _reduced(function: str, primitive: Primitive, x: Any, axis_name: Any, groups
             value = convert_element_type_p.bind(value, new_dtype=np.dtype("int32"), weak_type=False)
         for name in _together(names):
             own = _sum_of(value, name) if primitive is C.psum_p else primitive
-            value = own.bind(value, axis_name=name, **params)
+            value = value if own is U.unreduced_psum_p else _own(value, name if isinstance(name, tuple) else ())
+            value = own.bind(value, axes=name, **params)
         return value
 
     return tree.map(on_leaf, x)
@@ -145,7 +146,11 @@ def pvary(x: Any, axis_name: Any) -> Any:
     def on_leaf(leaf: Any) -> Any:
         value = as_value(leaf, "pvary")
         missing = tuple(n for n in names if n not in type_of(value).vma)
-        return C.pvary_p.bind(value, axis_name=missing) if missing else value
+        reduced = tuple(n for n in missing if n in type_of(value).mat.reduced)
+        if reduced:
+            value = U.reduced_vary_cast_p.bind(value, axes=reduced)
+        missing = tuple(n for n in missing if n not in reduced)
+        return C.pvary_p.bind(value, axes=missing) if missing else value
 
     return tree.map(on_leaf, x)
 
@@ -173,7 +178,7 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
                 f"Unsupported pcast from={own}, to={to!r} of {type_of(value)} along {', '.join(map(repr, axes))} ({current_source().short}); "
                 "psum, psum_scatter and all_gather make other changes"
             )
-        return _CASTS[own, to].bind(value, axis_name=axes)
+        return _CASTS[own, to].bind(value, axes=axes)
 
     return tree.map(on_leaf, x)
 
@@ -206,6 +211,12 @@ def _sum_of(value: Any, name: Any) -> Primitive:
     return U.unreduced_psum_p
 
 
+def _own(value: Any, axes: Sequence[Any]) -> Any:
+    """The value, taken as each device's own along these axes of a mesh, where types say of it that it is the same for all."""
+    missing = tuple(n for n in axes if n in checked_axes() and n not in type_of(value).vma) if checked_axes() else ()
+    return pvary(value, missing) if missing else value
+
+
 def _one(axis_name: Any, function: str) -> tuple[Any, int]:
     """What a collective that orders its lanes takes as axis: one name, or several axes of a mesh; and its size."""
     names = _names(axis_name, function)
@@ -229,6 +240,8 @@ def _grouped(axis_name: Any, groups: Any, function: str) -> tuple[Any, int, dict
 
 def _checked(primitive: Primitive, value: Any, **params: Any) -> Any:
     """The primitive applied, its type rule asked first: the trace that batches it does not."""
+    if primitive not in (U.unreduced_reduce_scatter_p,):
+        value = _own(value, axis_names(params))
     infer(primitive, (type_of(value),), params)
     return primitive.bind(value, **params)
 

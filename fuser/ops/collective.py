@@ -2,7 +2,7 @@
 
 They have no kernels. Over an axis that a `vmap` names, it turns each into an operation on its batch dimension
 (`collect`). Over the axes of a mesh they stay in the graph of each device, whose eval rules meet the other devices
-(runtime/rendezvous). `axis_name` is a name, or a tuple of mesh axes, the first of which varies slowest;
+(runtime/rendezvous). `axes` or `axis_name`, as in JAX, is a name, or a tuple of mesh axes, the first of which varies slowest;
 `axis_index_groups` divides a mesh axis into groups that take part apart.
 
 Where types say along which mesh axes values vary, `psum_invariant` takes the place of psum: its result is the same for
@@ -36,21 +36,21 @@ Kinds = Sequence[tuple[str, tuple[tuple[str, Any], ...]]]  # of each collective 
 
 
 def collective(name: str, *, type: Callable[..., ArrayType], collect: Callable[..., Any], **rules: Any) -> Primitive:
-    """A primitive of one operand over the axis `axis_name`; another batch dimension goes in front and stays there."""
+    """A primitive of one operand over a named axis; another batch dimension goes in front and stays there."""
     return register(Primitive(name, Fusion.LIBRARY, type=type, collect=collect, **rules))
 
 
 # Along which mesh axes results vary.
 
 
-def everywhere(axes: Axes, axis_name: Any, **params: Any) -> Axes:
+def everywhere(varying: Axes, /, **params: Any) -> Axes:
     """A result that differs along the collective's own axes too."""
-    return axes | (set(axis_names({"axis_name": axis_name})) & checked_axes())
+    return varying | (set(axis_names(params)) & checked_axes())
 
 
-def nowhere(axes: Axes, axis_name: Any, **params: Any) -> Axes:
+def nowhere(varying: Axes, /, **params: Any) -> Axes:
     """A result that is the same along the collective's axes."""
-    return axes - set(axis_names({"axis_name": axis_name}))
+    return varying - set(axis_names(params))
 
 
 # What devices send, in bytes for a byte of the operand: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
@@ -82,13 +82,18 @@ def _met(name: str, combine: Callable[..., list[Any]]) -> Callable[..., np.ndarr
     """The eval rule of a collective: `combine(values of the group, **params)` gives what each of them gets."""
     _COMBINED[name], shown = combine, name.removesuffix("_invariant")
 
-    def rule(x: np.ndarray, axis_name: Any, axis_index_groups: Groups = None, **params: Any) -> np.ndarray:
-        names, x = axis_names({"axis_name": axis_name}), np.asarray(x)
+    def rule(x: np.ndarray, axis_index_groups: Groups = None, **params: Any) -> np.ndarray:
+        names, x = axis_names(params), np.asarray(x)
         what = f"{shown} of {ArrayType(x.shape, x.dtype)} over {', '.join(map(repr, names))}"
-        kinds = ((name, tuple(params.items())),)
+        kinds = ((name, own_params(params)),)
         return _member(what).exchange(names, axis_index_groups, what, kinds, [x], _all)[0]  # type: ignore[no-any-return]
 
     return rule
+
+
+def own_params(params: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """A collective's params without those that say which devices meet."""
+    return tuple(item for item in sorted(params.items()) if item[0] not in ("axes", "axis_name", "axis_index_groups"))
 
 
 def combined(name: str, values: list[np.ndarray], **params: Any) -> list[np.ndarray]:
@@ -148,7 +153,7 @@ def passed(primitive: Callable[[], Primitive]) -> Callable[..., Any]:
     return lambda operands, dims, **params: (primitive().bind(operands[0], **params), dims[0])
 
 
-def same(x: ArrayType, axis_name: Any, **params: Any) -> ArrayType:
+def same(x: ArrayType, **params: Any) -> ArrayType:
     return x
 
 
@@ -234,16 +239,16 @@ def _extreme(name: str, reduction: Primitive, combine: Callable[..., Any]) -> Pr
     def collect(operands: Sequence[Any], dims: Dims, size: int, **params: Any) -> tuple[Any, None]:
         return (operands[0] if dims[0] is None else reduction.bind(operands[0], axes=(dims[0],))), None
 
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], axis_name: Any, **params: Any) -> tuple[Any, Any]:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
-        out = primitive.bind(x, axis_name=axis_name, **params)
+        out = primitive.bind(x, **params)
         if type(t) is Zero:
             return out, t
         held = convert_element_type_p.bind(eq_p.bind(x, out), new_dtype=t.dtype, weak_type=False)
-        checked = set(axis_names({"axis_name": axis_name})) <= checked_axes()
+        checked = set(axis_names(params)) <= checked_axes()
         add = psum_invariant_p if checked else psum_p
-        total = add.bind(mul_p.bind(t, held), axis_name=axis_name, **params)
-        return out, div_p.bind(total, add.bind(held, axis_name=axis_name, **params))
+        total = add.bind(mul_p.bind(t, held), **params)
+        return out, div_p.bind(total, add.bind(held, **params))
 
     primitive = collective(
         name,
@@ -405,7 +410,7 @@ def _broadcast(operands: Sequence[Any], dims: Dims, size: int, *, source: int, *
 
 
 def _gathered_at(ct: Any, x: Any, axis_name: Any, source: int) -> tuple[Any]:
-    total = psum_p.bind(ct, axis_name=axis_name)
+    total = psum_p.bind(ct, axes=axis_name)
     here = eq_p.bind(axis_index_p.bind(axis_name=axis_name), Array(np.asarray(source, np.int32)))
     return (mul_p.bind(total, convert_element_type_p.bind(here, new_dtype=ct.dtype, weak_type=False)),)
 

@@ -256,7 +256,7 @@ def _transposed(
 
     def total(cotangent: Any, spec: Spec) -> Any:
         axes = layout.unmentioned(spec)
-        return cotangent if layout.check_vma or not axes else psum_p.bind(cotangent, axis_name=axes)
+        return cotangent if layout.check_vma or not axes else psum_p.bind(cotangent, axes=axes)
 
     def function(*inputs: Any) -> list[Any]:
         known, given = iter(inputs[:known_count]), iter(inputs[known_count:])

@@ -35,8 +35,8 @@ PLAIN: dict[Primitive, Primitive | None] = {}  # what each of them is where type
 def _typed(base: TypeRule, leaves: str | None, enters: str | None) -> TypeRule:
     """The type rule of `base` with the collective's axes taken out of one set of the type and put into another."""
 
-    def rule(x: ArrayType, axis_name: Any, **params: Any) -> ArrayType:
-        axes, result = frozenset(axis_names({"axis_name": axis_name})), base(x, axis_name=axis_name, **params)
+    def rule(x: ArrayType, **params: Any) -> ArrayType:
+        axes, result = frozenset(axis_names(params)), base(x, **params)
         sets = {name: getattr(x.mat, name) for name in ("unreduced", "reduced")}
         if leaves is not None:
             sets[leaves] -= axes
@@ -78,15 +78,15 @@ def _by(primitive: Callable[[], Primitive]) -> Callable[..., Any]:
     return lambda ct, x, **params: (primitive().bind(ct, **params),)
 
 
-def _as_before(axes: Axes, **params: Any) -> Axes:
-    return axes
+def _as_before(varying: Axes, /, **params: Any) -> Axes:
+    return varying
 
 
 def _own_part(ct: Any, x: Any, axis_name: Any, axis: int, axis_size: int, **params: Any) -> tuple[Any]:
     """The device's own element along the dimension that was gathered."""
     zero, shape = Array(np.asarray(0, np.int32)), ct.shape
-    if set(axis_names({"axis_name": axis_name})) <= checked_axes():
-        ct = C.pvary_p.bind(ct, axis_name=axis_name)
+    if set(axis_names({"axes": axis_name})) <= checked_axes():
+        ct = C.pvary_p.bind(ct, axes=axis_name)
     starts = [C.axis_index_p.bind(axis_name=axis_name) if d == axis else zero for d in range(len(shape))]
     sizes = tuple(1 if d == axis else e for d, e in enumerate(shape))
     return (squeeze_p.bind(dynamic_slice_p.bind(ct, *starts, slice_sizes=sizes), dimensions=(axis,)),)

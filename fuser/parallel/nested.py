@@ -16,6 +16,7 @@ from fuser.ir.source import replayed
 from fuser.ir.types import ArrayType
 from fuser.lax import parallel as collectives
 from fuser.lax.slicing import dynamic_slice_in_dim
+from fuser.ops.collective import pvary_p
 from fuser.ops.shard_map import Layout, Spec, shard_map_p
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.ops.unreduced import PLAIN
@@ -24,7 +25,7 @@ from fuser.runtime.array import Array
 from fuser.trace.stage import stage
 
 
-_TYPED = (shard_map_p, sharding_constraint_p)
+_TYPED = (shard_map_p, sharding_constraint_p, pvary_p)
 
 
 def flattened(graph: Graph, mesh: Mesh) -> Graph:
@@ -52,7 +53,7 @@ def replayed_flat(graph: Graph, mesh: Mesh, inputs: Sequence[Any]) -> list[Any]:
             if eqn.primitive is shard_map_p:
                 known.update(zip(eqn.outvars, _inner(values, mesh, eqn.params)))
                 continue
-            primitive = None if eqn.primitive is sharding_constraint_p else PLAIN.get(eqn.primitive, eqn.primitive)
+            primitive = None if eqn.primitive in _TYPED else PLAIN.get(eqn.primitive, eqn.primitive)
             if primitive is None:
                 known[eqn.outvars[0]] = values[0]
                 continue

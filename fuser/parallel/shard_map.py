@@ -176,8 +176,16 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
         out_specs=put,
         **layout._asdict(),
     )
-    as_written = [relabelled(o, NamedSharding(layout.mesh, _some(s))) for o, s in zip(outs, wanted)]
+    as_written = [_as_written(o, NamedSharding(layout.mesh, _some(s))) for o, s in zip(outs, wanted)]
     return tree.unflatten(body.structure, as_written)
+
+
+def _as_written(result: Any, sharding: NamedSharding) -> Any:
+    """A result that lies by the spec that was given, with that spec; types may split it further."""
+    lying = result._data.sharding if isinstance(result, Array) and isinstance(result._data, Shards) else sharding
+    if sharding.mesh.explicit_axes and not lying.is_equivalent_to(sharding, len(result.shape)):
+        return result
+    return relabelled(result, sharding)
 
 
 def _some(spec: PartitionSpec | None) -> PartitionSpec:
@@ -220,7 +228,7 @@ def _in_terms(result: Any, out_specs: Any) -> Any:
 
 
 def _over(primitive: Any, value: Any, axes: frozenset[Any]) -> Any:
-    return primitive.bind(value, axis_name=tuple(sorted(axes, key=str))) if axes else value
+    return primitive.bind(value, axes=tuple(sorted(axes, key=str))) if axes else value
 
 
 class _Same:

@@ -133,7 +133,7 @@ def mentions(primitive: Primitive, params: dict[str, Any], axis_name: Any) -> bo
 
 def axis_names(params: dict[str, Any]) -> tuple[Any, ...]:
     """The named axes of a collective's params."""
-    name = params.get("axis_name")
+    name = params["axes"] if "axes" in params else params.get("axis_name")
     return name if isinstance(name, tuple) else (name,)
 
 

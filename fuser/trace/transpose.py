@@ -52,7 +52,7 @@ def _shared(cotangent: Any, axes: frozenset[Any], reduced: frozenset[Any]) -> An
     """The cotangent of what is the same for all along these axes, of which each device has a share; left open where that is said."""
     for name, names in (("vary_unreduced_cast", axes & reduced), ("psum_invariant", axes - reduced)):
         if names:
-            cotangent = REGISTRY[name].bind(cotangent, axis_name=tuple(sorted(names, key=str)))
+            cotangent = REGISTRY[name].bind(cotangent, axes=tuple(sorted(names, key=str)))
     return cotangent
 
 
