@@ -19,7 +19,7 @@ from fuser.ops.elementwise import add_any_p, add_p, mul_p, select_n_p, sub_p
 from fuser.ops.movement import reshape_p, split_p
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.ops.unreduced import PLAIN
-from fuser.parallel.links import Link, links
+from fuser.parallel.links import SCATTERS, Link, links
 from fuser.parallel.mesh import AxisType, extent, get_abstract_mesh
 from fuser.parallel.sharding import NamedSharding, unchecked
 from fuser.parallel.spec import Axes, PartitionSpec, names
@@ -114,13 +114,18 @@ class _Typing:
     def follow(self, number: int, dim: int, axes: Axes) -> None:
         """Let the axes of an operand's dimension go to the results."""
         link = self.link(number, dim, axes)
-        if link is None:
+        if link is None or (openness() is Openness.STRICT and self.indexed(link)):
             self.stay(number, dim, axes)
         elif link.reduction is not None:
             self.ended[number, dim] = axes
         else:
             for result, d in link.results:
                 self.put(result, d, axes)
+
+    def indexed(self, link: Link) -> bool:
+        """Whether the indices of a gather or scatter lie so and what they index does not."""
+        places = {n for n, _ in link.operands}
+        return (self.eqn.primitive in SCATTERS or self.eqn.primitive.movement is Movement.GATHER) and 1 in places and 0 not in places
 
     def link(self, number: int, dim: int, axes: Axes) -> Link | None:
         size = self.avals[number].shape[dim]
