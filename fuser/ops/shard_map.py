@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.graph import Graph, Var
 from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.ops.collective import psum_p
 from fuser.ops.control import graphs
@@ -27,7 +28,7 @@ from fuser.ops.elementwise import div_p
 from fuser.ops.movement import reshape_p
 from fuser.ops.sharding import check_apart
 from fuser.runtime.array import Array
-from fuser.trace.batch import axes_key, manual, moved, size_of, spmd_axes
+from fuser.trace.batch import axes_key, batch_axes, manual, mapped_along, moved, size_of, spmd_axes
 from fuser.trace.body import close
 from fuser.trace.core import Trace, type_of, using
 from fuser.trace.explicit import rules
@@ -93,6 +94,12 @@ def _layout(params: dict[str, Any]) -> Layout:
     return Layout(params["mesh"], params["manual_axes"], params["check_vma"])
 
 
+def on_devices(make: Callable[..., Any], params: dict[str, Any], *args: Any) -> Any:
+    """`make(graph of one device, *args)` with the axes in scope as for that graph."""
+    with _layout(params).scope():
+        return make(params["jaxpr"], *args)
+
+
 def _bind(graphed: Graph, operands: Sequence[Any], in_specs: Any, out_specs: Any, params: dict[str, Any]) -> list[Any]:
     given = {**params, "jaxpr": graphed, "in_specs": tuple(in_specs), "out_specs": tuple(out_specs)}
     return shard_map_p.bind(*operands, **given)  # type: ignore[no-any-return]
@@ -136,8 +143,13 @@ def _batch(
 ) -> Any:
     size = size_of(operands, dims) if any(d is not None for d in dims) else axis[1]
     batched = tuple(d is not None for d in dims)
-    split = spmd_axes()
+    split = spmd_axes() or mapped_along(operands, dims)
     for spec in (*in_specs, *out_specs) if split else ():
+        if not spmd_axes() and any(a in split for axes in spec for a in axes):
+            raise ValueError(
+                f"jax.shard_map requires axis_names to be a subset of the axes that the mapped dimension does not lie along: it lies along "
+                f"{split}, and a spec is {spec} ({current_source().short}); reshard the argument of vmap"
+            )
         check_apart(split, spec)
     with _layout(params).scope():
         made = graphs.batch(jaxpr, batched, size // _layout(params).extent(split), (False,) * len(jaxpr.outvars), axis)
@@ -169,7 +181,8 @@ def _split(jaxpr: Graph, linear: tuple[bool, ...], layout: Layout, axes_in_scope
         sources = [place.get(v) if isinstance(v, Var) else None for v in parts.known.outvars[count:]]
         made = [n for n, source in enumerate(sources) if source is None]
         avals = [parts.known.out_avals[count + n] for n in made]
-        axes = [tuple(a for a in layout.manual_axes if a in v.vma or not layout.check_vma) for v in avals]
+        own = [a for a in layout.manual_axes if a not in batch_axes()]
+        axes = [tuple(a for a in own if a in v.vma or not layout.check_vma) for v in avals]
         boxed = {n for n, aval, names in zip(made, avals, axes) if names and not aval.shape}
         specs = [(names, *[()] * (max(v.ndim, 1) - 1)) if names else whole(v.ndim) for v, names in zip(avals, axes)]
 
@@ -247,15 +260,19 @@ def _transposed(
     present: list[bool] = []
     known_count = sum(not use for use in linear)
 
+    def alike(spec: Spec) -> tuple[Any, ...]:
+        """The axes along which values are the same for all; not those that split the dimension which a vmap around maps."""
+        return tuple(a for a in layout.unmentioned(spec) if a not in batch_axes())
+
     def shared(cotangent: Any, spec: Spec) -> Any:
         """A cotangent of what is the same for all, without types that say so: each device has its share."""
-        count = layout.extent(layout.unmentioned(spec))
+        count = layout.extent(alike(spec))
         if layout.check_vma or count == 1:
             return cotangent
         return div_p.bind(cotangent, Array(np.asarray(count).astype(cotangent.dtype)))
 
     def total(cotangent: Any, spec: Spec) -> Any:
-        axes = layout.unmentioned(spec)
+        axes = alike(spec)
         return cotangent if layout.check_vma or not axes else psum_p.bind(cotangent, axes=axes)
 
     def function(*inputs: Any) -> list[Any]:

@@ -29,7 +29,9 @@ from fuser.trace.batch import axis_names, checked_axes
 from fuser.trace.explicit import rules
 
 TypeRule = Callable[..., ArrayType]
-PLAIN: dict[Primitive, Primitive | None] = {}  # what each of them is where types do not matter; None for what computes nothing
+PLAIN: dict[
+    Primitive, Primitive | None
+] = {}  # what each of them is where types do not matter; None for what computes nothing
 
 
 def _typed(base: TypeRule, leaves: str | None, enters: str | None) -> TypeRule:

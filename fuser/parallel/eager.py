@@ -62,7 +62,9 @@ class Following:
         results = program(values)
         return results if primitive.multiple_results else results[0]
 
-    def on_one(self, place: SingleDeviceSharding, primitive: Primitive, values: list[Any], params: dict[str, Any]) -> Any:
+    def on_one(
+        self, place: SingleDeviceSharding, primitive: Primitive, values: list[Any], params: dict[str, Any]
+    ) -> Any:
         """Computed as on the first device; the results lie on this one."""
         saved, self.everywhere = self.everywhere, mesh_to_follow()
         try:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from fuser.config import config
 from fuser.errors import ShardingTypeError, UnsupportedError
 from fuser.ir.graph import Eqn, Var, graphs_in
 from fuser.ir.primitive import Fusion, Movement, Primitive
@@ -39,12 +40,27 @@ def typed_results(primitive: Primitive, result: Any, avals: tuple[ArrayType, ...
     eqn = Eqn(primitive, tuple(Var(_seen(a)) for a in avals), params, tuple(map(Var, outs)))
     if all(v.aval.explicit is None for v in eqn.invars):
         return result
+    _check_context(eqn)
     typed = tuple(_with(o, s) for o, s in zip(outs, _Typing(eqn).shardings()))
     return typed if primitive.multiple_results else typed[0]
 
 
 def _with(aval: ArrayType, sharding: Any) -> ArrayType:
     return ArrayType(aval.shape, aval.dtype, aval.weak_type, aval.vma, sharding)
+
+
+def _check_context(eqn: Eqn) -> None:
+    """ValueError where the mesh that `set_mesh` or `use_abstract_mesh` has brought into scope is not that of the operands."""
+    if openness() is not Openness.STRICT or not config.meshes or manual_axes():
+        return
+    scope, follows = config.meshes[-1]
+    context = scope.abstract_mesh
+    found = next(v.aval.explicit.mesh.abstract_mesh for v in eqn.invars if v.aval.explicit is not None)
+    if (follows or scope is context) and not context.empty and context != found:
+        raise ValueError(
+            f"For primitive {eqn.primitive.name}, context mesh {context} should match the aval mesh {found} of "
+            f"{', '.join(shown(v.aval) for v in eqn.invars)}; reshard them to the mesh in scope, or use auto_axes or explicit_axes"
+        )
 
 
 def _seen(aval: ArrayType) -> ArrayType:
@@ -125,7 +141,11 @@ class _Typing:
     def indexed(self, link: Link) -> bool:
         """Whether the indices of a gather or scatter lie so and what they index does not."""
         places = {n for n, _ in link.operands}
-        return (self.eqn.primitive in SCATTERS or self.eqn.primitive.movement is Movement.GATHER) and 1 in places and 0 not in places
+        return (
+            (self.eqn.primitive in SCATTERS or self.eqn.primitive.movement is Movement.GATHER)
+            and 1 in places
+            and 0 not in places
+        )
 
     def link(self, number: int, dim: int, axes: Axes) -> Link | None:
         size = self.avals[number].shape[dim]

@@ -24,7 +24,6 @@ from fuser.parallel.mesh import Mesh, extent
 from fuser.runtime.array import Array
 from fuser.trace.stage import stage
 
-
 _TYPED = (shard_map_p, sharding_constraint_p, pvary_p)
 
 

@@ -36,8 +36,12 @@ def in_axes_of(sharding: NamedSharding, mesh: Any) -> NamedSharding:
         )
     place = _places(own, mesh)
     free = PartitionSpec.UNCONSTRAINED
-    entries = [e if e is free else tuple(n for name in names(e) for n in place[name]) or None for e in sharding.spec.partitions]
-    sets = {what: {n for name in getattr(sharding.spec, what) for n in place[name]} for what in ("unreduced", "reduced")}
+    entries = [
+        e if e is free else tuple(n for name in names(e) for n in place[name]) or None for e in sharding.spec.partitions
+    ]
+    sets = {
+        what: {n for name in getattr(sharding.spec, what) for n in place[name]} for what in ("unreduced", "reduced")
+    }
     return unchecked(mesh, PartitionSpec(*entries, **sets))
 
 
@@ -49,7 +53,9 @@ def _places(own: Any, mesh: Any) -> dict[Any, Axes]:
         stride *= size
     stride = 1
     for name, size in reversed(own.shape_tuple):
-        within = [(n, first, count) for n, first, count in reversed(strides) if count > 1 and stride <= first < stride * size]
+        within = [
+            (n, first, count) for n, first, count in reversed(strides) if count > 1 and stride <= first < stride * size
+        ]
         covered = 1
         for _, _, count in within:
             covered *= count

@@ -95,7 +95,7 @@ class SpreadCompiled(Compiled):
                     values[position].delete("it was donated to a jitted call")
             return tree.unflatten(traced.out_tree, results)
 
-        self._run = call
+        self._run = call if traced.state is None else traced.state.around(call)
 
     @property
     def out_info(self) -> Any:
@@ -120,13 +120,13 @@ class SpreadCompiled(Compiled):
 
 
 def _taken(graph: Graph, donated: Sequence[int], consts: int) -> list[int]:
-    """The donated arguments whose parts' memory a result can take: one of the same type for each."""
-    free = Counter((v.aval.shape, v.aval.dtype) for v in graph.outvars)
+    """The donated arguments whose parts' memory a result can take: one of as many bytes for each."""
+    free = Counter(v.aval.nbytes for v in graph.outvars)
     found = []
     for position in donated:
-        aval = graph.in_avals[consts + position]
-        if free[aval.shape, aval.dtype]:
-            free[aval.shape, aval.dtype] -= 1
+        size = graph.in_avals[consts + position].nbytes
+        if free[size]:
+            free[size] -= 1
             found.append(position)
     return found
 
@@ -167,7 +167,24 @@ def divided(traced: Traced) -> Lowered | None:
         if layout is not None:
             _check_divides(layout, operand.aval.shape)
     targets = [_spec(s, v.aval.ndim, mesh) for s, v in zip(layouts, graph.outvars)]
-    return SpreadLowered(traced, spread(_summed(graph, layouts), mesh, known, targets), consts, layouts)
+    found = spread(_summed(graph, layouts), mesh, known, targets)
+    free = mesh.are_all_axes_auto and isinstance(mesh, Mesh)
+    known_layouts = [s for s in given if isinstance(s, NamedSharding) and s.mesh == mesh]
+    written = [
+        _written(spec, known_layouts, mesh) if s is None and free else s for s, spec in zip(layouts, found.out_specs)
+    ]
+    return SpreadLowered(traced, found, consts, written)
+
+
+def _written(spec: Spec, arguments: Sequence[NamedSharding], mesh: Mesh) -> NamedSharding:
+    """How a result lies of which nothing is said: in the words of an argument that lies so, or in the fewest."""
+    for sharding in arguments:
+        if len(sharding.spec) <= len(spec) and sharding.axes(len(spec)) == spec and not sharding.unreduced:
+            return sharding
+    entries = spec_of(spec).partitions
+    while entries and entries[-1] is None:
+        entries = entries[:-1]
+    return NamedSharding(mesh, PartitionSpec(*entries))
 
 
 def _check_given(given: Sequence[Sharding | None], placement: Placement) -> None:
@@ -255,7 +272,7 @@ def _mesh(graph: Graph, shardings: Sequence[Sharding | None]) -> Mesh | None:
         if eqn_mesh.shape_tuple != found[0].shape_tuple:
             raise UnsupportedError(
                 f"a program over {found[0]} holds a shard_map over {eqn_mesh}, other axes of the same devices, which is not supported "
-                f"({current_source().short}); name the axes of one mesh in both"
+                f"({current_source().short}); name the axes of one mesh everywhere"
             )
     if not found and meshes:  # no devices yet: compile is to be given them
         return meshes[0]  # type: ignore[no-any-return]
@@ -268,7 +285,9 @@ def _check_devices(traced: Traced, graph: Graph, given: Sequence[Any], wanted: S
     for n, sharding in enumerate(given):
         if sharding is not None and sharding.devices:
             aval = traced.graph.in_avals[n]
-            named.append((f"argument {traced.path(n)} of {traced.graph.name} with shape {aval.str_long()} and", sharding.devices))
+            named.append(
+                (f"argument {traced.path(n)} of {traced.graph.name} with shape {aval.str_long()} and", sharding.devices)
+            )
     named += [("explicit output sharding with", s.devices) for s in wanted if s is not None and s.devices]
     for what, mesh in _places(graph):
         if isinstance(mesh, Mesh):

@@ -17,7 +17,7 @@ from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.ops.unreduced import preduced_p, vary_unreduced_cast_p
 from fuser.parallel import run  # noqa: F401  (says how the primitive runs)
 from fuser.parallel.arrays import relabelled
-from fuser.parallel.mesh import AbstractMesh, Mesh, mesh_in_scope
+from fuser.parallel.mesh import AbstractMesh, Mesh, mesh_in_scope, within
 from fuser.parallel.sharding import NamedSharding, check_spec
 from fuser.parallel.spec import PartitionSpec, names, split_axes
 from fuser.runtime.array import Array
@@ -46,7 +46,7 @@ def shard_map(
     *,
     out_specs: Any,
     in_specs: Any = Infer,
-    mesh: Mesh | None = None,
+    mesh: Mesh | AbstractMesh | None = None,
     axis_names: Iterable[Any] = frozenset(),
     check_vma: bool = True,
 ) -> Any:
@@ -67,7 +67,7 @@ def shard_map(
     @functools.wraps(f)
     def mapped(*args: Any) -> Any:
         try:
-            layout = _layout(mesh, axis_names, check_vma)
+            layout = _layout(mesh, axis_names, check_vma, args)
             return _mapped(f, args, in_specs, out_specs, layout)
         except Exception as error:
             raise hide(error)  # noqa: B904
@@ -102,9 +102,11 @@ def smap(
     return shard_map(f, in_specs=given, out_specs=specs(out_axes), axis_names={axis_name})  # type: ignore[no-any-return]
 
 
-def _layout(mesh: Mesh | None, axis_names: Iterable[Any], check_vma: bool) -> Layout:
-    found = mesh_in_scope() if mesh is None or isinstance(mesh, AbstractMesh) else mesh
-    if not isinstance(found, Mesh) or found.empty:
+def _layout(mesh: Any, axis_names: Iterable[Any], check_vma: bool, args: Any) -> Layout:
+    found = mesh_in_scope() if mesh is None else mesh
+    if isinstance(mesh, AbstractMesh):
+        found = _of_arguments(mesh, args)
+    if found is None or found.empty:
         raise ValueError(
             f"shard_map needs a mesh of devices, and none is in scope ({current_source().short}); "
             "give it mesh=..., or call it within `with fuser.set_mesh(mesh):`"
@@ -124,10 +126,38 @@ def _layout(mesh: Mesh | None, axis_names: Iterable[Any], check_vma: bool) -> La
     return layout
 
 
+def _of_arguments(mesh: AbstractMesh, args: Any) -> Any:
+    """A mesh with these axes that has devices: that in scope, or that of the arguments; `mesh` itself where those are traced."""
+    scope, values = mesh_in_scope(), tree.leaves(args)
+    if scope is not None and scope.shape_tuple == mesh.shape_tuple:
+        return scope
+    if any(isinstance(v, Tracer) for v in values):
+        return mesh
+    lying = [v._data.sharding for v in values if isinstance(v, Array) and isinstance(v._data, Shards)]
+    meshes = [s.mesh for s in lying if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)]
+    if not meshes:
+        raise ValueError(
+            "Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` when passing `AbstractMesh` to the mesh argument. "
+            f"No argument lies over {mesh} ({current_source().short}); lay one out with device_put, or give shard_map a Mesh"
+        )
+    for other in meshes:
+        if other.shape_tuple != mesh.shape_tuple:
+            raise ValueError(
+                f"Mesh shape of the input {other.shape_tuple} does not match the mesh shape passed to shard_map {mesh.shape_tuple} "
+                f"({current_source().short})"
+            )
+    return meshes[0]
+
+
 def _check_within(layout: Layout) -> None:
     """ValueError unless a shard_map in the function of another goes over other axes of the same mesh."""
     outer = mesh_in_scope()
-    if outer is None or (outer.flat, outer.shape_tuple) != (layout.mesh.flat, layout.mesh.shape_tuple):
+    inner = layout.mesh
+    if (
+        outer is None
+        or outer.shape_tuple != inner.shape_tuple
+        or (isinstance(inner, Mesh) and outer.flat != inner.flat)
+    ):
         raise ValueError(
             f"a shard_map over {layout.mesh} stands within one over {outer}, another mesh ({current_source().short}); name the "
             "axes of both in one mesh, and give each its axis_names"
@@ -154,14 +184,13 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
         specs = _specs(_inferred(args, values, layout), args, "in_specs", layout, name)
     shown = lambda n: f"argument {tree.paths(args)[n].lstrip('[').split(']')[0]} of {name}"
     given = [
-        _split(_some(s), type_of(v), functools.partial(shown, n), layout)
-        for n, (s, v) in enumerate(zip(specs, values))
+        _split(_some(s), type_of(v), functools.partial(shown, n), layout) for n, (s, v) in enumerate(zip(specs, values))
     ]
     for spec, value in zip(specs, values):
         _check_sets(_some(spec), type_of(value))
     avals = [layout.local(type_of(v), s) for v, s in zip(values, given)]
     convert = lambda results, result: leaf_values(results, f"the result of {name}")
-    with layout.mesh, layout.scope():
+    with within(layout.mesh), layout.scope():
         function = lambda *inner: _in_terms(f(*_with_opaque(inner, opaque)), out_specs)
         sums = tuple(s for s in tree.leaves(out_specs) if isinstance(s, PartitionSpec) and (s.unreduced or s.reduced))
         body = staged_body(function, structure, avals, convert, f, "shard_map", (layout, tuple(opaque.items()), sums))
@@ -199,8 +228,9 @@ def _check_sets(spec: PartitionSpec, aval: ArrayType) -> None:
         found = frozenset() if own is None else getattr(own.spec, what)
         if getattr(spec, what) != found:
             raise ValueError(
-                f"in_specs containing {what} {spec} passed to shard_map should be equal to the {what} present on the in_aval "
-                f"{aval}, which is {set(found) or 'none'} ({current_source().short}); reshard the argument, or change the spec"
+                f"in_specs passed to shard_map: {spec} does not match the specs of the input: in_specs containing {what} should be equal to the "
+                f"{what} present on the in_aval {aval}, which is {set(found) or 'none'} ({current_source().short}); reshard the argument, "
+                "change the spec, or leave in_specs out"
             )
 
 

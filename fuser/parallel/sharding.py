@@ -137,7 +137,9 @@ class NamedSharding(Sharding):
             raise TypeError(f"NamedSharding takes a PartitionSpec second, got {spec!r}")
         check_spec(mesh, spec)
         if memory_kind is not None and memory_kind not in MEMORY_KINDS:
-            raise ValueError(f"Got invalid memory kind: {memory_kind}. Valid memory kinds are: {', '.join(MEMORY_KINDS)}")
+            raise ValueError(
+                f"Got invalid memory kind: {memory_kind}. Valid memory kinds are: {', '.join(MEMORY_KINDS)}"
+            )
         self.mesh = mesh
         self.spec = spec
         self._memory_kind = memory_kind

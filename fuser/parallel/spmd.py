@@ -28,8 +28,8 @@ from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel import loops
 from fuser.parallel.links import Link, local_params
 from fuser.parallel.mesh import Mesh, extent
-from fuser.parallel.other_axes import in_axes_of
 from fuser.parallel.nested import replayed_flat
+from fuser.parallel.other_axes import in_axes_of
 from fuser.parallel.propagate import Axes, Layouts, linked, propagate, unsummed
 from fuser.passes.inline import inline_calls
 from fuser.runtime.array import Array

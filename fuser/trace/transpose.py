@@ -14,7 +14,7 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.source import through
 from fuser.runtime.array import Array
-from fuser.trace.core import Tracer
+from fuser.trace.core import Tracer, type_of
 from fuser.trace.explicit import resolving, rules
 from fuser.trace.linear import linear_part
 from fuser.trace.replay import replay
@@ -40,6 +40,8 @@ def backward(graph: Graph, cotangents: Sequence[Any], name: str = "grad") -> lis
 def _add(found: dict[Var, Any], var: Var, cotangent: Any) -> None:
     if type(cotangent) is not Zero:
         extra = cotangent.aval.vma - var.aval.vma if isinstance(cotangent, Tracer) else None
+        if missing := var.aval.vma - type_of(cotangent).vma if var.aval.vma else None:
+            cotangent = REGISTRY["pvary"].bind(cotangent, axes=tuple(sorted(missing, key=str)))
         if extra:
             cotangent = _shared(cotangent, extra, var.aval.mat.reduced)
         if var.aval.explicit is not None:
