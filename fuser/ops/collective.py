@@ -24,7 +24,7 @@ from fuser.ops.elementwise import convert_element_type_p, div_p, eq_p, mul_p
 from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from fuser.ops.movement import iota_p, slice_p, squeeze_p, transpose_p
 from fuser.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum_p
-from fuser.runtime import rendezvous
+from fuser.runtime import combining, rendezvous
 from fuser.runtime.array import Array
 from fuser.trace.batch import axis_names, checked_axes, moved
 from fuser.trace.tangent import Zero
@@ -75,10 +75,12 @@ def members(eqn: Eqn) -> tuple[Primitive, ...]:
 
 # What devices do.
 
-_COMBINED: dict[str, Callable[..., list[Any]]] = {}  # by name, what each member of a group gets of what all brought
+_COMBINED: dict[
+    str, Callable[..., combining.Combined]
+] = {}  # by name, what each member of a group gets of what all brought
 
 
-def _met(name: str, combine: Callable[..., list[Any]]) -> Callable[..., np.ndarray]:
+def _met(name: str, combine: Callable[..., combining.Combined]) -> Callable[..., np.ndarray]:
     """The eval rule of a collective: `combine(values of the group, **params)` gives what each of them gets."""
     _COMBINED[name], shown = combine, name.removesuffix("_invariant")
 
@@ -98,13 +100,16 @@ def own_params(params: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 def combined(name: str, values: list[np.ndarray], **params: Any) -> list[np.ndarray]:
     """What each member of a group gets of what all brought, in the order of the group."""
-    return _COMBINED[name](values, **params)
+    results, tasks = _COMBINED[name](values, **params)
+    for task in tasks:
+        task()
+    return results
 
 
-def _all(kinds: Kinds, brought: list[list[np.ndarray]]) -> list[Any]:
-    """For each member what it gets of several collectives; all brought one value for each."""
-    each = zip(kinds, zip(*brought))
-    return list(zip(*(combined(name, list(given), **dict(params)) for (name, params), given in each)))
+def _all(kinds: Kinds, brought: list[list[np.ndarray]]) -> combining.Combined:
+    """For each member what it gets of several collectives, and the tasks that compute it; all brought one value for each."""
+    each = [_COMBINED[name](list(given), **dict(params)) for (name, params), given in zip(kinds, zip(*brought))]
+    return list(zip(*(results for results, _ in each))), [task for _, tasks in each for task in tasks]
 
 
 def _member(what: str) -> rendezvous.Member:
@@ -114,35 +119,9 @@ def _member(what: str) -> rendezvous.Member:
     return member
 
 
-def _reduced(step: Callable[..., Any]) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
-    """All get the reduction, taken in the group's order; short floats are added in float32."""
-
-    def combine(values: list[np.ndarray]) -> list[np.ndarray]:
-        dtype = values[0].dtype
-        wide = np.dtype(np.float32) if is_float(dtype) and dtype.itemsize < 4 and step is np.add else dtype
-        total = values[0].astype(wide)
-        with np.errstate(all="ignore"):
-            for value in values[1:]:
-                step(total, value, out=total, casting="unsafe")
-        return [total.astype(dtype, copy=False)] * len(values)
-
-    return combine
-
-
-def _parts(values: list[np.ndarray], axis: int) -> list[np.ndarray]:
-    total = _reduced(np.add)(values)[0]
-    return [np.ascontiguousarray(total.take(n, axis)) for n in range(len(values))]
-
-
-def _permuted(values: list[np.ndarray], perm: Sequence[tuple[int, int]]) -> list[np.ndarray]:
-    results = [np.zeros_like(values[0])] * len(values)
-    for source, destination in perm:
-        results[destination] = values[source].copy()
-    return results
-
-
-def _exchanged(values: list[np.ndarray], split_axis: int, concat_axis: int, **params: Any) -> list[np.ndarray]:
-    return [np.stack([v.take(n, split_axis) for v in values], concat_axis) for n in range(len(values))]
+def _wide(dtype: np.dtype) -> np.dtype:
+    """The dtype in which sums are taken: float32 for short floats."""
+    return np.dtype(np.float32) if is_float(dtype) and dtype.itemsize < 4 else dtype
 
 
 # Reductions.
@@ -167,7 +146,7 @@ def _sum(operands: Sequence[Any], dims: Dims, size: int, **params: Any) -> tuple
 psum_p: Primitive = collective(
     "psum",
     type=same,
-    eval=_met("psum", _reduced(np.add)),
+    eval=_met("psum", combining.reduced(np.add, _wide)),
     sends=_all_reduce,
     rounds=2,
     collect=_sum,
@@ -178,7 +157,7 @@ psum_p: Primitive = collective(
 psum_invariant_p: Primitive = collective(
     "psum_invariant",
     type=same,
-    eval=_met("psum_invariant", _reduced(np.add)),
+    eval=_met("psum_invariant", combining.reduced(np.add, _wide)),
     sends=_all_reduce,
     rounds=2,
     collect=_sum,
@@ -253,7 +232,7 @@ def _extreme(name: str, reduction: Primitive, combine: Callable[..., Any]) -> Pr
     primitive = collective(
         name,
         type=same,
-        eval=_met(name, _reduced(combine)),
+        eval=_met(name, combining.reduced(combine, lambda dtype: dtype)),
         sends=_all_reduce,
         rounds=2,
         collect=collect,
@@ -306,7 +285,7 @@ def _scatter(operands: Sequence[Any], dims: Dims, size: int, *, axis: int, **par
 all_gather_p: Primitive = collective(
     "all_gather",
     type=_gather_type,
-    eval=_met("all_gather", lambda values, axis, axis_size: [np.stack(values, axis)] * len(values)),
+    eval=_met("all_gather", combining.gathered),
     sends=lambda devices: devices - 1,
     collect=_gather,
     varying=everywhere,
@@ -317,7 +296,7 @@ all_gather_p: Primitive = collective(
 psum_scatter_p: Primitive = collective(
     "psum_scatter",
     type=_scatter_type,
-    eval=_met("psum_scatter", lambda values, axis, axis_size: _parts(values, axis)),
+    eval=_met("psum_scatter", combining.scattered(np.add, _wide)),
     sends=_each_its_part,
     collect=_scatter,
     varying=everywhere,
@@ -352,7 +331,7 @@ def _exchange(
 all_to_all_p: Primitive = collective(
     "all_to_all",
     type=_exchange_type,
-    eval=_met("all_to_all", _exchanged),
+    eval=_met("all_to_all", combining.exchanged),
     sends=_each_its_part,
     collect=_exchange,
     varying=everywhere,
@@ -386,7 +365,7 @@ def _permute(operands: Sequence[Any], dims: Dims, size: int, *, perm: Any, **par
 ppermute_p: Primitive = collective(
     "ppermute",
     type=lambda x, axis_name, perm: x,
-    eval=_met("ppermute", _permuted),
+    eval=_met("ppermute", combining.permuted),
     sends=lambda devices: 1,
     collect=_permute,
     varying=everywhere,
@@ -418,7 +397,7 @@ def _gathered_at(ct: Any, x: Any, axis_name: Any, source: int) -> tuple[Any]:
 pbroadcast_p: Primitive = collective(
     "pbroadcast",
     type=lambda x, axis_name, source: x,
-    eval=_met("pbroadcast", lambda values, source: [values[source].copy()] * len(values)),
+    eval=_met("pbroadcast", combining.broadcast),
     sends=_each_its_part,
     collect=_broadcast,
     varying=everywhere,

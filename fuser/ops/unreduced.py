@@ -65,7 +65,7 @@ def _like(
         eval=plain.rule("eval"),
         sends=plain.sends,
         rounds=plain.rounds,
-        collect=plain.collect,
+        collect=plain.rule("collect"),
         varying=varying,
         linear=True,
         batch=C.shifted(lambda: primitive, *counted) if counted else C.passed(lambda: primitive),
@@ -94,22 +94,22 @@ def _own_part(ct: Any, x: Any, axis_name: Any, axis: int, axis_size: int, **para
     return (squeeze_p.bind(dynamic_slice_p.bind(ct, *starts, slice_sizes=sizes), dimensions=(axis,)),)
 
 
-unreduced_psum_p = _like(C.psum_p, "unreduced_psum", _as_before, _by(lambda: preduced_p), leaves="unreduced")
-preduced_p = _like(C.pvary_p, "preduced", _as_before, _by(lambda: unreduced_psum_p), enters="reduced")
-vary_unreduced_cast_p = _like(
+unreduced_psum_p: Primitive = _like(C.psum_p, "unreduced_psum", _as_before, _by(lambda: preduced_p), leaves="unreduced")
+preduced_p: Primitive = _like(C.pvary_p, "preduced", _as_before, _by(lambda: unreduced_psum_p), enters="reduced")
+vary_unreduced_cast_p: Primitive = _like(
     C.pvary_p, "vary_unreduced_cast", C.nowhere, _by(lambda: reduced_vary_cast_p), enters="unreduced"
 )
-reduced_vary_cast_p = _like(
+reduced_vary_cast_p: Primitive = _like(
     C.pvary_p, "reduced_vary_cast", C.everywhere, _by(lambda: vary_unreduced_cast_p), leaves="reduced"
 )
-unreduced_reduce_scatter_p = _like(
+unreduced_reduce_scatter_p: Primitive = _like(
     C.psum_scatter_p,
     "unreduced_reduce_scatter",
     C.everywhere,
     _by(lambda: all_gather_reduced_p),
     leaves="unreduced",
 )
-all_gather_reduced_p = _like(
+all_gather_reduced_p: Primitive = _like(
     C.all_gather_p, "all_gather_reduced", C.nowhere, _by(lambda: unreduced_reduce_scatter_p), enters="reduced"
 )
-all_gather_invariant_p = _like(C.all_gather_p, "all_gather_invariant", C.nowhere, _own_part)
+all_gather_invariant_p: Primitive = _like(C.all_gather_p, "all_gather_invariant", C.nowhere, _own_part)

@@ -152,7 +152,7 @@ class Array(_Base):
         data = self._present()
         # Rows are copies: an array that shares its memory could not be donated without changing them.
         if type(data) is Shards and len(data.arrays) == 1:  # rows lie where the array does
-            return (self[i] for i in range(len(data)))
+            return (self[i] for i in range(len(data)))  # type: ignore[index]
         return (Array(_copied(data[i]), self._weak_type, self._dtype) for i in range(len(data)))
 
     def item(self, *index: Any) -> Any:
