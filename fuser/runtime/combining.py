@@ -19,14 +19,14 @@ Combined = tuple[list[Any], list[Task]]
 BLOCK_BYTES = 1 << 17  # of a reduction in one task: its sum stays in the second-level cache
 
 
-def reduced(step: np.ufunc, wide_dtype: Callable[[np.dtype], np.dtype]) -> Callable[..., Combined]:
+def reduced(step: Callable[..., Any], wide_dtype: Callable[[np.dtype], np.dtype]) -> Callable[..., Combined]:
     """All get the reduction by `step`, computed in `wide_dtype(dtype)`."""
 
     def prepare(values: Sequence[np.ndarray]) -> Combined:
         result = empty(values[0].shape, values[0].dtype)
         flat, target = [v.reshape(-1) for v in values], result.reshape(-1)
         wide, count = wide_dtype(result.dtype), max(BLOCK_BYTES // result.itemsize, 1)
-        tasks = [
+        tasks: list[Task] = [
             functools.partial(_reduce, step, [v[n : n + count] for v in flat], target[n : n + count], wide)
             for n in range(0, target.size, count)
         ]
@@ -35,7 +35,7 @@ def reduced(step: np.ufunc, wide_dtype: Callable[[np.dtype], np.dtype]) -> Calla
     return prepare
 
 
-def _reduce(step: np.ufunc, values: Sequence[np.ndarray], out: np.ndarray, wide: np.dtype) -> None:
+def _reduce(step: Callable[..., Any], values: Sequence[np.ndarray], out: np.ndarray, wide: np.dtype) -> None:
     total = out if wide == out.dtype else empty(out.shape, wide)
     np.copyto(total, values[0])
     with np.errstate(all="ignore"):
@@ -45,7 +45,7 @@ def _reduce(step: np.ufunc, values: Sequence[np.ndarray], out: np.ndarray, wide:
         np.copyto(out, total, casting="unsafe")
 
 
-def scattered(step: np.ufunc, wide_dtype: Callable[[np.dtype], np.dtype]) -> Callable[..., Combined]:
+def scattered(step: Callable[..., Any], wide_dtype: Callable[[np.dtype], np.dtype]) -> Callable[..., Combined]:
     """The n-th gets the n-th part of the reduction along `axis`."""
 
     def prepare(values: Sequence[np.ndarray], axis: int, **params: Any) -> Combined:
@@ -62,7 +62,7 @@ def gathered(values: Sequence[np.ndarray], axis: int, **params: Any) -> Combined
     """All get the values along a new dimension."""
     shape = values[0].shape
     result = empty((*shape[:axis], len(values), *shape[axis:]), values[0].dtype)
-    tasks = [functools.partial(np.copyto, result[_at(axis, n)], v) for n, v in enumerate(values)]
+    tasks: list[Task] = [functools.partial(np.copyto, result[_at(axis, n)], v) for n, v in enumerate(values)]
     return [result] * len(values), tasks
 
 
