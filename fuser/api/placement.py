@@ -21,9 +21,6 @@ class Wanted(NamedTuple):
 
     in_shardings: Any = None
     out_shardings: Any = None
-    replicated: bool = (
-        False  # whether results are to be whole on every device of a mesh that `with mesh:` brings into scope
-    )
 
 
 FREE = Wanted()
