@@ -375,6 +375,19 @@ def test_results_that_nobody_uses_and_carries_that_begin_as_slices(device: Any) 
     np.testing.assert_allclose(np.asarray(on_device(rows)(*args)), want, 1e-4, 1e-4)
 
 
+def test_device_put_goes_to_the_gpu_and_back(device: Any) -> None:
+    gpu, cpu = put(1).device, fuser.devices("cpu")[0]
+    host = np.arange(6.0, dtype=np.float32)
+    there = fuser.device_put(host, gpu)
+    assert there.device == gpu and fuser.device_put(there, gpu) is there
+    device.reset()
+    y = on_device(lambda x: x + 1)(there)
+    assert "to_device" not in device.counts()
+    back = fuser.device_put(y, cpu)
+    assert back.device == cpu and isinstance(back._data, np.ndarray)
+    np.testing.assert_array_equal(np.asarray(back), host + 1)
+
+
 def test_operations_outside_of_jit_stay_on_the_device(device: Any) -> None:
     x = put(6, 7)
     y = fnp.tanh(x * 2 + 1).sum(axis=0)
