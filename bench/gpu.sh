@@ -30,6 +30,9 @@ END
     echo "torch with an NVIDIA GPU is what this script is for; neither the tests nor the benchmark can run here"
     exit 1
 }
+echo "== native core, which launches and makes graphs"
+"$PYTHON" setup.py -q build_ext --inplace >"$OUT/build.txt" 2>&1
+"$PYTHON" -c "from fuser.runtime.core import native, reason; print('built' if native else reason)" || status=1
 "$PYTHON" -c "import fuser" || {
     echo "fuser does not import; a package that it needs and that cannot be installed here may be unpacked into a folder"
     echo "named in PYTHONPATH. The peers are measured without it."

@@ -297,8 +297,12 @@ class Fuser(System):
         fuser, fnp = importlib.import_module("fuser"), importlib.import_module("fuser.numpy")
         self._configure(fuser, dtype)
         compiled = fuser.jit(lambda *arrays: workload.run(fuser, arrays))
-        placed = tuple(fnp.asarray(array) for array in inputs)
+        placed = tuple(self._placed(fuser, fnp.asarray(array)) for array in inputs)
         return Prepared(lambda: compiled(*placed), _wait_all, _to_numpy)
+
+    def _placed(self, fuser: Any, array: Any) -> Any:
+        """An input where the system's programs run."""
+        return array
 
     def _configure(self, fuser: Any, dtype: str) -> None:
         config = importlib.import_module("fuser.config").config
@@ -309,6 +313,9 @@ class Fuser(System):
 
 class FuserGpu(Fuser):
     device, queues = "gpu", True
+
+    def _placed(self, fuser: Any, array: Any) -> Any:
+        return fuser.device_put(array, fuser.devices("cuda")[0])
 
 
 class Accelerate(Fuser):

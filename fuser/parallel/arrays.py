@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser import dtypes
+from fuser import backends, dtypes
 from fuser.errors import MeshError, UnexpectedTracerError, UnsupportedError
 from fuser.ir.source import current_source
 from fuser.lax.values import as_value
@@ -169,11 +169,42 @@ def _put(leaf: Any, target: Any, donate: Any) -> Any:
         value = value.__copy__()  # the memory of an ndarray is its owner's to write
     if target is None:
         return value
-    result = laid_out(value, as_sharding(target, "device_put"))
+    single = _single(target)
+    if single is not None and single.platform == "cuda":
+        result = _on_gpu(value, single)
+    else:
+        result = laid_out(_on_host(value), as_sharding(target, "device_put"))
     if donate is True and value is leaf:
         result = alias(result) if result is leaf else result
         value.delete("it was donated to device_put")
     return result
+
+
+def _single(target: Any) -> Device | None:
+    """The one device that a target names."""
+    if isinstance(target, SingleDeviceSharding):
+        return target.devices[0]
+    return target if isinstance(target, Device) else None
+
+
+def _on_gpu(value: Array, device: Device) -> Array:
+    """The array in a GPU's memory; itself if it is there."""
+    place = backends.get("triton").memory.place
+    data = value._present()
+    placed = place(to_numpy(value) if isinstance(data, Shards) else data)
+    result = value if placed is data else Array(placed, value.weak_type, value.dtype)
+    if result.device != device:
+        raise UnsupportedError(
+            f"device_put to {device}: programs of this process run on {result.device}; use that device"
+        )
+    return result
+
+
+def _on_host(value: Array) -> Array:
+    """The array in the host's memory."""
+    if isinstance(value._present(), Shards) or value.device.platform != "cuda":
+        return value
+    return Array(np.array(to_numpy(value)), value.weak_type)
 
 
 def as_sharding(target: Any, function: str, what: str = "NamedSharding spec") -> Sharding:

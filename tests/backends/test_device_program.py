@@ -375,6 +375,59 @@ def test_results_that_nobody_uses_and_carries_that_begin_as_slices(device: Any) 
     np.testing.assert_allclose(np.asarray(on_device(rows)(*args)), want, 1e-4, 1e-4)
 
 
+def test_corners_agree_with_the_c_backend(device: Any) -> None:
+    """Loops in lanes, of no iterations and that pass carries on; products over strided views; constants; dtypes."""
+    x, lanes = (
+        put(7, 9),
+        lambda r: lax.while_loop(lambda c: c[0].sum() < 50, lambda c: (c[0] * c[0] + r @ r, c[1] + 1), (r, 0)),
+    )
+    eye = np.eye(9, dtype=np.float32)
+    programs: list[tuple[Any, tuple[Any, ...]]] = [
+        (lambda x: fuser.vmap(lanes)(x), (x,)),
+        (lambda x: lax.scan(lambda c, k: (c @ c.T @ c, c.sum()), x, fnp.zeros((0, 2))), (x,)),
+        (
+            lambda x, y: lax.fori_loop(0, 3, lambda i, c: (c[1], c[1], c[0] @ c[0].T @ c[1]), (x, y, x)),
+            (x, put(7, 9, seed=1)),
+        ),
+        (lambda x: lax.fori_loop(0, 3, lambda i, c: c @ fnp.asarray(eye), x), (x,)),
+        (
+            lambda x, n: lax.cond(
+                n > 2, lambda x: lax.fori_loop(0, n, lambda i, c: c @ c.T @ c * 0.01, x), lambda x: x, x
+            ),
+            (x, 4),
+        ),
+        (lambda a, b: a[1:, 3:] @ b[3:], (put(70, 99), put(99, 70))),
+        (lambda a, b: fnp.einsum("bji,kbj->bik", a, b), (put(3, 90, 5), put(4, 3, 90))),
+        (lambda x: (x * 2, fnp.ones(3), 5.0), (x,)),
+        (lambda x, z: (x + z) * z, (x, 2j)),
+        (lambda x, h: fnp.where(h > 1, x, h), (x, np.float16(2))),
+        (lambda x: x + fuser.random.normal(fuser.random.key(3), x.shape), (x,)),
+        (lambda t, i: fuser.grad(lambda t: (t[i] ** 2).sum())(t), (put(50, 8), np.array([1, 4, 1, 49], np.int32))),
+    ]
+    for function, args in programs:
+        host = [np.asarray(a) if isinstance(a, Array) else a for a in args]
+        got, want = (
+            fuser.tree_util.tree_leaves(r)
+            for r in (on_device(function)(*args), fuser.jit(function, backend="c")(*host))
+        )
+        for a, b in zip(got, want, strict=True):
+            assert (np.shape(a), np.asarray(a).dtype) == (np.shape(b), np.asarray(b).dtype)
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), 1e-4, 1e-4)
+
+
+def test_device_put_goes_to_the_gpu_and_back(device: Any) -> None:
+    gpu, cpu = put(1).device, fuser.devices("cpu")[0]
+    host = np.arange(6.0, dtype=np.float32)
+    there = fuser.device_put(host, gpu)
+    assert there.device == gpu and fuser.device_put(there, gpu) is there
+    device.reset()
+    y = on_device(lambda x: x + 1)(there)
+    assert "to_device" not in device.counts()
+    back = fuser.device_put(y, cpu)
+    assert back.device == cpu and isinstance(back._data, np.ndarray)
+    np.testing.assert_array_equal(np.asarray(back), host + 1)
+
+
 def test_operations_outside_of_jit_stay_on_the_device(device: Any) -> None:
     x = put(6, 7)
     y = fnp.tanh(x * 2 + 1).sum(axis=0)
