@@ -121,4 +121,5 @@ def install(module: dict[str, Any]) -> None:
             module[name] = ufunc(function, nin, 1, call=function, **properties)
         else:
             module[name] = made = Universal(function, nin, **properties)
-            made.__module__, made.__qualname__ = module["__name__"], name  # where pickle finds it
+            made.__module__ = module["__name__"]  # where pickle finds it
+            made.__qualname__ = name  # type: ignore[attr-defined]
