@@ -61,6 +61,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "default_prng_impl": ("FUSER_DEFAULT_PRNG_IMPL", str, "threefry2x32"),  # the generator of keys that name none
     "legacy_prng_key": ("FUSER_LEGACY_PRNG_KEY", str, "allow"),  # keys as arrays of two words
     "enable_custom_prng": ("FUSER_ENABLE_CUSTOM_PRNG", _boolean, False),  # PRNGKey gives keys of the newer form
+    "explicit_x64_dtypes": ("FUSER_EXPLICIT_X64_DTYPES", str, "warn"),  # 64-bit dtypes asked for by name
     "export_calling_convention_version": ("FUSER_EXPORT_CALLING_CONVENTION_VERSION", int, 1),  # of exported functions
     "no_tracing": ("FUSER_NO_TRACING", _boolean, False),  # a function that would have to be traced is an error
     "no_execution": ("FUSER_NO_EXECUTION", _boolean, False),  # a compiled program that would run is an error
@@ -70,12 +71,12 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "numpy_rank_promotion": ("allow", "warn", "raise"),
     "numpy_dtype_promotion": ("standard", "strict"),
     "legacy_prng_key": ("allow", "warn", "error"),
+    "explicit_x64_dtypes": ("warn", "error", "allow"),
 }
 # Settings of JAX that have one value here: it can be read, and set to what it is.
 FIXED: dict[str, Any] = {
     "allow_f16_reductions": True,
     "debug_key_reuse": False,
-    "explicit_x64_dtypes": "warn",
     "softmax_custom_jvp": False,
     "threefry_partitionable": True,
 }
@@ -94,6 +95,7 @@ TRACED = (
     "debug_infs",
     "numpy_rank_promotion",
     "numpy_dtype_promotion",
+    "explicit_x64_dtypes",
     "default_matmul_precision",
     "check_tracer_leaks",
     "check_static_indices",

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from fuser import numpy as fnp
-from fuser.errors import UnsupportedError
 from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS
 
 __all__ = ["from_dlpack", "is_supported_dtype"]
@@ -20,10 +19,7 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
 
     `copy=True` gives it memory of its own. UnsupportedError for a device: copy the array there in its own library first.
     """
-    if device is not None:
-        raise UnsupportedError("from_dlpack leaves an array on its device; move it in its own library first")
-    found = fnp.from_dlpack(external_array)
-    return fnp.array(found, copy=True) if copy else found
+    return fnp.from_dlpack(external_array, device=device, copy=copy)
 
 
 def is_supported_dtype(dtype: Any) -> bool:

@@ -118,14 +118,15 @@ def least_upper_bound(x64: bool, *nodes: Node) -> Node:
     least = (common & set(nodes)) or {node for node in common if common <= bounds[node]}
     if len(least) == 1:
         return next(iter(least))
-    names = ", ".join(node if isinstance(node, str) else node.name for node in nodes)
+    names = tuple(node if isinstance(node, str) else node.name for node in nodes)
     narrow = [node for node in nodes if node in SMALL]
     why = ""
     if narrow:
         kind = "floats" if narrow[0] in SMALL_FLOATS else "integers"
         why = f"{bits_of(narrow[0])}-bit {kind} do not support implicit promotion, they are converted only on request: "
     raise TypePromotionError(
-        f"{why}no dtype stands above {names} in the promotion lattice; convert one with x.astype(dtype)"
+        f"Input dtypes {names} have no available implicit dtype promotion path. {why}no dtype stands above them in the "
+        "promotion lattice; convert one with x.astype(dtype)"
     )
 
 
@@ -158,7 +159,8 @@ def _dtype(dtype: Any) -> np.dtype:
 def requested(dtype: Any, function: str = "") -> np.dtype:
     """The dtype a caller asks for by name, class or dtype; TypeError where arrays cannot have it.
 
-    A 64-bit dtype is narrowed with a warning while `enable_x64` is off; Python's scalar types without one.
+    While `enable_x64` is off, a 64-bit dtype is narrowed with a warning, given as it is, or refused with a ValueError, as the
+    setting `explicit_x64_dtypes` says; Python's scalar types are narrowed without one.
     """
     found = _dtype(dtype)
     if is_key(found):
@@ -171,6 +173,13 @@ def requested(dtype: Any, function: str = "") -> np.dtype:
     if found in _NARROWED and not config.enable_x64:
         narrowed = _NARROWED[found]
         if not (isinstance(dtype, type) and dtype in _SCALARS):
+            if config.explicit_x64_dtypes == "allow":
+                return found
+            if config.explicit_x64_dtypes == "error":
+                raise ValueError(
+                    f"Explicitly requested dtype {found.name}{f' requested in {function}' if function else ''} is not available: "
+                    "64-bit types are off; set enable_x64, or explicit_x64_dtypes to 'allow'"
+                )
             warnings.warn(
                 f"Explicitly requested dtype {found.name} is not available: {found.name} was asked for{f' in {function}' if function else ''}, but 64-bit types are off: the result is "
                 f"{narrowed.name}; set fuser.config.update('enable_x64', True)",
@@ -185,9 +194,14 @@ _KNOWN = frozenset(ALL_DTYPES)
 _NUMBERS = INTEGERS + FLOATS + COMPLEX + SMALL
 
 
+def is_known(dtype: np.dtype) -> bool:
+    """Whether arrays can have it."""
+    return dtype in _KNOWN or is_key(dtype)
+
+
 def check_dtype(dtype: np.dtype, value: Any) -> np.dtype:
     """`dtype` itself, or a TypeError naming the type of `value` when no array can have it."""
-    if dtype not in _KNOWN and not is_key(dtype):
+    if not is_known(dtype):
         raise TypeError(
             f"Error interpreting argument as an array: a {type(value).__name__} of dtype {dtype} is no array of numbers; "
             "fuser takes numbers, booleans and complex numbers"
@@ -208,12 +222,13 @@ def of(value: Any) -> tuple[np.dtype, bool]:
     if isinstance(found, np.dtype) and not isinstance(value, type):
         return canonicalize_dtype(check_dtype(found, value)), False
     if isinstance(value, (str, np.dtype, type)):
-        return canonicalize_dtype(check_dtype(_dtype(value), value)), False
+        named = check_dtype(_dtype(value), value)
+        return named if _wide() else canonicalize_dtype(named), False
     return canonicalize_dtype(check_dtype(np.result_type(value), value)), False
 
 
 @functools.lru_cache(4096)
-def _result(x64: bool, *types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
+def _result(x64: bool, wide: bool, *types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     dtypes = {dtype for dtype, _ in types}
     weak = all(w for _, w in types)
     if len(dtypes) == 1:
@@ -232,7 +247,7 @@ def _result(x64: bool, *types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
         if isinstance(result, str):
             weak = True
             result = _WEAK[result]
-    result = result if x64 else _NARROWED.get(result, result)
+    result = result if x64 or (wide and not weak) else _NARROWED.get(result, result)
     return result, weak and result != BOOL
 
 
@@ -240,7 +255,12 @@ def result_of(*types: tuple[np.dtype, bool]) -> tuple[np.dtype, bool]:
     """The dtype and weakness of an operation on operands of these (dtype, weak) types."""
     if config.numpy_dtype_promotion == "strict":
         _refuse_promotion(types)
-    return _result(config.enable_x64, *types)
+    return _result(config.enable_x64, _wide(), *types)
+
+
+def _wide() -> bool:
+    """Whether arrays of 64-bit dtypes keep them."""
+    return bool(config.enable_x64 or config.explicit_x64_dtypes == "allow")
 
 
 def _refuse_promotion(types: tuple[tuple[np.dtype, bool], ...]) -> None:
@@ -252,7 +272,7 @@ def _refuse_promotion(types: tuple[tuple[np.dtype, bool], ...]) -> None:
         return
     names = tuple(dict.fromkeys(d.name + ("*" if weak else "") for d, weak in types))
     raise TypePromotionError(
-        f"Input dtypes {names} have no available implicit dtype promotion path when numpy_dtype_promotion=strict; "
+        f"Input dtypes {names} have no available implicit dtype promotion path when jax_numpy_dtype_promotion=strict; "
         "convert them to one dtype with x.astype(dtype), or set numpy_dtype_promotion to 'standard'"
     )
 
@@ -267,7 +287,10 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
 
 def promote_types(a: Any, b: Any) -> np.dtype:
     """The dtype that both promote to; Python's int, float and complex are weak. 64-bit dtypes stay as they are."""
-    nodes = (_KINDS[_dtype(t).kind] if isinstance(t, type) and t in _SCALARS else _dtype(t) for t in (a, b))
+    types = tuple((_dtype(t), isinstance(t, type) and t in _SCALARS and t is not bool) for t in (a, b))
+    if config.numpy_dtype_promotion == "strict":
+        _refuse_promotion(types)
+    nodes = (node(dtype, weak) for dtype, weak in types)
     found = least_upper_bound(config.enable_x64, *nodes)
     return _WEAK[found] if isinstance(found, str) else found
 
@@ -276,7 +299,7 @@ def inexact_of(dtype: np.dtype) -> np.dtype:
     """The dtype that a function of real or complex numbers computes in: integers and bools become the default float."""
     if is_inexact(dtype):
         return dtype
-    return _F64 if dtype.itemsize == 8 and config.enable_x64 else _F32
+    return _F64 if dtype.itemsize == 8 and _wide() else _F32
 
 
 _GROUPS: dict[Any, tuple[np.dtype, ...]] = {
@@ -290,8 +313,9 @@ _GROUPS: dict[Any, tuple[np.dtype, ...]] = {
 }
 
 
-def issubdtype(a: Any, b: Any) -> bool:
+def issubdtype(arg1: Any, arg2: Any) -> bool:
     """NumPy's issubdtype, with bfloat16 and the 8-bit floats counted as floating."""
+    a, b = arg1, arg2
     if b in (extended, prng_key):
         return a is b or a is prng_key or (not isinstance(a, type) and is_key(_dtype(a)))
     if isinstance(b, type) and b in _GROUPS:

@@ -135,6 +135,9 @@ class Jitted(_Base):
     def __deepcopy__(self, memo: Any) -> Jitted:
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"function_name": self.name}
+
     def __reduce__(self) -> Any:
         options = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
         return reduced(
@@ -311,18 +314,23 @@ class Jitted(_Base):
         with no_collection():
             graph = check_results(stage(flat, avals, self.name), "jit")
         backend = with_schedule(backends.get(self._backend_name()), self.schedule)
-        path = functools.partial(self._leaf_name, structure)
+        path = functools.partial(_leaf_name, self.function, self.static_argnums, self.static_argnames, structure)
         where = placement(self.wanted, lying, structure, shape[0])
-        return Traced(graph, structure, shape[0], self._donated(structure), backend, path, where)
+        return Traced(graph, structure, shape[0], self._donated(structure, static), backend, path, where)
 
     def _backend_name(self) -> str:
         return self.backend or eager.backend_name()
 
-    def _donated(self, structure: Any) -> tuple[int, ...]:
+    def _donated(self, structure: Any, static: Any) -> tuple[int, ...]:
+        """The leaves that are donated; numbers count static arguments, which are no leaves."""
         if not self.donate_argnums and not self.donate_argnames:
             return ()
         args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
-        wanted = [args[n] for n in self.donate_argnums if n < len(args)]
+        numbered = list(args)
+        for where, _ in static:
+            if isinstance(where, int):
+                numbered.insert(where, None)
+        wanted = [numbered[n] for n in self.donate_argnums if -len(numbered) <= n < len(numbered)]
         wanted += [kwargs[name] for name in self.donate_argnames if name in kwargs]
         return tuple(tree.leaves(wanted))
 
@@ -359,21 +367,7 @@ class Jitted(_Base):
             ) from None
 
     def _path(self, number: int, arguments: Any) -> str:
-        path = tree.paths(arguments)[number]
-        try:
-            names = list(inspect.signature(self.function).parameters)
-        except (TypeError, ValueError):
-            names = []
-        if path.startswith("[0]["):
-            position, _, rest = path[4:].partition("]")
-            index = int(position)
-            free = [n for i, n in enumerate(names) if i not in self.static_argnums and n not in self.static_argnames]
-            return (printable(free[index]) if index < len(free) else f"number {index}") + rest
-        return path.removeprefix("[1]")
-
-    def _leaf_name(self, structure: Any, number: int) -> str:
-        """What the user calls the argument with this number among the leaves."""
-        return self._path(number, tree.unflatten(structure, range(structure.num_leaves)))
+        return _path(self.function, self.static_argnums, self.static_argnames, number, arguments)
 
     def _result(self, leaf: Any, number: int, result: Any) -> Any:
         try:
@@ -444,6 +438,27 @@ Program.compiler = staticmethod(_compiled)
 def _key_of(value: Any) -> Any:
     """What programs are told apart by, of one argument."""
     return ("Ref",)[: is_ref(value)] + (value.shape, value.dtype, value.weak_type)
+
+
+def _path(function: Any, static_argnums: Any, static_argnames: Any, number: int, arguments: Any) -> str:
+    path = tree.paths(arguments)[number]
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        names = []
+    if path.startswith("[0]["):
+        position, _, rest = path[4:].partition("]")
+        index = int(position)
+        free = [n for i, n in enumerate(names) if i not in static_argnums and n not in static_argnames]
+        return (printable(free[index]) if index < len(free) else f"number {index}") + rest
+    return path.removeprefix("[1]")
+
+
+# No method: what is traced for a jitted function must not hold it, so that both go, with their constants, once it is dropped.
+def _leaf_name(function: Any, static_argnums: Any, static_argnames: Any, structure: Any, number: int) -> str:
+    """What the user calls the argument with this number among the leaves."""
+    arguments = tree.unflatten(structure, range(structure.num_leaves))
+    return _path(function, static_argnums, static_argnames, number, arguments)
 
 
 def _merge(static: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:

@@ -1,11 +1,13 @@
 """jax.interpreters.partial_eval's names: running a function where some arguments are known by their types alone.
 
-What depends on an unknown argument is recorded; all else the trace around evaluates (or records) as always.
+What depends on an unknown argument is recorded; all else the trace around evaluates (or records) as always. And a graph
+with those of its results that are wanted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fuser.extend.linear_util import WrappedFun
@@ -13,10 +15,12 @@ from fuser.ir.graph import Graph
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
+from fuser.passes.dce import drop_unread
+from fuser.trace.body import pick, reads
 from fuser.trace.core import _state, current, forwarded, type_of
 from fuser.trace.linear import LinearTrace
 
-__all__ = ["PartialVal", "trace_to_jaxpr_nounits"]
+__all__ = ["PartialVal", "dce_jaxpr", "trace_to_jaxpr_nounits"]
 
 
 class PartialVal(NamedTuple):
@@ -73,3 +77,20 @@ def trace_to_jaxpr_nounits(
     unknown_results = [instantiate or trace.follows(r) for r in found]
     out = [PartialVal.unknown(type_of(r)) if u else PartialVal.known(r) for r, u in zip(found, unknown_results)]
     return graph, out, list(graph.consts)
+
+
+def dce_jaxpr(
+    jaxpr: Graph, used_outputs: bool | Sequence[bool], instantiate: bool | Sequence[bool] = False
+) -> tuple[Graph, list[bool]]:
+    """(The graph with its used results, and what they need of its equations and inputs; which inputs those are).
+
+    Loops and branches inside are pruned too; equations with effects and all constants stay, and so do inputs that are to be
+    instantiated. One bool is for all results, or all inputs.
+    """
+    used = [used_outputs] * len(jaxpr.outvars) if isinstance(used_outputs, bool) else used_outputs
+    kept = [instantiate] * len(jaxpr.invars) if isinstance(instantiate, bool) else instantiate
+    smaller = drop_unread(pick(jaxpr, outputs=[n for n, use in enumerate(used) if use]))
+    read = reads(smaller)
+    used_inputs = [v in read or keep for v, keep in zip(jaxpr.invars, kept)]
+    smaller = replace(smaller, constvars=jaxpr.constvars, consts=jaxpr.consts)
+    return pick(smaller, [n for n, use in enumerate(used_inputs) if use]), used_inputs

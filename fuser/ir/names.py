@@ -6,6 +6,7 @@ is `printable`; what becomes an identifier or a file's name is an `identifier`.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable
@@ -43,7 +44,9 @@ def described(value: object) -> str:
 
 
 def function_name(function: Any) -> str:
-    """What messages and graphs call a function: its name, or that of its class."""
+    """What messages and graphs call a function: its name, that of the function in a partial, or that of its class."""
+    while isinstance(function, functools.partial) and not hasattr(function, "__name__"):
+        function = function.func
     return printable(getattr(function, "__name__", None) or type(function).__name__)
 
 

@@ -213,7 +213,7 @@ def dot_general(
     if x.dtype != y.dtype:  # one dtype that holds both, and results in the wider of the two
         element = element or max(x.dtype, y.dtype, key=_width)
         small = x.dtype in SMALL_FLOATS and y.dtype in SMALL_FLOATS
-        computed = np.dtype("float32") if small else dtypes.promote_types(x.dtype, y.dtype)
+        computed = np.dtype("float32") if small else dtypes.least_upper_bound(config.enable_x64, x.dtype, y.dtype)
         x, y = convert(x, computed), convert(y, computed)
         element = None if element == computed else element
     precision = (config.default_matmul_precision or None) if precision is None else precision

@@ -61,7 +61,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
 
 
 def _starts(function: str, x: Any, indices: Any) -> list[Any]:
-    """Start indices as integer scalars of one dtype, negative ones made positive."""
+    """Start indices as integer scalars of one dtype, negative ones made positive; unsigned ones stay as they are."""
     if isinstance(indices, (*VALUES, np.ndarray)):
         vector = as_value(indices, function)
         if vector.ndim != 1:
@@ -77,21 +77,34 @@ def _starts(function: str, x: Any, indices: Any) -> list[Any]:
         raise TypeRuleError(f"index arguments to {function} must be integers of the same type, got: {given}")
     if len(indices) != x.ndim:
         raise TypeRuleError(f"{function} of {type_of(x)} needs {x.ndim} start indices, got {len(indices)}")
+    if len(strong) == 1 and (dtype := min(strong)).kind == "u":
+        return [_unsigned(function, i, extent, dtype) for i, extent in zip(indices, x.shape)]
     values = [_start(function, i, extent) for i, extent in zip(indices, x.shape)]
     wide = any(v.dtype.itemsize == 8 for v in values)
     return [convert(v, np.dtype("int64" if wide else "int32")) for v in values]
+
+
+def _unsigned(function: str, index: Any, extent: int, dtype: np.dtype) -> Any:
+    """A start beside unsigned ones; ints of Python may be negative, and then count from the end."""
+    if not isinstance(index, int):
+        return convert(_rank_zero(function, index), dtype)
+    return literal(builtins.max(index + extent if index < 0 else index, 0), dtype)
 
 
 def _start(function: str, index: Any, extent: int) -> Any:
     if isinstance(index, (int, np.integer)):
         position = as_extent(index)
         return literal(builtins.max(position + extent if position < 0 else position, 0), np.dtype("int32"))
+    return as_value(wrapped_index(_rank_zero(function, index), extent))
+
+
+def _rank_zero(function: str, index: Any) -> Any:
     value = as_value(index, function)
     if value.dtype.kind not in "iu" or value.ndim:
         raise TypeRuleError(
             f"{function} needs integer start indices of rank 0, got {ArrayType(value.shape, value.dtype)}"
         )
-    return as_value(wrapped_index(value, extent))
+    return value
 
 
 def dynamic_slice(

@@ -86,7 +86,7 @@ def python_scalar(value: Any) -> bool:
     return type(value) in _DEFAULTS[False]
 
 
-def as_value(value: Any, function: str = "fuser.numpy") -> Any:
+def as_value(value: Any, function: str = "fuser.numpy", position: int | None = None) -> Any:
     """`value` as an Array or tracer: Python scalars weak, NumPy arrays canonicalised; TypeError for lists and others."""
     if isinstance(value, VALUES) or type(value) is Ref:
         return value
@@ -95,6 +95,8 @@ def as_value(value: Any, function: str = "fuser.numpy") -> Any:
     if default is not None:
         return literal(value, default, kind is not bool)
     if isinstance(value, (np.ndarray, np.generic)):
+        if not dtypes.is_known(value.dtype):
+            raise _no_value(value, function, position, f" of dtype {value.dtype}")
         return from_numpy(value)
     convert = getattr(value, "__jax_array__", None)
     if convert is not None:
@@ -105,13 +107,16 @@ def as_value(value: Any, function: str = "fuser.numpy") -> Any:
     for base in kinds:
         if isinstance(value, base):
             return as_value(base(value), function)
-    raise TypeError(
-        f"{function} takes arrays and numbers, got {_article(kind.__name__)}; make it an array with fuser.numpy.asarray"
+    raise _no_value(value, function, position, "; make it an array with fuser.numpy.asarray")
+
+
+def _no_value(value: Any, function: str, position: int | None, found: str) -> TypeError:
+    at = "" if position is None else f" at position {position}"
+    passed = at and f" and was passed to {function}{at}"
+    return TypeError(
+        f"Error interpreting argument to {function} as a JAX value. The problematic value is of type {type(value)}{passed}. "
+        f"{function} requires ndarray or scalar arguments, got {type(value)}{at}{found}"
     )
-
-
-def _article(word: str) -> str:
-    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"
 
 
 def from_numpy(value: Any) -> Array:
@@ -145,7 +150,10 @@ def typed(x: Any, dtype: np.dtype, weak: bool) -> Any:
 
 def promote(function: str, *args: Any) -> list[Any]:
     """The operands in the dtype of their promotion; shapes as they are."""
-    values = [a if isinstance(a, VALUES) or type(a) in _DEFAULTS[False] else as_value(a, function) for a in args]
+    values = [
+        a if isinstance(a, VALUES) or type(a) in _DEFAULTS[False] else as_value(a, function, n)
+        for n, a in enumerate(args)
+    ]
     arrays = [v for v in values if isinstance(v, VALUES)]
     strict = config.numpy_dtype_promotion == "strict"
     if arrays and len(arrays) < len(values) and not strict:  # a scalar beside arrays needs no conversion step
@@ -154,7 +162,7 @@ def promote(function: str, *args: Any) -> list[Any]:
             fits = ADAPTS.get(dtype, ())
             if all(isinstance(v, VALUES) or type(v) in fits for v in values):
                 return [v if isinstance(v, VALUES) else literal(v, dtype) for v in values]
-    values = [as_value(v, function) for v in values]
+    values = [as_value(v, function, n) for n, v in enumerate(values)]
     first = values[0].dtype
     if all(v.dtype == first for v in values):
         return values
@@ -267,7 +275,7 @@ def strict(function: str, *args: Any) -> list[Any]:
     """Operands for `fuser.lax`: arrays as they are, Python scalars in the dtype of the arrays where the kind fits."""
     arrays = [a for a in args if not python_scalar(a)]
     if not arrays or len(arrays) == len(args):
-        return [as_value(a, function) for a in args]
+        return [as_value(a, function, n) for n, a in enumerate(args)]
     first = as_value(arrays[0], function)
     kinds = {"b": (bool,), "i": (int,), "u": (int,), "c": (float, complex)}.get(kind_of(first.dtype), (float,))
     values = []

@@ -21,6 +21,7 @@ from fuser.lax.values import broadcast_shapes
 from fuser.numpy import array_api as _array_api
 from fuser.numpy import fft, linalg
 from fuser.numpy import methods as _methods
+from fuser.numpy import universal as _universal
 from fuser.numpy.bits import packbits, spacing, unpackbits
 from fuser.numpy.creation import (
     arange,
@@ -31,6 +32,7 @@ from fuser.numpy.creation import (
     empty,
     empty_like,
     eye,
+    from_dlpack,
     fromfunction,
     full,
     full_like,
@@ -397,7 +399,6 @@ from fuser.numpy.ufuncs import (
 from fuser.numpy.updates import apply_along_axis, block, fill_diagonal, place, put
 from fuser.numpy.vectorize import vectorize
 from fuser.numpy.windows import bartlett, blackman, hamming, hanning, kaiser
-from fuser.runtime.array import from_dlpack
 
 pi, e, euler_gamma, inf, nan = _np.pi, _np.e, _np.euler_gamma, _np.inf, _np.nan
 newaxis = None
@@ -480,4 +481,6 @@ _DIRECT = """
 array asarray power pow shape ndim size iterable can_cast result_type promote_types issubdtype isscalar iscomplexobj isrealobj save savez
 from_dlpack einsum_path insert delete
 """  # whose results are no arrays, may be the argument itself, or depend on values
-_install_replays(globals(), "fuser.numpy", _DIRECT.split(), compiled=("median", "percentile", "quantile"))
+_without = (*_DIRECT.split(), *_universal.NAMES)
+_install_replays(globals(), "fuser.numpy", _without, compiled=("median", "percentile", "quantile"))
+_universal.install(globals())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fuser import dtypes
-from fuser.errors import TypeRuleError
+from fuser.errors import TypeRuleError, UnsupportedError
 from fuser.ir.dim import Dim, as_extent, maximum
 from fuser.ir.extents import common_shape, slice_bounds
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_key
@@ -31,20 +32,26 @@ from fuser.ops import elementwise as E
 from fuser.ops import movement as V
 from fuser.ops.random import KEY_DTYPES, random_wrap_p
 from fuser.runtime.array import Array
+from fuser.runtime.array import from_dlpack as shared_memory
 from fuser.trace.core import Tracer, bind
 
 
 def array(
     object: Any,
     dtype: Any = None,
+    *args: Any,
     copy: bool = True,
-    order: Any = "K",
+    order: str | None = "K",
     ndmin: int = 0,
-    *,
     device: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """An array of the data: numbers, arrays, or nested sequences of them; Python's numbers alone stay weak in rank 0."""
+    """An array of the data: numbers, arrays, or nested sequences of them; Python's numbers alone stay weak in rank 0.
+
+    `copy`, `order` and `ndmin` by position are deprecated.
+    """
+    if args:
+        copy, order, ndmin = _by_position(args, (copy, order, ndmin))
     wanted = None if dtype is None else dtypes.requested(dtype, "array")
     result = _from_object(object, wanted)
     if wanted is not None:
@@ -54,6 +61,21 @@ def array(
     if result.ndim < ndmin:
         result = bind(V.reshape_p, result, new_sizes=(1,) * (ndmin - result.ndim) + result.shape, dimensions=None)
     return result
+
+
+def _by_position(args: tuple[Any, ...], named: tuple[Any, ...]) -> list[Any]:
+    """What `array` is given of copy, order and ndmin, the first of them by position."""
+    if len(args) > 3:
+        raise TypeError(f"array() takes at most 5 positional arguments but {len(args) + 2} were given")
+    for name, given, default in zip(("copy", "order", "ndmin")[: len(args)], named, (True, "K", 0)):
+        if given != default:
+            raise TypeError(f"array() got multiple values for argument '{name}'")
+    warnings.warn(
+        "Passing the copy, order, and ndmin arguments to array positionally is deprecated. Use keyword arguments instead.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+    return [*args, *named[len(args) :]]
 
 
 def asarray(
@@ -66,7 +88,7 @@ def asarray(
     out_sharding: Any = None,
 ) -> Any:
     """`a` itself where it is an array of the dtype, else an array of its data."""
-    return array(a, dtype, bool(copy), order)
+    return array(a, dtype, copy=bool(copy), order=order)
 
 
 def _shared(result: Any, object: Any) -> bool:
@@ -234,7 +256,20 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
     return full_like(a, 1, dtype, shape)
 
 
-empty_like = zeros_like
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+    """An array over the memory of `x` (`__dlpack__`), which must not be written while the array lives.
+
+    `copy=True` gives it memory of its own. UnsupportedError for a device: copy the array there in its own library first.
+    """
+    if device is not None:
+        raise UnsupportedError("from_dlpack leaves an array on its device; move it in its own library first")
+    found = shared_memory(x)
+    return array(found, copy=True) if copy else found
+
+
+def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    """Zeros, as every array has values, with the shape and dtype of `prototype` unless given."""
+    return full_like(prototype, 0, dtype, shape)
 
 
 # Ranges.

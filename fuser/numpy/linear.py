@@ -28,9 +28,12 @@ from fuser.trace.core import bind
 def contract(
     x: Any, y: Any, contracted: Any, batch: Any = ((), ()), precision: Any = None, preferred: Any = None
 ) -> Any:
-    """dot_general of two operands of one dtype, their result weak only where both are."""
+    """dot_general of two operands of one dtype, their result weak only where both are; it names its dtype, as JAX's does."""
     numbers = (tuple(map(tuple, contracted)), tuple(map(tuple, batch)))
-    element = None if preferred is None else dtypes.requested(preferred, "dot")
+    if preferred is None:
+        element = None if x.weak_type and y.weak_type else x.dtype
+    else:
+        element = dtypes.requested(preferred, "dot")
     precision = (config.default_matmul_precision or None) if precision is None else precision
     return bind(dot_general_p, x, y, dimension_numbers=numbers, precision=precision, preferred_element_type=element)
 
@@ -176,7 +179,7 @@ def einsum(
     for positions in path:
         chosen = [terms.pop(p) for p in sorted(positions, reverse=True)][::-1]
         needed = set(output).union(*(labels for labels, _ in terms))
-        terms.append(_combine(chosen, needed, precision))
+        terms.append(_combine(chosen, needed, precision, preferred_element_type))
     labels, result = terms[0]
     result = _arranged(_summed(labels, result, set(output)), output)
     return (
@@ -198,7 +201,7 @@ def _interleaved(values: list[Any]) -> tuple[str, list[Any]]:
     return text + (f"->{spell(values[-1])}" if len(values) % 2 else ""), [values[2 * k] for k in range(pairs)]
 
 
-def _combine(chosen: list[tuple[str, Any]], needed: set[str], precision: Any) -> tuple[str, Any]:
+def _combine(chosen: list[tuple[str, Any]], needed: set[str], precision: Any, preferred: Any) -> tuple[str, Any]:
     while len(chosen) > 1:
         later = needed.union(*(labels for labels, _ in chosen[2:]))
         pair = _pair(
@@ -206,6 +209,7 @@ def _combine(chosen: list[tuple[str, Any]], needed: set[str], precision: Any) ->
             *_ready(chosen[1], later | set(chosen[0][0])),
             later,
             precision,
+            preferred,
         )
         chosen = [pair, *chosen[2:]]
     return _ready(chosen[0], needed)
@@ -240,7 +244,7 @@ def _arranged(term: tuple[str, Any], output: str) -> Any:
     return x if labels == output else V.transpose(x, tuple(labels.index(label) for label in output))
 
 
-def _pair(a: str, x: Any, b: str, y: Any, needed: set[str], precision: Any) -> tuple[str, Any]:
+def _pair(a: str, x: Any, b: str, y: Any, needed: set[str], precision: Any, preferred: Any) -> tuple[str, Any]:
     shared = [label for label in a if label in b]
     # A dimension of extent 1 beside a longer one broadcasts, as in NumPy.
     for label in list(shared):
@@ -253,12 +257,17 @@ def _pair(a: str, x: Any, b: str, y: Any, needed: set[str], precision: Any) -> t
                 y, b = V.squeeze(y, b.index(label)), b.replace(label, "")
     batch = [label for label in shared if label in needed]
     summed = [label for label in shared if label not in needed]
+    if x.dtype != y.dtype:  # one is a product of the preferred dtype
+        x, y = promote("einsum", x, y)
     if not summed:
+        element = x.dtype if preferred is None else dtypes.requested(preferred, "einsum")
+        if element.itemsize > x.dtype.itemsize:
+            x, y = convert(x, element), convert(y, element)
         return _product(a, x, b, y)
     numbers = tuple(tuple(labels.index(label) for label in summed) for labels in (a, b))
     batches = tuple(tuple(labels.index(label) for label in batch) for labels in (a, b))
     rest = "".join(label for label in a if label not in shared) + "".join(label for label in b if label not in shared)
-    return "".join(batch) + rest, contract(x, y, numbers, batches, precision)
+    return "".join(batch) + rest, contract(x, y, numbers, batches, precision, preferred)
 
 
 def _product(a: str, x: Any, b: str, y: Any) -> tuple[str, Any]:

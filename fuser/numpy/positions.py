@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.config import config
 from fuser.errors import ConcretizationTypeError
 from fuser.lax.values import as_value, convert, promote
 from fuser.numpy import movement as V
@@ -131,7 +131,7 @@ class _Grid:
         if isinstance(key, slice):
             return _range(key, self._name)
         ranges = [_range(part, self._name) for part in key]
-        dtype = functools.reduce(dtypes.promote_types, (r.dtype for r in ranges)) if ranges else None
+        dtype = dtypes.least_upper_bound(config.enable_x64, *(r.dtype for r in ranges)) if ranges else None
         parts = [convert(r, dtype) for r in ranges] if dtype is not None else []
         grids = meshgrid(*parts, indexing="ij", sparse=not self._dense)
         if not self._dense:

@@ -103,9 +103,14 @@ def _accumulate(
         if dtype is None and x.dtype == BOOL:
             x = convert(x, dtypes.canonicalize_dtype(int))
         x = _summed_dtype(x, dtype) if promote_integers or dtype is not None else x
+        given, weak = x.dtype, x.weak_type
+        if dtype is None and given in _HALVES:  # in float32, with the initial value, and rounded once
+            x = convert(x, np.dtype(np.float32), weak)
         chosen = for_bool if x.dtype == BOOL else primitive  # dtype=bool asks for the logical sum or product
         result = _reduce(chosen, _masked(name, x, where, neutral), axes, keepdims)
-        return result if initial is None else combine(_initial(initial, result), result)
+        if initial is not None:
+            result = combine(_initial(initial, result), result)
+        return result if result.dtype == given or dtype is not None else convert(result, given, weak)
 
     reduction.__name__ = reduction.__qualname__ = name
     reduction.__doc__ = text
@@ -138,11 +143,13 @@ def _extreme(
         axes = axes_of(axis, x.ndim, name)
         if initial is None:
             if math.prod(x.shape[d] for d in axes) == 0:
-                raise ValueError(f"{name} over an axis of extent 0 has no value; give initial=")
+                raise ValueError(
+                    f"zero-size array to reduction operation {name} which has no identity: give it a value with initial="
+                )
             if where is not None:
                 raise ValueError(f"{name} with where= needs initial=, the value where nothing is chosen")
         if where is not None:
-            x = _masked(name, x, where, neutral(x.dtype).item())
+            x = _masked(name, x, where, np.asarray(neutral(x.dtype)).item())
         result = _reduce_extreme(primitive, x, axes, keepdims)
         return result if initial is None else combine(_initial(initial, result), result)
 
@@ -250,9 +257,9 @@ def mean(
     x = _operand(a, "mean")
     axes = axes_of(axis, x.ndim, "mean")
     result_dtype = _float_dtype(x, dtype)
-    wide = np.dtype("float32") if result_dtype in _HALVES else result_dtype
-    wide = result_dtype if dtype is not None else wide  # halves are summed in float32, and rounded, by the sum itself
-    total = convert(sum(convert(x, wide), axis=axes, keepdims=keepdims, where=where), wide)
+    wide = np.dtype("float32") if dtype is None and result_dtype in _HALVES else result_dtype
+    summed = wide if wide in _HALVES else None  # who asks for a half has its sum in it
+    total = sum(convert(x, wide), axis=axes, dtype=summed, keepdims=keepdims, where=where)
     count = _count(x, axes, where, keepdims)
     divisor = literal(count, wide) if isinstance(count, (float, Dim)) else convert(count, wide)
     return convert(bind(E.div_p, total, divisor), result_dtype)

@@ -16,7 +16,7 @@ from fuser.numpy import maths as M
 from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
-from fuser.numpy.creation import array, asarray, iota, zeros_like
+from fuser.numpy.creation import array, asarray, full, iota, zeros, zeros_like
 from fuser.numpy.sliding import sliding_products
 from fuser.numpy.sorting import searchsorted, sort
 from fuser.ops.movement import pad_p, slice_p
@@ -173,7 +173,7 @@ def _periodic(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
 # Padding.
 
 
-def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
     """The array with more elements at both ends of each dimension: constant, edge, reflect, symmetric, wrap, linear_ramp, empty, or statistics."""
     x = asarray(array)
     widths = _pairs(pad_width, x.ndim)
@@ -193,14 +193,14 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> A
         raise NotImplementedError(
             f"Unimplemented padding mode '{mode}' for np.pad. pad knows the modes {', '.join(sorted(allowed))}, got {mode!r}"
         )
-    if unknown := set(options) - allowed[mode]:
+    if unknown := set(kwargs) - allowed[mode]:
         raise ValueError(
             f"unsupported keyword arguments for mode '{mode}': pad takes no {', '.join(sorted(unknown))} there"
         )
     if mode in ("constant", "empty"):
-        return _pad_constant(x, widths, options.get("constant_values", 0))
+        return _pad_constant(x, widths, kwargs.get("constant_values", 0))
     for d, pair in enumerate(widths):
-        x = _pad_dimension(x, d, pair, mode, options)
+        x = _pad_dimension(x, d, pair, mode, kwargs)
     return x
 
 
@@ -366,34 +366,60 @@ def cov(
     ddof: int | None = None,
     fweights: Any = None,
     aweights: Any = None,
+    dtype: Any = None,
 ) -> Any:
-    """The covariance matrix of variables (rows, or columns without `rowvar`) over their observations."""
+    """The covariance matrix of variables (rows, or columns without `rowvar`) over their observations, in `dtype` where given.
+
+    `fweights` count observations, `aweights` weigh them. ValueError for more than 2 dimensions or a dtype that is neither
+    float nor complex, RuntimeError for weights that are no vector of one number an observation.
+    """
     x, y = (U.inexact_operand("cov", m), None) if y is None else promote_inexact("cov", m, y)
-    if x.ndim > 2:
-        raise ValueError(f"cov takes at most 2 dimensions, got shape {x.shape}")
-    x = V.atleast_2d(x)
-    x = x if rowvar or x.shape[0] == 1 else x.T
+    for name, value in (("m", x), ("y", y)):
+        if value is not None and value.ndim > 2:
+            raise ValueError(f"{name} has more than 2 dimensions: cov takes at most 2, got shape {value.shape}")
+    wanted = x.dtype if dtype is None else dtypes.requested(dtype, "cov")
+    if not is_inexact(wanted):
+        raise ValueError(f"cov: dtype must be a subclass of float or complex; got {dtype=}")
+    rows = x.ndim < 2 or rowvar
+    x = V.atleast_2d(x) if rows else x.T
+    if not x.shape[0]:
+        return zeros((0, 0), x.dtype)
     if y is not None:
-        other = V.atleast_2d(asarray(y))
+        other = V.atleast_2d(y)
         x = V.concatenate([x, other if rowvar or other.shape[0] == 1 else other.T], 0)
-    weights = _weights(fweights, aweights)
+    if not x.shape[1]:
+        return full(() if x.shape[0] == 1 else (x.shape[0], x.shape[0]), np.nan, x.dtype)
+    weights = _weights(fweights, aweights, x.shape[1])
+    x = convert(x, wanted)
     ddof = (0 if bias else 1) if ddof is None else ddof
     if weights is None:
         centred, total = U.subtract(x, R.mean(x, 1, keepdims=True)), literal(float(max(x.shape[1] - ddof, 0)), x.dtype)
         return V.squeeze(U.divide(L.matmul(centred, M.conj(centred.T)), total))
+    weights = weights if dtype is None else convert(weights, wanted)
     weight_sum = R.sum(weights)
     mean = U.divide(R.sum(U.multiply(x, weights), 1, keepdims=True), weight_sum)
     centred = U.subtract(x, mean)
-    squared = R.sum(U.multiply(weights, asarray(aweights))) if aweights is not None else weight_sum
-    total = U.subtract(weight_sum, U.multiply(ddof, U.divide(squared, weight_sum)))
+    taken: Any = ddof
+    if aweights is not None:
+        taken = U.multiply(ddof, U.divide(R.sum(U.multiply(weights, U.abs(as_value(aweights, "cov")))), weight_sum))
+    total = U.subtract(weight_sum, taken)
     return V.squeeze(U.divide(L.matmul(U.multiply(centred, weights), M.conj(centred.T)), total))
 
 
-def _weights(fweights: Any, aweights: Any) -> Any:
-    given = [asarray(w) for w in (fweights, aweights) if w is not None]
-    if not given:
-        return None
-    return given[0] if len(given) == 1 else U.multiply(*given)
+def _weights(fweights: Any, aweights: Any, observations: int) -> Any:
+    given = []
+    for name, value in (("fweights", fweights), ("aweights", aweights)):
+        if value is None:
+            continue
+        w = as_value(value, "cov")
+        if w.ndim > 1:
+            raise RuntimeError(f"cannot handle multidimensional {name}, got shape {w.shape}")
+        if w.shape != (observations,):
+            raise RuntimeError(f"incompatible numbers of samples and {name}: {observations} and {w.shape}")
+        if name == "fweights" and w.dtype.kind not in "iu":
+            raise TypeError(f"{name} must be integer, got {w.dtype}")
+        given.append(U.abs(w))
+    return None if not given else given[0] if len(given) == 1 else U.multiply(*given)
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Any:

@@ -113,6 +113,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
         table = take(table, sorter)
     extent = table.shape[0]
     dtype = np.dtype("int32") if extent <= np.iinfo(np.int32).max else dtypes.requested("int64", "searchsorted")
+    if extent > np.iinfo(dtype).max:
+        raise OverflowError(f"Python integer {extent} out of bounds for {dtype}: searchsorted gives positions up to it")
     if not extent:
         return zeros(values.shape, dtype)
     low, left = zeros(values.shape, dtype), extent

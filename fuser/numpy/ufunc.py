@@ -10,6 +10,7 @@ from fuser.lax.control import fori_loop, scan
 from fuser.lax.values import as_value, axes_of, axis_of
 from fuser.numpy import movement as V
 from fuser.numpy.creation import asarray, full, iota
+from fuser.numpy.maths import select
 from fuser.numpy.vectorize import vectorize
 from fuser.trace.core import type_of
 from fuser.trace.stage import stage
@@ -65,7 +66,10 @@ class ufunc:
 
     def __call__(self, *args: Any, out: None = None, where: None = None) -> Any:
         if out is not None or where is not None:
-            raise NotImplementedError(f"{self.__name__}: the arguments out and where of a ufunc are not supported")
+            which = "out" if out is not None else "where"
+            raise NotImplementedError(
+                f"{which} argument of {self!r}: arrays are immutable, and all elements are computed"
+            )
         return self._call(*args)
 
     def _binary(self, method: str) -> None:
@@ -92,6 +96,8 @@ class ufunc:
             raise ValueError(
                 f"reduction operation {self.__name__!r} does not have an identity, so to use a where mask one has to specify 'initial'."
             )
+        if where is not None and asarray(where).dtype != bool:
+            raise ValueError(f"where argument must have dtype=bool; got dtype={asarray(where).dtype}")
         if self._own["reduce"] is not None:
             options = {} if where is None else {"where": where}
             if initial is not None:
@@ -99,25 +105,27 @@ class ufunc:
             return self._own["reduce"](a, axis=axis, keepdims=keepdims, dtype=dtype, **options)
         x = asarray(a) if dtype is None else asarray(a).astype(dtype)
         axes = axes_of(axis, x.ndim, self.__name__)
-        if where is not None:
-            from fuser.numpy.maths import where as choose
+        rows = self._rows(x, axes)
+        chosen = None if where is None else self._rows(V.broadcast_to(asarray(where), x.shape), axes)
+        start = self._identity if initial is None else initial
+        if start is None and not rows.shape[0]:
+            raise ValueError(f"zero-size array to reduction operation {self.__name__} which has no identity")
+        rows = rows.astype(self._result_dtype(x) if dtype is None else x.dtype)
+        first = rows[0] if start is None else V.broadcast_to(asarray(start).astype(rows.dtype), rows.shape[1:])
 
-            x = choose(where, x, asarray(self._identity if initial is None else initial).astype(x.dtype))
+        def step(n: Any, carry: Any) -> Any:
+            found = self._call(carry, rows[n]).astype(carry.dtype)
+            return found if chosen is None else select(chosen[n], found, carry)
+
+        result = first if not rows.shape[0] else fori_loop(int(start is None), rows.shape[0], step, first)
+        return V.reshape(result, tuple(1 if d in axes else e for d, e in enumerate(x.shape))) if keepdims else result
+
+    @staticmethod
+    def _rows(x: Any, axes: tuple[int, ...]) -> Any:
+        """The axes as the first one, in row-major order."""
         kept = [d for d in range(x.ndim) if d not in axes]
         extents = (math.prod(x.shape[d] for d in axes), *(x.shape[d] for d in kept))
-        flat = V.reshape(V.transpose(x, (*axes, *kept)), extents)
-        start = self._identity if initial is None else initial
-        if not flat.shape[0] and start is None:
-            raise ValueError(f"zero-size array to reduction operation {self.__name__} which has no identity")
-        if start is None:
-            start, flat = flat[0], flat[1:]
-        else:
-            start = full(flat.shape[1:], start, self._result_dtype(flat))
-        first = self._call(start, flat[0]) if flat.shape[0] else start
-        result = fori_loop(
-            1, max(flat.shape[0], 1), lambda n, carry: self._call(carry, flat[n]).astype(first.dtype), first
-        )
-        return V.reshape(result, tuple(1 if d in axes else e for d, e in enumerate(x.shape))) if keepdims else result
+        return V.reshape(V.transpose(x, (*axes, *kept)), extents)
 
     def _result_dtype(self, x: Any) -> Any:
         aval = type_of(x).update(shape=())
@@ -133,8 +141,9 @@ class ufunc:
             return self._own["accumulate"](a, axis=axis, dtype=dtype)
         x = asarray(a) if dtype is None else asarray(a).astype(dtype)
         moved = V.moveaxis(x, axis_of(axis, x.ndim, self.__name__), 0)
+        moved = moved.astype(self._result_dtype(x) if dtype is None else x.dtype)
         if not moved.shape[0]:
-            return x
+            return V.moveaxis(moved, 0, axis)
 
         def step(carry: Any, row: Any) -> Any:
             found = self._call(carry, row).astype(carry.dtype)
@@ -189,7 +198,8 @@ class ufunc:
         """The function of all pairs of elements: shape (*A.shape, *B.shape)."""
         self._binary("outer")
         first, second = asarray(A), asarray(B)
-        return self._call(V.reshape(first, first.shape + (1,) * second.ndim), second)
+        rows, columns = first.shape + (1,) * second.ndim, (1,) * first.ndim + second.shape
+        return self._call(V.reshape(first, rows), V.reshape(second, columns))
 
 
 def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> ufunc:

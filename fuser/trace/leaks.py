@@ -11,6 +11,8 @@ from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
 from fuser.trace.core import Trace, Tracer
 
+_KINDS = {"StageTrace": "DynamicJaxprTrace"}  # JAX's name, where it is another
+
 
 def check(trace: Trace) -> None:
     """Raise an Exception if a tracer of `trace`, which has ended, can still be reached; with the setting off, nothing."""
@@ -23,8 +25,9 @@ def check(trace: Trace) -> None:
     if not leaked:
         return
     words = "\n".join(_described(found[n], ours) for n in leaked)
+    kind = _KINDS.get(type(trace).__name__, type(trace).__name__)
     types_found = ", ".join(str(found[n].aval) for n in leaked)
-    raise Exception(f"Leaked trace {trace.name}. Leaked tracer(s): {types_found}.\n\n{words}")
+    raise Exception(f"Leaked trace {kind} of {trace.name}. Leaked tracer(s): {types_found}.\n\n{words}")
 
 
 def _referrers(value: Any, ours: set[int]) -> list[Any]:

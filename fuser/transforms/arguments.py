@@ -76,7 +76,9 @@ class Flat:
         has_aux: bool = False,
     ) -> None:
         self.function = function
-        self.args = args
+        self.args = [
+            None if n in numbers else a for n, a in enumerate(args)
+        ]  # what is differentiated is given at each call
         self.kwargs = kwargs
         self.numbers = numbers
         self.in_tree = in_tree

@@ -149,6 +149,10 @@ class LinearFunction:
         sources = tuple(numbers.get(id(c), -1) for c in consts)
         own: list[Any] = [leaf if n in sources else NotNeeded() for n, leaf in enumerate(leaves)]
         opaque = [c for c, source in zip(consts, sources) if source < 0]
+        function.result = None
+        # The tree of a derivative outlives its leaves, in the caches of jit: it holds no residual.
+        graph = linear.graph.updated("residuals apart", consts=(None,) * len(consts))
+        linear = Linearized(graph, linear.avals, linear.inputs, linear.outputs)
         return cls(linear, function, outs, backwards, sources, list(tree.unflatten(function.in_tree, own)), opaque)
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:

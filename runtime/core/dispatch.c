@@ -64,6 +64,10 @@ static PyObject *dispatch(PyObject *object, PyObject *const *args, size_t flags,
     PyObject *result = NULL;
     Table *table = outcome == FLAT ? current_table(self) : NULL;
     Entry *entry = table == NULL ? NULL : find_entry(table, &flat);
+    if (outcome == FLAT && entry == NULL && PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear(); /* Python compares the arguments again, and says which cannot be compared */
+        outcome = UNKNOWN;
+    }
     if (entry != NULL)
         result = run_entry(entry, &flat);
     Py_XDECREF(table);

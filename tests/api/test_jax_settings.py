@@ -34,6 +34,10 @@ def test_no_tracer_is_held_by_fuser_itself() -> None:
         fuser.lax.scan(lambda c, x: (c + x, c), 0.0, X)
         fuser.jvp(fuser.checkpoint(lambda x: fuser.nn.relu(x)), (X,), (X,))
         fuser.vmap(lambda x: fuser.lax.cond(x > 1, fnp.sin, fnp.cos, x))(X)
+        custom = fuser.custom_jvp(lambda x: x * 2)
+        custom.defjvp(lambda primals, tangents: (custom(*primals), tangents[0]))
+        fuser.jit(custom)(X)
+        fuser.jit(lambda x: fuser.vjp(fuser.checkpoint(lambda y: fnp.maximum(y * 2, 0)), x))(X)
 
 
 def test_tracing_and_execution_can_be_forbidden() -> None:
@@ -65,6 +69,25 @@ def test_a_users_context_is_part_of_the_signature() -> None:
     finally:
         context.set_global(1)
     assert f(1.0) == 1 and traced == [1, 5, 7, 1]
+
+
+def test_64_bit_dtypes_asked_for_by_name() -> None:
+    with fuser.config.using(explicit_x64_dtypes="allow"), jax.enable_x64(False):
+        before = jax.config.jax_explicit_x64_dtypes
+        jax.config.update("jax_explicit_x64_dtypes", "allow")
+        try:
+            for m in (fuser, jax):
+                x, i = m.numpy.ones(3, np.float64), m.numpy.arange(3, dtype=np.int64)
+                found = (x, x + 1, x @ x, i + x, i / 2, m.numpy.where(x > 1, x, 0), m.numpy.array([1.0, x[0]]))
+                assert {v.dtype.name for v in found} == {"float64"}
+                others = (m.numpy.asarray(np.arange(3.0)), m.numpy.arange(3, dtype=float), x.astype(float))
+                assert {v.dtype.name for v in others} == {"float32"}
+        finally:
+            jax.config.update("jax_explicit_x64_dtypes", before)
+    with fuser.config.using(explicit_x64_dtypes="error"):
+        with pytest.raises(ValueError, match="Explicitly requested dtype float64 requested in ones is not available"):
+            fnp.ones(3, np.float64)
+        assert fnp.ones(3, float).dtype == np.float32
 
 
 def test_random_settings_as_jax() -> None:

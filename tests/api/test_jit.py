@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import functools
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -247,3 +249,44 @@ def test_an_inner_function_that_reads_an_outer_value_is_traced_for_it():
     assert fuser.jit(also)(fnp.float32(1)) == 2 and fuser.jit(lambda x: also(x * 2))(fnp.float32(4)) == 16
     inner = fuser.jit(lambda x, n: fnp.power(x, n))
     assert fuser.jit(lambda x: inner(x, 3))(fnp.float32(2)) == 8
+
+
+def test_donated_arguments_are_counted_with_static_ones() -> None:
+    for donated in ({"donate_argnums": (2, -1)}, {"donate_argnames": ("c", "d")}):
+        f = fuser.jit(lambda a, b, c, d: (a + b + c, a + b + d), static_argnums=(0, 1), **donated)
+        c, d = fnp.ones(3), fnp.ones(4)
+        np.testing.assert_array_equal(f(1, 2, c, d)[1], np.full(4, 4))
+        assert c.is_deleted() and d.is_deleted()
+
+
+def test_a_dropped_function_drops_its_constants_at_once() -> None:
+    constant = fnp.ones(10)
+    f = fuser.jit((lambda x: lambda: x)(constant))
+    f(), f()
+    alive = weakref.ref(constant)
+    del constant
+    assert alive() is not None
+    del f
+    assert alive() is None
+
+
+def test_static_arguments_that_cannot_be_compared() -> None:
+    class Incomparable:
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            raise NotImplementedError("no comparison")
+
+    f = fuser.jit(lambda x, y: x + 1, static_argnums=1)
+    f(1, Incomparable())
+    for _ in range(2):
+        with pytest.raises(ValueError, match="static arguments should be comparable using __eq__"):
+            f(1, Incomparable())
+
+
+def test_a_partial_has_the_name_of_its_function() -> None:
+    def named(x):
+        return x
+
+    assert fuser.jit(functools.partial(functools.partial(named))).__getstate__() == {"function_name": "named"}

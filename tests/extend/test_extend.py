@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 import jax
 import jax.extend.core
 import jax.extend.core.primitives
 import jax.extend.linear_util
+import jax.interpreters.partial_eval as jax_partial_eval
 import numpy as np
 import pytest
 
@@ -17,7 +20,7 @@ from fuser import api_util, core, monitoring
 from fuser.api import stages
 from fuser.extend import core as extend
 from fuser.extend import linear_util
-from fuser.interpreters import ad, batching
+from fuser.interpreters import ad, batching, partial_eval
 from fuser.lax.primitives import LAX, PRIMITIVES
 
 BOTH = pytest.mark.parametrize("library", [fuser, jax], ids=["fuser", "jax"])
@@ -50,6 +53,40 @@ def test_graphs_run_and_hold_what_they_did() -> None:
     assert extend.valid_jaxtype(1.0) and not extend.valid_jaxtype("x")
     assert (core.max_dim(2, 3), core.min_dim(2, 3)) == (3, 2)
     assert extend.primal_dtype_to_tangent_dtype(np.int32) == jax.extend.core.primal_dtype_to_tangent_dtype(np.int32)
+
+
+def test_dce_jaxpr_as_jax_does() -> None:
+    def carried(library: Any, values: Any) -> Any:
+        body = lambda c, x: ([c[0], c[0] + c[1], c[1] * x], c[2])
+        return library.lax.scan(body, values, np.arange(3, dtype=np.float32))
+
+    def chosen(library: Any, x: Any, y: Any) -> Any:
+        one, other = (lambda x, y: (library.numpy.sin(x), y)), (lambda x, y: (library.numpy.sin(y), x))
+        return library.lax.cond(x > 0, one, other, x, y)
+
+    def counted(library: Any, x: Any, y: Any) -> Any:
+        return library.lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2, s[2] + s[1]), (x, y, y))
+
+    again = lambda library, x, y: library.checkpoint(lambda x, y: (library.numpy.sin(x), library.numpy.cos(y)))(x, y)
+    for function, args, count in (
+        (carried, ([1.0, 2.0, 3.0],), 4),
+        (chosen, (1.0, 2.0), 2),
+        (counted, (0.0, 2.0), 3),
+        (again, (1.0, 2.0), 2),
+    ):
+        graphs = [library.make_jaxpr(functools.partial(function, library))(*args).jaxpr for library in (fuser, jax)]
+        for used in itertools.product([False, True], repeat=count):
+            (smaller, mine), (_, theirs) = (
+                dce(graph, list(used))
+                for dce, graph in zip((partial_eval.dce_jaxpr, jax_partial_eval.dce_jaxpr), graphs)
+            )
+            if function is counted:  # JAX keeps a while loop as it is
+                theirs = [a and b for a, b in zip(mine, theirs)]
+            assert mine == theirs, (function.__name__, used)
+            assert len(smaller.outvars) == sum(used)
+    effect = fuser.make_jaxpr(lambda x: (fuser.debug.print("{}", x), x * 2, x * 3)[1:])(1.0).jaxpr
+    kept, _ = partial_eval.dce_jaxpr(effect, [False, False], instantiate=True)
+    assert [e.primitive.name for e in kept.eqns] == ["debug_callback"] and len(kept.invars) == 1
 
 
 def test_the_current_trace() -> None:

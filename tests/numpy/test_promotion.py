@@ -107,7 +107,8 @@ def test_integers_that_do_not_fit():
 
 def test_lists_are_no_operands():
     with pytest.raises(
-        TypeError, match=r"add takes arrays and numbers, got a list; make it an array with fuser\.numpy\.asarray"
+        TypeError,
+        match=r"add requires ndarray or scalar arguments, got .* at position 0; make it an array with fuser\.numpy\.asarray",
     ):
         fnp.add([1, 2], 3)
     with pytest.raises(TypeError):

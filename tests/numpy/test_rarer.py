@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +45,40 @@ CASES: dict[str, Callable[[Any], Any]] = {
     ),
     "comb of nothing": lambda m: m.scipy.special.comb(np.array([0.0, 3]), np.array([0.0, 0]), repetition=True),
     "det at zero": lambda m: m.grad(m.numpy.linalg.det)(np.zeros((4, 4), np.float32)),
+    "cov with both weights, one of them negative": lambda m: m.numpy.cov(
+        X.T @ X + X, fweights=np.array([1, 2, 3]), aweights=np.array([1.0, -2, 0.5], np.float32)
+    ),
+    "cov of no observations": lambda m: m.numpy.cov(X[:, :0]),
+    "cov in another dtype": lambda m: m.numpy.cov(X.astype(np.float16), dtype=np.float32),
+    "greatest of chosen truth values": lambda m: m.numpy.max(X > 3, 0, where=X > 1, initial=False),
+    "products of halves in float32": lambda m: m.numpy.einsum(
+        "ij,jk,kl->il", *(3 * [X.astype(np.float16) / 7]), preferred_element_type=np.float32
+    ),
+    "a window at unsigned starts": lambda m: m.lax.dynamic_slice(X, [np.uint8(255), np.uint8(1)], [2, 2]),
+    "empty_like": lambda m: m.numpy.zeros_like(m.numpy.empty_like(prototype=X, shape=(2,))),
 }
+
+
+def test_reductions_of_halves_are_recorded_as_in_jax() -> None:
+    half = np.ones(10, np.float16)
+    for name in ("sum", "prod", "mean"):
+        for dtype in (None, np.float16):
+            functions = (functools.partial(getattr(m.numpy, name), dtype=dtype) for m in (fuser, jax))
+            graphs = [m.make_jaxpr(f)(half) for m, f in zip((fuser, jax), functions)]
+            mine, theirs = ([e.primitive.name for e in g.jaxpr.eqns] for g in graphs)
+            assert mine == theirs, (name, dtype)
+
+
+def test_products_name_their_dtype_as_in_jax() -> None:
+    a, whole = np.ones((2, 2), np.float32), np.ones((2, 2), np.int32)
+    for x, y, preferred in ((a, a, None), (whole, whole, None), (a, whole, None), (a, a, "float16")):
+        for name in ("dot", "matmul", "inner", "tensordot", "vdot"):
+            found = []
+            for m in (fuser, jax):
+                product = functools.partial(getattr(m.numpy, name), preferred_element_type=preferred)
+                eqns = m.make_jaxpr(product)(x, y).jaxpr.eqns
+                found += [e.params["preferred_element_type"] for e in eqns if e.primitive.name == "dot_general"]
+            assert found[0] == found[1], (name, x.dtype, y.dtype)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -15,6 +15,7 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var, graphs_in
 from fuser.ir.primitive import Control
 from fuser.ir.rewrite import Rewriter
 from fuser.ops.control import cond_p, scan_p, while_p
+from fuser.ops.remat import remat_p
 from fuser.trace.body import pick, reads
 
 Pass = Callable[[Graph], Graph]
@@ -39,7 +40,7 @@ def _with_bodies(eqn: Eqn, step: Pass) -> Eqn:
 
 def pruned(eqn: Eqn, used: Sequence[bool], drop_dead: Pass) -> Eqn:
     """The control equation with only those results that are `used`, and what those need; itself where that is all."""
-    rule = _RULES.get(eqn.primitive.control)
+    rule = _remat if eqn.primitive is remat_p else _RULES.get(eqn.primitive.control)
     smaller = eqn if rule is None else rule(eqn, used, drop_dead)
     same = smaller.invars == eqn.invars and smaller.outvars == eqn.outvars
     return eqn if same and list(graphs_in(smaller.params)) == list(graphs_in(eqn.params)) else smaller
@@ -120,6 +121,15 @@ def _cond(eqn: Eqn, used: Sequence[bool], drop_dead: Pass) -> Eqn:
     branches = tuple(_sink(pick(branch, kept), dict(zip(branch.invars, operands))) for branch, _ in found)
     invars = (eqn.invars[0], *(operands[n] for n in kept))
     return Eqn(cond_p, invars, {**eqn.params, "branches": branches}, _chosen(eqn.outvars, outputs), eqn.source)
+
+
+def _remat(eqn: Eqn, used: Sequence[bool], drop_dead: Pass) -> Eqn:
+    outputs = [n for n, use in enumerate(used) if use]
+    smaller, inputs = _needed(eqn.params["jaxpr"], outputs, drop_dead)
+    kept, apart = sorted(inputs), eqn.params["prevent_cse"]
+    apart = tuple(apart[n] for n in kept) if isinstance(apart, tuple) else apart
+    params = {**eqn.params, "jaxpr": pick(smaller, kept), "prevent_cse": apart}
+    return Eqn(remat_p, tuple(eqn.invars[n] for n in kept), params, _chosen(eqn.outvars, outputs), eqn.source)
 
 
 _RULES: dict[Control | None, Any] = {Control.SCAN: _scan, Control.WHILE: _while, Control.COND: _cond}
