@@ -43,7 +43,7 @@ class custom_vmap(CustomFunction):
         call = Call(self.fun, self._positional(args, kwargs), ())
         try:
             outs = custom_vmap_call_p.bind(
-                *call.operands, name=call.name, call_jaxpr=call.function, rule=_flat_rule(call, rule), num_consts=0
+                *call.operands(), name=call.name, call_jaxpr=call.function, rule=_flat_rule(call, rule), num_consts=0
             )
         except Exception as error:
             raise hide(error)  # noqa: B904

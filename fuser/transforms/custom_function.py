@@ -102,15 +102,16 @@ class Call:
         leaves, self.static_tree = tree.flatten([args[n] for n in self.nondiff])
         self.static = [None if isinstance(leaf, Tracer) else leaf for leaf in leaves]
         self.places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Tracer)]
-        self.hidden = [leaves[n] for n in self.places]
+        hidden = [leaves[n] for n in self.places]
         leaves, self.in_tree = tree.flatten(tuple(args[n] for n in self.diff))
-        self.leaves = leaf_values(leaves, f"the arguments of {self.name}")
+        self._operands = [*hidden, *leaf_values(leaves, f"the arguments of {self.name}")]
         self.out_tree: Any = None
         self.out_avals: list[ArrayType] | None = None
 
-    @property
     def operands(self) -> list[Any]:
-        return [*self.hidden, *self.leaves]
+        """What the primitive is bound on, once: a call that outlives the trace holds no tracer."""
+        operands, self._operands = self._operands, []
+        return operands
 
     def static_args(self, hidden: Sequence[Any]) -> list[Any]:
         """The arguments that are not differentiated."""
@@ -130,7 +131,7 @@ class Call:
 
     def function(self, *operands: Any) -> list[Any]:
         """The flat function."""
-        count = len(self.hidden)
+        count = len(self.places)
         result = self.merged(self.fun, operands[:count], operands[count:])
         leaves, self.out_tree = tree.flatten(result)
         values = leaf_values(leaves, f"the result of {self.name}")

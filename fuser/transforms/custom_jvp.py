@@ -65,7 +65,7 @@ class custom_jvp(CustomFunction):
         symbolic = self.symbolic_zeros
         try:
             outs = custom_jvp_call_p.bind(
-                *call.operands,
+                *call.operands(),
                 name=call.name,
                 call_jaxpr=call.function,
                 jvp_jaxpr_fun=_flat_jvp(call, rule, symbolic),
@@ -80,7 +80,7 @@ class custom_jvp(CustomFunction):
 def _flat_jvp(call: Call, rule: Callable[..., Any], symbolic: bool) -> Callable[..., Any]:
     """The rule on leaves."""
     rule_name = name_of(rule)
-    count = len(call.hidden)
+    count = len(call.places)
 
     def flat(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         static = call.static_args(primals[:count])
