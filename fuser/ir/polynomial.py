@@ -49,7 +49,9 @@ def implied(defined: Monomial, rule: Rule) -> Iterator[tuple[Monomial, Rule]]:
     [(kind, *operands), power], *others = defined
     if others or power != 1:
         return
-    a, b = operands if len(operands) == 2 else (None, None)
+    if kind == "var":
+        return
+    a, b = operands
     if kind in ("max", "min"):
         yield (((kind, b, a), 1),), rule
     if kind == "mod" and type(b) is int and rule == (1, {}):
