@@ -76,6 +76,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 # Settings of JAX that have one value here: it can be read, and set to what it is.
 FIXED: dict[str, Any] = {
     "allow_f16_reductions": True,
+    "custom_vjp3": False,
     "debug_key_reuse": False,
     "softmax_custom_jvp": False,
     "threefry_partitionable": True,

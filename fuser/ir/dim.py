@@ -21,8 +21,10 @@ from fuser.ir.polynomial import (
     MOST_RULES,
     Atom,
     Monomial,
+    Rule,
     Terms,
     checked_size,
+    implied,
     multiplied,
     order,
     rewritten,
@@ -48,7 +50,7 @@ class Scope:
         self.witness: dict[str, int] = {}
         self.defined: dict[str, Any] = {}  # variables that stand for expressions of others
         self.constraints = ()
-        self.rules: dict[Monomial, tuple[int, Terms]] = {}  # `k` times the monomial is the sum of these terms
+        self.rules: dict[Monomial, Rule] = {}
         self.work = work  # atoms that all further questions of order may look at
 
     @property
@@ -74,7 +76,10 @@ class Scope:
             and len(self.rules) < MOST_RULES
         ):
             k = zero.terms[greatest]
-            self.rules[greatest] = abs(k), {m: c * (-1 if k > 0 else 1) for m, c in zero.terms.items() if m != greatest}
+            rest = abs(k), {m: c * (-1 if k > 0 else 1) for m, c in zero.terms.items() if m != greatest}
+            self.rules[greatest] = rest
+            for other, of_other in implied(greatest, rest):
+                self.rules.setdefault(other, of_other)
 
     def variable(self, name: str) -> Dim:
         """The variable of this name, or what a constraint says that it is."""

@@ -5,11 +5,13 @@ They have bounds, so that what is made of a text that a stranger wrote takes bou
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 Atom = tuple[Any, ...]  # ("var", name) or (operation, Dim or int, Dim or int)
 Monomial = tuple[tuple[Atom, int], ...]  # atoms with their powers, in order
 Terms = dict[Monomial, int]
+Rule = tuple[int, Terms]  # so many times what is defined is the sum of these terms
 
 MOST_TERMS = 512
 MOST_ATOMS = 8192  # those in operands of atoms among them
@@ -18,7 +20,7 @@ MOST_RULES = 16  # of equations, each with so many terms, and of uses in one pol
 MOST_COEFFICIENT = 1 << 127
 
 
-def rewritten(terms: Terms, rules: dict[Monomial, tuple[int, Terms]]) -> Terms:
+def rewritten(terms: Terms, rules: dict[Monomial, Rule]) -> Terms:
     """The terms with each multiple of what an equation defines replaced by the rest of the equation, which is less in order."""
     for _ in range(MOST_RULES if rules and len(terms) < MOST_DEGREE else 0):
         found = next(
@@ -39,6 +41,21 @@ def rewritten(terms: Terms, rules: dict[Monomial, tuple[int, Terms]]) -> Terms:
             terms[whole] = terms.get(whole, 0) + times * c
         terms = {m: c for m, c in terms.items() if c}
     return terms
+
+
+def implied(defined: Monomial, rule: Rule) -> Iterator[tuple[Monomial, Rule]]:
+    """What a rule for an operation says of others: of `max` and `min` of the operands in the other order, and of the quotient where
+    there is no remainder."""
+    [(kind, *operands), power], *others = defined
+    if others or power != 1:
+        return
+    if kind == "var":
+        return
+    a, b = operands
+    if kind in ("max", "min"):
+        yield (((kind, b, a), 1),), rule
+    if kind == "mod" and type(b) is int and rule == (1, {}):
+        yield ((("floordiv", a, b), 1),), (abs(b), {m: c if b > 0 else -c for m, c in a.terms.items()})
 
 
 def checked_size(terms: Terms) -> int:

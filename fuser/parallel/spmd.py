@@ -132,6 +132,7 @@ class _Parts:
             value, spec = self.get(operand)
             ends.append(spec if target is None else target)
             results.append(value if target is None else self.moved(value, spec, target, "the result is wanted so"))
+        self.values.clear()  # tracers do not outlive their trace
         return results
 
     def put(self, var: Var, value: Any, spec: Spec) -> None:

@@ -11,8 +11,6 @@ from fuser.frames import hide
 from fuser.ir.source import current_source
 from fuser.ops.custom_vmap import custom_vmap_call_p
 from fuser.trace import tree
-from fuser.trace.core import type_of
-from fuser.trace.stage import stage
 from fuser.transforms.arguments import leaf_values, name_of
 from fuser.transforms.custom_function import Call, CustomFunction, pair_of
 
@@ -45,7 +43,7 @@ class custom_vmap(CustomFunction):
         call = Call(self.fun, self._positional(args, kwargs), ())
         try:
             outs = custom_vmap_call_p.bind(
-                *call.taken(), name=call.name, call_jaxpr=call.function, rule=_flat_rule(call, rule), num_consts=0
+                *call.operands(), name=call.name, call_jaxpr=call.function, rule=_flat_rule(call, rule), num_consts=0
             )
         except Exception as error:
             raise hide(error)  # noqa: B904
@@ -57,24 +55,20 @@ def _flat_rule(call: Call, rule: Callable[..., Any]) -> Callable[..., Any]:
     name = name_of(rule)
 
     def flat(size: int, batched: Sequence[bool], *inputs: Any) -> tuple[list[Any], list[bool]]:
-        if call.out_tree is None:
-            avals = [type_of(v) for v in inputs]
-            stage(call.function, [a.without(0) if b else a for a, b in zip(avals, batched)], call.name)
         marks = list(tree.unflatten(call.in_tree, batched))
         result = rule(size, marks, *tree.unflatten(call.in_tree, inputs))
         out, out_batched = pair_of(result, name, call.name, "output, which parts are batched")
         leaves, structure = tree.flatten(out)
         which, marked = tree.flatten(out_batched)
-        if structure != marked or structure != call.out_tree:
-            words = (
-                f"structure of output returned by custom vmap rule ({name}) does not match that of original custom-vmapped function"
-                if structure == marked
-                else f"structure of output value and output batching specification returned by custom vmap rule ({name}) do not match"
-            )
+        if structure != marked or structure != (call.out_tree or structure):
+            which_tree = "output" if structure == marked else "output and of batching"
             raise ValueError(
-                f"{words}: the rule {name} of {call.name} must return outputs and marks with the tree of the function's output, "
-                f"{call.out_tree}, got {structure} and {marked} ({current_source().short})"
+                f"structure of {which_tree} returned by custom vmap rule ({name}) does not match that of original "
+                "custom-vmapped function: "
+                f"the rule {name} of {call.name} must return outputs and marks with the tree of the function's output, "
+                f"{call.out_tree or structure}, got {structure} and {marked} ({current_source().short})"
             )
+        call.out_tree = structure
         return leaf_values(leaves, f"the result of {name}"), which
 
     flat.__name__ = name

@@ -108,8 +108,8 @@ class Call:
         self.out_tree: Any = None
         self.out_avals: list[ArrayType] | None = None
 
-    def taken(self) -> list[Any]:
-        """The operands of the call, once."""
+    def operands(self) -> list[Any]:
+        """What the primitive is bound on, once: a call that outlives the trace holds no tracer."""
         operands, self._operands = self._operands, []
         return operands
 

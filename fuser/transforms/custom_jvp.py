@@ -65,7 +65,7 @@ class custom_jvp(CustomFunction):
         symbolic = self.symbolic_zeros
         try:
             outs = custom_jvp_call_p.bind(
-                *call.taken(),
+                *call.operands(),
                 name=call.name,
                 call_jaxpr=call.function,
                 jvp_jaxpr_fun=_flat_jvp(call, rule, symbolic),

@@ -86,7 +86,7 @@ class custom_vjp(CustomFunction):
         call = Call(self.fun, args, self.nondiff_argnums)
         try:
             outs = custom_vjp_call_p.bind(
-                *call.taken(),
+                *call.operands(),
                 name=call.name,
                 call_jaxpr=call.function,
                 fwd_jaxpr_thunk=_flat_fwd(call, fwd, bwd, self.symbolic_zeros),

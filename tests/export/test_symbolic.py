@@ -53,7 +53,7 @@ def test_equations_of_operations_rewrite_them() -> None:
     scope = SymbolicScope((*said, "min(e, f) == f - 2", "f >= 3"))
     a, b, c, d, e, f = symbolic_shape("a, b, c, d, e, f", scope=scope)
     assert (b, d // 2, c // 3) == (a + 1, a + 5, b + 2) and 4 * b * (c // 3) == 4 * b * b + 8 * b
-    assert minimum(e, f) == f - 2 and (a + a % 2) % -2 == 0
+    assert minimum(e, f) == minimum(f, e) == f - 2 and (a + a % 2) % -2 == 0 and -2 * ((a + a % 2) // -2) == a + a % 2
     assert len(scope.constraints) == 5  # they are still there to be checked
     assert divmod(np.array(7), a)[1] == 7 % a
     with pytest.raises(InconclusiveDimensionOperation, match=r"with constraints: .*f >= 3"):

@@ -33,8 +33,10 @@ from fuser.ir.names import function_name
 from fuser.ir.primitive import Control
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
+from fuser.lax.parallel import pvary
 from fuser.lax.values import as_value
 from fuser.ops.check import Raising, check_p
+from fuser.ops.shard_map import Layout, shard_map_p, whole
 from fuser.passes.inline import CALLS
 from fuser.trace import tree
 from fuser.trace.body import close
@@ -130,6 +132,8 @@ class _Checker:
             return (state if rule is None else rule(state, self.enabled, eqn, operands, results)), results
         if primitive in CALLS:
             return self.run(params[CALLS[primitive]], operands, state)
+        if primitive is shard_map_p:
+            return self.mapped(eqn, operands, state)
         forms = {Control.SCAN: self.scan, Control.WHILE: self.while_loop, Control.COND: self.cond}
         form = forms.get(primitive.control)  # type: ignore[arg-type]
         if form is None:
@@ -187,6 +191,29 @@ class _Checker:
         found = eqn.primitive.bind(index, *consts, *rest, *state.arrays, **params)
         split = len(found) - len(state.arrays)
         return State(self.codes, tuple(found[split:])), list(found[:split])
+
+    def mapped(self, eqn: Eqn, operands: list[Any], state: State) -> tuple[State, list[Any]]:
+        """Each device begins with the state, and gives its own; that of the first device in which something went wrong counts."""
+        params, graph, avals = eqn.params, eqn.params["jaxpr"], self.codes.avals()
+        layout, count = Layout(params["mesh"], params["manual_axes"], params["check_vma"]), len(operands)
+        axes = tuple(layout.manual_axes)
+
+        def function(*inputs: Any) -> list[Any]:
+            begun = [pvary(a, axes) if layout.check_vma else a for a in inputs[count:]]
+            state, results = self.run(graph, inputs[:count], State(self.codes, tuple(begun)))
+            return [*results, *(a[None] for a in state.arrays)]
+
+        with layout.scope():
+            body, own = close(stage(function, [*graph.in_avals, *avals], graph.name))
+        same = [whole(a.ndim) for a in avals]
+        found = eqn.primitive.bind(*own, *operands, *state.arrays, **{
+            **params,
+            "jaxpr": body,
+            "in_specs": (*(whole(type_of(c).ndim) for c in own), *params["in_specs"], *same),
+            "out_specs": (*params["out_specs"], *((axes, *spec) for spec in same)),
+        })  # fmt: skip
+        split = len(found) - len(avals)
+        return state.gathered(found[split:], 1), list(found[:split])
 
     def while_loop(self, eqn: Eqn, operands: list[Any], state: State) -> tuple[State, list[Any]]:
         """The loop with the predicate and the state among what it carries: what the predicate checks is checked in the body.
