@@ -21,7 +21,7 @@ from fuser import backends, dtypes
 from fuser.api import advice, debug_values, eager
 from fuser.api.parameters import Typed, both_ways, incomparable, names_of
 from fuser.api.pickling import reduced
-from fuser.api.placement import FREE, Wanted, placed, placement, wanted_of
+from fuser.api.placement import FREE, Wanted, at_home, placed, placement, wanted_of
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.config import config
@@ -40,7 +40,7 @@ from fuser.runtime.collection import no_collection
 from fuser.runtime.core import native
 from fuser.runtime.memory import refusal_in_step
 from fuser.runtime.once import once
-from fuser.trace import tree
+from fuser.trace import transfers, tree
 from fuser.trace.aliases import check_aliases, check_results
 from fuser.trace.batch import axes_key, checked_axes
 from fuser.trace.body import close
@@ -148,7 +148,7 @@ class Jitted(_Base):
         if config.disable_jit:
             return self.function(*args, **kwargs)
         run, values, foreign, structure = self._found(args, kwargs)
-        if isinstance(run, native.Program):
+        if isinstance(run, native.Program) and not transfers.guarded():
             self._remember(args, kwargs, tree.unflatten(structure, range(len(values))), run)
         return run(values, foreign)
 
@@ -157,6 +157,7 @@ class Jitted(_Base):
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
         values = [v if type(v) is Array else self._evaluated(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
+        values = values if EVALUATION.default is None else at_home(values)
         key = (structure, static, config.enable_x64, config.traced, *map(_key_of, values))
         if lying := placed(values):
             key = (*key, lying)
@@ -261,9 +262,12 @@ class Jitted(_Base):
             if any(map(is_ref, values)):
                 check_aliases(values, self.name, "jit", traced.path, traced.graph.consts)
             self._traces[key] = traced
-            self._programs[key] = compiled = traced.lower().compile()
+            with transfers.suspended():
+                self._programs[key] = compiled = traced.lower().compile()
             return compiled
 
+        if config.explain_cache_misses:
+            advice.explain_miss(self, key)
         if config.log_compiles:
             types = ", ".join(str(type_of(v)) for v in values)
             logging.getLogger("fuser").warning("Compiling %s with argument types %s", self.name, types)
@@ -278,6 +282,8 @@ class Jitted(_Base):
         self._entries[key] = run = (
             debug_values.checked(compiled) if config.debug_nans or config.debug_infs else compiled._run
         )
+        if config.default_device is not None:
+            self._entries[key] = run = _by_default(run)
         while len(self._entries) > MOST_SIGNATURES:
             oldest = next(iter(self._entries))
             for known in (self._entries, self._programs, self._traces):
@@ -431,6 +437,11 @@ def _compiled(graph: Graph, donated: tuple[int, ...], backend: Any) -> Callable[
 
 
 Program.compiler = staticmethod(_compiled)
+
+
+def _by_default(run: Callable[..., Any]) -> Callable[..., Any]:
+    """A program, whose results lie on the default device."""
+    return lambda values, foreign=(): eager.by_default(run(values, foreign))
 
 
 class _NoElements:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser import backends
-from fuser.api.eager import backend_name
-from fuser.api.placement import FREE, placed, placement
+from fuser.api.eager import backend_name, by_default
+from fuser.api.placement import FREE, at_home, placed, placement
 from fuser.api.stages import Traced
 from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Operand, Var
@@ -36,6 +36,7 @@ class Following:
 
     def __init__(self, before: Override | None) -> None:
         self.before = before
+        self.home = False  # whether what is computed now is put on the default device afterwards
         self.everywhere: Mesh | None = None  # what is computed now is put over it afterwards
         self._programs: OrderedDict[Any, Callable[[list[Any]], list[Any]]] = OrderedDict()
 
@@ -44,8 +45,12 @@ class Following:
             mesh = mesh_to_follow()
             if mesh is not None and self.everywhere is not mesh:
                 return self.on_all(mesh, primitive, args, params)
+            if config.default_device is not None and not self.home:
+                return self.by_default(primitive, args, params)
             return NotImplemented if self.before is None else self.before(primitive, args, params)
-        values = [as_array(a) for a in args]
+        values = at_home([as_array(a) for a in args])
+        if not placed(values):
+            return self.by_default(primitive, values, params)
         avals = tuple(type_of(v) for v in values)
         lying = placed(values)
         key = primitive, avals, lying, config.backend, tuple((n, freeze(params[n])) for n in sorted(params))
@@ -59,6 +64,15 @@ class Following:
                 self._programs.popitem(last=False)
         results = program(values)
         return results if primitive.multiple_results else results[0]
+
+    def by_default(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Computed on the first device, the memory of which all share; the results lie on the default one."""
+        saved, self.home = self.home, True
+        try:
+            result = EVALUATION.process(primitive, tuple(args), params)
+        finally:
+            self.home = saved
+        return by_default(result)
 
     def on_all(self, mesh: Mesh, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Computed once, and then on every device of the mesh that `set_mesh` has brought into scope."""

@@ -7,9 +7,11 @@ after which every use raises. Operators, indexing and the other methods are put 
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +49,20 @@ CARRIED: dict[np.dtype[Any] | None, np.dtype[Any]] = {
 _CPU_DLPACK = (1, 0)  # kDLCPU
 
 
+fetched: list[Callable[[Array], object]] = []  # are told of arrays whose values are copied from a GPU to the host
+_made: dict[int, Any] = {}  # without the native core, all arrays
+
+
+def _forget(number: int, _: Any) -> None:
+    _made.pop(number, None)
+
+
+def made() -> list[Array]:
+    """The arrays that nobody has deleted, without the native core, which has a list of its own."""
+    found = [reference() for reference in list(_made.values())]
+    return [x for x in found if x is not None and not x._deleted]
+
+
 class _Fields:
     """What an Array holds, and what follows from that alone; the native core has the same in C."""
 
@@ -58,6 +74,7 @@ class _Fields:
         self._dtype = dtype if dtype in CARRIED and not isinstance(data, np.ndarray) else None
         self._weak_type = weak_type
         self._deleted = False
+        _made[id(self)] = weakref.ref(self, functools.partial(_forget, id(self)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -367,6 +384,9 @@ def to_numpy(x: Any) -> np.ndarray[Any, Any]:
         return np.asarray(x)
     data = x._present()
     if not isinstance(data, np.ndarray):
+        if _is_tensor(data):
+            for told in fetched:
+                told(x)
         data = _tensor_to_numpy(data.cpu()) if _is_tensor(data) else np.asarray(data)
         data = data if x._dtype is None else data.view(x._dtype)
     view: np.ndarray[Any, Any] = data.view()
