@@ -84,7 +84,7 @@ def evaluate(graph: Graph, values: Sequence[Any]) -> list[Any]:
 def _by_rule(primitive: Any, operands: list[Any], params: dict[str, Any]) -> list[Any]:
     rule = RULES.get(primitive.name)
     compressed = any(isinstance(o, BCSR) for o in operands)
-    if rule is None or (compressed and primitive.name not in BCSR_RULES):
+    if rule is None:
         raise NotImplementedError(
             f"sparse rule for {primitive.name} is not implemented because it would result in dense output. If this is your intent, use "
             "sparse.todense() to convert your argument to a dense array."
@@ -93,7 +93,7 @@ def _by_rule(primitive: Any, operands: list[Any], params: dict[str, Any]) -> lis
         found = rule(*operands, **params)
     else:
         found = rule(*(o.to_bcoo() if isinstance(o, BCSR) else o for o in operands), **params)
-        found = BCSR.from_bcoo(found) if isinstance(found, BCOO) else found
+        found = BCSR.from_bcoo(found) if isinstance(found, BCOO) and found.n_sparse == 2 else found
     return list(found) if primitive.multiple_results else [found]
 
 
@@ -267,19 +267,6 @@ RULES: dict[str, Rule] = {
     "cond": _cond,
     "scan": _scan,
 }
-BCSR_RULES = frozenset(
-    [
-        *_LINEAR,
-        *_ZERO_PRESERVING,
-        "integer_pow",
-        "dot_general",
-        "broadcast_in_dim",
-        "concatenate",
-        "while",
-        "cond",
-        "scan",
-    ]
-)
 
 
 # Operators and methods.
