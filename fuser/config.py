@@ -125,10 +125,10 @@ TRACED = (
     "meshes",
 )
 # What the native core asks before it finds a program by its arguments: while one of these is set, calls go through Python.
-GUARDING = ("transfer_guard_host_to_device",)
+GUARDING = ("transfer_guard_host_to_device", "profiling")
 PLATFORMS = ("cpu", "gpu", "cuda")
-# What programs depend on and no user sets by name: see fuser.make_user_context and fuser.set_mesh.
-_HIDDEN: dict[str, Any] = {"user_contexts": (), "meshes": ()}
+# What no user sets by name: see fuser.make_user_context, fuser.set_mesh and fuser.profiler.
+_HIDDEN: dict[str, Any] = {"user_contexts": (), "meshes": (), "profiling": False}
 
 
 def _flag(name: str) -> str:

@@ -32,6 +32,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "experimental.custom_partitioning": (_GSPMD, "functions per device, by shard_map"),
     "experimental.jax2tf": ("it needs XLA's and TensorFlow's graphs", "jit(f).lower(x).as_text(), or the kernels that `python -m fuser compile` writes"),
     "experimental.mosaic": ("it is the GPU dialect behind XLA's custom calls", "the Triton backend's kernels; FUSER_OVERRIDE runs those that you edit"),
+    "experimental.compilation_cache": ("it is XLA's cache of executables", "the setting cache_dir, and the cache on disk"),
     "experimental.control_deps": ("it is a custom call that orders XLA's schedule", "fuser.lax.optimization_barrier"),
     "experimental.fused": ("it is a custom call that forces fusion in XLA on CUDA", "fuser.jit, which fuses; fuser.explain says what"),
     "experimental.roofline": ("it prices XLA's operations on TPUs", "fuser.explain, which gives each kernel's bytes"),
@@ -48,12 +49,14 @@ MODULES: dict[str, tuple[str, str]] = {
     "extend.xla": ("it rewrites XLA's HLO", "a pass of fuser.passes"),
     "interpreters.mlir": (_HLO, _RULES),
     "interpreters.pxla": ("it makes options for XLA's compiler", "the settings of docs/environment.md"),
+    "interpreters.xla": ("it is of XLA's backend", "fuser.extend.core.Primitive.bind"),
     "lib": ("it is XLA's Python extension", "fuser.runtime"),
 }  # fmt: skip
 
 # Single names that are left out: module in JAX ("" is jax itself) -> name -> (why, what instead).
 NAMES: dict[str, dict[str, tuple[str, str]]] = {
     "": {
+        "ad": ("it is of a form of vjp that adds into references", "fuser.vjp"),
         "jax2tf_associative_scan_reductions": ("it serves jax2tf alone", "nothing: no setting is needed"),
         "allow_f16_reductions": ("it sets how XLA accumulates", "nothing: sums of 16-bit floats are always taken in float32"),
         "softmax_custom_jvp": ("it chooses between two implementations that JAX has", "nothing: there is one softmax"),
@@ -87,12 +90,6 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         **dict.fromkeys(
             ("EArray", "cur_qdd", "primal_tangent_dtype",),
             (_HIJAX, 'pytrees of arrays'),
-        ),
-    },
-    "experimental.compilation_cache.compilation_cache": {
-        **dict.fromkeys(
-            ("reset_cache", "set_cache_dir",),
-            ("it is XLA's cache of executables", 'the setting cache_dir'),
         ),
     },
     "experimental.hijax": {
@@ -187,13 +184,8 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
             (_PARTIAL, 'fuser.make_jaxpr; fuser.interpreters.partial_eval.trace_to_jaxpr_nounits'),
         ),
     },
-    "interpreters.xla": {
-        **dict.fromkeys(
-            ("Backend", "apply_primitive", "canonicalize_dtype_handlers",),
-            ("it is of XLA's backend", 'fuser.extend.core.Primitive.bind'),
-        ),
-    },
     "lax": {
+        "ragged_all_to_all": ("it is an instruction of XLA's for accelerators", "fuser.lax.all_to_all of padded pieces"),
         **dict.fromkeys(
             ("after_all_p", "approx_top_k_p", "create_token_p", "device_put_p", "eq_to_p", "le_to_p", "lt_to_p", "mulhi_p", "ragged_all_to_all_p", "reduce_p", "rng_uniform_p", "scatter_sub_p", "select_and_scatter_p", "stack_p", "stage_p", "tile_p", "unstack_p", "dce_sink_p",),
             (_MADE, 'the function of the same name without _p'),
@@ -215,6 +207,12 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         **dict.fromkeys(
             ("cholesky_update_p", "householder_product_p", "lu_pivots_to_permutation_p", "ormqr_p", "symmetric_product_p", "tridiagonal_solve_p",),
             (_MADE, 'the function of the same name without _p'),
+        ),
+    },
+    "nn": {
+        **dict.fromkeys(
+            ("get_scaled_dot_general_config", "scaled_dot_general"),
+            (_CUDNN, "fuser.nn.scaled_matmul, of what you quantise"),
         ),
     },
     "random": {
@@ -240,7 +238,7 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         "register_ffi_type_id": ("handlers of fuser/ffi.h keep no state of XLA's types", "a pointer as an integer attribute"),
     },
     "profiler": {
-        **dict.fromkeys(("ProfileOptions", "start_server", "stop_server"), (_XPLANE, "fuser.profile")),
+        **dict.fromkeys(("ProfileOptions", "start_server", "stop_server", "device_memory_profile", "save_device_memory_profile"), (_XPLANE, "fuser.profile")),
         "ProfileData": ("it reads profiles of XLA's", "fuser.profile, whose reports are text, JSON and HTML"),
         "ProfileEvent": ("it reads profiles of XLA's", "fuser.profile, whose reports are text, JSON and HTML"),
         "ProfilePlane": ("it reads profiles of XLA's", "fuser.profile, whose reports are text, JSON and HTML"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import time
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -84,6 +85,9 @@ else:
     _Base = native.Dispatcher
 
 
+observers: list[Callable[[str, int], object]] = []  # are told of programs that ran: names, and when they began
+
+
 class Jitted(_Base):
     """What `jit` returns; see `jit`."""
 
@@ -141,13 +145,23 @@ class Jitted(_Base):
         if (trace := current()) is not EVALUATION:
             return self._transformed(args, kwargs, recording(trace))
         run, values, foreign, _ = self._found(args, kwargs)
-        return run(values, foreign)
+        return self._observed(run, values, foreign) if observers else run(values, foreign)
+
+    def _observed(self, run: Any, values: list[Any], foreign: tuple[int, ...]) -> Any:
+        """The program's results; `observers` are told when it began, once it has ended."""
+        start = time.perf_counter_ns()
+        result = run(values, foreign)
+        for told in list(observers):
+            told(self.name, start)
+        return result
 
     def _missed(self, *args: Any, **kwargs: Any) -> Any:
         """A call with arguments that the native core understands and has no program for: the next one will find it."""
         if config.disable_jit:
             return self.function(*args, **kwargs)
         run, values, foreign, structure = self._found(args, kwargs)
+        if observers:
+            return self._observed(run, values, foreign)
         if isinstance(run, native.Program) and not transfers.guarded():
             self._remember(args, kwargs, tree.unflatten(structure, range(len(values))), run)
         return run(values, foreign)

@@ -48,7 +48,11 @@ def with_layout_constraint(x: Any, layouts: Any) -> Any:
     ValueError where a layout has not a leaf's rank.
     """
     leaves, structure = tree.flatten(x)
-    wanted = [layouts] * len(leaves) if isinstance(layouts, Layout) else tree.leaves(layouts, lambda v: isinstance(v, Layout))
+    wanted = (
+        [layouts] * len(leaves)
+        if isinstance(layouts, Layout)
+        else tree.leaves(layouts, lambda v: isinstance(v, Layout))
+    )
     for leaf, layout in zip(leaves, wanted, strict=True):
         if len(layout.major_to_minor) != np.ndim(leaf):
             raise ValueError(

@@ -73,9 +73,7 @@ def lstm(
     NotImplementedError for dropout.
     """
     parts = unpack_lstm_weights(weights, input_size, hidden_size, num_layers, bidirectional)
-    return lstm_ref(
-        x, h_0, c_0, *parts, seq_lengths, input_size, hidden_size, num_layers, dropout, bidirectional
-    )
+    return lstm_ref(x, h_0, c_0, *parts, seq_lengths, input_size, hidden_size, num_layers, dropout, bidirectional)
 
 
 def lstm_ref(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fuser.extend.linear_util import WrappedFun
+from fuser.gaps import absent
 from fuser.ir.graph import Graph
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
@@ -73,3 +74,6 @@ def trace_to_jaxpr_nounits(
     unknown_results = [instantiate or trace.follows(r) for r in found]
     out = [PartialVal.unknown(type_of(r)) if u else PartialVal.known(r) for r, u in zip(found, unknown_results)]
     return graph, out, list(graph.consts)
+
+
+__getattr__ = absent(__name__)

@@ -5,6 +5,8 @@ An array on the first device is an ordinary one; any other holds `Shards`, one p
 
 from __future__ import annotations
 
+import enum
+import types
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,17 @@ from fuser.runtime.shards import Shards
 from fuser.trace import transfers, tree
 from fuser.trace.core import EVALUATION, Tracer, current
 from fuser.trace.mismatch import details, prefix_mismatches
+
+
+class Space(enum.Enum):
+    """Memories that a device may have. Those of the CPU and of a GPU have one: an array lies where it is, whatever is asked."""
+
+    Device = "device"
+    Host = "host"
+    Any = "any"
+
+
+memory = types.SimpleNamespace(Space=Space)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +210,7 @@ def _put(leaf: Any, target: Any, donate: Any) -> Any:
         return with_sharding_constraint(value, target)
     if not isinstance(leaf, Array):
         value = value.__copy__()  # the memory of an ndarray is its owner's to write
-    if target is None:
+    if target is None or isinstance(target, Space):
         return value
     sharding = as_sharding(target, "device_put")
     if isinstance(leaf, Array):

@@ -12,6 +12,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -395,6 +396,15 @@ def create_device_mesh(
     if math.prod(mesh_shape) != len(found):
         raise ValueError(f"a mesh of shape {tuple(mesh_shape)} takes {math.prod(mesh_shape)} devices, got {len(found)}")
     return np.array(found, object).reshape(tuple(mesh_shape))
+
+
+@dataclass(frozen=True)
+class AbstractDevice:
+    """What is known of devices that are not there yet: the kind, how many cores each has, and the platform."""
+
+    device_kind: str
+    num_cores: int | None
+    platform: str
 
 
 def create_hybrid_device_mesh(

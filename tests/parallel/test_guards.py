@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import threading
@@ -107,7 +108,7 @@ def test_default_device() -> None:
         with lib.default_device(device[1]):
             made = numpy.ones(3)
             arrays = [
-                made, lib.jit(lambda: numpy.arange(3))(), lib.jit(lambda v: v + 1)(np.ones(3)), lib.device_put(np.ones(3)),
+                made, lib.jit(functools.partial(numpy.arange, 3))(), lib.jit(lambda v: v + 1)(np.ones(3)), lib.device_put(np.ones(3)),
                 lib.random.normal(lib.random.key(0), (2,)), numpy.asarray(np.ones(3)), made + there, old + made, numpy.sort(made),
                 lib.jit(lambda a, b: a + b)(there, made), lib.lax.fori_loop(0, 3, lambda i, v: v + 1, made), lib.nn.softmax(made),
                 lib.grad(lambda v: (v**2).sum())(made), lib.vmap(lambda v: v * 2)(made),

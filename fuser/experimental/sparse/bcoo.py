@@ -384,7 +384,7 @@ def bcoo_update_layout(
         return mat
     n_sparse = mat.ndim - n_batch - n_dense
     if on_inefficient not in ("error", "warn", None):
-        raise ValueError("on_inefficient={!r}; expected one of ['error', 'warn', None].".format(on_inefficient))
+        raise ValueError(f"on_inefficient={on_inefficient!r}; expected one of ['error', 'warn', None].")
     if n_batch < 0 or n_dense < 0 or n_sparse < 0:
         raise ValueError(f"a BCOO array of {mat.ndim} dimensions cannot have n_batch={n_batch} and n_dense={n_dense}")
     grown = (*mat.shape[mat.n_batch : n_batch], *mat.shape[mat.ndim - n_dense : mat.ndim - mat.n_dense])

@@ -60,7 +60,7 @@ def lobpcg_standard(A: Any, X: Any, m: int = 100, tol: Any = None) -> tuple[Any,
     X = fnp.asarray(X)
     apply = A if callable(A) else lambda v: fnp.asarray(A) @ v
     _check(A, X)
-    n, k = X.shape
+    _, k = X.shape
     limit = fnp.asarray(fnp.finfo(X.dtype).eps if tol is None else tol, X.dtype)
 
     def ritz(basis: Any) -> tuple[Any, Any, Any]:

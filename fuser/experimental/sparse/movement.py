@@ -107,7 +107,7 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
         data, indices = (fnp.concatenate([p[k] for p in padded], dimension) for k in (0, 1))
         return BCOO((data, indices), shape=shape)
     if dimension >= n_batch + first.n_sparse:
-        buffers = [o._bufs for o in map(lambda o: bcoo_update_layout(o, n_dense=o.n_dense), operands)]
+        buffers = [o._bufs for o in operands]
         starts = np.cumsum([0, *extents[:-1]])
         dense = dimension - first.n_sparse + 1
         parts = [_widened(d, dense, int(s), shape[dimension]) for (d, _), s in zip(buffers, starts)]
