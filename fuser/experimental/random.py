@@ -64,7 +64,7 @@ class StatefulPRNG:
 
     def spawn(self, n_children: int) -> list[StatefulPRNG]:
         """Independent generators."""
-        return [StatefulPRNG(self.key(), new_ref(fnp.zeros((), int))) for _ in range(n_children)]
+        return [StatefulPRNG(key, new_ref(fnp.zeros((), int))) for key in self.key(n_children)]
 
 
 def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
