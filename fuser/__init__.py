@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from fuser import ad_checkpoint, custom_batching, custom_derivatives, dtypes, errors, lax, nn, numpy, random, ref, tree
+from fuser import (
+    ad,
+    ad_checkpoint,
+    custom_batching,
+    custom_derivatives,
+    dtypes,
+    errors,
+    lax,
+    nn,
+    numpy,
+    random,
+    ref,
+    tree,
+)
 from fuser.api.abstract import eval_shape, make_jaxpr
 from fuser.api.jitted import ShapeDtypeStruct, jit
 from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
@@ -54,9 +67,11 @@ __all__ = [
     "NamedSharding",
     "P",
     "Ref",
+    "Schedule",
     "ShapeDtypeStruct",
     "Shard",
     "accelerate",
+    "ad",
     "ad_checkpoint",
     "block_until_ready",
     "check",
@@ -131,6 +146,7 @@ _LATER = {
     "accelerate": "fuser.interop.accelerate",
     "check": "fuser.debug.check",
     "explain": "fuser.report.explanation",
+    "Schedule": "fuser.kernel.schedule",
     "profile": "fuser.report.profile",
     "export_kernels": "fuser.takeaway",
     "float0": "fuser.dtypes",

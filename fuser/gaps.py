@@ -56,7 +56,6 @@ MODULES: dict[str, tuple[str, str]] = {
 # Single names that are left out: module in JAX ("" is jax itself) -> name -> (why, what instead).
 NAMES: dict[str, dict[str, tuple[str, str]]] = {
     "": {
-        "ad": ("it is of a form of vjp that adds into references", "fuser.vjp"),
         "jax2tf_associative_scan_reductions": ("it serves jax2tf alone", "nothing: no setting is needed"),
         "allow_f16_reductions": ("it sets how XLA accumulates", "nothing: sums of 16-bit floats are always taken in float32"),
         "softmax_custom_jvp": ("it chooses between two implementations that JAX has", "nothing: there is one softmax"),

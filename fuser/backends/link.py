@@ -12,6 +12,7 @@ import numpy as np
 from fuser.backends.base import KernelFunction, KernelSource, Loaded, Memory
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Literal, Var
+from fuser.kernel.schedule import NOTHING_ASKED
 from fuser.ops.control import cond_p, while_p
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, generated
@@ -29,6 +30,7 @@ class Stepwise:
 
     memory: Memory
     limits: FusionLimits
+    asked = NOTHING_ASKED
 
     def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
         return in_steps(plan, zip(sources, loaded.functions, strict=True), Parts(self.memory, self.limits))
@@ -125,11 +127,13 @@ def temporaries(plan: Plan, label_of: dict[int, str]) -> str:
     return text if largest < 0 else f"{text}, the largest {plan.slots[largest].aval}{at([label_of.get(largest, '')])}"
 
 
-def driven(group: FusionGroup, kernels: Kernels, parts: Parts) -> Callable[..., Any]:
-    """Control flow over the executables of its bodies, step by step from Python."""
+def driven(
+    group: FusionGroup, kernels: Kernels, parts: Parts, bodies: Sequence[Callable[..., list[Any]]] = ()
+) -> Callable[..., Any]:
+    """Control flow over its `bodies` (the executables of its plans where none are given), step by step from Python."""
     eqn = group.graph.eqns[-1]
     params = eqn.params
-    runs = [_body(plan, in_steps(plan, kernels, parts)) for plan in group.bodies]
+    runs = bodies or [_body(plan, in_steps(plan, kernels, parts)) for plan in group.bodies]
     if eqn.primitive is while_p:
         run = loops.while_loop(runs[0], runs[1], params["cond_nconsts"], params["body_nconsts"])
     elif eqn.primitive is cond_p:

@@ -16,6 +16,7 @@ from fuser.ir.source import current_source
 from fuser.ir.types import float0
 from fuser.trace import tree
 from fuser.trace.batch import batch, moved
+from fuser.trace.cells import PartOfRef, is_ref
 from fuser.trace.core import type_of
 from fuser.trace.explicit import rules
 from fuser.trace.mismatch import details, prefix_mismatches
@@ -109,6 +110,8 @@ def _vmap(
     if VMAPPABLE:
         fun, args, kwargs = _of_elements(fun, in_axes, out_axes, args, kwargs)
     leaves, structure = tree.flatten((args, kwargs))
+    if any(map(is_ref, leaves)):
+        _refuse_parts((args, kwargs))
     given = prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
     opaque = {n: leaf for n, (leaf, axis) in enumerate(zip(leaves, given)) if axis is None and _is_opaque(leaf)}
     values = leaf_values([0 if n in opaque else v for n, v in enumerate(leaves)], f"the arguments of {name_of(fun)}")
@@ -183,6 +186,16 @@ def _together(result: Any, out_axes: Any, size: int) -> Any:
         for leaf, axis in zip(leaves, axes)
     ]
     return tree.unflatten(structure, made)
+
+
+def _refuse_parts(arguments: Any) -> None:
+    """TypeError for parts of Refs, whose mapped dimension is not that of the Ref."""
+    for leaf in tree.leaves(arguments, lambda leaf: isinstance(leaf, PartOfRef)):
+        if isinstance(leaf, PartOfRef):
+            raise TypeError(
+                "TransformedRefs are not allowed as arguments of vmap: a part of a Ref has dimensions of its own; pass the Ref, and take "
+                f"its part in the function ({current_source().short})"
+            )
 
 
 def prefix(axes: Any, full: Any, what: str) -> list[Any]:
