@@ -84,6 +84,11 @@ def by_default(result: Any) -> Any:
     return tree.map(lambda x: put(x) if type(x) is Array else x, result)
 
 
+def run_by_default(run: Callable[..., Any]) -> Callable[..., Any]:
+    """A program, whose results lie on the default device."""
+    return lambda values, foreign=(): by_default(run(values, foreign))
+
+
 def _keep(key: Any, program: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], list[Any]]:
     with _lock:
         _programs[key] = program

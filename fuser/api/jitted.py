@@ -304,7 +304,7 @@ class Jitted(_Base):
             debug_values.checked(compiled) if config.debug_nans or config.debug_infs else compiled._run
         )
         if config.default_device is not None:
-            self._entries[key] = run = _by_default(run)
+            self._entries[key] = run = eager.run_by_default(run)
         while len(self._entries) > MOST_SIGNATURES:
             oldest = next(iter(self._entries))
             for known in (self._entries, self._programs, self._traces):
@@ -458,11 +458,6 @@ def _compiled(graph: Graph, donated: tuple[int, ...], backend: Any) -> Callable[
 
 
 Program.compiler = staticmethod(_compiled)
-
-
-def _by_default(run: Callable[..., Any]) -> Callable[..., Any]:
-    """A program, whose results lie on the default device."""
-    return lambda values, foreign=(): eager.by_default(run(values, foreign))
 
 
 def _key_of(value: Any) -> Any:
