@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -54,11 +55,21 @@ class _Made(type):
         vma: Any = frozenset(),
         **_: Any,
     ) -> ArrayType:
-        return ArrayType(tuple(shape), dtypes._dtype(dtype), bool(weak_type), frozenset(vma))
+        explicit = None
+        if sharding is not None:
+            for extent, parts in zip(shape, sharding.axes(len(tuple(shape)))):
+                count = math.prod(sharding.mesh.shape[n] for n in parts)
+                if extent % count:
+                    raise ValueError(
+                        f"a type of shape {tuple(shape)} cannot lie as {sharding.spec}: the {count} devices along {parts} does not evenly divide "
+                        f"the dimension size {extent}"
+                    )
+            explicit = sharding.in_type(len(tuple(shape)))
+        return ArrayType(tuple(shape), dtypes._dtype(dtype), bool(weak_type), frozenset(vma), explicit)
 
 
 class ShapedArray(metaclass=_Made):
-    """`ShapedArray(shape, dtype)` is an ArrayType, and every ArrayType is an instance; where arrays lie is no part of types."""
+    """`ShapedArray(shape, dtype)` is an ArrayType, and every ArrayType is an instance; types say how arrays lie along Explicit axes."""
 
 
 Atom = Var | Literal

@@ -36,7 +36,6 @@ from fuser.ir.references import AbstractRef
 from fuser.ir.source import current_source
 from fuser.ir.types import KEY, ArrayType
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
-from fuser.lax.replayed import Replayed
 from fuser.lax.values import as_value
 from fuser.ops.jit import Program
 from fuser.runtime.array import Array
@@ -108,8 +107,9 @@ class Jitted(_Base):
         schedule: Schedule = NOTHING_ASKED,
     ) -> None:
         super().__init__(static_argnums, static_argnames)
-        # A replayed function has attributes of its own, which are no jitted one's.
-        functools.update_wrapper(self, function, updated=() if isinstance(function, Replayed) else ("__dict__",))
+        # A replayed function, and one that wraps it, has attributes of its own, which are no jitted one's.
+        replayed = "_in_python" in getattr(function, "__dict__", ())
+        functools.update_wrapper(self, function, updated=() if replayed else ("__dict__",))
         self.function = function
         self.static_argnums = static_argnums
         self.static_argnames = static_argnames
@@ -403,6 +403,7 @@ class Jitted(_Base):
             raise TypeError(
                 f"function {self.name} at {current_source().short or '?'} returned a value of type {type(leaf).__name__}"
                 f"{f' at output component {path}' if path else ''}, which is not a valid JAX type; "
+                f"{'A ShapeDtypeStruct does not have a value; ' if isinstance(leaf, ArrayType) else ''}"
                 "a jitted function returns arrays and numbers in tuples, lists, dicts or registered classes"
             ) from None
 

@@ -31,6 +31,7 @@ def wanted_of(device: Any, backend: str | None, in_shardings: Any, out_shardings
     if device is not None and backend is not None:
         raise ValueError(f"can't specify both a device and a backend for jit, got {device=} and {backend=}")
     for what, given in (("in_shardings", in_shardings), ("out_shardings", out_shardings)):
+        _check(what, given)
         if given is not None and (device is not None or backend is not None):
             raise ValueError(f"If backend or device is specified on jit, then {what} should not be specified.")
     if device is None:
@@ -41,6 +42,22 @@ def wanted_of(device: Any, backend: str | None, in_shardings: Any, out_shardings
         stacklevel=3,
     )
     return Wanted(device, device)
+
+
+def _check(what: str, given: Any) -> None:
+    """TypeError for what says nothing of a layout, ValueError for one that leaves a dimension open."""
+    for leaf in tree.leaves(given):
+        if not isinstance(leaf, Device) and not hasattr(leaf, "in_type") and not hasattr(leaf, "partitions"):
+            raise TypeError(
+                f"{what} leaf specifications are expected to be PartitionSpec instances or None, but got {leaf} "
+                f"({current_source().short}); Shardings and Devices will do too"
+            )
+        spec = getattr(leaf, "spec", leaf)
+        if any(entry is spec.UNCONSTRAINED for entry in getattr(spec, "partitions", ())):
+            raise ValueError(
+                f"Unconstrained dims are not allowed when passed to {what}: {leaf} ({current_source().short}); leave the whole free with "
+                "None, or constrain the value within the function"
+            )
 
 
 class Placement(NamedTuple):

@@ -74,6 +74,11 @@ class ShapeDtypeStruct(ArrayType):
         return _made, (self.shape, self.dtype, self.weak_type, self.vma, self.sharding)
 
 
+def described(aval: ArrayType, sharding: Any = None) -> ShapeDtypeStruct:
+    """A type, and how values of it lie."""
+    return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding, vma=aval.vma)
+
+
 def _made(shape: Any, dtype: np.dtype, weak_type: bool, vma: Any, sharding: Any) -> ShapeDtypeStruct:
     return ShapeDtypeStruct(shape, dtype, weak_type=weak_type, vma=vma, sharding=sharding)
 

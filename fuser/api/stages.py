@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 from fuser import backends
 from fuser.api.advice import LEAST_DONATED, held
 from fuser.api.placement import Placement
+from fuser.api.shapes import described
 from fuser.api.stateful import State, without_state
 from fuser.backends.base import Backend, HostMemory, KernelSource
 from fuser.compile import Lowering, Program, load, lower
@@ -157,7 +158,10 @@ class Stage:
         """The tree of the results' ArrayTypes."""
         return self.traced.out_info
 
-    out_info = out_avals
+    @property
+    def out_info(self) -> Any:
+        """The tree of the results' types, as ShapeDtypeStructs."""
+        return tree.map(described, self.out_avals)
 
     @property
     def args_info(self) -> Any:

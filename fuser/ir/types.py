@@ -130,6 +130,10 @@ class ManualAxisType(NamedTuple):
     unreduced: frozenset[Any]  # each device has one term of the sum that the value is
     reduced: frozenset[Any]  # the values are the same, and their cotangents sums
 
+    def invarying(self, mesh: Any) -> frozenset[Any]:
+        """The manual axes of the mesh of which the type says nothing: the values, and their cotangents, are the same."""
+        return frozenset(mesh.manual_axes) - self.varying - self.unreduced - self.reduced
+
 
 class Typed:
     """What has a type, `aval`, and answers for it: `shape`, `dtype`, `ndim`, `size`."""

@@ -95,7 +95,7 @@ def promoted(
 def varying(value: Any, axes: frozenset[Any]) -> Any:
     """The value, taken to differ along at least these axes of a mesh."""
     missing = axes - type_of(value).vma if axes else axes
-    return pvary_p.bind(value, axis_name=tuple(sorted(missing, key=str))) if missing else value
+    return pvary_p.bind(value, axes=tuple(sorted(missing, key=str))) if missing else value
 
 
 def apart(step: Body, axes: frozenset[Any]) -> Body:
@@ -124,7 +124,7 @@ def _widened(graph: Graph, wanted: tuple[frozenset[Any], ...]) -> Graph:
     for number, (operand, axes) in enumerate(zip(graph.outvars, wanted)):
         if missing := axes - operand.aval.vma:
             var = Var(operand.aval.update(vma=axes | operand.aval.vma))
-            eqns.append(Eqn(pvary_p, (operand,), {"axis_name": tuple(sorted(missing, key=str))}, (var,)))
+            eqns.append(Eqn(pvary_p, (operand,), {"axes": tuple(sorted(missing, key=str))}, (var,)))
             outvars[number] = var
     return replace(graph, eqns=tuple(eqns), outvars=tuple(outvars))
 

@@ -8,20 +8,42 @@ from collections.abc import Callable
 from typing import Any
 
 from fuser.ir.names import parameter_names
+from fuser.ir.primitive import REGISTRY
+from fuser.ir.types import ArrayType
 from fuser.trace import tree
+from fuser.trace.batch import named_axes
 from fuser.trace.explicit import resolving
 
 _lay: list[Callable[[Any, Any, str], Any]] = []
 
 
 def install_layout(lay: Callable[[Any, Any, str], Any]) -> None:
-    """Let `lay(value, sharding, function)` lay out results from now on."""
+    """Let `lay(value, sharding, function)` lay out results from now on; `function` is "device" for the argument `device`."""
     _lay[:] = [lay]
 
 
 def with_sharding(result: Any, sharding: Any, function: str = "reshard") -> Any:
     """The arrays of a tree laid out by a sharding, or by a PartitionSpec over the mesh in scope; as they are for None."""
     return result if sharding is None else tree.map(lambda leaf: _lay[0](leaf, sharding, function), result)
+
+
+def described_layout(like: Any) -> Any:
+    """How a described array (a ShapeDtypeStruct) lies, as its sharding says of devices that there are; None for all else."""
+    sharding = getattr(like, "sharding", None) if isinstance(like, ArrayType) else None
+    return _laid_over[0](sharding) if sharding is not None and _laid_over else None
+
+
+def like_it(result: Any, like: Any) -> Any:
+    """A new array that lies as a described one does, and varies from device to device along the axes of a mesh that it names."""
+    axes = getattr(getattr(like, "aval", like), "vma", None)
+    if axes:
+        result = REGISTRY["pvary"].bind(result, axes=tuple(n for n in named_axes() if n in axes))
+    return with_sharding(result, described_layout(like), "device")
+
+
+_laid_over: list[
+    Callable[[Any], Any]
+] = []  # a sharding over the devices of the mesh in scope, or None; set by fuser.parallel
 
 
 def lays_out(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,12 +61,13 @@ def sharded(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if not kwargs:
             return function(*args)
-        wanted = next((w for w in [kwargs.pop(name, None) for name in names] if w is not None), None)
-        if wanted is None:
+        found = {name: w for name in names if (w := kwargs.pop(name, None)) is not None}
+        if not found:
             return function(*args, **kwargs)
         with resolving():
             result = function(*args, **kwargs)
-        return with_sharding(result, wanted, function.__name__)
+        name, wanted = next(iter(found.items()))
+        return with_sharding(result, wanted, function.__name__ if name == "out_sharding" else "device")
 
     return call
 

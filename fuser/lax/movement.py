@@ -12,6 +12,8 @@ import numpy as np
 from fuser import dtypes
 from fuser.errors import TypeRuleError
 from fuser.ir.dim import as_extent
+from fuser.ir.types import ArrayType
+from fuser.lax.layouts import like_it
 from fuser.lax.values import as_value, axes_of, axis_of, convert, strict
 from fuser.lax.values import broadcast_shapes as _broadcast_shapes
 from fuser.lax.values import broadcast_to as _broadcast_to
@@ -173,12 +175,13 @@ def full_like(
     x: Any, fill_value: Any, dtype: Any = None, shape: Sequence[int] | None = None, sharding: None = None
 ) -> Any:
     """An array filled with one number, with the shape and dtype of `x` unless given."""
-    like = as_value(x, "full_like")
+    like = x if isinstance(x, ArrayType) else as_value(x, "full_like")
     weak = dtype is None and like.weak_type
     wanted = like.dtype if dtype is None else dtypes.requested(dtype, "full_like")
-    return _broadcast_to(
+    result = _broadcast_to(
         convert(as_value(fill_value, "full_like"), wanted, weak), like.shape if shape is None else _extents(shape)
     )
+    return like_it(result, x) if shape is None else result
 
 
 def empty(shape: Sequence[int], dtype: Any, *, out_sharding: None = None) -> Any:

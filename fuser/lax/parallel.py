@@ -19,9 +19,10 @@ from fuser.ir.source import current_source
 from fuser.lax.movement import reshape, transpose
 from fuser.lax.values import as_value, axis_of, python_scalar
 from fuser.ops import collective as C
+from fuser.ops import unreduced as U
 from fuser.ops.elementwise import convert_element_type_p
 from fuser.trace import tree
-from fuser.trace.batch import checked_axes, manual_axes, named_axes
+from fuser.trace.batch import axis_names, checked_axes, manual_axes, named_axes
 from fuser.trace.core import infer, type_of
 
 
@@ -48,7 +49,7 @@ def _groups(axis_index_groups: Any, names: Sequence[Any], function: str) -> tupl
         raise UnsupportedError(
             f"{function} over groups of a vmapped axis is not supported; nest two vmaps and name the inner axis ({current_source().short})"
         )
-    if set(names) & checked_axes():
+    if set(names) & checked_axes() and function in ("psum", "pmax", "pmin"):
         raise UnsupportedError(
             f"{function} over groups of an axis is not supported where shard_map checks along which axes values vary; give "
             f"shard_map check_vma=False, or make a mesh with two axes in the place of this one ({current_source().short})"
@@ -108,8 +109,9 @@ def _reduced(function: str, primitive: Primitive, x: Any, axis_name: Any, groups
         if value.dtype == bool and primitive is C.psum_p:
             value = convert_element_type_p.bind(value, new_dtype=np.dtype("int32"), weak_type=False)
         for name in _together(names):
-            checked = primitive is C.psum_p and isinstance(name, tuple) and set(name) <= checked_axes()
-            value = (C.psum_invariant_p if checked else primitive).bind(value, axis_name=name, **params)
+            own = _sum_of(value, name) if primitive is C.psum_p else primitive
+            value = value if own is U.unreduced_psum_p else _own(value, name if isinstance(name, tuple) else ())
+            value = own.bind(value, axes=name, **params)
         return value
 
     return tree.map(on_leaf, x)
@@ -144,18 +146,75 @@ def pvary(x: Any, axis_name: Any) -> Any:
     def on_leaf(leaf: Any) -> Any:
         value = as_value(leaf, "pvary")
         missing = tuple(n for n in names if n not in type_of(value).vma)
-        return C.pvary_p.bind(value, axis_name=missing) if missing else value
+        reduced = tuple(n for n in missing if n in type_of(value).mat.reduced)
+        if reduced:
+            value = U.reduced_vary_cast_p.bind(value, axes=reduced)
+        missing = tuple(n for n in missing if n not in reduced)
+        return C.pvary_p.bind(value, axes=missing) if missing else value
 
     return tree.map(on_leaf, x)
 
 
 def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
-    """`pvary` with to="varying", the one change of type that needs no collective."""
-    if to != "varying":
-        raise UnsupportedError(
-            f"pcast to {to!r} is not supported; use psum, pmax or all_gather to make values the same for all ({current_source().short})"
+    """`x` (a tree) with another type along axes of a mesh, for which no device moves anything.
+
+    To "varying" from the same for all (`pvary`) or reduced, to "reduced" from the same for all, to "unreduced" from varying:
+    each device's value is a term of the sum then. ValueError for other changes; psum and all_gather make those.
+    """
+    names = _names(axis_name, "pcast")
+    if to not in ("varying", "reduced", "unreduced"):
+        raise ValueError(
+            f"Got unexpected `to` value. Allowed `to` values are: varying, reduced and unreduced; pcast got {to!r} ({current_source().short})"
         )
-    return pvary(x, axis_name)
+    axes = tuple(n for n in names if n in checked_axes())
+
+    def on_leaf(leaf: Any) -> Any:
+        value = as_value(leaf, "pcast")
+        own = kind_along(value, axes, "jax.lax.pcast")
+        if not axes or (own, to) == ("varying", "varying"):
+            return value
+        if (own, to) not in _CASTS:
+            raise ValueError(
+                f"Unsupported pcast from={own}, to={to!r} of {type_of(value)} along {', '.join(map(repr, axes))} ({current_source().short}); "
+                "psum, psum_scatter and all_gather make other changes"
+            )
+        return _CASTS[own, to].bind(value, axes=axes)
+
+    return tree.map(on_leaf, x)
+
+
+_CASTS = {
+    ("invarying", "varying"): C.pvary_p,
+    ("reduced", "varying"): U.reduced_vary_cast_p,
+    ("invarying", "reduced"): U.preduced_p,
+    ("varying", "unreduced"): U.vary_unreduced_cast_p,
+}
+
+
+def kind_along(value: Any, axes: Sequence[Any], function: str) -> str:
+    """What the type of a value says of it along all of these axes; ValueError where that is not the same."""
+    mat = type_of(value).mat
+    kinds = {next((k for k in ("varying", "unreduced", "reduced") if a in getattr(mat, k)), "invarying") for a in axes}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{function} can only accept axis_name which corresponds to one of varying, unreduced, reduced or invarying. Got a value of "
+            f"type {type_of(value)}, {mat}, along {', '.join(map(repr, axes))} ({current_source().short}); take the axes one by one"
+        )
+    return kinds.pop() if kinds else "invarying"
+
+
+def _sum_of(value: Any, name: Any) -> Primitive:
+    """The sum that a value of this type takes along these axes."""
+    if not isinstance(name, tuple) or not type_of(value).mat.unreduced & set(name):
+        return C.psum_invariant_p if isinstance(name, tuple) and set(name) <= checked_axes() else C.psum_p
+    kind_along(value, name, "jax.lax.psum")
+    return U.unreduced_psum_p
+
+
+def _own(value: Any, axes: Sequence[Any]) -> Any:
+    """The value, taken as each device's own along these axes of a mesh, where types say of it that it is the same for all."""
+    missing = tuple(n for n in axes if n in checked_axes() and n not in type_of(value).vma) if checked_axes() else ()
+    return pvary(value, missing) if missing else value
 
 
 def _one(axis_name: Any, function: str) -> tuple[Any, int]:
@@ -181,6 +240,8 @@ def _grouped(axis_name: Any, groups: Any, function: str) -> tuple[Any, int, dict
 
 def _checked(primitive: Primitive, value: Any, **params: Any) -> Any:
     """The primitive applied, its type rule asked first: the trace that batches it does not."""
+    if primitive not in (U.unreduced_reduce_scatter_p,):
+        value = _own(value, axis_names(params))
     infer(primitive, (type_of(value),), params)
     return primitive.bind(value, **params)
 
@@ -192,23 +253,33 @@ def _each(function: Callable[[Any], Any], x: Any, name: str) -> Any:
 def all_gather(
     x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False, to: str = "varying"
 ) -> Any:
-    """The values of all lanes along a new dimension at `axis`; with `tiled`, one behind the other along that of `x`."""
-    if to != "varying":
-        raise UnsupportedError(f"all_gather to {to!r} is not supported; its result varies ({current_source().short})")
+    """The values of all lanes along a new dimension at `axis`; with `tiled`, one behind the other along that of `x`.
+
+    The result's type says that it varies from device to device, with to="invarying" that it is the same for all, with
+    to="reduced" that moreover its cotangent is a sum of which each device has a term. ValueError for others.
+    """
+    if to not in _GATHERS:
+        raise ValueError(
+            f"Got unexpected `to` value. Allowed `to` values are: {', '.join(_GATHERS)}; all_gather got {to!r} ({current_source().short})"
+        )
     names = _names(axis_name, "all_gather")
+    primitive = _GATHERS[to] if set(names) <= checked_axes() else C.all_gather_p
     if set(names) <= manual_axes():
-        return _gather(x, names, axis, tiled, axis_index_groups)
+        return _gather(x, names, axis, tiled, axis_index_groups, primitive)
     for number, name in enumerate(reversed(names)):
-        x = _gather(x, name, axis, tiled or number > 0, axis_index_groups)
+        x = _gather(x, name, axis, tiled or number > 0, axis_index_groups, primitive)
     return x
 
 
-def _gather(x: Any, axis_name: Any, axis: int, tiled: bool, groups: Any = None) -> Any:
+_GATHERS = {"varying": C.all_gather_p, "invarying": U.all_gather_invariant_p, "reduced": U.all_gather_reduced_p}
+
+
+def _gather(x: Any, axis_name: Any, axis: int, tiled: bool, groups: Any, primitive: Primitive) -> Any:
     name, size, params = _grouped(axis_name, groups, "all_gather")
 
     def on_leaf(leaf: Any) -> Any:
         position = axis_of(axis, leaf.ndim + (not tiled), "all_gather")
-        out = _checked(C.all_gather_p, leaf, axis_name=name, axis=position, axis_size=size, **params)
+        out = _checked(primitive, leaf, axis_name=name, axis=position, axis_size=size, **params)
         return _merged(out, position) if tiled else out
 
     return _each(on_leaf, x, "all_gather")
@@ -223,7 +294,9 @@ def psum_scatter(
     def on_leaf(leaf: Any) -> Any:
         position = axis_of(scatter_dimension, leaf.ndim, "psum_scatter")
         parts = _parted(leaf, position, size, "psum_scatter") if tiled else leaf
-        return _checked(C.psum_scatter_p, parts, axis_name=name, axis=position, axis_size=size, **params)
+        terms = isinstance(name, tuple) and type_of(leaf).mat.unreduced & set(name)
+        scatter = U.unreduced_reduce_scatter_p if terms else C.psum_scatter_p
+        return _checked(scatter, parts, axis_name=name, axis=position, axis_size=size, **params)
 
     return _each(on_leaf, x, "psum_scatter")
 

@@ -65,6 +65,13 @@ _OWN = frozenset(
         "sliding_windows",
         "window_product",
         "random_gamma_grad",
+        "unreduced_psum",
+        "preduced",
+        "vary_unreduced_cast",
+        "reduced_vary_cast",
+        "unreduced_reduce_scatter",
+        "all_gather_reduced",
+        "all_gather_invariant",
     ]
 )
 # What jax.extend.core.primitives has and jax.lax has not.

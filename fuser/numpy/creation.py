@@ -13,6 +13,7 @@ from fuser.errors import TypeRuleError
 from fuser.ir.dim import Dim, as_extent, maximum
 from fuser.ir.extents import common_shape, slice_bounds
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_key
+from fuser.lax.layouts import like_it
 from fuser.lax.values import (
     VALUES,
     arrives,
@@ -232,7 +233,8 @@ def full_like(
         value = U.truth(value)
     elif is_complex(value.dtype) and not is_complex(found):
         raise TypeError(f"full_like cannot fill {found.name} with {fill_value!r}; give dtype=complex, or the real part")
-    return broadcast_to(convert(value, found, weak), tuple(like.shape) if shape is None else _shape(shape))
+    result = broadcast_to(convert(value, found, weak), tuple(like.shape) if shape is None else _shape(shape))
+    return like_it(result, a) if shape is None else result
 
 
 @where_told

@@ -58,8 +58,8 @@ def _segments(
             parts.append(update(x[piece], mode="clip" if clip else "drop", **options))
         return parts[0] if len(parts) == 1 else whole(V.stack(parts), 0).astype(x.dtype)
 
-    function = sharded(function)
     function.__name__ = function.__qualname__ = name
+    function = sharded(function)
     function.__doc__ = f"""{text} of the rows of `data` that have one segment number: shape (num_segments, ...), the dtype of `data`.
 
     Numbers outside [0, num_segments) drop their rows, or count as the nearest with mode="clip". Without `num_segments` it is

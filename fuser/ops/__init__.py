@@ -47,6 +47,7 @@ from fuser.ops import (
     special,
     triangular,
     triton_call,
+    unreduced,
     windows,
 )
 
@@ -89,6 +90,7 @@ __all__ = [
     "special",
     "triangular",
     "triton_call",
+    "unreduced",
     "windows",
 ]
 

@@ -2,7 +2,7 @@
 
 They have no kernels. Over an axis that a `vmap` names, it turns each into an operation on its batch dimension
 (`collect`). Over the axes of a mesh they stay in the graph of each device, whose eval rules meet the other devices
-(runtime/rendezvous). `axis_name` is a name, or a tuple of mesh axes, the first of which varies slowest;
+(runtime/rendezvous). `axes` or `axis_name`, as in JAX, is a name, or a tuple of mesh axes, the first of which varies slowest;
 `axis_index_groups` divides a mesh axis into groups that take part apart.
 
 Where types say along which mesh axes values vary, `psum_invariant` takes the place of psum: its result is the same for
@@ -24,7 +24,7 @@ from fuser.ops.elementwise import convert_element_type_p, div_p, eq_p, mul_p
 from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, gather_p
 from fuser.ops.movement import iota_p, slice_p, squeeze_p, transpose_p
 from fuser.ops.reduce import reduce_max_p, reduce_min_p, reduce_sum_p
-from fuser.runtime import rendezvous
+from fuser.runtime import combining, rendezvous
 from fuser.runtime.array import Array
 from fuser.trace.batch import axis_names, checked_axes, moved
 from fuser.trace.tangent import Zero
@@ -36,21 +36,21 @@ Kinds = Sequence[tuple[str, tuple[tuple[str, Any], ...]]]  # of each collective 
 
 
 def collective(name: str, *, type: Callable[..., ArrayType], collect: Callable[..., Any], **rules: Any) -> Primitive:
-    """A primitive of one operand over the axis `axis_name`; another batch dimension goes in front and stays there."""
+    """A primitive of one operand over a named axis; another batch dimension goes in front and stays there."""
     return register(Primitive(name, Fusion.LIBRARY, type=type, collect=collect, **rules))
 
 
 # Along which mesh axes results vary.
 
 
-def _everywhere(axes: Axes, axis_name: Any, **params: Any) -> Axes:
+def everywhere(varying: Axes, /, **params: Any) -> Axes:
     """A result that differs along the collective's own axes too."""
-    return axes | (set(axis_names({"axis_name": axis_name})) & checked_axes())
+    return varying | (set(axis_names(params)) & checked_axes())
 
 
-def _nowhere(axes: Axes, axis_name: Any, **params: Any) -> Axes:
+def nowhere(varying: Axes, /, **params: Any) -> Axes:
     """A result that is the same along the collective's axes."""
-    return axes - set(axis_names({"axis_name": axis_name}))
+    return varying - set(axis_names(params))
 
 
 # What devices send, in bytes for a byte of the operand: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
@@ -75,31 +75,41 @@ def members(eqn: Eqn) -> tuple[Primitive, ...]:
 
 # What devices do.
 
-_COMBINED: dict[str, Callable[..., list[Any]]] = {}  # by name, what each member of a group gets of what all brought
+_COMBINED: dict[
+    str, Callable[..., combining.Combined]
+] = {}  # by name, what each member of a group gets of what all brought
 
 
-def _met(name: str, combine: Callable[..., list[Any]]) -> Callable[..., np.ndarray]:
+def _met(name: str, combine: Callable[..., combining.Combined]) -> Callable[..., np.ndarray]:
     """The eval rule of a collective: `combine(values of the group, **params)` gives what each of them gets."""
     _COMBINED[name], shown = combine, name.removesuffix("_invariant")
 
-    def rule(x: np.ndarray, axis_name: Any, axis_index_groups: Groups = None, **params: Any) -> np.ndarray:
-        names, x = axis_names({"axis_name": axis_name}), np.asarray(x)
+    def rule(x: np.ndarray, axis_index_groups: Groups = None, **params: Any) -> np.ndarray:
+        names, x = axis_names(params), np.asarray(x)
         what = f"{shown} of {ArrayType(x.shape, x.dtype)} over {', '.join(map(repr, names))}"
-        kinds = ((name, tuple(params.items())),)
+        kinds = ((name, own_params(params)),)
         return _member(what).exchange(names, axis_index_groups, what, kinds, [x], _all)[0]  # type: ignore[no-any-return]
 
     return rule
 
 
+def own_params(params: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """A collective's params without those that say which devices meet."""
+    return tuple(item for item in sorted(params.items()) if item[0] not in ("axes", "axis_name", "axis_index_groups"))
+
+
 def combined(name: str, values: list[np.ndarray], **params: Any) -> list[np.ndarray]:
     """What each member of a group gets of what all brought, in the order of the group."""
-    return _COMBINED[name](values, **params)
+    results, tasks = _COMBINED[name](values, **params)
+    for task in tasks:
+        task()
+    return results
 
 
-def _all(kinds: Kinds, brought: list[list[np.ndarray]]) -> list[Any]:
-    """For each member what it gets of several collectives; all brought one value for each."""
-    each = zip(kinds, zip(*brought))
-    return list(zip(*(combined(name, list(given), **dict(params)) for (name, params), given in each)))
+def _all(kinds: Kinds, brought: list[list[np.ndarray]]) -> combining.Combined:
+    """For each member what it gets of several collectives, and the tasks that compute it; all brought one value for each."""
+    each = [_COMBINED[name](list(given), **dict(params)) for (name, params), given in zip(kinds, zip(*brought))]
+    return list(zip(*(results for results, _ in each))), [task for _, tasks in each for task in tasks]
 
 
 def _member(what: str) -> rendezvous.Member:
@@ -109,46 +119,20 @@ def _member(what: str) -> rendezvous.Member:
     return member
 
 
-def _reduced(step: Callable[..., Any]) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
-    """All get the reduction, taken in the group's order; short floats are added in float32."""
-
-    def combine(values: list[np.ndarray]) -> list[np.ndarray]:
-        dtype = values[0].dtype
-        wide = np.dtype(np.float32) if is_float(dtype) and dtype.itemsize < 4 and step is np.add else dtype
-        total = values[0].astype(wide)
-        with np.errstate(all="ignore"):
-            for value in values[1:]:
-                step(total, value, out=total, casting="unsafe")
-        return [total.astype(dtype, copy=False)] * len(values)
-
-    return combine
-
-
-def _parts(values: list[np.ndarray], axis: int) -> list[np.ndarray]:
-    total = _reduced(np.add)(values)[0]
-    return [np.ascontiguousarray(total.take(n, axis)) for n in range(len(values))]
-
-
-def _permuted(values: list[np.ndarray], perm: Sequence[tuple[int, int]]) -> list[np.ndarray]:
-    results = [np.zeros_like(values[0])] * len(values)
-    for source, destination in perm:
-        results[destination] = values[source].copy()
-    return results
-
-
-def _exchanged(values: list[np.ndarray], split_axis: int, concat_axis: int, **params: Any) -> list[np.ndarray]:
-    return [np.stack([v.take(n, split_axis) for v in values], concat_axis) for n in range(len(values))]
+def _wide(dtype: np.dtype) -> np.dtype:
+    """The dtype in which sums are taken: float32 for short floats."""
+    return np.dtype(np.float32) if is_float(dtype) and dtype.itemsize < 4 else dtype
 
 
 # Reductions.
 
 
-def _passed(primitive: Callable[[], Primitive]) -> Callable[..., Any]:
+def passed(primitive: Callable[[], Primitive]) -> Callable[..., Any]:
     """The batch rule for what does not care where other dimensions are."""
     return lambda operands, dims, **params: (primitive().bind(operands[0], **params), dims[0])
 
 
-def _same(x: ArrayType, axis_name: Any, **params: Any) -> ArrayType:
+def same(x: ArrayType, **params: Any) -> ArrayType:
     return x
 
 
@@ -161,25 +145,25 @@ def _sum(operands: Sequence[Any], dims: Dims, size: int, **params: Any) -> tuple
 
 psum_p: Primitive = collective(
     "psum",
-    type=_same,
-    eval=_met("psum", _reduced(np.add)),
+    type=same,
+    eval=_met("psum", combining.reduced(np.add, _wide)),
     sends=_all_reduce,
     rounds=2,
     collect=_sum,
     linear=True,
-    batch=_passed(lambda: psum_p),
+    batch=passed(lambda: psum_p),
     transpose=lambda ct, x, **params: (psum_p.bind(ct, **params),),
 )
 psum_invariant_p: Primitive = collective(
     "psum_invariant",
-    type=_same,
-    eval=_met("psum_invariant", _reduced(np.add)),
+    type=same,
+    eval=_met("psum_invariant", combining.reduced(np.add, _wide)),
     sends=_all_reduce,
     rounds=2,
     collect=_sum,
-    varying=_nowhere,
+    varying=nowhere,
     linear=True,
-    batch=_passed(lambda: psum_invariant_p),
+    batch=passed(lambda: psum_invariant_p),
     transpose=lambda ct, x, **params: (pvary_p.bind(ct, **params),),
 )
 
@@ -218,12 +202,12 @@ def _refuse_lanes() -> Any:
 # What is the same for all, taken as each device's own.
 pvary_p: Primitive = collective(
     "pvary",
-    type=_same,
+    type=same,
     eval=lambda x, **params: x,
     collect=lambda operands, dims, size, **params: (operands[0], dims[0]),
-    varying=_everywhere,
+    varying=everywhere,
     linear=True,
-    batch=_passed(lambda: pvary_p),
+    batch=passed(lambda: pvary_p),
     transpose=lambda ct, x, **params: (psum_invariant_p.bind(ct, **params),),
 )
 
@@ -234,27 +218,27 @@ def _extreme(name: str, reduction: Primitive, combine: Callable[..., Any]) -> Pr
     def collect(operands: Sequence[Any], dims: Dims, size: int, **params: Any) -> tuple[Any, None]:
         return (operands[0] if dims[0] is None else reduction.bind(operands[0], axes=(dims[0],))), None
 
-    def jvp(primals: Sequence[Any], tangents: Sequence[Any], axis_name: Any, **params: Any) -> tuple[Any, Any]:
+    def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         (x,), (t,) = primals, tangents
-        out = primitive.bind(x, axis_name=axis_name, **params)
+        out = primitive.bind(x, **params)
         if type(t) is Zero:
             return out, t
         held = convert_element_type_p.bind(eq_p.bind(x, out), new_dtype=t.dtype, weak_type=False)
-        checked = set(axis_names({"axis_name": axis_name})) <= checked_axes()
+        checked = set(axis_names(params)) <= checked_axes()
         add = psum_invariant_p if checked else psum_p
-        total = add.bind(mul_p.bind(t, held), axis_name=axis_name, **params)
-        return out, div_p.bind(total, add.bind(held, axis_name=axis_name, **params))
+        total = add.bind(mul_p.bind(t, held), **params)
+        return out, div_p.bind(total, add.bind(held, **params))
 
     primitive = collective(
         name,
-        type=_same,
-        eval=_met(name, _reduced(combine)),
+        type=same,
+        eval=_met(name, combining.reduced(combine, lambda dtype: dtype)),
         sends=_all_reduce,
         rounds=2,
         collect=collect,
-        varying=_nowhere,
+        varying=nowhere,
         jvp=jvp,
-        batch=_passed(lambda: primitive),
+        batch=passed(lambda: primitive),
     )
     return primitive
 
@@ -265,7 +249,7 @@ pmax_p, pmin_p = _extreme("pmax", reduce_max_p, np.maximum), _extreme("pmin", re
 # all_gather and psum_scatter are each other's transposes.
 
 
-def _shifted(primitive: Callable[[], Primitive], *names: str) -> Callable[..., Any]:
+def shifted(primitive: Callable[[], Primitive], *names: str) -> Callable[..., Any]:
     """The batch rule that puts the batch in front and counts the dimensions in these params from behind it."""
 
     def rule(operands: Sequence[Any], dims: Dims, **params: Any) -> tuple[Any, int]:
@@ -301,23 +285,23 @@ def _scatter(operands: Sequence[Any], dims: Dims, size: int, *, axis: int, **par
 all_gather_p: Primitive = collective(
     "all_gather",
     type=_gather_type,
-    eval=_met("all_gather", lambda values, axis, axis_size: [np.stack(values, axis)] * len(values)),
+    eval=_met("all_gather", combining.gathered),
     sends=lambda devices: devices - 1,
     collect=_gather,
-    varying=_everywhere,
+    varying=everywhere,
     linear=True,
-    batch=_shifted(lambda: all_gather_p, "axis"),
+    batch=shifted(lambda: all_gather_p, "axis"),
     transpose=lambda ct, x, **params: (psum_scatter_p.bind(ct, **params),),
 )
 psum_scatter_p: Primitive = collective(
     "psum_scatter",
     type=_scatter_type,
-    eval=_met("psum_scatter", lambda values, axis, axis_size: _parts(values, axis)),
+    eval=_met("psum_scatter", combining.scattered(np.add, _wide)),
     sends=_each_its_part,
     collect=_scatter,
-    varying=_everywhere,
+    varying=everywhere,
     linear=True,
-    batch=_shifted(lambda: psum_scatter_p, "axis"),
+    batch=shifted(lambda: psum_scatter_p, "axis"),
     transpose=lambda ct, x, **params: (all_gather_p.bind(ct, **params),),
 )
 
@@ -347,12 +331,12 @@ def _exchange(
 all_to_all_p: Primitive = collective(
     "all_to_all",
     type=_exchange_type,
-    eval=_met("all_to_all", _exchanged),
+    eval=_met("all_to_all", combining.exchanged),
     sends=_each_its_part,
     collect=_exchange,
-    varying=_everywhere,
+    varying=everywhere,
     linear=True,
-    batch=_shifted(lambda: all_to_all_p, "split_axis", "concat_axis"),
+    batch=shifted(lambda: all_to_all_p, "split_axis", "concat_axis"),
     transpose=lambda ct, x, split_axis, concat_axis, **params: (
         all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params),
     ),
@@ -381,12 +365,12 @@ def _permute(operands: Sequence[Any], dims: Dims, size: int, *, perm: Any, **par
 ppermute_p: Primitive = collective(
     "ppermute",
     type=lambda x, axis_name, perm: x,
-    eval=_met("ppermute", _permuted),
+    eval=_met("ppermute", combining.permuted),
     sends=lambda devices: 1,
     collect=_permute,
-    varying=_everywhere,
+    varying=everywhere,
     linear=True,
-    batch=_passed(lambda: ppermute_p),
+    batch=passed(lambda: ppermute_p),
     transpose=lambda ct, x, axis_name, perm: (
         ppermute_p.bind(ct, axis_name=axis_name, perm=tuple((d, s) for s, d in perm)),
     ),
@@ -405,7 +389,7 @@ def _broadcast(operands: Sequence[Any], dims: Dims, size: int, *, source: int, *
 
 
 def _gathered_at(ct: Any, x: Any, axis_name: Any, source: int) -> tuple[Any]:
-    total = psum_p.bind(ct, axis_name=axis_name)
+    total = psum_p.bind(ct, axes=axis_name)
     here = eq_p.bind(axis_index_p.bind(axis_name=axis_name), Array(np.asarray(source, np.int32)))
     return (mul_p.bind(total, convert_element_type_p.bind(here, new_dtype=ct.dtype, weak_type=False)),)
 
@@ -413,12 +397,12 @@ def _gathered_at(ct: Any, x: Any, axis_name: Any, source: int) -> tuple[Any]:
 pbroadcast_p: Primitive = collective(
     "pbroadcast",
     type=lambda x, axis_name, source: x,
-    eval=_met("pbroadcast", lambda values, source: [values[source].copy()] * len(values)),
+    eval=_met("pbroadcast", combining.broadcast),
     sends=_each_its_part,
     collect=_broadcast,
-    varying=_everywhere,
+    varying=everywhere,
     linear=True,
-    batch=_passed(lambda: pbroadcast_p),
+    batch=passed(lambda: pbroadcast_p),
     transpose=_gathered_at,
 )
 
@@ -439,7 +423,7 @@ axis_index_p: Primitive = register(
         type=lambda axis_name: ArrayType((), np.dtype("int32")),
         eval=_own_index,
         collect=_axis_index,
-        varying=_everywhere,
+        varying=everywhere,
         batch=lambda operands, dims, axis_name: (axis_index_p.bind(axis_name=axis_name), None),
     )
 )

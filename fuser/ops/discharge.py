@@ -21,9 +21,11 @@ from fuser.ops.control.while_loop import while_p
 from fuser.ops.custom_vmap import custom_vmap_call_p
 from fuser.ops.jit import jit_p
 from fuser.ops.remat import remat_p
+from fuser.ops.shard_map import on_devices, shard_map_p, whole
 from fuser.ops.state import new_ref_p
 from fuser.trace.body import close, pick, with_consts
 from fuser.trace.cells import Cell, Outside, array_type
+from fuser.trace.core import type_of
 from fuser.trace.replay import bound, replay
 from fuser.trace.stage import stage
 
@@ -62,6 +64,16 @@ def discharged(graph: Graph) -> Discharged:
     return Discharged(made, consts, tuple(n for n, c in enumerate(cells) if isinstance(c, Cell) and c.written))
 
 
+def without_refs(graph: Graph) -> Graph:
+    """The graph, whose inputs are no Refs, without those that it makes."""
+    if not has_state(graph):
+        return graph
+    made = discharged(graph)
+    count = len(made.consts)
+    invars = made.graph.invars
+    return replace(made.graph, invars=invars[count:], constvars=invars[:count], consts=made.consts)
+
+
 def run(graph: Graph, args: Sequence[Any]) -> list[Any]:
     """Bind every equation again, with cells in the place of Refs."""
     return replay(graph, *args, binding=_discharging)
@@ -88,6 +100,22 @@ def is_cell(operand: Any) -> bool:
 
 def _values(operands: Sequence[Any]) -> list[Any]:
     return [o.value if is_cell(o) else o for o in operands]
+
+
+def _shard_map(*operands: Any, jaxpr: Graph, in_specs: Any, out_specs: Any, **params: Any) -> list[Any]:
+    """What devices write into their parts of a Ref is put together as they were taken."""
+    made, count = on_devices(discharged, {**params, "jaxpr": jaxpr}), len(out_specs)
+    results = shard_map_p.bind(
+        *made.consts,
+        *_values(operands),
+        jaxpr=made.graph,
+        in_specs=(*(whole(type_of(c).ndim) for c in made.consts), *in_specs),
+        out_specs=(*out_specs, *(in_specs[n] for n in made.written)),
+        **params,
+    )
+    for n, value in zip(made.written, results[count:]):
+        operands[n].value = value
+    return list(results[:count])
 
 
 def _refused(operands: Sequence[Any], where: str) -> None:
@@ -199,4 +227,5 @@ def _called(*operands: Any, jaxpr: Graph, **params: Any) -> list[Any]:
 
 
 cond_p.discharge, scan_p.discharge, while_p.discharge = _cond, _scan, _while
+shard_map_p.discharge = _shard_map
 jit_p.discharge = remat_p.discharge = _called

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.graph import Graph, Var
 from fuser.ir.primitive import Fusion, Primitive, register
+from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.ops.collective import psum_p
 from fuser.ops.control import graphs
@@ -27,7 +28,7 @@ from fuser.ops.elementwise import div_p
 from fuser.ops.movement import reshape_p
 from fuser.ops.sharding import check_apart
 from fuser.runtime.array import Array
-from fuser.trace.batch import axes_key, manual, moved, size_of, spmd_axes
+from fuser.trace.batch import axes_key, batch_axes, manual, mapped_along, moved, size_of, spmd_axes
 from fuser.trace.body import close
 from fuser.trace.core import Trace, type_of, using
 from fuser.trace.explicit import rules
@@ -61,12 +62,13 @@ class Layout(NamedTuple):
     def local(self, aval: ArrayType, spec: Spec) -> ArrayType:
         """The type of one device's part of a value; within another shard_map it may vary along that one's axes too."""
         shape = tuple(size // self.extent(axes) for size, axes in zip(aval.shape, spec, strict=True))
-        return aval.update(shape=shape, vma=aval.vma | self.varying(spec))
+        explicit = None if aval.explicit is None else rules.local(self, aval, spec)
+        return aval.update(shape=shape, vma=aval.vma | self.varying(spec), explicit=explicit)
 
     def joined(self, aval: ArrayType, spec: Spec) -> ArrayType:
         """The type of the value whose part on one device has this type."""
         shape = tuple(size * self.extent(axes) for size, axes in zip(aval.shape, spec, strict=True))
-        explicit = rules.joined(self, spec) if self.mesh.explicit_axes else None
+        explicit = rules.joined(self, aval, spec) if self.mesh.explicit_axes else None
         return aval.update(shape=shape, vma=aval.vma - set(self.manual_axes), explicit=explicit)
 
     def varying(self, spec: Spec) -> frozenset[Any]:
@@ -78,6 +80,11 @@ class Layout(NamedTuple):
         return tuple(a for a in self.manual_axes if a not in mentioned)
 
 
+def cotangent_type(aval: ArrayType) -> ArrayType:
+    """The type of cotangents of values of this type."""
+    return aval if aval.explicit is None else aval.update(explicit=aval.explicit.cotangent())
+
+
 def whole(rank: int) -> Spec:
     """The spec of a value that every device has."""
     return ((),) * rank
@@ -85,6 +92,12 @@ def whole(rank: int) -> Spec:
 
 def _layout(params: dict[str, Any]) -> Layout:
     return Layout(params["mesh"], params["manual_axes"], params["check_vma"])
+
+
+def on_devices(make: Callable[..., Any], params: dict[str, Any], *args: Any) -> Any:
+    """`make(graph of one device, *args)` with the axes in scope as for that graph."""
+    with _layout(params).scope():
+        return make(params["jaxpr"], *args)
 
 
 def _bind(graphed: Graph, operands: Sequence[Any], in_specs: Any, out_specs: Any, params: dict[str, Any]) -> list[Any]:
@@ -130,8 +143,13 @@ def _batch(
 ) -> Any:
     size = size_of(operands, dims) if any(d is not None for d in dims) else axis[1]
     batched = tuple(d is not None for d in dims)
-    split = spmd_axes()
+    split = spmd_axes() or mapped_along(operands, dims)
     for spec in (*in_specs, *out_specs) if split else ():
+        if not spmd_axes() and any(a in split for axes in spec for a in axes):
+            raise ValueError(
+                f"jax.shard_map requires axis_names to be a subset of the axes that the mapped dimension does not lie along: it lies along "
+                f"{split}, and a spec is {spec} ({current_source().short}); reshard the argument of vmap"
+            )
         check_apart(split, spec)
     with _layout(params).scope():
         made = graphs.batch(jaxpr, batched, size // _layout(params).extent(split), (False,) * len(jaxpr.outvars), axis)
@@ -163,7 +181,8 @@ def _split(jaxpr: Graph, linear: tuple[bool, ...], layout: Layout, axes_in_scope
         sources = [place.get(v) if isinstance(v, Var) else None for v in parts.known.outvars[count:]]
         made = [n for n, source in enumerate(sources) if source is None]
         avals = [parts.known.out_avals[count + n] for n in made]
-        axes = [tuple(a for a in layout.manual_axes if a in v.vma or not layout.check_vma) for v in avals]
+        own = [a for a in layout.manual_axes if a not in batch_axes()]
+        axes = [tuple(a for a in own if a in v.vma or not layout.check_vma) for v in avals]
         boxed = {n for n, aval, names in zip(made, avals, axes) if names and not aval.shape}
         specs = [(names, *[()] * (max(v.ndim, 1) - 1)) if names else whole(v.ndim) for v, names in zip(avals, axes)]
 
@@ -241,16 +260,20 @@ def _transposed(
     present: list[bool] = []
     known_count = sum(not use for use in linear)
 
+    def alike(spec: Spec) -> tuple[Any, ...]:
+        """The axes along which values are the same for all; not those that split the dimension which a vmap around maps."""
+        return tuple(a for a in layout.unmentioned(spec) if a not in batch_axes())
+
     def shared(cotangent: Any, spec: Spec) -> Any:
         """A cotangent of what is the same for all, without types that say so: each device has its share."""
-        count = layout.extent(layout.unmentioned(spec))
+        count = layout.extent(alike(spec))
         if layout.check_vma or count == 1:
             return cotangent
         return div_p.bind(cotangent, Array(np.asarray(count).astype(cotangent.dtype)))
 
     def total(cotangent: Any, spec: Spec) -> Any:
-        axes = layout.unmentioned(spec)
-        return cotangent if layout.check_vma or not axes else psum_p.bind(cotangent, axis_name=axes)
+        axes = alike(spec)
+        return cotangent if layout.check_vma or not axes else psum_p.bind(cotangent, axes=axes)
 
     def function(*inputs: Any) -> list[Any]:
         known, given = iter(inputs[:known_count]), iter(inputs[known_count:])
@@ -264,7 +287,11 @@ def _transposed(
         return [total(c, s) for c, s in wanted if type(c) is not Zero]
 
     avals = [a for a, use in zip(jaxpr.in_avals, linear) if not use]
-    avals += [layout.local(layout.joined(a, s), s) for a, s, use in zip(jaxpr.out_avals, out_specs, active) if use]
+    avals += [
+        layout.local(cotangent_type(layout.joined(a, s)), s)
+        for a, s, use in zip(jaxpr.out_avals, out_specs, active)
+        if use
+    ]
     with layout.scope():
         graph, consts = close(stage(function, avals, jaxpr.name))
     return _Transposed(graph, consts, present)

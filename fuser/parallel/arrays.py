@@ -1,6 +1,7 @@
 """Arrays over devices: `device_put` and its like, and what an Array says of where it is.
 
-An array on the first device is an ordinary one; any other holds `Shards`, one part a device.
+An array on the first device is an ordinary one, or `Shards` of one part where it was put there and there are others; any
+other holds `Shards`, one part a device.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def from_parts(
     shape: Sequence[int], dtype: np.dtype, sharding: Sharding, parts: Sequence[np.ndarray | None], weak: bool = False
 ) -> Array:
     """The array whose parts, in the order of the sharding's devices, are these."""
-    if isinstance(sharding, SingleDeviceSharding) and sharding.devices[0] == own_cpu():
+    if isinstance(sharding, SingleDeviceSharding) and sharding.devices[0] == own_cpu() and not _device.several():
         return Array(parts[0], weak)
     follow_devices()
     return Array(Shards(shape, dtype, sharding, parts), weak)
@@ -305,6 +306,7 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     target = as_sharding(sharding, "make_array_from_process_local_data")
 
     def one(data: Any, shape: Any) -> Array:
+        shape = None if shape is None else tuple(shape)
         value = to_numpy(as_value(data, "make_array_from_process_local_data"))
         whole, start = _block(target, value.shape, shape)
         local = lambda index: tuple(
@@ -314,8 +316,15 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
         return make_array_from_callback(whole, target, lambda index: value[local(index)], value.dtype)
 
     leaves, structure = tree.flatten(local_data)
-    shapes = [global_shape] * len(leaves) if len(leaves) == 1 else [None] * len(leaves)
-    return tree.unflatten(structure, map(one, leaves, shapes))
+    return tree.unflatten(structure, map(one, leaves, _shapes(global_shape, local_data, len(leaves))))
+
+
+def _shapes(given: Any, data: Any, count: int) -> list[Any]:
+    """The global shape of each leaf of `data`, by a tree prefix of shapes; ValueError for another tree."""
+    if given is None:
+        return [None] * count
+    is_shape = lambda leaf: isinstance(leaf, (tuple, list)) and all(isinstance(e, (int, np.integer)) for e in leaf)
+    return tree.broadcast_prefix(given, data, is_leaf=is_shape)
 
 
 def _block(
@@ -345,6 +354,11 @@ def make_array_from_single_device_arrays(
 ) -> Array:
     """The array whose part on each device is that one of `arrays` that lies there."""
     target, shape = as_sharding(sharding, "make_array_from_single_device_arrays"), tuple(shape)
+    if not arrays and dtype is None:
+        raise ValueError(
+            "If the Array has no addressable shards, `dtype` must be provided via the `dtype` argument to "
+            f"`jax.make_array_from_single_device_arrays`. It got no arrays for {target}"
+        )
     size = target.shard_shape(shape)
     held = {next(iter(a.devices())): a for a in arrays}
     if set(held) != target.addressable_devices or len(arrays) != len(held):

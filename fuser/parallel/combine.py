@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Var
-from fuser.ops.collective import collective_group_p, psum_invariant_p, psum_p, psum_scatter_p
+from fuser.ops.collective import collective_group_p, own_params, psum_invariant_p, psum_p, psum_scatter_p
+from fuser.trace.batch import axis_names
 
 _SUMS = (psum_p, psum_invariant_p, psum_scatter_p)
 
@@ -42,7 +43,7 @@ def combine_sums(graph: Graph) -> Graph:
 
 def _key(eqn: Eqn) -> Any:
     """Over which devices a sum is taken."""
-    return eqn.params["axis_name"], eqn.params.get("axis_index_groups")
+    return axis_names(eqn.params), eqn.params.get("axis_index_groups")
 
 
 def _more(key: Any, sums: list[Eqn], later: list[Eqn]) -> bool:
@@ -59,10 +60,7 @@ def _more(key: Any, sums: list[Eqn], later: list[Eqn]) -> bool:
 def _together(sums: list[Eqn], axis_name: Any, groups: Any) -> Eqn:
     if len(sums) == 1:
         return sums[0]
-    common = ("axis_name", "axis_index_groups")
-    kinds = tuple(
-        (e.primitive.name, tuple(item for item in sorted(e.params.items()) if item[0] not in common)) for e in sums
-    )
+    kinds = tuple((e.primitive.name, own_params(e.params)) for e in sums)
     params = {"axis_name": axis_name, "axis_index_groups": groups, "kinds": kinds}
     invars, outvars = tuple(v for e in sums for v in e.invars), tuple(v for e in sums for v in e.outvars)
     return Eqn(collective_group_p, invars, params, outvars, sums[0].source)

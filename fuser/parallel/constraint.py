@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from fuser.errors import ShardingTypeError, UnsupportedError
 from fuser.ir.source import current_source
-from fuser.lax.layouts import install_layout
+from fuser.lax.layouts import _laid_over, install_layout
 from fuser.lax.values import as_value
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel import explicit  # noqa: F401  (says what types know of layouts)
 from fuser.parallel.arrays import as_sharding, device_put, laid_out
-from fuser.parallel.mesh import Mesh, mesh_in_scope
-from fuser.parallel.sharding import NamedSharding, Sharding
+from fuser.parallel.mesh import Mesh, get_abstract_mesh, mesh_in_scope, mesh_to_follow
+from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding, unchecked
 from fuser.parallel.spec import PartitionSpec, names
 from fuser.runtime.array import Array
-from fuser.runtime.device import Device
+from fuser.runtime.device import own_cpu
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
-from fuser.trace.batch import manual_axes
+from fuser.trace.batch import batch_axes, manual_axes
 from fuser.trace.core import Tracer, type_of
 from fuser.trace.tangent import as_array
 
@@ -47,11 +48,44 @@ def _each(x: Any, shardings: Any, lay: Any) -> Any:
 
 def _placed(leaf: Any, target: Any, function: str) -> Any:
     """A result laid out as `out_sharding`, or put on the device, that its function was given."""
-    if isinstance(target, Device):
-        return device_put(leaf, target)
+    if function == "device":
+        return _on_device(leaf, target)
+    _check_sum(target, function)
     if isinstance(leaf, Tracer):
         _check_explicit(target, function)
     return _resharded(leaf, target)
+
+
+def _on_device(leaf: Any, target: Any) -> Any:
+    """A result put where the argument `device` says; ValueError for what was put on other devices before."""
+    if isinstance(leaf, Tracer):
+        return with_sharding_constraint(leaf, target) if isinstance(target, (NamedSharding, PartitionSpec)) else leaf
+    own, wanted = leaf._data.sharding if isinstance(leaf._data, Shards) else None, as_sharding(target, "device")
+    if own is not None and own.device_set != wanted.device_set:
+        raise ValueError(
+            f"Received incompatible devices for jitted computation. Got an array on device ids {[d.id for d in own.devices]} and device= with "
+            f"device ids {[d.id for d in wanted.devices]} ({current_source().short}); device_put moves arrays"
+        )
+    return device_put(leaf, target)
+
+
+def _check_sum(target: Any, function: str) -> None:
+    """An error where a function's result cannot be laid out so: as terms of what is no sum, or in parts that it does not have."""
+    spec = getattr(target, "spec", target)
+    unreduced = getattr(spec, "unreduced", ())
+    if unreduced and function in _NO_SUMS:
+        raise UnsupportedError(
+            f"unreduced rule for {function} is not implemented: its result is no sum, and {target} wants the terms of one "
+            f"({current_source().short})"
+        )
+    if function == "bincount" and any(e is not None for e in getattr(spec, "partitions", ())):
+        raise ShardingTypeError(
+            f"out_sharding of bincount can only be fully replicated or fully unreduced along all mesh axes, got {target} "
+            f"({current_source().short}); reshard the result"
+        )
+
+
+_NO_SUMS = ("segment_prod", "segment_max", "segment_min")
 
 
 def _check_explicit(target: Any, function: str) -> None:
@@ -69,6 +103,21 @@ def _check_explicit(target: Any, function: str) -> None:
 install_layout(_placed)
 
 
+def _over_devices(sharding: Any) -> Any:
+    """A NamedSharding over devices: its own, or those of the mesh in scope with these axes; None where there are none."""
+    if not isinstance(sharding, NamedSharding) or isinstance(sharding.mesh, Mesh):
+        return sharding
+    mesh = mesh_in_scope()
+    return (
+        NamedSharding(mesh, sharding.spec)
+        if mesh is not None and mesh.shape_tuple == sharding.mesh.shape_tuple
+        else None
+    )
+
+
+_laid_over[:] = [_over_devices]
+
+
 def _constrained(leaf: Any, target: Any) -> Any:
     value = as_value(leaf, "with_sharding_constraint")
     if target is None:
@@ -83,6 +132,8 @@ def _constrained(leaf: Any, target: Any) -> Any:
             )
         return value
     sharding = as_sharding(target, "with_sharding_constraint")
+    if isinstance(value, Tracer) and isinstance(target, PartitionSpec) and mesh_to_follow() is not None:
+        sharding = NamedSharding(sharding.mesh.abstract_mesh, target)  # type: ignore[attr-defined]
     if isinstance(sharding, NamedSharding) and sharding.mesh.are_all_axes_explicit and not sharding.mesh.empty:
         rank = type_of(value).ndim
         found, wanted = type_of(value).sharding.spec, sharding.in_type(rank).spec  # type: ignore[union-attr]
@@ -98,13 +149,34 @@ def _constrained(leaf: Any, target: Any) -> Any:
 
 def _resharded(leaf: Any, target: Any) -> Any:
     value = as_value(leaf, "reshard")
-    if target is None or manual_axes():
+    if target is None:
         return value
+    if manual_axes():
+        return _within(value, target)
     sharding = as_sharding(target, "reshard")
     if isinstance(sharding, NamedSharding):
-        missing = type_of(value).ndim - len(sharding.spec)
-        sharding = sharding.with_entries((*sharding.spec.partitions, *[None] * missing))
+        rank, entries = type_of(value).ndim, sharding.spec.partitions
+        if all(e is None for e in entries[rank:]):
+            entries = entries[:rank]
+        sharding = sharding.with_entries((*entries, *[None] * (rank - len(entries))))
     return _laid(value, sharding, "reshard")
+
+
+def _within(value: Any, target: Any) -> Any:
+    """A part of a value in a shard_map: types say how it lies along the axes that are left; every device has all of it."""
+    spec, mesh = as_sharding(target, "reshard").spec, get_abstract_mesh()  # type: ignore[attr-defined]
+    named = [n for n in (*(n for e in spec.partitions for n in names(e)), *spec.unreduced) if n in manual_axes()]
+    if named:
+        raise ValueError(
+            f"reshard got {spec}, which names the manual axes {', '.join(map(repr, named))} of the shard_map that it stands in "
+            f"({current_source().short}); a collective changes how values lie along them"
+        )
+    if not mesh.explicit_axes:
+        return value
+    own = type_of(value).explicit
+    sets = {} if own is None else {"unreduced": own.spec.unreduced, "reduced": own.spec.reduced}
+    entries = (*spec.partitions, *[None] * (type_of(value).ndim - len(spec)))
+    return sharding_constraint_p.bind(value, sharding=unchecked(mesh, PartitionSpec(*entries, **sets)))
 
 
 def _laid(value: Any, sharding: Sharding, function: str) -> Any:
@@ -114,6 +186,13 @@ def _laid(value: Any, sharding: Sharding, function: str) -> Any:
         raise ValueError(f"One of {function} arguments was given a sharding that does not fit: {error}") from None
     if isinstance(value, Array):
         return laid_out(value, sharding)
+    if not isinstance(sharding, NamedSharding) and batch_axes():
+        raise ValueError(
+            "If you are using spmd_axis_name parameter of jax.vmap, please make sure to run your jitted function inside the mesh context "
+            f"manager, so that a PartitionSpec will do. Got {sharding} ({current_source().short})"
+        )
+    if isinstance(sharding, SingleDeviceSharding) and sharding.devices[0] == own_cpu():
+        return value
     if not isinstance(sharding, NamedSharding):
         raise ValueError(
             f"{function} of a traced value takes a NamedSharding or a PartitionSpec, got {sharding} ({current_source().short})"

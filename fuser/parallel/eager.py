@@ -14,12 +14,12 @@ from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
-from fuser.parallel.arrays import laid_out
+from fuser.parallel.arrays import from_parts, laid_out
 from fuser.parallel.mesh import Mesh, mesh_to_follow
-from fuser.parallel.sharding import NamedSharding
+from fuser.parallel.sharding import NamedSharding, SingleDeviceSharding
 from fuser.parallel.spec import PartitionSpec
 from fuser.passes.cse import freeze
-from fuser.runtime.array import Array
+from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.core import EVALUATION, infer, type_of
@@ -51,6 +51,8 @@ class Following:
         values = at_home([as_array(a) for a in args])
         if not placed(values):
             return self.by_default(primitive, values, params)
+        if (place := _one_place(values)) is not None:
+            return self.on_one(place, primitive, values, params)
         avals = tuple(type_of(v) for v in values)
         lying = placed(values)
         key = primitive, avals, lying, config.backend, tuple((n, freeze(params[n])) for n in sorted(params))
@@ -74,6 +76,19 @@ class Following:
             self.home = saved
         return by_default(result)
 
+    def on_one(
+        self, place: SingleDeviceSharding, primitive: Primitive, values: list[Any], params: dict[str, Any]
+    ) -> Any:
+        """Computed as on the first device; the results lie on this one."""
+        saved, self.everywhere, self.home = (self.everywhere, self.home), mesh_to_follow(), True
+        try:
+            plain = [Array(v._data.arrays[0], v.weak_type) if type(v._data) is Shards else v for v in values]
+            result = EVALUATION.process(primitive, tuple(plain), params)
+        finally:
+            self.everywhere, self.home = saved
+        put = lambda r: from_parts(r.shape, r.dtype, place, [to_numpy(r)], r.weak_type) if type(r) is Array else r
+        return [put(r) for r in result] if primitive.multiple_results else put(result)
+
     def on_all(self, mesh: Mesh, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Computed once, and then on every device of the mesh that `set_mesh` has brought into scope."""
         saved, self.everywhere = self.everywhere, mesh
@@ -83,6 +98,13 @@ class Following:
             self.everywhere = saved
         lay = lambda r: laid_out(r, NamedSharding(mesh, PartitionSpec(*[None] * r.ndim)))
         return [lay(r) for r in result] if primitive.multiple_results else lay(result)
+
+
+def _one_place(values: list[Any]) -> SingleDeviceSharding | None:
+    """The one device on which all operands that were put somewhere lie, if that is so."""
+    found = {v._data.sharding for v in values if type(v) is Array and type(v._data) is Shards}
+    place = found.pop() if len(found) == 1 else None
+    return place if isinstance(place, SingleDeviceSharding) else None
 
 
 def _program(primitive: Primitive, avals: Any, params: dict[str, Any], lying: Any) -> Callable[[list[Any]], list[Any]]:

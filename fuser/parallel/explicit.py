@@ -8,9 +8,10 @@ is to lie (`out_sharding`), and for cotangents, which lie as their primals do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from fuser.config import config
 from fuser.errors import ShardingTypeError, UnsupportedError
 from fuser.ir.graph import Eqn, Var, graphs_in
 from fuser.ir.primitive import Fusion, Movement, Primitive
@@ -18,11 +19,12 @@ from fuser.ir.types import ArrayType, layout_rule
 from fuser.ops.elementwise import add_any_p, add_p, mul_p, select_n_p, sub_p
 from fuser.ops.movement import reshape_p, split_p
 from fuser.ops.sharding import sharding_constraint_p
-from fuser.parallel.links import Link, links
-from fuser.parallel.mesh import extent, get_abstract_mesh
+from fuser.ops.unreduced import PLAIN
+from fuser.parallel.links import SCATTERS, Link, links
+from fuser.parallel.mesh import AxisType, extent, get_abstract_mesh
 from fuser.parallel.sharding import NamedSharding, unchecked
 from fuser.parallel.spec import Axes, PartitionSpec, names
-from fuser.trace.batch import manual_axes
+from fuser.trace.batch import axis_names, manual_axes
 from fuser.trace.core import type_of
 from fuser.trace.explicit import Openness, openness, rules
 
@@ -32,20 +34,50 @@ _STAY = (Movement.SLICE, Movement.UPDATE, Movement.PAD, Movement.JOIN, Movement.
 
 def typed_results(primitive: Primitive, result: Any, avals: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
     """The primitive's output type with how it lies; graphs among the params and constraints say it themselves."""
-    if primitive is sharding_constraint_p or any(True for _ in graphs_in(params)):
+    if primitive is sharding_constraint_p or primitive in PLAIN or any(True for _ in graphs_in(params)):
         return result
     outs = result if primitive.multiple_results else (result,)
-    if manual_axes():
-        found: Sequence[Any] = [None] * len(outs)
-    else:
-        eqn = Eqn(primitive, tuple(map(Var, avals)), params, tuple(map(Var, outs)))
-        found = _Typing(eqn).shardings()
-    typed = tuple(_with(o, s) for o, s in zip(outs, found))
+    eqn = Eqn(primitive, tuple(Var(_seen(a)) for a in avals), params, tuple(map(Var, outs)))
+    if all(v.aval.explicit is None for v in eqn.invars):
+        return result
+    _check_context(eqn)
+    typed = tuple(_with(o, s) for o, s in zip(outs, _Typing(eqn).shardings()))
     return typed if primitive.multiple_results else typed[0]
 
 
 def _with(aval: ArrayType, sharding: Any) -> ArrayType:
     return ArrayType(aval.shape, aval.dtype, aval.weak_type, aval.vma, sharding)
+
+
+def _check_context(eqn: Eqn) -> None:
+    """ValueError where the mesh that `set_mesh` or `use_abstract_mesh` has brought into scope is not that of the operands."""
+    if openness() is not Openness.STRICT or not config.meshes or manual_axes():
+        return
+    scope, follows = config.meshes[-1]
+    context = scope.abstract_mesh
+    found = next(v.aval.explicit.mesh.abstract_mesh for v in eqn.invars if v.aval.explicit is not None)
+    if (follows or scope is context) and not context.empty and context != found:
+        raise ValueError(
+            f"For primitive {eqn.primitive.name}, context mesh {context} should match the aval mesh {found} of "
+            f"{', '.join(shown(v.aval) for v in eqn.invars)}; reshard them to the mesh in scope, or use auto_axes or explicit_axes"
+        )
+
+
+def _seen(aval: ArrayType) -> ArrayType:
+    """The type within a shard_map of a value from outside of it: it says nothing of the axes that are divided by hand."""
+    manual, own = manual_axes(), aval.explicit
+    if not manual or own is None or manual <= set(own.mesh.manual_axes):
+        return aval
+    return _with(aval, _without(own, manual, own.mesh, {}))
+
+
+def _without(own: NamedSharding, manual: Collection[Any], mesh: Any, sets: dict[str, Any]) -> NamedSharding | None:
+    """What a type says of one device's part: a layout without the axes that are divided by hand; None where that is nothing."""
+    mesh = mesh.update_axis_types(dict.fromkeys((n for n in mesh.axis_names if n in manual), AxisType.Manual))
+    if not mesh.explicit_axes and not any(sets.values()):
+        return None
+    entries = [e if e is FREE else tuple(n for n in names(e) if n not in manual) or None for e in own.spec.partitions]
+    return unchecked(mesh, PartitionSpec(*entries, **sets))
 
 
 def _mesh(primitive: Primitive, avals: Sequence[ArrayType]) -> Any:
@@ -71,8 +103,8 @@ class _Typing:
         self.open = any(FREE in a.explicit.spec.partitions for a in self.avals if a.explicit is not None)
         self.ended: dict[tuple[int, int], Axes] = {}  # split dimensions of operands that a reduction ends
 
-    def shardings(self) -> list[NamedSharding]:
-        """How each result lies."""
+    def shardings(self) -> list[NamedSharding | None]:
+        """How each result lies; None where its type says nothing of that."""
         for number, aval in enumerate(self.avals):
             if aval.explicit is None:
                 continue
@@ -88,22 +120,32 @@ class _Typing:
             self.entries = [[FREE if e is None else e for e in entries] for entries in self.entries]
         unreduced, reduced = self.unreduced(), self.reduced()
         found = []
-        for entries in self.entries:
-            used = {n for e in entries for n in names(e)}
+        for entries, var in zip(self.entries, self.eqn.outvars):
+            used = {n for e in entries for n in names(e)} | var.aval.vma
             sets = {"unreduced": unreduced - used, "reduced": reduced - used - unreduced}
-            found.append(unchecked(self.mesh, PartitionSpec(*entries, **sets)))
+            silent = not self.mesh.explicit_axes and not any(sets.values())
+            found.append(None if silent else unchecked(self.mesh, PartitionSpec(*entries, **sets)))
         return found
 
     def follow(self, number: int, dim: int, axes: Axes) -> None:
         """Let the axes of an operand's dimension go to the results."""
         link = self.link(number, dim, axes)
-        if link is None:
+        if link is None or (openness() is Openness.STRICT and self.indexed(link)):
             self.stay(number, dim, axes)
         elif link.reduction is not None:
             self.ended[number, dim] = axes
         else:
             for result, d in link.results:
                 self.put(result, d, axes)
+
+    def indexed(self, link: Link) -> bool:
+        """Whether the indices of a gather or scatter lie so and what they index does not."""
+        places = {n for n, _ in link.operands}
+        return (
+            (self.eqn.primitive in SCATTERS or self.eqn.primitive.movement is Movement.GATHER)
+            and 1 in places
+            and 0 not in places
+        )
 
     def link(self, number: int, dim: int, axes: Axes) -> Link | None:
         size = self.avals[number].shape[dim]
@@ -226,7 +268,7 @@ class _Typing:
         """The axes along which a result is the same, and its cotangent a sum."""
         own = self.sets("reduced")
         together = frozenset[Any]().union(*own)
-        known = [s for s, a in zip(own, self.avals) if a.explicit is not None and a.shape]
+        known = [s | (a.vma & together) for s, a in zip(own, self.avals) if (a.explicit or manual_axes()) and a.shape]
         mixed = self.eqn.primitive.fusion is Fusion.ELEMENTWISE and any(s != together for s in known)
         if together and mixed and not any(self.sets("unreduced")):
             self.ambiguous(
@@ -241,6 +283,11 @@ class _Typing:
         together = frozenset[Any]().union(*own)
         if not together:
             return together
+        if primitive.collect is not None and together & set(axis_names(self.eqn.params)):
+            raise ValueError(
+                f"{primitive.name} cannot accept args which are unreduced. Got {', '.join(map(shown, self.avals))}; psum and "
+                "psum_scatter complete the sum"
+            )
         if primitive in (add_p, add_any_p, sub_p, select_n_p) or primitive.movement in _STAY:
             values = own[1:] if primitive is select_n_p else own[:1] if primitive.movement is Movement.SLICE else own
             if any(s != together for s in values) and openness() is Openness.STRICT:
@@ -300,7 +347,9 @@ def as_cotangent(cotangent: Any, aval: ArrayType) -> Any:
     """A cotangent laid out as those of values of this type are."""
     found = type_of(cotangent).explicit
     wanted = aval.explicit.cotangent()
-    if manual_axes() or found == wanted:
+    if found == wanted:
+        return cotangent
+    if manual_axes() and (type_of(cotangent).mat[1:] != (wanted.spec.unreduced, wanted.spec.reduced)):
         return cotangent
     return sharding_constraint_p.bind(cotangent, sharding=wanted)
 
@@ -319,15 +368,43 @@ def with_split(value: Any, dim: int, mesh: Any, entry: Any) -> Any:
     return sharding_constraint_p.bind(value, sharding=unchecked(mesh, PartitionSpec(*entries)))
 
 
-def joined(layout: Any, spec: Any) -> NamedSharding | None:
-    """How a result of a shard_map lies whose parts are put together so; free along what it leaves to others."""
-    mesh = layout.mesh.abstract_mesh
-    if manual_axes():
+def with_sets(
+    aval: ArrayType, dim: int | None, result: ArrayType, unreduced: frozenset[Any], reduced: frozenset[Any]
+) -> NamedSharding | None:
+    """How a collective's result lies, with these sets and dimension `dim` of its own or its operand's."""
+    own = aval.explicit
+    mesh = get_abstract_mesh() if own is None else own.mesh
+    if not (unreduced or reduced) and (own is None or not mesh.explicit_axes):
         return None
-    none = None if set(layout.manual_axes) == set(mesh.axis_names) else FREE
-    entries = [tuple(n for n in axes if n in mesh.explicit_axes) or none for axes in spec]
-    return unchecked(mesh, PartitionSpec(*entries))
+    entries = [None] * aval.ndim if own is None else list(own.spec.partitions)
+    if dim is not None and result.ndim > aval.ndim:
+        entries.insert(dim, None)
+    elif dim is not None and result.ndim < aval.ndim:
+        del entries[dim]
+    return unchecked(mesh, PartitionSpec(*entries, unreduced=unreduced, reduced=reduced))
 
 
-rules.results, rules.cotangent, rules.split, rules.joined = typed_results, as_cotangent, with_split, joined
+def local(layout: Any, aval: ArrayType, spec: Any) -> NamedSharding | None:
+    """What types say of one device's parts of a value: how they lie along the axes that a shard_map leaves to others."""
+    own = aval.explicit
+    if own is None:
+        return None
+    sets = {"unreduced": own.spec.unreduced, "reduced": own.spec.reduced} if layout.check_vma else {}
+    return _without(own, manual_axes() | set(layout.manual_axes), layout.mesh.abstract_mesh, sets)
+
+
+def joined(layout: Any, aval: ArrayType, spec: Any) -> NamedSharding | None:
+    """How a result of a shard_map lies whose parts are put together so."""
+    around, mesh, own = manual_axes() - set(layout.manual_axes), layout.mesh.abstract_mesh, aval.explicit
+    mesh = mesh.update_axis_types(dict.fromkeys((n for n in mesh.axis_names if n in around), AxisType.Manual))
+    if not mesh.explicit_axes:
+        return None
+    inner = [()] * aval.ndim if own is None else map(names, own.spec.partitions)
+    entries = [(*(n for n in axes if n in mesh.explicit_axes), *rest) or None for axes, rest in zip(spec, inner)]
+    sets = {} if own is None else {"unreduced": own.spec.unreduced, "reduced": own.spec.reduced}
+    return unchecked(mesh, PartitionSpec(*entries, **sets))
+
+
+rules.sets, rules.local, rules.joined = with_sets, local, joined
+rules.results, rules.cotangent, rules.split = typed_results, as_cotangent, with_split
 layout_rule[:] = [lying]

@@ -14,11 +14,14 @@ from typing import Any
 
 from fuser.ir.graph import Eqn
 from fuser.ir.index import ZERO, Affine, Axis, Computed, Div
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.scalar import Scalar
 from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshape_p, slice_p
+from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p
 from fuser.ops.sorting import sort_p
+from fuser.parallel.indexed_links import gather_links, scatter_links
 
+SCATTERS = (scatter_p, scatter_add_p, scatter_mul_p, scatter_min_p, scatter_max_p)
 Dims = tuple[tuple[int, int], ...]  # (number of an operand or result, dimension)
 
 
@@ -98,6 +101,9 @@ def _dot(eqn: Eqn, parts: int) -> Iterator[Link]:
 
 
 def _movement(eqn: Eqn, parts: int) -> Iterator[Link]:
+    if eqn.primitive.movement is Movement.GATHER and "slice_sizes" in eqn.params and len(eqn.invars) == 2:
+        yield from (Link(*found) for found in gather_links(eqn))
+        return
     shape = eqn.outvars[0].aval.shape
     for d, extent in enumerate(shape):
         alike = all(v.aval.shape[d : d + 1] == (extent,) for v in eqn.outvars)
@@ -165,11 +171,28 @@ def _depends(value: Any, part: Axis) -> bool:
 
 
 def _library(eqn: Eqn, parts: int) -> Iterator[Link]:
-    """Of what runs in libraries, sorts go row by row; all else is computed whole."""
-    if eqn.primitive is sort_p:
+    """Of what runs in libraries, sorts go row by row, collectives keep dimensions, and scatters write each device's own updates;
+    all else is computed whole."""
+    if eqn.primitive.collect is not None and eqn.invars:
+        for d, result in enumerate(_kept(eqn)):
+            if result is not None:
+                yield Link(((0, d),), ((0, result),))
+    elif eqn.primitive in SCATTERS:
+        yield from (Link(*found) for found in scatter_links(eqn))
+    elif eqn.primitive is sort_p:
         for d in range(eqn.invars[0].aval.ndim):
             if d != eqn.params["dimension"]:
                 yield Link(_all(eqn.invars, d), _all(eqn.outvars, d))
+
+
+def _kept(eqn: Eqn) -> list[int | None]:
+    """For each dimension of a collective's operand which one of its result it is; None where it is exchanged."""
+    rank, params = eqn.invars[0].aval.ndim, eqn.params
+    gone = params.get("split_axis", params.get("axis") if eqn.outvars[0].aval.ndim < rank else None)
+    new = params.get("concat_axis", params.get("axis") if eqn.outvars[0].aval.ndim > rank else None)
+    rest = [d for d in range(rank) if d != gone]
+    place = {d: n + (new is not None and n >= new) for n, d in enumerate(rest)}
+    return [place.get(d) for d in range(rank)]
 
 
 def _control(eqn: Eqn, parts: int) -> Iterator[Link]:

@@ -13,20 +13,27 @@ import numpy as np
 
 from fuser.ir.graph import Graph, Literal, Operand, Var, graphs_in
 from fuser.ir.source import replayed
+from fuser.ir.types import ArrayType
 from fuser.lax import parallel as collectives
 from fuser.lax.slicing import dynamic_slice_in_dim
+from fuser.ops.collective import pvary_p
 from fuser.ops.shard_map import Layout, Spec, shard_map_p
+from fuser.ops.sharding import sharding_constraint_p
+from fuser.ops.unreduced import PLAIN
 from fuser.parallel.mesh import Mesh, extent
 from fuser.runtime.array import Array
 from fuser.trace.stage import stage
 
+_TYPED = (shard_map_p, sharding_constraint_p, pvary_p)
+
 
 def flattened(graph: Graph, mesh: Mesh) -> Graph:
-    """The graph of one device without shard_maps in it."""
+    """The graph of one device without shard_maps in it, and without what only changes types."""
     if not _has(graph):
         return graph
     with Layout(mesh, mesh.axis_names, False).scope():
-        return stage(lambda *inputs: replayed_flat(graph, mesh, inputs), graph.in_avals, graph.name)
+        avals = [ArrayType(a.shape, a.dtype, a.weak_type) for a in graph.in_avals]
+        return stage(lambda *inputs: replayed_flat(graph, mesh, inputs), avals, graph.name)
 
 
 def replayed_flat(graph: Graph, mesh: Mesh, inputs: Sequence[Any]) -> list[Any]:
@@ -45,14 +52,18 @@ def replayed_flat(graph: Graph, mesh: Mesh, inputs: Sequence[Any]) -> list[Any]:
             if eqn.primitive is shard_map_p:
                 known.update(zip(eqn.outvars, _inner(values, mesh, eqn.params)))
                 continue
+            primitive = None if eqn.primitive in _TYPED else PLAIN.get(eqn.primitive, eqn.primitive)
+            if primitive is None:
+                known[eqn.outvars[0]] = values[0]
+                continue
             params = {name: _flattened(value, mesh) for name, value in eqn.params.items()}
-            result = eqn.primitive.bind(*values, **params)
+            result = primitive.bind(*values, **params)
         known.update(zip(eqn.outvars, result if eqn.primitive.multiple_results else [result]))
     return [read(v) for v in graph.outvars]
 
 
 def _has(graph: Graph) -> bool:
-    return any(e.primitive is shard_map_p or any(map(_has, graphs_in(e.params))) for e in graph.eqns)
+    return any(e.primitive in _TYPED or e.primitive in PLAIN or any(map(_has, graphs_in(e.params))) for e in graph.eqns)
 
 
 def _flattened(param: Any, mesh: Mesh) -> Any:

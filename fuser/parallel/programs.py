@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from fuser.api.jitted import jit
 from fuser.api.placement import Placement
+from fuser.api.shapes import described
 from fuser.api.stages import Compiled, Lowered, Traced
 from fuser.compile import lower
+from fuser.config import config
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Graph, Var, graphs_in
 from fuser.ir.source import current_source
@@ -19,14 +24,16 @@ from fuser.ops.shard_map import Spec, shard_map_p
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.arrays import as_sharding, from_parts, laid_out
 from fuser.parallel.mesh import Mesh, mesh_in_scope
+from fuser.parallel.other_axes import in_axes_of, over
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.run import backend_of_devices, run
 from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding
-from fuser.parallel.spec import PartitionSpec
+from fuser.parallel.spec import PartitionSpec, spec_of
 from fuser.parallel.spmd import Spread, spread
 from fuser.parallel.transport import in_turn
 from fuser.passes.inline import inline_calls
 from fuser.runtime.array import Array, to_numpy
+from fuser.runtime.device import Device
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.body import close
@@ -47,15 +54,25 @@ class SpreadLowered(Lowered):
         self.consts = consts
         self.layouts = layouts  # of results, where arguments of jit or types say them
 
-    def compile(self) -> Compiled:
-        return SpreadCompiled(self)
+    def compile(self, *, device_assignment: Sequence[Device] | None = None) -> Compiled:
+        """The program over the devices of its mesh, or over these in the order of an AbstractMesh; RuntimeError without."""
+        mesh = self.spread.mesh
+        if isinstance(mesh, Mesh):
+            return SpreadCompiled(self, self.spread)
+        if device_assignment is None:
+            raise RuntimeError(
+                f"device_assignment cannot be `None` when compiling a program over {mesh}, which has no devices: give compile one device "
+                "for each of its positions"
+            )
+        grid = np.array(list(device_assignment), object).reshape(mesh.axis_sizes)
+        return SpreadCompiled(self, replace(self.spread, mesh=Mesh(grid, mesh.axis_names, mesh.axis_types)))
 
 
 class SpreadCompiled(Compiled):
     """A divided program, ready to run."""
 
-    def __init__(self, lowered: SpreadLowered) -> None:
-        divided, traced = lowered.spread, lowered.traced
+    def __init__(self, lowered: SpreadLowered, divided: Spread) -> None:
+        traced = lowered.traced
         structures = [tree.structure([0] * len(v)) for v in (divided.graph.invars, divided.graph.outvars)]
         local = Traced(divided.graph, structures[0], structures[1], (), backend_of_devices())
         with in_turn():
@@ -63,7 +80,11 @@ class SpreadCompiled(Compiled):
         super().__init__(local, own.program)
         self.traced = traced
         self.spread = divided
-        donated, layouts = traced.donated, lowered.layouts
+        donated, layouts = _taken(divided.graph, traced.donated, len(lowered.consts)), lowered.layouts
+        self.layouts = [
+            layout or NamedSharding(divided.mesh, spec_of(spec)) for layout, spec in zip(layouts, divided.out_specs)
+        ]
+        self.given = [NamedSharding(divided.mesh, spec_of(s)) for s in divided.in_specs[len(lowered.consts) :]]
 
         def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
             given = [v.__copy__() if n in foreign else v for n, v in enumerate(values)]
@@ -74,7 +95,40 @@ class SpreadCompiled(Compiled):
                     values[position].delete("it was donated to a jitted call")
             return tree.unflatten(traced.out_tree, results)
 
-        self._run = call
+        self._run = call if traced.state is None else traced.state.around(call)
+
+    @property
+    def out_info(self) -> Any:
+        """The tree of the results' types, and how they lie."""
+        infos = [described(a, s) for a, s in zip(self.traced.graph.out_avals, self.layouts)]
+        return tree.unflatten(self.traced.out_tree, infos)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        wrong = [
+            f"argument {self.traced.path(n)}: compiled for {wanted}, called with {leaf._data.sharding}"
+            for n, (leaf, wanted) in enumerate(zip(tree.leaves((args, kwargs)), self.given))
+            if isinstance(leaf, Array)
+            and isinstance(leaf._data, Shards)
+            and not leaf._data.sharding.is_equivalent_to(wanted, len(leaf.shape))
+        ]
+        if wrong:
+            raise ValueError(
+                "Computation was compiled for input shardings that disagree with the shardings of arguments passed to it. Here are "
+                f"{len(wrong)} mismatches: {'; '.join(wrong)} ({current_source().short}); lay the arguments out with device_put"
+            )
+        return super().__call__(*args, **kwargs)
+
+
+def _taken(graph: Graph, donated: Sequence[int], consts: int) -> list[int]:
+    """The donated arguments whose parts' memory a result can take: one of as many bytes for each."""
+    free = Counter(v.aval.nbytes for v in graph.outvars)
+    found = []
+    for position in donated:
+        size = graph.in_avals[consts + position].nbytes
+        if free[size]:
+            free[size] -= 1
+            found.append(position)
+    return found
 
 
 def resharded(x: Array, sharding: Sharding) -> Array:
@@ -89,8 +143,13 @@ def divided(traced: Traced) -> Lowered | None:
     graph, consts = close(inline_calls(traced.graph))
     placement = traced.placement or Placement((None,) * len(traced.graph.invars), (None,) * len(graph.outvars))
     lying = [v._data.sharding if isinstance(v, Array) and hasattr(v._data, "sharding") else None for v in consts]
+    if config.meshes and not config.meshes[-1][1] and any(isinstance(s, Device) for s in placement.given):
+        raise ValueError(
+            "Mesh context manager should not be used with jit when backend or device is also specified as an argument to jit."
+        )
     given = [None if s is None else as_sharding(s, "pjit", "in_shardings") for s in (*lying, *placement.given)]
     wanted = [None if s is None else as_sharding(s, "pjit", "out_shardings") for s in placement.wanted]
+    _check_devices(traced, graph, given[len(consts) :], wanted)
     mesh = _mesh(graph, [*given, *wanted])
     if mesh is None:
         return _on_one(traced, [s for s in (*given, *wanted) if s is not None])
@@ -101,13 +160,31 @@ def divided(traced: Traced) -> Lowered | None:
         for e in graph.eqns
         if e.primitive is sharding_constraint_p and mesh.are_all_axes_auto
     }
-    said = [s or constrained.get(v) for s, v in zip(wanted, graph.outvars)]  # type: ignore[arg-type]
+    through = dict(zip(graph.invars, given))  # arguments that are results lie as they do
+    said = [s or constrained.get(v) or through.get(v) for s, v in zip(wanted, graph.outvars)]  # type: ignore[arg-type,call-overload]
     layouts = [_layout(s, v.aval, mesh) for s, v in zip(said, graph.outvars)]
     for layout, operand in zip(layouts, graph.outvars):
         if layout is not None:
             _check_divides(layout, operand.aval.shape)
     targets = [_spec(s, v.aval.ndim, mesh) for s, v in zip(layouts, graph.outvars)]
-    return SpreadLowered(traced, spread(_summed(graph, layouts), mesh, known, targets), consts, layouts)
+    found = spread(_summed(graph, layouts), mesh, known, targets)
+    free = mesh.are_all_axes_auto and isinstance(mesh, Mesh)
+    known_layouts = [s for s in given if isinstance(s, NamedSharding) and s.mesh == mesh]
+    written = [
+        _written(spec, known_layouts, mesh) if s is None and free else s for s, spec in zip(layouts, found.out_specs)
+    ]
+    return SpreadLowered(traced, found, consts, written)
+
+
+def _written(spec: Spec, arguments: Sequence[NamedSharding], mesh: Mesh) -> NamedSharding:
+    """How a result lies of which nothing is said: in the words of an argument that lies so, or in the fewest."""
+    for sharding in arguments:
+        if len(sharding.spec) <= len(spec) and sharding.axes(len(spec)) == spec and not sharding.unreduced:
+            return sharding
+    entries = spec_of(spec).partitions
+    while entries and entries[-1] is None:
+        entries = entries[:-1]
+    return NamedSharding(mesh, PartitionSpec(*entries))
 
 
 def _check_given(given: Sequence[Sharding | None], placement: Placement) -> None:
@@ -143,7 +220,7 @@ def _layout(wanted: Sharding | None, aval: ArrayType, mesh: Mesh) -> NamedShardi
         return NamedSharding(mesh, nothing) if mesh.are_all_axes_explicit and wanted is None else None
     if PartitionSpec.UNCONSTRAINED in explicit.spec.partitions or not mesh.are_all_axes_explicit:
         return None
-    return NamedSharding(mesh, explicit.spec) if explicit.mesh.shape_tuple == mesh.shape_tuple else None
+    return NamedSharding(over(explicit.mesh, mesh), explicit.spec) if isinstance(mesh, Mesh) else None
 
 
 def _summed(graph: Graph, layouts: Sequence[NamedSharding | None]) -> Graph:
@@ -188,48 +265,73 @@ def _mesh(graph: Graph, shardings: Sequence[Sharding | None]) -> Mesh | None:
     single = any(isinstance(s, SingleDeviceSharding) for s in shardings)
     if not found and scope is not None and not single:
         found = [scope]
-    for own in _of_a_mesh(graph):
-        if isinstance(own, Mesh) and own.shape_tuple != found[0].shape_tuple:
+    for own in meshes if found else ():
+        if own.size != found[0].size:
+            raise ValueError(f"a program over {found[0]} names the axes of {own}, another number of devices")
+    for eqn_mesh in (m for what, m in _places(graph) if what == "shard_map") if found else ():
+        if eqn_mesh.shape_tuple != found[0].shape_tuple:
             raise UnsupportedError(
-                f"a program over {found[0]} holds a shard_map or a constraint over {own}, other axes of the same devices, which is "
-                f"not supported ({current_source().short}); name the axes of one mesh everywhere"
+                f"a program over {found[0]} holds a shard_map over {eqn_mesh}, other axes of the same devices, which is not supported "
+                f"({current_source().short}); name the axes of one mesh everywhere"
             )
-    for other in found[1:]:
-        if other.flat != found[0].flat:
-            raise ValueError(
-                "Received incompatible devices for jitted computation: a program runs on the devices of one mesh, and this one names "
-                f"{found[0]} and {other} ({current_source().short}); "
-                "lay all arrays out over one of them with device_put"
-            )
-    for sharding in shardings if found else ():
-        if isinstance(sharding, SingleDeviceSharding):
-            raise ValueError(
-                "Received incompatible devices for jitted computation: a program runs on the devices of one mesh, and this one has "
-                f"arrays over {found[0]} and on {sharding.devices[0]} "
-                f"({current_source().short}); lay all out over the mesh with device_put"
-            )
+    if not found and meshes:  # no devices yet: compile is to be given them
+        return meshes[0]  # type: ignore[no-any-return]
     return found[0] if found else None
 
 
+def _check_devices(traced: Traced, graph: Graph, given: Sequence[Any], wanted: Sequence[Any]) -> None:
+    """ValueError unless all that says where it lies is on the same devices in the same order."""
+    named: list[tuple[str, tuple[Device, ...]]] = []
+    for n, sharding in enumerate(given):
+        if sharding is not None and sharding.devices:
+            aval = traced.graph.in_avals[n]
+            named.append(
+                (f"argument {traced.path(n)} of {traced.graph.name} with shape {aval.str_long()} and", sharding.devices)
+            )
+    named += [("explicit output sharding with", s.devices) for s in wanted if s is not None and s.devices]
+    for what, mesh in _places(graph):
+        if isinstance(mesh, Mesh):
+            named.append((f"{what} inside jit with", mesh.flat))
+    scope = mesh_in_scope()
+    if scope is not None and not config.meshes[-1][1] and named:
+        named.append(("the mesh context with", scope.flat))
+    for what, devices in named[1:]:
+        if devices != named[0][1]:
+            raise ValueError(
+                f"Received incompatible devices for jitted computation. Got {named[0][0]} {_ids(named[0][1])} and {what} {_ids(devices)} "
+                f"({current_source().short}): a program runs on the devices of one mesh; lay all arrays out over it with device_put"
+            )
+
+
+def _ids(devices: Sequence[Device]) -> str:
+    return f"device ids {[d.id for d in devices]} on platform {devices[0].platform.upper()}"
+
+
+def _places(graph: Graph) -> Iterator[tuple[str, Any]]:
+    """What among the equations names a mesh, and which."""
+    for eqn in graph.eqns:
+        if eqn.primitive is shard_map_p:
+            yield "shard_map", eqn.params["mesh"]
+        elif eqn.primitive is sharding_constraint_p and eqn.params["sharding"] is not None:
+            yield eqn.primitive.name, eqn.params["sharding"].mesh
+        else:
+            for inner in graphs_in(eqn.params):
+                yield from _places(inner)
+
+
 def _spec(sharding: Sharding | None, rank: int, mesh: Mesh) -> Spec | None:
-    """How a value lies over the mesh; None where it is free, or lies by another mesh over the same devices."""
-    if not isinstance(sharding, NamedSharding) or sharding.mesh.shape_tuple != mesh.shape_tuple:
+    """How a value lies over the mesh; None where it is free. ValueError where that does not fit."""
+    if not isinstance(sharding, NamedSharding):
         return None
-    return sharding.axes(rank)
+    try:
+        return in_axes_of(sharding, mesh).axes(rank)
+    except ValueError as error:
+        raise ValueError(f"One of pjit arguments or results was given a sharding that does not fit: {error}") from None
 
 
 def _on_one(traced: Traced, shardings: Sequence[Sharding]) -> Lowered | None:
     """The program of arrays that lie on one device that is not the first."""
-    places = {s.devices[0] for s in shardings}
-    if len(places) > 1:
-        raise ValueError(
-            "Received incompatible devices for jitted computation: a program runs on the devices of one mesh, and this one has "
-            f"arrays on {sorted(map(str, places))} "
-            f"({current_source().short}); put all on one with device_put"
-        )
-    if not places:
-        return None
-    return OneLowered(traced, shardings[0])
+    return OneLowered(traced, shardings[0]) if shardings else None
 
 
 class OneLowered(Lowered):

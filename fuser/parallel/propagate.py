@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ops.shard_map import Spec, shard_map_p, whole
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.links import Link, links
 from fuser.parallel.mesh import Mesh, extent
+from fuser.parallel.other_axes import in_axes_of
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec
 
@@ -57,12 +57,7 @@ class Layouts:
 
     def lay(self, var: Operand, sharding: NamedSharding, closed: bool, reason: str) -> None:
         """Say how a value lies; where not `closed`, or along dimensions that are free, propagation adds to it."""
-        spec = sharding.axes(var.aval.ndim)
-        if sharding.mesh.shape_tuple != self.mesh.shape_tuple:
-            raise UnsupportedError(
-                f"a program over {self.mesh} holds a value that lies over {sharding.mesh}, other axes of the same devices, which is "
-                "not supported; name the axes of one mesh everywhere"
-            )
+        spec = in_axes_of(sharding, self.mesh).axes(var.aval.ndim)
         if closed and PartitionSpec.UNCONSTRAINED not in sharding.spec.partitions:
             self.fix(var, spec, reason)
         elif isinstance(var, Var) and var not in self.fixed:
@@ -84,14 +79,14 @@ def constrained(graph: Graph, layouts: Layouts) -> None:
             layouts.lay(var, var.aval.explicit, var.aval.explicit.mesh.are_all_axes_explicit, "its type")
 
 
-def unsummed(graph: Graph) -> dict[Var, frozenset[Any]]:
+def unsummed(graph: Graph, mesh: Mesh) -> dict[Var, frozenset[Any]]:
     """The values whose only use is to be left unreduced along some axes, and those."""
     uses = Counter(v for eqn in graph.eqns for v in eqn.operands())
     uses.update(v for v in graph.outvars if isinstance(v, Var))
     found = {}
     for eqn in graph.eqns:
         if eqn.primitive is sharding_constraint_p and eqn.params["sharding"] is not None:
-            axes, operand = eqn.params["sharding"].spec.unreduced, eqn.invars[0]
+            axes, operand = in_axes_of(eqn.params["sharding"], mesh).spec.unreduced, eqn.invars[0]
             if axes and isinstance(operand, Var) and uses[operand] == 1:
                 found[operand] = axes
     return found
@@ -118,8 +113,11 @@ def propagate(graph: Graph, mesh: Mesh, known: Mapping[Var, Spec], wanted: Seque
 def _step(eqn: Eqn, layouts: Layouts, forwards: bool) -> bool:
     """Let axes go from an equation's operands to its results and each other, or from its results to its operands."""
     if eqn.primitive is sharding_constraint_p and forwards and eqn.params["sharding"] is not None:
-        free = [e is PartitionSpec.UNCONSTRAINED for e in eqn.params["sharding"].spec.partitions]
-        lying = [(d, axes) for d, axes in enumerate(layouts.of(eqn.invars[0])) if axes and d < len(free) and free[d]]
+        entries, mesh = eqn.params["sharding"].spec.partitions, eqn.params["sharding"].mesh
+        auto = set(mesh.auto_axes) if mesh.explicit_axes else set()  # of which the types of explicit axes say nothing
+        free = lambda d, axes: entries[d] is PartitionSpec.UNCONSTRAINED or auto.issuperset(axes)
+        own = enumerate(layouts.of(eqn.invars[0]))
+        lying = [(d, axes) for d, axes in own if axes and d < len(entries) and free(d, axes)]
         return sum(layouts.offer(eqn.outvars[0], d, axes, "from what is constrained") for d, axes in lying) > 0
     if eqn.primitive is sharding_constraint_p or eqn.primitive is shard_map_p:
         if forwards:

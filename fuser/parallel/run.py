@@ -21,17 +21,20 @@ from fuser.compile import lower
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
-from fuser.ops.shard_map import Spec, Specs, shard_map_p
-from fuser.parallel.arrays import from_parts, laid_out
+from fuser.ir.types import ArrayType
+from fuser.ops.discharge import without_refs
+from fuser.ops.shard_map import Layout, Spec, Specs, shard_map_p
+from fuser.parallel.arrays import from_parts, laid_out, relabelled
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import flattened
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.sharding import NamedSharding
-from fuser.parallel.spec import spec_of
+from fuser.parallel.spec import PartitionSpec, names, spec_of, split_axes
 from fuser.parallel.traffic import messages
 from fuser.parallel.transport import Peers, in_turn
 from fuser.partition.explain import moved_bytes
 from fuser.partition.group import FusionGroup, Kind, Plan, Refusal
+from fuser.passes.tokens import with_tokens
 from fuser.runtime import rendezvous
 from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.executable import Executable
@@ -94,7 +97,9 @@ def backend_of_devices() -> Any:
 
 @functools.lru_cache(maxsize=256)
 def compiled(graph: Graph, mesh: Mesh, backend: Any) -> Compiled:
-    """One device's program."""
+    """One device's program; where it has effects, a token is a further result."""
+    with Layout(mesh, mesh.axis_names, False).scope():
+        graph = with_tokens(without_refs(graph))
     graph = flattened(graph, mesh)
     structures = [tree.structure([0] * len(v)) for v in (graph.invars, graph.outvars)]
     traced = Traced(fewer_collectives(graph), structures[0], structures[1], (), backend)
@@ -177,7 +182,21 @@ def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Sp
             f"a shard_map over {mesh} began while a device of another runs ({current_source().short}); call it in the "
             "function of the outer one, not in a callback"
         )
-    return run(jaxpr, mesh, [as_array(v) for v in values], in_specs, out_specs)
+    results = run(jaxpr, mesh, [as_array(v) for v in values], in_specs, out_specs)
+    if not mesh.explicit_axes:
+        return results
+    layout = Layout(mesh, params["manual_axes"], params["check_vma"])
+    return [_typed(r, layout.joined(a, s), mesh) for r, a, s in zip(results, jaxpr.out_avals, out_specs)]
+
+
+def _typed(result: Array, aval: ArrayType, mesh: Mesh) -> Array:
+    """A result laid out as its type says: parts of what all had, or terms of sums."""
+    if aval.explicit is None:
+        return result
+    said, own = aval.explicit.spec, split_axes(result._data.sharding.spec, aval.ndim)
+    entries = [(*a, *(n for n in names(e) if n not in a)) or None for a, e in zip(own, said.partitions)]
+    spec = PartitionSpec(*entries, unreduced=said.unreduced, reduced=said.reduced)
+    return relabelled(laid_out(result, NamedSharding(mesh, PartitionSpec(*entries))), NamedSharding(mesh, spec))
 
 
 def _eval(*arrays: np.ndarray, **params: Any) -> list[np.ndarray]:

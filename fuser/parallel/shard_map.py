@@ -14,15 +14,16 @@ from fuser.ir.names import function_name
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
+from fuser.ops.unreduced import preduced_p, vary_unreduced_cast_p
 from fuser.parallel import run  # noqa: F401  (says how the primitive runs)
 from fuser.parallel.arrays import relabelled
-from fuser.parallel.mesh import AbstractMesh, Mesh, mesh_in_scope
+from fuser.parallel.mesh import AbstractMesh, Mesh, mesh_in_scope, within
 from fuser.parallel.sharding import NamedSharding, check_spec
 from fuser.parallel.spec import PartitionSpec, names, split_axes
 from fuser.runtime.array import Array
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
-from fuser.trace.batch import manual_axes
+from fuser.trace.batch import checked_axes, manual_axes
 from fuser.trace.body import Body, staged_body
 from fuser.trace.core import Tracer, type_of
 from fuser.transforms.arguments import check_callable, leaf_values
@@ -45,7 +46,7 @@ def shard_map(
     *,
     out_specs: Any,
     in_specs: Any = Infer,
-    mesh: Mesh | None = None,
+    mesh: Mesh | AbstractMesh | None = None,
     axis_names: Iterable[Any] = frozenset(),
     check_vma: bool = True,
 ) -> Any:
@@ -66,7 +67,7 @@ def shard_map(
     @functools.wraps(f)
     def mapped(*args: Any) -> Any:
         try:
-            layout = _layout(mesh, axis_names, check_vma)
+            layout = _layout(mesh, axis_names, check_vma, args)
             return _mapped(f, args, in_specs, out_specs, layout)
         except Exception as error:
             raise hide(error)  # noqa: B904
@@ -101,9 +102,11 @@ def smap(
     return shard_map(f, in_specs=given, out_specs=specs(out_axes), axis_names={axis_name})  # type: ignore[no-any-return]
 
 
-def _layout(mesh: Mesh | None, axis_names: Iterable[Any], check_vma: bool) -> Layout:
-    found = mesh_in_scope() if mesh is None or isinstance(mesh, AbstractMesh) else mesh
-    if not isinstance(found, Mesh) or found.empty:
+def _layout(mesh: Any, axis_names: Iterable[Any], check_vma: bool, args: Any) -> Layout:
+    found = mesh_in_scope() if mesh is None else mesh
+    if isinstance(mesh, AbstractMesh):
+        found = _of_arguments(mesh, args)
+    if found is None or found.empty:
         raise ValueError(
             f"shard_map needs a mesh of devices, and none is in scope ({current_source().short}); "
             "give it mesh=..., or call it within `with fuser.set_mesh(mesh):`"
@@ -123,10 +126,38 @@ def _layout(mesh: Mesh | None, axis_names: Iterable[Any], check_vma: bool) -> La
     return layout
 
 
+def _of_arguments(mesh: AbstractMesh, args: Any) -> Any:
+    """A mesh with these axes that has devices: that in scope, or that of the arguments; `mesh` itself where those are traced."""
+    scope, values = mesh_in_scope(), tree.leaves(args)
+    if scope is not None and scope.shape_tuple == mesh.shape_tuple:
+        return scope
+    if any(isinstance(v, Tracer) for v in values):
+        return mesh
+    lying = [v._data.sharding for v in values if isinstance(v, Array) and isinstance(v._data, Shards)]
+    meshes = [s.mesh for s in lying if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)]
+    if not meshes:
+        raise ValueError(
+            "Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` when passing `AbstractMesh` to the mesh argument. "
+            f"No argument lies over {mesh} ({current_source().short}); lay one out with device_put, or give shard_map a Mesh"
+        )
+    for other in meshes:
+        if other.shape_tuple != mesh.shape_tuple:
+            raise ValueError(
+                f"Mesh shape of the input {other.shape_tuple} does not match the mesh shape passed to shard_map {mesh.shape_tuple} "
+                f"({current_source().short})"
+            )
+    return meshes[0]
+
+
 def _check_within(layout: Layout) -> None:
     """ValueError unless a shard_map in the function of another goes over other axes of the same mesh."""
     outer = mesh_in_scope()
-    if outer is None or (outer.flat, outer.shape_tuple) != (layout.mesh.flat, layout.mesh.shape_tuple):
+    inner = layout.mesh
+    if (
+        outer is None
+        or outer.shape_tuple != inner.shape_tuple
+        or (isinstance(inner, Mesh) and outer.flat != inner.flat)
+    ):
         raise ValueError(
             f"a shard_map over {layout.mesh} stands within one over {outer}, another mesh ({current_source().short}); name the "
             "axes of both in one mesh, and give each its axis_names"
@@ -149,28 +180,23 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
         if s is None and not isinstance(v, (Array, Tracer, np.ndarray, np.generic))
     }
     values = leaf_values([0 if n in opaque else v for n, v in enumerate(leaves)], f"the arguments of {name}")
-    for value in values:
-        explicit = type_of(value).explicit
-        if explicit is not None and explicit.spec.unreduced:
-            raise UnsupportedError(
-                f"shard_map of {name} got a value that is unreduced, {type_of(value)} as {explicit.spec}, which is not supported "
-                f"({current_source().short}); complete its sum with reshard before"
-            )
     if specs is None:
         specs = _specs(_inferred(args, values, layout), args, "in_specs", layout, name)
     shown = lambda n: f"argument {tree.paths(args)[n].lstrip('[').split(']')[0]} of {name}"
     given = [
-        _split(s or PartitionSpec(), type_of(v), functools.partial(shown, n), layout)
-        for n, (s, v) in enumerate(zip(specs, values))
+        _split(_some(s), type_of(v), functools.partial(shown, n), layout) for n, (s, v) in enumerate(zip(specs, values))
     ]
+    for spec, value in zip(specs, values):
+        _check_sets(_some(spec), type_of(value))
     avals = [layout.local(type_of(v), s) for v, s in zip(values, given)]
     convert = lambda results, result: leaf_values(results, f"the result of {name}")
-    with layout.mesh, layout.scope():
-        function = lambda *inner: f(*_with_opaque(inner, opaque))
-        body = staged_body(function, structure, avals, convert, f, "shard_map", (layout, tuple(opaque.items())))
+    with within(layout.mesh), layout.scope():
+        function = lambda *inner: _in_terms(f(*_with_opaque(inner, opaque)), out_specs)
+        sums = tuple(s for s in tree.leaves(out_specs) if isinstance(s, PartitionSpec) and (s.unreduced or s.reduced))
+        body = staged_body(function, structure, avals, convert, f, "shard_map", (layout, tuple(opaque.items()), sums))
     results = tree.unflatten(body.structure, body.out_avals)
     wanted = _specs(out_specs, results, "out_specs", layout, name)
-    put = tuple(_joined(s or PartitionSpec(), n, body, layout) for n, s in enumerate(wanted))
+    put = tuple(_joined(_some(s), n, body, layout) for n, s in enumerate(wanted))
     outs = shard_map_p.bind(
         *body.consts,
         *values,
@@ -179,8 +205,60 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
         out_specs=put,
         **layout._asdict(),
     )
-    as_written = [relabelled(o, NamedSharding(layout.mesh, s or PartitionSpec())) for o, s in zip(outs, wanted)]
+    as_written = [_as_written(o, NamedSharding(layout.mesh, _some(s))) for o, s in zip(outs, wanted)]
     return tree.unflatten(body.structure, as_written)
+
+
+def _as_written(result: Any, sharding: NamedSharding) -> Any:
+    """A result that lies by the spec that was given, with that spec; types may split it further."""
+    lying = result._data.sharding if isinstance(result, Array) and isinstance(result._data, Shards) else sharding
+    if sharding.mesh.explicit_axes and not lying.is_equivalent_to(sharding, len(result.shape)):
+        return result
+    return relabelled(result, sharding)
+
+
+def _some(spec: PartitionSpec | None) -> PartitionSpec:
+    return PartitionSpec() if spec is None else spec
+
+
+def _check_sets(spec: PartitionSpec, aval: ArrayType) -> None:
+    """ValueError unless a spec says the same of sums that are not completed as the argument's type."""
+    own = aval.explicit
+    for what in ("unreduced", "reduced"):
+        found = frozenset() if own is None else getattr(own.spec, what)
+        if getattr(spec, what) != found:
+            raise ValueError(
+                f"in_specs passed to shard_map: {spec} does not match the specs of the input: in_specs containing {what} should be equal to the "
+                f"{what} present on the in_aval {aval}, which is {set(found) or 'none'} ({current_source().short}); reshard the argument, "
+                "change the spec, or leave in_specs out"
+            )
+
+
+def _in_terms(result: Any, out_specs: Any) -> Any:
+    """A function's result of which what differs from device to device is a term of a sum, where its spec says so.
+
+    Without types that say so themselves, what is to be reduced is taken so too.
+    """
+    leaves, structure = tree.flatten(result)
+    try:
+        wanted = prefix(out_specs, result, "out_specs")
+    except (ValueError, TypeError):
+        return result  # the error follows where all specs are read
+
+    def one(value: Any, spec: Any) -> Any:
+        if not isinstance(spec, PartitionSpec) or not (spec.unreduced or spec.reduced):
+            return value
+        mat = type_of(value).mat
+        terms, same = spec.unreduced - mat.unreduced, spec.reduced - mat.reduced
+        if terms <= mat.varying or not checked_axes():
+            value = _over(vary_unreduced_cast_p, value, terms)
+        return value if checked_axes() else _over(preduced_p, value, same)
+
+    return tree.unflatten(structure, [one(v, s) for v, s in zip(leaves, wanted)])
+
+
+def _over(primitive: Any, value: Any, axes: frozenset[Any]) -> Any:
+    return primitive.bind(value, axes=tuple(sorted(axes, key=str))) if axes else value
 
 
 class _Same:
@@ -215,7 +293,8 @@ def _inferred(args: Any, values: Any, layout: Layout) -> Any:
                 )
             entries = () if explicit is None else explicit.spec.partitions
             kept = (tuple(n for n in names(e) if n in layout.manual_axes) or None for e in entries)
-            found.append(PartitionSpec(*kept))
+            sets = {} if explicit is None else {w: getattr(explicit.spec, w) for w in ("unreduced", "reduced")}
+            found.append(PartitionSpec(*kept, **sets))
             continue
         data = value._present()
         if not isinstance(data, Shards):
@@ -248,10 +327,10 @@ def _specs(specs: Any, full: Any, what: str, layout: Layout, name: str) -> list[
                 f"shard_map takes PartitionSpecs in {what}, got {spec!r} ({current_source().short}); P() is what all devices share"
             )
         check_spec(layout.mesh, spec)
-        if spec.unreduced or (spec.reduced and what == "out_specs"):
+        if (spec.unreduced or spec.reduced) and set(layout.manual_axes) != set(layout.mesh.axis_names):
             raise UnsupportedError(
-                f"shard_map with {spec} in {what} is not supported: within it types do not say what is a sum of terms ({current_source().short}); "
-                "complete sums with reshard before, and leave them open with reshard behind"
+                f"unreduced/reduced can only be passed to {what} when shard_map is in full manual mode: {spec} stands beside axes of "
+                f"the mesh that axis_names leaves out ({current_source().short}); name all axes"
             )
         for axis in (n for axes in split_axes(spec, len(spec)) for n in axes):
             if axis not in layout.manual_axes:
@@ -291,6 +370,13 @@ def _joined(spec: PartitionSpec, number: int, body: Body, layout: Layout) -> Spe
             f"shard_map got {spec} in out_specs for {shown} which has {aval.ndim} dimensions ({current_source().short})"
         )
     axes = split_axes(spec, aval.ndim)
+    for what in ("unreduced", "reduced"):
+        own = getattr(aval.mat, what)
+        if getattr(spec, what) != own:
+            raise ValueError(
+                f"out_specs passed to shard_map should be equal to the {what} present on the out_aval. Got out_specs={spec} for {shown} "
+                f"which is {what} along {', '.join(map(repr, own)) or 'no axis'} ({current_source().short})"
+            )
     left = (aval.vma & set(layout.manual_axes)) - {n for names in axes for n in names}
     if left:
         names = ", ".join(repr(n) for n in layout.manual_axes if n in left)

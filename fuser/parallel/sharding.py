@@ -13,6 +13,7 @@ from fuser.runtime.device import Device
 from fuser.runtime.processes import processes
 
 Index = tuple[slice, ...]
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
 
 
 class Sharding:
@@ -55,7 +56,7 @@ class Sharding:
         raise NotImplementedError
 
     @property
-    def memory_kind(self) -> str:
+    def memory_kind(self) -> str | None:
         return "device"
 
     def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
@@ -135,8 +136,13 @@ class NamedSharding(Sharding):
         if not isinstance(spec, PartitionSpec):
             raise TypeError(f"NamedSharding takes a PartitionSpec second, got {spec!r}")
         check_spec(mesh, spec)
+        if memory_kind is not None and memory_kind not in MEMORY_KINDS:
+            raise ValueError(
+                f"Got invalid memory kind: {memory_kind}. Valid memory kinds are: {', '.join(MEMORY_KINDS)}"
+            )
         self.mesh = mesh
         self.spec = spec
+        self._memory_kind = memory_kind
         self.devices = mesh.flat if isinstance(mesh, Mesh) else ()
 
     def in_type(self, rank: int) -> NamedSharding | None:
@@ -147,6 +153,12 @@ class NamedSharding(Sharding):
         if any(self.mesh.shape[n] > 1 for n in self.spec.unreduced):
             return False
         return all(extent(self.mesh, axes) == 1 for axes in split_axes(self.spec, len(self.spec)))
+
+    @property
+    def memory_kind(self) -> str | None:
+        """The kind of memory that was named; that of devices of the CPU is the host's whatever it is called."""
+        default = "device" if isinstance(self.mesh, Mesh) else None
+        return getattr(self, "_memory_kind", None) or default
 
     @property
     def replicated_axes(self) -> frozenset[Any]:

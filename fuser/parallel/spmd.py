@@ -21,12 +21,15 @@ from fuser.ir.types import ArrayType
 from fuser.lax import parallel as collectives
 from fuser.lax.elementwise import eq, select
 from fuser.lax.slicing import dynamic_slice_in_dim, dynamic_update_slice_in_dim
+from fuser.ops.movement import broadcast_in_dim_p
+from fuser.ops.scatter import scatter_add_p
 from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel import loops
 from fuser.parallel.links import Link, local_params
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import replayed_flat
+from fuser.parallel.other_axes import in_axes_of
 from fuser.parallel.propagate import Axes, Layouts, linked, propagate, unsummed
 from fuser.passes.inline import inline_calls
 from fuser.runtime.array import Array
@@ -102,6 +105,7 @@ class _Parts:
         self.mesh, self.layouts = mesh, layouts
         self.values: dict[Var, tuple[Any, Spec]] = {}
         self.placed: list[Collective] = []
+        self.zeros: set[Operand] = set()  # values that are known to be zero everywhere
         self.unsummed: dict[Var, frozenset[Any]] = {}  # the axes along which a value is to stay a sum of terms
         self.terms: dict[Var, frozenset[Any]] = {}  # and those along which it is one though its type does not say so
 
@@ -114,7 +118,8 @@ class _Parts:
         ends: list[Spec],
     ) -> list[Any]:
         """The graph's results on parts of inputs that lie as `given`; how they lie goes into `ends`."""
-        self.unsummed = unsummed(graph)
+        self.unsummed = unsummed(graph, self.mesh)
+        self.zeros |= {e.outvars[0] for e in graph.eqns if e.primitive is broadcast_in_dim_p and _is_zero(e.invars[0])}
         for var, value, spec in zip(graph.invars, inputs, given):
             self.put(var, value, spec)
         for var, const in zip(graph.constvars, graph.consts):
@@ -159,8 +164,8 @@ class _Parts:
         value, spec = self.get(operand)
         before = self.terms.get(operand, frozenset()) if isinstance(operand, Var) else frozenset()
         if operand.aval.explicit is not None:
-            before |= operand.aval.explicit.spec.unreduced
-        after = eqn.params["sharding"].spec.unreduced
+            before |= in_axes_of(operand.aval.explicit, self.mesh).spec.unreduced
+        after = in_axes_of(eqn.params["sharding"], self.mesh).spec.unreduced
         ordered = lambda axes: tuple(n for n in self.mesh.axis_names if n in axes)
         value, spec = self.summed(value, spec, target, ordered(before - after))
         value, spec = self.as_terms(value, spec, ordered(after - before))
@@ -203,9 +208,13 @@ class _Parts:
                 value = self.moved(value, spec, kept, "a value is made a sum of terms")
             spec = kept
         if left:
-            first = eq(collectives.axis_index(tuple(n for n in self.mesh.axis_names if n in left)), np.int32(0))
-            value = select(first, value, full(type_of(value), 0))
+            value = self.on_first(value, tuple(n for n in self.mesh.axis_names if n in left))
         return value, spec
+
+    def on_first(self, value: Any, axes: Axes) -> Any:
+        """The value on the first device along these axes, and zeros on the others."""
+        first = eq(collectives.axis_index(axes), np.int32(0))
+        return select(first, value, full(type_of(value), 0))
 
     def inlined(self, eqn: Eqn) -> None:
         """A shard_map is the graph of one device already."""
@@ -220,6 +229,9 @@ class _Parts:
         in_specs, out_specs, params = self.local(eqn, chosen)
         why = f"{eqn.primitive.name} takes it so"
         operands = [self.moved(*self.get(v), s, why) for v, s in zip(eqn.invars, in_specs)]
+        shared = tuple(a for link, axes in chosen if link.reduction == "sum" for a in axes)
+        if eqn.primitive is scatter_add_p and shared and eqn.invars[0] not in self.zeros:
+            operands[0] = self.on_first(operands[0], shared)  # what is added to counts once
         result = eqn.primitive.bind(*operands, **params)
         results = result if eqn.primitive.multiple_results else [result]
         for link, axes in chosen:
@@ -325,6 +337,10 @@ class _Parts:
                 start = collectives.axis_index(more) * np.int32(size)
                 value = dynamic_slice_in_dim(value, start, size, dim)
         return value
+
+
+def _is_zero(operand: Operand) -> bool:
+    return isinstance(operand, Literal) and not np.any(operand.val)
 
 
 def _common(a: Axes, b: Axes) -> Axes:

@@ -18,6 +18,7 @@ from fuser.ir.source import replayed
 from fuser.ops.callback import TOKEN
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.ops.reduce import reduce_max_p
+from fuser.ops.shard_map import on_devices, shard_map_p, whole
 from fuser.passes.inline import CALLS
 from fuser.runtime.array import Array
 from fuser.trace.stage import stage
@@ -72,6 +73,10 @@ def _threaded(eqn: Eqn, operands: list[Any], token: Any) -> tuple[list[Any], Any
         results, token = [*found[:carry], *found[carry + 1 :]], found[carry]
     elif primitive.control is Control.WHILE:
         results, token = _while(eqn, operands, token)
+    elif primitive is shard_map_p:  # each device has its effects in order
+        body, alike = on_devices(_body, params, len(eqn.invars), len(eqn.outvars)), whole(0)
+        specs = {"in_specs": (*params["in_specs"], alike), "out_specs": (*params["out_specs"], alike)}
+        *results, token = primitive.bind(*operands, token, **{**params, "jaxpr": body, **specs})
     else:
         raise NotImplementedError(
             f"{primitive.name} holds a callback with an effect ({eqn.source.short}); call it outside of it"

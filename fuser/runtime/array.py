@@ -171,6 +171,8 @@ class Array(_Base):
             raise TypeError("iteration over a 0-d array")
         data = self._present()
         # Rows are copies: an array that shares its memory could not be donated without changing them.
+        if type(data) is Shards and len(data.arrays) == 1:  # rows lie where the array does
+            return (self[i] for i in range(len(data)))  # type: ignore[index]
         return (Array(_copied(_row(data, i)), self._weak_type, self._dtype) for i in range(data.shape[0]))
 
     def item(self, *index: Any) -> Any:
@@ -242,7 +244,8 @@ class Array(_Base):
         return f"Array({values},{separator}{dtype})"
 
     def __str__(self) -> str:
-        return repr(self) if self.dtype.names else str(to_numpy(self))
+        in_terms = type(self._data) is Shards and self._data.sharding.unreduced
+        return repr(self) if self.dtype.names or in_terms else str(to_numpy(self))
 
     def __format__(self, spec: str) -> str:
         data = to_numpy(self)
@@ -329,6 +332,8 @@ class Array(_Base):
     def unsafe_buffer_pointer(self) -> int:
         """The address of the first element; the memory is the array's, and nobody may write to it."""
         data = self._present()
+        if type(data) is Shards:
+            [data] = data._held_alone()
         if _on_device(data):
             return int(data.address)
         return int(data.data_ptr() if _is_tensor(data) else data.ctypes.data)

@@ -71,6 +71,11 @@ def cpu_devices() -> list[Device]:
     return [CPU, *(Device("cpu", n) for n in range(1, count))]
 
 
+def several() -> bool:
+    """Whether this process has several devices of the CPU, so that it matters on which of them an array was put."""
+    return processes().counts is not None or config.num_cpu_devices > 1
+
+
 @functools.cache
 def cuda(index: int) -> Device:
     """The CUDA device of that number."""

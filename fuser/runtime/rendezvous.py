@@ -1,8 +1,8 @@
 """Devices of one process that run one program, a thread each, and meet in collectives.
 
 In: a function of a device's number, and the grid of named axes that the devices form. Out: its results, one a device.
-Whoever is the last of a group to arrive combines what all of them brought, in the order of the group, so that results
-do not depend on who was first. Nobody waits forever: a device that fails, or all of whose peers wait elsewhere or have
+Whoever is the last of a group to arrive says what is to be done with what all of them brought, in the order of the group, so
+that results do not depend on who was first, and all of them do it. Nobody waits forever: a device that fails, or all of whose peers wait elsewhere or have
 ended, makes every other device raise DeviceError. Where devices belong to several processes, the last of a group to
 arrive here meets the other processes (`Remote`).
 """
@@ -13,14 +13,22 @@ import math
 import os
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
 from fuser.errors import DeviceError
+from fuser.runtime.toolchain import without_team
 
 Kinds = Sequence[tuple[str, tuple[tuple[str, Any], ...]]]  # of the collectives of one meeting, names and params
-Combine = Callable[[Kinds, list[Any]], list[Any]]  # from what each member of a group brought to what each gets
+Task = Callable[[], None]
+Combine = Callable[
+    [Kinds, list[Any]], tuple[list[Any], list[Task]]
+]  # from what each brought to what each gets once tasks are done
+
+
+SHARED_BYTES = 1 << 19  # of what a group brings: from there on its devices do the work together
 
 
 class Remote(Protocol):
@@ -33,6 +41,11 @@ class Remote(Protocol):
 
     def failed(self, error: BaseException) -> None:
         """This process takes no further part."""
+
+
+def _do(tasks: Sequence[Task]) -> None:
+    for task in tasks:
+        task()
 
 
 class Grid:
@@ -76,15 +89,46 @@ class Grid:
         return known
 
 
-class _Meeting:
-    """One collective of one group: who has arrived with what, and what each gets."""
+class _Work:
+    """Tasks that threads take one after the other; `join` takes part, and returns when all are done."""
 
-    __slots__ = ("brought", "done", "error", "results", "what")
+    __slots__ = ("_done", "_error", "_left", "_lock", "_tasks")
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._tasks, self._left = deque(tasks), len(tasks)
+        self._lock, self._done = threading.Lock(), threading.Event()
+        self._error: BaseException | None = None
+
+    def join(self) -> None:
+        """Do what is left to do; the error of a task is every participant's."""
+        while True:
+            try:
+                task = self._tasks.popleft()
+            except IndexError:
+                break
+            try:
+                task()
+            except BaseException as error:
+                self._error = error
+            with self._lock:
+                self._left -= 1
+                if not self._left:
+                    self._done.set()
+        self._done.wait()
+        if self._error is not None:
+            raise DeviceError(f"a collective failed: {self._error}") from self._error
+
+
+class _Meeting:
+    """One collective of one group: who has arrived with what, what each gets, and what there is to do for it."""
+
+    __slots__ = ("brought", "done", "error", "results", "what", "work")
 
     def __init__(self, what: str) -> None:
         self.what = what
         self.brought: dict[int, Any] = {}
         self.results: dict[int, Any] = {}
+        self.work: _Work | None = None
         self.error: BaseException | None = None
         self.done = threading.Event()
 
@@ -122,8 +166,12 @@ class Rendezvous:
         if last:
             try:
                 if remote is None or len(here) == len(members):
-                    results = combine(kinds, [meeting.brought[m] for m in members])
+                    results, tasks = combine(kinds, [meeting.brought[m] for m in members])
                     meeting.results = dict(zip(members, results, strict=True))
+                    if len(tasks) < 2 or len(members) * sum(v.nbytes for v in value) < SHARED_BYTES:
+                        _do(tasks)
+                    else:
+                        meeting.work = _Work(tasks)
                 else:
                     meeting.results = remote.exchange(members, what, kinds, meeting.brought)
             except DeviceError as error:
@@ -139,6 +187,8 @@ class Rendezvous:
             meeting.done.wait()
         if meeting.error is not None:
             raise meeting.error
+        if meeting.work is not None:
+            meeting.work.join()
         return meeting.results[rank]
 
     def end(self, rank: int, error: BaseException | None = None) -> None:
@@ -199,7 +249,9 @@ class Member:
         """Collectives over the devices that differ along `names`."""
         members = self.grid.group(self.rank, names, groups)
         if len(members) == 1:
-            return combine(kinds, [value])[0]
+            results, tasks = combine(kinds, [value])
+            _do(tasks)
+            return results[0]
         return self.meet.exchange(self.rank, members, what, kinds, value, combine)
 
 
@@ -265,7 +317,7 @@ def run(grid: Grid, function: Callable[[int], Any], remote: Remote | None = None
     def task(rank: int) -> None:
         error: BaseException | None = None
         try:
-            with being(Member(grid, rank, meet)):
+            with being(Member(grid, rank, meet)), without_team() if count > 1 else nullcontext():
                 results[rank] = function(rank)
         except BaseException as found:
             error = found

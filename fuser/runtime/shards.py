@@ -56,6 +56,14 @@ class Shards:
             whole[index] = array
         return whole
 
+    def _held_alone(self) -> tuple[np.ndarray[Any, Any]]:
+        """The one part of an array on one device; ValueError for several."""
+        if len(self.arrays) != 1 or self.arrays[0] is None:
+            raise ValueError(
+                f"unsafe_buffer_pointer: an array over {len(self.arrays)} devices has no one buffer; ask one of x.addressable_shards[n].data"
+            )
+        return (self.arrays[0],)
+
     def __len__(self) -> int:
         return self.shape[0]
 

@@ -17,7 +17,7 @@ import pathlib
 import platform
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fuser.config import config, environment
@@ -195,6 +195,21 @@ def _set_threads(count: int | None, of_thread: bool = False) -> None:
         known.value = thread_count()
     if _load_openmp.cache_info().currsize and (openmp := _load_openmp()) is not None:
         openmp.omp_set_num_threads(thread_count())  # for what asks OpenMP
+
+
+@contextlib.contextmanager
+def without_team() -> Iterator[None]:
+    """What asks OpenMP in the calling thread (matrix products) gets this thread alone: others run the same program beside it."""
+    openmp = _load_openmp() if _load_openmp.cache_info().currsize else None
+    if openmp is None:
+        yield
+        return
+    before = openmp.omp_get_max_threads()
+    openmp.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        openmp.omp_set_num_threads(before)
 
 
 @functools.cache

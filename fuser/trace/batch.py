@@ -133,7 +133,7 @@ def mentions(primitive: Primitive, params: dict[str, Any], axis_name: Any) -> bo
 
 def axis_names(params: dict[str, Any]) -> tuple[Any, ...]:
     """The named axes of a collective's params."""
-    name = params.get("axis_name")
+    name = params["axes"] if "axes" in params else params.get("axis_name")
     return name if isinstance(name, tuple) else (name,)
 
 
@@ -143,6 +143,7 @@ class _Axes(threading.local):
         self.manual: frozenset[Any] = frozenset()
         self.checked: frozenset[Any] = frozenset()
         self.spmd: tuple[Any, ...] = ()
+        self.batch: tuple[Any, ...] = ()
 
 
 _axes = _Axes()
@@ -168,9 +169,16 @@ def spmd_axes() -> tuple[Any, ...]:
     return _axes.spmd
 
 
+def batch_axes() -> tuple[Any, ...]:
+    """The axes of a mesh that split the batch dimension of a `vmap(spmd_axis_name=)` around."""
+    return _axes.batch
+
+
 def axes_key() -> tuple[Any, ...]:
     """What a trace depends on of the named axes in scope."""
-    return (*_axes.sizes.items(), _axes.checked, _axes.spmd) if _axes.sizes or _axes.spmd else ()
+    if not (_axes.sizes or _axes.spmd or _axes.batch):
+        return ()
+    return (*_axes.sizes.items(), _axes.checked, _axes.spmd, _axes.batch)
 
 
 @contextlib.contextmanager
@@ -220,16 +228,28 @@ def batch(
 
 def _run(trace: BatchTrace, function: Callable[..., Sequence[Any]], values: Any, dims: Any) -> list[Any]:
     saved, _state.trace = _state.trace, trace
+    around, _axes.batch = _axes.batch, (*_axes.batch, *(trace.spmd or mapped_along(values, dims)))
     try:
         with axis(trace.axis_name, trace.size):
             inputs = [trace.result(v, d) for v, d in zip(values, dims)]
             return [trace.pair(o) for o in function(*inputs)]
     finally:
-        _state.trace = saved
+        _state.trace, _axes.batch = saved, around
         trace.closed = True
 
 
 # What rules need.
+
+
+def mapped_along(operands: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, ...]:
+    """The axes of a mesh along which types say that the batch dimension lies."""
+    for operand, dim in zip(operands, dims):
+        explicit = type_of(operand).explicit
+        if explicit is not None and dim is not None:
+            entry = explicit.spec.partitions[dim]
+            if isinstance(entry, tuple) or (entry is not None and entry is not explicit.spec.UNCONSTRAINED):
+                return entry if isinstance(entry, tuple) else (entry,)
+    return ()
 
 
 def moved(value: Any, dim: int | None, to: int, size: int | None = None) -> Any:

@@ -210,6 +210,8 @@ def type_of(value: Any) -> ArrayType:
         return ArrayType(value.shape, value.dtype, value.weak_type)
     if type(value) is Ref:
         return AbstractRef(type_of(value.value).update(weak_type=value.weak_type), value.memory_space, value.kind)  # type: ignore[return-value]
+    if isinstance(value, ArrayType):  # what describes an array has its own type
+        return ArrayType(value.shape, value.dtype, value.weak_type, value.vma, getattr(value, "explicit", None))
     value = np.asarray(value)
     return ArrayType(value.shape, value.dtype, False)
 

@@ -48,7 +48,13 @@ class Rules:
     results: Callable[..., Any]  # (primitive, result type, operand types, params): the result type, with how it lies
     cotangent: Callable[[Any, Any], Any]  # (cotangent, type of the primal): laid out as cotangents of that type are
     split: Callable[[Any, int, Any, Any], Any]  # (value, dimension, mesh, entry): with that dimension laid out so
-    joined: Callable[[Any, Any], Any]  # (layout of a shard_map, spec): how a result whose parts lie so lies
+    sets: Callable[
+        ..., Any
+    ]  # (type, new dimension or None, result type, unreduced=, reduced=): how values with these sets lie
+    local: Callable[
+        [Any, Any, Any], Any
+    ]  # (layout of a shard_map, type, spec): how one device's parts of such values lie
+    joined: Callable[[Any, Any, Any], Any]  # (layout of a shard_map, type, spec): how a result of such parts lies
 
 
 rules = Rules()

@@ -9,12 +9,13 @@ import numpy as np
 
 from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
-from fuser.ir.primitive import Primitive
+from fuser.ir.primitive import REGISTRY, Fusion, Primitive
 from fuser.ir.source import Source, current_source
 from fuser.ir.types import ArrayType, is_key
 from fuser.runtime.array import Array
 from fuser.runtime.reference import Ref
 from fuser.trace import leaks
+from fuser.trace.batch import checked_axes, named_axes
 from fuser.trace.core import Trace, Tracer, _state, infer, leaked, type_of
 
 
@@ -65,12 +66,35 @@ class StageTrace(Trace):
     def record(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """One more equation; its results as tracers."""
         invars = tuple([self.operand(a) for a in args])
+        if checked_axes() and primitive.varying is None and primitive.fusion is not Fusion.CONTROL:
+            invars = self.varied(invars)
         result = infer(primitive, tuple([v.aval for v in invars]), params)
         outvars = tuple([Var(t) for t in result]) if primitive.multiple_results else (Var(result),)
         self.eqns.append(Eqn(primitive, invars, params, outvars, current_source()))
         if primitive.multiple_results:
             return [StageTracer(self, v) for v in outvars]
         return StageTracer(self, outvars[0])
+
+    def varied(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        """The operands of one equation, those that are the same for all devices taken as each one's own where others vary."""
+        axes = frozenset[Any]().union(*(v.aval.vma for v in operands))
+        if all(axes <= v.aval.vma for v in operands):
+            return operands
+        return tuple(self.cast(v, [n for n in named_axes() if n in axes - v.aval.vma]) for v in operands)
+
+    def cast(self, operand: Operand, missing: Sequence[Any]) -> Operand:
+        """A value as each device's own along more axes."""
+        reduced = operand.aval.mat.reduced
+        for name, axes in (
+            ("reduced_vary_cast", tuple(n for n in missing if n in reduced)),
+            ("pvary", tuple(n for n in missing if n not in reduced)),
+        ):
+            if axes:
+                primitive, params = REGISTRY[name], {"axes": axes}
+                var = Var(infer(primitive, (operand.aval,), params))
+                self.eqns.append(Eqn(primitive, (operand,), params, (var,), current_source()))
+                operand = var
+        return operand
 
     def origin(self, tracer: Tracer) -> Source | None:
         """The line of the equation that gave a value; None for inputs."""

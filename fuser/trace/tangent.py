@@ -58,7 +58,7 @@ def full(aval: ArrayType, value: Any) -> Any:
         result = Array(np.asarray(value).astype(aval.dtype), aval.weak_type)
     if aval.shape:
         result = bind(REGISTRY["broadcast_in_dim"], result, shape=aval.shape, broadcast_dimensions=())
-    return bind(REGISTRY["pvary"], result, axis_name=tuple(sorted(aval.vma, key=str))) if aval.vma else result
+    return bind(REGISTRY["pvary"], result, axes=tuple(sorted(aval.vma, key=str))) if aval.vma else result
 
 
 def zeros(aval: ArrayType) -> Any:

@@ -14,7 +14,7 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.source import through
 from fuser.runtime.array import Array
-from fuser.trace.core import Tracer
+from fuser.trace.core import Tracer, type_of
 from fuser.trace.explicit import resolving, rules
 from fuser.trace.linear import linear_part
 from fuser.trace.replay import replay
@@ -40,12 +40,22 @@ def backward(graph: Graph, cotangents: Sequence[Any], name: str = "grad") -> lis
 def _add(found: dict[Var, Any], var: Var, cotangent: Any) -> None:
     if type(cotangent) is not Zero:
         extra = cotangent.aval.vma - var.aval.vma if isinstance(cotangent, Tracer) else None
-        if extra:  # each device has a share of the cotangent of what is the same for all
-            cotangent = REGISTRY["psum_invariant"].bind(cotangent, axis_name=tuple(sorted(extra, key=str)))
+        if missing := var.aval.vma - type_of(cotangent).vma if var.aval.vma else None:
+            cotangent = REGISTRY["pvary"].bind(cotangent, axes=tuple(sorted(missing, key=str)))
+        if extra:
+            cotangent = _shared(cotangent, extra, var.aval.mat.reduced)
         if var.aval.explicit is not None:
             cotangent = rules.cotangent(cotangent, var.aval)
         known = found.get(var)
         found[var] = cotangent if known is None else add_tangents(known, cotangent)
+
+
+def _shared(cotangent: Any, axes: frozenset[Any], reduced: frozenset[Any]) -> Any:
+    """The cotangent of what is the same for all along these axes, of which each device has a share; left open where that is said."""
+    for name, names in (("vary_unreduced_cast", axes & reduced), ("psum_invariant", axes - reduced)):
+        if names:
+            cotangent = REGISTRY[name].bind(cotangent, axes=tuple(sorted(names, key=str)))
+    return cotangent
 
 
 def _transpose(eqn: Eqn, cotangents: list[Any], values: dict[Var, Any], found: dict[Var, Any]) -> None:

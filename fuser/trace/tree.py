@@ -195,9 +195,9 @@ def tuple_of(structures: Iterable[PyTreeDef]) -> PyTreeDef:
     return PyTreeDef(optree.treespec_tuple(specs, none_is_leaf=False, namespace=NAMESPACE))
 
 
-def broadcast_prefix(prefix: Any, tree: Any) -> list[Any]:
+def broadcast_prefix(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
     """For each leaf of `tree`, the leaf of `prefix` (None is one) that stands for it; ValueError if it is no prefix."""
-    given, spec = optree.tree_flatten(prefix, none_is_leaf=True, namespace=NAMESPACE)
+    given, spec = optree.tree_flatten(prefix, is_leaf, none_is_leaf=True, namespace=NAMESPACE)
     subtrees = spec.flatten_up_to(tree)
     return [leaf for leaf, subtree in zip(given, subtrees) for _ in leaves(subtree)]
 

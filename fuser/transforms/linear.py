@@ -81,6 +81,12 @@ def _consistent(tangent: Any, aval: ArrayType) -> None:
         if getattr(tangent, "dtype", None) == float0
         else type_of(as_value(tangent))
     )
+    if extra := found.vma - aval.vma:
+        raise ValueError(
+            f"linearized function called on a tangent that varies along {', '.join(map(repr, sorted(extra, key=str)))} of the mesh, and its "
+            f"primal value does not. This might be fixed by applying `jax.lax.pcast(..., {tuple(sorted(extra, key=str))}, to='varying')` "
+            f"to the primal value passed to `jax.linearize` ({current_source().short})"
+        )
     if found.shape != aval.shape or found.dtype != dtype:
         raise ValueError(
             "linearized function called on tangent values inconsistent with the original primal values: got tangent aval "

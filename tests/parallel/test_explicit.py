@@ -164,15 +164,6 @@ def test_a_sum_is_completed_once() -> None:
     assert [c.name for c in within(fuser, program)] == ["psum_scatter"]
 
 
-def test_sums_of_terms_do_not_enter_shard_map() -> None:
-    def program(lib: Any, fnp: Any, lay: Any) -> Any:
-        for specs in ({"in_specs": fuser.P(unreduced={"x"})}, {"in_specs": fuser.P()}, {}):
-            with pytest.raises(fuser.errors.UnsupportedError, match="complete"):
-                lib.shard_map(lambda a: a, out_specs=lib.P(), **specs)(lay(X, unreduced={"x"}))
-
-    within(fuser, program)
-
-
 def test_types_and_errors_are_fuser_s() -> None:
     def program(lib: Any, fnp: Any, lay: Any) -> Any:
         aval = lib.typeof(lay(X, "x"))
@@ -182,3 +173,93 @@ def test_types_and_errors_are_fuser_s() -> None:
             lay(X, "x") + lay(X, "y")
 
     within(fuser, program)
+
+
+def sums_through_shard_map(lib: Any, fnp: Any, lay: Any) -> Any:
+    """Terms that a shard_map completes, and weights whose gradients it leaves open, each with its derivative."""
+    P, lax = lib.P, lib.lax
+
+    def loss(x, w):
+        terms = fnp.einsum("ab,bc->ac", x, w, out_sharding=P(unreduced={"x"}))
+        total = lib.shard_map(lambda t: lax.psum(t, "x"), in_specs=P(unreduced={"x"}), out_specs=P())(terms)
+        parts = lib.shard_map(
+            lambda t: lax.psum_scatter(t, "x", tiled=True), in_specs=P(unreduced={"x"}), out_specs=P("x", None)
+        )(terms)
+        return (fnp.sin(total) + fnp.cos(parts)).sum()
+
+    def gathered(w):
+        whole = lib.shard_map(
+            lambda a: lax.all_gather(a, "x", tiled=True, to="reduced"), in_specs=P("x"), out_specs=P(reduced={"x"})
+        )(w)
+        return (fnp.dot(lay(X, "x", None), whole) ** 2).sum()
+
+    x, w = lay(X, None, "x"), lay(W, "x", None)
+    open_sum = lib.shard_map(
+        lambda a, b: lax.pcast(a @ b, "x", to="unreduced"),
+        in_specs=(P(None, "x"), P("x")),
+        out_specs=P(unreduced={"x"}),
+    )
+    kept = lib.jit(lib.grad(lambda v: lib.shard_map(lambda a: a * a, out_specs=P(reduced={"x"}))(v).sum()))
+    return (
+        lib.jit(lib.value_and_grad(loss, (0, 1)))(x, w),
+        lib.jit(lib.grad(gathered))(w),
+        open_sum(x, w),
+        kept(lay(X, reduced={"x"})),
+    )
+
+
+def axes_that_are_left(lib: Any, fnp: Any, lay: Any) -> Any:
+    """A shard_map over one axis; along the other types go on."""
+    P = lib.P
+
+    def one(a):
+        assert a.aval.sharding.spec == P(None, "y")
+        return lib.reshard(fnp.sin(a), P("y", None))
+
+    outer = lib.jit(lib.shard_map(one, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}))
+    cosine = lib.shard_map(fnp.cos, in_specs=P("y"), out_specs=P("y"), axis_names={"y"})
+    each = lib.jit(lib.vmap(lib.grad(lambda row: cosine(lib.reshard(row, P("y"))).sum())))
+    return outer(lay(X, "x", "y")), each(lay(X, "x", None))
+
+
+def segments(lib: Any, fnp: Any, lay: Any) -> Any:
+    ids = lay(np.array([0, 0, 1, 3, 1, 2, 2, 3]), "x")
+    sums = lib.jit(lambda v, i, s: lib.ops.segment_sum(v, i, num_segments=4, out_sharding=s), static_argnums=2)
+    most = lib.jit(lambda v, i: lib.ops.segment_max(v, i, num_segments=4, out_sharding=lib.P()))
+    rows, places = lay(X[:, 0], "x"), lay(np.array([3, 1, 0, 2]), "x")
+    picked = lib.jit(lambda v, i: v.at[i].get(out_sharding=lib.P("x")))(lay(X, None, None), places)
+    added = lib.jit(lambda v, i, u: v.at[i].add(u, out_sharding=lib.P()))(lay(X[:4, 0]), ids, rows)
+    return sums(rows, ids, lib.P()), sums(rows, ids, lib.P(unreduced={"x"})), most(rows, ids), picked, added
+
+
+def other_axes(lib: Any, fnp: Any, lay: Any) -> Any:
+    four = lib.sharding.get_abstract_mesh().update(axis_sizes=(4, 1), axis_names=("a", "b"))
+
+    @lib.jit
+    def f(x):
+        x = fnp.sin(x)
+        with lib.sharding.use_abstract_mesh(four):
+            out = lib.reshard(x, lib.P(("a", "b"), None)) * 2
+        return lib.reshard(out, lib.P("y", None))
+
+    return f(lay(X, "x", "y")), lib.jit(lib.grad(lambda x: f(x).sum()))(lay(X, "x", "y"))
+
+
+@pytest.mark.parametrize("program", [sums_through_shard_map, axes_that_are_left, segments, other_axes])
+def test_types_go_on_within_and_beside_a_shard_map(program: Callable[..., Any]) -> None:
+    agree(program)
+
+
+def test_what_is_unreduced_is_said() -> None:
+    def program(lib: Any, fnp: Any, lay: Any) -> Any:
+        dot = lib.jit(lambda a, b: fnp.einsum("ab,bc->ac", a, b, out_sharding=lib.P(unreduced={"x"})))
+        terms = dot(lay(X, None, "x"), lay(W, "x", None))
+        with pytest.raises(ValueError, match="does not match the specs of the input"):
+            lib.shard_map(lambda a: a, in_specs=lib.P(), out_specs=lib.P())(terms)
+        with pytest.raises(ValueError, match="out_specs"):
+            lib.shard_map(lambda a: a, out_specs=lib.P())(terms)
+        with pytest.raises(NotImplementedError, match="unreduced rule for sin"):
+            lib.shard_map(fnp.sin, out_specs=lib.P())(terms)
+
+    within(fuser, program)
+    within(jax, program)
