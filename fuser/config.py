@@ -65,6 +65,21 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "export_calling_convention_version": ("FUSER_EXPORT_CALLING_CONVENTION_VERSION", int, 1),  # of exported functions
     "no_tracing": ("FUSER_NO_TRACING", _boolean, False),  # a function that would have to be traced is an error
     "no_execution": ("FUSER_NO_EXECUTION", _boolean, False),  # a compiled program that would run is an error
+    "default_device": ("FUSER_DEFAULT_DEVICE", str, None),  # a Device or a platform's name: where uncommitted arrays go
+    "transfer_guard": ("FUSER_TRANSFER_GUARD", str, None),  # sets all three that follow
+    "transfer_guard_host_to_device": ("FUSER_TRANSFER_GUARD_HOST_TO_DEVICE", str, "allow"),
+    "transfer_guard_device_to_device": ("FUSER_TRANSFER_GUARD_DEVICE_TO_DEVICE", str, "allow"),
+    "transfer_guard_device_to_host": ("FUSER_TRANSFER_GUARD_DEVICE_TO_HOST", str, "allow"),
+    "array_garbage_collection_guard": ("FUSER_ARRAY_GARBAGE_COLLECTION_GUARD", str, "allow"),
+    "thread_guard": ("FUSER_THREAD_GUARD", _boolean, False),  # programs of several processes run in one thread
+    "explain_cache_misses": ("FUSER_EXPLAIN_CACHE_MISSES", _boolean, False),  # why a function is traced is logged
+}
+_LEVELS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
+# Settings that stand for several: each of these gets their value.
+TOGETHER: dict[str, tuple[str, ...]] = {
+    "transfer_guard": tuple(
+        f"transfer_guard_{way}" for way in ("host_to_device", "device_to_device", "device_to_host")
+    ),
 }
 # What a setting may be, where not everything of its type will do.
 CHOICES: dict[str, tuple[Any, ...]] = {
@@ -72,11 +87,15 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "numpy_dtype_promotion": ("standard", "strict"),
     "legacy_prng_key": ("allow", "warn", "error"),
     "explicit_x64_dtypes": ("warn", "error", "allow"),
+    "transfer_guard": (None, *_LEVELS),
+    **dict.fromkeys(TOGETHER["transfer_guard"], (None, *_LEVELS)),
+    "array_garbage_collection_guard": (None, "allow", "log", "fatal"),
 }
 # Settings of JAX that have one value here: it can be read, and set to what it is.
 FIXED: dict[str, Any] = {
     "allow_f16_reductions": True,
     "custom_vjp3": False,
+    "auto_pcast": True,
     "debug_key_reuse": False,
     "softmax_custom_jvp": False,
     "threefry_partitionable": True,
@@ -105,11 +124,15 @@ TRACED = (
     "default_prng_impl",
     "enable_custom_prng",
     "no_execution",
+    "default_device",
     "user_contexts",
     "meshes",
 )
-# What programs depend on and no user sets by name: see fuser.make_user_context and fuser.set_mesh.
-_HIDDEN: dict[str, Any] = {"user_contexts": (), "meshes": ()}
+# What the native core asks before it finds a program by its arguments: while one of these is set, calls go through Python.
+GUARDING = ("transfer_guard_host_to_device", "profiling")
+PLATFORMS = ("cpu", "gpu", "cuda")
+# What no user sets by name: see fuser.make_user_context, fuser.set_mesh and fuser.profiler.
+_HIDDEN: dict[str, Any] = {"user_contexts": (), "meshes": (), "profiling": False}
 
 
 def _flag(name: str) -> str:
@@ -132,6 +155,11 @@ def _is_fixed(name: str, value: Any) -> bool:
 
 
 def _checked(name: str, value: Any) -> Any:
+    if name == "default_device" and not (value is None or value in PLATFORMS or hasattr(value, "platform")):
+        raise ValueError(
+            "jax.default_device must be passed either a Device object (e.g. `fuser.devices('cpu')[0]`) or a platform name string "
+            f"like 'cpu' or 'gpu', got: {value!r}"
+        )
     choices = CHOICES.get(name)
     if choices is not None and value not in choices:
         raise ValueError(f"{name} is one of {', '.join(map(repr, choices))}, got {value!r}")
@@ -179,12 +207,13 @@ class Config:
             return self._traced
         return tuple([getattr(self, name) for name in TRACED])
 
-    def traced_of(self, of_thread: bool) -> tuple[Any, ...] | None:
-        """The same as the process has it; or the thread, None where it has nothing of its own."""
+    def dispatched_of(self, of_thread: bool) -> tuple[Any, ...] | None:
+        """The same, and what guards calls, as the process has it; or the thread, None where it has nothing of its own."""
         own = self._local.__dict__ if of_thread else {}
-        if of_thread and not own.keys() & set(TRACED):
+        names = (*TRACED, *GUARDING)
+        if of_thread and not own.keys() & set(names):
             return None
-        return tuple(own.get(name, self._values[name]) for name in TRACED)
+        return tuple(own.get(name, self._values[name]) for name in names)
 
     def update(self, name: str, value: Any) -> None:
         """Set a flag for the whole process. JAX's names ("jax_enable_x64") are taken too.
@@ -194,6 +223,8 @@ class Config:
         if _is_fixed(name, value):
             return
         name = _flag(name)
+        for part in TOGETHER.get(name, ()):
+            self.update(part, "allow" if value is None else value)
         old, self._values[name] = self._values[name], _checked(name, value)
         self._traced = None
         try:
@@ -214,6 +245,8 @@ class Config:
     def using(self, **values: Any) -> Iterator[None]:
         """Set flags for the current thread while the block runs."""
         values = {_flag(n): _checked(_flag(n), value) for n, value in values.items() if not _is_fixed(n, value)}
+        for name in values.keys() & TOGETHER.keys():
+            values |= dict.fromkeys(TOGETHER[name], values[name])
         saved = dict(self._local.__dict__)
         self._local.__dict__.update(values)
         try:

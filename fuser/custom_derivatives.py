@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fuser.gaps import absent
 from fuser.lax.values import as_value
 from fuser.ops.calls import custom_jvp_call_p, custom_vjp_call_p
 from fuser.trace.core import type_of
@@ -31,3 +32,6 @@ def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     """The zero tangent of a value: of its dtype, float0 for integers and bools; with `symbolic_zeros` a `SymbolicZero`."""
     aval = type_of(as_value(val, "zero_from_primal"))
     return SymbolicZero(aval) if symbolic_zeros else zeros(aval)
+
+
+__getattr__ = absent(__name__)

@@ -15,6 +15,13 @@ from fuser.errors import AbsentError
 _HLO = "fuser lowers no program to XLA's HLO or MLIR"
 _RULES = "give the primitive `eval`, and `lower` in the scalar vocabulary (docs/adding-a-primitive.md)"
 _GSPMD = "XLA's SPMD partitioner takes no part in fuser"
+_MADE = "fuser makes this of other operations, so that no graph has such a primitive"
+_HIJAX = "values under fuser's transforms are arrays and references to them, not objects of the user's own types"
+_CUDNN = "it wraps a call of cuDNN's"
+_CLIENT = "it hands out XLA's clients"
+_PARTIAL = "fuser records and cuts graphs without JAX's rules of partial evaluation"
+_NAMES = "fuser's equations hold a Source, the user's line and transforms, and not XLA's stacks of names"
+_XPLANE = "it records XLA's own events, in XLA's format"
 _PRECISION = "it names an algorithm of XLA's"
 
 # Modules that are left out whole: name in JAX -> (why, what instead).
@@ -25,6 +32,9 @@ MODULES: dict[str, tuple[str, str]] = {
     "experimental.custom_partitioning": (_GSPMD, "functions per device, by shard_map"),
     "experimental.jax2tf": ("it needs XLA's and TensorFlow's graphs", "jit(f).lower(x).as_text(), or the kernels that `python -m fuser compile` writes"),
     "experimental.mosaic": ("it is the GPU dialect behind XLA's custom calls", "the Triton backend's kernels; FUSER_OVERRIDE runs those that you edit"),
+    "experimental.compilation_cache": ("it is XLA's cache of executables", "the setting cache_dir, and the cache on disk"),
+    "experimental.control_deps": ("it is a custom call that orders XLA's schedule", "fuser.lax.optimization_barrier"),
+    "experimental.fused": ("it is a custom call that forces fusion in XLA on CUDA", "fuser.jit, which fuses; fuser.explain says what"),
     "experimental.roofline": ("it prices XLA's operations on TPUs", "fuser.explain, which gives each kernel's bytes"),
     "experimental.scheduling_groups": ("it annotates XLA's HLO", "fuser.lax.optimization_barrier"),
     "experimental.serialize_executable": ("it stores XLA's executables", "the cache on disk, which keeps compiled kernels"),
@@ -39,6 +49,7 @@ MODULES: dict[str, tuple[str, str]] = {
     "extend.xla": ("it rewrites XLA's HLO", "a pass of fuser.passes"),
     "interpreters.mlir": (_HLO, _RULES),
     "interpreters.pxla": ("it makes options for XLA's compiler", "the settings of docs/environment.md"),
+    "interpreters.xla": ("it is of XLA's backend", "fuser.extend.core.Primitive.bind"),
     "lib": ("it is XLA's Python extension", "fuser.runtime"),
 }  # fmt: skip
 
@@ -50,10 +61,170 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         "softmax_custom_jvp": ("it chooses between two implementations that JAX has", "nothing: there is one softmax"),
         "remove_size_one_mesh_axis_from_type": (_GSPMD, "nothing: no setting is needed"),
     },
+    "custom_derivatives": {
+        **dict.fromkeys(
+            ("remat_opt_p",),
+            (_MADE, 'fuser.checkpoint'),
+        ),
+        **dict.fromkeys(
+            ("linear_call",),
+            ("it makes a primitive of a linear function and its transpose", 'fuser.custom_derivatives.custom_vjp, or a Primitive with a transpose rule'),
+        ),
+    },
+    "debug": {
+        **dict.fromkeys(
+            ("DebugEffect", "OrderedDebugEffect",),
+            ("effects are classes of JAX's lowering", 'fuser.debug.callback(ordered=True)'),
+        ),
+        **dict.fromkeys(
+            ("breakpoint",),
+            ("a compiled program cannot stop in the user's Python frames", "fuser.disable_jit() and Python's breakpoint()"),
+        ),
+        **dict.fromkeys(
+            ("inspect_array_sharding",),
+            ("XLA's compiler calls it back", 'fuser.debug.visualize_array_sharding, or jit(f).lower(x).spread.explain()'),
+        ),
+    },
+    "experimental": {
+        **dict.fromkeys(
+            ("EArray", "cur_qdd", "primal_tangent_dtype",),
+            (_HIJAX, 'pytrees of arrays'),
+        ),
+    },
+    "experimental.hijax": {
+        **dict.fromkeys(
+            ("HiPspec", "HiType", "ShapedArray", "TransformedRef", "VJPHiPrimitive",),
+            (_HIJAX, 'pytrees of arrays'),
+        ),
+    },
+    "experimental.jet": {
+        **dict.fromkeys(
+            ("call_param_updaters",),
+            (_MADE, 'fuser.experimental.jet.jet'),
+        ),
+    },
+    "experimental.mesh_utils": {
+        **dict.fromkeys(
+            ("device_kind_handler_dict",),
+            ("it orders TPUs by XLA's topology", 'fuser.experimental.mesh_utils.create_device_mesh'),
+        ),
+    },
+    "experimental.multihost_utils": {
+        **dict.fromkeys(
+            ("global_array_to_host_local_array_impl", "global_array_to_host_local_array_p", "gtl_abstract_eval", "host_local_array_to_global_array_impl", "host_local_array_to_global_array_p", "ltg_abstract_eval", "ltg_batcher",),
+            (_MADE, 'the function of the same name without _impl or _p'),
+        ),
+        **dict.fromkeys(
+            ("ProcessFailureError", "live_devices", "reached_preemption_sync_point",),
+            ("XLA's coordination service tells it", 'fuser.errors.DeviceError, which a lost process raises in all others'),
+        ),
+    },
+    "experimental.rnn": {
+        **dict.fromkeys(
+            ("lstm_bwd", "lstm_fwd", "rnn_abstract_eval", "rnn_bwd_abstract_eval", "rnn_bwd_p", "rnn_fwd_p",),
+            (_CUDNN, 'fuser.experimental.rnn.lstm, which is differentiated as it stands'),
+        ),
+    },
+    "experimental.sparse": {
+        **dict.fromkeys(
+            ("bcoo_dot_general_p", "bcoo_dot_general_sampled_p", "bcoo_extract_p", "bcoo_fromdense_p", "bcoo_sort_indices_p", "bcoo_spdot_general_p", "bcoo_sum_duplicates_p", "bcoo_todense_p", "bcoo_transpose_p", "bcsr_dot_general_p", "bcsr_extract_p", "bcsr_fromdense_p", "bcsr_todense_p", "coo_fromdense_p", "coo_matmat_p", "coo_matvec_p", "coo_todense_p", "csr_fromdense_p", "csr_matmat_p", "csr_matvec_p", "csr_todense_p", "todense_p",),
+            (_MADE, 'the function of the same name without _p'),
+        ),
+    },
+    "experimental.sparse.linalg": {
+        **dict.fromkeys(
+            ("spsolve_p",),
+            (_MADE, 'fuser.experimental.sparse.linalg.spsolve'),
+        ),
+    },
+    "extend.core": {
+        **dict.fromkeys(
+            ("AbstractToken", "CallPrimitive", "Effect", "TraceTag", "call_impl", "new_jaxpr_eqn", "no_effects",),
+            ("it serves JAX's tracing and lowering", 'fuser.extend.core.Primitive, whose fields are its rules'),
+        ),
+    },
+    "extend.core.primitives": {
+        **dict.fromkeys(
+            ("after_all_p", "approx_top_k_p", "call_p", "closed_call_p", "create_token_p", "device_put_p", "empty2_p", "eq_to_p", "get_p", "householder_product_p", "le_to_p", "lt_to_p", "ragged_all_to_all_p", "random_gamma_p", "reduce_p", "rng_uniform_p", "select_and_scatter_p", "swap_p", "threefry2x32_p", "tridiagonal_solve_p",),
+            (_MADE, 'the function of the same name without _p'),
+        ),
+    },
+    "extend.random": {
+        **dict.fromkeys(
+            ("threefry2x32_p", "threefry_2x32",),
+            (_MADE, 'fuser.random.bits'),
+        ),
+    },
+    "extend.source_info_util": {
+        **dict.fromkeys(
+            ("NameStack", "SourceInfo", "current", "current_name_stack", "extend_name_stack", "new_name_stack", "new_source_info", "reset_name_stack", "set_name_stack", "summarize", "transform_name_stack", "user_context",),
+            (_NAMES, 'fuser.named_scope; the field `source` of an equation'),
+        ),
+    },
+    "interpreters.ad": {
+        **dict.fromkeys(
+            ("jvp",),
+            ("it transforms JAX's wrapped functions", 'fuser.jvp'),
+        ),
+    },
+    "interpreters.batching": {
+        **dict.fromkeys(
+            ("fancy_primitive_batchers",),
+            ("it is a table of JAX's own batch rules", 'fuser.interpreters.batching.axis_primitive_batchers'),
+        ),
+        **dict.fromkeys(
+            ("register_vmappable", "unregister_vmappable",),
+            (_HIJAX, 'pytrees of arrays, which vmap takes'),
+        ),
+    },
+    "interpreters.partial_eval": {
+        **dict.fromkeys(
+            ("DynamicJaxprTracer", "JaxprTracer", "custom_partial_eval_rules", "dce_jaxpr_call_rule", "dce_jaxpr_closed_call_rule", "dce_jaxpr_consts", "dce_rules", "partial_eval_jaxpr_custom_rules", "trace_to_jaxpr_dynamic",),
+            (_PARTIAL, 'fuser.make_jaxpr; fuser.interpreters.partial_eval.trace_to_jaxpr_nounits'),
+        ),
+    },
+    "lax": {
+        "ragged_all_to_all": ("it is an instruction of XLA's for accelerators", "fuser.lax.all_to_all of padded pieces"),
+        **dict.fromkeys(
+            ("after_all_p", "approx_top_k_p", "create_token_p", "device_put_p", "eq_to_p", "le_to_p", "lt_to_p", "mulhi_p", "ragged_all_to_all_p", "reduce_p", "rng_uniform_p", "scatter_sub_p", "select_and_scatter_p", "stack_p", "stage_p", "tile_p", "unstack_p", "dce_sink_p",),
+            (_MADE, 'the function of the same name without _p'),
+        ),
+        **dict.fromkeys(
+            ("dce_sink",),
+            ("it keeps a value in XLA's HLO", 'a result of the jitted function'),
+        ),
+        **dict.fromkeys(
+            ("precv", "psend",),
+            ("it is one half of XLA's send and receive", 'fuser.lax.ppermute'),
+        ),
+        **dict.fromkeys(
+            ("rng_uniform",),
+            ("it draws from XLA's hidden generator", 'fuser.random.uniform'),
+        ),
+    },
+    "lax.linalg": {
+        **dict.fromkeys(
+            ("cholesky_update_p", "householder_product_p", "lu_pivots_to_permutation_p", "ormqr_p", "symmetric_product_p", "tridiagonal_solve_p",),
+            (_MADE, 'the function of the same name without _p'),
+        ),
+    },
+    "nn": {
+        **dict.fromkeys(
+            ("get_scaled_dot_general_config", "scaled_dot_general"),
+            (_CUDNN, "fuser.nn.scaled_matmul, of what you quantise"),
+        ),
+    },
+    "random": {
+        **dict.fromkeys(
+            ("random_gamma_p",),
+            (_MADE, 'fuser.random.gamma'),
+        ),
+    },
     "experimental.profiler": {
         "get_profiled_instructions_proto": ("it reads profiles of XLA's", "fuser.profile"),
     },
     "extend.backend": {
+        **dict.fromkeys(("backends", "get_backend", "register_backend_cache"), (_CLIENT, "fuser.devices()")),
         "backend_xla_version": ("no backend is XLA's", "fuser.__version__"),
         "get_compile_options": ("it makes options for XLA's compiler", "the settings of docs/environment.md"),
         "register_backend_factory": ("it takes a PJRT client, XLA's runtime", "a folder in fuser/backends (docs/adding-a-backend.md)"),
@@ -66,6 +237,7 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
         "register_ffi_type_id": ("handlers of fuser/ffi.h keep no state of XLA's types", "a pointer as an integer attribute"),
     },
     "profiler": {
+        **dict.fromkeys(("ProfileOptions", "start_server", "stop_server", "device_memory_profile", "save_device_memory_profile"), (_XPLANE, "fuser.profile")),
         "ProfileData": ("it reads profiles of XLA's", "fuser.profile, whose reports are text, JSON and HTML"),
         "ProfileEvent": ("it reads profiles of XLA's", "fuser.profile, whose reports are text, JSON and HTML"),
         "ProfilePlane": ("it reads profiles of XLA's", "fuser.profile, whose reports are text, JSON and HTML"),

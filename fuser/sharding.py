@@ -4,6 +4,7 @@ from fuser.ir.types import ManualAxisType
 from fuser.parallel.axis_types import auto_axes, explicit_axes
 from fuser.parallel.constraint import reshard
 from fuser.parallel.mesh import (
+    AbstractDevice,
     AbstractMesh,
     AxisType,
     Mesh,
@@ -16,6 +17,7 @@ from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceShardin
 from fuser.parallel.spec import PartitionSpec
 
 __all__ = [
+    "AbstractDevice",
     "AbstractMesh",
     "AxisType",
     "ManualAxisType",

@@ -115,7 +115,7 @@ def test_every_setting_is_documented() -> None:
         if isinstance(value, bool):
             assert default.strip() == ("on" if value else "off"), variable
         else:
-            assert (read(default.strip()) if default.strip() else "") == value, variable
+            assert (read(default.strip()) if default.strip() else "") == ("" if value is None else value), variable
 
 
 def test_every_error_is_documented() -> None:

@@ -6,6 +6,7 @@ carries the user's line. It is given when a program is compiled, so calls that f
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import warnings
@@ -91,6 +92,21 @@ def recompilations(jitted: Jitted, seconds: float) -> str:
         f"({kernels} {'kernel was' if kernels == 1 else 'kernels were'} compiled); the last time {last}; "
         f"{way_out(found)}"
     )
+
+
+def explain_miss(jitted: Jitted, key: Any) -> None:
+    """Log why a function is traced: what it was never called with, against the nearest signature that it knows."""
+    code = getattr(jitted.function, "__code__", None)
+    where = "" if code is None else f" defined at {Source(code.co_filename, code.co_firstlineno).short}"
+    known = [signature(jitted, earlier[: len(key)]) for earlier in list(jitted._programs)]
+    text = f"TRACING CACHE MISS at {current_source().short}:\n  "
+    if known:
+        found = signature(jitted, key)
+        text += f"for {jitted.name}{where}\n  all previously seen cache keys differ. For the closest previous key:\n  "
+        text += "\n  ".join(f"* {difference}" for difference in because(known, found))
+    else:
+        text += f"never seen function:\n    {jitted.name}{where}"
+    logging.getLogger("fuser").warning("%s", text)
 
 
 def way_out(found: list[dict[str, str]]) -> str:

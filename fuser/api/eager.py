@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fuser import backends
-from fuser.api.placement import FREE, placed, placement
+from fuser.api.placement import FREE, at_home, placed, placement
 from fuser.api.stages import Traced
 from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Var
@@ -21,9 +21,10 @@ from fuser.lax import replayed
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.passes.cse import freeze
 from fuser.runtime import device as devices
+from fuser.runtime.array import Array
 from fuser.runtime.once import once
 from fuser.trace import tree
-from fuser.trace.core import infer, type_of
+from fuser.trace.core import EVALUATION, infer, type_of
 from fuser.trace.tangent import as_array
 
 MOST = 256  # programs that are kept
@@ -58,7 +59,7 @@ def forget() -> None:
 
 def _runner(primitive: Primitive) -> Callable[..., list[Any]]:
     def run(*args: Any, **params: Any) -> list[Any]:
-        values = [as_array(a) for a in args]
+        values = at_home([as_array(a) for a in args])
         avals = tuple(type_of(v) for v in values)
         lying = placed(values)
         key = (primitive, avals, lying, config.traced, tuple((name, freeze(params[name])) for name in sorted(params)))
@@ -70,9 +71,22 @@ def _runner(primitive: Primitive) -> Callable[..., list[Any]]:
             program = once(
                 key, lambda: _programs.get(key), lambda: _keep(key, _program(primitive, avals, params, lying))
             )
-        return program(values)
+        return by_default(program(values))
 
     return run
+
+
+def by_default(result: Any) -> Any:
+    """A tree of results of the first device: on the default one, where that is another."""
+    put = EVALUATION.default
+    if put is None or config.default_device is None:
+        return result
+    return tree.map(lambda x: put(x) if type(x) is Array else x, result)
+
+
+def run_by_default(run: Callable[..., Any]) -> Callable[..., Any]:
+    """A program, whose results lie on the default device."""
+    return lambda values, foreign=(): by_default(run(values, foreign))
 
 
 def _keep(key: Any, program: Callable[[list[Any]], list[Any]]) -> Callable[[list[Any]], list[Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import time
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +23,7 @@ from fuser.api import advice, debug_values, eager
 from fuser.api.no_elements import without_elements
 from fuser.api.parameters import Typed, both_ways, incomparable, names_of
 from fuser.api.pickling import reduced
-from fuser.api.placement import FREE, Wanted, placed, placement, wanted_of
+from fuser.api.placement import FREE, Wanted, at_home, placed, placement, wanted_of
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.backends.base import with_schedule
@@ -42,7 +43,7 @@ from fuser.runtime.collection import no_collection
 from fuser.runtime.core import native
 from fuser.runtime.memory import refusal_in_step
 from fuser.runtime.once import once
-from fuser.trace import tree
+from fuser.trace import transfers, tree
 from fuser.trace.aliases import check_aliases, check_results
 from fuser.trace.batch import axes_key, checked_axes
 from fuser.trace.body import close
@@ -84,6 +85,9 @@ if TYPE_CHECKING or native is None:
     _Base = _Dispatcher
 else:
     _Base = native.Dispatcher
+
+
+observers: list[Callable[[str, int], object]] = []  # are told of programs that ran: names, and when they began
 
 
 class Jitted(_Base):
@@ -151,14 +155,24 @@ class Jitted(_Base):
         if (trace := current()) is not EVALUATION:
             return self._transformed(args, kwargs, recording(trace))
         run, values, foreign, _ = self._found(args, kwargs)
-        return run(values, foreign)
+        return self._observed(run, values, foreign) if observers else run(values, foreign)
+
+    def _observed(self, run: Any, values: list[Any], foreign: tuple[int, ...]) -> Any:
+        """The program's results; `observers` are told when it began, once it has ended."""
+        start = time.perf_counter_ns()
+        result = run(values, foreign)
+        for told in list(observers):
+            told(self.name, start)
+        return result
 
     def _missed(self, *args: Any, **kwargs: Any) -> Any:
         """A call with arguments that the native core understands and has no program for: the next one will find it."""
         if config.disable_jit:
             return self.function(*args, **kwargs)
         run, values, foreign, structure = self._found(args, kwargs)
-        if isinstance(run, native.Program):
+        if observers:
+            return self._observed(run, values, foreign)
+        if isinstance(run, native.Program) and not transfers.guarded():
             self._remember(args, kwargs, tree.unflatten(structure, range(len(values))), run)
         return run(values, foreign)
 
@@ -167,6 +181,7 @@ class Jitted(_Base):
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
         values = [v if type(v) is Array else self._evaluated(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
+        values = values if EVALUATION.default is None else at_home(values)
         key = (structure, static, config.enable_x64, config.traced, *map(_key_of, values))
         if lying := placed(values):
             key = (*key, lying)
@@ -271,9 +286,12 @@ class Jitted(_Base):
             if any(map(is_ref, values)):
                 check_aliases(values, self.name, "jit", traced.path, traced.graph.consts)
             self._traces[key] = traced
-            self._programs[key] = compiled = traced.lower().compile()
+            with transfers.suspended():
+                self._programs[key] = compiled = traced.lower().compile()
             return compiled
 
+        if config.explain_cache_misses:
+            advice.explain_miss(self, key)
         if config.log_compiles:
             types = ", ".join(str(type_of(v)) for v in values)
             logging.getLogger("fuser").warning("Compiling %s with argument types %s", self.name, types)
@@ -288,6 +306,8 @@ class Jitted(_Base):
         self._entries[key] = run = (
             debug_values.checked(compiled) if config.debug_nans or config.debug_infs else compiled._run
         )
+        if config.default_device is not None:
+            self._entries[key] = run = eager.run_by_default(run)
         while len(self._entries) > MOST_SIGNATURES:
             oldest = next(iter(self._entries))
             for known in (self._entries, self._programs, self._traces):

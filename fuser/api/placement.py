@@ -73,6 +73,15 @@ def placed(values: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
     return tuple([(n, v._data.sharding) for n, v in enumerate(values) if type(v) is Array and type(v._data) is Shards])
 
 
+def at_home(values: Sequence[Any]) -> list[Any]:
+    """The values; those that lie on another device by default alone (`default_device`) as arrays of the first."""
+    return [Array(v._data.arrays[0], v.weak_type) if _by_default(v) else v for v in values]
+
+
+def _by_default(value: Any) -> bool:
+    return type(value) is Array and type(value._data) is Shards and not value._data.committed
+
+
 def placement(wanted: Wanted, found: Sequence[tuple[int, Any]], structure: Any, out_tree: Any) -> Placement | None:
     """How arguments of this structure lie, `found` ones as they do, and how results are wanted; None where all is free."""
     if not found and wanted == FREE:

@@ -39,6 +39,9 @@ def make_user_context(default_value: Any = None) -> UserContext:
     return UserContext(default_value)
 
 
+_MISSING = object()
+
+
 class Setting:
     """One setting by name: `.value` is what this thread has; a call gives the context manager that sets it."""
 
@@ -52,8 +55,12 @@ class Setting:
     def value(self) -> Any:
         return getattr(config, self.name)
 
-    def __call__(self, new_value: Any = None) -> AbstractContextManager[None]:
-        return config.using(**{self.name: self._default if new_value is None else new_value})
+    def __call__(self, new_value: Any = _MISSING) -> AbstractContextManager[None]:
+        if new_value is _MISSING:
+            if self._default is None:
+                raise TypeError(f"{self.name} takes a value")
+            new_value = self._default
+        return config.using(**{self.name: new_value})
 
     def __repr__(self) -> str:
         return f"<setting {self.name}={self.value!r}>"
@@ -78,6 +85,28 @@ default_prng_impl = Setting(
     "default_prng_impl", 'The generator of keys that name none: "threefry2x32", "rbg" or "unsafe_rbg".'
 )
 legacy_prng_key = Setting("legacy_prng_key", 'Keys as arrays of two words: "allow", "warn" or "error".')
+default_device = Setting("default_device", "The device of arrays and programs that are told of none; None: the first.")
+transfer_guard = Setting(
+    "transfer_guard",
+    'Copies between the host and devices and among devices: "allow", "log" or "disallow" those that the program does not ask for '
+    'by device_put or device_get; with "_explicit" all.',
+)
+transfer_guard_host_to_device = Setting("transfer_guard_host_to_device", "`transfer_guard` of copies to a device.")
+transfer_guard_device_to_device = Setting(
+    "transfer_guard_device_to_device", "`transfer_guard` of copies among devices."
+)
+transfer_guard_device_to_host = Setting(
+    "transfer_guard_device_to_host", "`transfer_guard` of copies from a GPU to the host."
+)
+array_garbage_collection_guard = Setting(
+    "array_garbage_collection_guard",
+    'Arrays that only Python\'s garbage collector frees, as they are in a cycle: "allow", "log", or "fatal", which ends the process.',
+)
+thread_guard = Setting("thread_guard", "Programs of several processes run in the thread that set this alone.", True)
+explain_cache_misses = Setting("explain_cache_misses", "Why a jitted function is traced is logged.", True)
+auto_pcast = Setting(
+    "auto_pcast", "Only True: operands that vary along different mesh axes of a shard_map go together.", True
+)
 numpy_rank_promotion = Setting("numpy_rank_promotion", 'Operands of different ranks: "allow", "warn" or "raise".')
 numpy_dtype_promotion = Setting("numpy_dtype_promotion", 'Operands of different dtypes: "standard" or "strict".')
 default_matmul_precision = Setting(

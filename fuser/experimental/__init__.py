@@ -5,5 +5,18 @@ from fuser.gaps import absent
 __getattr__ = absent(
     __name__,
     {"io_callback": "fuser.api.callbacks"},
-    ("checkify", "jet", "mesh_utils", "multihost_utils", "ode", "pjit", "shard_map"),
+    (
+        "checkify",
+        "jet",
+        "layout",
+        "mesh_utils",
+        "multihost_utils",
+        "ode",
+        "pjit",
+        "random",
+        "rnn",
+        "shard_alike",
+        "shard_map",
+        "sparse",
+    ),
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fuser.errors import AbsentError
+from fuser.gaps import absent
 from fuser.interpreters.ad import Zero, instantiate_zeros, is_undefined_primal
 from fuser.ir.types import ArrayType as AbstractValue
 from fuser.ref import AbstractRef, Ref, new_ref
@@ -113,3 +114,6 @@ _registered: dict[type, Callable[[Any], Any]] = {}
 def register_hitype(value_type: type, type_of_value: Callable[[Any], Any]) -> None:
     """Note a type of values; such a value is refused where an array is wanted."""
     _registered[value_type] = type_of_value
+
+
+__getattr__ = absent(__name__)

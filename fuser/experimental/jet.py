@@ -13,6 +13,7 @@ from typing import Any
 
 from fuser import lax
 from fuser import numpy as fnp
+from fuser.gaps import absent
 from fuser.ir.primitive import REGISTRY, Primitive
 from fuser.trace import tree
 from fuser.trace.core import Trace, Tracer, _state, current, forwarded, type_of
@@ -270,3 +271,5 @@ for _name in ("mul", "dot_general", "conv_general_dilated"):
     jet_rules[REGISTRY[_name]] = partial(_bilinear, REGISTRY[_name])
 jet_rules[REGISTRY["div"]] = _quotient
 jet_rules[REGISTRY["select_n"]] = _choice
+
+__getattr__ = absent(__name__)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fuser.errors import UnsupportedError
+import numpy as np
 
-__all__ = ["Format", "Layout"]
+from fuser.errors import UnsupportedError
+from fuser.trace import tree
+
+__all__ = ["Format", "Layout", "with_layout_constraint"]
 
 
 @dataclass(frozen=True)
@@ -37,3 +40,22 @@ class Format:
     def device_local_layout(self) -> Layout | None:
         """The layout on each device."""
         return self.layout
+
+
+def with_layout_constraint(x: Any, layouts: Any) -> Any:
+    """`x`, whose leaves lie in memory as the layouts say, one or a tree of them: row-major, as all arrays do.
+
+    ValueError where a layout has not a leaf's rank.
+    """
+    leaves, structure = tree.flatten(x)
+    wanted = (
+        [layouts] * len(leaves)
+        if isinstance(layouts, Layout)
+        else tree.leaves(layouts, lambda v: isinstance(v, Layout))
+    )
+    for leaf, layout in zip(leaves, wanted, strict=True):
+        if len(layout.major_to_minor) != np.ndim(leaf):
+            raise ValueError(
+                f"Length of major_to_minor and the rank of the value should match. Got major_to_minor={layout.major_to_minor} and shape={np.shape(leaf)}"
+            )
+    return tree.unflatten(structure, leaves)

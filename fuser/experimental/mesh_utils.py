@@ -2,4 +2,6 @@
 
 from fuser.gaps import absent
 
-__getattr__ = absent(__name__, {"create_device_mesh": "fuser.parallel.mesh"})
+__getattr__ = absent(
+    __name__, dict.fromkeys(("create_device_mesh", "create_hybrid_device_mesh"), "fuser.parallel.mesh")
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
+from fuser.gaps import absent
 from fuser.ir.primitive import REGISTRY, Primitive
 from fuser.ir.types import ArrayType
 from fuser.trace import jvp as _jvp
@@ -138,3 +139,6 @@ def defbilinear(prim: Primitive, lhs_rule: Rule, rhs_rule: Rule) -> None:
         return None, rhs_rule(ct, x, y, **params)
 
     prim.transpose = transpose
+
+
+__getattr__ = absent(__name__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fuser.gaps import absent
 from fuser.interpreters.ad import Rule, Rules
 from fuser.ir.primitive import Primitive
 from fuser.ops.family import batch_elementwise
@@ -68,3 +69,6 @@ def defreducer(prim: Primitive, ident: Any = None) -> None:
         return prim.bind(x, axes=shifted, **params), dim - sum(a < dim for a in shifted)
 
     prim.batch = rule
+
+
+__getattr__ = absent(__name__)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fuser.extend.linear_util import WrappedFun
+from fuser.gaps import absent
 from fuser.ir.graph import Graph
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
@@ -94,3 +95,6 @@ def dce_jaxpr(
     used_inputs = [v in read or keep for v, keep in zip(jaxpr.invars, kept)]
     smaller = replace(smaller, constvars=jaxpr.constvars, consts=jaxpr.consts)
     return pick(smaller, [n for n, use in enumerate(used_inputs) if use]), used_inputs
+
+
+__getattr__ = absent(__name__)

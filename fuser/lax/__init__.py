@@ -4,6 +4,7 @@
 
 from typing import Any as _Any
 
+from fuser import gaps as _gaps
 from fuser.lax import linalg
 from fuser.lax.associative import associative_scan
 from fuser.lax.control import cond, fori_loop, map, scan, switch, while_loop
@@ -188,6 +189,7 @@ from fuser.lax.reduction import (
 )
 from fuser.lax.replayed import install as _install_replays
 from fuser.lax.results import install as _install
+from fuser.lax.scaled import scaled_dot
 from fuser.lax.slicing import (
     GatherDimensionNumbers,
     GatherScatterMode,
@@ -236,10 +238,13 @@ pmin ppermute pshuffle psum psum_scatter pswapaxes scatter_apply
 _install_replays(globals(), "fuser.lax", _DIRECT.split())
 
 
+_absent = _gaps.absent(__name__)
+
+
 def __getattr__(name: str) -> _Any:
     """What stands above: layouts over devices."""
     if name != "with_sharding_constraint":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _absent(name)
     from fuser.parallel.constraint import with_sharding_constraint
 
     return globals().setdefault(name, with_sharding_constraint)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fuser.errors import UnsupportedError
+from fuser.gaps import absent
 from fuser.ir.types import is_complex
 from fuser.lax.factorisations import (
     EighImplementation,
@@ -161,3 +162,5 @@ def triangular_solve(
 
 
 _install_ranks(globals(), "fuser.lax")
+
+__getattr__ = absent(__name__)

@@ -24,7 +24,7 @@ from fuser.runtime import device as devices
 from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.core import native
 from fuser.runtime.executable import Executable, LibraryStep
-from fuser.trace import tree
+from fuser.trace import transfers, tree
 from fuser.trace.core import EVALUATION, Tracer, type_of
 from fuser.trace.recorded import recorded
 from fuser.trace.stage import stage
@@ -72,6 +72,7 @@ class Replayed(_Base):
         super().__init__(self.numbers, self.names)
         functools.update_wrapper(self, function)
         self._in_python = function
+        self._guarded = transfers.bounded(function, self._operands, (Array, Tracer))
         self._met: dict[Any, bool] = {}  # by signature, whether it can be recorded
         REPLAYED.add(self)
 
@@ -94,11 +95,17 @@ class Replayed(_Base):
 
     def _missed(self, *args: Any, **kwargs: Any) -> Any:
         """A call that the native core has no recording for."""
+        if transfers.guarded():
+            return self._guarded(*args, **kwargs)
         try:
             program, values, foreign = self._found(args, kwargs)
         except _Refused:
             return self._in_python(*args, **kwargs)
         return program(values, foreign)
+
+    def _operands(self, arguments: Any) -> list[Any]:
+        """The leaves among a call's arguments that are no static ones."""
+        return _operands(arguments, self.numbers, self.names)
 
     def _found(self, args: Any, kwargs: Any) -> tuple[Any, list[Any], tuple[int, ...]]:
         static = tuple([(n, args[n]) for n in self.numbers if n < len(args)])
@@ -153,6 +160,12 @@ class Replayed(_Base):
         return _program(graph, trees[0])
 
 
+def _operands(arguments: Any, numbers: Collection[int], names: Collection[str]) -> list[Any]:
+    args, kwargs = arguments
+    named = {name: value for name, value in kwargs.items() if name not in names}
+    return tree.leaves(([a for n, a in enumerate(args) if n not in numbers], named))  # type: ignore[no-any-return]
+
+
 def _program(graph: Graph, out_tree: Any) -> Any:
     """The native program that replays a graph."""
     count, results = len(graph.invars), len(graph.outvars)
@@ -167,8 +180,11 @@ def _program(graph: Graph, out_tree: Any) -> Any:
 
 
 def replayed(function: Callable[..., Any], compiled: bool = False) -> Callable[..., Any]:
-    """`function`, replayed once it was recorded, or compiled; itself without the native core."""
-    return function if native is None else Replayed(function, compiled)
+    """`function`, replayed once it was recorded, or compiled; as it is without the native core."""
+    if native is not None:
+        return Replayed(function, compiled)
+    numbers, names = _static(function)
+    return transfers.bounded(function, lambda given: _operands(given, numbers, names), (Array, Tracer))
 
 
 def install(
@@ -212,6 +228,7 @@ def _evaluates_here() -> bool:
         or config.debug_nans
         or config.debug_infs
         or config.meshes
+        or config.default_device is not None
     ):
         return False
     if config.numpy_rank_promotion == "warn" or config.legacy_prng_key == "warn" or config.check_tracer_leaks:

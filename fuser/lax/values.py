@@ -6,9 +6,10 @@ Primitives neither broadcast nor promote, and take operands of rank 0 beside arr
 
 from __future__ import annotations
 
+import functools
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,8 @@ from fuser.ops.movement import broadcast_in_dim_p
 from fuser.runtime.array import Array
 from fuser.runtime.memory import refusal_in_step
 from fuser.runtime.reference import Ref
-from fuser.trace.core import Tracer, bind
+from fuser.trace import transfers
+from fuser.trace.core import EVALUATION, Tracer, bind, current
 
 VALUES = (Array, Tracer)
 
@@ -93,7 +95,8 @@ def as_value(value: Any, function: str = "fuser.numpy", position: int | None = N
     kind = type(value)
     default = _DEFAULTS[config.enable_x64].get(kind)
     if default is not None:
-        return literal(value, default, kind is not bool)
+        arrives(value)
+        return _placed(literal(value, default, kind is not bool))
     if isinstance(value, (np.ndarray, np.generic)):
         if not dtypes.is_known(value.dtype):
             raise _no_value(value, function, position, f" of dtype {value.dtype}")
@@ -121,6 +124,7 @@ def _no_value(value: Any, function: str, position: int | None, found: str) -> Ty
 
 def from_numpy(value: Any) -> Array:
     """A NumPy array or scalar as an Array of the canonical dtype."""
+    arrives(value)
     if isinstance(value, np.ma.MaskedArray):
         raise ValueError(
             "numpy masked arrays are not supported as arguments; use x.filled() for an array without a mask"
@@ -133,7 +137,35 @@ def from_numpy(value: Any) -> Array:
                 array = array.astype(dtype)
         except MemoryError as error:
             raise refusal_in_step(error, f"the conversion to {dtype.name}", str(current_source()))  # noqa: B904
-    return Array(array)
+    return _placed(Array(array))
+
+
+def arrives(value: Any) -> None:
+    """Outside of traces, what is no array yet is transferred to a device."""
+    if transfers.guarded() and current() is EVALUATION:
+        transfers.to_device(value)
+
+
+putting: list[Callable[[Any, Any], Any]] = []  # device_put, once fuser.parallel is there
+
+
+def where_told(create: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes arrays, which lie as its arguments `device` and `out_sharding` say."""
+
+    @functools.wraps(create)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = create(*args, **kwargs)
+        where = (kwargs.get("device") or kwargs.get("out_sharding")) if kwargs else None
+        return result if where is None else putting[0](result, where)
+
+    return call
+
+
+def _placed(value: Array) -> Array:
+    """Outside of traces, on the default device."""
+    if EVALUATION.default is None or current() is not EVALUATION:
+        return value
+    return EVALUATION.default(value)
 
 
 def convert(x: Any, dtype: np.dtype, weak: bool = False) -> Any:

@@ -12,10 +12,12 @@ import numpy as np
 
 from fuser import dtypes
 from fuser import numpy as fnp
+from fuser.gaps import absent
 from fuser.ir.types import is_complex
 from fuser.lax.marks import stop_gradient
 from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.replayed import install as _install_replays
+from fuser.lax.scaled import scaled_dot
 from fuser.lax.values import as_value, axes_of, axis_of, convert, literal
 from fuser.numpy.ufuncs import inexact_operand
 from fuser.ops import elementwise as E
@@ -26,6 +28,25 @@ from fuser.trace.core import bind
 sigmoid = expit
 UNSPECIFIED = object()
 tanh = fnp.tanh
+
+
+def scaled_matmul(
+    lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, preferred_element_type: Any = np.float32
+) -> Any:
+    """The products (B, M, N) of lhs (B, M, K) and rhs (B, N, K), blocks of whose last dimensions have a scale each.
+
+    lhs_scales is (B, M, K/b) and rhs_scales (B, N, K/b). ValueError for other ranks, TypeRuleError for shapes that do not fit.
+    """
+    if not all(x.ndim == 3 for x in (lhs, rhs, lhs_scales, rhs_scales)):
+        raise ValueError("scaled_matmul requires all inputs to be 3-dimensional arrays")
+    if lhs.shape[0] != rhs.shape[0] or lhs.shape[2] != rhs.shape[2]:
+        raise ValueError(
+            "scaled_matmul requires inputs a and b to have matching batch (B) and contract (K) dimensions, but got shapes "
+            f"{lhs.shape} and {rhs.shape}"
+        )
+    numbers = (((2,), (2,)), ((0,), (0,)))
+    scales = {"lhs_scale": lhs_scales, "rhs_scale": rhs_scales}
+    return scaled_dot(lhs, rhs, **scales, dimension_numbers=numbers, preferred_element_type=preferred_element_type)
 
 
 def relu(x: Any) -> Any:
@@ -239,3 +260,5 @@ from fuser.nn.attention import dot_product_attention  # noqa: E402, F401
 
 _install_ranks(globals(), "fuser.nn")
 _install_replays(globals(), "fuser.nn")
+
+__getattr__ = absent(__name__)

@@ -17,6 +17,7 @@ from fuser.ir.types import BOOL, is_complex, is_inexact, is_key
 from fuser.lax.layouts import like_it
 from fuser.lax.values import (
     VALUES,
+    arrives,
     as_value,
     axis_of,
     broadcast_to,
@@ -26,6 +27,7 @@ from fuser.lax.values import (
     promote,
     promote_inexact,
     python_scalar,
+    where_told,
 )
 from fuser.numpy import ufuncs as U
 from fuser.ops import elementwise as E
@@ -36,6 +38,7 @@ from fuser.runtime.array import from_dlpack as shared_memory
 from fuser.trace.core import Tracer, bind
 
 
+@where_told
 def array(
     object: Any,
     dtype: Any = None,
@@ -78,6 +81,7 @@ def _by_position(args: tuple[Any, ...], named: tuple[Any, ...]) -> list[Any]:
     return [*args, *named[len(args) :]]
 
 
+@where_told
 def asarray(
     a: Any,
     dtype: Any = None,
@@ -100,6 +104,7 @@ def _shared(result: Any, object: Any) -> bool:
     return hasattr(object, "__jax_array__") or np.may_share_memory(result._data, np.asarray(object))
 
 
+@where_told
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
     """`x` in another dtype, with `copy` never `x` itself; complex numbers become real only through `real`."""
     x = given = as_value(x, "astype")
@@ -118,7 +123,10 @@ def _from_object(value: Any, wanted: np.dtype | None) -> Any:
     if python_scalar(value):
         if type(value) is int and wanted is not None and wanted.kind in "iu":
             return Array(np.asarray(value, wanted))  # OverflowError for an integer that is out of bounds
-        return as_value(value) if wanted is None else literal(value, wanted)
+        if wanted is None:
+            return as_value(value)
+        arrives(value)
+        return literal(value, wanted)
     if isinstance(value, (np.ndarray, np.generic)):
         return from_numpy(value)
     if isinstance(value, (list, tuple)):
@@ -145,6 +153,7 @@ def _from_sequence(value: Sequence[Any], wanted: np.dtype | None) -> Any:
             info = np.iinfo(wanted or np.int32)
             if plain.size and not (info.min <= plain.min() and plain.max() <= info.max):
                 raise OverflowError(f"an integer of the list is too large for {info.dtype.name}; set enable_x64")
+        arrives(plain)
         return Array(_cast(plain, wanted or dtypes.canonicalize_dtype(plain.dtype)))
     from fuser.numpy.movement import stack
 
@@ -190,6 +199,7 @@ def _keys(shape: tuple[int, ...], value: Any, dtype: np.dtype) -> Any:
     return bind(random_wrap_p, words, impl=next(name for name, known in KEY_DTYPES.items() if known == dtype))
 
 
+@where_told
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """An array of `shape` filled with `fill_value`, broadcast to it."""
     shape = _shape(shape)
@@ -207,6 +217,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
 
 
 def _constant(name: str, value: int) -> Callable[..., Any]:
+    @where_told
     def create(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
         if isinstance(dtype, int) and isinstance(shape, int):
             raise TypeError(
@@ -216,6 +227,7 @@ def _constant(name: str, value: int) -> Callable[..., Any]:
         if dtype == dtypes.float0:
             return np.zeros(_shape(shape), dtypes.float0)
         found = dtypes.canonicalize_dtype(float) if dtype is None else dtypes.requested(dtype, name)
+        arrives(value)
         return (
             _keys(_shape(shape), value, found) if is_key(found) else broadcast_to(literal(value, found), _shape(shape))
         )
@@ -230,6 +242,7 @@ ones = _constant("ones", 1)
 empty = _constant("empty", 0)
 
 
+@where_told
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Any:
@@ -246,11 +259,13 @@ def full_like(
     return like_it(result, a) if shape is None else result
 
 
+@where_told
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """Zeros with the shape and dtype of `a` unless given."""
     return full_like(a, 0, dtype, shape)
 
 
+@where_told
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """Ones with the shape and dtype of `a` unless given."""
     return full_like(a, 1, dtype, shape)
@@ -280,6 +295,7 @@ def iota(shape: tuple[int, ...], dimension: int, dtype: Any = np.int32) -> Any:
     return bind(V.iota_p, dtype=np.dtype(dtype), shape=shape, dimension=dimension)
 
 
+@where_told
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Any:
@@ -322,6 +338,7 @@ def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
     return values if type(low) is int and low == 0 else U.add(values, convert(as_value(low), found))
 
 
+@where_told
 def linspace(
     start: Any,
     stop: Any,
@@ -390,6 +407,7 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 # Matrices and grids.
 
 
+@where_told
 def eye(N: Any, M: Any = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Any:
     """An (N, M) matrix with ones on the k-th diagonal."""
     shape = (as_extent(N), as_extent(N if M is None else M))

@@ -18,7 +18,7 @@ from fuser.lax.fourier import FftType
 from fuser.lax.fourier import fft as transform
 from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.replayed import install as _install_replays
-from fuser.lax.values import as_value, axes_of, promote_inexact
+from fuser.lax.values import as_value, axes_of, promote_inexact, where_told
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
 from fuser.numpy.creation import arange
@@ -158,6 +158,7 @@ def _frequencies(function: str, n: int, d: Any, dtype: Any) -> tuple[int, np.dty
     return n, dtypes.canonicalize_dtype(float if dtype is None else dtype)
 
 
+@where_told
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
     """The frequencies of `fft`'s values for samples `d` apart: shape (n,), the default float unless told."""
     n, found = _frequencies("jnp.fft.fftfreq", n, d, dtype)
@@ -165,6 +166,7 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
     return (positions - n * (positions >= (n + 1) // 2)).astype(found) / (d * n)
 
 
+@where_told
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
     """The frequencies of `rfft`'s values for samples `d` apart: shape (n//2 + 1,), the default float unless told."""
     n, found = _frequencies("jnp.fft.rfftfreq", n, d, dtype)

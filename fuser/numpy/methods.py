@@ -140,7 +140,7 @@ def _copy(self: Any) -> Any:
 
 def _astype(x: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
     """This array in another dtype."""
-    return creation.astype(x, dtype, copy=copy)
+    return creation.astype(x, dtype, copy=copy, device=device)
 
 
 def _view(self: Any, dtype: Any = None) -> Any:

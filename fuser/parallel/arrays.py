@@ -6,6 +6,9 @@ other holds `Shards`, one part a device.
 
 from __future__ import annotations
 
+import enum
+import types
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from fuser import backends, dtypes
+from fuser.config import config
 from fuser.errors import MeshError, UnexpectedTracerError, UnsupportedError
 from fuser.ir.source import current_source
-from fuser.lax.values import as_value
+from fuser.lax.values import as_value, putting
 from fuser.ops.elementwise import copy_p
 from fuser.parallel.mesh import mesh_in_scope
 from fuser.parallel.sharding import Index, NamedSharding, Sharding, SingleDeviceSharding, check_spec
@@ -25,9 +29,20 @@ from fuser.runtime.array import Array, alias, install, to_numpy
 from fuser.runtime.device import Device, own_cpu
 from fuser.runtime.processes import processes
 from fuser.runtime.shards import Shards
-from fuser.trace import tree
-from fuser.trace.core import EVALUATION, Tracer
+from fuser.trace import transfers, tree
+from fuser.trace.core import EVALUATION, Tracer, current
 from fuser.trace.mismatch import details, prefix_mismatches
+
+
+class Space(enum.Enum):
+    """Memories that a device may have. Those of the CPU and of a GPU have one: an array lies where it is, whatever is asked."""
+
+    Device = "device"
+    Host = "host"
+    Any = "any"
+
+
+memory = types.SimpleNamespace(Space=Space)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +69,24 @@ def from_parts(
         return Array(parts[0], weak)
     follow_devices()
     return Array(Shards(shape, dtype, sharding, parts), weak)
+
+
+def _by_default(x: Array) -> Array:
+    """The array on this thread's default device, which it need not stay on; as it is where that is the first, or a GPU."""
+    wanted = config.default_device
+    if not isinstance(wanted, Device) or wanted.platform != "cpu" or wanted == own_cpu():
+        return x
+    if type(x._present()) is Shards:
+        return x
+    result = from_parts(x.shape, x.dtype, SingleDeviceSharding(wanted), [to_numpy(x)], x.weak_type)
+    result._data.committed = False
+    return result
+
+
+def _told_default(value: Any, of_thread: bool) -> None:
+    if value is not None:
+        follow_devices()
+        EVALUATION.default = _by_default
 
 
 def follow_devices() -> None:
@@ -90,10 +123,18 @@ def _is_first(sharding: Any, rank: int) -> bool:
     return all(place[name] == 0 for name in sharding.unreduced)
 
 
+def _moves(x: Array, sharding: Sharding, explicit: bool = False) -> None:
+    """Tell the transfer guard of devices where parts of an array are to lie on others."""
+    if transfers.guarded("device_to_device") and not sharding.is_equivalent_to(sharding_of(x), x.ndim):
+        described = lambda: f"{x.dtype.name}[{','.join(map(str, x.shape))}] from {sharding_of(x)} to {sharding}"
+        transfers.transfer("device_to_device", described, explicit)
+
+
 def laid_out(x: Array, sharding: Sharding) -> Array:
     """The same values laid out so; `x` itself where it is."""
+    _moves(x, sharding)
     data = x._present()
-    if isinstance(data, Shards) and data.sharding == sharding:
+    if isinstance(data, Shards) and data.sharding == sharding and data.committed:
         return x
     if isinstance(data, Shards) and data.sharding.is_equivalent_to(sharding, len(data.shape)):
         return from_parts(x.shape, x.dtype, sharding, data.arrays, x.weak_type)
@@ -158,7 +199,10 @@ def copy_to_host_async(x: Any) -> Any:
 
 
 def _put(leaf: Any, target: Any, donate: Any) -> Any:
-    value = as_value(leaf, "device_put")
+    if not isinstance(leaf, (Array, Tracer)) and current() is EVALUATION:
+        transfers.to_device(leaf, explicit=True)
+    with transfers.suspended():
+        value = as_value(leaf, "device_put")
     if isinstance(value, Tracer):
         if target is None or isinstance(target, (Device, SingleDeviceSharding)):
             return copy_p.bind(value)
@@ -167,13 +211,18 @@ def _put(leaf: Any, target: Any, donate: Any) -> Any:
         return with_sharding_constraint(value, target)
     if not isinstance(leaf, Array):
         value = value.__copy__()  # the memory of an ndarray is its owner's to write
-    if target is None:
+    if target is None or isinstance(target, Space):
         return value
     single = _single(target)
     if single is not None and single.platform == "cuda":
-        result = _on_gpu(value, single)
+        with transfers.suspended():
+            result = _on_gpu(value, single)
     else:
-        result = laid_out(_on_host(value), as_sharding(target, "device_put"))
+        sharding = as_sharding(target, "device_put")
+        if isinstance(leaf, Array):
+            _moves(leaf, sharding, explicit=True)
+        with transfers.suspended():
+            result = laid_out(_on_host(value), sharding)
     if donate is True and value is leaf:
         result = alias(result) if result is leaf else result
         value.delete("it was donated to device_put")
@@ -233,7 +282,8 @@ def as_sharding(target: Any, function: str, what: str = "NamedSharding spec") ->
 
 def device_get(x: Any) -> Any:
     """A tree of arrays as ndarrays."""
-    return tree.map(lambda leaf: to_numpy(leaf) if isinstance(leaf, Array) else leaf, x)
+    with transfers.explicitly():
+        return tree.map(lambda leaf: to_numpy(leaf) if isinstance(leaf, Array) else leaf, x)
 
 
 def block_until_ready(x: Any) -> Any:
@@ -357,6 +407,9 @@ def make_array_from_single_device_arrays(
     return from_parts(shape, arrays[0].dtype if dtype is None else dtype, target, parts)
 
 
+putting.append(device_put)
+
+
 # What an array says of where it is.
 
 
@@ -400,20 +453,21 @@ for _name, _function in (
     ("global_shards", all_shards),
     ("is_fully_addressable", lambda x: sharding_of(x).is_fully_addressable),
     ("is_fully_replicated", lambda x: sharding_of(x).is_fully_replicated),
-    ("committed", lambda x: isinstance(x._present(), Shards)),
-    ("_committed", lambda x: isinstance(x._present(), Shards)),  # names that programs written for JAX ask for
     ("_value", to_numpy),
     ("_arrays", lambda x: [s.data for s in shards(x)]),
 ):
     install(_name, property(_function))
 install("addressable_data", part)
 _committed = property(
-    lambda x: isinstance(x._present(), Shards),
+    lambda x: isinstance(x._present(), Shards) and x._data.committed,
     doc="Whether operations run where the array lies: not on the first device.",
 )
 install("committed", _committed)
 install("_committed", _committed)
 install("to_device", lambda x, device, *, stream=None: device_put(x, device))
+
+
+config.watch("default_device", _told_default)
 
 
 # Devices of the whole program.
@@ -452,6 +506,29 @@ def process_index(backend: str | None = None) -> int:
     return processes().index
 
 
+def process_indices(backend: str | None = None) -> list[int]:
+    """The numbers of all processes that run the program together."""
+    return list(range(processes().count))
+
+
+def host_count(backend: str | None = None) -> int:
+    """As `process_count`, by its older name; a DeprecationWarning says so."""
+    warnings.warn("host_count is deprecated: use process_count", DeprecationWarning, stacklevel=2)
+    return process_count(backend)
+
+
+def host_id(backend: str | None = None) -> int:
+    """As `process_index`, by its older name; a DeprecationWarning says so."""
+    warnings.warn("host_id is deprecated: use process_index", DeprecationWarning, stacklevel=2)
+    return process_index(backend)
+
+
+def host_ids(backend: str | None = None) -> list[int]:
+    """As `process_indices`, by its older name; a DeprecationWarning says so."""
+    warnings.warn("host_ids is deprecated: use process_indices", DeprecationWarning, stacklevel=2)
+    return process_indices(backend)
+
+
 def default_backend() -> str:
     """The platform of `devices()[0]`."""
-    return "gpu" if _device.default_platform() == "cuda" else _device.default_platform()
+    return "gpu" if _device.own_platform() == "cuda" else _device.own_platform()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser import backends
-from fuser.api.eager import backend_name
-from fuser.api.placement import FREE, placed, placement
+from fuser.api.eager import backend_name, by_default
+from fuser.api.placement import FREE, at_home, placed, placement
 from fuser.api.stages import Traced
 from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Operand, Var
@@ -36,6 +36,7 @@ class Following:
 
     def __init__(self, before: Override | None) -> None:
         self.before = before
+        self.home = False  # whether what is computed now is put on the default device afterwards
         self.everywhere: Mesh | None = None  # what is computed now is put over it afterwards
         self._programs: OrderedDict[Any, Callable[[list[Any]], list[Any]]] = OrderedDict()
 
@@ -44,8 +45,12 @@ class Following:
             mesh = mesh_to_follow()
             if mesh is not None and self.everywhere is not mesh:
                 return self.on_all(mesh, primitive, args, params)
+            if config.default_device is not None and not self.home:
+                return self.by_default(primitive, args, params)
             return NotImplemented if self.before is None else self.before(primitive, args, params)
-        values = [as_array(a) for a in args]
+        values = at_home([as_array(a) for a in args])
+        if not placed(values):
+            return self.by_default(primitive, values, params)
         if (place := _one_place(values)) is not None:
             return self.on_one(place, primitive, values, params)
         avals = tuple(type_of(v) for v in values)
@@ -62,16 +67,25 @@ class Following:
         results = program(values)
         return results if primitive.multiple_results else results[0]
 
+    def by_default(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Computed on the first device, the memory of which all share; the results lie on the default one."""
+        saved, self.home = self.home, True
+        try:
+            result = EVALUATION.process(primitive, tuple(args), params)
+        finally:
+            self.home = saved
+        return by_default(result)
+
     def on_one(
         self, place: SingleDeviceSharding, primitive: Primitive, values: list[Any], params: dict[str, Any]
     ) -> Any:
         """Computed as on the first device; the results lie on this one."""
-        saved, self.everywhere = self.everywhere, mesh_to_follow()
+        saved, self.everywhere, self.home = (self.everywhere, self.home), mesh_to_follow(), True
         try:
             plain = [Array(v._data.arrays[0], v.weak_type) if type(v._data) is Shards else v for v in values]
             result = EVALUATION.process(primitive, tuple(plain), params)
         finally:
-            self.everywhere = saved
+            self.everywhere, self.home = saved
         put = lambda r: from_parts(r.shape, r.dtype, place, [to_numpy(r)], r.weak_type) if type(r) is Array else r
         return [put(r) for r in result] if primitive.multiple_results else put(result)
 

@@ -12,6 +12,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -395,6 +396,39 @@ def create_device_mesh(
     if math.prod(mesh_shape) != len(found):
         raise ValueError(f"a mesh of shape {tuple(mesh_shape)} takes {math.prod(mesh_shape)} devices, got {len(found)}")
     return np.array(found, object).reshape(tuple(mesh_shape))
+
+
+@dataclass(frozen=True)
+class AbstractDevice:
+    """What is known of devices that are not there yet: the kind, how many cores each has, and the platform."""
+
+    device_kind: str
+    num_cores: int | None
+    platform: str
+
+
+def create_hybrid_device_mesh(
+    mesh_shape: Sequence[int],
+    dcn_mesh_shape: Sequence[int],
+    devices: Sequence[Device] | None = None,
+    *,
+    process_is_granule: bool = False,
+    **options: Any,
+) -> np.ndarray[Any, Any]:
+    """Devices in granules, those of one process each: `mesh_shape` within a granule, `dcn_mesh_shape` of them; for `Mesh`.
+
+    Dimension d has mesh_shape[d] * dcn_mesh_shape[d] devices, those of a granule side by side. ValueError where the shapes do not fit.
+    """
+    inner, outer = tuple(mesh_shape), tuple(dcn_mesh_shape)
+    granules: dict[int, list[Device]] = {}
+    for device in _device.devices() if devices is None else devices:
+        granules.setdefault(device.process_index, []).append(device)
+    if len(inner) != len(outer) or math.prod(outer) != len(granules):
+        raise ValueError(f"Number of slices {len(granules)} must equal the product of dcn_mesh_shape {outer}")
+    blocks = np.empty(outer, object)
+    for place, number in zip(np.ndindex(*outer), sorted(granules)):
+        blocks[place] = create_device_mesh(inner, granules[number])
+    return np.block(blocks.tolist()) if outer else create_device_mesh(inner, granules[min(granules)])
 
 
 def extent(mesh: Mesh | AbstractMesh, axes: Iterable[Any]) -> int:

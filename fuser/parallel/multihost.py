@@ -66,3 +66,39 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
         every = process_allgather(np.asarray(leaf))
         if not all(np.array_equal(each, every[0]) for each in every):
             raise AssertionError(f"{fail_message or 'the processes have different values'}: {list(every)}")
+
+
+def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
+    """Arrays over the mesh of what each process holds of them: along the axes of a spec, those of the processes side by side."""
+    leaves, structure = tree.flatten(local_inputs)
+    specs = tree.broadcast_prefix(pspecs, local_inputs)
+    made = [
+        make_array_from_process_local_data(NamedSharding(global_mesh, s or PartitionSpec()), v)
+        for v, s in zip(leaves, specs)
+    ]
+    return tree.unflatten(structure, made)
+
+
+def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
+    """The parts that this process holds of arrays over the mesh, laid out by the specs, each as one array."""
+    leaves, structure = tree.flatten(global_inputs)
+    specs = tree.broadcast_prefix(pspecs, global_inputs)
+    return tree.unflatten(
+        structure, [_local(v, NamedSharding(global_mesh, s or PartitionSpec())) for v, s in zip(leaves, specs)]
+    )
+
+
+def _local(value: Any, sharding: NamedSharding) -> Array:
+    """The block of this process: from the first of its parts to the end of the last."""
+    x = laid_out(as_value(value, "global_array_to_host_local_array"), sharding)
+    here = sharding.addressable_devices_indices_map(x.shape)
+    first = [min(i[d].start or 0 for i in here.values()) for d in range(x.ndim)]
+    last = [max(n if i[d].stop is None else i[d].stop for i in here.values()) for d, n in enumerate(x.shape)]
+    block = np.empty([b - a for a, b in zip(first, last)], x.dtype)
+    for shard in x.addressable_shards:
+        at = tuple(
+            slice((s.start or 0) - a, (n if s.stop is None else s.stop) - a)
+            for s, a, n in zip(shard.index, first, x.shape)
+        )
+        block[at] = to_numpy(shard.data)
+    return Array(block, x.weak_type)

@@ -22,7 +22,7 @@ from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.ops.shard_map import Spec, shard_map_p
 from fuser.ops.sharding import sharding_constraint_p
-from fuser.parallel.arrays import as_sharding, from_parts
+from fuser.parallel.arrays import as_sharding, from_parts, laid_out
 from fuser.parallel.mesh import Mesh, mesh_in_scope
 from fuser.parallel.other_axes import in_axes_of, over
 from fuser.parallel.passes import fewer_collectives
@@ -346,7 +346,7 @@ class OneLowered(Lowered):
         program, donated = compiled._run, self.traced.donated
 
         def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
-            plain = [Array(to_numpy(v), v.weak_type) for v in values]
+            plain = [Array(to_numpy(laid_out(v, place)), v.weak_type) for v in values]
             results = program(plain, tuple(range(len(plain))))
             for position in donated:
                 with contextlib.suppress(AttributeError):

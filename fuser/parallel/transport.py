@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from fuser.config import config
-from fuser.errors import DeviceError
+from fuser.errors import DeviceError, JaxRuntimeError
+from fuser.ir.source import current_source
 from fuser.parallel.exchange import exchange
 from fuser.runtime import rendezvous
 from fuser.runtime.processes import processes
@@ -137,10 +138,32 @@ def connect(found: Connections | None) -> None:
     _connections[:] = [] if found is None else [found]
 
 
+_guarding: list[int] = []  # the thread that set `thread_guard`
+
+
+def _guard(line_of: Callable[[], str]) -> None:
+    """JaxRuntimeError where another thread than the one that set `thread_guard` begins to run with other processes."""
+    own = threading.get_ident()
+    if _guarding and _guarding[0] != own:
+        raise JaxRuntimeError(
+            f"a thread guard was set in thread {_guarding[0]}, and thread {own} runs a program of several processes "
+            f"({current_source().short}): threads may run programs in different orders in different processes; run it in the former"
+        )
+
+
+def _told(value: Any, of_thread: bool) -> None:
+    if value or of_thread or _guarding:
+        _guarding[:] = [threading.get_ident()] if value else []
+
+
+config.watch("thread_guard", _told)
+
+
 class Peers:
     """The other processes of one run, as `rendezvous.Remote` has them; `owner[rank]` is the process of a device."""
 
     def __init__(self, owner: Sequence[int], program: int, line_of: Callable[[], str]) -> None:
+        _guard(line_of)
         self.owner, self.program, self.line_of = owner, program, line_of
         self.index = processes().index
         self.local = frozenset(rank for rank, process in enumerate(owner) if process == self.index)

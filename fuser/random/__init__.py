@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401
 
+from fuser.gaps import absent
 from fuser.lax.layouts import install as _install_layouts
 from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.replayed import install as _install_replays
@@ -44,3 +45,5 @@ from fuser.random.uniform import bernoulli, bits, rademacher, randint, uniform
 _install_layouts(globals(), "fuser.random")
 _install_ranks(globals(), "fuser.random")
 _install_replays(globals(), "fuser.random", ("PRNGKey", "key", "key_impl", "key_dtype", "clone"))
+
+__getattr__ = absent(__name__)

@@ -7,9 +7,11 @@ after which every use raises. Operators, indexing and the other methods are put 
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,20 @@ _CPU_DLPACK = (1, 0)  # kDLCPU
 _ALIGNMENT = 16  # bytes of the addresses that kernels take
 
 
+fetched: list[Callable[[Array], object]] = []  # are told of arrays whose values are copied from a GPU to the host
+_made: dict[int, Any] = {}  # without the native core, all arrays
+
+
+def _forget(number: int, _: Any) -> None:
+    _made.pop(number, None)
+
+
+def made() -> list[Array]:
+    """The arrays that nobody has deleted, without the native core, which has a list of its own."""
+    found = [reference() for reference in list(_made.values())]
+    return [x for x in found if x is not None and not x._deleted]
+
+
 class _Fields:
     """What an Array holds, and what follows from that alone; the native core has the same in C."""
 
@@ -59,6 +75,7 @@ class _Fields:
         self._dtype = dtype if dtype in CARRIED and not isinstance(data, np.ndarray) else None
         self._weak_type = weak_type
         self._deleted = False
+        _made[id(self)] = weakref.ref(self, functools.partial(_forget, id(self)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -382,7 +399,11 @@ def to_numpy(x: Any) -> np.ndarray[Any, Any]:
     if not isinstance(x, Array):
         return np.asarray(x)
     data = x._present()
-    if _on_device(data):
+    on_device = _on_device(data)
+    if on_device or _is_tensor(data):
+        for told in fetched:
+            told(x)
+    if on_device:
         data = native.device_download(data)
     elif not isinstance(data, np.ndarray):
         data = _tensor_to_numpy(data.cpu()) if _is_tensor(data) else np.asarray(data)

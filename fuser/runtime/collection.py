@@ -1,12 +1,20 @@
-"""The garbage collector rests while programs are compiled, whose many live objects make it search in vain."""
+"""Python's garbage collector: it rests while programs are compiled, whose many live objects make it search in vain.
+
+And where the setting `array_garbage_collection_guard` asks for it, arrays that it frees are told of.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import threading
 from collections.abc import Iterator
+from typing import Any
+
+from fuser.config import config
+from fuser.runtime.core import native
 
 _collection = threading.Lock()
 _resting = 0  # compilations for which the garbage collector rests
@@ -43,3 +51,29 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def _phase(phase: str, info: dict[str, int]) -> None:
+    level = config.array_garbage_collection_guard
+    if level in (None, "allow"):
+        native.watch_collector(False)
+        return
+    count = native.watch_collector(phase == "start")
+    if phase == "start" or not count:
+        return
+    arrays = "an array was" if count == 1 else f"{count} arrays were"
+    logging.getLogger("fuser").error(
+        "%s deleted by the Python garbage collector instead of reference counting. Break the reference cycle that delays "
+        "the deletion, so that memory is free as soon as nobody uses it",
+        arrays,
+    )
+    if level == "fatal":
+        os.abort()
+
+
+def _told(value: Any, of_thread: bool) -> None:
+    if value not in (None, "allow") and native is not None and _phase not in gc.callbacks:
+        gc.callbacks.append(_phase)
+
+
+config.watch("array_garbage_collection_guard", _told)

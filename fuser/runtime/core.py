@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fuser.config import TRACED, config
+from fuser.config import GUARDING, TRACED, config
 
 
 def _load() -> Any:
@@ -19,8 +19,10 @@ def _load() -> Any:
         reason = f"it cannot be imported ({error})"
         return None
     config.watch("enable_x64", _native.set_x64)
-    for name in TRACED:
-        config.watch(name, lambda _, of_thread: _native.set_backend(_number(config.traced_of(of_thread)), of_thread))
+    for name in (*TRACED, *GUARDING):
+        config.watch(
+            name, lambda _, of_thread: _native.set_backend(_number(config.dispatched_of(of_thread)), of_thread)
+        )
     return _native
 
 

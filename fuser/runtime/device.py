@@ -141,14 +141,23 @@ def has_cuda() -> bool:
     return _driver() and _torch_cuda()
 
 
-def default_platform() -> str:
+def own_platform() -> str:
     """ "cuda" where there is a GPU, else "cpu"."""
     return "cuda" if has_cuda() else "cpu"
 
 
+def default_platform() -> str:
+    """Where operations run whose operands lie nowhere else: as the setting `default_device` says, else the machine's own."""
+    wanted = config.default_device
+    if wanted is None:
+        return own_platform()
+    platform = getattr(wanted, "platform", wanted)
+    return "cuda" if platform == "gpu" else str(platform)
+
+
 def devices(platform: str | None = None) -> list[Device]:
     """The devices of a platform, of the default one if none is named."""
-    platform = platform or default_platform()
+    platform = platform or own_platform()
     if platform == "cpu":
         return cpu_devices()
     if platform in ("cuda", "gpu") and has_cuda():

@@ -18,7 +18,7 @@ class Shards:
     `shape` is a list so that the native dispatcher, which takes tuples, leaves calls with such arrays to Python.
     """
 
-    __slots__ = ("__weakref__", "arrays", "dtype", "shape", "sharding")
+    __slots__ = ("__weakref__", "arrays", "committed", "dtype", "shape", "sharding")
 
     def __init__(
         self, shape: Sequence[int], dtype: np.dtype[Any], sharding: Any, arrays: Sequence[np.ndarray[Any, Any] | None]
@@ -27,6 +27,7 @@ class Shards:
         self.dtype = dtype
         self.sharding = sharding
         self.arrays = tuple(arrays)
+        self.committed = True  # False: it lies there by default, and goes where other operands are
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         """The whole array, read-only; a part's own memory where one part is the whole."""

@@ -278,6 +278,7 @@ class EvalTrace(Trace):
 
     name = "evaluation"
     override: Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Any] | None = None
+    default: Callable[[Any], Any] | None = None  # puts an array on the default device, once there has been one
     examine: Callable[[Primitive, Any], None] | None = None  # is told of results, and may refuse them
 
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import optree
@@ -107,6 +107,8 @@ def _vmap(
             "vmap in_axes must be an int, None, or a tuple of entries corresponding to the positional arguments passed to the "
             f"function, but got {len(in_axes)=}, {len(args)=}; {name_of(fun)} has in_axes={in_axes} ({current_source().short})"
         )
+    if VMAPPABLE:
+        fun, args, kwargs = _of_elements(fun, in_axes, out_axes, args, kwargs)
     leaves, structure = tree.flatten((args, kwargs))
     if any(map(is_ref, leaves)):
         _refuse_parts((args, kwargs))
@@ -128,7 +130,62 @@ def _vmap(
     outs, out_dims = batch(flat, values, dims, size, axis_name, spmd=spmd)
     (out_tree,) = found
     wanted = prefix(out_axes, tree.unflatten(out_tree, outs), "out_axes")
-    return tree.unflatten(out_tree, [_placed(o, d, w, size, fun, entry) for o, d, w in zip(outs, out_dims, wanted)])
+    result = tree.unflatten(out_tree, [_placed(o, d, w, size, fun, entry) for o, d, w in zip(outs, out_dims, wanted)])
+    return _together(result, out_axes, size) if VMAPPABLE else result
+
+
+class Vmappable(NamedTuple):
+    """How values of a class, which are trees of arrays, are mapped over: what their mapped dimension is to them."""
+
+    whole: Callable[[Any, int], Any]  # the value, every array of which has the mapped dimension
+    element: Callable[[Any, int], Any]  # the value of one lane, from one whose arrays are already a lane's
+    together: Callable[[int, Any, int], Any]  # the value of all lanes, from one whose arrays are already all lanes'
+
+
+VMAPPABLE: dict[type, Vmappable] = {}
+
+
+def _is_vmappable(value: Any) -> bool:
+    return type(value) in VMAPPABLE
+
+
+def _axes_of(axes: Any, full: Any, what: str) -> tuple[list[Any], Any, list[Any]]:
+    """The leaves of a tree, with vmappable values as leaves; its structure; and the axis of each."""
+    leaves, structure = tree.flatten(full, _is_vmappable)
+    return leaves, structure, prefix(axes, tree.unflatten(structure, [0] * len(leaves)), what)
+
+
+def _of_elements(fun: Callable[..., Any], in_axes: Any, out_axes: Any, args: Any, kwargs: Any) -> Any:
+    """The function and its arguments, where some may be vmappable values."""
+    if not any(map(_is_vmappable, tree.leaves((args, kwargs), _is_vmappable))):
+        return fun, args, kwargs
+    leaves, structure, axes = _axes_of((in_axes, 0), (args, kwargs), "in_axes")
+    mapped = [n for n, (leaf, axis) in enumerate(zip(leaves, axes)) if _is_vmappable(leaf) and axis is not None]
+    for n in mapped:
+        leaves[n] = VMAPPABLE[type(leaves[n])].whole(leaves[n], axes[n])
+    args, kwargs = tree.unflatten(structure, leaves)
+
+    @functools.wraps(fun)
+    def of_elements(*inner: Any, **named: Any) -> Any:
+        found, again = tree.flatten((inner, named), _is_vmappable)
+        for n in mapped:
+            found[n] = VMAPPABLE[type(found[n])].element(found[n], axes[n])
+        inner, named = tree.unflatten(again, found)
+        return fun(*inner, **named)
+
+    return of_elements, args, kwargs
+
+
+def _together(result: Any, out_axes: Any, size: int) -> Any:
+    """The result, whose vmappable values are those of all lanes."""
+    if not any(map(_is_vmappable, tree.leaves(result, _is_vmappable))):
+        return result
+    leaves, structure, axes = _axes_of(out_axes, result, "out_axes")
+    made = [
+        VMAPPABLE[type(leaf)].together(size, leaf, axis) if _is_vmappable(leaf) and axis is not None else leaf
+        for leaf, axis in zip(leaves, axes)
+    ]
+    return tree.unflatten(structure, made)
 
 
 def _refuse_parts(arguments: Any) -> None:

@@ -8,7 +8,26 @@ static PyObject *stand_in;    /* _Deleted(shape, dtype, reason) */
 static PyObject *numpy_dtype; /* from a torch dtype to NumPy's */
 static PyObject *carried;     /* a mapping whose keys are the dtypes that torch lacks */
 
+/* All living arrays, in the order in which they were made. The GIL guards it. */
+static ArrayObject living = {.previous = &living, .next = &living};
+static bool collecting;          /* whether Python's garbage collector is at work, and somebody asked what it frees */
+static Py_ssize_t collected;     /* how many arrays it has freed since it began */
+
+static PyObject *allocate(PyTypeObject *type) {
+    ArrayObject *self = (ArrayObject *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->previous = living.previous;
+    self->next = &living;
+    living.previous->next = self;
+    living.previous = self;
+    return (PyObject *)self;
+}
+
 static void clear_fields(ArrayObject *self) {
+    self->previous->next = self->next;
+    self->next->previous = self->previous;
+    collected += collecting;
     if (self->weak_references != NULL)
         PyObject_ClearWeakRefs((PyObject *)self);
     Py_CLEAR(self->data);
@@ -29,7 +48,7 @@ static void adopted_dealloc(ArrayObject *self) {
 }
 
 PyObject *new_array(PyObject *data, PyObject *dtype, bool weak_type) {
-    ArrayObject *self = (ArrayObject *)array_type->tp_alloc(array_type, 0);
+    ArrayObject *self = (ArrayObject *)allocate(array_type);
     if (self == NULL) {
         Py_DECREF(data);
         return NULL;
@@ -55,7 +74,7 @@ static int set_fields(ArrayObject *self, PyObject *data, PyObject *weak_type, Py
 }
 
 static PyObject *base_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    ArrayObject *self = (ArrayObject *)type->tp_alloc(type, 0);
+    ArrayObject *self = (ArrayObject *)allocate(type);
     if (self != NULL)
         self->data = Py_NewRef(Py_None);
     return (PyObject *)self;
@@ -85,7 +104,7 @@ static PyObject *make_array(PyObject *type, PyObject *const *args, size_t flags,
         Py_XDECREF(named);
         return self;
     }
-    ArrayObject *self = (ArrayObject *)((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, 0);
+    ArrayObject *self = (ArrayObject *)allocate((PyTypeObject *)type);
     if (self != NULL && set_fields(self, args[0], count > 1 ? args[1] : NULL, count > 2 ? args[2] : NULL) < 0)
         Py_CLEAR(self);
     return (PyObject *)self;
@@ -204,6 +223,23 @@ static PyObject *adopt_array(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+/* live_arrays(): a list of the arrays whose memory has not been given up. */
+static PyObject *live_arrays(PyObject *module, PyObject *nothing) {
+    PyObject *found = PyList_New(0);
+    for (ArrayObject *self = living.next; found != NULL && self != &living; self = self->next)
+        if (!self->deleted && self->data != NULL && is_array((PyObject *)self) && PyList_Append(found, (PyObject *)self) < 0)
+            Py_CLEAR(found);
+    return found;
+}
+
+/* collecting(begins): what Python's garbage collector frees from now on counts; the count since the last call. */
+static PyObject *watch_collector(PyObject *module, PyObject *begins) {
+    Py_ssize_t count = collected;
+    collecting = PyObject_IsTrue(begins) > 0;
+    collected = 0;
+    return PyLong_FromSsize_t(count);
+}
+
 static PyMemberDef members[] = {
     {"_dtype", T_OBJECT, offsetof(ArrayObject, dtype), 0, "the elements' dtype where the tensor's is but a carrier"},
     {"_weak_type", T_BOOL, offsetof(ArrayObject, weak_type), 0, "whether the dtype came from a Python scalar"},
@@ -236,6 +272,8 @@ static PyTypeObject base_type = {
 };
 
 static PyMethodDef functions[] = {
+    {"live_arrays", live_arrays, METH_NOARGS, "The arrays whose memory has not been given up."},
+    {"watch_collector", watch_collector, METH_O, "Count the arrays that the garbage collector frees; how many it has."},
     {"adopt_array", adopt_array, METH_VARARGS, "Take fuser.Array, and what arrays need from Python."},
     {NULL},
 };

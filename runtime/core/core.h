@@ -53,11 +53,12 @@ int poll_signals(void);
 
 /* array.c. `data` is an ndarray, a torch tensor, or what stands in its place after deletion; `dtype` is NULL, or the
    dtype of elements that torch knows only as carriers of their bits. */
-typedef struct {
+typedef struct ArrayObject {
     PyObject_HEAD
     PyObject *data;
     PyObject *dtype;
     PyObject *weak_references;
+    struct ArrayObject *previous, *next; /* in the ring of all living arrays */
     char weak_type;
     char deleted;
 } ArrayObject;

@@ -13,6 +13,7 @@ import numpy as np
 
 from fuser.errors import ConcretizationTypeError, InconclusiveDimensionOperation, JaxprTypeError
 from fuser.extend.core import primitives
+from fuser.gaps import absent
 from fuser.ir.check import check as check_jaxpr
 from fuser.ir.graph import Eqn as JaxprEqn
 from fuser.ir.graph import Graph as ClosedJaxpr
@@ -209,3 +210,6 @@ def unsafe_get_axis_names_DO_NOT_USE() -> list[Any]:
 def nonempty_axis_env_DO_NOT_USE() -> bool:
     """Whether a named axis is mapped over."""
     return bool(unsafe_get_axis_names_DO_NOT_USE())
+
+
+__getattr__ = absent(__name__)
