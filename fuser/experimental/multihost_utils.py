@@ -2,5 +2,11 @@
 
 from fuser.gaps import absent
 
-_NAMES = ("assert_equal", "broadcast_one_to_all", "process_allgather", "sync_global_devices")
+_NAMES = (
+    "assert_equal",
+    "broadcast_one_to_all",
+    "process_allgather",
+    "reached_preemption_sync_point",
+    "sync_global_devices",
+)
 __getattr__ = absent(__name__, dict.fromkeys(_NAMES, "fuser.parallel.multihost"))

@@ -19,6 +19,41 @@ from fuser.runtime.processes import processes
 
 
 @dataclass(frozen=True)
+class Client:
+    """What runs the devices of one platform, as libraries ask for it."""
+
+    platform: str
+    runtime_type: str = "fuser"
+
+    @property
+    def process_index(self) -> int:
+        """The number of this process."""
+        return processes().index
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """A memory of a device; `kind` is as in `sharding.memory_kind`, and every device has one, "device"."""
+
+    device: Device
+    kind: str = "device"
+
+    @property
+    def platform(self) -> str:
+        """The platform of the device."""
+        return self.device.platform
+
+    @property
+    def process_index(self) -> int:
+        """The number of the process that the device belongs to."""
+        return self.device.process
+
+    def addressable_by_devices(self) -> list[Device]:
+        """The devices that reach it."""
+        return [self.device]
+
+
+@dataclass(frozen=True)
 class Device:
     """One place where arrays live and kernels run."""
 
@@ -42,6 +77,25 @@ class Device:
     def local_hardware_id(self) -> int:
         found = processes()
         return self.id - found.firsts[self.process] if self.platform == "cpu" else self.id
+
+    @property
+    def client(self) -> Client:
+        """What runs this device and the others of its platform."""
+        return Client(self.platform)
+
+    def default_memory(self) -> DeviceMemory:
+        """The memory that arrays of the device lie in."""
+        return DeviceMemory(self)
+
+    def addressable_memories(self) -> list[DeviceMemory]:
+        """The memories that the device reaches."""
+        return [self.default_memory()]
+
+    def memory(self, kind: str) -> DeviceMemory:
+        """Its memory of that kind; ValueError for any kind but "device"."""
+        if kind != "device":
+            raise ValueError(f"{self!r} has no memory of kind {kind!r}; its memories: 'device'")
+        return self.default_memory()
 
     def __repr__(self) -> str:
         return f"{self.platform.capitalize()}Device(id={self.id})"
