@@ -24,9 +24,7 @@ def _flow(params):
     def affine(p):
         return distrax.ScalarAffine(p[..., 0], log_scale=jnp.tanh(p[..., 1]))
 
-    layers = [
-        distrax.MaskedCoupling(jnp.arange(2) % 2 == n % 2, _conditioner(p), affine) for n, p in enumerate(params)
-    ]
+    layers = [distrax.MaskedCoupling(jnp.arange(2) % 2 == n % 2, _conditioner(p), affine) for n, p in enumerate(params)]
     base = distrax.Independent(distrax.Normal(jnp.zeros(2), jnp.ones(2)), 1)
     return distrax.Transformed(base, distrax.Inverse(distrax.Chain(layers)))
 

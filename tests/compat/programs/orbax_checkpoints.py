@@ -31,7 +31,9 @@ def saved_and_restored():
         checkpointer.wait_until_finished()
         back = checkpointer.restore(Path(folder) / "one", _abstract(tree))
         assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(back["layers"]))
-        return jax.tree.map(lambda x: x.astype(jnp.float32), back), ocp.PyTreeCheckpointer().restore(Path(folder) / "one")["step"]
+        return jax.tree.map(lambda x: x.astype(jnp.float32), back), ocp.PyTreeCheckpointer().restore(
+            Path(folder) / "one"
+        )["step"]
 
 
 def _state():
@@ -75,6 +77,8 @@ def parts():
             args = ocp.args.Composite(state=ocp.args.PyTreeSave(tree), extra=ocp.args.JsonSave({"epoch": 3}))
             manager.save(0, args=args)
             manager.wait_until_finished()
-            back = manager.restore(0, args=ocp.args.Composite(state=ocp.args.PyTreeRestore(), extra=ocp.args.JsonRestore()))
+            back = manager.restore(
+                0, args=ocp.args.Composite(state=ocp.args.PyTreeRestore(), extra=ocp.args.JsonRestore())
+            )
             assert back["extra"] == {"epoch": 3}
             return back["state"]["weights"], back["state"]["layers"][1]
