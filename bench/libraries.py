@@ -125,7 +125,12 @@ def measure(name: str, rounds: int, one_core: bool) -> dict[str, Any]:
 
 def _worker(system: str, name: str, path: str, folder: str, one_core: bool) -> Any:
     command = [sys.executable, "-m", "bench.libraries", "--serve", system, "--out", path, name]
-    own = {"FUSER_CACHE_DIR": os.path.join(folder, "cache"), "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0", "TPU_SKIP_MDS_QUERY": "1"}
+    own = {
+        "FUSER_CACHE_DIR": os.path.join(folder, "cache"),
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_COMPILATION_CACHE": "0",
+        "TPU_SKIP_MDS_QUERY": "1",
+    }
     environment = os.environ | own | ({"FUSER_THREADS": "1", "OMP_NUM_THREADS": "1"} if one_core else {})
     command += ["--one-core"] if one_core else []
     pipe = subprocess.PIPE
@@ -158,8 +163,17 @@ def main(arguments: list[str] | None = None) -> int:
         rows.append(measure(name, options.rounds, options.one_core))
         print(_words(rows[-1]), file=sys.stderr, flush=True)
     if options.json != "-":
-        path = pathlib.Path(options.json) if options.json else RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-libraries.json"
-        document = {"machine": machine.describe(gpu=False), "one_core": options.one_core, "limits": LIMITS, "rows": rows}
+        path = (
+            pathlib.Path(options.json)
+            if options.json
+            else RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-libraries.json"
+        )
+        document = {
+            "machine": machine.describe(gpu=False),
+            "one_core": options.one_core,
+            "limits": LIMITS,
+            "rows": rows,
+        }
         path.write_text(json.dumps(document, indent=1) + "\n")
     return _print(rows)
 
@@ -188,9 +202,15 @@ def _print(rows: list[dict[str, Any]]) -> int:
         table.add_column(head, justify="left" if head == "program" else "right")
     good = [row for row in rows if "step" in row and row["error"] <= TOLERANCE]
     for row in rows:
-        cells = (f"{row['step']:.2f}", f"{row['first']:.2f}", f"{row['error']:.0e}") if "step" in row else ("failed", "", "")
+        cells = (
+            (f"{row['step']:.2f}", f"{row['first']:.2f}", f"{row['error']:.0e}")
+            if "step" in row
+            else ("failed", "", "")
+        )
         table.add_row(row["program"], *cells)
-    means = {k: statistics.geometric_mean([row[k] for row in good]) if good else float("inf") for k in ("step", "first")}
+    means = {
+        k: statistics.geometric_mean([row[k] for row in good]) if good else float("inf") for k in ("step", "first")
+    }
     table.add_row("geometric mean", *(f"{means[k]:.2f}" for k in ("step", "first")), "")
     Console().print(table)
     missed = means["step"] > LIMITS["steps"] or means["first"] > LIMITS["first"]

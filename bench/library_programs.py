@@ -53,7 +53,9 @@ def flax_transformer() -> Made:
         @nn.compact
         def __call__(self, x: Any) -> Any:
             h = nn.LayerNorm()(x)
-            x = x + nn.MultiHeadDotProductAttention(num_heads=4, use_bias=False)(h, h, mask=nn.make_causal_mask(x[..., 0]))
+            x = x + nn.MultiHeadDotProductAttention(num_heads=4, use_bias=False)(
+                h, h, mask=nn.make_causal_mask(x[..., 0])
+            )
             h = nn.LayerNorm()(x)
             return x + nn.Dense(x.shape[-1])(nn.gelu(nn.Dense(128)(h)))
 

@@ -113,6 +113,9 @@ RENAMED: dict[str, dict[str, tuple[str, str]]] = {
         "include_frame": ("fuser.frames:include_frame", "equinox"),
         "register_exclusion": ("fuser.frames:register_exclusion", "equinox flax jaxtyping"),
     },
+    "_src.xla_bridge": {
+        "_backends": ("fuser.runtime.device:SETTLED", "chex"),
+    },
     "_src.tree_util": {
         "_registry": ("fuser.tree_util:registered_types", "flax"),
         "flatten_one_level": ("fuser.tree_util:flatten_one_level", "orbax"),

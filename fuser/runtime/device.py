@@ -11,10 +11,11 @@ import functools
 import os
 import pathlib
 import platform as platform_module
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from fuser.config import config
+from fuser.config import config, environment
 from fuser.runtime.processes import processes
 
 
@@ -118,10 +119,21 @@ def cpu_devices() -> list[Device]:
     if counts is not None:
         owners = [p for p, count in enumerate(counts) for _ in range(count)]
         return [Device("cpu", n, process=owner) for n, owner in enumerate(owners)]
-    count = config.num_cpu_devices
+    count = config.num_cpu_devices if config.num_cpu_devices != 1 else _asked_of_xla()
     if count < 1:
         raise ValueError(f"num_cpu_devices is the number of devices that the CPU is divided into, got {count}")
     return [CPU, *(Device("cpu", n) for n in range(1, count))]
+
+
+def _asked_of_xla() -> int:
+    """What `--xla_force_host_platform_device_count` in XLA_FLAGS says, which programs set before they use a device; else 1."""
+    flags = environment("XLA_FLAGS")
+    found = re.search(r"--xla_force_host_platform_device_count=(\d+)", flags) if flags else None
+    return int(found[1]) if found else 1
+
+
+# Platforms whose number of devices is settled, as libraries ask before they set it: none, it may change at any time.
+SETTLED: dict[str, Client] = {}
 
 
 @functools.cache

@@ -72,13 +72,13 @@ def resumed():
 
 def parts():
     tree = _tree()
-    with tempfile.TemporaryDirectory() as folder:
-        with ocp.CheckpointManager(folder, item_names=("state", "extra")) as manager:
-            args = ocp.args.Composite(state=ocp.args.PyTreeSave(tree), extra=ocp.args.JsonSave({"epoch": 3}))
-            manager.save(0, args=args)
-            manager.wait_until_finished()
-            back = manager.restore(
-                0, args=ocp.args.Composite(state=ocp.args.PyTreeRestore(), extra=ocp.args.JsonRestore())
-            )
-            assert back["extra"] == {"epoch": 3}
-            return back["state"]["weights"], back["state"]["layers"][1]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ocp.CheckpointManager(folder, item_names=("state", "extra")) as manager,
+    ):
+        args = ocp.args.Composite(state=ocp.args.PyTreeSave(tree), extra=ocp.args.JsonSave({"epoch": 3}))
+        manager.save(0, args=args)
+        manager.wait_until_finished()
+        back = manager.restore(0, args=ocp.args.Composite(state=ocp.args.PyTreeRestore(), extra=ocp.args.JsonRestore()))
+        assert back["extra"] == {"epoch": 3}
+        return back["state"]["weights"], back["state"]["layers"][1]
