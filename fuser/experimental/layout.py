@@ -1,5 +1,5 @@
 """jax.experimental.layout's names: how an array lies in memory."""
 
-from fuser.parallel.layout import Format, Layout
+from fuser.gaps import absent
 
-__all__ = ["Format", "Layout"]
+__getattr__ = absent(__name__, dict.fromkeys(("Format", "Layout"), "fuser.parallel.layout"))
