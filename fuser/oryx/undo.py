@@ -135,7 +135,15 @@ def _product(eqn: Eqn, operands: Sequence[Any], outs: Sequence[Undone]) -> Found
     ((xc, yc), (xb, yb)), (x, y) = eqn.params["dimension_numbers"], operands
     first = y is None  # the matrix stands first
     matrix = x if first else y
-    if matrix is None or not (x is None or y is None) or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or xb or yb or len(xc) != 1:
+    if (
+        matrix is None
+        or not (x is None or y is None)
+        or matrix.ndim != 2
+        or matrix.shape[0] != matrix.shape[1]
+        or xb
+        or yb
+        or len(xc) != 1
+    ):
         return None
     contracted, axis = ((xc, yc) if first else (yc, xc))[0][0], (yc if first else xc)[0]
     matrix = matrix if contracted == 1 else matrix.T  # out = matrix @ vector, for each vector
