@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser.config import config, environment
+from fuser.runtime.core import native
 from fuser.runtime.processes import processes
 
 
@@ -139,6 +140,8 @@ SETTLED: dict[str, Client] = {}
 @functools.cache
 def cuda(index: int) -> Device:
     """The CUDA device of that number."""
+    if native is not None and (name := native.cuda_name()) is not None and index == native.cuda_device():
+        return Device("cuda", index, name)
     import torch
 
     return Device("cuda", index, torch.cuda.get_device_name(index))
