@@ -27,7 +27,7 @@ def _jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
     return sow_p.bind(*primals, **params), tangents[0]
 
 
-sow_p = Primitive(
+sow_p: Primitive = Primitive(
     "sow",
     Fusion.LIBRARY,
     type=lambda x, **params: ArrayType(x.shape, x.dtype, x.weak_type),

@@ -14,7 +14,7 @@ from fuser import numpy as fnp
 from fuser.api.abstract import make_jaxpr
 from fuser.ir.graph import Eqn, Graph, Literal, Var
 from fuser.ops.movement import slice_p
-from fuser.oryx.undo import ELEMENTWISE, STRUCTURAL, Undone
+from fuser.oryx.undo import ELEMENTWISE, STRUCTURAL, Found, Undone
 from fuser.trace import tree
 
 
@@ -106,7 +106,7 @@ class _Inversion:
                 self.values[var], self.logs[var] = each.value, each.log
         return found is not None
 
-    def _undone(self, eqn: Eqn, operands: list[Any], outs: list[Undone]) -> list[Undone | None] | None:
+    def _undone(self, eqn: Eqn, operands: list[Any], outs: list[Undone]) -> Found:
         if eqn.primitive is slice_p:
             return self._in_parts(eqn, outs[0])
         inner = eqn.params.get("call_jaxpr") or eqn.params.get("jaxpr")
@@ -142,7 +142,7 @@ class _Inversion:
         return "no inverse: the results do not determine all arguments; the function must be one-to-one"
 
 
-def _through(graph: Graph, operands: list[Any], outs: list[Undone]) -> list[Undone | None] | None:
+def _through(graph: Graph, operands: list[Any], outs: list[Undone]) -> Found:
     """The same inside of a call, whose known operands become constants."""
     inside = _Inversion(graph, [out.value for out in outs])
     inside.logs |= {v: out.log for v, out in zip(graph.outvars, outs) if isinstance(v, Var)}
