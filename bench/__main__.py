@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import compare, machine, measure, report, startup, systems, traps
+from bench import compare, libraries, machine, measure, report, startup, systems, traps
 from bench.workload import FLOATS, SIZES, Workload
 from bench.workloads import SUITES, select
 
@@ -28,10 +28,11 @@ RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 
 def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
-    if any(
-        flag == "--suite" and suite in traps.SUITES for flag, suite in itertools.pairwise(given)
-    ):  # with options of their own
+    suite = next((suite for flag, suite in itertools.pairwise(given) if flag == "--suite"), None)
+    if suite in traps.SUITES:  # with options of their own
         return traps.main(given)
+    if suite == "libraries":
+        return libraries.main(given)
     options = _parser().parse_args(given)
     console, progress = report.open_console(), Console(stderr=True)
     try:
@@ -66,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         "--suite",
         default="",
         metavar="A,B",
-        help=f"all workloads of {', '.join(SUITES)}; or {' or '.join(traps.SUITES)}",
+        help=f"all workloads of {', '.join(SUITES)}; or {', '.join(traps.SUITES)} or libraries",
     )
     parser.add_argument("--systems", default="", metavar="A,B", help='systems to run ("all" for every one)')
     parser.add_argument("--sizes", default="", metavar="A,B", help=f"of {', '.join(SIZES)} (default: full)")

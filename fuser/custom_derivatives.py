@@ -7,6 +7,7 @@ from typing import Any
 from fuser.gaps import absent
 from fuser.lax.values import as_value
 from fuser.ops.calls import custom_jvp_call_p, custom_vjp_call_p
+from fuser.trace import tree
 from fuser.trace.core import type_of
 from fuser.trace.tangent import zeros
 from fuser.transforms.closures import closure_convert
@@ -29,9 +30,9 @@ __all__ = [
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangent of a value: of its dtype, float0 for integers and bools; with `symbolic_zeros` a `SymbolicZero`."""
-    aval = type_of(as_value(val, "zero_from_primal"))
-    return SymbolicZero(aval) if symbolic_zeros else zeros(aval)
+    """The zero tangents of a tree's values: of their dtypes, float0 for integers and bools; with `symbolic_zeros` `SymbolicZero`s."""
+    make = SymbolicZero if symbolic_zeros else zeros
+    return tree.map(lambda leaf: make(type_of(as_value(leaf, "zero_from_primal"))), val)
 
 
 __getattr__ = absent(__name__)

@@ -42,6 +42,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without arguments: no slow tests, and a few of each file. Whatever is asked for runs whole."""
     option = config.option
+    if not (option.markexpr or option.keyword or option.file_or_dir):
+        apart = [item for item in items if item.get_closest_marker("ecosystem")]
+        config.hook.pytest_deselected(items=apart)
+        items[:] = [item for item in items if item not in apart]
     if option.all or option.file_or_dir or option.keyword or option.markexpr:
         return
     files: dict[str, dict[str, list[pytest.Item]]] = {}

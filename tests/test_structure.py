@@ -53,7 +53,7 @@ ORDER = (
         "stages",
     },
     {"parallel", "interop", "report", "sharding", "distributed"},
-    {"debug", "export", "ffi", "takeaway"},
+    {"debug", "export", "ffi", "oryx", "takeaway"},
     {"ad", "ad_checkpoint", "custom_batching", "custom_derivatives"},
     {"compat"},
     {"__init__", "__main__", "cli"},

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fuser.api.jitted import jit
-from fuser.api.shapes import ShapeDtypeStruct
 from fuser.ir.names import function_name
 from fuser.ir.types import ArrayType, is_key
 from fuser.trace import tree
@@ -40,9 +39,7 @@ def eval_shape(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return tree.map(_stand_in, function(*args, **kwargs))
 
     functools.update_wrapper(described, function)
-    found = jit(described).trace(*args, **kwargs).out_info
-    typed = lambda a: ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type, vma=a.vma, sharding=a.explicit)
-    return tree.map(typed, found)
+    return jit(described).trace(*args, **kwargs).out_info
 
 
 def _stand_in(leaf: Any) -> Any:

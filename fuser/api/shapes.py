@@ -42,6 +42,11 @@ class ShapeDtypeStruct(ArrayType):
         sharding = getattr(x, "sharding", None)
         return cls(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding, vma=aval.vma)
 
+    @classmethod
+    def of(cls, aval: ArrayType) -> ShapeDtypeStruct:
+        """An ArrayType by the name that users have for it."""
+        return cls(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=aval.explicit, vma=aval.vma)
+
     def update(self, **changes: Any) -> ShapeDtypeStruct:  # type: ignore[override]
         """This one with some fields replaced."""
         fields = {name: getattr(self, name) for name in ("shape", "dtype", "weak_type", "vma", "sharding")}

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 from fuser import backends
 from fuser.api.advice import LEAST_DONATED, held
 from fuser.api.placement import Placement
-from fuser.api.shapes import described
+from fuser.api.shapes import ShapeDtypeStruct, described
 from fuser.api.stateful import State, without_state
 from fuser.backends.base import Backend, HostMemory, KernelSource
 from fuser.compile import Lowering, Program, load, lower
@@ -82,8 +82,8 @@ class Traced:
 
     @property
     def out_info(self) -> Any:
-        """The tree of the results' ArrayTypes."""
-        return tree.unflatten(self.out_tree, self.graph.out_avals)
+        """The tree of the results' ShapeDtypeStructs."""
+        return tree.unflatten(self.out_tree, map(ShapeDtypeStruct.of, self.graph.out_avals))
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
         """Optimise, partition and generate the kernels' text; needs neither device nor compiler.

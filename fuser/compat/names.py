@@ -66,6 +66,7 @@ RENAMED: dict[str, dict[str, tuple[str, str]]] = {
         "find_top_trace": ("fuser.extend.core:find_top_trace", "equinox flax"),
         "valid_jaxtype": ("fuser.extend.core:valid_jaxtype", "distrax"),
         "get_aval": ("fuser.trace.core:type_of", "equinox"),
+        "pytype_aval_mappings": ("fuser.interpreters.xla:pytype_aval_mappings", "tfp"),
     },
     "extend.core": {
         "Effect": ("fuser.experimental.hijax:Effect", "flax"),
@@ -113,15 +114,40 @@ RENAMED: dict[str, dict[str, tuple[str, str]]] = {
         "include_frame": ("fuser.frames:include_frame", "equinox"),
         "register_exclusion": ("fuser.frames:register_exclusion", "equinox flax jaxtyping"),
     },
+    "_src.xla_bridge": {
+        "_backends": ("fuser.runtime.device:SETTLED", "chex"),
+    },
     "_src.tree_util": {
         "_registry": ("fuser.tree_util:registered_types", "flax"),
         "flatten_one_level": ("fuser.tree_util:flatten_one_level", "orbax"),
+    },
+    "_src.distributed": {
+        "global_state": ("fuser.parallel.distributed:global_state", "orbax"),
     },
 }  # fmt: skip
 
 # What libraries name when they are imported and fuser has nothing for: a class of each name that is never made. The reason,
 # and the libraries.
+_IFRT = "it belongs to IFRT, the runtime interface of XLA"
+_SHARDS = "JAX's own storage of arrays in pieces is not there; use orbax.checkpoint, or fuser.export"
 REFUSED: dict[str, dict[str, tuple[str, str]]] = {
+    "experimental.array_serialization.serialization": {
+        "GlobalAsyncCheckpointManager": (_SHARDS, "flax"),
+        "GlobalAsyncCheckpointManagerBase": (_SHARDS, "orbax"),
+        "get_tensorstore_spec": (_SHARDS, "flax"),
+    },
+    "experimental.colocated_python": {
+        "colocated_python": (_IFRT, "orbax"),
+        "colocated_python_class": (_IFRT, "orbax"),
+    },
+    "experimental.colocated_python.func": {},
+    "experimental.colocated_python.serialization": {
+        "DeviceList": (_IFRT, "orbax"),
+    },
+    "extend.ifrt_programs": {
+        "ifrt_programs": (_IFRT, "orbax"),
+    },
+    "interpreters.pxla": {},  # orbax
     "experimental.sparse": {
         "BCOO": ("sparse arrays are not there yet", "numpyro"),
     },

@@ -81,6 +81,11 @@ class Graph:
         return self
 
     @property
+    def literals(self) -> tuple[Any, ...]:
+        """`consts`, by their other name in jaxprs."""
+        return self.consts
+
+    @property
     def in_avals(self) -> tuple[ArrayType, ...]:
         return tuple(v.aval for v in self.invars)
 

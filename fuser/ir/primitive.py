@@ -160,7 +160,10 @@ class Primitive:
         """What evaluates it, as `def_impl` takes it."""
         return self.run or self.eval
 
-    # The names that libraries of the JAX ecosystem use to define primitives of their own.
+    # The names that libraries of the JAX ecosystem use to define primitives of their own, and to ask what one is.
+    call_primitive: ClassVar[bool] = False  # no primitive takes a function as its first argument
+    map_primitive: ClassVar[bool] = False
+
     def def_impl(self, function: Callable[..., Any]) -> Callable[..., Any]:
         self.eval = function
         return function

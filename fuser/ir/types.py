@@ -237,6 +237,8 @@ class ArrayType:
         """The type of tangents: float0 for integers and bools."""
         return self.update(dtype=self.dtype if is_inexact(self.dtype) else float0)
 
+    at_least_vspace = to_tangent_aval
+
     def str_short(self) -> str:
         """As in a jaxpr: `f32[3,4]`, with a star behind a weak type's dtype."""
         star = "*" if self.weak_type else ""

@@ -30,6 +30,8 @@ from fuser.trace import transfers
 from fuser.trace.core import EVALUATION, Tracer, bind, current
 
 VALUES = (Array, Tracer)
+# Classes of libraries' values (not arrays, but standing for one) -> how one becomes an array; `interpreters/xla.py` fills it.
+CONVERSIONS: dict[type, Callable[[Any], Any]] = {}
 
 _DEFAULTS = {
     False: {bool: BOOL, int: np.dtype("int32"), float: np.dtype("float32"), complex: np.dtype("complex64")},
@@ -90,9 +92,11 @@ def python_scalar(value: Any) -> bool:
 
 def as_value(value: Any, function: str = "fuser.numpy", position: int | None = None) -> Any:
     """`value` as an Array or tracer: Python scalars weak, NumPy arrays canonicalised; TypeError for lists and others."""
-    if isinstance(value, VALUES) or type(value) is Ref:
-        return value
     kind = type(value)
+    if CONVERSIONS and kind in CONVERSIONS:  # before `isinstance`, which believes a proxy
+        return as_value(CONVERSIONS[kind](value), function)
+    if isinstance(value, VALUES) or kind is Ref:
+        return value
     default = _DEFAULTS[config.enable_x64].get(kind)
     if default is not None:
         arrives(value)
@@ -325,12 +329,16 @@ def axis_of(axis: Any, ndim: int, function: str = "axis") -> int:
     return position + ndim if position < 0 else position
 
 
+def axes_given(axis: Any) -> tuple[Any, ...]:
+    """The dimensions of one integer, or of any iterable of them."""
+    return tuple(axis) if isinstance(axis, (tuple, list)) or not hasattr(axis, "__index__") else (axis,)
+
+
 def axes_of(axis: Any, ndim: int, function: str = "axis") -> tuple[int, ...]:
     """All dimensions for None, else those of an int or a sequence, each once."""
     if axis is None:
         return tuple(range(ndim))
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(axis_of(a, ndim, function) for a in given)
+    axes = tuple(axis_of(a, ndim, function) for a in axes_given(axis))
     if len(set(axes)) != len(axes):
         raise ValueError(
             f"{function}: duplicate value in 'axis': {axis}; a repeated axis names a dimension twice, and dimensions are not unique"

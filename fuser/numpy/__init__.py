@@ -17,6 +17,7 @@ from fuser.dtypes import finfo, iinfo, isdtype, issubdtype, promote_types, resul
 from fuser.lax.replayed import install as _install_replays
 from fuser.lax.results import install as _install
 from fuser.lax.values import as_value as _as_value
+from fuser.lax.values import axes_given as _axes_given
 from fuser.lax.values import broadcast_shapes
 from fuser.numpy import array_api as _array_api
 from fuser.numpy import fft, linalg
@@ -451,7 +452,7 @@ def size(a: Any, axis: Any = None) -> int:
     extents = _extents("size", a)
     if axis is None:
         return int(_np.prod(extents, dtype=_np.int64))
-    return int(_np.prod([extents[d] for d in (axis if isinstance(axis, (tuple, list)) else (axis,))], dtype=_np.int64))
+    return int(_np.prod([extents[d] for d in _axes_given(axis)], dtype=_np.int64))
 
 
 def copy(a: Any, order: Any = None) -> Any:

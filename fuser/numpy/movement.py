@@ -14,7 +14,7 @@ import numpy as np
 
 from fuser.errors import TypeRuleError
 from fuser.ir.dim import as_extent
-from fuser.lax.values import as_value, axes_of, axis_of, convert, literal
+from fuser.lax.values import as_value, axes_given, axes_of, axis_of, convert, literal
 from fuser.lax.values import broadcast_to as _broadcast
 from fuser.numpy import maths as M
 from fuser.numpy import ufuncs as U
@@ -140,8 +140,8 @@ def squeeze(a: Any, axis: Any = None) -> Any:
 def expand_dims(a: Any, axis: Any) -> Any:
     """With new dimensions of extent 1 at the places `axis` of the result."""
     x = as_value(a, "expand_dims")
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    positions = axes_of(tuple(given), x.ndim + len(given), "expand_dims")
+    given = axes_given(axis)
+    positions = axes_of(given, x.ndim + len(given), "expand_dims")
     kept = tuple(d for d in range(x.ndim + len(positions)) if d not in positions)
     extents = iter(x.shape)
     shape = tuple(1 if d in positions else next(extents) for d in range(x.ndim + len(positions)))
@@ -337,7 +337,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     x = as_value(a, "roll")
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
-    axes = [axis_of(d, x.ndim, "roll") for d in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    axes = [axis_of(d, x.ndim, "roll") for d in axes_given(axis)]
     if isinstance(shift, Tracer) or (isinstance(shift, (tuple, list)) and any(isinstance(s, Tracer) for s in shift)):
         return _rolled(x, asarray(shift), axes)
     shifts = np.asarray(shift)

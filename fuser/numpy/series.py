@@ -10,7 +10,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.ir.types import BOOL, is_inexact
-from fuser.lax.values import as_value, axis_of, convert, literal, promote, promote_inexact
+from fuser.lax.values import as_value, axes_given, axis_of, convert, literal, promote, promote_inexact
 from fuser.numpy import linear as L
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
@@ -67,11 +67,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     if edge_order not in (None, 1):
         raise NotImplementedError("gradient offers edge_order 1")
     x = U.inexact_operand("gradient", f)
-    axes = (
-        tuple(range(x.ndim))
-        if axis is None
-        else tuple(axis_of(d, x.ndim) for d in (axis if isinstance(axis, (tuple, list)) else (axis,)))
-    )
+    axes = tuple(range(x.ndim)) if axis is None else tuple(axis_of(d, x.ndim) for d in axes_given(axis))
     spacings = [1.0] * len(axes) if not varargs else list(varargs) * len(axes) if len(varargs) == 1 else list(varargs)
     if len(spacings) != len(axes):
         raise TypeError(

@@ -21,6 +21,7 @@ from fuser.errors import MeshError, UnexpectedTracerError, UnsupportedError
 from fuser.ir.source import current_source
 from fuser.lax.values import as_value, putting
 from fuser.ops.elementwise import copy_p
+from fuser.parallel.layout import Format
 from fuser.parallel.mesh import mesh_in_scope
 from fuser.parallel.sharding import Index, NamedSharding, Sharding, SingleDeviceSharding, check_spec
 from fuser.parallel.spec import PartitionSpec
@@ -203,6 +204,7 @@ def _put(leaf: Any, target: Any, donate: Any) -> Any:
         transfers.to_device(leaf, explicit=True)
     with transfers.suspended():
         value = as_value(leaf, "device_put")
+    target = target.sharding if isinstance(target, Format) else target
     if isinstance(value, Tracer):
         if target is None or isinstance(target, (Device, SingleDeviceSharding)):
             return copy_p.bind(value)
@@ -258,6 +260,8 @@ def _on_host(value: Array) -> Array:
 
 def as_sharding(target: Any, function: str, what: str = "NamedSharding spec") -> Sharding:
     """What a user says of a layout, as a Sharding: one, a device, or a spec over the mesh in scope."""
+    if isinstance(target, Format):
+        target = target.sharding
     if isinstance(target, Device):
         target = SingleDeviceSharding(target)
     if isinstance(target, PartitionSpec):

@@ -118,3 +118,28 @@ def process_count() -> int:
 def process_index() -> int:
     """The number of this process among them."""
     return processes().index
+
+
+class State:
+    """What this process is among those that run the program, as libraries read it."""
+
+    @property
+    def process_id(self) -> int:
+        """The number of this process."""
+        return process_index()
+
+    @property
+    def num_processes(self) -> int:
+        """How many there are."""
+        return process_count()
+
+    @property
+    def client(self) -> None:
+        """No service coordinates one process. UnsupportedError where there are several: they meet over torch.distributed."""
+        if is_initialized():
+            raise UnsupportedError(
+                "fuser's processes have no coordination service of JAX's to ask; let process 0 alone store what all of them hold"
+            )
+
+
+global_state = State()

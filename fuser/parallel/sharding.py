@@ -34,6 +34,10 @@ class Sharding:
         return self.devices
 
     @property
+    def _addressable_device_assignment(self) -> tuple[Device, ...]:  # Orbax asks for it
+        return tuple(d for d in self.devices if d.process_index == processes().index)
+
+    @property
     def addressable_devices(self) -> set[Device]:
         return {d for d in self.devices if d.process_index == processes().index}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -186,12 +186,19 @@ def clone(key: Any) -> Any:
 def shape_of(shape: Any) -> tuple[int, ...]:
     """A shape argument, a number standing for one dimension, as a tuple of ints."""
     try:
-        found = tuple(operator.index(e) for e in (shape if isinstance(shape, Sequence) else (shape,)))
+        found = tuple(operator.index(e) for e in _extents(shape))
     except TypeError:
         raise TypeError(f"Shapes must be 1D sequences of concrete values of integer type, got {shape}.") from None
     if any(e < 0 for e in found):
         raise TypeError(f"Shapes must be 1D sequences of integers ≥ 0, got {shape}.")
     return found
+
+
+def _extents(shape: Any) -> Iterable[Any]:
+    try:
+        return tuple(shape)
+    except TypeError:
+        return (shape,)
 
 
 def check_shape(name: str, shape: tuple[int, ...], *parameters: tuple[int, ...]) -> None:

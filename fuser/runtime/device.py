@@ -11,12 +11,48 @@ import functools
 import os
 import pathlib
 import platform as platform_module
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from fuser.config import config
+from fuser.config import config, environment
 from fuser.runtime.core import native
 from fuser.runtime.processes import processes
+
+
+@dataclass(frozen=True)
+class Client:
+    """What runs the devices of one platform, as libraries ask for it."""
+
+    platform: str
+    runtime_type: str = "fuser"
+
+    @property
+    def process_index(self) -> int:
+        """The number of this process."""
+        return processes().index
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """A memory of a device; `kind` is as in `sharding.memory_kind`, and every device has one, "device"."""
+
+    device: Device
+    kind: str = "device"
+
+    @property
+    def platform(self) -> str:
+        """The platform of the device."""
+        return self.device.platform
+
+    @property
+    def process_index(self) -> int:
+        """The number of the process that the device belongs to."""
+        return self.device.process
+
+    def addressable_by_devices(self) -> list[Device]:
+        """The devices that reach it."""
+        return [self.device]
 
 
 @dataclass(frozen=True)
@@ -44,6 +80,25 @@ class Device:
         found = processes()
         return self.id - found.firsts[self.process] if self.platform == "cpu" else self.id
 
+    @property
+    def client(self) -> Client:
+        """What runs this device and the others of its platform."""
+        return Client(self.platform)
+
+    def default_memory(self) -> DeviceMemory:
+        """The memory that arrays of the device lie in."""
+        return DeviceMemory(self)
+
+    def addressable_memories(self) -> list[DeviceMemory]:
+        """The memories that the device reaches."""
+        return [self.default_memory()]
+
+    def memory(self, kind: str) -> DeviceMemory:
+        """Its memory of that kind; ValueError for any kind but "device"."""
+        if kind != "device":
+            raise ValueError(f"{self!r} has no memory of kind {kind!r}; its memories: 'device'")
+        return self.default_memory()
+
     def __repr__(self) -> str:
         return f"{self.platform.capitalize()}Device(id={self.id})"
 
@@ -65,7 +120,7 @@ def cpu_devices() -> list[Device]:
     if counts is not None:
         owners = [p for p, count in enumerate(counts) for _ in range(count)]
         return [Device("cpu", n, process=owner) for n, owner in enumerate(owners)]
-    count = config.num_cpu_devices
+    count = config.num_cpu_devices if config.num_cpu_devices != 1 else _asked_of_xla()
     if count < 1:
         raise ValueError(f"num_cpu_devices is the number of devices that the CPU is divided into, got {count}")
     return [CPU, *(Device("cpu", n) for n in range(1, count))]
@@ -73,7 +128,18 @@ def cpu_devices() -> list[Device]:
 
 def several() -> bool:
     """Whether this process has several devices of the CPU, so that it matters on which of them an array was put."""
-    return processes().counts is not None or config.num_cpu_devices > 1
+    return processes().counts is not None or len(cpu_devices()) > 1
+
+
+def _asked_of_xla() -> int:
+    """What `--xla_force_host_platform_device_count` in XLA_FLAGS says, which programs set before they use a device; else 1."""
+    flags = environment("XLA_FLAGS")
+    found = re.search(r"--xla_force_host_platform_device_count=(\d+)", flags) if flags else None
+    return int(found[1]) if found else 1
+
+
+# Platforms whose number of devices is settled, as libraries ask before they set it: none, it may change at any time.
+SETTLED: dict[str, Client] = {}
 
 
 @functools.cache

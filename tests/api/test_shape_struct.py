@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,3 +33,40 @@ def test_in_and_out_of_eval_shape():
     found = fuser.eval_shape(lambda x: {"a": x.sum(0), "b": 2.0}, spec)
     assert found["a"] == fuser.ShapeDtypeStruct((3,), "float32") and found["b"].weak_type
     assert isinstance(found["a"], fuser.ShapeDtypeStruct) and fuser.jit(lambda x: x).lower(spec).in_avals[0][0] == spec
+
+
+def test_results_are_described_by_structs_as_in_jax() -> None:
+    function = lambda x: {"sum": x.sum(), "x": x}
+    x = np.ones((2, 3), np.float32)
+    for library in (fuser, jax):
+        described = [library.make_jaxpr(function, return_shape=True)(x)[1], library.jit(function).trace(x).out_info]
+        described += [library.jit(function).lower(x).out_info, library.eval_shape(function, x)]
+        for tree in described:
+            assert all(isinstance(leaf, library.ShapeDtypeStruct) for leaf in tree.values())
+            assert tree["sum"].shape == () and tree["x"].shape == (2, 3)
+
+
+def test_libraries_name_types_of_values_and_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fuser.custom_derivatives import SymbolicZero, zero_from_primal
+    from fuser.interpreters.xla import canonicalize_dtype_handlers
+    from fuser.lax.values import CONVERSIONS
+
+    zeros = zero_from_primal((np.float32(1), {"n": np.int32(2)}))
+    assert zeros[0] == 0 and zeros[1]["n"].dtype == fuser.dtypes.float0
+    assert isinstance(zero_from_primal([np.ones(2)], symbolic_zeros=True)[0], SymbolicZero)
+
+    class Boxed:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+    monkeypatch.setitem(CONVERSIONS, Boxed, lambda box: canonicalize_dtype_handlers[np.ndarray](box.value))
+    np.testing.assert_array_equal(np.asarray(fuser.numpy.sin(Boxed(np.zeros(2)))), [0, 0])
+    np.testing.assert_array_equal(np.asarray(fuser.jit(lambda x: x + 1)(Boxed(np.zeros(2)))), [1, 1])
+    assert fuser.random.normal(fuser.random.key(0), np.array([2, 3])).shape == (2, 3)
+    device = fuser.devices()[0]
+    assert [memory.kind for memory in device.addressable_memories()] == ["device"]
+    assert device.client.platform == "cpu" and device.memory("device") == device.default_memory()
+    with pytest.raises(ValueError, match="has no memory of kind 'pinned_host'"):
+        device.memory("pinned_host")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3 --xla_other")
+    assert len(fuser.devices()) == 3

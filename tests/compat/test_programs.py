@@ -28,6 +28,13 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], float, float]] = {
     "jaxopt_solvers": (("jaxopt",), 1e-4, 1e-5),
     "diffrax_equations": (("diffrax", "lineax", "optimistix"), 1e-3, 1e-5),
 }
+# `pytest -m ecosystem` alone runs these: they need more packages, or minutes.
+OTHERS: dict[str, tuple[tuple[str, ...], float, float]] = {
+    "distrax_models": (("distrax", "tensorflow_probability"), 2e-3, 1e-5),
+    "orbax_checkpoints": (("orbax.checkpoint", "flax"), 1e-4, 1e-6),
+    "small_training": (("chex", "einops", "jaxtyping", "jmp"), 1e-3, 1e-5),
+    "implicit_solvers": (("diffrax", "lineax", "optimistix"), 1e-3, 1e-5),
+}
 
 
 def results(program: str, subject: str, folder: Path) -> dict[str, np.ndarray]:
@@ -40,11 +47,11 @@ def results(program: str, subject: str, folder: Path) -> dict[str, np.ndarray]:
         return dict(stored)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", [*PROGRAMS, *(pytest.param(name, marks=pytest.mark.ecosystem) for name in OTHERS)])
 def test_programs_give_what_they_give_under_jax(program: str, tmp_path: Path) -> None:
-    libraries, rtol, atol = PROGRAMS[program]
+    libraries, rtol, atol = (PROGRAMS | OTHERS)[program]
     for library in libraries:
-        if importlib.util.find_spec(library) is None:
+        if importlib.util.find_spec(library.partition(".")[0]) is None:
             pytest.skip(f"{library} is not installed (pip install 'fuser[ecosystem]')")
     found, wanted = (results(program, subject, tmp_path) for subject in ("fuser", "jax"))
     failures = {name: str(value) for name, value in (found | wanted).items() if name.endswith("!")}

@@ -41,6 +41,7 @@ MOVES = [
     ("expand_dims", X, 0),
     ("expand_dims", X, (0, -1)),
     ("expand_dims", X, 4),
+    ("expand_dims", X, range(2)),
     ("broadcast_to", V, (3, 5)),
     ("broadcast_to", V, (5, 3)),
     ("broadcast_to", 1.5, (2,)),
