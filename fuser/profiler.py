@@ -85,7 +85,7 @@ class StepTraceAnnotation(TraceAnnotation):
 
 def annotate_function(func: Callable[..., Any], name: str | None = None, **decorator_kwargs: Any) -> Callable[..., Any]:
     """`func`, each call of which is a span of the trace."""
-    label = name or getattr(func, "__name__", repr(func))
+    label: str = name or str(getattr(func, "__name__", repr(func)))
 
     @functools.wraps(func)
     def called(*args: Any, **kwargs: Any) -> Any:

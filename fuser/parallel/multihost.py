@@ -90,7 +90,7 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
 
 def _local(value: Any, sharding: NamedSharding) -> Array:
     """The block of this process: from the first of its parts to the end of the last."""
-    x = laid_out(as_value(value, "global_array_to_host_local_array"), sharding)
+    x: Any = laid_out(as_value(value, "global_array_to_host_local_array"), sharding)
     here = sharding.addressable_devices_indices_map(x.shape)
     first = [min(i[d].start or 0 for i in here.values()) for d in range(x.ndim)]
     last = [max(n if i[d].stop is None else i[d].stop for i in here.values()) for d, n in enumerate(x.shape)]

@@ -50,7 +50,7 @@ def _sparse_aware(transform: Callable[..., Any], has_value: bool = False) -> Cal
 
             found = transform(of_data, argnums=tuple(range(len(numbers))), has_aux=has_aux, **options)(*dense)
             first, second = found if has_value or has_aux else (None, found)
-            derivative = first if has_aux and not has_value else second
+            derivative: Any = first if has_aux and not has_value else second
             parts = tuple(_joined(args[n], part) for n, part in zip(numbers, derivative))
             result = parts[0] if isinstance(argnums, int) else parts
             if has_value:

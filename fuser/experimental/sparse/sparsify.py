@@ -319,8 +319,8 @@ def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> An
 
 
 for _class in (BCOO, BCSR):
-    for _name, _function in _OPERATORS.items():
-        setattr(_class, _name, sparsify(_function))
+    for _name, _operator in _OPERATORS.items():
+        setattr(_class, _name, sparsify(_operator))
     for _name, _function in {"__pow__": _power, "astype": _astype, "sum": _sum, "reshape": _reshape}.items():
         setattr(_class, _name, _function)
 for _name, _function in {"__getitem__": _indexed, "__iter__": _rows}.items():
