@@ -19,7 +19,7 @@ from fuser.ir.scalar import convert
 from fuser.ir.text import param_type
 from fuser.ir.types import COMPLEX, FLOATS, INTEGERS, ArrayType
 from fuser.ops.dot import dot_general_p, sum_dtype
-from fuser.ops.elementwise import convert_element_type_p
+from fuser.ops.elementwise import convert_element_type_p, copy_p
 from fuser.ops.family import linear_in, not_both, sample
 from fuser.ops.movement import (
     broadcast_in_dim_p,
@@ -31,6 +31,7 @@ from fuser.ops.movement import (
     slice_p,
     transpose_p,
 )
+from fuser.ops.reduce import reduce_sum_p
 from fuser.ops.windows import count, dilated, padded, places, sliding_windows_p
 from fuser.trace.tangent import full
 
@@ -193,6 +194,9 @@ def expand(
     one_each = lhs.shape[dimension_numbers.lhs_spec[1]] == geometry.feature_group_count > 1
     if one_each and math.prod(_space(rhs, dimension_numbers.rhs_spec)) <= UNROLLED:
         return _by_features(x, rhs, dimension_numbers, geometry, out)
+    alone = lhs.shape[dimension_numbers.lhs_spec[0]] == geometry.batch_group_count > 1
+    if alone and math.prod(_space(out, dimension_numbers.out_spec)) <= UNROLLED:
+        return _by_places(x, rhs, dimension_numbers, geometry, out)
     return _by_product(x, rhs, dimension_numbers, geometry, out, more)
 
 
@@ -266,6 +270,34 @@ def _by_features(x: Any, rhs: Any, numbers: ConvDimensionNumbers, geometry: Geom
         product = value * weight
         total = product if total is None else total + product
     return reshaped(_converted(total, out.dtype), out.shape)
+
+
+def _by_places(x: Any, rhs: Any, numbers: ConvDimensionNumbers, geometry: Geometry, out: ArrayType) -> Any:
+    """One item of the batch a group and few places in the result (the kernel's gradient of a depthwise convolution): for
+    each of these a sum of products of the kernel and a slice, all of which read the same padded operand."""
+    lhs_spec, rhs_spec, out_spec = numbers
+    wide = sum_dtype(out.dtype)
+    groups, space = geometry.batch_group_count, _space(out, out_spec)
+    feature = rhs_spec[0]
+    kernel = _converted(split_off(rhs, feature, groups), wide)
+    order = tuple(lhs_spec[list(rhs_spec).index(d)] for d in range(rhs.ndim))
+    kept = tuple(d + (d > feature) for d in range(rhs.ndim))
+    summed = tuple(d for d in range(kernel.ndim) if d not in (feature, feature + 1))
+    x = x if geometry.padding == ((0, 0),) * len(space) else copy_p.bind(x)
+    sums = []
+    for place in np.ndindex(*space):
+        start, limit, strides = [0] * x.ndim, list(x.shape), [1] * x.ndim
+        for n, d in enumerate(lhs_spec[2:]):
+            strides[d], start[d] = geometry.rhs_dilation[n], place[n] * geometry.window_strides[n]
+            limit[d] = start[d] + dilated(rhs.shape[rhs_spec[2 + n]], strides[d])
+        part = slice_p.bind(x, start_indices=tuple(start), limit_indices=tuple(limit), strides=tuple(strides))
+        part = _converted(transpose_p.bind(part, permutation=order), wide)
+        part = broadcast_in_dim_p.bind(part, shape=kernel.shape, broadcast_dimensions=kept)
+        total = reduce_sum_p.bind(part * kernel, axes=summed)
+        sums.append(reshaped(total, (1, out.shape[out_spec[1]], 1)))
+    whole = reshaped(concatenate_p.bind(*sums, dimension=2), (1, out.shape[out_spec[1]], *space))
+    whole = transpose_p.bind(whole, permutation=tuple(list(out_spec).index(d) for d in range(out.ndim)))
+    return _converted(whole, out.dtype)
 
 
 def _converted(x: Any, dtype: np.dtype) -> Any:
