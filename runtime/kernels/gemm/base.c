@@ -13,8 +13,13 @@
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #define BYTES 64
+#ifdef BY_TABLES
+#define MR 7  // windows' columns are mostly a multiple of 64
+#define NV 4
+#else
 #define MR 8
 #define NV 3
+#endif
 #define DR 8
 #elif defined(__AVX__)
 #include <immintrin.h>
@@ -184,7 +189,7 @@ typedef struct {
   const int64_t *sizes;
   const int64_t *offsets;  // of patches
   const int64_t *row_of_a, *depth_of_a, *depth_of_b, *column_of_b;  // of tables, one offset an index, in elements
-  int columns, raw;  // where A is read by tables: whether it is packed by columns; whether it is read where it lies
+  int columns, raw;  // whether A is packed by columns; whether it is read where it lies
   poller *poll;
 } job;
 

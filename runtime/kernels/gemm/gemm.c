@@ -20,11 +20,13 @@ static void one(const job *j, int threads) {
   direct_product(j, threads);
 #elif defined(BY_TABLES)
   if (is_deep(j)) deep_product(j, threads);
+  else if (is_flat(j)) flat_product(j, threads);
   else packed_product(j, threads);
 #else
   if (is_vector(j)) vector_product(j, threads);
   else if (is_direct(j)) direct_product(j, threads);
   else if (is_deep(j)) deep_product(j, threads);
+  else if (is_flat(j)) flat_product(j, threads);
   else packed_product(j, threads);
 #endif
 }
@@ -52,6 +54,8 @@ void gemm(void **buffers, const int64_t *sizes) {
   whole.offsets = sizes + 10 + 4 * sizes[9];
 #ifdef BY_TABLES
   make_tables(&whole, whole.offsets);
+#else
+  choose_reading(&whole);
 #endif
   const int64_t work = 2 * M * N * K, moved = (M * K + K * N + M * N) * (int64_t)sizeof(IN);
   const int pays = batch * work > FLOPS_OF_TEAM || batch * moved > BYTES_OF_TEAM;
