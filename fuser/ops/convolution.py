@@ -6,6 +6,7 @@ lie (implicit GEMM), or, where each feature has a kernel of its own, as a sum of
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,7 @@ from fuser.trace.tangent import full
 
 UNROLLED = 64  # places of a window that are written out, where each feature has a kernel of its own
 MOST_PHASES = 16  # of a dilated operand, each of which is a convolution without dilation
+LANES = 16  # of a vector of float32: features are computed in so many at a time
 WIDE = 192  # places of a result that are enough columns for a product of their own
 
 
@@ -189,7 +191,9 @@ def expand(
     if 1 < phases <= MOST_PHASES and all(
         s == 1 for s, d in zip(geometry.window_strides, geometry.lhs_dilation) if d > 1
     ):
-        return _by_phases(lhs, rhs, dimension_numbers, geometry, out, more)
+        joined = _joined_phases(rhs, dimension_numbers, geometry, out)
+        by_phases = _by_phases if joined is None else functools.partial(_by_joined_phases, joined)
+        return by_phases(lhs, rhs, dimension_numbers, geometry, out, more)
     x = padded(lhs, _padding_of(lhs.ndim, dimension_numbers.lhs_spec, geometry))
     one_each = lhs.shape[dimension_numbers.lhs_spec[1]] == geometry.feature_group_count > 1
     if one_each and math.prod(_space(rhs, dimension_numbers.rhs_spec)) <= UNROLLED:
@@ -230,6 +234,89 @@ def _by_phases(lhs: Any, rhs: Any, numbers: ConvDimensionNumbers, geometry: Geom
     spread = [reshaped(p, (*p.shape[: o + 1], 1, *p.shape[o + 1 :])) for p in parts]
     turns = concatenate_p.bind(*spread, dimension=o + 1)
     whole = reshaped(turns, (*out.shape[:o], each * dilation, *out.shape[o + 1 :]))
+    if whole.shape == out.shape:
+        return whole
+    return slice_p.bind(whole, start_indices=(0,) * whole.ndim, limit_indices=out.shape, strides=None)
+
+
+class _Phases(NamedTuple):
+    """One dimension of space of all phases together: the first place of the operand that result 0 meets, how many it meets,
+    and of each phase the place of the kernel that meets the first."""
+
+    first: int
+    window: int
+    starts: tuple[int, ...]
+
+
+def _joined_phases(
+    rhs: Any, numbers: ConvDimensionNumbers, geometry: Geometry, out: ArrayType
+) -> tuple[_Phases, ...] | None:
+    """The phases as more features of one convolution, whose kernels are filled up with zeros; None where that is more work
+    than a convolution each: few features leave most of a vector's lanes idle."""
+    if geometry.feature_group_count * geometry.batch_group_count > 1:
+        return None
+    found, extents = [], _space(rhs, numbers.rhs_spec)
+    for extent, spread, step, (low, _) in zip(extents, geometry.lhs_dilation, geometry.rhs_dilation, geometry.padding):
+        if spread > 1 and step > 1:
+            return None
+        first, last = (-(low // spread), (spread - 1 + extent - 1 - low) // spread) if spread > 1 else (0, extent - 1)
+        starts = tuple(first * spread + low - phase for phase in range(spread)) if spread > 1 else (0,)
+        found.append(_Phases(first, last - first + 1, starts))
+    features = out.shape[numbers.out_spec[1]]
+    apart = math.prod(extents) * -(-features // LANES)
+    together = math.prod(p.window for p in found) * -(-features * math.prod(geometry.lhs_dilation) // LANES)
+    return tuple(found) if together <= apart else None
+
+
+def _by_joined_phases(
+    phases: Sequence[_Phases], lhs: Any, rhs: Any, numbers: ConvDimensionNumbers, geometry: Geometry, out: ArrayType,
+    more: Any,
+) -> Any:  # fmt: skip
+    """One convolution whose features are (phase along each dimension, feature), put in turns."""
+    lhs_spec, rhs_spec, out_spec = numbers
+    kernels = []
+    for place in np.ndindex(*geometry.lhs_dilation):
+        kernel = rhs
+        for n, (found, spread) in enumerate(zip(phases, geometry.lhs_dilation)):
+            if spread == 1:
+                continue
+            d, start = rhs_spec[2 + n], found.starts[place[n]]
+            config = [(0, 0, 0)] * rhs.ndim
+            config[d] = (-start, start + found.window * spread - rhs.shape[d], 0)
+            strides = [spread if e == d else 1 for e in range(rhs.ndim)]
+            kernel = padded(kernel, config)
+            kernel = slice_p.bind(
+                kernel, start_indices=(0,) * rhs.ndim, limit_indices=kernel.shape, strides=tuple(strides)
+            )
+        kernels.append(kernel)
+    each = tuple(-(-out.shape[d] // spread) for d, spread in zip(out_spec[2:], geometry.lhs_dilation))
+    pads = []
+    for n, (found, spread) in enumerate(zip(phases, geometry.lhs_dilation)):
+        extent = lhs.shape[lhs_spec[2 + n]]
+        beyond = each[n] - 1 + found.window - extent + found.first
+        pads.append((-found.first, beyond) if spread > 1 else geometry.padding[n])
+    new = geometry._replace(padding=tuple(pads), lhs_dilation=(1,) * len(pads))
+    joined = concatenate_p.bind(*kernels, dimension=rhs_spec[0])
+    result = expand(lhs, copy_p.bind(joined), numbers, **more, **new._asdict())
+    return _in_turns(result, numbers, geometry, out)
+
+
+def _in_turns(result: Any, numbers: ConvDimensionNumbers, geometry: Geometry, out: ArrayType) -> Any:
+    """Features (phase along each dimension of space, feature) as neighbours in space."""
+    out_spec, spread = numbers.out_spec, geometry.lhs_dilation
+    feature, features = out_spec[1], out.shape[out_spec[1]]
+    shape = (*result.shape[:feature], *spread, features, *result.shape[feature + 1 :])
+    place = lambda d: d + len(spread) * (d > feature)
+    order: list[int] = []
+    for d in range(out.ndim):
+        order.append(feature + len(spread) if d == feature else place(d))
+        if d in out_spec[2:]:
+            order.append(feature + list(out_spec[2:]).index(d))
+    turns = transpose_p.bind(reshaped(result, shape), permutation=tuple(order))
+    wide = list(out.shape)
+    for n, d in enumerate(out_spec[2:]):
+        wide[d] = result.shape[d] * spread[n]
+    whole = reshaped(turns, tuple(wide))
     if whole.shape == out.shape:
         return whole
     return slice_p.bind(whole, start_indices=(0,) * whole.ndim, limit_indices=out.shape, strides=None)

@@ -4,7 +4,7 @@
 // dimensions; for each of those its extent and the strides of A, B and C. All in elements. buffers: A, B and C; with an epilogue
 // A, B, the epilogue, its buffers and its sizes. patches(buffers, sizes): the same, where A is read by a table of K offsets (m, k)
 // that follows those sizes, and B is small. tables(buffers, sizes): both are read by tables, made of the dimensions of rows,
-// columns and depth that follow those sizes.
+// columns and depth that follow those sizes. tables_of_rows(buffers, sizes): the same in tiles for few rows, mostly a multiple of 8.
 #define FLOPS_OF_TEAM (3 << 20)  // below which a second thread does not pay
 #define BYTES_OF_TEAM (1 << 20)
 
@@ -13,6 +13,9 @@
 #endif
 #ifdef BY_TABLES
 #define gemm tables
+#endif
+#ifdef ROWS_OF_KERNELS
+#define tables tables_of_rows
 #endif
 
 static void one(const job *j, int threads) {

@@ -55,6 +55,20 @@ static const tile tiles[2][4] = {
   {tile_rows_1, tile_rows_2, tile_rows_3, tile_rows_4}, {tile_columns_1, tile_columns_2, tile_columns_3, tile_columns_4},
 };
 
+// Rows below m and columns below n of a tile.
+static inline FUSED void store_corner(const T *whole, T *c, int64_t ldc, int add, int64_t m, int64_t n) {
+  const int64_t vectors = parts(n, VL);
+  const lanes last = lanes_of(n - (vectors - 1) * VL), every = lanes_of(VL);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t v = 0; v < vectors; ++v) {
+      const lanes part = v + 1 < vectors ? every : last;
+      T *const to = c + i * ldc + v * VL;
+      vec sum = *(const vec *)(whole + i * NR + v * VL);
+      if (add) sum += load_part(to, part);
+      store_part(to, sum, part);
+    }
+}
+
 // The MR×NR tile of rows below m and columns below n; what is not whole goes through a tile of its own.
 static inline FUSED void tile_of(int columns, int64_t k, const T *a, const T *b, T *c, int64_t ldc, int add, int64_t m,
                                  int64_t n) {
@@ -66,9 +80,7 @@ static inline FUSED void tile_of(int columns, int64_t k, const T *a, const T *b,
   }
   T whole[MR * NR] __attribute__((aligned(64)));
   run(k, a, b, whole, NR, 0);
-  for (int64_t i = 0; i < least(m, MR); ++i)
-    for (int64_t j = 0; j < least(n, NR); ++j)
-      c[i * ldc + j] = add ? c[i * ldc + j] + whole[i * NR + j] : whole[i * NR + j];
+  store_corner(whole, c, ldc, add, least(m, MR), least(n, NR));
 }
 
 // Panels of MR rows; the sums' last steps are filled up with zeros to a multiple of four.
@@ -91,17 +103,19 @@ static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_
   if (j->raw) return;
   const int64_t ra = j->ra, ca = j->ca, deep = fours(k);
   const IN *A = j->A + ic * ra + pc * ca;
-  if (j->columns) {
-    for (int64_t i = 0; i < m; i += MR, q += MR * deep) {
-      const int64_t rows = least(MR, m - i);
-      for (int64_t p = 0; p < deep; ++p) {
-        const IN *from = A + i + p * ca;
-        if (rows == MR && p < k)
-          for (int64_t x = 0; x < MR; ++x) q[p * MR + x] = LOAD(from[x]);
-        else
-          for (int64_t x = 0; x < MR; ++x) q[p * MR + x] = x < rows && p < k ? LOAD(from[x]) : 0;
+  if (j->columns) {  // some rows of memory for all panels, then the next
+    for (int64_t first = 0; first < deep; first += PACKED_ROWS)
+      for (int64_t i = 0; i < m; i += MR) {
+        const int64_t rows = least(MR, m - i);
+        T *const to = q + i * deep;
+        for (int64_t p = first; p < least(deep, first + PACKED_ROWS); ++p) {
+          const IN *from = A + i + p * ca;
+          if (rows == MR && p < k)
+            for (int64_t x = 0; x < MR; ++x) to[p * MR + x] = LOAD(from[x]);
+          else
+            for (int64_t x = 0; x < MR; ++x) to[p * MR + x] = x < rows && p < k ? LOAD(from[x]) : 0;
+        }
       }
-    }
     return;
   }
   for (int64_t i = 0; i < m; i += MR, q += MR * deep)
@@ -145,7 +159,7 @@ typedef int64_t steps_of_a;
     const T *a[MR];                                                                                                    \
     _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                            \
       a[i] = A + row[i];                                                                                               \
-      _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] = (vec){0};                                        \
+      _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] = (vec){0}, __builtin_prefetch(c + i * ldc + v * VL, 1); \
     }                                                                                                                  \
     for (int64_t p = 0; p < k; ++p, b += NR) {                                                                         \
       const int64_t at = STEP_OF_A(along, p);                                                                          \
@@ -206,9 +220,7 @@ static FUSED void multiply_raw(const job *j, int64_t ic, int64_t pc, const T *pb
       }
       T whole[MR * NR] __attribute__((aligned(64)));
       raws[vectors - 1](k, A, row, along, pb + x * deep, whole, NR, 0);
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t s = 0; s < least(n - x, NR); ++s)
-          to[r * ldc + s] = add ? to[r * ldc + s] + whole[r * NR + s] : whole[r * NR + s];
+      store_corner(whole, to, ldc, add, rows, least(n - x, NR));
     }
   }
 }
@@ -361,15 +373,37 @@ static FUSED void chunk_product(const job *j, int64_t first, int64_t last, T *c)
 
 static int is_deep(const job *j) { return j->K >= DEEP && j->M * j->N <= 1 << 17 && j->K >= 8 * most(j->M, j->N); }
 
-static FUSED void add_chunks(const job *j, T *all, int64_t count) {
+// The transposed product, Bᵀ times Aᵀ: what has few columns fills vectors if they are rows.
+static job turned(const job *j) {
+  job t = *j;
+  t.M = j->N, t.N = j->M, t.A = j->B, t.B = j->A, t.ra = j->cb, t.ca = j->rb, t.rb = j->ca, t.cb = j->ra;
+  t.row_of_a = j->column_of_b, t.column_of_b = j->row_of_a, t.depth_of_a = j->depth_of_b, t.depth_of_b = j->depth_of_a;
+#ifdef BY_TABLES
+  t.raw = SAME, t.columns = 0;
+#else
+  choose_reading(&t);
+#endif
+  return t;
+}
+
+static FUSED void add_chunks(const job *j, T *all, int64_t count, int is_turned) {
   const int64_t M = j->M, N = j->N;
   for (int64_t t = 1; t < count; ++t)
     for (int64_t x = 0; x < M * N; ++x) all[x] += all[t * M * N + x];
-  if (in_place(j)) for (int64_t r = 0; r < M; ++r) memcpy((T *)j->C + r * j->rc, all + r * N, N * sizeof(T));
-  else finish(j, all, N, 0, M, 0, N);
+  const T *sums = all;
+  if (is_turned) {
+    T *const whole = room(TURNED, M * N);
+    for (int64_t r = 0; r < M; ++r)
+      for (int64_t c = 0; c < N; ++c) whole[r * N + c] = all[c * M + r];
+    sums = whole;
+  }
+  if (in_place(j)) for (int64_t r = 0; r < M; ++r) memcpy((T *)j->C + r * j->rc, sums + r * N, N * sizeof(T));
+  else finish(j, sums, N, 0, M, 0, N);
 }
 
-static FUSED void deep_product(const job *j, int threads) {
+static FUSED void deep_product(const job *given, int threads) {
+  const int turns = given->N < VL && given->N < given->M;
+  const job other = turns ? turned(given) : *given, *const j = &other;
   const int64_t M = j->M, N = j->N, chunk = parts(parts(j->K, CHUNKS), KC) * KC, count = parts(j->K, chunk);
   T *const all = room(PARTIAL, count * M * N);
   if (threads > 1) {
@@ -378,12 +412,12 @@ static FUSED void deep_product(const job *j, int threads) {
   } else {
     for (int64_t t = 0; t < count; ++t) chunk_product(j, t * chunk, least(j->K, (t + 1) * chunk), all + t * M * N);
   }
-  add_chunks(j, all, count);
+  add_chunks(given, all, count, turns);
 }
 
 // Few rows and a large B: a block of B is packed and used up while it lies in the second cache, and never comes back from
 // memory. Each task is a strip of columns, whose sums go on over all blocks of k.
-#define FLAT_ROWS 256
+#define FLAT_ROWS 1024
 #define FLAT_BYTES (1 << 20)  // of B, from which it would leave the cache before it is used
 #define FLAT_BLOCK (512 << 10)  // bytes of a packed block
 static int is_flat(const job *j) { return j->M <= FLAT_ROWS && j->K * j->N * (int64_t)sizeof(T) >= FLAT_BYTES; }

@@ -61,41 +61,90 @@ static FUSED inline void two_runs(const IN *from, const int64_t *column, int64_t
 #endif
 }
 
-// Whether the columns lie together, and not the depth, which is then packed a square at a time.
-static int packs_across(const job *j) { return j->N < VL || together(j->column_of_b, VL) || !together(j->depth_of_b, least(j->K, VL)); }
+// One vector of columns that lie anywhere.
+static FUSED inline void gathered(const IN *from, const int64_t *column, T *to) {
+#if defined(__AVX512F__) && SAME
+  const __m512i first = _mm512_loadu_si512(column);
+  if (sizeof(T) == 4) {
+    const __m512i second = _mm512_loadu_si512(column + 8);
+    _mm256_storeu_si256((void *)to, _mm512_i64gather_epi32(first, (const void *)from, 4));
+    _mm256_storeu_si256((void *)(to + 8), _mm512_i64gather_epi32(second, (const void *)from, 4));
+  } else
+    _mm512_storeu_si512(to, _mm512_i64gather_epi64(first, (const void *)from, 8));
+#else
+  for (int64_t x = 0; x < VL; ++x) to[x] = LOAD(from[column[x]]);
+#endif
+}
 
-// Squares of a panel whose columns are evenly spaced, and whose depth lies together; gives how many steps were packed.
-static FUSED int64_t pack_squares(const IN *B, const int64_t *depth, const int64_t *column, int64_t k, T *q) {
-  const int64_t apart = column[1] - column[0];
-  int even = SQUARES;
-  for (int64_t x = 1; x < VL; ++x) even &= column[x] - column[x - 1] == apart;
-  int64_t p = 0;
-  for (; even && p + VL <= k && together(depth + p, VL); p += VL)
-    transpose((const T *)B + depth[p] + column[0], apart, q + p * NR, NR);
-  return p;
+// One vector of every other element; none beyond the last is read.
+static FUSED inline void every_other(const IN *from, T *to) {
+#if SQUARES
+  const vec a = *(const vec *)from, b = *(const vec *)(from + VL - 1);
+  comparison even;
+#pragma GCC unroll 16
+  for (int l = 0; l < VL; ++l) even[l] = l < VL / 2 ? 2 * l : 2 * l + 1;
+  *(vec *)to = __builtin_shuffle(a, b, even);
+#else
+  for (int64_t x = 0; x < VL; ++x) to[x] = LOAD(from[2 * x]);
+#endif
+}
+
+// Whether offsets are evenly spaced by so much.
+static inline int spaced(const int64_t *offsets, int64_t n, int64_t apart) {
+  int all = 1;
+  for (int64_t x = 1; x < n; ++x) all &= offsets[x] - offsets[x - 1] == apart;
+  return all;
+}
+
+#define SHORTEST 4  // steps that lie together, from which they are packed as a part of a square
+
+// Whether rows of B are packed for all panels at once: where its depth lies together, and not its columns, squares are.
+static int packs_across(const job *j) {
+  return !SQUARES || j->N < VL || together(j->column_of_b, VL) || run_of(j->depth_of_b, least(j->K, VL)) < SHORTEST;
+}
+
+// One vector of a panel, whose columns lie anywhere and whose depth lies together in runs.
+static FUSED void pack_turned(const IN *B, const int64_t *depth, const int64_t *column, int64_t k, T *q) {
+  for (int64_t p = 0; p < k;) {
+    const int64_t length = run_of(depth + p, least(VL, k - p));
+    if (length >= SHORTEST) transpose_columns((const T *)B + depth[p], column, length, q + p * NR, NR);
+    else
+      for (int64_t e = p; e < p + length; ++e) gathered(B + depth[e], column, q + e * NR);
+    p += length;
+  }
 }
 
 static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q) {
   const int64_t width = least(n, NR), *const depth = j->depth_of_b + pc, *const column = j->column_of_b + jc;
   const int across = packs_across(j);
-  for (int64_t v = 0; v < NV; ++v) {
+  for (int64_t v = 0; v < parts(width, VL); ++v) {
     const int64_t *const at = column + v * VL;
     T *const to = q + v * VL;
     const int whole = v * VL + VL <= width;
     int64_t first = whole ? run_of(at, VL) : 0;  // columns that lie together; 0 where there are more than two runs of such
     if (first && first < VL && !together(at + first, VL - first)) first = 0;
-    int64_t p = whole && !across ? pack_squares(j->B, depth, at, k, to) : 0;
-    for (; p < k; ++p) {
+    const int other = whole && !first && spaced(at, VL, 2);
+    if (whole && !across) {
+      pack_turned(j->B, depth, at, k, to);
+      continue;
+    }
+    for (int64_t p = 0; p < k; ++p) {
       const IN *const from = j->B + depth[p];
       if (first == VL)
         for (int x = 0; x < VL; ++x) to[p * NR + x] = LOAD(from[at[0] + x]);
       else if (first)
         two_runs(from, at, first, to + p * NR);
+      else if (other)
+        every_other(from + at[0], to + p * NR);
+      else if (whole)
+        gathered(from, at, to + p * NR);
       else
         for (int64_t x = 0; x < VL; ++x) to[p * NR + x] = v * VL + x < width ? LOAD(from[at[x]]) : 0;
     }
   }
-  for (int64_t p = k * NR; p < fours(k) * NR; ++p) q[p] = 0;
+  const int64_t filled = parts(width, VL) * VL;
+  for (int64_t p = k; p < fours(k); ++p)
+    for (int64_t x = 0; x < filled; ++x) q[p * NR + x] = 0;
 }
 
 // The offsets along dimensions, each (extent, stride, …) with `step` numbers; the last runs fastest.

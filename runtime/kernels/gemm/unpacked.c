@@ -121,7 +121,7 @@ static void deep_direct_product(const job *j, int threads) {
     const int64_t first = t * chunk, k = least(chunk, j->K - first);
     direct_block(M, N, k, (const T *)j->A + first * j->ca, j->ra, j->ca, (const T *)j->B + first * j->rb, j->rb, all + t * M * N, N);
   }
-  add_chunks(j, all, count);
+  add_chunks(j, all, count, 0);
 }
 
 static void direct_product(const job *j, int threads) {
