@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuser import passes
-from fuser.backends.base import Backend, KernelSource, Loaded, emit_all
+from fuser.backends.base import Backend, KernelSource, Loaded, emit_all, require_made
 from fuser.debug.dump import dump
 from fuser.ir.graph import Graph
 from fuser.kernel.loop_buffers import with_loop_buffers
@@ -52,6 +52,7 @@ def lower(graph: Graph, backend: Backend, donated: Collection[int] = ()) -> Lowe
         plan = with_loop_buffers(plan, backend.limits)
         watch.lap("partition")
         plan, sources = emit_all(plan, backend)
+        require_made(backend.asked, sources, graph.name)
         watch.lap("emit")
     lowering = Lowering(optimised, plan, sources, watch.seconds)
     dump(graph, lowering)

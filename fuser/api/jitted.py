@@ -19,11 +19,13 @@ import numpy as np
 
 from fuser import backends, dtypes
 from fuser.api import advice, debug_values, eager
+from fuser.api.no_elements import without_elements
 from fuser.api.parameters import Typed, both_ways, incomparable, names_of
 from fuser.api.pickling import reduced
 from fuser.api.placement import FREE, Wanted, placed, placement, wanted_of
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
+from fuser.backends.base import with_schedule
 from fuser.config import config
 from fuser.errors import UnsupportedError
 from fuser.frames import hide
@@ -32,6 +34,7 @@ from fuser.ir.names import function_name, printable
 from fuser.ir.references import AbstractRef
 from fuser.ir.source import current_source
 from fuser.ir.types import KEY, ArrayType
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.lax.replayed import Replayed
 from fuser.lax.values import as_value
 from fuser.ops.jit import Program
@@ -98,6 +101,7 @@ class Jitted(_Base):
         inline: bool,
         backend: str | None,
         wanted: Wanted = FREE,
+        schedule: Schedule = NOTHING_ASKED,
     ) -> None:
         super().__init__(static_argnums, static_argnames)
         # A replayed function has attributes of its own, which are no jitted one's.
@@ -111,6 +115,7 @@ class Jitted(_Base):
         self.inline = inline
         self.backend = backend
         self.wanted = wanted
+        self.schedule = schedule
         self.name = function_name(function)
         self._entries: dict[Any, Callable[..., Any]] = {}
         self._programs: dict[Any, Compiled] = {}
@@ -132,7 +137,9 @@ class Jitted(_Base):
 
     def __reduce__(self) -> Any:
         options = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
-        return reduced(self, type(self), *options, self.keep_unused, self.inline, self.backend, self.wanted)
+        return reduced(
+            self, type(self), *options, self.keep_unused, self.inline, self.backend, self.wanted, self.schedule
+        )
 
     def _in_python(self, *args: Any, **kwargs: Any) -> Any:
         """A call from start to end in Python: whatever the arguments, and under whatever trace."""
@@ -293,7 +300,7 @@ class Jitted(_Base):
             result = self.function(*args, **kwargs)
             leaves, out_tree = tree.flatten(result)
             if any(getattr(leaf, "dtype", None) == dtypes.float0 for leaf in leaves):
-                leaves, out_tree = tree.flatten(tree.map(_without_elements, result))
+                leaves, out_tree = tree.flatten(tree.map(without_elements, result))
             shape.append(out_tree)
             return [self._result(leaf, n, result) for n, leaf in enumerate(leaves)]
 
@@ -303,7 +310,7 @@ class Jitted(_Base):
             )
         with no_collection():
             graph = check_results(stage(flat, avals, self.name), "jit")
-        backend = backends.get(self._backend_name())
+        backend = with_schedule(backends.get(self._backend_name()), self.schedule)
         path = functools.partial(self._leaf_name, structure)
         where = placement(self.wanted, lying, structure, shape[0])
         return Traced(graph, structure, shape[0], self._donated(structure), backend, path, where)
@@ -433,20 +440,6 @@ def _compiled(graph: Graph, donated: tuple[int, ...], backend: Any) -> Callable[
 Program.compiler = staticmethod(_compiled)
 
 
-class _NoElements:
-    """Stands in a tree of results for an array of float0, the gradient of integers: it has a shape and no leaf."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
-
-
-tree.register_pytree_node(_NoElements, lambda x: ((), x.shape), lambda shape, _: np.zeros(shape, dtypes.float0))
-
-
-def _without_elements(leaf: Any) -> Any:
-    return _NoElements(leaf.shape) if getattr(leaf, "dtype", None) == dtypes.float0 else leaf
-
-
 def _key_of(value: Any) -> Any:
     """What programs are told apart by, of one argument."""
     return ("Ref",)[: is_ref(value)] + (value.shape, value.dtype, value.weak_type)
@@ -495,6 +488,7 @@ def jit(
     out_shardings: Any = None,
     compiler_options: Any = None,
     dynamic: Any = None,
+    schedule: Schedule | None = None,
 ) -> Any:
     """`function` compiled: traced once for each signature, fused into few kernels, cached.
 
@@ -503,28 +497,51 @@ def jit(
     Over arrays on several devices the program is divided among them; `in_shardings` and `out_shardings`, tree prefixes of
     Shardings, say how arguments and results are to lie; `device`, which is deprecated, that they lie there. Options of XLA's
     compiler are refused: UnsupportedError. `dynamic` names arguments with symbolic shapes, {"x": "b, 4*k"}: it is traced once for all
-    sizes (docs/export.md), which goes with `backend` and `inline` alone. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
+    sizes (docs/export.md), which goes with `backend` and `inline` alone. `schedule`, a fuser.Schedule, asks for transforms of the
+    kernels' loops or forbids them (docs/schedules.md): UnsupportedError where no kernel can have one. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
     if function is None:
-        return lambda f: jit(
-            f,
-            static_argnums=static_argnums,
-            static_argnames=static_argnames,
-            donate_argnums=donate_argnums,
-            donate_argnames=donate_argnames,
-            keep_unused=keep_unused,
-            inline=inline,
-            backend=backend,
-            device=device,
-            in_shardings=in_shardings,
-            out_shardings=out_shardings,
-            compiler_options=compiler_options,
-            dynamic=dynamic,
-        )
+        options = {name: value for name, value in locals().items() if name != "function"}
+        return lambda f: jit(f, **options)
     if dynamic is not None:
         return _for_all_sizes(
-            function, dynamic, backend, inline, static_argnums, static_argnames, donate_argnums, donate_argnames
+            function,
+            dynamic,
+            backend,
+            inline,
+            static_argnums,
+            static_argnames,
+            donate_argnums,
+            donate_argnames,
+            schedule,
         )
+    _check(function, schedule, compiler_options)
+    both = sorted({*names_of(static_argnames)} & {*names_of(donate_argnames)})
+    if both:
+        raise ValueError(
+            f"static_argnames and donate_argnames cannot intersect, both name {both}; static arguments are no arrays"
+        )
+    numbers, names = both_ways(function, static_argnums, static_argnames)
+    donate_numbers, donate_names = both_ways(function, donate_argnums, donate_argnames, "donate_")
+    wanted = wanted_of(device, backend, in_shardings, out_shardings)
+    return Jitted(
+        function,
+        numbers,
+        names,
+        donate_numbers,
+        donate_names,
+        keep_unused,
+        inline,
+        backend,
+        wanted,
+        schedule or NOTHING_ASKED,
+    )
+
+
+def _check(function: Any, schedule: Any, compiler_options: Any) -> None:
+    """Errors for what is no function, and for options that are none of ours."""
+    if schedule is not None and not isinstance(schedule, Schedule):
+        raise TypeError(f"jit takes a fuser.Schedule as schedule, got a {type(schedule).__name__}")
     if compiler_options:
         raise UnsupportedError(
             f"jit takes no compiler_options, which are XLA's, got {compiler_options!r}; see docs/environment.md for fuser's settings"
@@ -535,15 +552,6 @@ def jit(
         raise TypeError(
             f"Expected a function, got a generator function: {function}; return a list of its values instead"
         )
-    both = sorted({*names_of(static_argnames)} & {*names_of(donate_argnames)})
-    if both:
-        raise ValueError(
-            f"static_argnames and donate_argnames cannot intersect, both name {both}; static arguments are no arrays"
-        )
-    numbers, names = both_ways(function, static_argnums, static_argnames)
-    donate_numbers, donate_names = both_ways(function, donate_argnums, donate_argnames, "donate_")
-    wanted = wanted_of(device, backend, in_shardings, out_shardings)
-    return Jitted(function, numbers, names, donate_numbers, donate_names, keep_unused, inline, backend, wanted)
 
 
 def _for_all_sizes(function: Any, dynamic: Any, backend: Any, inline: bool, *others: Any) -> Any:

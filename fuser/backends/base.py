@@ -6,6 +6,7 @@ compiler is started once a program, and gives one function a source, to be calle
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 from collections import Counter
@@ -18,6 +19,7 @@ import numpy as np
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
+from fuser.kernel.schedule import Schedule
 from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.partition.structure import structure
 from fuser.partition.values import deep_recursion
@@ -41,6 +43,9 @@ class KernelSource:
     params: tuple[str, ...] = ()
     launch: dict[str, Any] = field(default_factory=dict, compare=False)
     note: str = ""  # what is done before it, for explain()
+    schedules: Mapping[str, Schedule] = field(
+        default_factory=dict, compare=False
+    )  # how loops run, by the kernel's name
 
     @functools.cached_property
     def text(self) -> str:
@@ -55,7 +60,8 @@ class KernelSource:
     def renamed(self, name: str) -> KernelSource:
         """The same kernel under another name."""
         assert not isinstance(self.code, str)
-        return replace(self, name=name, code=self.code.renamed(name))
+        own = {name if known == self.name else known: schedule for known, schedule in self.schedules.items()}
+        return replace(self, name=name, code=self.code.renamed(name), schedules=own)
 
 
 @dataclass(frozen=True)
@@ -84,10 +90,11 @@ class Memory(Protocol):
 
 
 class Backend(Protocol):
-    """One target: six names, and `link`, which `link.Stepwise` has for backends that run a plan step by step."""
+    """One target: seven names, and `link`, which `link.Stepwise` has for backends that run a plan step by step."""
 
     name: str
     limits: FusionLimits
+    asked: Schedule  # transforms that the user wants or forbids (`with_schedule`)
 
     @property
     def memory(self) -> Memory:
@@ -144,6 +151,31 @@ def _evaluating(plan: Plan, refused: Mapping[FusionGroup, str]) -> Plan:
         return replace(group, bodies=tuple(_evaluating(body, refused) for body in group.bodies))
 
     return replace(plan, groups=tuple(map(changed, plan.groups)))
+
+
+def with_schedule(backend: Backend, asked: Schedule) -> Backend:
+    """The backend, which makes its kernels with these transforms, or without them."""
+    if not asked:
+        return backend
+    changed = copy.copy(backend)
+    changed.asked = asked
+    return changed
+
+
+def require_made(asked: Schedule, sources: Sequence[KernelSource], program: str) -> None:
+    """UnsupportedError where no kernel of a program has a transform that was asked for."""
+    made = [schedule for source in sources for schedule in source.schedules.values()]
+    for name, value in asked.items().items():
+        if value is False or value == 0 or any(schedule.has(name, value) for schedule in made):
+            continue
+        found = (
+            "; ".join(f"{n}: {schedule}" for source in sources for n, schedule in source.schedules.items())
+            or "it has none"
+        )
+        raise UnsupportedError(
+            f"no kernel of {program} can have {name}={value!r}, which jit(schedule=) asks for. Its kernels: {found}. "
+            "Leave the transform out, or ask for it where its condition holds (docs/schedules.md)"
+        )
 
 
 class Alike:

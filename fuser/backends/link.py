@@ -12,6 +12,7 @@ import numpy as np
 from fuser.backends.base import KernelFunction, KernelSource, Loaded, Memory
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Literal, Var
+from fuser.kernel.schedule import NOTHING_ASKED
 from fuser.ops.control import cond_p, while_p
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, generated
@@ -29,6 +30,7 @@ class Stepwise:
 
     memory: Memory
     limits: FusionLimits
+    asked = NOTHING_ASKED
 
     def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
         return in_steps(plan, zip(sources, loaded.functions, strict=True), Parts(self.memory, self.limits))

@@ -18,6 +18,7 @@ def declare(subparsers: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="FILE:FUNCTION", help=TARGET_HELP)
     parser.add_argument("--args", metavar="SPECS", help=ARGS_HELP)
     parser.add_argument("--graph", action="store_true", help="also print the optimised graph")
+    parser.add_argument("--schedules", action="store_true", help="also say how the loops of each kernel run")
     parser.add_argument("--kernels", action="store_true", help="also print the generated kernels")
     parser.set_defaults(run=run)
 
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
         args, kwargs = target.arguments(found, options.args)
     with output.progress(f"tracing {found.name}"):
         lowered = target.staged(found).lower(*args, **kwargs)
-    explanation = of_plan(lowered.plan, sources=lowered.sources)
+    explanation = of_plan(lowered.plan, sources=lowered.sources, verbose=options.schedules)
     output.print(str(explanation))
     document = explanation.to_dict()
     if options.graph:

@@ -46,6 +46,13 @@ class Cut:
         """The pieces that are not cut any more."""
         return [self] if self.axis is None else [leaf for _, _, part in self.parts for leaf in part.whole]
 
+    @property
+    def axes(self) -> set[Axis]:
+        """The axes along which it is cut."""
+        if self.axis is None:
+            return set()
+        return {self.axis}.union(*(part.axes for _, _, part in self.parts))
+
 
 def attribute(node: Scalar) -> Any:
     """What a node has beside its operands, equal for nodes that do the same."""

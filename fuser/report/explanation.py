@@ -45,6 +45,7 @@ class ExplainedStep:
     inner: tuple[ExplainedStep, ...] = ()  # of control flow: the steps of its bodies
     scalar: str = ""  # why its loops are not vectorised; "" where they are, or where nothing is known
     vmem: int = 0  # bytes of on-chip memory that a kernel's blocks take, where they are planned
+    schedule: str = ""  # how a kernel's loops run; with `verbose` alone
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,8 @@ class Explanation:
     __repr__ = __str__
 
 
-def explain(function: Callable[..., Any]) -> Callable[..., Explanation]:
-    """A function of the same arguments that says what becomes of `function` for them.
+def explain(function: Callable[..., Any], *, verbose: bool = False) -> Callable[..., Explanation]:
+    """A function of the same arguments that says what becomes of `function` for them; `verbose`: with each kernel's Schedule.
 
     Arguments are arrays, or types (`ShapeDtypeStruct`) where only shapes and dtypes are known.
     """
@@ -111,7 +112,7 @@ def explain(function: Callable[..., Any]) -> Callable[..., Explanation]:
     @functools.wraps(function)
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         lowered = staged.lower(*args, **kwargs)
-        found = of_plan(lowered.plan, compilations(staged), lowered.sources)
+        found = of_plan(lowered.plan, compilations(staged), lowered.sources, verbose)
         saved = loop_bytes(lowered.traced.graph) - loop_bytes(lowered.plan.graph)
         spread = getattr(lowered, "spread", None)
         devices = () if spread is None else tuple(spread.explain().splitlines())
@@ -121,17 +122,23 @@ def explain(function: Callable[..., Any]) -> Callable[..., Explanation]:
 
 
 def of_plan(
-    plan: Plan, compiled: tuple[ExplainedCompilation, ...] = (), sources: Sequence[KernelSource] = ()
+    plan: Plan,
+    compiled: tuple[ExplainedCompilation, ...] = (),
+    sources: Sequence[KernelSource] = (),
+    verbose: bool = False,
 ) -> Explanation:
     """The explanation of one plan; `sources`, where given, are its kernels' texts."""
-    scalar = {source.name: source.launch["scalar"][0] for source in sources if "scalar" in source.launch}
+    known = _Known(
+        {source.name: source.launch["scalar"][0] for source in sources if "scalar" in source.launch},
+        {name: str(made) for source in sources for name, made in source.schedules.items()} if verbose else {},
+    )
     return Explanation(
         plan.graph.name,
         plan.backend,
         tuple(str(v.aval) for v in plan.graph.invars),
         tuple(str(v.aval) for v in plan.outputs),
         sum(len(group.graph.eqns) for group in plan.groups),
-        tuple(_step(group, scalar) for group in plan.groups),
+        tuple(_step(group, known) for group in plan.groups),
         tuple(ExplainedRefusal(d.first, d.second, d.reason) for d in dict.fromkeys(plan.decisions)),
         compiled,
     )
@@ -152,7 +159,15 @@ def source_line(source: Source) -> tuple[str, str]:
     return str(source) if source.file else _UNKNOWN_LINE, source.code
 
 
-def _step(group: FusionGroup, scalar: Mapping[str, str]) -> ExplainedStep:
+@dataclass(frozen=True)
+class _Known:
+    """What is known of kernels by their names: why they are not vectorised, and how their loops run."""
+
+    scalar: Mapping[str, str]
+    schedules: Mapping[str, str]
+
+
+def _step(group: FusionGroup, known: _Known) -> ExplainedStep:
     by_source: dict[Source, list[str]] = {}
     for eqn in group.eqns:
         by_source.setdefault(eqn.source, []).append(eqn.primitive.name)
@@ -167,9 +182,10 @@ def _step(group: FusionGroup, scalar: Mapping[str, str]) -> ExplainedStep:
         moved_bytes(group),
         eqn_bytes(group),
         group.flops,
-        tuple(_step(inner, scalar) for inner in group.inner),
-        scalar.get(group.name, ""),
+        tuple(_step(inner, known) for inner in group.inner),
+        known.scalar.get(group.name, ""),
         group.vmem,
+        known.schedules.get(group.name, ""),
     )
 
 
@@ -208,6 +224,8 @@ def _lines(step: ExplainedStep, width: int, indent: str) -> list[str]:
     result = ["", f"{indent}{step.name}: {step.words}{why}; moves {size(step.bytes)}"]
     if step.vmem:
         result[-1] += f" in {size(step.vmem)} of vector memory"
+    if step.schedule:
+        result.append(f"{indent}    schedule: {step.schedule}")
     if step.scalar:
         result.append(f"{indent}    not vectorised: {step.scalar}")
     for line in step.lines:

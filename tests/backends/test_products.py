@@ -199,10 +199,35 @@ def test_small_products_are_written_out_and_large_ones_call_gemm() -> None:
         (source,) = fuser.jit(jnp.matmul, backend="c").lower(*arrays).sources
         return source.text
 
-    for shapes in (((90, 3), (3, 3)), ((50, 4, 4), (50, 4, 4)), ((50, 16, 16), (50, 16, 16)), ((50, 4, 4), (50, 4, 1))):
+    for shapes in (
+        ((90, 3), (3, 3)),
+        ((50, 4, 4), (50, 4, 4)),
+        ((50, 16, 16), (50, 16, 16)),
+        ((50, 4, 4), (50, 4, 1)),
+        ((3, 3), (3, 3)),
+        ((16, 5), (5, 11)),
+    ):
         assert "(function)" not in text(*shapes), shapes
-    for shapes in (((90, 30), (30, 30)), ((3, 3), (3, 3)), ((50, 20, 20), (50, 20, 20)), ((90, 3), (3, 90))):
+    for shapes in (((90, 30), (30, 30)), ((17, 3), (3, 17)), ((50, 20, 20), (50, 20, 20)), ((90, 3), (3, 90))):
         assert "(function)" in text(*shapes), shapes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_one_small_product(dtype: str) -> None:
+    """Of any extents, with operands transposed or strided, alone and with what follows it, whose rows lie together or do not."""
+    with fuser.config.using(enable_x64=dtype == "float64"):
+        for number, (m, n, k) in enumerate([(2, 3, 4), (5, 5, 5), (16, 16, 16), (7, 13, 2), (3, 2, 16), (11, 9, 6)]):
+            a, b = (RNG.integers(-9, 9, shape).astype(dtype) for shape in ((k, m), (n, 2 * k)))
+            a, b = (a.T, b[:, ::2].T) if number % 2 else (a.T.copy(), b[:, ::2].T.copy())
+            bias, rest = RNG.integers(0, 9, n).astype(dtype), RNG.integers(0, 9, (m, n)).astype(dtype)
+            for function in (
+                lambda a, b, bias, rest: a @ b,
+                lambda a, b, bias, rest: (a @ b) * 3 + rest,
+                lambda a, b, bias, rest: (a @ b + bias, (a @ b).T * rest.T),
+            ):
+                found, wanted = fuser.jit(function)(a, b, bias, rest), function(a, b, bias, rest)
+                for ours, theirs in zip(fuser.tree.leaves(found), fuser.tree.leaves(wanted), strict=True):
+                    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
 def _complex(*shape: int) -> np.ndarray:

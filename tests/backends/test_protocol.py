@@ -49,9 +49,9 @@ def test_a_native_call_that_emit_refuses_keeps_its_loop_out_of_native_code() -> 
     assert not lower(fuser.jit(loop).trace(X).graph, C()).plan.groups[-1].reason
 
 
-def test_a_backend_has_six_names_and_link() -> None:
+def test_a_backend_has_seven_names_and_link() -> None:
     for name in ("c", "triton", "tpu", "reference"):
         backend: Any = fuser.backends.get(name)
         assert backend.name == name and backend.memory.platform in ("cpu", "cuda", "tpu")
         public = {n for n in dir(backend) if not n.startswith("_")}
-        assert public == {"name", "memory", "limits", "supports", "emit", "load", "link"}
+        assert public == {"name", "memory", "limits", "asked", "supports", "emit", "load", "link"}

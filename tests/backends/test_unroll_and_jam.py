@@ -7,7 +7,7 @@ import pytest
 
 import fuser
 import fuser.numpy as fnp
-from fuser.backends.c.schedules.elementwise import BLOCK
+from fuser.backends.c.schedules.blocks import BLOCK
 from fuser.backends.c.schedules.unroll_and_jam import MOST
 
 STEP = 64 // 4 * MOST

@@ -79,8 +79,10 @@ class C(Stepwise):
             reason = library_calls.call_blocker(group)
             return library_calls.emit_call(group) if reason is None else Refusal(reason)
         kernel = lower_loop(group) if group.kind is Kind.LOOP else lower(group)
-        module, launch = emit_kernel(kernel, threads)
-        return KernelSource(group.name, module, "c", tuple(p.name for p in kernel.params), launch)
+        module, launch, schedule = emit_kernel(kernel, threads, self.asked)
+        return KernelSource(
+            group.name, module, "c", tuple(p.name for p in kernel.params), launch, schedules={group.name: schedule}
+        )
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         return translation_units.load(sources, translation_unit)

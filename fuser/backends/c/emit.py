@@ -15,47 +15,57 @@ from fuser.backends.c.builder import Builder
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Definition, Function, Module, Own
 from fuser.backends.c.remarks import elements, obstacle, remark, worst
-from fuser.backends.c.schedules.coalescing import Coalesced, short_rows
 from fuser.backends.c.schedules.compensated_sums import VECTOR_BYTES
 from fuser.backends.c.schedules.elementwise import Elementwise
-from fuser.backends.c.schedules.fission import Fissioned
-from fuser.backends.c.schedules.index_set_splitting import MANY, IndexSetSplit, index_set_split
 from fuser.backends.c.schedules.inner_reduction import InnerReduction, SplitInnerReduction
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
 from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction
 from fuser.backends.c.schedules.staged_rows import StagedRows, rows_side_by_side
-from fuser.backends.c.schedules.staging import Staged
-from fuser.backends.c.schedules.tiling import Tiled, transposed_accesses
-from fuser.backends.c.schedules.unroll_and_jam import UnrollAndJam
+from fuser.backends.c.schedules.tiling import transposed_accesses
 from fuser.kernel.complex_parts import split_complex
 from fuser.kernel.decompose import decompose
+from fuser.kernel.emitter import axis_names
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.kernel.unroll_reductions import unroll_reductions
 from fuser.kernel.unroll_residues import unroll_residues
 
 SPLIT = 1 << 15  # elements from which few rows are worth splitting into chunks
 FEW_ROWS = 8  # rows that are too few to share out
+LEAST_COLUMNS = 8  # side by side, from which vectors run across the rows that are reduced
+FORMS = {
+    "inner": InnerReduction,
+    "outer": OuterReduction,
+    "split inner": SplitInnerReduction,
+    "split outer": SplitOuterReduction,
+    "rows side by side": StagedRows,
+}
 
 
-def emit_kernel(kernel: Kernel, threads: bool = True) -> tuple[Module, dict[str, Any]]:
-    """The C function of a kernel, and what belongs to this call; without `threads` it never starts a team.
+def emit_kernel(
+    kernel: Kernel, threads: bool = True, asked: Schedule = NOTHING_ASKED
+) -> tuple[Module, dict[str, Any], Schedule]:
+    """The C function of a kernel, what belongs to this call, and how its loops run; without `threads` it never starts a team.
 
-    `sizes` are its size arguments; `scalar`, where loops are not vectorised, says why, and for how many elements.
+    `sizes` are its size arguments; `scalar`, where loops are not vectorised, says why, and for how many elements. `asked` are
+    transforms that the user wants or forbids.
     """
     pieces = unroll_residues(decompose(unroll_reductions(_with_parts(kernel), VECTOR_BYTES), spell.TABLE.has))
     if len(pieces) > 1:
-        return _in_turn(kernel, [_emit(piece, threads) for piece in pieces])
-    return _emit(pieces[0], threads)
+        return _in_turn(kernel, [_emit(piece, threads, asked) for piece in pieces])
+    return _emit(pieces[0], threads, asked)
 
 
-def _in_turn(kernel: Kernel, pieces: list[tuple[Module, dict[str, Any]]]) -> tuple[Module, dict[str, Any]]:
+def _in_turn(
+    kernel: Kernel, pieces: list[tuple[Module, dict[str, Any], Schedule]]
+) -> tuple[Module, dict[str, Any], Schedule]:
     """A function that calls those of pieces of a kernel, which have the same arrays."""
     builder = Builder()
     parts: list[Function | Definition] = []
     sizes: list[int] = []
-    for number, (module, launch) in enumerate(pieces):
+    for number, (module, launch, _) in enumerate(pieces):
         suffix = f"_{number}"
         *others, entry = module.changed(lambda f: replace(f, comments=(), first_size=None)).as_piece(suffix)
         assert isinstance(entry, Function)
@@ -63,21 +73,22 @@ def _in_turn(kernel: Kernel, pieces: list[tuple[Module, dict[str, Any]]]) -> tup
         builder.do(f"{{}}(buffers, sizes + {len(sizes)});", Own(suffix))
         sizes += launch["sizes"]
     caller = Function(Own(), tuple(builder.statements), calling=True, comments=kernel.comments)
-    found = [launch.get("scalar") for _, launch in pieces]
-    return Module(kernel.name, (*parts, caller)), {"sizes": tuple(sizes)} | remark(functools.reduce(worst, found))
+    found = [launch.get("scalar") for _, launch, _ in pieces]
+    launch = {"sizes": tuple(sizes)} | remark(functools.reduce(worst, found))
+    return Module(kernel.name, (*parts, caller)), launch, Schedule(pieces=tuple(schedule for *_, schedule in pieces))
 
 
-def _emit(kernel: Kernel, threads: bool) -> tuple[Module, dict[str, Any]]:
+def _emit(kernel: Kernel, threads: bool, asked: Schedule) -> tuple[Module, dict[str, Any], Schedule]:
     """The function of a kernel as it is."""
     loops = arrange(kernel)
     if kernel.loop is not None and len(loops.parallel) > 1 and loops.extents[loops.vector] < LANES:  # type: ignore[index]
         kernel = flattened(kernel)
         loops = arrange(kernel)
-    writer = form(kernel, loops)(kernel, loops, threads)
+    writer = writer_of(kernel, loops, threads, asked)
     module = writer.module()
     launch: dict[str, Any] = {"sizes": tuple(writer.sizes.values)}
     reason = obstacle(writer)
-    return module, launch | remark((reason, elements(writer)) if reason else None)
+    return module, launch | remark((reason, elements(writer)) if reason else None), writer.schedule()
 
 
 def _with_parts(kernel: Kernel) -> Kernel:
@@ -86,32 +97,56 @@ def _with_parts(kernel: Kernel) -> Kernel:
     return kernel if whole else split_complex(kernel)
 
 
-def form(kernel: Kernel, loops: Loops) -> type[Emitter]:
-    """The loop form that suits the kernel."""
+def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> Emitter:
+    """What writes the kernel: by whether it has a loop, and how it reduces."""
+    if asked is not NOTHING_ASKED:
+        loops = _along(loops, asked)
     if kernel.loop is not None:
-        return LoopKernel
+        return LoopKernel(kernel, loops, threads, asked)
     if not kernel.reduced:
-        found = index_set_split(kernel, loops)
-        if found is not None and len(found.whole) > MANY:  # other forms would compute all pieces for each element
-            return IndexSetSplit
-        if transposed_accesses(kernel, loops):
-            return Tiled
-        if short_rows(kernel, loops) is not None:
-            return Coalesced
-        if Staged.pays(kernel, loops):
-            return Staged
-        if Fissioned.pays(kernel, loops):
-            return Fissioned
-        if found is not None:
-            return IndexSetSplit
-        return UnrollAndJam if UnrollAndJam.interleaved(kernel, loops) else Elementwise
-    scans = any(n.op == "scan" for sweep in kernel.sweeps for n in sweep.body)
+        return Elementwise(kernel, loops, threads, asked)
+    way = reduction_of(kernel, loops, asked)
+    writer = FORMS[way](kernel, loops, threads, asked)
+    writer.made(reduction=way)
+    return writer
+
+
+def _along(loops: Loops, asked: Schedule) -> Loops:
+    """The loops with the vector where the user wants it: along the axis of that name, or as a reduction needs it."""
+    axes = [*loops.parallel, *loops.reduced]
+    named = {name: axis for axis, name in axis_names(axes).items()}
+    if asked.vector in named:
+        return replace(loops, vector=named[asked.vector])
+    ways = {
+        "inner": loops.reduced,
+        "split inner": loops.reduced,
+        "outer": loops.parallel,
+        "split outer": loops.parallel,
+    }
+    wanted = ways.get(asked.reduction or "", ())
+    return replace(loops, vector=wanted[-1]) if wanted and loops.reduced and loops.vector not in wanted else loops
+
+
+def reduction_of(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> str:
+    """How the kernel reduces: what is asked for, where that is possible, or else what pays."""
+    ways = _possible(kernel, loops)
+    if asked.reduction in ways:
+        return str(asked.reduction)
+    if "rows side by side" in ways and asked.reduction is None:
+        return "rows side by side"
     rows, cols = loops.count(loops.parallel), loops.count(loops.reduced)
-    worth = rows * cols >= SPLIT and not scans
-    if rows_side_by_side(kernel, loops) is not None:
-        return StagedRows
-    if loops.vector in loops.parallel and loops.extents[loops.vector] >= 8:
+    worth = rows * cols >= SPLIT
+    if loops.vector in loops.parallel and loops.extents[loops.vector] >= LEAST_COLUMNS:
         width = loops.extents[loops.vector]
         blocks = rows // width * -(-width // BLOCK)
-        return SplitOuterReduction if worth and blocks < 2 * FEW_ROWS and cols >= 64 else OuterReduction
-    return SplitInnerReduction if worth and rows < FEW_ROWS else InnerReduction
+        few = worth and blocks < 2 * FEW_ROWS and cols >= 64
+        return "split outer" if few and "split outer" in ways else "outer"
+    return "split inner" if worth and rows < FEW_ROWS and "split inner" in ways else "inner"
+
+
+def _possible(kernel: Kernel, loops: Loops) -> list[str]:
+    """The ways in which the kernel may reduce: across the vector where that is a parallel axis; in chunks without prefix scans."""
+    ways = ["inner", "outer"] if loops.vector in loops.parallel else ["inner"]
+    if not any(n.op == "scan" for sweep in kernel.sweeps for n in sweep.body):
+        ways += [f"split {way}" for way in ways]
+    return [*ways, "rows side by side"] if rows_side_by_side(kernel, loops) is not None else ways

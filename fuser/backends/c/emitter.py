@@ -43,6 +43,7 @@ from fuser.kernel.emitter import axis_names, invariants
 from fuser.kernel.kernel import Kernel, Store, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import computed, index_axes, operands
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.kernel.sizes import MOST_SIZES
 
 # When a second thread pays: a team costs 1 µs where its threads are still waiting for work, and 35 µs where they sleep.
@@ -99,10 +100,13 @@ class Emitter(Builder, Common):
     most_sizes = MOST_SIZES  # size arguments; integers beyond stand in the text
     short_loops = False  # whether the innermost loops are too short to become functions
     state = 0  # integers that all threads see, `state` in the function, zero at first
+    single: frozenset[Scalar] = frozenset()  # loads at computed indices in loops of their own, which have no vectors
 
-    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
         Builder.__init__(self)
         Common.__init__(self, kernel)
+        self.asked = asked
+        self._made: dict[str, Any] = {}
         self.loops = loops
         self.threads = threads  # False: the function is for one thread, wherever it is called
         self.sizes = Arguments(self.most_sizes)
@@ -121,6 +125,17 @@ class Emitter(Builder, Common):
         self.two_level: list[Scalar] = []  # sums of the sweep being written that have two levels (`sums`)
         self.inside: Code | None = None  # in loops over whole vectors: whether an element is one of the row's
         self.backwards = False  # whether the sweep being written runs over the reduced axes from their end
+
+    # The schedule.
+
+    def made(self, **transforms: Any) -> None:
+        """Note the transforms that the text has."""
+        self._made |= {name: value for name, value in transforms.items() if value is not None}
+
+    def schedule(self) -> Schedule:
+        """What was made of the loops, once they are written."""
+        vector = self.loops.vector
+        return Schedule(vector=None if vector is None else self.axis_names[vector], **self._made)
 
     # The parts of a module.
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import GATHERED, NEAR, Emitter
-from fuser.backends.c.schedules.fission import Fissioned
 from fuser.backends.c.schedules.inner_reduction import InnerReduction
 from fuser.backends.c.schedules.loop_kernel import LoopKernel
 from fuser.ir.index import Axis, Div
@@ -119,11 +118,7 @@ def _of_index(writer: Emitter, node: Scalar, axis: Axis) -> str:
     if node.op == "index":
         return ""
     gathered = any(writer.follows(value, axis) for value in computed(offset))
-    if (
-        gathered
-        and not isinstance(writer, Fissioned)
-        and (node.dtype.itemsize not in GATHERED or is_complex(node.dtype))
-    ):
+    if gathered and node not in writer.single and (node.dtype.itemsize not in GATHERED or is_complex(node.dtype)):
         return f"elements of {node.dtype} are read at computed indices one after the other; those of 4 and 8 bytes that are not complex are gathered"
     tested = node.args and writer.follows(node.args[0], axis)
     chosen = tested and axis is writer.loops.vector and writer.scattered(node)

@@ -23,6 +23,7 @@ from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn, Var
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.types import BOOL, KEY, bfloat16, short_dtype
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.ops.convolution import conv_general_dilated_p
 from fuser.ops.philox import rng_bit_generator_p
 from fuser.ops.reduce_window import reduce_window_max_p, reduce_window_min_p, reduce_window_sum_p
@@ -63,6 +64,7 @@ class TPU:
 
     name = "tpu"
     memory = TPUMemory()
+    asked = NOTHING_ASKED
     limits = FusionLimits(
         control=True, dots=True, whole=True, vmem=VMEM, max_ops=300, natives=NATIVES | WIDE, target=TARGET
     )
@@ -83,7 +85,10 @@ class TPU:
             return Refusal(f"XLA compiles it: {refusal}")
         launch = {"grid": found.grid, "vmem": found.vmem, "bytes": found.moved}
         params = tuple(f"in{n}" for n in range(len(group.graph.invars)))
-        return KernelSource(group.name, found, "pallas" if found.pallas else "jax", params, launch, found.note)
+        schedules = {group.name: Schedule(grid=found.grid)} if found.pallas else {}
+        return KernelSource(
+            group.name, found, "pallas" if found.pallas else "jax", params, launch, found.note, schedules
+        )
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         """Nothing is compiled here: XLA compiles the whole program at its first call."""

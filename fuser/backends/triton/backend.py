@@ -24,6 +24,7 @@ from fuser.ir.types import SMALL, is_complex, short_dtype
 from fuser.kernel.complex_parts import split_complex, without_rule
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
+from fuser.kernel.schedule import NOTHING_ASKED
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
 from fuser.runtime.executable import Executable
 
@@ -33,6 +34,7 @@ class Triton:
 
     name = "triton"
     memory = CUDA
+    asked = NOTHING_ASKED
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(control=True, dots=True, driven="kernels are launched from there", target=TARGET)
 
@@ -54,10 +56,11 @@ class Triton:
             kernel, emitted = emit_product(group)
         else:
             kernel = split_complex(lower_loop(group) if group.kind is Kind.LOOP else lower(group), whole=False)
-            emitted = emit_kernel(kernel)
+            emitted = emit_kernel(kernel, self.asked)
         dtypes = tuple(param.dtype for param in kernel.params)
         launch = {"launches": emitted.launches, "scratch": emitted.scratch, "dtypes": dtypes}
-        return KernelSource(group.name, emitted.text, "triton", tuple(p.name for p in kernel.params), launch)
+        names, schedules = tuple(p.name for p in kernel.params), {group.name: emitted.schedule}
+        return KernelSource(group.name, emitted.text, "triton", names, launch, schedules=schedules)
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         start = time.perf_counter()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fuser.kernel.schedule import Schedule
+
 FLAT = 1024  # elements of 4 bytes of a program that runs along one axis
 FEW = 264  # programs that are too few to fill a large GPU (two on each of 132 multiprocessors)
 ONE_WAVE = (
@@ -26,6 +28,13 @@ class Tile:
     columns: int
     warps: int
     hints: bool = False
+
+    def asked(self, schedule: Schedule, least: int = 1) -> Tile:
+        """The tile that a user asks for, where it has `least` columns; both sides are powers of two, as Triton's blocks are."""
+        rows, columns = schedule.tile or (self.rows, self.columns)
+        fits = columns >= least and all(side > 0 and side & (side - 1) == 0 for side in (rows, columns))
+        shape = (rows, columns) if fits else (self.rows, self.columns)
+        return Tile(*shape, schedule.warps or self.warps, self.hints)
 
     @property
     def size(self) -> int:

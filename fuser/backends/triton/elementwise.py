@@ -8,21 +8,22 @@ from fuser.backends.triton.emitter import Dims, Emitter, Function
 from fuser.ir.index import Axis
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 
-def elementwise(kernel: Kernel, loops: Loops) -> list[Function]:
+def elementwise(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> list[Function]:
     """The function of a kernel without reduced axes."""
     plane = _plane(kernel, loops)
     if plane is None:
-        return [Line(kernel, loops, kernel.name).write()]
-    return [Plane(kernel, loops, kernel.name).write(*plane)]
+        return [Line(kernel, loops, kernel.name).write(tiles.line_tile(_itemsize(kernel)).asked(asked))]
+    y, x, tile = plane
+    return [Plane(kernel, loops, kernel.name).write(y, x, tile.asked(asked))]
 
 
 class Line(Emitter):
     """One axis, or none at all."""
 
-    def write(self) -> Function:
-        tile = tiles.line_tile(_itemsize(self.kernel))
+    def write(self, tile: Tile) -> Function:
         count = 1
         if self.loops.parallel:
             (axis,) = self.loops.parallel

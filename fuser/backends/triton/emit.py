@@ -18,6 +18,7 @@ from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.partition.group import FusionGroup
 
 WIDE_ENOUGH = 8  # columns side by side from which a block takes them along memory
@@ -31,13 +32,24 @@ class Emitted:
     launches: tuple[Launch, ...]
     scratch: tuple[tuple[int, np.dtype], ...] = ()
 
+    @property
+    def schedule(self) -> Schedule:
+        """How the kernel runs: of several launches, one piece each."""
+        found = tuple(map(_of_launch, self.launches))
+        return found[0] if len(found) == 1 else Schedule(pieces=found)
 
-def emit_kernel(kernel: Kernel) -> Emitted:
-    """The Triton file of a kernel, and how this call of it is launched."""
+
+def _of_launch(launch: Launch) -> Schedule:
+    sides = launch.constants.get("ROWS", 1), launch.constants.get("COLUMNS", launch.constants.get("BLOCK", 1))
+    return Schedule(tile=sides, warps=launch.warps, stages=launch.stages, grid=(launch.grid,))
+
+
+def emit_kernel(kernel: Kernel, asked: Schedule = NOTHING_ASKED) -> Emitted:
+    """The Triton file of a kernel, and how this call of it is launched; `asked` are transforms that the user wants."""
     kernel = decompose(kernel, spell.TABLE.has)
     if kernel.loop is not None and len(kernel.parallel) > 1:
         kernel = flattened(kernel)
-    functions, scratch = _functions(kernel, arrange(kernel))
+    functions, scratch = _functions(kernel, arrange(kernel), asked)
     return _file(kernel, functions, scratch)
 
 
@@ -54,18 +66,20 @@ def _file(kernel: Kernel, functions: list[Function], scratch: Scratch) -> Emitte
     return Emitted(text + "\n", tuple(f.launch for f in functions), tuple(scratch.values()))
 
 
-def _functions(kernel: Kernel, loops: Loops) -> tuple[list[Function], Scratch]:
+def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Function], Scratch]:
     """The functions of the form that suits the kernel."""
     if kernel.loop is not None:
         return [LoopKernel(kernel, loops, kernel.name).write()], {}
     if not kernel.reduced:
-        return elementwise(kernel, loops), {}
+        return elementwise(kernel, loops, asked), {}
     reduced = loops.count(loops.reduced)
     along_rows = loops.vector in loops.parallel and loops.extents[loops.vector] >= WIDE_ENOUGH
     tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced)
     if tile is not None:
+        tile = tile.asked(asked, reduced)
         return [Rows(kernel, loops, kernel.name, tile).write()], {}
     tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
+    tile = tile.asked(asked)
     chunks = (
         None if not splittable(kernel) else tiles.chunks(-(-loops.count(loops.parallel) // tile.rows), reduced, tile)
     )

@@ -79,6 +79,8 @@ def _slice(eqn: Eqn, rewriter: Rewriter) -> Result:
     x, (low, _, step) = eqn.invars[0], _bounds(eqn)
     if x.aval.shape == eqn.outvars[0].aval.shape:
         return x
+    if (joined := rewriter.producer(x, M.concatenate_p)) is not None:
+        return _slice_of_part(eqn, joined, rewriter)
     inner = rewriter.producer(x, M.slice_p)
     if inner is None:
         return None
@@ -93,6 +95,20 @@ def _slice(eqn: Eqn, rewriter: Rewriter) -> Result:
     if any(a > n for a, n in zip(starts, inner.invars[0].aval.shape)):
         return None
     return rewriter.make(M.slice_p, inner.invars[0], start_indices=starts, limit_indices=limits, strides=steps)
+
+
+def _slice_of_part(eqn: Eqn, joined: Eqn, rewriter: Rewriter) -> Result:
+    """A slice of arrays put together that lies in one of them, as a slice of that one."""
+    (low, high, step), along = _bounds(eqn), joined.params["dimension"]
+    first = 0
+    for part in joined.invars:
+        after = first + part.aval.shape[along]
+        if first <= low[along] and high[along] <= after and low[along] < high[along]:
+            move = lambda at, first=first: tuple(n - first if d == along else n for d, n in enumerate(at))
+            bounds = {"start_indices": move(low), "limit_indices": move(high), "strides": tuple(step)}
+            return part if part.aval.shape == eqn.outvars[0].aval.shape else rewriter.make(M.slice_p, part, **bounds)
+        first = after
+    return None
 
 
 def _bounds(eqn: Eqn) -> tuple[Any, Any, Any]:
@@ -229,6 +245,19 @@ MOVEMENT: tuple[Rule, ...] = (
             start_indices=(1,),
             limit_indices=(6,),
             strides=(2,),
+        ),
+        _ANY,
+        ((23,), (22,), (21,)),
+    ),
+    Rule(
+        "slice of a part",
+        (M.slice_p,),
+        _slice,
+        lambda x: M.slice_p.bind(
+            M.concatenate_p.bind(x, x[::-1], x, dimension=0),
+            start_indices=(25,),
+            limit_indices=(41,),
+            strides=(3,),
         ),
         _ANY,
         ((23,), (22,), (21,)),

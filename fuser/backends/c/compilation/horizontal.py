@@ -16,6 +16,7 @@ from fuser.backends.c.function import KEY, THREADS, Code, Definition, Function, 
 from fuser.backends.c.remarks import Scalarised, remark, worst
 from fuser.ir.cost import cost
 from fuser.ir.graph import Var
+from fuser.kernel.schedule import Schedule
 from fuser.partition.group import FusionGroup
 from fuser.partition.horizontal import levels
 
@@ -44,13 +45,15 @@ class _Bundle:
         self.names += tuple(f"out{n}" for n in range(len(group.graph.outvars)))
         self.emit, self.alike = emit, Alike(group.parts)
         self.scalar: Scalarised | None = None  # of the largest part with loops that are not vectorised
+        self.schedules: dict[str, Schedule] = {}  # of the parts
 
     def source(self) -> KernelSource:
         self._temporaries()
         for numbers in levels(self.group.parts):
             self._level([self.group.parts[n] for n in numbers])
         launch = {"sizes": tuple(self.sizes), "workspace": self.sizes[0] if self.sizes[0] > LOCAL else 0}
-        return KernelSource(self.group.name, self._module(), "c", self.names, launch | remark(self.scalar))
+        launch |= remark(self.scalar)
+        return KernelSource(self.group.name, self._module(), "c", self.names, launch, schedules=self.schedules)
 
     def _module(self) -> Module:
         comments, name = tuple(dict.fromkeys(str(s) for s in self.group.sources if s.file)), self.group.name
@@ -102,6 +105,7 @@ class _Bundle:
         first = len(self.sizes)
         self.sizes += source.launch["sizes"]
         self.scalar = worst(self.scalar, source.launch.get("scalar"))
+        self.schedules |= source.schedules
         writes = [v for v in dict.fromkeys(part.graph.outvars) if isinstance(v, Var)]
         pointers = joined([self.places[v] for v in (*part.graph.invars, *writes)], ", ")
         return code(f"{{}}((void *[]){{{{{{}}}}}}, sizes + {first});", Symbol(name), pointers)

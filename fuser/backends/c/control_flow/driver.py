@@ -34,6 +34,7 @@ from fuser.backends.c.function import (
 from fuser.backends.c.library import on_demand
 from fuser.backends.c.remarks import Scalarised, remark, worst
 from fuser.ir.graph import Eqn, Literal, Operand, Var
+from fuser.kernel.schedule import Schedule
 from fuser.ops.control import cond_p, row_type, scan_p, while_p
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, Kind, Plan
@@ -59,7 +60,7 @@ def emit_control(group: FusionGroup, emit: Emit) -> KernelSource:
     launch = {"sizes": tuple(writer.sizes), "functions": tuple(writer.functions), "workspace": writer.workspace()}
     times = eqn.params.get("length", 1)
     scalar = writer.scalar and (writer.scalar[0], writer.scalar[1] * times)
-    return KernelSource(group.name, module, "c", parameters, launch | remark(scalar))
+    return KernelSource(group.name, module, "c", parameters, launch | remark(scalar), schedules=writer.schedules)
 
 
 def with_addresses(launch: dict[str, Any]) -> tuple[int, ...]:
@@ -121,6 +122,7 @@ class Driver(Builder):
         self.functions: list[tuple[int, Any]] = []  # place of an address, what `library.address` takes
         self.kernels = Nested(group.name)
         self.scalar: Scalarised | None = None  # of the largest kernel with loops that are not vectorised
+        self.schedules: dict[str, Schedule] = {}  # of the kernels inside
         self.positions = {v: n for n, v in enumerate(group.graph.invars)}
         self.views = Views(group.graph.eqns)
         self.frames = [Frame(self, plan, name) for name, plan in zip(self.names(), group.bodies, strict=True)]
@@ -184,6 +186,7 @@ class Driver(Builder):
         """Take a kernel's functions in; gives its name and the place of its size arguments."""
         first = self.append(*source.launch["sizes"])
         self.scalar = worst(self.scalar, source.launch.get("scalar"))
+        self.schedules |= source.schedules
         self.functions += [(first + n, function) for n, function in source.launch.get("functions", ())]
         assert isinstance(source.code, Module)
         return self.kernels.take(source.code, source.name), first

@@ -37,7 +37,7 @@ from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
 from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel, Sweep
-from fuser.kernel.loops import Loops
+from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower import lower
 from fuser.kernel.operands import operands
 from fuser.legalise.implicit_gemm import patches
@@ -76,7 +76,7 @@ def emit_product(group: FusionGroup) -> KernelSource:
     types = dot.invars[0].aval.dtype, out.aval.dtype
     items = None if pieces or form.tables else small_gemm.items_of(form, *types)
     offsets = pieces.offsets if pieces else form.tables
-    epilogue = None if bare else _epilogue(group, dot, form)
+    epilogue = None if bare else _epilogue(group, dot, form, items is not None and items.alone)
     sizes = (0, x_first, y_first, *gemm_sizes(form, epilogue=not bare), *offsets)
     name, first, last = group.name, 3, len(sizes)
     origins = [pieces.source if pieces else views(dot.invars[0]).source, views(dot.invars[1]).source]
@@ -93,7 +93,7 @@ def emit_product(group: FusionGroup) -> KernelSource:
         )
     functions: tuple[Any, ...] = ()
     if items is not None:
-        parts += small_gemm.items_functions(items, out.aval.dtype, epilogue=not bare)
+        parts += small_gemm.items_functions(items, out.aval.dtype, not bare, epilogue is not None and epilogue.one_row)
         given = ["0", "0"] if bare else ["all", f"sizes + {last}"]
         given += [f"(void *)({operand})" for operand in operands] + [f"buffers[{len(inputs)}]" if bare else "0"]
         builder.let("int64_t", "count", "sizes[0]")
@@ -122,14 +122,14 @@ def gemm_sizes(form: Matrices, epilogue: bool) -> tuple[int, ...]:
     return (*plain, int(epilogue), len(form.batch), *batch)
 
 
-def _epilogue(group: FusionGroup, dot: Eqn, form: Matrices) -> Epilogue:
-    """What writes the epilogue."""
+def _epilogue(group: FusionGroup, dot: Eqn, form: Matrices, alone: bool) -> Epilogue:
+    """What writes the epilogue; the product is small and `alone`, or one of many blocks."""
     (product,) = dot.outvars
     eqns = tuple(eqn for eqn in group.graph.eqns if eqn is not dot)
     graph = Graph((*group.graph.invars, product), (), (), eqns, group.graph.outvars, group.name)
     kernel = lower(FusionGroup(Kind.ELEMENTWISE, graph, group.parallel, (), group.name, group.sources, group.layout))
     kernel = decompose(kernel, spell.TABLE.has)
-    return Epilogue(kernel, len(graph.invars) - 1, Walk(group.layout[product], form))
+    return Epilogue(kernel, len(graph.invars) - 1, Walk(group.layout[product], form), alone)
 
 
 class Walk:
@@ -152,8 +152,13 @@ class Epilogue(Emitter):
 
     short_loops = True
 
-    def __init__(self, kernel: Kernel, product: int, walk: Walk) -> None:
-        super().__init__(kernel, walk.loops())
+    def __init__(self, kernel: Kernel, product: int, walk: Walk, alone: bool) -> None:
+        loops = walk.loops()
+        # Where rows lie one after the other in all arrays, those of one small product are written as one.
+        self.one_row = alone and len(walk.columns) == len(walk.rows) == 1 and len(arrange(kernel).parallel) == 1
+        if self.one_row:
+            loops = replace(loops, extents={walk.rows[0]: 1, walk.columns[0]: loops.count(loops.parallel)})
+        super().__init__(kernel, loops)
         self.product = product  # the parameter that stands for the product
         self.walk = walk
         block = spell.local(on_demand.accumulator(kernel.params[product].dtype))

@@ -32,6 +32,7 @@ from fuser.legalise.strided_operands import Matrices, Run
 MOST = 8  # rows, columns and steps of an item
 MOST_LINED = 16  # where its rows are vectors
 MOST_WORK = 216  # multiplications of an item, where its rows are no vectors
+MOST_ALONE = 16  # rows, columns and steps of a product that is one item
 FEWEST = 32  # rows of a matrix that are taken as items
 FARTHEST = 4096  # elements between neighbours
 TEAM = 1 << 18  # numbers read and written from which a second thread pays
@@ -53,9 +54,19 @@ class Items:
     tall: bool
 
     @property
+    def alone(self) -> bool:
+        """Whether there is one item."""
+        return self.run.extent == 1 and not self.tall
+
+    @property
     def lined(self) -> bool:
-        """Whether a row of the result is one vector."""
-        return self.cb == 1 and self.N in (4, 8, 16)
+        """Whether a row of the result is one vector; of one item it may be a part of one."""
+        return self.alone or (self.cb == 1 and self.N in (4, 8, 16))
+
+    @property
+    def lanes(self) -> int:
+        """Numbers of a vector that holds a row."""
+        return max(4, 1 << (self.N - 1).bit_length())
 
 
 def items_of(form: Matrices, operand: np.dtype, out: np.dtype) -> Items | None:
@@ -63,9 +74,14 @@ def items_of(form: Matrices, operand: np.dtype, out: np.dtype) -> Items | None:
     if operand != out or on_demand.accumulator(out) != out:
         return None
     rows, columns = form.rows, form.columns
+    if not form.batch and rows.extent < FEWEST:
+        one = Run((), 1, 0, 0, rows.extent * columns.extent)
+        found = Items(one, rows.extent, columns.extent, form.depth, rows.a, form.ca, form.rb, columns.b, False)
+        dense = (rows.c, columns.c) in ((columns.extent, 1), (0, 1)) or (columns.extent, rows.c) == (1, 1)
+        return found if max(found.M, found.N, found.K) <= MOST_ALONE and dense else None
     if not form.batch:
         found = Items(rows, 1, columns.extent, form.depth, 0, form.ca, form.rb, columns.b, True)
-        if rows.extent < FEWEST or columns.extent > MOST or form.depth > MOST:
+        if columns.extent > MOST or form.depth > MOST:
             return None
     elif len(form.batch) == 1:
         found = Items(
@@ -83,23 +99,26 @@ def items_of(form: Matrices, operand: np.dtype, out: np.dtype) -> Items | None:
 POINTERS = ("a", "b", "c")
 
 
-def items_functions(items: Items, dtype: np.dtype, epilogue: bool) -> tuple[Definition | Function, ...]:
-    """Two functions: `name_items`, and `name_part`, which does items `first` to `last` and what is done with their results."""
+def items_functions(
+    items: Items, dtype: np.dtype, epilogue: bool, one_row: bool = False
+) -> tuple[Definition | Function, ...]:
+    """Two functions: `name_items`, and `name_part`, which does items `first` to `last` and what is done with their results; with
+    `one_row`, as if an item were one row."""
     kind = spell.local(dtype)
     matrices = [(f"{const}{kind} *restrict", Variable(v, kind, pointer=True)) for const, v in zip(_CONST, POINTERS)]
-    row = f"{kind}_row{items.N}"
-    bytes_of_row = f"vector_size({items.N * dtype.itemsize}), aligned({dtype.itemsize}), may_alias"
+    row = f"{kind}_row{items.lanes}"
+    bytes_of_row = f"vector_size({items.lanes * dtype.itemsize}), aligned({dtype.itemsize}), may_alias"
     types = (Definition(f"typedef {kind} {row} __attribute__(({bytes_of_row}));"),) if items.lined else ()
     count = Variable("count", "int64_t")
     inner = Function(
         Own("_items"),
-        _items(items, matrices, row, count),
+        _one(items, matrices, row, dtype.itemsize) if items.alone else _items(items, matrices, row, count),
         (*matrices, ("int64_t", count)),
         attributes='__attribute__((optimize("fp-contract=fast"))) ',
         static=True,
     )
     ends = [("int64_t", Variable(end, "int64_t")) for end in ("first", "last")]
-    part = Function(Own("_part"), _part(items, kind, epilogue), (*ARGUMENTS, *matrices, *ends), static=True)
+    part = Function(Own("_part"), _part(items, kind, epilogue, one_row), (*ARGUMENTS, *matrices, *ends), static=True)
     return (*types, inner, part)
 
 
@@ -139,7 +158,32 @@ def _items(items: Items, matrices: Sequence[tuple[str, Variable]], row: str, cou
     return tuple(builder.statements)
 
 
-def _part(items: Items, kind: str, epilogue: bool) -> tuple[Statement, ...]:
+def _one(items: Items, matrices: Sequence[tuple[str, Variable]], row: str, itemsize: int) -> tuple[Statement, ...]:
+    """One item: the rows of the second matrix in registers, and of the result one after the other."""
+    builder = Builder()
+    a, b, c = (variable for _, variable in matrices)
+    rows: list[Part] = []
+    for p in range(items.K):
+        value = builder.var(row, f"b{p}", "{{0}}")
+        first = builder.at(b, p * items.rb)
+        if items.cb == 1:
+            builder.do(f"__builtin_memcpy(&{{}}, &{{}}, {items.N * itemsize});", value, first)
+        else:
+            for n in range(items.N):
+                builder.do(f"{{}}[{n}] = {{}};", value, builder.at(b, p * items.rb + n * items.cb))
+        rows.append(value)
+    m = builder.count("m", "0", items.M)
+    factors = [builder.at(a, code(f"{items.ra} * {{}}", m), p * items.ca) for p in range(items.K)]
+    terms = joined([code("{} * {}", x, y) for x, y in zip(factors, rows)], " + ")
+    result = builder.let(row, "result", terms)
+    builder.do(
+        f"__builtin_memcpy(&{{}}, &{{}}, {items.N * itemsize});", builder.at(c, code(f"{items.N} * {{}}", m)), result
+    )
+    builder.close()
+    return tuple(builder.statements)
+
+
+def _part(items: Items, kind: str, epilogue: bool, one_row: bool) -> tuple[Statement, ...]:
     size, a, b = items.M * items.N, items.run.a, items.run.b
     of_items, of_epilogue = Own("_items"), Own("_epilogue")
     builder = Builder()
@@ -153,7 +197,8 @@ def _part(items: Items, kind: str, epilogue: bool) -> tuple[Statement, ...]:
         builder.buffer(kind, "block", size)
         builder.count("t", "first", "last")
         builder.do(f"{{}}(a + {a} * t, b + {b} * t, block, 1);", of_items)
-        builder.do(f"{{}}(buffers, sizes, block, {items.N}, t, 0, {items.M}, 0, {items.N});", of_epilogue)
+        rows, columns = (1, size) if one_row else (items.M, items.N)
+        builder.do(f"{{}}(buffers, sizes, block, {items.N}, t, 0, {rows}, 0, {columns});", of_epilogue)
         builder.close()
     return tuple(builder.statements)
 

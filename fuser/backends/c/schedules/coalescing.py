@@ -1,4 +1,4 @@
-"""The elementwise form for short rows that meet what is the same for all rows: the loops over rows and along them coalesced.
+"""Coalescing of short rows that meet what is the same for all rows: the loops over rows and along them coalesced.
 
 Rows of 3, 7 or 30 numbers lie one after the other, so that a loop over all of them runs in whole vectors. What changes along a
 row alone (a bias, the weights of channels) is written out for a block of rows first, and so is what changes from row to
@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
-from fuser.backends.c.function import Part, code
-from fuser.backends.c.schedules.elementwise import Elementwise
+from fuser.backends.c.function import Part, Variable, code
+from fuser.backends.c.schedules import fission
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
@@ -23,10 +24,15 @@ from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_axes, needed, operands
 
+if TYPE_CHECKING:
+    from fuser.backends.c.schedules.elementwise import Elementwise, Span
+    from fuser.backends.c.schedules.piece import Piece
+
 LONGEST = 64  # elements of a row: longer ones are vectors enough
 ROWS = 16  # of a block: a vector's numbers, so that a block is made of whole vectors whatever its rows have
 FEWEST_ROWS = 64  # for which writing out what rows share pays
 MOST_SHARED = 6  # values that are written out
+X = Variable("x", "int64_t")  # the running element of a block
 
 
 @dataclass(frozen=True)
@@ -88,73 +94,65 @@ def _split(kernel: Kernel, row: Axis, along: Axis, loops: Loops) -> Rows | None:
     return Rows(row, along, repeated, spread) if 0 < len(shared) <= MOST_SHARED else None
 
 
-class Coalesced(Elementwise):
-    """Parallel over blocks of rows; the vector runs over all elements of a block."""
+def write(writer: Elementwise, piece: Piece, row: Span, along: Span, share: bool) -> None:
+    """The loops over blocks of rows, and in each one loop over all elements of its rows."""
+    found = piece.coalescing
+    assert found is not None
+    blocks = {node: _room(writer, node) for node in (*found.repeated, *found.spread)}
+    if found.repeated:
+        _repeat(writer, piece, found, blocks, along.end)
+    if share:
+        writer.shared()
+    base = writer.count("base", row.begin, row.end, f"{{}} += {ROWS}")
+    rows = writer.let("int64_t", "rows", f"{{0}} - {{1}} < {ROWS} ? {{0}} - {{1}} : {ROWS}", row.end, base)
+    if found.spread:
+        _spread(writer, piece, found, blocks, along.end)
+    with writer.scope(), writer.standing({found.row: base, found.along: X}):
+        for node, block in blocks.items():
+            element = writer.at(block, X)
+            writer.env[node] = writer.code("({} != 0)", element) if node.dtype == BOOL else element
+        nodes = _missing(writer, piece, [store.value for store in piece.stores])
+        fission.write(writer, piece, ROWS * LONGEST, code("{} * {}", rows, along.end), lambda x: None, nodes)
+    writer.close()
 
-    def form(self) -> None:
-        found = short_rows(self.kernel, self.loops)
-        assert found is not None
-        sweep = self.kernel.sweeps[0]
-        outer = [a for a in self.loops.parallel if a not in (found.row, found.along)]
-        for axis in outer:
-            self.loop(axis)
-        blocks = {node: self._room(node) for node in (*found.repeated, *found.spread)}
-        if found.repeated:
-            self._repeat(found, blocks)
-        self.shared()
-        base = self.count("base", "0", self.extents[found.row], f"{{}} += {ROWS}")
-        rows = self.let(
-            "int64_t", "rows", f"{{0}} - {{1}} < {ROWS} ? {{0}} - {{1}} : {ROWS}", self.extents[found.row], base
-        )
-        if found.spread:
-            self._spread(found, blocks)
-        self.pragma("omp simd")
-        x = self.count("x", "0", code("{} * {}", rows, self.extents[found.along]))
-        with self.scope(), self.standing({found.row: base, found.along: x}):
-            for node, block in blocks.items():
-                element = self.at(block, x)
-                self.env[node] = self.code("({} != 0)", element) if node.dtype == BOOL else element
-            self.define_all(self._missing([store.value for store in sweep.row_stores]))
-            for store in sweep.row_stores:
-                self.store(store)
-        for _ in (*outer, found.row, found.along):
-            self.close()
 
-    def _room(self, node: Scalar) -> str:
-        kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
-        return self.buffer(kind, f"{self.name(node)}_rows", ROWS * LONGEST).name
+def _room(writer: Elementwise, node: Scalar) -> str:
+    kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
+    return writer.buffer(kind, f"{writer.name(node)}_rows", ROWS * LONGEST).name
 
-    def _missing(self, roots: Iterable[Scalar]) -> list[Scalar]:
-        """The nodes that the roots need and that are not there yet, in order."""
-        return needed(roots, [node for node in self.kernel.sweeps[0].row if node not in self.env])
 
-    def _put(self, node: Scalar, block: str, offset: Part) -> None:
-        self.set(self.at(block, offset), "{} ? 1 : 0" if node.dtype == BOOL else "{}", self.operand(node))
+def _missing(writer: Elementwise, piece: Piece, roots: Iterable[Scalar]) -> list[Scalar]:
+    """The nodes that the roots need and that are not there yet, in order."""
+    return needed(roots, [node for node in piece.nodes if node not in writer.env])
 
-    def _repeat(self, found: Rows, blocks: dict[Scalar, str]) -> None:
-        """Compute what changes along a row alone, and write it out for each row of a block."""
-        along = self.extents[found.along]
-        with self.scope():
-            self.pragma("omp simd")
-            self.loop(found.along)
-            self.define_all(self._missing(found.repeated))
-            for node in found.repeated:
-                self._put(node, blocks[node], self.axes[found.along])
-            self.close()
-        again = self.count("again", along, code(f"{{}} * {ROWS}", along))
+
+def _put(writer: Elementwise, node: Scalar, block: str, offset: Part) -> None:
+    writer.set(writer.at(block, offset), "{} ? 1 : 0" if node.dtype == BOOL else "{}", writer.operand(node))
+
+
+def _repeat(writer: Elementwise, piece: Piece, found: Rows, blocks: dict[Scalar, str], along: Part) -> None:
+    """Compute what changes along a row alone, and write it out for each row of a block."""
+    with writer.scope():
+        writer.pragma("omp simd")
+        writer.loop(found.along)
+        writer.define_all(_missing(writer, piece, found.repeated))
         for node in found.repeated:
-            self.set(self.at(blocks[node], again), self.at(blocks[node], code("{} - {}", again, along)))
-        self.close()
+            _put(writer, node, blocks[node], writer.axes[found.along])
+        writer.close()
+    again = writer.count("again", along, code(f"{{}} * {ROWS}", along))
+    for node in found.repeated:
+        writer.set(writer.at(blocks[node], again), writer.at(blocks[node], code("{} - {}", again, along)))
+    writer.close()
 
-    def _spread(self, found: Rows, blocks: dict[Scalar, str]) -> None:
-        """Compute what changes from row to row alone, and write it out for each element of its row."""
-        along = self.extents[found.along]
-        turn = self.count("turn", "0", self.named("rows"))
-        with self.scope(), self.standing({found.row: code("({} + {})", self.named("base"), turn)}):
-            self.define_all(self._missing(found.spread))
-            self.pragma("omp simd")
-            x = self.count("x", "0", along)
-            for node in found.spread:
-                self._put(node, blocks[node], code("{} * {} + {}", turn, along, x))
-            self.close()
-        self.close()
+
+def _spread(writer: Elementwise, piece: Piece, found: Rows, blocks: dict[Scalar, str], along: Part) -> None:
+    """Compute what changes from row to row alone, and write it out for each element of its row."""
+    turn = writer.count("turn", "0", writer.named("rows"))
+    with writer.scope(), writer.standing({found.row: code("({} + {})", writer.named("base"), turn)}):
+        writer.define_all(_missing(writer, piece, found.spread))
+        writer.pragma("omp simd")
+        x = writer.count("x", "0", along)
+        for node in found.spread:
+            _put(writer, node, blocks[node], code("{} * {} + {}", turn, along, x))
+        writer.close()
+    writer.close()

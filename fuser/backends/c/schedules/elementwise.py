@@ -1,19 +1,49 @@
-"""The elementwise form: parallel over outer axes, with the vector along the axis that lies densest."""
+"""The loops of elementwise kernels: a nest around pieces, each of which is written with the transforms of its own.
+
+A kernel that asks where it is is cut where the answers change (`index_set_splitting.py`): what writes a part of an array in place is
+one kernel over the whole array, whose inner part is then a plain loop without a mask at each load. Threads share the outermost
+loops, or the innermost where they are few; where there are many pieces each thread goes through all of them for its own share.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from fuser.backends.c import spell
-from fuser.backends.c.emitter import Emitter
-from fuser.backends.c.function import Part, Symbol, Variable
-from fuser.backends.c.schedules import masking
+from fuser.backends.c.emitter import Emitter, masks, most_alone
+from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
+from fuser.backends.c.schedules import blocks, coalescing, masking, staging, tiling, unroll_and_jam
+from fuser.backends.c.schedules.index_set_splitting import MANY, across_pieces, index_set_split, order_of
+from fuser.backends.c.schedules.piece import Piece, part_of, scheduled
 from fuser.ir.index import Axis
-from fuser.kernel.kernel import Store, Sweep
-from fuser.kernel.lower import index_axes
+from fuser.ir.scalar import Scalar
+from fuser.kernel.index_set_splitting import Cut
+from fuser.kernel.kernel import Kernel, Store
+from fuser.kernel.loops import Loops
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
-BLOCK = 1024  # elements of a large result that are computed before they leave for memory
-STREAM_BYTES = 1 << 25  # results from this size on are too large for a cache to keep
+OUTER = 16  # outer iterations from which they are shared out, rather than those along the vector
+NARROW = 4  # elements along the vector for which a vector loop is not worth its code
+BLOCK = 64  # iterations across narrow pieces that are done with before the next
+# A thread's first iteration, and the next thread's.
+OWN, OTHERS = Variable("own", "int64_t"), Variable("others", "int64_t")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Iterations `first` … `last` of an axis, and how the text writes the first and the one after the last."""
+
+    axis: Axis
+    first: int
+    last: int
+    begin: Part
+    end: Part
+
+    @property
+    def extent(self) -> int:
+        return self.last + 1 - self.first
 
 
 class Elementwise(Emitter):
@@ -21,113 +51,252 @@ class Elementwise(Emitter):
 
     team = True
 
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
+        self.cut = _cut(kernel, loops, asked)
+        self.pieces = _pieces(kernel, loops, self.cut, asked)
+        split = self.cut.axis is not None
+        if split:
+            self.most_sizes = 1 << 20  # pieces that differ in their places alone are one function (`outline`)
+        if any(piece.unroll_and_jam for piece in self.pieces.values()):
+            self.attributes = unroll_and_jam.ATTRIBUTES
+        super().__init__(kernel, loops, threads, asked)
+        self.sources: dict[Scalar, Element] = {}  # loads that are read elsewhere, in tiles
+        self.targets: dict[Store, Element] = {}  # stores that go elsewhere first, to tiles or blocks
+        self.single = frozenset(node for piece in self.pieces.values() for node in piece.single)
+        inner = (
+            across_pieces(self.cut, loops) if split else None
+        )  # the axis of vectors instead, where pieces are narrow
+        self.order = order_of(loops) if inner is None else [a for a in order_of(loops) if a is not inner] + [inner]
+        self.across = inner
+        self.taken = False  # whether the loop around shares its iterations out
+        # Whether each thread goes through all pieces for its own share of the iterations.
+        self.dealt = threads and len(self.pieces) > MANY
+
+    def schedule(self) -> Schedule:
+        return _as_data(self.cut, [self.pieces[leaf] for leaf in self.cut.whole], self, super().schedule())
+
     def form(self) -> None:
-        sweep = self.kernel.sweeps[0]
-        axes = [a for a in self.loops.parallel if a is not self.loops.vector]
-        vector = self.loops.vector
-        if vector is None:
-            for node in sweep.row:
-                self.define(node)
-            for store in sweep.row_stores:
-                self.store(store)
+        if not self.order:
+            self._elements(self.pieces[self.cut])
             return
-        streamed = [s for s in sweep.row_stores if not axes and self._streams(s, vector)]
-        if streamed:
-            self._in_blocks(vector, streamed)
+        self.masks |= {node for leaf in self.cut.whole for node in masks(leaf.nodes)}
+        self.vector = self.order[-1]
+        if self.cut.axis is None:
+            spans = [self._span(axis, 0, self.loops.extents[axis] - 1) for axis in self.order]
+            self._piece(self.pieces[self.cut], spans)
             return
-        outer = self.loops.count(tuple(axes))
-        lanes = 0
-        if not axes or outer < 16:
-            for axis in axes:
-                self.loop(axis)
-            self.pragma("omp for simd schedule(simd: static) nowait" if self.threads else "omp simd")
+        count = self.loops.count(tuple(self.order[:-1]))
+        self.outer = self.order[0] if count >= OUTER and self.across is None else self.vector
+        if self.dealt:
+            functions = map(Symbol, ("omp_get_thread_num", "omp_get_num_threads"))
+            extent, thread, threads = self.extents[self.outer], *functions
+            self.let("int64_t", OWN.name, "{} * {}() / {}()", extent, thread, threads)
+            self.let("int64_t", OTHERS.name, "{} * ({}() + 1) / {}()", extent, thread, threads)
+        if self.across is None:
+            self._nest(self.cut, 0, ())
         else:
-            self.shared(len(axes))
-            for axis in axes:
-                self.loop(axis)
-            extent = self.loops.extents[vector]
-            rest = masking.remainder(self, sweep.row, sweep.row_stores, extent)
-            if rest:
-                self.in_whole_vectors(vector, rest, lambda: self.results(sweep))
-                for _ in axes:
-                    self.close()
-                return
-            self.pragma("omp simd")
-            lanes = masking.lanes(self, sweep.row, sweep.row_stores, extent)
-        if lanes:
-            self.count_masked(self.axis_names[vector], self.extents[vector], lanes)
+            self._in_blocks_of(self.across)
+
+    def alone(self) -> Code:
+        most = min(most_alone(leaf.nodes, leaf.stores) for leaf in self.cut.whole)
+        return self.argument(code(f"{{}} <= {most}", self.total()))
+
+    # The nest around pieces.
+
+    def _span(self, axis: Axis, first: int, last: int) -> Span:
+        begin: Part = "0" if first == 0 else self.sizes(("from", axis, first), first)
+        whole = last == self.loops.extents[axis] - 1
+        end: Part = self.extents[axis] if whole else self.sizes(("to", axis, last + 1), last + 1)
+        return Span(axis, first, last, begin, end)
+
+    def _in_blocks_of(self, inner: Axis) -> None:
+        """All pieces for a block of the inner axis before the next, whose results then share cache lines."""
+        first, end = (OWN, OTHERS) if self.dealt else ("0", self.extents[inner])
+        block = self.count("block", first, end, f"{{}} += {BLOCK}")
+        self.let("int64_t", "behind", f"{{0}} + {BLOCK} < {{1}} ? {{0}} + {BLOCK} : {{1}}", block, end)
+        self._nest(self.cut, 0, ())
+        self.close()
+
+    def _nest(self, cut: Cut, depth: int, spans: tuple[Span, ...]) -> None:
+        """The loops from axis number `depth` on; those of `spans` are written with the pieces."""
+        if depth == len(self.order):
+            with self.scope():
+                self._piece(self.pieces[cut], spans)
+            return
+        axis = self.order[depth]
+        whole = self.loops.extents[axis]
+        parts = cut.parts if cut.axis is axis else ((0, whole - 1, cut),)
+        for first, last, part in parts:
+            span = self._clipped(self._span(axis, first, last))
+            if axis is self.vector or any(axis in self.pieces[leaf].inner(self.vector) for leaf in part.whole):
+                self._nest(part, depth + 1, (*spans, span))
+                continue
+            with self.scope():
+                taken, shares = self.taken, self.threads and axis is self.outer and not self.dealt
+                if shares:
+                    self.pragma("omp for schedule(static) nowait")
+                self._over(span, one=not shares)
+                self.taken = taken or shares
+                self._nest(part, depth + 1, spans)
+                self.taken = taken
+                self.close()
+
+    def _clipped(self, span: Span) -> Span:
+        """The part of a span that belongs to the running block, or to this thread."""
+        if span.axis is self.across:
+            first, end = self.named("block"), self.named("behind")
+        elif self.dealt and span.axis is self.outer and span.extent > 1:
+            first, end = OWN, OTHERS
         else:
-            self.loop(vector)
-        self.results(sweep)
-        self.close_masked()
-        for _ in axes:
+            return span
+        return replace(span, begin=_later(span, first), end=_earlier(span.end, end))
+
+    def _over(self, span: Span, one: bool = True) -> None:
+        """Open the loop of a span; where it is `one` iteration, a block of its own."""
+        clipped = span.axis is self.across
+        mine = self.dealt and span.axis is self.outer
+        if span.extent > 1 or clipped or not one:
+            self.loop(span.axis, span.begin, span.end)
+            return
+        self.open(code("if ({0} <= {1} && {1} < {2})", OWN, span.begin, OTHERS) if mine else "")
+        self.let("int64_t", self.axis_names[span.axis], span.begin)
+
+    # One piece.
+
+    def _piece(self, piece: Piece, spans: Sequence[Span]) -> None:
+        """The loops of a piece over all spans, the innermost last."""
+        inner = piece.inner(self.vector)
+        outer = [span for span in spans if span.axis not in inner]
+        along = {span.axis: span for span in spans}
+        share = self.threads and not self.taken and not self.dealt
+        count = math.prod(span.extent for span in outer)
+        around = share and (piece.tiling is not None or count >= OUTER)
+        if around and piece.coalescing is None and (outer or piece.tiling is not None):
+            self.shared(len(outer) + 2 * (piece.tiling is not None))
+            share = False
+        for span in outer:
+            self._over(span, one=not around)
+        if piece.tiling is not None:
+            tiling.write(self, piece, along[piece.tiling.axis], along[self.vector])
+        elif piece.coalescing is not None:
+            coalescing.write(self, piece, along[piece.coalescing.row], along[self.vector], share)
+        elif piece.blocked:
+            blocks.write(self, piece, along[self.vector], share)
+        else:
+            self._plain(piece, along[self.vector], share, count >= OUTER or self.cut.axis is not None)
+        self.sources, self.targets = {}, {}
+        for _ in outer:
             self.close()
 
-    def results(self, sweep: Sweep) -> None:
-        self.define_all(sweep.row)
-        for store in sweep.row_stores:
+    def _plain(self, piece: Piece, span: Span, share: bool, masked: bool) -> None:
+        """One loop along the vector."""
+        if share:
+            self.pragma("omp for simd schedule(simd: static) nowait")
+            self._run(piece, span, one=False)
+            return
+        mine = self.dealt and span.axis is self.outer
+        own = masked and not mine and span.axis is self.loops.vector
+        if own and (rest := masking.remainder(self, piece.nodes, piece.stores, span.extent)):
+            self.made(masking=rest)
+            self.open()
+            self.in_whole_vectors(span.axis, rest, lambda: self._elements(piece), span.begin, span.end)
+            self.close()
+            return
+        lanes = masking.lanes(self, piece.nodes, piece.stores, span.extent) if own else 0
+        if span.extent > NARROW or self.cut.axis is None:
+            self.pragma("omp simd")
+        if lanes:
+            self.made(masking=lanes)
+            with self.scope():
+                self.count_masked(self.axis_names[span.axis], span.end, lanes, span.begin)
+                self._elements(piece)
+                self.close_masked()
+            return
+        self._run(piece, span)
+
+    def _run(self, piece: Piece, span: Span, one: bool = True) -> None:
+        with self.scope():
+            self._over(span, one)
+            self._elements(piece)
+            self.close()
+
+    def _elements(self, piece: Piece) -> None:
+        self.define_all(piece.nodes)
+        for store in piece.stores:
             self.store(store)
 
-    def open_outer(self, vector: Axis) -> list[Axis]:
-        """Open the loops around the vector's, and share them out; where they are few, the next loop with them. Gives them."""
-        axes = [a for a in self.loops.parallel if a is not vector]
-        together = bool(axes) and self.loops.count(tuple(axes)) >= 16
-        for axis in () if together else axes:
-            self.loop(axis)
-        self.shared(len(axes) if together else 1)
-        for axis in axes if together else ():
-            self.loop(axis)
-        return axes
+    # What a piece's loops read and write elsewhere than in the arrays.
 
-    def _streams(self, store: Store, vector: Axis) -> bool:
-        """Whether the store fills, one element after the other, memory too large for a cache to keep."""
-        param = self.kernel.params[store.param]
-        dense = store.offset.offset == 0 and all(
-            axis is vector or axis in self.loops.absorbed for axis in index_axes(store.offset)
-        )
-        return (
-            dense
-            and store.offset.coefficient(vector) == 1
-            and math.prod(param.shape) * param.dtype.itemsize >= STREAM_BYTES
-        )
+    def expression(self, node: Scalar) -> Code:
+        if node in self.sources:
+            return spell.load(self.kernel.params[node.attr.param].dtype, self.sources[node])
+        return super().expression(node)
 
-    def _in_blocks(self, vector: Axis, streamed: list[Store]) -> None:
-        """Large results leave for memory in blocks that are computed in the core's own cache."""
-        sweep = self.kernel.sweeps[0]
-        total = self.extents[vector]
-        self.shared()
-        self.blocks(total, BLOCK)
-        blocks = {store: self.block_of(store, BLOCK) for store in streamed}
-        self.pragma("omp simd")
-        x = self.count("x", "0", self.named("width"))
-        self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
-        self.define_all(sweep.row)
-        for store in sweep.row_stores:
-            if store in blocks:
-                dtype, value = self.kernel.params[store.param].dtype, self.operand(store.value)
-                self.set(self.at(blocks[store], x), spell.store(dtype, value))
-            else:
-                self.store(store)
-        self.close()
-        for store in streamed:
-            self.stream(store)
-        self.close()
+    def leave(self, store: Store) -> None:
+        """Store a value, where results wait in a block to its place there."""
+        if store not in self.targets:
+            self.store(store)
+            return
+        value = spell.store(self.kernel.params[store.param].dtype, self.operand(store.value))
+        self.set(self.targets[store], value)
 
-    def blocks(self, total: Part, block: int) -> None:
-        """Open a loop over blocks of an axis, from `base` on, each of `width` elements."""
-        self.count("base", "0", total, f"{{}} += {block}")
-        self.let("int64_t", "width", f"{{0}} - {{base}} < {block} ? {{0}} - {{base}} : {block}", total)
-
-    def block_of(self, store: Store, extent: int, what: str = "block") -> Variable:
+    def room_for(self, store: Store, extent: int, what: str = "block") -> Variable:
         """Declare an array for a part of what a store writes."""
         param = self.kernel.params[store.param]
         return self.buffer(spell.storage(param.dtype), f"{param.name}_{what}", extent)
 
-    def stream(self, store: Store) -> None:
-        """A block of a result goes to memory past the caches."""
-        target = self.params[store.param]
-        block, form = (
-            self.named(f"{target.name}_block"),
-            f"{{}}({{}} + {{base}}, {{}}, {{width}} * sizeof({target.type}));",
-        )
-        self.do(form, Symbol("stream"), target, block)
+
+def _cut(kernel: Kernel, loops: Loops, asked: Schedule) -> Cut:
+    """The pieces of the kernel, or all of it as one. Short rows that run as one loop are not cut along themselves."""
+    [sweep] = kernel.sweeps
+    whole = Cut(None, (), sweep.row, sweep.row_stores)
+    found = None if asked.forbids("index_set_splitting") else index_set_split(kernel, loops)
+    if found is None or len(found.whole) > MANY:
+        return found or whole
+    return whole if loops.vector in found.axes and coalescing.short_rows(kernel, loops) is not None else found
+
+
+def _pieces(kernel: Kernel, loops: Loops, cut: Cut, asked: Schedule) -> dict[Cut, Piece]:
+    """The schedule of each piece. Along another axis than the usual one pieces are plain loops."""
+    if cut.axis is None:
+        return {cut: scheduled(kernel, loops, asked)}
+    if across_pieces(cut, loops) is not None:
+        return {leaf: Piece(leaf.nodes, leaf.stores) for leaf in cut.whole}
+    return dict(_leaves(kernel, loops, cut, asked))
+
+
+def _leaves(kernel: Kernel, loops: Loops, cut: Cut, asked: Schedule) -> list[tuple[Cut, Piece]]:
+    if cut.axis is None:
+        return [(cut, scheduled(part_of(kernel, cut.nodes, cut.stores), loops, asked))]
+    found = []
+    for first, last, part in cut.parts:
+        inside = replace(loops, extents={**loops.extents, cut.axis: last + 1 - first})
+        found += _leaves(kernel, inside, part, asked)
+    return found
+
+
+def _later(span: Span, second: Variable) -> Part:
+    return second if span.first == 0 else code("{0} > {1} ? {0} : {1}", span.begin, second)
+
+
+def _earlier(first: Part, second: Variable) -> Code:
+    return code("({0} < {1} ? {0} : {1})", first, second)
+
+
+def _as_data(cut: Cut, pieces: Sequence[Piece], writer: Elementwise, made: Schedule) -> Schedule:
+    """What is made of the pieces, in numbers."""
+    found = list(dict.fromkeys(_piece_as_data(piece, writer) for piece in pieces))
+    made = replace(made, index_set_splitting=len(pieces) if cut.axis is not None else None)
+    return replace(made, **found[0].items()) if len(found) == 1 else replace(made, pieces=tuple(found))
+
+
+def _piece_as_data(piece: Piece, writer: Elementwise) -> Schedule:
+    return Schedule(
+        tiling=None if piece.tiling is None else tiling.sides(writer.kernel, piece.tiling),
+        coalescing=None if piece.coalescing is None else coalescing.ROWS,
+        staging=staging.ROWS if piece.tiles_in or piece.tiles_out else None,
+        fission=len(piece.fission) or None,
+        unroll_and_jam=piece.unroll_and_jam or None,
+        streaming=len(piece.streaming) or None,
+        blocking=blocks.length(piece) if piece.blocked and piece.tiling is None and piece.coalescing is None else None,
+    )

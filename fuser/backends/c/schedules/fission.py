@@ -1,4 +1,4 @@
-"""The elementwise form with functions of functions: a loop for each over a block that stays in the core's own cache.
+"""Fission of an elementwise loop: one for each depth of functions over a block that stays in the core's own cache.
 
 A chain of several functions of maths in one loop is longer than what a processor looks ahead, so that it waits for each
 result. Loops of their own let it work on many elements at once. Values go from one to the next in arrays of a block.
@@ -9,102 +9,117 @@ up to four times as long where its microcode guards against speculation, and no 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
-from fuser.backends.c.schedules.elementwise import BLOCK, Elementwise
+from fuser.backends.c.function import Part
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex
-from fuser.kernel.kernel import Kernel, Store
+from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_axes, operands
 
+if TYPE_CHECKING:
+    from fuser.backends.c.schedules.elementwise import Elementwise
+    from fuser.backends.c.schedules.piece import Piece
+
+BLOCK = 1024  # elements of a block
 BLOCK_BYTES = 1 << 14  # of the arrays between the loops
 SHORT = 128  # elements along the vector for which several loops do not pay
+TILED = 16  # in tiles, whose rows lie in the cache
 
 
-class Fissioned(Elementwise):
-    """Parallel as the elementwise form; the vector runs in blocks, and over each block once for each depth of functions."""
+def runs(kernel: Kernel, loops: Loops, least: int = SHORT) -> list[list[Scalar]]:
+    """The nodes by the loop that computes them: several where a function's result goes into another function, or elements are
+    read backwards or at computed indices, along a vector of at least so many elements; else none."""
+    row = kernel.sweeps[0].row
+    if loops.vector is None or loops.extents[loops.vector] < least or any(is_complex(n.dtype) for n in row):
+        return []
+    found = stages(row, backwards(kernel, loops.vector), gathers(row, loops.vector))
+    return found if len(found) > 1 else []
 
-    @staticmethod
-    def pays(kernel: Kernel, loops: Loops) -> bool:
-        """Whether a function's result goes into another function, or elements are read backwards or at computed indices, along a
-        vector that is long enough."""
-        row = kernel.sweeps[0].row
-        if loops.vector is None or loops.extents[loops.vector] < SHORT or any(is_complex(n.dtype) for n in row):
-            return False
-        return len(stages(row, backwards(kernel, loops.vector), gathers(row, loops.vector))) > 1
 
-    def form(self) -> None:
-        sweep, vector = self.kernel.sweeps[0], self.loops.vector
-        assert vector is not None
-        axes = self.open_outer(vector)
-        streamed = [s for s in sweep.row_stores if not axes and self._streams(s, vector)]
-        self._block(vector, [n for n in sweep.row if n not in self.env], streamed)
-        for _ in axes:
-            self.close()
+def write(
+    writer: Elementwise,
+    piece: Piece,
+    room: int,
+    total: Part,
+    element: Callable[[Part], object],
+    nodes: Sequence[Scalar] | None = None,
+) -> None:
+    """The loops over a block of `total` elements, at most `room`. `element` defines the axes where the counter stands. Results
+    are stored by the last loop, since an array may be read and written in place. `nodes`: those that are not there yet."""
+    nodes = [node for node in (piece.nodes if nodes is None else nodes) if node not in writer.env]
+    loops = _loops(piece, nodes)
+    cheap = [node for node in nodes if _again(piece, node)]
+    held = _between(piece, loops, cheap)
+    for node in held:
+        kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
+        writer.buffer(kind, f"{writer.name(node)}_block", room)
+    with writer.scope():
+        for run in loops:
+            single = bool(run) and run[0] in piece.single
+            if not single:
+                writer.pragma("omp simd")
+            x = writer.count("x", "0", total)
+            if single:
+                writer.do('__asm__ volatile ("");')  # which no vector loop has
+            element(x)
+            _run(writer, piece, run, held, cheap)
+            if run is loops[-1]:
+                for store in piece.stores:
+                    writer.leave(store)
+            writer.close()
 
-    def _block(self, vector: Axis, row: Sequence[Scalar], streamed: list[Store]) -> None:
-        """The loops over one block. Results are stored by the last, since an array may be read and written in place."""
-        sweep, alone = self.kernel.sweeps[0], backwards(self.kernel, vector)
-        single = gathers(row, vector)
-        runs, cheap = stages(row, alone, single), [node for node in row if _cheap(node) and node not in alone]
-        between = dict.fromkeys(self._between(runs, cheap))
-        size = sum(4 if n.dtype == BOOL else max(n.dtype.itemsize, 4) for n in between)
-        block = next((b for b in (BLOCK, BLOCK // 2, BLOCK // 4) if b * size <= BLOCK_BYTES), BLOCK // 8)
-        total = self.extents[vector]
-        self.blocks(total, block)
-        for node in between:
-            kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
-            self.buffer(kind, f"{self.name(node)}_block", block)
-        for store in streamed:
-            self.block_of(store, block)
-        for run in runs:
-            if run[0] not in single:
-                self.pragma("omp simd")
-            x = self.count("x", "0", self.named("width"))
-            if run[0] in single:
-                self.do('__asm__ volatile ("");')  # which no vector loop has
-            self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
-            self._run(run, between, cheap)
-            if run is runs[-1]:
-                self._results(sweep.row_stores, streamed)
-            self.close()
-        for store in streamed:
-            self.stream(store)
-        self.close()
 
-    def _between(self, runs: Sequence[Sequence[Scalar]], cheap: Collection[Scalar]) -> list[Scalar]:
-        """What later loops read, but for what costs no more to compute again."""
-        number = {node: k for k, run in enumerate(runs) for node in run}
-        last = len(runs) - 1
-        read = {o for node in number for o in operands(node) if number.get(o, last + 1) < number[node]}
-        read |= {s.value for s in self.kernel.sweeps[0].row_stores if number.get(s.value, last) < last}
-        return [node for node in number if node in read and node.op != "const" and node not in cheap]
+def block_of(piece: Piece) -> int:
+    """Elements of a block, so that the arrays between the loops stay in the core's own cache."""
+    held = _between(piece, piece.fission, [node for node in piece.nodes if _again(piece, node)])
+    size = sum(4 if n.dtype == BOOL else max(n.dtype.itemsize, 4) for n in held)
+    return next((b for b in (BLOCK, BLOCK // 2, BLOCK // 4) if b * size <= BLOCK_BYTES), BLOCK // 8)
 
-    def _run(self, run: Sequence[Scalar], between: Collection[Scalar], cheap: Sequence[Scalar]) -> None:
-        """One loop's nodes; loads that an earlier loop made are made again where they are read."""
-        wanted = {o for node in run for o in operands(node)} | {s.value for s in self.kernel.sweeps[0].row_stores}
-        for node in cheap:
-            self.env.pop(node, None)
-            if node in wanted:
-                self.define(node)
-        for node in run:
-            self.define(node)
-        elements = {node: self.at(f"{self.name(node)}_block", self.named("x")) for node in run if node in between}
-        for node, element in elements.items():
-            self.set(element, "{} ? 1 : 0" if node.dtype == BOOL else "{}", self.env[node])
-        for node, element in elements.items():
-            self.env[node] = self.code("({} != 0)", element) if node.dtype == BOOL else element
 
-    def _results(self, stores: Sequence[Store], streamed: Sequence[Store]) -> None:
-        for store in stores:
-            if store in streamed:
-                param, value = self.kernel.params[store.param], self.operand(store.value)
-                self.set(self.at(f"{param.name}_block", self.named("x")), spell.store(param.dtype, value))
-            else:
-                self.store(store)
+def _loops(piece: Piece, nodes: Sequence[Scalar]) -> list[list[Scalar]]:
+    """What each loop computes of these nodes; one loop at least, which stores."""
+    among = set(nodes)
+    if not piece.fission:
+        return [list(nodes)]
+    return [run for stage in piece.fission if (run := [node for node in stage if node in among])] or [[]]
+
+
+def _again(piece: Piece, node: Scalar) -> bool:
+    """Whether a node is computed again rather than held, wherever it is read."""
+    return _cheap(node) and node not in piece.alone
+
+
+def _between(piece: Piece, loops: Sequence[Sequence[Scalar]], cheap: Collection[Scalar]) -> list[Scalar]:
+    """What later loops read, but for what costs no more to compute again."""
+    number = {node: k for k, run in enumerate(loops) for node in run}
+    last = len(loops) - 1
+    read = {o for node in number for o in operands(node) if number.get(o, last + 1) < number[node]}
+    read |= {v for s in piece.stores for v in (s.value, *computed(s.offset)) if number.get(v, last) < last}
+    return [node for node in number if node in read and node.op != "const" and node not in cheap]
+
+
+def _run(
+    writer: Elementwise, piece: Piece, run: Sequence[Scalar], held: Collection[Scalar], cheap: Sequence[Scalar]
+) -> None:
+    """One loop's nodes; loads that an earlier loop made are made again where they are read."""
+    wanted = {o for node in run for o in operands(node)}
+    wanted |= {v for s in piece.stores for v in (s.value, *computed(s.offset))}
+    for node in cheap:
+        writer.env.pop(node, None)
+        if node in wanted:
+            writer.define(node)
+    for node in run:
+        writer.define(node)
+    elements = {node: writer.at(f"{writer.name(node)}_block", writer.named("x")) for node in run if node in held}
+    for node, place in elements.items():
+        writer.set(place, "{} ? 1 : 0" if node.dtype == BOOL else "{}", writer.env[node])
+    for node, place in elements.items():
+        writer.env[node] = writer.code("({} != 0)", place) if node.dtype == BOOL else place
 
 
 def stages(

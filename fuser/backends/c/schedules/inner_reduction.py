@@ -30,6 +30,7 @@ from fuser.ir.types import BOOL, is_complex
 from fuser.kernel.kernel import Kernel, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import operands
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 KEPT_BYTES = 1 << 17  # a kept row stays in the core's own cache up to about this size
 CHUNK = 8192  # reduced elements in one chunk, at least
@@ -48,8 +49,8 @@ class InnerReduction(Emitter):
     team = True
     aliased: dict[Scalar, Store]
 
-    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
-        super().__init__(kernel, loops, threads)
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
+        super().__init__(kernel, loops, threads, asked)
         self.in_vectors: set[Sweep] = set()  # sweeps whose scans run in vectors
         self.guards: dict[Sweep, tuple[Scalar, ...]] = {}  # the tests of sweeps that some rows leave out
         self.recalled: set[Scalar] = set()  # what the sweep reads from kept rows
@@ -63,7 +64,9 @@ class InnerReduction(Emitter):
                 continue
             self.room(spell.local(node.dtype), name, joined([self.extents[a] for a in self.loops.reduced], " * "))
         self._scan_rows()
-        self.guards = guards(self.kernel)
+        self.guards = {} if self.asked.forbids("guarding") else guards(self.kernel)
+        if self.guards:
+            self.made(guarding=sum(len(sweep.reductions) for sweep in self.guards))
         if rows:
             self.shared(len(rows), "static, 4" if self.guards else "static")
         for axis in rows:
@@ -164,10 +167,10 @@ class InnerReduction(Emitter):
             return
         lanes, rest = self._masks(sweep, body, cols) if first is None and vectorised and not scans else (0, 0)
         closed = form is not None or fissioned is not None or lanes + rest > 0  # the innermost loop, once it is written
-        asked = prefetched(self.kernel, self.loops, sweep) if first is None else []
+        ahead = prefetched(self, sweep) if first is None else []
         more: Part | None = None  # whether another block follows
-        if asked:
-            first, last = self._prefetch(asked, cols[0])
+        if ahead:
+            first, last = self._prefetch(ahead, cols[0])
         for number, axis in enumerate(cols):
             span = (first or "0", last or self.extents[axis]) if number == 0 else ("0", self.extents[axis])
             if blocks is not None and axis is blocks.axis:
@@ -201,7 +204,7 @@ class InnerReduction(Emitter):
             if blocks is not None and axis is blocks.axis:
                 self._end_block(more, sums if form else None)
                 self.close()
-        if asked:
+        if ahead:
             self.close()
         if form is not None:
             pairwise.join_lanes(self, sums, blocks is not None)
@@ -228,10 +231,11 @@ class InnerReduction(Emitter):
         if cols[-1] is not self.loops.vector:
             return 0, 0
         alone = sum(f.attr.reduction in ("max", "min") for f in sweep.reductions)
-        if lanes := masking.lanes(self, body, sweep.stores, extent, alone):
-            return lanes, 0
         plain = not sweep.reductions and len(cols) == 1
-        return 0, masking.remainder(self, body, sweep.stores, extent) if plain else 0
+        lanes = masking.lanes(self, body, sweep.stores, extent, alone)
+        rest = masking.remainder(self, body, sweep.stores, extent) if plain and not lanes else 0
+        self.made(masking=lanes or rest or None)
+        return lanes, rest
 
     def _masked_row(
         self, sweep: Sweep, body: list[Scalar], axis: Axis, clauses: Mapping[Scalar, Code], lanes: int
@@ -297,6 +301,7 @@ class InnerReduction(Emitter):
 
     def _prefetch(self, loads: list[Scalar], axis: Axis) -> tuple[Part, Part]:
         """Open a loop over pieces of the row, in which the same piece of the next row is asked for; gives its ends."""
+        self.made(prefetching=len(loads))
         row, total = self.loops.parallel[-1], self.extents[axis]
         piece = self.count("piece", "0", total, f"{{}} += {PIECE}")
         until = self.let("int64_t", "until", f"{{0}} - {{1}} < {PIECE} ? {{0}} : {{1}} + {PIECE}", total, piece)

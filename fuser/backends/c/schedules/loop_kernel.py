@@ -13,6 +13,7 @@ from fuser.backends.c import spell
 from fuser.backends.c.control_flow.interrupt import START, STEPS
 from fuser.backends.c.emitter import Emitter, most_alone
 from fuser.backends.c.function import NOTHING, Code, Element, Part, Symbol, Variable, code, joined
+from fuser.backends.c.schedules.unroll_and_jam import ATTRIBUTES
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import BOOL
@@ -20,6 +21,7 @@ from fuser.kernel.kernel import Carry, Kernel, Loop, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import computed, index_axes, operands
 from fuser.kernel.operands import needed
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 X = Variable("x", "int64_t")  # the running lane
 _STATE = Variable("state", "volatile int", pointer=True)
@@ -36,10 +38,10 @@ class LoopKernel(Emitter):
     team = True
     # Two iterations of one vector after the other are one long chain, where one iteration of four vectors, their
     # operations in turn, keeps the processor busy: 1.65 times as fast for a Runge-Kutta step.
-    attributes = '__attribute__((optimize("no-loop-unroll-and-jam", "schedule-insns", "sched-pressure"))) '
+    attributes = ATTRIBUTES
 
-    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
-        super().__init__(kernel, loops, threads)
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
+        super().__init__(kernel, loops, threads, asked)
         assert kernel.loop is not None
         self.loop_inside: Loop = kernel.loop
         self.vector = loops.vector
@@ -50,6 +52,7 @@ class LoopKernel(Emitter):
         if any(n.op == "lane" for n in self.loop_inside.body):
             self.width = loops.extents[self.vector]  # type: ignore[index]
         self.phases = self._phases()
+        self.made(blocking=self.width, fission=len(self.phases[1]) if len(self.phases[1]) > 1 else None)
         if self.time is not None:
             self.axis_names[self.time] = "t"
             self.axes[self.time] = Variable("t", "int64_t")

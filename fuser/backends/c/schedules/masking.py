@@ -86,7 +86,7 @@ def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) ->
     """Numbers of a vector, 0 where there may be no mask; and whether there are some of less than 32 bits."""
     axis, params = writer.loops.vector, writer.kernel.params
     sizes = [n.dtype.itemsize for n in nodes if n.op == "load"] + [params[s.param].dtype.itemsize for s in stores]
-    if axis is None or not sizes or not hides(writer, nodes):
+    if axis is None or not sizes or writer.asked.forbids("masking") or not hides(writer, nodes):
         return 0, False
     if any(s.offset.coefficient(axis) not in (0, 1) or computed(s.offset) for s in stores):
         return 0, False

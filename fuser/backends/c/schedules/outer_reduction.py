@@ -53,8 +53,9 @@ class OuterReduction(Emitter):
         vector = self.loops.vector
         assert vector is not None
         outer = [a for a in self.loops.parallel if a is not vector]
-        self.guards = guards(self.kernel)
+        self.guards = self._guards()
         self.in_whole = self._masked(vector)
+        self.made(blocking=self.block, masking=self.in_whole or None)
         self.shared(len(outer) + 1)
         for axis in outer:
             self.loop(axis)
@@ -72,6 +73,13 @@ class OuterReduction(Emitter):
         self.end()
         for _ in (*outer, vector):
             self.close()
+
+    def _guards(self) -> dict[Sweep, tuple[Scalar, ...]]:
+        """The tests of sweeps whose reductions some columns leave out."""
+        found = {} if self.asked.forbids("guarding") else guards(self.kernel)
+        if found:
+            self.made(guarding=sum(len(sweep.reductions) for sweep in found))
+        return found
 
     def begin(self) -> None:
         """What comes before the runs over a block of columns."""
@@ -314,9 +322,10 @@ class SplitOuterReduction(OuterReduction):
             self.loop(axis)
         width = self.lets("int64_t", ("base", code("0")), ("width", self.extents[vector]))
         self.in_whole = self._masked(vector)
+        self.made(blocking=self.block, masking=self.in_whole or None)
         self.let("int64_t", "stride", self._all[1])
         total = self.extents[self.loops.reduced[0]]
-        self.guards = guards(self.kernel)
+        self.guards = self._guards()
         room = Variable("room", "int64_t")
         most = code(f"{{0}} < {MOST_CHUNKS} ? {{0}} : {MOST_CHUNKS}", room)
         self.lets("int64_t", ("room", code(f"{CHUNK_CELLS} / {{}} + 1", width)), ("most", most))

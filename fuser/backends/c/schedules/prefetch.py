@@ -1,4 +1,4 @@
-"""InnerReduction that are asked for ahead: while a kernel computes with a row that the cache holds, the next one comes from memory.
+"""Rows that are asked for ahead: while a kernel computes with a row that the cache holds, the next one comes from memory.
 
 A kernel that runs along each row several times waits for memory in the first run, and for arithmetic in the others. So
 the last run asks for the same piece of the next row before each piece. Kernels that also write rows do not gain.
@@ -6,10 +6,15 @@ the last run asks for the same piece of the next row before each piece. Kernels 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops
+
+if TYPE_CHECKING:
+    from fuser.backends.c.emitter import Emitter
 
 PIECE = 1024  # elements of a row that are asked for at a time
 LINE = 64  # bytes that come together
@@ -17,8 +22,12 @@ LEAST_BYTES = 1 << 22  # of what is read: less stays in a cache
 ROW_BYTES = (1 << 12, 1 << 18)  # of rows that are worth it, and that the core's own caches hold
 
 
-def prefetched(kernel: Kernel, loops: Loops, sweep: Sweep) -> list[Scalar]:
+def prefetched(writer: Emitter, sweep: Sweep) -> list[Scalar]:
     """The loads whose next row is to be asked for in this sweep; none where that does not pay."""
+    return [] if writer.asked.forbids("prefetching") else _prefetched(writer.kernel, writer.loops, sweep)
+
+
+def _prefetched(kernel: Kernel, loops: Loops, sweep: Sweep) -> list[Scalar]:
     running = [s for s in kernel.sweeps if s.loops]
     if len(running) < 2 or sweep is not running[-1] or any(s.stores for s in running):
         return []

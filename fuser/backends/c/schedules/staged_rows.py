@@ -18,6 +18,7 @@ from fuser.ir.types import is_complex
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed, index_axes
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 SHORTEST, LONGEST = 16, 63  # elements of a row: shorter ones are unrolled, longer ones are vectors enough
 ROWS = 64  # of a block
@@ -77,12 +78,12 @@ class StagedRows(OuterReduction):
 
     block = ROWS
 
-    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
+    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
         found = rows_side_by_side(kernel, loops)
         assert found is not None
         self.rows = found
         self.tile_of: dict[tuple[int, Affine], Variable] = {}
-        super().__init__(kernel, replace(loops, vector=found.row), threads)
+        super().__init__(kernel, replace(loops, vector=found.row), threads, asked)
 
     def _masked(self, vector: Axis) -> int:
         return 0

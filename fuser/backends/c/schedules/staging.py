@@ -1,4 +1,4 @@
-"""The elementwise form for several accesses that are the same stride apart: blocks of rows go through tiles.
+"""Staging of several accesses that are the same stride apart: blocks of rows go through tiles.
 
 The elements of rows of 5, 7 or 12 numbers, which a kernel takes apart, lie that stride apart along the vector. A block of
 rows is transposed into a tile in the core's own cache, where each of them is a run of memory, and results leave likewise.
@@ -7,13 +7,11 @@ rows is transposed into a tile in the core's own cache, where each of them is a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from fuser.backends.c import spell
 from fuser.backends.c.function import Code, Element, Variable, code
-from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.tiling import TRANSPOSED, move_rows
 from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
@@ -21,10 +19,15 @@ from fuser.kernel.kernel import Access, Kernel, Store
 from fuser.kernel.loops import Loops
 from fuser.kernel.operands import computed
 
+if TYPE_CHECKING:
+    from fuser.backends.c.schedules.elementwise import Elementwise
+    from fuser.backends.c.schedules.piece import Piece
+
 SHUFFLED = (2, 3, 4, 8)  # strides that compilers take apart in registers
 LONGEST = 16  # elements of a row
 ROWS = 128  # of a block
 FEWEST = 2  # accesses of one stride, for a tile to pay
+X = Variable("x", "int64_t")  # the running row of a block
 
 
 @dataclass(eq=False)
@@ -69,66 +72,39 @@ def _there(kernel: Kernel, tile: Tile, vector: Axis) -> bool:
     return low >= 0 and high + tile.stride <= math.prod(kernel.params[tile.param].shape)
 
 
-class Staged(Elementwise):
-    """Parallel over blocks of rows; the vector runs over the rows of a block."""
+def read(writer: Elementwise, piece: Piece, axis: Axis) -> None:
+    """Take a block's rows into tiles, from `base` on."""
+    with writer.standing({axis: writer.named("base")}):
+        for number, tile in enumerate(piece.tiles_in):
+            room, begin = _room(writer, tile, f"tile{number}"), _begin(writer, tile, axis)
+            move_rows(writer, "rows_in", tile.param, begin, _step(writer, tile, axis), room, str(ROWS))
+            for member, column in tile.members.items():
+                writer.sources[member] = writer.at(room, str(column * ROWS), X)  # type: ignore[index]
+    for number, tile in enumerate(piece.tiles_out):
+        room = _room(writer, tile, f"left{number}")
+        for member, column in tile.members.items():
+            writer.targets[member] = writer.at(room, str(column * ROWS), X)  # type: ignore[index]
 
-    staged: Mapping[Scalar | Store, Element] = MappingProxyType({})
 
-    @staticmethod
-    def pays(kernel: Kernel, loops: Loops) -> bool:
-        return any(tiles(kernel, loops))
+def leave(writer: Elementwise, piece: Piece, axis: Axis) -> None:
+    """Take what was computed for a block out of its tiles."""
+    with writer.standing({axis: writer.named("base")}):
+        for number, tile in enumerate(piece.tiles_out):
+            begin, step = _begin(writer, tile, axis), _step(writer, tile, axis)
+            move_rows(writer, "rows_out", tile.param, writer.named(f"left{number}"), str(ROWS), begin, step)
 
-    def form(self) -> None:
-        vector, sweep = self.loops.vector, self.kernel.sweeps[0]
-        assert vector is not None
-        read, written = tiles(self.kernel, self.loops)
-        axes = self.open_outer(vector)
-        self.blocks(self.extents[vector], ROWS)
-        width, base = self.named("width"), self.named("base")
-        with self.standing({vector: base}):
-            for number, tile in enumerate(read):
-                room, begin = self._room(tile, f"tile{number}"), self._begin(tile, vector)
-                move_rows(self, "rows_in", tile.param, begin, self._step(tile, vector), room, str(ROWS))
-        rooms = {id(tile): self._room(tile, f"left{number}") for number, tile in enumerate(written)}
-        self.pragma("omp simd")
-        x = self.count("x", "0", width)
-        self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
-        self.staged = {
-            member: self.at(f"tile{number}", str(column * ROWS), x)
-            for number, tile in enumerate(read)
-            for member, column in tile.members.items()
-        }
-        leaving = {member: (tile, column) for tile in written for member, column in tile.members.items()}
-        self.define_all(sweep.row)
-        for store in sweep.row_stores:
-            if store in leaving:
-                tile, column = leaving[store]
-                value = spell.store(self.kernel.params[store.param].dtype, self.operand(store.value))
-                self.set(self.at(rooms[id(tile)], str(column * ROWS), x), value)
-            else:
-                self.store(store)
-        self.close()
-        with self.standing({vector: base}):
-            for tile in written:
-                begin, step = self._begin(tile, vector), self._step(tile, vector)
-                move_rows(self, "rows_out", tile.param, rooms[id(tile)], str(ROWS), begin, step)
-        for _ in (*axes, vector):
-            self.close()
 
-    def _room(self, tile: Tile, name: str) -> Variable:
-        lanes = TRANSPOSED[self.kernel.params[tile.param].dtype.itemsize * 8]
-        return self.buffer(self.params[tile.param].type, name, max(tile.stride, lanes) * ROWS)
+def _room(writer: Elementwise, tile: Tile, name: str) -> Variable:
+    lanes = TRANSPOSED[writer.kernel.params[tile.param].dtype.itemsize * 8]
+    return writer.buffer(writer.params[tile.param].type, name, max(tile.stride, lanes) * ROWS)
 
-    def _begin(self, tile: Tile, vector: Axis) -> Code:
-        """The first element of a block."""
-        offset = tile.first + Affine.of(vector) * tile.stride
-        return code("&{}", Element(self.params[tile.param], self._offset(tile.param, offset)))
 
-    def _step(self, tile: Tile, vector: Axis) -> Code:
-        """The stride between rows; the same size argument as in offsets."""
-        return self.sizes(("factor", tile.param, vector, tile.stride), tile.stride)
+def _begin(writer: Elementwise, tile: Tile, axis: Axis) -> Code:
+    """The first element of a block."""
+    offset = tile.first + Affine.of(axis) * tile.stride
+    return code("&{}", Element(writer.params[tile.param], writer._offset(tile.param, offset)))
 
-    def expression(self, node: Scalar) -> Code:
-        if node in self.staged:
-            return spell.load(self.kernel.params[node.attr.param].dtype, self.staged[node])
-        return super().expression(node)
+
+def _step(writer: Elementwise, tile: Tile, axis: Axis) -> Code:
+    """The stride between rows; the same size argument as in offsets."""
+    return writer.sizes(("factor", tile.param, axis, tile.stride), tile.stride)

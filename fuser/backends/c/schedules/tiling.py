@@ -1,4 +1,4 @@
-"""The loop form for transposed accesses: what is dense along another axis than the vector goes through square tiles.
+"""Tiling for transposed accesses: what is dense along another axis than the vector goes through square tiles.
 
 A tile is transposed in registers as it is read, so that whole cache lines move on both sides, and lies in the core's own
 cache while the block is computed. Results with a transposed access are computed into tiles and leave through them.
@@ -6,22 +6,28 @@ cache while the block is computed. Results with a transposed access are computed
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fuser.backends.c import spell
-from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
-from fuser.ir.index import Affine, Axis, Div
+from fuser.backends.c.schedules import fission
+from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Access, Kernel, Store
 from fuser.kernel.loops import Loops
-from fuser.kernel.lower import computed, index_axes
+from fuser.kernel.operands import computed, index_axes
+
+if TYPE_CHECKING:
+    from fuser.backends.c.emitter import Emitter
+    from fuser.backends.c.schedules.elementwise import Elementwise, Span
+    from fuser.backends.c.schedules.piece import Piece
 
 ALONG = 512  # bytes of a tile along the axis that is dense in memory: shorter runs lose a third, longer ones the cache
 WIDTH = 64  # elements of a tile along the vector
 LEAST = 16  # iterations along both axes from which tiles pay
 MOST_TILES = 8
+X, Y = Variable("x", "int64_t"), Variable("y", "int64_t")  # the running column and row of a tile
 
 # Each round interleaves the rows of the first half with those of the second; after log2(lanes) rounds the block is transposed.
 _BLOCK = """typedef uint{bits}_t __attribute__((may_alias)) bits{bits};
@@ -159,93 +165,67 @@ def _inside(atom: object, vector: Axis, axis: Axis, loops: Loops) -> bool:
     return True
 
 
-class Tiled(Emitter):
-    """Parallel over tiles; inside one, over its rows, with the vector along the axis of most accesses."""
+def sides(kernel: Kernel, found: TransposedAccess) -> tuple[int, int]:
+    """Height and width of the tiles."""
+    sizes = [n.dtype.itemsize for n in found.loads] + [kernel.params[s.param].dtype.itemsize for s in found.stores]
+    return ALONG // max(sizes), WIDTH * (2 if max(sizes) < 4 else 1)
 
-    team = True
 
-    def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True) -> None:
-        super().__init__(kernel, loops, threads)
-        found = transposed_accesses(kernel, loops)
-        assert found is not None and loops.vector is not None
-        self.crossing, self.vector, self.across = found, loops.vector, found.axis
-        self.tiles: dict[Scalar, Variable] = {}
-        self.leaving: dict[Store, Variable] = {}
-        sizes = [n.dtype.itemsize for n in found.loads] + [kernel.params[s.param].dtype.itemsize for s in found.stores]
-        self.width = WIDTH * (2 if max(sizes) < 4 else 1)
-        self.height = ALONG // max(sizes)
+def write(writer: Elementwise, piece: Piece, across: Span, along: Span) -> None:
+    """The loops over tiles of a span of both axes, and in each over its rows, with the vector along the axis of most accesses."""
+    found = piece.tiling
+    assert found is not None
+    height, width = sides(writer.kernel, found)
+    corners: dict[Axis, Part] = {}
+    for span, count, side in ((across, "height", height), (along, "width", width)):
+        corners[span.axis] = writer.count(f"{count}_from", span.begin, span.end, f"{{}} += {side}")
+    for span, count, side in ((across, "height", height), (along, "width", width)):
+        rest = code("{} - {}", span.end, corners[span.axis])
+        writer.let("int64_t", count, f"{{0}} < {side} ? {{0}} : {side}", rest)
+    leaving: dict[Store, Variable] = {}
+    with writer.standing(corners):
+        for number, load in enumerate(found.loads):
+            param, offset = load.attr.param, load.attr.offset
+            tile = writer.buffer(writer.params[param].type, f"tile{number}", height * width)
+            begin, step = (
+                code("&{}", Element(writer.params[param], writer._offset(param, offset))),
+                _step(writer, load.attr, along),
+            )
+            _transpose(writer, param, begin, step, tile, str(width), "{height}, {width}")
+            writer.sources[load] = writer.at(tile, code(f"{{}} * {width}", Y), X)
+        for store in found.stores:
+            array = writer.params[store.param]
+            tile = leaving[store] = writer.buffer(array.type, f"tile_{array.name}{len(leaving) or ''}", height * width)
+            writer.targets[store] = writer.at(tile, code(f"{{}} * {width}", Y), X)
+    _rows(writer, piece, across.axis, along.axis, corners, width)
+    with writer.standing(corners):
+        for store, tile in leaving.items():
+            begin, step = code("&{}", writer.target(store)), _step(writer, store, along)
+            _transpose(writer, store.param, tile, str(width), begin, step, "{width}, {height}")
+    writer.close()
+    writer.close()
 
-    def form(self) -> None:
-        vector, across = self.vector, self.across
-        outer = [a for a in self.loops.parallel if a not in (vector, across)]
-        self.shared(len(outer) + 2)
-        for axis in outer:
-            self.loop(axis)
-        axes = dict(self.axes)
-        sides = ((across, "height", self.height), (vector, "width", self.width))
-        corners = {
-            axis: self.count(f"{count}_from", "0", self.extents[axis], f"{{}} += {side}") for axis, count, side in sides
-        }
-        for axis, count, side in sides:
-            rest = code("{} - {}", self.extents[axis], corners[axis])
-            self.let("int64_t", count, f"{{0}} < {side} ? {{0}} : {side}", rest)
-        self.axes |= corners
-        for load in self.crossing.loads:
-            self._read(load)
-        for store in self.crossing.stores:
-            self.leaving[store] = self._tile(store.param, f"tile_{self.params[store.param].name}")
-        self.axes |= axes
-        self._compute(corners)
-        self.axes |= corners
-        for store, tile in self.leaving.items():
-            place, step = code("&{}", self.target(store)), self._step(store.param, store.offset)
-            self._transpose(store.param, tile, self.width, place, step, "{width}, {height}")
-        for _ in (*outer, vector, across):
-            self.close()
 
-    def _compute(self, corners: dict[Axis, Variable]) -> None:
-        sweep = self.kernel.sweeps[0]
-        y = self.count("y", "0", self.named("height"))
-        self.let("int64_t", self.axis_names[self.across], "{} + {}", corners[self.across], y)
-        self.pragma("omp simd")
-        x = self.count("x", "0", self.named("width"))
-        self.let("int64_t", self.axis_names[self.vector], "{} + {}", corners[self.vector], x)
-        self.define_all(sweep.row)
-        for store in sweep.row_stores:
-            if store in self.leaving:
-                value = spell.store(self.kernel.params[store.param].dtype, self.operand(store.value))
-                self.set(self._in_tile(self.leaving[store]), value)
-            else:
-                self.store(store)
-        self.close()
-        self.close()
+def _rows(
+    writer: Elementwise, piece: Piece, across: Axis, along: Axis, corners: Mapping[Axis, Part], width: int
+) -> None:
+    """The rows of a tile, one after the other."""
+    y = writer.count("y", "0", writer.named("height"))
+    writer.let("int64_t", writer.axis_names[across], "{} + {}", corners[across], y)
+    element = lambda x: writer.let("int64_t", writer.axis_names[along], "{} + {}", corners[along], x)
+    fission.write(writer, piece, width, writer.named("width"), element)
+    writer.close()
 
-    def _in_tile(self, tile: Variable) -> Element:
-        return self.at(tile, self.code(f"{{y}} * {self.width}"), self.named("x"))
 
-    def _read(self, load: Scalar) -> None:
-        """Fill the tile of a load."""
-        number, offset = load.attr.param, load.attr.offset
-        self.tiles[load] = self._tile(number, f"tile{len(self.tiles)}")
-        place = code("&{}", Element(self.params[number], self._offset(number, offset)))
-        self._transpose(number, place, self._step(number, offset), self.tiles[load], self.width, "{height}, {width}")
+def _transpose(writer: Emitter, number: int, source: Part, step: Part, target: Part, ld: Part, counts: str) -> None:
+    bits = writer.kernel.params[number].dtype.itemsize * 8
+    writer.do(f"{{}}({{}}, {{}}, {{}}, {{}}, {counts});", Symbol(f"transpose{bits}"), source, step, target, ld)
 
-    def _tile(self, number: int, name: str) -> Variable:
-        return self.buffer(self.params[number].type, name, self.height * self.width)
 
-    def _transpose(self, number: int, source: Part, step: Part, target: Part, ld: Part, counts: str) -> None:
-        bits = self.kernel.params[number].dtype.itemsize * 8
-        self.do(f"{{}}({{}}, {{}}, {{}}, {{}}, {counts});", Symbol(f"transpose{bits}"), source, step, target, ld)
-
-    def _step(self, number: int, offset: Affine) -> Code:
-        """The stride along the vector; the same size argument as in the place."""
-        coefficient = offset.coefficient(self.vector)
-        return self.sizes(("factor", number, self.vector, coefficient), coefficient)
-
-    def expression(self, node: Scalar) -> Code:
-        if node in self.tiles:
-            return spell.load(self.kernel.params[node.attr.param].dtype, self._in_tile(self.tiles[node]))
-        return super().expression(node)
+def _step(writer: Emitter, access: Access | Store, along: Span) -> Code:
+    """The stride along the vector; the same size argument as in the place."""
+    coefficient = access.offset.coefficient(along.axis)
+    return writer.sizes(("factor", access.param, along.axis, coefficient), coefficient)
 
 
 def move_rows(writer: Emitter, function: str, param: int, source: Part, step: Part, target: Part, ld: Part) -> None:

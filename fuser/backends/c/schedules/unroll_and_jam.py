@@ -1,4 +1,4 @@
-"""The elementwise form for long chains of cheap operations: several vectors interleaved, operation by operation.
+"""Unroll-and-jam of elementwise loops with long chains of cheap operations: several vectors interleaved, operation by operation.
 
 A chain is longer than what a processor looks ahead, so that it waits for each result with nothing else to do. With the
 operations of several vectors in turn it has: 1.9 times as fast for 20 iterations of z² + c.
@@ -6,18 +6,21 @@ operations of several vectors in turn it has: 1.9 times as fast for 20 iteration
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
-from fuser.backends.c.function import Variable, code
-from fuser.backends.c.schedules.elementwise import BLOCK, Elementwise
-from fuser.backends.c.schedules.loop_kernel import LoopKernel
+from fuser.backends.c.function import Part, code
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_inexact
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
-from fuser.kernel.lower import operands
+from fuser.kernel.operands import operands
+
+if TYPE_CHECKING:
+    from fuser.backends.c.schedules.elementwise import Elementwise
+    from fuser.backends.c.schedules.piece import Piece
 
 REGISTER = 64  # bytes of a vector
 REGISTERS = 28  # that values can be held in at once
@@ -31,95 +34,87 @@ CHEAP = frozenset(
 )
 LEAVES = frozenset(("const", "index", "load"))
 LATENCY = {"div": 6, "sqrt": 6, "select": 1, "neg": 1, "abs": 1, "bitcast": 0}  # cycles; 3 of other floating point
+# gcc's own unroll-and-jam would put whole iterations one after the other.
+ATTRIBUTES = '__attribute__((optimize("no-loop-unroll-and-jam", "schedule-insns", "sched-pressure"))) '
 
 
-class UnrollAndJam(Elementwise):
-    """Parallel as the elementwise form; blocks of the vector are computed in the core's own cache, and leave from there."""
+def interleaved(kernel: Kernel, loops: Loops) -> int:
+    """How many vectors are interleaved; 0 where the plain form does as well."""
+    found = most(kernel, loops)
+    return found if found and _chain(kernel.sweeps[0].row) >= WAITING else 0
 
-    attributes = LoopKernel.attributes
 
-    @staticmethod
-    def interleaved(kernel: Kernel, loops: Loops) -> int:
-        """How many vectors are interleaved; 0 where the plain form does as well."""
-        sweep, vector = kernel.sweeps[0], loops.vector
-        if vector is None or loops.extents[vector] < SHORT or not all(map(_plain, sweep.row)):
-            return 0
-        if not all(_dense(store, vector, loops) for store in sweep.row_stores) or _chain(sweep.row) < WAITING:
-            return 0
-        alive, length = _alive(sweep.row, sweep.row_stores), len(sweep.row)
-        found = min(MOST, REGISTERS // max(alive, 1), MOST_TEXT // max(length, 1))
-        return found if found >= FEWEST else 0
+def most(kernel: Kernel, loops: Loops) -> int:
+    """How many vectors may be interleaved: their values stay in registers, and the text is not too long."""
+    sweep, vector = kernel.sweeps[0], loops.vector
+    if vector is None or loops.extents[vector] < SHORT or not all(map(_plain, sweep.row)):
+        return 0
+    apart = len({store.param for store in sweep.row_stores}) == len(sweep.row_stores)
+    if not apart or not all(_dense(store, vector, loops) for store in sweep.row_stores):
+        return 0
+    alive, length = _alive(sweep.row, sweep.row_stores), len(sweep.row)
+    found = min(MOST, REGISTERS // max(alive, 1), MOST_TEXT // max(length, 1))
+    return found if found >= FEWEST else 0
 
-    def form(self) -> None:
-        vector = self.loops.vector
-        assert vector is not None
-        axes = self.open_outer(vector)
-        self._blocks(vector, not axes)
-        for _ in axes:
-            self.close()
 
-    def _blocks(self, vector: Axis, alone: bool) -> None:
-        sweep, total, name = self.kernel.sweeps[0], self.extents[vector], self.axis_names[vector]
-        row = [n for n in sweep.row if n not in self.env]
-        lanes = REGISTER // max(n.dtype.itemsize for n in sweep.row)
-        count = self.interleaved(self.kernel, self.loops)
-        step = lanes * count
-        block = BLOCK // step * step
-        self.blocks(total, block)
-        self._declare_results("block", block)
-        width = self.named("width")
-        at = self.count("at", "0", width, f"{{}} += {step}", f"{{}} + {step} <= {{}}")
-        self._declare_results("part", step)
-        self.pragma("omp simd")
-        lane = self.count("lane", "0", lanes)
-        self.pragma(f"GCC unroll {count}")
-        turn = self.count("turn", "0", count)
-        element = code(f"{{}} + {lanes} * {{}}", lane, turn)
-        x = Variable("x", "int64_t")
-        self.lets("int64_t", ("x", element), (name, self.code("{base} + {at} + {}", x)))
-        self._elements(row, "part")
-        self.close()
-        self.close()
-        self.pragma("omp simd")
-        self.count("x", "0", step)
-        for result in self._results:
-            self.set(self.at(f"{result}_block", at, x), self.at(f"{result}_part", x))
-        self.close(flat=True)
-        self.close()
-        self.pragma("omp simd")
-        self.count("x", code(f"{{}} / {step} * {step}", width), width)
-        self.let("int64_t", name, "{base} + {}", x)
-        self._elements(row, "block")
-        self.close()
-        for store in sweep.row_stores:
-            self._leave(store, vector, alone)
-        self.close()
+def step(piece: Piece) -> int:
+    """Elements of all vectors that are interleaved."""
+    return REGISTER // max(n.dtype.itemsize for n in piece.nodes) * piece.unroll_and_jam
 
-    @property
-    def _results(self) -> list[str]:
-        return [self.kernel.params[store.param].name for store in self.kernel.sweeps[0].row_stores]
 
-    def _declare_results(self, what: str, extent: int) -> None:
-        for store in self.kernel.sweeps[0].row_stores:
-            self.block_of(store, extent, what)
+def write(writer: Elementwise, piece: Piece, block: int, element: Callable[[Part], object]) -> None:
+    """The loops over a block, whose results wait in arrays of it: whole turns of the vectors, and what is left. `element` defines
+    the axes at an offset in the block."""
+    row = [n for n in piece.nodes if n not in writer.env]
+    each, turns = step(piece), piece.unroll_and_jam
+    lanes = each // turns
+    _declare(writer, piece, "block", block)
+    width = writer.named("width")
+    at = writer.count("at", "0", width, f"{{}} += {each}", f"{{}} + {each} <= {{}}")
+    _declare(writer, piece, "part", each)
+    writer.pragma("omp simd")
+    lane = writer.count("lane", "0", lanes)
+    writer.pragma(f"GCC unroll {turns}")
+    turn = writer.count("turn", "0", turns)
+    x = writer.let("int64_t", "x", f"{{}} + {lanes} * {{}}", lane, turn)
+    element(code("{} + {}", at, x))
+    _elements(writer, piece, row, "part")
+    writer.close()
+    writer.close()
+    writer.pragma("omp simd")
+    writer.count("x", "0", each)
+    for name in _results(writer, piece):
+        writer.set(writer.at(f"{name}_block", at, x), writer.at(f"{name}_part", x))
+    writer.close(flat=True)
+    writer.close()
+    writer.pragma("omp simd")
+    x = writer.count("x", code(f"{{}} / {each} * {each}", width), width)
+    element(x)
+    _elements(writer, piece, row, "block")
+    writer.close()
+    for store in piece.stores:
+        if store not in piece.streaming:
+            writer.pragma("omp simd")
+            element(writer.count("x", "0", width))
+            writer.set(writer.target(store), writer.at(f"{writer.params[store.param].name}_block", x))
+            writer.close()
 
-    def _elements(self, row: Sequence[Scalar], into: str) -> None:
-        with self.scope():
-            self.define_all(row)
-            for store in self.kernel.sweeps[0].row_stores:
-                param, value = self.kernel.params[store.param], self.operand(store.value)
-                self.set(self.at(f"{param.name}_{into}", self.named("x")), spell.store(param.dtype, value))
 
-    def _leave(self, store: Store, vector: Axis, alone: bool) -> None:
-        """A result's block goes to its place."""
-        if alone and self._streams(store, vector):
-            self.stream(store)
-            return
-        self.pragma("omp simd")
-        x = self.count("x", "0", self.named("width"))
-        self.let("int64_t", self.axis_names[vector], "{base} + {}", x)
-        self.set(self.target(store), self.at(f"{self.params[store.param].name}_block", x))
-        self.close()
+def _results(writer: Elementwise, piece: Piece) -> list[str]:
+    return [writer.kernel.params[store.param].name for store in piece.stores]
+
+
+def _declare(writer: Elementwise, piece: Piece, what: str, extent: int) -> None:
+    for store in piece.stores:
+        writer.room_for(store, extent, what)
+
+
+def _elements(writer: Elementwise, piece: Piece, row: Sequence[Scalar], into: str) -> None:
+    with writer.scope():
+        writer.define_all(row)
+        for store in piece.stores:
+            param, value = writer.kernel.params[store.param], writer.operand(store.value)
+            writer.set(writer.at(f"{param.name}_{into}", writer.named("x")), spell.store(param.dtype, value))
 
 
 def _plain(node: Scalar) -> bool:

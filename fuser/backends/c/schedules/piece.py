@@ -1,0 +1,102 @@
+"""What the innermost loops of a part of an elementwise kernel are made of: the transforms that pay there, one after the other.
+
+In: the nodes and stores of the part, as a kernel of its own, and its loops. Out: a `Piece`, which the writer only spells.
+Each transform has its legality and its price in its own file; they compose: a piece of a kernel that is cut may be tiled, and
+what is computed of a tile may be fissioned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fuser.backends.c.schedules import coalescing, fission, staging, tiling, unroll_and_jam
+from fuser.ir.index import Axis
+from fuser.ir.scalar import Scalar
+from fuser.kernel.kernel import Kernel, Store, Sweep
+from fuser.kernel.loops import Loops
+from fuser.kernel.operands import index_axes
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
+
+STREAM_BYTES = 1 << 25  # results from this size on are too large for a cache to keep
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The nodes and stores of some iterations, and the transforms of their loops; empty ones are not made."""
+
+    nodes: tuple[Scalar, ...]
+    stores: tuple[Store, ...]
+    tiling: tiling.TransposedAccess | None = None
+    coalescing: coalescing.Rows | None = None
+    tiles_in: tuple[staging.Tile, ...] = ()
+    tiles_out: tuple[staging.Tile, ...] = ()
+    fission: tuple[tuple[Scalar, ...], ...] = ()
+    single: frozenset[Scalar] = frozenset()  # loads in loops without vectors
+    alone: frozenset[Scalar] = frozenset()  # loads in vector loops of their own
+    unroll_and_jam: int = 0
+    streaming: tuple[Store, ...] = ()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the loop along the vector runs in blocks."""
+        return bool(self.tiles_in or self.tiles_out or self.fission or self.unroll_and_jam or self.streaming)
+
+    def inner(self, vector: Axis) -> tuple[Axis, ...]:
+        """The axes whose loops are written with the piece, rather than around it."""
+        if self.tiling is not None:
+            return self.tiling.axis, vector
+        return (vector,) if self.coalescing is None else (self.coalescing.row, vector)
+
+
+def part_of(kernel: Kernel, nodes: Sequence[Scalar], stores: Sequence[Store]) -> Kernel:
+    """A kernel of some of the work of an elementwise one."""
+    return replace(kernel, sweeps=(Sweep(tuple(nodes), tuple(stores), (), (), ()),))
+
+
+def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> Piece:
+    """The piece with the transforms that are asked for, or pay."""
+    sweep, vector = kernel.sweeps[0], loops.vector
+    piece = Piece(sweep.row, sweep.row_stores)
+    if vector is None:
+        return piece
+    if not asked.forbids("tiling") and (crossing := tiling.transposed_accesses(kernel, loops)) is not None:
+        return _fissioned(replace(piece, tiling=crossing), kernel, loops, asked, fission.TILED)
+    if not asked.forbids("coalescing"):
+        rows = coalescing.short_rows(kernel, loops)
+        if rows is not None:
+            return _fissioned(replace(piece, coalescing=rows), kernel, loops, asked, 1)
+    if not asked.forbids("staging"):
+        tiles_in, tiles_out = staging.tiles(kernel, loops)
+        piece = replace(piece, tiles_in=tuple(tiles_in), tiles_out=tuple(tiles_out))
+    piece = _fissioned(piece, kernel, loops, asked, fission.SHORT)
+    alone = len(loops.parallel) == 1
+    if alone and not asked.forbids("streaming"):
+        leaving = {store for tile in piece.tiles_out for store in tile.members}
+        streaming = tuple(s for s in piece.stores if s not in leaving and _streams(s, kernel, loops))
+        piece = replace(piece, streaming=streaming if len({s.param for s in streaming}) == len(streaming) else ())
+    if piece.fission or piece.tiles_in or piece.tiles_out:
+        return piece
+    count = asked.wants("unroll_and_jam", lambda: unroll_and_jam.interleaved(kernel, loops))
+    return replace(piece, unroll_and_jam=min(count, unroll_and_jam.most(kernel, loops)))
+
+
+def _fissioned(piece: Piece, kernel: Kernel, loops: Loops, asked: Schedule, least: int) -> Piece:
+    if asked.forbids("fission"):
+        return piece
+    assert loops.vector is not None
+    runs = fission.runs(kernel, loops, least)
+    if not runs:
+        return piece
+    single, alone = fission.gathers(piece.nodes, loops.vector), fission.backwards(kernel, loops.vector)
+    return replace(piece, fission=tuple(map(tuple, runs)), single=frozenset(single), alone=frozenset(alone))
+
+
+def _streams(store: Store, kernel: Kernel, loops: Loops) -> bool:
+    """Whether the store fills, one element after the other, memory too large for a cache to keep."""
+    param, vector = kernel.params[store.param], loops.vector
+    assert vector is not None
+    only = all(axis is vector or axis in loops.absorbed for axis in index_axes(store.offset))
+    dense = only and store.offset.offset == 0 and store.offset.coefficient(vector) == 1
+    return dense and math.prod(param.shape) * param.dtype.itemsize >= STREAM_BYTES

@@ -1,0 +1,147 @@
+"""Schedules: what emitters made of loops, that transforms compose, and what a user asks for with `jit(schedule=)`."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import Schedule
+from fuser.errors import UnsupportedError
+
+
+def made(function, *arguments, schedule: Schedule | None = None, backend: str = "c") -> Schedule:
+    """The schedule of the only kernel of a function."""
+    (source,) = fuser.jit(function, schedule=schedule, backend=backend).lower(*arguments).sources
+    (found,) = source.schedules.values()
+    return found
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).random(shape, np.float32)
+
+
+def deep(np, x):
+    return np.exp(np.sin(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "field"),
+    [
+        (lambda np, x: np.pad(x, 2) + 1, (40, 50), "index_set_splitting"),
+        (lambda np, x: x.T + 1, (200, 300), "tiling"),
+        (lambda np, x: x * np.arange(7, dtype=np.float32), (500, 7), "coalescing"),
+        (lambda np, x: x[:, 0] + x[:, 3] * x[:, 4], (5000, 5), "staging"),
+        (deep, (5000,), "fission"),
+        (lambda np, x: np.exp(x) + np.arange(30, dtype=np.float32)[:, None][:, 0], (400, 30), "coalescing"),
+        (lambda np, x: np.exp(x), (40, 30), "masking"),
+    ],
+)
+def test_what_was_made_can_be_forbidden(function, shape, field) -> None:
+    """Each transform is made where it pays, is not where it was forbidden, and changes no number."""
+    x = numbers(*shape)
+    ours = lambda x: function(fnp, x)
+    if field == "masking":  # of many rows of a length of their own
+        ours = lambda x: fnp.exp(x[:, ::-1])
+        function = lambda np, x: np.exp(x[:, ::-1])
+    found = made(ours, x)
+    if field == "masking" and not found.has(field, True):
+        pytest.skip("rows of this length have no masks here")
+    assert found.has(field, True)
+    without = Schedule(**{field: 0})
+    assert not made(ours, x, schedule=without).has(field, True)
+    for schedule in (None, without):
+        np.testing.assert_allclose(fuser.jit(ours, schedule=schedule)(x), function(np, x), rtol=2e-6)
+
+
+def test_transforms_compose() -> None:
+    """A piece of a kernel that is cut is fissioned, or transposed in tiles; what a tile holds is fissioned."""
+    x = numbers(4, 3000)
+    rows = lambda np, x: np.concatenate([deep(np, x), np.tanh(np.sqrt(x))])
+    found = made(lambda x: rows(fnp, x), x)
+    assert found.index_set_splitting == 2 and found.has("fission", True)
+    np.testing.assert_allclose(fuser.jit(lambda x: rows(fnp, x))(x), rows(np, x), rtol=2e-6)
+    y = numbers(200, 300)
+    transposed = lambda np, x: np.pad(deep(np, x.T), ((1, 2), (3, 1)))
+    found = made(lambda x: transposed(fnp, x), y)
+    assert found.has("tiling", True) and found.has("fission", True) and found.index_set_splitting
+    np.testing.assert_allclose(fuser.jit(lambda x: transposed(fnp, x))(y), transposed(np, y), rtol=2e-6)
+
+
+def test_pieces_with_functions_cost_what_they_are() -> None:
+    """Each of eight rows has one function of functions: none is computed for the rows of the others."""
+    x = numbers(8, 5000)
+    functions = [np.sin, np.tanh, np.cos, np.sqrt]
+    rows = lambda np, x: np.stack([getattr(np, functions[k % 4].__name__)(np.exp(x[k])) for k in range(8)])
+    (source,) = fuser.jit(lambda x: rows(fnp, x)).lower(x).sources
+    (schedule,) = source.schedules.values()
+    assert schedule.index_set_splitting == 8
+    np.testing.assert_allclose(fuser.jit(lambda x: rows(fnp, x))(x), rows(np, x), rtol=2e-6, atol=1e-6)
+
+
+WAYS = ("inner", "outer", "split inner", "split outer")
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("way", WAYS)
+def test_reductions_as_asked(way: str, axis: int | None) -> None:
+    """Every way to reduce gives the same, within what another order of additions changes."""
+    x = numbers(70, 90)
+    function = lambda np, x: (np.exp(x).sum(axis), x.max(axis))
+    ours = fuser.jit(lambda x: function(fnp, x), schedule=Schedule(reduction=way))
+    if axis is None and "outer" in way:
+        with pytest.raises(UnsupportedError, match=r"no kernel of .* reduction='.*outer'"):
+            ours(x)
+        return
+    for found, wanted in zip(ours(x), function(np, x), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=2e-6)
+    (source,) = ours.lower(x).sources
+    assert [schedule.reduction for schedule in source.schedules.values()] == [way]
+
+
+def test_any_vector_axis_and_any_combination() -> None:
+    """Lanes along either axis, with transforms forbidden in all combinations."""
+    x = numbers(37, 41)
+    function = lambda np, x: np.pad(deep(np, x).T + x.T[::-1], ((0, 3), (2, 0)))
+    names = ("index_set_splitting", "tiling", "fission", "masking")
+    for vector, *forbidden in itertools.product(("i", "j"), *[(None, 0)] * len(names)):
+        schedule = Schedule(vector=vector, **dict(zip(names, forbidden)))
+        ours = fuser.jit(lambda x: function(fnp, x), schedule=schedule)
+        np.testing.assert_allclose(ours(x), function(np, x), rtol=2e-6)
+
+
+def test_refusals() -> None:
+    x = numbers(50)
+    with pytest.raises(UnsupportedError, match=r"no kernel of .* can have tiling=.* Its kernels: "):
+        fuser.jit(lambda x: x + 1, schedule=Schedule(tiling=(8, 8)))(x)
+    with pytest.raises(ValueError, match="a Schedule's reduction is one of"):
+        Schedule(reduction="sideways")
+    with pytest.raises(TypeError, match=r"takes a fuser\.Schedule"):
+        fuser.jit(lambda x: x + 1, schedule={"fission": 0})
+
+
+def test_inside_loops_and_pictures() -> None:
+    """Kernels of loops' bodies have schedules too, and `explain(verbose=True)` prints those of all."""
+    x = numbers(300)
+
+    def function(x):
+        return fuser.lax.fori_loop(0, 3, lambda n, y: fnp.cumsum(deep(fnp, y)) / y.sum(), x)
+
+    explained = fuser.explain(function, verbose=True)(x)
+    inside = [step for outer in explained.steps for step in outer.inner]
+    assert inside and all(step.schedule for step in inside if not step.reason)
+    assert "schedule: " in str(explained) and "schedule: " not in str(fuser.explain(function)(x))
+
+
+def test_triton_takes_tiles_and_warps() -> None:
+    x = numbers(64, 500)
+    softmax = lambda x: fuser.nn.softmax(x)
+    usual = made(softmax, x, backend="triton")
+    assert usual.tile[1] == 512 and usual.grid
+    asked = made(softmax, x, schedule=Schedule(tile=(2, 1024), warps=8), backend="triton")
+    assert (asked.tile, asked.warps) == ((2, 1024), 8)
+    with pytest.raises(UnsupportedError, match="tile"):  # rows are held whole
+        made(softmax, x, schedule=Schedule(tile=(2, 256)), backend="triton")
