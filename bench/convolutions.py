@@ -118,7 +118,9 @@ class Case:
         return x, np.ascontiguousarray(kernel.transpose(3, 2, 0, 1)), scale[:, None, None], shift[:, None, None], y
 
 
-def cases(layers: Sequence[Layer], layouts: Sequence[str], batches: Sequence[int], kinds: Sequence[str]) -> Iterator[Case]:
+def cases(
+    layers: Sequence[Layer], layouts: Sequence[str], batches: Sequence[int], kinds: Sequence[str]
+) -> Iterator[Case]:
     """All of them that there are: pooling has no kernel and no epilogue here."""
     for layer in layers:
         for layout in layouts:
@@ -130,7 +132,7 @@ def cases(layers: Sequence[Layer], layouts: Sequence[str], batches: Sequence[int
 
 def by_library(library: Any, case: Case) -> Call:
     """The case by `jax` or `fuser`, compiled."""
-    xnp, lax = library.numpy, library.lax
+    xnp = library.numpy
     x, kernel, scale, shift, cotangent = (xnp.asarray(a) for a in case.inputs())
     layer = _of_library(library, case)
     relu = lambda v: xnp.maximum(v, 0)
@@ -186,9 +188,11 @@ def by_torch(case: Case) -> Call:
         return lambda: functional.max_pool2d(x, window, stride, padding)
     if layer.pool == "max":  # with the forward pass, which both others compute once more
         backward = torch.ops.aten.max_pool2d_with_indices_backward
+
         def pooled() -> Any:
             _, index = functional.max_pool2d(x, window, stride, padding, return_indices=True)
             return backward(cotangent, x, window, stride, padding, (1, 1), False, index)
+
         return pooled
     if layer.pool and case.kind == "forward":
         return lambda: functional.avg_pool2d(x, window, stride, padding)
@@ -224,7 +228,9 @@ def systems(names: Sequence[str]) -> dict[str, Callable[[Case], Call]]:
     return found
 
 
-def measure(case: Case, prepared: dict[str, Callable[[Case], Call]], rounds: int, clock: Callable[[], float]) -> dict[str, Any]:
+def measure(
+    case: Case, prepared: dict[str, Callable[[Case], Call]], rounds: int, clock: Callable[[], float]
+) -> dict[str, Any]:
     """One row: each system's median seconds, its first call's, and the largest difference between fuser's result and JAX's."""
     calls = {name: prepare(case) for name, prepare in prepared.items()}
     row: dict[str, Any] = {**vars(case.layer), "layout": case.layout, "batch": case.batch, "kind": case.kind}
@@ -278,7 +284,9 @@ def main() -> None:
     if options.threads:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
         clock = time.process_time if options.threads == 1 else clock
-    prepared = systems(options.systems.split(","))  # after the processors are fixed: libraries count them when they load
+    prepared = systems(
+        options.systems.split(",")
+    )  # after the processors are fixed: libraries count them when they load
     peers = [name for name in prepared if name != "fuser"]
     print(f"{'layer':58}{'fuser':>14}{'GFLOP/s':>8}" + "".join(f"{name:>10}" for name in (*peers, "fastest")))
     rows = []
@@ -301,7 +309,9 @@ def summary(rows: list[dict[str, Any]]) -> None:
         ratios = [min(v for k, v in r["seconds"].items() if k != "fuser") / r["seconds"]["fuser"] for r in rows if r["kind"] == kind and len(r["seconds"]) > 1]  # fmt: skip
         if ratios:
             below = sum(ratio < 1 for ratio in ratios)
-            print(f"{kind:10}geomean {statistics.geometric_mean(ratios):.2f}  worst {min(ratios):.2f}  below 1: {below} of {len(ratios)}")
+            print(
+                f"{kind:10}geomean {statistics.geometric_mean(ratios):.2f}  worst {min(ratios):.2f}  below 1: {below} of {len(ratios)}"
+            )
 
 
 if __name__ == "__main__":
