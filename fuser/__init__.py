@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from fuser import ad_checkpoint, custom_batching, custom_derivatives, dtypes, errors, lax, nn, numpy, random, ref, tree
+from fuser import (
+    ad,
+    ad_checkpoint,
+    custom_batching,
+    custom_derivatives,
+    dtypes,
+    errors,
+    lax,
+    nn,
+    numpy,
+    random,
+    ref,
+    tree,
+)
 from fuser.api.abstract import eval_shape, make_jaxpr
 from fuser.api.jitted import ShapeDtypeStruct, jit
 from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
@@ -58,6 +71,7 @@ __all__ = [
     "ShapeDtypeStruct",
     "Shard",
     "accelerate",
+    "ad",
     "ad_checkpoint",
     "block_until_ready",
     "check",

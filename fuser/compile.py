@@ -13,6 +13,7 @@ from fuser.debug.dump import dump
 from fuser.ir.graph import Graph
 from fuser.kernel.loop_buffers import with_loop_buffers
 from fuser.legalise import legalise
+from fuser.legalise.platform import on_platform
 from fuser.partition.group import Plan
 from fuser.partition.loop_forms import LoopForms
 from fuser.partition.partition import partition
@@ -44,7 +45,7 @@ def lower(graph: Graph, backend: Backend, donated: Collection[int] = ()) -> Lowe
     """Optimise, legalise, partition, emit; `donated` are the positions of inputs whose memory results may take over."""
     watch, loops = Stopwatch(), LoopForms(backend)
     with no_collection():
-        optimised = passes.run(graph)
+        optimised = passes.run(on_platform(graph, backend.memory.platform))
         watch.lap("optimise")
         legal = legalise(optimised, backend, loops)
         watch.lap("legalise")

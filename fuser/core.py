@@ -9,6 +9,7 @@ from typing import Any
 
 from fuser import dtypes
 from fuser.api.scopes import ensure_compile_time_eval
+from fuser.ir.dim import Dim, maximum, minimum
 from fuser.ir.graph import Graph, Literal, Var
 from fuser.ir.types import ArrayType
 from fuser.trace.core import EVALUATION, Trace, Tracer, using
@@ -25,6 +26,7 @@ __all__ = [
     "ensure_compile_time_eval",
     "eval_context",
     "eval_jaxpr",
+    "is_constant_shape",
     "max_dim",
     "min_dim",
 ]
@@ -78,9 +80,14 @@ def eval_jaxpr(jaxpr: Graph, consts: Sequence[Any], *args: Any, propagate_source
 
 def max_dim(d1: int, d2: int) -> int:
     """The greater of two extents."""
-    return max(d1, d2)
+    return maximum(d1, d2)  # type: ignore[no-any-return]
 
 
 def min_dim(d1: int, d2: int) -> int:
     """The lesser of two extents."""
-    return min(d1, d2)
+    return minimum(d1, d2)  # type: ignore[no-any-return]
+
+
+def is_constant_shape(s: Sequence[Any]) -> bool:
+    """Whether no extent is symbolic."""
+    return not any(isinstance(d, Dim) for d in s)

@@ -42,6 +42,7 @@ CALLBACKS = (
     "ffi_effect",
     "triton_call",
     "dimension_as_value",
+    "platform_index",
 )
 ALL = sorted(
     n

@@ -54,7 +54,7 @@ ORDER = (
     },
     {"parallel", "interop", "report", "sharding", "distributed"},
     {"debug", "export", "ffi", "takeaway"},
-    {"ad_checkpoint", "custom_batching", "custom_derivatives"},
+    {"ad", "ad_checkpoint", "custom_batching", "custom_derivatives"},
     {"compat"},
     {"__init__", "__main__", "cli"},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import string
 import sys
 from collections.abc import Callable
@@ -10,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.api.shapes import declared_type
 from fuser.ir.names import function_name
-from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
 from fuser.ops.callback import VMAP_METHODS, Callback, debug_callback_p, io_callback_p, pure_callback_p
 from fuser.ref import get
+from fuser.runtime.array import Array
 from fuser.trace import tree
 from fuser.trace.cells import is_ref
 
@@ -58,11 +60,11 @@ def io_callback(
 
 def _called(primitive: Any, callback: Callable[..., Any], declared: Any, args: Any, kwargs: Any, **params: Any) -> Any:
     leaves, structure = tree.flatten((args, kwargs))
-    avals, out_tree = tree.flatten(tree.map(_declared, declared))
+    avals, out_tree = tree.flatten(tree.map(declared_type, declared))
 
     def flat(*arrays: Any) -> list[Any]:
         args, kwargs = tree.unflatten(structure, arrays)
-        return tree.leaves(callback(*args, **kwargs))
+        return [_as_enabled(leaf) for leaf in tree.leaves(callback(*args, **kwargs))]
 
     values = [as_value(leaf, primitive.name) for leaf in leaves]
     found = primitive.bind(
@@ -71,11 +73,12 @@ def _called(primitive: Any, callback: Callable[..., Any], declared: Any, args: A
     return tree.unflatten(out_tree, found)
 
 
-def _declared(leaf: Any) -> ArrayType:
-    dtype = np.dtype(leaf.dtype)
-    if dtypes.canonicalize_dtype(dtype) != dtype:
-        raise ValueError("result_shape_dtypes cannot specify 64-bit types when `jax_enable_x64` is disabled")
-    return ArrayType(tuple(leaf.shape), dtype)
+def _as_enabled(leaf: Any) -> Any:
+    """A result as an array, of 32 bits where 64-bit types are disabled."""
+    if isinstance(leaf, Array):
+        return leaf
+    value = np.asarray(leaf)
+    return value.astype(dtypes.canonicalize_dtype(value.dtype), copy=False)
 
 
 def debug_callback(
@@ -91,7 +94,20 @@ def debug_callback(
     Without arguments but options, a function that takes the callback and its arguments.
     """
     if callback is None:
-        return lambda function, *args, **kwargs: debug_callback(function, *args, ordered=ordered, **kwargs)
+        _options_alone("debug_callback", args, kwargs)
+        return _debug_callback
+    return _debug_callback(callback, *args, **kwargs)
+
+
+def _options_alone(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if args or kwargs:
+        raise TypeError(
+            f"{name} received unexpected arguments in the two-call form: {args or ''}{kwargs or ''}; the first call takes options alone, "
+            "the second the rest"
+        )
+
+
+def _debug_callback(callback: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
     if not callable(callback):
         raise TypeError(
             f"first argument to jax.debug.callback must be callable, but got an object of type {type(callback)}"
@@ -111,7 +127,6 @@ def debug_callback(
     fixed = [None if v is None else True for v in values]
     operands = [v for v in values if v is not None]
     debug_callback_p.bind(*operands, callback=Callback(flat, function_name(callback)), result_avals=())
-    return None
 
 
 def _value(leaf: Any) -> Any:
@@ -150,9 +165,12 @@ def debug_print(
     ValueError for arguments that the format has no place for. Without a format but options, a function that takes them.
     """
     if fmt is None:
-        return lambda fmt, *args, **kwargs: debug_print(
-            fmt, *args, ordered=ordered, skip_format_check=skip_format_check, **kwargs
-        )
+        _options_alone("debug_print", args, kwargs)
+        return functools.partial(_debug_print, skip_format_check)
+    return _debug_print(skip_format_check, fmt, *args, **kwargs)
+
+
+def _debug_print(skip_format_check: bool, fmt: str, /, *args: Any, **kwargs: Any) -> None:
     if not skip_format_check:
         _Checker().format(fmt, *args, **kwargs)
     places = any(field is not None for _, field, *_ in string.Formatter().parse(fmt))
@@ -163,7 +181,7 @@ def debug_print(
             text = fmt.format(*args, **kwargs) if places or not args else " ".join((fmt, *map(str, args)))
         sys.stdout.write(f"{text}\n")
 
-    return debug_callback(show, *args, **kwargs)
+    _debug_callback(show, *args, **kwargs)
 
 
 def effects_barrier() -> None:

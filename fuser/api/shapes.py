@@ -76,3 +76,11 @@ class ShapeDtypeStruct(ArrayType):
 
 def _made(shape: Any, dtype: np.dtype, weak_type: bool, vma: Any, sharding: Any) -> ShapeDtypeStruct:
     return ShapeDtypeStruct(shape, dtype, weak_type=weak_type, vma=vma, sharding=sharding)
+
+
+def declared_type(leaf: Any) -> ArrayType:
+    """The type that a result of foreign code is said to have. ValueError for 64-bit types that are disabled."""
+    dtype = np.dtype(leaf.dtype)
+    if dtypes.canonicalize_dtype(dtype) != dtype:
+        raise ValueError("result_shape_dtypes cannot specify 64-bit types when `jax_enable_x64` is disabled")
+    return ArrayType(tuple(leaf.shape), dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fuser.api.callbacks import _declared
+from fuser.api.shapes import declared_type
 from fuser.lax.values import VALUES, as_value
 from fuser.ops.triton_call import Kernel, triton_call_p
 from fuser.trace import tree
@@ -41,7 +41,7 @@ def triton_call(
         is_array = isinstance(arg, VALUES) or (hasattr(arg, "shape") and hasattr(arg, "dtype") and arg.shape != ())
         arguments.append(None if is_array else (arg,))
         operands += [as_value(arg, "triton_call")] if is_array else []
-    declared, structure = tree.flatten(tree.map(_declared, out_shape))
+    declared, structure = tree.flatten(tree.map(declared_type, out_shape))
     aliases = tuple(sorted((input_output_aliases or {}).items()))
     for n, result in aliases:
         if not (0 <= n < len(operands) and 0 <= result < len(declared)):

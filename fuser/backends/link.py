@@ -127,11 +127,13 @@ def temporaries(plan: Plan, label_of: dict[int, str]) -> str:
     return text if largest < 0 else f"{text}, the largest {plan.slots[largest].aval}{at([label_of.get(largest, '')])}"
 
 
-def driven(group: FusionGroup, kernels: Kernels, parts: Parts) -> Callable[..., Any]:
-    """Control flow over the executables of its bodies, step by step from Python."""
+def driven(
+    group: FusionGroup, kernels: Kernels, parts: Parts, bodies: Sequence[Callable[..., list[Any]]] = ()
+) -> Callable[..., Any]:
+    """Control flow over its `bodies` (the executables of its plans where none are given), step by step from Python."""
     eqn = group.graph.eqns[-1]
     params = eqn.params
-    runs = [_body(plan, in_steps(plan, kernels, parts)) for plan in group.bodies]
+    runs = bodies or [_body(plan, in_steps(plan, kernels, parts)) for plan in group.bodies]
     if eqn.primitive is while_p:
         run = loops.while_loop(runs[0], runs[1], params["cond_nconsts"], params["body_nconsts"])
     elif eqn.primitive is cond_p:

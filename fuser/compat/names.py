@@ -9,6 +9,7 @@ from __future__ import annotations
 # The public modules of JAX's that fuser has, or will have, under the same name; all others of fuser's are its own.
 PUBLIC = frozenset(
     [
+        "ad",
         "ad_checkpoint",
         "api_util",
         "core",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fuser.api.eager import backend_name
 from fuser.api.jitted import jit
 from fuser.export.safety import DisabledSafetyCheck
 from fuser.export.sizes import solved, with_sizes
 from fuser.ir.types import ArrayType, is_inexact
 from fuser.lax.values import as_value
+from fuser.ops.platform import platform_in_use
 from fuser.trace import tree
 from fuser.trace.core import type_of
 from fuser.trace.mismatch import differences
@@ -20,12 +20,10 @@ from fuser.transforms.custom_vjp import custom_vjp
 if TYPE_CHECKING:
     from fuser.export.exported import Exported
 
-_PLATFORM_OF = {"triton": "cuda", "tpu": "tpu"}
-
 
 def checked_platform(exported: Exported) -> None:
     """ValueError where the function was exported for other platforms than the one in use."""
-    here = _PLATFORM_OF.get(backend_name(), "cpu")
+    here = platform_in_use()
     if here not in exported.platforms and DisabledSafetyCheck.platform() not in exported.disabled_safety_checks:
         raise ValueError(
             f"Function '{exported.fun_name}' was exported for platforms '{exported.platforms}' but it is used on "

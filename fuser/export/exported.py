@@ -7,11 +7,13 @@ platform. Derivatives are further graphs, made when they are asked for or saved 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fuser.api.jitted import Jitted, jit
+from fuser.config import config
 from fuser.errors import DeserializationError, UnsupportedError
 from fuser.export import file
 from fuser.export.calling import called, checked_platform, runner
@@ -34,6 +36,8 @@ from fuser.transforms.linear import vjp
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 minimum_supported_calling_convention_version = maximum_supported_calling_convention_version = 1
 MOST_ORDERS = 16  # of derivatives in one file
+MOST_CONSTRAINTS = 64
+MOST_WORK = 500_000  # atoms of extents that are looked at while a file is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,14 +145,17 @@ def export(
     """A function that takes arguments of `fun_jit`, or ShapeDtypeStructs in their place, and gives it as an `Exported`.
 
     `platforms`: where it is to run, of "cpu", "cuda", "rocm" and "tpu"; the default platform if None. ValueError for what is
-    not the result of jit. UnsupportedError for a function of several devices.
+    not the result of jit, and a calling convention that is not supported. UnsupportedError for a function of several devices.
     """
     jitted = _jitted(fun_jit)
     wanted = (default_export_platform(),) if platforms is None else tuple(platforms)
-    if unknown := [p for p in wanted if p not in PLATFORMS]:
-        raise ValueError(f"platforms are of {', '.join(PLATFORMS)}, got {', '.join(map(str, unknown))}")
+    if "gpu" in wanted:
+        raise ValueError(
+            f"platforms are of {', '.join(PLATFORMS)}, or names of others, got gpu; say which, cuda or rocm"
+        )
 
     def exported(*args: Any, **kwargs: Any) -> Exported:
+        _check_version(config.export_calling_convention_version)
         traced = traced_for_all_sizes(jitted, args, kwargs)
         if (traced.placement is not None and len(_devices(traced.placement)) > 1) or _meshes(traced.graph):
             raise UnsupportedError(
@@ -159,6 +166,14 @@ def export(
         return _exported(traced.graph, traced.in_tree, traced.out_tree, wanted, tuple(disabled_checks))
 
     return exported
+
+
+def _check_version(wanted: int) -> None:
+    low, high = minimum_supported_calling_convention_version, maximum_supported_calling_convention_version
+    if not low <= wanted <= high:
+        raise ValueError(
+            f"The requested export calling convention version {wanted} is outside the range of supported versions [{low}..{high}]"
+        )
 
 
 def default_export_platform() -> str:
@@ -265,11 +280,13 @@ def _written(exported: Exported, arrays: Arrays, vjp_order: int) -> dict[str, An
 def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
     expect(orders > 0, "it has too many derivatives")
     platforms = tuple(of(str, p, "a platform") for p in member(said, "platforms", list))
-    expect(all(p in PLATFORMS for p in platforms), "it is for a platform that there is none of")
+    expect(all(p.isidentifier() and len(p) < 40 for p in platforms), "a platform has no name")
     checks = tuple(DisabledSafetyCheck(of(str, c, "a check")) for c in member(said, "checks", list))
     in_tree, out_tree = (decode_tree(said.get(key)) for key in ("in_tree", "out_tree"))
-    scope = SymbolicScope([of(str, c, "a constraint") for c in member(said, "constraints", list)])
-    dim = functools.partial(read_dim, scope=scope)
+    constraints = [of(str, c, "a constraint") for c in member(said, "constraints", list)]
+    expect(len(constraints) <= MOST_CONSTRAINTS, f"it has more than {MOST_CONSTRAINTS} constraints")
+    scope = SymbolicScope(constraints, work=MOST_WORK)
+    dim = functools.cache(functools.partial(read_dim, scope=scope))
     in_avals, out_avals = (tuple(decode_type(t, dim) for t in member(said, key, list)) for key in ("in", "out"))
     graph = decode_graph(said.get("graph"), arrays, dim)
     expect(in_tree.num_leaves == len(in_avals) and out_tree.num_leaves == len(out_avals), "its trees have other leaves")
@@ -278,4 +295,5 @@ def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
     derivative = None if following is None else _read(following, arrays, orders - 1)
     get_vjp = None if derivative is None else lambda _: derivative
     name = member(said, "name", str)[:200]
+    scope.work = math.inf
     return Exported(name, in_tree, in_avals, out_tree, out_avals, graph, platforms, checks, _get_vjp=get_vjp)

@@ -11,6 +11,10 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.types import ArrayType
 from fuser.ops.dim import dimension_as_value_p
 
+_MISMATCH = "Input shapes do not match the polymorphic shapes specification."
+_SEE = "Please see https://docs.jax.dev/en/latest/export/shape_poly.html#{} for more details."
+_ASSERTIONS = _SEE.format("shape-assertion-errors")
+
 
 def solved(paths: Sequence[str], avals: Sequence[ArrayType], found: Sequence[ArrayType]) -> dict[str, Any]:
     """The variables' sizes, so that the symbolic shapes of `avals` are those `found`. ValueError, in JAX's words, where none are."""
@@ -31,15 +35,18 @@ def solved(paths: Sequence[str], avals: Sequence[ArrayType], found: Sequence[Arr
                 changed = True
     unknown = [v for v in variables(dim for _, dim, _ in equations) if v not in sizes]
     if unknown:
+        left = ", ".join(
+            f"'{d}' for dimension size {p}" for p, d, _ in equations if not {*unknown}.isdisjoint(variables([d]))
+        )
         raise ValueError(
-            f"Cannot solve for values of dimension variables {{{', '.join(map(repr, unknown))}}}. {said}; give an argument whose extent "
-            "is linear in each"
+            f"Cannot solve for values of dimension variables {{{', '.join(map(repr, unknown))}}}. We can only solve linear uni-variate "
+            f"constraints. {said} Unprocessed specifications: {left}. {_SEE.format('dimension-variables-must-be-solvable-from-the-input-shapes')}"
         )
     for place, dim, size in equations:
         if (value := evaluated(dim, sizes)) != size:
             raise ValueError(
-                f"Found inconsistency between dimension size {place} (= {size}) and the specification '{dim}' (= {value}). "
-                f"{said}{_obtained(origins)}"
+                f"{_MISMATCH} Found inconsistency between dimension size {place} (= {size}) and the specification '{dim}' (= {value}). "
+                f"{said}{_obtained(origins)} {_ASSERTIONS}"
             )
     for scope in {id(dim.scope): dim.scope for _, dim, _ in equations}.values():
         _check_constraints(scope, sizes, said + _obtained(origins))
@@ -79,12 +86,14 @@ def _solve(place: str, dim: Dim, size: Any, sizes: dict[str, Any], origins: dict
     value, remainder = divmod(size - constant, coefficient)
     if isinstance(remainder, Dim) or remainder != 0:
         raise ValueError(
-            f"Division had remainder {remainder} when computing the value of '{name}'. {said}{_obtained(origins)}"
+            f"{_MISMATCH} Division had remainder {remainder} when computing the value of '{name}'. {said}{_obtained(origins)} {_ASSERTIONS}"
         )
     sizes[name] = value
     origins[name] = f"'{name}' = {value} from specification '{spec}' for dimension {place} (= {size})"
     if not known_at_least(value, 1):
-        raise ValueError(f"Expected value >= 1 for dimension variable '{name}'. {said}{_obtained(origins)}")
+        raise ValueError(
+            f"{_MISMATCH} Expected value >= 1 for dimension variable '{name}'. {said}{_obtained(origins)} {_ASSERTIONS}"
+        )
     return True
 
 
@@ -101,8 +110,7 @@ def _check_constraints(scope: Scope, sizes: dict[str, Any], said: str) -> None:
         if not holds:
             wanted = "equal to 0" if kind == "eq" else "greater or equal to 0"
             raise ValueError(
-                f"Input shapes do not match the polymorphic shapes specification. Expected '{known}' to be {wanted}, but found "
-                f"{value} (of the constraint '{text}'). {said}"
+                f"{_MISMATCH} Expected '{known}' to be {wanted}, but found {value} (of the constraint '{text}'). {said}"
             )
 
 

@@ -10,7 +10,19 @@ from typing import Any
 import numpy as np
 
 from fuser.api.shapes import ShapeDtypeStruct
-from fuser.ir.dim import Dim, Scope, divided, evaluated, known_at_least, maximum, minimum, variables
+from fuser.ir.dim import (
+    INFINITE,
+    Constraint,
+    Dim,
+    Scope,
+    bounds,
+    divided,
+    evaluated,
+    known_at_least,
+    maximum,
+    minimum,
+    variables,
+)
 from fuser.lax.values import as_value
 from fuser.trace import tree
 from fuser.trace.core import type_of
@@ -22,7 +34,10 @@ _OPERATIONS = {
     "max": maximum,
     "min": minimum,
 }
-MOST_DEPTH = 64
+MOST_DEPTH = 64  # of parentheses and operations in one another
+MOST_LETTERS = 4096
+MOST_DIGITS = 18
+MOST_SEARCH = 200_000  # products that the search for a witness computes
 
 
 def _divided(a: Any, b: Any) -> tuple[Any, Any]:
@@ -32,11 +47,12 @@ def _divided(a: Any, b: Any) -> tuple[Any, Any]:
 class SymbolicScope(Scope):
     """The variables of shapes that may meet in one program, and what is known of them: `SymbolicScope(("a >= b", "mod(a, 2) == 0"))`.
 
-    A variable that an equation is linear in is that expression from then on. ValueError for a constraint that cannot be read, or that no size fulfils.
+    A variable that an equation is linear in is that expression from then on. `work` is how many atoms questions of order may look
+    at, where texts come from elsewhere. ValueError for a constraint that cannot be read, or that no size fulfils.
     """
 
-    def __init__(self, constraints: Sequence[str] | str = (), witness: int = 0) -> None:
-        super().__init__(witness)
+    def __init__(self, constraints: Sequence[str] | str = (), witness: int = 0, work: float = INFINITE) -> None:
+        super().__init__(witness, work)
         if isinstance(constraints, str) or not all(isinstance(c, str) for c in constraints):
             raise ValueError(f"The symbolic constraints should be a sequence of strings. Got {constraints!r}")
         self.said = tuple(constraints)
@@ -47,18 +63,21 @@ class SymbolicScope(Scope):
     def _constrain(self, text: str) -> None:
         reader = _Reader(text, self)
         left = reader.sum()
-        relation = reader.take("a relation: >=, <= or ==")
+        relation = reader.peek()
         if relation not in (">=", "<=", "=="):
-            reader.fail("a relation: >=, <= or ==")
+            reader.fail("Constraint parsing error: must contain one of '==' or '>=' or '<='. A relation")
+        reader.take("a relation")
         right = reader.sum()
         reader.end()
         known = right - left if relation == "<=" else left - right
         if relation == "==" and isinstance(known, Dim) and self._define(text, known):
             return
         if isinstance(known, Dim):
-            self.constraints.append((text, known, "eq" if relation == "==" else "ge"))
+            self.constraints = (*self.constraints, (text, known, "eq" if relation == "==" else "ge"))
+            if relation == "==":
+                self.rule(known)
         elif known < 0 or (relation == "==" and known):
-            raise ValueError(f"the symbolic constraint '{text}' holds for no size")
+            raise ValueError(f"Unsatisfiable explicit constraint: {text}; it holds for no size")
 
     def _define(self, text: str, zero: Dim) -> bool:
         """Let a variable that an equation is linear in stand for the rest of it."""
@@ -69,15 +88,18 @@ class SymbolicScope(Scope):
             if abs(sign) != 1 or name in variables([rest]):
                 continue
             if not isinstance(rest, Dim) and rest < 1:
-                raise ValueError(f"the symbolic constraint '{text}' holds for no size")
+                raise ValueError(f"Unsatisfiable explicit constraint: {text}; it holds for no size")
             self.defined[name] = rest
             del self.witness[name]
             put = {v: self.variable(v) for v in (*self.witness, *self.defined)}
-            said, self.constraints = self.constraints, []
-            self.constraints = [(t, evaluated(known, put), kind) for t, known, kind in said]
+            self.constraints = _again(self, put)
+            self.rules = {}
+            for _, zero, kind in self.constraints:
+                if kind == "eq" and isinstance(zero, Dim):
+                    self.rule(zero)
             self.defined = {n: evaluated(value, put) for n, value in self.defined.items()}
             if not known_at_least(rest, 1):
-                self.constraints.append((text, rest - 1, "ge"))
+                self.constraints = (*self.constraints, (text, rest - 1, "ge"))
             return True
         return False
 
@@ -96,18 +118,29 @@ class SymbolicScope(Scope):
         return f"SymbolicScope({', '.join(self.said)})"
 
 
+def _again(scope: Scope, put: dict[str, Any]) -> tuple[Constraint, ...]:
+    """The constraints with values for variables: Dims hold the witness of when they were made. They do not simplify each other."""
+    said, scope.constraints = scope.constraints, ()
+    rules, scope.rules = scope.rules, {}
+    found = tuple((text, evaluated(known, put), kind) for text, known, kind in said)
+    scope.rules = rules
+    return found
+
+
 def _fulfil(scope: Scope) -> None:
     """Sizes for the witness that fulfil the constraints; ValueError where none are found."""
     rng = np.random.default_rng(scope.turn)
     names = list(scope.witness)
-    for attempt in range(20_000):
+    ends = {name: bounds(scope.variable(name)) for name in names}
+    products = sum(known.atoms for _, known, _ in scope.constraints if isinstance(known, Dim))
+    for attempt in range(min(20_000, 1 + MOST_SEARCH // (1 + products))):
         if all(_holds(evaluated(known, scope.witness), kind) for _, known, kind in scope.constraints):
-            said, scope.constraints = scope.constraints, []  # which must not simplify each other away
-            put = {v: scope.variable(v) for v in names}  # Dims hold the witness of when they were made
-            scope.constraints = [(text, evaluated(known, put), kind) for text, known, kind in said]
+            scope.constraints = _again(scope, {v: scope.variable(v) for v in names})
             return
-        high = (8, 40, 200)[attempt % 3]
-        scope.witness.update({name: int(rng.integers(1, high)) for name in names})
+        width = (7, 39, 199)[attempt % 3]
+        scope.witness.update(
+            {n: int(rng.integers(int(low), int(min(high, low + width)) + 1)) for n, (low, high) in ends.items()}
+        )
     listed = ", ".join(text for text, *_ in scope.constraints)
     raise ValueError(f"no sizes were found that fulfil the symbolic constraints {listed}; are they contradictory?")
 
@@ -121,10 +154,12 @@ class _Reader:
 
     def __init__(self, text: str, scope: Scope) -> None:
         self.text, self.place, self.scope, self.depth = text, 0, scope, 0
+        if len(text) > MOST_LETTERS:
+            self.fail(f"a text of up to {MOST_LETTERS} letters")
 
     def fail(self, expected: str) -> Any:
         raise ValueError(
-            f"the symbolic shape specification {self.text!r} cannot be read at position {self.place}: {expected} was expected"
+            f"the symbolic shape specification {self.text[:MOST_LETTERS]!r} cannot be read at position {self.place}: {expected} was expected"
         )
 
     def peek(self) -> str:
@@ -161,7 +196,9 @@ class _Reader:
     def factor(self) -> Any:
         word = self.take("a number, a variable or an operation")
         if word.isdecimal():
-            found: Any = int(word[:18])
+            if len(word) > MOST_DIGITS:
+                self.fail(f"a number of up to {MOST_DIGITS} digits")
+            found: Any = int(word)
         elif word == "(":
             found = self.sum()
             self.expect(")")
@@ -178,7 +215,7 @@ class _Reader:
         if self.peek() == "^":
             self.take("^")
             power = self.take("a power")
-            if not power.isdecimal() or int(power) > 16:
+            if not power.isdecimal() or len(power) > 2 or int(power) > 16:
                 self.fail("a power up to 16")
             found = found ** int(power)
         return found
@@ -265,14 +302,13 @@ def _wraps(spec: str) -> bool:
 
 
 def _split(spec: str) -> list[str]:
-    parts, depth = [""], 0
-    for letter in spec:
+    parts, depth, start = [], 0, 0
+    for n, letter in enumerate(spec):
         depth += {"(": 1, ")": -1}.get(letter, 0)
         if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
+            parts.append(spec[start:n])
+            start = n + 1
+    return [*parts, spec[start:]]
 
 
 def is_symbolic_dim(p: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fuser.api.shapes import ShapeDtypeStruct
@@ -10,7 +10,7 @@ from fuser.api.stages import Traced
 from fuser.errors import InconclusiveDimensionOperation
 from fuser.export.encode import Arrays, encode_graph
 from fuser.export.symbolic import SymbolicScope
-from fuser.ir.dim import Dim, evaluated
+from fuser.ir.dim import Dim, evaluated, variables
 from fuser.ir.types import ArrayType
 from fuser.passes.inline import inline_calls
 from fuser.trace import tree
@@ -27,6 +27,7 @@ def traced_for_all_sizes(jitted: Any, args: Any, kwargs: Any) -> Traced:
         return first
     scope = dims[0].scope
     assert isinstance(scope, SymbolicScope)
+    _all_in_arguments(scope, dims)
     twin = scope.twin()
     own = {name: twin.variable(name) for name in (*scope.witness, *scope.defined)}
     args, kwargs = tree.unflatten(structure, [_moved(leaf, own) for leaf in leaves])
@@ -38,6 +39,17 @@ def traced_for_all_sizes(jitted: Any, args: Any, kwargs: Any) -> Traced:
             f"{_difference(*texts)}; compute with shapes as they are, without making plain integers or NumPy arrays of them"
         )
     return first
+
+
+def _all_in_arguments(scope: SymbolicScope, dims: Sequence[Any]) -> None:
+    known = {*variables(dims)}
+    for text, constraint, _ in scope.constraints:
+        for name in variables([constraint]):
+            if name not in known:
+                raise ValueError(
+                    f"Encountered dimension variable '{name}' in the constraint '{text}', and it is in no shape of an argument; give an "
+                    "argument with it"
+                )
 
 
 def _one_scope(name: str, leaves: Iterable[Any], args: Any, kwargs: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.api.callbacks import _declared
+from fuser.api.shapes import declared_type
 from fuser.errors import UnsupportedError
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
@@ -45,7 +45,7 @@ def ffi_call(
             f"got {custom_call_api_version}."
         )
     several = isinstance(result_shape_dtypes, Sequence)
-    declared = tuple(map(_declared, result_shape_dtypes if several else [result_shape_dtypes]))
+    declared = tuple(map(declared_type, result_shape_dtypes if several else [result_shape_dtypes]))
     out_layouts = output_layouts if several else None if output_layouts is None else [output_layouts]
     primitive = ffi_effect_p if has_side_effect else ffi_call_p
 

@@ -188,7 +188,7 @@ def happened(found: list[Any], watched: int) -> bool:
     """Whether the last results of a program, which are taken away, tell of an event."""
     flags = found[-watched:]
     del found[-watched:]
-    return any(flag.any() if flag.ndim else flag for flag in flags)
+    return any(np.any(flag if isinstance(flag, np.ndarray) else to_numpy(Array(flag))) for flag in flags)
 
 
 def _of_one(call: Callable[..., Any], make: Callable[[Any], Any] | None, watched: int) -> Callable[..., Any]:

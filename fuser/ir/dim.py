@@ -7,21 +7,35 @@ witnesses, which must give the same graph (`export/symbolic.py`).
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from fuser.errors import InconclusiveDimensionOperation
+from fuser.ir.polynomial import (
+    MOST_DEGREE,
+    MOST_RULES,
+    Atom,
+    Monomial,
+    Terms,
+    checked_size,
+    multiplied,
+    order,
+    rewritten,
+    text,
+    without,
+)
 
 INFINITE = math.inf
 WIDE = 2**31 - 1  # extents are assumed to fit 32 bits
 Interval = tuple[float, float]
-Atom = tuple[Any, ...]  # ("var", name) or (operation, Dim or int, Dim or int)
-Monomial = tuple[tuple[Atom, int], ...]  # atoms with their powers, in order
-Terms = dict[Monomial, int]
+Constraint = tuple[str, Any, str]  # its text, a Dim that is >= 0 or == 0, "ge" or "eq"
+
+MOST_WORK = 10_000  # atoms that one question of order looks at
 
 _WITNESSES = (37, 53, 71, 89, 101, 113, 131, 149, 167, 181)
 
@@ -29,11 +43,38 @@ _WITNESSES = (37, 53, 71, 89, 101, 113, 131, 149, 167, 181)
 class Scope:
     """The variables that may meet in one program, what is known of them, and the witness."""
 
-    def __init__(self, witness: int = 0) -> None:
+    def __init__(self, witness: int = 0, work: float = INFINITE) -> None:
         self.turn = witness
         self.witness: dict[str, int] = {}
         self.defined: dict[str, Any] = {}  # variables that stand for expressions of others
-        self.constraints: list[tuple[str, Any, Any]] = []  # (text, Dim that is >= 0 or == 0, "ge" or "eq")
+        self.constraints = ()
+        self.rules: dict[Monomial, tuple[int, Terms]] = {}  # `k` times the monomial is the sum of these terms
+        self.work = work  # atoms that all further questions of order may look at
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        return self._constraints
+
+    @constraints.setter
+    def constraints(self, given: Iterable[Constraint]) -> None:
+        self._constraints, self._ends = tuple(given), dict[str, Interval]()
+
+    def ends(self, name: str) -> Interval:
+        """The bounds of a variable, from constraints that speak of it alone."""
+        if name not in self._ends:
+            self._ends[name] = _variable_bounds(name, self._constraints)
+        return self._ends[name]
+
+    def rule(self, zero: Dim) -> None:
+        """Let the greatest monomial of an equation stand for the rest of it, where that is one of operations."""
+        greatest = max(zero.terms, key=order)
+        if (
+            any(atom[0] != "var" for atom, _ in greatest)
+            and len(zero.terms) <= MOST_RULES
+            and len(self.rules) < MOST_RULES
+        ):
+            k = zero.terms[greatest]
+            self.rules[greatest] = abs(k), {m: c * (-1 if k > 0 else 1) for m, c in zero.terms.items() if m != greatest}
 
     def variable(self, name: str) -> Dim:
         """The variable of this name, or what a constraint says that it is."""
@@ -48,15 +89,17 @@ class Scope:
 
 
 def made(scope: Scope, terms: Terms) -> Dim | int:
-    """The polynomial of these terms; a plain int where it is constant."""
-    terms = {m: c for m, c in terms.items() if c}
+    """The polynomial of these terms; a plain int where it is constant. ValueError for one of more terms, a higher degree or larger
+    coefficients than extents have in earnest."""
+    terms = rewritten({m: c for m, c in terms.items() if c}, scope.rules)
     if not terms:
         return 0
     if len(terms) == 1 and () in terms:
         return terms[()]
+    atoms = checked_size(terms)
     value = sum(c * math.prod(_atom_value(a, scope.witness) ** p for a, p in m) for m, c in terms.items())
     found = int.__new__(Dim, value)
-    found.scope, found.terms = scope, terms
+    found.scope, found.terms, found.atoms = scope, terms, atoms
     return found
 
 
@@ -93,6 +136,7 @@ class Dim(int):
 
     scope: Scope
     terms: Terms
+    atoms: int  # how many there are, those in operands of others among them
     __array_ufunc__ = None  # NumPy leaves operators to the methods below
 
     def _of(self, other: Any) -> Terms | None:
@@ -119,12 +163,7 @@ class Dim(int):
     def __mul__(self, other: Any) -> Any:
         if (theirs := self._of(other)) is None:
             return self._with(operator.mul, other)
-        found: Terms = {}
-        for m, c in self.terms.items():
-            for n, d in theirs.items():
-                product = _product(m, n)
-                found[product] = found.get(product, 0) + c * d
-        return made(self.scope, found)
+        return made(self.scope, multiplied(self.terms, theirs))
 
     def __neg__(self) -> Any:
         return made(self.scope, {m: -c for m, c in self.terms.items()})
@@ -141,25 +180,29 @@ class Dim(int):
         return self
 
     def __pow__(self, other: Any, modulo: Any = None) -> Any:
-        return math.prod([self] * other) if type(other) is int and other >= 0 else NotImplemented
+        if type(other) is not int or other < 0:
+            return NotImplemented
+        if other > MOST_DEGREE:
+            raise ValueError(f"a symbolic dimension has a degree above {MOST_DEGREE}")
+        return math.prod([self] * other)
 
     def __divmod__(self, other: Any) -> Any:
-        return NotImplemented if self._of(other) is None else divided(self, other)
+        return NotImplemented if self._of(other) is None else divided(self, as_extent(other))
 
     def __rdivmod__(self, other: Any) -> Any:
-        return NotImplemented if self._of(other) is None else divided(other, self)
+        return NotImplemented if self._of(other) is None else divided(as_extent(other), self)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self._with(operator.floordiv, other) if self._of(other) is None else divided(self, other)[0]
+        return self._with(operator.floordiv, other) if self._of(other) is None else divmod(self, other)[0]
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self._with(operator.floordiv, other, True) if self._of(other) is None else divided(other, self)[0]
+        return self._with(operator.floordiv, other, True) if self._of(other) is None else divmod(other, self)[0]
 
     def __mod__(self, other: Any) -> Any:
-        return self._with(operator.mod, other) if self._of(other) is None else divided(self, other)[1]
+        return self._with(operator.mod, other) if self._of(other) is None else divmod(self, other)[1]
 
     def __rmod__(self, other: Any) -> Any:
-        return self._with(operator.mod, other, True) if self._of(other) is None else divided(other, self)[1]
+        return self._with(operator.mod, other, True) if self._of(other) is None else divmod(other, self)[1]
 
     def __truediv__(self, other: Any) -> Any:
         return self.__jax_array__() / other
@@ -176,7 +219,11 @@ class Dim(int):
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(tuple(sorted((str(m), c) for m, c in self.terms.items())))
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(frozenset(self.terms.items()))
 
     def __ge__(self, other: Any) -> bool:
         return NotImplemented if self._of(other) is None else at_least(self, other)
@@ -197,13 +244,11 @@ class Dim(int):
         return self if at_least(self, 0) else -self
 
     def __str__(self) -> str:
-        text = ""
-        for monomial, coefficient in sorted(self.terms.items(), key=lambda term: _order(term[0]), reverse=True):
-            size, own = abs(coefficient), _spelt(monomial)
-            part = own if size == 1 and own else f"{size}*{own}" if own else f"{size}"
-            sign = "- " if coefficient < 0 else "+ " if text else ""
-            text += f"{' ' if text else ''}{sign}{part}"
-        return text
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
+        return text(self.terms)
 
     __repr__ = __str__
 
@@ -245,28 +290,6 @@ def _is_integer(value: Any) -> bool:
     )
 
 
-def _product(a: Monomial, b: Monomial) -> Monomial:
-    powers: dict[Atom, int] = {}
-    for atom, power in (*a, *b):
-        powers[atom] = powers.get(atom, 0) + power
-    return tuple(sorted(powers.items(), key=str))
-
-
-def _order(monomial: Monomial) -> Any:
-    """By degree, then by the last atoms."""
-    atoms = [(atom[0] != "var", _atom_text(atom)) for atom, power in monomial for _ in range(power)]
-    return len(atoms), sorted(atoms, reverse=True)
-
-
-def _spelt(monomial: Monomial) -> str:
-    ordered = sorted(monomial, key=lambda part: (part[0][0] != "var", _atom_text(part[0])))
-    return "*".join(_atom_text(a) if p == 1 else f"{_atom_text(a)}^{p}" for a, p in ordered)
-
-
-def _atom_text(atom: Atom) -> str:
-    return str(atom[1]) if atom[0] == "var" else f"{atom[0]}({atom[1]}, {atom[2]})"
-
-
 def _operation(kind: str, a: Any, b: Any) -> Any:
     scope = a.scope if isinstance(a, Dim) else b.scope
     return made(scope, {(((kind, a, b), 1),): 1})
@@ -283,7 +306,7 @@ def divided(a: Any, b: Any) -> tuple[Any, Any]:
         [(monomial, coefficient)] = divisor.items()
         whole: Terms = {}
         for m, c in a.terms.items():
-            left = _without(m, monomial)
+            left = without(m, monomial)
             if left is not None and c % coefficient == 0:
                 whole[left] = c // coefficient
         quotient = made(a.scope, whole)
@@ -299,15 +322,6 @@ def divided(a: Any, b: Any) -> tuple[Any, Any]:
     if bounds(rest)[0] >= 0 and known_at_least(b, 1) and known_at_least(b - 1, rest):
         return quotient, rest
     return quotient + _operation("floordiv", rest, b), _operation("mod", rest, b)
-
-
-def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
-    powers = dict(monomial)
-    for atom, power in divisor:
-        powers[atom] = powers.get(atom, 0) - power
-        if powers[atom] < 0:
-            return None
-    return tuple(sorted(((a, p) for a, p in powers.items() if p), key=str))
 
 
 def maximum(a: Any, b: Any) -> Any:
@@ -337,8 +351,14 @@ def at_least(a: Any, b: Any) -> bool:
         return False
     raise InconclusiveDimensionOperation(
         f"Symbolic dimension comparison '{a}' >= '{b}' is inconclusive. It holds for some sizes only; give symbolic_shape a "
-        "constraint that decides it"
+        f"constraint that decides it{_known_of(a, b)}"
     )
+
+
+def _known_of(a: Any, b: Any) -> str:
+    scope = a.scope if isinstance(a, Dim) else b.scope
+    known = ", ".join(text for text, *_ in scope.constraints)
+    return f" (it is decided with constraints: {known})" if known else ""
 
 
 def known_at_least(a: Any, b: Any) -> bool:
@@ -347,17 +367,43 @@ def known_at_least(a: Any, b: Any) -> bool:
         return bool(a >= b)
     if not isinstance(a, Dim) and a >= WIDE:
         return True
-    return _shown(a - b, 2)
+    difference = a - b
+    if not isinstance(difference, Dim):
+        return bool(difference >= 0)
+    work = _Work(difference.scope)
+    try:
+        return _shown(difference, 2, work)
+    except _Exhausted:
+        return False
 
 
-def _shown(difference: Any, depth: int) -> bool:
+class _Exhausted(Exception):
+    """A question of order looked at as many atoms as it may."""
+
+
+class _Work:
+    """The atoms that a question may still look at, of those of its scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope, self.left = scope, MOST_WORK
+
+    def spend(self, atoms: int) -> None:
+        self.left -= atoms
+        self.scope.work -= atoms
+        if self.left < 0 or self.scope.work < 0:
+            raise _Exhausted
+
+
+def _shown(difference: Any, depth: int, work: _Work) -> bool:
     """Whether an extent is at least 0: by its bounds, or once up to `depth` facts have been taken from it."""
+    if isinstance(difference, Dim):
+        work.spend(difference.atoms)
     if bounds(difference)[0] >= 0:
         return True
     if not depth or not isinstance(difference, Dim):
         return False
     counts = {1, *(abs(c) for c in difference.terms.values() if abs(c) < 64)}
-    return any(_shown(difference - times * fact, depth - 1) for fact in _facts(difference) for times in counts)
+    return any(_shown(difference - times * fact, depth - 1, work) for fact in _facts(difference) for times in counts)
 
 
 def _facts(value: Dim) -> Iterator[Any]:
@@ -403,7 +449,7 @@ def _multiplied(a: Interval, b: Interval) -> Interval:
 def _atom_bounds(atom: Atom, scope: Scope) -> Interval:
     kind, *operands = atom
     if kind == "var":
-        return _variable_bounds(operands[0], scope)
+        return scope.ends(operands[0])
     (al, ah), (bl, bh) = map(bounds, operands)
     if kind in ("max", "min"):
         choose = max if kind == "max" else min
@@ -420,11 +466,10 @@ def _atom_bounds(atom: Atom, scope: Scope) -> Interval:
     return -INFINITE, INFINITE
 
 
-def _variable_bounds(name: str, scope: Scope) -> Interval:
-    """From constraints that speak of the variable alone."""
+def _variable_bounds(name: str, constraints: Iterable[Constraint]) -> Interval:
     low, high = 1.0, INFINITE
     own = ((("var", name), 1),)
-    for _, known, kind in scope.constraints:
+    for _, known, kind in constraints:
         if set(known.terms) <= {own, ()} and abs(known.terms.get(own, 0)) == 1:
             end = -known.terms.get((), 0) * known.terms[own]
             if known.terms[own] == 1 or kind == "eq":
@@ -447,36 +492,3 @@ def variables(values: Iterable[Any]) -> list[str]:
 def as_extent(value: Any) -> Any:
     """An integer as `operator.index` has it; a symbolic extent as it is."""
     return value if type(value) is Dim else operator.index(value)
-
-
-def slice_bounds(start: Any, stop: Any, step: int, extent: Any) -> tuple[Any, Any]:
-    """(first, count) of a slice of so many elements, as `slice.indices` has them; None for bounds that are left out."""
-    lowest, highest = (0, extent) if step > 0 else (-1, extent - 1)
-
-    def inside(bound: Any, otherwise: Any) -> Any:
-        if bound is None:
-            return otherwise
-        bound = bound if known_at_least(bound, 0) else bound + extent
-        return maximum(lowest, minimum(bound, highest))
-
-    first = inside(start, lowest if step > 0 else highest)
-    last = inside(stop, highest if step > 0 else lowest)
-    distance = last - first if step > 0 else first - last
-    return first, maximum(0, -(-distance // abs(step)))
-
-
-def common_shape(*shapes: Sequence[Any]) -> tuple[Any, ...]:
-    """`np.broadcast_shapes`, of symbolic extents too. ValueError for shapes that do not go together."""
-    if not any(type(d) is Dim for shape in shapes for d in shape):
-        return np.broadcast_shapes(*shapes)
-    result: list[Any] = []
-    for n in range(max(map(len, shapes))):
-        extents = {
-            shape[-1 - n]: None
-            for shape in shapes
-            if n < len(shape) and not (type(shape[-1 - n]) is int and shape[-1 - n] == 1)
-        }
-        if len(extents) > 1:
-            raise ValueError(f"shapes {', '.join(map(str, shapes))} cannot be broadcast together")
-        result.append(next(iter(extents), 1))
-    return tuple(reversed(result))

@@ -131,6 +131,30 @@ class ManualAxisType(NamedTuple):
     reduced: frozenset[Any]  # the values are the same, and their cotangents sums
 
 
+class Typed:
+    """What has a type, `aval`, and answers for it: `shape`, `dtype`, `ndim`, `size`."""
+
+    __slots__ = ()
+    aval: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.aval.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.aval.size  # type: ignore[no-any-return]
+
+
 layout_rule: list[Any] = []  # what says `ArrayType.sharding`; set by fuser.parallel
 
 

@@ -17,7 +17,7 @@ from fuser.ir.target import Target
 from fuser.kernel.complex_parts import split_complex
 from fuser.kernel.index_set_splitting import Cut, cut
 from fuser.kernel.kernel import Kernel, Loop, Store, Sweep
-from fuser.kernel.loops import Loops, arrange
+from fuser.kernel.loops import SHORTEST_STRIP, Loops, arrange, of_vector
 from fuser.kernel.operands import computed, index_axes, operands
 from fuser.kernel.unroll_reductions import unroll_reductions
 
@@ -193,8 +193,10 @@ class _Costs:
         return seconds + min(abs(stride) * itemsize / 4 * plain * 4, target.strided)
 
     def divisions(self, index: Affine, depth: int) -> float:
-        """Seconds of an index's integer divisions, one number after the other."""
+        """Seconds of an index's integer divisions, one number after the other; none where strips have one quotient."""
         found = [atom for atom, _ in index.terms if isinstance(atom, Div)]
+        if not self.kernel.reduced and self.kernel.loop is None:
+            found = [a for a in found if a.divisor < SHORTEST_STRIP or not of_vector(a, self.loops)]
         inner = [a for a in found if self.vector is not None and self.vector in index_axes(a.base)]
         return len(inner) * self.target.compute("index_div", 4) if depth == len(self.nest) else 0.0
 

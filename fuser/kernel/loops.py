@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fuser.ir.index import Affine, Axis, Div
 from fuser.kernel.kernel import Kernel
 
+SHORTEST_STRIP = 16  # elements between multiples of a divisor of the position, which are worth a loop of their own
+
 
 @dataclass(frozen=True)
 class Loops:
@@ -27,6 +29,12 @@ class Loops:
         for axis in axes:
             total *= self.extents[axis]
         return total
+
+
+def of_vector(division: Div, loops: Loops) -> bool:
+    """Whether it divides the position along the vector, an offset beside it, and nothing else."""
+    terms = [(atom, factor) for atom, factor in division.base.terms if atom not in loops.absorbed]
+    return terms == [(loops.vector, 1)]
 
 
 def arrange(kernel: Kernel) -> Loops:

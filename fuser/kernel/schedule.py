@@ -31,6 +31,7 @@ class Schedule:
     coalescing: int | None = None  # short rows that run as one loop
     staging: int | None = None  # rows that go through tiles in the core's own cache
     fission: int | None = None  # loops over each block, one for each depth of functions of maths
+    strip_mining: int | None = None  # elements between two multiples of a divisor of the position
     unroll_and_jam: int | None = None  # vectors whose operations take turns
     masking: int | None = None  # lanes of the vectors whose last one is under a mask
     streaming: int | None = None  # results that go to memory past the caches
@@ -91,6 +92,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "coalescing": "{} rows coalesced into one loop".format,
     "staging": "{} rows staged in tiles".format,
     "fission": "fission into {} loops".format,
+    "strip_mining": "strips of {}".format,
     "unroll_and_jam": "unroll-and-jam of {} vectors".format,
     "masking": "vectors of {} under a mask".format,
     "streaming": "streaming stores of {} results".format,

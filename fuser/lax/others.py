@@ -12,13 +12,14 @@ from fuser import dtypes
 from fuser.errors import TypeRuleError, UnsupportedError
 from fuser.ir.dim import as_extent
 from fuser.ir.types import is_float
+from fuser.lax.control import switch
 from fuser.lax.layouts import lays_out, with_sharding
 from fuser.lax.movement import broadcast_in_dim, concatenate, expand_dims
 from fuser.lax.reduction import top_k
 from fuser.lax.slicing import index_in_dim, scatter_add
 from fuser.lax.values import as_value, axis_of, broadcast_shapes, strict
 from fuser.ops.philox import rng_bit_generator_p
-from fuser.runtime.device import default_platform
+from fuser.ops.platform import platform_index_p
 from fuser.trace import tree
 from fuser.trace.core import bind, type_of
 
@@ -299,15 +300,13 @@ def approx_min_k(
 def platform_dependent(
     *args: Any, default: Callable[..., Any] | None = None, **per_platform: Callable[..., Any]
 ) -> Any:
-    """The function that is given for the platform in use (cpu, cuda, tpu), else `default`, applied to `args`.
+    """The function that is given for the platform that the program runs on (cpu, cuda, rocm, tpu), else `default`, applied to `args`.
 
-    NotImplementedError where there is neither.
+    All of them are traced, and give the same types. NotImplementedError where there is neither once the program is compiled.
     """
-    platform = default_platform()
-    chosen = per_platform.get(platform, default)
-    if chosen is None:
-        raise NotImplementedError(f"translation rule for platform {platform} not found; give it, or a default")
-    return chosen(*args)
+    platforms = tuple(per_platform)
+    index = bind(platform_index_p, platforms=platforms, default=default is not None)
+    return switch(index, [*per_platform.values(), *([] if default is None else [default])], *args)
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:

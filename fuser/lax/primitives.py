@@ -57,6 +57,7 @@ _OWN = frozenset(
         "check",
         "collective_group",
         "pbroadcast",
+        "platform_index",
         "psum_invariant",
         "pvary",
         "shard_map",

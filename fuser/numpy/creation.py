@@ -10,7 +10,8 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.errors import TypeRuleError
-from fuser.ir.dim import Dim, as_extent, common_shape, maximum, slice_bounds
+from fuser.ir.dim import Dim, as_extent, maximum
+from fuser.ir.extents import common_shape, slice_bounds
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_key
 from fuser.lax.values import (
     VALUES,

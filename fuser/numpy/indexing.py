@@ -15,7 +15,8 @@ import numpy as np
 
 from fuser.config import config
 from fuser.errors import NonConcreteBooleanIndexError
-from fuser.ir.dim import Dim, as_extent, common_shape, known_at_least, minimum, slice_bounds
+from fuser.ir.dim import Dim, as_extent, known_at_least, minimum
+from fuser.ir.extents import common_shape, slice_bounds
 from fuser.ir.source import current_source
 from fuser.ir.types import BOOL, ArrayType
 from fuser.lax.values import VALUES, as_value, broadcast_to, convert, literal, wrapped_index

@@ -14,7 +14,7 @@ import numpy as np
 from fuser import dtypes
 from fuser.config import config
 from fuser.errors import TypeRuleError
-from fuser.ir.dim import common_shape
+from fuser.ir.extents import common_shape
 from fuser.lax.values import as_value, axes_of, broadcast_to, convert, promote
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V

@@ -9,7 +9,8 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.errors import TypeRuleError
-from fuser.ir.dim import as_extent, common_shape
+from fuser.ir.dim import as_extent
+from fuser.ir.extents import common_shape
 from fuser.lax.values import as_value, axis_of, broadcast_to, concrete, convert, literal, promote, wrapped_index
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V

@@ -62,7 +62,12 @@ def checked(results: Sequence[Any], avals: Sequence[ArrayType], name: str) -> li
     if len(found) != len(avals):
         raise ValueError(f"the callback {name} gave {len(found)} arrays, and {len(avals)} are declared")
     for value, aval in zip(found, avals):
-        if value.shape != aval.shape or value.dtype != aval.dtype:
+        if value.dtype != aval.dtype:
+            raise ValueError(
+                f"Incorrect output dtype for return value: the callback {name} gave {value.dtype}, and {aval} is declared; return an "
+                "array of that dtype"
+            )
+        if value.shape != aval.shape:
             raise ValueError(
                 f"Mismatched result shape: the callback {name} gave {short_dtype(value.dtype)}{list(value.shape)}, "
                 f"and {aval} is declared; return an array of that shape and dtype"

@@ -19,6 +19,7 @@ from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.trace.batch import BatchTrace, batch, moved
 from fuser.trace.body import close
+from fuser.trace.cells import is_ref
 from fuser.trace.core import EVALUATION, Trace, type_of, using
 from fuser.trace.replay import as_function
 from fuser.trace.stage import StageTrace, stage
@@ -36,7 +37,7 @@ def callee(function: Flat | Graph) -> Flat:
 def evaluate_call(*args: Any, call_jaxpr: Flat | Graph, **params: Any) -> list[Any]:
     """The call on Arrays: Python runs the function."""
     with using(EVALUATION):
-        return [as_array(o) for o in callee(call_jaxpr)(*map(as_array, args))]
+        return [as_array(o) for o in callee(call_jaxpr)(*(a if is_ref(a) else as_array(a) for a in args))]
 
 
 def _evaluate_graph(*args: np.ndarray, call_jaxpr: Graph, **params: Any) -> list[np.ndarray]:

@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from fuser.ir.graph import Eqn, Graph, Literal, graphs_in
+from fuser.ir.graph import Eqn, Graph, graphs_in
 from fuser.ir.references import AbstractRef
-from fuser.ir.source import current_source, replayed
+from fuser.ir.source import current_source
 from fuser.ops.calls import custom_jvp_call_p, custom_vjp_call_p
 from fuser.ops.control.cond import cond_p
 from fuser.ops.control.scan import scan_p
@@ -24,10 +22,9 @@ from fuser.ops.custom_vmap import custom_vmap_call_p
 from fuser.ops.jit import jit_p
 from fuser.ops.remat import remat_p
 from fuser.ops.state import new_ref_p
-from fuser.runtime.array import Array
 from fuser.trace.body import close, pick, with_consts
-from fuser.trace.cells import Cell, array_type
-from fuser.trace.replay import replay
+from fuser.trace.cells import Cell, Outside, array_type
+from fuser.trace.replay import bound, replay
 from fuser.trace.stage import stage
 
 CALLS = (custom_jvp_call_p, custom_vjp_call_p, custom_vmap_call_p)
@@ -67,27 +64,21 @@ def discharged(graph: Graph) -> Discharged:
 
 def run(graph: Graph, args: Sequence[Any]) -> list[Any]:
     """Bind every equation again, with cells in the place of Refs."""
-    values: dict[Any, Any] = dict(zip((*graph.constvars, *graph.invars), (*graph.consts, *args)))
-
-    def read(operand: Any) -> Any:
-        return Array(np.asarray(operand.val), operand.aval.weak_type) if type(operand) is Literal else values[operand]
-
-    for eqn in graph.eqns:
-        with replayed(eqn.source):
-            results = _applied(eqn, [read(v) for v in eqn.invars])
-        values.update(zip(eqn.outvars, results if eqn.primitive.multiple_results else [results]))
-    return [read(v) for v in graph.outvars]
+    return replay(graph, *args, binding=_discharging)
 
 
-def _applied(eqn: Eqn, operands: list[Any]) -> Any:
+def _discharging(eqn: Eqn, operands: list[Any]) -> Any:
     if eqn.primitive is new_ref_p:
         return Cell(operands[0], eqn.outvars[0].aval)  # type: ignore[arg-type]
     stateful = any(map(has_state, graphs_in(eqn.params)))
-    if any(map(is_cell, operands)) or (stateful and eqn.primitive.discharge is not None):
-        return eqn.primitive.rule("discharge")(*operands, **eqn.params)
-    if stateful and eqn.primitive in CALLS:  # no transform is to come, so that its other rules do not matter
+    takes = any(map(is_cell, operands))
+    if (takes or stateful) and eqn.primitive in CALLS:
+        if any(is_cell(o) and type(o) is not Cell for o in operands):  # under a transform, which asks for its rule
+            return bound(eqn, [o.ref if type(o) is Outside else o for o in operands])
         return run(eqn.params["call_jaxpr"], operands)
-    return eqn.primitive.bind(*operands, **eqn.params)
+    if takes or (stateful and eqn.primitive.discharge is not None):
+        return eqn.primitive.rule("discharge")(*operands, **eqn.params)
+    return bound(eqn, operands)
 
 
 def is_cell(operand: Any) -> bool:

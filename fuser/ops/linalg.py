@@ -49,7 +49,7 @@ def factorisation(
 
     def evaluate(a: np.ndarray, **params: Any) -> Any:
         found = _or_nan(eval, type, a, params)
-        return found if several else found[0]
+        return found if several else np.tril(found[0])  # a factor that there is none of has zeros above too, as in JAX
 
     several = name != "cholesky"
     primitive = Primitive(

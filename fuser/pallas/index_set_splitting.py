@@ -13,10 +13,8 @@ import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand
 from fuser.ir.primitive import Control, Fusion
-from fuser.ir.source import replayed
-from fuser.runtime.array import Array
 from fuser.trace.body import close
-from fuser.trace.replay import replay
+from fuser.trace.replay import bound, replay
 from fuser.trace.stage import stage
 
 MOST_PARTS = 4
@@ -43,24 +41,12 @@ def specialised(body: Graph, place: int, start: int, end: int) -> Graph:
     if not chosen:
         return body
 
-    def function(*inputs: Any) -> list[Any]:
-        values: dict[Any, Any] = dict(zip(body.invars, inputs))
+    def taken(eqn: Eqn, operands: list[Any]) -> Any:
+        if eqn in chosen:
+            return replay(eqn.params["branches"][chosen[eqn]], *operands[1:])
+        return bound(eqn, operands)
 
-        def read(operand: Any) -> Any:
-            literal = type(operand) is Literal
-            return Array(np.asarray(operand.val), operand.aval.weak_type) if literal else values[operand]
-
-        for eqn in body.eqns:
-            operands = [read(v) for v in eqn.invars]
-            with replayed(eqn.source):
-                if eqn in chosen:
-                    results = replay(eqn.params["branches"][chosen[eqn]], *operands[1:])
-                else:
-                    results = eqn.primitive.bind(*operands, **eqn.params)
-            values.update(zip(eqn.outvars, results if eqn.primitive.multiple_results else [results]))
-        return [read(v) for v in body.outvars]
-
-    made, consts = close(stage(function, body.in_avals, body.name))
+    made, consts = close(stage(lambda *inputs: replay(body, *inputs, binding=taken), body.in_avals, body.name))
     return made if not consts else body
 
 

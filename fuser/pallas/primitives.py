@@ -216,34 +216,24 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tupl
 def _batch(
     operands: Sequence[Any],
     dims: Sequence[int | None],
-    *,
-    jaxpr: Graph,
-    index_maps: tuple[Graph, ...],
-    blocks: Blocks,
-    grid: tuple[int, ...],
-    vmapped: int,
-    aliases: tuple[tuple[int, int], ...],
-    out_avals: tuple[ArrayType, ...],
     primitive: Primitive | None = None,
     **params: Any,
 ) -> tuple[list[Any], list[int]]:
     """One more dimension of the grid, in front: each of its programs sees an element of what is batched."""
-    size, aliased = size_of(operands, dims), {i for i, _ in aliases}
+    out_avals = params["out_avals"]
+    size, aliased = size_of(operands, dims), {i for i, _ in params["aliases"]}
     batched = [d is not None or n in aliased for n, d in enumerate(dims)]
     values = [moved(v, d, 0, size if n in aliased else None) for n, (v, d) in enumerate(zip(operands, dims))]
     batched += [True] * len(out_avals)
     one = Extent(1, Kind.SQUEEZED)
-    out = (primitive or pallas_call_p).bind(
-        *values,
-        jaxpr=jaxpr,
-        index_maps=tuple(_for_batch(m, use) for m, use in zip(index_maps, batched)),
-        blocks=tuple((one, *block) if use else block for block, use in zip(blocks, batched)),
-        grid=(size, *grid),
-        vmapped=vmapped + 1,
-        aliases=aliases,
-        out_avals=tuple(a.along(0, size) for a in out_avals),
-        **params,
-    )
+    wider = {
+        "index_maps": tuple(_for_batch(m, use) for m, use in zip(params["index_maps"], batched)),
+        "blocks": tuple((one, *block) if use else block for block, use in zip(params["blocks"], batched)),
+        "grid": (size, *params["grid"]),
+        "vmapped": params["vmapped"] + 1,
+        "out_avals": tuple(a.along(0, size) for a in out_avals),
+    }
+    out = (primitive or pallas_call_p).bind(*values, **{**params, **wider})
     return out, [0] * len(out)
 
 

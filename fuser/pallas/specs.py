@@ -67,17 +67,18 @@ class Extent(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Blocked:
-    """`block_size` elements; the index map counts blocks. An int in a block's shape means this."""
-
+class _Sized:
     block_size: int
+
+
+class Blocked(_Sized):
+    """`block_size` elements; the index map counts blocks. An int in a block's shape means this."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Element:
+class Element(_Sized):
     """`block_size` elements; the index map gives the first one, in an array that is padded by `padding`."""
 
-    block_size: int
     padding: tuple[int, int] = (0, 0)
 
 
@@ -86,18 +87,12 @@ class Squeezed:
     """One element, in a dimension that the kernel does not see. None in a block's shape means this."""
 
 
-@dataclasses.dataclass(frozen=True)
-class BoundedSlice:
+class BoundedSlice(_Sized):
     """A slice whose size differs from block to block; refused where it is used."""
 
-    block_size: int
 
-
-@dataclasses.dataclass(frozen=True)
-class Indirect:
+class Indirect(_Sized):
     """Rows at positions in an array; refused where it is used."""
-
-    block_size: int
 
 
 BlockDim = Blocked | Element | Squeezed | BoundedSlice | Indirect

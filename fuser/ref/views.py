@@ -4,36 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fuser.ir.references import AbstractRef
+from fuser.ir.types import Typed
+from fuser.trace import tree
+from fuser.trace.cells import PartOfRef
 from fuser.trace.core import type_of
 
 
-class RefView:
+class RefView(Typed, PartOfRef):
     """The elements of a Ref at an index. `view[index]` reads and writes among them; `view.at[index]` is a part of them."""
 
     def __init__(self, ref: Any, index: Any) -> None:
         self.ref, self.index = ref, index
 
     @property
-    def aval(self) -> AbstractRef:
+    def aval(self) -> AbstractRef:  # type: ignore[override]
         from fuser.ops.state import indexed_type
         from fuser.ref.indices import parsed
 
         found, indices = parsed(self.index, self.ref.shape)
         inner = type_of(self.ref).inner_aval if not isinstance(self.ref, RefView) else self.ref.aval.inner_aval  # type: ignore[attr-defined]
         return AbstractRef(indexed_type(inner, found, tuple(type_of(i) for i in indices)))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
 
     @property
     def at(self) -> RefHelper:
@@ -59,6 +52,47 @@ class RefView:
         shape = indexed_type(type_of(there), found, tuple(type_of(i) for i in indices)).shape
         value = broadcast_to(convert(as_value(value), there.dtype), shape)
         self.ref[self.index] = access.replaced(there, value, found, indices)
+
+
+def _flat(view: RefView) -> tuple[list[Any], tuple[Any, ...]]:
+    """The Ref and the parts of the index that are arrays; and the rest, which is hashable."""
+    parts = view.index if isinstance(view.index, tuple) else (view.index,)
+    arrays: list[Any] = [view.ref]
+    forms = tuple(_form(part, arrays) for part in parts)
+    return arrays, (isinstance(view.index, tuple), forms)
+
+
+def _form(part: Any, arrays: list[Any]) -> Any:
+    from fuser.ref.indices import Slice
+
+    if isinstance(part, slice):
+        return "slice", part.start, part.stop, part.step
+    start = part.start if isinstance(part, Slice) else part
+    traced = hasattr(start, "dtype") or isinstance(start, list)
+    if traced:
+        arrays.append(np.asarray(start) if isinstance(start, list) else start)
+    if isinstance(part, Slice):
+        return "ds", None if traced else start, part.size, part.stride
+    return ("array",) if traced else ("static", part)
+
+
+def _unflat(static: tuple[Any, ...], leaves: Any) -> RefView:
+    from fuser.ref.indices import Slice
+
+    ref, *arrays = leaves
+    several, forms = static
+    given = iter(arrays)
+    made = {
+        "slice": slice,
+        "ds": lambda start, size, stride: Slice(next(given) if start is None else start, size, stride),
+        "array": lambda: next(given),
+        "static": lambda part: part,
+    }
+    parts = tuple(made[kind](*rest) for kind, *rest in forms)  # type: ignore[operator]
+    return RefView(ref, parts if several else parts[0])
+
+
+tree.register_pytree_node(RefView, _flat, _unflat)
 
 
 class RefHelper:

@@ -45,6 +45,7 @@ CARRIED: dict[np.dtype[Any] | None, np.dtype[Any]] = {
     },
 }
 _CPU_DLPACK = (1, 0)  # kDLCPU
+_ALIGNMENT = 16  # bytes of the addresses that kernels take
 
 
 class _Fields:
@@ -115,6 +116,8 @@ class Array(_Base):
             return _device.own_cpu()
         if isinstance(data, Shards):
             return data.sharding.devices[0] if len(data.arrays) == 1 else data.sharding
+        if _on_device(data):
+            return _device.cuda(data.device)
         return _device.cuda(data.device.index or 0) if _is_tensor(data) else _device.of_jax(data)
 
     def devices(self) -> set[Device]:
@@ -151,7 +154,7 @@ class Array(_Base):
             raise TypeError("iteration over a 0-d array")
         data = self._present()
         # Rows are copies: an array that shares its memory could not be donated without changing them.
-        return (Array(_copied(data[i]), self._weak_type, self._dtype) for i in range(len(data)))
+        return (Array(_copied(_row(data, i)), self._weak_type, self._dtype) for i in range(data.shape[0]))
 
     def item(self, *index: Any) -> Any:
         """The element at the index, or the only one, as a Python scalar."""
@@ -235,6 +238,8 @@ class Array(_Base):
     ) -> Any:
         """A DLPack capsule over the same memory. Whoever takes it must not write to it: DLPack cannot always say so."""
         data = self._present()
+        if _on_device(data):
+            data = _tensor_over(data)
         if not isinstance(data, np.ndarray):
             return data.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
         if data.dtype in _CARRIERS:
@@ -245,6 +250,8 @@ class Array(_Base):
         data = self._present()
         if isinstance(data, np.ndarray):
             return _CPU_DLPACK
+        if _on_device(data):
+            return _CPU_DLPACK if data.on_host else (2, data.device)  # kDLCUDA
         kind, index = data.__dlpack_device__()
         return int(kind), int(index)
 
@@ -253,6 +260,8 @@ class Array(_Base):
         data = self._present()
         if _is_tensor(data):
             return data
+        if _on_device(data):
+            return _tensor_over(data)
         import torch
 
         data = to_numpy(self)
@@ -294,7 +303,7 @@ class Array(_Base):
             import torch
 
             return bool(torch.cuda.current_stream(data.device).query())
-        return True
+        return not _on_device(data) or bool(data.is_ready())
 
     def copy_to_host_async(self) -> None:
         """Begin to copy the values to the host, where they are needed next; nothing on the CPU, where they are."""
@@ -303,6 +312,8 @@ class Array(_Base):
     def unsafe_buffer_pointer(self) -> int:
         """The address of the first element; the memory is the array's, and nobody may write to it."""
         data = self._present()
+        if _on_device(data):
+            return int(data.address)
         return int(data.data_ptr() if _is_tensor(data) else data.ctypes.data)
 
     def on_device_size_in_bytes(self) -> int:
@@ -366,7 +377,9 @@ def to_numpy(x: Any) -> np.ndarray[Any, Any]:
     if not isinstance(x, Array):
         return np.asarray(x)
     data = x._present()
-    if not isinstance(data, np.ndarray):
+    if _on_device(data):
+        data = native.device_download(data)
+    elif not isinstance(data, np.ndarray):
         data = _tensor_to_numpy(data.cpu()) if _is_tensor(data) else np.asarray(data)
         data = data if x._dtype is None else data.view(x._dtype)
     view: np.ndarray[Any, Any] = data.view()
@@ -377,7 +390,9 @@ def to_numpy(x: Any) -> np.ndarray[Any, Any]:
 def from_torch(tensor: Any) -> Array:
     """An Array over a torch tensor's memory (a contiguous copy if it is strided); CUDA tensors stay on their device."""
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    return Array(_tensor_to_numpy(tensor) if tensor.device.type == "cpu" else tensor)
+    if tensor.device.type == "cpu":
+        return Array(_tensor_to_numpy(tensor))
+    return Array(device_array_over(tensor) if native is not None and native.cuda_name() is not None else tensor)
 
 
 def from_dlpack(source: Any) -> Array:
@@ -400,6 +415,48 @@ def from_dlpack(source: Any) -> Array:
     from torch.utils import dlpack
 
     return from_torch(dlpack.from_dlpack(source))
+
+
+def device_array_over(tensor: Any, dtype: np.dtype[Any] | None = None) -> Any:
+    """The native core's array over the memory of a dense CUDA tensor; a copy where kernels could not read it. `dtype` is the
+    elements' own where torch knows but a carrier."""
+    if tensor.device.type == "cpu":
+        return native.device_upload(to_numpy(Array(tensor, dtype=dtype)))
+    if tensor.device.index != native.cuda_device():
+        raise ValueError(
+            f"an array on cuda:{tensor.device.index} reaches a program on cuda:{native.cuda_device()}; move it with device_put"
+        )
+    shape, kind = tuple(tensor.shape), dtype or numpy_dtype(tensor.dtype)
+    found = native.device_foreign(tensor.data_ptr(), shape, kind, tensor, 0)
+    return found.clone() if found.address % _ALIGNMENT else found
+
+
+def _tensor_over(data: Any) -> Any:
+    """A torch tensor over the memory of the native core's array, which work on torch's current stream may use."""
+    import torch
+
+    kind = CARRIED.get(data.dtype) or _CARRIERS.get(data.dtype, data.dtype)
+    memory = _DeviceMemory(data.ordered(), kind)
+    if data.on_host:  # of a driver that stands in for one, and then nothing else waits
+        data.block_until_ready()
+        tensor = torch.from_numpy(np.asarray(memory) if memory.size else np.empty(data.shape, kind))
+    elif memory.size:
+        tensor = torch.as_tensor(memory, device=f"cuda:{data.device}")
+    else:
+        tensor = torch.empty(data.shape, dtype=getattr(torch, kind.name), device=f"cuda:{data.device}")
+    return tensor.view(torch_dtype(data.dtype))
+
+
+class _DeviceMemory:
+    """The memory of the native core's array as NumPy's and CUDA's array interfaces describe it."""
+
+    def __init__(self, data: Any, kind: np.dtype[Any]) -> None:
+        self.owner, self.size = data, math.prod(data.shape)
+        place = {"shape": data.shape, "typestr": kind.str, "data": (data.address, False), "version": 3}
+        if data.on_host:
+            self.__array_interface__ = place
+        else:
+            self.__cuda_array_interface__ = place
 
 
 def torch_holds(dtype: np.dtype[Any]) -> bool:
@@ -425,11 +482,22 @@ def _is_tensor(data: Any) -> bool:
     return hasattr(data, "data_ptr")
 
 
+def _on_device(data: Any) -> bool:
+    """Whether an array's memory is the native core's, on a GPU."""
+    return native is not None and isinstance(data, native.DeviceArray)
+
+
+def _row(data: Any, number: int) -> Any:
+    if not _on_device(data):
+        return data[number]
+    return data.part(number * math.prod(data.shape[1:]) * data.dtype.itemsize, data.shape[1:])
+
+
 def _copied(data: Any) -> Any:
     """The same values in memory of their own; a jax.Array, which nobody writes to, is its own copy."""
     if isinstance(data, (np.ndarray, np.generic)):
         return np.array(data, order="C")
-    return data.clone() if _is_tensor(data) else data
+    return data.clone() if _is_tensor(data) or _on_device(data) else data
 
 
 def _tensor_to_numpy(tensor: Any) -> np.ndarray[Any, Any]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser.config import config
+from fuser.runtime.core import native
 from fuser.runtime.processes import processes
 
 
@@ -73,6 +74,8 @@ def cpu_devices() -> list[Device]:
 @functools.cache
 def cuda(index: int) -> Device:
     """The CUDA device of that number."""
+    if native is not None and (name := native.cuda_name()) is not None and index == native.cuda_device():
+        return Device("cuda", index, name)
     import torch
 
     return Device("cuda", index, torch.cuda.get_device_name(index))

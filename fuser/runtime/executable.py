@@ -343,6 +343,8 @@ def _described(step: Step, drop: tuple[int, ...]) -> tuple[Any, ...]:
         (o.slot, -1 if o.reuse is None else o.reuse, -1 if o.offset is None else o.offset, o.label)
         for o in step.outputs
     )
+    if native is not None and isinstance(step.function, native.DeviceProgram):
+        return "device", step.name, step.function, 0, (), step.arguments, outputs, drop, False
     if isinstance(step.function, CFunction):
         function = step.function
         places = function.address, function.sizes

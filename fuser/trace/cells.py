@@ -45,6 +45,10 @@ class Cell:
             raise ValueError("a Ref is used after freeze or free_ref has ended it; make another with new_ref")
 
 
+class PartOfRef:
+    """What stands for some elements of a Ref: `fuser.ref.views.RefView`."""
+
+
 class Outside:
     """A Ref that the trace does not follow, as a cell: `follows(value)` says which values it cannot hold, `refusal` why."""
 

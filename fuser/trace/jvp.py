@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fuser.errors import UnsupportedError
+from fuser.ir.graph import Eqn, graphs_in
 from fuser.ir.primitive import REGISTRY, Primitive
+from fuser.ir.references import AbstractRef
 from fuser.ir.source import through
 from fuser.trace import cells
 from fuser.trace.core import Trace, Tracer, _state, current, forwarded, type_of
@@ -113,7 +116,23 @@ class JVPTrace(Trace):
         def constant(ref: Any) -> cells.Outside:
             return cells.Outside(self, ref, lambda v: type(self.pair(v)[1]) is not Zero, _CONSTANT_REF)
 
+        if primitive.control is not None and (found := _rule_over_ref(params)):
+            raise UnsupportedError(
+                f"{found.params.get('name', 'a custom function')} brings its own derivative and takes a Ref inside of {primitive.name}, "
+                f"which cannot be differentiated ({found.source.short}); give it the value, ref[...], or write the loop in Python"
+            )
         return cells.discharged(self, primitive, args, params, constant)
+
+
+def _rule_over_ref(params: dict[str, Any]) -> Eqn | None:
+    """A call of a function with rules of its own that takes a Ref, in the graphs among the params."""
+    for graph in graphs_in(params):
+        for eqn in graph.eqns:
+            if eqn.primitive.calls and any(type(v.aval) is AbstractRef for v in eqn.invars):
+                return eqn
+            if found := _rule_over_ref(eqn.params):
+                return found
+    return None
 
 
 def differentiate(

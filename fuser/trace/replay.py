@@ -7,14 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from fuser.ir.graph import Graph, Literal, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.source import replayed
 from fuser.runtime.array import Array
 from fuser.trace.explicit import Openness, resolving
 
+Binding = Callable[[Eqn, list[Any]], Any]  # an equation and its operands to what `Primitive.bind` gives
 
-def replay(graph: Graph, *args: Any) -> list[Any]:
-    """The results of the graph for `args`; each equation keeps its user's line."""
+
+def bound(eqn: Eqn, operands: list[Any]) -> Any:
+    """The equation's primitive on other operands."""
+    return eqn.primitive.bind(*operands, **eqn.params)
+
+
+def replay(graph: Graph, *args: Any, binding: Binding = bound) -> list[Any]:
+    """The results of the graph for `args`; each equation keeps its user's line, and is done by `binding`."""
     environment: dict[Var, Any] = dict(zip(graph.constvars, graph.consts))
     environment.update(zip(graph.invars, args, strict=True))
 
@@ -26,7 +33,7 @@ def replay(graph: Graph, *args: Any) -> list[Any]:
     with resolving(Openness.AMBIGUOUS):  # layouts were checked when it was recorded
         for eqn in graph.eqns:
             with replayed(eqn.source):
-                result = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
+                result = binding(eqn, [read(v) for v in eqn.invars])
             if eqn.primitive.multiple_results:
                 environment.update(zip(eqn.outvars, result))
             else:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fuser.ir.source import current_source
-from fuser.ir.types import ArrayType
+from fuser.ir.types import ArrayType, Typed
 from fuser.lax.values import as_value
 from fuser.trace import tree
 from fuser.trace.core import Tracer, type_of
@@ -19,26 +19,10 @@ from fuser.trace.tangent import Zero, as_array, float0, zeros
 from fuser.transforms.arguments import leaf_values, name_of
 
 
-class SymbolicZero(Zero):
+class SymbolicZero(Typed, Zero):
     """A tangent or cotangent that is known to be zero, as rules with `symbolic_zeros=True` get it; it has no contents."""
 
     __slots__ = ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.aval.dtype
-
-    @property
-    def ndim(self) -> int:
-        return len(self.aval.shape)
-
-    @property
-    def size(self) -> int:
-        return self.aval.size
 
     def __repr__(self) -> str:
         return f"SymbolicZero({self.aval})"

@@ -14,9 +14,11 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.frames import hide
 from fuser.ir.evaluate import evaluate
+from fuser.ir.references import whole
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType, float0, is_inexact
 from fuser.lax.values import as_value
+from fuser.ops.state import addupdate_p
 from fuser.trace import jvp as forward
 from fuser.trace import tree
 from fuser.trace.cells import is_ref
@@ -85,6 +87,14 @@ def _consistent(tangent: Any, aval: ArrayType) -> None:
             f"{found.str_long()} for primal aval {aval.str_long()} but expected {aval.update(dtype=dtype).str_long()} "
             f"({current_source().short})"
         )
+
+
+class GradValue:
+    """Stands for an argument whose cotangent `with_refs` gives."""
+
+
+class DontWant:
+    """Stands for an argument whose cotangent `with_refs` does not give."""
 
 
 class NotNeeded:
@@ -173,6 +183,35 @@ class LinearFunction:
 
     def __call__(self, *values: Any) -> Any:
         return self._pull(*values) if self.backwards else self._push(*values)
+
+    def with_refs(self, *accumulators: Any) -> Callable[..., Any]:
+        """The pullback that adds cotangents to Refs, in place, and gives None for them.
+
+        `accumulators` has the tree of the arguments: for each a Ref of its type, `GradValue()` for a cotangent that is given, or
+        `DontWant()` for one that is not. ValueError for another tree, and Refs of other types.
+        """
+        given, structure = tree.flatten(accumulators)
+        if structure != self.function.in_tree:
+            raise ValueError(
+                "unexpected tree structure in the arguments to a VJP function's `with_refs` method: it needs one entry for each argument, "
+                f"{self.function.in_tree}, got {structure} ({current_source().short})"
+            )
+        for ref, aval in zip(given, self._linear.avals):
+            if is_ref(ref) and (ref.shape, ref.dtype) != (aval.shape, aval.dtype):
+                raise ValueError(
+                    f"unexpected JAX type (e.g. shape/dtype) for gradient ref passed to the VJP function's `with_refs` method: the given "
+                    f"ref has type {type_of(ref)}, but this argument's gradient is {aval} ({current_source().short})"
+                )
+
+        def pull(*cotangents: Any) -> Any:
+            results = self.function.in_tree.flatten_up_to(self._pull(*cotangents))
+            for ref, result in zip(given, results):
+                if is_ref(ref):
+                    addupdate_p.bind(ref, result, index=whole(ref.shape))
+            kept = [None if is_ref(a) or isinstance(a, DontWant) else r for a, r in zip(given, results)]
+            return tree.unflatten(self.function.in_tree, kept)
+
+        return pull
 
     def _push(self, *tangents: Any) -> Any:
         given, structure = tree.flatten(tangents)

@@ -16,6 +16,7 @@ from fuser.ir.source import current_source
 from fuser.ir.types import float0
 from fuser.trace import tree
 from fuser.trace.batch import batch, moved
+from fuser.trace.cells import PartOfRef, is_ref
 from fuser.trace.core import type_of
 from fuser.trace.explicit import rules
 from fuser.trace.mismatch import details, prefix_mismatches
@@ -107,6 +108,8 @@ def _vmap(
             f"function, but got {len(in_axes)=}, {len(args)=}; {name_of(fun)} has in_axes={in_axes} ({current_source().short})"
         )
     leaves, structure = tree.flatten((args, kwargs))
+    if any(map(is_ref, leaves)):
+        _refuse_parts((args, kwargs))
     given = prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
     opaque = {n: leaf for n, (leaf, axis) in enumerate(zip(leaves, given)) if axis is None and _is_opaque(leaf)}
     values = leaf_values([0 if n in opaque else v for n, v in enumerate(leaves)], f"the arguments of {name_of(fun)}")
@@ -126,6 +129,16 @@ def _vmap(
     (out_tree,) = found
     wanted = prefix(out_axes, tree.unflatten(out_tree, outs), "out_axes")
     return tree.unflatten(out_tree, [_placed(o, d, w, size, fun, entry) for o, d, w in zip(outs, out_dims, wanted)])
+
+
+def _refuse_parts(arguments: Any) -> None:
+    """TypeError for parts of Refs, whose mapped dimension is not that of the Ref."""
+    for leaf in tree.leaves(arguments, lambda leaf: isinstance(leaf, PartOfRef)):
+        if isinstance(leaf, PartOfRef):
+            raise TypeError(
+                "TransformedRefs are not allowed as arguments of vmap: a part of a Ref has dimensions of its own; pass the Ref, and take "
+                f"its part in the function ({current_source().short})"
+            )
 
 
 def prefix(axes: Any, full: Any, what: str) -> list[Any]:

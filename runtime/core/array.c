@@ -1,7 +1,7 @@
 /* The base of fuser.Array: its fields, what they say about shape and dtype, and giving its memory up.
 
    Python's class adds the methods and no fields; it hands itself over by `adopt_array`, with what it needs in return. */
-#include "core.h"
+#include "device_array.h"
 
 PyTypeObject *array_type;
 static PyObject *stand_in;    /* _Deleted(shape, dtype, reason) */
@@ -92,6 +92,8 @@ static PyObject *make_array(PyObject *type, PyObject *const *args, size_t flags,
 }
 
 static PyObject *shape_of(ArrayObject *self) {
+    if (is_device_array(self->data))
+        return PyArray_IntTupleFromIntp((int)Py_SIZE(self->data), ((DeviceArray *)self->data)->dims);
     if (PyArray_Check(self->data))
         return PyArray_IntTupleFromIntp(PyArray_NDIM((PyArrayObject *)self->data),
                                         PyArray_DIMS((PyArrayObject *)self->data));
@@ -108,6 +110,8 @@ static PyObject *dtype_of(ArrayObject *self) {
         return Py_NewRef(self->dtype);
     if (PyArray_Check(self->data))
         return Py_NewRef((PyObject *)PyArray_DESCR((PyArrayObject *)self->data));
+    if (is_device_array(self->data))
+        return Py_NewRef((PyObject *)((DeviceArray *)self->data)->dtype);
     PyObject *found = PyObject_GetAttrString(self->data, "dtype");
     if (found == NULL || PyArray_DescrCheck(found))
         return found;
@@ -172,6 +176,10 @@ PyObject *donated_data(ArrayObject *self, bool *alone) {
     if (reason == NULL && (reason = PyUnicode_InternFromString("it was donated to a jitted call")) == NULL)
         return NULL;
     PyObject *data = give_up(self, reason);
+    if (data != NULL && is_device_array(data)) {
+        *alone = alone_on_device((DeviceArray *)data);
+        return data;
+    }
     if (data == NULL || Py_REFCNT(data) != 1 || !PyArray_Check(data) || !PyArray_ISWRITEABLE((PyArrayObject *)data))
         return data;
     PyArrayObject *array = (PyArrayObject *)data;

@@ -195,6 +195,7 @@ static PyObject *executable_new(PyTypeObject *type, PyObject *args, PyObject *kw
     self->arena = arena;
     self->label = Py_NewRef(label);
     self->allocate = allocate == Py_None ? NULL : Py_NewRef(allocate);
+    self->device = allocate == device_empty_function;
     if (read_types(self, types) < 0 || read_consts(self, consts) < 0 ||
         (self->inputs = integers(inputs, &self->input_count)) == NULL ||
         (self->outputs = integers(outputs, &self->output_count)) == NULL || read_steps(self, steps) < 0 ||

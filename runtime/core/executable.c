@@ -27,7 +27,9 @@ static bool in_arena(const Call *call, const char *data) {
 
 static void put(Slot *slot, PyObject *object) {
     slot->object = object;
-    slot->data = PyArray_Check(object) ? PyArray_DATA((PyArrayObject *)object) : NULL;
+    slot->data = PyArray_Check(object)      ? PyArray_DATA((PyArrayObject *)object)
+                 : is_device_array(object) ? (char *)(uintptr_t)((DeviceArray *)object)->address
+                                           : NULL;
 }
 
 PyObject *slot_object(Call *call, int number) {
@@ -41,6 +43,8 @@ PyObject *slot_object(Call *call, int number) {
     }
     if (in_arena(call, slot->data))
         return slot->object = array_in_arena(call, type, slot->data);
+    if (call->executable->device)
+        return slot->data == NULL ? NULL : (slot->object = device_number(slot->data, type->dtype, call->stream));
     PyObject *array = new_ndarray(type->ndim, type->dims, type->dtype, NULL); /* of a scalar */
     if (array != NULL) {
         memcpy(PyArray_DATA((PyArrayObject *)array), slot->data, type->bytes);
@@ -62,6 +66,11 @@ int put_input(Slot *slot, PyObject *array) {
 }
 
 bool same_type(PyObject *object, const SlotType *type) {
+    if (is_device_array(object)) {
+        DeviceArray *array = (DeviceArray *)object;
+        return (int)Py_SIZE(array) == type->ndim && PyArray_CompareLists(array->dims, type->dims, type->ndim) &&
+               (array->dtype == type->dtype || PyArray_EquivTypes(array->dtype, type->dtype));
+    }
     if (!PyArray_Check(object) || type->ndim < 0)
         return false;
     PyArrayObject *array = (PyArrayObject *)object;
@@ -69,7 +78,10 @@ bool same_type(PyObject *object, const SlotType *type) {
            (PyArray_DESCR(array) == type->dtype || PyArray_EquivTypes(PyArray_DESCR(array), type->dtype));
 }
 
-static PyObject *allocated(const Executable *executable, const SlotType *type, PyObject *label) {
+static PyObject *allocated(const Call *call, const SlotType *type, PyObject *label) {
+    const Executable *executable = call->executable;
+    if (executable->device)
+        return new_device_array(type->ndim, type->dims, type->dtype, call->stream, label);
     if (executable->allocate == NULL)
         return new_ndarray(type->ndim, type->dims, type->dtype, label);
     PyObject *shape = PyArray_IntTupleFromIntp(type->ndim, type->dims);
@@ -83,7 +95,7 @@ static PyObject *allocated(const Executable *executable, const SlotType *type, P
 static bool may_take(const Slot *slot, const SlotType *type) {
     if (!slot->writable || slot->object == NULL || (slot->made && Py_REFCNT(slot->object) > 1))
         return false;
-    return !PyArray_Check(slot->object) || same_type(slot->object, type);
+    return !(PyArray_Check(slot->object) || is_device_array(slot->object)) || same_type(slot->object, type);
 }
 
 int allocate_outputs(Call *call, const Step *step) {
@@ -96,7 +108,7 @@ int allocate_outputs(Call *call, const Step *step) {
         }
         Slot *over = output->reuse < 0 ? NULL : &call->slots[output->reuse];
         PyObject *array = over != NULL && may_take(over, type) ? Py_NewRef(over->object)
-                                                               : allocated(call->executable, type, output->label);
+                                                               : allocated(call, type, output->label);
         if (array == NULL)
             return -1;
         put(slot, array);
@@ -195,7 +207,7 @@ int run_executable(const Executable *executable, Slot *inputs, PyObject **output
     char *stacked = executable->arena <= ARENA_ON_STACK && !executable->lends ? small_arena : NULL;
     int count = executable->slot_count;
     Slot *slots = count <= SLOTS_ON_STACK ? on_stack : PyMem_Malloc(count * sizeof(Slot));
-    Call call = {executable, slots, NULL, NULL};
+    Call call = {executable, slots, NULL, NULL, NULL};
     if (slots == NULL) {
         for (int k = 0; k < executable->input_count; k++)
             Py_XDECREF(inputs[k].object);
@@ -207,7 +219,9 @@ int run_executable(const Executable *executable, Slot *inputs, PyObject **output
         slots[executable->inputs[k]] = inputs[k];
     for (int k = 0; k < executable->const_count; k++)
         put(&slots[executable->const_slots[k]], Py_NewRef(executable->consts[k]));
-    int status = start_arena(&call, stacked);
+    if (executable->device)
+        call.stream = enter_device() < 0 ? NULL : current_stream();
+    int status = executable->device && call.stream == NULL ? -1 : start_arena(&call, stacked);
     if (status == 0)
         status = walk(&call);
     if (status == 0)
@@ -288,5 +302,6 @@ const StepKind step_kinds[] = {
     {"kernel", run_kernel},
     {"arrays", run_arrays},
     {"library", run_library},
+    {"device", run_device},
     {NULL},
 };

@@ -1,7 +1,7 @@
 /* Executables: what steps and those who run them share. A new kind of step is a function `run` and a line in the table
    of kinds in executable.c. */
 #pragma once
-#include "core.h"
+#include "device_array.h"
 
 /* What lies in a slot during one call. `data` is where a kernel reads or writes; `object`, owned, is the array that the
    memory belongs to, or NULL for a place in the call's arena and for a scalar that the caller holds. */
@@ -53,6 +53,7 @@ typedef struct {
     SlotType *types;
     bool typed;         /* whether the inputs' types are known */
     PyObject *allocate; /* makes outputs; NULL: new_ndarray */
+    bool device;        /* whether arrays lie on the GPU */
     size_t arena;
     PyObject *label; /* whose the arena is, in errors */
     bool lends; /* whether a step other than a kernel reads the arena, so that an array over it may outlive the call */
@@ -63,6 +64,7 @@ struct Call {
     Slot *slots;
     char *arena;
     PyObject *arena_owner; /* once an array over the arena may have left the call's sight */
+    Handle stream;         /* of one on the device */
 };
 
 typedef struct {
@@ -87,3 +89,5 @@ PyObject *slot_object(Call *call, int slot);
 int allocate_outputs(Call *call, const Step *step);
 /* Put what a step returned, one array or a list or tuple of them, into its outputs' slots. */
 int fill_outputs(Call *call, const Step *step, PyObject *results);
+/* device_program.c: the step of a DeviceProgram. */
+int run_device(Call *call, const Step *step);

@@ -120,6 +120,16 @@ static Outcome push_tensor(Flat *flat, ArrayObject *array) {
     return PyErr_Occurred() ? UNKNOWN : outcome;
 }
 
+static Outcome push_device_array(Flat *flat, const ArrayObject *array) {
+    const DeviceArray *data = (const DeviceArray *)array->data;
+    Py_ssize_t ndim = Py_SIZE(data);
+    bool pushed = push(flat, TENSOR | (int64_t)array->weak_type << 8 | (int64_t)ndim << 16) &&
+                  push(flat, (int64_t)(intptr_t)data->dtype) && push(flat, (int64_t)(intptr_t)array->dtype);
+    for (Py_ssize_t k = 0; pushed && k < ndim; k++)
+        pushed = push(flat, data->dims[k]);
+    return pushed ? FLAT : UNKNOWN;
+}
+
 static Outcome push_array(Flat *flat, ArrayObject *array) {
     if (array->deleted)
         return UNKNOWN;
@@ -127,6 +137,8 @@ static Outcome push_array(Flat *flat, ArrayObject *array) {
     if (leaf == NULL)
         return UNKNOWN;
     leaf->object = Py_NewRef((PyObject *)array);
+    if (is_device_array(array->data))
+        return push_device_array(flat, array);
     if (!PyArray_CheckExact(array->data))
         return PyArray_Check(array->data) ? UNKNOWN : push_tensor(flat, array);
     PyArrayObject *data = (PyArrayObject *)array->data;

@@ -15,7 +15,7 @@ static PyObject *zero_dimensional(const SlotType *type, const char *number) {
 
 static int place_number(const Program *program, const Operand *operand, int position, Slot *slot) {
     const SlotType *type = &program->executable->types[program->executable->inputs[position]];
-    if (program->host) {
+    if (program->host || program->executable->device) {
         slot->data = (char *)operand->number;
         return 0;
     }
@@ -35,6 +35,12 @@ static int told(const Program *program, int position, const Slot *slot) {
     return result == NULL ? -1 : 0;
 }
 
+/* Whether an operand on the host is a number that kernels may take as such, and is there as long as the call. */
+static bool zero_dimensional_of(const Operand *operand, PyObject *data) {
+    return PyArray_Check(data) && PyArray_NDIM((PyArrayObject *)data) == 0 && PyArray_ITEMSIZE((PyArrayObject *)data) <= 16 &&
+           (data == operand->object || (is_array(operand->object) && ((ArrayObject *)operand->object)->data == data));
+}
+
 static int place_operand(const Program *program, const Operand *operand, int position, Slot *slot) {
     PyObject *data, *object = operand->object;
     if (object == NULL)
@@ -50,7 +56,12 @@ static int place_operand(const Program *program, const Operand *operand, int pos
     } else {
         data = PyObject_GetAttrString(object, "_data");
     }
-    if (data != NULL && !(program->host && PyArray_Check(data)))
+    if (data != NULL && program->executable->device && zero_dimensional_of(operand, data)) { /* the operand keeps it */
+        slot->data = PyArray_DATA((PyArrayObject *)data);
+        Py_DECREF(data);
+        return 0;
+    }
+    if (data != NULL && !(program->host && PyArray_Check(data)) && !(program->executable->device && is_device_array(data)))
         Py_SETREF(data, PyObject_CallOneArg(program->place, data));
     return data == NULL ? -1 : put_input(slot, data);
 }
@@ -63,6 +74,8 @@ static PyObject *reshaped(const Program *program, int number, PyObject *data) {
         PyArray_Dims shape = {result->dims, result->ndim};
         return PyArray_Newshape((PyArrayObject *)data, &shape, NPY_CORDER);
     }
+    if (is_device_array(data))
+        return reshaped_device_array((DeviceArray *)data, result->ndim, result->dims);
     return PyObject_CallMethod(data, "reshape", "O", PyTuple_GET_ITEM(program->shapes, number));
 }
 
@@ -71,7 +84,7 @@ static PyObject *wrap(const Program *program, int number, PyObject *data) {
     const Result *result = &program->results[number];
     if (result->reshapes)
         Py_SETREF(data, reshaped(program, number, data));
-    return data == NULL ? NULL : new_array(data, PyArray_Check(data) ? NULL : result->dtype, result->weak_type);
+    return data == NULL ? NULL : new_array(data, PyArray_Check(data) || is_device_array(data) ? NULL : result->dtype, result->weak_type);
 }
 
 static PyObject *build(PyObject *template, PyObject **leaves);

@@ -124,7 +124,8 @@ void cholesky(void **buffers, const int64_t *sizes) {
     int m = (int)n, info = 0;
     char part = 'U';
     potrf(&part, &m, out, &m, &info);
-    if (info) fill(out, n * n, not_a_number);
+    if (info)
+      for (int64_t i = 0; i < n; ++i) fill(out + i * n, i + 1, not_a_number);
   }
 }
 

@@ -87,6 +87,11 @@ INLINE void put_run(T *restrict to, const IN *restrict u, int64_t count) {
     #pragma omp simd
     for (int64_t k = 0; k < LANES; ++k) to[i + k] = COMBINE(to[i + k], (T)LOAD(u[i + k]));
   }
+  if (LANES > 1 && i + LANES / 2 <= count) {
+    #pragma omp simd
+    for (int64_t k = 0; k < LANES / 2; ++k) to[i + k] = COMBINE(to[i + k], (T)LOAD(u[i + k]));
+    i += LANES / 2;
+  }
   #pragma omp simd
   for (int64_t k = i; k < count; ++k) to[k] = COMBINE(to[k], (T)LOAD(u[k]));
 }
@@ -120,6 +125,29 @@ INLINE void put(const plan *p, T *out, int64_t offset, int64_t from) {
     }
     if (w < 0) return;
   }
+}
+
+// Combines windows that are one short run each with the array, the length of the run known to the compiler; gives whether they were.
+INLINE int put_short_runs(const plan *p, T *out, const int64_t *restrict offset, const int64_t *restrict from, int64_t width) {
+  const dimension run = *p->run;
+  if (p->windows || run.offset != 1 || run.update != 1 || !p->updates) return 0;
+  const IN *const updates = p->updates;
+#define RUNS(length) \
+  case length: \
+    for (int64_t j = 0; j < width; ++j) { \
+      if (offset[j] < 0) continue; \
+      T *const to = out + offset[j]; \
+      const IN *const u = updates + from[j]; \
+      T sum[length]; \
+      for (int k = 0; k < length; ++k) sum[k] = COMBINE(to[k], (T)LOAD(u[k])); \
+      for (int k = 0; k < length; ++k) to[k] = sum[k]; \
+    } \
+    return 1;
+  switch (run.extent) {
+    RUNS(2) RUNS(3) RUNS(4) RUNS(5) RUNS(6) RUNS(7) RUNS(8) RUNS(16)
+    default: return 0;
+  }
+#undef RUNS
 }
 
 // Whether updates are single elements at one index each, which need no arrays of offsets.
@@ -181,8 +209,9 @@ static void combine_windows(const plan *p, T *restrict out, int64_t first, int64
       width = kept;
     }
     if (!single) {
-      for (int64_t j = 0; j < width; ++j)
-        if (offset[j] >= 0) put(p, out, offset[j], from[j]);
+      if (!put_short_runs(p, out, offset, from, width))
+        for (int64_t j = 0; j < width; ++j)
+          if (offset[j] >= 0) put(p, out, offset[j], from[j]);
     } else if (p->updates) {
       for (int64_t j = 0; j < width; ++j)
         if (offset[j] >= 0) out[offset[j]] = COMBINE(out[offset[j]], (T)LOAD(p->updates[from[j]]));

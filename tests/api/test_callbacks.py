@@ -186,3 +186,30 @@ def test_print_formats_values_and_checks_the_format(capsys: pytest.CaptureFixtur
         fuser.debug.print("x", y=1)
     with pytest.raises(ValueError, match="Unused positional arguments"):
         fuser.debug.print("x", 1)
+
+
+def test_results_of_64_bits_are_narrowed_as_arguments_are() -> None:
+    declared = fuser.ShapeDtypeStruct((), np.float32)
+    assert float(fuser.jit(lambda x: fuser.pure_callback(lambda v: 42.0, declared, x))(0.0)) == 42.0
+    wide = fuser.ShapeDtypeStruct((2,), np.int32)
+    got = fuser.jit(lambda: fuser.experimental.io_callback(lambda: np.arange(2, dtype=np.int64), wide))()
+    assert got.dtype == np.int32 and got.tolist() == [0, 1]
+    with pytest.raises(fuser.errors.JaxRuntimeError, match="Incorrect output dtype for return value"):
+        fuser.jit(lambda: fuser.pure_callback(lambda: np.int32(1), declared))()
+
+
+def test_options_come_alone_in_the_two_call_form(capsys: Any) -> None:
+    fuser.debug.print(ordered=True)("x {x}", x=1)
+    assert capsys.readouterr().out == "x 1\n"
+    with pytest.raises(TypeError, match="debug_print received unexpected arguments in the two-call form"):
+        fuser.debug.print(ordered=True, a=42)
+    with pytest.raises(TypeError, match="debug_callback received unexpected arguments in the two-call form"):
+        fuser.debug.callback(None, 42)
+    with pytest.raises(ValueError, match=r"Unused keyword arguments to `jax.debug.print`: \['partitioned'\]"):
+        fuser.debug.print(ordered=True)("x {x}", x=1, partitioned=True)
+
+
+def test_branches_that_call_out_are_not_mapped_by_their_predicate() -> None:
+    function = lambda p: fuser.lax.cond(p, lambda: fuser.experimental.io_callback(print, None), lambda: None)
+    with pytest.raises(NotImplementedError, match="IO effect not supported in vmap-of-cond"):
+        fuser.vmap(function)(fuser.numpy.array([True, False]))

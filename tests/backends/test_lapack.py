@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -109,9 +110,10 @@ def test_systems_and_their_derivatives() -> None:
 
 
 def test_what_has_no_factors_is_nan() -> None:
-    assert np.isnan(_run(linalg.cholesky, np.array([[1.0, 2], [2, 1]]))).all()
+    lower = [[np.nan, 0], [np.nan, np.nan]]
     stack = np.stack([np.eye(2), np.array([[1.0, 2], [2, 1]])])
-    assert np.isnan(_run(linalg.cholesky, stack)).reshape(2, -1).all(1).tolist() == [False, True]
+    np.testing.assert_array_equal(_run(linalg.cholesky, stack[1]), lower)
+    np.testing.assert_array_equal(_run(linalg.cholesky, stack), [np.eye(2), lower])
     for function in (fnp.linalg.eigvalsh, fnp.linalg.svdvals):
         assert np.isnan(_run(function, np.full((3, 3), np.nan))).all()
     assert np.isinf(_run(fnp.linalg.inv, np.zeros((2, 2)))).any()
@@ -137,3 +139,29 @@ def test_a_loop_with_factorisations_is_native() -> None:
     found, several = jitted(p)
     _near(np.asarray(found), q)
     _near(np.asarray(several), np.stack(factors))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_many_small_matrices(dtype: str) -> None:
+    """Lanes of vectors for matrices: LU, Cholesky and triangular systems of every kind, beside JAX; the last block is not full."""
+    random = np.random.default_rng(8)
+    tolerance = 3e-4 if dtype == "float32" else 1e-10
+    close = lambda a, b: np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance)
+    with fuser.config.using(enable_x64=dtype == "float64"), jax.enable_x64(dtype == "float64"):
+        for n, count in ((1, 16), (3, 37), (8, 33), (16, 18)):
+            a = (random.standard_normal((count, n, n)) + 2 * np.eye(n)[random.permutation(n)]).astype(dtype)
+            a[5] = 0
+            for ours, theirs in zip(fuser.lax.linalg.lu(a), jax.lax.linalg.lu(a), strict=True):
+                close(ours, theirs)
+            positive = (a @ a.transpose(0, 2, 1) + np.eye(n)).astype(dtype)
+            positive[2] *= -1  # nan below, zeros above, as in JAX
+            close(fuser.lax.linalg.cholesky(positive), jax.lax.linalg.cholesky(positive))
+            close(fuser.lax.linalg.cholesky(positive[2:4]), jax.lax.linalg.cholesky(positive[2:4]))
+            triangle = (np.tril(random.uniform(-0.5, 0.5, (count, n, n)), -1) + 2 * np.eye(n)).astype(dtype)
+            for number in range(16):
+                left, lower, transpose, unit = (bool(number >> bit & 1) for bit in range(4))
+                shape = (count, n, 1 + number % 5) if left else (count, 1 + number % 5, n)
+                b = random.standard_normal(shape).astype(dtype)
+                of = triangle if lower else triangle.transpose(0, 2, 1).copy()
+                how = {"left_side": left, "lower": lower, "transpose_a": transpose, "unit_diagonal": unit}
+                close(fuser.lax.linalg.triangular_solve(of, b, **how), jax.lax.linalg.triangular_solve(of, b, **how))

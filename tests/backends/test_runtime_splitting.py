@@ -8,7 +8,7 @@ import pytest
 
 import fuser
 import fuser.numpy as jnp
-from fuser.backends.c.emit import form
+from fuser.backends.c.emit import writer_of
 from fuser.backends.c.schedules.runtime_splitting import SplitPoint, split_point
 from fuser.kernel.loops import arrange
 from fuser.kernel.lower import lower
@@ -38,7 +38,7 @@ def found(function) -> list[SplitPoint]:
     (group,) = (g for g in run.lower(numbers(), np.int32(3)).plan.kernels if g.kind.value == "reduction")
     kernel = lower(group)
     loops = arrange(kernel)
-    writer = form(kernel, loops)(kernel, loops)
+    writer = writer_of(kernel, loops)
     return [t for stage in kernel.sweeps if (t := split_point(writer, stage))]
 
 
@@ -57,7 +57,7 @@ def test_pieces_do_not_ask() -> None:
     run = fuser.jit(lambda x, k: turned(jnp, fuser.lax, x, k))
     kernel = lower(next(g for g in run.lower(numbers(), np.int32(3)).plan.kernels if g.kind.value == "reduction"))
     loops = arrange(kernel)
-    writer = form(kernel, loops)(kernel, loops)
+    writer = writer_of(kernel, loops)
     stage = kernel.sweeps[-1]
     cut = split_point(writer, stage)
     assert cut is not None

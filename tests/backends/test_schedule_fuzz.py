@@ -18,7 +18,16 @@ from fuser import Schedule
 
 FUNCTIONS = ("sin", "exp", "tanh", "abs", "square", "negative", "cos")
 EXTENTS = (1, 2, 3, 5, 7, 16, 17, 30, 64, 65, 130, 257)
-FORBIDDEN = ("index_set_splitting", "tiling", "coalescing", "staging", "fission", "unroll_and_jam", "masking")
+FORBIDDEN = (
+    "index_set_splitting",
+    "tiling",
+    "coalescing",
+    "staging",
+    "fission",
+    "unroll_and_jam",
+    "masking",
+    "strip_mining",
+)
 
 
 def _function(np: Any, random: np.random.Generator, x: Any) -> Any:
@@ -30,7 +39,7 @@ def _function(np: Any, random: np.random.Generator, x: Any) -> Any:
 def _moved(np: Any, random: np.random.Generator, x: Any) -> Any:
     """What is read from elsewhere, of the same rank."""
     axis = int(random.integers(x.ndim))
-    kind = random.integers(8)
+    kind = random.integers(9)
     if kind == 0:
         return np.pad(x, [(int(random.integers(3)), int(random.integers(3))) for _ in x.shape])
     if kind == 1:
@@ -47,6 +56,8 @@ def _moved(np: Any, random: np.random.Generator, x: Any) -> Any:
         y = x.reshape(-1, x.shape[-1] // 5, 5)
         y = np.stack([y[..., n] + y[..., (n + 1) % 5] for n in range(5)], -1)
         return y.reshape(x.shape)
+    if kind == 7:  # positions divided by extents
+        return np.concatenate([np.swapaxes(x, 0, -1).reshape(-1)[3:], x.reshape(-1)[:3]]).reshape(x.shape)
     length = np.arange(x.shape[axis]).reshape([-1 if d == axis else 1 for d in range(x.ndim)])
     return np.where(length < x.shape[axis] // 2, x, _function(np, random, x))
 

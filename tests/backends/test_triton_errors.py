@@ -9,7 +9,7 @@ import pytest
 triton = pytest.importorskip("triton")
 
 from fuser.backends.base import KernelSource  # noqa: E402
-from fuser.backends.triton.launch import _refused  # noqa: E402
+from fuser.backends.triton.launch import refused  # noqa: E402
 from fuser.errors import OutOfMemoryError, ToolchainError  # noqa: E402
 
 ERRORS = {
@@ -33,7 +33,7 @@ ERRORS = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_a_compilers_words_are_kept(name: str) -> None:
     error, words = ERRORS[name]
-    told = _refused(error, KernelSource("k0_add", "", "triton", (), {}), "/there/k.py")
+    told = refused(error, KernelSource("k0_add", "", "triton", (), {}), "/there/k.py")
     assert isinstance(told, ToolchainError) and "k0_add" in str(told) and words in str(told)
     assert "gcc" in name or "/there/k.py" in str(told)
 
@@ -42,4 +42,4 @@ def test_a_compilers_words_are_kept(name: str) -> None:
     "error", [OutOfMemoryError("none left"), RuntimeError("an illegal memory access"), ValueError("x")]
 )
 def test_other_errors_stay_what_they_are(error: Exception) -> None:
-    assert _refused(error, KernelSource("k0_add", "", "triton", (), {}), "") is error
+    assert refused(error, KernelSource("k0_add", "", "triton", (), {}), "") is error

@@ -12,6 +12,7 @@ import pytest
 
 import fuser
 import fuser.numpy as fnp
+from fuser import passes
 from fuser.errors import DeserializationError, UnsupportedError
 from fuser.export import (
     DisabledSafetyCheck,
@@ -25,6 +26,7 @@ from fuser.export.decode import Damaged, decode_arrays, decode_graph, no_dims
 from fuser.export.encode import Arrays, encode_graph
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.text import show
+from fuser.legalise.platform import on_platform
 from fuser.trace.stage import stage
 from tests.export import mutations
 from tests.export.programs import DIFFERENTIABLE, PROGRAMS, X
@@ -145,8 +147,23 @@ def test_functions_are_called_where_they_were_exported_for() -> None:
     same(deserialize(free.serialize()).call(X), fnp.sin(X))
     with pytest.raises(ValueError, match="Function to be exported must be the result of `jit`"):
         export(lambda x: x)
-    with pytest.raises(ValueError, match="platforms are of cpu, cuda, rocm, tpu, got gpu"):
+    with pytest.raises(ValueError, match="platforms are of cpu, cuda, rocm, tpu, or names of others, got gpu"):
         export(fuser.jit(fnp.sin), platforms=("gpu",))
+
+
+def test_choices_by_platform_are_made_at_the_call() -> None:
+    function = fuser.jit(lambda x: fuser.lax.platform_dependent(x, cpu=fnp.sin, cuda=fnp.cos, default=lambda x: x * 2))
+    with fuser.config.using(backend="tpu"):
+        exported = export(function, platforms=("cpu", "cuda", "tpu"))(X)
+    loaded = deserialize(exported.serialize(vjp_order=1))
+    np.testing.assert_allclose(loaded.call(X), np.sin(X), 1e-6)
+    np.testing.assert_allclose(fuser.grad(lambda x: loaded.call(x).sum())(X), np.cos(X), 1e-6)
+    for platform, wanted in (("cpu", "sin"), ("cuda", "cos"), ("tpu", "mul")):
+        graph = passes.run(on_platform(loaded.graph, platform))
+        assert [eqn.primitive.name for eqn in graph.eqns] == [wanted]
+    only = export(fuser.jit(lambda x: fuser.lax.platform_dependent(x, tpu=fnp.sin)), platforms=("cpu", "tpu"))(X)
+    with pytest.raises(NotImplementedError, match="translation rule for platform cpu not found"):
+        only.call(X)
 
 
 def test_python_functions_are_not_saved() -> None:

@@ -23,7 +23,8 @@ from fuser.export import (
     symbolic_args_specs,
     symbolic_shape,
 )
-from fuser.ir.dim import evaluated, maximum, minimum, slice_bounds
+from fuser.ir.dim import evaluated, maximum, minimum
+from fuser.ir.extents import slice_bounds
 
 SIZES = [dict(zip("abc", sizes)) for sizes in itertools.product((1, 2, 3, 7), repeat=3)]
 
@@ -45,6 +46,20 @@ def test_arithmetic_is_that_of_the_sizes() -> None:
             assert evaluated(expression, sizes) == function(**sizes), expression
     assert (a * b * c) // b == a * c and (6 * a + 1) % 6 == 1 and minimum(a + 2, 1) == 1
     assert [str(e) for e in (a + b, 2 * a - 4, a // 2, 3 * a * a)] == ["b + a", "2*a - 4", "floordiv(a, 2)", "3*a^2"]
+
+
+def test_equations_of_operations_rewrite_them() -> None:
+    said = ("floordiv(d, 2) == a + 5", "floordiv(c, 3) == a + 3", "b == a + 1", "mod(a + mod(a, 2), -2) == 0")
+    scope = SymbolicScope((*said, "min(e, f) == f - 2", "f >= 3"))
+    a, b, c, d, e, f = symbolic_shape("a, b, c, d, e, f", scope=scope)
+    assert (b, d // 2, c // 3) == (a + 1, a + 5, b + 2) and 4 * b * (c // 3) == 4 * b * b + 8 * b
+    assert minimum(e, f) == f - 2 and (a + a % 2) % -2 == 0
+    assert len(scope.constraints) == 5  # they are still there to be checked
+    assert divmod(np.array(7), a)[1] == 7 % a
+    with pytest.raises(InconclusiveDimensionOperation, match=r"with constraints: .*f >= 3"):
+        bool(a >= 5)
+    with pytest.raises(ValueError, match="Unsatisfiable explicit constraint: a == a"):
+        symbolic_shape("a", constraints=("a == a + 1",))
 
 
 def test_slices_are_those_of_the_sizes() -> None:
@@ -231,6 +246,45 @@ def test_hostile_extents_end_in_one_error() -> None:
         said["in"][0][1][0] = said["graph"]["in"][0][1][0] = extent
         with pytest.raises(DeserializationError):
             deserialize(file.write(said, contents))
+
+
+def _chain(form: str) -> list[str]:
+    return [form.format(*(f"v{n + m}" for m in range(3))) for n in range(24)]
+
+
+HOSTILE = (
+    ["(((a+b)^16+b)^16)^16 >= 1"],
+    ["+".join(f"v{n}" for n in range(600)) + " >= 1"],
+    ["*".join(["9" * 18] * 9) + "*a >= 1"],
+    ["9" * 40 + "*a >= 1"],
+    ["mod(" * 70 + "a" + ",2)" * 70 + " >= 1"],
+    ["a" * 10**5 + " >= 1"],
+    _chain("{0} == {1}^4"),
+    _chain("{0} == ({1}+b)*({1}+c)"),
+    _chain("{0} == max({1}, min({1}, {2}) + 1)") + ["v0 + 1 <= v2"],
+    _chain("{0} >= {1} + mod({2}, 3)") + ["v0 <= 5"],
+    ["(a+b+c+d)^8 <= 3"] * 60,
+    _chain("mod({0}, {1}) == mod({1}, {2})*{2} + mod({2}, {0})"),
+    ["max(max(a,b),max(c,d))*max(a,d) <= max(a,min(b,c))-1"] * 60,
+)
+
+
+def test_hostile_expressions_end_in_an_error_after_bounded_work() -> None:
+    said, contents = file.read(
+        bytes(export(fuser.jit(fnp.sin))(fuser.ShapeDtypeStruct(symbolic_shape("b, 2"), np.float32)).serialize())
+    )
+    for constraints in HOSTILE:
+        with pytest.raises(DeserializationError):
+            deserialize(file.write(said | {"constraints": constraints}, contents))
+    with pytest.raises(DeserializationError, match="it has more than 64 constraints"):
+        deserialize(file.write(said | {"constraints": ["b >= 2"] * 65}, contents))
+    with pytest.raises(ValueError, match="a degree above 64"):
+        symbolic_shape("b")[0] ** 65
+    scope = SymbolicScope(("a >= 100000", "b <= a", "c >= b"), work=50)
+    a, b, c = symbolic_shape("a, b, c", scope=scope)
+    assert a >= b and scope.witness["a"] >= 100000
+    with pytest.raises(InconclusiveDimensionOperation):  # its work is spent
+        [c * n >= b for n in range(1, 99)]
 
 
 def test_jit_traces_once_for_all_sizes() -> None:

@@ -36,6 +36,7 @@ def deep(np, x):
         (lambda np, x: x * np.arange(7, dtype=np.float32), (500, 7), "coalescing"),
         (lambda np, x: x[:, 0] + x[:, 3] * x[:, 4], (5000, 5), "staging"),
         (deep, (5000,), "fission"),
+        (lambda np, x: np.concatenate([x.T.reshape(-1)[7:], x[0]]), (90, 70), "strip_mining"),
         (lambda np, x: np.exp(x) + np.arange(30, dtype=np.float32)[:, None][:, 0], (400, 30), "coalescing"),
         (lambda np, x: np.exp(x), (40, 30), "masking"),
     ],

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 import fuser
+import fuser.numpy as fnp
+from fuser.ad import DontWant, GradValue
+from fuser.errors import UnsupportedError
 from fuser.ir.check import check
 from fuser.ir.parse import parse
 from fuser.ir.text import show
 from fuser.ops.discharge import discharged, has_state
+from fuser.pallas import ds
 
 X = np.linspace(0.5, 2.0, 6, dtype=np.float32)
 
@@ -221,3 +225,82 @@ def test_what_is_refused(number: int) -> None:
         return
     with pytest.raises(kind, match=text):
         run(ref)
+
+
+@fuser.custom_vjp
+def stashed(ref: Any, x: Any) -> Any:
+    return x
+
+
+def _stash(residual: Any, cotangent: Any) -> Any:
+    residual[...] = cotangent
+    return None, cotangent
+
+
+stashed.defvjp(lambda ref, x: (x, ref), _stash)
+
+
+def test_custom_rules_read_and_write_refs() -> None:
+    def function(ref: Any, x: Any) -> Any:
+        return fnp.sin(stashed(ref, fnp.sin(x)))
+
+    wanted, x = np.cos(np.sin(1.0)), fnp.asarray(1.0)
+    slope = fuser.grad(function, 1)
+    for gradient in (
+        slope,
+        fuser.jit(slope),
+        fuser.grad(fuser.jit(function), 1),
+        fuser.grad(fuser.checkpoint(function), 1),
+    ):
+        ref = fuser.new_ref(fnp.float32(0))
+        np.testing.assert_allclose(gradient(ref, x), wanted * np.cos(1.0), 1e-5)
+        np.testing.assert_allclose(ref[...], wanted, 1e-5)
+    rows = fuser.new_ref(fnp.zeros(2))
+    fuser.vmap(slope)(rows, fnp.ones(2))
+    np.testing.assert_allclose(rows[...], [wanted] * 2, 1e-5)
+
+    def loop(ref: Any, x: Any) -> Any:
+        return fuser.lax.scan(lambda c, _: (function(ref, c), None), x, length=2)[0]
+
+    with pytest.raises(UnsupportedError, match=r"stashed brings its own derivative and takes a Ref inside of scan"):
+        fuser.grad(loop, 1)(ref, x)
+    np.testing.assert_allclose(loop(ref, x), np.sin(np.sin(np.sin(np.sin(1.0)))), 1e-5)
+
+
+def test_cotangents_are_added_to_refs() -> None:
+    x = fnp.arange(3.0)
+    ref = fuser.new_ref(fnp.ones(3))
+    _, pullback = fuser.vjp(lambda x, y: (x * y[0] * y[1]).sum(), x, (2 * x, 3 * x))
+    found = pullback.with_refs(ref, (GradValue(), DontWant()))(1.0)
+    assert found[0] is None and found[1][1] is None
+    np.testing.assert_allclose(ref[...], 1 + 6 * np.arange(3.0) ** 2)
+    np.testing.assert_allclose(found[1][0], 3 * np.arange(3.0) ** 2)
+
+    def run(x: Any) -> Any:
+        total = fuser.new_ref(fnp.zeros_like(x))
+        fuser.vjp(lambda x: (x * x).sum(), x)[1].with_refs(total)(1.0)
+        return fuser.freeze(total)
+
+    np.testing.assert_allclose(fuser.vmap(fuser.jit(run))(fnp.ones((2, 3))), np.full((2, 3), 2.0))
+    with pytest.raises(ValueError, match="unexpected tree structure in the arguments"):
+        pullback.with_refs(ref)
+    with pytest.raises(ValueError, match="for gradient ref passed to"):
+        pullback.with_refs(fuser.new_ref(1.0), (GradValue(), DontWant()))
+
+
+def test_parts_of_refs_are_arguments() -> None:
+    def write(view: Any) -> None:
+        view[...] += 1.0
+
+    @fuser.jit
+    def function(flag: Any, start: Any) -> Any:
+        ref = fuser.new_ref(fnp.zeros(8))
+        fuser.jit(write)({"view": ref.at[1:3]}["view"])
+        fuser.lax.cond(flag, write, lambda view: None, ref.at[ds(start, 2)])
+        fuser.checkpoint(write)(ref.at[7])
+        return ref[...]
+
+    np.testing.assert_array_equal(function(True, 4), [0, 1, 1, 0, 1, 1, 0, 1])
+    np.testing.assert_array_equal(function(False, 4), [0, 1, 1, 0, 0, 0, 0, 1])
+    with pytest.raises(TypeError, match="TransformedRefs are not allowed"):
+        fuser.vmap(write)(fuser.new_ref(fnp.zeros(8)).at[1:3])

@@ -122,6 +122,7 @@ class Emitter(Builder, Common):
         self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
         self.masks = masks(kernel.nodes)
         self.begun: set[str] = set()  # what scans carry; a scan that two sweeps compute is declared by the first
+        self.strips: set[int] = set()  # divisors of positions along the vector whose quotients stand still in loops
         self.two_level: list[Scalar] = []  # sums of the sweep being written that have two levels (`sums`)
         self.inside: Code | None = None  # in loops over whole vectors: whether an element is one of the row's
         self.backwards = False  # whether the sweep being written runs over the reduced axes from their end

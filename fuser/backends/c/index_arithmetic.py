@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from fuser.backends.c.function import Code, Sum, Symbol, Variable, code
-from fuser.ir.index import Axis, Computed
+from fuser.ir.index import Axis, Computed, Div
 from fuser.kernel.sizes import MOST_SIZES, IndexText, Sizes
 
 FLOOR = "{2}({0}, {1})"  # the form of a division that rounds down; the other rounds to zero
@@ -56,6 +58,9 @@ class Offsets(IndexText):
     a truth value, with the truth value's own -1, and reads before the array.
     """
 
+    # Of the position along the vector and an offset, where they stand still; by the divisor and the offset.
+    quotients: Mapping[tuple[int, int], Code] = MappingProxyType({})
+
     def literal(self, value: int) -> Code:
         return Code((str(value),))
 
@@ -68,10 +73,28 @@ class Offsets(IndexText):
         return Sum(tuple(("+", part if type(part) is Code else code(part)) for part in parts) or (("+", Code(("0",))),))
 
     def _atom(self, atom: Any, owner: Any, division: str) -> Any:
+        if isinstance(atom, Div) and (known := self._quotient(atom, owner)) is not None:
+            return known
         found: Any = super()._atom(atom, owner, division)
         if isinstance(atom, Computed) and atom.bounds[1] == 1:
             return code("({} & {})", found, self.sizes.opaque(-1))  # type: ignore[attr-defined]
         return found
+
+    def _quotient(self, atom: Div, owner: Any) -> Code | None:
+        """A quotient that does not change here: of the divisor itself, or of a multiple."""
+        terms = [(a, factor) for a, factor in atom.base.terms if a not in self.absorbed]
+        if terms != [(self.vector, 1)]:
+            return None
+        for (divisor, offset), quotient in self.quotients.items():
+            if atom.base.offset != offset:
+                continue
+            if atom.divisor == divisor:
+                return quotient
+            if atom.divisor % divisor == 0:
+                times = atom.divisor // divisor
+                factor = self.sizes(("times", owner, times), times)  # type: ignore[arg-type]
+                return code("{}({}, {})", _FLOOR_DIV, quotient, factor)
+        return None
 
     def quotient(self, division: str, base: Any, divisor: Any) -> Code:
         return code(division, code("({})", base), divisor, _FLOOR_DIV)

@@ -17,6 +17,7 @@ from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, is_complex, is_inexact
 from fuser.kernel.kernel import Kernel
+from fuser.kernel.loops import of_vector
 from fuser.kernel.lower import computed, index_axes
 
 Scalarised = tuple[str, int]  # the reason, and for how many elements
@@ -109,11 +110,16 @@ def _of_operation(writer: Emitter, node: Scalar, axis: Axis) -> str:
     return ""
 
 
+def _stands_still(writer: Emitter, division: Div) -> bool:
+    return of_vector(division, writer.loops) and any(division.divisor % strip == 0 for strip in writer.strips)
+
+
 def _of_index(writer: Emitter, node: Scalar, axis: Axis) -> str:
     if node.op not in ("load", "index"):
         return ""
     offset = node.attr.offset if node.op == "load" else node.attr
-    if any(isinstance(atom, Div) and axis in index_axes(atom.base) for atom, _ in offset.terms):
+    divisions = (atom for atom, _ in offset.terms if isinstance(atom, Div) and axis in index_axes(atom.base))
+    if any(not _stands_still(writer, division) for division in divisions):
         return "the offset of each element takes an integer division; a reshape to axes of its own would not"
     if node.op == "index":
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from fuser.backends.base import KernelSource
@@ -19,24 +20,34 @@ def compile_ahead(source: KernelSource, platform: str, arch: int | str) -> list[
 
     Arrays are taken to begin at multiples of 16 bytes, as torch's allocator makes them.
     """
-    from triton.backends.compiler import GPUTarget
-
-    module, _ = module_of(source)
-    target = GPUTarget(platform, arch, WARP[platform])
-    return [_compile(getattr(module, launch.function), launch, source, target) for launch in source.launch["launches"]]
+    return [compile_launch(source, launch, platform, arch) for launch in source.launch["launches"]]
 
 
-def _compile(function: Any, launch: Launch, source: KernelSource, target: Any) -> Any:
+def compile_launch(
+    source: KernelSource,
+    launch: Launch,
+    platform: str,
+    arch: int | str,
+    values: Collection[int] = (),
+    loose: Collection[int] = (),
+) -> Any:
+    """Triton's compiled kernel of one launch; the buffers `values` are numbers, passed as such, and `loose` ones may begin
+    anywhere."""
     import triton
+    from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    target = GPUTarget(platform, arch, WARP[platform])
+    function = getattr(module_of(source)[0], launch.function)
     dtypes = [*source.launch["dtypes"], *(dtype for _, dtype in source.launch["scratch"])]
-    types = [f"*{_name(CARRIED.get(dtypes[n], dtypes[n]).name)}" for n in launch.buffers]
+    types = [f"{'' if n in values else '*'}{_name(CARRIED.get(dtypes[n], dtypes[n]).name)}" for n in launch.buffers]
     types += ["i32" if -(2**31) <= size < 2**31 else "i64" for size in launch.sizes]
     types += ["constexpr"] * len(launch.constants)
     names = function.arg_names
     constants = {(names.index(name),): value for name, value in launch.constants.items()}
-    aligned = {(n,): [["tt.divisibility", 16]] for n in range(len(launch.buffers))}
+    aligned = {
+        (n,): [["tt.divisibility", 16]] for n, buffer in enumerate(launch.buffers) if buffer not in {*values, *loose}
+    }
     settings = {"num_warps": launch.warps, "num_stages": launch.stages, **options(target.backend)}
     unit = ASTSource(function, dict(zip(names, types, strict=True)), constexprs=constants, attrs=aligned)
     return triton.compile(unit, target=target, options=settings)

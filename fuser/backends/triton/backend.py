@@ -7,14 +7,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from fuser.backends.base import KernelSource, Loaded, unsupported
+from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
 from fuser.backends.triton import eager, interpreter
+from fuser.backends.triton.device import code
+from fuser.backends.triton.device.link import Linker
 from fuser.backends.triton.emit import emit_kernel, emit_product
 from fuser.backends.triton.launch import Launcher, module_of
 from fuser.backends.triton.library import library
 from fuser.backends.triton.matmul import refusal
-from fuser.backends.triton.memory import CUDA, device_name
+from fuser.backends.triton.memory import device_name, memory, on_device
 from fuser.backends.triton.target import TARGET
 from fuser.errors import UnsupportedError
 from fuser.ir.cost import lowered, nodes
@@ -22,10 +24,11 @@ from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.ir.types import SMALL, is_complex, short_dtype
 from fuser.kernel.complex_parts import split_complex, without_rule
+from fuser.kernel.kernel import Kernel
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
 from fuser.kernel.schedule import NOTHING_ASKED
-from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan
+from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, kernel_groups
 from fuser.runtime.executable import Executable
 
 
@@ -33,10 +36,14 @@ class Triton:
     """Triton on the GPU."""
 
     name = "triton"
-    memory = CUDA
     asked = NOTHING_ASKED
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(control=True, dots=True, driven="kernels are launched from there", target=TARGET)
+
+    @property
+    def memory(self) -> Memory:
+        """The device's memory by the native core; torch's tensors where the core has no driver, and in the interpreter."""
+        return memory()
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
@@ -58,7 +65,12 @@ class Triton:
             kernel = split_complex(lower_loop(group) if group.kind is Kind.LOOP else lower(group), whole=False)
             emitted = emit_kernel(kernel, self.asked)
         dtypes = tuple(param.dtype for param in kernel.params)
-        launch = {"launches": emitted.launches, "scratch": emitted.scratch, "dtypes": dtypes}
+        launch = {
+            "launches": emitted.launches,
+            "scratch": emitted.scratch,
+            "dtypes": dtypes,
+            "scalars": _scalars(kernel),
+        }
         names, schedules = tuple(p.name for p in kernel.params), {group.name: emitted.schedule}
         return KernelSource(group.name, emitted.text, "triton", names, launch, schedules=schedules)
 
@@ -67,14 +79,23 @@ class Triton:
         _require_gpu()
         eager.install(self)
         new = sum(not module_of(source)[1] for source in sources)
+        if on_device():
+            return Loaded((), time.perf_counter() - start, new == 0, new)
         functions = tuple(Launcher(source, device_name()) for source in sources)
         return Loaded(functions, time.perf_counter() - start, new == 0, new)
 
     def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
-        from fuser.backends.triton.segment import joined
+        if on_device():
+            groups = dict(zip(kernel_groups(plan, self.limits), sources, strict=True))
+            return Linker(self.memory, self.limits, library).link(plan, groups)
+        return in_steps(plan, zip(sources, loaded.functions, strict=True), Parts(self.memory, self.limits, library))
 
-        parts = Parts(self.memory, self.limits, library, joined)
-        return in_steps(plan, zip(sources, loaded.functions, strict=True), parts)
+
+def _scalars(kernel: Kernel) -> tuple[int, ...]:
+    """Parameters that may be numbers: nothing but whole loads of rank 0 reads them."""
+    guarded = {node.attr.param for node in kernel.nodes if node.op == "load" and node.args}
+    others = guarded | {store.param for store in kernel.stores}
+    return tuple(n for n, p in enumerate(kernel.params) if not p.shape and code.by_value(p.dtype) and n not in others)
 
 
 def _complex_reason(eqn: Eqn) -> str | None:
@@ -96,7 +117,7 @@ def _require_gpu() -> None:
             )
     import torch
 
-    if not interpreter.active() and not torch.cuda.is_available():
+    if not interpreter.active() and not on_device() and not torch.cuda.is_available():
         raise UnsupportedError(
             "the triton backend needs a GPU, and torch sees none; set FUSER_BACKEND=c, "
             "or TRITON_INTERPRET=1 to run kernels slowly in Triton's interpreter"

@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.base import Backend
-from fuser.backends.triton.library import library
+from fuser.backends.base import Backend, emit_all
 from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType
 from fuser.legalise import legalise
-from fuser.partition.group import Kind, Plan
+from fuser.partition.group import Plan
 from fuser.partition.partition import partition
 from fuser.runtime.array import Array
-from fuser.runtime.executable import Allocation, Executable, KernelStep, LibraryStep, Step
+from fuser.runtime.executable import Executable
 from fuser.trace.core import EVALUATION, infer, type_of
 
 MOST = 4096  # programs that are kept
@@ -72,25 +71,8 @@ class Eager:
 
 
 def _executable(plan: Plan, backend: Backend) -> Executable:
-    sources: dict[Any, Any] = {
-        group: backend.emit(group)
-        for group in plan.groups
-        if group.kind not in (Kind.LIBRARY, Kind.CONTROL) and not group.reason
-    }
-    functions = dict(zip(sources, backend.load(list(sources.values())).functions))
-    steps: list[Step] = []
-    for group in plan.groups:
-        reads = tuple(plan.slot_of[v] for v in group.graph.invars)
-        writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
-        if group in functions:
-            outputs = tuple(Allocation(plan.slot_of[v], v.aval.shape, v.aval.dtype) for v in writes)
-            steps.append(KernelStep(group.name, functions[group], reads, outputs))
-        else:
-            steps.append(
-                LibraryStep(group.name, library(group, backend.memory), reads, tuple(plan.slot_of[v] for v in writes))
-            )
-    results = [plan.slot_of[plan.aliases.get(v, v)] for v in plan.outputs if isinstance(v, Var)]
-    return Executable([plan.slot_of[v] for v in plan.graph.invars], {}, steps, results, backend.memory.allocate)
+    plan, sources = emit_all(plan, backend)
+    return backend.link(plan, sources, backend.load(sources))
 
 
 def _reshaping(plan: Plan, executable: Executable) -> Program:

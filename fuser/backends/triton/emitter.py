@@ -188,6 +188,9 @@ class Emitter(BlockEmitter):
     def load_text(self, node: Scalar, widen: bool = True) -> str:
         """The load of an element, widened to the type that values have in registers."""
         param = self.kernel.params[node.attr.param]
+        if not param.shape and not node.args:
+            self.varies[node] = NONE
+            return f"scalar_of({param.name}){spell.widened(param.dtype) if widen else ''}"
         offset, dims = self.offset(node.attr.param, node.attr.offset)
         conditions = [self.operand(a) for a in node.args]
         for arg in node.args:

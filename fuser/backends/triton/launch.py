@@ -100,7 +100,7 @@ class Launcher:
                     **self.common,
                 )
             except Exception as error:
-                raise _refused(error, self.source, self.path) from error
+                raise refused(error, self.source, self.path) from error
             compiled.append((launch, made))
         return compiled
 
@@ -119,7 +119,7 @@ def allocate(size: int, dtype: Any, device: str) -> Any:
     return torch.empty(size, dtype=torch_dtype(dtype), device=device)
 
 
-def _refused(error: Exception, source: KernelSource, path: str) -> Exception:
+def refused(error: Exception, source: KernelSource, path: str) -> Exception:
     """The error of a launch, as a ToolchainError if a compiler is its origin; `path` is where the kernels are."""
     import subprocess
 

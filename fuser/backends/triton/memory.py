@@ -1,16 +1,19 @@
-"""How arrays come to the GPU, and memory from torch's allocator, which both share."""
+"""How arrays come to the GPU, and where its memory comes from: the native core's pool, or torch's allocator without a core."""
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
 import numpy as np
 
+from fuser.backends.base import Memory
 from fuser.backends.triton import interpreter
 from fuser.errors import OutOfMemoryError
 from fuser.ir.types import short_dtype
-from fuser.runtime.array import Array, torch_dtype, torch_holds
+from fuser.runtime.array import Array, device_array_over, torch_dtype, torch_holds
+from fuser.runtime.core import native
 
 
 def device_name() -> str:
@@ -18,8 +21,61 @@ def device_name() -> str:
     return "cpu" if interpreter.active() else "cuda"
 
 
-class CudaMemory:
-    """The GPU's memory, as torch tensors."""
+@functools.cache
+def driver_opened() -> bool:
+    """Whether the native core has opened the driver's library for the device that torch uses."""
+    import torch
+
+    if native is None or not torch.version.cuda or not torch.cuda.is_available():
+        return False
+    try:
+        native.cuda_open("libcuda.so.1", torch.cuda.current_device(), torch._C._cuda_getCurrentRawStream)
+    except OSError:
+        return False
+    native.device_refusal(refused)
+    return True
+
+
+def on_device() -> bool:
+    """Whether programs run on a GPU by the native core."""
+    return not interpreter.active() and driver_opened()
+
+
+def memory() -> Memory:
+    """Where arrays live."""
+    return DEVICE if on_device() else TENSORS
+
+
+def refused(nbytes: int | None, label: str | None) -> None:
+    """OutOfMemoryError for so many bytes; without a number, have torch give back what it keeps."""
+    if nbytes is not None:
+        raise OutOfMemoryError(f"the GPU has no {nbytes} bytes left{f' for {label}' if label else ''}")
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+class DeviceMemory:
+    """The GPU's memory, from the pool of the native core."""
+
+    platform = "cuda"
+
+    def constant(self, value: Any) -> Any:
+        return self.place(value._data if isinstance(value, Array) else value)
+
+    def place(self, value: Any) -> Any:
+        """The native core's array over a CUDA tensor's memory, or with a copy of what lies on the host."""
+        if isinstance(value, native.DeviceArray):
+            return value
+        return device_array_over(value) if hasattr(value, "data_ptr") else native.device_upload(np.asarray(value))
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype, label: str = "") -> Any:
+        return native.device_empty(shape, dtype, label)
+
+
+class TensorMemory:
+    """The GPU's memory, as torch tensors; in the interpreter the host's."""
 
     platform = "cuda"
 
@@ -48,4 +104,4 @@ class CudaMemory:
             ) from None
 
 
-CUDA = CudaMemory()
+DEVICE, TENSORS = DeviceMemory(), TensorMemory()

@@ -123,6 +123,11 @@ INFIX = frozenset(("add", "sub", "mul", "and", "or", "xor", "eq", "ne", "lt", "l
 
 # Helper functions of generated files, in an order in which each comes after those that it calls.
 HELPERS: dict[str, str] = {
+    "scalar_of": """def scalar_of(x):
+    # A number that is a parameter itself, or lies in memory.
+    if x.dtype.is_ptr():
+        x = tl.load(x)
+    return x""",
     "floor_div": """def floor_div(a, b):
     # Rounded down, for a positive b; // rounds towards zero.
     return a // b - (a % b < 0).to(tl.int32)""",

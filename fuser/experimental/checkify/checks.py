@@ -28,18 +28,18 @@ from fuser.experimental.checkify.errors import (
 )
 from fuser.experimental.checkify.rules import RULES, Enabled
 from fuser.experimental.checkify.state import Codes, State
-from fuser.ir.graph import Eqn, Graph, Literal, Var, graphs_in
+from fuser.ir.graph import Eqn, Graph, Var, graphs_in
 from fuser.ir.names import function_name
 from fuser.ir.primitive import Control
-from fuser.ir.source import current_source, replayed
+from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
 from fuser.ops.check import Raising, check_p
 from fuser.passes.inline import CALLS
-from fuser.runtime.array import Array
 from fuser.trace import tree
 from fuser.trace.body import close
 from fuser.trace.core import type_of
+from fuser.trace.replay import replay
 from fuser.trace.stage import stage
 
 
@@ -110,18 +110,14 @@ class _Checker:
 
     def run(self, graph: Graph, args: Sequence[Any], state: State) -> tuple[State, list[Any]]:
         """The state after the graph, and its results."""
-        values: dict[Any, Any] = dict(zip((*graph.constvars, *graph.invars), (*graph.consts, *args), strict=True))
 
-        def read(operand: Any) -> Any:
-            return (
-                Array(np.asarray(operand.val), operand.aval.weak_type) if type(operand) is Literal else values[operand]
-            )
+        def checked(eqn: Eqn, operands: list[Any]) -> Any:
+            nonlocal state
+            state, results = self.eqn(eqn, operands, state)
+            return results if eqn.primitive.multiple_results else results[0]
 
-        for eqn in graph.eqns:
-            with replayed(eqn.source):
-                state, results = self.eqn(eqn, [read(v) for v in eqn.invars], state)
-            values.update(zip(eqn.outvars, results))
-        return state, [read(v) for v in graph.outvars]
+        results = replay(graph, *args, binding=checked)
+        return state, results
 
     def eqn(self, eqn: Eqn, operands: list[Any], state: State) -> tuple[State, list[Any]]:
         primitive, params = eqn.primitive, eqn.params

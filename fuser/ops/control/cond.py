@@ -11,10 +11,12 @@ import numpy as np
 
 from fuser.errors import TypeRuleError
 from fuser.ir.evaluate import evaluate
-from fuser.ir.graph import Graph, Var
+from fuser.ir.graph import Graph, Var, graphs_in
 from fuser.ir.primitive import Control, Fusion, Primitive, register
+from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType, is_inexact
 from fuser.ops import elementwise as el
+from fuser.ops.callback import io_callback_p
 from fuser.ops.control import graphs
 from fuser.ops.control.avals import Params, Samples, require
 from fuser.ops.movement import broadcast_in_dim_p
@@ -105,6 +107,11 @@ def _cond_batch(
     batched = tuple(d is not None for d in dims[1:])
     values = [moved(v, d, 0) for v, d in zip(operands, dims)]
     if dims[0] is not None:
+        if any(map(_calls_out, branches)):
+            raise NotImplementedError(
+                "IO effect not supported in vmap-of-cond. All branches run where the predicate differs from element to element; call "
+                f"io_callback outside of the branches ({current_source().short})"
+            )
         return _chosen_by_lane(values[0], values[1:], batched, size, branches, axis), [0] * count
     found = [graphs.batch(branch, batched, size, (False,) * count, axis).present for branch in branches]
     present = tuple(any(several) for several in zip(*found))
@@ -112,6 +119,10 @@ def _cond_batch(
     closed, consts = with_consts([(m.graph, m.consts) for m in made])
     out = cond_p.bind(values[0], *consts, *values[1:], branches=tuple(closed), **params)
     return out, [0 if use else None for use in present]
+
+
+def _calls_out(graph: Graph) -> bool:
+    return any(e.primitive is io_callback_p or any(map(_calls_out, graphs_in(e.params))) for e in graph.eqns)
 
 
 def _chosen_by_lane(

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fuser.ir.primitive import Primitive
-from fuser.ir.types import is_complex
+from fuser.ir.types import ArrayType, is_complex
 from fuser.ops.factorisations import lu_p
 from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
 
 if TYPE_CHECKING:
     from fuser.backends.c.library.library_calls import Calls
 
+MOST_SMALL = 16  # rows and columns of matrices that are lanes of vectors (small_factorisations.c)
+FEWEST = 16  # of them
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 _C_TYPES = {"float32": "float", "float64": "double", "complex64": "float _Complex", "complex128": "double _Complex"}
 
@@ -93,9 +95,18 @@ class _Matrices:
         self.real = self.size // 2 if is_complex(self.dtype) else self.size
         self.operand = calls.operand(operand)
 
+    @property
+    def small(self) -> bool:
+        """Whether they are square, small, and enough to be lanes of vectors."""
+        return self.rows == self.columns <= MOST_SMALL and self.count >= FEWEST and not is_complex(self.dtype)
+
 
 def _lu(calls: Calls) -> None:
     m = _Matrices(calls)
+    if m.small:
+        pointers = [m.operand, *map(calls.result, range(3))]
+        calls.call(("factorisation", "small_lu", m.dtype), pointers, [m.count, m.rows, m.columns, calls.threads])
+        return
     room = _room((m.rows * m.columns, m.size), (m.least, 4))
     pointers = [m.operand, *map(calls.result, range(3)), calls.room(room * calls.threads)]
     sizes = [m.count, m.rows, m.columns, calls.threads, room, _lapack(m.dtype, "getrf")]
@@ -118,8 +129,11 @@ def _qr(calls: Calls) -> None:
 
 def _cholesky(calls: Calls) -> None:
     m = _Matrices(calls)
-    sizes = [m.count, m.rows, calls.threads, _lapack(m.dtype, "potrf")]
-    calls.call(("factorisation", "cholesky", m.dtype), [m.operand, calls.result(0)], sizes)
+    pointers, sizes = [m.operand, calls.result(0)], [m.count, m.rows, calls.threads]
+    if m.small:
+        calls.call(("factorisation", "small_cholesky", m.dtype), pointers, sizes)
+    else:
+        calls.call(("factorisation", "cholesky", m.dtype), pointers, [*sizes, _lapack(m.dtype, "potrf")])
 
 
 def _eigh(calls: Calls) -> None:
@@ -158,19 +172,25 @@ def _svd(calls: Calls) -> None:
     calls.call(("factorisation", "svd", m.dtype), pointers, sizes)
 
 
+def small_systems(matrix: ArrayType, right: ArrayType) -> bool:
+    """Whether triangular systems are small, and enough to be lanes of vectors."""
+    many = math.prod(matrix.shape[:-2]) >= FEWEST
+    return many and max(right.shape[-2:]) <= MOST_SMALL and not is_complex(matrix.dtype)
+
+
 def trsm(calls: Calls) -> None:
     """Triangular systems by BLAS: `rows` here are columns there, so left is right and lower is upper."""
     eqn = calls.eqn
     matrix, right = (v.aval for v in eqn.invars)
     n, size = matrix.shape[-1], matrix.dtype.itemsize
-    p = eqn.params
+    p, count, small = eqn.params, math.prod(matrix.shape[:-2]), small_systems(matrix, right)
     room = _room((n * n, size)) if p["conjugate_a"] and not p["transpose_a"] else 0
     pointers = [calls.operand(v) for v in eqn.invars] + [calls.result(0)]
     pointers.append(calls.room(room * calls.threads) if room else "0")
-    sizes = [math.prod(matrix.shape[:-2]), *right.shape[-2:], calls.threads]
+    sizes = [count, *right.shape[-2:], calls.threads]
     sizes.append(("lapack", "cython_blas", _LETTERS[matrix.dtype.name] + "trsm"))  # type: ignore[arg-type]
     sizes += [p["left_side"], p["lower"], p["transpose_a"], p["conjugate_a"], p["unit_diagonal"], room]
-    calls.call(("factorisation", "trsm", matrix.dtype), pointers, sizes)
+    calls.call(("factorisation", "small_trsm" if small else "trsm", matrix.dtype), pointers, sizes)
 
 
 FORMS: dict[Primitive, Callable[[Calls], None]] = {

@@ -278,7 +278,7 @@ def _triangular_solve(calls: Calls) -> None:
     """Every case as a lower triangle on the left: transposed by strides, and an upper one from its end."""
     eqn = calls.eqn
     matrix, right = (v.aval for v in eqn.invars)
-    if is_complex(matrix.dtype):
+    if is_complex(matrix.dtype) or lapack.small_systems(matrix, right):
         return lapack.trsm(calls)
     n = matrix.shape[-1]
     left, upper = eqn.params["left_side"], not eqn.params["lower"]

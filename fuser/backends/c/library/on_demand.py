@@ -92,8 +92,9 @@ def accumulator(out: np.dtype) -> np.dtype:
 
 @functools.cache
 def _factorisations(dtype: np.dtype) -> ctypes.CDLL:
-    """lapack.c for elements of a dtype."""
-    return _loaded(_named(lapack.definitions(dtype)) + sources.read("gemm/poll.c") + sources.read("lapack.c"))
+    """lapack.c for elements of a dtype, and small_factorisations.c, which has no complex ones."""
+    files = ("gemm/poll.c", "lapack.c", *(() if is_complex(dtype) else ("small_factorisations.c",)))
+    return _loaded(_named(lapack.definitions(dtype)) + "\n".join(map(sources.read, files)))
 
 
 def _function(name: str, types: tuple[Any, ...]) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter, masks, most_alone
 from fuser.backends.c.function import Code, Element, Part, Symbol, Variable, code
-from fuser.backends.c.schedules import blocks, coalescing, masking, staging, tiling, unroll_and_jam
+from fuser.backends.c.schedules import blocks, coalescing, masking, staging, strip_mining, tiling, unroll_and_jam
 from fuser.backends.c.schedules.index_set_splitting import MANY, across_pieces, index_set_split, order_of
 from fuser.backends.c.schedules.piece import Piece, part_of, scheduled
 from fuser.ir.index import Axis
@@ -176,15 +176,23 @@ class Elementwise(Emitter):
             share = False
         for span in outer:
             self._over(span, one=not around)
+        if piece.strip_mining:
+            ends = strip_mining.open_strips(self, along[self.vector], piece.strip_mining, share)
+            along[self.vector], share = Span(self.vector, 1, piece.strip_mining.length, *ends), False
+            self.strips.add(piece.strip_mining.length)
         if piece.tiling is not None:
             tiling.write(self, piece, along[piece.tiling.axis], along[self.vector])
         elif piece.coalescing is not None:
+            self.open()  # for what rows share
             coalescing.write(self, piece, along[piece.coalescing.row], along[self.vector], share)
+            self.close()
         elif piece.blocked:
             blocks.write(self, piece, along[self.vector], share)
         else:
             self._plain(piece, along[self.vector], share, count >= OUTER or self.cut.axis is not None)
         self.sources, self.targets = {}, {}
+        if piece.strip_mining:
+            strip_mining.close_strips(self)
         for _ in outer:
             self.close()
 
@@ -298,5 +306,6 @@ def _piece_as_data(piece: Piece, writer: Elementwise) -> Schedule:
         fission=len(piece.fission) or None,
         unroll_and_jam=piece.unroll_and_jam or None,
         streaming=len(piece.streaming) or None,
+        strip_mining=piece.strip_mining.length if piece.strip_mining else None,
         blocking=blocks.length(piece) if piece.blocked and piece.tiling is None and piece.coalescing is None else None,
     )

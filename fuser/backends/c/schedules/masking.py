@@ -67,7 +67,7 @@ def remainder(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store],
     nodes = list(nodes)
     width, narrow = _width(writer, nodes, stores)
     long = extent >= LONGEST * width
-    return width if width and not narrow and long and _dear(nodes) and dense(writer, nodes) else 0
+    return width if width and not narrow and long and _dear(nodes) else 0
 
 
 def across(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int) -> int:
@@ -88,8 +88,8 @@ def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) ->
     sizes = [n.dtype.itemsize for n in nodes if n.op == "load"] + [params[s.param].dtype.itemsize for s in stores]
     if axis is None or not sizes or writer.asked.forbids("masking") or not hides(writer, nodes):
         return 0, False
-    if any(s.offset.coefficient(axis) not in (0, 1) or computed(s.offset) for s in stores):
-        return 0, False
+    if any(s.offset.coefficient(axis) not in (0, 1) or computed(s.offset) for s in stores) or not dense(writer, nodes):
+        return 0, False  # the compiler has no vectors of masked elements that lie apart, or backwards
     return TARGET.vector // max(min(sizes), 4), min(sizes) < 4
 
 

@@ -111,7 +111,7 @@ def add_block(
     most = str(3 * CHAIN_OF_VECTORS * lanes(sums) // 2)
     buffers = {f: writer.buffer(spell.local(f.attr.accumulator), f"{writer.name(f)}_block", most) for f in sums}
     writer.pragma("omp simd{}", code("".join("{}" for _ in clauses), *clauses.values()))
-    dear = not clauses and _work(body) > CHEAP and masking.hides(writer, body)
+    dear = not clauses and _work(body) > CHEAP and masking.hides(writer, body) and masking.dense(writer, body)
     if dear:
         writer.open_masked(writer.axis_names[axis], last, lanes(sums), first)
     else:

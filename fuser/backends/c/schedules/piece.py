@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fuser.backends.c.schedules import coalescing, fission, staging, tiling, unroll_and_jam
+from fuser.backends.c.schedules import coalescing, fission, staging, strip_mining, tiling, unroll_and_jam
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, Store, Sweep
@@ -37,6 +37,7 @@ class Piece:
     alone: frozenset[Scalar] = frozenset()  # loads in vector loops of their own
     unroll_and_jam: int = 0
     streaming: tuple[Store, ...] = ()
+    strip_mining: strip_mining.Strips | None = None
 
     @property
     def blocked(self) -> bool:
@@ -67,11 +68,14 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
         rows = coalescing.short_rows(kernel, loops)
         if rows is not None:
             return _fissioned(replace(piece, coalescing=rows), kernel, loops, asked, 1)
+    if not asked.forbids("strip_mining") and (strips := strip_mining.strips(piece.nodes, piece.stores, loops)):
+        piece = replace(piece, strip_mining=strips)
+        loops = replace(loops, extents={**loops.extents, vector: strips.length})
     if not asked.forbids("staging"):
         tiles_in, tiles_out = staging.tiles(kernel, loops)
         piece = replace(piece, tiles_in=tuple(tiles_in), tiles_out=tuple(tiles_out))
     piece = _fissioned(piece, kernel, loops, asked, fission.SHORT)
-    alone = len(loops.parallel) == 1
+    alone = len(loops.parallel) == 1 and not piece.strip_mining
     if alone and not asked.forbids("streaming"):
         leaving = {store for tile in piece.tiles_out for store in tile.members}
         streaming = tuple(s for s in piece.stores if s not in leaving and _streams(s, kernel, loops))

@@ -1,0 +1,248 @@
+"""Groups of a plan → operations over places. Bodies of loops and branches become operations of the same program.
+
+A counted loop writes each carry to two places in turn, so that none is copied; what its iterations read and write by
+slices is reached by addresses that move on. A loop with a predicate keeps its carries in the results' memory and copies
+what an iteration computed there at its end, because nobody knows in which of two places the last one would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fuser.backends.base import KernelSource
+from fuser.backends.triton.device.operations import Copy, Kernel, Multiply, Operation, Point, Repeat, Switch, While
+from fuser.backends.triton.device.places import ALIGNMENT, Entry, Place, Scratch
+from fuser.backends.triton.device.products import opened, product
+from fuser.ir.graph import Literal, Operand, Var
+from fuser.ops.control import cond_p, scan_p, while_p
+from fuser.partition.axes import Views
+from fuser.partition.group import FusionGroup, FusionLimits, Plan, generated
+from fuser.runtime.core import native
+
+MOST_NODES = 1 << 14  # of one graph, where only a graph can run the program
+
+Sources = Mapping[FusionGroup, KernelSource]
+
+
+def blocker(group: FusionGroup, limits: FusionLimits) -> str | None:
+    """Why a group is no part of a device program; None where it is."""
+    if generated(group, limits):
+        return None
+    eqn = group.graph.eqns[-1]
+    if not group.bodies:
+        return None if opened() and product(group) is not None else f"{eqn.primitive.name} is torch's to compute"
+    if eqn.primitive in (while_p, cond_p) and not native.cuda_conditional():
+        return "loops and branches that the device decides came with CUDA 12.4"
+    if eqn.primitive is cond_p and eqn.invars[0].aval.dtype != np.int32:
+        return "a branch is chosen by an int32"
+    if eqn.primitive not in (while_p, cond_p, scan_p):
+        return f"{eqn.primitive.name} is driven from Python"
+    inner = next((reason for body in group.bodies for g in body.groups if (reason := blocker(g, limits))), None)
+    return inner or ("its graph would be too large" if _nodes(group) > MOST_NODES and _decides(group) else None)
+
+
+def _nodes(group: FusionGroup) -> int:
+    trips = group.graph.eqns[-1].params["length"] if group.graph.eqns[-1].primitive is scan_p else 1
+    return int(trips) * sum(_nodes(g) for body in group.bodies for g in body.groups) if group.bodies else 1
+
+
+def _decides(group: FusionGroup) -> bool:
+    """Whether the device takes decisions somewhere in the group."""
+    inside = (g for body in group.bodies for g in body.groups)
+    return bool(group.bodies) and (group.graph.eqns[-1].primitive is not scan_p or any(map(_decides, inside)))
+
+
+@dataclass
+class Scope:
+    """One plan being assembled: where its slots lie, and the temporaries that no one outside sees."""
+
+    plan: Plan
+    places: dict[int, Place]
+    scratch: Scratch
+    operations: list[Operation] = field(default_factory=list)
+
+    def place(self, operand: Operand) -> Place:
+        """Where a value of the plan lies."""
+        return self.places[self.slot(operand)]
+
+    def slot(self, operand: Operand) -> int:
+        """The slot of a value, of the one whose memory it shares."""
+        assert isinstance(operand, Var)
+        return self.plan.slot_of[self.plan.aliases.get(operand, operand)]
+
+
+class Assembler:
+    """Assembles groups; `constant` gives the place of an array that never changes."""
+
+    def __init__(self, sources: Sources, limits: FusionLimits, constant: Callable[[Any], Place]) -> None:
+        self.sources, self.limits, self.constant = sources, limits, constant
+        self.entries: list[Entry] = []
+
+    def entry(self) -> Entry:
+        """A new entry of the table."""
+        self.entries.append(Entry())
+        return self.entries[-1]
+
+    def groups(self, scope: Scope, groups: Sequence[FusionGroup]) -> None:
+        """Append the operations of groups, whose results that have no place yet are temporaries of the scope."""
+        last = {scope.plan.slot_of[v]: n for n, group in enumerate(groups) for v in _values(group)}
+        for number, group in enumerate(groups):
+            for v in _written(group):
+                slot = scope.plan.slot_of[v]
+                if slot not in scope.places:
+                    scope.places[slot] = scope.scratch.take(v.aval.nbytes, number, last[slot])
+            scope.operations += self.group(scope, group, number)
+
+    def group(self, scope: Scope, group: FusionGroup, number: int) -> list[Operation]:
+        """The operations of one group, the `number`-th of its scope."""
+        reads = [scope.places[scope.plan.slot_of[v]] for v in group.graph.invars]
+        writes = [scope.places[scope.plan.slot_of[v]] for v in _written(group)]
+        temporary: Callable[[int], Place] = lambda nbytes: scope.scratch.take(nbytes, number, number)
+        if generated(group, self.limits):
+            source = self.sources[group]
+            scratch = [temporary(count * np.dtype(dtype).itemsize) for count, dtype in source.launch["scratch"]]
+            return [Kernel(source, (*reads, *writes, *scratch))]
+        if not group.bodies:
+            return [self._multiply(group, reads, writes[0], temporary)]
+        operands = self._operands(group, reads)
+        made: list[Operation] = []
+        scratch_of_bodies = Scratch(self.entry())
+        build = {while_p: self._while, cond_p: self._cond, scan_p: self._scan}[group.graph.eqns[-1].primitive]
+        results = [writes[_written(group).index(v)] for v in group.graph.outvars if isinstance(v, Var)]
+        made += build(group, operands, results, scratch_of_bodies, number)
+        return [Point(scratch_of_bodies.entry, temporary(scratch_of_bodies.packed())), *made]
+
+    def _multiply(
+        self, group: FusionGroup, reads: list[Place], out: Place, temporary: Callable[[int], Place]
+    ) -> Operation:
+        found = product(group)
+        assert found is not None
+        position = {v: n for n, v in enumerate(group.graph.invars)}
+        a, b = (reads[position[side.source]].after(side.first) for side in (found.a, found.b))
+        planned = found.planned(ALIGNMENT if a.aligned and b.aligned and out.aligned else found.dtype.itemsize)
+        return Multiply(planned, a, b, out, temporary(native.blas_workspace(planned)))
+
+    def _operands(self, group: FusionGroup, reads: Sequence[Place]) -> list[Place]:
+        """Where the operands of control flow lie: inputs of the group, in whatever shape, and literals."""
+        views, position = Views(group.graph.eqns), {v: n for n, v in enumerate(group.graph.invars)}
+        found = []
+        for operand in group.graph.eqns[-1].invars:
+            source = None if isinstance(operand, Literal) else views(operand).source
+            if source is None:
+                assert isinstance(operand, Literal)
+                found.append(self.constant(np.asarray(operand.val, operand.aval.dtype)))
+            else:
+                found.append(reads[position[source]])
+        return found
+
+    # ---- bodies
+
+    def _body(
+        self, plan: Plan, inputs: Sequence[Place], results: Sequence[Place | None], scratch: Scratch
+    ) -> list[Operation]:
+        """A body on places: its operations, and copies where a result is not written where it belongs. A result of None stays
+        where it is computed."""
+        scope = Scope(plan, {}, scratch)
+        for var, place in zip(plan.graph.invars, inputs, strict=True):
+            scope.places[plan.slot_of[var]] = place
+        for var, value in zip(plan.graph.constvars, plan.graph.consts):
+            scope.places[plan.slot_of[var]] = self.constant(value)
+        written = {plan.slot_of[v] for group in plan.groups for v in _written(group)}
+        for out, wanted in zip(plan.outputs, results, strict=True):
+            slot = scope.slot(out)
+            if wanted is not None and slot in written and slot not in scope.places:
+                scope.places[slot] = wanted
+        own = Scratch(self.entry())
+        scope.scratch = own
+        self.groups(scope, plan.groups)
+        copies: list[Copy] = []
+        for out, wanted in zip(plan.outputs, results, strict=True):
+            if wanted is not None and (source := scope.place(out)) is not wanted:
+                copies.append(Copy(wanted, source, out.aval.nbytes))
+        block = scratch.take(own.packed(), 0, 0)
+        return [Point(own.entry, block), *scope.operations, *_in_parallel(copies, scratch)]
+
+    def _where(self, plan: Plan, inputs: Sequence[Place], scratch: Scratch) -> tuple[list[Operation], list[Place]]:
+        """A body whose results lie in new temporaries, and these."""
+        results = [scratch.take(v.aval.nbytes, 0, 0) for v in plan.outputs]
+        return self._body(plan, inputs, results, scratch), results
+
+    def _scan(
+        self, group: FusionGroup, operands: list[Place], results: list[Place], scratch: Scratch, number: int
+    ) -> list[Operation]:
+        eqn, (plan,) = group.graph.eqns[-1], group.bodies
+        consts, carries, trips = (eqn.params[name] for name in ("num_consts", "num_carry", "length"))
+        made: list[Operation] = []
+        inputs, rotations, strides = list(operands[:consts]), [], []
+        outputs: list[Place | None] = []
+        for n, (start, result, v) in enumerate(zip(operands[consts:], results[:carries], eqn.outvars[:carries])):
+            if plan.outputs[n] is plan.graph.invars[consts + n]:  # no iteration changes it
+                made.append(Copy(result, start, v.aval.nbytes))
+                inputs.append(start)
+                outputs.append(None)
+                continue
+            spare = scratch.take(v.aval.nbytes, 0, 0) if trips > 1 else result
+            first, second = (result, spare) if trips % 2 else (spare, result)
+            entries = self.entry(), self.entry(), self.entry()
+            made += map(Point, entries, (start, first, second))
+            if trips == 0:
+                made.append(Copy(result, start, v.aval.nbytes))
+            rotations.append(entries)
+            inputs.append(Place(entries[0], aligned=start.aligned and result.aligned))
+            outputs.append(Place(entries[1], aligned=result.aligned))
+
+        def sliced(whole: Place, nbytes: int) -> Place:
+            entry = self.entry()
+            made.append(Point(entry, whole.after((trips - 1) * nbytes) if eqn.params["reverse"] and trips else whole))
+            strides.append((entry, -nbytes if eqn.params["reverse"] else nbytes))
+            return Place(entry, aligned=whole.aligned and nbytes % ALIGNMENT == 0)
+
+        for operand, v in zip(operands[consts + carries :], plan.graph.invars[consts + carries :]):
+            inputs.append(sliced(operand, v.aval.nbytes))
+        for result, y in zip(results[carries:], plan.outputs[carries:]):
+            outputs.append(sliced(result, y.aval.nbytes))
+        body = self._body(plan, inputs, outputs, scratch)
+        return [*made, Repeat(trips, tuple(body), tuple(rotations), tuple(strides))]
+
+    def _while(
+        self, group: FusionGroup, operands: list[Place], results: list[Place], scratch: Scratch, number: int
+    ) -> list[Operation]:
+        eqn, (test, body) = group.graph.eqns[-1], group.bodies
+        of_test, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        starts = operands[of_test + of_body :]
+        made = _in_parallel([Copy(r, s, v.aval.nbytes) for r, s, v in zip(results, starts, eqn.outvars)], scratch)
+        asked, (predicate, *lanes) = self._where(test, [*operands[:of_test], *results], scratch)
+        inputs = [*lanes, *operands[of_test : of_test + of_body], *results]
+        step, computed = self._where(body, inputs, scratch)
+        back = [Copy(r, c, v.aval.nbytes) for r, c, v in zip(results, computed, eqn.outvars)]
+        return [*made, *asked, While(predicate, (*step, *back, *asked))]
+
+    def _cond(
+        self, group: FusionGroup, operands: list[Place], results: list[Place], scratch: Scratch, number: int
+    ) -> list[Operation]:
+        index, *others = operands
+        branches = tuple(tuple(self._body(plan, others, results, scratch)) for plan in group.bodies)
+        return [Switch(index, branches)]
+
+
+def _in_parallel(copies: list[Copy], scratch: Scratch) -> list[Copy]:
+    """Copies of which none reads what another writes: through temporaries where one would."""
+    targets = {id(copy.to) for copy in copies}
+    if not any(id(copy.source) in targets for copy in copies):
+        return copies
+    middle = [scratch.take(copy.nbytes, 0, 0) for copy in copies]
+    out = [Copy(m, copy.source, copy.nbytes) for m, copy in zip(middle, copies)]
+    return [*out, *(Copy(copy.to, m, copy.nbytes) for m, copy in zip(middle, copies))]
+
+
+def _written(group: FusionGroup) -> list[Var]:
+    return [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
+
+
+def _values(group: FusionGroup) -> Iterator[Var]:
+    yield from group.graph.invars
+    yield from _written(group)

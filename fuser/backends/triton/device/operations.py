@@ -1,0 +1,143 @@
+"""The operations of a device program, and the tuples that the native core takes for them.
+
+Kernels are compiled when the tuples are made, for which arguments are then known to be numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fuser.backends.base import KernelSource
+from fuser.backends.triton.device import code
+from fuser.backends.triton.device.places import Entry, Place
+
+Tuple = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The launches of one generated source, on its parameters and then its scratch arrays."""
+
+    source: KernelSource
+    places: tuple[Place, ...]
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        values = frozenset(n for n, place in enumerate(self.places) if place.entry in numbers)
+        loose = frozenset(n for n, place in enumerate(self.places) if not place.aligned)
+        made = code.compiled(self.source, code.Passing(values, loose))
+        keep.append(made)
+        return [self._launch(launch, values) for launch in made.launches]
+
+    def _launch(self, launch: code.CompiledLaunch, values: Collection[int]) -> Tuple:
+        params: list[Tuple] = []
+        for number in launch.buffers:
+            entry, offset = self.places[number].settled()
+            params.append(("value", entry, 0) if number in values else ("address", entry, offset))
+        params += [(kind, 0, size) for kind, size in launch.sizes]
+        return "launch", launch.function, launch.grid, launch.threads, launch.shared, tuple(params)
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """A product by cuBLASLt."""
+
+    product: Any
+    a: Place
+    b: Place
+    out: Place
+    workspace: Place
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        keep.append(self.product)
+        return [("multiply", self.product, *(p.settled() for p in (self.a, self.b, self.out, self.workspace)))]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """So many bytes from one place to another."""
+
+    to: Place
+    source: Place
+    nbytes: int
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        return [("copy", self.to.settled(), self.source.settled(), self.nbytes)] if self.nbytes else []
+
+
+@dataclass(frozen=True)
+class Point:
+    """An entry that stands for a place from now on."""
+
+    entry: Entry
+    place: Place
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        return [("point", self.entry.number, self.place.settled())]
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A counted loop. After each iteration, of each rotation (in, out, spare) what was written is read next, and entries
+    move on by their stride in bytes."""
+
+    trips: int
+    body: tuple[Any, ...]
+    rotations: tuple[tuple[Entry, Entry, Entry], ...]
+    strides: tuple[tuple[Entry, int], ...]
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        rotations = tuple(tuple(entry.number for entry in rotation) for rotation in self.rotations)
+        strides = tuple((entry.number, nbytes) for entry, nbytes in self.strides)
+        return [("repeat", self.trips, tuples(self.body, numbers, keep), rotations, strides)]
+
+
+@dataclass(frozen=True)
+class While:
+    """The body for as long as the byte at the predicate's place is not 0; the device reads it."""
+
+    predicate: Place
+    body: tuple[Any, ...]
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        return [("while", self.predicate.settled(), tuples(self.body, numbers, keep))]
+
+
+@dataclass(frozen=True)
+class Switch:
+    """The branch that the int32 at the index's place names, clamped; the device reads it."""
+
+    index: Place
+    branches: tuple[tuple[Any, ...], ...]
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        return [("switch", self.index.settled(), tuple(tuples(branch, numbers, keep) for branch in self.branches))]
+
+
+Operation = Kernel | Multiply | Copy | Point | Repeat | While | Switch
+
+
+def walk(operations: Any) -> Iterator[Operation]:
+    """The operations and those inside them."""
+    for operation in operations:
+        yield operation
+        for inner in (*getattr(operation, "branches", ()), getattr(operation, "body", ())):
+            yield from walk(inner)
+
+
+def by_value(operations: Any, entry: Entry) -> bool:
+    """Whether nothing but kernels that take a number reads the entry."""
+    for operation in walk(operations):
+        if isinstance(operation, Kernel):
+            scalars = operation.source.launch["scalars"]
+            if any(place.entry is entry and n not in scalars for n, place in enumerate(operation.places)):
+                return False
+        elif any(isinstance(p, Place) and p.entry is entry for p in vars(operation).values()):
+            return False
+    return True
+
+
+def tuples(operations: Any, numbers: Collection[Entry], keep: list[Any]) -> Tuple:
+    """The operations as the native core takes them; `keep` gets what must live as long."""
+    return tuple(made for operation in operations for made in operation.tuples(numbers, keep))

@@ -1,0 +1,363 @@
+/* Running a program's operations: launches, products, copies, and loops and branches over them.
+
+   A counted loop is walked here, its operands' addresses moved on from one iteration to the next, so that a captured
+   graph holds all iterations. A loop with a predicate, and a branch, are conditional nodes of the graph that is being
+   captured: the device decides, and the host never reads the predicate. */
+#include "device_ops.h"
+
+enum { LARGEST = 128, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
+
+/* set_condition(handle, address, branch, last): the handle is 1 where the byte at `address` is not 0, or, with a `last`
+   branch of at least 0, where the int32 there, clamped to 0 … last, is `branch`. */
+static const char condition_text[] =
+    ".version 8.0\n.target sm_70\n.address_size 64\n"
+    ".extern .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value);\n"
+    ".visible .entry set_condition(.param .u64 handle, .param .u64 address, .param .s32 branch, .param .s32 last)\n"
+    "{\n.reg .pred %is, %by_index;\n.reg .b32 %value, %branch, %last;\n.reg .b64 %handle, %address;\n"
+    "ld.param.u64 %handle, [handle];\nld.param.u64 %address, [address];\n"
+    "ld.param.s32 %branch, [branch];\nld.param.s32 %last, [last];\n"
+    "cvta.to.global.u64 %address, %address;\nsetp.ge.s32 %by_index, %last, 0;\n@%by_index bra index;\n"
+    "ld.global.u8 %value, [%address];\nsetp.ne.s32 %is, %value, 0;\nbra set;\n"
+    "index:\nld.global.s32 %value, [%address];\nmax.s32 %value, %value, 0;\nmin.s32 %value, %value, %last;\n"
+    "setp.eq.s32 %is, %value, %branch;\n"
+    "set:\nselp.u32 %value, 1, 0, %is;\n"
+    "{\n.param .b64 first;\n.param .b32 second;\nst.param.b64 [first], %handle;\nst.param.b32 [second], %value;\n"
+    "call.uni cudaGraphSetConditional, (first, second);\n}\nret;\n}\n";
+static Handle condition;
+static void *condition_library; /* the driver that it was loaded by */
+
+int load_condition(void) {
+    Handle module;
+    if (condition != NULL && condition_library == driver.library)
+        return 0;
+    if (enter_device() < 0 || check(driver.module_load(&module, condition_text), "the code of conditions") < 0 ||
+        check(driver.module_function(&condition, module, "set_condition"), "the code of conditions") < 0)
+        return -1;
+    condition_library = driver.library;
+    return 0;
+}
+
+static Address at(const uint64_t *table, Place place) { return table[place.entry] + (uint64_t)place.offset; }
+
+static Status run_launch(const LaunchOp *op, Handle stream, const uint64_t *table) {
+    uint64_t values[LARGEST];
+    void *pointers[LARGEST];
+    for (int k = 0; k < op->count; k++) {
+        const Param *param = &op->params[k];
+        values[k] = param->kind == NUMBER ? param->value : param->kind == VALUE ? table[param->place.entry] : at(table, param->place);
+        pointers[k] = &values[k]; /* little-endian: the low bytes of a short one come first */
+    }
+    return driver.launch(op->function, op->grid, 1, 1, op->threads, 1, 1, op->shared, stream, pointers, NULL);
+}
+
+static Status run_copy(const CopyOp *op, Handle stream, const uint64_t *table) {
+    Address to = at(table, op->to), from = at(table, op->from);
+    return to == from || op->bytes == 0 ? 0 : driver.copy(to, from, op->bytes, stream);
+}
+
+static Status run_repeat(const RepeatOp *op, Handle stream, uint64_t *table, int depth) {
+    Status result = 0;
+    for (long long trip = 0; !result && trip < op->trips; trip++) {
+        result = run_body(&op->body, stream, table, depth);
+        for (int k = 0; k < op->rotation_count; k++) {
+            const Rotation *r = &op->rotations[k];
+            uint64_t written = table[r->out];
+            table[r->in] = written;
+            table[r->out] = table[r->spare];
+            table[r->spare] = written;
+        }
+        for (int k = 0; k < op->stride_count; k++)
+            table[op->strides[k].entry] += (uint64_t)op->strides[k].bytes;
+    }
+    return result;
+}
+
+/* ---- conditional nodes */
+
+static Status set_condition(unsigned long long handle, Address address, int branch, int last, Handle stream) {
+    void *params[] = {&handle, &address, &branch, &last};
+    return driver.launch(condition, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+
+static Status new_condition(Handle stream, unsigned long long *handle) {
+    int status;
+    unsigned long long id;
+    Handle graph;
+    Status result = driver.capture_info(stream, &status, &id, &graph, NULL, NULL);
+    return result ? result : status != CAPTURING ? TOO_DEEP : driver.graph_condition(handle, graph, driver.context, 0, 0);
+}
+
+/* A conditional node after what the stream has captured so far; `*body` is the graph inside it. */
+static Status add_conditional(Handle stream, unsigned long long handle, int type, Handle *body) {
+    int status;
+    unsigned long long id;
+    Handle graph, node;
+    const Handle *before;
+    size_t count;
+    Status result = driver.capture_info(stream, &status, &id, &graph, &before, &count);
+    NodeParams params = {.type = CONDITIONAL_NODE};
+    params.conditional.handle = handle;
+    params.conditional.type = type;
+    params.conditional.size = 1;
+    params.conditional.context = driver.context;
+    if (!result)
+        result = driver.graph_node(&node, graph, before, count, &params);
+    if (!result)
+        result = driver.capture_depend(stream, &node, 1, REPLACE_DEPENDENCIES);
+    if (!result)
+        *body = params.conditional.bodies[0];
+    return result;
+}
+
+/* The body into the graph inside a node; with `handle`, which a loop has, the predicate that it leaves sets the condition. */
+static Status fill_conditional(const Body *body, Handle graph, uint64_t *table, int depth, unsigned long long handle, Address predicate) {
+    Handle inner = capture_stream(depth + 1), ended;
+    if (inner == NULL)
+        return TOO_DEEP;
+    Status result = driver.capture_into(inner, graph, NULL, NULL, 0, RELAXED);
+    if (result)
+        return result;
+    result = run_body(body, inner, table, depth + 1);
+    if (!result && handle)
+        result = set_condition(handle, predicate, 0, -1, inner);
+    Status end = driver.capture_end(inner, &ended);
+    return result ? result : end;
+}
+
+static Status run_while(const WhileOp *op, Handle stream, uint64_t *table, int depth) {
+    unsigned long long handle;
+    Handle graph;
+    Address predicate = at(table, op->predicate);
+    Status result = new_condition(stream, &handle);
+    if (!result)
+        result = set_condition(handle, predicate, 0, -1, stream);
+    if (!result)
+        result = add_conditional(stream, handle, WHILE_NODE, &graph);
+    return result ? result : fill_conditional(&op->body, graph, table, depth, handle, predicate);
+}
+
+static Status run_switch(const SwitchOp *op, Handle stream, uint64_t *table, int depth) {
+    Status result = 0;
+    for (int k = 0; !result && k < op->count; k++) {
+        unsigned long long handle;
+        Handle graph;
+        result = new_condition(stream, &handle);
+        if (!result)
+            result = set_condition(handle, at(table, op->index), k, op->count - 1, stream);
+        if (!result)
+            result = add_conditional(stream, handle, IF_NODE, &graph);
+        if (!result)
+            result = fill_conditional(&op->branches[k], graph, table, depth, 0, 0);
+    }
+    return result;
+}
+
+Status run_body(const Body *body, Handle stream, uint64_t *table, int depth) {
+    Status result = 0;
+    for (const Op *op = body->ops; !result && op < body->ops + body->count; op++)
+        switch (op->kind) {
+        case LAUNCH: result = run_launch(&op->launch, stream, table); break;
+        case MULTIPLY:
+            result = multiply(op->multiply.product, at(table, op->multiply.a), at(table, op->multiply.b),
+                              at(table, op->multiply.out), at(table, op->multiply.workspace), stream);
+            break;
+        case COPY: result = run_copy(&op->copy, stream, table); break;
+        case POINT: table[op->point.entry] = at(table, op->point.place); break;
+        case REPEAT: result = run_repeat(&op->repeat, stream, table, depth); break;
+        case WHILE: result = run_while(&op->loop, stream, table, depth); break;
+        case SWITCH: result = run_switch(&op->choice, stream, table, depth); break;
+        }
+    return result;
+}
+
+static const Body *bodies_of(const Op *op, int *count) {
+    *count = op->kind == SWITCH ? op->choice.count : op->kind == WHILE || op->kind == REPEAT;
+    return op->kind == SWITCH ? op->choice.branches : op->kind == WHILE ? &op->loop.body : &op->repeat.body;
+}
+
+long long node_count(const Body *body) {
+    long long nodes = 0;
+    for (const Op *op = body->ops; op < body->ops + body->count; op++) {
+        int count;
+        const Body *inside = bodies_of(op, &count);
+        long long inner = count == 0 && op->kind != POINT;
+        for (int k = 0; k < count; k++)
+            inner += node_count(&inside[k]) + 2 * (op->kind != REPEAT);
+        nodes += op->kind == REPEAT ? inner * op->repeat.trips : inner;
+    }
+    return nodes;
+}
+
+bool needs_graph(const Body *body) {
+    for (const Op *op = body->ops; op < body->ops + body->count; op++)
+        if (op->kind == WHILE || op->kind == SWITCH || (op->kind == REPEAT && needs_graph(&op->repeat.body)))
+            return true;
+    return false;
+}
+
+/* ---- from tuples */
+
+static int read_place(PyObject *item, Place *place, int entries) {
+    long long offset;
+    if (!PyArg_ParseTuple(item, "iL", &place->entry, &offset))
+        return -1;
+    place->offset = offset;
+    if (place->entry >= 0 && place->entry < entries)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "there is no entry %d among %d", place->entry, entries);
+    return -1;
+}
+
+static int read_param(PyObject *item, Param *param, int entries) {
+    const char *kind;
+    int entry;
+    long long value;
+    if (!PyArg_ParseTuple(item, "siL", &kind, &entry, &value))
+        return -1;
+    param->place = (Place){entry, value};
+    param->value = (uint64_t)value;
+    param->kind = !strcmp(kind, "address") ? ADDRESS : !strcmp(kind, "value") ? VALUE : NUMBER;
+    if (param->kind == NUMBER && strcmp(kind, "i32") && strcmp(kind, "i64")) {
+        PyErr_Format(PyExc_ValueError, "a parameter is an address, a value, i32 or i64, not %s", kind);
+        return -1;
+    }
+    if (param->kind != NUMBER && (entry < 0 || entry >= entries)) {
+        PyErr_Format(PyExc_ValueError, "there is no entry %d among %d", entry, entries);
+        return -1;
+    }
+    return 0;
+}
+
+static int read_launch(LaunchOp *op, PyObject *tuple, int entries) {
+    unsigned long long function;
+    const char *kind;
+    PyObject *params;
+    if (!PyArg_ParseTuple(tuple, "sKIIIO!", &kind, &function, &op->grid, &op->threads, &op->shared, &PyTuple_Type, &params))
+        return -1;
+    op->function = (Handle)(uintptr_t)function;
+    op->count = (int)PyTuple_GET_SIZE(params);
+    op->params = PyMem_Calloc(op->count + 1, sizeof(Param));
+    if (op->params == NULL)
+        return PyErr_NoMemory(), -1;
+    if (op->count > LARGEST) {
+        PyErr_Format(PyExc_ValueError, "a launch has %d parameters; at most %d are supported", op->count, LARGEST);
+        return -1;
+    }
+    for (int k = 0; k < op->count; k++)
+        if (read_param(PyTuple_GET_ITEM(params, k), &op->params[k], entries) < 0)
+            return -1;
+    return 0;
+}
+
+static int read_repeat(RepeatOp *op, PyObject *tuple, int entries) {
+    const char *kind;
+    PyObject *body, *rotations, *strides;
+    if (!PyArg_ParseTuple(tuple, "sLO!O!O!", &kind, &op->trips, &PyTuple_Type, &body, &PyTuple_Type, &rotations, &PyTuple_Type, &strides))
+        return -1;
+    op->rotation_count = (int)PyTuple_GET_SIZE(rotations);
+    op->stride_count = (int)PyTuple_GET_SIZE(strides);
+    op->rotations = PyMem_Calloc(op->rotation_count + 1, sizeof(Rotation));
+    op->strides = PyMem_Calloc(op->stride_count + 1, sizeof(Stride));
+    if (op->rotations == NULL || op->strides == NULL)
+        return PyErr_NoMemory(), -1;
+    for (int k = 0; k < op->rotation_count; k++) {
+        Rotation *r = &op->rotations[k];
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rotations, k), "iii", &r->in, &r->out, &r->spare))
+            return -1;
+    }
+    for (int k = 0; k < op->stride_count; k++) {
+        long long bytes;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(strides, k), "iL", &op->strides[k].entry, &bytes))
+            return -1;
+        op->strides[k].bytes = bytes;
+    }
+    return read_body(&op->body, body, entries);
+}
+
+static int read_switch(SwitchOp *op, PyObject *tuple, int entries) {
+    const char *kind;
+    PyObject *index, *branches;
+    if (!PyArg_ParseTuple(tuple, "sO!O!", &kind, &PyTuple_Type, &index, &PyTuple_Type, &branches) || read_place(index, &op->index, entries) < 0)
+        return -1;
+    op->branches = PyMem_Calloc(PyTuple_GET_SIZE(branches) + 1, sizeof(Body));
+    if (op->branches == NULL)
+        return PyErr_NoMemory(), -1;
+    for (; op->count < PyTuple_GET_SIZE(branches); op->count++)
+        if (read_body(&op->branches[op->count], PyTuple_GET_ITEM(branches, op->count), entries) < 0)
+            return op->count++, -1;
+    return 0;
+}
+
+static int read_op(Op *op, PyObject *tuple, int entries) {
+    const char *kind = PyTuple_Check(tuple) && PyTuple_GET_SIZE(tuple) ? PyUnicode_AsUTF8(PyTuple_GET_ITEM(tuple, 0)) : NULL;
+    PyObject *a, *b, *c, *d;
+    Py_ssize_t bytes;
+    if (kind == NULL)
+        return PyErr_Format(PyExc_TypeError, "an operation is a tuple that begins with its kind"), -1;
+    if (!strcmp(kind, "launch"))
+        return op->kind = LAUNCH, read_launch(&op->launch, tuple, entries);
+    if (!strcmp(kind, "repeat"))
+        return op->kind = REPEAT, read_repeat(&op->repeat, tuple, entries);
+    if (!strcmp(kind, "switch"))
+        return op->kind = SWITCH, read_switch(&op->choice, tuple, entries);
+    if (!strcmp(kind, "point")) {
+        op->kind = POINT;
+        return PyArg_ParseTuple(tuple, "siO", &kind, &op->point.entry, &a) ? read_place(a, &op->point.place, entries) : -1;
+    }
+    if (!strcmp(kind, "while")) {
+        op->kind = WHILE;
+        if (!PyArg_ParseTuple(tuple, "sOO!", &kind, &a, &PyTuple_Type, &b) || read_place(a, &op->loop.predicate, entries) < 0)
+            return -1;
+        return read_body(&op->loop.body, b, entries);
+    }
+    if (!strcmp(kind, "copy")) {
+        op->kind = COPY;
+        if (!PyArg_ParseTuple(tuple, "sOOn", &kind, &a, &b, &bytes) || read_place(a, &op->copy.to, entries) < 0)
+            return -1;
+        op->copy.bytes = bytes;
+        return read_place(b, &op->copy.from, entries);
+    }
+    if (!strcmp(kind, "multiply")) {
+        PyObject *product;
+        op->kind = MULTIPLY;
+        if (!PyArg_ParseTuple(tuple, "sOOOOO", &kind, &product, &a, &b, &c, &d) || (op->multiply.product = product_of(product)) == NULL ||
+            read_place(a, &op->multiply.a, entries) < 0 || read_place(b, &op->multiply.b, entries) < 0 ||
+            read_place(d, &op->multiply.workspace, entries) < 0)
+            return -1;
+        return read_place(c, &op->multiply.out, entries);
+    }
+    return PyErr_Format(PyExc_ValueError, "no kind of operation %s", kind), -1;
+}
+
+int read_body(Body *body, PyObject *tuple, int entries) {
+    Py_ssize_t count = PyTuple_Check(tuple) ? PyTuple_GET_SIZE(tuple) : -1;
+    if (count < 0)
+        return PyErr_Format(PyExc_TypeError, "operations come in a tuple"), -1;
+    body->ops = PyMem_Calloc(count + 1, sizeof(Op));
+    if (body->ops == NULL)
+        return PyErr_NoMemory(), -1;
+    for (; body->count < count; body->count++)
+        if (read_op(&body->ops[body->count], PyTuple_GET_ITEM(tuple, body->count), entries) < 0)
+            return body->count++, -1;
+    return 0;
+}
+
+void free_body(Body *body) {
+    for (Op *op = body->ops; op != NULL && op < body->ops + body->count; op++) {
+        int count;
+        Body *inside = (Body *)bodies_of(op, &count);
+        for (int k = 0; k < count; k++)
+            free_body(&inside[k]);
+        if (op->kind == LAUNCH)
+            PyMem_Free(op->launch.params);
+        if (op->kind == REPEAT) {
+            PyMem_Free(op->repeat.rotations);
+            PyMem_Free(op->repeat.strides);
+        }
+        if (op->kind == SWITCH)
+            PyMem_Free(op->choice.branches);
+    }
+    PyMem_Free(body->ops);
+    body->ops = NULL;
+    body->count = 0;
+}

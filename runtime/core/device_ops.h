@@ -1,0 +1,52 @@
+/* The operations of a program for the device, as C runs them: no Python, and nothing that waits. */
+#pragma once
+#include "device_program.h"
+
+typedef struct Op Op;
+
+typedef struct {
+    int count;
+    Op *ops;
+} Body;
+
+typedef enum { ADDRESS, VALUE, NUMBER } ParamKind;
+
+typedef struct {
+    ParamKind kind;
+    Place place;    /* ADDRESS: where; VALUE: the entry that holds a number's bits */
+    uint64_t value; /* NUMBER */
+} Param;
+
+typedef struct { Handle function; unsigned grid, threads, shared; int count; Param *params; } LaunchOp;
+typedef struct { Product *product; Place a, b, out, workspace; } MultiplyOp;
+typedef struct { Place to, from; size_t bytes; } CopyOp;
+typedef struct { int entry; Place place; } PointOp;
+typedef struct { int in, out, spare; } Rotation;
+typedef struct { int entry; int64_t bytes; } Stride;
+typedef struct { long long trips; Body body; int rotation_count, stride_count; Rotation *rotations; Stride *strides; } RepeatOp;
+typedef struct { Place predicate; Body body; } WhileOp;
+typedef struct { Place index; int count; Body *branches; } SwitchOp;
+
+struct Op {
+    enum { LAUNCH, MULTIPLY, COPY, POINT, REPEAT, WHILE, SWITCH } kind;
+    union {
+        LaunchOp launch;
+        MultiplyOp multiply;
+        CopyOp copy;
+        PointOp point;
+        RepeatOp repeat;
+        WhileOp loop;
+        SwitchOp choice;
+    };
+};
+
+/* From tuples: -1 with an exception set. `entries` are those of the table. */
+int read_body(Body *body, PyObject *tuple, int entries);
+void free_body(Body *body);
+/* How many nodes a graph of it has, and whether it has control flow that only a graph can do. */
+long long node_count(const Body *body);
+bool needs_graph(const Body *body);
+/* Enqueue on a stream, which is being captured where the body needs a graph; the table's later entries change. */
+Status run_body(const Body *body, Handle stream, uint64_t *table, int depth);
+/* The kernel that sets a graph's condition, loaded once; -1 with an exception set. */
+int load_condition(void);

@@ -1,0 +1,227 @@
+/* Opening the CUDA driver's library: its functions by name, the device's context, and the stream that work goes to. */
+#include "driver.h"
+#include <dlfcn.h>
+
+struct Driver driver;
+
+static const struct { const char *name; void **place; bool conditional; } symbols[] = {
+    {"cuInit", (void **)&driver.init, false},
+    {"cuDriverGetVersion", (void **)&driver.version, false},
+    {"cuDeviceGet", (void **)&driver.device_get, false},
+    {"cuDeviceGetAttribute", (void **)&driver.device_attribute, false},
+    {"cuDeviceGetName", (void **)&driver.device_name, false},
+    {"cuDevicePrimaryCtxRetain", (void **)&driver.context_retain, false},
+    {"cuCtxSetCurrent", (void **)&driver.context_set, false},
+    {"cuGetErrorString", (void **)&driver.error_string, false},
+    {"cuMemAllocAsync", (void **)&driver.allocate, false},
+    {"cuMemFreeAsync", (void **)&driver.release, false},
+    {"cuMemHostAlloc", (void **)&driver.host_allocate, false},
+    {"cuPointerGetAttribute", (void **)&driver.pointer_attribute, false},
+    {"cuMemcpyHtoDAsync_v2", (void **)&driver.to_device, false},
+    {"cuMemcpyDtoHAsync_v2", (void **)&driver.to_host, false},
+    {"cuMemcpyDtoDAsync_v2", (void **)&driver.copy, false},
+    {"cuMemsetD8Async", (void **)&driver.set8, false},
+    {"cuMemsetD32Async", (void **)&driver.set32, false},
+    {"cuStreamCreate", (void **)&driver.stream_create, false},
+    {"cuStreamSynchronize", (void **)&driver.stream_synchronize, false},
+    {"cuStreamQuery", (void **)&driver.stream_query, false},
+    {"cuStreamWaitEvent", (void **)&driver.stream_wait, false},
+    {"cuEventCreate", (void **)&driver.event_create, false},
+    {"cuEventRecord", (void **)&driver.event_record, false},
+    {"cuEventQuery", (void **)&driver.event_query, false},
+    {"cuEventSynchronize", (void **)&driver.event_synchronize, false},
+    {"cuModuleLoadData", (void **)&driver.module_load, false},
+    {"cuModuleGetFunction", (void **)&driver.module_function, false},
+    {"cuModuleUnload", (void **)&driver.module_unload, false},
+    {"cuFuncSetAttribute", (void **)&driver.function_set, false},
+    {"cuLaunchKernel", (void **)&driver.launch, false},
+    {"cuStreamIsCapturing", (void **)&driver.capturing, false},
+    {"cuStreamBeginCapture_v2", (void **)&driver.capture_begin, false},
+    {"cuStreamEndCapture", (void **)&driver.capture_end, false},
+    {"cuGraphInstantiateWithFlags", (void **)&driver.graph_instantiate, false},
+    {"cuGraphExecUpdate_v2", (void **)&driver.graph_update, false},
+    {"cuGraphLaunch", (void **)&driver.graph_launch, false},
+    {"cuGraphDestroy", (void **)&driver.graph_destroy, false},
+    {"cuGraphExecDestroy", (void **)&driver.exec_destroy, false},
+    {"cuStreamGetCaptureInfo_v2", (void **)&driver.capture_info, true},
+    {"cuStreamUpdateCaptureDependencies", (void **)&driver.capture_depend, true},
+    {"cuStreamBeginCaptureToGraph", (void **)&driver.capture_into, true},
+    {"cuGraphAddNode", (void **)&driver.graph_node, true},
+    {"cuGraphConditionalHandleCreate", (void **)&driver.graph_condition, true},
+};
+
+enum { CONDITIONAL_FROM = 12040, NON_BLOCKING = 1, CAPTURE_STREAMS = 8 };
+
+static PyObject *foreign_stream; /* torch's: from a device's number to its current stream */
+static Handle own_stream, capture_streams[CAPTURE_STREAMS];
+
+int check(Status result, const char *what) {
+    if (result == 0)
+        return 0;
+    const char *words = NULL;
+    if (result >= OF_BLAS)
+        return PyErr_Format(PyExc_RuntimeError, "cuBLASLt refused a product (status %d)", result - OF_BLAS), -1;
+    driver.error_string(result, &words);
+    PyErr_Format(PyExc_RuntimeError, "the CUDA driver refused %s: %s (error %d)", what, words ? words : "unknown", result);
+    return -1;
+}
+
+int enter_device(void) {
+    static _Thread_local Handle entered;
+    if (entered == driver.context && entered != NULL)
+        return 0;
+    if (driver.library == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the CUDA driver is not open; cuda_open comes first");
+        return -1;
+    }
+    if (check(driver.context_set(driver.context), "a context") < 0)
+        return -1;
+    entered = driver.context;
+    return 0;
+}
+
+Handle current_stream(void) {
+    if (foreign_stream == NULL)
+        return own_stream;
+    PyObject *number = PyLong_FromLong(driver.device);
+    PyObject *stream = number == NULL ? NULL : PyObject_CallOneArg(foreign_stream, number);
+    Py_XDECREF(number);
+    if (stream == NULL)
+        return NULL;
+    Handle found = PyLong_AsVoidPtr(stream);
+    Py_DECREF(stream);
+    return found == NULL && PyErr_Occurred() == NULL ? (Handle)1 : found;
+}
+
+Handle capture_stream(int number) {
+    if (number >= CAPTURE_STREAMS)
+        return NULL;
+    if (capture_streams[number] == NULL)
+        driver.stream_create(&capture_streams[number], NON_BLOCKING);
+    return capture_streams[number];
+}
+
+static int find_symbols(void *library, const char *path) {
+    driver.conditional = true;
+    for (size_t k = 0; k < sizeof symbols / sizeof *symbols; k++) {
+        *symbols[k].place = dlsym(library, symbols[k].name);
+        if (*symbols[k].place != NULL)
+            continue;
+        driver.conditional = false;
+        if (symbols[k].conditional)
+            continue;
+        PyErr_Format(PyExc_OSError, "%s has no %s, which came with CUDA 12", path, symbols[k].name);
+        return -1;
+    }
+    return 0;
+}
+
+static int start_device(int number) {
+    int device, version;
+    driver.device = number;
+    if (check(driver.init(0), "to start") < 0 || check(driver.device_get(&device, number), "the device") < 0 ||
+        check(driver.version(&version), "its version") < 0 ||
+        check(driver.context_retain(&driver.context, device), "a context") < 0 || enter_device() < 0)
+        return -1;
+    driver.conditional &= version >= CONDITIONAL_FROM;
+    memset(capture_streams, 0, sizeof capture_streams);
+    return check(driver.stream_create(&own_stream, NON_BLOCKING), "a stream");
+}
+
+/* cuda_open(path, device, stream): open the driver's library for a device; `stream(device)` is torch's current stream, or
+   None for one of our own. OSError says what the library lacks. */
+static PyObject *cuda_open(PyObject *module, PyObject *args) {
+    const char *path;
+    int device;
+    PyObject *stream;
+    if (!PyArg_ParseTuple(args, "siO", &path, &device, &stream))
+        return NULL;
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL)
+        return PyErr_Format(PyExc_OSError, "%s", dlerror());
+    driver.library = NULL;
+    if (find_symbols(library, path) < 0)
+        return NULL;
+    driver.library = library;
+    Py_XSETREF(foreign_stream, stream == Py_None ? NULL : Py_NewRef(stream));
+    if (start_device(device) < 0) {
+        driver.library = NULL;
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+/* cuda_attribute(number): an integer that the driver knows of the device (CUdevice_attribute). */
+static PyObject *cuda_attribute(PyObject *module, PyObject *number) {
+    int value, which = (int)PyLong_AsLong(number);
+    if (PyErr_Occurred() || enter_device() < 0 || check(driver.device_attribute(&value, which, driver.device), "an attribute") < 0)
+        return NULL;
+    return PyLong_FromLong(value);
+}
+
+/* cuda_name(): the device's name, None where no driver is open. */
+static PyObject *cuda_name(PyObject *module, PyObject *ignored) {
+    char name[256] = "";
+    if (driver.library == NULL)
+        Py_RETURN_NONE;
+    return check(driver.device_name(name, sizeof name - 1, driver.device), "its name") < 0 ? NULL : PyUnicode_FromString(name);
+}
+
+static PyObject *cuda_device(PyObject *module, PyObject *ignored) { return PyLong_FromLong(driver.device); }
+
+static PyObject *cuda_conditional(PyObject *module, PyObject *ignored) { return PyBool_FromLong(driver.conditional); }
+
+/* cuda_synchronize(): wait until the current stream is idle. */
+static PyObject *cuda_synchronize(PyObject *module, PyObject *ignored) {
+    Handle stream = enter_device() < 0 ? NULL : current_stream();
+    Status result;
+    if (stream == NULL)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    result = driver.stream_synchronize(stream);
+    Py_END_ALLOW_THREADS
+    return check(result, "to wait") < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static void unload(PyObject *capsule) { driver.module_unload(PyCapsule_GetPointer(capsule, NULL)); }
+
+/* cuda_module(image): the code for a device, kept by the capsule. */
+static PyObject *cuda_module(PyObject *module, PyObject *image) {
+    Handle loaded;
+    char *bytes;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(image, &bytes, &size) < 0 || enter_device() < 0 ||
+        check(driver.module_load(&loaded, bytes), "generated code") < 0)
+        return NULL;
+    return PyCapsule_New(loaded, NULL, unload);
+}
+
+enum { PLAIN_SHARED_BYTES = 48 << 10, MAX_DYNAMIC_SHARED = 8 };
+
+/* cuda_function(module, name, shared): the address of a kernel that may use so many bytes of shared memory. */
+static PyObject *cuda_function(PyObject *module, PyObject *args) {
+    PyObject *capsule;
+    const char *name;
+    int shared;
+    Handle function;
+    if (!PyArg_ParseTuple(args, "O!si", &PyCapsule_Type, &capsule, &name, &shared) || enter_device() < 0 ||
+        check(driver.module_function(&function, PyCapsule_GetPointer(capsule, NULL), name), name) < 0)
+        return NULL;
+    if (shared > PLAIN_SHARED_BYTES && check(driver.function_set(function, MAX_DYNAMIC_SHARED, shared), "its shared memory") < 0)
+        return NULL;
+    return PyLong_FromVoidPtr(function);
+}
+
+static PyMethodDef functions[] = {
+    {"cuda_open", cuda_open, METH_VARARGS, "cuda_open(path, device, stream): open the driver's library."},
+    {"cuda_attribute", cuda_attribute, METH_O, "An integer that the driver knows of the device."},
+    {"cuda_name", cuda_name, METH_NOARGS, "The name of the device that is open, or None."},
+    {"cuda_device", cuda_device, METH_NOARGS, "The number of the device that is open."},
+    {"cuda_conditional", cuda_conditional, METH_NOARGS, "Whether graphs have IF and WHILE nodes."},
+    {"cuda_synchronize", cuda_synchronize, METH_NOARGS, "Wait until the current stream is idle."},
+    {"cuda_module", cuda_module, METH_O, "Code for the device, from its image."},
+    {"cuda_function", cuda_function, METH_VARARGS, "cuda_function(module, name, shared): a kernel's address."},
+    {NULL},
+};
+
+int add_driver(PyObject *module) { return PyModule_AddFunctions(module, functions); }

@@ -1,0 +1,93 @@
+/* The CUDA driver's library, opened at run time, and what every user of it needs: an error, a context, a stream. */
+#pragma once
+#include "core.h"
+
+typedef int Status; /* CUresult */
+typedef void *Handle;
+typedef uint64_t Address; /* CUdeviceptr */
+
+typedef struct { /* CUgraphNodeParams of a conditional node */
+    int type, reserved[3];
+    union {
+        long long room[29];
+        struct {
+            unsigned long long handle;
+            int type;
+            unsigned size;
+            Handle *bodies;
+            Handle context;
+        } conditional;
+    };
+    long long reserved_too;
+} NodeParams;
+
+typedef struct { /* CUgraphExecUpdateResultInfo */
+    int result;
+    Handle node, from;
+} UpdateInfo;
+
+enum { CONDITIONAL_NODE = 13, IF_NODE = 0, WHILE_NODE = 1 };
+
+struct Driver {
+    void *library;
+    int device; /* the ordinal of the one that programs run on */
+    Handle context;
+    bool conditional; /* whether graphs have IF and WHILE nodes: CUDA 12.4 */
+    Status (*init)(unsigned);
+    Status (*version)(int *);
+    Status (*device_get)(int *, int);
+    Status (*device_attribute)(int *, int, int);
+    Status (*device_name)(char *, int, int);
+    Status (*context_retain)(Handle *, int);
+    Status (*context_set)(Handle);
+    Status (*error_string)(Status, const char **);
+    Status (*allocate)(Address *, size_t, Handle);
+    Status (*release)(Address, Handle);
+    Status (*host_allocate)(void **, size_t, unsigned);
+    Status (*pointer_attribute)(void *, int, Address);
+    Status (*to_device)(Address, const void *, size_t, Handle);
+    Status (*to_host)(void *, Address, size_t, Handle);
+    Status (*copy)(Address, Address, size_t, Handle);
+    Status (*set8)(Address, unsigned char, size_t, Handle);
+    Status (*set32)(Address, unsigned, size_t, Handle);
+    Status (*stream_create)(Handle *, unsigned);
+    Status (*stream_synchronize)(Handle);
+    Status (*stream_query)(Handle);
+    Status (*stream_wait)(Handle, Handle, unsigned);
+    Status (*event_create)(Handle *, unsigned);
+    Status (*event_record)(Handle, Handle);
+    Status (*event_query)(Handle);
+    Status (*event_synchronize)(Handle);
+    Status (*module_load)(Handle *, const void *);
+    Status (*module_function)(Handle *, Handle, const char *);
+    Status (*module_unload)(Handle);
+    Status (*function_set)(Handle, int, int);
+    Status (*launch)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **, void **);
+    Status (*capturing)(Handle, int *);
+    Status (*capture_begin)(Handle, int);
+    Status (*capture_end)(Handle, Handle *);
+    Status (*capture_info)(Handle, int *, unsigned long long *, Handle *, const Handle **, size_t *);
+    Status (*capture_depend)(Handle, Handle *, size_t, unsigned);
+    Status (*capture_into)(Handle, Handle, const Handle *, const void *, size_t, int);
+    Status (*graph_node)(Handle *, Handle, const Handle *, size_t, NodeParams *);
+    Status (*graph_condition)(unsigned long long *, Handle, Handle, unsigned, unsigned);
+    Status (*graph_instantiate)(Handle *, Handle, unsigned long long);
+    Status (*graph_update)(Handle, Handle, UpdateInfo *);
+    Status (*graph_launch)(Handle, Handle);
+    Status (*graph_destroy)(Handle);
+    Status (*exec_destroy)(Handle);
+};
+
+enum { OF_BLAS = 700000 }; /* what is added to a status of cuBLASLt's */
+
+extern struct Driver driver;
+
+/* -1 with a RuntimeError that says what the driver refused, in its words; 0 where it did not. */
+int check(Status result, const char *what);
+/* Make the device's context current in this thread. */
+int enter_device(void);
+/* The stream that work goes to now: torch's current one where torch uses the device too, else our own. NULL with an
+   exception set fails; the legacy stream is (Handle)1, as the driver names it. */
+Handle current_stream(void);
+/* A stream that only records graphs. */
+Handle capture_stream(int number);

@@ -1,0 +1,509 @@
+/* A stand-in for libcuda and libcublasLt on host memory.
+
+   Work that is enqueued on a stream runs only when something waits for it, so that a result that is read too early is
+   poison. Fresh memory is poison too. Every access of an enqueued operation is checked against vector clocks: what another
+   stream wrote or read must come before it by an event, a graph's order, or a wait of the host. A fault is an error of the
+   call that causes it, in words. A module's image names a C function, the twin of a generated kernel, and says which of
+   the kernels' parameters are its buffers; the last of a module's kernels runs it. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STREAMS = 16, PARAMS = 128, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, NOT_READY = 600, UPDATE_FAILED = 910 };
+
+/* What tests read and set. */
+struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls; } counts;
+int execute = 1, checking = 1, refuse_launches, graph_cannot_update, version = 12080;
+int64_t memory_limit = INT64_MAX;
+char fault[512];
+
+typedef struct { uint64_t address, size; int live, writer; uint64_t written, read[STREAMS]; } Memory;
+typedef struct { int buffer, by_value; } ParamOf; /* by value: so many bytes; -1: an address of any alignment */
+typedef struct { char name[160]; int count; ParamOf params[PARAMS]; } Entry;
+typedef struct Module {
+    struct Module *next;
+    int64_t number;
+    void (*run)(void **, const int64_t *);
+    int64_t *sizes, buffer_count, *bytes, *writes;
+    int entry_count;
+    Entry *entries;
+    void **buffers;
+    uint64_t *values;
+} Module;
+static Module *modules;
+typedef struct { Module *module; Entry *entry; } Function; /* without a module: the one that sets conditions */
+typedef struct Graph Graph;
+typedef struct { int transposed[2]; int scale; } Desc;
+typedef struct { int type; uint64_t rows, columns; int64_t leading; int batch; int64_t stride; } Layout;
+typedef struct Task {
+    enum { KERNEL, COPY, SET, RELEASE, AFTER, GRAPH, PRODUCT, CONDITIONAL } kind;
+    union {
+        struct { Function *function; uint64_t *values; } kernel;
+        struct { uint64_t to, from, bytes; int host; } copy;
+        struct { uint64_t at, bytes; unsigned value; int width; } set;
+        struct { int stream; uint64_t position; } after;
+        struct { Graph *graph; } graph;
+        struct { Desc desc; Layout a, b, c; uint64_t at[3]; } product;
+        struct { int loop; uint64_t *handle; Graph *body; } conditional;
+    };
+} Task;
+typedef struct { Task *tasks; int count, room; } Queue;
+struct Graph { Queue nodes; int dead; };
+typedef struct { Queue queue; uint64_t done, sequence, clock[STREAMS]; Graph *capturing; int known; int dependency; } Stream;
+typedef struct { int stream; uint64_t position, clock[STREAMS]; } Event;
+
+static Stream streams[STREAMS];
+static int stream_count = 1;
+static uint64_t host_clock[STREAMS];
+static Memory *memories;
+static int memory_count, memory_room;
+static int64_t allocated;
+
+static int failed(const char *words, const char *name) {
+    if (!fault[0]) snprintf(fault, sizeof fault, words, name);
+    return FAILED;
+}
+
+static int of(void *handle) { return (uintptr_t)handle <= 2 ? 0 : (int)((Stream *)handle - streams); }
+
+/* ---- what may be accessed when */
+
+static Memory *memory_at(uint64_t address) {
+    for (int k = memory_count - 1; k >= 0; k--)
+        if (memories[k].address <= address && address < memories[k].address + memories[k].size) return &memories[k];
+    return NULL;
+}
+
+static int access_memory(int stream, uint64_t address, uint64_t bytes, int writes, const char *name) {
+    if (!checking || bytes == 0) return 0;
+    Memory *memory = memory_at(address);
+    const uint64_t *clock = streams[stream].clock;
+    if (!memory || address + bytes > memory->address + memory->size) return failed("%s uses memory that nobody allocated", name);
+    if (!memory->live) return failed("%s uses memory that was given back", name);
+    if (clock[memory->writer] < memory->written) return failed("%s does not wait for the stream that wrote its memory", name);
+    for (int k = 0; writes && k < STREAMS; k++)
+        if (clock[k] < memory->read[k]) return failed("%s writes what another stream still reads", name);
+    if (writes) memory->writer = stream, memory->written = clock[stream];
+    else memory->read[stream] = clock[stream];
+    return 0;
+}
+
+static uint64_t bytes_of(const Layout *layout) {
+    static const int width[] = {4, 8, 2, 0, 8, 16};
+    return (layout->type == 14 ? 2 : width[layout->type]) * (uint64_t)((layout->columns - 1) * layout->leading + layout->rows + (layout->batch > 1 ? (layout->batch - 1) * layout->stride : 0));
+}
+
+static int check_graph(int stream, const Graph *graph);
+
+static int check_task(int stream, const Task *task) {
+    switch (task->kind) {
+    case KERNEL: {
+        const Module *module = task->kernel.function->module;
+        if (!module) return access_memory(stream, task->kernel.values[1], 1, 0, "a condition");
+        const Entry *entry = task->kernel.function->entry;
+        for (int k = 0; k < entry->count; k++) {
+            const ParamOf *param = &entry->params[k];
+            if (param->buffer < 0 || param->by_value > 0) continue;
+            if (task->kernel.values[k] % 16 && !param->by_value) return failed("%s gets an address that is no multiple of 16", entry->name);
+            int known = param->buffer < module->buffer_count;
+            if (access_memory(stream, task->kernel.values[k], known ? module->bytes[param->buffer] : 1, known ? module->writes[param->buffer] : 1, entry->name)) return FAILED;
+        }
+        return 0;
+    }
+    case COPY: {
+        int host = task->copy.host;
+        if (host != 1 && access_memory(stream, task->copy.from, task->copy.bytes, 0, "a copy")) return FAILED;
+        return host != 2 ? access_memory(stream, task->copy.to, task->copy.bytes, 1, "a copy") : 0;
+    }
+    case SET: return access_memory(stream, task->set.at, task->set.bytes, 1, "a memset");
+    case GRAPH: return check_graph(stream, task->graph.graph);
+    case PRODUCT:
+        for (int k = 0; k < 3; k++)
+            if (access_memory(stream, task->product.at[k], bytes_of(&(&task->product.a)[k]), k == 2, "a product")) return FAILED;
+        return 0;
+    case CONDITIONAL: return check_graph(stream, task->conditional.body);
+    default: return 0;
+    }
+}
+
+static int check_graph(int stream, const Graph *graph) {
+    for (int k = 0; k < graph->nodes.count; k++)
+        if (check_task(stream, &graph->nodes.tasks[k])) return FAILED;
+    return 0;
+}
+
+/* ---- running it */
+
+static double element(uint64_t at, int type, int64_t index) {
+    return type == 0 ? ((float *)at)[index] : ((double *)at)[index];
+}
+
+static void run_product(const Task *task) {
+    const Layout *a = &task->product.a, *b = &task->product.b, *c = &task->product.c;
+    uint64_t inner = task->product.desc.transposed[0] ? a->rows : a->columns;
+    double *sums = malloc(c->rows * sizeof *sums);
+    for (int batch = 0; batch < (c->batch > 1 ? c->batch : 1); batch++)
+        for (uint64_t j = 0; j < c->columns; j++) {
+            memset(sums, 0, c->rows * sizeof *sums);
+            for (uint64_t l = 0; l < inner; l++) {
+                int64_t right = task->product.desc.transposed[1] ? (int64_t)(j + l * b->leading) : (int64_t)(l + j * b->leading);
+                double factor = element(task->product.at[1], b->type, right + batch * b->stride);
+                for (uint64_t i = 0; i < c->rows; i++) {
+                    int64_t left = task->product.desc.transposed[0] ? (int64_t)(l + i * a->leading) : (int64_t)(i + l * a->leading);
+                    sums[i] += factor * element(task->product.at[0], a->type, left + batch * a->stride);
+                }
+            }
+            for (uint64_t i = 0; i < c->rows; i++) {
+                int64_t at = (int64_t)(i + j * c->leading) + batch * c->stride;
+                if (c->type == 0) ((float *)task->product.at[2])[at] = (float)sums[i];
+                else ((double *)task->product.at[2])[at] = sums[i];
+            }
+        }
+    free(sums);
+}
+
+static void run_kernel(const Task *task) {
+    const Function *function = task->kernel.function;
+    Module *module = function->module;
+    uint64_t *values = task->kernel.values;
+    if (!module) { /* set_condition(handle, address, branch, last) */
+        int32_t branch = (int32_t)values[2], last = (int32_t)values[3], index;
+        if (last < 0) { *(uint64_t *)values[0] = *(uint8_t *)values[1] != 0; return; }
+        memcpy(&index, (void *)values[1], 4);
+        index = index < 0 ? 0 : index > last ? last : index;
+        *(uint64_t *)values[0] = index == branch;
+        return;
+    }
+    for (int k = 0; k < function->entry->count; k++) {
+        const ParamOf *param = &function->entry->params[k];
+        if (param->buffer < 0 || param->buffer >= module->buffer_count) continue;
+        if (param->by_value > 0) memcpy(&module->values[param->buffer], &values[k], 8);
+        module->buffers[param->buffer] = param->by_value > 0 ? (void *)&module->values[param->buffer] : (void *)values[k];
+    }
+    if (function->entry == &module->entries[module->entry_count - 1]) module->run(module->buffers, module->sizes);
+}
+
+static void drain(int stream, uint64_t position);
+
+static void run_task(const Task *task) {
+    switch (task->kind) {
+    case KERNEL: run_kernel(task); break;
+    case COPY: memmove((void *)task->copy.to, (void *)task->copy.from, task->copy.bytes); break;
+    case SET:
+        for (uint64_t k = 0; k < task->set.bytes; k += task->set.width) memcpy((char *)task->set.at + k, &task->set.value, task->set.width);
+        break;
+    case RELEASE: memset((void *)task->set.at, POISON, task->set.bytes); free((void *)task->set.at); break;
+    case AFTER: drain(task->after.stream, task->after.position); break;
+    case GRAPH: for (int k = 0; k < task->graph.graph->nodes.count; k++) run_task(&task->graph.graph->nodes.tasks[k]); break;
+    case PRODUCT: run_product(task); break;
+    case CONDITIONAL:
+        while (*task->conditional.handle) {
+            for (int k = 0; k < task->conditional.body->nodes.count; k++) run_task(&task->conditional.body->nodes.tasks[k]);
+            if (!task->conditional.loop) break;
+        }
+    }
+}
+
+static void drain(int number, uint64_t position) {
+    Stream *stream = &streams[number];
+    while (stream->done < position && stream->done < (uint64_t)stream->queue.count) {
+        Task task = stream->queue.tasks[stream->done++];
+        run_task(&task);
+        if (task.kind == KERNEL) free(task.kernel.values);
+    }
+    if (stream->done == (uint64_t)stream->queue.count && position == UINT64_MAX) stream->done = stream->queue.count = 0;
+}
+
+static void later(uint64_t *clock, const uint64_t *other) {
+    for (int k = 0; k < STREAMS; k++)
+        if (clock[k] < other[k]) clock[k] = other[k];
+}
+
+static void host_waits(int stream) {
+    drain(stream, UINT64_MAX);
+    later(host_clock, streams[stream].clock);
+    counts.host_waits++;
+}
+
+static void push(Queue *queue, const Task *task) {
+    if (queue->count == queue->room) queue->tasks = realloc(queue->tasks, (queue->room = 2 * queue->room + 16) * sizeof *task);
+    queue->tasks[queue->count++] = *task;
+}
+
+static int enqueue(void *handle, const Task *task) {
+    int number = of(handle);
+    Stream *stream = &streams[number];
+    if (stream->capturing) {
+        if (stream->dependency != stream->capturing->nodes.count) return failed("a captured operation does not follow %s", "the node before it");
+        push(&stream->capturing->nodes, task);
+        stream->dependency++;
+        return 0;
+    }
+    stream->clock[number] = ++stream->sequence;
+    later(stream->clock, host_clock);
+    if (checking && check_task(number, task)) return FAILED;
+    if (execute) push(&stream->queue, task);
+    else if (task->kind == KERNEL) free(task->kernel.values);
+    return 0;
+}
+
+/* ---- the driver */
+
+int cuInit(unsigned flags) { counts.calls++; streams[0].known = 1; return 0; }
+int cuDriverGetVersion(int *found) { *found = version; return 0; }
+int cuDeviceGet(int *device, int number) { *device = number; return number ? 101 : 0; }
+int cuDeviceGetName(char *name, int length, int device) { snprintf(name, length, "stand-in"); return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) { *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 1; return 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { static int one; *context = &one; return 0; }
+int cuCtxSetCurrent(void *context) { return 0; }
+int cuGetErrorString(int error, const char **words) {
+    *words = error == FAILED && fault[0] ? fault : error == OUT_OF_MEMORY ? "out of memory" : "unspecified launch failure";
+    return 0;
+}
+int cuMemAllocAsync(uint64_t *address, size_t bytes, void *stream) {
+    counts.calls++, counts.allocations++;
+    if (allocated + (int64_t)bytes > memory_limit) return OUT_OF_MEMORY;
+    if (streams[of(stream)].capturing) return failed("memory is allocated while %s", "a graph is captured");
+    char *memory = aligned_alloc(512, (bytes + 511) / 512 * 512);
+    memset(memory, POISON, bytes);
+    allocated += bytes;
+    if (memory_count == memory_room) memories = realloc(memories, (memory_room = 2 * memory_room + 64) * sizeof *memories);
+    memories[memory_count] = (Memory){.address = (uint64_t)memory, .size = bytes, .live = 1, .writer = of(stream)};
+    *address = memories[memory_count++].address;
+    return 0;
+}
+int cuMemFreeAsync(uint64_t address, void *stream) {
+    counts.calls++, counts.releases++;
+    Memory *memory = memory_at(address);
+    if (!memory || memory->address != address || !memory->live) return failed("%s gives back what it does not have", "somebody");
+    int status = access_memory(of(stream), address, memory->size, 1, "a release");
+    Task task = {.kind = RELEASE, .set = {address, memory->size, 0, 1}};
+    allocated -= memory->size;
+    *memory = memories[--memory_count];
+    if (!execute) free((void *)address);
+    return status ? status : enqueue(stream, &task);
+}
+int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) { *memory = malloc(bytes); memset(*memory, POISON, bytes); return 0; }
+int cuPointerGetAttribute(void *value, int attribute, uint64_t address) { *(unsigned *)value = 1; return 0; }
+static int copy(uint64_t to, uint64_t from, size_t bytes, int host, void *stream) {
+    Task task = {.kind = COPY, .copy = {to, from, bytes, host}};
+    counts.calls++;
+    return enqueue(stream, &task);
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) { counts.to_device++; return copy(to, (uint64_t)from, bytes, 1, stream); }
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) { counts.to_host++; return copy((uint64_t)to, from, bytes, 2, stream); }
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) { counts.copies++; return copy(to, from, bytes, 0, stream); }
+static int set(uint64_t at, unsigned value, size_t bytes, int width, void *stream) {
+    Task task = {.kind = SET, .set = {at, bytes, value, width}};
+    counts.calls++, counts.sets++;
+    return enqueue(stream, &task);
+}
+int cuMemsetD8Async(uint64_t at, unsigned char value, size_t count, void *stream) { return set(at, value, count, 1, stream); }
+int cuMemsetD32Async(uint64_t at, unsigned value, size_t count, void *stream) { return set(at, value, 4 * count, 4, stream); }
+int cuStreamCreate(void **stream, unsigned flags) {
+    if (stream_count == STREAMS) return OUT_OF_MEMORY;
+    *stream = &streams[stream_count++];
+    return 0;
+}
+int cuStreamSynchronize(void *stream) { counts.calls++; host_waits(of(stream)); return 0; }
+int cuStreamQuery(void *stream) { counts.calls++; return streams[of(stream)].done < (uint64_t)streams[of(stream)].queue.count ? NOT_READY : 0; }
+int cuEventCreate(void **event, unsigned flags) { *event = calloc(1, sizeof(Event)); return 0; }
+int cuEventRecord(Event *event, void *stream) {
+    counts.calls++;
+    event->stream = of(stream);
+    event->position = streams[event->stream].queue.count;
+    memcpy(event->clock, streams[event->stream].clock, sizeof event->clock);
+    return 0;
+}
+int cuStreamWaitEvent(void *stream, Event *event, unsigned flags) {
+    Task task = {.kind = AFTER, .after = {event->stream, event->position}};
+    counts.calls++, counts.waits++;
+    later(streams[of(stream)].clock, event->clock);
+    return enqueue(stream, &task);
+}
+int cuEventQuery(Event *event) { counts.calls++; return streams[event->stream].done < event->position && streams[event->stream].queue.count ? NOT_READY : 0; }
+int cuEventSynchronize(Event *event) { counts.calls++; host_waits(event->stream); return 0; }
+
+int cuModuleLoadData(Module **loaded, const char *image) {
+    int twin = !memcmp(image, "fuser-twin", 10);
+    const int64_t *at = (const int64_t *)(image + 16);
+    for (Module *module = modules; twin && module; module = module->next) /* all kernels of one source */
+        if (module->number == *at) { *loaded = module; return 0; }
+    Module *module = *loaded = calloc(1, sizeof *module);
+    if (!twin) return strncmp(image, ".version", 8) ? 200 : 0;
+    module->next = modules, modules = module;
+    module->number = *at++;
+    module->run = (void (*)(void **, const int64_t *))(uintptr_t)*at++;
+    int64_t count = *at++;
+    module->sizes = malloc((count + 1) * 8);
+    for (int64_t k = 0; k < count; k++) module->sizes[k] = *at++;
+    module->buffer_count = *at++;
+    module->bytes = malloc((module->buffer_count + 1) * 8);
+    module->writes = malloc((module->buffer_count + 1) * 8);
+    module->buffers = calloc(module->buffer_count + 1, sizeof(void *));
+    module->values = calloc(module->buffer_count + 1, 8);
+    for (int64_t k = 0; k < module->buffer_count; k++) module->bytes[k] = *at++, module->writes[k] = *at++;
+    module->entry_count = (int)*at++;
+    module->entries = calloc(module->entry_count, sizeof(Entry));
+    for (int k = 0; k < module->entry_count; k++) {
+        Entry *entry = &module->entries[k];
+        entry->count = (int)*at++;
+        for (int n = 0; n < entry->count; n++) {
+            entry->params[n].buffer = (int)*at++;
+            entry->params[n].by_value = (int)*at++;
+        }
+    }
+    const char *names = (const char *)at;
+    for (int k = 0; k < module->entry_count; k++, names += strlen(names) + 1) snprintf(module->entries[k].name, sizeof module->entries[k].name, "%s", names);
+    return 0;
+}
+int cuModuleGetFunction(Function **found, Module *module, const char *name) {
+    counts.calls++;
+    *found = calloc(1, sizeof(Function));
+    if (!module->run) return strcmp(name, "set_condition") ? 500 : 0;
+    (*found)->module = module;
+    for (int k = 0; k < module->entry_count; k++)
+        if (!strcmp(module->entries[k].name, name)) (*found)->entry = &module->entries[k];
+    return (*found)->entry ? 0 : 500;
+}
+int cuModuleUnload(Module *module) { return 0; }
+int cuFuncSetAttribute(Function *function, int attribute, int value) { return 0; }
+int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **params, void **extra) {
+    counts.calls++, counts.launches++;
+    if (refuse_launches) return FAILED;
+    if (!execute && !streams[of(stream)].capturing) return 0;
+    int count = function->module ? function->entry->count : 4;
+    Task task = {.kind = KERNEL, .kernel = {function, calloc(count + 1, 8)}};
+    for (int k = 0; k < count; k++) {
+        int narrow = function->module ? function->entry->params[k].buffer == -2 || function->entry->params[k].by_value == 4 : k > 1;
+        memcpy(&task.kernel.values[k], params[k], narrow ? 4 : 8);
+    }
+    return enqueue(stream, &task);
+}
+
+/* ---- graphs */
+
+int cuStreamIsCapturing(void *stream, int *status) { *status = streams[of(stream)].capturing != NULL; return 0; }
+int cuStreamBeginCapture_v2(void *stream, int mode) {
+    counts.calls++;
+    if (of(stream) == 0) return 901; /* the legacy stream cannot be captured */
+    streams[of(stream)].capturing = calloc(1, sizeof(Graph));
+    streams[of(stream)].dependency = 0;
+    return 0;
+}
+int cuStreamBeginCaptureToGraph(void *stream, Graph *graph, void *const *before, const void *data, size_t count, int mode) {
+    counts.calls++;
+    streams[of(stream)].capturing = graph;
+    streams[of(stream)].dependency = graph->nodes.count;
+    return 0;
+}
+int cuStreamEndCapture(void *stream, Graph **graph) {
+    counts.calls++;
+    *graph = streams[of(stream)].capturing;
+    streams[of(stream)].capturing = NULL;
+    return 0;
+}
+int cuStreamGetCaptureInfo_v2(void *stream, int *status, uint64_t *id, Graph **graph, void *const **before, size_t *count) {
+    static void *last[1];
+    Stream *found = &streams[of(stream)];
+    counts.calls++;
+    *status = found->capturing != NULL;
+    if (!found->capturing) return 0;
+    *graph = found->capturing;
+    last[0] = (void *)(uintptr_t)found->dependency; /* a node is known by its number, from 1 */
+    if (before) *before = last;
+    if (count) *count = found->dependency > 0;
+    return 0;
+}
+int cuStreamUpdateCaptureDependencies(void *stream, void **nodes, size_t count, unsigned flags) {
+    counts.calls++;
+    if (count != 1 || flags != 1) return 1;
+    streams[of(stream)].dependency = (int)(uintptr_t)nodes[0];
+    return 0;
+}
+int cuGraphConditionalHandleCreate(uint64_t **handle, Graph *graph, void *context, unsigned value, unsigned flags) {
+    *handle = calloc(1, 8);
+    return 0;
+}
+typedef struct { int type, reserved[3]; uint64_t *handle; int kind; unsigned size; Graph **bodies; void *context; } NodeParams;
+int cuGraphAddNode(void **node, Graph *graph, void *const *before, size_t count, NodeParams *params) {
+    counts.calls++;
+    if (params->type != 13 || params->size != 1) return 1;
+    if (count ? (int)(uintptr_t)before[0] != graph->nodes.count : graph->nodes.count != 0) return failed("a conditional node does not follow %s", "the node before it");
+    Graph *body = calloc(1, sizeof(Graph));
+    Task task = {.kind = CONDITIONAL, .conditional = {params->kind, params->handle, body}};
+    push(&graph->nodes, &task);
+    params->bodies = malloc(sizeof *params->bodies);
+    params->bodies[0] = body;
+    *node = (void *)(uintptr_t)graph->nodes.count;
+    return 0;
+}
+/* An executable graph is the graph that it was made from or updated to: what is in flight keeps the old one. */
+typedef struct { Graph *graph; } Exec;
+int cuGraphInstantiateWithFlags(Exec **exec, Graph *graph, unsigned long long flags) {
+    counts.calls++, counts.instantiated++;
+    *exec = malloc(sizeof **exec);
+    (*exec)->graph = graph;
+    return 0;
+}
+static int alike(const Graph *a, const Graph *b) {
+    if (a->nodes.count != b->nodes.count) return 0;
+    for (int k = 0; k < a->nodes.count; k++) {
+        const Task *one = &a->nodes.tasks[k], *other = &b->nodes.tasks[k];
+        if (one->kind != other->kind || (one->kind == CONDITIONAL && !alike(one->conditional.body, other->conditional.body))) return 0;
+    }
+    return 1;
+}
+int cuGraphExecUpdate_v2(Exec *exec, Graph *graph, void *info) {
+    counts.calls++;
+    if (graph_cannot_update || !alike(exec->graph, graph)) return UPDATE_FAILED;
+    counts.updated++;
+    exec->graph = graph;
+    return 0;
+}
+int cuGraphLaunch(Exec *exec, void *stream) {
+    counts.calls++, counts.graphs++;
+    Task task = {.kind = GRAPH, .graph = {exec->graph}};
+    return refuse_launches ? FAILED : execute ? enqueue(stream, &task) : 0;
+}
+int cuGraphDestroy(Graph *graph) { return 0; }
+int cuGraphExecDestroy(Exec *exec) { counts.destroyed++; free(exec); return 0; }
+
+/* ---- cuBLASLt */
+
+int cublasLtCreate(void **handle) { static int one; *handle = &one; return 0; }
+int cublasLtMatmulDescCreate(Desc **desc, int compute, int scale) { *desc = calloc(1, sizeof **desc); (*desc)->scale = scale; return 0; }
+int cublasLtMatmulDescSetAttribute(Desc *desc, int attribute, const void *value, size_t bytes) {
+    if (attribute != 3 && attribute != 4) return 7;
+    desc->transposed[attribute - 3] = *(const int *)value;
+    return 0;
+}
+int cublasLtMatmulDescDestroy(Desc *desc) { free(desc); return 0; }
+int cublasLtMatrixLayoutCreate(Layout **layout, int type, uint64_t rows, uint64_t columns, int64_t leading) {
+    *layout = calloc(1, sizeof **layout);
+    **layout = (Layout){type, rows, columns, leading, 1, 0};
+    return leading < (int64_t)rows ? 7 : 0;
+}
+int cublasLtMatrixLayoutSetAttribute(Layout *layout, int attribute, const void *value, size_t bytes) {
+    if (attribute == 5) layout->batch = *(const int *)value;
+    else if (attribute == 6) layout->stride = *(const int64_t *)value;
+    else return 7;
+    return 0;
+}
+int cublasLtMatrixLayoutDestroy(Layout *layout) { free(layout); return 0; }
+int cublasLtMatmulPreferenceCreate(void **preference) { *preference = malloc(8); return 0; }
+int cublasLtMatmulPreferenceSetAttribute(void *preference, int attribute, const void *value, size_t bytes) { return attribute != 1 && (attribute < 5 || attribute > 8); }
+int cublasLtMatmulPreferenceDestroy(void *preference) { free(preference); return 0; }
+typedef struct { uint64_t algorithm[8]; size_t workspace; int state; float waves; int reserved[4]; } Found;
+int cublasLtMatmulAlgoGetHeuristic(void *handle, Desc *desc, Layout *a, Layout *b, Layout *c, Layout *d, void *preference, int wanted, Found *found, int *count) {
+    *count = a->type < 2; /* floats and doubles */
+    found->workspace = 1024;
+    return 0;
+}
+int cublasLtMatmul(void *handle, Desc *desc, const void *alpha, const void *a, Layout *la, const void *b, Layout *lb, const void *beta, const void *c, Layout *lc, void *d, Layout *ld, const uint64_t *algorithm, void *workspace, size_t bytes, void *stream) {
+    Task task = {.kind = PRODUCT, .product = {*desc, *la, *lb, *lc, {(uint64_t)a, (uint64_t)b, (uint64_t)d}}};
+    counts.calls++, counts.products++;
+    if (checking && !streams[of(stream)].capturing && access_memory(of(stream), (uint64_t)workspace, bytes, 1, "a product's workspace")) return 14;
+    return enqueue(stream, &task) ? 13 : 0;
+}

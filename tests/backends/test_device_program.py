@@ -1,0 +1,392 @@
+"""Programs on the GPU against the driver's stand-in: results as the C backend's, and what the driver is asked for them."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import fuser
+import fuser.numpy as fnp
+from fuser import lax
+from fuser.errors import OutOfMemoryError
+from fuser.runtime.array import Array, from_torch
+from fuser.runtime.core import native
+from fuser.runtime.executable import KernelStep, LibraryStep
+from tests import cuda_stand_in
+
+pytestmark = pytest.mark.skipif(native is None, reason="the native core is not built, or turned off")
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[cuda_stand_in.Device]:
+    with cuda_stand_in.opened() as device:
+        yield device
+
+
+@pytest.fixture
+def device(opened: cuda_stand_in.Device) -> Iterator[cuda_stand_in.Device]:
+    native.device_trim()
+    opened.reset()
+    yield opened
+    for name, value in (("execute", 1), ("checking", 1), ("refuse_launches", 0), ("graph_cannot_update", 0)):
+        getattr(opened.switch, name).value = value
+    opened.memory_limit.value = 2**62
+
+
+def put(*shape: int, seed: int = 0) -> Array:
+    """A float32 array on the device."""
+    return Array(native.device_upload(np.random.default_rng(seed).standard_normal(shape).astype(np.float32)))
+
+
+def on_device(function: Any, **options: Any) -> Any:
+    return fuser.jit(function, backend="triton", **options)
+
+
+def mlp(x: Any, ws: Any) -> Any:
+    for w in ws:
+        x = fnp.maximum(x @ w, 0) * 0.2
+    return x
+
+
+def recurrent(h: Any, w: Any, xs: Any) -> Any:
+    def body(c: Any, x: Any) -> Any:
+        c = fnp.tanh(c @ w * 0.1 + x)
+        return c, (c, x)
+
+    return lax.scan(body, h, xs, reverse=True)
+
+
+def counted(x: Any) -> Any:
+    return lax.fori_loop(0, 7, lambda i, c: fnp.tanh(c @ c) * 0.1 + i, x)
+
+
+def until(x: Any) -> Any:
+    step = lambda c: (c[0] + 1, fnp.abs(c[1] @ c[1]) * 0.5 + c[0])
+    return lax.while_loop(lambda c: c[1].sum() < 1e3, step, (0, x))
+
+
+def branch(x: Any, limit: Any) -> Any:
+    return lax.cond(x.sum() > limit, lambda x: x @ x, lambda x: fnp.flip(x, 0) * 2, x)
+
+
+def exchange(x: Any, y: Any) -> Any:
+    return lax.fori_loop(0, 5, lambda i, c: (c[1] @ c[1] * 0.1, c[0], c[2]), (x, y, x * 2))
+
+
+def nested(x: Any) -> Any:
+    inner = lambda c: lax.while_loop(lambda d: d.sum() < 10, lambda d: d @ d * 0 + d + 1, c) - 5
+    return lax.fori_loop(0, 3, lambda i, c: inner(c), x)
+
+
+def choices(x: Any, which: Any) -> Any:
+    branches = [lambda x: x @ x, lambda x: x * 3, lambda x: x.T]
+    return lax.scan(lambda c, k: (lax.switch(k, branches, c) * 0.3, c.sum()), x, which)
+
+
+def with_library(x: Any) -> Any:
+    return lax.fori_loop(0, 3, lambda i, c: fnp.sort(c, axis=-1) @ c * 0.1, x)
+
+
+SQUARE = (16, 16)
+PROGRAMS: dict[str, tuple[Any, Any]] = {
+    "mlp": (mlp, lambda: (put(16, 128), [put(128, 128, seed=n) for n in range(8)])),
+    "rows": (lambda x: fuser.nn.softmax(x) @ x.T, lambda: (put(40, 3000),)),
+    "recurrent": (recurrent, lambda: (put(4, 80), put(80, 80), put(9, 4, 80))),
+    "counted": (counted, lambda: (put(*SQUARE),)),
+    "until": (until, lambda: (put(*SQUARE),)),
+    "branch taken": (branch, lambda: (put(*SQUARE), -1e5)),
+    "branch not taken": (branch, lambda: (put(*SQUARE), 1e5)),
+    "exchange": (exchange, lambda: (put(*SQUARE), put(*SQUARE, seed=1))),
+    "nested": (nested, lambda: (put(*SQUARE),)),
+    "choices": (choices, lambda: (put(*SQUARE), np.array([0, 2, 1, 5, -1], np.int32))),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_are_one_step_that_neither_copies_nor_waits(device: Any, name: str) -> None:
+    function, arguments = PROGRAMS[name]
+    args = arguments()
+    placed = fuser.tree_util.tree_map(
+        lambda a: Array(native.device_upload(a)) if isinstance(a, np.ndarray) else a, args
+    )
+    host = fuser.tree_util.tree_map(np.asarray, args)
+    want = fuser.tree_util.tree_leaves(fuser.jit(function, backend="c")(*host))
+    run = on_device(function)
+    assert [type(s) for s in run.lower(*placed).compile().executable.joined] == [KernelStep]
+    for call in range(4):  # launched, seen again, replayed
+        device.reset()
+        got = fuser.tree_util.tree_leaves(run(*placed))
+        assert not {"to_host", "host_waits", *(["to_device"] if call else [])} & set(device.counts())
+        for a, b in zip(got, want, strict=True):
+            b = np.asarray(b)
+            np.testing.assert_allclose(np.asarray(a), b, 2e-4, 2e-4 * np.abs(b).max())
+        alive = [*got]  # so that the next call's results have other addresses
+    del alive, got
+    for _ in range(3):
+        device.reset()
+        run(*placed)
+    asked = device.counts()
+    assert (
+        asked["calls"] == sum(asked.get(name, 0) for name in ("graphs", "launches", "products")) <= 2
+    )  # one replay, or short
+
+
+def test_library_calls_stand_between_programs(device: Any) -> None:
+    x = put(*SQUARE)
+    run = on_device(lambda x: fnp.sort(x * 2, axis=0) @ x + 1)
+    steps = run.lower(x).compile().executable.joined
+    assert [type(s) for s in steps] == [KernelStep, LibraryStep, KernelStep]
+    host = np.asarray(x)
+    np.testing.assert_allclose(np.asarray(run(x)), np.sort(host * 2, axis=0) @ host + 1, 1e-4, 1e-4)
+    want = fuser.jit(with_library, backend="c")(host)
+    np.testing.assert_allclose(np.asarray(on_device(with_library)(x)), want, 1e-4, 1e-4)
+
+
+def test_without_conditional_nodes_python_asks_the_predicate(device: Any) -> None:
+    x = put(*SQUARE)
+    want = np.asarray(fuser.jit(until, backend="c")(np.asarray(x))[1])
+    device.switch.version.value = 12030
+    try:
+        native.cuda_open(device.path, 0, None)
+        run = on_device(lambda x: until(x))
+        assert LibraryStep in [type(s) for s in run.lower(x).compile().executable.joined]
+        np.testing.assert_allclose(np.asarray(run(x)[1]), want, 1e-4, 1e-4)
+    finally:
+        device.switch.version.value = 12080
+        native.cuda_open(device.path, 0, None)
+
+
+def test_numbers_are_parameters_of_kernels(device: Any) -> None:
+    x = put(50)
+    host = np.asarray(x)
+    run = on_device(lambda x, a, n: x * a + n)
+    for a, n in ((2.0, 3), (0.5, -7), (np.float32(4), 1), (fnp.asarray(8.0), 2)):
+        device.reset()
+        got = run(x, a, n)
+        assert set(device.counts()) <= {"launches", "calls", "allocations"}
+        np.testing.assert_allclose(np.asarray(got), host * np.float32(a) + n, 1e-6)
+    on_it = Array(native.device_upload(np.array(2, np.float32)))
+    np.testing.assert_allclose(np.asarray(run(x, on_it, 3)), host * 2 + 3, 1e-6)  # a variant that loads it
+    passed = on_device(lambda x, a: (x, a))(x, 2.5)
+    assert float(passed[1]) == 2.5
+    loop = on_device(lambda x, a: lax.fori_loop(0, 3, lambda i, c: c * a, a))
+    assert float(loop(x, 3.0)) == 81.0
+
+
+def test_alternating_memory_gets_graphs_that_stay(device: Any) -> None:
+    """Six sets of addresses in turn, then ever new ones, then others that come back."""
+    run = on_device(lambda x, ws: mlp(x, ws))
+    ws = [put(70, 70, seed=n) for n in range(3)]
+    sets = [put(8, 70, seed=n) for n in range(6)]
+    outs = [np.asarray(run(x, ws)) for x in sets]
+    for turn in range(5):
+        device.reset()
+        for x, want in zip(sets, outs):
+            np.testing.assert_array_equal(np.asarray(run(x, ws)), want)
+        assert (device.counts().get("instantiated", 0) == 0) or turn < 3
+    assert device.counts()["graphs"] == 6
+    device.reset()
+    kept = [put(8, 70, seed=n) for n in range(40)]
+    for x in kept:
+        run(x, ws)
+    assert device.counts().get("graphs", 0) == 0
+    program = run.lower(sets[0], ws).compile().executable
+    del program
+
+
+def test_a_graph_that_is_not_used_any_more_takes_other_addresses(device: Any) -> None:
+    run = on_device(lambda x: until(x))
+    sets = [put(*SQUARE, seed=n) for n in range(20)]
+    kept = [run(x) for x in sets]
+    counts = device.counts()
+    assert counts["graphs"] == 20
+    assert (counts["instantiated"], counts["updated"]) == (16, 4)
+    device.switch.graph_cannot_update.value = 1
+    kept += [run(x) for x in sets]
+    assert device.counts()["destroyed"] > 0
+    for x, a in zip([*sets, *sets], kept):
+        want = fuser.jit(until, backend="c")(np.asarray(x))
+        np.testing.assert_allclose(np.asarray(a[1]), np.asarray(want[1]), 1e-4, 1e-4)
+
+
+def test_donated_memory_becomes_the_result(device: Any) -> None:
+    run = on_device(lambda x: fnp.tanh(x) + 1, donate_argnums=0)
+    x = put(300, 40)
+    host, address = np.asarray(x), x._data.address
+    out = run(x)
+    assert out._data.address == address and x.is_deleted()
+    np.testing.assert_allclose(np.asarray(out), np.tanh(host) + 1, 1e-5, 1e-6)
+    alias = fuser.runtime.array.alias(out)
+    assert run(out)._data.address != address
+    np.testing.assert_allclose(np.asarray(alias), np.tanh(host) + 1, 1e-5, 1e-6)
+
+
+def test_arrays_come_and_go(device: Any) -> None:
+    import torch
+
+    x = put(5, 7)
+    assert x.device.platform == "cuda" and x.device.device_kind == "stand-in"
+    np.testing.assert_array_equal(np.stack([np.asarray(row) for row in x]), np.asarray(x))
+    np.testing.assert_array_equal(x.torch().numpy(), np.asarray(x))
+    np.testing.assert_array_equal(torch.from_dlpack(x).numpy(), np.asarray(x))
+    assert x.block_until_ready() is x and x.is_ready()
+    half = Array(native.device_upload(np.asarray(x).astype(fuser.dtypes.bfloat16)))
+    assert half.torch().dtype == torch.bfloat16 and from_torch(half.torch()).dtype == half.dtype
+    large = np.random.default_rng(0).standard_normal((1500, 2000)).astype(np.float32)  # three pieces of pinned memory
+    back = native.device_upload(large)
+    large_was = large.copy()
+    large[:] = 0  # the caller's again as soon as the call is over
+    np.testing.assert_array_equal(native.device_download(back), large_was)
+    copy = x.__copy__()
+    assert copy._data.address != x._data.address
+    np.testing.assert_array_equal(np.asarray(copy), np.asarray(x))
+
+
+def test_memory_is_reused_refused_and_found_again(device: Any) -> None:
+    x = put(1000)
+    address = x._data.address
+    del x
+    assert put(1000)._data.address == address
+    held = native.device_empty((1 << 20,), np.dtype(np.uint8), "")
+    native.device_trim()
+    device.memory_limit.value = 8 << 20
+    with pytest.raises(OutOfMemoryError, match=r"the GPU has no 16777216 bytes left for a.py:1"):
+        native.device_empty((1 << 24,), np.dtype(np.uint8), "a.py:1")
+    del held
+    parts = [native.device_empty((2 << 20,), np.dtype(np.uint8), "") for _ in range(3)]
+    del parts
+    native.device_empty((7 << 20,), np.dtype(np.uint8), "")  # what the pool keeps is given back for it
+    assert native.device_memory()["peak"] >= 7 << 20
+
+
+def test_streams_wait_for_each_other(device: Any) -> None:
+    """Torch's current stream changes between calls: an event orders what one wrote before what the other reads."""
+    library, streams = device.library, [ctypes.c_void_p() for _ in range(2)]
+    for stream in streams:
+        library.cuStreamCreate(ctypes.byref(stream), 0)
+    current = [streams[0].value]
+    native.cuda_open(device.path, 0, lambda number: current[0])
+    try:
+        run = on_device(lambda x: fnp.cos(x) * 2)
+        y = run(put(100))
+        device.reset()
+        current[0] = streams[1].value
+        z = run(y)
+        assert device.counts()["waits"] == 1
+        want = np.cos(np.asarray(y)) * 2
+        np.testing.assert_allclose(np.asarray(z), want, 1e-5)
+    finally:
+        native.cuda_open(device.path, 0, None)
+
+
+def test_the_stand_in_tells_races_early_reads_and_foreign_memory(device: Any) -> None:
+    library, streams = device.library, [ctypes.c_void_p() for _ in range(2)]
+    for stream in streams:
+        library.cuStreamCreate(ctypes.byref(stream), 0)
+    a, b = (native.device_empty((64,), np.dtype(np.uint8), "").address for _ in range(2))
+    library.cuMemsetD8Async.argtypes = [ctypes.c_uint64, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p]
+    library.cuMemcpyDtoDAsync_v2.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p]
+    held = [native.device_empty((64,), np.dtype(np.uint8), "") for _ in range(2)]
+    a, b = (array.address for array in held)
+    native.cuda_synchronize()
+    assert library.cuMemsetD8Async(a, 7, 64, streams[0]) == 0
+    assert ctypes.c_ubyte.from_address(a).value != 7  # nobody has waited
+    assert library.cuMemcpyDtoDAsync_v2(b, a, 64, streams[1]) == 719
+    assert device._fault.value == b"a copy does not wait for the stream that wrote its memory"
+    device.reset()
+    library.cuStreamSynchronize(streams[0])
+    assert library.cuMemcpyDtoDAsync_v2(b, a, 64, streams[1]) == 0
+    assert library.cuMemsetD8Async(a, 1, 64, streams[0]) == 719
+    assert device._fault.value == b"a memset writes what another stream still reads"
+    device.reset()
+    assert library.cuMemsetD8Async(12345, 1, 64, streams[0]) == 719
+    library.cuStreamSynchronize(streams[1])
+
+
+def test_refusals_are_raised(device: Any) -> None:
+    run, x = on_device(lambda x: x * 5), put(30)
+    run(x)
+    device.switch.refuse_launches.value = 1
+    with pytest.raises(
+        RuntimeError, match=r"the CUDA driver refused a launch: unspecified launch failure \(error 719\)"
+    ):
+        run(x)
+    device.switch.refuse_launches.value = 0
+    make = native.DeviceProgram
+    with pytest.raises(ValueError, match="there is no entry 9 among 3"):
+        make(1, 1, 3, 0, 0, None, 3, 9).add_variant(0, (("copy", (9, 0), (0, 0), 4),), ())
+    with pytest.raises(ValueError, match="a parameter is an address, a value, i32 or i64, not f16"):
+        make(1, 1, 3, 0, 0, None, 3, 9).add_variant(0, (("launch", 1, 1, 32, 0, (("f16", 0, 1),)),), ())
+    with pytest.raises(OSError):
+        native.cuda_open("libno-such-driver.so", 0, None)
+    native.cuda_open(device.path, 0, None)
+
+
+AHEAD = """
+import json, re, sys, fuser
+from fuser.backends.triton.aot import compile_launch
+from fuser.backends.triton.device import code
+for source in fuser.jit(lambda x, a, n: fuser.nn.softmax(x) * a + n, backend="triton").lower(
+    fuser.ShapeDtypeStruct((64, 300), "float32"), 1.0, 2).sources:
+    for values in (frozenset(), frozenset(source.launch["scalars"])):
+        for launch in source.launch["launches"]:
+            kernel = compile_launch(source, launch, "cuda", 90, values)
+            entry = kernel.asm["ptx"].split(".entry")[1].split(")")[0]
+            kinds = ["value" if n in values else "address" for n in launch.buffers] + [k for k, _ in code._sizes(launch)]
+            print(json.dumps([kinds, re.findall(r"\\.param \\.(\\w+)", entry)]))
+"""
+
+
+def test_parameters_are_those_of_the_compiled_kernels() -> None:
+    """As PTX declares them: ours, then two pointers of Triton's own; numbers as numbers."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    output = subprocess.run([sys.executable, "-c", AHEAD], capture_output=True, text=True, env=environment, check=False)
+    assert output.returncode == 0, output.stderr
+    lines = [json.loads(line) for line in output.stdout.splitlines()]
+    assert any("value" in kinds for kinds, _ in lines) and len(lines) >= 2
+    width = {"address": "64", "i64": "64", "i32": "32", "value": "32"}
+    for kinds, declared in lines:
+        assert [re.sub("^[a-z]", "", kind) for kind in declared] == [*(width[k] for k in kinds), "64", "64"]
+
+
+def test_results_that_nobody_uses_and_carries_that_begin_as_slices(device: Any) -> None:
+    def rows(w: Any, xs: Any) -> Any:
+        def outer(total: Any, x: Any) -> Any:  # rows of 5 floats: carries begin where no kernel with wide accesses may
+            inner = lambda c, k: (fnp.tanh(c * w + k), c.sum())
+            end, sums = lax.scan(inner, x, fnp.arange(3.0))
+            return total + end, sums
+
+        return lax.scan(outer, w, xs)[1]
+
+    args = put(5), put(6, 5)
+    want = np.asarray(fuser.jit(rows, backend="c")(*map(np.asarray, args)))
+    np.testing.assert_allclose(np.asarray(on_device(rows)(*args)), want, 1e-4, 1e-4)
+
+
+def test_operations_outside_of_jit_stay_on_the_device(device: Any) -> None:
+    x = put(6, 7)
+    y = fnp.tanh(x * 2 + 1).sum(axis=0)
+    assert isinstance(y._data, native.DeviceArray)
+    np.testing.assert_allclose(np.asarray(y), np.tanh(np.asarray(x) * 2 + 1).sum(0), 1e-5)
+    assert fuser.random.normal(fuser.random.key(0), (3,)).shape == (3,)
+
+
+def test_equal_kernels_are_loaded_once_and_profiles_run_each(device: Any) -> None:
+    x, ws = put(4, 70), [put(70, 70, seed=n) for n in range(3)]
+    executable = on_device(mlp).lower(x, ws).compile().executable
+    arrays = [x._data, *(w._data for w in ws)]
+    outputs, times = executable.call_profiled(arrays, lambda: 0.0)
+    assert len(times) == len(executable.steps) == 6
+    np.testing.assert_allclose(native.device_download(outputs[0]), np.asarray(on_device(mlp)(x, ws)), 1e-5, 1e-5)

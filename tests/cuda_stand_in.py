@@ -1,0 +1,165 @@
+"""A GPU that is none: the driver stand-in of runtime/tests in the place of libcuda, with the C backend's twin of each kernel.
+
+`opened()` gives the stand-in's counters and switches. Programs of the Triton backend then run through the whole runtime
+(memory, streams, launches, graphs, cuBLASLt) on host memory; what the C backend has no kernel for is evaluated in NumPy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import pathlib
+import struct
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from fuser.backends import c
+from fuser.backends.base import KernelSource
+from fuser.backends.triton import backend as triton_backend
+from fuser.backends.triton import interpreter, memory
+from fuser.backends.triton.device import code, products
+from fuser.ir.evaluate import evaluate
+from fuser.partition.group import FusionGroup, Kind, Refusal
+from fuser.runtime import toolchain
+from fuser.runtime.core import native
+
+SOURCE = pathlib.Path(__file__).resolve().parents[1] / "runtime" / "tests" / "cuda_stand_in.c"
+COUNTS = (
+    *("launches", "graphs", "instantiated", "updated", "destroyed", "to_device", "to_host", "copies", "sets"),
+    *("allocations", "releases", "waits", "host_waits", "products", "calls"),
+)
+SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version")
+Twin = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64))
+
+
+class Device:
+    """The stand-in's counters and switches."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.library = ctypes.CDLL(path)
+        self.switch = SimpleNamespace(**{name: ctypes.c_int.in_dll(self.library, name) for name in SWITCHES})
+        self._counts = (ctypes.c_long * len(COUNTS)).in_dll(self.library, "counts")
+        self._fault = (ctypes.c_char * 512).in_dll(self.library, "fault")
+        self.memory_limit = ctypes.c_int64.in_dll(self.library, "memory_limit")
+
+    def counts(self) -> dict[str, int]:
+        """What was asked of the driver since `reset`."""
+        return {name: value for name, value in zip(COUNTS, self._counts) if value}
+
+    def reset(self) -> None:
+        """Count from 0."""
+        ctypes.memset(self._counts, 0, ctypes.sizeof(self._counts))
+        ctypes.memset(self._fault, 0, 512)
+
+
+class Twins:
+    """Images of kernels for the stand-in: of each source its group's kernel by the C backend."""
+
+    def __init__(self) -> None:
+        self.groups: dict[Any, FusionGroup] = {}
+        self.images: dict[Any, bytes] = {}
+        self.kept: list[Any] = []
+
+    def key(self, source: KernelSource, number: int, passing: code.Passing) -> Any:
+        return id(source), number, passing
+
+    def __call__(self, source: KernelSource, number: int, passing: code.Passing) -> code.Image:
+        image = self.images.get((id(source), passing))
+        if image is None:
+            image = self.images[id(source), passing] = self._image(source, passing)
+        launch = source.launch["launches"][number]
+        return code.Image(image, f"{number}:{launch.function}", 32 * launch.warps, 0)
+
+    def _image(self, source: KernelSource, passing: code.Passing) -> bytes:
+        """One module for all launches of a source, of which the last runs the twin."""
+        group = self.groups[id(source)]
+        address, sizes = self._twin(group)
+        read, written = list(group.graph.invars), _written(group)
+        words = [len(self.images) + 1, address, len(sizes), *sizes, len(read) + len(written)]
+        for number, v in enumerate([*read, *written]):
+            words += [v.aval.nbytes, int(number >= len(read))]
+        launches = [(n, launch) for n, launch in enumerate(source.launch["launches"]) if launch.grid]
+        words.append(len(launches))
+        for _, launch in launches:
+            params = [
+                (n, read[n].aval.dtype.itemsize if n in passing.values else -(n in passing.loose))
+                for n in launch.buffers
+            ]
+            params += [(-2 if -(2**31) <= size < 2**31 else -1, 0) for size in launch.sizes]
+            params += [(-1, 0), (-1, 0)]
+            words += [len(params), *(word for param in params for word in param)]
+        names = b"".join(f"{n}:{launch.function}".encode() + b"\0" for n, launch in launches)
+        return b"fuser-twin".ljust(16, b"\0") + struct.pack(f"<{len(words)}q", *words) + names
+
+    def _twin(self, group: FusionGroup) -> tuple[int, list[int]]:
+        source = self._of_c(group)
+        if source is None:
+            return self._evaluated(group)
+        (function,) = c.BACKEND.load([source]).functions
+        self.kept.append(function)
+        return function.address, list(function.sizes)
+
+    @staticmethod
+    def _of_c(group: FusionGroup) -> KernelSource | None:
+        """The C backend's kernel of the group on its arrays alone; None where it has none."""
+        if group.kind is Kind.CONTRACTION or any(c.BACKEND.supports(eqn) is not None for eqn in group.graph.eqns):
+            return None
+        made = c.BACKEND.emit(group)
+        return None if isinstance(made, Refusal) or made.launch.get("workspace") else made
+
+    def _evaluated(self, group: FusionGroup) -> tuple[int, list[int]]:
+        """The group by its primitives' eval rules."""
+        read, written = list(group.graph.invars), _written(group)
+
+        def array(address: int, aval: Any) -> np.ndarray:
+            memory = (ctypes.c_char * max(aval.nbytes, 1)).from_address(address)
+            return np.frombuffer(memory, aval.dtype, aval.size).reshape(aval.shape)
+
+        def run(buffers: Any, sizes: Any) -> None:
+            inputs = [array(buffers[n], v.aval) for n, v in enumerate(read)]
+            results = dict(zip(group.graph.outvars, evaluate(group.graph, inputs)))
+            for n, v in enumerate(written, len(read)):
+                array(buffers[n], v.aval)[...] = results[v]
+
+        twin = Twin(run)
+        self.kept.append(twin)
+        return ctypes.cast(twin, ctypes.c_void_p).value or 0, []
+
+
+def _written(group: FusionGroup) -> list[Any]:
+    return list(dict.fromkeys(group.graph.outvars))
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[Device]:
+    """The stand-in as the device of the Triton backend."""
+    found = Device(str(toolchain.compile_shared(SOURCE.read_text()).path))
+    twins, backend = Twins(), triton_backend.Triton
+    plain = backend.emit, code.images, memory.driver_opened, interpreter.active
+
+    def emit(self: Any, group: FusionGroup) -> Any:
+        source = plain[0](self, group)
+        twins.groups[id(source)] = group
+        twins.kept.append(source)
+        return source
+
+    native.cuda_open(found.path, 0, None)
+    native.device_refusal(memory.refused)
+    native.blas_open(found.path)
+    products.opened.cache_clear()
+    libraries, products.LIBRARIES = products.LIBRARIES, (found.path,)
+    backend.emit, code.images, memory.driver_opened = emit, twins, lambda: True  # type: ignore[assignment,method-assign]
+    interpreter.active = lambda: False
+    code.forget()
+    found.reset()
+    try:
+        yield found
+    finally:
+        backend.emit, code.images, memory.driver_opened, interpreter.active = plain  # type: ignore[method-assign]
+        products.LIBRARIES = libraries
+        products.opened.cache_clear()
+        code.forget()
