@@ -84,7 +84,7 @@ def _cut(
     left: list[int],
 ) -> Cut:
     for number, (axis, extent) in enumerate(axes):
-        points = turns(nodes, axis, extent)
+        points = turns(nodes, axis, extent, spans)
         if points:
             parts: list[tuple[int, int, Cut]] = []
             for first, end, inside, kept in _between(nodes, stores, axis, (0, *points, extent), spans):
@@ -114,16 +114,21 @@ def _between(
     yield from _between(nodes, stores, axis, edges[half:], spans)
 
 
-def turns(nodes: Sequence[Scalar], axis: Axis, extent: int) -> list[int]:
-    """The positions along `axis` from which on a comparison of the position with a number has another answer."""
+def turns(nodes: Sequence[Scalar], axis: Axis, extent: int, spans: Spans | None = None) -> list[int]:
+    """The positions along `axis` from which on a comparison of the position with a number has another answer; axes of which
+    `spans` leave one position stand for that."""
     found: set[int] = set()
+    fixed: dict[Atom, Affine] = {a: Affine.of(low) for a, (low, high) in (spans or {}).items() if low == high}
     for node in nodes:
         if node.op not in _TURNS:
             continue
         position, number, op = _position(node.args[0]), node.args[1], node.op
         if position is None:
             position, number, op = _position(node.args[1]), node.args[0], _MIRRORED[op]
-        if position is None or number.op != "const" or len(position.terms) != 1 or position.terms[0][0] is not axis:
+        if position is None or number.op != "const":
+            continue
+        position = position.substitute(fixed) if fixed else position
+        if len(position.terms) != 1 or position.terms[0][0] is not axis:
             continue
         step, rest = position.terms[0][1], int(number.attr) - position.offset
         # step·i + offset OP number turns where step·i passes `rest`

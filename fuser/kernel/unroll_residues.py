@@ -1,10 +1,11 @@
-"""Unrolling along the vector axis by a small period: neighbours that do different things become stores of one iteration.
+"""Unrolling along an axis by a small period: neighbours that do different things become stores of one iteration.
 
 Stacked pieces, every other element, pairs: what an element is depends on its place modulo a small number. A loop over whole
-periods knows each of its elements, shares what they have in common, and has no division and no test of the place; gcc reads
-and writes the neighbours of several iterations together and shuffles them in registers.
+periods knows each of its elements, shares what they have in common, and has no division and no test of the place. Along the vector axis gcc reads
+and writes the neighbours of several iterations together and shuffles them in registers; along other axes (the phases of a
+transposed convolution) each vector is of one phase.
 
-In: a kernel without reduced axes. Out: the same work as one kernel, or as two where the last period is not whole.
+In: a kernel without reduced axes. Out: the same work as one kernel, or as several where last periods are not whole.
 """
 
 from __future__ import annotations
@@ -25,24 +26,38 @@ from fuser.kernel.substitution import Substitution
 PERIODS = (2, 3, 4, 8)  # that compilers interleave in registers
 FEWEST = 16  # iterations over periods: a vector of float32
 MOST_NODES = 400  # of all elements of a period together
+MOST_TESTED = 4000  # before the tests of the place are resolved
 
 
 def unroll_residues(kernel: Kernel) -> tuple[Kernel, ...]:
-    """The kernel unrolled along its vector axis where that resolves divisions or tests; else the kernel itself."""
+    """The kernel unrolled along the axes where that resolves divisions or tests; else the kernel itself."""
     if kernel.loop is not None or kernel.reduced or len(kernel.sweeps) != 1:
         return (kernel,)
     axis = arrange(kernel).vector
     if axis is None or any(store.param < 0 for store in kernel.stores):
         return (kernel,)
+    pieces = _along(kernel, axis)
+    for other in kernel.parallel:
+        if other is not axis:
+            pieces = tuple(new for piece in pieces for new in _along(piece, other, tested=True))
+    return pieces
+
+
+def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ...]:
+    """The kernel unrolled along one axis; with `tested` only where the place decides what is computed."""
+    if tested and not any(_divides(node.attr, axis) for node in kernel.nodes if node.op == "index"):
+        return (kernel,)
     others = math.prod(a.extent for a in kernel.parallel if a is not axis)
     for period in PERIODS:
         whole, left = divmod(axis.extent, period)
-        if whole * others < FEWEST or period * len(kernel.nodes) > MOST_NODES:
+        if whole * others < FEWEST or period * len(kernel.nodes) > (MOST_TESTED if tested else MOST_NODES):
             break
-        if (period == axis.extent and turns(kernel.nodes, axis, period)) or (
+        if (period == axis.extent and not tested and turns(kernel.nodes, axis, period)) or (
             whole >= 2 and _resolves(kernel, axis, period)
         ):
             main = _unrolled(kernel, axis, Axis(whole, axis.name), period)
+            if len(main.nodes) > MOST_NODES:
+                break
             return (main, _rest(kernel, axis, whole * period, left)) if left else (main,)
     return (kernel,)
 

@@ -15,7 +15,8 @@ from fuser.lax.movement import pad, reshape, rev, transpose
 from fuser.lax.others import padtype_to_pads
 from fuser.lax.reduction import dot_general
 from fuser.lax.values import as_value
-from fuser.ops.convolution import ConvDimensionNumbers, conv_general_dilated_p, conv_shape
+from fuser.ops.convolution import conv_general_dilated_p
+from fuser.ops.convolution_geometry import ConvDimensionNumbers, conv_shape
 from fuser.ops.windows import dilated, sliding_windows_p
 from fuser.trace.core import bind
 

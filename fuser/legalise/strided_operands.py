@@ -117,7 +117,8 @@ def by_tables(x: Laid, y: Laid, dimension_numbers: Any) -> Matrices:
     first, second = len(xb), len(xb) + len(xf)
     rows = [(x.shape[d], x.strides[d]) for d in xf]
     columns = [(y.shape[d], y.strides[d]) for d in yf]
-    depth = [(x.shape[d], x.strides[d], y.strides[e]) for d, e in zip(xc, yc)]
+    pairs = [(x.shape[d], x.strides[d], y.strides[e]) for d, e in zip(xc, yc)]
+    depth = sorted(pairs, key=lambda pair: -abs(pair[1]) - abs(pair[2]))  # what lies nearest in memory is walked first
     tables = [number for dims in (rows, columns, depth) for number in (len(dims), *itertools.chain(*dims))]
     tall = Run(tuple(range(first, second)), math.prod(e for e, _ in rows), 0, 0, c[second - 1] if rows else 1)
     wide = Run(tuple(range(second, len(extents))), math.prod(e for e, _ in columns), 0, 0, 1)

@@ -1,7 +1,6 @@
 """conv_general_dilated: convolution with strides, padding, dilations of both operands, and groups, as in JAX.
 
-One primitive with its derivatives; `expand` writes it as a product over sliding windows, which kernels read where they
-lie (implicit GEMM), or, where each feature has a kernel of its own, as a sum of products of strided slices.
+One primitive with its derivatives; `convolution_expand.py` writes it by others.
 """
 
 from __future__ import annotations
@@ -9,129 +8,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
-from fuser.ir.text import param_type
 from fuser.ir.types import COMPLEX, FLOATS, INTEGERS, ArrayType
-from fuser.ops.dot import dot_general_p, sum_dtype
-from fuser.ops.elementwise import convert_element_type_p
+from fuser.ops.convolution_expand import converted, expand, split_off
+from fuser.ops.convolution_geometry import ConvDimensionNumbers, Geometry, conv_type, padding_of, space_of
+from fuser.ops.dot import sum_dtype
 from fuser.ops.family import linear_in, not_both, sample
-from fuser.ops.movement import (
-    broadcast_in_dim_p,
-    concatenate_p,
-    operand_type,
-    pad_p,
-    reshaped,
-    rev_p,
-    slice_p,
-    transpose_p,
-)
-from fuser.ops.windows import count, dilated, padded, places, sliding_windows_p
+from fuser.ops.movement import pad_p, reshaped, rev_p, transpose_p
+from fuser.ops.windows import dilated, sliding_windows_p
 from fuser.trace.tangent import full
-
-UNROLLED = 64  # places of a window that are written out, where each feature has a kernel of its own
-MOST_PHASES = 16  # of a dilated operand, each of which is a convolution without dilation
-WIDE = 192  # places of a result that are enough columns for a product of their own
-
-
-@param_type
-class ConvDimensionNumbers(NamedTuple):
-    """Which dimensions of a convolution's operand, kernel and result are batch, features and space.
-
-    (batch, features, *space) of the operand and the result, (output features, input features, *space) of the kernel.
-    """
-
-    lhs_spec: Sequence[int]
-    rhs_spec: Sequence[int]
-    out_spec: Sequence[int]
-
-
-class Geometry(NamedTuple):
-    """What places are read for what results: one entry a dimension of space, and the groups."""
-
-    window_strides: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    lhs_dilation: tuple[int, ...]
-    rhs_dilation: tuple[int, ...]
-    feature_group_count: int
-    batch_group_count: int
-
-
-def _space(x: ArrayType | Any, spec: Sequence[int]) -> tuple[int, ...]:
-    return tuple(x.shape[d] for d in spec[2:])
-
-
-def conv_shape(
-    lhs: Sequence[int], rhs: Sequence[int], strides: Any, pads: Any, batch_group_count: int = 1
-) -> tuple[int, ...]:
-    """The result's shape (batch, features, *space), of dilated operands (batch, features, *space) and (out, in, *space)."""
-    space = [e + low + high for e, (low, high) in zip(lhs[2:], pads)]
-    if any(e < 0 for e in space):
-        raise TypeRuleError(
-            f"the padding {tuple(pads)} takes more from the operand's space {tuple(lhs[2:])} than there is"
-        )
-    counts = tuple(count(e, w, s) for e, w, s in zip(space, rhs[2:], strides))
-    return (lhs[0] // batch_group_count, rhs[0], *counts)
-
-
-def _type(
-    lhs: ArrayType, rhs: ArrayType, dimension_numbers: ConvDimensionNumbers, precision: Any = None,
-    preferred_element_type: Any = None, **params: Any,
-) -> ArrayType:  # fmt: skip
-    name, geometry = "conv_general_dilated", Geometry(**params)
-    lhs_spec, rhs_spec, out_spec = dimension_numbers
-    if lhs.dtype != rhs.dtype:
-        raise TypeRuleError(f"{name} needs equal dtypes, got {lhs} and {rhs}; convert one of them first")
-    if lhs.ndim != rhs.ndim:
-        raise TypeRuleError(
-            f"{name} lhs and rhs must have the same number of dimensions, but got {lhs.shape} and {rhs.shape}."
-        )
-    groups, batches = geometry.feature_group_count, geometry.batch_group_count
-    for word, value in (("feature", groups), ("batch", batches)):
-        if value <= 0:
-            raise TypeRuleError(f"{name} {word}_group_count must be a positive integer, got {value}.")
-    features, made = lhs.shape[lhs_spec[1]], rhs.shape[rhs_spec[0]]
-    if features % groups:
-        raise TypeRuleError(
-            f"{name} feature_group_count must divide lhs feature dimension size, but {groups} does not divide {features}."
-        )
-    if features // groups != rhs.shape[rhs_spec[1]]:
-        raise TypeRuleError(
-            f"{name} lhs feature dimension size divided by feature_group_count must equal the rhs input feature "
-            f"dimension size, but {features} // {groups} != {rhs.shape[rhs_spec[1]]}."
-        )
-    if lhs.shape[lhs_spec[0]] % batches:
-        raise TypeRuleError(
-            f"{name} batch_group_count must divide lhs batch dimension size, but {batches} does not divide "
-            f"{lhs.shape[lhs_spec[0]]}."
-        )
-    for word, value in (("feature", groups), ("batch", batches)):
-        if made % value:
-            raise TypeRuleError(
-                f"{name} rhs output feature dimension size must be a multiple of {word}_group_count, but {made} is not "
-                f"a multiple of {value}."
-            )
-    if batches > 1 and groups > 1:
-        raise TypeRuleError(
-            "At most one of batch_group_count and feature_group_count may be > 1, got "
-            f"batch_group_count={batches} and feature_group_count={groups}"
-        )
-    if any(len(p) != lhs.ndim - 2 for p in geometry[:4]):
-        raise TypeRuleError(
-            f"{name} window and window_strides must have the same number of dimensions, but got {lhs.ndim - 2} and "
-            f"{geometry[:4]}"
-        )
-    given = (*(lhs.shape[d] for d in lhs_spec[:2]), *map(dilated, _space(lhs, lhs_spec), geometry.lhs_dilation))
-    kernel = (*(rhs.shape[d] for d in rhs_spec[:2]), *map(dilated, _space(rhs, rhs_spec), geometry.rhs_dilation))
-    ordered = conv_shape(given, kernel, geometry.window_strides, geometry.padding, batches)
-    shape = tuple(ordered[list(out_spec).index(d)] for d in range(lhs.ndim))
-    dtype = lhs.dtype if preferred_element_type is None else np.dtype(preferred_element_type)
-    return ArrayType(shape, dtype, lhs.weak_type and rhs.weak_type and preferred_element_type is None)
 
 
 def _eval(
@@ -142,9 +32,9 @@ def _eval(
     geometry = Geometry(**params)
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     types = ArrayType(lhs.shape, lhs.dtype), ArrayType(rhs.shape, rhs.dtype)
-    out = _type(*types, dimension_numbers, precision, preferred_element_type, **params)
+    out = conv_type(*types, dimension_numbers, precision, preferred_element_type, **params)
     wide = sum_dtype(out.dtype)
-    config = _padding_of(lhs.ndim, tuple(range(lhs.ndim)), geometry)
+    config = padding_of(lhs.ndim, tuple(range(lhs.ndim)), geometry)
     x = pad_p.rule("eval")(lhs.transpose(lhs_spec).astype(wide), np.zeros((), wide), padding_config=config)
     kernel = rhs.transpose(rhs_spec).astype(wide)
     space, window = tuple(range(2, lhs.ndim)), kernel.shape[2:]
@@ -161,205 +51,6 @@ def _eval(
     result = np.moveaxis(np.moveaxis(result, -1, 1), 2, 0)  # (batch, group, features of it, *places)
     result = result.reshape(x.shape[1], -1, *counts)
     return convert(result.transpose([list(out_spec).index(d) for d in range(lhs.ndim)]), out.dtype)
-
-
-def _padding_of(ndim: int, spec: Sequence[int], geometry: Geometry) -> tuple[tuple[int, int, int], ...]:
-    """The `padding_config` of the operand."""
-    config = [(0, 0, 0)] * ndim
-    for d, (low, high), dilation in zip(spec[2:], geometry.padding, geometry.lhs_dilation):
-        config[d] = (low, high, dilation - 1)
-    return tuple(config)
-
-
-# Written by other primitives.
-
-
-def expand(
-    lhs: Any, rhs: Any, dimension_numbers: ConvDimensionNumbers, precision: Any = None,
-    preferred_element_type: Any = None, **params: Any,
-) -> Any:  # fmt: skip
-    """The convolution by other primitives."""
-    geometry = Geometry(**params)
-    out = _type(operand_type(lhs), operand_type(rhs), dimension_numbers, precision, preferred_element_type, **params)
-    if out.size == 0 or lhs.size == 0 or rhs.size == 0:
-        return full(out, 0)
-    more = {"precision": precision, "preferred_element_type": preferred_element_type}
-    phases = math.prod(geometry.lhs_dilation)
-    if 1 < phases <= MOST_PHASES and all(
-        s == 1 for s, d in zip(geometry.window_strides, geometry.lhs_dilation) if d > 1
-    ):
-        return _by_phases(lhs, rhs, dimension_numbers, geometry, out, more)
-    x = padded(lhs, _padding_of(lhs.ndim, dimension_numbers.lhs_spec, geometry))
-    one_each = lhs.shape[dimension_numbers.lhs_spec[1]] == geometry.feature_group_count > 1
-    if one_each and math.prod(_space(rhs, dimension_numbers.rhs_spec)) <= UNROLLED:
-        return _by_features(x, rhs, dimension_numbers, geometry, out)
-    return _by_product(x, rhs, dimension_numbers, geometry, out, more)
-
-
-def _by_phases(lhs: Any, rhs: Any, numbers: ConvDimensionNumbers, geometry: Geometry, out: ArrayType, more: Any) -> Any:
-    """Along the first dilated dimension: results that are `dilation` apart meet the same places of the kernel, and no
-    zeros in between. So each phase is a convolution without dilation, and the results are put in turns."""
-    n = next(i for i, d in enumerate(geometry.lhs_dilation) if d > 1)
-    dilation, apart, (low, _) = geometry.lhs_dilation[n], geometry.rhs_dilation[n], geometry.padding[n]
-    k, o = numbers.rhs_spec[2 + n], numbers.out_spec[2 + n]
-    common = math.gcd(dilation, apart)
-    step, extent = dilation // common, lhs.shape[numbers.lhs_spec[2 + n]]
-    each = -(-out.shape[o] // dilation)
-    parts = []
-    for phase in range(dilation):
-        first = next((t for t in range(min(step, rhs.shape[k])) if (phase + t * apart - low) % dilation == 0), None)
-        shape = (*out.shape[:o], each, *out.shape[o + 1 :])
-        if first is None:
-            parts.append(full(out.update(shape=shape), 0))
-            continue
-        start = [first if d == k else 0 for d in range(rhs.ndim)]
-        strides = [step if d == k else 1 for d in range(rhs.ndim)]
-        taken = slice_p.bind(rhs, start_indices=tuple(start), limit_indices=rhs.shape, strides=tuple(strides))
-        before = -((phase + first * apart - low) // dilation)
-        reach = each - 1 + dilated(taken.shape[k], apart // common)
-        new = geometry._replace(
-            padding=_with(geometry.padding, n, (before, reach - extent - before)),
-            lhs_dilation=_with(geometry.lhs_dilation, n, 1),
-            rhs_dilation=_with(geometry.rhs_dilation, n, apart // common),
-        )
-        parts.append(expand(lhs, taken, numbers, **more, **new._asdict()))
-    spread = [reshaped(p, (*p.shape[: o + 1], 1, *p.shape[o + 1 :])) for p in parts]
-    turns = concatenate_p.bind(*spread, dimension=o + 1)
-    whole = reshaped(turns, (*out.shape[:o], each * dilation, *out.shape[o + 1 :]))
-    if whole.shape == out.shape:
-        return whole
-    return slice_p.bind(whole, start_indices=(0,) * whole.ndim, limit_indices=out.shape, strides=None)
-
-
-def _with(values: Sequence[Any], place: int, value: Any) -> tuple[Any, ...]:
-    return (*values[:place], value, *values[place + 1 :])
-
-
-def _by_features(x: Any, rhs: Any, numbers: ConvDimensionNumbers, geometry: Geometry, out: ArrayType) -> Any:
-    """One input feature a group (a depthwise convolution): elementwise products of slices, added up."""
-    lhs_spec, rhs_spec, out_spec = numbers
-    wide = sum_dtype(out.dtype)
-    groups = geometry.feature_group_count
-    each = rhs.shape[rhs_spec[0]] // groups
-    window, strides, dilation = [1] * x.ndim, [1] * x.ndim, [1] * x.ndim
-    for n, d in enumerate(lhs_spec[2:]):
-        window[d], strides[d], dilation[d] = (
-            rhs.shape[rhs_spec[2 + n]],
-            geometry.window_strides[n],
-            geometry.rhs_dilation[n],
-        )
-    # In the order of the result, its features as (group, those of the group).
-    order = [list(out_spec).index(d) for d in range(x.ndim)]
-    feature = order.index(1)
-    shape = (*out.shape[:feature], groups, each, *out.shape[feature + 1 :])
-    kept = tuple(d + (d > feature) for d in range(x.ndim))
-    total = None
-    for place, part in zip(np.ndindex(*_space(rhs, rhs_spec)), places(x, window, strides, dilation)):
-        value = _converted(transpose_p.bind(part, permutation=tuple(lhs_spec[d] for d in order)), wide)
-        value = broadcast_in_dim_p.bind(value, shape=shape, broadcast_dimensions=kept)
-        start, limit = [0] * rhs.ndim, list(rhs.shape)
-        for d, p in zip(rhs_spec[2:], place):
-            start[d], limit[d] = p, p + 1
-        weight = slice_p.bind(rhs, start_indices=tuple(start), limit_indices=tuple(limit), strides=None)
-        weight = _converted(reshaped(weight, (groups, each)), wide)
-        weight = broadcast_in_dim_p.bind(weight, shape=shape, broadcast_dimensions=(feature, feature + 1))
-        product = value * weight
-        total = product if total is None else total + product
-    return reshaped(_converted(total, out.dtype), out.shape)
-
-
-def _converted(x: Any, dtype: np.dtype) -> Any:
-    return x if x.dtype == dtype else convert_element_type_p.bind(x, new_dtype=dtype, weak_type=False)
-
-
-def _by_product(x: Any, rhs: Any, numbers: ConvDimensionNumbers, geometry: Geometry, out: ArrayType, more: Any) -> Any:
-    """A product of the padded operand's windows and the kernel; dimensions have letters: n, g (groups), c, o, s and w."""
-    lhs_spec, rhs_spec, out_spec = numbers
-    space = range(x.ndim - 2)
-    letters: list[Any] = [None] * x.ndim
-    for letter, d in zip(("n", "c", *(f"s{n}" for n in space)), lhs_spec):
-        letters[d] = letter
-    x, letters = _windows(x, letters, rhs, rhs_spec, geometry)
-    groups = geometry.feature_group_count * geometry.batch_group_count
-    kernel_letters: list[Any] = [None] * rhs.ndim
-    for letter, d in zip(("o", "c", *(f"w{n}" for n in space)), rhs_spec):
-        kernel_letters[d] = letter
-    kernel = rhs
-    if groups > 1:
-        grouped = "c" if geometry.feature_group_count > 1 else "n"
-        x, letters = _split(x, letters, grouped, groups)
-        kernel, kernel_letters = _split(kernel, kernel_letters, "o", groups)
-    for n in space:  # windows of one place have no dimension
-        if f"w{n}" not in letters:
-            at = kernel_letters.index(f"w{n}")
-            kernel = reshaped(kernel, (*kernel.shape[:at], *kernel.shape[at + 1 :]))
-            kernel_letters.remove(f"w{n}")
-    wanted = [
-        ("n", "g", "o", *(f"s{n}" for n in space))[i + (i > 0)]
-        for i in (list(out_spec).index(d) for d in range(out.ndim))
-    ]
-    features_last = wanted[-1] == "o"
-    batch_first = wanted.index("n") < wanted.index("o")
-    if not features_last and batch_first and math.prod(out.shape[d] for d in out_spec[2:]) >= WIDE:
-        extent = x.shape[letters.index("n")]
-        kernel = broadcast_in_dim_p.bind(
-            kernel, shape=(extent, *kernel.shape), broadcast_dimensions=tuple(range(1, kernel.ndim + 1))
-        )
-        kernel_letters = ["n", *kernel_letters]
-    sides = [(x, letters), (kernel, kernel_letters)]
-    first, second = sides if features_last else sides[::-1]
-    product, found = _contracted(first, second, more)
-    final = [letter for want in wanted for letter in (("g", "o") if want == "o" and groups > 1 else (want,))]
-    order = tuple(found.index(letter) for letter in final)
-    if order != tuple(range(len(order))):
-        product = transpose_p.bind(product, permutation=order)
-    return reshaped(product, out.shape)
-
-
-def _windows(
-    x: Any, letters: list[Any], rhs: Any, rhs_spec: Sequence[int], geometry: Geometry
-) -> tuple[Any, list[Any]]:
-    """Strided slices where a window is one place, else the windows, whose dimensions are called w."""
-    strides, slid = [1] * x.ndim, []
-    limits = list(x.shape)
-    for n, stride in enumerate(geometry.window_strides):
-        d = letters.index(f"s{n}")
-        if rhs.shape[rhs_spec[2 + n]] > 1:
-            slid.append(n)
-        elif stride > 1:
-            strides[d] = stride
-    if strides != [1] * x.ndim:
-        x = slice_p.bind(x, start_indices=(0,) * x.ndim, limit_indices=tuple(limits), strides=tuple(strides))
-    if slid:
-        x = sliding_windows_p.bind(
-            x,
-            dimensions=tuple(letters.index(f"s{n}") for n in slid),
-            window=tuple(rhs.shape[rhs_spec[2 + n]] for n in slid),
-            strides=tuple(geometry.window_strides[n] for n in slid),
-            dilation=tuple(geometry.rhs_dilation[n] for n in slid),
-        )
-    return x, [*letters, *(f"w{n}" for n in slid)]
-
-
-def _split(x: Any, letters: list[Any], letter: str, groups: int) -> tuple[Any, list[Any]]:
-    """One dimension as two, the groups first."""
-    d = letters.index(letter)
-    shape = (*x.shape[:d], groups, x.shape[d] // groups, *x.shape[d + 1 :])
-    return reshaped(x, shape), [*letters[:d], "g", *letters[d:]]
-
-
-def _contracted(first: tuple[Any, list[Any]], second: tuple[Any, list[Any]], more: Any) -> tuple[Any, list[Any]]:
-    """The product over the letters that both have, but for n and g, which are batch; and the result's letters."""
-    (x, xs), (y, ys) = first, second
-    both = [letter for letter in xs if letter in ys]
-    batch = [letter for letter in ("n", "g") if letter in both]
-    summed = [letter for letter in both if letter not in batch]
-    numbers = (
-        (tuple(xs.index(s) for s in summed), tuple(ys.index(s) for s in summed)),
-        (tuple(xs.index(b) for b in batch), tuple(ys.index(b) for b in batch)),
-    )
-    product = dot_general_p.bind(x, y, dimension_numbers=numbers, **more)
-    return product, [*batch, *(s for s in xs if s not in both), *(s for s in ys if s not in both)]
 
 
 # Derivatives: each operand's cotangent is a convolution of the result's with the other operand.
@@ -380,7 +71,7 @@ def _extents(
     lhs: Any, rhs: Any, ct: Any, numbers: ConvDimensionNumbers, geometry: Geometry
 ) -> Iterator[tuple[int, int, int, int]]:
     """For each dimension of space the dilated extents of operand, kernel and result, and the padding before."""
-    spaces = (_space(a, spec) for a, spec in zip((lhs, rhs, ct), numbers))
+    spaces = (space_of(a, spec) for a, spec in zip((lhs, rhs, ct), numbers))
     steps = geometry.lhs_dilation, geometry.rhs_dilation, geometry.window_strides
     wide = (map(dilated, space, step) for space, step in zip(spaces, steps))
     yield from zip(*wide, (low for low, _ in geometry.padding))
@@ -403,7 +94,7 @@ def _cotangent_lhs(ct: Any, lhs: ArrayType, rhs: Any, numbers: Any, precision: A
     )  # fmt: skip
     if batches > 1:
         out = merged_into(split_off(out, lhs_spec[1], batches), lhs_spec[1], lhs_spec[0])
-    return _converted(out, lhs.dtype)
+    return converted(out, lhs.dtype)
 
 
 def _cotangent_rhs(ct: Any, lhs: Any, rhs: ArrayType, numbers: Any, precision: Any, geometry: Geometry) -> Any:
@@ -419,7 +110,7 @@ def _cotangent_rhs(ct: Any, lhs: Any, rhs: ArrayType, numbers: Any, precision: A
     )  # fmt: skip
     lhs_spec, rhs_spec, out_spec = map(_swapped, numbers)
     out = _bind(lhs, ct, ConvDimensionNumbers(lhs_spec, out_spec, rhs_spec), precision, new)
-    return _converted(out, rhs.dtype)
+    return converted(out, rhs.dtype)
 
 
 def _swapped(spec: Sequence[int]) -> tuple[int, ...]:
@@ -429,15 +120,9 @@ def _swapped(spec: Sequence[int]) -> tuple[int, ...]:
 def _bind(lhs: Any, rhs: Any, numbers: ConvDimensionNumbers, precision: Any, geometry: Geometry) -> Any:
     wide = max(lhs.dtype, rhs.dtype, key=lambda d: d.itemsize)
     return conv_general_dilated_p.bind(
-        _converted(lhs, wide), _converted(rhs, wide), dimension_numbers=numbers, precision=precision,
+        converted(lhs, wide), converted(rhs, wide), dimension_numbers=numbers, precision=precision,
         preferred_element_type=None, **geometry._asdict(),
     )  # fmt: skip
-
-
-def split_off(x: Any, dimension: int, count: int) -> Any:
-    """Dimension `dimension` as two, the first of extent `count`."""
-    shape = x.shape
-    return reshaped(x, (*shape[:dimension], count, shape[dimension] // count, *shape[dimension + 1 :]))
 
 
 def merged_into(x: Any, source: int, target: int) -> Any:
@@ -519,7 +204,7 @@ conv_general_dilated_p: Primitive = register(
     Primitive(
         "conv_general_dilated",
         Fusion.LIBRARY,
-        type=_type,
+        type=conv_type,
         eval=_eval,
         expand=expand,
         jvp=(

@@ -26,6 +26,7 @@ KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
 WAITING = 4  # how much longer operations take in iterations that wait for each other
 FEW = 8  # elements side by side, fewer of which are read one by one
 PIECE = 8  # additions that it is worth to ask whether an element is of a piece, and to read it there
+PADDED = 32  # additions that it is worth to ask, in a loop of reductions, whether an element is inside of padding
 MOST_PIECES = 8  # loops that a kernel repeats what reads them in
 
 
@@ -306,7 +307,21 @@ def _inline_blocker(a: Candidate, b: Candidate, opaque: set[Var], uses: Uses, li
     copies = _copies(a, b, opaque)
     if (priced := _again(a, b, copies, opaque, limits.target)) is not None:
         return f"it reads a value at {math.ceil(copies)} different indices; {priced}"
+    if limits.pieces and b.reduced and (priced := _padding(a, copies, opaque, limits.target)) is not None:
+        return priced
     return _division_blocker(a, b, opaque, limits.target)
+
+
+def _padding(a: Candidate, copies: float, values: Iterable[Var], target: Target) -> str | None:
+    """What asking whether elements are inside of padding costs, each several times and in loops of reductions, which are not
+    split at its edges, where storing them costs less."""
+    if copies <= 1 or not any(eqn.primitive.movement is Movement.PAD for eqn in a.eqns):
+        return None
+    asked = PADDED * copies * math.prod(x.extent for x in a.axes) / target.operations
+    stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in values))
+    if asked <= stored:
+        return None
+    return f"it reads padding at {math.ceil(copies)} different indices; asking for it costs {duration(asked)}, storing it {duration(stored)}"
 
 
 def _division_blocker(a: Candidate, b: Candidate, opaque: set[Var], target: Target) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import ctypes
+import itertools
 import pathlib
 import platform
 import subprocess
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 import fuser
 import fuser.numpy as fnp
 from fuser.backends.c.library import prebuilt
-from fuser.backends.c.library.on_demand import gemm_text
+from fuser.backends.c.library.on_demand import GEMMS, gemm_text
 from fuser.runtime import toolchain
 
 SHAPES = [
@@ -151,6 +152,8 @@ FORMS = {  # rows, steps, columns of products that gemm takes each in another wa
     "direct": (700, 40, 50),
     "packed": (300, 300, 300),
     "deep": (50, 6000, 40),
+    "deep, few columns": (50, 6000, 5),
+    "few rows, a large matrix": (60, 700, 900),
     "written out": (2000, 3, 3),
 }
 
@@ -263,6 +266,40 @@ def test_processors_with_shorter_vectors(target: str, dtype: str, tmp_path: path
         gemm(pointers, (ctypes.c_int64 * len(numbers))(*numbers))
         wide = a.astype(np.float64)
         assert np.all(np.abs(result - wide @ b) <= (1e-5 if dtype == "float32" else 1e-12) * (np.abs(wide) @ np.abs(b)))
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "native"])
+@pytest.mark.parametrize("name", ["tables", "tables_of_rows"])
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the targets are those of x86-64")
+def test_operands_read_by_tables(target: str, name: str, tmp_path: pathlib.Path) -> None:
+    """Columns that lie together, every other one, in runs, anywhere; depths that lie together in short runs."""
+    kind = np.dtype(np.float32)
+    source, shared = tmp_path / "gemm.c", tmp_path / "gemm.so"
+    source.write_text(GEMMS[name] + gemm_text(kind, kind))
+    flags = [f"-march={target}" if flag == "-march=native" else flag for flag in toolchain.FLAGS]
+    subprocess.run([toolchain.find_compiler(), *flags, str(source), "-o", str(shared)], check=True)
+    product = getattr(ctypes.CDLL(str(shared)), name)
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(40_000).astype(kind) for _ in range(2))
+    as_strided = np.lib.stride_tricks.as_strided
+    for rows, columns, depth in (
+        ([(9, 40), (5, 1)], [(40, 1)], [(3, 400, 500), (11, 2, 40)]),
+        ([(30, 7)], [(5, 100), (16, 2)], [(7, 1, 1000), (9, 300, 30)]),
+        ([(64, 101)], [(3, 900), (3, 30), (3, 1)], [(6, 20, 28), (14, 1, 1)]),
+        ([(20, 64)], [(2, 3000), (40, 19)], [(50, 1, 1), (9, 400, 100)]),
+        ([(17, 1)], [(70, 3)], [(23, 50, 400)]),
+        ([(600, 3)], [(40, 9), (12, 1)], [(700, 5, 30)]),
+    ):
+        m, n, k = (int(np.prod([d[0] for d in dims])) for dims in (rows, columns, depth))
+        tables = [number for dims in (rows, columns, depth) for number in (len(dims), *itertools.chain(*dims))]
+        numbers = (m, n, k, 0, 0, 0, 0, n, 0, 0, *tables)
+        result = np.empty((m, n), kind)
+        pointers = (ctypes.c_void_p * 3)(x.ctypes.data, y.ctypes.data, result.ctypes.data)
+        product(pointers, (ctypes.c_int64 * len(numbers))(*numbers))
+        a = as_strided(x, [d[0] for d in (*rows, *depth)], [4 * d[1] for d in (*rows, *depth)]).reshape(m, k)
+        b = as_strided(y, [d[0] for d in (*depth, *columns)], [4 * d[-1] for d in (*depth, *columns)]).reshape(k, n)
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        assert np.all(np.abs(result - a @ b) <= 1e-5 * (np.abs(a) @ np.abs(b)))
 
 
 SYMMETRIC: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {

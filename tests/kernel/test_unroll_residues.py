@@ -82,6 +82,20 @@ def test_which_kernels_are_unrolled() -> None:
         assert len(pieces(program, x, y)) == 1 and len(pieces(program, x, y)[0].stores) == 1
 
 
+def test_phases_along_outer_axes_know_their_taps() -> None:
+    """Zeros between elements along two axes of which neither is the vector's: four stores, and no question of the place."""
+    x = np.ones((9, 8, 32), np.float32)
+    spread = lambda t: lax.pad(t, 0.0, ((0, 1, 1), (0, 1, 1), (0, 0, 0))) * 2 + 1
+    (kernel,) = pieces(spread, x)
+    assert [a.extent for a in kernel.parallel] == [9, 8, 32] and len(kernel.stores) == 4
+    assert not any(node.op == "select" for node in kernel.nodes)
+    expected = np.ones((18, 16, 32), np.float32)
+    expected[::2, ::2] = 3
+    np.testing.assert_array_equal(fuser.jit(spread)(x), expected)
+    odd = fuser.jit(lambda t: spread(t)[:-1, :-3])(x)
+    np.testing.assert_array_equal(odd, expected[:-1, :-3])
+
+
 def test_alike_kernels_with_rests_in_one_program() -> None:
     tables = [RNG.standard_normal((12, 41 + 4 * (n % 2))).astype(np.float32) for n in range(4)]
 

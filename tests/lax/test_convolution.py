@@ -66,6 +66,40 @@ def test_convolution_and_its_gradients(name: str) -> None:
         close(own, other)
 
 
+LAYERS: dict[str, tuple[Any, Any, tuple[Any, ...], dict[str, Any]]] = {
+    "last": ((2, 17, 17, 24), (3, 3, 24, 64), ((1, 1), "SAME"), {"dimension_numbers": NHWC}),
+    "first, strided": ((2, 20, 19, 23), (40, 20, 3, 3), ((2, 2), [(1, 1)] * 2), {}),
+    "few pixels": ((1, 7, 7, 128), (3, 3, 128, 260), ((1, 1), "SAME"), {"dimension_numbers": NHWC}),
+    "few features": ((1, 131, 130, 3), (7, 7, 3, 8), ((2, 2), [(3, 3)] * 2), {"dimension_numbers": NHWC}),
+    "few features first": ((1, 3, 41, 40), (12, 3, 3, 5), ((3, 2), [(0, 1), (3, 1)]), {}),
+    "depthwise": ((2, 19, 18, 20), (3, 3, 1, 20), ((2, 2), "SAME"), {"dimension_numbers": NHWC, "feature_group_count": 20}),
+    "depthwise first": ((2, 6, 17, 31), (12, 1, 5, 3), ((1, 2), [(2, 2), (1, 1)]), {"feature_group_count": 6}),
+    "short rows": ((1, 40, 9, 9), (40, 1, 5, 5), ((2, 2), [(2, 2)] * 2), {"feature_group_count": 40}),
+    "transposed": ((1, 16, 15, 12), (4, 4, 12, 33), ((1, 1), [(2, 2)] * 2), {"lhs_dilation": (2, 2), "dimension_numbers": NHWC}),
+    "filled up": ((1, 12, 9, 9), (5, 12, 2, 2), ((1, 1), [(1, 1), (1, 0)]), {"lhs_dilation": (2, 2)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_networks(name: str) -> None:
+    """Sizes at which products run in tiles, strips and chunks, with an epilogue and a prologue."""
+    a, b, args, kwargs = LAYERS[name]
+    x, kernel = normal(*a), normal(*b) / np.float32(np.sqrt(np.prod(b)))
+
+    def layer(module: Any, xnp: Any, x: Any, k: Any) -> Any:
+        return xnp.tanh(module.conv_general_dilated(xnp.maximum(x, 0), k, *args, **kwargs))
+
+    wanted, pull = jax.vjp(lambda x, k: layer(jlax, jax.numpy, x, k), x, kernel)
+    cotangent = normal(*wanted.shape)
+
+    def both(x: Any, k: Any, ct: Any) -> Any:
+        found, pull = fuser.vjp(lambda x, k: layer(lax, fnp, x, k), x, k)
+        return found, *pull(ct)
+
+    for own, other in zip(fuser.jit(both)(x, kernel, cotangent), (wanted, *pull(cotangent))):
+        close(own, other)
+
+
 def test_negative_padding_is_a_slice() -> None:
     """XLA on the CPU reads beyond the operand here, so the oracle is the slice."""
     x, kernel = normal(2, 4, 5, 4), normal(6, 4, 2, 2)
@@ -161,6 +195,8 @@ POOLS: tuple[Any, ...] = (
     ((2, 9), (1, 3), (1, 1), ((0, 0), (2, 1)), {"base_dilation": (1, 2)}),
     ((150,), (70,), (3,), "SAME", {}),
     ((90, 2), (90, 1), (1, 1), "VALID", {}),
+    ((2, 40, 37, 3), (1, 3, 3, 1), (1, 2, 3, 1), "SAME", {}),
+    ((3, 16, 39), (1, 2, 3), (1, 2, 2), ((0, 0), (0, 1), (1, 1)), {}),
 )
 
 

@@ -13,8 +13,13 @@
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #define BYTES 64
+#if defined(BY_TABLES) && !defined(ROWS_OF_KERNELS)
+#define MR 7  // columns are kernels of a convolution, mostly a multiple of 64
+#define NV 4
+#else
 #define MR 8
 #define NV 3
+#endif
 #define DR 8
 #elif defined(__AVX__)
 #include <immintrin.h>
@@ -78,14 +83,11 @@ INSIDE void store_part(T *p, vec v, lanes n) {
 }
 #endif
 
-// out[p][x] = in[x][p] for a square of VL, rows of both some way apart.
+// out[p][x] = in[x][p] for a square of VL, rows of both some way apart; or of columns anywhere, the first n of each.
 #if SAME && defined(__AVX512F__)
 #define SQUARES 1
 typedef __typeof__((vec){0} < (vec){0}) comparison;
-INSIDE void transpose(const T *in, int64_t from, T *out, int64_t to) {
-  vec v[VL];
-#pragma GCC unroll 16
-  for (int i = 0; i < VL; ++i) v[i] = *(const vec *)(in + i * from);
+INSIDE void turn(vec *v) {
 #pragma GCC unroll 4
   for (int s = 1; s < VL; s *= 2) {
     comparison low, high;
@@ -98,12 +100,29 @@ INSIDE void transpose(const T *in, int64_t from, T *out, int64_t to) {
         v[i] = __builtin_shuffle(a, b, low), v[i + s] = __builtin_shuffle(a, b, high);
       }
   }
+}
+INSIDE void transpose(const T *in, int64_t from, T *out, int64_t to) {
+  vec v[VL];
+#pragma GCC unroll 16
+  for (int i = 0; i < VL; ++i) v[i] = *(const vec *)(in + i * from);
+  turn(v);
 #pragma GCC unroll 16
   for (int i = 0; i < VL; ++i) *(vec *)(out + i * to) = v[i];
+}
+INSIDE void transpose_columns(const T *in, const int64_t *column, int64_t n, T *out, int64_t to) {
+  const lanes there = lanes_of(n);
+  vec v[VL];
+#pragma GCC unroll 16
+  for (int i = 0; i < VL; ++i) v[i] = load_part(in + column[i], there);
+  turn(v);
+#pragma GCC unroll 16
+  for (int i = 0; i < VL; ++i)
+    if (i < n) *(vec *)(out + i * to) = v[i];
 }
 #else
 #define SQUARES 0
 #define transpose(in, from, out, to)
+#define transpose_columns(in, column, n, out, to)
 #endif
 
 // q[p · width + x] = element (p, x) of k×n numbers, with zeros from column n to `width`.
@@ -184,7 +203,7 @@ typedef struct {
   const int64_t *sizes;
   const int64_t *offsets;  // of patches
   const int64_t *row_of_a, *depth_of_a, *depth_of_b, *column_of_b;  // of tables, one offset an index, in elements
-  int columns, raw;  // where A is read by tables: whether it is packed by columns; whether it is read where it lies
+  int columns, raw;  // whether A is packed by columns; whether it is read where it lies
   poller *poll;
 } job;
 

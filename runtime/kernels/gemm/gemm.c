@@ -4,7 +4,7 @@
 // dimensions; for each of those its extent and the strides of A, B and C. All in elements. buffers: A, B and C; with an epilogue
 // A, B, the epilogue, its buffers and its sizes. patches(buffers, sizes): the same, where A is read by a table of K offsets (m, k)
 // that follows those sizes, and B is small. tables(buffers, sizes): both are read by tables, made of the dimensions of rows,
-// columns and depth that follow those sizes.
+// columns and depth that follow those sizes. tables_of_rows(buffers, sizes): the same in tiles for few rows, mostly a multiple of 8.
 #define FLOPS_OF_TEAM (3 << 20)  // below which a second thread does not pay
 #define BYTES_OF_TEAM (1 << 20)
 
@@ -14,17 +14,22 @@
 #ifdef BY_TABLES
 #define gemm tables
 #endif
+#ifdef ROWS_OF_KERNELS
+#define tables tables_of_rows
+#endif
 
 static void one(const job *j, int threads) {
 #if defined(PATCHES)
   direct_product(j, threads);
 #elif defined(BY_TABLES)
   if (is_deep(j)) deep_product(j, threads);
+  else if (is_flat(j)) flat_product(j, threads);
   else packed_product(j, threads);
 #else
   if (is_vector(j)) vector_product(j, threads);
   else if (is_direct(j)) direct_product(j, threads);
   else if (is_deep(j)) deep_product(j, threads);
+  else if (is_flat(j)) flat_product(j, threads);
   else packed_product(j, threads);
 #endif
 }
@@ -52,6 +57,8 @@ void gemm(void **buffers, const int64_t *sizes) {
   whole.offsets = sizes + 10 + 4 * sizes[9];
 #ifdef BY_TABLES
   make_tables(&whole, whole.offsets);
+#else
+  choose_reading(&whole);
 #endif
   const int64_t work = 2 * M * N * K, moved = (M * K + K * N + M * N) * (int64_t)sizeof(IN);
   const int pays = batch * work > FLOPS_OF_TEAM || batch * moved > BYTES_OF_TEAM;

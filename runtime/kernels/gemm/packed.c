@@ -5,7 +5,9 @@
 #define KC (2048 / (int)sizeof(T))  // MR rows of so many are a third of the first cache, PANELS times MR half of the second
 #define PANELS 32  // of MR rows that a thread packs at a time, at most
 #define LEAST_SYMMETRIC 192  // rows of a symmetric product from which it pays to compute half of it
-#define WHOLE_BLOCKS 48  // rows and columns that come out even for all tiles
+#define WHOLE_BLOCKS (NV == 4 ? 64 : 48)  // columns that come out even for all tiles
+#define PACKED_ROWS 16  // of B that are packed for all panels at once, which reads them as they lie
+#define FEW_PANELS 2  // of B, for which A, where its columns lie dense, is not packed
 #define STRIP (16 << 20)  // bytes of B that are packed at a time, about: for each strip A is packed once more
 
 // A tile of MR rows and V vectors. Of A either MR elements lie together, or (FOUR) four of each row.
@@ -33,22 +35,39 @@
       }                                                                                                                \
     }                                                                                                                  \
   }
-TILE(tile_rows_1, 1, 4, 1)
-TILE(tile_rows_2, 2, 4, 1)
-TILE(tile_columns_1, 1, 1, MR)
-TILE(tile_columns_2, 2, 1, MR)
-#if NV == 3
-TILE(tile_rows_3, 3, 4, 1)
-TILE(tile_columns_3, 3, 1, MR)
-#endif
+#define TILES(V) TILE(tile_rows_##V, V, 4, 1) TILE(tile_columns_##V, V, 1, MR)
 typedef void (*tile)(int64_t, const T *, const T *, T *, int64_t, int);
-static const tile tiles[2][NV] = {
-#if NV == 3
-  {tile_rows_1, tile_rows_2, tile_rows_3}, {tile_columns_1, tile_columns_2, tile_columns_3},
+TILES(1)
+TILES(2)
+#if NV >= 3
+TILES(3)
 #else
-  {tile_rows_1, tile_rows_2}, {tile_columns_1, tile_columns_2},
+#define tile_rows_3 0
+#define tile_columns_3 0
 #endif
+#if NV >= 4
+TILES(4)
+#else
+#define tile_rows_4 0
+#define tile_columns_4 0
+#endif
+static const tile tiles[2][4] = {
+  {tile_rows_1, tile_rows_2, tile_rows_3, tile_rows_4}, {tile_columns_1, tile_columns_2, tile_columns_3, tile_columns_4},
 };
+
+// Rows below m and columns below n of a tile.
+static inline FUSED void store_corner(const T *whole, T *c, int64_t ldc, int add, int64_t m, int64_t n) {
+  const int64_t vectors = parts(n, VL);
+  const lanes last = lanes_of(n - (vectors - 1) * VL), every = lanes_of(VL);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t v = 0; v < vectors; ++v) {
+      const lanes part = v + 1 < vectors ? every : last;
+      T *const to = c + i * ldc + v * VL;
+      vec sum = *(const vec *)(whole + i * NR + v * VL);
+      if (add) sum += load_part(to, part);
+      store_part(to, sum, part);
+    }
+}
 
 // The MR×NR tile of rows below m and columns below n; what is not whole goes through a tile of its own.
 static inline FUSED void tile_of(int columns, int64_t k, const T *a, const T *b, T *c, int64_t ldc, int add, int64_t m,
@@ -61,36 +80,42 @@ static inline FUSED void tile_of(int columns, int64_t k, const T *a, const T *b,
   }
   T whole[MR * NR] __attribute__((aligned(64)));
   run(k, a, b, whole, NR, 0);
-  for (int64_t i = 0; i < least(m, MR); ++i)
-    for (int64_t j = 0; j < least(n, NR); ++j)
-      c[i * ldc + j] = add ? c[i * ldc + j] + whole[i * NR + j] : whole[i * NR + j];
+  store_corner(whole, c, ldc, add, least(m, MR), least(n, NR));
 }
 
-// Panels of MR rows; the sums' last steps are filled up with zeros to a multiple of four. Whether the columns lie together.
+// Panels of MR rows; the sums' last steps are filled up with zeros to a multiple of four.
 static inline int64_t fours(int64_t k) { return parts(k, 4) * 4; }
 #ifdef BY_TABLES
-static inline int by_columns(const job *j);  // these three: tables.c
-static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q);
+static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q);  // these: tables.c
 static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q);
-static FUSED void multiply_raw(const job *j, int64_t ic, int64_t pc, const T *pb, int64_t k, int64_t m, int64_t n, T *c,
-                               int64_t ldc, int add);
+static int packs_across(const job *j);
 #else
-static inline int by_columns(const job *j) { return j->ra == 1 && j->ca != 1; }
+// Whether a block of B's rows is packed for all panels at once, for so it lies in memory.
+static int packs_across(const job *j) { return j->cb == 1; }
+
+// How A is read. Rows a multiple of 4 KiB apart would all lie in the same sets of the nearest cache, so they are packed.
+static void choose_reading(job *j) {
+  j->columns = j->ra == 1 && j->ca != 1;
+  j->raw = SAME && (j->ca == 1 ? j->ra * (int64_t)sizeof(T) % 4096 != 0 : j->ra == 1 && j->N <= FEW_PANELS * NR);
+}
 
 static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q) {
+  if (j->raw) return;
   const int64_t ra = j->ra, ca = j->ca, deep = fours(k);
   const IN *A = j->A + ic * ra + pc * ca;
-  if (by_columns(j)) {
-    for (int64_t i = 0; i < m; i += MR, q += MR * deep) {
-      const int64_t rows = least(MR, m - i);
-      for (int64_t p = 0; p < deep; ++p) {
-        const IN *from = A + i + p * ca;
-        if (rows == MR && p < k)
-          for (int64_t x = 0; x < MR; ++x) q[p * MR + x] = LOAD(from[x]);
-        else
-          for (int64_t x = 0; x < MR; ++x) q[p * MR + x] = x < rows && p < k ? LOAD(from[x]) : 0;
+  if (j->columns) {  // some rows of memory for all panels, then the next
+    for (int64_t first = 0; first < deep; first += PACKED_ROWS)
+      for (int64_t i = 0; i < m; i += MR) {
+        const int64_t rows = least(MR, m - i);
+        T *const to = q + i * deep;
+        for (int64_t p = first; p < least(deep, first + PACKED_ROWS); ++p) {
+          const IN *from = A + i + p * ca;
+          if (rows == MR && p < k)
+            for (int64_t x = 0; x < MR; ++x) to[p * MR + x] = LOAD(from[x]);
+          else
+            for (int64_t x = 0; x < MR; ++x) to[p * MR + x] = x < rows && p < k ? LOAD(from[x]) : 0;
+        }
       }
-    }
     return;
   }
   for (int64_t i = 0; i < m; i += MR, q += MR * deep)
@@ -118,6 +143,88 @@ static void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T
 
 #endif
 
+// Tiles of MR rows and V vectors, A read where it lies: packing it would cost as much as the products of few columns. `along`
+// says how far step p of a sum lies from the first: a table, or the stride.
+#ifdef BY_TABLES
+typedef const int64_t *steps_of_a;
+#define STEP_OF_A(along, p) (along)[p]
+#else
+typedef int64_t steps_of_a;
+#define STEP_OF_A(along, p) ((p) * (along))
+#endif
+#define RAW(V)                                                                                                         \
+  static FUSED void raw_##V(int64_t k, const T *A, const int64_t *row, steps_of_a along, const T *restrict b,          \
+                            T *restrict c, int64_t ldc, int add) {                                                     \
+    vec acc[MR][V];                                                                                                    \
+    const T *a[MR];                                                                                                    \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                            \
+      a[i] = A + row[i];                                                                                               \
+      _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] = (vec){0}, __builtin_prefetch(c + i * ldc + v * VL, 1); \
+    }                                                                                                                  \
+    for (int64_t p = 0; p < k; ++p, b += NR) {                                                                         \
+      const int64_t at = STEP_OF_A(along, p);                                                                          \
+      vec x[V];                                                                                                        \
+      _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) x[v] = *(const vec *)(b + v * VL);                           \
+      _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                          \
+        _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] += a[i][at] * x[v];                              \
+      }                                                                                                                \
+    }                                                                                                                  \
+    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                            \
+      _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) {                                                            \
+        vec *d = (vec *)(c + i * ldc + v * VL);                                                                        \
+        if (add) *d += acc[i][v];                                                                                      \
+        else *d = acc[i][v];                                                                                           \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }
+typedef void (*raw)(int64_t, const T *, const int64_t *, steps_of_a, const T *, T *, int64_t, int);
+RAW(1)
+RAW(2)
+#if NV >= 3
+RAW(3)
+#else
+#define raw_3 0
+#endif
+#if NV >= 4
+RAW(4)
+#else
+#define raw_4 0
+#endif
+static const raw raws[4] = {raw_1, raw_2, raw_3, raw_4};
+
+// The product of rows ic to ic + m of A and packed panels of B, added to what is in c if `add` says so.
+static FUSED void multiply_raw(const job *j, int64_t ic, int64_t pc, const T *pb, int64_t k, int64_t m, int64_t n, T *c,
+                               int64_t ldc, int add) {
+  const int64_t deep = fours(k);
+#ifdef BY_TABLES
+  const T *const A = (const T *)j->A;
+  const steps_of_a along = j->depth_of_a + pc;
+#else
+  const T *const A = (const T *)j->A + pc * j->ca;
+  const steps_of_a along = j->ca;
+#endif
+  for (int64_t x = 0; x < n && !interrupted(j->poll); x += NR) {
+    const int64_t vectors = least(NV, parts(n - x, VL)), whole_vectors = n - x >= vectors * VL;
+    for (int64_t i = 0; i < m; i += MR) {
+      const int64_t rows = least(MR, m - i);
+      int64_t row[MR];  // beyond the last one, that once more
+#ifdef BY_TABLES
+      for (int64_t r = 0; r < MR; ++r) row[r] = j->row_of_a[ic + i + least(r, rows - 1)];
+#else
+      for (int64_t r = 0; r < MR; ++r) row[r] = (ic + i + least(r, rows - 1)) * j->ra;
+#endif
+      T *const to = c + i * ldc + x;
+      if (rows == MR && whole_vectors) {
+        raws[vectors - 1](k, A, row, along, pb + x * deep, to, ldc, add);
+        continue;
+      }
+      T whole[MR * NR] __attribute__((aligned(64)));
+      raws[vectors - 1](k, A, row, along, pb + x * deep, whole, NR, 0);
+      store_corner(whole, to, ldc, add, rows, least(n - x, NR));
+    }
+  }
+}
+
 // The product of packed panels, m×k and k×n, added to what is in c if `add` says so.
 static FUSED void multiply_panels(poller *poll, int columns, const T *pa, const T *pb, int64_t k, int64_t m, int64_t n,
                                   T *c, int64_t ldc, int add) {
@@ -125,6 +232,20 @@ static FUSED void multiply_panels(poller *poll, int columns, const T *pa, const 
   for (int64_t j = 0; j < n && !interrupted(poll); j += NR)
     for (int64_t i = 0; i < m; i += MR)
       tile_of(columns, deep, pa + i * deep, pb + j * deep, c + i * ldc + j, ldc, add, m - i, n - j);
+}
+
+// Rows ic to ic + m of A, packed in `pa` if they are not read where they lie, times packed panels.
+static inline void multiply(const job *j, int64_t ic, int64_t pc, const T *pa, const T *pb, int64_t k, int64_t m, int64_t n,
+                            T *c, int64_t ldc, int add) {
+  if (j->raw && SAME) multiply_raw(j, ic, pc, pb, k, m, n, c, ldc, add);
+  else multiply_panels(j->poll, j->columns, pa, pb, k, m, n, c, ldc, add);
+}
+
+// Pack rows pc to pc + k and n columns from jc on into panels.
+static void pack_panels(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *pb) {
+  const int64_t deep = fours(k), rows = packs_across(j) ? PACKED_ROWS : k;
+  for (int64_t p = 0; p < k; p += rows)
+    for (int64_t x = 0; x < n; x += NR) pack_b(j, pc + p, jc + x, least(rows, k - p), n - x, pb + x * deep + p * NR);
 }
 
 // How far a team is with a strip of columns: panels that are being packed, or are packed, and blocks that are worked on.
@@ -172,19 +293,22 @@ static inline int64_t following(int64_t *taken, int64_t task) {
 // thread that is alone it would bind to a team around the whole product.
 static FUSED void share(const job *j, cuts cut, T *pb) {
   const int64_t M = j->M, N = j->N, K = j->K, kc = cut.kc, nc = cut.nc, mc = cut.mc, width = cut.width;
-  const int direct = in_place(j), columns = by_columns(j), symmetric = cut.symmetric;
+  const int direct = in_place(j), symmetric = cut.symmetric;
   T *const pa = room(PACKED_A, mc * cut.deep), *const own = direct ? 0 : room(BLOCK, mc * width);
   for (int64_t jc = 0; jc < N; jc += nc) {
     const int64_t n = least(nc, N - jc), padded = parts(n, NR) * NR;
-    const int64_t panels = padded / NR, wide = parts(n, width), blocks = parts(M, mc) * wide;
+    const int64_t across = packs_across(j) ? padded : NR, down = packs_across(j) ? PACKED_ROWS : kc;
+    const int64_t pieces = padded / across, tasks = parts(kc, down) * pieces, wide = parts(n, width), blocks = parts(M, mc) * wide;
     progress *const strip = cut.strips ? cut.strips + jc / nc : 0;
     int64_t *const packing = strip ? &strip->packing : 0, *const working = strip ? &strip->working : 0;
-    for (int64_t t = following(packing, -1); t < cut.steps * panels; t = following(packing, t)) {
-      const int64_t step = t / panels, x = t % panels * NR, k = least(kc, K - step * kc);
-      pack_b(j, step * kc, jc + x, k, n - x, pb + step * cut.deep * padded + x * fours(k));
+    for (int64_t t = following(packing, -1); t < cut.steps * tasks; t = following(packing, t)) {
+      const int64_t step = t / tasks, p = t % tasks / pieces * down, x = t % pieces * across, k = least(kc, K - step * kc);
+      T *const panels = pb + step * cut.deep * padded + p * NR;
+      for (int64_t c = x; p < k && c < least(n, x + across); c += NR)
+        pack_b(j, step * kc + p, jc + c, least(down, k - p), n - c, panels + c * fours(k));
       if (strip) __atomic_add_fetch(&strip->packed, 1, __ATOMIC_RELEASE);
     }
-    while (strip && __atomic_load_n(&strip->packed, __ATOMIC_ACQUIRE) < cut.steps * panels) sched_yield();
+    while (strip && __atomic_load_n(&strip->packed, __ATOMIC_ACQUIRE) < cut.steps * tasks) sched_yield();
     for (int64_t t = following(working, -1); t < blocks; t = following(working, t)) {
       const int64_t ic = t / wide * mc, from = symmetric ? most(0, ic - jc) : t % wide * width;
       if (from >= n || interrupted(j->poll)) continue;  // below the diagonal
@@ -194,13 +318,7 @@ static FUSED void share(const job *j, cuts cut, T *pb) {
         const int64_t k = least(kc, K - step * kc);
         pack_a(j, ic, step * kc, m, k, pa);
         const T *const panels_b = pb + step * cut.deep * padded + from * fours(k);
-#ifdef BY_TABLES
-        if (j->raw) {
-          multiply_raw(j, ic, step * kc, panels_b, k, m, to - from, block, ldc, step > 0);
-          continue;
-        }
-#endif
-        multiply_panels(j->poll, columns, pa, panels_b, k, m, to - from, block, ldc, step > 0);
+        multiply(j, ic, step * kc, pa, panels_b, k, m, to - from, block, ldc, step > 0);
       }
       if (!direct) finish(j, block, ldc, ic, ic + m, jc + from, jc + to);
       if (symmetric) {
@@ -244,32 +362,48 @@ static FUSED void chunk_product(const job *j, int64_t first, int64_t last, T *c)
   T *const pa = room(PACKED_A, parts(mc, MR) * MR * KC), *const pb = room(PACKED_B, wide * KC);
   for (int64_t pc = first; pc < last; pc += KC) {
     const int64_t k = least(KC, last - pc);
-    for (int64_t x = 0; x < N; x += NR) pack_b(j, pc, x, k, N - x, pb + x * fours(k));
+    pack_panels(j, pc, 0, k, N, pb);
     for (int64_t ic = 0; ic < M; ic += mc) {
       const int64_t m = least(mc, M - ic);
       pack_a(j, ic, pc, m, k, pa);
-#ifdef BY_TABLES
-      if (j->raw) {
-        multiply_raw(j, ic, pc, pb, k, m, N, c + ic * N, N, pc > first);
-        continue;
-      }
-#endif
-      multiply_panels(j->poll, by_columns(j), pa, pb, k, m, N, c + ic * N, N, pc > first);
+      multiply(j, ic, pc, pa, pb, k, m, N, c + ic * N, N, pc > first);
     }
   }
 }
 
 static int is_deep(const job *j) { return j->K >= DEEP && j->M * j->N <= 1 << 17 && j->K >= 8 * most(j->M, j->N); }
 
-static FUSED void add_chunks(const job *j, T *all, int64_t count) {
+// The transposed product, Bᵀ times Aᵀ: what has few columns fills vectors if they are rows.
+static job turned(const job *j) {
+  job t = *j;
+  t.M = j->N, t.N = j->M, t.A = j->B, t.B = j->A, t.ra = j->cb, t.ca = j->rb, t.rb = j->ca, t.cb = j->ra;
+  t.row_of_a = j->column_of_b, t.column_of_b = j->row_of_a, t.depth_of_a = j->depth_of_b, t.depth_of_b = j->depth_of_a;
+#ifdef BY_TABLES
+  t.raw = SAME, t.columns = 0;
+#else
+  choose_reading(&t);
+#endif
+  return t;
+}
+
+static FUSED void add_chunks(const job *j, T *all, int64_t count, int is_turned) {
   const int64_t M = j->M, N = j->N;
   for (int64_t t = 1; t < count; ++t)
     for (int64_t x = 0; x < M * N; ++x) all[x] += all[t * M * N + x];
-  if (in_place(j)) for (int64_t r = 0; r < M; ++r) memcpy((T *)j->C + r * j->rc, all + r * N, N * sizeof(T));
-  else finish(j, all, N, 0, M, 0, N);
+  const T *sums = all;
+  if (is_turned) {
+    T *const whole = room(TURNED, M * N);
+    for (int64_t r = 0; r < M; ++r)
+      for (int64_t c = 0; c < N; ++c) whole[r * N + c] = all[c * M + r];
+    sums = whole;
+  }
+  if (in_place(j)) for (int64_t r = 0; r < M; ++r) memcpy((T *)j->C + r * j->rc, sums + r * N, N * sizeof(T));
+  else finish(j, sums, N, 0, M, 0, N);
 }
 
-static FUSED void deep_product(const job *j, int threads) {
+static FUSED void deep_product(const job *given, int threads) {
+  const int turns = given->N < VL && given->N < given->M;
+  const job other = turns ? turned(given) : *given, *const j = &other;
   const int64_t M = j->M, N = j->N, chunk = parts(parts(j->K, CHUNKS), KC) * KC, count = parts(j->K, chunk);
   T *const all = room(PARTIAL, count * M * N);
   if (threads > 1) {
@@ -278,5 +412,37 @@ static FUSED void deep_product(const job *j, int threads) {
   } else {
     for (int64_t t = 0; t < count; ++t) chunk_product(j, t * chunk, least(j->K, (t + 1) * chunk), all + t * M * N);
   }
-  add_chunks(j, all, count);
+  add_chunks(given, all, count, turns);
+}
+
+// Few rows and a large B: a block of B is packed and used up while it lies in the second cache, and never comes back from
+// memory. Each task is a strip of columns, whose sums go on over all blocks of k.
+#define FLAT_ROWS 1024
+#define FLAT_BYTES (1 << 20)  // of B, from which it would leave the cache before it is used
+#define FLAT_BLOCK (512 << 10)  // bytes of a packed block
+static int is_flat(const job *j) { return j->M <= FLAT_ROWS && j->K * j->N * (int64_t)sizeof(T) >= FLAT_BYTES; }
+
+static void flat_strip(const job *j, int64_t kc, int64_t c0, int64_t c1) {
+  const int64_t M = j->M, K = j->K, n = c1 - c0, wide = parts(n, NR) * NR, ldc = in_place(j) ? j->rc : wide;
+  T *const pa = j->raw ? 0 : room(PACKED_A, parts(M, MR) * MR * kc), *const pb = room(PACKED_B, kc * wide);
+  T *const block = in_place(j) ? (T *)j->C + c0 : room(BLOCK, M * wide);
+  for (int64_t pc = 0; pc < K && !interrupted(j->poll); pc += kc) {
+    const int64_t k = least(kc, K - pc);
+    pack_panels(j, pc, c0, k, n, pb);
+    pack_a(j, 0, pc, M, k, pa);
+    multiply(j, 0, pc, pa, pb, k, M, n, block, ldc, pc > 0);
+  }
+  if (!in_place(j)) finish(j, block, ldc, 0, M, c0, c1);
+}
+
+static void flat_product(const job *j, int threads) {
+  const int64_t kc = fours(parts(j->K, parts(j->K, KC))), most_of = FLAT_BLOCK / (kc * (int64_t)sizeof(T)) / NR * NR;
+  const int64_t strips = parts(parts(j->N, most_of), threads) * threads, width = parts(parts(j->N, NR), strips) * NR;
+  const int64_t count = parts(j->N, width);
+  if (threads > 1) {
+    #pragma omp parallel for num_threads(threads) schedule(dynamic)
+    for (int64_t t = 0; t < count; ++t) flat_strip(j, kc, t * width, least(j->N, (t + 1) * width));
+  } else {
+    for (int64_t t = 0; t < count; ++t) flat_strip(j, kc, t * width, least(j->N, (t + 1) * width));
+  }
 }

@@ -1,73 +1,11 @@
 // Products whose operands are read by tables: element (i, p) of A lies row_of_a[i] + depth_of_a[p] away, element (p, x) of B
 // depth_of_b[p] + column_of_b[x]. So windows of an array, which overlap, are packed from where they lie, and never copied whole.
 #ifdef BY_TABLES
-static inline int by_columns(const job *j) { return j->columns; }
-
 // Whether the offsets of n neighbours lie together.
 static inline int together(const int64_t *offsets, int64_t n) {
   int all = 1;
   for (int64_t x = 1; x < n; ++x) all &= offsets[x] == offsets[0] + x;
   return all;
-}
-
-// A tile of MR rows and V vectors, A read where it lies: packing it would cost as much as the products of few columns.
-#define RAW(V)                                                                                                         \
-  static FUSED void raw_##V(int64_t k, const T *A, const int64_t *row, const int64_t *restrict depth,                  \
-                            const T *restrict b, T *restrict c, int64_t ldc, int add) {                                \
-    vec acc[MR][V];                                                                                                    \
-    const T *a[MR];                                                                                                    \
-    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                            \
-      a[i] = A + row[i];                                                                                               \
-      _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] = (vec){0};                                        \
-    }                                                                                                                  \
-    for (int64_t p = 0; p < k; ++p, b += NR) {                                                                         \
-      const int64_t at = depth[p];                                                                                     \
-      vec x[V];                                                                                                        \
-      _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) x[v] = *(const vec *)(b + v * VL);                           \
-      _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                          \
-        _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) acc[i][v] += a[i][at] * x[v];                              \
-      }                                                                                                                \
-    }                                                                                                                  \
-    _Pragma("GCC unroll 16") for (int i = 0; i < MR; ++i) {                                                            \
-      _Pragma("GCC unroll 4") for (int v = 0; v < V; ++v) {                                                            \
-        vec *d = (vec *)(c + i * ldc + v * VL);                                                                        \
-        if (add) *d += acc[i][v];                                                                                      \
-        else *d = acc[i][v];                                                                                           \
-      }                                                                                                                \
-    }                                                                                                                  \
-  }
-RAW(1)
-RAW(2)
-#if NV == 3
-RAW(3)
-#else
-#define raw_3 0
-#endif
-typedef void (*raw)(int64_t, const T *, const int64_t *, const int64_t *, const T *, T *, int64_t, int);
-static const raw raws[3] = {raw_1, raw_2, raw_3};
-
-// The product of rows ic to ic + m of A and packed panels of B, added to what is in c if `add` says so.
-static FUSED void multiply_raw(const job *j, int64_t ic, int64_t pc, const T *pb, int64_t k, int64_t m, int64_t n, T *c,
-                               int64_t ldc, int add) {
-  const int64_t deep = fours(k), *const depth = j->depth_of_a + pc;
-  for (int64_t x = 0; x < n && !interrupted(j->poll); x += NR) {
-    const int64_t vectors = least(NV, parts(n - x, VL)), whole_vectors = n - x >= vectors * VL;
-    for (int64_t i = 0; i < m; i += MR) {
-      const int64_t *row = j->row_of_a + ic + i, rows = least(MR, m - i);
-      T *const to = c + i * ldc + x;
-      if (rows == MR && whole_vectors) {
-        raws[vectors - 1](k, (const T *)j->A, row, depth, pb + x * deep, to, ldc, add);
-        continue;
-      }
-      T whole[MR * NR] __attribute__((aligned(64)));
-      int64_t offsets[MR];
-      for (int64_t r = 0; r < MR; ++r) offsets[r] = row[least(r, rows - 1)];
-      raws[vectors - 1](k, (const T *)j->A, offsets, depth, pb + x * deep, whole, NR, 0);
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t s = 0; s < least(n - x, NR); ++s)
-          to[r * ldc + s] = add ? to[r * ldc + s] + whole[r * NR + s] : whole[r * NR + s];
-    }
-  }
 }
 
 static FUSED void pack_a(const job *j, int64_t ic, int64_t pc, int64_t m, int64_t k, T *q) {
@@ -123,27 +61,90 @@ static FUSED inline void two_runs(const IN *from, const int64_t *column, int64_t
 #endif
 }
 
+// One vector of columns that lie anywhere.
+static FUSED inline void gathered(const IN *from, const int64_t *column, T *to) {
+#if defined(__AVX512F__) && SAME
+  const __m512i first = _mm512_loadu_si512(column);
+  if (sizeof(T) == 4) {
+    const __m512i second = _mm512_loadu_si512(column + 8);
+    _mm256_storeu_si256((void *)to, _mm512_i64gather_epi32(first, (const void *)from, 4));
+    _mm256_storeu_si256((void *)(to + 8), _mm512_i64gather_epi32(second, (const void *)from, 4));
+  } else
+    _mm512_storeu_si512(to, _mm512_i64gather_epi64(first, (const void *)from, 8));
+#else
+  for (int64_t x = 0; x < VL; ++x) to[x] = LOAD(from[column[x]]);
+#endif
+}
+
+// One vector of every other element; none beyond the last is read.
+static FUSED inline void every_other(const IN *from, T *to) {
+#if SQUARES
+  const vec a = *(const vec *)from, b = *(const vec *)(from + VL - 1);
+  comparison even;
+#pragma GCC unroll 16
+  for (int l = 0; l < VL; ++l) even[l] = l < VL / 2 ? 2 * l : 2 * l + 1;
+  *(vec *)to = __builtin_shuffle(a, b, even);
+#else
+  for (int64_t x = 0; x < VL; ++x) to[x] = LOAD(from[2 * x]);
+#endif
+}
+
+// Whether offsets are evenly spaced by so much.
+static inline int spaced(const int64_t *offsets, int64_t n, int64_t apart) {
+  int all = 1;
+  for (int64_t x = 1; x < n; ++x) all &= offsets[x] - offsets[x - 1] == apart;
+  return all;
+}
+
+#define SHORTEST 4  // steps that lie together, from which they are packed as a part of a square
+
+// Whether rows of B are packed for all panels at once: where its depth lies together, and not its columns, squares are.
+static int packs_across(const job *j) {
+  return !SQUARES || j->N < VL || together(j->column_of_b, VL) || run_of(j->depth_of_b, least(j->K, VL)) < SHORTEST;
+}
+
+// One vector of a panel, whose columns lie anywhere and whose depth lies together in runs.
+static FUSED void pack_turned(const IN *B, const int64_t *depth, const int64_t *column, int64_t k, T *q) {
+  for (int64_t p = 0; p < k;) {
+    const int64_t length = run_of(depth + p, least(VL, k - p));
+    if (length >= SHORTEST) transpose_columns((const T *)B + depth[p], column, length, q + p * NR, NR);
+    else
+      for (int64_t e = p; e < p + length; ++e) gathered(B + depth[e], column, q + e * NR);
+    p += length;
+  }
+}
+
 static FUSED void pack_b(const job *j, int64_t pc, int64_t jc, int64_t k, int64_t n, T *q) {
   const int64_t width = least(n, NR), *const depth = j->depth_of_b + pc, *const column = j->column_of_b + jc;
-  int64_t first[NV];  // columns of each vector that lie together; 0 where there are more than two runs of such
-  for (int64_t v = 0; v < NV; ++v) {
+  const int across = packs_across(j);
+  for (int64_t v = 0; v < parts(width, VL); ++v) {
     const int64_t *const at = column + v * VL;
-    first[v] = v * VL + VL <= width ? run_of(at, VL) : 0;
-    if (first[v] && first[v] < VL && !together(at + first[v], VL - first[v])) first[v] = 0;
-  }
-  for (int64_t p = 0; p < k; ++p) {
-    const IN *const from = j->B + depth[p];
-    for (int64_t v = 0; v < NV; ++v) {
-      T *const to = q + p * NR + v * VL;
-      if (first[v] == VL)
-        for (int x = 0; x < VL; ++x) to[x] = LOAD(from[column[v * VL] + x]);
-      else if (first[v])
-        two_runs(from, column + v * VL, first[v], to);
+    T *const to = q + v * VL;
+    const int whole = v * VL + VL <= width;
+    int64_t first = whole ? run_of(at, VL) : 0;  // columns that lie together; 0 where there are more than two runs of such
+    if (first && first < VL && !together(at + first, VL - first)) first = 0;
+    const int other = whole && !first && spaced(at, VL, 2);
+    if (whole && !across) {
+      pack_turned(j->B, depth, at, k, to);
+      continue;
+    }
+    for (int64_t p = 0; p < k; ++p) {
+      const IN *const from = j->B + depth[p];
+      if (first == VL)
+        for (int x = 0; x < VL; ++x) to[p * NR + x] = LOAD(from[at[0] + x]);
+      else if (first)
+        two_runs(from, at, first, to + p * NR);
+      else if (other)
+        every_other(from + at[0], to + p * NR);
+      else if (whole)
+        gathered(from, at, to + p * NR);
       else
-        for (int64_t x = 0; x < VL; ++x) to[x] = v * VL + x < width ? LOAD(from[column[v * VL + x]]) : 0;
+        for (int64_t x = 0; x < VL; ++x) to[p * NR + x] = v * VL + x < width ? LOAD(from[at[x]]) : 0;
     }
   }
-  for (int64_t p = k * NR; p < fours(k) * NR; ++p) q[p] = 0;
+  const int64_t filled = parts(width, VL) * VL;
+  for (int64_t p = k; p < fours(k); ++p)
+    for (int64_t x = 0; x < filled; ++x) q[p * NR + x] = 0;
 }
 
 // The offsets along dimensions, each (extent, stride, …) with `step` numbers; the last runs fastest.

@@ -2,6 +2,8 @@
 // up to DR rows and three vectors stays in registers over the whole of k, so each sum is taken in one go.
 #define WIDE (3 * VL)
 #define NEAR (96 << 10)  // bytes of a second matrix that stays in a near cache
+#define NEAREST (32 << 10)  // bytes of one that stays in the nearest cache, which many rows need
+#define MANY 256  // rows that are many
 #define CHUNK (32 << 10)  // bytes of A that are one task, about
 
 #define DIRECT(R, V)                                                                                                   \
@@ -96,7 +98,7 @@ static int deep_in_reach(const job *j) { return is_deep(j) && in_reach(j) && j->
 
 static int is_direct(const job *j) {
   const int64_t size = j->K * j->N * (int64_t)sizeof(T);
-  return (!is_deep(j) || deep_in_reach(j)) && (size <= NEAR || (j->M <= 2 * DR && in_reach(j)));
+  return (!is_deep(j) || deep_in_reach(j)) && (size <= (j->M < MANY ? NEAR : NEAREST) || (j->M <= 2 * DR && in_reach(j)));
 }
 
 static const T *dense_b(const job *j, int64_t *rb) {
@@ -119,7 +121,7 @@ static void deep_direct_product(const job *j, int threads) {
     const int64_t first = t * chunk, k = least(chunk, j->K - first);
     direct_block(M, N, k, (const T *)j->A + first * j->ca, j->ra, j->ca, (const T *)j->B + first * j->rb, j->rb, all + t * M * N, N);
   }
-  add_chunks(j, all, count);
+  add_chunks(j, all, count, 0);
 }
 
 static void direct_product(const job *j, int threads) {

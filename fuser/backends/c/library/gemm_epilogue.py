@@ -105,7 +105,8 @@ def emit_product(group: FusionGroup) -> KernelSource:
             ending = [code("(void *){}", Own("_epilogue")), code("all"), code(f"(void *)(sizes + {last})")]
         pointers = joined([*operands, *ending], ", ")
         builder.do(f"(({{}})sizes[0])((void *[]){{{{{{}}}}}}, sizes + {first});", FUNCTION, pointers)
-        functions = ((0, ("patches" if pieces else "tables" if form.tables else "gemm", *types)),)
+        reading = "tables" if form.columns.extent < form.rows.extent else "tables_of_rows"
+        functions = ((0, ("patches" if pieces else reading if form.tables else "gemm", *types)),)
     comments = tuple(dict.fromkeys(str(s) for s in group.sources if s.file))
     parts.append(Function(Own(), tuple(builder.statements), comments=comments, first_size=0))
     names = tuple(f"in{n}" for n in range(len(inputs))) + tuple(f"out{n}" for n in range(len(results)))

@@ -38,8 +38,14 @@ def _gemm(operand: np.dtype, out: np.dtype, name: str = "gemm") -> Any:
     return getattr(_loaded(GEMMS[name] + gemm_text(operand, out)), name)
 
 
-# How operands are read: by strides, the first by a table of patches, or both by tables.
-GEMMS = {"gemm": "", "patches": "#define PATCHES\n", "tables": "#define BY_TABLES\n"}
+# How operands are read: by strides, the first by a table of patches, or both by tables, where columns are the kernels of a
+# convolution, or where rows are.
+GEMMS = {
+    "gemm": "",
+    "patches": "#define PATCHES\n",
+    "tables": "#define BY_TABLES\n",
+    "tables_of_rows": "#define BY_TABLES\n#define ROWS_OF_KERNELS\n",
+}
 
 
 @functools.cache
@@ -98,7 +104,7 @@ def _function(name: str, types: tuple[Any, ...]) -> Any:
 
 
 # The names of functions that texts of this file define.
-ENTRIES = ("gemm", "patches", "tables", "sort", "top_k", "permute", "scatter", "substitute")
+ENTRIES = (*GEMMS, "sort", "top_k", "permute", "scatter", "substitute")
 
 
 def entry(function: tuple[Any, ...]) -> str:

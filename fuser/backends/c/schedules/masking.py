@@ -54,6 +54,8 @@ def lanes(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], ext
     width, narrow = _width(writer, nodes, stores)
     if not width or not 1 < extent < LONGEST * width or extent % width == 0 or (narrow and extent > width):
         return 0
+    if extent > width and not dense(writer, nodes):
+        return 0  # compilers take strided numbers apart in registers, but not under a mask
     alone = extent % width % (width // HALVES)
     return width if alone * (_cost(nodes) + REDUCING * reductions) >= DEAR else 0
 
