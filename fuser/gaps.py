@@ -115,7 +115,7 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
             (_MADE, 'the function of the same name without _impl or _p'),
         ),
         **dict.fromkeys(
-            ("ProcessFailureError", "live_devices", "reached_preemption_sync_point",),
+            ("ProcessFailureError", "live_devices"),
             ("XLA's coordination service tells it", 'fuser.errors.DeviceError, which a lost process raises in all others'),
         ),
     },

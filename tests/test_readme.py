@@ -67,6 +67,7 @@ def test_examples_print_what_the_page_says(page: str, tmp_path: pathlib.Path) ->
             "docs/command-line.md",
             "docs/differences-from-jax.md",
             "docs/environment.md",
+            "docs/gpu.md",
             "docs/native-core.md",
             "docs/words.md",
         ), "a page of the others lost its examples"

@@ -21,6 +21,7 @@ import numpy as np
 from fuser import backends, dtypes
 from fuser.api import advice, debug_values, eager
 from fuser.api.no_elements import without_elements
+from fuser.api.options import check_options, for_all_sizes
 from fuser.api.parameters import Typed, both_ways, incomparable, names_of
 from fuser.api.pickling import reduced
 from fuser.api.placement import FREE, Wanted, at_home, placed, placement, wanted_of
@@ -28,7 +29,6 @@ from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.backends.base import with_schedule
 from fuser.config import config
-from fuser.errors import UnsupportedError
 from fuser.frames import hide
 from fuser.ir.graph import Graph
 from fuser.ir.names import function_name, printable
@@ -540,7 +540,7 @@ def jit(
         options = {name: value for name, value in locals().items() if name != "function"}
         return lambda f: jit(f, **options)
     if dynamic is not None:
-        return _for_all_sizes(
+        return for_all_sizes(
             function,
             dynamic,
             backend,
@@ -551,7 +551,7 @@ def jit(
             donate_argnames,
             schedule,
         )
-    _check(function, schedule, compiler_options)
+    check_options(function, schedule, compiler_options)
     both = sorted({*names_of(static_argnames)} & {*names_of(donate_argnames)})
     if both:
         raise ValueError(
@@ -572,30 +572,6 @@ def jit(
         wanted,
         schedule or NOTHING_ASKED,
     )
-
-
-def _check(function: Any, schedule: Any, compiler_options: Any) -> None:
-    """Errors for what is no function, and for options that are none of ours."""
-    if schedule is not None and not isinstance(schedule, Schedule):
-        raise TypeError(f"jit takes a fuser.Schedule as schedule, got a {type(schedule).__name__}")
-    if compiler_options:
-        raise UnsupportedError(
-            f"jit takes no compiler_options, which are XLA's, got {compiler_options!r}; see docs/environment.md for fuser's settings"
-        )
-    if not callable(function):
-        raise TypeError(f"Expected a callable value: jit takes a function, got a {type(function).__name__}")
-    if inspect.isgeneratorfunction(function):
-        raise TypeError(
-            f"Expected a function, got a generator function: {function}; return a list of its values instead"
-        )
-
-
-def _for_all_sizes(function: Any, dynamic: Any, backend: Any, inline: bool, *others: Any) -> Any:
-    from fuser.export.dynamic import dynamic_jit
-
-    if any(other is not None for other in others):
-        raise UnsupportedError("jit(dynamic=) takes no static and no donated arguments; close over the values instead")
-    return dynamic_jit(function, dynamic, backend=backend, inline=inline)
 
 
 eager.install()
