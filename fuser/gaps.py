@@ -49,7 +49,6 @@ MODULES: dict[str, tuple[str, str]] = {
     "extend.xla": ("it rewrites XLA's HLO", "a pass of fuser.passes"),
     "interpreters.mlir": (_HLO, _RULES),
     "interpreters.pxla": ("it makes options for XLA's compiler", "the settings of docs/environment.md"),
-    "interpreters.xla": ("it is of XLA's backend", "fuser.extend.core.Primitive.bind"),
     "lib": ("it is XLA's Python extension", "fuser.runtime"),
 }  # fmt: skip
 
