@@ -118,6 +118,10 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
             ("XLA's coordination service tells it", 'fuser.errors.DeviceError, which a lost process raises in all others'),
         ),
     },
+    "interpreters.xla": {
+        "Backend": ("it is of XLA's runtime", "fuser.backends"),
+        "apply_primitive": ("it is of XLA's runtime", "fuser.extend.core.Primitive.bind"),
+    },
     "experimental.rnn": {
         **dict.fromkeys(
             ("lstm_bwd", "lstm_fwd", "rnn_abstract_eval", "rnn_bwd_abstract_eval", "rnn_bwd_p", "rnn_fwd_p",),

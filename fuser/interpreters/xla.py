@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.gaps import absent
 from fuser.lax.values import CONVERSIONS, from_numpy
 
 __all__ = ["canonicalize_dtype_handlers"]
@@ -34,3 +35,5 @@ class _Types:
 
 canonicalize_dtype_handlers = _Handlers()
 pytype_aval_mappings = _Types()
+
+__getattr__ = absent(__name__)
