@@ -25,6 +25,7 @@ from fuser.ir.evaluate import evaluate
 from fuser.partition.group import FusionGroup, Kind, Refusal
 from fuser.runtime import toolchain
 from fuser.runtime.core import native
+from fuser.trace.core import EVALUATION
 
 SOURCE = pathlib.Path(__file__).resolve().parents[1] / "runtime" / "tests" / "cuda_stand_in.c"
 COUNTS = (
@@ -140,6 +141,7 @@ def opened() -> Iterator[Device]:
     found = Device(str(toolchain.compile_shared(SOURCE.read_text()).path))
     twins, backend = Twins(), triton_backend.Triton
     plain = backend.emit, code.images, memory.driver_opened, interpreter.active
+    override = EVALUATION.override
 
     def emit(self: Any, group: FusionGroup) -> Any:
         source = plain[0](self, group)
@@ -160,6 +162,7 @@ def opened() -> Iterator[Device]:
         yield found
     finally:
         backend.emit, code.images, memory.driver_opened, interpreter.active = plain  # type: ignore[method-assign]
+        EVALUATION.override = override
         products.LIBRARIES = libraries
         products.opened.cache_clear()
         code.forget()

@@ -148,9 +148,6 @@ REFUSED: dict[str, dict[str, tuple[str, str]]] = {
         "ifrt_programs": (_IFRT, "orbax"),
     },
     "interpreters.pxla": {},  # orbax
-    "experimental.sparse": {
-        "BCOO": ("sparse arrays are not there yet", "numpyro"),
-    },
 }
 
 MODULES = frozenset({*RENAMED, *REFUSED} | {module.rpartition(".")[0] for module in (*RENAMED, *REFUSED)})

@@ -266,7 +266,7 @@ def _mesh(graph: Graph, shardings: Sequence[Sharding | None]) -> Mesh | None:
     if not found and scope is not None and not single:
         found = [scope]
     for own in meshes if found else ():
-        if own.size != found[0].size:
+        if not own.empty and own.size != found[0].size:
             raise ValueError(f"a program over {found[0]} names the axes of {own}, another number of devices")
     for eqn_mesh in (m for what, m in _places(graph) if what == "shard_map") if found else ():
         if eqn_mesh.shape_tuple != found[0].shape_tuple:
@@ -274,8 +274,9 @@ def _mesh(graph: Graph, shardings: Sequence[Sharding | None]) -> Mesh | None:
                 f"a program over {found[0]} holds a shard_map over {eqn_mesh}, other axes of the same devices, which is not supported "
                 f"({current_source().short}); name the axes of one mesh everywhere"
             )
-    if not found and meshes:  # no devices yet: compile is to be given them
-        return meshes[0]  # type: ignore[no-any-return]
+    abstract = [m for m in meshes if not m.empty]
+    if not found and abstract:  # no devices yet: compile is to be given them
+        return abstract[0]  # type: ignore[no-any-return]
     return found[0] if found else None
 
 

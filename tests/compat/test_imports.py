@@ -55,10 +55,6 @@ def test_jax_is_fuser_and_the_real_one_is_not_loaded() -> None:
             jax.interpreters.mlir.ir
         except AttributeError as error:
             print(error)
-        try:
-            jax.experimental.sparse.BCOO(1)
-        except AttributeError as error:
-            print(error)
     """)
     assert said.splitlines() == [
         "No module named 'jax.config': `jax` is fuser here (fuser.compat)",
@@ -69,7 +65,6 @@ def test_jax_is_fuser_and_the_real_one_is_not_loaded() -> None:
         "extension; instead: fuser.runtime",
         "jax.interpreters.mlir.ir is not offered: fuser lowers no program to XLA's HLO or MLIR; instead: give the primitive `eval`, "
         "and `lower` in the scalar vocabulary (docs/adding-a-primitive.md)",
-        "jax.experimental.sparse.BCOO is not offered: sparse arrays are not there yet",
     ]
 
 

@@ -19,6 +19,7 @@ from fuser.legalise import legalise
 from fuser.partition.group import Plan
 from fuser.partition.partition import partition
 from fuser.runtime.array import Array
+from fuser.runtime.core import native
 from fuser.runtime.executable import Executable
 from fuser.trace.core import EVALUATION, infer, type_of
 
@@ -41,7 +42,7 @@ class Eager:
         self.programs: dict[Any, tuple[Program, list[ArrayType]]] = {}
 
     def __call__(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if not any(isinstance(a, Array) and not isinstance(a._data, np.ndarray) for a in args):
+        if not any(isinstance(a, Array) and _on_gpu(a._data) for a in args):
             return NotImplemented
         avals = tuple(type_of(a) for a in args)
         try:
@@ -78,6 +79,11 @@ def _executable(plan: Plan, backend: Backend) -> Executable:
 def _reshaping(plan: Plan, executable: Executable) -> Program:
     shapes = [v.aval.shape for v in plan.outputs]
     return lambda *arrays: [r.reshape(s) for r, s in zip(executable.call(*arrays), shapes)]
+
+
+def _on_gpu(data: Any) -> bool:
+    """Whether it is memory of this backend's: neither the host's, nor a TPU's, nor parts on several devices."""
+    return hasattr(data, "data_ptr") or (native is not None and isinstance(data, native.DeviceArray))
 
 
 def _hashable(value: Any) -> Any:
