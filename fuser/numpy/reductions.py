@@ -258,7 +258,7 @@ def mean(
     axes = axes_of(axis, x.ndim, "mean")
     result_dtype = _float_dtype(x, dtype)
     wide = np.dtype("float32") if dtype is None and result_dtype in _HALVES else result_dtype
-    summed = wide if wide in _HALVES else None  # who asks for a half has its sum in it
+    summed = None if dtype is None else wide  # who asks for a dtype has the sum in it
     total = sum(convert(x, wide), axis=axes, dtype=summed, keepdims=keepdims, where=where)
     count = _count(x, axes, where, keepdims)
     divisor = literal(count, wide) if isinstance(count, (float, Dim)) else convert(count, wide)
