@@ -204,12 +204,18 @@ def test_small_products_are_written_out_and_large_ones_call_gemm() -> None:
         ((50, 4, 4), (50, 4, 4)),
         ((50, 16, 16), (50, 16, 16)),
         ((50, 4, 4), (50, 4, 1)),
-        ((3, 3), (3, 3)),
-        ((16, 5), (5, 11)),
     ):
         assert "(function)" not in text(*shapes), shapes
-    for shapes in (((90, 30), (30, 30)), ((17, 3), (3, 17)), ((50, 20, 20), (50, 20, 20)), ((90, 3), (3, 90))):
+    for shapes in (((90, 30), (30, 30)), ((3, 3), (3, 3)), ((50, 20, 20), (50, 20, 20)), ((90, 3), (3, 90))):
         assert "(function)" in text(*shapes), shapes
+
+
+def _in_a_loop(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The results of the function in an iteration that nothing is moved out of."""
+    step = lambda n, *given: function(given[0] + n, *given[1:])
+    return fuser.jit(
+        lambda *given: fuser.lax.scan(lambda c, n: (c, step(n, *given)), 0, jnp.zeros(2, given[0].dtype))[1]
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
@@ -225,7 +231,8 @@ def test_one_small_product(dtype: str) -> None:
                 lambda a, b, bias, rest: (a @ b) * 3 + rest,
                 lambda a, b, bias, rest: (a @ b + bias, (a @ b).T * rest.T),
             ):
-                found, wanted = fuser.jit(function)(a, b, bias, rest), function(a, b, bias, rest)
+                found, wanted = _in_a_loop(function)(a, b, bias, rest), function(a, b, bias, rest)
+                found = fuser.tree.map(lambda both: both[1], found)
                 for ours, theirs in zip(fuser.tree.leaves(found), fuser.tree.leaves(wanted), strict=True):
                     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 

@@ -278,7 +278,9 @@ def test_what_a_comparison_raises_is_raised():
 
     f = fuser.jit(lambda x, n: x, static_argnums=1)
     f(1.0, Bad(1))
-    with pytest.raises(ZeroDivisionError, match="compared"):
+    with pytest.raises(
+        ValueError, match=r"should be comparable using __eq__.*ZeroDivisionError: compared"
+    ):  # as in JAX
         f(1.0, Bad(1))
 
 

@@ -74,7 +74,7 @@ class C(Stepwise):
                 group, lambda inner, several: known.source(inner, self.emit, threads and several, known)
             )
         if group.kind is Kind.CONTRACTION:
-            return gemm_epilogue.emit_product(group)
+            return gemm_epilogue.emit_product(group, alike is not None)
         if group.kind is Kind.LIBRARY:
             reason = library_calls.call_blocker(group)
             return library_calls.emit_call(group) if reason is None else Refusal(reason)

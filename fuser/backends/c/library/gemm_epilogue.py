@@ -56,8 +56,8 @@ def refusal(eqn: Eqn) -> str | None:
     return None if on_demand.has_gemm(eqn) else "dot_general runs in a library"
 
 
-def emit_product(group: FusionGroup) -> KernelSource:
-    """The function `name(buffers, sizes)`; its first size argument is the address of gemm."""
+def emit_product(group: FusionGroup, inside: bool) -> KernelSource:
+    """The function `name(buffers, sizes)`; its first size argument is the address of gemm. `inside`: a loop calls it."""
     (dot,) = (eqn for eqn in group.graph.eqns if eqn.primitive.fusion is Fusion.DOT)
     (out,) = dot.outvars
     views = Views(group.graph.eqns)
@@ -74,7 +74,7 @@ def emit_product(group: FusionGroup) -> KernelSource:
     results = list(dict.fromkeys(group.graph.outvars))
     bare = results == [out]
     types = dot.invars[0].aval.dtype, out.aval.dtype
-    items = None if pieces or form.tables else small_gemm.items_of(form, *types)
+    items = None if pieces or form.tables else small_gemm.items_of(form, *types, inside)
     offsets = pieces.offsets if pieces else form.tables
     epilogue = None if bare else _epilogue(group, dot, form, items is not None and items.alone)
     sizes = (0, x_first, y_first, *gemm_sizes(form, epilogue=not bare), *offsets)

@@ -69,12 +69,15 @@ class Items:
         return max(4, 1 << (self.N - 1).bit_length())
 
 
-def items_of(form: Matrices, operand: np.dtype, out: np.dtype) -> Items | None:
-    """The product as items that are written out; None if gemm does better."""
+def items_of(form: Matrices, operand: np.dtype, out: np.dtype, inside: bool) -> Items | None:
+    """The product as items that are written out; None if gemm does better. One small product is written out `inside` a loop
+    alone: its text is for one size, and elsewhere a new size is to compile nothing."""
     if operand != out or on_demand.accumulator(out) != out:
         return None
     rows, columns = form.rows, form.columns
     if not form.batch and rows.extent < FEWEST:
+        if not inside:
+            return None
         one = Run((), 1, 0, 0, rows.extent * columns.extent)
         found = Items(one, rows.extent, columns.extent, form.depth, rows.a, form.ca, form.rb, columns.b, False)
         dense = (rows.c, columns.c) in ((columns.extent, 1), (0, 1)) or (columns.extent, rows.c) == (1, 1)
