@@ -12,7 +12,7 @@ from fuser.api.advice import LEAST_DONATED, held
 from fuser.api.placement import Placement
 from fuser.api.shapes import ShapeDtypeStruct, described
 from fuser.api.stateful import State, without_state
-from fuser.backends.base import Backend, HostMemory, KernelSource
+from fuser.backends.base import Backend, HostMemory, KernelSource, with_schedule
 from fuser.compile import Lowering, Program, load, lower
 from fuser.ir.graph import Graph, Var
 from fuser.lax.values import as_value
@@ -101,7 +101,7 @@ class Traced:
         names = {"cpu": "c", "cuda": "triton", "gpu": "triton", "tpu": "tpu"}
         if len(platforms) != 1 or platforms[0] not in names:
             raise ValueError(f"lower takes one platform of {', '.join(names)} as lowering_platforms, got {platforms}")
-        backend = backends.get(names[platforms[0]])
+        backend = with_schedule(backends.get(names[platforms[0]]), self._backend.asked)
         return Traced(self.graph, self.in_tree, self.out_tree, self.donated, backend, self.path, self.placement)
 
     def _without_state(self) -> Traced:

@@ -1,8 +1,8 @@
 """How the loops of a kernel run, as data: what an emitter made, what `explain` prints, and what a user may ask for.
 
 Each field is one transform. In what an emitter made, None stands for a transform that was not. In what a user asks for,
-`fuser.jit(f, schedule=Schedule(...))`, None leaves the choice to the compiler, False or 0 forbids the transform, and any other value asks
-for it, wherever it is legal.
+`fuser.jit(f, schedule=Schedule(...))`, None leaves the choice to the compiler, False or 0 forbids the transform, True asks for it wherever it
+is legal, and a number asks for exactly that: what no kernel has is refused.
 """
 
 from __future__ import annotations
@@ -64,23 +64,15 @@ class Schedule:
         return "; ".join([*found, *(f"[{piece}]" for piece in dict.fromkeys(self.pieces) if piece)]) or "one loop"
 
     def has(self, name: str, value: Any) -> bool:
-        """Whether the transform was made; with this very value, where that says how."""
+        """Whether the transform was made; with this very value, unless it is True."""
         found = getattr(self, name)
-        exact = name in ("vector", "reduction", "tile", "warps", "stages")
-        made = found == value if exact else found is not None and found is not False
+        made = found is not None and (value is True or found == value)
         return made or any(piece.has(name, value) for piece in self.pieces)
 
     def forbids(self, name: str) -> bool:
         """Whether the transform was asked not to be made."""
         asked = getattr(self, name)
         return asked is not None and not asked
-
-    def wants(self, name: str, chosen: Callable[[], Any] | Any) -> Any:
-        """What is to be made of a transform: what was asked for, or what the compiler chooses."""
-        asked = getattr(self, name)
-        if asked is None:
-            return chosen() if callable(chosen) else chosen
-        return asked
 
 
 NOTHING_ASKED = Schedule()

@@ -14,6 +14,7 @@ from fuser.api.jitted import jit
 from fuser.api.placement import Placement
 from fuser.api.shapes import described
 from fuser.api.stages import Compiled, Lowered, Traced
+from fuser.backends.base import with_schedule
 from fuser.compile import lower
 from fuser.config import config
 from fuser.errors import UnsupportedError
@@ -49,7 +50,8 @@ class SpreadLowered(Lowered):
     def __init__(
         self, traced: Traced, divided: Spread, consts: Sequence[Any], layouts: Sequence[NamedSharding | None]
     ) -> None:
-        super().__init__(traced, lower(fewer_collectives(divided.graph), backend_of_devices()))
+        backend = with_schedule(backend_of_devices(), traced._backend.asked)
+        super().__init__(traced, lower(fewer_collectives(divided.graph), backend))
         self.spread = divided
         self.consts = consts
         self.layouts = layouts  # of results, where arguments of jit or types say them

@@ -118,6 +118,8 @@ def test_refusals() -> None:
     x = numbers(50)
     with pytest.raises(UnsupportedError, match=r"no kernel of .* can have tiling=.* Its kernels: "):
         fuser.jit(lambda x: x + 1, schedule=Schedule(tiling=(8, 8)))(x)
+    with pytest.raises(UnsupportedError, match="tiling"):  # tiles have sides of their own
+        fuser.jit(lambda x: x.T + 1, schedule=Schedule(tiling=(8, 8)))(numbers(200, 300))
     with pytest.raises(ValueError, match="a Schedule's reduction is one of"):
         Schedule(reduction="sideways")
     with pytest.raises(TypeError, match=r"takes a fuser\.Schedule"):

@@ -82,8 +82,10 @@ def scheduled(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) -> 
         piece = replace(piece, streaming=streaming if len({s.param for s in streaming}) == len(streaming) else ())
     if piece.fission or piece.tiles_in or piece.tiles_out:
         return piece
-    count = asked.wants("unroll_and_jam", lambda: unroll_and_jam.interleaved(kernel, loops))
-    return replace(piece, unroll_and_jam=min(count, unroll_and_jam.most(kernel, loops)))
+    count, most = asked.unroll_and_jam, unroll_and_jam.most(kernel, loops)
+    if count is None:
+        return replace(piece, unroll_and_jam=unroll_and_jam.interleaved(kernel, loops))
+    return replace(piece, unroll_and_jam=most if count is True else min(count, most))
 
 
 def _fissioned(piece: Piece, kernel: Kernel, loops: Loops, asked: Schedule, least: int) -> Piece:
