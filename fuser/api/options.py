@@ -30,5 +30,7 @@ def for_all_sizes(function: Any, dynamic: Any, backend: Any, inline: bool, *othe
     from fuser.export.dynamic import dynamic_jit
 
     if any(other is not None for other in others):
-        raise UnsupportedError("jit(dynamic=) takes no static and no donated arguments; close over the values instead")
+        raise UnsupportedError(
+            "jit(dynamic=) takes no static and no donated arguments, and no schedule; close over the values instead"
+        )
     return dynamic_jit(function, dynamic, backend=backend, inline=inline)

@@ -38,19 +38,14 @@ def deep(np, x):
         (deep, (5000,), "fission"),
         (lambda np, x: np.concatenate([x.T.reshape(-1)[7:], x[0]]), (90, 70), "strip_mining"),
         (lambda np, x: np.exp(x) + np.arange(30, dtype=np.float32)[:, None][:, 0], (400, 30), "coalescing"),
-        (lambda np, x: np.exp(x), (40, 30), "masking"),
+        (lambda np, x: np.exp(x[:, :30]), (400, 64), "masking"),
     ],
 )
 def test_what_was_made_can_be_forbidden(function, shape, field) -> None:
     """Each transform is made where it pays, is not where it was forbidden, and changes no number."""
     x = numbers(*shape)
     ours = lambda x: function(fnp, x)
-    if field == "masking":  # of many rows of a length of their own
-        ours = lambda x: fnp.exp(x[:, ::-1])
-        function = lambda np, x: np.exp(x[:, ::-1])
     found = made(ours, x)
-    if field == "masking" and not found.has(field, True):
-        pytest.skip("rows of this length have no masks here")
     assert found.has(field, True)
     without = Schedule(**{field: 0})
     assert not made(ours, x, schedule=without).has(field, True)
