@@ -43,9 +43,10 @@ class ShapeDtypeStruct(ArrayType):
         return cls(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding, vma=aval.vma)
 
     @classmethod
-    def of(cls, aval: ArrayType) -> ShapeDtypeStruct:
-        """An ArrayType by the name that users have for it."""
-        return cls(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=aval.explicit, vma=aval.vma)
+    def of(cls, aval: ArrayType, sharding: Any = None) -> ShapeDtypeStruct:
+        """An ArrayType by the name that users have for it, and how values of it lie: as the type says, unless told."""
+        lies = aval.explicit if sharding is None else sharding
+        return cls(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=lies, vma=aval.vma)
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:  # type: ignore[override]
         """This one with some fields replaced."""
@@ -77,11 +78,6 @@ class ShapeDtypeStruct(ArrayType):
 
     def __reduce__(self) -> Any:
         return _made, (self.shape, self.dtype, self.weak_type, self.vma, self.sharding)
-
-
-def described(aval: ArrayType, sharding: Any = None) -> ShapeDtypeStruct:
-    """A type, and how values of it lie."""
-    return ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding, vma=aval.vma)
 
 
 def _made(shape: Any, dtype: np.dtype, weak_type: bool, vma: Any, sharding: Any) -> ShapeDtypeStruct:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 from fuser import backends
 from fuser.api.advice import LEAST_DONATED, held
 from fuser.api.placement import Placement
-from fuser.api.shapes import ShapeDtypeStruct, described
+from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stateful import State, without_state
 from fuser.backends.base import Backend, HostMemory, KernelSource, with_schedule
 from fuser.compile import Lowering, Program, load, lower
@@ -161,7 +161,7 @@ class Stage:
     @property
     def out_info(self) -> Any:
         """The tree of the results' types, as ShapeDtypeStructs."""
-        return tree.map(described, self.out_avals)
+        return tree.map(ShapeDtypeStruct.of, self.out_avals)
 
     @property
     def args_info(self) -> Any:

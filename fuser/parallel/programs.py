@@ -12,7 +12,7 @@ import numpy as np
 
 from fuser.api.jitted import jit
 from fuser.api.placement import Placement
-from fuser.api.shapes import described
+from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced
 from fuser.backends.base import with_schedule
 from fuser.compile import lower
@@ -102,7 +102,7 @@ class SpreadCompiled(Compiled):
     @property
     def out_info(self) -> Any:
         """The tree of the results' types, and how they lie."""
-        infos = [described(a, s) for a, s in zip(self.traced.graph.out_avals, self.layouts)]
+        infos = [ShapeDtypeStruct.of(a, s) for a, s in zip(self.traced.graph.out_avals, self.layouts)]
         return tree.unflatten(self.traced.out_tree, infos)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
