@@ -42,6 +42,7 @@ from fuser.interop.numpy.module import seen_outside
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import DECLINED, Declined, Output, Owners, in_order, runner
 from fuser.interop.outside import Outside
+from fuser.interop.writes import NeedsInput, Write, writes_of
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
@@ -74,10 +75,10 @@ class AcceleratedTraced(Traced):
         super().__init__(graph, in_tree, out_tree, (), backend)
         self.outputs = outputs
         self.shared = tuple(shared)  # of arrays of which results are views, computed after the others: their orders
-        self.written = tuple(number for number, _ in context.written())  # arguments whose new contents come next
+        self.writes: tuple[Write, ...] = context.writes  # to arrays of the caller's; what they need comes next
         self.guards = guards
         self.outside_inputs = len(graph.invars) - in_tree.num_leaves  # the last inputs are captured by the guards
-        results = sum(output.computed for output in outputs) + len(self.shared) + len(self.written)
+        results = sum(output.computed for output in outputs) + len(self.shared) + context.write_results
         self.watched = len(graph.outvars) - results  # so many of the last results tell of events
         self.always_numpy = context.checks.always
 
@@ -245,6 +246,8 @@ class Accelerated(Jitted):
         """The trace, with arrays from outside as inputs; if the function needs their values, with those in the signature."""
         try:
             return self._trace_once(static, structure, leaves, precise, dynamic, baked=False)
+        except NeedsInput as needed:
+            return self._staged(static, structure, leaves, precise, dynamic | {needed.path})
         except FuserError as error:
             try:
                 return self._trace_once(static, structure, leaves, precise, frozenset(), baked=True)
@@ -270,7 +273,10 @@ class Accelerated(Jitted):
                 outputs.extend(self._output(context, leaf, owners) for leaf in found)
                 trees.append(out_tree)
                 computed = [self._result_of(leaf) for leaf, output in zip(found, outputs) if output.computed]
-                computed += [self._result_of(array) for array in (*owners.arrays, *(a for _, a in context.written()))]
+                computed += [self._result_of(array) for array in owners.arrays]
+                context.writes, values = writes_of(context, self._result_of)
+                context.write_results = len(values)
+                computed += values
                 shared.extend(owners.orders())
                 return [*computed, *self._status(context.checks, computed, precise)]
 

@@ -19,6 +19,7 @@ import struct
 import sysconfig
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from fuser.interop.comparison import Comparison
@@ -36,6 +37,14 @@ _CONSTANT_MODULES = ("fuser.", *(f"{name}." for name in _CONSTANT_PACKAGES))
 _CONSTANTS = (type, enum.Enum, BaseException, Refusing, int, float, str, bytes, tuple, frozenset, types.ModuleType)
 _followed: dict[str, bool] = {}
 Substitute = Callable[["Outside", Any, int, str], Any]  # NotImplemented: nothing of this library
+
+
+@dataclass(frozen=True)
+class Known:
+    """Where an array outside is whose contents the trace knows; `path` is None where they have to be known."""
+
+    name: str
+    path: Any
 
 
 class Outside:
@@ -81,7 +90,11 @@ class Outside:
 
     def is_dynamic(self, number: int) -> bool:
         """Whether the value at this node is known to change from call to call."""
-        return bool(self.dynamic) and path(self.nodes, number) in self.dynamic
+        return bool(self.dynamic) and self.path(number) in self.dynamic
+
+    def path(self, number: int) -> Any:
+        """Where a node is, in terms that another trace shares."""
+        return path(self.nodes, number)
 
     def capture(self, number: int) -> int:
         """Have the value at this node be an input of the program; its number among those."""

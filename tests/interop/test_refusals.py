@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -51,22 +50,6 @@ def draws(x: np.ndarray) -> np.ndarray:
     return x + np.random.normal(size=3)
 
 
-TABLE = np.zeros(3)
-
-
-def stores(x: np.ndarray) -> np.ndarray:
-    TABLE[:] = x
-    return TABLE
-
-
-HOLDER = types.SimpleNamespace(table=np.zeros(3))
-
-
-def stores_in_a_field(x: np.ndarray) -> np.ndarray:
-    HOLDER.table[:] = x
-    return HOLDER.table
-
-
 def lists(x: np.ndarray) -> list[float]:
     return x.tolist()
 
@@ -111,17 +94,6 @@ CASES: dict[Callable[..., Any], tuple[type[Exception], str, str]] = {
         "np.random",
         "np.random.normal draws from a state that tracing would freeze: every later call would get the same numbers (LINE); "
         "draw the numbers outside and pass them in",
-    ),
-    stores: (
-        UnsupportedError,
-        "TABLE[:] = x",
-        "writing to the array TABLE, which was not made in the traced function, cannot be traced (LINE); write to a copy: TABLE.copy()",
-    ),
-    stores_in_a_field: (
-        UnsupportedError,
-        "HOLDER.table[:] = x",
-        "writing to the array HOLDER.table, which was not made in the traced function, cannot be traced (LINE); "
-        "write to a copy: HOLDER.table.copy()",
     ),
     lists: (
         ConcretizationTypeError,

@@ -17,7 +17,7 @@ from fuser.interop.numpy.context import Context
 from fuser.interop.numpy.dispatch import wrap_known
 from fuser.interop.numpy.layout import order_of
 from fuser.interop.numpy.traced import TracedArray
-from fuser.interop.outside import Outside, Substitute
+from fuser.interop.outside import Known, Outside, Substitute
 from fuser.ir.types import ALL_DTYPES, ArrayType
 from fuser.trace.core import current
 
@@ -174,7 +174,6 @@ def seen_outside(context: Context, baked: bool) -> Substitute:
 
 
 def _array(outside: Outside, context: Context, value: np.ndarray, number: int, name: str, baked: bool) -> Any:
-    guard = f"writing to the array {name}, which was not made in the traced function, cannot be traced|write to a copy: {name}.copy()"
     if value.dtype not in ALL_DTYPES or not value.dtype.isnative:
         if value.dtype.kind in "SU":
             before = value.copy()
@@ -185,10 +184,12 @@ def _array(outside: Outside, context: Context, value: np.ndarray, number: int, n
     dense = bool(value.flags.c_contiguous)
     if baked or (value.nbytes <= KNOWN_BYTES and not outside.is_dynamic(number)):
         outside.require(number, Test.CONTENTS, (value.dtype, value.shape, value.tobytes()))
-        return TracedArray(context, value.copy(), contiguous=dense, guard=guard, strides=value.strides)
+        made = TracedArray(context, value.copy(), contiguous=dense, strides=value.strides)
+        return context.argument(Known(name, None if baked else outside.path(number)), made)
     outside.require(number, Test.ARRAY, (value.dtype, value.shape, value.strides))
     tracer = _new_input(outside, value, number)
-    return TracedArray(context, tracer, contiguous=dense, guard=guard, strides=value.strides)
+    made = TracedArray(context, tracer, contiguous=dense, strides=value.strides)
+    return context.argument(-len(outside.captures), made)
 
 
 def _same_text(a: np.ndarray, b: np.ndarray) -> bool:
