@@ -39,6 +39,7 @@ from fuser.interop.numpy.checks import Checks
 from fuser.interop.numpy.context import Context, supported, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.module import seen_outside
+from fuser.interop.numpy.random import with_draws
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import DECLINED, Declined, Output, Owners, in_order, runner
 from fuser.interop.outside import Outside
@@ -77,7 +78,11 @@ class AcceleratedTraced(Traced):
         self.shared = tuple(shared)  # of arrays of which results are views, computed after the others: their orders
         self.writes: tuple[Write, ...] = context.writes  # to arrays of the caller's; what they need comes next
         self.guards = guards
-        self.outside_inputs = len(graph.invars) - in_tree.num_leaves  # the last inputs are captured by the guards
+        self.draws = tuple(draw for draw, _ in context.draws or ())
+        drawn = sum(
+            draw.used for draw in self.draws
+        )  # the last inputs are random numbers; those captured by the guards come before
+        self.outside_inputs = len(graph.invars) - in_tree.num_leaves - drawn
         results = sum(output.computed for output in outputs) + len(self.shared) + context.write_results
         self.watched = len(graph.outvars) - results  # so many of the last results tell of events
         self.always_numpy = context.checks.always
@@ -129,12 +134,15 @@ class AcceleratedCompiled(Compiled):
 
     def __init__(self, traced: Any, program: Any) -> None:
         super().__init__(traced, program)
-        self.run = runner(program, traced)
+        self.run = with_draws(runner(program, traced), traced.draws, traced.outside_inputs, DECLINED)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = tree.leaves((args, kwargs))
         arrays = [np.ascontiguousarray(leaf).reshape(np.shape(leaf)) for leaf in self.traced.inputs(args, kwargs)]
-        wanted = [(a.shape, a.dtype) for a in self.traced.graph.in_avals]
+        wanted = [
+            (a.shape, a.dtype)
+            for a in self.traced.graph.in_avals[: self.traced.in_tree.num_leaves + self.traced.outside_inputs]
+        ]
         if [(a.shape, a.dtype) for a in arrays] != wanted:
             found = ", ".join(str(ArrayType(a.shape, a.dtype)) for a in arrays)
             raise TypeError(
@@ -260,6 +268,7 @@ class Accelerated(Jitted):
         types = [self._type_of(leaf) for leaf in leaves]
         traced = [n for n, aval in enumerate(types) if aval is not None]
         context = self._context(structure, leaves)
+        context.draws = []
         outside = context.outside = Outside(self._substitute(context, baked), dynamic)
         outputs: list[Output] = []
         trees: list[Any] = []
@@ -274,6 +283,7 @@ class Accelerated(Jitted):
                 trees.append(out_tree)
                 computed = [self._result_of(leaf) for leaf, output in zip(found, outputs) if output.computed]
                 computed += [self._result_of(array) for array in owners.arrays]
+                outside.inputs += [tracer for _, tracer in context.draws or () if tracer is not None]
                 context.writes, values = writes_of(context, self._result_of)
                 context.write_results = len(values)
                 computed += values
@@ -443,11 +453,6 @@ class Accelerated(Jitted):
         """An argument as it enters the signature; TypeError where it can neither be traced nor compared."""
         if isinstance(leaf, Array):
             return np.asarray(leaf)
-        if isinstance(leaf, (np.random.Generator, np.random.RandomState)):
-            raise untraceable(
-                f"argument {self._path(number, arguments)} of {self.name} is a random generator, and tracing would freeze its numbers",
-                "draw the numbers outside and pass them in",
-            )
         if isinstance(leaf, np.ndarray) and type(leaf) not in (np.ndarray, np.memmap):
             raise untraceable(
                 f"argument {self._path(number, arguments)} of {self.name} is a {type(leaf).__name__}, whose rules differ from those of ndarray",

@@ -108,8 +108,10 @@ class Outside:
     def result(self, value: Any) -> int | None:
         """The position among the values captured of what `value` stands for, so that a call returns that very object."""
         number = self._standing.get(id(value))
-        if number is None:
-            return None
+        return None if number is None else self.hand_over(number)
+
+    def hand_over(self, number: int) -> int:
+        """Have the guards give each call the value at this node; its position among those."""
         self.returned.append(number)
         return len(self.returned) - 1
 

@@ -45,6 +45,9 @@ class Context:
         self.layout_known = layout_known  # whether every argument is C-contiguous, so that reshapes of it are views
         self.outside: Any = None  # what the function reads from outside (fuser.interop.outside)
         self.arguments: list[tuple[Any, Any]] = []  # arrays of the caller's, by where they are (fuser.interop.writes)
+        self.draws: list[Any] | None = (
+            None  # random numbers, inputs of the program; None where there is no call to draw them
+        )
         self.writes: tuple[Any, ...] = ()  # to those arrays, once the function has run
         self.write_results = 0  # values that the program computes for them
         self._constants: dict[tuple[int, np.dtype], tuple[Any, Array]] = {}

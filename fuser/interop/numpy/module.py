@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from fuser.interop.guards import Test
+from fuser.interop.guards import Reach, Test
 from fuser.interop.impure import Refusing, replacement
 from fuser.interop.numpy import creation, dispatch
 from fuser.interop.numpy.context import Context
 from fuser.interop.numpy.dispatch import wrap_known
 from fuser.interop.numpy.layout import order_of
+from fuser.interop.numpy.random import GENERATORS, RandomModule, stand_in
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outside import Known, Outside, Substitute
 from fuser.ir.types import ALL_DTYPES, ArrayType
@@ -58,7 +59,7 @@ class NumpyModule:
             setattr(self, name, getattr(self, f"_{name}"))
         for name in _MAKERS:
             setattr(self, name, self._maker(getattr(np, name)))
-        self.random = replacement(np.random, "np.random")
+        self.random = RandomModule(context)
         self.ndarray = np.ndarray
 
     def __getattr__(self, name: str) -> Any:
@@ -147,6 +148,16 @@ def seen_outside(context: Context, baked: bool) -> Substitute:
             return module
         if type(value) is np.ndarray:
             return _array(outside, context, value, number, name, baked)
+        if value is np.random:
+            outside.require(number, Test.IS, value)
+            return module.random
+        if isinstance(value, GENERATORS):
+            return stand_in(outside, context, value, number, name)
+        owner = getattr(value, "__self__", None)
+        if isinstance(owner, GENERATORS):  # a method of one
+            where = outside.node(Reach.ATTRIBUTE, number, "__self__", name.rpartition(".")[0] or "np.random")
+            outside.require(number, Test.HOLDS, lambda now: getattr(now, "__name__", "") == value.__name__)
+            return getattr(outside.visit(owner, where, name), value.__name__)
         if type(value) is float:
             return _input(outside, context, np.float64(value), number, weak=float)
         if isinstance(value, np.generic) and value.dtype in ALL_DTYPES:
