@@ -268,7 +268,8 @@ class Accelerated(Jitted):
         types = [self._type_of(leaf) for leaf in leaves]
         traced = [n for n, aval in enumerate(types) if aval is not None]
         context = self._context(structure, leaves)
-        context.draws = []
+        context.draws, backend = [], backends.get(self._backend_name())
+        context.on_host = backend.memory.platform == "cpu"
         outside = context.outside = Outside(self._substitute(context, baked), dynamic)
         outputs: list[Output] = []
         trees: list[Any] = []
@@ -293,7 +294,6 @@ class Accelerated(Jitted):
         with config.using(enable_x64=True):
             graph = stage(flat, [types[n] for n in traced], self.name, outside.inputs)  # type: ignore[misc]
         in_tree = tree.structure(tree.unflatten(structure, [n if n in traced else None for n in range(len(leaves))]))
-        backend = backends.get(self._backend_name())
         return AcceleratedTraced(graph, in_tree, tuple(outputs), trees[0], backend, context, outside.guards(), shared)
 
     def _run_traced(

@@ -33,6 +33,7 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement
 _IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of a module in C
 _STANDARD = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
 _CONSTANT_PACKAGES = ("numpy", "scipy", "torch", "jax", "jaxlib", "numba")
+_POLYNOMIALS = f"{os.sep}numpy{os.sep}polynomial{os.sep}"  # written in NumPy, and traced as the user's code is
 _CONSTANT_MODULES = ("fuser.", *(f"{name}." for name in _CONSTANT_PACKAGES))
 _CONSTANTS = (type, enum.Enum, BaseException, Refusing, int, float, str, bytes, tuple, frozenset, types.ModuleType)
 _followed: dict[str, bool] = {}
@@ -411,11 +412,8 @@ def follows(file: Any) -> bool:
     if known is None:
         location = os.path.abspath(file)
         library = location.startswith(_STANDARD) and f"{os.sep}site-packages{os.sep}" not in location
-        known = (
-            not library
-            and not is_hidden(file)
-            and not any(f"{os.sep}{n}{os.sep}" in location for n in _CONSTANT_PACKAGES)
-        )
+        constant = is_hidden(file) or any(f"{os.sep}{n}{os.sep}" in location for n in _CONSTANT_PACKAGES)
+        known = _POLYNOMIALS in location or (not library and not constant)
         _followed[file] = known = known and not location.endswith(".so")
     return known
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fuser.interop.guards import Reach, Test
 from fuser.interop.impure import Refusing, replacement
-from fuser.interop.numpy import creation, dispatch
+from fuser.interop.numpy import creation, dispatch, scipy
 from fuser.interop.numpy.context import Context
 from fuser.interop.numpy.dispatch import wrap_known
 from fuser.interop.numpy.layout import order_of
@@ -64,6 +64,9 @@ class NumpyModule:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(np, name)
+        if name == "polynomial":  # whose functions are traced as the user's are
+            outside = self._context.outside
+            return outside.visit(value, outside.held_node(value, "np.polynomial"), "np.polynomial")
         found = replacement(value, f"np.{name}")
         return value if found is None else found
 
@@ -148,6 +151,9 @@ def seen_outside(context: Context, baked: bool) -> Substitute:
             return module
         if type(value) is np.ndarray:
             return _array(outside, context, value, number, name, baked)
+        if getattr(value, "__name__", "").split(".")[0] == "scipy" or scipy.is_hosted(value):
+            outside.require(number, Test.IS, value)
+            return scipy.stand_in(value)
         if value is np.random:
             outside.require(number, Test.IS, value)
             return module.random
