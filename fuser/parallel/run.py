@@ -19,6 +19,7 @@ from fuser.backends.base import Alike, KernelSource, Loaded, Memory
 from fuser.backends.c.backend import C
 from fuser.backends.link import Parts, dense, evaluated, in_steps
 from fuser.compile import lower
+from fuser.config import config
 from fuser.errors import UnsupportedError
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Graph, graphs_in
@@ -27,12 +28,13 @@ from fuser.ir.types import ArrayType
 from fuser.ops.callback import pure_callback_p
 from fuser.ops.collective import asked, combine, is_meeting
 from fuser.ops.discharge import without_refs
+from fuser.ops.movement import reshape_p
 from fuser.ops.shard_map import Layout, Spec, Specs, shard_map_p
 from fuser.parallel.arrays import from_parts, laid_out, relabelled
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import flattened
 from fuser.parallel.passes import fewer_collectives
-from fuser.parallel.sharding import NamedSharding
+from fuser.parallel.sharding import NamedSharding, Sharding
 from fuser.parallel.spec import PartitionSpec, names, spec_of, split_axes
 from fuser.parallel.transport import Peers, in_turn
 from fuser.partition.explain import moved_bytes
@@ -74,9 +76,20 @@ def _named(group: FusionGroup, memory: Memory) -> Callable[..., Any]:
     if not is_meeting(eqn) or not set(group.graph.outvars) <= set(eqn.outvars):
         return named
     places = [eqn.outvars.index(v) for v in group.graph.outvars]
-    operands = replace(group.graph, eqns=group.graph.eqns[:-1], outvars=eqn.invars)
-    brought = list if group.graph.invars == eqn.invars else functools.partial(evaluate, operands)
-    return Meeting(*asked(eqn), combine, brought, lambda results: dense([results[n] for n in places]), named)
+    return Meeting(*asked(eqn), combine, _operands(group), lambda results: dense([results[n] for n in places]), named)
+
+
+def _operands(group: FusionGroup) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function from a group's inputs to the operands of its last equation; those before it are few, reshapes mostly."""
+    eqns, operands = group.graph.eqns[:-1], group.graph.eqns[-1].invars
+    sources: dict[Any, Any] = {v: v for v in group.graph.invars}
+    for eqn in eqns:
+        if eqn.primitive is reshape_p and eqn.invars[0] in sources:
+            sources[eqn.outvars[0]] = sources[eqn.invars[0]]
+    if not all(v in sources for v in operands):
+        return functools.partial(evaluate, replace(group.graph, eqns=eqns, outvars=operands))
+    places = [(group.graph.invars.index(sources[v]), v.aval.shape) for v in operands]
+    return lambda arrays: [arrays[n].reshape(shape) for n, shape in places]
 
 
 class OneThread(C):
@@ -145,6 +158,12 @@ def short(own: Compiled) -> bool:
     return sum(g.flops for g in groups) <= SEQUENTIAL_FLOPS and sum(map(moved_bytes, groups)) <= SEQUENTIAL_BYTES
 
 
+@functools.cache
+def _threads(said: int) -> int:
+    """`thread_count()`, which reads files, once for each setting."""
+    return thread_count()
+
+
 def _every_eqn(graph: Graph) -> Iterator[Eqn]:
     for eqn in graph.eqns:
         yield eqn
@@ -164,10 +183,15 @@ def grid_of(mesh: Mesh) -> rendezvous.Grid:
     return rendezvous.Grid(mesh.shape_tuple)
 
 
+@functools.lru_cache(maxsize=4096)
+def _alike(one: Sharding, other: Sharding, rank: int) -> bool:
+    return one.same_parts(other, rank)
+
+
 def parts(value: Any, target: NamedSharding) -> Sequence[np.ndarray | None]:
     """Each device's part of an operand; those that it has already are not copied."""
     data = value._present()
-    if isinstance(data, Shards) and data.sharding.same_parts(target, len(data.shape)):
+    if isinstance(data, Shards) and _alike(data.sharding, target, len(data.shape)):
         return data.arrays
     return laid_out(value, target)._present().arrays  # type: ignore[no-any-return]
 
@@ -186,18 +210,25 @@ def run(
     `layouts` are the shardings of results that are known by more than `out_specs`.
     """
     own = own or compiled(graph, mesh, backend_of_devices())
-    results = _on_devices(
-        graph, mesh, own, [parts(v, sharding(mesh, s)) for v, s in zip(values, in_specs, strict=True)]
-    )
+    operands = [parts(v, sharding(mesh, s)) for v, s in zip(values, in_specs, strict=True)]
+    results = _on_devices(graph, mesh, own, operands)
     found = []
-    for number, (var, spec) in enumerate(zip(graph.outvars, out_specs, strict=True)):
-        said = layouts[number] if layouts else None
-        layout = sharding(mesh, spec) if said is None else said
-        local = var.aval.shape
-        shape = tuple(e * extent(mesh, axes) for e, axes in zip(local, spec))
+    for number, (local, whole, dtype, weak, own_layout) in enumerate(_types(graph, mesh, out_specs)):
+        layout = (layouts[number] if layouts else None) or own_layout
         pieces = [None if r is None else r[number].reshape(local) for r in results]
-        found.append(from_parts(shape, var.aval.dtype, layout, pieces, var.aval.weak_type))
+        found.append(from_parts(whole, dtype, layout, pieces, weak))
     return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _types(graph: Graph, mesh: Mesh, out_specs: Specs) -> list[tuple[Any, ...]]:
+    """Of each result the shape of a part and of the whole, the dtype, whether it is weak, and how it lies."""
+    shapes = [
+        tuple(e * extent(mesh, axes) for e, axes in zip(v.aval.shape, spec))
+        for v, spec in zip(graph.outvars, out_specs, strict=True)
+    ]
+    avals = [v.aval for v in graph.outvars]
+    return [(a.shape, s, a.dtype, a.weak_type, sharding(mesh, p)) for a, s, p in zip(avals, shapes, out_specs)]
 
 
 def _on_devices(graph: Graph, mesh: Mesh, own: Compiled, operands: list[Sequence[Any]]) -> list[Any]:
@@ -205,7 +236,7 @@ def _on_devices(graph: Graph, mesh: Mesh, own: Compiled, operands: list[Sequence
     program = own.executable
     if not mesh.is_multi_process and by_turns(own):
         begin = lambda rank: program.suspended(*[o[rank] for o in operands])
-        return cooperative.run(grid_of(mesh), begin, 1 if short(own) else min(thread_count(), mesh.size))
+        return cooperative.run(grid_of(mesh), begin, 1 if short(own) else min(_threads(config.threads), mesh.size))
     remote = Peers(mesh.owners, fingerprint(graph), _line.get) if mesh.is_multi_process else None
     return rendezvous.run(grid_of(mesh), lambda rank: program.call(*[o[rank] for o in operands]), remote)
 
