@@ -95,11 +95,11 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 # Settings of JAX that have one value here: it can be read, and set to what it is.
 FIXED: dict[str, Any] = {
     "allow_f16_reductions": True,
-    "custom_vjp3": False,
     "debug_key_reuse": False,
-    "softmax_custom_jvp": False,
     "threefry_partitionable": True,
 }
+# Settings by which JAX chooses between two implementations of one thing: they can be set, and change nothing here.
+INDIFFERENT: dict[str, Any] = {"custom_vjp3": False, "softmax_custom_jvp": False}
 # JAX's names for what has another name here.
 JAX_NAMES = {
     "enable_checks": "check",
@@ -140,7 +140,7 @@ def _flag(name: str) -> str:
     """The setting of that name, JAX's names among them; AttributeError where there is none."""
     own = name.removeprefix("jax_").removeprefix("fuser_")
     own = JAX_NAMES.get(own, own)
-    if own not in FLAGS and own not in _HIDDEN:
+    if own not in FLAGS and own not in _HIDDEN and own not in INDIFFERENT:
         raise AttributeError(f"no setting {name!r}; the settings are {', '.join(FLAGS)}")
     return own
 
@@ -171,7 +171,7 @@ class Config:
     """The flags, as attributes. Values set with `using` belong to the thread that set them."""
 
     def __init__(self) -> None:
-        self._values = {name: self._initial(name) for name in FLAGS} | _HIDDEN
+        self._values = {name: self._initial(name) for name in FLAGS} | _HIDDEN | INDIFFERENT
         self._traced: tuple[Any, ...] | None = None
         self._local = threading.local()
         self._watchers: dict[str, list[Callable[[Any, bool], object]]] = {}

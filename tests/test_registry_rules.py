@@ -35,7 +35,7 @@ UNDERIVABLE = {
     ("regularized_incomplete_beta", 1),
     ("expn", 0),
     *((f"hyp1f1_by_{of}", n) for of in "ab" for n in (0, 1)),
-    *(("hyp2f1", n) for n in (0, 1, 2)),
+    *((f"hyp2f1{of}", n) for of in ("", "_by_a", "_by_b", "_by_c") for n in (0, 1, 2)),
     ("complex_digamma", 0),
 }
 # Factorisations without derivative, as in JAX; eig has that of its eigenvalues.

@@ -90,13 +90,12 @@ def eig(
 ) -> list[Any]:
     """[w, left, right] of square matrices: complex eigenvalues in no order, and eigenvectors of length 1 in columns.
 
-    Those that are not computed are left out. Derivatives: of the eigenvalues alone (UnsupportedError with vectors).
+    Those that are not computed are left out. Eigenvectors have derivatives where `enable_eigvec_derivs`: right ones where all
+    eigenvalues differ and no eigenvector has two largest elements (UnsupportedError without it).
     """
-    if enable_eigvec_derivs:
-        raise UnsupportedError("eig has derivatives of eigenvalues alone; use eigh for symmetric matrices")
     left, right = bool(compute_left_eigenvectors), bool(compute_right_eigenvectors)
-    value = as_value(x, "eig")
-    return list(bind(F.eig_p, value, compute_left_eigenvectors=left, compute_right_eigenvectors=right))
+    params = {"compute_left_eigenvectors": left, "compute_right_eigenvectors": right}
+    return list(bind(F.eig_p, as_value(x, "eig"), **params, enable_eigvec_derivs=bool(enable_eigvec_derivs)))
 
 
 def schur(

@@ -18,6 +18,7 @@ from fuser.lax.movement import broadcast_in_dim, concatenate, expand_dims
 from fuser.lax.reduction import top_k
 from fuser.lax.slicing import index_in_dim, scatter_add
 from fuser.lax.values import as_value, axis_of, broadcast_shapes, strict
+from fuser.ops.dot import Precision
 from fuser.ops.philox import rng_bit_generator_p
 from fuser.ops.platform import platform_index_p
 from fuser.trace import tree
@@ -28,33 +29,6 @@ __all__ = [
     "DotDimensionNumbers", "Precision", "PrecisionLike", "RandomAlgorithm", "Tolerance", "approx_max_k", "approx_min_k",
     "broadcast_like", "composite", "mulhi", "padtype_to_pads", "platform_dependent", "rng_bit_generator", "scatter_sub", "shape_as_value", "stack", "stage", "unstack",
 ]  # fmt: skip
-
-
-class Precision(enum.Enum):
-    """How exactly products of matrices are computed where a device has faster, less exact units; fuser's default is exact."""
-
-    DEFAULT = 0
-    HIGH = 1
-    HIGHEST = 2
-
-    def __repr__(self) -> str:
-        return f"Precision.{self.name}"
-
-    def __str__(self) -> str:
-        return self.name
-
-    @classmethod
-    def _missing_(cls, value: object) -> Precision | None:
-        names = {
-            None: "DEFAULT",
-            "fastest": "DEFAULT",
-            "bfloat16": "DEFAULT",
-            "tensorfloat32": "HIGH",
-            "bfloat16_3x": "HIGH",
-            "float32": "HIGHEST",
-        }
-        name = names.get(value, str(value).upper())  # type: ignore[call-overload]
-        return cls.__members__.get(name)
 
 
 class RandomAlgorithm(enum.IntEnum):

@@ -49,6 +49,7 @@ from fuser.numpy.systems import (
     trace,
 )
 from fuser.numpy.vectorize import vectorize
+from fuser.ops.dot import Precision
 from fuser.ops.matrices import adjoint
 
 
@@ -165,7 +166,7 @@ def _solve(a: Any, b: Any) -> Any:
         z = linalg.triangular_solve(factors, z, left_side=True, lower=True, transpose_a=True, unit_diagonal=True)
         return z[argsort(permutation)]
 
-    return custom_linear_solve(lambda x: matmul(a, x), b, forwards, transposed)
+    return custom_linear_solve(lambda x: matmul(a, x, precision=Precision.HIGHEST), b, forwards, transposed)
 
 
 def inv(a: Any) -> Any:

@@ -22,7 +22,7 @@ from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
 from fuser.numpy.creation import arange, asarray, eye, ones, zeros
-from fuser.ops.matrices import adjoint, lower_part
+from fuser.ops.matrices import adjoint, lower_part, product
 from fuser.transforms.custom_jvp import custom_jvp
 
 
@@ -164,7 +164,7 @@ def _pinv(x: Any, tolerance: Any) -> Any:
     u, s, vh = linalg.svd(x, full_matrices=False)
     cut = s > tolerance * R.max(s, -1, keepdims=True, initial=0)
     inverse = M.where(cut, 1 / M.where(cut, s, 1), 0).astype(x.dtype)
-    return adjoint(vh) @ (inverse[..., None] * adjoint(u))
+    return product(adjoint(vh), inverse[..., None] * adjoint(u))
 
 
 @_pinv.defjvp
@@ -173,9 +173,10 @@ def _pinv_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     (a, tolerance), (t, _) = primals, tangents
     p = _pinv(a, tolerance)
     rows, columns = a.shape[-2:]
-    first = -p @ (t @ p)
-    second = (p @ adjoint(p)) @ (adjoint(t) @ (eye(rows, dtype=a.dtype) - a @ p))
-    third = (eye(columns, dtype=a.dtype) - p @ a) @ (adjoint(t) @ (adjoint(p) @ p))
+    left, right = eye(rows, dtype=a.dtype) - product(a, p), eye(columns, dtype=a.dtype) - product(p, a)
+    first = -product(p, product(t, p))
+    second = product(product(p, adjoint(p)), product(adjoint(t), left))
+    third = product(right, product(adjoint(t), product(adjoint(p), p)))
     return p, first + second + third
 
 
@@ -243,11 +244,11 @@ def lstsq(a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = Fal
     kept = (s > 0) & (s >= np.asarray(cutoff, s.dtype) * s[0])
     rank = R.sum(kept)
     inverse = M.where(kept, 1 / M.where(kept, s, 1), 0)[:, None].astype(x.dtype)
-    found = adjoint(vh) @ (inverse * (adjoint(u) @ y))
+    found = product(adjoint(vh), inverse * product(adjoint(u), y))
     if numpy_resid and (m <= n or int(rank) < n):
         residuals = zeros(0, real)
     else:
-        residuals = R.sum(U.square(U.abs(y - x @ found)), 0)
+        residuals = R.sum(U.square(U.abs(y - product(x, found))), 0)
     return found[:, 0] if vector else found, residuals, rank, s
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import math
 from collections.abc import Iterator
@@ -12,12 +13,41 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
+from fuser.ir.text import param_type
 from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
 from fuser.ops.elementwise import convert_element_type_p
 from fuser.ops.family import linear_in, not_both, sample
 from fuser.ops.movement import operand_type, shifted, transpose_p
 
 Dimensions = tuple[tuple[tuple[int, ...], tuple[int, ...]], tuple[tuple[int, ...], tuple[int, ...]]]
+
+
+@param_type
+class Precision(enum.Enum):
+    """How exactly products of matrices are computed where a device has faster, less exact units; fuser's default is exact."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+    def __repr__(self) -> str:
+        return f"Precision.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def _missing_(cls, value: object) -> Precision | None:
+        names = {
+            None: "DEFAULT",
+            "fastest": "DEFAULT",
+            "bfloat16": "DEFAULT",
+            "tensorfloat32": "HIGH",
+            "bfloat16_3x": "HIGH",
+            "float32": "HIGHEST",
+        }
+        name = names.get(value, str(value).upper())  # type: ignore[call-overload]
+        return cls.__members__.get(name)
 
 
 def free_dimensions(ndim: int, contracted: Any, batch: Any) -> tuple[int, ...]:

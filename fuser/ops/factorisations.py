@@ -1,7 +1,7 @@
 """Factorisations that NumPy lacks, by LAPACK through SciPy (imported when first used): lu, eig, schur, hessenberg, geqrf, tridiagonal.
 
 Library calls on the last two dimensions, with operands, params and results of JAX's primitives. eig has the derivative of its
-eigenvalues alone; schur, hessenberg, geqrf and tridiagonal have none, as in JAX.
+eigenvectors where it is asked for; schur, hessenberg, geqrf and tridiagonal have none, as in JAX.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from fuser.errors import UnsupportedError
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
 from fuser.ir.types import COMPLEX, ArrayType, is_complex
+from fuser.ops.elementwise import abs_p, complex_p, convert_element_type_p, eq_p
 from fuser.ops.family import real_part
 from fuser.ops.linalg import each, factorisation
-from fuser.ops.matrices import check_matrices, diagonal, eye, lower_part, upper_part
+from fuser.ops.matrices import adjoint, check_matrices, diagonal, eye, lower_part, product, upper_part
 from fuser.ops.movement import concatenate_p
+from fuser.ops.reduce import reduce_max_p, reduce_sum_p
 from fuser.ops.triangular import solve
 
 INT32 = np.dtype("int32")
@@ -81,26 +83,25 @@ def _lu_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[tuple[Any,
     upper = upper_part(lu[..., :k, :k])
     lower = lower_part(lu[..., :k, :k], -1) + eye(k, lu.dtype)
     inner = solve(upper, solve(lower, moving[..., :k, :k], lower=True), left_side=False)
-    d_lower, d_upper = lower @ lower_part(inner, -1), upper_part(inner) @ upper
+    d_lower, d_upper = product(lower, lower_part(inner, -1)), product(upper_part(inner), upper)
     tangent = d_lower + d_upper
     if rows > k:
-        rest = solve(upper, moving[..., k:, :] - lu[..., k:, :] @ d_upper, left_side=False)
+        rest = solve(upper, moving[..., k:, :] - product(lu[..., k:, :], d_upper), left_side=False)
         tangent = concatenate_p.bind(tangent, rest, dimension=a.ndim - 2)
     if columns > k:
-        rest = solve(lower, moving[..., k:] - d_lower @ lu[..., k:], lower=True)
+        rest = solve(lower, moving[..., k:] - product(d_lower, lu[..., k:]), lower=True)
         tangent = concatenate_p.bind(tangent, rest, dimension=a.ndim - 1)
     return (lu, pivots, permutation), (tangent, _no_tangent(pivots), _no_tangent(permutation))
 
 
 def _rows_in_order(x: Any, permutation: Any) -> Any:
-    from fuser.ops.elementwise import convert_element_type_p, eq_p
     from fuser.ops.matrices import position_of
 
     rows = x.shape[-2]
     place = position_of((*permutation.shape, rows), 1)
     order = permutation[..., None] + place * 0
     chosen = convert_element_type_p.bind(eq_p.bind(order, place), new_dtype=x.dtype, weak_type=False)
-    return chosen @ x
+    return product(chosen, x)
 
 
 def _no_tangent(x: Any) -> Any:
@@ -123,7 +124,12 @@ def complex_of(dtype: np.dtype) -> np.dtype:
     return dtype if is_complex(dtype) else COMPLEX[dtype.itemsize // 8]
 
 
-def _eig_type(a: ArrayType, compute_left_eigenvectors: bool, compute_right_eigenvectors: bool) -> tuple[ArrayType, ...]:
+def _eig_type(
+    a: ArrayType,
+    compute_left_eigenvectors: bool,
+    compute_right_eigenvectors: bool,
+    enable_eigvec_derivs: bool = False,
+) -> tuple[ArrayType, ...]:
     check_matrices("eig", a, square=True)
     dtype = complex_of(a.dtype)
     vectors = ArrayType(a.shape, dtype)
@@ -131,7 +137,10 @@ def _eig_type(a: ArrayType, compute_left_eigenvectors: bool, compute_right_eigen
 
 
 def _eig_eval(
-    a: np.ndarray, compute_left_eigenvectors: bool, compute_right_eigenvectors: bool
+    a: np.ndarray,
+    compute_left_eigenvectors: bool,
+    compute_right_eigenvectors: bool,
+    enable_eigvec_derivs: bool = False,
 ) -> tuple[np.ndarray, ...]:
     types = _eig_type(ArrayType(a.shape, a.dtype), compute_left_eigenvectors, compute_right_eigenvectors)
 
@@ -149,20 +158,64 @@ def _eig_eval(
 
 
 def _eig_jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], compute_left_eigenvectors: bool, compute_right_eigenvectors: bool
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    compute_left_eigenvectors: bool,
+    compute_right_eigenvectors: bool,
+    enable_eigvec_derivs: bool = False,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """∂w is the diagonal of V⁻¹ ∂A V: Boeddeker et al., "On the computation of complex-valued gradients" (2017), eq. 4.77."""
-    if compute_left_eigenvectors or compute_right_eigenvectors:
+    """∂w is the diagonal of V⁻¹ ∂A V; left eigenvectors are right ones of Aᴴ, whose eigenvalues are conjugate.
+
+    Boeddeker et al., "On the computation of complex-valued gradients" (2017), eq. 4.77.
+    """
+    left, right = compute_left_eigenvectors, compute_right_eigenvectors
+    if (left or right) and not enable_eigvec_derivs:
         raise UnsupportedError(
             "eig has no derivative with respect to its matrix for eigenvectors of a matrix that is not symmetric "
-            f"({current_source().short}); use eigvals, or eigh for symmetric ones"
+            f"({current_source().short}): Derivatives of non-symmetric eigenvectors are only valid where all eigenvalues differ and "
+            "no eigenvector has two largest elements; pass enable_eigvec_derivs=True to fuser.lax.linalg.eig if yours are so, or "
+            "use eigvals, or eigh for symmetric matrices"
         )
     (a,), (t,) = primals, tangents
-    w, v = eig_p.bind(a, compute_left_eigenvectors=False, compute_right_eigenvectors=True)
+    found = eig_p.bind(
+        a,
+        compute_left_eigenvectors=left,
+        compute_right_eigenvectors=True,
+        enable_eigvec_derivs=enable_eigvec_derivs,
+    )
+    w, v = found[0], found[-1]
+    t = t.astype(w.dtype)
+    dw, dv = _eigenvectors_jvp(w, v, t)
+    out, tangents_out = [w], [dw]
+    if left:
+        out.append(found[1])
+        tangents_out.append(_eigenvectors_jvp(w.conj(), found[1], adjoint(t))[1])
+    if right:
+        out.append(v)
+        tangents_out.append(dv)
+    return tuple(out), tuple(tangents_out)
+
+
+def _eigenvectors_jvp(w: Any, v: Any, t: Any) -> Pair:
+    """Perturbation of simple eigenvalues, and of vectors whose length stays 1 and whose largest element stays real, as LAPACK has them.
+
+    Giles, "An extended collection of matrix derivative results" (2008), 3.1, gives each vector's tangent but for a multiple of the vector.
+    """
     lu, _, permutation = lu_p.bind(v)
-    moving = t.astype(w.dtype) @ v
     lower = lower_part(lu, -1) + eye(lu.shape[-1], lu.dtype)
-    return (w,), (diagonal(solve(upper_part(lu), solve(lower, _rows_in_order(moving, permutation), lower=True))),)
+    moving = _rows_in_order(product(t, v), permutation)
+    inner = solve(upper_part(lu), solve(lower, moving, lower=True))
+    ones = eye(w.shape[-1], w.dtype)
+    gaps = 1 / (ones + w[..., None, :] - w[..., :, None]) - ones
+    turned = product(v, gaps * inner)
+    size = reduce_max_p.bind(abs_p.bind(v), axes=(v.ndim - 2,))[..., None, :]
+    largest = convert_element_type_p.bind(
+        eq_p.bind(abs_p.bind(v), size + 0 * abs_p.bind(v)), new_dtype=v.dtype, weak_type=False
+    )
+    total = lambda x: reduce_sum_p.bind(x, axes=(x.ndim - 2,))
+    real = -total(v.conj() * turned).real
+    imaginary = -total(largest * turned).imag / total(largest * v).real
+    return diagonal(inner), turned + v * complex_p.bind(real, imaginary)[..., None, :]
 
 
 # Eigenvalues; with them, where asked for, the left (uᴴ A = w uᴴ) and right eigenvectors in columns, of length 1.

@@ -16,7 +16,7 @@ from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType, is_complex
 from fuser.ops.elementwise import convert_element_type_p, eq_p
 from fuser.ops.family import constant, real_part, sample
-from fuser.ops.matrices import DTYPES, adjoint, check_matrices, diagonal, eye, lower_part, transposed
+from fuser.ops.matrices import DTYPES, adjoint, check_matrices, diagonal, eye, lower_part, product, transposed
 from fuser.ops.movement import concatenate_p
 from fuser.ops.triangular import solve
 from fuser.trace.batch import moved
@@ -97,7 +97,7 @@ def _cholesky_type(a: ArrayType) -> ArrayType:
 def _cholesky_eval(a: np.ndarray) -> tuple[np.ndarray, ...]:
     from scipy.linalg import cholesky
 
-    return each(a, [_cholesky_type(type_of(a))], lambda x: [cholesky(x, lower=True, check_finite=False)])
+    return each(a, [_cholesky_type(type_of(a))], lambda x: [cholesky(x.T, check_finite=False).T])
 
 
 def _cholesky_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> Pair:
@@ -108,7 +108,7 @@ def _cholesky_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> Pair:
     factor = cholesky_p.bind(primals[0])
     whitened = solve(factor, tangents[0], left_side=False, lower=True, adjoint=True)
     inner = lower_part(solve(factor, whitened, lower=True))
-    return factor, factor @ (inner / (1 + eye(inner.shape[-1], inner.dtype)))
+    return factor, product(factor, inner / (1 + eye(inner.shape[-1], inner.dtype)))
 
 
 # The lower triangular factors L of A = L Lᴴ; A's lower triangle is read.
@@ -140,12 +140,12 @@ def _thin_qr_jvp(q: Any, r: Any, t: Any) -> Pair:
     Townsend, "Differentiating the QR decomposition" (2018).
     """
     scaled = solve(r, t, left_side=False)
-    inner = adjoint(q) @ scaled
+    inner = product(adjoint(q), scaled)
     below = lower_part(inner, -1)
     turn = below - adjoint(below)
     if is_complex(inner.dtype):
         turn = turn + eye(r.shape[-1], inner.dtype) * (inner - inner.real)
-    return q @ (turn - inner) + scaled, (inner - turn) @ r
+    return product(q, turn - inner) + scaled, product(inner - turn, r)
 
 
 def _qr_jvp(primals: Sequence[Any], tangents: Sequence[Any], full_matrices: bool = False) -> tuple[Pair, Pair]:
@@ -154,7 +154,7 @@ def _qr_jvp(primals: Sequence[Any], tangents: Sequence[Any], full_matrices: bool
     q, r = qr_p.bind(a, full_matrices=full_matrices)
     if rows < columns:  # A = Q [R₁ R₂]: the square part gives Q and R₁, and R₂ = Qᴴ A₂
         dq, dr = _thin_qr_jvp(q, r[..., :rows], t[..., :rows])
-        rest = adjoint(dq) @ a[..., rows:] + adjoint(q) @ t[..., rows:]
+        rest = product(adjoint(dq), a[..., rows:]) + product(adjoint(q), t[..., rows:])
         return (q, r), (dq, concatenate_p.bind(dr, rest, dimension=a.ndim - 1))
     thin, square = q[..., :columns], r[..., :columns, :]
     dq, dr = _thin_qr_jvp(thin, square, t)
@@ -176,9 +176,9 @@ def _complement_jvp(thin: Any, more: Any, dq: Any) -> Any:
     n = thin.shape[-1]
     upper, lower = thin[..., :n, :], thin[..., n:, :]
     q, r = qr_p.bind(upper - eye(n, upper.dtype), full_matrices=False)
-    z = solve(r, lower, left_side=False) @ adjoint(q)
-    moving = dq[..., n:, :] - z @ dq[..., :n, :]
-    return dq @ adjoint(z) - (thin + more @ z) @ adjoint(moving)
+    z = product(solve(r, lower, left_side=False), adjoint(q))
+    moving = dq[..., n:, :] - product(z, dq[..., :n, :])
+    return product(dq, adjoint(z)) - product(thin + product(more, z), adjoint(moving))
 
 
 qr_p: Primitive = factorisation(
@@ -211,10 +211,10 @@ def _eigh_jvp(primals: Sequence[Any], tangents: Sequence[Any], lower: bool = Tru
     Giles, "Collected matrix derivative results for forward and reverse mode algorithmic differentiation" (2008), 3.1.
     """
     v, w = eigh_p.bind(primals[0], lower=lower)
-    inner = adjoint(v) @ tangents[0] @ v
+    inner = product(product(adjoint(v), tangents[0]), v)
     ones = eye(w.shape[-1], w.dtype)
     gaps = 1 / (ones + w[..., None, :] - w[..., :, None]) - ones
-    return (v, w), (v @ (gaps.astype(inner.dtype) * inner), diagonal(inner.real))
+    return (v, w), (product(v, gaps.astype(inner.dtype) * inner), diagonal(inner.real))
 
 
 # Eigenvectors in columns, and their eigenvalues in ascending order; one triangle is read.
@@ -263,19 +263,19 @@ def _svd_jvp(
         )
     s, u, vh = svd_p.bind(a, full_matrices=False, compute_uv=True)
     v = adjoint(vh)
-    inner = adjoint(u) @ t @ v
+    inner = product(product(adjoint(u), t), v)
     ds = diagonal(inner.real)
     if not compute_uv:
         return (s,), (ds,)
     du, dv = _svd_vectors_jvp(s, inner)
-    du, dv = u @ du, v @ dv
+    du, dv = product(u, du), product(v, dv)
     line = s[..., None, :]
     if rows > columns:
-        image = t @ v
-        du = du + (image - u @ (adjoint(u) @ image)) / line
+        image = product(t, v)
+        du = du + (image - product(u, product(adjoint(u), image))) / line
     if columns > rows:
-        image = adjoint(t) @ u
-        dv = dv + (image - v @ (vh @ image)) / line
+        image = product(adjoint(t), u)
+        dv = dv + (image - product(v, product(vh, image))) / line
     return (s, u, vh), (ds, du, adjoint(dv))
 
 

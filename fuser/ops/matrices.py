@@ -11,6 +11,7 @@ import numpy as np
 
 from fuser.errors import TypeRuleError
 from fuser.ir.types import COMPLEX, FLOATS, ArrayType
+from fuser.ops.dot import Precision, dot_general_p
 from fuser.ops.elementwise import convert_element_type_p, eq_p, ge_p, select_n_p
 from fuser.ops.family import allow, constant
 from fuser.ops.movement import iota_p, transpose_p
@@ -35,6 +36,13 @@ def transposed(x: Any) -> Any:
 def adjoint(x: Any) -> Any:
     """The conjugate transpose."""
     return transposed(x).conj()
+
+
+def product(x: Any, y: Any) -> Any:
+    """The products of two stacks of matrices of one dtype, as exact as there are: what derivatives are made of."""
+    lead = tuple(range(x.ndim - 2))
+    numbers = (((x.ndim - 1,), (y.ndim - 2,)), (lead, lead))
+    return dot_general_p.bind(x, y, dimension_numbers=numbers, precision=Precision.HIGHEST, preferred_element_type=None)
 
 
 def position_of(shape: tuple[int, ...], from_end: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,12 +12,12 @@ from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.types import ArrayType, is_complex
 from fuser.ops.family import linear_in, sample
-from fuser.ops.matrices import DTYPES, check_matrices, lower_part, transposed, upper_part
+from fuser.ops.matrices import DTYPES, check_matrices, lower_part, product, transposed, upper_part
 from fuser.ops.movement import reshape_p
 from fuser.trace.batch import moved, size_of
 
-# Up to this many unknowns are substituted one by one; above it matrix products do most of the work.
-BLOCK = 16
+# Up to this many unknowns and right sides, of at least as many systems, are substituted for all systems at once.
+BLOCK = MANY = 16
 
 
 def _type(a: ArrayType, b: ArrayType, left_side: bool = False, **params: Any) -> ArrayType:
@@ -42,7 +43,46 @@ def _eval(
     conjugate_a: bool = False,
     unit_diagonal: bool = False,
 ) -> np.ndarray:
-    """Every case is turned into a lower triangle on the left; only the triangle that is meant is read."""
+    """By BLAS, or small ones of a stack all at once; only the triangle that is meant is read."""
+    if math.prod(a.shape[:-2]) < MANY or max(b.shape[-2:]) > BLOCK:
+        return _by_blas(a, b, left_side, lower, transpose_a, conjugate_a, unit_diagonal)
+    return _by_substitution(a, b, left_side, lower, transpose_a, conjugate_a, unit_diagonal)
+
+
+def _by_blas(
+    a: np.ndarray,
+    b: np.ndarray,
+    left_side: bool,
+    lower: bool,
+    transpose_a: bool,
+    conjugate_a: bool,
+    unit_diagonal: bool,
+) -> np.ndarray:
+    """Rows here are columns there: left is right, and lower is upper."""
+    from scipy.linalg import blas
+
+    out = np.empty(b.shape, b.dtype)
+    if not out.size:
+        return out
+    trsm = blas.get_blas_funcs("trsm", (a,))
+    a = np.conj(a) if conjugate_a and not transpose_a else a
+    params = {"side": left_side, "lower": not lower, "diag": unit_diagonal, "trans_a": transpose_a * (1 + conjugate_a)}
+    each = (x.reshape(-1, *x.shape[-2:]) for x in (a, b, out))
+    for matrix, right, found in zip(*each):
+        found[...] = trsm(1, matrix.T, right.T, **params).T
+    return out
+
+
+def _by_substitution(
+    a: np.ndarray,
+    b: np.ndarray,
+    left_side: bool,
+    lower: bool,
+    transpose_a: bool,
+    conjugate_a: bool,
+    unit_diagonal: bool,
+) -> np.ndarray:
+    """Every case is turned into a lower triangle on the left."""
     a = np.conj(a) if conjugate_a else a
     if transpose_a == left_side:
         a, lower = a.swapaxes(-1, -2), not lower
@@ -56,15 +96,9 @@ def _eval(
 
 
 def _substitute(a: np.ndarray, b: np.ndarray, unit_diagonal: bool) -> np.ndarray:
-    """x with a·x = b for a lower triangular `a`: its upper half, then with that its lower half."""
-    n = a.shape[-1]
-    if n > BLOCK:
-        half = n // 2
-        upper = _substitute(a[..., :half, :half], b[..., :half, :], unit_diagonal)
-        rest = b[..., half:, :] - a[..., half:, :half] @ upper
-        return np.concatenate([upper, _substitute(a[..., half:, half:], rest, unit_diagonal)], -2)
+    """x with a·x = b for a lower triangular `a`, row by row."""
     x = np.array(b)
-    for row in range(n):
+    for row in range(a.shape[-1]):
         x[..., row, :] -= (a[..., row : row + 1, :row] @ x[..., :row, :])[..., 0, :]
         if not unit_diagonal:
             x[..., row, :] /= a[..., row, row, None]
@@ -80,8 +114,8 @@ def _jvp_of_matrix(t: Any, a: Any, b: Any, out: Any, **params: Any) -> Any:
     rows, columns = b.shape[-2:]
     solve = lambda right: triangular_solve_p.bind(a, right, **params)
     if params["left_side"]:
-        return solve(moving @ out) if rows > columns else solve(moving) @ out
-    return solve(out @ moving) if columns > rows else out @ solve(moving)
+        return solve(product(moving, out)) if rows > columns else product(solve(moving), out)
+    return solve(product(out, moving)) if columns > rows else product(out, solve(moving))
 
 
 def _transpose(ct: Any, a: Any, b: Any, **params: Any) -> tuple[None, Any]:

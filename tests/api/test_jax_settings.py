@@ -108,6 +108,9 @@ def test_settings_with_one_value() -> None:
     fuser.config.update("jax_threefry_partitionable", True)
     with pytest.raises(ValueError, match="always True"):
         fuser.config.update("jax_threefry_partitionable", False)
+    with fuser.config.using(jax_custom_vjp3=True):  # a choice between two implementations that JAX has
+        assert fuser.config.jax_custom_vjp3 is True
+    assert fuser.config.jax_custom_vjp3 is False
     with fuser.default_prng_impl("threefry2x32"):
         pass
     with pytest.raises(AttributeError, match="no setting"):

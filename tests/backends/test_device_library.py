@@ -23,7 +23,19 @@ from fuser.trace.core import bind, infer  # noqa: E402
 # Functions of SciPy and LAPACK that neither torch nor a kernel has.
 HOST = {
     *("bessel_j", "cosine_integral", "dawsn", "exp1", "expi", "expn", "fresnel_c", "fresnel_s", "hyp1f1"),
-    *("hyp1f1_by_a", "hyp1f1_by_b", "hyp2f1", "owens_t", "sine_integral", "spence", "wofz", "loggamma"),
+    *(
+        "hyp1f1_by_a",
+        "hyp1f1_by_b",
+        "hyp2f1",
+        "hyp2f1_by_a",
+        "hyp2f1_by_b",
+        "hyp2f1_by_c",
+        "owens_t",
+        "sine_integral",
+        "spence",
+        "wofz",
+        "loggamma",
+    ),
     *("complex_digamma", "igamma_grad_a", "random_gamma_grad", "regularized_incomplete_beta"),
     *("hessenberg", "schur", "tridiagonal"),
 }

@@ -85,3 +85,19 @@ def test_what_is_refused() -> None:
         special.bessel_jn(P, v=-1)
     with pytest.raises(ValueError, match="takes an array of floats"):
         special.bessel_jn(np.arange(3), v=1)
+
+
+@pytest.mark.parametrize("x", [0.6, 0.99, -0.6, -7.0])
+def test_gauss_function_has_derivatives_by_its_parameters(x: float) -> None:
+    """By a, b and c, also where the series is taken at x/(x - 1)."""
+    from scipy.special import hyp2f1
+
+    with precision(True):
+        point, step = (0.3, -0.45, 1.2, x), 1e-6
+        found = fuser.grad(fuser.scipy.special.hyp2f1, (0, 1, 2))(*point)
+        for number, slope in enumerate(found):
+            above, below = list(point), list(point)
+            above[number] += step
+            below[number] -= step
+            np.testing.assert_allclose(slope, (hyp2f1(*above) - hyp2f1(*below)) / (2 * step), rtol=1e-6)
+    assert np.isnan(fuser.grad(fuser.scipy.special.hyp2f1)(0.3, 0.7, 1.2, 1.5))

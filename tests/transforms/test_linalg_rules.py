@@ -363,3 +363,29 @@ def test_refusals() -> None:
         linalg.norm(real(2, 2, 2), 2)
     with pytest.raises(ValueError, match="vector_norm takes a number as ord, got 'inf'"):
         linalg.norm(a, "inf", axis=0)
+
+
+@pytest.mark.parametrize(("left", "right"), [(True, True), (False, True), (False, False)])
+def test_eigenvectors_have_jaxs_derivatives_where_they_are_asked_for(left: bool, right: bool) -> None:
+    a, t = unreal(4, 4), unreal(4, 4)[::-1]
+
+    def derivatives(m: Any) -> list[Any]:
+        find = lambda a: m.lax.linalg.eig(
+            a, compute_left_eigenvectors=left, compute_right_eigenvectors=right, enable_eigvec_derivs=True
+        )
+        total = lambda a: sum((v * v.conj() * (1 + v)).real.sum() + (v.imag**3).sum() for v in find(a))
+        second = m.jvp(lambda a: m.jvp(total, (a,), (t,))[1], (a,), (t,))[1]
+        return [*m.jvp(find, (a,), (t,))[1], m.grad(total)(a), second]
+
+    for found, expected in zip(derivatives(fuser), derivatives(jax), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-4)
+
+
+def test_products_in_derivatives_of_factorisations_are_exact() -> None:
+    """Also where products that name no precision are not."""
+    a = positive(unreal(3, 3))
+    for f in (fuser.numpy.linalg.cholesky, fuser.numpy.linalg.eigh, fuser.numpy.linalg.qr, fuser.numpy.linalg.inv):
+        with fuser.default_matmul_precision("bfloat16"):
+            graph = fuser.make_jaxpr(lambda a, f=f: fuser.jvp(f, (a,), (a,)))(a)
+        products = [eqn for eqn in graph.eqns if eqn.primitive is fuser.lax.dot_general_p]
+        assert all(eqn.params["precision"] is fuser.lax.Precision.HIGHEST for eqn in products)
