@@ -69,7 +69,7 @@ def _check_rows(columns: Sequence[Any]) -> None:
 
 def _arrays(leaf: Any) -> Any:
     """The memory of a column, or of the numeric columns of a frame by name."""
-    if not isinstance(leaf, _kinds(str(library_of(leaf)))[1:] or ()):
+    if not hasattr(leaf, "columns"):
         return _array(leaf)
     return {name: _array(leaf[name]) for name in leaf.columns if _is_numeric(leaf[name])}
 
