@@ -31,6 +31,7 @@ from fuser.config import config
 from fuser.errors import FuserError
 from fuser.frames import hide
 from fuser.interop.arguments import KEYS, QUICK, dtype_of, gather, is_dense, is_dynamic, is_followed, key_of
+from fuser.interop.columns import as_arrays, library_of, with_columns
 from fuser.interop.entries import STALE, Run, Signature, default_errors, errors_key, reason
 from fuser.interop.guards import Guards, Reach
 from fuser.interop.held import held_arguments, released
@@ -211,6 +212,8 @@ class Accelerated(Jitted):
         static, free, named = self._split(args, kwargs) if self._has_static else ((), args, kwargs)
         leaves, structure = tree.flatten((free, named))
         if not all(type(leaf) in KEYS for leaf in leaves):
+            if any(map(library_of, leaves)):
+                return with_columns(self, args, kwargs)
             twin = self._twin(leaves)
             if twin is not self:
                 return twin(*args, **kwargs)
@@ -233,6 +236,7 @@ class Accelerated(Jitted):
 
     def trace(self, *args: Any, **kwargs: Any) -> AcceleratedTraced:
         """The graph for arguments of these types; ArrayTypes and anything with `shape` and `dtype` will do."""
+        (args, kwargs), _ = as_arrays((args, kwargs))
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
         leaves = [self._admitted(leaf, n, (args, kwargs)) for n, leaf in enumerate(leaves)]

@@ -51,7 +51,7 @@ def _positions(traced: Any) -> dict[int, int]:
 
 def _whole(write: Write) -> Result | None:
     step = write.steps[0]
-    whole = len(write.steps) == 1 and not step.reads and step.index == (Ellipsis,)
+    whole = len(write.steps) == 1 and not step.reads and len(step.index) == 1 and step.index[0] is Ellipsis
     return step.value if whole and isinstance(step.value, Result) else None
 
 

@@ -184,12 +184,12 @@ def _view(arrays: Sequence[Any], number: int, reads: tuple[Callable[[Any], Any],
 
 def _writable(targets: Sequence[Any], leaves: Sequence[Any], captured: Sequence[Any]) -> bool:
     """Whether arrays may be written after the program has run: nobody else reads their memory."""
-    held = {id(array): array for array in captured}
+    held = {id(array): array for array in captured} if captured else {}
     arrays = [leaf for leaf in (*leaves, *held.values()) if isinstance(leaf, np.ndarray)]
     for target in targets:
         if not isinstance(target, np.ndarray) or not target.flags.writeable or 0 in target.strides:
             return False
-        if sum(np.may_share_memory(target, other) for other in arrays) > 1:
+        if len(arrays) > 1 and sum(np.may_share_memory(target, other) for other in arrays) > 1:
             return False
     return True
 
@@ -198,7 +198,11 @@ def happened(found: list[Any], watched: int) -> bool:
     """Whether the last results of a program, which are taken away, tell of an event."""
     flags = found[-watched:]
     del found[-watched:]
-    return any(np.any(flag if isinstance(flag, np.ndarray) else to_numpy(Array(flag))) for flag in flags)
+    for flag in flags:
+        value = flag if isinstance(flag, np.ndarray) else to_numpy(Array(flag))
+        if value.any() if value.ndim else value:
+            return True
+    return False
 
 
 def _of_one(call: Callable[..., Any], make: Callable[[Any], Any] | None, watched: int) -> Callable[..., Any]:

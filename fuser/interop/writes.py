@@ -44,6 +44,7 @@ class Step:
     reads: tuple[Callable[[Any], Any], ...]
     index: tuple[Any, ...]
     value: Any
+    fixed: bool = True  # whether no part of the index is computed
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Write:
             array = target
             for read in step.reads:
                 array = read(array)
-            array[tuple(_value(part, results) for part in step.index)] = value
+            array[step.index if step.fixed else tuple(_value(part, results) for part in step.index)] = value
 
 
 def _value(value: Any, results: Sequence[Any]) -> Any:
@@ -116,7 +117,9 @@ def _step(assignment: Assignment, values: list[Any]) -> Step:
         values.append(_lifted(value))
         return Result(len(values) - 1, tuple(values[-1].shape))
 
-    return Step(assignment.reads, tuple(map(placed, assignment.index)), placed(assignment.value))
+    index = tuple(map(placed, assignment.index))
+    fixed = not any(isinstance(part, Result) for part in index)
+    return Step(assignment.reads, index, placed(assignment.value), fixed)
 
 
 def _is_computed(value: Any) -> bool:

@@ -197,3 +197,23 @@ def _told(function, arrays):
         warnings.simplefilter("always")
         result = function(*arrays)
     return 0 if result is None else result, [str(warning.message) for warning in caught][:1]
+
+
+def keeps(x):
+    before, part = x.copy(), x[2:].copy()
+    x[0] = 5
+    x[1:] *= 2
+    return before, part, x[1:]
+
+
+@pytest.mark.parametrize("size", [8, 1 << 16])
+def test_copies_made_before_a_write_keep_what_was_there(size):
+    ours, theirs = np.arange(float(size)), np.arange(float(size))
+    accelerated = accelerate(keeps)
+    for _ in range(12):
+        found, wanted = accelerated(ours), keeps(theirs)
+        np.testing.assert_equal(found, wanted)
+        np.testing.assert_array_equal(ours, theirs)
+        assert not np.shares_memory(found[0], ours) and np.shares_memory(found[2], ours)
+        ours[:] = theirs[:] = np.arange(float(size))
+        np.testing.assert_equal(found[0], wanted[0])

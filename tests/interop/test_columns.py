@@ -1,0 +1,83 @@
+"""Columns of pandas, polars and xarray: their memory in, the same kind out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import xarray as xr
+
+from fuser import accelerate, explain
+from fuser.errors import UnsupportedError
+
+
+@accelerate
+def score(a, b):
+    return np.where(a > b, np.sqrt(a) * b, -b), (a * b).sum()
+
+
+@accelerate
+def revenue(table):
+    total = table["price"] * table["count"]
+    return {"total": total, "share": total / total.sum()}
+
+
+X, Y = np.arange(6.0), np.linspace(3, 1, 6)
+
+
+def test_series_of_pandas():
+    index = pd.Index(list("abcdef"))
+    a, b = pd.Series(X, index, name="a"), pd.Series(Y, index, name="b")
+    found, total = score(a, b)
+    wanted, sums = score.__wrapped__(a, b)
+    pd.testing.assert_series_equal(found, pd.Series(wanted, index))
+    assert type(total) is np.float64 and total == pytest.approx(sums)
+    assert accelerate(np.sqrt)(a).name == "a"
+    assert "1 kernel" in str(explain(score)(a, b))
+    with pytest.raises(UnsupportedError, match="different indexes"):
+        score(a, pd.Series(Y))
+
+
+def test_frames():
+    data = {"price": X, "count": np.arange(6), "name": list("abcdef")}
+    found = revenue(pd.DataFrame(data, index=range(1, 7)))
+    total = X * np.arange(6)
+    wanted = {"total": total, "share": total / total.sum()}
+    pd.testing.assert_frame_equal(found, pd.DataFrame(wanted, index=range(1, 7)))
+    found = revenue(pl.DataFrame(data))
+    assert type(found) is pl.DataFrame
+    np.testing.assert_allclose(found.to_numpy(), np.column_stack([wanted["total"], wanted["share"]]))
+
+
+def test_series_of_polars():
+    found, _ = score(pl.Series("a", X), pl.Series("b", Y))
+    assert type(found) is pl.Series and found.name == ""
+    np.testing.assert_allclose(found.to_numpy(), score.__wrapped__(X, Y)[0])
+    with pytest.raises(UnsupportedError, match=r"a has 1 nulls and cannot be traced .*; use fill_null first"):
+        score(pl.Series("a", [1.0, None]), pl.Series("b", [1.0, 2.0]))
+
+
+def test_arrays_of_xarray():
+    grid = xr.DataArray(np.arange(6.0).reshape(2, 3), {"y": [10, 20]}, ("y", "x"), name="height")
+    found, total = accelerate(lambda z: (z * 2 + 1, z.mean(axis=0)))(grid)
+    xr.testing.assert_identical(found, xr.DataArray(grid * 2 + 1, name="height"))
+    assert type(total) is np.ndarray
+    with pytest.raises(UnsupportedError, match="different coordinates"):
+        score(grid, grid.assign_coords(y=[1, 2]))
+
+
+def test_what_holds_no_numbers_is_refused():
+    with pytest.raises(UnsupportedError, match="s of dtype str cannot be traced"):
+        score(pd.Series(list("ab"), name="s"), pd.Series([1.0, 2.0]))
+    with pytest.raises(UnsupportedError, match="columns of pandas and polars in one call"):
+        score(pd.Series(X), pl.Series(Y))
+
+
+def test_no_library_is_imported():
+    code = "import sys, numpy, fuser; fuser.accelerate(lambda x: x + 1)(numpy.ones(3)); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"pandas", "polars", "xarray", "scipy.ndimage", "scipy.signal"} & set(loaded)
