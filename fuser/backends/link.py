@@ -17,6 +17,7 @@ from fuser.ops.control import cond_p, while_p
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, generated
 from fuser.runtime import loops
+from fuser.runtime.cooperative import Meeting
 from fuser.runtime.executable import Allocation, Executable, KernelStep, LibraryStep, Step
 
 BYTE = np.dtype(np.uint8)
@@ -76,7 +77,8 @@ def in_steps(plan: Plan, kernels: Kernels, parts: Parts) -> Executable:
             steps.append(KernelStep(group.name, function, reads, tuple(filled), _keeps_gil(group)))
         else:
             function = driven(group, kernels, parts) if group.bodies else parts.library(group, memory)
-            steps.append(LibraryStep(group.name, function, reads, tuple(slot[v] for v in writes), "".join(labels[:1])))
+            fills, label = tuple(slot[v] for v in writes), "".join(labels[:1])
+            steps.append(LibraryStep(group.name, function, reads, fills, label, isinstance(function, Meeting)))
     graph = plan.graph
     consts = {slot[v]: memory.constant(c) for v, c in zip(graph.constvars, graph.consts)}
     inputs = [slot[v] for v in graph.invars]

@@ -39,9 +39,11 @@ from fuser.interop.numpy.checks import Checks
 from fuser.interop.numpy.context import Context, supported, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.module import seen_outside
+from fuser.interop.numpy.random import with_draws
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import DECLINED, Declined, Output, Owners, in_order, runner
 from fuser.interop.outside import Outside
+from fuser.interop.writes import NeedsInput, Write, writes_of
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
@@ -74,10 +76,14 @@ class AcceleratedTraced(Traced):
         super().__init__(graph, in_tree, out_tree, (), backend)
         self.outputs = outputs
         self.shared = tuple(shared)  # of arrays of which results are views, computed after the others: their orders
-        self.written = tuple(number for number, _ in context.written())  # arguments whose new contents come next
+        self.writes: tuple[Write, ...] = context.writes  # to arrays of the caller's; what they need comes next
         self.guards = guards
-        self.outside_inputs = len(graph.invars) - in_tree.num_leaves  # the last inputs are captured by the guards
-        results = sum(output.computed for output in outputs) + len(self.shared) + len(self.written)
+        self.draws = tuple(draw for draw, _ in context.draws or ())
+        drawn = sum(
+            draw.used for draw in self.draws
+        )  # the last inputs are random numbers; those captured by the guards come before
+        self.outside_inputs = len(graph.invars) - in_tree.num_leaves - drawn
+        results = sum(output.computed for output in outputs) + len(self.shared) + context.write_results
         self.watched = len(graph.outvars) - results  # so many of the last results tell of events
         self.always_numpy = context.checks.always
 
@@ -128,12 +134,15 @@ class AcceleratedCompiled(Compiled):
 
     def __init__(self, traced: Any, program: Any) -> None:
         super().__init__(traced, program)
-        self.run = runner(program, traced)
+        self.run = with_draws(runner(program, traced), traced.draws, traced.outside_inputs, DECLINED)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = tree.leaves((args, kwargs))
         arrays = [np.ascontiguousarray(leaf).reshape(np.shape(leaf)) for leaf in self.traced.inputs(args, kwargs)]
-        wanted = [(a.shape, a.dtype) for a in self.traced.graph.in_avals]
+        wanted = [
+            (a.shape, a.dtype)
+            for a in self.traced.graph.in_avals[: self.traced.in_tree.num_leaves + self.traced.outside_inputs]
+        ]
         if [(a.shape, a.dtype) for a in arrays] != wanted:
             found = ", ".join(str(ArrayType(a.shape, a.dtype)) for a in arrays)
             raise TypeError(
@@ -245,6 +254,8 @@ class Accelerated(Jitted):
         """The trace, with arrays from outside as inputs; if the function needs their values, with those in the signature."""
         try:
             return self._trace_once(static, structure, leaves, precise, dynamic, baked=False)
+        except NeedsInput as needed:
+            return self._staged(static, structure, leaves, precise, dynamic | {needed.path})
         except FuserError as error:
             try:
                 return self._trace_once(static, structure, leaves, precise, frozenset(), baked=True)
@@ -257,6 +268,8 @@ class Accelerated(Jitted):
         types = [self._type_of(leaf) for leaf in leaves]
         traced = [n for n, aval in enumerate(types) if aval is not None]
         context = self._context(structure, leaves)
+        context.draws, backend = [], backends.get(self._backend_name())
+        context.on_host = backend.memory.platform == "cpu"
         outside = context.outside = Outside(self._substitute(context, baked), dynamic)
         outputs: list[Output] = []
         trees: list[Any] = []
@@ -270,14 +283,17 @@ class Accelerated(Jitted):
                 outputs.extend(self._output(context, leaf, owners) for leaf in found)
                 trees.append(out_tree)
                 computed = [self._result_of(leaf) for leaf, output in zip(found, outputs) if output.computed]
-                computed += [self._result_of(array) for array in (*owners.arrays, *(a for _, a in context.written()))]
+                computed += [self._result_of(array) for array in owners.arrays]
+                outside.inputs += [tracer for _, tracer in context.draws or () if tracer is not None]
+                context.writes, values = writes_of(context, self._result_of)
+                context.write_results = len(values)
+                computed += values
                 shared.extend(owners.orders())
                 return [*computed, *self._status(context.checks, computed, precise)]
 
         with config.using(enable_x64=True):
             graph = stage(flat, [types[n] for n in traced], self.name, outside.inputs)  # type: ignore[misc]
         in_tree = tree.structure(tree.unflatten(structure, [n if n in traced else None for n in range(len(leaves))]))
-        backend = backends.get(self._backend_name())
         return AcceleratedTraced(graph, in_tree, tuple(outputs), trees[0], backend, context, outside.guards(), shared)
 
     def _run_traced(
@@ -437,11 +453,6 @@ class Accelerated(Jitted):
         """An argument as it enters the signature; TypeError where it can neither be traced nor compared."""
         if isinstance(leaf, Array):
             return np.asarray(leaf)
-        if isinstance(leaf, (np.random.Generator, np.random.RandomState)):
-            raise untraceable(
-                f"argument {self._path(number, arguments)} of {self.name} is a random generator, and tracing would freeze its numbers",
-                "draw the numbers outside and pass them in",
-            )
         if isinstance(leaf, np.ndarray) and type(leaf) not in (np.ndarray, np.memmap):
             raise untraceable(
                 f"argument {self._path(number, arguments)} of {self.name} is a {type(leaf).__name__}, whose rules differ from those of ndarray",

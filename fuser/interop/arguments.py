@@ -14,6 +14,7 @@ from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
 
 _DENSE = 0x101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
+_FOLLOWED = (types.FunctionType, types.MethodType, functools.partial, np.random.Generator, np.random.RandomState)
 _PLAIN = (int, bool, str, bytes, type(None), slice, type(Ellipsis), range, frozenset)
 
 
@@ -32,7 +33,7 @@ def _described(leaf: Any) -> bool:
 
 def is_followed(leaf: Any) -> bool:
     """Whether what an argument holds is read as the outside is: objects, and functions with their closures."""
-    return isinstance(leaf, (types.FunctionType, types.MethodType, functools.partial)) or is_object(leaf)
+    return isinstance(leaf, _FOLLOWED) or is_object(leaf)
 
 
 def is_dense(leaf: Any) -> bool:

@@ -48,7 +48,7 @@ def shadow(outside: Outside, value: Any, number: int, name: str) -> Any:
     state = _State(outside, value, number, name)
     members = {
         "__getattribute__": lambda self, part: state.read(self, part),
-        "__setattr__": lambda self, part, new: state.refuse("setting", part),
+        "__setattr__": lambda self, part, new: state.set(self, part, new),
         "__delattr__": lambda self, part: state.refuse("deleting", part),
         **{part: state.rebound(part, function) for part, function in _special_methods(cls).items()},
     }
@@ -96,6 +96,11 @@ class _State:
             f"{what} {self.name}.{part}, which the caller would see, cannot be traced",
             "return the value and set it after the call",
         )
+
+    def set(self, stand_in: Any, part: str, new: Any) -> None:
+        """`stand_in.part = new`: nothing where that is there, as after `body.velocity += x`; else an error."""
+        if not hasattr(stand_in, part) or getattr(stand_in, part) is not new:
+            self.refuse("setting", part)
 
     def read(self, stand_in: Any, part: str) -> Any:
         """`stand_in.part`."""

@@ -15,6 +15,7 @@ from fuser.interop.numpy.context import Context
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.layout import Order
 from fuser.interop.numpy.traced import TracedArray
+from fuser.interop.outside import Known
 from fuser.ir.graph import Var
 from fuser.ir.types import ArrayType
 from fuser.ops.movement import transpose_p
@@ -107,7 +108,7 @@ def _of_array(context: Context, array: TracedArray, owners: Owners) -> Output:
         kind = "same" if array.known else "number" if array.weak else "scalar"
         return Output(kind, array.value[()] if array.known else None, aval)
     for number, argument in context.arguments:
-        if array._owner is argument:
+        if array._owner is argument and not isinstance(number, Known):
             return Output("argument", (number, array.reads()), aval)
     if array.known:
         return Output("copy", _copied(array), aval)
@@ -134,28 +135,32 @@ def runner(program: Program, traced: Any) -> Callable[[Sequence[Any], Sequence[A
     call = program.executable.call if traced._backend.memory.platform == "cpu" else _through(program, traced._backend)
     outputs, watched, out_tree = traced.outputs, traced.watched, traced.out_tree
     makers, shared_makers = _makers(program, outputs, traced.shared)
-    written, shared_count, computed_count = traced.written, len(traced.shared), sum(o.computed for o in outputs)
-    if len(outputs) == 1 and outputs[0].computed and out_tree == tree.structure(0) and not written:
+    writes, shared_count, computed_count = traced.writes, len(traced.shared), sum(o.computed for o in outputs)
+    if len(outputs) == 1 and outputs[0].computed and out_tree == tree.structure(0) and not writes:
         return _of_one(call, makers[0], watched)
     first_returned = traced.outside_inputs
 
     def run(arrays: Sequence[Any], leaves: Sequence[Any], captured: Sequence[Any]) -> Any:
-        if written and not _writable(leaves, written, captured):
+        targets = [write.array(leaves, captured) for write in writes]
+        if targets and not _writable(targets, leaves, captured):
             return DECLINED
         found = call(*arrays)
         if watched and happened(found, watched):
             return DECLINED
         shared = [make(value) for make, value in zip(shared_makers, found[computed_count:])]
-        for number, contents in zip(written, found[computed_count + shared_count :]):
-            leaves[number][...] = contents.reshape(leaves[number].shape)
+        for write, target in zip(writes, targets):
+            write.apply(target, found[computed_count + shared_count :])
         computed = iter(found)
         results = []
         for output, make in zip(outputs, makers):
             if output.computed:
                 value = next(computed)
                 results.append(value if make is None else make(value))
-            elif output.kind in ("argument", "view"):
-                results.append(_view(leaves if output.kind == "argument" else shared, *output.value))
+            elif output.kind == "view":
+                results.append(_view(shared, *output.value))
+            elif output.kind == "argument":
+                where, reads = output.value
+                results.append(_view(leaves, where, reads) if where >= 0 else _view(captured, -1 - where, reads))
             elif output.kind == "outside":
                 results.append(captured[first_returned + output.value])
             else:
@@ -172,11 +177,11 @@ def _view(arrays: Sequence[Any], number: int, reads: tuple[Callable[[Any], Any],
     return array
 
 
-def _writable(leaves: Sequence[Any], written: tuple[int, ...], captured: Sequence[Any]) -> bool:
-    """Whether arguments may be written after the program has run: nobody else reads their memory."""
-    arrays = [leaf for leaf in (*leaves, *captured) if isinstance(leaf, np.ndarray)]
-    for number in written:
-        target = leaves[number]
+def _writable(targets: Sequence[Any], leaves: Sequence[Any], captured: Sequence[Any]) -> bool:
+    """Whether arrays may be written after the program has run: nobody else reads their memory."""
+    held = {id(array): array for array in captured}
+    arrays = [leaf for leaf in (*leaves, *held.values()) if isinstance(leaf, np.ndarray)]
+    for target in targets:
         if not isinstance(target, np.ndarray) or not target.flags.writeable or 0 in target.strides:
             return False
         if sum(np.may_share_memory(target, other) for other in arrays) > 1:

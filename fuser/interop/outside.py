@@ -19,6 +19,7 @@ import struct
 import sysconfig
 import types
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from fuser.interop.comparison import Comparison
@@ -32,10 +33,19 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class made by a class statement
 _IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: a class of a module in C
 _STANDARD = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
 _CONSTANT_PACKAGES = ("numpy", "scipy", "torch", "jax", "jaxlib", "numba")
+_POLYNOMIALS = f"{os.sep}numpy{os.sep}polynomial{os.sep}"  # written in NumPy, and traced as the user's code is
 _CONSTANT_MODULES = ("fuser.", *(f"{name}." for name in _CONSTANT_PACKAGES))
 _CONSTANTS = (type, enum.Enum, BaseException, Refusing, int, float, str, bytes, tuple, frozenset, types.ModuleType)
 _followed: dict[str, bool] = {}
 Substitute = Callable[["Outside", Any, int, str], Any]  # NotImplemented: nothing of this library
+
+
+@dataclass(frozen=True)
+class Known:
+    """Where an array outside is whose contents the trace knows; `path` is None where they have to be known."""
+
+    name: str
+    path: Any
 
 
 class Outside:
@@ -81,7 +91,11 @@ class Outside:
 
     def is_dynamic(self, number: int) -> bool:
         """Whether the value at this node is known to change from call to call."""
-        return bool(self.dynamic) and path(self.nodes, number) in self.dynamic
+        return bool(self.dynamic) and self.path(number) in self.dynamic
+
+    def path(self, number: int) -> Any:
+        """Where a node is, in terms that another trace shares."""
+        return path(self.nodes, number)
 
     def capture(self, number: int) -> int:
         """Have the value at this node be an input of the program; its number among those."""
@@ -95,8 +109,10 @@ class Outside:
     def result(self, value: Any) -> int | None:
         """The position among the values captured of what `value` stands for, so that a call returns that very object."""
         number = self._standing.get(id(value))
-        if number is None:
-            return None
+        return None if number is None else self.hand_over(number)
+
+    def hand_over(self, number: int) -> int:
+        """Have the guards give each call the value at this node; its position among those."""
         self.returned.append(number)
         return len(self.returned) - 1
 
@@ -396,11 +412,8 @@ def follows(file: Any) -> bool:
     if known is None:
         location = os.path.abspath(file)
         library = location.startswith(_STANDARD) and f"{os.sep}site-packages{os.sep}" not in location
-        known = (
-            not library
-            and not is_hidden(file)
-            and not any(f"{os.sep}{n}{os.sep}" in location for n in _CONSTANT_PACKAGES)
-        )
+        constant = is_hidden(file) or any(f"{os.sep}{n}{os.sep}" in location for n in _CONSTANT_PACKAGES)
+        known = _POLYNOMIALS in location or (not library and not constant)
         _followed[file] = known = known and not location.endswith(".so")
     return known
 

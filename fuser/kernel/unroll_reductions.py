@@ -20,7 +20,7 @@ from fuser.kernel.substitution import Substitution
 from fuser.partition.values import extreme_index, reduce_terms, reduces_terms
 
 MOST_ELEMENTS = 16  # of a row
-MOST_NODES = 600  # of the unrolled expression: its vectors must be compiled, and held in registers or near them
+MOST_NODES = 2400  # of the unrolled expression: its vectors must be compiled, and held in registers or near them
 FEWEST_ROWS = 16  # a vector of float32
 
 

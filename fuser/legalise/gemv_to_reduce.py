@@ -1,23 +1,40 @@
 """Products with a vector inside loops, as sums of products: they read a matrix once and do nothing else with it.
 
 A library's product of a matrix and a vector costs its call, and copies of the parts that it takes; as a sum it is fused
-with what is before and after it.
+with what is before and after it. A large matrix that is there before the iteration is left to the library, which reads it in
+either order at the speed of the cache that it lies in.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fuser.ir.graph import Eqn, Graph
+from fuser.ir.graph import Eqn, Graph, Operand
 from fuser.ops.dot import dot_general_p, free_dimensions
-from fuser.passes.reductions.dot_to_reduce import written_out
+from fuser.ops.movement import transpose_p
+from fuser.passes.reductions.dot_to_reduce import LARGE, written_out
 
+FLOATS = {np.dtype("float32"), np.dtype("float64")}  # of which the library has kernels for vectors
 DTYPES = {np.dtype(name) for name in ("float32", "float64", "int32", "int64", "uint32", "uint64")}
 
 
 def gemv_to_reduce(graph: Graph) -> Graph:
-    """The graph with each product of a vector and a vector or a matrix as a sum of products."""
-    return written_out(graph, _with_vector)
+    """The graph with each product of a vector and a vector or a matrix as a sum of products, but for large matrices in memory."""
+    stored = _stored(graph)
+    return written_out(graph, lambda eqn: _with_vector(eqn) and not _reads_much(eqn, stored))
+
+
+def _stored(graph: Graph) -> set[Operand]:
+    """What lies in memory when the graph begins, and what is read from there in another order."""
+    found: set[Operand] = {*graph.invars}
+    for eqn in graph.eqns:
+        if eqn.primitive is transpose_p and eqn.invars[0] in found:
+            found.add(eqn.outvars[0])
+    return found
+
+
+def _reads_much(eqn: Eqn, stored: set[Operand]) -> bool:
+    return any(v in stored and v.aval.size >= LARGE and v.aval.dtype in FLOATS for v in eqn.invars)
 
 
 def _with_vector(eqn: Eqn) -> bool:

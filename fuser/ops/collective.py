@@ -82,15 +82,36 @@ _COMBINED: dict[
 
 def _met(name: str, combine: Callable[..., combining.Combined]) -> Callable[..., np.ndarray]:
     """The eval rule of a collective: `combine(values of the group, **params)` gives what each of them gets."""
-    _COMBINED[name], shown = combine, name.removesuffix("_invariant")
+    _COMBINED[name] = combine
 
     def rule(x: np.ndarray, axis_index_groups: Groups = None, **params: Any) -> np.ndarray:
-        names, x = axis_names(params), np.asarray(x)
-        what = f"{shown} of {ArrayType(x.shape, x.dtype)} over {', '.join(map(repr, names))}"
         kinds = ((name, own_params(params)),)
-        return _member(what).exchange(names, axis_index_groups, what, kinds, [x], _all)[0]  # type: ignore[no-any-return]
+        return _exchanged(axis_names(params), axis_index_groups, kinds, [np.asarray(x)])[0]
 
     return rule
+
+
+def _exchanged(names: tuple[Any, ...], groups: Groups, kinds: Kinds, values: list[np.ndarray]) -> list[np.ndarray]:
+    what = _shown(kinds, [ArrayType(x.shape, x.dtype) for x in values], names)
+    return list(_member(what).exchange(names, groups, what, kinds, values, combine))
+
+
+def _shown(kinds: Kinds, avals: Sequence[ArrayType], names: tuple[Any, ...]) -> str:
+    each = (f"{name.removesuffix('_invariant')} of {aval}" for (name, _), aval in zip(kinds, avals))
+    return f"{', '.join(each)} over {', '.join(map(repr, names))}"
+
+
+def is_meeting(eqn: Eqn) -> bool:
+    """Whether devices wait for one another in this equation."""
+    return eqn.primitive is collective_group_p or eqn.primitive.name in _COMBINED
+
+
+def asked(eqn: Eqn) -> tuple[tuple[Any, ...], Groups, str, Kinds]:
+    """Of a collective the names of its axes, the groups of their indices, its description and its kinds, one for each operand."""
+    params = eqn.params
+    names, groups = axis_names(params), params.get("axis_index_groups")
+    kinds = params["kinds"] if eqn.primitive is collective_group_p else ((eqn.primitive.name, own_params(params)),)
+    return names, groups, _shown(kinds, [ArrayType(v.aval.shape, v.aval.dtype) for v in eqn.invars], names), kinds
 
 
 def own_params(params: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -106,7 +127,7 @@ def combined(name: str, values: list[np.ndarray], **params: Any) -> list[np.ndar
     return results
 
 
-def _all(kinds: Kinds, brought: list[list[np.ndarray]]) -> combining.Combined:
+def combine(kinds: Kinds, brought: list[list[np.ndarray]]) -> combining.Combined:
     """For each member what it gets of several collectives, and the tasks that compute it; all brought one value for each."""
     each = [_COMBINED[name](list(given), **dict(params)) for (name, params), given in zip(kinds, zip(*brought))]
     return list(zip(*(results for results, _ in each))), [task for _, tasks in each for task in tasks]
@@ -170,10 +191,7 @@ psum_invariant_p: Primitive = collective(
 
 def _grouped(*arrays: np.ndarray, axis_name: Any, axis_index_groups: Groups, kinds: Any) -> list[np.ndarray]:
     """Several collectives in one meeting."""
-    names, values = axis_names({"axis_name": axis_name}), [np.asarray(x) for x in arrays]
-    shown = ", ".join(f"{name} of {ArrayType(x.shape, x.dtype)}" for (name, _), x in zip(kinds, values))
-    what = f"{shown} over {', '.join(map(repr, names))}"
-    return list(_member(what).exchange(names, axis_index_groups, what, kinds, values, _all))
+    return _exchanged(axis_names({"axis_name": axis_name}), axis_index_groups, kinds, [np.asarray(x) for x in arrays])
 
 
 def _grouped_type(*avals: ArrayType, axis_name: Any, kinds: Any, **params: Any) -> tuple[ArrayType, ...]:

@@ -6,7 +6,8 @@ import functools
 import re
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,29 +17,35 @@ from fuser.api.eager import backend_name
 from fuser.api.stages import Compiled, Lowered, Traced
 from fuser.backends.base import Alike, KernelSource, Loaded, Memory
 from fuser.backends.c.backend import C
-from fuser.backends.link import Parts, evaluated, in_steps
+from fuser.backends.link import Parts, dense, evaluated, in_steps
 from fuser.compile import lower
+from fuser.config import config
 from fuser.errors import UnsupportedError
-from fuser.ir.graph import Graph
+from fuser.ir.evaluate import evaluate
+from fuser.ir.graph import Eqn, Graph, graphs_in
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
+from fuser.ops.callback import pure_callback_p
+from fuser.ops.collective import asked, combine, is_meeting
 from fuser.ops.discharge import without_refs
+from fuser.ops.movement import reshape_p
 from fuser.ops.shard_map import Layout, Spec, Specs, shard_map_p
 from fuser.parallel.arrays import from_parts, laid_out, relabelled
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import flattened
 from fuser.parallel.passes import fewer_collectives
-from fuser.parallel.sharding import NamedSharding
+from fuser.parallel.sharding import NamedSharding, Sharding
 from fuser.parallel.spec import PartitionSpec, names, spec_of, split_axes
-from fuser.parallel.traffic import messages
 from fuser.parallel.transport import Peers, in_turn
 from fuser.partition.explain import moved_bytes
 from fuser.partition.group import FusionGroup, Kind, Plan, Refusal
 from fuser.passes.tokens import with_tokens
-from fuser.runtime import rendezvous
+from fuser.runtime import cooperative, rendezvous
 from fuser.runtime.array import Array, to_numpy
-from fuser.runtime.executable import Executable
+from fuser.runtime.cooperative import Meeting
+from fuser.runtime.executable import Executable, LibraryStep
 from fuser.runtime.shards import Shards
+from fuser.runtime.toolchain import thread_count
 from fuser.trace import tree
 from fuser.trace.tangent import as_array
 
@@ -58,14 +65,31 @@ _line = _Line()
 
 
 def _named(group: FusionGroup, memory: Memory) -> Callable[..., Any]:
-    """A library step that says which of the user's lines runs: collectives are library steps."""
-    run, text = evaluated(group, memory), str(group.graph.eqns[-1].source)
+    """A library step that says which of the user's lines runs, and over which devices it meets others where it is a collective."""
+    run, eqn = evaluated(group, memory), group.graph.eqns[-1]
+    text = str(eqn.source)
 
     def named(*arrays: Any) -> Any:
         _line.text = text
         return run(*arrays)
 
-    return named
+    if not is_meeting(eqn) or not set(group.graph.outvars) <= set(eqn.outvars):
+        return named
+    places = [eqn.outvars.index(v) for v in group.graph.outvars]
+    return Meeting(*asked(eqn), combine, _operands(group), lambda results: dense([results[n] for n in places]), named)
+
+
+def _operands(group: FusionGroup) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function from a group's inputs to the operands of its last equation; those before it are few, reshapes mostly."""
+    eqns, operands = group.graph.eqns[:-1], group.graph.eqns[-1].invars
+    sources: dict[Any, Any] = {v: v for v in group.graph.invars}
+    for eqn in eqns:
+        if eqn.primitive is reshape_p and eqn.invars[0] in sources:
+            sources[eqn.outvars[0]] = sources[eqn.invars[0]]
+    if not all(v in sources for v in operands):
+        return functools.partial(evaluate, replace(group.graph, eqns=eqns, outvars=operands))
+    places = [(group.graph.invars.index(sources[v]), v.aval.shape) for v in operands]
+    return lambda arrays: [arrays[n].reshape(shape) for n, shape in places]
 
 
 class OneThread(C):
@@ -114,12 +138,37 @@ def fingerprint(graph: Graph) -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def sequential(own: Compiled, mesh: Mesh) -> bool:
-    """Whether the devices need not meet, and one's work is shorter than it takes to wake a thread for it."""
-    groups, graph = own.plan.groups, own.plan.graph
-    if any(g.kind in (Kind.CONTROL, Kind.LOOP) for g in groups) or any(messages(graph, dict(mesh.shape))):
+def by_turns(own: Compiled) -> bool:
+    """Whether a thread can run several devices by turns: no collective in a branch or a loop, no function of the user's, which
+    might wait for another device's.
+    """
+    eqns = list(_every_eqn(own.plan.graph))
+    met = sum(isinstance(step, LibraryStep) and step.meets for step in own.executable.steps)
+    return met == sum(map(is_meeting, eqns)) and not any(
+        e.primitive.effect or e.primitive is pure_callback_p for e in eqns
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def short(own: Compiled) -> bool:
+    """Whether one device's work takes less time than to wake a thread for it."""
+    groups = own.plan.groups
+    if any(g.kind in (Kind.CONTROL, Kind.LOOP) for g in groups):
         return False
     return sum(g.flops for g in groups) <= SEQUENTIAL_FLOPS and sum(map(moved_bytes, groups)) <= SEQUENTIAL_BYTES
+
+
+@functools.cache
+def _threads(said: int) -> int:
+    """`thread_count()`, which reads files, once for each setting."""
+    return thread_count()
+
+
+def _every_eqn(graph: Graph) -> Iterator[Eqn]:
+    for eqn in graph.eqns:
+        yield eqn
+        for inner in graphs_in(eqn.params):
+            yield from _every_eqn(inner)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -134,14 +183,17 @@ def grid_of(mesh: Mesh) -> rendezvous.Grid:
     return rendezvous.Grid(mesh.shape_tuple)
 
 
-def parts(value: Any, target: NamedSharding) -> list[Any]:
-    """Each device's part of an operand, as Arrays; those that it has already are not copied."""
+@functools.lru_cache(maxsize=4096)
+def _alike(one: Sharding, other: Sharding, rank: int) -> bool:
+    return one.same_parts(other, rank)
+
+
+def parts(value: Any, target: NamedSharding) -> Sequence[np.ndarray | None]:
+    """Each device's part of an operand; those that it has already are not copied."""
     data = value._present()
-    if isinstance(data, Shards) and data.sharding.same_parts(target, len(data.shape)):
-        arrays: Sequence[np.ndarray | None] = data.arrays
-    else:
-        arrays = laid_out(value, target)._present().arrays
-    return [None if a is None else Array(a, value.weak_type) for a in arrays]
+    if isinstance(data, Shards) and _alike(data.sharding, target, len(data.shape)):
+        return data.arrays
+    return laid_out(value, target)._present().arrays  # type: ignore[no-any-return]
 
 
 def run(
@@ -158,22 +210,35 @@ def run(
     `layouts` are the shardings of results that are known by more than `out_specs`.
     """
     own = own or compiled(graph, mesh, backend_of_devices())
-    program: Callable[..., Any] = own._run
     operands = [parts(v, sharding(mesh, s)) for v, s in zip(values, in_specs, strict=True)]
-    remote = Peers(mesh.owners, fingerprint(graph), _line.get) if mesh.is_multi_process else None
-    on_device = lambda rank: program([o[rank] for o in operands])
-    if remote is None and sequential(own, mesh):
-        results = rendezvous.run_in_turn(grid_of(mesh), on_device)
-    else:
-        results = rendezvous.run(grid_of(mesh), on_device, remote)
+    results = _on_devices(graph, mesh, own, operands)
     found = []
-    for number, (var, spec) in enumerate(zip(graph.outvars, out_specs, strict=True)):
-        said = layouts[number] if layouts else None
-        layout = sharding(mesh, spec) if said is None else said
-        shape = tuple(e * extent(mesh, axes) for e, axes in zip(var.aval.shape, spec))
-        pieces = [None if r is None else r[number]._data for r in results]
-        found.append(from_parts(shape, var.aval.dtype, layout, pieces, var.aval.weak_type))
+    for number, (local, whole, dtype, weak, own_layout) in enumerate(_types(graph, mesh, out_specs)):
+        layout = (layouts[number] if layouts else None) or own_layout
+        pieces = [None if r is None else r[number].reshape(local) for r in results]
+        found.append(from_parts(whole, dtype, layout, pieces, weak))
     return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _types(graph: Graph, mesh: Mesh, out_specs: Specs) -> list[tuple[Any, ...]]:
+    """Of each result the shape of a part and of the whole, the dtype, whether it is weak, and how it lies."""
+    shapes = [
+        tuple(e * extent(mesh, axes) for e, axes in zip(v.aval.shape, spec))
+        for v, spec in zip(graph.outvars, out_specs, strict=True)
+    ]
+    avals = [v.aval for v in graph.outvars]
+    return [(a.shape, s, a.dtype, a.weak_type, sharding(mesh, p)) for a, s, p in zip(avals, shapes, out_specs)]
+
+
+def _on_devices(graph: Graph, mesh: Mesh, own: Compiled, operands: list[Sequence[Any]]) -> list[Any]:
+    """For each device the list of its results, None for those of other processes; `operands` are lists of parts."""
+    program = own.executable
+    if not mesh.is_multi_process and by_turns(own):
+        begin = lambda rank: program.suspended(*[o[rank] for o in operands])
+        return cooperative.run(grid_of(mesh), begin, 1 if short(own) else min(_threads(config.threads), mesh.size))
+    remote = Peers(mesh.owners, fingerprint(graph), _line.get) if mesh.is_multi_process else None
+    return rendezvous.run(grid_of(mesh), lambda rank: program.call(*[o[rank] for o in operands]), remote)
 
 
 def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Specs, **params: Any) -> list[Array]:

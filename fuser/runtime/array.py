@@ -20,7 +20,7 @@ import numpy as np
 
 from fuser.runtime import device as _device
 from fuser.runtime.core import native
-from fuser.runtime.memory import OWNERS
+from fuser.runtime.memory import OWNERS, copied
 from fuser.runtime.shards import Shards
 
 if TYPE_CHECKING:
@@ -522,7 +522,7 @@ def _row(data: Any, number: int) -> Any:
 def _copied(data: Any) -> Any:
     """The same values in memory of their own; a jax.Array, which nobody writes to, is its own copy."""
     if isinstance(data, (np.ndarray, np.generic)):
-        return np.array(data, order="C")
+        return copied(data)
     return data.clone() if _is_tensor(data) or _on_device(data) else data
 
 

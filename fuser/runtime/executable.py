@@ -65,7 +65,7 @@ class KernelStep:
 class LibraryStep:
     """Runs `function` on the arrays in the slots `arguments`; what it returns, one array or several, fills `outputs`.
 
-    `label` is the user's line, for errors.
+    `label` is the user's line, for errors. At one that `meets` other devices a suspended call stops.
     """
 
     name: str
@@ -73,6 +73,7 @@ class LibraryStep:
     arguments: tuple[int, ...]
     outputs: tuple[int, ...]
     label: str = ""
+    meets: bool = False
 
     @property
     def writes(self) -> tuple[int, ...]:
@@ -164,6 +165,12 @@ class Executable:
         return [slots[k] for k in self.outputs]
 
     __call__ = call
+
+    def suspended(self, *arrays: Any) -> Any:
+        """A call that stops at each collective. `advance()` runs up to the next one and gives (its function, operands), or None
+        at the end; `advance(results)` goes on with what came of it; `outputs()` follows the end. For one thread at a time.
+        """
+        return _Suspended(self, arrays) if self.native is None else native.Suspended(self.native, *arrays)
 
     def call_profiled(
         self, arrays: Sequence[Any], clock: Callable[[], float]
@@ -292,6 +299,45 @@ class Executable:
                 raise ValueError(f"slot {slot} is an output, and nothing has written it")
 
 
+class _Suspended:
+    """The native core's Suspended, in Python."""
+
+    def __init__(self, executable: Executable, arrays: Sequence[Any]) -> None:
+        self._executable, self._slots, self._arena = executable, executable._start(arrays), executable._arena()
+        self._steps = iter(zip(executable.joined, executable._moves))
+        self._met: _Move | None = None
+
+    def advance(self, *results: Any) -> tuple[Callable[..., Any], list[Any]] | None:
+        if self._met is not None:
+            self._end(self._met, *results)
+        for step, move in self._steps:
+            operands = [self._slots[k] for k in move.gather]
+            if isinstance(step, LibraryStep) and step.meets:
+                self._met = move
+                return move.function, operands
+            if move.allocations is None:
+                self._end(move, _library(move, operands))
+                continue
+            for output in move.allocations:
+                array = self._executable._memory(output, self._slots, self._executable._dying, self._arena)
+                self._slots[output.slot] = array
+                operands.append(array)
+            move.function(operands)
+            self._drop(move)
+        return None
+
+    def _end(self, move: _Move, results: Any) -> None:
+        _fill(self._slots, move, results, self._arena)
+        self._drop(move)
+
+    def _drop(self, move: _Move) -> None:
+        for k in move.drop:
+            self._slots[k] = None
+
+    def outputs(self) -> list[Any]:
+        return [self._slots[k] for k in self._executable.outputs]
+
+
 class CFunction:
     """A C function `void name(void **buffers, const int64_t *sizes)` that takes a list of contiguous ndarrays; frees the GIL."""
 
@@ -338,7 +384,8 @@ def _described(step: Step, drop: tuple[int, ...]) -> tuple[Any, ...]:
     """A step for the native core: kind, name, function, address, sizes, arguments, outputs, slots to drop, keeps_gil."""
     if isinstance(step, LibraryStep):
         filled = tuple((slot, -1, -1, step.label) for slot in step.outputs)
-        return "library", step.name, step.function, 0, (), step.arguments, filled, drop, False
+        kind = "meeting" if step.meets else "library"
+        return kind, step.name, step.function, 0, (), step.arguments, filled, drop, False
     outputs = tuple(
         (o.slot, -1 if o.reuse is None else o.reuse, -1 if o.offset is None else o.offset, o.label)
         for o in step.outputs

@@ -52,6 +52,14 @@ def block(size: int, label: str) -> np.ndarray[Any, Any]:
 empty: Callable[..., np.ndarray[Any, Any]] = python_empty if native is None else native.empty
 
 
+def copied(array: np.ndarray[Any, Any] | np.generic) -> np.ndarray[Any, Any]:
+    """A C-contiguous copy. Its elements begin where a line of the cache does, if it has 64 KiB or more: vectors that kernels load
+    from memory of NumPy's own, which begins anywhere, lie across two lines."""
+    result = empty(array.shape, array.dtype)
+    result[...] = array
+    return result
+
+
 def memory_stats() -> dict[str, int]:
     """Bytes and counts of the CPU's pool: arrays of 64 KiB and more, each counted with its whole block.
 

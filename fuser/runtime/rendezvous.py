@@ -9,6 +9,7 @@ arrive here meets the other processes (`Remote`).
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import queue
@@ -302,6 +303,25 @@ def _after_fork() -> None:
     _idle_lock = threading.Lock()
 
 
+def with_workers(count: int, function: Callable[[], None]) -> None:
+    """Have so many threads call the function, of which each is idle again after it."""
+
+    def on_worker(worker: _Worker) -> None:
+        with without_team():
+            function()
+        with _idle_lock:
+            _idle.append(worker)
+
+    for worker in _workers(count):
+        worker.tasks.put(functools.partial(on_worker, worker))
+
+
+def _workers(count: int) -> list[_Worker]:
+    with _idle_lock:
+        found = [_idle.pop() for _ in range(min(count, len(_idle)))]
+    return found + [_Worker(n) for n in range(len(found), count)]
+
+
 def run(grid: Grid, function: Callable[[int], Any], remote: Remote | None = None) -> list[Any]:
     """`function(rank)` on every device of the grid at once, those of this process; its results in their order.
 
@@ -330,9 +350,7 @@ def run(grid: Grid, function: Callable[[int], Any], remote: Remote | None = None
             _idle.append(worker)
         left.release()
 
-    with _idle_lock:
-        workers = [_idle.pop() for _ in range(min(count - 1, len(_idle)))]
-    workers += [_Worker(n) for n in range(len(workers), count - 1)]
+    workers = _workers(count - 1)
     for rank, worker in zip(ranks[1:], workers):
         worker.tasks.put(lambda rank=rank, worker=worker: on_worker(rank, worker))  # type: ignore[misc]
     task(ranks[0])  # on the calling thread, which gets signals
@@ -349,19 +367,6 @@ def run(grid: Grid, function: Callable[[int], Any], remote: Remote | None = None
         if remote is not None:
             remote.failed(failure)
         raise failure
-    return results
-
-
-def run_in_turn(grid: Grid, function: Callable[[int], Any]) -> list[Any]:
-    """`function(rank)` on every device of the grid, one after the other, for what meets in no collective."""
-    meet, results = Rendezvous(grid.count), []
-    saved = _current.member
-    try:
-        for rank in range(grid.count):
-            _current.member = Member(grid, rank, meet)
-            results.append(function(rank))
-    finally:
-        _current.member = saved
     return results
 
 

@@ -127,6 +127,7 @@ static int read_step(Executable *self, Step *step, PyObject *item) {
     Py_INCREF(step->function);
     step->kernel = (Kernel)(uintptr_t)address;
     step->keeps_gil = keeps_gil;
+    step->meets = strcmp(kind, "meeting") == 0;
     for (const StepKind *known = step_kinds; known->name != NULL; known++)
         if (strcmp(kind, known->name) == 0)
             step->run = known->run;
@@ -268,7 +269,7 @@ static int refuse(PyObject *array, const SlotType *type, int number) {
     return -1;
 }
 
-static int read_inputs(const Executable *self, PyObject *const *args, Py_ssize_t count, Slot *inputs) {
+int read_inputs(const Executable *self, PyObject *const *args, Py_ssize_t count, Slot *inputs) {
     if (count != self->input_count) {
         PyErr_Format(PyExc_TypeError, "this executable takes %d arrays, got %zd", self->input_count, count);
         return -1;
@@ -279,8 +280,11 @@ static int read_inputs(const Executable *self, PyObject *const *args, Py_ssize_t
             return refuse(args[k], type, k);
     }
     for (int k = 0; k < count; k++)
-        if (put_input(&inputs[k], Py_NewRef(args[k])) < 0)
+        if (put_input(&inputs[k], Py_NewRef(args[k])) < 0) {
+            while (k-- > 0)
+                Py_CLEAR(inputs[k].object);
             return -1;
+        }
     return 0;
 }
 
@@ -301,18 +305,20 @@ static int mark(PyObject *positions, Slot *inputs, Py_ssize_t count, bool writab
     return PyErr_Occurred() == NULL ? 0 : -1;
 }
 
-static PyObject *run_on(const Executable *self, Slot *inputs) {
-    PyObject *outputs[self->output_count + 1];
-    if (run_executable(self, inputs, outputs) < 0)
-        return NULL;
-    PyObject *list = PyList_New(self->output_count);
-    for (int k = 0; k < self->output_count; k++) {
+PyObject *list_of(PyObject **outputs, int count) {
+    PyObject *list = PyList_New(count);
+    for (int k = 0; k < count; k++) {
         if (list == NULL)
             Py_DECREF(outputs[k]);
         else
             PyList_SET_ITEM(list, k, outputs[k]);
     }
     return list;
+}
+
+static PyObject *run_on(const Executable *self, Slot *inputs) {
+    PyObject *outputs[self->output_count + 1];
+    return run_executable(self, inputs, outputs) < 0 ? NULL : list_of(outputs, self->output_count);
 }
 
 static PyObject *call(Executable *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {

@@ -17,6 +17,7 @@ int add_memory(PyObject *module);     /* memory.c: the pool of blocks */
 int add_array(PyObject *module);      /* array.c: the base of fuser.Array */
 int add_state(PyObject *module);      /* state.c: the current trace and the settings that a call depends on */
 int add_executable(PyObject *module); /* executable.c and construct.c: steps over slots */
+int add_suspended(PyObject *module);  /* suspended.c: calls that stop at collectives */
 int add_program(PyObject *module);    /* program.c: from operands to the tree of results */
 int add_dispatch(PyObject *module);   /* dispatch.c: from a call's arguments to a program */
 int add_guards(PyObject *module);     /* guards.c: what a NumPy function read from outside */

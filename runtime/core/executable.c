@@ -178,7 +178,7 @@ static PyObject *result_of(Call *call, int number, bool fresh) {
     return Py_NewRef(array);
 }
 
-static int gather_results(Call *call, PyObject **outputs) {
+int gather_results(Call *call, PyObject **outputs) {
     for (int k = 0; k < call->executable->output_count; k++) {
         outputs[k] = result_of(call, call->executable->outputs[k], call->executable->fresh[k]);
         if (outputs[k] == NULL) {
@@ -190,15 +190,49 @@ static int gather_results(Call *call, PyObject **outputs) {
     return 0;
 }
 
-static int walk(Call *call) {
+void drop_dead(Call *call, const Step *step) {
+    for (int k = 0; k < step->drop_count; k++)
+        Py_CLEAR(call->slots[step->drops[k]].object);
+}
+
+int walk(Call *call) {
     const Executable *executable = call->executable;
     for (const Step *step = executable->steps; step < executable->steps + executable->step_count; step++) {
         if (step->run(call, step) < 0)
             return -1;
-        for (int k = 0; k < step->drop_count; k++)
-            Py_CLEAR(call->slots[step->drops[k]].object);
+        drop_dead(call, step);
     }
     return 0;
+}
+
+int walk_to_meeting(Call *call, int *next) {
+    for (; *next < call->executable->step_count; ++*next) {
+        const Step *step = &call->executable->steps[*next];
+        if (step->meets)
+            return 1;
+        if (step->run(call, step) < 0)
+            return -1;
+        drop_dead(call, step);
+    }
+    return 0;
+}
+
+int begin_call(Call *call, const Executable *executable, Slot *slots, Slot *inputs, char *arena) {
+    *call = (Call){executable, slots, NULL, NULL, NULL};
+    memset(slots, 0, executable->slot_count * sizeof(Slot));
+    for (int k = 0; k < executable->input_count; k++)
+        slots[executable->inputs[k]] = inputs[k];
+    for (int k = 0; k < executable->const_count; k++)
+        put(&slots[executable->const_slots[k]], Py_NewRef(executable->consts[k]));
+    if (executable->device)
+        call->stream = enter_device() < 0 ? NULL : current_stream();
+    return executable->device && call->stream == NULL ? -1 : start_arena(call, arena);
+}
+
+void end_call(Call *call, const char *arena) {
+    for (int k = 0; k < call->executable->slot_count; k++)
+        Py_XDECREF(call->slots[k].object);
+    end_arena(call, arena);
 }
 
 int run_executable(const Executable *executable, Slot *inputs, PyObject **outputs) {
@@ -207,28 +241,19 @@ int run_executable(const Executable *executable, Slot *inputs, PyObject **output
     char *stacked = executable->arena <= ARENA_ON_STACK && !executable->lends ? small_arena : NULL;
     int count = executable->slot_count;
     Slot *slots = count <= SLOTS_ON_STACK ? on_stack : PyMem_Malloc(count * sizeof(Slot));
-    Call call = {executable, slots, NULL, NULL, NULL};
     if (slots == NULL) {
         for (int k = 0; k < executable->input_count; k++)
             Py_XDECREF(inputs[k].object);
         PyErr_NoMemory();
         return -1;
     }
-    memset(slots, 0, count * sizeof(Slot));
-    for (int k = 0; k < executable->input_count; k++)
-        slots[executable->inputs[k]] = inputs[k];
-    for (int k = 0; k < executable->const_count; k++)
-        put(&slots[executable->const_slots[k]], Py_NewRef(executable->consts[k]));
-    if (executable->device)
-        call.stream = enter_device() < 0 ? NULL : current_stream();
-    int status = executable->device && call.stream == NULL ? -1 : start_arena(&call, stacked);
+    Call call;
+    int status = begin_call(&call, executable, slots, inputs, stacked);
     if (status == 0)
         status = walk(&call);
     if (status == 0)
         status = gather_results(&call, outputs);
-    for (int k = 0; k < count; k++)
-        Py_XDECREF(slots[k].object);
-    end_arena(&call, stacked);
+    end_call(&call, stacked);
     if (slots != on_stack)
         PyMem_Free(slots);
     return status;
@@ -302,6 +327,7 @@ const StepKind step_kinds[] = {
     {"kernel", run_kernel},
     {"arrays", run_arrays},
     {"library", run_library},
+    {"meeting", run_library},
     {"device", run_device},
     {NULL},
 };

@@ -38,6 +38,7 @@ struct Step {
     Kernel kernel;
     int64_t *sizes;
     bool keeps_gil; /* the kernel takes less time than giving the GIL to others would be worth */
+    bool meets;     /* a collective: a call that can be suspended stops here */
     int argument_count, output_count, drop_count;
     int *arguments, *drops;
     Output *outputs;
@@ -78,6 +79,18 @@ extern PyTypeObject executable_type;
 /* Run on `inputs`, one for each of the executable's, whose references are taken over, and write as many new references
    as there are outputs. -1 with an exception set, and nothing written, if a step fails. */
 int run_executable(const Executable *executable, Slot *inputs, PyObject **outputs);
+/* The same in parts. `slots`, as many as the executable has, and the `arena`, NULL for one from the pool, must outlive
+   the call; end_call follows begin_call even where that fails. */
+int begin_call(Call *call, const Executable *executable, Slot *slots, Slot *inputs, char *arena);
+int walk(Call *call);
+/* The steps from `*next` on, up to the first collective, which is not run: 1 there, 0 at the end, -1 with an exception. */
+int walk_to_meeting(Call *call, int *next);
+void drop_dead(Call *call, const Step *step);
+int gather_results(Call *call, PyObject **outputs);
+void end_call(Call *call, const char *arena);
+/* construct.c: the arrays as slots of the inputs, checked. -1 with an exception set, and no references taken. */
+int read_inputs(const Executable *executable, PyObject *const *args, Py_ssize_t count, Slot *inputs);
+PyObject *list_of(PyObject **outputs, int count);
 /* Whether an array is what an input's slot is for; true where the executable does not know. */
 bool same_type(PyObject *array, const SlotType *type);
 /* Lay an array into an input's slot, its reference taken over; a copy without gaps where it has some. */

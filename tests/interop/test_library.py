@@ -7,6 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.ndimage
+import scipy.special
+from numpy.polynomial import chebyshev
+from scipy import signal
+from scipy.signal import savgol_filter
 
 from fuser.interop import accelerate
 from tests.interop.test_events import as_numpy, events
@@ -39,6 +44,14 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "density": lambda a, v: np.histogram(a, 5, (-1, 1), density=True)[0] + V[0],
     "weights": lambda a, v: np.cov(a, aweights=np.abs(v)),
     "gradient": lambda a, v: np.gradient(v, edge_order=2),
+    "least squares": lambda a, v: np.linalg.lstsq(a, v, rcond=None)[0] + np.polyfit(v, a[0], 2)[0],
+    "reduceat": lambda a, v: np.add.reduceat(a.ravel() * 2, [0, 3, 5]) + np.bitwise_xor.reduce((v > 0).astype(int)),
+    "a ufunc without a kernel": lambda a, v: np.spacing(a) + v,
+    "median of a long row": lambda a, v: np.median(np.tile(v, 300)) + np.quantile(np.tile(v, 300), [0.1, v[0] * 0]),
+    "long sorts": lambda a, v: np.sort(np.tile(v, 300))[np.argsort(np.tile(v, 300), kind="stable")],
+    "gaussian_filter": lambda a, v: scipy.ndimage.gaussian_filter(a * 2, 1.0) + v,
+    "lfilter": lambda a, v: signal.lfilter([v[0]], [1.0, -0.5], a) + 1,
+    "filter of windows": lambda a, v: savgol_filter(a, 3, 1).sum(axis=0) + scipy.special.j1(v),
     "nanmedian": lambda a, v: np.nanmedian(a, axis=0) + v,
 }
 
@@ -47,6 +60,36 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
 def test_functions_run_in_numpy_between_kernels(name: str) -> None:
     for a in (A, np.asfortranarray(A)):
         assert events(as_numpy(FUNCTIONS[name], a, V)) == 0
+
+
+TRACED: dict[str, Callable[[Any, Any], Any]] = {
+    "special functions": lambda a, v: scipy.special.erf(a) + scipy.special.gammaln(v**2 + 1) + scipy.special.ndtr(v),
+    "infinities of special functions": lambda a, v: scipy.special.gammaln(v * 0),
+    "polynomials": lambda a, v: chebyshev.chebval(a, v) + np.polynomial.legendre.legval(v, [1.0, 2.0, 3.0]),
+    "bincount": lambda a, v: np.bincount((np.abs(a.ravel()) * 2).astype(int), minlength=32),
+    "weighted bincount": lambda a, v: (
+        np.bincount(np.arange(4) // 2, weights=v, minlength=5) + np.bincount([1, 1], v[:2], 5)
+    ),
+    "histogram": lambda a, v: np.histogram(a, 7, (-1, 5)),
+    "histogram of edges": lambda a, v: np.histogram(a, [-1.0, 0, 0.5, 5]),
+    "ends of a histogram": lambda a, v: np.histogram(np.round(a * 10) / 10, 60, (-1, 5))[0],
+    "windows": lambda a, v: np.lib.stride_tricks.sliding_window_view(a, (2, 3)).mean(axis=(2, 3)) + v[:2],
+    "windows along an axis": lambda a, v: np.lib.stride_tricks.sliding_window_view(a, 3, axis=0).max(axis=-1) + v,
+    "linspace": lambda a, v: np.linspace(v[0], v[1], 9) + np.linspace(1.0, 2.0, 9),
+}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_functions_are_traced_without_steps_in_numpy(name: str) -> None:
+    assert events(as_numpy(TRACED[name], A, V)) == 0
+    plan = accelerate(TRACED[name]).lower(A, V).plan
+    assert not any("numpy_call" in group.name for group in plan.groups)
+
+
+def test_values_beyond_minlength_are_left_to_numpy() -> None:
+    count = accelerate(lambda x: np.bincount(x, minlength=3))
+    np.testing.assert_array_equal(count(np.array([0, 2, 2])), [1, 0, 2])
+    np.testing.assert_array_equal(count(np.array([0, 5, 2])), [1, 0, 1, 0, 0, 1])
 
 
 def test_compiled_programs_call_numpy() -> None:

@@ -19,7 +19,7 @@ from fuser.backends.c.schedules.compensated_sums import VECTOR_BYTES
 from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.inner_reduction import InnerReduction, SplitInnerReduction
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
-from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction
+from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction, planes
 from fuser.backends.c.schedules.staged_rows import StagedRows, rows_side_by_side
 from fuser.backends.c.schedules.tiling import transposed_accesses
 from fuser.kernel.complex_parts import split_complex
@@ -136,8 +136,10 @@ def reduction_of(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) 
         return "rows side by side"
     rows, cols = loops.count(loops.parallel), loops.count(loops.reduced)
     worth = rows * cols >= SPLIT
-    if loops.vector in loops.parallel and loops.extents[loops.vector] >= LEAST_COLUMNS:
-        width = loops.extents[loops.vector]
+    width = loops.extents[loops.vector] if loops.vector in loops.parallel else 0
+    for plane in planes(kernel, loops):
+        width *= loops.extents[plane]
+    if width >= LEAST_COLUMNS:
         blocks = rows // width * -(-width // BLOCK)
         few = worth and blocks < 2 * FEW_ROWS and cols >= 64
         return "split outer" if few and "split outer" in ways else "outer"

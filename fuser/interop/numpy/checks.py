@@ -273,7 +273,7 @@ class _NonFinite:
 
     def _handed_on(self, eqn: Eqn) -> Iterator[Var]:
         """The operands of which an infinity or nan in any element shows in the result."""
-        if not eqn.outvars[0].aval.size:
+        if not eqn.invars or not eqn.outvars[0].aval.size:
             return
         if eqn.primitive is V.slice_p:
             yield from self._written_within(eqn)

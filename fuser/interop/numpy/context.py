@@ -44,17 +44,24 @@ class Context:
         self.checks = Checks()
         self.layout_known = layout_known  # whether every argument is C-contiguous, so that reshapes of it are views
         self.outside: Any = None  # what the function reads from outside (fuser.interop.outside)
-        self.arguments: list[tuple[int, Any]] = []  # arrays of the caller's, by the number of the argument
+        self.arguments: list[tuple[Any, Any]] = []  # arrays of the caller's, by where they are (fuser.interop.writes)
+        self.on_host = True  # whether NumPy's functions read the program's memory as it is
+        self.draws: list[Any] | None = (
+            None  # random numbers, inputs of the program; None where there is no call to draw them
+        )
+        self.writes: tuple[Any, ...] = ()  # to those arrays, once the function has run
+        self.write_results = 0  # values that the program computes for them
         self._constants: dict[tuple[int, np.dtype], tuple[Any, Array]] = {}
         self._numbers: dict[Var, Any] = {}
         self._numbered = 0
 
-    def argument(self, number: int, array: Any) -> Any:
+    def argument(self, where: Any, array: Any) -> Any:
         """Enter an array of the caller's, which sees what is written to it."""
-        self.arguments.append((number, array))
+        array.assignments = []
+        self.arguments.append((where, array))
         return array
 
-    def written(self) -> list[tuple[int, Any]]:
+    def written(self) -> list[tuple[Any, Any]]:
         """The caller's arrays that the function has written to."""
         return [(number, array) for number, array in self.arguments if array._version]
 

@@ -224,8 +224,8 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
         return x.write(changed)
     new = cast_value(x, value)
     if is_basic(parts):
-        return x.write(_assign_basic(x, x.value, parts, new))
-    x.write(_assign_positions(x, parts, new))
+        return x.write(_assign_basic(x, x.value, parts, new), parts, new)
+    x.write(_assign_positions(x, parts, new), parts, new)
 
 
 def _same_index(a: Any, parts: tuple[Any, ...]) -> bool:

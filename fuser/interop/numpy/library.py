@@ -6,6 +6,7 @@ warning of theirs makes the whole call run in NumPy, so that it comes from the u
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from fuser.interop.numpy.context import Context, supported
 from fuser.interop.numpy.dispatch import FUNCTIONS, title
 from fuser.interop.numpy.layout import order_of
+from fuser.interop.numpy.scipy import is_hosted
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import Declined
 from fuser.ir.primitive import Fusion, Primitive
@@ -22,7 +24,8 @@ from fuser.trace.core import bind
 
 _LINALG = (
     *("cholesky", "det", "slogdet", "inv", "pinv", "solve", "qr", "svd", "svdvals", "eigh", "eigvalsh"),
-    *("cond", "matrix_rank", "matrix_power", "multi_dot"),
+    *("cond", "matrix_rank", "matrix_power", "multi_dot", "lstsq", "eig", "eigvals", "tensorsolve", "tensorinv"),
+    *("matrix_norm", "vector_norm"),
 )
 _FFT = (
     *(
@@ -43,7 +46,24 @@ _FFT = (
     ),
     *("fftshift", "ifftshift"),
 )
-_OTHERS = ("lexsort", "partition", "argpartition", "unwrap", "block", "nanmedian", "nanquantile", "nanpercentile")
+_OTHERS = (
+    *("lexsort", "partition", "argpartition", "unwrap", "block", "nanmedian", "nanquantile", "nanpercentile"),
+    *(
+        "polyfit",
+        "roots",
+        "poly",
+        "histogram2d",
+        "histogramdd",
+        "nancumsum",
+        "nancumprod",
+        "sort_complex",
+        "packbits",
+        "unpackbits",
+    ),
+)
+
+
+_WARNS = (np.polyfit,)  # by warnings.warn, beside those of np.errstate
 
 
 class _Place:
@@ -104,9 +124,17 @@ def call_numpy(context: Context, function: Any, args: Any, kwargs: Any) -> Any:
     def run(*arrays: np.ndarray) -> Any:
         given = [a[()] if o.scalar else _in_order(a, o) for a, o in zip(arrays, operands)]
         positional, named = _filled(positions, given)
-        return function(*positional, **named)
+        if not tells:
+            return function(*positional, **named)
+        with warnings.catch_warnings():  # a warning is to come from the user's line
+            warnings.simplefilter("error")
+            return function(*positional, **named)
 
-    sample = run(*[_sample(o.shape, o.dtype) for o in operands])
+    tells = False
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        sample = run(*[_sample(o.shape, o.dtype) for o in operands])
+    tells = function in _WARNS or is_hosted(function)
     leaves = [np.asarray(leaf) for leaf in _flat(sample)]
     types = tuple(ArrayType(leaf.shape, supported(leaf.dtype, f"a result of {title(function)}")) for leaf in leaves)
     found = bind(numpy_call_p, *[o.lifted() for o in operands], function=run, types=types)

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from fuser.interop.guards import Test
+from fuser.interop.guards import Reach, Test
 from fuser.interop.impure import Refusing, replacement
-from fuser.interop.numpy import creation, dispatch
+from fuser.interop.numpy import creation, dispatch, scipy
 from fuser.interop.numpy.context import Context
 from fuser.interop.numpy.dispatch import wrap_known
 from fuser.interop.numpy.layout import order_of
+from fuser.interop.numpy.random import GENERATORS, RandomModule, stand_in
 from fuser.interop.numpy.traced import TracedArray
-from fuser.interop.outside import Outside, Substitute
+from fuser.interop.outside import Known, Outside, Substitute
 from fuser.ir.types import ALL_DTYPES, ArrayType
 from fuser.trace.core import current
 
@@ -58,11 +59,14 @@ class NumpyModule:
             setattr(self, name, getattr(self, f"_{name}"))
         for name in _MAKERS:
             setattr(self, name, self._maker(getattr(np, name)))
-        self.random = replacement(np.random, "np.random")
+        self.random = RandomModule(context)
         self.ndarray = np.ndarray
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(np, name)
+        if name == "polynomial":  # whose functions are traced as the user's are
+            outside = self._context.outside
+            return outside.visit(value, outside.held_node(value, "np.polynomial"), "np.polynomial")
         found = replacement(value, f"np.{name}")
         return value if found is None else found
 
@@ -147,6 +151,19 @@ def seen_outside(context: Context, baked: bool) -> Substitute:
             return module
         if type(value) is np.ndarray:
             return _array(outside, context, value, number, name, baked)
+        if getattr(value, "__name__", "").split(".")[0] == "scipy" or scipy.is_hosted(value):
+            outside.require(number, Test.IS, value)
+            return scipy.stand_in(value)
+        if value is np.random:
+            outside.require(number, Test.IS, value)
+            return module.random
+        if isinstance(value, GENERATORS):
+            return stand_in(outside, context, value, number, name)
+        owner = getattr(value, "__self__", None)
+        if isinstance(owner, GENERATORS):  # a method of one
+            where = outside.node(Reach.ATTRIBUTE, number, "__self__", name.rpartition(".")[0] or "np.random")
+            outside.require(number, Test.HOLDS, lambda now: getattr(now, "__name__", "") == value.__name__)
+            return getattr(outside.visit(owner, where, name), value.__name__)
         if type(value) is float:
             return _input(outside, context, np.float64(value), number, weak=float)
         if isinstance(value, np.generic) and value.dtype in ALL_DTYPES:
@@ -174,7 +191,6 @@ def seen_outside(context: Context, baked: bool) -> Substitute:
 
 
 def _array(outside: Outside, context: Context, value: np.ndarray, number: int, name: str, baked: bool) -> Any:
-    guard = f"writing to the array {name}, which was not made in the traced function, cannot be traced|write to a copy: {name}.copy()"
     if value.dtype not in ALL_DTYPES or not value.dtype.isnative:
         if value.dtype.kind in "SU":
             before = value.copy()
@@ -185,10 +201,12 @@ def _array(outside: Outside, context: Context, value: np.ndarray, number: int, n
     dense = bool(value.flags.c_contiguous)
     if baked or (value.nbytes <= KNOWN_BYTES and not outside.is_dynamic(number)):
         outside.require(number, Test.CONTENTS, (value.dtype, value.shape, value.tobytes()))
-        return TracedArray(context, value.copy(), contiguous=dense, guard=guard, strides=value.strides)
+        made = TracedArray(context, value.copy(), contiguous=dense, strides=value.strides)
+        return context.argument(Known(name, None if baked else outside.path(number)), made)
     outside.require(number, Test.ARRAY, (value.dtype, value.shape, value.strides))
     tracer = _new_input(outside, value, number)
-    return TracedArray(context, tracer, contiguous=dense, guard=guard, strides=value.strides)
+    made = TracedArray(context, tracer, contiguous=dense, strides=value.strides)
+    return context.argument(-len(outside.captures), made)
 
 
 def _same_text(a: np.ndarray, b: np.ndarray) -> bool:

@@ -17,11 +17,13 @@ from fuser.interop.numpy.creation import astype, common_dtype, stored_dtype
 from fuser.interop.numpy.dispatch import Handler, implements, numpy_function
 from fuser.interop.numpy.indexing import Selected, setitem
 from fuser.interop.numpy.movement import as_traced
-from fuser.interop.numpy.traced import TracedArray
+from fuser.interop.numpy.reductions import is_long
+from fuser.interop.numpy.traced import TracedArray, find_context
 from fuser.interop.numpy.ufuncs import call as call_ufunc
 from fuser.interop.numpy.ufuncs import known, operand, store
 from fuser.ir.types import BOOL
-from fuser.lax.values import full_broadcast, literal
+from fuser.lax.values import broadcast_to, convert, full_broadcast, literal
+from fuser.numpy.at import IndexUpdateRef
 from fuser.numpy.series import convolved
 from fuser.ops import elementwise as E
 from fuser.trace.core import bind
@@ -379,6 +381,25 @@ def _corrcoef(context: Context, x: Any, y: Any = None, rowvar: bool = True, **un
     )
 
 
+@implements(np.lib.stride_tricks.sliding_window_view)
+def _sliding_window_view(
+    context: Context, x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> TracedArray:
+    """The windows, which must not be written to; they are no copies inside a kernel."""
+    array = as_traced(context, x)
+    if writeable:
+        raise untraceable("windows that are written to cannot be traced", "assign to slices of the array")
+    spans = np.atleast_1d(window_shape)
+    axes = range(array.ndim) if axis is None else np.atleast_1d(axis) % array.ndim
+    np.lib.stride_tricks.sliding_window_view(np.broadcast_to(np.int8(0), array.shape), window_shape, axis)  # its errors
+    value = array.lifted()
+    for dimension, span in zip(map(int, axes), map(int, spans)):
+        starts = np.arange(value.shape[dimension] - span + 1)
+        windows = fnp.take(value, starts[:, None] + np.arange(span), axis=dimension)
+        value = fnp.moveaxis(windows, dimension + 1, -1)
+    return TracedArray(context, value, guard="writing to windows cannot be traced|use .copy()")
+
+
 # Sorting and searching.
 
 
@@ -387,6 +408,9 @@ def sort(
     context: Context, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
 ) -> TracedArray:
     """`np.sort`."""
+    x = as_traced(context, a)
+    if is_long(context, x, axis):
+        return _by_numpy(context, np.sort, x, axis)  # type: ignore[no-any-return]
     return TracedArray(context, fnp.sort(as_traced(context, a).lifted(), axis))
 
 
@@ -394,7 +418,10 @@ def sort(
 def argsort(
     context: Context, a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
 ) -> TracedArray:
-    """`np.argsort`; equal elements keep their order."""
+    """`np.argsort`; equal elements of short rows keep their order."""
+    x = as_traced(context, a)
+    if is_long(context, x, axis):
+        return _by_numpy(context, np.argsort, x, axis, kind, stable=stable)  # type: ignore[no-any-return]
     return TracedArray(context, to_dtype(fnp.argsort(as_traced(context, a).lifted(), axis), np.dtype(np.intp)))
 
 
@@ -421,17 +448,31 @@ def _digitize(context: Context, x: Any, bins: Any, right: bool = False) -> Trace
 
 @implements(np.bincount)
 def _bincount(context: Context, x: Any, /, weights: Any = None, minlength: int = 0) -> TracedArray:
-    raise untraceable(
-        "np.bincount gives as many counts as the values need, so it cannot be traced",
-        "use np.add.at(np.zeros(n), x, 1)",
-    )
+    """`minlength` counts; a call with larger values, which need more, is left to NumPy."""
+    if not minlength:
+        raise untraceable(
+            "np.bincount gives as many counts as the values need, so it cannot be traced",
+            "give minlength=, or use np.add.at(np.zeros(n), x, 1)",
+        )
+    values = as_traced(context, x).lifted()
+    notice_out_of_range(values, minlength)
+    added = None if weights is None else as_traced(context, weights).lifted(np.dtype(np.float64))
+    return TracedArray(context, _counted(values, added, int(minlength)))
+
+
+def _counted(places: Any, weights: Any, count: int) -> Any:
+    """The number of elements, or the sum of the weights, at each of `count` places."""
+    dtype = np.dtype(np.intp if weights is None else np.float64)
+    totals = IndexUpdateRef(broadcast_to(literal(0, dtype), (count,)), places)
+    return totals.add(literal(1, dtype) if weights is None else weights)
 
 
 @implements(np.histogram)
 def _histogram(
     context: Context, a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> Any:
-    if (np.ndim(bins) == 0 and range is None) or isinstance(bins, (str, TracedArray)) or density or weights is not None:
+    by_numpy = isinstance(bins, (str, TracedArray)) or density or weights is not None or find_context(range) is not None
+    if by_numpy or (np.ndim(bins) == 0 and range is None):
         if isinstance(bins, str):
             raise untraceable(
                 f"np.histogram with bins={bins!r} has as many bins as the values need", "give their number"
@@ -441,12 +482,22 @@ def _histogram(
     edges = np.histogram_bin_edges(np.zeros(1, x.dtype), np.asarray(bins) if np.ndim(bins) else bins, range)
     dtype = floats(x, edges)
     flat = fnp.ravel(x.lifted(dtype))
-    inner = fnp.searchsorted(edges.astype(dtype), flat, side="right")
-    last = fnp.equal(flat, float(edges[-1]))
-    places = fnp.where(last, len(edges) - 1, inner) - 1
-    positions = np.arange(len(edges) - 1)
-    counts = fnp.sum(fnp.equal(fnp.expand_dims(places, 0), fnp.expand_dims(positions, 1)), axis=1)
-    return TracedArray(context, to_dtype(counts, np.dtype(np.intp))), known(context, edges)
+    limits = edges.astype(dtype)
+    places = fnp.searchsorted(limits, flat, side="right") if np.ndim(bins) else _uniform_places(flat, limits)
+    places = fnp.where(fnp.equal(flat, float(edges[-1])), len(edges) - 1, places)  # 0 and len(edges): outside
+    return TracedArray(context, _counted(places, None, len(edges) + 1)[1:-1]), known(context, edges)
+
+
+def _uniform_places(x: Any, edges: np.ndarray) -> Any:
+    """As `searchsorted(edges, x, side="right")` for edges at equal distances, which rounding moves by one place at most."""
+    count = len(edges) - 1
+    first, last = float(edges[0]), float(edges[-1])
+    scaled = (x - first) * (count / (last - first))
+    guess = convert(fnp.clip(fnp.nan_to_num(scaled, nan=-1.0), -1.0, float(count)), np.dtype(np.int32))
+    low, high = (fnp.take(edges, fnp.clip(guess + step, 0, count)) for step in (0, 1))
+    guess = guess - convert(fnp.less(x, low), guess.dtype) + convert(fnp.greater_equal(x, high), guess.dtype)
+    outside = fnp.logical_not(fnp.greater_equal(x, first))
+    return fnp.where(outside, 0, fnp.where(fnp.greater(x, last), count + 1, fnp.clip(guess, 0, count - 1) + 1))
 
 
 _BY_VALUES = "gives as many elements as the values have, so it cannot be traced"

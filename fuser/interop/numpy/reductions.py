@@ -16,7 +16,7 @@ from fuser.interop.numpy.checks import notice, watching
 from fuser.interop.numpy.context import Context, to_dtype, untraceable
 from fuser.interop.numpy.dispatch import ON_SELECTED, Handler, implements, numpy_function
 from fuser.interop.numpy.indexing import Selected
-from fuser.interop.numpy.traced import TracedArray
+from fuser.interop.numpy.traced import TracedArray, find_context
 from fuser.interop.numpy.ufuncs import operand
 from fuser.ir.types import BOOL
 from fuser.lax.values import broadcast_to, literal
@@ -319,12 +319,29 @@ for _name in ("cumulative_sum", "cumulative_prod"):
 # Order statistics.
 
 
+MOST_SORTED = 512  # elements of a row that a kernel sorts on the host: NumPy is faster at longer ones
+
+
+def is_long(context: Context, x: Any, axis: Any) -> bool:
+    """Whether NumPy is to sort these rows, or select from them."""
+    axes = range(len(x.shape)) if axis is None else np.atleast_1d(axis)
+    return context.on_host and math.prod(x.shape[int(d)] for d in axes) > MOST_SORTED
+
+
+def _by_numpy(context: Context, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    from fuser.interop.numpy.library import call_numpy  # which needs the table of functions complete
+
+    return call_numpy(context, function, (TracedArray(context, x), *args), kwargs)
+
+
 @implements(np.median)
 def _median(
     context: Context, a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> TracedArray:
     x = _input(context, a)
     _notice_few(x, axis)
+    if is_long(context, x, axis):
+        return _by_numpy(context, np.median, x, axis=axis, keepdims=keepdims)
     wanted = result_dtype("median", x.dtype)
     return _result(context, sorting.median(to_dtype(x, wanted), axis, keepdims=keepdims), wanted)
 
@@ -341,10 +358,9 @@ def _quantile(name: str) -> Handler:
         keepdims: bool = False,
     ) -> TracedArray:
         x = _input(context, a)
-        if isinstance(q, TracedArray):
-            raise untraceable(
-                f"np.{name} at traced levels cannot be traced", "make the levels static with static_argnames"
-            )
+        if find_context(q) is not None or is_long(context, x, axis):
+            options = {"axis": axis, "method": method, "keepdims": keepdims}
+            return _by_numpy(context, getattr(np, name), x, q, **options)
         wanted = getattr(np, name)(np.ones(2, x.dtype), q).dtype
         levels = np.asarray(q, wanted)
         return _result(

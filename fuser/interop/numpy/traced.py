@@ -38,6 +38,16 @@ class View:
     index: Any = None  # of a view by indexing
 
 
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`read(...read(array))[index] = value`, as the traced function made it; `key` tells basic regions of an array apart."""
+
+    reads: tuple[Callable[[Value], Value], ...]
+    index: tuple[Any, ...]
+    value: Any
+    key: str = ""
+
+
 class TracedArray:
     """An array of a function that is being traced; `scalar` where NumPy would have a scalar, `weak` for Python numbers."""
 
@@ -52,6 +62,7 @@ class TracedArray:
         "_value",
         "_version",
         "_view",
+        "assignments",
         "contiguous",
         "order",
         "scalar",
@@ -87,6 +98,7 @@ class TracedArray:
         self.contiguous = contiguous and order is None
         self.order = order  # of the axes in memory, where this owns it (fuser.interop.numpy.layout)
         self._strides = strides  # of the caller's memory
+        self.assignments: list[Assignment] | None = None  # of the caller's array, where they are all that was written
 
     # ---- memory: values, views, writes
 
@@ -127,16 +139,36 @@ class TracedArray:
         made._base, made._view = self, view
         return made
 
-    def write(self, value: Value) -> None:
-        """Replace the contents; `value` has this array's shape and dtype."""
+    def write(self, value: Value, index: tuple[Any, ...] | None = None, new: Any = None) -> None:
+        """Replace the contents; `value` has this array's shape and dtype. It is as before but for `index`, where it is `new`."""
         if self._guard:
             raise untraceable(*self._guard_words())
+        if (owner := self._owner).assignments is not None:
+            owner.assignments = None if index is None else self._logged(owner.assignments, index, new)
+        self._replace(value)
+
+    def _logged(self, log: list[Assignment], index: tuple[Any, ...], new: Any) -> list[Assignment] | None:
+        """The log with one more assignment; None where this view cannot be taken again of the caller's array."""
+        views, array = [], self
+        while array._base is not None:
+            assert array._view is not None
+            if array._view.index is None or array._view.index == "unsure":
+                return None
+            views.append(array._view.index)
+            array = array._base
+        basic = all(isinstance(part, (int, np.integer, slice, type(None), type(Ellipsis))) for part in index)
+        key = repr((views, index)) if basic else ""
+        whole = not views and len(index) == 1 and index[0] is Ellipsis
+        kept = [] if whole else [a for a in log if not key or a.key != key]
+        return [*kept, Assignment(self.reads(), index, new, key)]
+
+    def _replace(self, value: Value) -> None:
         if self._base is None:
             self._value = value
             self._version += 1
         else:
             assert self._view is not None
-            self._base.write(self._view.write(self._base.value, value))
+            self._base._replace(self._view.write(self._base.value, value))
 
     def _guard_words(self) -> tuple[str, str]:
         what, _, way_out = self._guard.partition("|")

@@ -9,6 +9,7 @@ import numpy as np
 from fuser.interop.numpy.context import Context, untraceable
 from fuser.interop.numpy.dispatch import call as call_function
 from fuser.interop.numpy.indexing import cast_value, check_bounds, for_fuser, getitem, normal
+from fuser.interop.numpy.library import call_numpy
 from fuser.interop.numpy.reductions import running
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.numpy.ufuncs import Function
@@ -33,9 +34,8 @@ def _reduce(
     context: Context, ufunc: np.ufunc, x: Any, axis: Any = 0, dtype: Any = None, keepdims: bool = False, **more: Any
 ) -> Any:
     if ufunc not in _REDUCTIONS:
-        raise untraceable(
-            f"np.{ufunc.__name__}.reduce cannot be traced", "use np.sum, np.prod, np.max, np.min, np.all or np.any"
-        )
+        options = {"axis": axis, "keepdims": keepdims, **({} if dtype is None else {"dtype": dtype}), **more}
+        return call_numpy(context, ufunc.reduce, (x,), options)
     more = {k: v for k, v in more.items() if v is not np._NoValue}
     if dtype is not None:
         more["dtype"] = dtype
@@ -44,7 +44,7 @@ def _reduce(
 
 def _accumulate(context: Context, ufunc: np.ufunc, x: Any, axis: int = 0, dtype: Any = None) -> Any:
     if ufunc not in _RUNNING:
-        raise untraceable(f"np.{ufunc.__name__}.accumulate cannot be traced", "use np.cumsum or np.cumprod")
+        return call_numpy(context, ufunc.accumulate, (x, axis, dtype), {})
     return running(context, _RUNNING[ufunc], x, axis, dtype)
 
 
@@ -78,4 +78,14 @@ def _at(context: Context, ufunc: np.ufunc, x: Any, index: Any, value: Any = None
     x.write(convert(getattr(reference, _AT[ufunc])(cast_value(x, value)), x.dtype))
 
 
-METHODS: dict[str, Function] = {"reduce": _reduce, "accumulate": _accumulate, "outer": _outer, "at": _at}
+def _reduceat(context: Context, ufunc: np.ufunc, *args: Any, **kwargs: Any) -> Any:
+    return call_numpy(context, ufunc.reduceat, args, kwargs)
+
+
+METHODS: dict[str, Function] = {
+    "reduce": _reduce,
+    "accumulate": _accumulate,
+    "outer": _outer,
+    "at": _at,
+    "reduceat": _reduceat,
+}

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fuser.interop.held import is_sequence
+from fuser.interop.numpy import scipy
 from fuser.interop.numpy.checks import (
     ALL_KINDS,
     KINDS,
@@ -373,7 +374,9 @@ def call(
         )
     if any(isinstance(x, Selected) for x in inputs):
         return _selected(context, ufunc, inputs, dtype)
-    function = TABLE.get(ufunc)
+    function = TABLE.get(ufunc) or scipy.traced_ufuncs().get(ufunc)
+    if function is None and dtype is None and ufunc.signature is None:
+        return scipy.hosted_ufunc(context, ufunc, inputs)
     if function is None:
         raise untraceable(f"{_name(ufunc)} cannot be traced", "compute it before the call")
     kinds = tuple(kind_of(x) for x in inputs)

@@ -13,6 +13,7 @@ from fuser.ir.primitive import Control, Fusion
 from fuser.ir.rewrite import Rewriter
 from fuser.ops.elementwise import copy_p
 from fuser.ops.movement import transpose_p
+from fuser.passes.reductions.dot_to_reduce import LARGE
 
 MANY = 8  # iterations from which a matrix is worth laying out anew
 FEW = 8  # rows for which a product reads its matrix once, as it lies
@@ -75,6 +76,7 @@ def _read_across(eqn: Eqn, fixed: dict[Var, Operand]) -> int | None:
         matrix, other = eqn.invars[side], eqn.invars[1 - side]
         rows = other.aval.size // max(matrix.aval.shape[-1], 1) if matrix.aval.shape else 0
         across = matrix.aval.ndim == 2 and tuple(contracted) == (1,) and not batch and min(matrix.aval.shape) >= WIDE
-        if matrix in fixed and across and rows <= FEW:
+        known = rows == 1 and matrix.aval.size >= LARGE  # a library reads it along memory in either order
+        if matrix in fixed and across and rows <= FEW and not known:
             return side
     return None

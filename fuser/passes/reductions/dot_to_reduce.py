@@ -19,6 +19,7 @@ from fuser.ops.elementwise import convert_element_type_p, mul_p
 from fuser.ops.movement import broadcast_in_dim_p, transpose_p
 from fuser.ops.reduce import reduce_sum_p
 
+LARGE = 1 << 15  # elements of a matrix, from which a library multiplies a vector by it as fast as it can be read
 SHORT = 16  # steps of a vector up to which a library's call costs more than the sums that it computes
 
 

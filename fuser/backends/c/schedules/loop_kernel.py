@@ -130,10 +130,19 @@ class LoopKernel(Emitter):
         kept = [n for n in varying if n in needed and n.op != "const"]
         seen_by_others = {n.args[0] for n in inside.body if n.op == "lane"}
         for node in [*kept, *self._transposed()]:
-            if _cheap(node) and node not in seen_by_others:
+            if self._cheap(node) and node not in seen_by_others:
                 self.again.add(node)
             else:
                 self.arrays[node] = self._array(node, f"{self.name(node)}_all")
+
+    def _cheap(self, node: Scalar) -> bool:
+        """Whether to compute a node again costs no more than to read it from an array: elements that lie apart are gathered once."""
+        if node.op not in ("load", "index") or node.args:
+            return False
+        index = node.attr.offset if node.op == "load" else node.attr
+        if node.op == "load" and self.vector is not None and index.coefficient(self.vector) not in (0, 1):
+            return False
+        return not computed(index) and not any(isinstance(atom, Div) for atom in index.atoms)
 
     def _transposed(self) -> list[Scalar]:
         """Nodes of an iteration that differ between lanes and are needed in another run than the one that computes them."""
@@ -355,14 +364,6 @@ class LoopKernel(Emitter):
 def _in_array(node: Scalar) -> str:
     """How a value goes to its array, or to its variable."""
     return "{} ? 1 : 0" if node.dtype == BOOL else "{}"
-
-
-def _cheap(node: Scalar) -> bool:
-    """Whether to compute a node again costs no more than to read it from an array."""
-    if node.op not in ("load", "index") or node.args:
-        return False
-    index = node.attr.offset if node.op == "load" else node.attr
-    return not computed(index) and not any(isinstance(atom, Div) for atom in index.atoms)
 
 
 def _runs(nodes: Sequence[Scalar]) -> list[Sequence[Scalar]]:

@@ -1,0 +1,111 @@
+"""SciPy's functions in accelerated functions: special functions are traced, others are steps of the program that call SciPy.
+
+A function of `HOSTED` modules is called between kernels with the values that have been computed. Its result has the shapes that a
+sample gives; where a call's values give others, NumPy and SciPy answer the whole call.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fuser.interop.numpy.checks import exempted
+from fuser.interop.numpy.context import Context, untraceable
+from fuser.interop.numpy.traced import TracedArray, find_context
+
+HOSTED = ("scipy.ndimage", "scipy.signal", "scipy.special", "scipy.linalg", "scipy.fft")
+_SAME = (
+    "erf",
+    "erfc",
+    "erfinv",
+    "expit",
+    "gammaln",
+    "ndtr",
+    "ndtri",
+    "log_ndtr",
+    "i0",
+    "i1",
+    "xlogy",
+    "xlog1py",
+    "entr",
+)
+
+
+def traced_ufuncs() -> dict[Any, Callable[..., Any]]:
+    """SciPy's ufuncs that fuser.scipy.special computes, once SciPy has been imported."""
+    special = sys.modules.get("scipy.special")
+    return {} if special is None else {getattr(special, name): _function(name) for name in _SAME}
+
+
+def _function(name: str) -> Callable[..., Any]:
+    def function(*operands: Any) -> Any:
+        import fuser.scipy.special
+
+        with exempted(masked=True):  # SciPy tells of no infinities
+            return getattr(fuser.scipy.special, name)(*operands)
+
+    return function
+
+
+def hosted_ufunc(context: Context, ufunc: np.ufunc, inputs: Any) -> Any:
+    """A ufunc that no kernel has, by its own loops."""
+    from fuser.interop.numpy.library import call_numpy
+
+    return call_numpy(context, ufunc, inputs, {})
+
+
+class HostedModule(types.ModuleType):
+    """A module of SciPy whose functions take traced arrays."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        super().__init__(module.__name__)
+        self.__dict__["_module"] = module
+
+    def __getattr__(self, name: str) -> Any:
+        return stand_in(getattr(self._module, name))
+
+
+def stand_in(value: Any) -> Any:
+    """What stands for a module of SciPy, or a function of one."""
+    if isinstance(value, types.ModuleType):
+        return HostedModule(value) if value.__name__.split(".")[0] == "scipy" else value
+    return _hosted(value) if is_hosted(value) else value
+
+
+def is_hosted(value: Any) -> bool:
+    """Whether a value is a function of a module whose functions are steps of the program; ufuncs find their way themselves."""
+    if isinstance(value, (type, np.ufunc)) or not callable(value):
+        return False
+    return str(getattr(value, "__module__", "")).startswith(HOSTED)
+
+
+def _hosted(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        from fuser.interop.numpy.dispatch import unwrap, wrap_known
+        from fuser.interop.numpy.library import call_numpy
+
+        context = find_context(*args, *kwargs.values())
+        if context is None:
+            return function(*args, **kwargs)
+        if not _any_unknown((args, list(kwargs.values()))):
+            return wrap_known(context, function(*unwrap(args), **unwrap(kwargs)))
+        if isinstance(kwargs.get("output"), TracedArray):
+            raise untraceable(f"{function.__name__} with output= cannot be traced", "assign the result: y[...] = ...")
+        try:
+            return call_numpy(context, function, args, kwargs)
+        except (TypeError, ValueError) as error:
+            name = f"{function.__module__.split('._')[0]}.{function.__name__}"
+            raise untraceable(f"{name} of a sample failed ({error}), so its results' shapes are not known") from None
+
+    call.__name__ = function.__name__
+    return call
+
+
+def _any_unknown(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(_any_unknown(v) for v in value)
+    return isinstance(value, TracedArray) and not value.known
