@@ -65,10 +65,6 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
             ("remat_opt_p",),
             (_MADE, 'fuser.checkpoint'),
         ),
-        **dict.fromkeys(
-            ("linear_call",),
-            ("it makes a primitive of a linear function and its transpose", 'fuser.custom_derivatives.custom_vjp, or a Primitive with a transpose rule'),
-        ),
     },
     "debug": {
         **dict.fromkeys(
