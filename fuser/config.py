@@ -72,6 +72,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "transfer_guard_device_to_host": ("FUSER_TRANSFER_GUARD_DEVICE_TO_HOST", str, "allow"),
     "array_garbage_collection_guard": ("FUSER_ARRAY_GARBAGE_COLLECTION_GUARD", str, "allow"),
     "thread_guard": ("FUSER_THREAD_GUARD", _boolean, False),  # programs of several processes run in one thread
+    "auto_pcast": ("FUSER_AUTO_PCAST", _boolean, True),  # operands that vary along different mesh axes go together
     "explain_cache_misses": ("FUSER_EXPLAIN_CACHE_MISSES", _boolean, False),  # why a function is traced is logged
 }
 _LEVELS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
@@ -94,7 +95,6 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 # Settings of JAX that have one value here: it can be read, and set to what it is.
 FIXED: dict[str, Any] = {
     "allow_f16_reductions": True,
-    "auto_pcast": True,
     "debug_key_reuse": False,
     "threefry_partitionable": True,
 }
@@ -125,6 +125,7 @@ TRACED = (
     "enable_custom_prng",
     "no_execution",
     "default_device",
+    "auto_pcast",
     "user_contexts",
     "meshes",
 )

@@ -212,6 +212,8 @@ class Jitted(_Base):
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
         values = [self._value(v, n, (args, kwargs)) for n, v in enumerate(leaves)]
+        if self.wanted != FREE:
+            values = self.wanted.inside(values, structure)
         types = [_key_of(v) for v in values]
         key = (structure, static, config.enable_x64, config.traced, *types, *axes_key())
         avals = [type_of(v) for v in values]
@@ -229,9 +231,10 @@ class Jitted(_Base):
             if any(map(is_ref, (*consts, *values))):
                 check_aliases(values, self.name, "jit", lambda n: self._path(n, (args, kwargs)), consts)
                 inlined = True
-            if inlined or key not in self._calls:  # values of the traces around: this graph is for them alone
-                return tree.unflatten(out_tree, replay(program.graph, *consts, *values))
-            return tree.unflatten(out_tree, program.bind(*consts, *values))
+            # Values of the traces around: this graph is for them alone.
+            run = functools.partial(replay, program.graph) if inlined or key not in self._calls else program.bind
+            results = run(*consts, *values)
+            return tree.unflatten(out_tree, self.wanted.results(results, out_tree) if self.wanted != FREE else results)
         except Exception as error:
             raise hide(error)  # noqa: B904
 
@@ -532,7 +535,7 @@ def jit(
     Static arguments are Python values that the trace may branch on; they must be hashable. The memory of donated
     arguments may be taken over by results, after which they cannot be used. `backend` is "c", "triton", "tpu" or "reference".
     Over arrays on several devices the program is divided among them; `in_shardings` and `out_shardings`, tree prefixes of
-    Shardings, say how arguments and results are to lie; `device`, which is deprecated, that they lie there. Options of XLA's
+    Shardings, say how arguments and results are to lie, within another program as constraints; `device`, which is deprecated, that they lie there. Options of XLA's
     compiler are refused: UnsupportedError. `dynamic` names arguments with symbolic shapes, {"x": "b, 4*k"}: it is traced once for all
     sizes (docs/export.md), which goes with `backend` and `inline` alone. `schedule`, a fuser.Schedule, asks for transforms of the
     kernels' loops or forbids them (docs/schedules.md): UnsupportedError where no kernel can have one. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.

@@ -6,14 +6,22 @@ Shardings are objects here; what they mean is fuser.parallel's, which stands abo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any, NamedTuple
 
+from fuser.config import config
 from fuser.ir.source import current_source
 from fuser.runtime.array import Array
 from fuser.runtime.device import Device
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
+
+
+class Said(Enum):
+    """What stands for a sharding: None that pjit is told, which is whole on each device within `with mesh:`, and free elsewhere."""
+
+    WHOLE = "whole"
 
 
 class Wanted(NamedTuple):
@@ -22,8 +30,25 @@ class Wanted(NamedTuple):
     in_shardings: Any = None
     out_shardings: Any = None
 
+    def inside(self, values: Sequence[Any], structure: Any) -> list[Any]:
+        """The arguments of a call within another program, constrained to lie so."""
+        return _inside(values, self._arguments(structure), "in_shardings")
+
+    def results(self, values: Sequence[Any], out_tree: Any) -> list[Any]:
+        """The results of a call within another program, constrained to lie so."""
+        return _inside(values, _leaves(self.out_shardings, out_tree, "out_shardings"), "out_shardings")
+
+    def _arguments(self, structure: Any) -> list[Any]:
+        nothing = [None] * structure.num_leaves
+        return nothing if self.in_shardings is None else _arguments(self.in_shardings, structure)
+
 
 FREE = Wanted()
+constrain: list[Callable[[Any, Any, str], Any]] = []  # fuser.parallel.constraint's, once it is there
+
+
+def _inside(values: Sequence[Any], shardings: Sequence[Any], what: str) -> list[Any]:
+    return [v if s is None else constrain[0](v, s, what) for v, s in zip(values, shardings)]
 
 
 def wanted_of(device: Any, backend: str | None, in_shardings: Any, out_shardings: Any) -> Wanted:
@@ -47,6 +72,8 @@ def wanted_of(device: Any, backend: str | None, in_shardings: Any, out_shardings
 def _check(what: str, given: Any) -> None:
     """TypeError for what says nothing of a layout, ValueError for one that leaves a dimension open."""
     for leaf in tree.leaves(given):
+        if leaf is Said.WHOLE:
+            continue
         if not isinstance(leaf, Device) and not hasattr(leaf, "in_type") and not hasattr(leaf, "partitions"):
             raise TypeError(
                 f"{what} leaf specifications are expected to be PartitionSpec instances or None, but got {leaf} "
@@ -86,7 +113,7 @@ def placement(wanted: Wanted, found: Sequence[tuple[int, Any]], structure: Any, 
     """How arguments of this structure lie, `found` ones as they do, and how results are wanted; None where all is free."""
     if not found and wanted == FREE:
         return None
-    given = [None] * structure.num_leaves if wanted.in_shardings is None else _arguments(wanted.in_shardings, structure)
+    given = wanted._arguments(structure)
     lying = dict(found)
     results = _leaves(wanted.out_shardings, out_tree, "out_shardings")
     return Placement(tuple(lying.get(n) if s is None else s for n, s in enumerate(given)), tuple(results), tuple(found))
@@ -108,9 +135,11 @@ def _leaves(prefix: Any, structure: Any, what: str) -> list[Any]:
     if prefix is None:
         return [None] * structure.num_leaves
     try:
-        return tree.broadcast_prefix(prefix, tree.unflatten(structure, range(structure.num_leaves)))
+        found = tree.broadcast_prefix(prefix, tree.unflatten(structure, range(structure.num_leaves)))
     except ValueError as error:
         raise ValueError(
             f"jit needs {what} to be a tree prefix of what it describes, got {prefix!r} for {structure}: {error} "
             f"({current_source().short})"
         ) from None
+    within = config.meshes and not config.meshes[-1][1]
+    return [None if leaf is Said.WHOLE and not within else leaf for leaf in found]

@@ -105,7 +105,9 @@ array_garbage_collection_guard = Setting(
 thread_guard = Setting("thread_guard", "Programs of several processes run in the thread that set this alone.", True)
 explain_cache_misses = Setting("explain_cache_misses", "Why a jitted function is traced is logged.", True)
 auto_pcast = Setting(
-    "auto_pcast", "Only True: operands that vary along different mesh axes of a shard_map go together.", True
+    "auto_pcast",
+    "Operands of one operation that vary along different mesh axes of a shard_map go together; False: they are an error.",
+    True,
 )
 numpy_rank_promotion = Setting("numpy_rank_promotion", 'Operands of different ranks: "allow", "warn" or "raise".')
 numpy_dtype_promotion = Setting("numpy_dtype_promotion", 'Operands of different dtypes: "standard" or "strict".')

@@ -126,7 +126,12 @@ def _is_first(sharding: Any, rank: int) -> bool:
 
 
 def _moves(x: Array, sharding: Sharding, explicit: bool = False) -> None:
-    """Tell the transfer guard of devices where parts of an array are to lie on others."""
+    """Tell the transfer guard of devices where parts of an array are to lie on others.
+
+    What is asked for among the same devices is a program of theirs, and no transfer.
+    """
+    if explicit and len(sharding.devices) > 1 and sharding.device_set == sharding_of(x).device_set:
+        return
     if transfers.guarded("device_to_device") and not sharding.is_equivalent_to(sharding_of(x), x.ndim):
         described = lambda: f"{x.dtype.name}[{','.join(map(str, x.shape))}] from {sharding_of(x)} to {sharding}"
         transfers.transfer("device_to_device", described, explicit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fuser.api.placement import Said, constrain
 from fuser.errors import ShardingTypeError, UnsupportedError
 from fuser.ir.source import current_source
 from fuser.lax.layouts import _laid_over, install_layout
@@ -198,6 +199,29 @@ def _laid(value: Any, sharding: Sharding, function: str) -> Any:
             f"{function} of a traced value takes a NamedSharding or a PartitionSpec, got {sharding} ({current_source().short})"
         )
     return sharding_constraint_p.bind(value, sharding=sharding)
+
+
+def _of_inner_jit(value: Any, target: Any, what: str) -> Any:
+    """An argument or a result of a jitted function within another program, as its `in_shardings` or `out_shardings` say.
+
+    ValueError where a type says that an argument lies otherwise. One device says nothing: the program around decides where it runs.
+    """
+    sharding = as_sharding(PartitionSpec() if target is Said.WHOLE else target, "pjit", what)
+    if isinstance(sharding, SingleDeviceSharding):
+        return value
+    found = type_of(value).explicit
+    if manual_axes() or found is None or not found.mesh.are_all_axes_explicit:
+        return _constrained(value, sharding)
+    wanted = sharding.in_type(type_of(value).ndim)
+    if what == "in_shardings" and wanted is not None and found.spec != wanted.spec:
+        raise ValueError(
+            f"Sharding passed to jit does not match the sharding on the respective arg. Got jit sharding: {wanted}, arg sharding: {found} "
+            f"({current_source().short}); reshard it, or leave it free in in_shardings"
+        )
+    return _resharded(value, sharding)
+
+
+constrain[:] = [_of_inner_jit]
 
 
 def _run(x: Any, sharding: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuser.api.jitted import jit
-from fuser.api.placement import Placement
+from fuser.api.placement import Placement, Said
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced
 from fuser.backends.base import with_schedule
@@ -149,8 +149,8 @@ def divided(traced: Traced) -> Lowered | None:
         raise ValueError(
             "Mesh context manager should not be used with jit when backend or device is also specified as an argument to jit."
         )
-    given = [None if s is None else as_sharding(s, "pjit", "in_shardings") for s in (*lying, *placement.given)]
-    wanted = [None if s is None else as_sharding(s, "pjit", "out_shardings") for s in placement.wanted]
+    given = [_said(s, "in_shardings") for s in (*lying, *placement.given)]
+    wanted = [_said(s, "out_shardings") for s in placement.wanted]
     _check_devices(traced, graph, given[len(consts) :], wanted)
     mesh = _mesh(graph, [*given, *wanted])
     if mesh is None:
@@ -176,6 +176,12 @@ def divided(traced: Traced) -> Lowered | None:
         _written(spec, known_layouts, mesh) if s is None and free else s for s, spec in zip(layouts, found.out_specs)
     ]
     return SpreadLowered(traced, found, consts, written)
+
+
+def _said(sharding: Any, what: str) -> Sharding | None:
+    return (
+        None if sharding is None else as_sharding(PartitionSpec() if sharding is Said.WHOLE else sharding, "pjit", what)
+    )
 
 
 def _written(spec: Spec, arguments: Sequence[NamedSharding], mesh: Mesh) -> NamedSharding:

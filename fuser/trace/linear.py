@@ -38,7 +38,7 @@ class LinearTrace(StageTrace):
             known = self.constants[id(value)] = (Var(type_of(value)), value)
         return known[0]
 
-    def varied(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    def varied(self, primitive: Primitive, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
         return operands  # transposition sums what devices contribute to a value that they share
 
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:

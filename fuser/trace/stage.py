@@ -67,7 +67,7 @@ class StageTrace(Trace):
         """One more equation; its results as tracers."""
         invars = tuple([self.operand(a) for a in args])
         if checked_axes() and primitive.varying is None and primitive.fusion is not Fusion.CONTROL:
-            invars = self.varied(invars)
+            invars = self.varied(primitive, invars)
         result = infer(primitive, tuple([v.aval for v in invars]), params)
         outvars = tuple([Var(t) for t in result]) if primitive.multiple_results else (Var(result),)
         self.eqns.append(Eqn(primitive, invars, params, outvars, current_source()))
@@ -75,11 +75,20 @@ class StageTrace(Trace):
             return [StageTracer(self, v) for v in outvars]
         return StageTracer(self, outvars[0])
 
-    def varied(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        """The operands of one equation, those that are the same for all devices taken as each one's own where others vary."""
+    def varied(self, primitive: Primitive, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
+        """The operands of one equation, those that are the same for all devices taken as each one's own where others vary.
+
+        ValueError where the setting `auto_pcast` is off; constants are excepted.
+        """
         axes = frozenset[Any]().union(*(v.aval.vma for v in operands))
         if all(axes <= v.aval.vma for v in operands):
             return operands
+        if not config.auto_pcast and any(v.aval.vma != axes for v in operands if isinstance(v, Var)):
+            found = ", ".join(f"{v.aval} varying along {sorted(v.aval.vma, key=str)}" for v in operands)
+            raise ValueError(
+                f"Primitive {primitive.name} requires varying manual axes to match, but got {found} ({current_source().short}); apply "
+                "lax.pcast(x, axis, to='varying'), or leave the setting auto_pcast on"
+            )
         return tuple(self.cast(v, [n for n in named_axes() if n in axes - v.aval.vma]) for v in operands)
 
     def cast(self, operand: Operand, missing: Sequence[Any]) -> Operand:

@@ -27,6 +27,12 @@ def _actions(lib: Any) -> dict[str, Callable[[], Any]]:
     jitted, two = lib.jit(lambda v: v + 1), lib.jit(lambda a, b: a + b)
     mesh = lib.make_mesh((2,), ("x",), devices=device[:2])
     split = lib.sharding.NamedSharding(mesh, lib.sharding.PartitionSpec(None))
+    reversed_mesh = lib.make_mesh((2,), ("x",), devices=device[:2][::-1])
+    rows, columns = (
+        lib.sharding.NamedSharding(mesh, lib.P("x")),
+        lib.sharding.NamedSharding(reversed_mesh, lib.P(None, "x")),
+    )
+    parted = lib.device_put(np.ones((2, 2), np.float32), rows)
     for warm in (lambda: jitted(x), lambda: jitted(np.ones(3, np.float32)), lambda: jitted(1.0), lambda: two(x, x)):
         warm()
     return {
@@ -46,6 +52,7 @@ def _actions(lib: Any) -> dict[str, Callable[[], Any]]:
         "device_put to another": lambda: lib.device_put(x, device[1]),
         "device_put to its own": lambda: lib.device_put(x, device[0]),
         "device_put to a mesh": lambda: lib.device_put(x, split),
+        "device_put among the same": lambda: lib.device_put(parted, columns),
         "jit over devices": lambda: two(there, x),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from parallel_agreement import agree, mesh_of
@@ -256,3 +257,13 @@ def test_within_another_axes_and_meshes_must_fit() -> None:
     other = fuser.shard_map(lambda a: a, mesh=mesh_of(fuser, y=8), in_specs=P(), out_specs=P())
     with pytest.raises(ValueError, match=r"another mesh .*; name the axes of both in one mesh"):
         outer(other)
+
+
+def test_auto_pcast() -> None:
+    """Operands that vary along different axes: together by default, an error that says so without the setting."""
+    for lib in (jax, fuser):
+        mesh = lib.make_mesh((4,), ("x",), axis_types=(lib.sharding.AxisType.Auto,))
+        f = lib.shard_map(lambda a, b: a * b + 2.0, mesh=mesh, in_specs=(lib.P("x"), lib.P()), out_specs=lib.P("x"))
+        with lib.auto_pcast(False), pytest.raises(ValueError, match="requires varying manual axes to match"):
+            lib.jit(f)(np.ones(4, np.float32), np.ones(1, np.float32))
+        np.testing.assert_array_equal(np.asarray(lib.jit(f)(np.ones(4, np.float32), np.ones(1, np.float32))), 3)

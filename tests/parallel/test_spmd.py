@@ -6,11 +6,13 @@ import re
 from typing import Any
 
 import jax
+import jax.experimental.pjit
 import numpy as np
 import pytest
 from parallel_agreement import mesh_of
 
 import fuser
+import fuser.experimental.pjit
 import fuser.numpy as fnp
 from fuser.errors import DeviceError, UnsupportedError
 from fuser.parallel.links import links
@@ -256,3 +258,64 @@ def test_gradients_of_micro_batches_meet_once() -> None:
         e.primitive.name for e in loop.params["jaxpr"].eqns if "psum" in e.primitive.name or "coll" in e.primitive.name
     ]
     assert names(f, *args) == ["collective_group"] and within == ["psum"]
+
+
+def _nested(lib: Any) -> list[Any]:
+    """Results of programs that call a jitted function with shardings, and the shapes of their parts."""
+    mesh = mesh_of(lib, x=4, y=2)
+    put = lambda *s: lib.NamedSharding(mesh, lib.P(*s))
+    inner = lib.jit(lambda a, b: (a + 1, b * 2), in_shardings=(put("x", "y"), None), out_shardings=(None, put("y")))
+    square = lib.jit(lambda a: (a**2).sum(), in_shardings=put("x", "y"))
+    first = lib.jit(lambda a: inner(a, a)[0])
+    arrays = (
+        first(X),
+        lib.jit(lambda a: inner(a, a)[1])(X),
+        lib.jit(lib.vmap(lambda a: inner(a, a)[1]))(np.stack([X, X])),
+        lib.jit(lib.grad(lambda a: square(a) * 2))(X),
+    )
+    with pytest.raises(ValueError, match="divi"):
+        first(X[:5])
+    with pytest.raises(ValueError, match="incompatible devices"):
+        first(lib.device_put(X, lib.devices("cpu")[1]))
+    return [(np.asarray(a).tolist(), sorted({s.data.shape for s in a.addressable_shards})) for a in arrays]
+
+
+def test_shardings_of_a_jit_within_a_jit() -> None:
+    """They are constraints: on arguments and results, through grad and vmap too, and refused where they do not fit."""
+    found = _nested(fuser)
+    assert found == _nested(jax)
+    assert [parts for _, parts in found][:2] == [[(2, 8)], [(4, 16)]]
+
+
+def _of_none(lib: Any, pjit: Any) -> list[Any]:
+    """The shapes of parts of results, for what is said of them."""
+    mesh, spec, found = mesh_of(lib, x=4, y=2), lib.P("x"), []
+    with mesh:
+        for options in ({}, {"out_shardings": None}, {"out_shardings": (None, spec)}):
+            results = pjit(lambda a: (a + 1, a * 2), in_shardings=spec, **options)(X)
+            found.append([r.addressable_shards[0].data.shape for r in results])
+    out = pjit(lambda a: a + 1, in_shardings=lib.NamedSharding(mesh, spec), out_shardings=None)(X)
+    return [*found, out.addressable_shards[0].data.shape]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_none_as_a_sharding_of_pjit_is_whole_within_a_mesh() -> None:
+    found = _of_none(fuser, fuser.experimental.pjit.pjit)
+    assert found == _of_none(jax, jax.experimental.pjit.pjit)
+    assert found[1] == [(8, 16)] * 2
+
+
+def test_library_functions_under_vmap_over_devices() -> None:
+    """jit(vmap(f)) of functions that are jitted themselves: what one batch row gives, and arrays divided along the batch."""
+    mesh = mesh_of(fuser, x=4, y=2)
+    x = laid(fuser, mesh, X, "x")
+    for f in (
+        fnp.sort,
+        fuser.nn.softmax,
+        fnp.cumsum,
+        lambda r: fuser.scipy.special.logsumexp(r),
+        lambda r: fnp.interp(r, fnp.sort(r), r),
+    ):
+        found = fuser.jit(fuser.vmap(f))(x)
+        same(found, np.stack([np.asarray(f(row)) for row in X]))
+        assert found.addressable_shards[0].data.shape[0] == 2, f
