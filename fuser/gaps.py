@@ -72,10 +72,6 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
             ("effects are classes of JAX's lowering", 'fuser.debug.callback(ordered=True)'),
         ),
         **dict.fromkeys(
-            ("breakpoint",),
-            ("a compiled program cannot stop in the user's Python frames", "fuser.disable_jit() and Python's breakpoint()"),
-        ),
-        **dict.fromkeys(
             ("inspect_array_sharding",),
             ("XLA's compiler calls it back", 'fuser.debug.visualize_array_sharding, or jit(f).lower(x).spread.explain()'),
         ),
