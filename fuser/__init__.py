@@ -18,11 +18,9 @@ from fuser import (
 )
 from fuser.api.abstract import eval_shape, make_jaxpr
 from fuser.api.jitted import ShapeDtypeStruct, jit
-from fuser.backends import c as _c  # noqa: F401  (loaded here, where it is cheap, rather than in the first call)
 from fuser.config import config
 from fuser.gaps import absent
 from fuser.numpy.types import Array
-from fuser.parallel import programs as _programs  # noqa: F401  (says how programs over devices run)
 from fuser.parallel.arrays import (
     Shard,
     block_until_ready,
@@ -42,8 +40,6 @@ from fuser.parallel.arrays import (
 )
 from fuser.parallel.constraint import reshard
 from fuser.parallel.mesh import make_mesh, set_mesh
-from fuser.parallel.pmap import pmap
-from fuser.parallel.shard_map import shard_map, smap
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec as P
 from fuser.ref import Ref, empty_ref, free_ref, freeze, new_ref
@@ -144,6 +140,8 @@ __version__ = "0.1.0"
 # What a program that only runs does not need, and where it is.
 _LATER = {
     "accelerate": "fuser.interop.accelerate",
+    "pmap": "fuser.parallel.pmap",
+    **dict.fromkeys(("shard_map", "smap"), "fuser.parallel.shard_map"),
     "check": "fuser.debug.check",
     "explain": "fuser.report.explanation",
     "Schedule": "fuser.kernel.schedule",

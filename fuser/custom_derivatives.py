@@ -14,6 +14,7 @@ from fuser.transforms.closures import closure_convert
 from fuser.transforms.custom_function import SymbolicZero
 from fuser.transforms.custom_jvp import custom_jvp
 from fuser.transforms.custom_vjp import CustomVJPPrimal, custom_gradient, custom_vjp, custom_vjp_primal_tree_values
+from fuser.transforms.linear_call import linear_call
 
 __all__ = [
     "CustomVJPPrimal",
@@ -25,6 +26,7 @@ __all__ = [
     "custom_vjp",
     "custom_vjp_call_p",
     "custom_vjp_primal_tree_values",
+    "linear_call",
     "zero_from_primal",
 ]
 

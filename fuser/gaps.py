@@ -65,19 +65,11 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
             ("remat_opt_p",),
             (_MADE, 'fuser.checkpoint'),
         ),
-        **dict.fromkeys(
-            ("linear_call",),
-            ("it makes a primitive of a linear function and its transpose", 'fuser.custom_derivatives.custom_vjp, or a Primitive with a transpose rule'),
-        ),
     },
     "debug": {
         **dict.fromkeys(
             ("DebugEffect", "OrderedDebugEffect",),
             ("effects are classes of JAX's lowering", 'fuser.debug.callback(ordered=True)'),
-        ),
-        **dict.fromkeys(
-            ("breakpoint",),
-            ("a compiled program cannot stop in the user's Python frames", "fuser.disable_jit() and Python's breakpoint()"),
         ),
         **dict.fromkeys(
             ("inspect_array_sharding",),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -141,3 +143,15 @@ def test_only_config_reads_the_environment() -> None:
 
 def test_there_is_no_drawer_for_everything() -> None:
     assert not [p.name for p in FILES if p.stem in ("utils", "util", "helpers", "common", "misc")]
+
+
+def test_the_compiler_is_loaded_with_the_first_program() -> None:
+    code = """
+import sys, fuser
+late = ("fuser.passes", "fuser.partition", "fuser.kernel", "fuser.legalise", "fuser.compile", "fuser.backends.", "fuser.parallel.run", "torch", "triton", "jax")
+print([m for m in sys.modules if m.startswith(late)])
+fuser.jit(lambda x: x + 1)(fuser.numpy.ones(3))
+print("fuser.compile" in sys.modules)
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.split("\n")[:2] == ["[]", "True"]

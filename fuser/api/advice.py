@@ -14,12 +14,12 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from fuser.api import compiler
 from fuser.api.signatures import SETTINGS, STATIC, because, signature
 from fuser.config import config
 from fuser.errors import PerformanceWarning
 from fuser.ir.graph import Graph
 from fuser.ir.source import Source, current_source
-from fuser.partition.donation import unused
 
 if TYPE_CHECKING:
     from fuser.api.jitted import Jitted
@@ -147,7 +147,7 @@ def donations(compiled: Compiled) -> None:
     As JAX does if no result has the type; if only the way it is computed is in the way, from `LEAST_DONATED` bytes on.
     """
     traced, plan = compiled.traced, compiled.plan
-    found = unused(plan, traced.donated, traced._backend.limits) if traced.donated else []
+    found = compiler.unused(plan, traced.donated, traced._backend.limits) if traced.donated else []
     bytes_of = [plan.graph.invars[one.position].aval.nbytes for one in found]
     if sum(bytes_of) < LEAST_DONATED and all(one.fits for one in found):
         return

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from fuser.api import compiler
 from fuser.api.stages import Compiled
 from fuser.config import config
 from fuser.ir.graph import Graph, Literal, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import Source, current_source
 from fuser.ir.types import is_inexact
-from fuser.passes.inline import inline_calls
 from fuser.runtime.array import to_numpy
 from fuser.trace.core import EVALUATION
 
@@ -50,7 +50,7 @@ def checked(compiled: Compiled) -> Callable[..., Any]:
         result = compiled._run(values, foreign)
         leaves = [v for v in _leaves(result) if hasattr(v, "dtype")]
         if found := fault(leaves):
-            _search(inline_calls(traced.graph), kept)
+            _search(compiler.inline_calls(traced.graph), kept)
             raise refusal(found, f"jit({traced.graph.name})", current_source())
         return result
 

@@ -15,11 +15,11 @@ from fuser.api.placement import FREE, at_home, placed, placement
 from fuser.api.stages import Traced
 from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Var
+from fuser.ir.params import freeze
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
 from fuser.lax import replayed
 from fuser.ops.control import cond_p, scan_p, while_p
-from fuser.passes.cse import freeze
 from fuser.runtime import device as devices
 from fuser.runtime.array import Array
 from fuser.runtime.once import once

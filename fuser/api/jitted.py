@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fuser import backends, dtypes
-from fuser.api import advice, debug_values, eager
+from fuser.api import advice, compiler, debug_values, eager
 from fuser.api.no_elements import without_elements
 from fuser.api.options import check_options, for_all_sizes
 from fuser.api.parameters import Typed, both_ways, incomparable, names_of
@@ -27,7 +27,6 @@ from fuser.api.pickling import reduced
 from fuser.api.placement import FREE, Wanted, at_home, placed, placement, wanted_of
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
-from fuser.backends.base import with_schedule
 from fuser.config import config
 from fuser.frames import hide
 from fuser.ir.graph import Graph
@@ -35,7 +34,6 @@ from fuser.ir.names import function_name, printable
 from fuser.ir.references import AbstractRef
 from fuser.ir.source import current_source
 from fuser.ir.types import KEY, ArrayType
-from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.lax.values import as_value
 from fuser.ops.jit import Program
 from fuser.runtime.array import Array
@@ -81,6 +79,9 @@ class _Dispatcher:
         pass
 
 
+if TYPE_CHECKING:
+    from fuser.kernel.schedule import Schedule
+
 if TYPE_CHECKING or native is None:
     _Base = _Dispatcher
 else:
@@ -104,7 +105,7 @@ class Jitted(_Base):
         inline: bool,
         backend: str | None,
         wanted: Wanted = FREE,
-        schedule: Schedule = NOTHING_ASKED,
+        schedule: Schedule | None = None,
     ) -> None:
         super().__init__(static_argnums, static_argnames)
         # A replayed function, and one that wraps it, has attributes of its own, which are no jitted one's.
@@ -336,7 +337,7 @@ class Jitted(_Base):
             )
         with no_collection():
             graph = check_results(stage(flat, avals, self.name), "jit")
-        backend = with_schedule(backends.get(self._backend_name()), self.schedule)
+        backend = compiler.with_schedule(backends.get(self._backend_name()), self.schedule or compiler.NOTHING_ASKED)
         path = functools.partial(_leaf_name, self.function, self.static_argnums, self.static_argnames, structure)
         where = placement(self.wanted, lying, structure, shape[0])
         return Traced(graph, structure, shape[0], self._donated(structure, static), backend, path, where)
@@ -573,7 +574,7 @@ def jit(
         inline,
         backend,
         wanted,
-        schedule or NOTHING_ASKED,
+        schedule,
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from fuser.api import compiler
 from fuser.errors import UnsupportedError
-from fuser.kernel.schedule import Schedule
 
 
 def check_options(function: Any, schedule: Any, compiler_options: Any) -> None:
     """Errors for what is no function, and for options that are none of ours."""
-    if schedule is not None and not isinstance(schedule, Schedule):
+    if schedule is not None and not isinstance(schedule, compiler.Schedule):
         raise TypeError(f"jit takes a fuser.Schedule as schedule, got a {type(schedule).__name__}")
     if compiler_options:
         raise UnsupportedError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fuser.config import TRACED
 from fuser.ir.names import described, printable
 from fuser.ir.types import ArrayType
 from fuser.trace import tree
@@ -12,17 +13,20 @@ from fuser.trace import tree
 if TYPE_CHECKING:
     from fuser.api.jitted import Jitted
 
-SETTINGS = ("enable_x64", "backend", "structure")
+CONTEXT = ("enable_x64", *TRACED)  # settings
+SETTINGS = (*CONTEXT, "structure")
 STATIC = "static "
 
 
 def signature(jitted: Jitted, key: tuple[Any, ...]) -> dict[str, str]:
     """What a cache key says, by the name of each part: arguments by their path, static ones, and the settings."""
-    structure, static, x64, backend, *types = key
+    structure, static, x64, traced, *types = key
     arguments = tree.unflatten(structure, range(structure.num_leaves))
     parts = {jitted._path(n, arguments): str(ArrayType(*found)) for n, found in enumerate(types)}
     parts |= {f"{STATIC}{_parameter(jitted, where)}": described(typed.value) for where, typed in static}
-    return parts | {"enable_x64": str(x64), "backend": repr(backend), "structure": printable(structure, 2000)}
+    words = lambda value: value if value and isinstance(value, str) else described(value)
+    settings = {name: words(value) for name, value in zip(CONTEXT, (x64, *traced))}
+    return parts | settings | {"structure": printable(structure, 2000)}
 
 
 def because(earlier: Sequence[dict[str, str]], found: dict[str, str]) -> tuple[str, ...]:
@@ -46,4 +50,10 @@ def _differences(known: dict[str, str], found: dict[str, str]) -> tuple[str, ...
     if known["structure"] != found["structure"]:
         return (f"the arguments are arranged as {found['structure']}, before as {known['structure']}",)
     changed = ((name, known.get(name), value) for name, value in found.items())
-    return tuple(f"{name} is {value}, before {old}" for name, old, value in changed if old != value)
+    return tuple(
+        f"the tracing context differs: {name} is now {value} and before {old}"
+        if name in CONTEXT
+        else f"{name} is {value}, before {old}"
+        for name, old, value in changed
+        if old != value
+    )

@@ -5,24 +5,25 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from fuser import backends
+from fuser.api import compiler
 from fuser.api.advice import LEAST_DONATED, held
 from fuser.api.placement import Placement
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stateful import State, without_state
-from fuser.backends.base import Backend, HostMemory, KernelSource, with_schedule
-from fuser.compile import Lowering, Program, load, lower
 from fuser.ir.graph import Graph, Var
 from fuser.lax.values import as_value
-from fuser.partition.explain import moved_bytes
-from fuser.partition.group import Plan
-from fuser.passes.tokens import with_tokens
 from fuser.runtime.array import CARRIED, Array
 from fuser.runtime.core import native
 from fuser.trace import tree
 from fuser.trace.core import Tracer, type_of
+
+if TYPE_CHECKING:
+    from fuser.backends.base import Backend, KernelSource
+    from fuser.compile import Lowering, Program
+    from fuser.partition.group import Plan
 
 CompilerOptions = dict[str, Any]
 
@@ -95,13 +96,13 @@ class Traced:
             return self._for_platform(tuple(lowering_platforms)).lower()
         traced = self._without_state()._with_token()
         divided = Traced.spread(traced) if Traced.spread is not None else None
-        return divided or Lowered(traced, lower(traced.graph, self._backend, self.donated))
+        return divided or Lowered(traced, compiler.lower(traced.graph, self._backend, self.donated))
 
     def _for_platform(self, platforms: tuple[str, ...]) -> Traced:
         names = {"cpu": "c", "cuda": "triton", "gpu": "triton", "tpu": "tpu"}
         if len(platforms) != 1 or platforms[0] not in names:
             raise ValueError(f"lower takes one platform of {', '.join(names)} as lowering_platforms, got {platforms}")
-        backend = with_schedule(backends.get(names[platforms[0]]), self._backend.asked)
+        backend = compiler.with_schedule(backends.get(names[platforms[0]]), self._backend.asked)
         return Traced(self.graph, self.in_tree, self.out_tree, self.donated, backend, self.path, self.placement)
 
     def _without_state(self) -> Traced:
@@ -113,7 +114,7 @@ class Traced:
 
     def _with_token(self) -> Traced:
         """The same with its effects in order (passes/tokens.py): the last token is a result that no caller sees."""
-        graph = with_tokens(self.graph)
+        graph = compiler.with_tokens(self.graph)
         if graph is self.graph:
             return self
         results = tree.unflatten(self.out_tree, range(self.out_tree.num_leaves))
@@ -205,7 +206,7 @@ class Lowered(Stage):
 
     def compile(self) -> Compiled:
         """Compile the kernels and link the steps."""
-        return Compiled(self.traced, load(self.lowering, self.traced._backend))
+        return Compiled(self.traced, compiler.load(self.lowering, self.traced._backend))
 
 
 class Compiled(Stage):
@@ -325,7 +326,7 @@ def _native_runner(traced: Traced, program: Program) -> Any:
     unflatten = functools.partial(tree.unflatten, traced.out_tree)
     whole = traced.out_tree.num_leaves == len(results)  # an accelerated function's tree has constants too
     template = tree.unflatten(traced.out_tree, range(len(results))) if whole else unflatten
-    host = isinstance(backend.memory, HostMemory)
+    host = isinstance(backend.memory, compiler.HostMemory)
     watched = _watched(traced, program)
     tell = functools.partial(held, traced) if watched else None
     fixed = program.executable.native, traced.donated, results, template, unflatten, backend.memory.place, host
@@ -344,7 +345,7 @@ def _watched(traced: Traced, program: Program) -> tuple[int, ...]:
 
 def cost_analysis(plan: Plan) -> dict[str, float]:
     """What one run of a plan costs by count: `flops`, `bytes accessed`, `optimal bytes`."""
-    moved = float(sum(map(moved_bytes, plan.groups)))
+    moved = float(sum(map(compiler.moved_bytes, plan.groups)))
     graph = plan.graph
     ends = sum(v.aval.nbytes for v in (*graph.invars, *graph.constvars, *plan.outputs))
     return {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
-from fuser.backends.base import Backend
+if TYPE_CHECKING:
+    from fuser.backends.base import Backend
 
 NAMES = ("c", "triton", "tpu", "reference")
 

@@ -251,7 +251,7 @@ def _taken(
     """The slices at `positions`; those out of bounds are the nearest, or filled where a fill value is given."""
     extent = operand.shape[axis]
     positions = positions.astype(np.int64)
-    if positions.view(np.uint64).max() < extent:
+    if np.maximum.reduce(positions.view(np.uint64), None) < extent:
         result = operand.take(positions, axis)
     else:
         place = np.minimum(np.maximum(positions, 0), extent - 1)

@@ -110,6 +110,8 @@ def _broadcast_eval(x: np.ndarray, shape: Any, broadcast_dimensions: Any) -> np.
     aligned = [1] * len(shape)
     for extent, d in zip(x.shape, broadcast_dimensions):
         aligned[d] = extent
+    if x.size == math.prod(shape):
+        return x.reshape(shape)
     out = np.empty(shape, x.dtype)
     out[...] = x.reshape(aligned)
     return out

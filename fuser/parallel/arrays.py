@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fuser import backends, dtypes
+from fuser.api.stages import Traced
 from fuser.config import config
 from fuser.errors import MeshError, UnexpectedTracerError, UnsupportedError
 from fuser.ir.source import current_source
@@ -474,6 +475,15 @@ _committed = property(
 install("committed", _committed)
 install("_committed", _committed)
 install("to_device", lambda x, device, *, stream=None: device_put(x, device))
+
+
+def _spread(traced: Traced) -> Any:
+    from fuser.parallel.programs import divided  # with the first program, as the compiler
+
+    return divided(traced)
+
+
+Traced.spread = staticmethod(_spread)  # type: ignore[assignment]
 
 
 config.watch("default_device", _told_default)

@@ -12,13 +12,13 @@ from fuser.api.placement import FREE, at_home, placed, placement
 from fuser.api.stages import Traced
 from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.params import freeze
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
 from fuser.parallel.arrays import from_parts, laid_out
 from fuser.parallel.mesh import Mesh, mesh_to_follow
 from fuser.parallel.sharding import NamedSharding, SingleDeviceSharding
 from fuser.parallel.spec import PartitionSpec
-from fuser.passes.cse import freeze
 from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.shards import Shards
 from fuser.trace import tree

@@ -364,6 +364,3 @@ class OneLowered(Lowered):
 
         compiled._run = call
         return compiled
-
-
-Traced.spread = staticmethod(divided)  # type: ignore[assignment]

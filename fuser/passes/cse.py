@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.params import freeze
 
 
 def merge_common(graph: Graph) -> Graph:
@@ -43,12 +42,3 @@ def _key(eqn: Eqn) -> Any:
 
 def _operand_key(operand: Operand) -> Any:
     return (operand.aval, operand.val.tobytes()) if isinstance(operand, Literal) else operand
-
-
-def freeze(value: Any) -> Any:
-    """A parameter's value in a form that compares by value."""
-    if isinstance(value, (list, tuple)):
-        return tuple(freeze(v) for v in value)
-    if isinstance(value, np.ndarray):
-        return (value.shape, value.dtype.str, value.tobytes())
-    return value

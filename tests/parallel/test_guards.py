@@ -202,9 +202,12 @@ def test_why_a_function_is_traced_is_logged(caplog: pytest.LogCaptureFixture) ->
         function(np.ones(2, np.float32))
         function(np.ones(2, np.float32))
         function(np.ones(3, np.float32))
-    first, second = (r.getMessage() for r in caplog.records)
+        with fuser.numpy_rank_promotion("warn"):
+            function(np.ones(3, np.float32))
+    first, second, third = (r.getMessage() for r in caplog.records)
     assert "TRACING CACHE MISS at test_guards.py" in first and "never seen function" in first
     assert "x is f32[3], before f32[2]" in second
+    assert "the tracing context differs: numpy_rank_promotion is now warn and before allow" in third
 
 
 def test_processes() -> None:

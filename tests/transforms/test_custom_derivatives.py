@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -476,3 +477,30 @@ def test_equations_of_rules_name_the_users_line_and_grad(kind: Any) -> None:
     graph = fuser.make_jaxpr(fuser.grad(lambda x: f(x, 2.0)))(1.0)
     assert graph.eqns and all(e.source.file == __file__ for e in graph.eqns)
     assert any("grad" in e.source.via for e in graph.eqns)
+
+
+def test_a_linear_call_has_the_users_transpose() -> None:
+    """Against JAX; the transpose is told apart from the true one by a factor of 3."""
+
+    def program(m: Any) -> list[Any]:
+        call = functools.partial(
+            m.custom_derivatives.linear_call, lambda r, x: {"y": x[0] / r + x[1]}, lambda r, y: (3 * y["y"] / r, y["y"])
+        )
+        f = lambda x, z: (call(2 + m.numpy.arange(3.0), (x, z))["y"] ** 2).sum()
+        x, z = m.numpy.ones(3), m.numpy.arange(3.0)
+        twice = lambda g: m.linear_transpose(m.linear_transpose(g, x), x)
+        return [
+            f(x, z),
+            m.jit(m.grad(f, (0, 1)))(x, z),
+            m.jvp(f, (x, z), (z, x)),
+            twice(lambda x: call(2.0, (x, 0 * x))["y"])((x,)),
+        ]
+
+    for found, expected in zip(program(fuser), program(jax), strict=True):
+        fuser.tree.map(np.testing.assert_allclose, found, expected)
+    rows = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+    call = lambda r, x: fuser.custom_derivatives.linear_call(lambda r, x: x / r, lambda r, t: 3 * t / r, r, x)
+    np.testing.assert_allclose(fuser.vmap(fuser.grad(lambda x: call(2.0, x).sum()))(rows), np.full((2, 3), 1.5))
+    np.testing.assert_allclose(fuser.jvp(lambda r: call(r, 6.0), (2.0,), (1.0,))[1], -1.5)
+    with pytest.raises(TypeError, match="transpose output pytree structure must match"):
+        fuser.custom_derivatives.linear_call(lambda r, x: x, lambda r, t: (t, t), 1.0, rows)

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
+from fuser.ir.params import freeze
 from fuser.ir.primitive import Control, Fusion
 from fuser.ir.rewrite import Rewriter
 from fuser.ops.dot import dot_general_p
 from fuser.ops.elementwise import add_any_p, add_p, mul_p, neg_p
 from fuser.ops.movement import broadcast_in_dim_p, pad_p, reshape_p, slice_p, squeeze_p, transpose_p
 from fuser.ops.reduce import reduce_sum_p
-from fuser.passes.cse import freeze
 from fuser.passes.dce import drop_dead
 
 LANES = 64  # numbers that a loop's kernel reduces in each iteration as it is
