@@ -51,7 +51,7 @@ class SpreadLowered(Lowered):
         self, traced: Traced, divided: Spread, consts: Sequence[Any], layouts: Sequence[NamedSharding | None]
     ) -> None:
         backend = with_schedule(backend_of_devices(), traced._backend.asked)
-        super().__init__(traced, lower(fewer_collectives(divided.graph), backend))
+        super().__init__(traced, lower(fewer_collectives(divided.graph, divided.mesh.shape), backend))
         self.spread = divided
         self.consts = consts
         self.layouts = layouts  # of results, where arguments of jit or types say them

@@ -112,16 +112,16 @@ class _Turns:
 
     def _advance(self, rank: int, *results: Any) -> None:
         """Run a device to its next collective, with what came of the last one."""
+        call = self._calls.get(rank)
+        if call is None:
+            call = self._calls[rank] = self._begin(rank)
         with being(self._members[rank]):
-            call = self._calls.get(rank)
-            if call is None:
-                call = self._calls[rank] = self._begin(rank)
             asked = call.advance(*results)
-            if asked is not None:
-                meeting, operands = asked
-                self._arrive(rank, meeting, meeting.brought(operands))
-                return
-            self.outputs[rank] = call.outputs()
+        if asked is not None:
+            meeting, operands = asked
+            self._arrive(rank, meeting, meeting.brought(operands))
+            return
+        self.outputs[rank] = call.outputs()
         del self._calls[rank]
         with self._changed:
             self._left -= 1
