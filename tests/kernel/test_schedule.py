@@ -143,3 +143,51 @@ def test_triton_takes_tiles_and_warps() -> None:
     assert (asked.tile, asked.warps) == ((2, 1024), 8)
     with pytest.raises(UnsupportedError, match="tile"):  # rows are held whole
         made(softmax, x, schedule=Schedule(tile=(2, 256)), backend="triton")
+
+
+@pytest.mark.parametrize("shape", [(5001, 3, 4), (700, 8, 5), (90, 2, 33)])
+def test_short_rows_and_axes_around_them_are_reduced_in_one_walk(shape) -> None:
+    """Sums over the first axis have all columns side by side, whatever else is read along one of their axes alone."""
+    x, w = numbers(*shape), numbers(*shape[:2])
+
+    def each(np, x, w):
+        y = x * w[:, :, None]
+        return np.sum(y, 0), np.max(y, 0), np.argmax(x, 0), np.cumsum(y, 0)[-1], (y - np.mean(y, 0)).any(0)
+
+    for got, expected in zip(fuser.jit(lambda x, w: each(fnp, x, w))(x, w), each(np, x.astype(float), w)):
+        np.testing.assert_allclose(got, expected, rtol=1e-4)
+    found = made(lambda x, w: fnp.sum(x * w[:, :, None], 0), x, w)
+    assert found.reduction == ("split outer" if shape[0] > 5000 else "outer")
+
+
+def test_long_expressions_of_short_rows_are_unrolled() -> None:
+    """A filter of 49 distances between colours keeps vectors of pixels, not of the three numbers of each."""
+    x = numbers(40, 50, 3)
+
+    def filtered(np, x):
+        total = 0
+        for dy, dx in itertools.product(range(7), range(7)):
+            total = total + np.exp(-np.sum((x[dy : dy + 34, dx : dx + 44] - x[3:37, 3:47]) ** 2, -1))
+        return total
+
+    np.testing.assert_allclose(fuser.jit(lambda x: filtered(fnp, x))(x), filtered(np, x), rtol=1e-5)
+    sources = fuser.jit(lambda x: filtered(fnp, x)).lower(x).sources
+    assert not any(schedule.reduction for source in sources for schedule in source.schedules.values())
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("size", [40, 64, 130, 250])
+def test_vectors_meet_matrices_in_loops(size, transposed) -> None:
+    """Matrices that fit into registers and caches are read as sums of products, larger ones by the library."""
+    m = numbers(size, size) / size
+
+    def power(m):
+        matrix = m.T if transposed else m
+        return fuser.lax.fori_loop(0, 20, lambda _, r: matrix @ r + 0.1, fnp.ones(size))
+
+    expected = np.ones(size)
+    for _ in range(20):
+        expected = (m.T if transposed else m).astype(float) @ expected + 0.1
+    np.testing.assert_allclose(fuser.jit(power)(m), expected, rtol=1e-5)
+    inside = [step for outer in fuser.explain(power)(m).steps for step in outer.inner]
+    assert any(step.kind == "contraction" for step in inside) == (size == 250)

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+import fuser
+import fuser.numpy
 from fuser.runtime import array as array_module
 from fuser.runtime import memory
 from fuser.runtime.array import Array, from_dlpack, from_torch, to_numpy
@@ -272,3 +274,12 @@ def test_the_api_layer_installs_methods(monkeypatch):
     monkeypatch.setattr(Array, "double", None, raising=False)
     array_module.install("double", lambda self: Array(self._data * 2))
     assert Array(np.array([1.0, 2.0])).double().tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_copies_begin_at_a_line_of_the_cache(order):
+    """Vectors of a misaligned matrix lie across two lines each: products with it took twice the time."""
+    x = np.asarray(np.arange(200 * 300.0).reshape(200, 300), order=order)[1:]
+    for copied in (fuser.device_put(x), fuser.device_put(x).__copy__(), fuser.numpy.array(x)):
+        np.testing.assert_array_equal(copied, x)
+    assert np.asarray(fuser.device_put(x)).ctypes.data % 64 == 0

@@ -25,7 +25,8 @@ from fuser.backends.c.schedules.guards import guards
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
-from fuser.kernel.kernel import Store, Sweep, reduction_identity
+from fuser.kernel.kernel import Kernel, Store, Sweep, reduction_identity
+from fuser.kernel.loops import Loops
 
 BLOCK = 2048
 X = Variable("x", "int64_t")  # the running column
@@ -460,7 +461,8 @@ class SplitOuterReduction(OuterReduction):
         self.pragma("omp simd")
         x = self.count("x", *self._all)
         parts = [
-            self.at(f"{self.name(reduction)}_part", self.code(f"({{}} + {n}) * {{columns}}", chunk), x) for n in range(4)
+            self.at(f"{self.name(reduction)}_part", self.code(f"({{}} + {n}) * {{columns}}", chunk), x)
+            for n in range(4)
         ]
         self._reduction_step(reduction, code("(({} + {}) + ({} + {}))", *parts), "")
         self.close()
