@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,10 +34,16 @@ sys.path += [str(Path(__file__).parent / "numpy"), str(Path(__file__).parent)]
 
 
 TESTS = 5  # of each file that a run without arguments takes
+FEW = 6  # cases of a test, all of which are in each share
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="slow tests too, and every test and case of each file")
+    parser.addoption(
+        "--share",
+        default="0/1",
+        help="K/N: of tests with many cases every Nth one; the shares 0 to N - 1 are all of them",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -47,6 +54,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=apart)
         items[:] = [item for item in items if item not in apart]
     if option.all or option.file_or_dir or option.keyword or option.markexpr:
+        kept = set(_shared(items, *_share(config)))
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
         return
     files: dict[str, dict[str, list[pytest.Item]]] = {}
     for item in items:
@@ -55,6 +65,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = {item for tests in files.values() for item in _sampled(list(tests.values()))}
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
+
+
+def _share(config: pytest.Config) -> tuple[int, int]:
+    number, _, shares = config.option.share.partition("/")
+    return int(number), int(shares)
+
+
+@pytest.fixture
+def share(request: pytest.FixtureRequest) -> tuple[int, int]:
+    """The share of many cases that this run takes, and of how many: for tests that go through theirs by themselves."""
+    return _share(request.config)
+
+
+def _shared(items: list[pytest.Item], number: int, shares: int) -> Iterator[pytest.Item]:
+    """Of tests with many cases those of one share. Tests begin at different cases, so that no share has the first of all."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, cases in tests.items():
+        if len(cases) < FEW or cases[0].get_closest_marker("whole"):
+            yield from cases
+        else:
+            yield from cases[(number + zlib.crc32(name.encode())) % shares :: shares]
 
 
 def _sampled(tests: list[list[pytest.Item]]) -> list[pytest.Item]:

@@ -34,6 +34,7 @@ from fuser.interop.arguments import KEYS, QUICK, dtype_of, gather, is_dense, is_
 from fuser.interop.entries import STALE, Run, Signature, default_errors, errors_key, reason
 from fuser.interop.guards import Guards, Reach
 from fuser.interop.held import held_arguments, released
+from fuser.interop.in_place import with_memory_of_arguments
 from fuser.interop.numpy import library, methods
 from fuser.interop.numpy.checks import Checks
 from fuser.interop.numpy.context import Context, supported, untraceable
@@ -76,7 +77,9 @@ class AcceleratedTraced(Traced):
         super().__init__(graph, in_tree, out_tree, (), backend)
         self.outputs = outputs
         self.shared = tuple(shared)  # of arrays of which results are views, computed after the others: their orders
-        self.writes: tuple[Write, ...] = context.writes  # to arrays of the caller's; what they need comes next
+        self.writes: tuple[Write, ...] = (
+            context.writes
+        )  # to arrays of the caller's; what they need comes after `shared`
         self.guards = guards
         self.draws = tuple(draw for draw, _ in context.draws or ())
         drawn = sum(
@@ -84,6 +87,7 @@ class AcceleratedTraced(Traced):
         )  # the last inputs are random numbers; those captured by the guards come before
         self.outside_inputs = len(graph.invars) - in_tree.num_leaves - drawn
         results = sum(output.computed for output in outputs) + len(self.shared) + context.write_results
+        self.write_results = context.write_results
         self.watched = len(graph.outvars) - results  # so many of the last results tell of events
         self.always_numpy = context.checks.always
 
@@ -134,7 +138,8 @@ class AcceleratedCompiled(Compiled):
 
     def __init__(self, traced: Any, program: Any) -> None:
         super().__init__(traced, program)
-        self.run = with_draws(runner(program, traced), traced.draws, traced.outside_inputs, DECLINED)
+        run = with_memory_of_arguments(runner(program, traced), program, traced)
+        self.run = with_draws(run, traced.draws, traced.outside_inputs, DECLINED)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = tree.leaves((args, kwargs))
@@ -285,7 +290,7 @@ class Accelerated(Jitted):
                 computed = [self._result_of(leaf) for leaf, output in zip(found, outputs) if output.computed]
                 computed += [self._result_of(array) for array in owners.arrays]
                 outside.inputs += [tracer for _, tracer in context.draws or () if tracer is not None]
-                context.writes, values = writes_of(context, self._result_of)
+                context.writes, values = writes_of(context, self._result_of, traced)
                 context.write_results = len(values)
                 computed += values
                 shared.extend(owners.orders())

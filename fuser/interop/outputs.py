@@ -128,11 +128,16 @@ def _copied(array: TracedArray) -> np.ndarray:
     return made
 
 
-def runner(program: Program, traced: Any) -> Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]:
+def runner(
+    program: Program, traced: Any, call: Callable[..., Any] | None = None
+) -> Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]:
     """A function `(arrays, leaves, captured)` from a program's inputs, a call's arguments and what its guards captured to the
     results' tree, or to DECLINED. Results share memory where they do in NumPy: with arguments of which they are views.
+    `call` runs the program where its own way is not meant.
     """
-    call = program.executable.call if traced._backend.memory.platform == "cpu" else _through(program, traced._backend)
+    if call is None:
+        on_host = traced._backend.memory.platform == "cpu"
+        call = program.executable.call if on_host else _through(program, traced._backend)
     outputs, watched, out_tree = traced.outputs, traced.watched, traced.out_tree
     makers, shared_makers = _makers(program, outputs, traced.shared)
     writes, shared_count, computed_count = traced.writes, len(traced.shared), sum(o.computed for o in outputs)

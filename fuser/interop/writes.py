@@ -52,6 +52,7 @@ class Write:
 
     target: int
     steps: tuple[Step, ...]
+    input: int  # of the program: the array
 
     def array(self, leaves: Sequence[Any], captured: Sequence[Any]) -> Any:
         """The array of a call."""
@@ -60,20 +61,32 @@ class Write:
     def apply(self, target: Any, results: Sequence[Any]) -> None:
         """Make the assignments; `results` are the program's for writes."""
         for step in self.steps:
+            value = _value(step.value, results)
+            if value is target:  # where the program has written
+                continue
             array = target
             for read in step.reads:
                 array = read(array)
-            array[tuple(_value(part, results) for part in step.index)] = _value(step.value, results)
+            array[tuple(_value(part, results) for part in step.index)] = value
 
 
 def _value(value: Any, results: Sequence[Any]) -> Any:
-    return np.asarray(results[value.number]).reshape(value.shape) if isinstance(value, Result) else value
+    if not isinstance(value, Result):
+        return value
+    result = np.asarray(results[value.number])
+    return result if result.shape == value.shape else result.reshape(value.shape)
 
 
-def writes_of(context: Context, in_order: Callable[[Any], Any]) -> tuple[tuple[Write, ...], list[Any]]:
-    """The writes of a trace, and the values that the program has to compute for them."""
+def writes_of(
+    context: Context, in_order: Callable[[Any], Any], traced: Sequence[int]
+) -> tuple[tuple[Write, ...], list[Any]]:
+    """The writes of a trace, and the values that the program has to compute for them; `traced` are the arguments that are inputs."""
     values: list[Any] = []
-    made = [Write(_target(where, array), _steps(array, values, in_order)) for where, array in context.written()]
+    made = []
+    for where, array in context.written():
+        target = _target(where, array)
+        number = traced.index(target) if target >= 0 else len(traced) - 1 - target
+        made.append(Write(target, _steps(array, values, in_order), number))
     return tuple(made), values
 
 

@@ -54,15 +54,15 @@ def test_interpreter_agrees_with_the_reference(suite: str, tmp_path: pathlib.Pat
 
 
 @pytest.mark.slow
-def test_every_sample_of_the_registry_in_the_interpreter(tmp_path: pathlib.Path) -> None:
+def test_every_sample_of_the_registry_in_the_interpreter(tmp_path: pathlib.Path, share: tuple[int, int]) -> None:
     pytest.importorskip("triton")
-    rows = worker("triton_worker", "registry", "0", "1", tmp=tmp_path)
-    assert len(rows) > 1500
+    rows = worker("triton_worker", "registry", *map(str, share), tmp=tmp_path)
+    assert len(rows) > 1500 // share[1]
     assert {row["case"]: row["error"] for row in rows if row["error"]} == {}
 
 
 @pytest.mark.slow
-def test_every_form_compiles_for_nvidia_and_amd(tmp_path: pathlib.Path) -> None:
+def test_every_form_compiles_for_nvidia_and_amd(tmp_path: pathlib.Path, share: tuple[int, int]) -> None:
     pytest.importorskip("triton")
     environment = {
         **os.environ,
@@ -71,8 +71,15 @@ def test_every_form_compiles_for_nvidia_and_amd(tmp_path: pathlib.Path) -> None:
     }
     (tmp_path / "cache").mkdir(mode=0o700)
     command = [sys.executable, "-m", "tests.backends.triton_aot"]
+    number, all_shares = share
     shards = [
-        subprocess.Popen([*command, str(n), "2"], stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+        subprocess.Popen(
+            [*command, str(number * 2 + n), str(2 * all_shares)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
         for n in range(2)
     ]
     rows = [json.loads(line) for shard in shards for line in shard.communicate(timeout=600)[0].splitlines()]
@@ -88,9 +95,10 @@ def test_every_form_compiles_for_nvidia_and_amd(tmp_path: pathlib.Path) -> None:
         "large few long rows",
     )
     loads = {row["case"]: row["load"] for row in rows if row["target"] == ["cuda", 90] and row["case"] in wide}
-    assert loads == dict.fromkeys(wide, 128)
+    assert loads == dict.fromkeys(loads, 128) and len(loads) >= len(wide) // all_shares - 2
     polynomials = [row["fused"] for row in rows if row["case"] == "large polynomial" and row["target"][0] == "cuda"]
-    assert polynomials == [False] * 3  # a product and a sum round apart
+    assert polynomials == [False] * len(polynomials)  # a product and a sum round apart
+    assert len(polynomials) == 3 or all_shares > 1
 
 
 def variants(function: Callable[..., Any], shapes: list[tuple[int, ...]]) -> set[Any]:

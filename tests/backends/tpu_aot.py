@@ -1,13 +1,16 @@
 """Compiles programs for TPUs with libtpu and prints one JSON line a case and target.
 
+In: which share of them, and of how many shares.
 Each program compiles for one of the machines in turn. A process of its own, because JAX must be
 told to stay on the CPU before it is imported.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import sys
 import time
 import traceback
 import warnings
@@ -29,15 +32,15 @@ Program = tuple[str, str, Callable[..., Any], tuple[Any, ...]]
 def programs() -> Iterator[Program]:
     """Programs, the machine to compile each for, and their arguments or the types of these."""
     for number, (name, (function, avals)) in enumerate((tpu_cases.FORMS | tpu_cases.TRANSFORMS).items()):
-        yield name, TARGETS[number % 2], function, avals
+        yield name, TARGETS[number // 2 % 2], function, avals
     for number, (name, workload) in enumerate(WORKLOADS.items()):
         if name not in tpu_cases.WIDE:
             size = "tiny" if workload.random else "small"
-            yield name, TARGETS[number % 2], tpu_cases.program(workload), workload.inputs(size)
+            yield name, TARGETS[number // 2 % 2], tpu_cases.program(workload), workload.inputs(size)
 
 
-def main() -> None:
-    for name, target, function, arguments in programs():
+def main(share: int, shares: int) -> None:
+    for name, target, function, arguments in itertools.islice(programs(), share, None, shares):
         start = time.perf_counter()
         row: dict[str, Any] = {"case": name, "target": target, "error": "", "custom": 0, "pallas": 0}
         try:
@@ -53,4 +56,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    main()
+    main(*map(int, sys.argv[1:]))

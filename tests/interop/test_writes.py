@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,3 +150,50 @@ def test_an_attribute_that_is_bound_anew_is_refused():
     with pytest.raises(UnsupportedError, match=r"setting body\.position, which the caller would see"):
         accelerate(rebind)(body)
     np.testing.assert_equal(vars(body), vars(before))
+
+
+def swap(a, b):
+    a[...], b[...] = b.copy(), a.copy()
+
+
+def rotate(a, b, c):
+    kept = a + 0
+    a[...] = b
+    b[...] = c * 1.5
+    c[...] = kept
+    return c.sum()
+
+
+def overflowing(a, b):
+    a *= b
+    np.maximum(a, b, out=b)
+    return a[::2]
+
+
+LARGE_CASES = {"swap": (swap, 2), "rotate": (rotate, 3), "overflowing": (overflowing, 2)}
+
+
+@pytest.mark.parametrize("name", LARGE_CASES)
+def test_large_arrays_are_written_where_they_lie(name):
+    """Also once a program with the arguments' memory has been made, and where it finds that NumPy must answer."""
+    function, count = LARGE_CASES[name]
+    rng = np.random.default_rng(0)
+    ours = [rng.random(1 << 16) for _ in range(count)]
+    theirs = copy.deepcopy(ours)
+    accelerated = accelerate(function)
+    for number in range(14):
+        if number == 12:
+            for arrays in (ours, theirs):
+                arrays[0][5] = arrays[1][5] = 1e308  # of which the product overflows
+        found, told = _told(accelerated, ours)
+        wanted, warned = _told(function, theirs)
+        np.testing.assert_equal(ours, theirs)
+        np.testing.assert_allclose(found, wanted)
+        assert told == warned == ([] if name != "overflowing" or number != 12 else ["overflow encountered in multiply"])
+
+
+def _told(function, arrays):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = function(*arrays)
+    return 0 if result is None else result, [str(warning.message) for warning in caught][:1]

@@ -118,3 +118,24 @@ def test_a_loop_that_swaps_rows_and_reads_a_column_writes_the_matrix_once() -> N
         exact[[k, best]] = exact[[best, k]]
         exact = exact * 0.5 + np.outer(exact[:, k], exact[k])
     np.testing.assert_allclose(jitted(a), exact, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PLACES, PLACES, st.integers(1, 3))
+def test_slices_beside_and_inside_updates_are_read_through(places: Any, window: Any, stride: int) -> None:
+    """Two updates at known places, also out of bounds, and a slice that lies beside, inside or across them."""
+    rows, columns = sorted((window[0] % 9, window[1] % 9)), sorted((window[2] % 16, window[3] % 16))
+
+    def function(x: Any, a: Any, b: Any) -> Any:
+        x = lax.dynamic_update_slice(x, a, (places[0], places[1]))
+        x = lax.dynamic_update_slice(x, b, (places[2], places[3]))
+        return lax.slice(x, (rows[0], columns[0]), (rows[1] + 1, columns[1] + 1), (1, stride))
+
+    through(function, X, -X[:2, :3], 2 * X[:3, :5])
+
+
+def test_a_slice_beside_an_update_needs_no_update() -> None:
+    graph = through(lambda x, a: lax.dynamic_update_slice(x, a, (0, 0))[5:7], X, X[:2])
+    assert whole(graph) == []
+    graph = through(lambda x, a: lax.dynamic_update_slice(x, a, (0, 0))[1:2, ::2], X, X[:2])
+    assert whole(graph) == []

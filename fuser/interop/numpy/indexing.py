@@ -25,6 +25,7 @@ from fuser.ops.dynamic import dynamic_update_slice_p
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, bind
 
+FEW_ROWS = 8  # at known positions, which are assigned one after the other
 _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
 
 
@@ -341,4 +342,11 @@ def _assign_positions(x: TracedArray, parts: tuple[Any, ...], new: Any) -> Any:
 
     index = for_fuser(x, parts)
     operand = x.lifted()
+    if len(parts) == 1 and type(parts[0]) is np.ndarray and parts[0].dtype.kind in "iu" and parts[0].size <= FEW_ROWS:
+        rows = parts[0].ravel()
+        new = broadcast_to(new, (*parts[0].shape, *x.shape[1:]))
+        new = bind(V.reshape_p, new, new_sizes=(rows.size, *x.shape[1:]), dimensions=None)
+        for number, row in enumerate(map(int, rows)):
+            operand = _assign_basic(x, operand, (row,), _read(new, number))
+        return operand
     return IndexUpdateRef(operand, index[0] if len(index) == 1 else index).set(new)

@@ -11,31 +11,88 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fuser.ir.graph import Graph, Literal, Operand
+from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.rewrite import Rewriter
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.elementwise import and_p, eq_p, max_p, min_p, select_n_p
+from fuser.ops.movement import slice_p
 
 TIMES_FEWER = 8  # elements of the window against those of the array
 LONGEST = 8  # updates that one window is read through
+MOST_BESIDE = 64  # updates that one slice lies beside
 
 
 def forward_updates(graph: Graph) -> Graph:
-    """The graph with small `dynamic_slice`s of the results of `dynamic_update_slice`s written by slices of both operands."""
+    """The graph with small `dynamic_slice`s of the results of `dynamic_update_slice`s written by slices of both operands.
+
+    A `slice` that lies beside what was written at a known place is one of the array as it was, one inside is one of what was written,
+    where nobody needs the updated array as a whole.
+    """
     primitives = {eqn.primitive for eqn in graph.eqns}
-    if not {dynamic_slice_p, dynamic_update_slice_p} <= primitives:
+    if dynamic_update_slice_p not in primitives or not {dynamic_slice_p, slice_p} & primitives:
         return graph
-    rewriter = Rewriter(graph)
+    rewriter, read_alone = Rewriter(graph), _read_alone(graph)
     for original in graph.eqns:
         eqn = rewriter.resolve(original)
         through = None
         if eqn.primitive is dynamic_slice_p and eqn.outvars[0].aval.size * TIMES_FEWER <= eqn.invars[0].aval.size:
             through = _read(eqn.invars[0], eqn.invars[1:], eqn.params["slice_sizes"], rewriter, LONGEST)
+        elif eqn.primitive is slice_p and original.invars[0] in read_alone:
+            through = _read_at(eqn, rewriter)
         if through is None:
             rewriter.keep(eqn)
         else:
             rewriter.replace(original.outvars[0], through)
     return rewriter.finish()
+
+
+def _read_alone(graph: Graph) -> set[Operand]:
+    """The results of updates of which only slices, and further updates of the kind, are ever read."""
+    needed: set[Operand] = set(graph.outvars)
+    for eqn in reversed(graph.eqns):
+        update = eqn.primitive is dynamic_update_slice_p and eqn.outvars[0] not in needed
+        kept = eqn.invars[1:] if update or eqn.primitive is slice_p else eqn.invars
+        needed.update(v for v in kept if isinstance(v, Var))
+    updates = (eqn.outvars[0] for eqn in graph.eqns if eqn.primitive is dynamic_update_slice_p)
+    return {v for v in updates if v not in needed}
+
+
+def _read_at(eqn: Eqn, rewriter: Rewriter) -> Operand | None:
+    """What a static slice reads, without the updates that it lies beside or inside; None where there is none such."""
+    source = eqn.invars[0]
+    strides = eqn.params["strides"] or (1,) * source.aval.ndim
+    sizes = eqn.outvars[0].aval.shape
+    if 0 in sizes:
+        return None
+    starts = list(eqn.params["start_indices"])
+    for _ in range(MOST_BESIDE):
+        if (update := rewriter.producer(source, dynamic_update_slice_p)) is None:
+            break
+        x, new, *offsets = update.invars
+        if not all(isinstance(offset, Literal) for offset in offsets):
+            return None
+        places = [_place(o, e, n) for o, e, n in zip(offsets, x.aval.shape, new.aval.shape)]
+        ends = [place + extent for place, extent in zip(places, new.aval.shape)]
+        limits = [start + (size - 1) * stride + 1 for start, size, stride in zip(starts, sizes, strides)]
+        if any(limit <= place or end <= start for start, limit, place, end in zip(starts, limits, places, ends)):
+            source = x
+        elif all(place <= start and limit <= end for start, limit, place, end in zip(starts, limits, places, ends)):
+            source, starts = new, [start - place for start, place in zip(starts, places)]
+        else:
+            return None
+    if source is eqn.invars[0]:
+        return None
+    if sizes == source.aval.shape:
+        return source
+    limits = [start + (size - 1) * stride + 1 for start, size, stride in zip(starts, sizes, strides)]
+    params = {"start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": eqn.params["strides"]}
+    return rewriter.add(slice_p, source, **params)
+
+
+def _place(offset: Operand, extent: int, size: int) -> int:
+    """Where an update at a known offset lies: moved inside."""
+    assert isinstance(offset, Literal)
+    return min(max(int(offset.val), 0), extent - size)
 
 
 def _read(
