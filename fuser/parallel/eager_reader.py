@@ -12,7 +12,7 @@ from fuser.ir.graph import Graph, effective
 from fuser.ops.shard_map import Layout, Specs, shard_map_p, whole
 from fuser.runtime.array import Array
 from fuser.trace.body import close
-from fuser.trace.core import EVALUATION, using
+from fuser.trace.core import EVALUATION, Trace, using
 from fuser.trace.stage import StageTrace, StageTracer
 
 
@@ -23,8 +23,9 @@ class EagerReader:
         self.values, self.specs, self.layout = values, specs, layout
         self.used = False  # a body that has been read is for these values alone
 
-    def attach(self, trace: StageTrace, inputs: list[StageTracer]) -> None:
+    def attach(self, trace: Trace, inputs: list[StageTracer]) -> None:
         """Let the trace, which begins with these inputs, be read."""
+        assert isinstance(trace, StageTrace)
         self.trace, self.inputs = trace, [i._var for i in inputs]
         trace.reader = self
 
