@@ -52,6 +52,15 @@ def run(grid: Grid, begin: Callable[[int], Any], threads: int) -> list[list[Any]
     return turns.outputs
 
 
+def run_apart(grid: Grid, function: Callable[[int], list[Any]]) -> list[list[Any]]:
+    """`function(rank)` for every device of the grid, one after the other: of programs in which nobody meets."""
+    meet, found = Rendezvous(grid.count), []
+    for rank in range(grid.count):
+        with being(Member(grid, rank, meet)):
+            found.append(function(rank))
+    return found
+
+
 class _Turns:
     """What can be done now, and what each group's devices have brought to collectives that are not complete."""
 
