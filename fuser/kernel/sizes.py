@@ -88,6 +88,8 @@ class IndexText:
                 continue
             if atom is self.vector and 1 < abs(coefficient) <= MOST_INTERLEAVED:
                 factor, rest = self.literal(coefficient), index.offset % abs(coefficient)
+            elif atom is self.vector and self.sizes.full and coefficient not in (0, 1, -1):
+                factor = self.sizes.opaque(coefficient)  # known, it makes one group of neighbours that are far apart
             else:
                 factor = self.sizes(("factor", owner, self._key(atom), coefficient), coefficient)
             parts.append(self.product(coefficient, factor, self._atom(atom, owner, division)))

@@ -45,6 +45,14 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
         ),
         random.key(0),
     ),
+    "a state of 8 in a loop": (
+        fuser.vmap(
+            lambda rows, t: lax.scan(lambda a, x: ((a[:, None] + t).max(0) * 0.1 + x, None), rows[0], rows[1:])[0],
+            (0, None),
+        ),
+        np.ones((64, 100, 8), np.float32),
+        np.ones((8, 8), np.float32),
+    ),
     "uniform": (lambda key: random.uniform(key, (N,)), random.key(0)),
     "gelu": (lambda x: nn.gelu(x), F),
     "choice": (lambda x: fnp.where(x > 0, fnp.log(x), 0), F),
