@@ -6,7 +6,7 @@ from typing import Any
 
 from fuser.api.placement import Said, constrain
 from fuser.errors import ShardingTypeError, UnsupportedError
-from fuser.ir.source import current_source
+from fuser.ir.source import current_source, through
 from fuser.lax.layouts import _laid_over, install_layout
 from fuser.lax.values import as_value
 from fuser.ops.sharding import sharding_constraint_p
@@ -201,6 +201,9 @@ def _laid(value: Any, sharding: Sharding, function: str) -> Any:
     return sharding_constraint_p.bind(value, sharding=sharding)
 
 
+INNER_JIT = "jit"  # what constraints came through that a jitted function within a program is told
+
+
 def _of_inner_jit(value: Any, target: Any, what: str) -> Any:
     """An argument or a result of a jitted function within another program, as its `in_shardings` or `out_shardings` say.
 
@@ -211,7 +214,8 @@ def _of_inner_jit(value: Any, target: Any, what: str) -> Any:
         return value
     found = type_of(value).explicit
     if manual_axes() or found is None or not found.mesh.are_all_axes_explicit:
-        return _constrained(value, sharding)
+        with through(INNER_JIT):
+            return _constrained(value, sharding)
     wanted = sharding.in_type(type_of(value).ndim)
     if what == "in_shardings" and wanted is not None and found.spec != wanted.spec:
         raise ValueError(

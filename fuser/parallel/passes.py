@@ -1,17 +1,27 @@
-"""The passes over collectives in the graph of one device: out of loops first, then together."""
+"""The passes over collectives in the graph of one device: those of one device away, then out of loops, then together."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fuser.ir.graph import Graph
 from fuser.parallel.combine import combine_sums
+from fuser.parallel.lone import without_lone
 from fuser.parallel.sink_sums import sink_sums
 from fuser.passes.inline import inline_calls
 from fuser.passes.loops.carries import in_bodies
 
 
-def fewer_collectives(graph: Graph) -> Graph:
-    """The graph with sums out of loops where they are only accumulated, and those over the same devices together."""
-    return _combined(_sunk(graph))
+def fewer_collectives(graph: Graph, sizes: Mapping[Any, int]) -> Graph:
+    """The graph, for a mesh with axes of these sizes, without collectives of one device, with sums out of loops where they are only
+    accumulated, and those over the same devices together.
+    """
+    return _combined(_sunk(_without_lone(graph, sizes)))
+
+
+def _without_lone(graph: Graph, sizes: Mapping[Any, int]) -> Graph:
+    return without_lone(in_bodies(graph, lambda body: _without_lone(body, sizes)), sizes)
 
 
 def _sunk(graph: Graph) -> Graph:

@@ -24,6 +24,7 @@ from fuser.ir.types import ArrayType
 from fuser.ops.shard_map import Spec, shard_map_p
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.arrays import as_sharding, from_parts, laid_out
+from fuser.parallel.constraint import INNER_JIT
 from fuser.parallel.mesh import Mesh, mesh_in_scope
 from fuser.parallel.other_axes import in_axes_of, over
 from fuser.parallel.passes import fewer_collectives
@@ -51,7 +52,7 @@ class SpreadLowered(Lowered):
         self, traced: Traced, divided: Spread, consts: Sequence[Any], layouts: Sequence[NamedSharding | None]
     ) -> None:
         backend = with_schedule(backend_of_devices(), traced._backend.asked)
-        super().__init__(traced, lower(fewer_collectives(divided.graph), backend))
+        super().__init__(traced, lower(fewer_collectives(divided.graph, divided.mesh.shape), backend))
         self.spread = divided
         self.consts = consts
         self.layouts = layouts  # of results, where arguments of jit or types say them
@@ -322,7 +323,7 @@ def _places(graph: Graph) -> Iterator[tuple[str, Any]]:
         if eqn.primitive is shard_map_p:
             yield "shard_map", eqn.params["mesh"]
         elif eqn.primitive is sharding_constraint_p and eqn.params["sharding"] is not None:
-            yield eqn.primitive.name, eqn.params["sharding"].mesh
+            yield INNER_JIT if INNER_JIT in eqn.source.via else eqn.primitive.name, eqn.params["sharding"].mesh
         else:
             for inner in graphs_in(eqn.params):
                 yield from _places(inner)

@@ -126,7 +126,7 @@ def compiled(graph: Graph, mesh: Mesh, backend: Any) -> Compiled:
         graph = with_tokens(without_refs(graph))
     graph = flattened(graph, mesh)
     structures = [tree.structure([0] * len(v)) for v in (graph.invars, graph.outvars)]
-    traced = Traced(fewer_collectives(graph), structures[0], structures[1], (), backend)
+    traced = Traced(fewer_collectives(graph, mesh.shape), structures[0], structures[1], (), backend)
     with in_turn():
         return Lowered(traced, lower(traced.graph, backend)).compile()  # of one device: not to be divided again
 
@@ -143,10 +143,15 @@ def by_turns(own: Compiled) -> bool:
     might wait for another device's.
     """
     eqns = list(_every_eqn(own.plan.graph))
-    met = sum(isinstance(step, LibraryStep) and step.meets for step in own.executable.steps)
-    return met == sum(map(is_meeting, eqns)) and not any(
+    return meets(own) == sum(map(is_meeting, eqns)) and not any(
         e.primitive.effect or e.primitive is pure_callback_p for e in eqns
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def meets(own: Compiled) -> int:
+    """How many steps of the program are collectives."""
+    return sum(isinstance(step, LibraryStep) and step.meets for step in own.executable.steps)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -233,12 +238,16 @@ def _types(graph: Graph, mesh: Mesh, out_specs: Specs) -> list[tuple[Any, ...]]:
 
 def _on_devices(graph: Graph, mesh: Mesh, own: Compiled, operands: list[Sequence[Any]]) -> list[Any]:
     """For each device the list of its results, None for those of other processes; `operands` are lists of parts."""
-    program = own.executable
-    if not mesh.is_multi_process and by_turns(own):
-        begin = lambda rank: program.suspended(*[o[rank] for o in operands])
-        return cooperative.run(grid_of(mesh), begin, 1 if short(own) else min(_threads(config.threads), mesh.size))
-    remote = Peers(mesh.owners, fingerprint(graph), _line.get) if mesh.is_multi_process else None
-    return rendezvous.run(grid_of(mesh), lambda rank: program.call(*[o[rank] for o in operands]), remote)
+    program, grid = own.executable, grid_of(mesh)
+    whole = lambda rank: program.call(*[o[rank] for o in operands])
+    if mesh.is_multi_process:
+        return rendezvous.run(grid, whole, Peers(mesh.owners, fingerprint(graph), _line.get))
+    if not by_turns(own):
+        return rendezvous.run(grid, whole)
+    if short(own) and not meets(own):
+        return cooperative.run_apart(grid, whole)
+    begin = lambda rank: program.suspended(*[o[rank] for o in operands])
+    return cooperative.run(grid, begin, 1 if short(own) else min(_threads(config.threads), mesh.size))
 
 
 def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Specs, **params: Any) -> list[Array]:

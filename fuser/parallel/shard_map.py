@@ -17,6 +17,7 @@ from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.ops.unreduced import preduced_p, vary_unreduced_cast_p
 from fuser.parallel import run  # noqa: F401  (says how the primitive runs)
 from fuser.parallel.arrays import relabelled
+from fuser.parallel.eager_reader import EagerReader
 from fuser.parallel.mesh import AbstractMesh, Mesh, mesh_in_scope, within
 from fuser.parallel.sharding import NamedSharding, check_spec
 from fuser.parallel.spec import PartitionSpec, names, split_axes
@@ -25,7 +26,7 @@ from fuser.runtime.shards import Shards
 from fuser.trace import tree
 from fuser.trace.batch import checked_axes, manual_axes
 from fuser.trace.body import Body, staged_body
-from fuser.trace.core import Tracer, type_of
+from fuser.trace.core import Tracer, current, trace_state_clean, type_of
 from fuser.transforms.arguments import check_callable, leaf_values
 from fuser.transforms.vmap import prefix
 
@@ -190,10 +191,19 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
         _check_sets(_some(spec), type_of(value))
     avals = [layout.local(type_of(v), s) for v, s in zip(values, given)]
     convert = lambda results, result: leaf_values(results, f"the result of {name}")
+    eager = trace_state_clean() and isinstance(layout.mesh, Mesh) and not any(isinstance(v, Tracer) for v in values)
+    reader = EagerReader(values, tuple(given), layout) if eager else None
+
+    def function(*inner: Any) -> Any:
+        if reader is not None:
+            reader.attach(current(), tree.leaves(inner))
+        return _in_terms(f(*_with_opaque(inner, opaque)), out_specs)
+
     with within(layout.mesh), layout.scope():
-        function = lambda *inner: _in_terms(f(*_with_opaque(inner, opaque)), out_specs)
         sums = tuple(s for s in tree.leaves(out_specs) if isinstance(s, PartitionSpec) and (s.unreduced or s.reduced))
-        body = staged_body(function, structure, avals, convert, f, "shard_map", (layout, tuple(opaque.items()), sums))
+        setting = layout, tuple(opaque.items()), sums
+        kept = lambda: reader is None or not reader.used
+        body = staged_body(function, structure, avals, convert, f, "shard_map", setting, kept)
     results = tree.unflatten(body.structure, body.out_avals)
     wanted = _specs(out_specs, results, "out_specs", layout, name)
     put = tuple(_joined(_some(s), n, body, layout) for n, s in enumerate(wanted))

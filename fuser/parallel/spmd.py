@@ -145,6 +145,8 @@ class _Parts:
 
     def note(self, name: str, axes: Axes, value: Any, reason: str) -> None:
         source = current_source()
+        if extent(self.mesh, axes) == 1:
+            return
         self.placed.append(Collective(name, axes, type_of(value).nbytes, str(source) or "the program", reason))
 
     def take(self, eqn: Eqn) -> None:

@@ -37,10 +37,13 @@ def reduced(step: Callable[..., Any], wide_dtype: Callable[[np.dtype], np.dtype]
 
 def _reduce(step: Callable[..., Any], values: Sequence[np.ndarray], out: np.ndarray, wide: np.dtype) -> None:
     total = out if wide == out.dtype else empty(out.shape, wide)
-    np.copyto(total, values[0])
+    first, *others = values
+    if total is not out or not others:
+        np.copyto(total, first)
+        first = total
     with np.errstate(all="ignore"):
-        for value in values[1:]:
-            step(total, value, out=total, casting="unsafe")
+        for value in others:
+            first = step(first, value, out=total, casting="unsafe")
     if total is not out:
         np.copyto(out, total, casting="unsafe")
 

@@ -52,6 +52,15 @@ def run(grid: Grid, begin: Callable[[int], Any], threads: int) -> list[list[Any]
     return turns.outputs
 
 
+def run_apart(grid: Grid, function: Callable[[int], list[Any]]) -> list[list[Any]]:
+    """`function(rank)` for every device of the grid, one after the other: of programs in which nobody meets."""
+    meet, found = Rendezvous(grid.count), []
+    for rank in range(grid.count):
+        with being(Member(grid, rank, meet)):
+            found.append(function(rank))
+    return found
+
+
 class _Turns:
     """What can be done now, and what each group's devices have brought to collectives that are not complete."""
 
@@ -112,16 +121,16 @@ class _Turns:
 
     def _advance(self, rank: int, *results: Any) -> None:
         """Run a device to its next collective, with what came of the last one."""
+        call = self._calls.get(rank)
+        if call is None:
+            call = self._calls[rank] = self._begin(rank)
         with being(self._members[rank]):
-            call = self._calls.get(rank)
-            if call is None:
-                call = self._calls[rank] = self._begin(rank)
             asked = call.advance(*results)
-            if asked is not None:
-                meeting, operands = asked
-                self._arrive(rank, meeting, meeting.brought(operands))
-                return
-            self.outputs[rank] = call.outputs()
+        if asked is not None:
+            meeting, operands = asked
+            self._arrive(rank, meeting, meeting.brought(operands))
+            return
+        self.outputs[rank] = call.outputs()
         del self._calls[rank]
         with self._changed:
             self._left -= 1

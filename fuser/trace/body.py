@@ -57,11 +57,12 @@ def staged_body(
     owner: Callable[..., Any] | None = None,
     kind: str = "",
     setting: Any = None,
+    kept: Callable[[], bool] = lambda: True,
 ) -> Body:
     """The body of `function` for arguments of this tree `structure` (of a tuple of arguments) and these types.
 
     `convert(leaves, result)` makes values of the result's leaves. `owner` is the user's function where `function` is a
-    wrapper made for this call, of the given `kind`; `setting` is what else the body depends on.
+    wrapper made for this call, of the given `kind`; `setting` is what else the body depends on. It is `kept` unless that says no.
     """
     owner = owner or function
     key = (kind, structure, tuple(avals), setting, config.traced, axes_key())
@@ -69,7 +70,7 @@ def staged_body(
     if known is not None and key in known:
         return known[key]
     body = _stage(function, structure, avals, convert, function_name(owner), kind)
-    if known is not None and not any(isinstance(value, Tracer) for value in body.consts):
+    if known is not None and kept() and not any(isinstance(value, Tracer) for value in body.consts):
         if len(known) >= MOST:
             known.clear()
         known[key] = body

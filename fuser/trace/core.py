@@ -46,6 +46,14 @@ class Trace:
         """Where a value of this trace was made, if that is known."""
         return None
 
+    def read(self, tracer: Tracer) -> np.ndarray | None:
+        """The value, where this trace can compute it now; None where only its type is known."""
+        return None
+
+    def shown(self, tracer: Tracer) -> str:
+        """The values for print; empty where only the type is known."""
+        return ""
+
 
 class Tracer:
     """A value that a Trace follows. It has a type but no contents; operators are installed by fuser.numpy."""
@@ -95,9 +103,11 @@ class Tracer:
         return self.shape[0]
 
     def __repr__(self) -> str:
-        return f"Traced<{self.aval}>"
+        return self._trace.shown(self) or f"Traced<{self.aval}>"
 
     def __bool__(self) -> bool:
+        if (value := self._trace.read(self)) is not None:
+            return bool(value)
         source = current_source()
         raise TracerBoolConversionError(
             f"Attempted boolean conversion of a traced {self.aval}, which has no value yet, so `if` cannot read it ({source.short}); "
@@ -112,18 +122,28 @@ class Tracer:
         )
 
     def __float__(self) -> float:
+        if (value := self._trace.read(self)) is not None:
+            return float(value)
         raise self._refuse("float()", "try using `x.astype(float)`")
 
     def __int__(self) -> int:
+        if (value := self._trace.read(self)) is not None:
+            return int(value)
         raise self._refuse("int()", "try using `x.astype(int)`")
 
     def __complex__(self) -> complex:
+        if (value := self._trace.read(self)) is not None:
+            return complex(value)
         raise self._refuse("complex()", "try using `x.astype(complex)`")
 
     def item(self) -> Any:
+        if (value := self._trace.read(self)) is not None:
+            return value.item()
         raise self._refuse(".item()")
 
     def tolist(self) -> Any:
+        if (value := self._trace.read(self)) is not None:
+            return value.tolist()
         raise self._refuse(".tolist()", "The tolist() method was called on traced array; keep it an array")
 
     def tobytes(self, order: Any = "C") -> Any:

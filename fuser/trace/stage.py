@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,6 +29,14 @@ class StageTracer(Tracer):
         self._var = var
 
 
+class Reader(Protocol):
+    """Values of what a trace records, while it does: `Trace.read` and `Trace.shown`."""
+
+    def read(self, tracer: Any) -> np.ndarray | None: ...
+
+    def shown(self, tracer: Any) -> str: ...
+
+
 class StageTrace(Trace):
     """Records each primitive as an equation. Values from outside become literals (scalars) or consts (arrays)."""
 
@@ -36,6 +44,13 @@ class StageTrace(Trace):
         self.name = name
         self.eqns: list[Eqn] = []
         self.constants: dict[int, tuple[Var, Any]] = {}
+        self.reader: Reader | None = None  # where the inputs have values
+
+    def read(self, tracer: Tracer) -> np.ndarray | None:
+        return None if self.reader is None or self.closed else self.reader.read(tracer)
+
+    def shown(self, tracer: Tracer) -> str:
+        return "" if self.reader is None or self.closed else self.reader.shown(tracer)
 
     def new_input(self, aval: ArrayType) -> StageTracer:
         return StageTracer(self, Var(aval))

@@ -1,5 +1,6 @@
 """Calls that stop at collectives, and devices that run by turns on fewer threads."""
 
+import gc
 import threading
 
 import numpy as np
@@ -53,6 +54,37 @@ def test_suspended_call_refuses() -> None:
         call.outputs()
     with pytest.raises(ValueError, match="returned 2 arrays and its plan says 1"):
         call.advance([np.zeros(3), np.zeros(3)])
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_an_abandoned_call_frees_what_it_holds(native: bool) -> None:
+    """Arrays, those of the arena too: bytes in use are what they were, whether the call came to its end or not."""
+    mesh = fuser.make_mesh((4,), MESH, axis_types=(fuser.sharding.AxisType.Auto,))
+
+    def one(a):
+        total = fuser.lax.psum(fnp.tanh(a @ a) + fnp.sort(a), "x")
+        return fnp.cos(total @ a), total
+
+    body = fuser.shard_map(one, mesh=mesh, in_specs=P("x"), out_specs=(P("x"), P()))
+    program = fuser.jit(body).lower(np.zeros((1024, 256), np.float32)).compile().program.executable
+    x = fuser.runtime.memory.empty((256, 256), np.dtype(np.float32))
+    x[...] = 1
+
+    def calls() -> None:
+        for end in (False, True) * 5:
+            call = program.suspended(x) if native else _Suspended(program, [x])
+            meeting, operands = call.advance()
+            brought = meeting.brought(operands)
+            if end:
+                assert call.advance(meeting.results([2 * b for b in brought])) is None
+                assert [o.shape for o in call.outputs()] == [(256, 256)] * 2
+
+    calls()
+    gc.collect()
+    before = fuser.memory_stats()["bytes_in_use"]
+    calls()
+    gc.collect()
+    assert fuser.memory_stats()["bytes_in_use"] == before
 
 
 @pytest.fixture

@@ -267,3 +267,44 @@ def test_auto_pcast() -> None:
         with lib.auto_pcast(False), pytest.raises(ValueError, match="requires varying manual axes to match"):
             lib.jit(f)(np.ones(4, np.float32), np.ones(1, np.float32))
         np.testing.assert_array_equal(np.asarray(lib.jit(f)(np.ones(4, np.float32), np.ones(1, np.float32))), 3)
+
+
+def test_values_are_read_outside_of_jit() -> None:
+    """By if, float and print, where all devices have the same; each call by its own values, and under jit not at all."""
+    mesh = mesh_of(fuser, x=4, y=2)
+    seen: list[Any] = []
+
+    def one(a: Any) -> Any:
+        total = fuser.lax.psum(a.sum(), ("x", "y"))
+        seen.append((float(total), int(total), total.item(), str(a)))
+        return a * 2 if total > 0 else -a
+
+    f = fuser.shard_map(one, mesh=mesh, in_specs=fuser.P("x", "y"), out_specs=fuser.P("x", "y"))
+    whole = np.arange(32, dtype=np.float32).reshape(8, 4)
+    for a, wanted in ((whole, 2 * whole), (-whole, whole), (whole, 2 * whole)):
+        np.testing.assert_array_equal(np.asarray(f(a)), wanted)
+        assert seen[-1][:3] == (a.sum(), int(a.sum()), a.sum())
+        assert f"at mesh coordinates (x, y) = (3, 1):\n{a[6:, 2:]}" in seen[-1][3]
+    assert len(seen) == 3
+    with pytest.raises(fuser.errors.ConcretizationTypeError, match="no value yet"):
+        fuser.jit(f)(whole)
+    with pytest.raises(fuser.errors.ConcretizationTypeError, match="no value yet"):
+        fuser.grad(lambda a: f(a).sum())(whole)
+    differs = fuser.shard_map(
+        lambda a: a if a.sum() > 0 else -a, mesh=mesh, in_specs=fuser.P("x"), out_specs=fuser.P("x")
+    )
+    with pytest.raises(fuser.errors.TracerBoolConversionError, match="no value yet"):
+        differs(whole)
+
+
+def test_effects_are_not_run_again_to_read_values() -> None:
+    mesh, told = mesh_of(fuser, x=4, y=2), []
+
+    def one(a: Any) -> Any:
+        fuser.debug.callback(lambda v: told.append(float(v.sum())), a)
+        return a if fuser.lax.psum(a.sum(), "x") > 0 else -a
+
+    f = fuser.shard_map(one, mesh=mesh, in_specs=fuser.P("x"), out_specs=fuser.P("x"))
+    with pytest.raises(fuser.errors.TracerBoolConversionError, match="no value yet"):
+        f(X)
+    assert told == []

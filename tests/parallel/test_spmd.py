@@ -275,7 +275,7 @@ def _nested(lib: Any) -> list[Any]:
     )
     with pytest.raises(ValueError, match="divi"):
         first(X[:5])
-    with pytest.raises(ValueError, match="incompatible devices"):
+    with pytest.raises(ValueError, match=r"incompatible devices.*jit inside jit with device ids"):
         first(lib.device_put(X, lib.devices("cpu")[1]))
     return [(np.asarray(a).tolist(), sorted({s.data.shape for s in a.addressable_shards})) for a in arrays]
 
@@ -319,3 +319,27 @@ def test_library_functions_under_vmap_over_devices() -> None:
         found = fuser.jit(fuser.vmap(f))(x)
         same(found, np.stack([np.asarray(f(row)) for row in X]))
         assert found.addressable_shards[0].data.shape[0] == 2, f
+
+
+def test_no_collectives_over_one_device() -> None:
+    """An axis of one device: nothing meets, in loops neither, and values are those of the same program over more."""
+    lax, axes = fuser.lax, ("lone",)
+    mesh = mesh_of(fuser, x=2, lone=1)
+
+    def one(a: Any) -> Any:
+        total = lax.psum(a, axes) + lax.pmean(a, "lone") + lax.ppermute(a, "lone", [(0, 0)]) + lax.pmax(a, axes)
+        rows = lax.all_gather(a, "lone") + lax.all_to_all(a, "lone", 0, 0, tiled=True)
+        parts = lax.psum_scatter(a, "lone", tiled=True)
+        none = lax.ppermute(a, "lone", [])
+        summed = lax.fori_loop(0, 3, lambda _, v: v + lax.psum(a, "lone"), a)
+        return total, rows[0], parts, none, summed
+
+    f = fuser.jit(fuser.shard_map(one, mesh=mesh, in_specs=fuser.P("x"), out_specs=fuser.P("x"), check_vma=False))
+    same(f(X), (4 * X, 2 * X, X, 0 * X, 4 * X))
+    lowered = f.lower(X).plan.graph
+    assert "ppermute" in str(lowered)
+    assert not any(name in str(lowered) for name in ("psum", "pmax", "all_gather", "all_to_all"))
+    spread = fuser.jit(lambda w, x: fnp.tanh(x @ w).sum())
+    args = [laid(fuser, mesh, W, "lone"), laid(fuser, mesh, X, "x", "lone")]
+    assert names(spread, *args) == ["psum"]
+    assert not any("over lone" in line for line in fuser.explain(spread)(*args).devices)
