@@ -1,4 +1,4 @@
-"""fft: discrete Fourier transforms over the last dimensions, by pocketfft through NumPy; a library call, linear.
+"""fft: discrete Fourier transforms over the last dimensions, by SciPy's pocketfft, which takes many rows at a time; a library call, linear.
 
 The kinds are those of jax.lax: complex to complex and back, real to the half of a Hermitian spectrum and back. The inverse
 ones divide by the number of elements.
@@ -69,9 +69,11 @@ def _eval(x: np.ndarray, fft_type: FftType, fft_lengths: tuple[int, ...]) -> np.
     result = _type(ArrayType(x.shape, x.dtype), fft_type, fft_lengths)
     if not x.size or not result.size:
         return np.zeros(result.shape, result.dtype)
+    from scipy import fft  # when the first transform runs: the import takes tens of milliseconds
+
     axes = tuple(range(x.ndim - len(fft_lengths), x.ndim))
-    transform = (np.fft.fftn, np.fft.ifftn, np.fft.rfftn, np.fft.irfftn)[fft_type]
-    return transform(x, fft_lengths, axes).astype(result.dtype)
+    transform = (fft.fftn, fft.ifftn, fft.rfftn, fft.irfftn)[fft_type]
+    return transform(x, fft_lengths, axes).astype(result.dtype, copy=False)
 
 
 def _transpose(ct: Any, x: Any, fft_type: FftType, fft_lengths: tuple[int, ...]) -> tuple[Any]:
