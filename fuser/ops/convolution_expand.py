@@ -30,8 +30,10 @@ from fuser.ops.reduce import reduce_sum_p
 from fuser.ops.windows import dilated, padded, places, sliding_windows_p
 from fuser.trace.tangent import full
 
-UNROLLED = 64  # places of a window that are written out, where each feature has a kernel of its own
+UNROLLED = 256  # places of a window that are written out, where each feature has a kernel of its own, or there are few
+SUMS = 64  # places of a result, each of which is a sum of its own
 MOST_PHASES = 16  # of a dilated operand, each of which is a convolution without dilation
+FEW = 4  # features of a result, which leave most columns of a product idle
 LANES = 16  # of a vector of float32: features are computed in so many at a time
 WIDE = 192  # places of a result that are enough columns for a product of their own
 
@@ -56,11 +58,12 @@ def expand(
         by_phases = _by_phases if joined is None else functools.partial(_by_joined_phases, joined)
         return by_phases(lhs, rhs, dimension_numbers, geometry, out, more)
     x = padded(lhs, padding_of(lhs.ndim, dimension_numbers.lhs_spec, geometry))
-    one_each = lhs.shape[dimension_numbers.lhs_spec[1]] == geometry.feature_group_count > 1
-    if one_each and math.prod(space_of(rhs, dimension_numbers.rhs_spec)) <= UNROLLED:
+    groups = geometry.feature_group_count
+    few = groups > 1 or rhs.shape[dimension_numbers.rhs_spec[0]] <= FEW
+    if lhs.shape[dimension_numbers.lhs_spec[1]] == groups and few and math.prod(space_of(rhs, dimension_numbers.rhs_spec)) <= UNROLLED:
         return _by_features(x, rhs, dimension_numbers, geometry, out)
     alone = lhs.shape[dimension_numbers.lhs_spec[0]] == geometry.batch_group_count > 1
-    if alone and math.prod(space_of(out, dimension_numbers.out_spec)) <= UNROLLED:
+    if alone and math.prod(space_of(out, dimension_numbers.out_spec)) <= SUMS:
         return _by_places(x, rhs, dimension_numbers, geometry, out)
     return _by_product(x, rhs, dimension_numbers, geometry, out, more)
 
