@@ -60,7 +60,11 @@ def expand(
     x = padded(lhs, padding_of(lhs.ndim, dimension_numbers.lhs_spec, geometry))
     groups = geometry.feature_group_count
     few = groups > 1 or rhs.shape[dimension_numbers.rhs_spec[0]] <= FEW
-    if lhs.shape[dimension_numbers.lhs_spec[1]] == groups and few and math.prod(space_of(rhs, dimension_numbers.rhs_spec)) <= UNROLLED:
+    if (
+        lhs.shape[dimension_numbers.lhs_spec[1]] == groups
+        and few
+        and math.prod(space_of(rhs, dimension_numbers.rhs_spec)) <= UNROLLED
+    ):
         return _by_features(x, rhs, dimension_numbers, geometry, out)
     alone = lhs.shape[dimension_numbers.lhs_spec[0]] == geometry.batch_group_count > 1
     if alone and math.prod(space_of(out, dimension_numbers.out_spec)) <= SUMS:
