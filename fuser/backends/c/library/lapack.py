@@ -16,7 +16,7 @@ import numpy as np
 
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType, is_complex
-from fuser.ops.factorisations import lu_p
+from fuser.ops.factorisations import geqrf_p, lu_p
 from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
 
 if TYPE_CHECKING:
@@ -113,6 +113,16 @@ def _lu(calls: Calls) -> None:
     calls.call(("factorisation", "lu", m.dtype), pointers, sizes)
 
 
+def _geqrf(calls: Calls) -> None:
+    m = _Matrices(calls)
+    geqrf = _lapack(m.dtype, "geqrf")
+    work = _work(geqrf, m.rows, m.columns, None, m.rows, None, "work", "length", None)
+    room = _room((m.rows * m.columns, m.size), (m.least, m.size), (work, m.size))
+    pointers = [m.operand, calls.result(0), calls.result(1), calls.room(room * calls.threads)]
+    sizes = [m.count, m.rows, m.columns, calls.threads, room, geqrf, work]
+    calls.call(("factorisation", "reflections", m.dtype), pointers, sizes)
+
+
 def _qr(calls: Calls) -> None:
     m = _Matrices(calls)
     inner = m.rows if calls.eqn.params["full_matrices"] else m.least
@@ -195,6 +205,7 @@ def trsm(calls: Calls) -> None:
 
 FORMS: dict[Primitive, Callable[[Calls], None]] = {
     lu_p: _lu,
+    geqrf_p: _geqrf,
     qr_p: _qr,
     cholesky_p: _cholesky,
     eigh_p: _eigh,
