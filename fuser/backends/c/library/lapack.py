@@ -113,16 +113,6 @@ def _lu(calls: Calls) -> None:
     calls.call(("factorisation", "lu", m.dtype), pointers, sizes)
 
 
-def _geqrf(calls: Calls) -> None:
-    m = _Matrices(calls)
-    geqrf = _lapack(m.dtype, "geqrf")
-    work = _work(geqrf, m.rows, m.columns, None, m.rows, None, "work", "length", None)
-    room = _room((m.rows * m.columns, m.size), (m.least, m.size), (work, m.size))
-    pointers = [m.operand, calls.result(0), calls.result(1), calls.room(room * calls.threads)]
-    sizes = [m.count, m.rows, m.columns, calls.threads, room, geqrf, work]
-    calls.call(("factorisation", "reflections", m.dtype), pointers, sizes)
-
-
 def _qr(calls: Calls) -> None:
     m = _Matrices(calls)
     inner = m.rows if calls.eqn.params["full_matrices"] else m.least
@@ -135,6 +125,16 @@ def _qr(calls: Calls) -> None:
     pointers = [m.operand, calls.result(0), calls.result(1), calls.room(room * calls.threads)]
     sizes = [m.count, m.rows, m.columns, calls.threads, room, geqrf, orgqr, inner, work]
     calls.call(("factorisation", "qr", m.dtype), pointers, sizes)
+
+
+def _geqrf(calls: Calls) -> None:
+    m = _Matrices(calls)
+    geqrf = _lapack(m.dtype, "geqrf")
+    work = _work(geqrf, m.rows, m.columns, None, m.rows, None, "work", "length", None)
+    room = _room((m.rows * m.columns, m.size), (m.least, m.size), (work, m.size))
+    pointers = [m.operand, calls.result(0), calls.result(1), calls.room(room * calls.threads)]
+    sizes = [m.count, m.rows, m.columns, calls.threads, room, geqrf, work]
+    calls.call(("factorisation", "reflections", m.dtype), pointers, sizes)
 
 
 def _cholesky(calls: Calls) -> None:
@@ -205,8 +205,8 @@ def trsm(calls: Calls) -> None:
 
 FORMS: dict[Primitive, Callable[[Calls], None]] = {
     lu_p: _lu,
-    geqrf_p: _geqrf,
     qr_p: _qr,
+    geqrf_p: _geqrf,
     cholesky_p: _cholesky,
     eigh_p: _eigh,
     svd_p: _svd,
