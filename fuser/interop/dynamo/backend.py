@@ -36,6 +36,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     table = dict(core_aten_decompositions())
     table.update(get_decompositions([aten.silu, aten.leaky_relu_backward]))
     table[aten.native_dropout.default] = _dropout
+    # Its decomposition gives no logarithms of sums, which the gradient (an operation of its own) reads.
+    table.pop(aten._scaled_dot_product_flash_attention_for_cpu.default, None)
     return table
 
 

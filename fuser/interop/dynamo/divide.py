@@ -41,7 +41,7 @@ class Division:
             same, other = (self.fused, self.torch) if fused else (self.torch, self.fused)
             roots = self.roots(node)
             level = max([same.get(r, 0) for r in roots] + [other[r] + 1 for r in roots if r in other] + [0])
-            if not fused and node.is_impure() or _random(node):
+            if (not fused and node.is_impure()) or _random(node):
                 level = last = max(level, last)
             same[node] = level
 

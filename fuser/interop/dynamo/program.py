@@ -31,7 +31,7 @@ from fuser.trace.stage import stage
 Sizes = dict[Any, int]  # of symbols
 
 
-class RefusedNode(Exception):  # noqa: N818
+class RefusedNode(Exception):
     """An operation that no rule expresses here, and why."""
 
     def __init__(self, node: Node, reason: str) -> None:

@@ -20,6 +20,10 @@ def _unary(name: str, function: Callable[[Any], Any]) -> None:
     rule(name)(lambda dtype, x: function(operand(x, wide(dtype))))
 
 
+def _question(name: str, function: Callable[..., Any]) -> None:
+    rule(name)(lambda dtype, *operands: function(*operands))
+
+
 for _name in (
     "exp",
     "exp2",
@@ -39,9 +43,10 @@ for _name in (
     _unary(_name, getattr(fnp, _name))
 for _name in ("asin", "acos", "atan", "asinh", "acosh", "atanh"):
     _unary(_name, getattr(fnp, "arc" + _name[1:]))
-for _name in ("floor", "ceil", "trunc", "reciprocal", "square", "sign", "bitwise_not"):
+for _name in ("floor", "ceil", "trunc", "reciprocal", "square", "bitwise_not"):
     _unary(_name, getattr(fnp, _name))
 _unary("neg", fnp.negative)
+_unary("sign", lambda x: fnp.where(fnp.not_equal(x, x), operand(0, x.dtype), fnp.sign(x)))  # 0 of nan
 _unary("round", fnp.round)
 _unary("rsqrt", lambda x: bind(E.rsqrt_p, x))
 _unary("sigmoid", nn.sigmoid)
@@ -55,7 +60,7 @@ for _name, _own in (
 ):
     _unary(_name, getattr(special, _own))
 for _name in ("isnan", "isinf", "logical_not"):
-    rule(_name)(lambda dtype, x, function=getattr(fnp, _name): function(x))
+    _question(_name, getattr(fnp, _name))
 rule("abs")(lambda dtype, x: fnp.abs(x))
 rule("clone", "alias", "detach", "lift_fresh_copy")(lambda dtype, x, **more: x)
 
@@ -101,7 +106,7 @@ _binary(fnp.minimum, "minimum")
 _binary(fnp.arctan2, "atan2")
 for _name in ("and", "or", "xor"):
     _binary(getattr(fnp, f"bitwise_{_name}"), f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar")
-    rule(f"logical_{_name}")(lambda dtype, x, y, function=getattr(fnp, f"logical_{_name}"): function(x, y))
+    _question(f"logical_{_name}", getattr(fnp, f"logical_{_name}"))
 
 
 @rule("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
@@ -143,6 +148,14 @@ def common(x: Any, y: Any) -> np.dtype:
     raise Refused(f"a comparison of {x.dtype.name} with {y.dtype.name}")
 
 
+def _comparison(name: str, function: Callable[[Any, Any], Any]) -> None:
+    def compared(dtype: np.dtype, x: Any, y: Any) -> Any:
+        both = common(x, y)
+        return function(operand(x, both), operand(y, both))
+
+    rule(f"{name}.Tensor", f"{name}.Scalar")(compared)
+
+
 for _short, _long in (
     ("eq", "equal"),
     ("ne", "not_equal"),
@@ -151,12 +164,7 @@ for _short, _long in (
     ("gt", "greater"),
     ("ge", "greater_equal"),
 ):
-
-    def _compared(dtype: np.dtype, x: Any, y: Any, function: Any = getattr(fnp, _long)) -> Any:
-        both = wide(common(x, y))
-        return function(operand(x, both), operand(y, both))
-
-    rule(f"{_short}.Tensor", f"{_short}.Scalar")(_compared)
+    _comparison(_short, getattr(fnp, _long))
 
 
 # Choices.

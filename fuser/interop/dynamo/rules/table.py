@@ -19,7 +19,7 @@ F32 = np.dtype(np.float32)
 _checks: list[list[tuple[Any, str]]] = []  # of the programs being traced, the innermost last
 
 
-class Refused(Exception):  # noqa: N818  (an answer, no failure)
+class Refused(Exception):
     """A rule cannot express an operation with these arguments; the text says why."""
 
 
