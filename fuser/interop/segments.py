@@ -201,7 +201,7 @@ class Tape:
         self.alive: list[weakref.ref[LazyArray]] = []
         self._positions: dict[int, int] = {}  # of inputs, by identity
         self._conditions: Any = None
-        self._state: dict[str, str] = {}
+        self._state: Any = {}
         self._kept = 64
 
     # ---- arrays
@@ -367,7 +367,7 @@ class Tape:
         errors, filters = self._conditions
         with contextlib.ExitStack() as stack:
             if present_errors() is not errors:
-                stack.enter_context(np.errstate(**self._state))  # type: ignore[arg-type]
+                stack.enter_context(np.errstate(**self._state))
             if warnings.filters is not filters:
                 stack.enter_context(warnings.catch_warnings())
                 warnings.filters[:] = filters  # type: ignore[index]
