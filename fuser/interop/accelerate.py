@@ -1,7 +1,7 @@
 """`accelerate`: functions that people already have, compiled. NumPy arrays in, NumPy arrays out, NumPy's dtypes.
 
 Each signature (shapes, dtypes, memory order, and the values of arguments that are no arrays) is traced once with 64-bit
-types on; the stages are those of `jit`. What cannot be traced raises an error, or runs in NumPy with fallback="warn".
+types on; the stages are those of `jit`. What cannot be traced whole runs in segments, or raises an error with fallback="error".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fuser.api.pickling import reduced
 from fuser.backends.base import Backend
 from fuser.compile import load, lower
 from fuser.config import config
-from fuser.errors import FuserError
+from fuser.errors import ConcretizationTypeError, FuserError, NonConcreteBooleanIndexError, UnsupportedError
 from fuser.frames import hide
 from fuser.interop.arguments import KEYS, QUICK, dtype_of, gather, is_dense, is_dynamic, is_followed, key_of
 from fuser.interop.columns import as_arrays, library_of, with_columns
@@ -40,11 +40,13 @@ from fuser.interop.numpy import library, methods
 from fuser.interop.numpy.checks import Checks
 from fuser.interop.numpy.context import Context, supported, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
+from fuser.interop.numpy.lazy import LazyArray
 from fuser.interop.numpy.module import seen_outside
 from fuser.interop.numpy.random import with_draws
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import DECLINED, Declined, Output, Owners, in_order, runner
 from fuser.interop.outside import Outside
+from fuser.interop.segments import Segments, makes_generator, run_in_segments
 from fuser.interop.writes import NeedsInput, Write, writes_of
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
@@ -58,7 +60,10 @@ assert methods and library  # importing them puts the operators on TracedArray a
 
 
 class FallbackWarning(UserWarning):
-    """An accelerated function runs in NumPy because it cannot be traced."""
+    """An accelerated function is not one program, because it cannot be traced whole."""
+
+
+UNTRACEABLE = (UnsupportedError, ConcretizationTypeError, NonConcreteBooleanIndexError)  # what segments are for
 
 
 class AcceleratedTraced(Traced):
@@ -183,6 +188,12 @@ class Accelerated(Jitted):
         self._warned: set[str] = set()
         self._has_static = bool(static_argnums or static_argnames)
         self._quick: dict[Any, Callable[..., Any]] = {}
+        self._segments: list[Segments] = []
+
+    @property
+    def cuts(self) -> dict[str, str]:
+        """Where calls that ran in segments were cut so far: by line, what needed a value."""
+        return {line: why for segments in self._segments for line, why in segments.cuts.items()}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs and not self._has_static and default_errors():  # plain arguments need no flattening
@@ -212,6 +223,8 @@ class Accelerated(Jitted):
         static, free, named = self._split(args, kwargs) if self._has_static else ((), args, kwargs)
         leaves, structure = tree.flatten((free, named))
         if not all(type(leaf) in KEYS for leaf in leaves):
+            if any(type(leaf) is LazyArray for leaf in leaves):
+                return self.function(*args, **kwargs)  # what it does joins the segments of the function that calls it
             if any(map(library_of, leaves)):
                 return with_columns(self, args, kwargs)
             twin = self._twin(leaves)
@@ -392,10 +405,16 @@ class Accelerated(Jitted):
     def _entered(self, key: Any, static: Any, structure: Any, leaves: Sequence[Any]) -> Signature:
         def compile(entry: Signature, leaves: Sequence[Any]) -> Run:
             try:
+                if makes_generator(self.function):
+                    raise untraceable(
+                        "a generator or coroutine cannot be traced: its parts run between other code", "return a list"
+                    )
                 return self._compiled(entry, static, structure, leaves)
             except Exception as error:
                 if self.fallback == "warn":
                     return self._fall_back(error, entry)
+                if self.fallback == "segments" and self.library == "NumPy" and isinstance(error, UNTRACEABLE):
+                    return self._in_segments()
                 raise hide(error)  # noqa: B904
 
         entry = Signature(self.name, self.function, compile)
@@ -439,16 +458,27 @@ class Accelerated(Jitted):
             if self._type_of(leaf) is None and not is_followed(leaf)
         ]
 
+    def _in_segments(self) -> Run:
+        segments = Segments(self.name, self.backend, lambda f, backend: Accelerated(f, (), (), "error", backend))
+        self._segments.append(segments)
+        return lambda leaves, args, kwargs: run_in_segments(self.function, segments, args, kwargs)
+
     def _fall_back(self, error: Exception, entry: Signature) -> Run:
+        in_segments = self.library == "NumPy" and isinstance(error, UNTRACEABLE)
+        run = self._in_segments() if in_segments else entry.in_numpy
+        where = (
+            "in segments, with Python between them in each call"
+            if in_segments
+            else f"in {self.library}, not accelerated"
+        )
+
         def first(leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            result = self.function(
-                *args, **kwargs
-            )  # an error of the user's own shows here, and is no reason for a warning
-            entry.programs[:] = [entry.in_numpy]
+            result = run(leaves, args, kwargs)  # an error of the user's own shows here, and is no reason for a warning
+            entry.programs[:] = [run]
             if str(error) not in self._warned:
                 self._warned.add(str(error))
                 warnings.warn(
-                    f"{self.name} runs in {self.library}, not accelerated: {reason(error)}",
+                    f"{self.name} runs {where}: {reason(error)}",
                     FallbackWarning,
                     stacklevel=5,
                 )
@@ -515,7 +545,7 @@ def _result(leaf: Any) -> Any:
 def accelerate(
     function: Callable[..., Any] | None = None,
     *,
-    fallback: str = "error",
+    fallback: str = "segments",
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     backend: str | None = None,
@@ -524,8 +554,9 @@ def accelerate(
 
     Arrays, NumPy scalars and floats are traced; integers, strings and other hashable values are part of the signature, as
     are static arguments. What the function reads from outside is guarded, and read again when it changes. Where NumPy would
-    warn, raise or leave a value to the processor, the call runs in NumPy. What cannot be traced raises an error that names the
-    line; with fallback="warn" it warns once and runs in NumPy. The result has the stages of a jitted function. docs/accelerate.md
+    warn, raise or leave a value to the processor, the call runs in NumPy. A function that cannot be traced whole runs in segments:
+    compiled programs up to where Python needs a value, and on from there. fallback="warn" says so once, with the line;
+    fallback="error" raises an error that names it. The result has the stages of a jitted function. docs/accelerate.md
     says what is guaranteed.
     """
     if function is None:
@@ -534,7 +565,7 @@ def accelerate(
         )
     if not callable(function) or inspect.isclass(function):
         raise TypeError(f"accelerate takes a function, got a {type(function).__name__}")
-    if fallback not in ("error", "warn"):
-        raise ValueError(f'fallback is "error" or "warn", got {fallback!r}')
+    if fallback not in ("segments", "warn", "error"):
+        raise ValueError(f'fallback is "segments", "warn" or "error", got {fallback!r}')
     numbers, names = both_ways(function, static_argnums, static_argnames)
     return Accelerated(function, numbers, names, fallback, backend)

@@ -30,6 +30,11 @@ _errors = umath._extobj_contextvar
 _default_errors = _errors.get() if np.geterr() == _DEFAULTS else None
 
 
+def present_errors() -> Any:
+    """What `np.errstate` is in this thread: the same object for as long as nothing sets it."""
+    return _errors.get()
+
+
 def default_errors() -> bool:
     """Whether `np.errstate` is, in this thread, what it is when NumPy is imported."""
     return _errors.get() is _default_errors

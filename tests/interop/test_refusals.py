@@ -124,7 +124,7 @@ def test_errors_say_why_where_and_the_way_out(function: Callable[..., Any]) -> N
     kind, part, words = CASES[function]
     before = X.copy()
     with pytest.raises(kind) as caught:
-        accelerate(function)(X)
+        accelerate(function, fallback="error")(X)
     assert str(caught.value) == words.replace("LINE", line_of(function, part)) + OUT
     np.testing.assert_array_equal(X, before)
 
@@ -133,7 +133,8 @@ def test_errors_say_why_where_and_the_way_out(function: Callable[..., Any]) -> N
 def test_fallback_runs_in_numpy_and_warns_once(function: Callable[..., Any]) -> None:
     accelerated = accelerate(function, fallback="warn")
     with pytest.warns(
-        FallbackWarning, match=re.escape(f"{function.__name__} runs in NumPy, not accelerated: ")
+        FallbackWarning,
+        match=re.escape(f"{function.__name__} runs in segments, with Python between them in each call: "),
     ) as caught:
         found = accelerated(X)
     assert caught[0].filename == __file__
@@ -183,14 +184,14 @@ def test_numpys_own_errors() -> None:
 
 def test_arguments_that_are_no_arrays() -> None:
     with pytest.raises(UnsupportedError, match=re.escape("argument x of <lambda> of dtype object cannot be traced")):
-        accelerate(lambda x: x)(np.array([None]))
+        accelerate(lambda x: x, fallback="error")(np.array([None]))
     with pytest.raises(
         UnsupportedError,
         match=re.escape(
             "argument x of <lambda> of dtype longdouble cannot be traced".replace("longdouble", "float128")
         ),
     ):
-        accelerate(lambda x: x)(np.ones(2, np.longdouble))
+        accelerate(lambda x: x, fallback="error")(np.ones(2, np.longdouble))
     with pytest.raises(
         UnsupportedError, match="argument x of <lambda> is a MaskedArray, whose rules differ from those of ndarray"
     ):
@@ -201,12 +202,12 @@ def test_arguments_that_are_no_arrays() -> None:
         accelerate(lambda x, s: x)(X, {1})
     with pytest.raises(TypeError, match="accelerate takes a function, got a int"):
         accelerate(3)
-    with pytest.raises(ValueError, match='fallback is "error" or "warn", got \'never\''):
+    with pytest.raises(ValueError, match='fallback is "segments", "warn" or "error", got \'never\''):
         accelerate(lambda x: x, fallback="never")
 
 
 def test_tracebacks_end_in_the_users_line() -> None:
     with config.using(traceback="short"), pytest.raises(UnsupportedError) as caught:
-        accelerate(unusual)(X)
+        accelerate(unusual, fallback="error")(X)
     assert caught.traceback[-1].path.name == "test_refusals.py"
     assert caught.traceback[-1].name == "unusual"
