@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from fuser.config import config
+from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
 from fuser.runtime.array import Array
 from fuser.runtime.device import Device
@@ -93,6 +94,14 @@ class Placement(NamedTuple):
     given: tuple[Any, ...]
     wanted: tuple[Any, ...]
     lying: tuple[tuple[int, Any], ...] = ()  # the arguments that lie over devices, and how
+
+    def widened(self, graph: Graph) -> Placement:
+        """The same for a graph that takes and gives more behind what is known, which is free."""
+        given, wanted = (
+            (None,) * (len(graph.invars) - len(self.given)),
+            (None,) * (len(graph.outvars) - len(self.wanted)),
+        )
+        return self._replace(given=(*self.given, *given), wanted=(*self.wanted, *wanted))
 
 
 def placed(values: Sequence[Any]) -> tuple[tuple[int, Any], ...]:

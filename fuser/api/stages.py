@@ -110,7 +110,8 @@ class Traced:
         graph, out_tree, state = without_state(self.graph, self.out_tree)
         if state is None:
             return self
-        return Traced(graph, self.in_tree, out_tree, (), self._backend, self.path, self.placement, state)
+        placement = self.placement and self.placement.widened(graph)
+        return Traced(graph, self.in_tree, out_tree, (), self._backend, self.path, placement, state)
 
     def _with_token(self) -> Traced:
         """The same with its effects in order (passes/tokens.py): the last token is a result that no caller sees."""
@@ -119,7 +120,8 @@ class Traced:
             return self
         results = tree.unflatten(self.out_tree, range(self.out_tree.num_leaves))
         out_tree = tree.structure(_BesidesToken(results, 0))
-        return Traced(graph, self.in_tree, out_tree, self.donated, self._backend, self.path, self.placement, self.state)
+        placement = self.placement and self.placement.widened(graph)
+        return Traced(graph, self.in_tree, out_tree, self.donated, self._backend, self.path, placement, self.state)
 
 
 class _BesidesToken:

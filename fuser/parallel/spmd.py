@@ -19,6 +19,7 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.source import current_source, replayed
 from fuser.ir.types import ArrayType
 from fuser.lax import parallel as collectives
+from fuser.lax.control import cond
 from fuser.lax.elementwise import eq, select
 from fuser.lax.slicing import dynamic_slice_in_dim, dynamic_update_slice_in_dim
 from fuser.ops.movement import broadcast_in_dim_p
@@ -235,7 +236,8 @@ class _Parts:
         shared = tuple(a for link, axes in chosen if link.reduction == "sum" for a in axes)
         if eqn.primitive is scatter_add_p and shared and eqn.invars[0] not in self.zeros:
             operands[0] = self.on_first(operands[0], shared)  # what is added to counts once
-        result = eqn.primitive.bind(*operands, **params)
+        once = eqn.params.get("threaded", False) and self.mesh.size > 1
+        result = self.once(eqn, operands, params) if once else eqn.primitive.bind(*operands, **params)
         results = result if eqn.primitive.multiple_results else [result]
         for link, axes in chosen:
             if link.reduction is not None:
@@ -246,6 +248,17 @@ class _Parts:
             said = var.aval.explicit is not None and var in self.layouts.fixed
             target = self.layouts.of(var) if said else spec
             self.put(var, self.moved(value, spec, target, "its type says so"), target)
+
+    def once(self, eqn: Eqn, operands: list[Any], params: dict[str, Any]) -> list[Any]:
+        """An effect of the whole program, which happens on the first device alone: it hands the results to the others."""
+        axes, token = self.mesh.axis_names, operands[-1]
+        happens = lambda *given: tuple(eqn.primitive.bind(*given, **params))
+        rests = lambda *given: (*(full(v.aval, 0) for v in eqn.outvars[:-1]), given[-1])
+        first = eq(collectives.axis_index(axes), np.int32(0))
+        *results, token = cond(first, happens, rests, *operands)
+        for value in results:
+            self.note("all_gather", axes, value, f"{eqn.primitive.name} happens on the first device")
+        return [*(collectives.all_gather(v, axes)[0] for v in results), token]
 
     def to_sum(self, eqn: Eqn, reduction: str, axes: Axes) -> Axes:
         """Those of the axes along which a reduction of parts is to be completed: not where the sum is to stay in terms."""

@@ -308,3 +308,29 @@ def test_effects_are_not_run_again_to_read_values() -> None:
     with pytest.raises(fuser.errors.TracerBoolConversionError, match="no value yet"):
         f(X)
     assert told == []
+
+
+def test_effects_of_a_divided_program_happen_once() -> None:
+    mesh, told = mesh_of(fuser, x=4, y=2), []
+    laid = fuser.NamedSharding(mesh, fuser.P("x"))
+    kept = fuser.new_ref(fuser.numpy.zeros(8))
+
+    def tell(v: Any) -> Any:
+        told.append(float(v))
+        return np.float32(len(told))
+
+    def one(a: Any) -> Any:
+        fuser.debug.callback(tell, a.sum(), ordered=True)
+        kept[...] += a[:, 0]
+        first = fuser.experimental.io_callback(tell, fuser.ShapeDtypeStruct((), np.float32), a.max(), ordered=True)
+        return a * first, first
+
+    f = fuser.jit(one, in_shardings=laid)
+    for turn in (1, 2):
+        scaled, first = f(X)
+        fuser.effects_barrier()
+        assert told == [float(X.sum()), float(X.max())] * turn and first == 2 * turn
+        np.testing.assert_array_equal(np.asarray(scaled), X * (2 * turn))
+        np.testing.assert_array_equal(kept[...], X[:, 0] * turn)
+    assert fuser.jit(lambda a: fuser.debug.callback(tell, a.sum()), in_shardings=laid)(X) is None
+    assert len(told) == 5
