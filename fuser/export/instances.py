@@ -1,0 +1,75 @@
+"""One compiled program for many sizes: lowered with Numbers for its symbolic extents, and made for others by putting theirs in.
+
+What comes out of the compiler is a description of an executable, nested tuples in which sizes are Numbers. For other sizes that
+pass the guards it is written anew: no tracing, no pass, no planning, no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fuser.api import compiler
+from fuser.api.stages import Traced, around
+from fuser.errors import UnsupportedError
+from fuser.export.sizes import with_sizes
+from fuser.ir.graph import Graph
+from fuser.ir.guards import Guards
+from fuser.runtime.core import native
+from fuser.runtime.executable import CFunction, Step
+
+MOST_PROGRAMS = 64  # of one function, each for the sizes that pass its guards
+
+
+class Instances:
+    """Programs of a graph with symbolic extents. `traced` makes a Traced of a graph with sizes.
+
+    `refusal` says why there are none, once that is known: UnsupportedError's words, or those of what went wrong.
+    """
+
+    def __init__(self, graph: Graph, traced: Callable[[Graph], Traced]) -> None:
+        self.graph, self.traced = graph, traced
+        self.programs: list[Callable[..., Any]] = []
+        self.refusal = ""
+
+    def program(self, sizes: Mapping[str, int]) -> Any:
+        """The native program for these sizes; None where `refusal` says why not."""
+        values = tuple(sizes.values())
+        for number, make in enumerate(self.programs):
+            if (found := make(*values)) is not None:
+                if number:
+                    self.programs.insert(0, self.programs.pop(number))
+                return _made(found)
+        if self.refusal:
+            return None
+        try:
+            make = self._compiled(Guards(sizes))
+        except Exception as error:  # whatever cannot be done with Numbers is done with the sizes themselves
+            self.refusal = f"{type(error).__name__}: {error}"
+            return None
+        del self.programs[MOST_PROGRAMS - 1 :]
+        self.programs.insert(0, make)
+        return _made(make(*values))
+
+    def _compiled(self, guards: Guards) -> Callable[..., Any]:
+        """A function of the sizes: what `_made` makes the program of, or None."""
+        traced = self.traced(with_sizes(self.graph, guards.numbers))
+        lowered = traced.lower()
+        program = compiler.load(lowered.lowering, traced._backend)
+        executable = program.executable
+        if native is None or lowered.traced.state is not None:
+            raise UnsupportedError("only the native core runs programs for many sizes, and only those without Refs")
+        for step in executable.joined:
+            if (reason := _blocker(step)) is not None:
+                raise UnsupportedError(reason)
+        return guards.instance((executable.described, around(lowered.traced, program)))
+
+
+def _blocker(step: Step) -> str | None:
+    """Why a step is for one size alone: what is no kernel of the c backend has its sizes within."""
+    return None if isinstance(step.function, CFunction) else f"{step.name} is no kernel of the c backend"
+
+
+def _made(description: tuple[Any, Any]) -> Any:
+    executable, rest = description
+    return native.Program(native.Executable(*executable), *rest)
