@@ -11,13 +11,14 @@ import numpy as np
 
 from fuser.backends.base import KernelFunction, KernelSource, Loaded, Memory
 from fuser.ir.evaluate import evaluate
-from fuser.ir.graph import Literal, Var
+from fuser.ir.graph import Eqn, Literal, Var
 from fuser.ir.guards import has_numbers
 from fuser.kernel.schedule import NOTHING_ASKED
 from fuser.ops.control import cond_p, while_p
 from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, generated
 from fuser.runtime import loops
+from fuser.runtime.array import to_numpy
 from fuser.runtime.cooperative import Meeting
 from fuser.runtime.executable import Allocation, Executable, KernelStep, LibraryStep, Step
 
@@ -40,7 +41,22 @@ class Stepwise:
 
 def evaluated(group: FusionGroup, memory: Memory) -> Callable[..., Any]:
     """A library step by its primitives' eval rules, in NumPy: a function of the group's inputs that gives its outputs."""
-    return lambda *arrays: dense(evaluate(group.graph, arrays))
+    graph = group.graph
+    if len(graph.eqns) == 1 and graph.eqns[0].invars == graph.invars and graph.eqns[0].outvars == graph.outvars:
+        return _one(graph.eqns[0])
+    return lambda *arrays: dense(evaluate(graph, arrays))
+
+
+def _one(eqn: Eqn) -> Callable[..., Any]:
+    """The step of one equation of the group's inputs: nothing else is looked up in a call."""
+    rule, params, several = eqn.primitive.rule("eval"), eqn.params, eqn.primitive.multiple_results
+
+    def run(*arrays: Any) -> Any:
+        with np.errstate(all="ignore"):
+            result = rule(*map(to_numpy, arrays), **params)
+        return dense(result if several else (result,))
+
+    return run
 
 
 def dense(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser import backends
-from fuser.api.jitted import MOST_SIGNATURES, Jitted, jit
+from fuser.api.jitted import MOST_SIGNATURES, Jitted, jit, observers
 from fuser.api.placement import placed
 from fuser.api.stages import Traced
 from fuser.config import config
@@ -24,7 +24,8 @@ from fuser.export.symbolic import SymbolicScope, symbolic_args_specs
 from fuser.ir.dim import Dim, evaluated
 from fuser.ir.graph import Graph, has_effects
 from fuser.lax.values import as_value
-from fuser.trace import tree
+from fuser.runtime.array import Array
+from fuser.trace import transfers, tree
 from fuser.trace.core import type_of
 
 
@@ -54,6 +55,7 @@ class DynamicJitted(Jitted):
             )
         self.options = function, dynamic, backend, inline
         self.traced: dict[Any, AllSizes] = {}
+        self.marks: dict[Any, list[bool]] = {}
         inner = jit(function, backend=backend, inline=inline)
 
         @functools.wraps(function)
@@ -74,27 +76,25 @@ class DynamicJitted(Jitted):
 
     def _all_sizes(self, inner: Jitted, structure: Any, values: Sequence[Any]) -> AllSizes:
         """The function for all sizes of arguments like these."""
-        marks = self._marks(structure)
-        types = [(v.dtype, v.weak_type, v.ndim if mark else v.shape) for v, mark in zip(values, marks)]
-        key = (structure, config.enable_x64, config.traced, *types)
+        key = self._key(structure, values)
         if key not in self.traced:
             args, kwargs = self._specs(structure, values)
             exported = export(inner)(*args, **kwargs)
             self.traced[key] = AllSizes.of(exported, self._traced_for)
         return self.traced[key]
 
-    @functools.cached_property
-    def _marks(self) -> Callable[[Any], list[bool]]:
-        """A function from the tree of the arguments to whether each leaf has a symbolic shape."""
+    def _key(self, structure: Any, values: Sequence[Any]) -> Any:
+        marks = self.marks.get(structure) or self._marks(structure)
+        types = [(v.dtype, v.weak_type, v.ndim if mark else v.shape) for v, mark in zip(values, marks)]
+        return structure, config.enable_x64, config.traced, *types
 
-        @functools.cache
-        def marks(structure: Any) -> list[bool]:
-            args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
-            given = self.signature.bind(*args, **kwargs).arguments
-            named = {n for name in self.said if name in given for n in tree.leaves(given[name])}
-            return [n in named for n in range(structure.num_leaves)]
-
-        return marks
+    def _marks(self, structure: Any) -> list[bool]:
+        """Whether each leaf of the arguments has a symbolic shape."""
+        args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
+        given = self.signature.bind(*args, **kwargs).arguments
+        named = {n for name in self.said if name in given for n in tree.leaves(given[name])}
+        self.marks[structure] = found = [n in named for n in range(structure.num_leaves)]
+        return found
 
     def _specs(self, structure: Any, values: Sequence[Any]) -> Any:
         """(args, kwargs) with a ShapeDtypeStruct a leaf."""
@@ -113,6 +113,18 @@ class DynamicJitted(Jitted):
         backend = backends.get(self._backend_name())
         return Traced(graph, exported.in_tree, exported.out_tree, (), backend)
 
+    def _missed(self, *args: Any, **kwargs: Any) -> Any:
+        """As a jitted function's, and shorter where a program that was compiled for other sizes serves these."""
+        leaves, structure = tree.flatten((args, kwargs))
+        if observers or transfers.guarded() or any(type(leaf) is not Array for leaf in leaves) or _unusual(leaves):
+            return super()._missed(*args, **kwargs)
+        known = self.traced.get(self._key(structure, leaves))
+        run = None if known is None else known.instances.known(known.sizes([v.shape for v in leaves]))
+        if known is None or run is None:
+            return super()._missed(*args, **kwargs)
+        self._remember(args, kwargs, known.numbered, run)
+        return run(leaves, ())
+
     def _compile(self, key: Any, static: Any, structure: Any, values: Sequence[Any]) -> Callable[[list[Any]], Any]:
         if (run := self._instance(structure, values)) is None:
             return super()._compile(key, static, structure, values)
@@ -123,14 +135,25 @@ class DynamicJitted(Jitted):
 
     def _instance(self, structure: Any, values: Sequence[Any]) -> Any:
         """The program of `AllSizes` for these arguments; None where each size has one of its own."""
-        unusual = config.debug_nans or config.debug_infs or config.no_execution or config.default_device is not None
-        if unusual or placed(values):
+        if _unusual(values):
             return None
         return self._all_sizes(self.inner, structure, values).program([v.shape for v in values])
 
     def refusals(self) -> list[str]:
         """Why functions traced so far are compiled for each size, one text for each that is."""
         return [known.instances.refusal for known in self.traced.values() if known.instances.refusal]
+
+
+def _unusual(values: Sequence[Any]) -> bool:
+    """Whether settings, or where arrays lie, ask for more than a program over one device's memory."""
+    settings = (
+        config.debug_nans,
+        config.debug_infs,
+        config.no_execution,
+        config.default_device is not None,
+        config.disable_jit,
+    )
+    return any(settings) or bool(placed(values))
 
 
 def _in_texts(said: Any, leaves: Any) -> Any:
@@ -156,6 +179,7 @@ class AllSizes:
     names: tuple[str, ...]
     places: tuple[tuple[int, int], ...] | None  # None: some variable stands in expressions alone
     checks: tuple[tuple[int, int, Dim], ...]
+    numbered: Any  # the tree of the arguments, with the numbers of the leaves
 
     @staticmethod
     def of(exported: Exported, traced: Callable[[Exported, Graph], Traced]) -> AllSizes:
@@ -174,13 +198,15 @@ class AllSizes:
         instances = Instances(exported.graph, functools.partial(traced, exported))
         if has_effects(exported.graph):
             instances.refusal = "it has effects"
-        return AllSizes(exported, instances, names, places if simple else None, checks)
+        numbered = tree.unflatten(exported.in_tree, range(exported.in_tree.num_leaves))
+        return AllSizes(exported, instances, names, places if simple else None, checks, numbered)
 
     def program(self, shapes: Sequence[tuple[int, ...]]) -> Any:
         """The program for arguments of these shapes, or None. ValueError for shapes that are none of its own."""
-        return self.instances.program(self._sizes(shapes))
+        return self.instances.program(self.sizes(shapes))
 
-    def _sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    def sizes(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        """The variables' sizes. ValueError for shapes that are none of the function's."""
         if self.places is not None:
             sizes = {name: shapes[leaf][axis] for name, (leaf, axis) in zip(self.names, self.places)}
             if min(sizes.values(), default=1) >= 1 and all(
@@ -191,5 +217,3 @@ class AllSizes:
         found = [aval.update(shape=shape) for aval, shape in zip(avals, shapes)]
         known = solved(argument_paths(self.exported), avals, found)
         return {name: known[name] for name in self.names}
-
-

@@ -29,27 +29,29 @@ class Instances:
 
     def __init__(self, graph: Graph, traced: Callable[[Graph], Traced]) -> None:
         self.graph, self.traced = graph, traced
-        self.programs: list[Callable[..., Any]] = []
+        self.programs: tuple[Callable[..., Any], ...] = ()  # the last that served comes first
         self.refusal = ""
 
     def program(self, sizes: Mapping[str, int]) -> Any:
         """The native program for these sizes; None where `refusal` says why not."""
-        values = tuple(sizes.values())
-        for number, make in enumerate(self.programs):
-            if (found := make(*values)) is not None:
-                if number:
-                    self.programs.insert(0, self.programs.pop(number))
-                return _made(found)
-        if self.refusal:
-            return None
+        if (known := self.known(sizes)) is not None or self.refusal:
+            return known
         try:
             make = self._compiled(Guards(sizes))
         except Exception as error:  # whatever cannot be done with Numbers is done with the sizes themselves
             self.refusal = f"{type(error).__name__}: {error}"
             return None
-        del self.programs[MOST_PROGRAMS - 1 :]
-        self.programs.insert(0, make)
-        return _made(make(*values))
+        self.programs = (make, *self.programs[: MOST_PROGRAMS - 1])
+        return _made(make(**sizes))
+
+    def known(self, sizes: Mapping[str, int]) -> Any:
+        """The native program for these sizes, where one that was compiled before passes for them; else None."""
+        for make in self.programs:
+            if (found := make(**sizes)) is not None:
+                if make is not self.programs[0]:
+                    self.programs = (make, *[other for other in self.programs if other is not make])
+                return _made(found)
+        return None
 
     def _compiled(self, guards: Guards) -> Callable[..., Any]:
         """A function of the sizes: what `_made` makes the program of, or None."""

@@ -100,7 +100,8 @@ class Guards:
         needed = self._needed(tree)
         body = [f"    t{n} = {self._spelt(*self.lines[n])}" for n in sorted(needed)]
         tests = [
-            form.format(*(f"t{o}" if type(o) is int else repr(o[1]) for o in operands)) for form, operands in self.guards
+            form.format(*(f"t{o}" if type(o) is int else repr(o[1]) for o in operands))
+            for form, operands in self.guards
         ]
         lines = [f"def instance({', '.join(self.sizes)}):", *body]
         lines += [f"    if {test}: return None" for test in tests]
@@ -228,7 +229,9 @@ def _binary(name: str, form: str, apply: Callable[..., Any], swapped: bool) -> C
         if (trivial := _trivial(name, *operands)) is not None:
             return trivial
         if name in _COMMUTE:
-            operands = tuple(sorted(operands, key=lambda o: (type(o) is not Number, o.place if type(o) is Number else 0)))
+            operands = tuple(
+                sorted(operands, key=lambda o: (type(o) is not Number, o.place if type(o) is Number else 0))
+            )
         return self.guards.line(form, operands, apply(*map(_value, operands)))
 
     return method
@@ -239,11 +242,13 @@ def _trivial(name: str, a: Any, b: Any) -> Any:
     integer = isinstance(_value(a), int) and isinstance(_value(b), int)
     if not integer:
         return None
-    if name in ("mul", "floordiv") and type(b) is int and b == 1 or name in ("add", "sub") and type(b) is int and b == 0:
+    if (name in ("mul", "floordiv") and type(b) is int and b == 1) or (
+        name in ("add", "sub") and type(b) is int and b == 0
+    ):
         return a
-    if name == "mul" and type(a) is int and a == 1 or name == "add" and type(a) is int and a == 0:
+    if (name == "mul" and type(a) is int and a == 1) or (name == "add" and type(a) is int and a == 0):
         return b
-    if name == "mul" and 0 in [o for o in (a, b) if type(o) is int] or name == "mod" and type(b) is int and b == 1:
+    if (name == "mul" and 0 in [o for o in (a, b) if type(o) is int]) or (name == "mod" and type(b) is int and b == 1):
         return 0
     return 0 if name == "sub" and a is b else None
 
@@ -256,7 +261,9 @@ def _rounded(form: str, apply: Callable[..., Any]) -> Callable[..., Any]:
     def method(self: Number, digits: Any = None) -> Any:
         if digits is not None:
             return round(self.pinned(), digits)
-        return self if isinstance(self.value, int) else self.guards.line(f"int({form})", (self,), int(apply(self.value)))
+        return (
+            self if isinstance(self.value, int) else self.guards.line(f"int({form})", (self,), int(apply(self.value)))
+        )
 
     return method
 
@@ -266,7 +273,9 @@ def _comparison(name: str, fails_if_true: str, apply: Callable[..., bool]) -> Ca
     holds = _COMPARISONS[name][0]
 
     def method(self: Number, other: Any) -> Any:
-        if (theirs := _operand(other)) is NotImplemented or (type(theirs) is Number and theirs.guards is not self.guards):
+        if (theirs := _operand(other)) is NotImplemented or (
+            type(theirs) is Number and theirs.guards is not self.guards
+        ):
             return NotImplemented
         if theirs is self:
             return apply(0, 0)
@@ -287,8 +296,8 @@ def _install() -> None:
         setattr(Number, f"__{name}__", _rounded(form, apply))
     for name, (_, contrary, compare) in _COMPARISONS.items():
         setattr(Number, f"__{name}__", _comparison(name, contrary, compare))
-    setattr(Number, "__divmod__", lambda self, other: (self // other, self % other))
-    setattr(Number, "__rdivmod__", lambda self, other: (other // self, other % self))
+    Number.__divmod__ = lambda self, other: (self // other, self % other)
+    Number.__rdivmod__ = lambda self, other: (other // self, other % self)
 
 
 _install()

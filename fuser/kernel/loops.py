@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from fuser.ir.index import Affine, Axis, Div
 from fuser.kernel.kernel import Kernel
+from fuser.kernel.operands import computed, index_axes
 
 SHORTEST_STRIP = 16  # elements between multiples of a divisor of the position, which are worth a loop of their own
 
@@ -66,11 +67,28 @@ def _accesses(kernel: Kernel) -> list[tuple[Affine, int]]:
 
 def _places(index: Affine, kernel: Kernel) -> int:
     """How many different values the index takes, about."""
-    total = 1
+    total, followed = 1, _followed(index)
     for axis in (*kernel.parallel, *kernel.reduced):
-        if index.coefficient(axis):
+        if index.coefficient(axis) or axis in followed:
             total *= axis.extent
     return total
+
+
+def _followed(index: Affine) -> set[Axis]:
+    """The axes along which what is computed in an index changes."""
+    found: set[Axis] = set()
+    stack, seen = list(computed(index)), set()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        stack += node.args
+        if node.op in ("load", "index"):
+            own = node.attr.offset if node.op == "load" else node.attr
+            found |= index_axes(own)
+            stack += computed(own)
+    return found
 
 
 def _stride(index: Affine, axis: Axis) -> int:
@@ -112,7 +130,7 @@ def _vector(rows: list[Axis], cols: list[Axis], weights: list[tuple[Affine, int]
     best, score = None, 0.0
     for axis in [*rows, *cols]:
         unit = sum(w for index, w in weights if _stride(index, axis) == 1)
-        far = sum(w for index, w in weights if _stride(index, axis) > 1)
+        far = sum(w for index, w in weights if _stride(index, axis) > 1 or axis in _followed(index))
         value = unit - 0.5 * far
         if best is None or value >= score:
             best, score = axis, value

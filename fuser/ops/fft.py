@@ -66,14 +66,14 @@ def _type(x: ArrayType, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Arra
 
 
 def _eval(x: np.ndarray, fft_type: FftType, fft_lengths: tuple[int, ...]) -> np.ndarray:
-    result = _type(ArrayType(x.shape, x.dtype), fft_type, fft_lengths)
-    if not x.size or not result.size:
+    if not x.size or not math.prod(fft_lengths):
+        result = _type(ArrayType(x.shape, x.dtype), fft_type, fft_lengths)
         return np.zeros(result.shape, result.dtype)
     from scipy import fft  # when the first transform runs: the import takes tens of milliseconds
 
     axes = tuple(range(x.ndim - len(fft_lengths), x.ndim))
     transform = (fft.fftn, fft.ifftn, fft.rfftn, fft.irfftn)[fft_type]
-    return transform(x, fft_lengths, axes).astype(result.dtype, copy=False)
+    return transform(x, fft_lengths, axes)  # in the precision of its operand
 
 
 def _transpose(ct: Any, x: Any, fft_type: FftType, fft_lengths: tuple[int, ...]) -> tuple[Any]:

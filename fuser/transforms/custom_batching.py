@@ -11,6 +11,8 @@ from fuser.frames import hide
 from fuser.ir.source import current_source
 from fuser.ops.custom_vmap import custom_vmap_call_p
 from fuser.trace import tree
+from fuser.trace.core import type_of
+from fuser.trace.stage import stage
 from fuser.transforms.arguments import leaf_values, name_of
 from fuser.transforms.custom_function import Call, CustomFunction, pair_of
 
@@ -55,20 +57,23 @@ def _flat_rule(call: Call, rule: Callable[..., Any]) -> Callable[..., Any]:
     name = name_of(rule)
 
     def flat(size: int, batched: Sequence[bool], *inputs: Any) -> tuple[list[Any], list[bool]]:
+        if call.out_tree is None:  # the function did not run yet: its results are known by their types
+            stage(
+                call.function, [type_of(x).without(0) if b else type_of(x) for x, b in zip(inputs, batched)], call.name
+            )
         marks = list(tree.unflatten(call.in_tree, batched))
         result = rule(size, marks, *tree.unflatten(call.in_tree, inputs))
         out, out_batched = pair_of(result, name, call.name, "output, which parts are batched")
         leaves, structure = tree.flatten(out)
         which, marked = tree.flatten(out_batched)
-        if structure != marked or structure != (call.out_tree or structure):
+        if structure != marked or structure != call.out_tree:
             which_tree = "output" if structure == marked else "output and of batching"
             raise ValueError(
                 f"structure of {which_tree} returned by custom vmap rule ({name}) does not match that of original "
                 "custom-vmapped function: "
                 f"the rule {name} of {call.name} must return outputs and marks with the tree of the function's output, "
-                f"{call.out_tree or structure}, got {structure} and {marked} ({current_source().short})"
+                f"{call.out_tree}, got {structure} and {marked} ({current_source().short})"
             )
-        call.out_tree = structure
         return leaf_values(leaves, f"the result of {name}"), which
 
     flat.__name__ = name

@@ -1,4 +1,4 @@
-// Factorisations of stacks of matrices by LAPACK: lu, qr, cholesky, eigh, svd, and triangular systems by BLAS.
+// Factorisations of stacks of matrices by LAPACK: lu, qr and its reflections, cholesky, eigh, svd, and triangular systems by BLAS.
 //
 // T is an element's type, REAL its parts'; COMPLEX is 1 where they differ, CONJ(x) the conjugate. LAPACK's functions come
 // as addresses. Rows lie dense here and columns there, so matrices are transposed on the way. Each function takes
@@ -106,6 +106,25 @@ void qr(void **buffers, const int64_t *sizes) {
       orgqr(&m, &q, &k, work, &m, scales, more, &length, &info);
       transpose((T *)buffers[1] + number * rows * inner, work, inner, rows);
     }
+  }
+}
+
+// buffers: matrices, factors, scales of the reflections, room. sizes: count, rows, columns, threads, room, geqrf, elements of work.
+void reflections(void **buffers, const int64_t *sizes) {
+  const int64_t rows = sizes[1], columns = sizes[2], least = rows < columns ? rows : columns, size = rows * columns;
+  void (*const geqrf)(int *, int *, T *, int *, T *, T *, int *, int *) = (void *)sizes[5];
+  EACH(rows, columns, sizes[3]) {
+    if (interrupted(&poll)) continue;
+    char *room = (char *)buffers[3] + omp_get_thread_num() * sizes[4];
+    T *const work = (T *)room;
+    room += aligned(size * sizeof(T));
+    T *const scales = (T *)room;
+    room += aligned(least * sizeof(T));
+    int m = (int)rows, n = (int)columns, length = (int)sizes[6], info = 0;
+    transpose(work, (const T *)buffers[0] + number * size, rows, columns);
+    geqrf(&m, &n, work, &m, scales, (T *)room, &length, &info);
+    if (buffers[1]) transpose((T *)buffers[1] + number * size, work, columns, rows);
+    if (buffers[2]) copy((T *)buffers[2] + number * least, scales, least);
   }
 }
 

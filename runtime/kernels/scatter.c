@@ -54,6 +54,29 @@ INLINE void offsets(const plan *p, int64_t base, int64_t width, int64_t *restric
     }
     return;
   }
+  if (p->walks == 1) {
+    const dimension w = *p->walk;
+    const int64_t count = p->components;
+    const IDX *const at = p->indices + base * count;
+    #pragma omp simd
+    for (int64_t j = 0; j < width; ++j) from[j] = (base + j) * w.update, offset[j] = (base + j) * w.offset;
+    int64_t valid[BLOCK];
+    for (int64_t j = 0; j < width; ++j) valid[j] = 1;
+    for (int64_t n = 0; n < count; ++n) {
+      const component c = p->component[n];
+      #pragma omp simd
+      for (int64_t j = 0; j < width; ++j) {
+        int64_t i = (int64_t)at[j * count + n];
+        i += i < 0 ? c.wrap : 0;
+        const int64_t inside = i < 0 ? 0 : i > c.high ? c.high : i;
+        valid[j] &= p->clip | (i == inside);
+        offset[j] += inside * c.step;
+      }
+    }
+    #pragma omp simd
+    for (int64_t j = 0; j < width; ++j) offset[j] = valid[j] ? offset[j] : -1;
+    return;
+  }
   for (int64_t j = 0; j < width; ++j) {
     int64_t number = base + j, start = 0, lies = 0, valid = 1;
     for (int64_t c = 0; c < p->components; ++c) {

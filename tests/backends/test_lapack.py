@@ -11,7 +11,9 @@ import pytest
 import fuser
 import fuser.numpy as fnp
 from fuser.lax import linalg
+from fuser.ops.factorisations import geqrf_p
 from fuser.partition.group import Kind
+from fuser.trace.core import bind
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 SHAPES = ((5, 5), (7, 4, 4), (5, 3), (2, 3, 4), (200, 130))
@@ -62,6 +64,9 @@ def test_factors_multiply_to_the_matrices(dtype: str) -> None:
             _near(q @ r, a)
             _near(_adjoint(q) @ q, np.broadcast_to(np.eye(q.shape[-1]), (*shape[:-2], q.shape[-1], q.shape[-1])))
             assert (np.tril(r, -1) == 0).all() and q.shape[-1] == (rows if full else least)
+            reflections, scales = _run(lambda a: bind(geqrf_p, a), a)
+            _near(np.triu(reflections[..., :least, :]), r[..., :least, :])
+            assert scales.shape == (*shape[:-2], least)
             u, s, vh = _run(lambda a, full=full: linalg.svd(a, full_matrices=full), a)
             _near((u[..., :least] * s[..., None, :]) @ vh[..., :least, :], a)
             assert (np.diff(s) <= 0).all() and u.shape[-1] == (rows if full else least)

@@ -81,3 +81,15 @@ def test_refusals() -> None:
         lambda m: with_rule(m, lambda size, batched, x: ((x, x), True)), ValueError
     )
     both_raise(lambda m: with_rule(m, lambda size, batched, x: x), Exception)
+
+
+def test_a_rule_gives_the_tree_of_the_functions_result() -> None:
+    """Also where the function itself never ran."""
+    f = fuser.custom_batching.custom_vmap(fuser.numpy.sin)
+
+    @f.def_vmap
+    def rule(axis_size: int, in_batched: Any, x: Any) -> Any:
+        return [fuser.numpy.sin(x)], in_batched
+
+    with pytest.raises(ValueError, match=r"structure of output returned by custom vmap rule \(rule\) does not match"):
+        fuser.vmap(f)(np.arange(3.0))

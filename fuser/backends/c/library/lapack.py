@@ -16,7 +16,7 @@ import numpy as np
 
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import ArrayType, is_complex
-from fuser.ops.factorisations import lu_p
+from fuser.ops.factorisations import geqrf_p, lu_p
 from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
 
 if TYPE_CHECKING:
@@ -127,6 +127,16 @@ def _qr(calls: Calls) -> None:
     calls.call(("factorisation", "qr", m.dtype), pointers, sizes)
 
 
+def _geqrf(calls: Calls) -> None:
+    m = _Matrices(calls)
+    geqrf = _lapack(m.dtype, "geqrf")
+    work = _work(geqrf, m.rows, m.columns, None, m.rows, None, "work", "length", None)
+    room = _room((m.rows * m.columns, m.size), (m.least, m.size), (work, m.size))
+    pointers = [m.operand, calls.result(0), calls.result(1), calls.room(room * calls.threads)]
+    sizes = [m.count, m.rows, m.columns, calls.threads, room, geqrf, work]
+    calls.call(("factorisation", "reflections", m.dtype), pointers, sizes)
+
+
 def _cholesky(calls: Calls) -> None:
     m = _Matrices(calls)
     pointers, sizes = [m.operand, calls.result(0)], [m.count, m.rows, calls.threads]
@@ -196,6 +206,7 @@ def trsm(calls: Calls) -> None:
 FORMS: dict[Primitive, Callable[[Calls], None]] = {
     lu_p: _lu,
     qr_p: _qr,
+    geqrf_p: _geqrf,
     cholesky_p: _cholesky,
     eigh_p: _eigh,
     svd_p: _svd,

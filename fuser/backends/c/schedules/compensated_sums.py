@@ -62,6 +62,11 @@ def row_blocks(
     return _cut(axes, extents, most)
 
 
+def together_blocks(axes: Sequence[Axis], extents: dict[Axis, int]) -> Blocks | None:
+    """The blocks of a sum over short rows along the last axis, whose lanes are added up at the end of a block."""
+    return _cut(axes[:-1], extents, CHAIN_OF_VECTORS)
+
+
 def column_blocks(sweep: Sweep, axes: Sequence[Axis], extents: dict[Axis, int]) -> Blocks | None:
     """The blocks of a sweep that adds rows column by column."""
     return _cut(axes, extents, ROWS) if compensated(sweep) else None

@@ -19,6 +19,7 @@ from fuser.backends.c.schedules.compensated_sums import (
     open_block,
     row_blocks,
     running,
+    together_blocks,
 )
 from fuser.backends.c.schedules.guards import guards
 from fuser.backends.c.schedules.prefetch import LINE, PIECE, prefetched
@@ -151,7 +152,12 @@ class InnerReduction(Emitter):
         fissioned = apart(sweep, body) if buffered else None
         sums = [n for n in compensated(sweep) if n.op == "reduction" or self.running(n) == n.attr.accumulator]
         vectorised = self._vectorises(sweep) and (not scans or first_nodes is not None)
-        blocks = row_blocks(sums, cols, self.loops.extents, vectorised)
+        together = first is None and vectorised and not scans and self._together(sweep, body, cols, sums)
+        blocks = (
+            together_blocks(cols, self.loops.extents)
+            if together
+            else row_blocks(sums, cols, self.loops.extents, vectorised)
+        )
         form = pairwise.form_of(self, sweep, body, sums, extent) if vectorised and not scans else None
         self.two_level = sums if blocks and form is None else []
         accumulators = {reduction: self._declare(reduction) for reduction in sweep.reductions}
@@ -166,16 +172,22 @@ class InnerReduction(Emitter):
         if self._otherwise(sweep, body, whole, first is None, saved):
             return
         lanes, rest = self._masks(sweep, body, cols) if first is None and vectorised and not scans else (0, 0)
-        closed = form is not None or fissioned is not None or lanes + rest > 0  # the innermost loop, once it is written
+        closed = (
+            together or form is not None or fissioned is not None or lanes + rest > 0
+        )  # the innermost loop, once it is written
         ahead = prefetched(self, sweep) if first is None else []
         more: Part | None = None  # whether another block follows
         if ahead:
             first, last = self._prefetch(ahead, cols[0])
+        if together and blocks is None:
+            self._begin_lanes(sums)
         for number, axis in enumerate(cols):
             span = (first or "0", last or self.extents[axis]) if number == 0 else ("0", self.extents[axis])
             if blocks is not None and axis is blocks.axis:
                 span = open_block(self, blocks, span, axis is cols[-1], reverse)
                 more = None if number else another(span, whole, reverse)
+                if together:
+                    self._begin_lanes(sums)
             if axis is cols[-1] and form is not None:
                 others = {reduction: clause for reduction, clause in accumulators.items() if reduction not in sums}
                 pairwise.add_block(self, form, sweep, body, axis, span, others)
@@ -183,6 +195,8 @@ class InnerReduction(Emitter):
                 three_loops(self, sweep, body, fissioned, axis, span, list(accumulators.values()))
             elif axis is cols[-1] and first_nodes is not None:
                 open_loop(self, body, axis, span, reverse)
+            elif axis is cols[-1] and together:
+                self._row_of_lanes(sweep, body, axis, lanes)
             elif axis is cols[-1] and lanes:
                 self._masked_row(sweep, body, axis, accumulators, lanes)
             elif axis is cols[-1] and rest:
@@ -202,10 +216,14 @@ class InnerReduction(Emitter):
             if not closed or axis is not cols[-1]:
                 self.close()
             if blocks is not None and axis is blocks.axis:
+                if together:
+                    self._add_lanes(accumulators)
                 self._end_block(more, sums if form else None)
                 self.close()
         if ahead:
             self.close()
+        if together and blocks is None:
+            self._add_lanes(accumulators)
         if form is not None:
             pairwise.join_lanes(self, sums, blocks is not None)
         self._end_sweep(sweep, saved)
@@ -257,6 +275,52 @@ class InnerReduction(Emitter):
             self.loop(axis)
             for reduction, buffer in buffers.items():
                 self.accumulate(reduction, self.at(buffer, column), "")
+            self.close()
+
+    def _together(self, sweep: Sweep, body: list[Scalar], cols: list[Axis], sums: list[Scalar]) -> bool:
+        """Whether short rows along the vector, of which several are summed, keep their lanes apart until the last of them."""
+        extent = self.loops.extents[cols[-1]]
+        if len(cols) == 1 or cols[-1] is not self.loops.vector or not sums or list(sweep.reductions) != sums:
+            return False
+        whole = pairwise.lanes(sums)
+        masked = masking.lanes(self, body, sweep.stores, extent) > 0
+        return extent <= masking.LONGEST * whole and (masked or extent % whole == 0)
+
+    def _begin_lanes(self, sums: Sequence[Scalar]) -> None:
+        for reduction in sums:
+            size = masking.LONGEST * pairwise.lanes(sums)
+            lanes = self.buffer(_kept_type(reduction), f"{self.name(reduction)}_lanes", size)
+            x = self.count("x", "0", size)
+            self.set(self.at(lanes.name, x), "0")
+            self.close(flat=True)
+
+    def _row_of_lanes(self, sweep: Sweep, body: list[Scalar], axis: Axis, lanes: int) -> None:
+        """A short row, each element of which is added to a sum of its own."""
+        saved = dict(self.env)
+        self.pragma("omp simd")
+        column: Part
+        if lanes:
+            column = self.open_masked(self.axis_names[axis], self.extents[axis], lanes)
+        else:
+            self.loop(axis)
+            column = self.axes[axis]
+
+        def add(reduction: Scalar) -> Callable[[Part], None]:
+            own = self.at(f"{self.name(reduction)}_lanes", column)
+            return lambda value: self.set(own, "{} + {}", own, value)
+
+        self.element(sweep, body, into={reduction: add(reduction) for reduction in sweep.reductions})
+        self.close()
+        if lanes:
+            self.close()
+        self.env = saved
+
+    def _add_lanes(self, clauses: Mapping[Scalar, Code]) -> None:
+        """Add up the lanes of each sum."""
+        for reduction, clause in clauses.items():
+            self.pragma("omp simd{}", clause)
+            x = self.count("x", "0", masking.LONGEST * pairwise.lanes(list(clauses)))
+            self.accumulate(reduction, self.at(f"{self.name(reduction)}_lanes", x), "")
             self.close()
 
     def _end_sweep(self, sweep: Sweep, saved: dict[Scalar, Part]) -> None:
