@@ -167,6 +167,13 @@ def cases() -> Iterator[tuple[str, Callable[..., Any], tuple[ArrayType, ...]]]:
     for dtype in (f32, bfloat16):
         for columns in ROWS:
             yield f"softmax {dtype.name} {columns}", softmax, (of(dtype, ELEMENTS // columns, columns),)
+    for columns in (1 << 16, 1 << 18):
+        yield f"softmax float32 {columns}", softmax, (of(f32, ELEMENTS // columns, columns),)
+        yield (
+            f"logsumexp float32 {columns}",
+            lambda x: fuser.nn.logsumexp(x, -1),
+            (of(f32, ELEMENTS // columns, columns),),
+        )
     yield "layer norm 4096", layer_norm, (of(f32, 4096, 4096),)
     yield "bias, width 1000", lambda x, b: fnp.maximum(x + b, 0), (of(f32, 8192, 1000), of(f32, 1000))
     yield "full sum", lambda x: x.sum(), (of(f32, 1 << 26),)

@@ -212,6 +212,7 @@ _MODULES = (
     "sharding",
     "stages",
     "test_util",
+    "torch",
     "tree_util",
     "typing",
 )

@@ -54,7 +54,7 @@ ORDER = (
         "api",
         "stages",
     },
-    {"parallel", "interop", "report", "sharding", "distributed"},
+    {"parallel", "interop", "report", "sharding", "distributed", "torch"},
     {"debug", "export", "ffi", "oryx", "takeaway"},
     {"ad", "ad_checkpoint", "custom_batching", "custom_derivatives"},
     {"compat"},

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from fuser.ir.graph import Eqn, Graph, Literal, effective, has_effects
+from fuser.ir.graph import Eqn, Graph, effective, has_effects
 from fuser.ir.primitive import Control
-from fuser.ir.source import replayed
 from fuser.ops.callback import TOKEN
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.ops.reduce import reduce_max_p
 from fuser.ops.shard_map import on_devices, shard_map_p, whole
 from fuser.passes.inline import CALLS
-from fuser.runtime.array import Array
+from fuser.trace.replay import bound, replay
 from fuser.trace.stage import stage
 
 
@@ -37,21 +36,22 @@ def with_tokens(graph: Graph) -> Graph:
 
 
 def _run(graph: Graph, args: Sequence[Any], token: Any) -> tuple[list[Any], Any]:
-    """Bind every equation again, those with an effect with the token; the results, and the last token."""
-    values: dict[Any, Any] = dict(zip((*graph.constvars, *graph.invars), (*graph.consts, *args)))
+    """The graph's results once the token has run through its effects, and the last token."""
+    order = _Order(token)
+    return replay(graph, *args, binding=order), order.token
 
-    def read(operand: Any) -> Any:
-        return Array(np.asarray(operand.val), operand.aval.weak_type) if type(operand) is Literal else values[operand]
 
-    for eqn in graph.eqns:
-        operands = [read(v) for v in eqn.invars]
-        with replayed(eqn.source):
-            if effective(eqn):
-                results, token = _threaded(eqn, operands, token)
-            else:
-                results = eqn.primitive.bind(*operands, **eqn.params)
-        values.update(zip(eqn.outvars, results if eqn.primitive.multiple_results else [results]))
-    return [read(v) for v in graph.outvars], token
+class _Order:
+    """A binding of equations that hands the token from each one with an effect to the next."""
+
+    def __init__(self, token: Any) -> None:
+        self.token = token
+
+    def __call__(self, eqn: Eqn, operands: list[Any]) -> Any:
+        if not effective(eqn):
+            return bound(eqn, operands)
+        results, self.token = _threaded(eqn, operands, self.token)
+        return results if eqn.primitive.multiple_results else results[0]
 
 
 def _threaded(eqn: Eqn, operands: list[Any], token: Any) -> tuple[list[Any], Any]:

@@ -74,6 +74,16 @@ def test_factors_multiply_to_the_matrices(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_reflections_are_lapacks_own(dtype: str) -> None:
+    for shape in SHAPES:
+        a = _random(dtype, *shape)
+        factors, scales = _run(lambda a: fnp.linalg.qr(a, mode="raw"), a)
+        wanted = [np.linalg.qr(m, mode="raw") for m in a.reshape(-1, *shape[-2:])]
+        _near(factors, np.stack([w[0] for w in wanted]).reshape(factors.shape))
+        _near(scales, np.stack([w[1] for w in wanted]).reshape(scales.shape))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_hermitian_matrices(dtype: str) -> None:
     for shape in ((5, 5), (7, 4, 4), (150, 150)):
         a = _random(dtype, *shape)
@@ -128,7 +138,7 @@ def test_a_loop_with_factorisations_is_native() -> None:
     def body(p: Any, _: Any) -> Any:
         p = p + 0.1 * fnp.eye(3)
         gain = fnp.linalg.solve(p + fnp.eye(3), p)
-        return p - p @ gain, fnp.linalg.cholesky(p)
+        return p - p @ gain, (fnp.linalg.cholesky(p), fnp.linalg.qr(p, mode="raw")[1])
 
     def program(p: Any) -> Any:
         return fuser.lax.scan(body, p, None, length=5)
@@ -136,14 +146,16 @@ def test_a_loop_with_factorisations_is_native() -> None:
     p = np.eye(3)
     jitted = fuser.jit(program)
     assert all(not group.reason for group in jitted.lower(p).plan.groups)
-    q, factors = np.eye(3), []
+    q, factors, scales = np.eye(3), [], []
     for _ in range(5):
         q = q + 0.1 * np.eye(3)
         factors.append(np.linalg.cholesky(q))
+        scales.append(np.linalg.qr(q, mode="raw")[1])
         q = q - q @ np.linalg.solve(q + np.eye(3), q)
-    found, several = jitted(p)
+    found, (several, reflections) = jitted(p)
     _near(np.asarray(found), q)
     _near(np.asarray(several), np.stack(factors))
+    _near(np.asarray(reflections), np.stack(scales))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -52,6 +52,17 @@ def reductions(x: Any, axis: Any = -1) -> Any:
     return tuple(f(x, axis=axis) for f in (fnp.sum, fnp.max, fnp.min, fnp.prod))
 
 
+def cross_entropy(x: Any, labels: Any) -> Any:
+    return -fnp.take_along_axis(fuser.nn.log_softmax(x.astype("float32"), axis=-1), labels[:, None], axis=-1)
+
+
+def online_sums(x: Any) -> Any:
+    """Sums relative to a maximum: weighted, chosen, scaled, of squares; of elements of which the first hundred are −∞."""
+    x = fnp.where(fnp.arange(x.shape[-1]) < 100, -fnp.inf, x * 40)
+    e = fnp.exp(x - fnp.max(x, axis=-1, keepdims=True))
+    return fnp.sum(e * fnp.cos(x), -1), fnp.sum(fnp.where(x > 0, e, 0), -1), fnp.sum(e / 3, -1), fnp.sum(e * e, -1)
+
+
 def places(x: Any, axis: int = -1) -> Any:
     return fnp.argmax(x, axis=axis), fnp.argmin(x, axis=axis)
 
@@ -147,6 +158,12 @@ LONG: dict[str, Form] = {
     "long reductions of bytes": (reductions, (of("int8", 2, 700),)),
     "long bits": (bits, (of("int32", 2, 700),)),
     "long reductions of float64": (reductions, (of("float64", 700),)),
+    "long logsumexp": (lambda x: fuser.nn.logsumexp(x, axis=-1), (f32(9, 300),)),
+    "few long logsumexp": (lambda x: fuser.nn.logsumexp(x, axis=-1), (f32(2, 700),)),
+    "long rows of nothing": (lambda x: online_sums(x - fnp.inf), (f32(6, 300),)),
+    "long online sums": (online_sums, (f32(6, 300),)),
+    "few long online sums": (online_sums, (of("float64", 2, 700),)),
+    "long cross-entropy": (cross_entropy, (of("bfloat16", 6, 300), of("int32", 6))),
     "tall column sum": (lambda x: fnp.sum(x * x, axis=0), (f32(700, 40),)),
     "tall column softmax": (lambda x: softmax(x, 0), (f32(700, 20),)),
     "tall middle softmax": (lambda x: softmax(x, 1), (f32(2, 300, 20),)),

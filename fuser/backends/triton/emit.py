@@ -18,6 +18,7 @@ from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
+from fuser.kernel.online import online
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.partition.group import FusionGroup
 
@@ -80,9 +81,10 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
         return [Rows(kernel, loops, kernel.name, tile).write()], {}
     tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
     tile = tile.asked(asked)
+    kernel, relative = online(kernel)
     chunks = (
         None if not splittable(kernel) else tiles.chunks(-(-loops.count(loops.parallel) // tile.rows), reduced, tile)
     )
     if chunks is None:
-        return [LongRows(kernel, loops, kernel.name, tile).write()], {}
-    return split(kernel, loops, tile, chunks)
+        return [LongRows(kernel, loops, kernel.name, tile, relative).write()], {}
+    return split(kernel, loops, tile, chunks, relative)

@@ -6,6 +6,8 @@ the columns of a matrix has the same text as one along its rows and differs only
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fuser.backends.triton import spell
 from fuser.backends.triton.block_sizes import Tile
 from fuser.backends.triton.emitter import Dims, Emitter, Function, required
@@ -13,6 +15,7 @@ from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
+from fuser.kernel.online import Online
 
 POSITIONS = ("argmax", "argmin")
 ROW, COLUMN = "r", "c"
@@ -178,7 +181,16 @@ class Rows(Emitter):
 
 
 class LongRows(Rows):
-    """Rows longer than a block: each sweep walks along them, piece by piece, and keeps running results for each lane."""
+    """Rows longer than a block: each sweep walks along them, piece by piece, and keeps running results for each lane.
+
+    A sum in `online` is relative to its lane's largest element so far, until the row's is known.
+    """
+
+    def __init__(
+        self, kernel: Kernel, loops: Loops, name: str, tile: Tile, online: Mapping[Scalar, Online] | None = None
+    ) -> None:
+        super().__init__(kernel, loops, name, tile)
+        self.online = online or {}
 
     def write(self) -> Function:
         self.line(f"program = {self.program()}")
@@ -206,10 +218,12 @@ class LongRows(Rows):
                     f" + {first}" if first != "0" else ""
                 )
             self.columns(f"{begin} + tl.arange(0, COLUMNS)[None, :]")  # only the last piece of all can be cut short
+            later = {node for reduction in sweep.reductions for node in self._elements(reduction)}
             for node in self.body(sweep):
-                self.scan(node, f"{self.name(node)}_carry") if node.op == "scan" else self.define(node)
+                if node not in later:
+                    self.scan(node, f"{self.name(node)}_carry") if node.op == "scan" else self.define(node)
             for reduction in sweep.reductions:
-                self._step(reduction)
+                self._step_online(reduction) if reduction in self.online else self._step(reduction)
             for store in sweep.stores:
                 self.store(store)
             self.close()
@@ -231,6 +245,8 @@ class LongRows(Rows):
         self.line(f"{name}_{suffix} = tl.full((ROWS, COLUMNS), {identity(spec)}, {working(spec)})")
         if spec.compensated:
             self.line(f"{name}_lost = tl.zeros((ROWS, COLUMNS), {working(spec)})")
+        if reduction in self.online:
+            self.line(f"{name}_shift = tl.zeros((ROWS, COLUMNS), {working(spec)})")
         if spec.reduction in POSITIONS:
             self.line(f"{name}_at = tl.full((ROWS, COLUMNS), -1, {'tl.int64' if self.wide else 'tl.int32'})")
 
@@ -248,10 +264,64 @@ class LongRows(Rows):
             combine = WORDS.get(spec.reduction, f"combine_{spec.reduction}")
             self.line(f"{name}_run = {combine}({name}_run, {value})")
 
+    def _elements(self, reduction: Scalar) -> tuple[Scalar, ...]:
+        return self.online[reduction].elements if reduction in self.online else ()
+
+    def _step_online(self, reduction: Scalar) -> None:
+        """Take one piece into sums relative to the lanes' maxima, which have taken it in before."""
+        online, name, kind = self.online[reduction], self.name(reduction), working(reduction.attr)
+        largest, lanes = f"{self.name(online.maximum)}_run", frozenset((ROW, COLUMN))
+        shift = self.shift(online, largest, lanes, f"{name}_at")
+        self.line(f'{name}_next = tl.where({largest} == float("-inf"), 0.0, ({shift}).to({kind}))')
+        with self.scope():
+            self.env[online.shift], self.varies[online.shift] = f"{name}_next", lanes
+            self.define_all(online.elements)
+            value = self.element(reduction.args[0], reduction.attr)
+        for part in ("run", "lost"):
+            self.line(f"{name}_{part} = {rescaled(f'{name}_{part}', f'{name}_shift', f'{name}_next')}")
+        self.line(f"{name}_shift = {name}_next")
+        self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {value})")
+
+    def shift(self, online: Online, maximum: str, dims: Dims, prefix: str) -> str:
+        """The shift of an online sum where the maximum is that text, which varies along `dims`."""
+        if online.shift is online.maximum:
+            return maximum
+        names = {node: self.name(node) for node in online.chain}
+        with self.scope():
+            self.env[online.maximum], self.varies[online.maximum] = maximum, dims
+            for number, node in enumerate(online.chain):
+                self.env.pop(node, None)
+                self.names[node] = f"{prefix}{number}"
+            self.define_all(online.chain)
+            found: str = self.operand(online.shift)
+        self.names |= names
+        return found
+
+    def _end_online(self, reduction: Scalar) -> None:
+        """The sums of a row, whose maximum is there."""
+        online, name = self.online[reduction], self.name(reduction)
+        self.define_all(online.chain)
+        self.line(f"{name}_lanes = {self.lanes(reduction)}")
+        self.whole_online(reduction, f"{name}_lanes", f"{name}_shift")
+        self.env[reduction] = name
+
+    def whole_online(self, reduction: Scalar, sums: str, before: str) -> None:
+        """An online sum from parts that are relative to the shifts `before`; of −∞ alone it is 0, or nan where the shift is −∞."""
+        online, name, kind = self.online[reduction], self.name(reduction), working(reduction.attr)
+        shift = f"({self.operand(online.shift)}).to({kind})"
+        self.line(f"{name}_whole = {reduced(reduction.attr, rescaled(sums, before, shift))}")
+        largest = self.env[online.maximum]
+        nothing = f"{name}_whole + libdevice.exp(({largest}).to({kind}) - {shift})"
+        self.line(f'{name}_whole = tl.where({largest} == float("-inf"), {nothing}, {name}_whole)')
+        self.line(f"{name} = {name}_whole{self._narrow(reduction)}")
+
     def _end(self, reduction: Scalar) -> None:
         """Reduce the lanes' results."""
         spec, name = reduction.attr, self.name(reduction)
         self.varies[reduction] = frozenset(ROW)
+        if reduction in self.online:
+            self._end_online(reduction)
+            return
         if spec.reduction in POSITIONS:
             self._reduce_position(reduction)
         else:
@@ -291,3 +361,8 @@ def identity(spec: ReductionSpec) -> str:
 def reduced(spec: ReductionSpec, value: str) -> str:
     """The reduction of a block along its columns."""
     return f"tl.reduce({value}, 1, {WORDS.get(spec.reduction, f'combine_{spec.reduction}')}, keep_dims=True)"
+
+
+def rescaled(sums: str, before: str, after: str) -> str:
+    """Sums of exponentials relative to shifts `before` as relative to `after`; 0 stays 0, whatever the factor."""
+    return f"tl.where({sums} == 0.0, 0.0, {sums} * libdevice.exp({before} - {after}))"

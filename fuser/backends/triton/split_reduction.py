@@ -7,6 +7,7 @@ each element is computed again by the next: nothing of the rows' length is kept 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,17 +15,20 @@ import numpy as np
 
 from fuser.backends.triton.block_sizes import Chunks, Tile
 from fuser.backends.triton.emitter import Function, required
-from fuser.backends.triton.reductions import POSITIONS, LongRows, identity, reduced, scans_of, working
+from fuser.backends.triton.reductions import POSITIONS, LongRows, identity, reduced, rescaled, scans_of, working
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import computed, operands
+from fuser.kernel.online import Online
 
 Scratch = dict[str, tuple[int, np.dtype]]  # name: elements and dtype, in order
 
 
-def split(kernel: Kernel, loops: Loops, tile: Tile, chunks: Chunks) -> tuple[list[Function], Scratch]:
-    """One function a sweep, and the arrays of partial results between them."""
+def split(
+    kernel: Kernel, loops: Loops, tile: Tile, chunks: Chunks, online: Mapping[Scalar, Online]
+) -> tuple[list[Function], Scratch]:
+    """One function a sweep, and the arrays of partial results between them; `online` sums run beside their maximum."""
     kernel, totals = _with_totals(kernel)
     cells = loops.count(loops.parallel) * chunks.count
     scratch: Scratch = {}
@@ -35,9 +39,8 @@ def split(kernel: Kernel, loops: Loops, tile: Tile, chunks: Chunks) -> tuple[lis
     functions = []
     for number, sweep in enumerate(kernel.sweeps):
         if sweep.loops or sweep.row_stores:
-            functions.append(
-                Phase(kernel, loops, f"{kernel.name}_{number}", tile, chunks, number, scratch, totals).write()
-            )
+            phase = Phase(kernel, loops, f"{kernel.name}_{number}", tile, chunks, number, scratch, totals, online)
+            functions.append(phase.write())
     return functions, scratch
 
 
@@ -54,8 +57,9 @@ class Phase(LongRows):
         number: int,
         scratch: Scratch,
         totals: dict[Scalar, Scalar],
+        online: Mapping[Scalar, Online],
     ) -> None:
-        super().__init__(kernel, loops, name, tile)
+        super().__init__(kernel, loops, name, tile, online)
         self.chunks = chunks
         self.number = number
         self.totals = totals
@@ -104,9 +108,14 @@ class Phase(LongRows):
             self.line("chunks = tl.arange(0, CHUNKS)[None, :]")
             inside = f"row_inside & (chunks < {count})" if self.loops.parallel else f"chunks < {count}"
             self.line(f"chunks_inside = {inside}")
+        reductions = list(dict.fromkeys(n for r in reductions for n in (*self._maxima(r), r)))
         for reduction in reductions:
             self._read_part(reduction, rows)
         self.define_all(n for n in needed if n.op != "reduction")
+
+    def _maxima(self, reduction: Scalar) -> list[Scalar]:
+        """The maximum that an online sum is relative to."""
+        return [self.online[reduction].maximum] if reduction in self.online else []
 
     def _buffer(self, name: str) -> str:
         self.scratch[name] = self.numbers[name]
@@ -121,9 +130,21 @@ class Phase(LongRows):
             self.line(f"{name}_value = {load}")
             self.line(f"{name}_at = tl.load({self._buffer(f'place{number}')} + {offset}, mask=chunks_inside, other=-1)")
             self._reduce_position(reduction)
+        elif reduction in self.online:
+            self._read_online(reduction, load)
         else:
-            self.line(f"{name} = {reduced(spec, load)}{self._narrow(reduction)}")
+            self.line(f"{name}_parts = {load}")
+            self.line(f"{name} = {reduced(spec, f'{name}_parts')}{self._narrow(reduction)}")
         self.env[reduction] = name
+
+    def _read_online(self, reduction: Scalar, load: str) -> None:
+        """Partial sums, each relative to its own chunk's maximum, as relative to the row's."""
+        online, name = self.online[reduction], self.name(reduction)
+        self.line(f"{name}_parts = {load}")
+        largest = f"{self.name(online.maximum)}_parts"
+        before = self.shift(online, largest, frozenset("rc"), f"{name}_before")
+        self.define_all(online.chain)
+        self.whole_online(reduction, f"{name}_parts", f"({before}).to({working(reduction.attr)})")
 
     def start_carry(self, scan: Scalar) -> None:
         """The reduction of the totals of all chunks that come before this one."""
@@ -149,6 +170,12 @@ class Phase(LongRows):
         if spec.reduction in POSITIONS:
             pair = f"({name}_value, {name}_at)"
             self.line(f"{name}_value, {name}_at = tl.reduce({pair}, 1, combine_{spec.reduction}, keep_dims=True)")
+        elif reduction in self.online:
+            online, largest = self.online[reduction], self.name(self.online[reduction].maximum)
+            shift = self.shift(online, f"{largest}_part", frozenset("r"), f"{name}_after")
+            self.line(f"{name}_lanes = {self.lanes(reduction)}")
+            lanes = rescaled(f"{name}_lanes", f"{name}_shift", f"({shift}).to({working(spec)})")
+            self.line(f"{name}_part = {reduced(spec, lanes)}")
         else:
             self.line(f"{name}_part = {reduced(spec, self.lanes(reduction))}")
 

@@ -1,0 +1,1 @@
+"""`torch.compile(model, backend="fuser")`: graphs of core ATen operations as fused programs, and torch for what is left."""

@@ -1,0 +1,83 @@
+"""The Dynamo backend: AOTAutograd's forward and backward graphs of core ATen operations, each divided and compiled."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from functorch.compile import min_cut_rematerialization_partition
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.registry import register_backend
+from torch.fx import GraphModule
+from torch.fx.graph import _BoxedCodeGen
+
+from fuser.interop.dynamo.divide import divided
+
+aten = torch.ops.aten
+_BACKENDS = {"cpu": "c", "cuda": "triton"}
+
+
+def _dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Dropout whose mask torch's generator draws as it does in eager mode: the numbers depend on the shape alone."""
+    if train is False or p == 0:
+        return input.clone(), torch.ones_like(input, dtype=torch.bool)
+    if p == 1:
+        return torch.zeros_like(input), torch.zeros_like(input, dtype=torch.bool)
+    mask = torch.bernoulli(torch.empty_like(input, dtype=torch.bool), 1 - p)
+    return input * mask * (1 / (1 - p)), mask
+
+
+@functools.cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """torch's decompositions to core ATen operations, and dropout's own."""
+    table = dict(core_aten_decompositions())
+    table.update(get_decompositions([aten.silu, aten.leaky_relu_backward]))
+    table[aten.native_dropout.default] = _dropout
+    # Its decomposition gives no logarithms of sums, which the gradient (an operation of its own) reads.
+    table.pop(aten._scaled_dot_product_flash_attention_for_cpu.default, None)
+    return table
+
+
+def fused(module: GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+    """One graph of AOTAutograd's, compiled; it takes its inputs in a list, which it empties."""
+    device = _device(module)
+    if device not in _BACKENDS:
+        raise ValueError(
+            f'torch.compile(backend="fuser") runs on the CPU and on CUDA, but tensors of the graph are on {device}'
+        )
+    found = divided(module, device, _BACKENDS[device])
+    found.graph.set_codegen(_BoxedCodeGen())
+    found.recompile()
+
+    def run(arguments: list[Any]) -> Any:
+        return found.forward(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    run.module = found  # type: ignore[attr-defined]
+    return run
+
+
+def _device(module: GraphModule) -> str:
+    """The type of device of the graph's tensors; the CPU's scalars may stand beside another's."""
+    values = [node.meta.get("val") for node in module.graph.nodes]
+    found = {value.device.type for value in values if isinstance(value, torch.Tensor)}
+    return min(found - {"cpu"}, default="cpu")
+
+
+def fuser(module: GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """The backend "fuser" of torch.compile; it takes no options (TypeError)."""
+    if options:
+        raise TypeError(f'torch.compile(backend="fuser") takes no options, got {", ".join(map(repr, options))}')
+    compiler = aot_autograd(
+        fw_compiler=fused,
+        bw_compiler=fused,
+        decompositions=decompositions(),
+        partition_fn=functools.partial(min_cut_rematerialization_partition, compiler="inductor"),
+    )
+    return compiler(module, inputs)  # type: ignore[no-any-return]
+
+
+register_backend(fuser, name="fuser")

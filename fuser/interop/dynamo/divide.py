@@ -1,0 +1,237 @@
+"""A graph of core ATen operations divided into fused programs and the operations that torch runs between them.
+
+Each operation that has a rule goes to fuser; operations join one program unless torch must run something in between (`levels`).
+Views and arrays that are made cost nothing in a kernel, so each program computes those that it reads by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from fuser.interop.dynamo.program import Program, RefusedNode
+from fuser.interop.dynamo.rules import TABLE
+from fuser.interop.dynamo.rules.movement import MADE, VIEWS
+
+_DTYPES = frozenset(
+    getattr(torch, name)
+    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+)
+_log = logging.getLogger("fuser")
+_told: set[tuple[str, str]] = set()
+
+
+class Division:
+    """Which nodes of a graph fuser computes, and at which level. A level's fused nodes need results of torch's of lower levels alone."""
+
+    def __init__(self, graph: Graph, device: str, refused: dict[Node, str]) -> None:
+        self.graph, self.device, self.refused = graph, device, refused
+        self.fused: dict[Node, int] = {}
+        self.torch: dict[Node, int] = {}
+        last = 0  # what has effects, as drawing random numbers has, stays in order
+        for node in graph.nodes:
+            if node.op != "call_function" or is_size(node) or self.cheap(node):
+                continue
+            fused = self.reason(node) is None
+            same, other = (self.fused, self.torch) if fused else (self.torch, self.fused)
+            roots = self.roots(node)
+            level = max([same.get(r, 0) for r in roots] + [other[r] + 1 for r in roots if r in other] + [0])
+            if (not fused and node.is_impure()) or _random(node):
+                level = last = max(level, last)
+            same[node] = level
+
+    def reason(self, node: Node) -> str | None:
+        """Why torch runs the node, or None."""
+        if node in self.refused:
+            return self.refused[node]
+        if node.target is operator.getitem:
+            source = node.args[0]
+            return self.reason(source) if isinstance(source, Node) else "of no operation"
+        if str(node.target) not in TABLE:
+            return "no rule"
+        values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
+        for value in (v for found in values for v in (found if isinstance(found, (list, tuple)) else [found])):
+            if isinstance(value, torch.Tensor):
+                if value.dtype not in _DTYPES:
+                    return f"of dtype {value.dtype}"
+                if value.device.type != self.device:
+                    return f"on {value.device}"
+        return None
+
+    def cheap(self, node: Node) -> bool:
+        """Whether each program that reads the node computes it by itself."""
+        if node.op != "call_function" or (node.target is not operator.getitem and self.reason(node) is not None):
+            return False
+        return node.target is operator.getitem or str(node.target) in VIEWS or str(node.target) in MADE
+
+    def roots(self, node: Node) -> list[Node]:
+        """The nodes that are no views or parts whose values the node is made of."""
+        found: dict[Node, None] = {}
+        stack = list(node.all_input_nodes)
+        while stack:
+            other = stack.pop()
+            if self.cheap(other):
+                stack.extend(other.all_input_nodes)
+            else:
+                found[other] = None
+        return list(found)
+
+
+def is_size(node: Node) -> bool:
+    """Whether a node is a number that the sizes of the graph's inputs say."""
+    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
+
+
+def _random(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def divided(module: GraphModule, device: str, backend: str) -> GraphModule:
+    """The module with each group of operations as one Program; what the rules refuse, torch runs."""
+    refused: dict[Node, str] = {}
+    while True:
+        division = Division(module.graph, device, refused)
+        try:
+            found = _Assembly(module, division, backend).module()
+        except RefusedNode as refusal:
+            refused[refusal.node] = refusal.reason
+            continue
+        _tell(division)
+        return found
+
+
+def _tell(division: Division) -> None:
+    """Notes, once each, which operations torch runs."""
+    for node in division.torch:
+        note = (str(node.target), str(division.reason(node)))
+        if note not in _told:
+            _told.add(note)
+            _log.info("%s runs in torch: %s", *note)
+
+
+class _Assembly:
+    """The new graph, step by step."""
+
+    def __init__(self, module: GraphModule, division: Division, backend: str) -> None:
+        self.source, self.division, self.backend = module, division, backend
+        self.new = Graph()
+        self.made: dict[Node, Node] = {}
+        self.attributes: dict[str, Any] = {}
+        self.placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self.symbols = {
+            n.meta["val"].node.expr: n
+            for n in self.placeholders
+            if isinstance(n.meta.get("val"), torch.SymInt) and n.meta["val"].node.expr.is_symbol
+        }
+
+    def module(self) -> GraphModule:
+        """Inputs, then the steps level by level, then the outputs."""
+        for node in self.placeholders:
+            self.made[node] = self.new.placeholder(node.name)
+        fused, others = _by_level(self.division.fused), _by_level(self.division.torch)
+        for level in sorted({*fused, *others}):
+            self.program(fused.get(level, []), level)
+            for node in others.get(level, []):
+                self.copied(node)
+        [output] = [n for n in self.source.graph.nodes if n.op == "output"]
+        self.new.output(torch.fx.map_arg(output.args[0], self.copied))
+        self.new.lint()
+        return GraphModule({**dict(self.source.named_modules()), **_tensors(self.source), **self.attributes}, self.new)
+
+    def copied(self, node: Node) -> Node:
+        """The node of the new graph for one of the old; torch runs it where no program has made its value."""
+        if node not in self.made:
+            for other in node.all_input_nodes:
+                self.copied(other)
+            self.made[node] = self.new.node_copy(node, lambda n: self.made[n])
+        return self.made[node]
+
+    def program(self, nodes: Sequence[Node], level: int) -> None:
+        """One call of a Program that computes `nodes`, and its results one by one."""
+        results = [n for n in nodes if self.read_outside(n, set(nodes))]
+        if not results:
+            return
+        inside, inputs = self.closure(results, set(nodes))
+        outputs = [n for r in results for n in self.tensors(r)]
+        inside += [n for n in outputs if n not in inside]
+        program = Program(
+            f"{self.source.__class__.__name__.lower()}_{level}",
+            inside,
+            inputs,
+            outputs,
+            list(self.symbols),
+            self.backend,
+        )
+        arguments = (*[self.copied(n) for n in inputs], *[self.made[n] for n in self.symbols.values()])
+        name = f"program_{level}"
+        self.attributes[name] = _Called(program)
+        call = self.new.call_module(name, arguments)
+        for number, node in enumerate(outputs):
+            self.made[node] = self.new.call_function(operator.getitem, (call, number))
+
+    def tensors(self, node: Node) -> list[Node]:
+        """The tensors that a node gives to others: itself, or the parts of its tuple that somebody reads."""
+        if isinstance(node.meta["val"], torch.Tensor):
+            return [node]
+        return [u for u in node.users if u.target is operator.getitem and isinstance(u.meta.get("val"), torch.Tensor)]
+
+    def read_outside(self, node: Node, inside: set[Node]) -> bool:
+        """Whether something outside of the program reads the node, through views of it too."""
+        stack = list(node.users)
+        while stack:
+            user = stack.pop()
+            if self.division.cheap(user):
+                stack.extend(user.users)
+            elif user not in inside and not is_size(user):
+                return True
+        return False
+
+    def closure(self, results: Sequence[Node], inside: set[Node]) -> tuple[list[Node], list[Node]]:
+        """What the program computes, in order, and the tensors that it reads."""
+        needed: set[Node] = set()
+        inputs: dict[Node, None] = {}
+        stack = list(results)
+        while stack:
+            node = stack.pop()
+            if node in needed or node in inputs or is_size(node):
+                continue
+            if node in inside or (self.division.cheap(node) and node not in self.made and not self.of_torch(node)):
+                needed.add(node)
+                stack.extend(node.all_input_nodes)
+            else:
+                inputs[node] = None
+        return [n for n in self.source.graph.nodes if n in needed], list(inputs)
+
+    def of_torch(self, node: Node) -> bool:
+        """Whether a node is a part of what torch gives as a tuple."""
+        if node.target is not operator.getitem:
+            return False
+        source = node.args[0]
+        return source not in self.division.fused and not (isinstance(source, Node) and self.division.cheap(source))
+
+
+class _Called(torch.nn.Module):
+    """A Program where a graph calls it."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__()
+        self.program = program
+        self.forward = program.__call__
+
+
+def _tensors(module: GraphModule) -> dict[str, Any]:
+    """What the graph reads from the module itself."""
+    names = [str(n.target) for n in module.graph.nodes if n.op == "get_attr"]
+    return {name: operator.attrgetter(name)(module) for name in names}
+
+
+def _by_level(levels: dict[Node, int]) -> dict[int, list[Node]]:
+    found: dict[int, list[Node]] = {}
+    for node, level in levels.items():
+        found.setdefault(level, []).append(node)
+    return found

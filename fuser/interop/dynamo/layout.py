@@ -1,0 +1,80 @@
+"""How a tensor's elements lie, and the way to and from the dense array that a kernel reads or writes, without a copy.
+
+A tensor whose dimensions are permuted (channels last, a transposed product) is a dense array with its dimensions in the order of
+their strides; one that repeats elements (stride 0) is narrow there. The permutation is part of the program, as index arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+import fuser.numpy as fnp
+from fuser.lax.values import broadcast_to
+from fuser.runtime.array import Array, from_torch
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`order` are the dimensions by falling stride; `repeated` those along which one element is read again."""
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    repeated: tuple[int, ...]
+
+    @property
+    def plain(self) -> bool:
+        """Whether the dense array is the tensor as it is."""
+        return not self.repeated and self.order == tuple(range(len(self.shape)))
+
+    @property
+    def narrow(self) -> tuple[int, ...]:
+        """The shape with repeated dimensions of extent 1."""
+        return tuple(1 if d in self.repeated else e for d, e in enumerate(self.shape))
+
+    @property
+    def dense(self) -> tuple[int, ...]:
+        """The shape of the dense array."""
+        return tuple(self.narrow[d] for d in self.order)
+
+    def memory(self, tensor: torch.Tensor) -> Any:
+        """What a program takes for a tensor: its own memory, or a copy where it lies in another way than this."""
+        if self.plain:
+            return from_torch(tensor)._data
+        for d in self.repeated:
+            tensor = tensor.narrow(d, 0, 1)
+        return from_torch(tensor.permute(self.order))._data
+
+    def value(self, dense: Any) -> Any:
+        """The traced tensor of a traced dense array."""
+        if self.plain:
+            return dense
+        return broadcast_to(fnp.transpose(dense, [int(d) for d in np.argsort(self.order)]), self.shape)
+
+    def packed(self, value: Any) -> Any:
+        """The traced dense array of a traced tensor."""
+        if self.plain:
+            return value
+        kept = value[tuple(slice(0, 1) if d in self.repeated else slice(None) for d in range(len(self.shape)))]
+        return fnp.transpose(kept, self.order)
+
+    def tensor(self, dense: Any) -> torch.Tensor:
+        """The tensor over a program's result."""
+        found: torch.Tensor = Array(dense).torch().reshape(self.dense)
+        return found if self.plain else found.permute(tuple(np.argsort(self.order).tolist())).expand(self.shape)
+
+
+def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Layout:
+    """The layout of tensors with these extents and strides; one with gaps is taken for dense in the order of its strides."""
+    extents = tuple(shape)
+    if 0 in extents:
+        return Layout(extents, tuple(range(len(extents))), ())
+    repeated = tuple(d for d, (e, s) in enumerate(zip(extents, strides)) if s == 0 and e > 1)
+    moving = [d for d, e in enumerate(extents) if e > 1 and d not in repeated]
+    by_stride = iter(sorted(moving, key=lambda d: -strides[d]))
+    order = tuple(next(by_stride) if d in moving else d for d in range(len(extents)))
+    return Layout(extents, order, repeated)

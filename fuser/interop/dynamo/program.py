@@ -1,0 +1,198 @@
+"""`Program`: some operations of a graph as one fuser program, called with tensors.
+
+The operations are traced by their rules when the program is made; where extents are symbolic, once for each set of sizes
+(kernels do not depend on sizes, so new ones compile little or nothing).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from fuser import backends
+from fuser.api.stages import Traced
+from fuser.backends.base import Backend
+from fuser.compile import Lowering, load, lower
+from fuser.config import config
+from fuser.interop.dynamo.layout import Layout, layout_of
+from fuser.interop.dynamo.rules import TABLE, Refused, checking
+from fuser.ir.graph import Var
+from fuser.ir.types import ArrayType
+from fuser.lax.values import convert
+from fuser.runtime.array import numpy_dtype
+from fuser.runtime.collection import no_collection
+from fuser.trace.stage import stage
+
+Sizes = dict[Any, int]  # of symbols
+
+
+class RefusedNode(Exception):
+    """An operation that no rule expresses here, and why."""
+
+    def __init__(self, node: Node, reason: str) -> None:
+        super().__init__(reason)
+        self.node, self.reason = node, reason
+
+
+def concrete(value: Any, sizes: Sizes) -> Any:
+    """A size or number of a graph's node with the symbols' values put in."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        found = value.node.expr.xreplace(sizes)
+        return (
+            bool(found)
+            if isinstance(value, torch.SymBool)
+            else float(found)
+            if isinstance(value, torch.SymFloat)
+            else int(found)
+        )
+    return value
+
+
+class Program:
+    """Called with tensors (and the values of `symbols`), it gives the tensors of `outputs`."""
+
+    def __init__(
+        self,
+        name: str,
+        nodes: Sequence[Node],
+        inputs: Sequence[Node],
+        outputs: Sequence[Node],
+        symbols: Sequence[Any],
+        backend: str,
+    ) -> None:
+        self.__name__ = name
+        self.nodes, self.inputs, self.outputs, self.symbols = (
+            tuple(nodes),
+            tuple(inputs),
+            tuple(outputs),
+            tuple(symbols),
+        )
+        self.backend: Backend = backends.get(backend)
+        self.lowerings: dict[tuple[int, ...], Lowering] = {}
+        self._runs: dict[tuple[int, ...], Callable[..., list[torch.Tensor]]] = {}
+        if not self.symbols:
+            self._runs[()] = self._compiled({}, ())
+
+    def __call__(self, *arguments: Any) -> list[torch.Tensor]:
+        count = len(self.inputs)
+        key = arguments[count:]
+        run = self._runs.get(key)
+        if run is None:
+            run = self._runs[key] = self._compiled(dict(zip(self.symbols, key)), key)
+        return run(arguments[:count])
+
+    def __str__(self) -> str:
+        return "\n".join(lowering.plan.explain() for lowering in self.lowerings.values())
+
+    def _compiled(self, sizes: Sizes, key: tuple[int, ...]) -> Callable[..., list[torch.Tensor]]:
+        layouts = [_layout(node, sizes) for node in self.inputs]
+        results = [_layout(node, sizes) for node in self.outputs]
+        avals = [ArrayType(lay.dense, _dtype(node)) for lay, node in zip(layouts, self.inputs)]
+        messages: list[str] = []
+
+        def function(*dense: Any) -> list[Any]:
+            env = {node: lay.value(x) for node, lay, x in zip(self.inputs, layouts, dense)}
+            with checking() as checks:
+                for node in self.nodes:
+                    env[node] = interpreted(node, env, sizes)
+                found = [lay.packed(env[node]) for lay, node in zip(results, self.outputs)]
+            messages.extend(message for _, message in checks)
+            return found + [flag for flag, _ in checks]
+
+        with config.using(enable_x64=True):
+            with no_collection():
+                graph = stage(function, avals, self.__name__)
+            lowering = self.lowerings[key] = lower(Traced(graph, None, None, (), self.backend).graph, self.backend)
+            program = load(lowering, self.backend)
+        return _runner(
+            program.executable.call,
+            self.backend.memory.place,
+            layouts,
+            results,
+            messages,
+            _shared(lowering, len(results)),
+        )
+
+
+def _runner(
+    call: Any,
+    place: Any,
+    layouts: Sequence[Layout],
+    results: Sequence[Layout],
+    messages: Sequence[str],
+    shared: Sequence[int],
+) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+    """From tensors to tensors; `shared` are the results whose memory another result or an input has too."""
+    count = len(results)
+
+    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        found = call(*[place(lay.memory(tensor)) for lay, tensor in zip(layouts, tensors)])
+        for flag, message in zip(found[count:], messages):
+            if np.asarray(flag).any():
+                raise IndexError(message)
+        made = [lay.tensor(dense) for lay, dense in zip(results, found)]
+        for n in shared:
+            made[n] = made[n].clone()
+        return made
+
+    return run
+
+
+def _shared(lowering: Lowering, count: int) -> list[int]:
+    """Which of the first `count` results own no memory of theirs: an input, a constant, or what an earlier result is too."""
+    plan = lowering.plan
+    seen: set[Any] = {*plan.graph.invars, *plan.graph.constvars}
+    found = []
+    for n, operand in enumerate(plan.outputs[:count]):
+        memory = plan.aliases.get(operand, operand) if isinstance(operand, Var) else operand
+        if not isinstance(memory, Var) or memory in seen:
+            found.append(n)
+        else:
+            seen.add(memory)
+    return found
+
+
+def _dtype(node: Node) -> np.dtype:
+    return numpy_dtype(node.meta["val"].dtype)
+
+
+def _layout(node: Node, sizes: Sizes) -> Layout:
+    value = node.meta["val"]
+    return layout_of([concrete(e, sizes) for e in value.shape], [concrete(s, sizes) for s in value.stride()])
+
+
+def interpreted(node: Node, env: dict[Node, Any], sizes: Sizes) -> Any:
+    """The node's value by its rule, of torch's dtype and shape; RefusedNode where the rule does not express it."""
+
+    def argument(other: Node) -> Any:
+        return env[other] if other in env else concrete(other.meta["val"], sizes)
+
+    args = torch.fx.map_arg(node.args, argument)
+    expected = node.meta["val"]
+    if node.target is operator.getitem:
+        return args[0][args[1]]
+    first = next(e for e in expected if e is not None) if isinstance(expected, (tuple, list)) else expected
+    kwargs = {k: torch.fx.map_arg(v, argument) for k, v in node.kwargs.items() if k not in _PLACE}
+    try:
+        found = TABLE[str(node.target)](numpy_dtype(first.dtype), *args, **kwargs)
+        return _fitted(found, expected, sizes)
+    except (Refused, TypeError, ValueError, NotImplementedError) as error:
+        raise RefusedNode(node, str(error)) from error
+
+
+_PLACE = ("dtype", "device", "layout", "pin_memory", "memory_format", "non_blocking", "out_dtype")
+
+
+def _fitted(found: Any, expected: Any, sizes: Sizes) -> Any:
+    if isinstance(expected, (tuple, list)):
+        return [None if e is None or f is None else _fitted(f, e, sizes) for f, e in zip(found, expected)]
+    shape = tuple(concrete(e, sizes) for e in expected.shape)
+    if tuple(found.shape) != shape:
+        raise Refused(f"a result of shape {tuple(found.shape)} where torch has {shape}")
+    dtype = numpy_dtype(expected.dtype)
+    return found if found.dtype == dtype else convert(found, dtype)

@@ -1,0 +1,228 @@
+"""Elementwise operations, comparisons, conversions and choices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import fuser.numpy as fnp
+from fuser import lax, nn
+from fuser.interop.dynamo.rules.table import Refused, is_array, operand, rule, wide
+from fuser.ops import elementwise as E
+from fuser.scipy import special
+from fuser.trace.core import bind
+
+
+def _unary(name: str, function: Callable[[Any], Any]) -> None:
+    rule(name)(lambda dtype, x: function(operand(x, wide(dtype))))
+
+
+def _question(name: str, function: Callable[..., Any]) -> None:
+    rule(name)(lambda dtype, *operands: function(*operands))
+
+
+for _name in (
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+):
+    _unary(_name, getattr(fnp, _name))
+for _name in ("asin", "acos", "atan", "asinh", "acosh", "atanh"):
+    _unary(_name, getattr(fnp, "arc" + _name[1:]))
+for _name in ("floor", "ceil", "trunc", "reciprocal", "square", "bitwise_not"):
+    _unary(_name, getattr(fnp, _name))
+_unary("neg", fnp.negative)
+_unary("sign", lambda x: fnp.where(fnp.not_equal(x, x), operand(0, x.dtype), fnp.sign(x)))  # 0 of nan
+_unary("round", fnp.round)
+_unary("rsqrt", lambda x: bind(E.rsqrt_p, x))
+_unary("sigmoid", nn.sigmoid)
+_unary("relu", lambda x: fnp.maximum(x, operand(0, x.dtype)))
+for _name, _own in (
+    ("erf", "erf"),
+    ("erfc", "erfc"),
+    ("erfinv", "erfinv"),
+    ("lgamma", "gammaln"),
+    ("digamma", "digamma"),
+):
+    _unary(_name, getattr(special, _own))
+for _name in ("isnan", "isinf", "logical_not"):
+    _question(_name, getattr(fnp, _name))
+rule("abs")(lambda dtype, x: fnp.abs(x))
+rule("clone", "alias", "detach", "lift_fresh_copy")(lambda dtype, x, **more: x)
+
+
+@rule("_to_copy", "convert_element_type")
+def _converted(dtype: np.dtype, x: Any, **more: Any) -> Any:
+    if x.dtype.kind == "f" and dtype.kind in "iu":
+        raise Refused("floats outside the range of an integer dtype are the processor's to convert")
+    return operand(x, dtype)
+
+
+# Arithmetic. torch's result dtype is what both operands are converted to.
+
+
+def _alpha(dtype: np.dtype, other: Any, alpha: Any) -> Any:
+    return operand(other, dtype) if alpha == 1 else fnp.multiply(operand(other, dtype), operand(alpha, dtype))
+
+
+@rule("add.Tensor", "add.Scalar")
+def _add(dtype: np.dtype, x: Any, y: Any, alpha: Any = 1) -> Any:
+    if dtype.kind == "b":
+        return fnp.logical_or(operand(x, dtype), operand(y, dtype))
+    return fnp.add(operand(x, wide(dtype)), _alpha(wide(dtype), y, alpha))
+
+
+@rule("sub.Tensor", "sub.Scalar")
+def _sub(dtype: np.dtype, x: Any, y: Any, alpha: Any = 1) -> Any:
+    return fnp.subtract(operand(x, wide(dtype)), _alpha(wide(dtype), y, alpha))
+
+
+@rule("rsub.Tensor", "rsub.Scalar")
+def _rsub(dtype: np.dtype, x: Any, y: Any, alpha: Any = 1) -> Any:
+    return fnp.subtract(operand(y, wide(dtype)), _alpha(wide(dtype), x, alpha))
+
+
+def _binary(function: Callable[[Any, Any], Any], *names: str) -> None:
+    rule(*names)(lambda dtype, x, y: function(operand(x, wide(dtype)), operand(y, wide(dtype))))
+
+
+_binary(fnp.multiply, "mul.Tensor", "mul.Scalar")
+_binary(fnp.maximum, "maximum")
+_binary(fnp.minimum, "minimum")
+_binary(fnp.arctan2, "atan2")
+for _name in ("and", "or", "xor"):
+    _binary(getattr(fnp, f"bitwise_{_name}"), f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar")
+    _question(f"logical_{_name}", getattr(fnp, f"logical_{_name}"))
+
+
+@rule("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
+def _div(dtype: np.dtype, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    if dtype.kind in "iu":  # torch raises for a zero divisor
+        raise Refused("integer division raises where the divisor is zero")
+    quotient = fnp.divide(operand(x, wide(dtype)), operand(y, wide(dtype)))
+    if rounding_mode == "floor":
+        raise Refused("division rounded down is not the quotient rounded down")
+    return quotient if rounding_mode is None else fnp.trunc(quotient)
+
+
+def _power(dtype: np.dtype, x: Any, y: Any) -> Any:
+    base = operand(x, wide(dtype))
+    if not is_array(y) and dtype.kind not in "iub":
+        if y == 0.5:
+            return fnp.sqrt(base)
+        if float(y).is_integer() and abs(y) <= 4:
+            return lax.integer_pow(base, int(y))
+    if dtype.kind in "iub":
+        raise Refused("integer powers raise where the exponent is negative")
+    return fnp.power(base, operand(y, wide(dtype)))
+
+
+rule("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")(_power)
+
+
+def common(x: Any, y: Any) -> np.dtype:
+    """The dtype in which torch compares: that of its promotion, where numbers and arrays of rank 0 give way within a kind."""
+    if not is_array(y):
+        kinds = "biufc"
+        kind = {bool: "b", int: "i", float: "f", complex: "c"}[type(y)]
+        own = "f" if x.dtype.kind == "V" else x.dtype.kind
+        if kinds.index(kind) <= kinds.index(own) or (kind == "i" and own == "u"):
+            return x.dtype
+        return np.dtype(np.int64) if kind == "i" else np.dtype(np.float32)
+    if x.dtype == y.dtype:
+        return x.dtype
+    raise Refused(f"a comparison of {x.dtype.name} with {y.dtype.name}")
+
+
+def _comparison(name: str, function: Callable[[Any, Any], Any]) -> None:
+    def compared(dtype: np.dtype, x: Any, y: Any) -> Any:
+        both = common(x, y)
+        return function(operand(x, both), operand(y, both))
+
+    rule(f"{name}.Tensor", f"{name}.Scalar")(compared)
+
+
+for _short, _long in (
+    ("eq", "equal"),
+    ("ne", "not_equal"),
+    ("lt", "less"),
+    ("le", "less_equal"),
+    ("gt", "greater"),
+    ("ge", "greater_equal"),
+):
+    _comparison(_short, getattr(fnp, _long))
+
+
+# Choices.
+
+rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")(
+    lambda dtype, c, x, y: fnp.where(c, operand(x, dtype), operand(y, dtype))
+)
+rule("masked_fill.Scalar", "masked_fill.Tensor")(
+    lambda dtype, x, mask, value: fnp.where(mask, operand(value, dtype), operand(x, dtype))
+)
+
+
+@rule("clamp", "clamp.Tensor")
+def _clamp(dtype: np.dtype, x: Any, low: Any = None, high: Any = None) -> Any:
+    x = operand(x, dtype)
+    x = x if low is None else fnp.maximum(x, operand(low, dtype))
+    return x if high is None else fnp.minimum(x, operand(high, dtype))
+
+
+rule("clamp_min", "clamp_min.Tensor")(lambda dtype, x, low: _clamp(dtype, x, low))
+rule("clamp_max", "clamp_max.Tensor")(lambda dtype, x, high: _clamp(dtype, x, None, high))
+rule("hardtanh")(lambda dtype, x, low=-1.0, high=1.0: _clamp(dtype, x, low, high))
+
+
+# Activations, computed in float32 at least.
+
+
+@rule("gelu")
+def _gelu(dtype: np.dtype, x: Any, approximate: str = "none") -> Any:
+    x = operand(x, wide(dtype))
+    if approximate == "tanh":
+        inner = fnp.multiply(
+            math.sqrt(2 / math.pi), fnp.add(x, fnp.multiply(0.044715, fnp.multiply(x, fnp.multiply(x, x))))
+        )
+        return fnp.multiply(fnp.multiply(0.5, x), fnp.add(1.0, fnp.tanh(inner)))
+    return fnp.multiply(fnp.multiply(0.5, x), fnp.add(1.0, special.erf(fnp.multiply(x, math.sqrt(0.5)))))
+
+
+@rule("silu")
+def _silu(dtype: np.dtype, x: Any) -> Any:
+    x = operand(x, wide(dtype))
+    return fnp.multiply(x, nn.sigmoid(x))
+
+
+@rule("leaky_relu")
+def _leaky_relu(dtype: np.dtype, x: Any, slope: float = 0.01) -> Any:
+    x = operand(x, wide(dtype))
+    return fnp.where(fnp.greater(x, 0), x, fnp.multiply(x, operand(slope, x.dtype)))
+
+
+@rule("elu")
+def _elu(dtype: np.dtype, x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+    x = operand(x, wide(dtype))
+    low = fnp.multiply(fnp.expm1(fnp.multiply(x, float(input_scale))), float(alpha * scale))
+    return fnp.where(fnp.greater(x, 0), fnp.multiply(x, float(scale)), low)
+
+
+@rule("addcmul")
+def _addcmul(dtype: np.dtype, x: Any, a: Any, b: Any, value: Any = 1) -> Any:
+    own = wide(dtype)
+    return fnp.add(operand(x, own), fnp.multiply(fnp.multiply(operand(value, own), operand(a, own)), operand(b, own)))

@@ -1,0 +1,77 @@
+"""Reductions, scans along a dimension, softmax and its logarithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import fuser.numpy as fnp
+from fuser import nn
+from fuser.interop.dynamo.rules.table import Refused, axes_of, operand, rule, wide
+
+
+def _reduction(function: Callable[..., Any], *names: str) -> None:
+    def reduced(dtype: np.dtype, x: Any, dim: Any = None, keepdim: bool = False, **more: Any) -> Any:
+        if not x.shape:
+            return operand(x, dtype)
+        return function(operand(x, wide(dtype)), axis=axes_of(dim, len(x.shape)), keepdims=keepdim)
+
+    rule(*names)(reduced)
+
+
+_reduction(fnp.sum, "sum.dim_IntList", "sum")
+_reduction(fnp.mean, "mean.dim", "mean")
+_reduction(fnp.prod, "prod", "prod.dim_int")
+_reduction(fnp.max, "amax", "max")
+_reduction(fnp.min, "amin", "min")
+
+
+def _truth(function: Callable[..., Any], *names: str) -> None:
+    def reduced(dtype: np.dtype, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        found = function(fnp.not_equal(x, operand(0, x.dtype)), axis=axes_of(dim, len(x.shape)), keepdims=keepdim)
+        return found
+
+    rule(*names)(reduced)
+
+
+_truth(fnp.any, "any", "any.dim", "any.dims")
+_truth(fnp.all, "all", "all.dim", "all.dims")
+
+
+@rule("argmax")
+def _argmax(dtype: np.dtype, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    return fnp.argmax(x, axis=dim, keepdims=keepdim)
+
+
+@rule("argmin")
+def _argmin(dtype: np.dtype, x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    return fnp.argmin(x, axis=dim, keepdims=keepdim)
+
+
+@rule("var.correction")
+def _var(dtype: np.dtype, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    axes = axes_of(dim, len(x.shape))
+    return fnp.var(operand(x, wide(dtype)), axis=axes, ddof=1 if correction is None else correction, keepdims=keepdim)
+
+
+@rule("cumsum")
+def _cumsum(dtype: np.dtype, x: Any, dim: int, **more: Any) -> Any:
+    return fnp.cumsum(operand(x, wide(dtype)), axis=dim) if x.shape else operand(x, dtype)
+
+
+@rule("_softmax")
+def _softmax(dtype: np.dtype, x: Any, dim: int, half_to_float: bool) -> Any:
+    return _along(nn.softmax, dtype, x, dim)
+
+
+@rule("_log_softmax")
+def _log_softmax(dtype: np.dtype, x: Any, dim: int, half_to_float: bool) -> Any:
+    return _along(nn.log_softmax, dtype, x, dim)
+
+
+def _along(function: Callable[..., Any], dtype: np.dtype, x: Any, dim: int) -> Any:
+    if not x.shape or 0 in x.shape:
+        raise Refused("softmax of no dimension or of no elements")
+    return function(operand(x, wide(dtype)), axis=dim)

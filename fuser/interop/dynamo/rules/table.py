@@ -1,0 +1,75 @@
+"""The table of rules, and what all rules share: operands of a dtype, refusals, and checks of values at run time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import fuser.numpy as fnp
+from fuser.lax.values import convert, literal
+from fuser.runtime.array import Array
+from fuser.trace.core import Tracer
+
+Rule = Callable[..., Any]
+TABLE: dict[str, Rule] = {}  # by the overload's text: torch makes some of its objects anew
+F32 = np.dtype(np.float32)
+_checks: list[list[tuple[Any, str]]] = []  # of the programs being traced, the innermost last
+
+
+class Refused(Exception):
+    """A rule cannot express an operation with these arguments; the text says why."""
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Registers a rule for overloads such as "add.Tensor"; "relu" is "relu.default"."""
+
+    def registered(function: Rule) -> Rule:
+        for name in names:
+            TABLE[f"aten.{name}" if "." in name else f"aten.{name}.default"] = function
+        return function
+
+    return registered
+
+
+def operand(x: Any, dtype: np.dtype) -> Any:
+    """A traced array or a Python number as an array of this dtype."""
+    return convert(x, dtype) if isinstance(x, (Tracer, Array)) else literal(x, dtype)
+
+
+def is_array(x: Any) -> bool:
+    """Whether a rule's argument stands for a tensor."""
+    return isinstance(x, (Tracer, Array))
+
+
+def wide(dtype: np.dtype) -> np.dtype:
+    """The dtype in which torch computes: float32 for the 16-bit floats, whose results are rounded once."""
+    return F32 if dtype.itemsize == 2 and np.dtype(dtype).kind not in "iub" else dtype
+
+
+def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
+    """torch's `dim`, where None and an empty list are all dimensions."""
+    if dim is None or (isinstance(dim, (list, tuple)) and not dim):
+        return tuple(range(rank))
+    return tuple(d % max(rank, 1) for d in (dim if isinstance(dim, (list, tuple)) else [dim]))[: max(rank, 0)]
+
+
+@contextlib.contextmanager
+def checking() -> Iterator[list[tuple[Any, str]]]:
+    """While the block runs, what `check` is told is collected: traced truth values, and what is wrong where one holds."""
+    found: list[tuple[Any, str]] = []
+    _checks.append(found)
+    try:
+        yield found
+    finally:
+        _checks.pop()
+
+
+def check_indices(indices: Any, extent: int, what: str) -> Any:
+    """Indices from the start, counted from the end where negative; the program raises IndexError for others."""
+    positions = convert(indices, np.dtype(np.int64))
+    bad = fnp.logical_or(fnp.less(positions, -extent), fnp.greater_equal(positions, extent))
+    _checks[-1].append((fnp.any(bad), f"{what}: index out of range in a dimension of {extent}"))
+    return fnp.where(fnp.less(positions, 0), fnp.add(positions, extent), positions)

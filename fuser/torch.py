@@ -1,0 +1,18 @@
+"""fuser for torch: `torch.compile(model, backend="fuser")`, which importing this module registers, and tensors as arrays.
+
+torch finds the backend by itself where fuser is installed; `import fuser.torch` is for sources that are not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuser.interop.dynamo.backend import fuser as backend
+from fuser.runtime.array import Array, from_torch
+
+__all__ = ["backend", "from_torch", "to_torch"]
+
+
+def to_torch(x: Array) -> Any:
+    """A torch tensor over the memory of an array, on its device. An array never changes: do not write to the tensor."""
+    return x.torch()

@@ -1,0 +1,201 @@
+"""torch.compile(backend="fuser") against eager torch: results, gradients, strides, random numbers, what torch runs between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+F, nn = torch.nn.functional, torch.nn
+
+import fuser.torch  # noqa: E402
+from fuser.interop.dynamo import divide  # noqa: E402
+from fuser.interop.dynamo.layout import layout_of  # noqa: E402
+from fuser.interop.dynamo.program import Program  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Any:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
+    """The programs that are made while a test runs."""
+    made: list[Program] = []
+
+    class Watched(Program):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(divide, "Program", Watched)
+    return made
+
+
+def agree(function: Callable[..., Any], *arguments: Any, gradients: bool = True, tolerance: float = 2e-5) -> None:
+    """Results with their strides, buffers, and the gradients of the sum of squares, as eager torch gives them."""
+    module = function if isinstance(function, nn.Module) else None
+    state = {k: v.clone() for k, v in module.state_dict().items()} if module is not None else {}
+
+    def run(called: Callable[..., Any]) -> Any:
+        leaves = [
+            a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a for a in arguments
+        ]
+        if module is not None:
+            module.load_state_dict(state)
+            module.zero_grad()
+        torch.manual_seed(7)
+        results = called(*leaves)
+        results = results if isinstance(results, tuple) else (results,)
+        found = list(results)
+        if gradients:
+            sum(r.float().square().sum() for r in results if r.is_floating_point()).backward()
+            found += [a.grad for a in leaves if isinstance(a, torch.Tensor) and a.requires_grad]
+            found += [p.grad.clone() for p in module.parameters()] if module is not None else []
+        return found + ([b.clone() for b in module.buffers()] if module is not None else []), results
+
+    (wanted, eager), (found, compiled) = run(function), run(torch.compile(function, backend="fuser"))
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+    assert [r.stride() for r in compiled] == [r.stride() for r in eager]
+
+
+class Residual(nn.Module):
+    """A block of a ResNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.skip = nn.Conv2d(4, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.Conv2d(4, 8, 1, 2)
+
+    def forward(self, x: Any) -> Any:
+        return F.max_pool2d(F.relu(self.norm(self.conv(x)) + self.skip(x)), 2)
+
+
+class Gated(nn.Module):
+    """A depthwise convolution, gated by means of its features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depth, self.gate = nn.Conv2d(8, 8, 3, 1, 1, groups=8), nn.Conv2d(8, 8, 1)
+
+    def forward(self, x: Any) -> Any:
+        y = F.hardswish(self.depth(x))
+        return y * F.hardsigmoid(self.gate(F.adaptive_avg_pool2d(y, 1)))
+
+
+class Block(nn.Module):
+    """A decoder block: RMS norm, rotary attention, gated linear units, dropout, over embedded words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.scale, self.out = nn.Embedding(11, 16), nn.Parameter(torch.ones(16)), nn.Linear(16, 11)
+        self.qkv, self.gate, self.norm = nn.Linear(16, 48), nn.Linear(16, 32), nn.LayerNorm(16)
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.words(tokens)
+        b, t, d = x.shape
+        y = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.scale
+        q, k, v = self.qkv(y).view(b, t, 3, 2, d // 2).permute(2, 0, 3, 1, 4)
+        angles = torch.arange(t)[:, None] * (1.0 / 10 ** (torch.arange(4) / 4))
+        cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1)
+        q, k = (p * cos + torch.cat((-p[..., 4:], p[..., :4]), -1) * sin for p in (q, k))
+        attention = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + F.dropout(attention.transpose(1, 2).reshape(b, t, d), 0.25, self.training)
+        a, g = self.gate(self.norm(x)).chunk(2, -1)
+        return self.out(x + F.silu(a) * F.gelu(g))
+
+
+def test_a_residual_block_trains_and_infers() -> None:
+    torch.manual_seed(0)
+    model, x = Residual(), torch.randn(2, 4, 8, 8, requires_grad=True)
+    agree(model, x, tolerance=1e-4)
+    with torch.no_grad():
+        agree(Gated(), torch.randn(2, 8, 4, 4), gradients=False)
+
+
+def test_a_decoder_block_trains_with_the_same_dropout_and_infers_in_few_programs(programs: list[Program]) -> None:
+    torch.manual_seed(0)
+    model, tokens = Block(), torch.randint(0, 11, (2, 6))
+    agree(model, tokens, tolerance=1e-4)
+    programs.clear()
+    with torch.no_grad():
+        agree(model.eval(), tokens, gradients=False)
+    assert (
+        len(programs) <= 4
+    )  # before the attention, which torch runs, and after it; before the angles' floats and after
+    with pytest.raises(IndexError, match=r"embedding: index out of range in a dimension of 11"), torch.no_grad():
+        torch.compile(model, backend="fuser")(tokens + 20)
+
+
+def test_elementwise_operations_have_torchs_dtypes_and_rules() -> None:
+    def many(x: Any, n: Any, h: Any) -> Any:
+        mixed = x * n + h - 0.1 * h
+        return (
+            mixed, h * 0.1 + 1, n + 1.5, n // 2, n % 3, n.sum(), x.amax(-1), x > n, (n > 0) & (x < 1), x.round(), x.sign(), x**3, x**0.5,
+            torch.where(x > 0, n, x), x.clamp(-1, 1), torch.maximum(x, h), x.argmax(0), x.std(0), x.to(torch.int32), x.log_softmax(-1),
+            n.float().cumsum(0), torch.full_like(x, 2), x.isnan(), n.any(), x.transpose(0, 1) * 2, torch.stack([x, x]).mean(0),
+        )  # fmt: skip
+
+    x = torch.tensor([[1.0, -0.0, float("nan"), float("inf")], [-2.5, 0.5, 1.5, -3.0]])
+    n, h = torch.arange(-3, 5).reshape(2, 4), torch.linspace(-1, 3, 8).reshape(2, 4).to(torch.bfloat16)
+    agree(many, x, n, h, gradients=False)
+
+
+def test_scatters_and_gathers_add_up_in_gradients() -> None:
+    def picked(x: Any, i: Any) -> Any:
+        return (
+            x[i],
+            x.gather(0, i[:, None].expand(-1, 3)) * 2,
+            x.index_select(1, i.clamp(0, 1)),
+            F.pad(x, (1, 2)),
+            x[1:, ::2].flip(0),
+        )
+
+    agree(picked, torch.randn(4, 3, requires_grad=True), torch.tensor([0, -1 + 4, 1, 1]))
+
+
+def test_arguments_and_views_are_handed_on_without_copies() -> None:
+    def through(x: Any, y: Any) -> Any:
+        y.add_(1)
+        return x, x.t(), x + 0, (x + 0)[:1]
+
+    x, y = torch.randn(3, 4), torch.zeros(3)
+    a, b, c, d = torch.compile(through, backend="fuser")(x, y)
+    assert a.data_ptr() == x.data_ptr() == b.data_ptr() and b.stride() == (1, 4)
+    c.fill_(5)
+    assert x.ne(5).all() and y.eq(1).all() and d.eq(x[:1]).all()
+
+
+def test_new_sizes_of_a_dynamic_dimension_are_traced_without_a_new_graph() -> None:
+    torch._dynamo.utils.counters.clear()
+    step = torch.compile(lambda x, w: torch.softmax(x @ w, -1).reshape(-1) * x.shape[0], backend="fuser", dynamic=True)
+    w = torch.randn(4, 3)
+    for rows in (5, 8, 13):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(step(x, w), torch.softmax(x @ w, -1).reshape(-1) * rows)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_layouts() -> None:
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    for tensor in (
+        x,
+        x.permute(2, 0, 1),
+        x[:, :1].expand(2, 5, 4),
+        x[0, 0, 0].expand(2, 2),
+        x[:, ::2],
+        torch.empty(0, 3),
+    ):
+        layout = layout_of(tensor.shape, tensor.stride())
+        assert torch.equal(layout.tensor(layout.memory(tensor)), tensor)
+    assert layout_of((2, 3), (1, 2)).memory(x.reshape(6, 4)[:2, :3].t().contiguous().t()).flags.c_contiguous
+
+
+def test_options_are_refused() -> None:
+    with pytest.raises(Exception, match=r'torch.compile\(backend="fuser"\) takes no options'):
+        torch.compile(lambda x: x + 1, backend="fuser", options={"level": 1})(torch.ones(2))
+    assert torch.equal(fuser.torch.to_torch(fuser.torch.from_torch(torch.ones(2))), torch.ones(2))
