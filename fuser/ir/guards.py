@@ -155,7 +155,7 @@ class Number:
     def __init__(self, guards: Guards, place: int, value: Any) -> None:
         self.guards, self.place, self.value = guards, place, value
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return type(self.value)
 
@@ -296,8 +296,8 @@ def _install() -> None:
         setattr(Number, f"__{name}__", _rounded(form, apply))
     for name, (_, contrary, compare) in _COMPARISONS.items():
         setattr(Number, f"__{name}__", _comparison(name, contrary, compare))
-    Number.__divmod__ = lambda self, other: (self // other, self % other)
-    Number.__rdivmod__ = lambda self, other: (other // self, other % self)
+    Number.__divmod__ = lambda self, other: (self // other, self % other)  # type: ignore[operator]
+    Number.__rdivmod__ = lambda self, other: (other // self, other % self)  # type: ignore[attr-defined]
 
 
 _install()
