@@ -320,6 +320,11 @@ def _runner(traced: Traced, program: Program) -> Callable[..., Any]:
 
 
 def _native_runner(traced: Traced, program: Program) -> Any:
+    return native.Program(program.executable.native, *around(traced, program))
+
+
+def around(traced: Traced, program: Program) -> tuple[Any, ...]:
+    """What the native core needs besides the executable, to take operands and to build the tree of results."""
     plan, backend = program.lowering.plan, traced._backend
     results = tuple(
         (v.aval.weak_type, mine in plan.aliases, v.aval.shape, v.aval.dtype if v.aval.dtype in CARRIED else None)
@@ -331,8 +336,7 @@ def _native_runner(traced: Traced, program: Program) -> Any:
     host = isinstance(backend.memory, compiler.HostMemory)
     watched = _watched(traced, program)
     tell = functools.partial(held, traced) if watched else None
-    fixed = program.executable.native, traced.donated, results, template, unflatten, backend.memory.place, host
-    return native.Program(*fixed, watched, tell)
+    return traced.donated, results, template, unflatten, backend.memory.place, host, watched, tell
 
 
 def _watched(traced: Traced, program: Program) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 from fuser.backends.base import KernelFunction, KernelSource, Loaded, Memory
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Literal, Var
+from fuser.ir.guards import has_numbers
 from fuser.kernel.schedule import NOTHING_ASKED
 from fuser.ops.control import cond_p, while_p
 from fuser.partition.axes import Views
@@ -142,7 +143,11 @@ def temporaries(plan: Plan, label_of: dict[int, str]) -> str:
     """Whose the arena of a call is: the program's, and the line of the largest value that lies there."""
     largest = max(plan.offsets, key=lambda slot: plan.slots[slot].aval.nbytes, default=-1)
     text = f"the temporaries of {plan.graph.name}"
-    return text if largest < 0 else f"{text}, the largest {plan.slots[largest].aval}{at([label_of.get(largest, '')])}"
+    if largest < 0:
+        return text
+    aval = plan.slots[largest].aval
+    what = "of its sizes" if has_numbers(aval.shape) else aval
+    return f"{text}, the largest {what}{at([label_of.get(largest, '')])}"
 
 
 def driven(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -144,8 +145,8 @@ def with_sizes(graph: Graph, sizes: dict[str, Any]) -> Graph:
         return value
 
     def eqn(old: Eqn) -> Iterator[Eqn]:
-        if old.primitive is dimension_as_value_p and type(size := evaluated(old.params["dim"], sizes)) is int:
-            literals[old.outvars[0]] = Literal(size, old.outvars[0].aval)
+        if old.primitive is dimension_as_value_p and not isinstance(size := evaluated(old.params["dim"], sizes), Dim):
+            literals[old.outvars[0]] = Literal(operator.index(size), old.outvars[0].aval)
             return
         params = {key: param(value) for key, value in old.params.items()}
         yield replace(old, invars=tuple(map(operand, old.invars)), params=params, outvars=tuple(map(var, old.outvars)))

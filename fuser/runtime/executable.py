@@ -9,6 +9,7 @@ Calls from several threads do not disturb each other: all that changes lives in 
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,8 +101,7 @@ class Executable:
     """Steps over slots. `inputs` and `outputs` are slots in order; `consts` maps slots to arrays that never change.
 
     With `types`, shape and dtype of each input, calls with ndarrays of others raise TypeError. `joined` are the steps that
-    calls run where several of `steps` have become one; profiles run `steps`. `native` is the same executable in the native
-    core, or None.
+    calls run where several of `steps` have become one; profiles run `steps`.
     """
 
     def __init__(
@@ -135,7 +135,11 @@ class Executable:
         for slot, value in self.consts.items():
             self._blank[slot] = value
         self._made = {output.slot for output in self.allocations()}
-        self.native = None if native is None else native.Executable(*self._described(drops))
+
+    @functools.cached_property
+    def native(self) -> Any:
+        """The same executable in the native core, or None."""
+        return None if native is None else native.Executable(*self.described)
 
     def call(self, *arrays: Any, writable: Collection[int] = (), foreign: Collection[int] = ()) -> list[Any]:
         """The outputs. `writable` holds the positions of inputs whose memory a result may take over.
@@ -272,8 +276,10 @@ class Executable:
             slots[slot] = array if dense else np.array(array, order="C")
         return slots
 
-    def _described(self, drops: list[tuple[int, ...]]) -> tuple[Any, ...]:
-        """What the native core makes the same executable of."""
+    @property
+    def described(self) -> tuple[Any, ...]:
+        """What the native core makes the same executable of: nested tuples."""
+        drops = self.drops(self.joined)
         known = {output.slot: (output.shape, output.dtype) for output in self.allocations(self.joined)}
         known |= dict(zip(self.inputs, self.types or ()))
         types = tuple((slot, *described) for slot, described in known.items())
@@ -347,7 +353,7 @@ class CFunction:
         """`symbol` comes from a `ctypes.CDLL`; `keep` is held for as long as the function is."""
         symbol.restype = None
         self.sizes = tuple(sizes)
-        self._sizes = (ctypes.c_int64 * max(1, len(self.sizes)))(*self.sizes)
+        self._sizes: Any = None  # for calls from Python; the native core has its own
         self._function = symbol
         self._keep = keep
 
@@ -359,8 +365,9 @@ class CFunction:
     def __call__(self, arrays: list[np.ndarray[Any, Any]]) -> None:
         # The pointers belong to the call: other threads may be in the same function.
         pointers = (ctypes.c_void_p * len(arrays))(*[data_pointer(array) for array in arrays])
+        sizes = self._sizes = self._sizes or (ctypes.c_int64 * max(1, len(self.sizes)))(*self.sizes)
         try:
-            self._function(pointers, self._sizes)
+            self._function(pointers, sizes)
         except (
             SystemError
         ) as error:  # "returned a result with an exception set": a signal's handler, run inside, raised
