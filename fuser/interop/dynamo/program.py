@@ -172,7 +172,7 @@ def interpreted(node: Node, env: dict[Node, Any], sizes: Sizes) -> Any:
     def argument(other: Node) -> Any:
         return env[other] if other in env else concrete(other.meta["val"], sizes)
 
-    args = torch.fx.map_arg(node.args, argument)
+    args: Any = torch.fx.map_arg(node.args, argument)
     expected = node.meta["val"]
     if node.target is operator.getitem:
         return args[0][args[1]]

@@ -152,51 +152,38 @@ class InnerReduction(Emitter):
         fissioned = apart(sweep, body) if buffered else None
         sums = [n for n in compensated(sweep) if n.op == "reduction" or self.running(n) == n.attr.accumulator]
         vectorised = self._vectorises(sweep) and (not scans or first_nodes is not None)
-        together = first is None and vectorised and not scans and self._together(sweep, body, cols, sums)
-        blocks = (
-            together_blocks(cols, self.loops.extents)
-            if together
-            else row_blocks(sums, cols, self.loops.extents, vectorised)
-        )
+        if first is None and vectorised and not scans and self._together(sweep, body, cols, sums):
+            self._short_rows(sweep, body, cols, sums, saved)
+            return
+        blocks = row_blocks(sums, cols, self.loops.extents, vectorised)
         form = pairwise.form_of(self, sweep, body, sums, extent) if vectorised and not scans else None
         self.two_level = sums if blocks and form is None else []
         accumulators = {reduction: self._declare(reduction) for reduction in sweep.reductions}
         if form is not None:
             pairwise.declare(self, sums, blocks is not None)
-        if sweep in self.guards:
-            self.open("if ({})", self.operand(self.guards[sweep][-1]))
-        for scan in scans:
-            self._reset(scan)
-        reverse = self.backwards = any(s.attr.reverse for s in scans)
+        self._open_guard(sweep)
+        reverse = self._reset_all(scans)
         whole: tuple[Part, Part] = (first or "0", last or self.extents[cols[0]])
         if self._otherwise(sweep, body, whole, first is None, saved):
             return
         lanes, rest = self._masks(sweep, body, cols) if first is None and vectorised and not scans else (0, 0)
-        closed = (
-            together or form is not None or fissioned is not None or lanes + rest > 0
-        )  # the innermost loop, once it is written
+        closed = form is not None or fissioned is not None or lanes + rest > 0  # the innermost loop, once it is written
         ahead = prefetched(self, sweep) if first is None else []
         more: Part | None = None  # whether another block follows
         if ahead:
             first, last = self._prefetch(ahead, cols[0])
-        if together and blocks is None:
-            self._begin_lanes(sums)
         for number, axis in enumerate(cols):
             span = (first or "0", last or self.extents[axis]) if number == 0 else ("0", self.extents[axis])
             if blocks is not None and axis is blocks.axis:
                 span = open_block(self, blocks, span, axis is cols[-1], reverse)
                 more = None if number else another(span, whole, reverse)
-                if together:
-                    self._begin_lanes(sums)
             if axis is cols[-1] and form is not None:
-                others = {reduction: clause for reduction, clause in accumulators.items() if reduction not in sums}
+                others = {f: clause for f, clause in accumulators.items() if f not in sums}
                 pairwise.add_block(self, form, sweep, body, axis, span, others)
             elif axis is cols[-1] and fissioned is not None:
                 three_loops(self, sweep, body, fissioned, axis, span, list(accumulators.values()))
             elif axis is cols[-1] and first_nodes is not None:
                 open_loop(self, body, axis, span, reverse)
-            elif axis is cols[-1] and together:
-                self._row_of_lanes(sweep, body, axis, lanes)
             elif axis is cols[-1] and lanes:
                 self._masked_row(sweep, body, axis, accumulators, lanes)
             elif axis is cols[-1] and rest:
@@ -216,14 +203,10 @@ class InnerReduction(Emitter):
             if not closed or axis is not cols[-1]:
                 self.close()
             if blocks is not None and axis is blocks.axis:
-                if together:
-                    self._add_lanes(accumulators)
                 self._end_block(more, sums if form else None)
                 self.close()
         if ahead:
             self.close()
-        if together and blocks is None:
-            self._add_lanes(accumulators)
         if form is not None:
             pairwise.join_lanes(self, sums, blocks is not None)
         self._end_sweep(sweep, saved)
@@ -286,6 +269,36 @@ class InnerReduction(Emitter):
         masked = masking.lanes(self, body, sweep.stores, extent) > 0
         return extent <= masking.LONGEST * whole and (masked or extent % whole == 0)
 
+    def _short_rows(
+        self, sweep: Sweep, body: list[Scalar], cols: list[Axis], sums: list[Scalar], saved: dict[Scalar, Part]
+    ) -> None:
+        """Sums over short rows: the lanes of a block of rows, or of all, are added up after the last of them."""
+        blocks, outer = together_blocks(cols, self.loops.extents), cols[:-1]
+        self.two_level, self.backwards = sums if blocks else [], False
+        accumulators = {reduction: self._declare(reduction) for reduction in sweep.reductions}
+        self._open_guard(sweep)
+        lanes, _ = self._masks(sweep, body, cols)
+        more: Part | None = None  # whether another block follows
+        if blocks is None:
+            self._begin_lanes(sums)
+        for number, axis in enumerate(outer):
+            span: tuple[Part, Part] = ("0", self.extents[axis])
+            if blocks is not None and axis is blocks.axis:
+                whole, span = span, open_block(self, blocks, span, False)
+                more = None if number else another(span, whole, False)
+                self._begin_lanes(sums)
+            self.loop(axis, *span)
+        self._row_of_lanes(sweep, body, cols[-1], lanes)
+        for axis in reversed(outer):
+            self.close()
+            if blocks is not None and axis is blocks.axis:
+                self._add_lanes(accumulators)
+                self._end_block(more)
+                self.close()
+        if blocks is None:
+            self._add_lanes(accumulators)
+        self._end_sweep(sweep, saved)
+
     def _begin_lanes(self, sums: Sequence[Scalar]) -> None:
         for reduction in sums:
             size = masking.LONGEST * pairwise.lanes(sums)
@@ -336,6 +349,18 @@ class InnerReduction(Emitter):
             argreduce_keys(self, sweep, body, axis)
         else:
             argreduce(self, sweep, body, axis, span)
+
+    def _open_guard(self, sweep: Sweep) -> None:
+        """Open the test that leaves the sweep out, if it has one; `_end_sweep` closes it."""
+        if sweep in self.guards:
+            self.open("if ({})", self.operand(self.guards[sweep][-1]))
+
+    def _reset_all(self, scans: Sequence[Scalar]) -> bool:
+        """Give scans their first values; whether they run backwards."""
+        for scan in scans:
+            self._reset(scan)
+        self.backwards = any(s.attr.reverse for s in scans)
+        return self.backwards
 
     def _reset(self, scan: Scalar) -> None:
         """Give a scan its first value, and a variable if it has none yet."""
