@@ -44,6 +44,7 @@ _OWN = frozenset(
         "hyp2f1_by_b",
         "hyp2f1_by_c",
         "lcm",
+        "linear_call",
         "log1mexp",
         "logaddexp",
         "logaddexp2",
