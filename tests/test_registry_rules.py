@@ -35,7 +35,7 @@ UNDERIVABLE = {
     ("regularized_incomplete_beta", 1),
     ("expn", 0),
     *((f"hyp1f1_by_{of}", n) for of in "ab" for n in (0, 1)),
-    *((f"hyp2f1{of}", n) for of in ("", "_by_a", "_by_b", "_by_c") for n in (0, 1, 2)),
+    *((f"hyp2f1{of}", n) for of in ("_by_a", "_by_b", "_by_c") for n in (0, 1, 2)),
     ("complex_digamma", 0),
 }
 # Factorisations without derivative, as in JAX; eig has that of its eigenvalues.
@@ -49,6 +49,7 @@ ADAPTED: dict[str, Callable[..., Any]] = {
 }
 # First derivatives that are made of an underivable operand's.
 ONCE = {("igamma", 0), ("igammac", 0), ("hyp1f1", 0), ("hyp1f1", 1), ("loggamma", 0), ("eig", 0)}
+ONCE |= {("hyp2f1", number) for number in range(3)}
 # Where JAX has no derivative. (What is not elementwise is compared with JAX in tests/transforms/test_structure_rules.py.)
 NOT_IN_JAX = {"nextafter", "zeta", "igamma_grad_a", "random_gamma_grad", "xlogx"}
 NOT_IN_JAX |= {"xlogy", "xlog1py"}  # their zero tangents become 0 * inf there
