@@ -128,9 +128,10 @@ def _joint(index: Affine, outer: Axis, inner: Axis, extent: int) -> bool:
 def _vector(rows: list[Axis], cols: list[Axis], weights: list[tuple[Affine, int]]) -> Axis | None:
     """The axis with the most bytes at unit stride; among equals the innermost reduced axis, then the innermost row."""
     best, score = None, 0.0
+    followed = [_followed(index) for index, _ in weights]
     for axis in [*rows, *cols]:
         unit = sum(w for index, w in weights if _stride(index, axis) == 1)
-        far = sum(w for index, w in weights if _stride(index, axis) > 1 or axis in _followed(index))
+        far = sum(w for (index, w), axes in zip(weights, followed) if _stride(index, axis) > 1 or axis in axes)
         value = unit - 0.5 * far
         if best is None or value >= score:
             best, score = axis, value
