@@ -165,10 +165,10 @@ class Accelerated(Jitted):
             entry = self._first(key, static, structure, leaves)
         result = entry(leaves, args, kwargs)
         if quick is not None:
-            self._remember(quick, entry)
+            self._answered(quick, entry)
         return result
 
-    def _remember(self, quick: Any, entry: Signature) -> None:
+    def _answered(self, quick: Any, entry: Any) -> None:
         if entry.is_slower:
             self._plain.add(quick)
         else:
