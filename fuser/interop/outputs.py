@@ -162,20 +162,22 @@ def runner(
             write.apply(target, found[computed_count + shared_count :])
         computed = iter(found)
         copies: dict[int, np.ndarray] = {}
+        read: dict[Any, Any] = {}
         results = []
         for output, make in zip(outputs, makers):
             if output.computed:
                 value = next(computed)
                 results.append(value if make is None else make(value))
             elif output.kind == "view":
-                results.append(_view(shared, *output.value))
+                results.append(_view(shared[output.value[0]], output.value[1], read))
             elif output.kind == "argument":
                 where, reads = output.value
-                results.append(_view(leaves, where, reads) if where >= 0 else _view(captured, -1 - where, reads))
+                results.append(_view(leaves[where] if where >= 0 else captured[-1 - where], reads, read))
             elif output.kind == "outside":
                 results.append(captured[first_returned + output.value])
             else:
-                results.append(_copied(output, copies) if output.kind == "copy" else output.value)
+                constant = output.kind == "copy"
+                results.append(_view(_copied(output, copies), output.reads, read) if constant else output.value)
         return tree.unflatten(out_tree, results)
 
     return run
@@ -183,19 +185,20 @@ def runner(
 
 def _copied(output: Output, copies: dict[int, np.ndarray]) -> Any:
     """A constant of this call's own; `copies` are those that it has, by the identity of what they are copies of."""
-    value = output.value
-    array = copies.get(id(value))
+    array = copies.get(id(output.value))
     if array is None:
-        array = copies[id(value)] = value.copy("K")
-    for read in output.reads:
-        array = read(array)
+        array = copies[id(output.value)] = output.value.copy("K")
     return array
 
 
-def _view(arrays: Sequence[Any], number: int, reads: tuple[Callable[[Any], Any], ...]) -> Any:
-    array = arrays[number]
-    for read in reads:
-        array = read(array)
+def _view(array: Any, reads: tuple[Callable[[Any], Any], ...], read: dict[Any, Any]) -> Any:
+    """What is read of an array step by step. A step that copies, as `ravel` may, copies once in a call: `read` holds what was."""
+    for step in reads:
+        key = id(array), step
+        found = read.get(key)
+        if found is None:
+            found = read[key] = step(array)
+        array = found
     return array
 
 

@@ -271,7 +271,8 @@ def test_constants_outside_that_are_views_of_what_is_written() -> None:
 
     def twice(x):
         y = scope["table"] * 3
-        return y[::-1], x + y, y
+        scattered = x.reshape(2, 4).T.ravel()
+        return y[::-1], x + y, scattered, scattered[1:], y
 
     for take in (lambda x: x[::-1], lambda x: x, lambda x: x + 1):
         results = []
@@ -285,8 +286,8 @@ def test_constants_outside_that_are_views_of_what_is_written() -> None:
                 results.append((found, x.copy(), scope["table"].copy()))
             same(results[-3], results[-2])
             same(results[-3], results[-1])
-        first, _, last = results[-1][0]
-        assert np.shares_memory(first, last)
+        first, _, scattered, part, last = results[-1][0]
+        assert np.shares_memory(first, last) and np.shares_memory(scattered, part)
 
 
 def test_only_what_escaped_is_looked_for() -> None:
