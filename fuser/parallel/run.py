@@ -95,7 +95,7 @@ def _operands(group: FusionGroup) -> Callable[[Sequence[Any]], list[Any]]:
 class OneThread(C):
     """The C backend for devices that share the processors: their threads are all there are, so no kernel starts a team."""
 
-    def library(self, group: FusionGroup, memory: Memory) -> Callable[..., Any]:
+    def _library(self, group: FusionGroup, memory: Memory) -> Callable[..., Any]:
         return _named(group, memory)
 
     def emit(self, group: FusionGroup, threads: bool = True, alike: Alike | None = None) -> KernelSource | Refusal:

@@ -75,7 +75,7 @@ class C(Stepwise):
             return emit_control(
                 group,
                 lambda inner, several: known.source(inner, self.emit, threads and several, known),
-                lambda inner: self.library(inner, self.memory),
+                lambda inner: self._library(inner, self.memory),
             )
         if group.kind is Kind.CONTRACTION:
             return gemm_epilogue.emit_product(group, alike is not None)
