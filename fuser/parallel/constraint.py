@@ -183,7 +183,7 @@ def _within(value: Any, target: Any) -> Any:
 def _laid(value: Any, sharding: Sharding, function: str, padding: bool = False) -> Any:
     """The value laid out so; with `padding`, of a traced one, also along dimensions that the devices do not divide."""
     try:
-        if isinstance(value, Tracer) and padding:
+        if isinstance(value, Tracer) and isinstance(sharding, NamedSharding) and padding:
             sharding.check_compatible_aval(type_of(value).shape)
         else:
             sharding.shard_shape(type_of(value).shape)

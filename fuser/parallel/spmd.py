@@ -261,9 +261,9 @@ class _Parts:
     def mask(self, eqn: Eqn, chosen: list[tuple[Link, Axes]], operands: list[Any]) -> None:
         """Replace padding along reduced dimensions by what changes no result."""
         for link, axes in chosen:
-            for n, dim in link.operands if link.reduction is not None else ():
+            for n, dim in link.operands:
                 size = eqn.invars[n].aval.shape[dim]
-                if not divides(self.mesh, axes, size):
+                if link.reduction is not None and not divides(self.mesh, axes, size):
                     operands[n] = masked(operands[n], dim, axes, size, link.reduction)
 
     def once(self, eqn: Eqn, operands: list[Any], params: dict[str, Any]) -> list[Any]:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.types import ArrayType
-from fuser.kernel.kernel import reduction_identity
 from fuser.lax import parallel as collectives
 from fuser.lax.elementwise import add, lt, select
 from fuser.lax.movement import broadcasted_iota, pad
 from fuser.lax.slicing import slice_in_dim
+from fuser.ops.reduce import extreme
 from fuser.ops.shard_map import Spec
 from fuser.parallel.mesh import Mesh, extent
 from fuser.trace.core import type_of
@@ -59,5 +59,5 @@ def masked(value: Any, dim: int, axes: Axes, size: int, reduction: str) -> Any:
     part = aval.shape[dim]
     place = broadcasted_iota(np.int32, aval.shape, dim)
     place = add(place, full(type_of(place), 0) + collectives.axis_index(axes) * np.int32(part))
-    identity = full(aval, reduction_identity(reduction, aval.dtype))
-    return select(lt(place, full(type_of(place), size)), value, identity)
+    identity = 0 if reduction == "sum" else extreme(aval.dtype, reduction)
+    return select(lt(place, full(type_of(place), size)), value, full(aval, identity))
