@@ -179,7 +179,7 @@ class Driver(Builder):
 
     def append(self, *values: int) -> int:
         """The place of further size arguments."""
-        self.sizes.extend(int(v) for v in values)
+        self.sizes.extend(round(v) for v in values)  # which leaves a symbolic one as it is
         return len(self.sizes) - len(values)
 
     def size(self, value: int) -> str:
