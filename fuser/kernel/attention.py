@@ -320,17 +320,18 @@ def visible(score: Scalar, keys: Axis) -> Bounds | None:
     for number, seen in ((2, True), (1, False)):
         fill = score.args[number]
         if fill.op == "const" and float(fill.attr) < 0:
-            lower, upper = [], []
-            for test in _conjuncts(score.args[0], seen):
-                slack = _slack(test)
-                if slack is not None and slack.coefficient(keys) in (1, -1):
-                    rest = slack - Affine.of(keys) * slack.coefficient(keys)
-                    (lower if slack.coefficient(keys) == 1 else upper).append(
-                        -rest if slack.coefficient(keys) == 1 else rest
-                    )
+            slacks = [slack for test in _conjuncts(score.args[0], seen) if (slack := _slack(test)) is not None]
+            lower = tuple(-rest for rest in _rests(slacks, keys, 1))
+            upper = tuple(_rests(slacks, keys, -1))
             if lower or upper:
-                return Bounds(tuple(lower), tuple(upper), float(fill.attr))
+                return Bounds(lower, upper, float(fill.attr))
     return None
+
+
+def _rests(slacks: list[Affine], keys: Axis, sign: int) -> list[Affine]:
+    """What stands beside the key where that has this sign, and nothing else depends on it."""
+    found = [slack - Affine.of(keys) * sign for slack in slacks if slack.coefficient(keys) == sign]
+    return [rest for rest in found if keys not in index_axes(rest)]
 
 
 _OPPOSITE = {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le"}

@@ -155,15 +155,10 @@ def _closed(eqns: list[Eqn], result: Var) -> tuple[tuple[Var, ...], Graph]:
     """Equations as a graph with variables of its own, and the values that it reads."""
     made = {v for eqn in eqns for v in eqn.outvars}
     inputs = tuple(dict.fromkeys(v for eqn in eqns for v in eqn.operands() if v not in made))
-    new: dict[Operand, Operand] = {v: Var(v.aval) for v in (*inputs, *made)}
+    new = {v: Var(v.aval) for v in (*inputs, *made)}
+    current = lambda v: new[v] if isinstance(v, Var) else v
     copies = tuple(
-        Eqn(
-            eqn.primitive,
-            tuple(new.get(v, v) for v in eqn.invars),
-            eqn.params,
-            tuple(new[v] for v in eqn.outvars),
-            eqn.source,
-        )  # type: ignore[misc]
-        for eqn in eqns
+        Eqn(e.primitive, tuple(map(current, e.invars)), e.params, tuple(new[v] for v in e.outvars), e.source)
+        for e in eqns
     )
-    return inputs, Graph(tuple(new[v] for v in inputs), (), (), copies, (new[result],), "attention")  # type: ignore[misc]
+    return inputs, Graph(tuple(new[v] for v in inputs), (), (), copies, (new[result],), "attention")
