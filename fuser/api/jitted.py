@@ -279,6 +279,14 @@ class Jitted(_Base):
         self._calls.clear()
         self._forget()
 
+    def refusals(self) -> list[str]:
+        """Of `jit(dynamic=)`: why functions are compiled for each size."""
+        return []
+
+    def specializations(self) -> list[tuple[str, str, float, int]]:
+        """Of `jit(dynamic=)`: each program for many sizes; what for, why, the seconds, and the kernels compiled."""
+        return []
+
     def _cache_size(self) -> int:
         return len(self._entries)
 

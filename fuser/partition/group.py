@@ -51,6 +51,7 @@ class FusionLimits:
     driven: str = (
         ""  # why loops around kernels are driven from Python; where nothing is said, native code calls kernels
     )
+    host_steps: bool = False  # native loops call Python for the steps that only it has
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     strided_dots: bool = False  # those kernels read operands by strides alone
     names_in_text: bool = False  # a kernel's name stands in its text alone: groups of one structure are written once

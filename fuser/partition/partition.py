@@ -368,6 +368,8 @@ def _planned(
     )
     if backend.limits.driven or not backend.limits.control:
         return plans, backend.limits.driven
+    if backend.limits.host_steps:
+        return plans, ""
     return plans, next((inner.reason for plan in plans for inner in plan.groups if inner.reason), "")
 
 

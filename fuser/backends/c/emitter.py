@@ -333,6 +333,8 @@ class Emitter(Builder, Common):
                 return code("({} ? {} : 0)", self.inside, found)
             return found
         offset, mask = self._offset(node.attr.param, node.attr.offset), self.operand(node.args[0])
+        if self.inside is not None and self.loops.vector in index_axes(node.attr.offset):
+            mask = code("({} & {})", self.inside, mask)
         if self.scattered(node):
             return spell.read(dtype, Element(array, code("{} ? {} : 0", mask, offset)))
         return code("{} ? {} : 0", mask, spell.read(dtype, Element(array, offset)))

@@ -20,6 +20,7 @@ from fuser.backends.c.library import lapack, prebuilt
 from fuser.ir.graph import Eqn
 from fuser.ir.types import BOOL, FLOATS, SMALL, is_complex
 from fuser.runtime import foreign, sources, toolchain
+from fuser.runtime.core import native
 
 
 def has_gemm(eqn: Eqn) -> bool:
@@ -55,11 +56,14 @@ def address(function: tuple[Any, ...]) -> int:
     `function` is (one of GEMMS, operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
     ("permute", bytes of an element), ("substitute", dtype), ("scatter", dtype, reduction, dtype of indices),
     ("factorisation", function of lapack.c, dtype) or ("lapack", SciPy's module, name), a function of
-    LAPACK itself; or ("foreign", …), a part of a call of a function of the user's (`runtime/foreign.py`).
+    LAPACK itself; ("host", "run"), which calls Python; or ("foreign", …), a part of a call of a function of the user's
+    (`runtime/foreign.py`).
     """
     name, *types = function
     if name == "lapack":
         return lapack.address(*types)
+    if name == "host":
+        return int(native.run_host)
     if name == "foreign":
         return foreign.target(types[1]) if types[0] == "target" else foreign.address(*types)
     symbol = _gemm(*types, name) if name in GEMMS else _function(name, tuple(types))
