@@ -60,8 +60,8 @@ reduce_xor = _reduction(R.reduce_xor_p, "The bitwise exclusive or over these dim
 _MONOIDS: dict[Primitive, tuple[Primitive, Callable[[np.dtype], Any]]] = {
     E.add_p: (R.reduce_sum_p, lambda dtype: 0),
     E.mul_p: (R.reduce_prod_p, lambda dtype: 1),
-    E.max_p: (R.reduce_max_p, lambda dtype: R._extreme(dtype, "max")),
-    E.min_p: (R.reduce_min_p, lambda dtype: R._extreme(dtype, "min")),
+    E.max_p: (R.reduce_max_p, lambda dtype: R.extreme(dtype, "max")),
+    E.min_p: (R.reduce_min_p, lambda dtype: R.extreme(dtype, "min")),
     E.and_p: (R.reduce_and_p, lambda dtype: True if dtype.kind == "b" else -1),
     E.or_p: (R.reduce_or_p, lambda dtype: 0),
     E.xor_p: (R.reduce_xor_p, lambda dtype: 0),

@@ -63,8 +63,8 @@ def lanes(
     width, narrow = _width(writer, nodes, stores)
     if not width or not 1 < extent < LONGEST * width or extent % width == 0:
         return 0
-    if narrow and extent > width and not (wide and narrow_loads(writer, nodes, stores)):
-        return 0  # vectors are as long as the narrowest number asks
+    if narrow and not (wide and narrow_loads(writer, nodes, stores)):
+        return 0  # vectors are as long as the narrowest number asks, and gcc has no masked stores of tests
     if extent > width and not dense(writer, nodes):
         return 0  # compilers take strided numbers apart in registers, but not under a mask
     alone = extent % width % (width // HALVES)
@@ -146,6 +146,15 @@ def hides(writer: Emitter, nodes: Iterable[Scalar]) -> bool:
     assert axis is not None
     indexed = any(writer.follows(value, axis) for n in nodes if n.op == "load" for value in computed(n.attr.offset))
     return not indexed and all(_maskable(writer, node) for node in nodes)
+
+
+def apart(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> bool:
+    """Whether what is left of a row after its whole vectors may run under a mask: gcc has no masked stores of tests, and vectors of
+    the narrowest numbers."""
+    nodes = list(nodes)
+    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"]
+    sizes += [writer.kernel.params[store.param].dtype.itemsize for store in stores]
+    return min(sizes, default=WIDE) >= WIDE and hides(writer, nodes) and dense(writer, nodes)
 
 
 def _maskable(writer: Emitter, node: Scalar) -> bool:
