@@ -3,7 +3,7 @@
 Each case is a tiny function on tiny arguments. All systems are measured in one process, in turns (every round visits
 each of them, in a rotating order), so that a busy machine slows all alike. JAX's calls are waited for at the end of
 a sample only, as it hands work to a thread of its own. Figures are medians of the rounds; `× JAX` is JAX's divided by
-the system's. The JSON document: schema (1), machine, rounds, rows (case, system, median_s, min_s, q1_s, q3_s, samples_s,
+the system's. The last case is no call but the cost of the first one of a size beyond the second, under `jit(dynamic=)`. The JSON document: schema (1), machine, rounds, rows (case, system, median_s, min_s, q1_s, q3_s, samples_s,
 calls_per_sample, first_call_s, or failure), targets. Exit status 1: a result was wrong, or fuser failed.
 """
 
@@ -27,7 +27,8 @@ from rich.table import Table
 from bench import machine, report
 
 SAMPLE_SECONDS = 0.004
-TARGETS = {"one small array": 1.0e-6, "dict of 20 in and out": 6.0e-6}  # seconds of fuser's call
+NEW_SIZES = "a new size of softmax"  # what it costs beyond a call of a size that was there before
+TARGETS = {"one small array": 1.0e-6, "dict of 20 in and out": 6.0e-6, NEW_SIZES: 30e-6}  # seconds of fuser's call
 SYSTEMS = ("fuser", "fuser in Python", "jax", "torch.compile", "numba")
 
 
@@ -160,6 +161,36 @@ def measure(case: Case, systems: list[str], rounds: int) -> list[dict[str, Any]]
     return rows
 
 
+def new_sizes(systems: list[str], sizes: int = 100) -> list[dict[str, Any]]:
+    """What the first call of each of many sizes costs beyond the second, in processor time; JAX, which compiles for each, gets a few."""
+    rows: list[dict[str, Any]] = []
+    for system, count in (("fuser", sizes), ("jax", 5)):
+        if system not in systems:
+            continue
+        library = importlib.import_module(system)
+        options = {"dynamic": {"x": {0: "n"}}} if system == "fuser" else {}
+        softmax = library.jit(library.nn.softmax, **options)
+        start = time.perf_counter()
+        library.block_until_ready([softmax(library.numpy.ones((n, 8))) for n in (200, 300)])
+        row: dict[str, Any] = {"case": NEW_SIZES, "system": system, "first_call_s": time.perf_counter() - start}
+        arrays = [library.numpy.ones((201 + n, 8)) for n in range(count)]
+        results = [softmax(x) for x in arrays[:1]]
+        gc.collect()
+        first, again = ([_timed(softmax, x, library, results) for x in arrays[1:]] for _ in range(2))
+        row["correct"] = all(np.allclose(np.asarray(result), 1 / 8) for result in results)
+        spent = [one - two for one, two in zip(first, again)]
+        low, middle, high = statistics.quantiles(spent, n=4, method="inclusive")
+        row |= {"median_s": middle, "min_s": min(spent), "q1_s": low, "q3_s": high, "samples_s": spent}
+        rows.append(row | {"calls_per_sample": 1})
+    return rows
+
+
+def _timed(function: Callable[[Any], Any], argument: Any, library: Any, results: list[Any]) -> float:
+    start = time.thread_time()
+    results.append(library.block_until_ready(function(argument)))
+    return time.thread_time() - start
+
+
 def _leaves(tree: Any) -> list[Any]:
     if isinstance(tree, dict):
         return [leaf for key in sorted(tree) for leaf in _leaves(tree[key])]
@@ -241,6 +272,8 @@ def main(arguments: list[str] | None = None) -> int:
             if not options.names or any(name in case.name for name in options.names):
                 status.update(case.name)
                 rows += measure(case, systems, options.rounds)
+        if not options.names or any(name in NEW_SIZES for name in options.names):
+            rows += new_sizes(systems)
     document = {"schema": 1, "machine": machine.describe(False), "rounds": options.rounds, "rows": rows}
     document["targets"] = TARGETS
     console.print(table(rows))

@@ -18,13 +18,14 @@ from fuser.api.stages import Traced
 from fuser.config import config
 from fuser.export.calling import argument_paths
 from fuser.export.exported import Exported, export
-from fuser.export.instances import Instances
+from fuser.export.instances import Instances, in_words
 from fuser.export.sizes import solved
 from fuser.export.symbolic import SymbolicScope, symbolic_args_specs
 from fuser.ir.dim import Dim, evaluated
 from fuser.ir.graph import Graph, has_effects
 from fuser.lax.values import as_value
 from fuser.runtime.array import Array
+from fuser.runtime.shards import Shards
 from fuser.trace import transfers, tree
 from fuser.trace.core import type_of
 
@@ -55,6 +56,7 @@ class DynamicJitted(Jitted):
             )
         self.options = function, dynamic, backend, inline
         self.traced: dict[Any, AllSizes] = {}
+        self.served: dict[Any, AllSizes] = {}  # those of them that have programs
         self.marks: dict[Any, list[bool]] = {}
         inner = jit(function, backend=backend, inline=inline)
 
@@ -73,6 +75,7 @@ class DynamicJitted(Jitted):
         """Forget every trace and every program."""
         super().clear_cache()
         self.traced.clear()
+        self.served.clear()
 
     def _all_sizes(self, inner: Jitted, structure: Any, values: Sequence[Any]) -> AllSizes:
         """The function for all sizes of arguments like these."""
@@ -116,13 +119,15 @@ class DynamicJitted(Jitted):
     def _missed(self, *args: Any, **kwargs: Any) -> Any:
         """As a jitted function's, and shorter where a program that was compiled for other sizes serves these."""
         leaves, structure = tree.flatten((args, kwargs))
-        if observers or transfers.guarded() or any(type(leaf) is not Array for leaf in leaves) or _unusual(leaves):
+        served = None
+        if all(type(leaf) is Array and type(leaf._data) is not Shards for leaf in leaves):
+            served = self.served.get(self._key(structure, leaves))
+        if served is None or observers or transfers.guarded():
             return super()._missed(*args, **kwargs)
-        known = self.traced.get(self._key(structure, leaves))
-        run = None if known is None else known.instances.known(known.sizes([v.shape for v in leaves]))
-        if known is None or run is None:
+        run = served.instances.known(served.sizes([v.shape for v in leaves]))
+        if run is None:
             return super()._missed(*args, **kwargs)
-        self._remember(args, kwargs, known.numbered, run)
+        self._remember(args, kwargs, served.numbered, run)
         return run(leaves, ())
 
     def _compile(self, key: Any, static: Any, structure: Any, values: Sequence[Any]) -> Callable[[list[Any]], Any]:
@@ -137,11 +142,27 @@ class DynamicJitted(Jitted):
         """The program of `AllSizes` for these arguments; None where each size has one of its own."""
         if _unusual(values):
             return None
-        return self._all_sizes(self.inner, structure, values).program([v.shape for v in values])
+        found = self._all_sizes(self.inner, structure, values)
+        if (run := found.program([v.shape for v in values])) is not None:
+            self.served[self._key(structure, values)] = found
+        return run
 
     def refusals(self) -> list[str]:
         """Why functions traced so far are compiled for each size, one text for each that is."""
         return [known.instances.refusal for known in self.traced.values() if known.instances.refusal]
+
+    def specializations(self) -> list[tuple[str, str, float, int]]:
+        """Of each program for many sizes: what it was lowered for, why none before served, the seconds, and kernels compiled."""
+        return [
+            (
+                f"{', '.join(map(str, known.exported.in_avals))} at {in_words(one.guards.sizes)}",
+                one.because,
+                one.seconds,
+                one.kernels,
+            )
+            for known in self.traced.values()
+            for one in known.instances.lowered
+        ]
 
 
 def _unusual(values: Sequence[Any]) -> bool:

@@ -11,12 +11,13 @@ computed with Numbers serves all sizes that pass the guards, with the numbers of
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 MOST_LINES = 20_000  # operations and guards of one program
+MOST_CHARACTERS = 120  # of an expression in words
 _OPERATIONS: dict[str, tuple[str, Callable[..., Any]]] = {
     "add": ("{} + {}", operator.add),
     "sub": ("{} - {}", operator.sub),
@@ -97,25 +98,48 @@ class Guards:
         constants: dict[int, Any] = {}
         result = self._written(tree, constants)
         self.ended = True
-        needed = self._needed(tree)
-        body = [f"    t{n} = {self._spelt(*self.lines[n])}" for n in sorted(needed)]
-        tests = [
-            form.format(*(f"t{o}" if type(o) is int else repr(o[1]) for o in operands))
-            for form, operands in self.guards
-        ]
-        lines = [f"def instance({', '.join(self.sizes)}):", *body]
-        lines += [f"    if {test}: return None" for test in tests]
-        space: dict[str, Any] = {f"c{n}": value for n, (_, value) in enumerate(constants.items())}
-        exec("\n".join([*lines, f"    return {result}"]), space)
-        return space["instance"]  # type: ignore[no-any-return]
+        values = {f"c{n}": value for n, (_, value) in enumerate(constants.items())}
+        return self._function(numbers_in(tree), lambda guard: "None", result, values)
+
+    def failing(self, sizes: Mapping[str, int]) -> str:
+        """What holds for other sizes and not for these: the first guard that they fail; "" where they pass all."""
+        return self._function([], lambda guard: repr(self._in_words(*guard)), "''", {})(**sizes)  # type: ignore[no-any-return]
+
+    def _function(
+        self, wanted: Sequence[Number], of_guard: Callable[[Any], str], result: str, values: dict[str, Any]
+    ) -> Callable[..., Any]:
+        """A function of the variables' sizes: `result` once the lines behind it are computed, `of_guard` where a guard fails."""
+        body = [f"        t{n} = {self._spelt(*self.lines[n])}" for n in sorted(self._needed(wanted))]
+        tests = [f"    if {self._test(*guard)}: return {of_guard(guard)}" for guard in self.guards]
+        divided = ["    try:", *body, "    except ZeroDivisionError: return None"] if body else []
+        lines = [f"def instance({', '.join(self.sizes)}):", *divided, *tests, f"    return {result}"]
+        exec("\n".join(lines), values)
+        return values["instance"]  # type: ignore[no-any-return]
+
+    def _test(self, form: str, operands: tuple[Any, ...]) -> str:
+        return form.format(*(f"t{o}" if type(o) is int else repr(o[1]) for o in operands))
+
+    def _in_words(self, form: str, operands: tuple[Any, ...]) -> str:
+        """A guard's test over the variables' names."""
+        known: dict[int, str] = {}
+        words = [self._expression(o, known) if type(o) is int else repr(o[1]) for o in operands]
+        return form.format(*words)
+
+    def _expression(self, place: int, known: dict[int, str]) -> str:
+        if place not in known:
+            form, operands = self.lines[place]
+            words = [self._expression(o.place, known) if type(o) is Number else repr(o) for o in operands]
+            text = form.format(*words)
+            known[place] = text if not operands else f"({text})" if len(text) < MOST_CHARACTERS else "(…)"
+        return known[place]
 
     def _spelt(self, form: str, operands: tuple[Any, ...]) -> str:
         return form.format(*(f"t{o.place}" if type(o) is Number else repr(o) for o in operands))
 
-    def _needed(self, tree: Any) -> set[int]:
-        """The places of the lines behind the guards and the tree."""
+    def _needed(self, wanted: Sequence[Number]) -> set[int]:
+        """The places of the lines behind the guards and these Numbers."""
         stack = [o for _, operands in self.guards for o in operands if type(o) is int]
-        stack += [n.place for n in numbers_in(tree)]
+        stack += [n.place for n in wanted]
         needed: set[int] = set()
         while stack:
             place = stack.pop()

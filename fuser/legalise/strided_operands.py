@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion
@@ -71,7 +69,7 @@ def matrices(x: Laid, y: Laid, dimension_numbers: Any) -> Matrices | None:
     extents = [*(x.shape[d] for d in (*xb, *xf)), *(y.shape[d] for d in yf)]
     a = [x.strides[d] for d in (*xb, *xf)] + [0] * len(yf)
     b = [y.strides[d] for d in yb] + [0] * len(xf) + [y.strides[d] for d in yf]
-    c = [int(np.prod(extents[d + 1 :], dtype=np.int64)) for d in range(len(extents))]
+    c = [math.prod(extents[d + 1 :]) for d in range(len(extents))]
     single = [Run((d,), extents[d], a[d], b[d], c[d]) for d in range(len(extents))]
     cuts = (0, len(xb), len(xb) + len(xf), len(single))
     batch, rows, columns = (_runs(single[low:high]) for low, high in itertools.pairwise(cuts))
@@ -290,4 +288,4 @@ def _apart(pairs: Sequence[tuple[int, int]], x: Laid, y: Laid) -> tuple[bool, bo
 
 
 def _dense(shape: tuple[int, ...]) -> Laid:
-    return Laid(shape, tuple(int(np.prod(shape[d + 1 :], dtype=np.int64)) for d in range(len(shape))))
+    return Laid(shape, tuple(math.prod(shape[d + 1 :]) for d in range(len(shape))))

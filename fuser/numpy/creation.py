@@ -180,7 +180,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
     try:
         extents = (
             (as_extent(shape),)
-            if not isinstance(shape, (tuple, list)) and np.ndim(shape) == 0
+            if isinstance(shape, int) or (not isinstance(shape, (tuple, list)) and np.ndim(shape) == 0)
             else tuple(as_extent(e) for e in shape)
         )
     except TypeError:

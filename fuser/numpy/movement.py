@@ -52,7 +52,7 @@ def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
 def _resolve(x: Any, shape: Any) -> tuple[int, ...]:
     extents = (
         (as_extent(shape),)
-        if not isinstance(shape, (tuple, list)) and np.ndim(shape) == 0
+        if isinstance(shape, int) or (not isinstance(shape, (tuple, list)) and np.ndim(shape) == 0)
         else tuple(as_extent(e) for e in shape)
     )
     unknown = [d for d, e in enumerate(extents) if e == -1]

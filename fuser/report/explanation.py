@@ -151,7 +151,11 @@ def compilations(function: Any) -> tuple[ExplainedCompilation, ...]:
         return ()
     keys = list(jitted._programs)
     signatures = [signature(jitted, key) for key in keys]
-    return tuple(_compilation(signatures[:n], signatures[n], jitted._programs[key]) for n, key in enumerate(keys))
+    each = tuple(_compilation(signatures[:n], signatures[n], jitted._programs[key]) for n, key in enumerate(keys))
+    refused = tuple(f"no program serves several sizes: {reason}" for reason in jitted.refusals())
+    each = tuple(replace(one, because=(*one.because, *refused)) for one in each)
+    many = (ExplainedCompilation(at, (why,), seconds, made) for at, why, seconds, made in jitted.specializations())
+    return (*each, *many)
 
 
 def source_line(source: Source) -> tuple[str, str]:

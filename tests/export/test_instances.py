@@ -21,10 +21,21 @@ def mixed(x: Any) -> Any:
     return views, x.sum(0), x.mean(), fnp.argmax(x, 0), fnp.where(x > 0, x, x.shape[0])
 
 
+def sizes_as_values(x: Any) -> Any:
+    def body(carry: Any, row: Any) -> Any:
+        return carry + row / x.shape[1], carry * x.shape[1]
+
+    ends, kept = lax.scan(body, fnp.zeros(x.shape[1]), x)
+    either = lax.cond(x[0, 0] > 0, lambda v: v * x.shape[1], lambda v: v - 2 * x.shape[1], x)
+    total = lax.while_loop(lambda c: c[0] < x.shape[1], lambda c: (c[0] + 7, c[1] + x.shape[1] * 2), (0, x.sum()))
+    return ends, kept, either, total, fnp.asarray(x.shape[1]), fnp.where(x > 0, x, x.shape[1])
+
+
 CASES = {  # a function, and how many programs serve all sizes
     "softmax": (lambda x: fuser.nn.softmax(x), 1),
     "loop": (lambda x: lax.fori_loop(0, 3, lambda i, c: fnp.sin(c) + x, x), 2),
-    "mixed": (mixed, 6),
+    "mixed": (mixed, 3),
+    "sizes as values": (sizes_as_values, 2),
 }
 
 
@@ -54,12 +65,43 @@ def test_a_new_size_traces_nothing_and_compiles_nothing(monkeypatch: pytest.Monk
     assert isinstance(program, DynamicJitted)
     with config.using(check=False):
         program(fnp.ones((100, 7)))
-    monkeypatch.setattr("fuser.export.instances.Instances._compiled", fails)
+    monkeypatch.setattr("fuser.export.instances.Instances._specialized", fails)
     monkeypatch.setattr("fuser.api.jitted.Jitted._compile", fails)
     with config.using(check=False):
         assert all(program(fnp.ones((n, 7))).shape == (n, 7) for n in range(101, 128))
     with pytest.raises(TypeError, match="dynamic names dimension 2 of an argument of 2 dimensions"):
         fuser.jit(lambda x: x, dynamic={"x": {2: "n"}})(fnp.ones((3, 3)))
+
+
+def test_explain_says_why_a_size_was_lowered_anew() -> None:
+    program = fuser.jit(
+        lambda x: fnp.repeat(x, 2 if x.shape[0] > 8 else 3), dynamic={"x": "n", "constraints": ("n >= 9",)}
+    )
+    few = fuser.jit(lambda x: x * 2, dynamic={"x": {0: "n"}})
+    with config.using(check=False):
+        program(fnp.ones(20))
+        assert [(c.signature, c.because) for c in fuser.explain(program)(fnp.ones(20)).compilations] == [
+            ("f32[n] at n = 20", ("the first call",))
+        ]
+        for n in (4000, 1):
+            few(fnp.ones((n, 4)))
+        first, *others = fuser.explain(few)(fnp.ones((4, 4))).compilations
+        assert first.because == ("the first call",)
+        assert others[-1].signature == "f32[n,4] at n = 1"
+        assert others[-1].because == ("n == 1 holds, and not for n = 4000",)
+        called = fuser.jit(lambda x: fuser.pure_callback(np.sin, fnp.ones(()), x.sum()), dynamic={"x": "n"})
+        called(fnp.ones(5))
+        [one] = fuser.explain(called)(fnp.ones(5)).compilations
+        assert "no program serves several sizes" in one.because[-1]
+
+
+def test_what_goes_wrong_is_not_taken_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> Any:
+        raise KeyError("a mistake of the compiler's own")
+
+    monkeypatch.setattr("fuser.export.instances.with_sizes", fails)
+    with pytest.raises(KeyError, match="a mistake"):
+        fuser.jit(lambda x: x + 1, dynamic={"x": "n"})(fnp.ones(3))
 
 
 def test_guards_hold_what_decided() -> None:
@@ -73,5 +115,6 @@ def test_guards_hold_what_decided() -> None:
     assert instance(63, 3) == (57, (-63, 32, "a", 63))
     assert instance(40, 4) is None  # range(m) took its value
     assert instance(16, 3) is None  # the product is not above 100
+    assert guards.failing({"n": 16, "m": 3}) == "((n * m) * 2) <= 100" and guards.failing({"n": 63, "m": 3}) == ""
     with pytest.raises(RuntimeError, match="after its guards were written"):
         assert n < 7

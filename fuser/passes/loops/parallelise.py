@@ -60,7 +60,7 @@ def _small(eqn: Eqn) -> bool:
     if not all(map(_independent, body.eqns)) or elements(body) > LARGE:
         return False
     kept = sum(v.aval.nbytes for e in body.eqns if _stored(e) for v in e.outvars)
-    return int(eqn.params["length"]) * kept <= MOST_BYTES
+    return bool(eqn.params["length"] * kept <= MOST_BYTES)
 
 
 def _independent(eqn: Eqn) -> bool:
