@@ -42,7 +42,7 @@ class Launch:
 
     name: str
     registers: int
-    spills: int  # bytes of local memory a thread
+    spills: int  # bytes of stack a thread
     load_bits: int  # of the widest access of global memory
     store_bits: int
     barriers: int
@@ -97,7 +97,7 @@ def of_source(source: KernelSource, elements: int) -> Iterator[Launch]:
         yield Launch(
             launch.function,
             int(re.search(r"REG:(\d+)", usage)[1]),  # type: ignore[index]
-            int(re.search(r"LOCAL:(\d+)", usage)[1]),  # type: ignore[index]
+            int(re.search(r"STACK:(\d+)", usage)[1]),  # type: ignore[index]
             _widest(instructions, "LDG"),
             _widest(instructions, "STG"),
             sum(text.startswith("BAR") for _, text in instructions),
@@ -155,7 +155,7 @@ def _target(text: str) -> int:
 
 # Programs.
 
-ROWS = (64, 100, 256, 1000, 1024, 1025, 2048, 4096, 5120, 8192, 16384)
+ROWS = (64, 100, 256, 1000, 1024, 1025, 2048, 4096, 5120, 8192, 16384, 32768)
 ELEMENTS = 1 << 25
 
 
