@@ -347,15 +347,11 @@ def held_words(kernel: Kernel) -> int:
     for number, sweep in enumerate(kernel.sweeps):
         defined |= set(sweep.body)
         later = kernel.sweeps[number + 1 :]
-        read = [node for s in later for root in (*s.reductions, *s.stores) for node in _roots(root)]
+        read = [arg for s in later for reduction in s.reductions for arg in reduction.args]
+        read += [store.value for s in later for store in s.stores]
         read += [arg for s in later for node in s.body if node not in defined for arg in operands(node)]
         most = max(most, sum(max(1, node.dtype.itemsize // 4) for node in set(read) & defined))
     return most
-
-
-def _roots(result: Scalar | Store) -> tuple[Scalar, ...]:
-    """What a reduction or a store takes."""
-    return (result.value,) if isinstance(result, Store) else result.args
 
 
 def scans_of(sweep: Sweep) -> list[Scalar]:
