@@ -86,6 +86,18 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "remainder of bytes": (lambda x: (x % (x + 1)).astype(np.int32), np.ones(N, np.uint8)),
     "odd": (lambda x: fnp.where((x % 2 == 1) & (x > 7), 3 * x + 1, x // 2), I),
     "odd and unsigned": (lambda x: fnp.where((x % 2 != 0) & (x > 7), 3 * x + 1, x // 2), U),
+    "short rows chosen by tests": (lambda b: fnp.where(b, b.sum(1)[:, None], 0), np.tile(B, 25).reshape(N, 25)),
+    "short rows of functions chosen by tests": (
+        lambda x, w, b: fnp.where(b, fnp.exp(x * w), x),
+        np.ones((N, 13), np.float32),
+        np.ones((N, 1), np.float32),
+        np.ones((N, 13), bool),
+    ),
+    "pairs summed under a test": (
+        lambda x, b: (d := fnp.maximum(x[:, None] - x, 0), fnp.where(b[:, None] & b, d, 0).sum((0, 1)), b[:, None] & b),
+        np.ones(200, np.float32),
+        np.ones(200, bool),
+    ),
     "tests of numbers of several sizes": (lambda x, b: fnp.where((x % 3 == 0) & b, False, b), I, B),
     "bits": (lambda x: lax.population_count(x) + lax.clz(x), U),
     "lanes beside an edge": (
@@ -132,7 +144,7 @@ def loops(text: str) -> Iterator[tuple[int, int]]:
         indent = len(line) - len(line.lstrip())
         end = next(n for n in range(start + 1, len(lines)) if len(lines[n]) - len(lines[n].lstrip()) <= indent)
         body = "\n".join(lines[start + 1 : end])
-        if "for (" not in body and "__asm__" not in body and re.search(r"\b(in|out)\d+\)?\[", body):
+        if "for (" not in body and "__asm__" not in body and re.search(r"\b(in|out|tile)\d+\)?\[", body):
             yield start, end
 
 
@@ -195,8 +207,8 @@ def test_explain_says_why() -> None:
 def test_reasons_inside_of_bundles_and_loops() -> None:
     (bundle,) = sources(lambda x, y: (x // (x + 1), lax.cummax(y)), I[:100], F[:200])
     assert bundle.launch["scalar"][1] == 200
-    (loop,) = sources(lambda x: lax.scan(lambda c, _: (fnp.sort(c // (c + 1)), None), x, None, length=7)[0], I)
-    assert loop.launch["scalar"][1] == 7 * N and "divide integers" in loop.launch["scalar"][0]
+    (loop,) = sources(lambda x: lax.scan(lambda c, _: (fnp.sort(fnp.fmod(c, c + 1)), None), x, None, length=7)[0], F)
+    assert loop.launch["scalar"][1] == 7 * N and "remainders of floats" in loop.launch["scalar"][0]
 
 
 def told(function: Any, x: np.ndarray) -> list[str]:

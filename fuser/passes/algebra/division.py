@@ -31,7 +31,7 @@ def _below_zero_and_not_zero(eqn: Eqn, rewriter: Rewriter) -> Result:
 def _shift(divisor: Operand, rewriter: Rewriter) -> int | None:
     """n of a divisor 2ⁿ of integers, from 2 on."""
     number = rewriter.number(divisor)
-    if number is None or number.dtype not in INTEGERS or number < 2 or int(number) & (int(number) - 1):
+    if number is None or number.dtype not in INTEGERS or int(number) < 2 or int(number) & (int(number) - 1):
         return None
     return int(number).bit_length() - 1
 

@@ -224,7 +224,7 @@ class Elementwise(Emitter):
             self.close()
             return
         lanes = masking.lanes(self, piece.nodes, piece.stores, span.extent, wide=True) if own else 0
-        if lanes and span.extent > lanes:
+        if lanes:
             self._widen(masking.narrow_loads(self, piece.nodes, piece.stores), span, masking.LONGEST * lanes)
         if span.extent > NARROW or lanes or self.cut.axis is None:
             self.pragma("omp simd")
@@ -267,7 +267,9 @@ class Elementwise(Emitter):
         if node in self.wide:
             return code("({} != 0)" if node.dtype == BOOL else "{}", self.wide[node])
         if node in self.sources:
-            return spell.load(self.kernel.params[node.attr.param].dtype, self.sources[node])
+            return (spell.read if node in self.masks else spell.load)(
+                self.kernel.params[node.attr.param].dtype, self.sources[node]
+            )
         return super().expression(node)
 
     def leave(self, store: Store) -> None:

@@ -63,8 +63,8 @@ def lanes(
     width, narrow = _width(writer, nodes, stores)
     if not width or not 1 < extent < LONGEST * width or extent % width == 0:
         return 0
-    if narrow and extent > width and not (wide and narrow_loads(writer, nodes, stores)):
-        return 0  # vectors are as long as the narrowest number asks
+    if narrow and not (wide and narrow_loads(writer, nodes, stores)):
+        return 0  # vectors are as long as the narrowest number asks, and gcc has no masked stores of tests
     if extent > width and not dense(writer, nodes):
         return 0  # compilers take strided numbers apart in registers, but not under a mask
     alone = extent % width % (width // HALVES)
@@ -148,6 +148,15 @@ def hides(writer: Emitter, nodes: Iterable[Scalar]) -> bool:
     return not indexed and all(_maskable(writer, node) for node in nodes)
 
 
+def apart(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> bool:
+    """Whether what is left of a row after its whole vectors may run under a mask: gcc has no masked stores of tests, and vectors of
+    the narrowest numbers."""
+    nodes = list(nodes)
+    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"]
+    sizes += [writer.kernel.params[store.param].dtype.itemsize for store in stores]
+    return min(sizes, default=WIDE) >= WIDE and hides(writer, nodes) and dense(writer, nodes)
+
+
 def _maskable(writer: Emitter, node: Scalar) -> bool:
     """Whether an operation has a form in vectors, and may be computed of what a mask hides."""
     dtype = node.args[-1].dtype if node.args else node.dtype
@@ -156,5 +165,6 @@ def _maskable(writer: Emitter, node: Scalar) -> bool:
     if node.op in ("div", "rem", "pow") and dtype.kind in "iu":
         return False
     if node.op == "load":
-        return not node.args or not writer.scattered(node)
+        vector = writer.loops.vector
+        return not node.args or (vector is not None and node.attr.offset.coefficient(vector) == 1)
     return node.op not in ("rem", "scan") and (node.op not in spell.LIBM or dtype.kind == "f")
