@@ -4,7 +4,8 @@
     python -m bench.static softmax    those whose name has the word
 
 DRAM time is bytes moved over 4.3 TB/s, the copy rate measured on an H200. Issue time is warps × executed instructions over
-132 multiprocessors × 4 schedulers × 1.755 GHz: loops count as often as they run, the slow paths of divisions not at all.
+132 multiprocessors × 4 schedulers × 1.755 GHz: loops count as often as they run, the slow paths of divisions not at all. Of products
+and attention, which tensor cores limit, it says nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import fuser.numpy as fnp
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.aot import compile_ahead
 from fuser.ir.types import ArrayType, bfloat16
+from fuser.partition.group import Kind
 
 COPY_BYTES_A_SECOND = 4.3e12
 INSTRUCTIONS_A_SECOND = 132 * 4 * 1.755e9
@@ -44,6 +46,7 @@ class Launch:
     load_bits: int  # of the widest access of global memory
     store_bits: int
     barriers: int
+    tensor_cores: bool  # whether products are HGMMA or QGMMA, by warp groups
     issue: float  # seconds
 
 
@@ -54,6 +57,7 @@ class Report:
     moved: int
     ideal: int
     launches: tuple[Launch, ...]
+    products: bool = False  # whether there are products of matrices among the kernels
 
     @property
     def issue(self) -> float:
@@ -73,10 +77,13 @@ def report(function: Callable[..., Any], *types: ArrayType) -> Report:
         if (source := sources.get(group.name)) is None:
             continue
         arrays = [v.aval for v in (*group.graph.invars, *dict.fromkeys(group.graph.outvars))]
-        moved += sum(a.nbytes * _touches(source.text, name) for a, name in zip(arrays, source.params, strict=True))
+        product = group.kind is Kind.CONTRACTION  # whose programs find in the second cache what others have read
+        touches = [1 if product else _touches(source.text, name) for name in source.params]
+        moved += sum(a.nbytes * times for a, times in zip(arrays, touches, strict=True))
         ideal += group.ideal_bytes
         launches += of_source(source, max(a.size for a in arrays))
-    return Report(moved, ideal, tuple(launches))
+    products = any(group.kind is Kind.CONTRACTION for group in lowered.plan.groups)
+    return Report(moved, ideal, tuple(launches), products)
 
 
 def of_source(source: KernelSource, elements: int) -> Iterator[Launch]:
@@ -94,6 +101,7 @@ def of_source(source: KernelSource, elements: int) -> Iterator[Launch]:
             _widest(instructions, "LDG"),
             _widest(instructions, "STG"),
             sum(text.startswith("BAR") for _, text in instructions),
+            any("GMMA" in text for _, text in instructions),
             launch.grid * launch.warps * executed / INSTRUCTIONS_A_SECOND,
         )
 
@@ -160,6 +168,10 @@ def layer_norm(x: Any) -> Any:
     return (x - x.mean(-1, keepdims=True)) / fnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
 
+def causal_attention(q: Any, k: Any, v: Any) -> Any:
+    return fuser.nn.dot_product_attention(q, k, v, is_causal=True)
+
+
 def cases() -> Iterator[tuple[str, Callable[..., Any], tuple[ArrayType, ...]]]:
     """Name, function and types of each program."""
     f32 = np.dtype("float32")
@@ -177,6 +189,9 @@ def cases() -> Iterator[tuple[str, Callable[..., Any], tuple[ArrayType, ...]]]:
     yield "layer norm 4096", layer_norm, (of(f32, 4096, 4096),)
     yield "bias, width 1000", lambda x, b: fnp.maximum(x + b, 0), (of(f32, 8192, 1000), of(f32, 1000))
     yield "full sum", lambda x: x.sum(), (of(f32, 1 << 26),)
+    for dtype, features in ((bfloat16, 64), (bfloat16, 128), (f32, 64)):
+        heads = of(dtype, 8, 4096, 16, features)
+        yield f"causal attention {dtype.name} {features}", causal_attention, (heads, heads, heads)
     yield "polynomial", lambda x: (x * x + 1) * x, (of(f32, 1 << 26),)
 
 
@@ -190,7 +205,7 @@ def main(words: list[str]) -> None:
         widths = f"{max(x.load_bits for x in found.launches)}/{max(x.store_bits for x in found.launches)}"
         print(
             f"{name:26} {len(found.launches):8} {registers:10} {spills:7} {widths:>16} {found.moved / found.ideal:12.2f}"
-            f" {found.issue / found.dram:11.2f}",
+            + (f" {found.issue / found.dram:11.2f}" if not found.products else "  products"),
             flush=True,
         )
 

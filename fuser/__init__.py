@@ -162,6 +162,7 @@ _LATER = {
             "check_tracer_leaks",
             "checking_leaks",
             "debug_infs",
+            "allow_f16_reductions",
             "array_garbage_collection_guard",
             "auto_pcast",
             "debug_key_reuse",

@@ -55,6 +55,11 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "numpy_dtype_promotion": ("FUSER_NUMPY_DTYPE_PROMOTION", str, "standard"),
     "default_matmul_precision": ("FUSER_DEFAULT_MATMUL_PRECISION", str, ""),  # of products that name none
     "check_tracer_leaks": ("FUSER_CHECK_TRACER_LEAKS", _boolean, False),  # a tracer that outlives its trace is an error
+    "allow_f16_reductions": (
+        "FUSER_ALLOW_F16_REDUCTIONS",
+        _boolean,
+        True,
+    ),  # False: lax.reduce_sum of halves is an error
     "check_static_indices": ("FUSER_CHECK_STATIC_INDICES", _boolean, False),  # known indices out of bounds are errors
     "disable_bwd_checks": ("FUSER_DISABLE_BWD_CHECKS", _boolean, False),  # cotangents of custom_vjp rules of any shape
     "random_seed_offset": ("FUSER_RANDOM_SEED_OFFSET", int, 0),  # is added to the seed of each key
@@ -94,7 +99,6 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 }
 # Settings of JAX that have one value here: it can be read, and set to what it is.
 FIXED: dict[str, Any] = {
-    "allow_f16_reductions": True,
     "debug_key_reuse": False,
     "threefry_partitionable": True,
 }
@@ -118,6 +122,7 @@ TRACED = (
     "explicit_x64_dtypes",
     "default_matmul_precision",
     "check_tracer_leaks",
+    "allow_f16_reductions",
     "check_static_indices",
     "random_seed_offset",
     "legacy_prng_key",

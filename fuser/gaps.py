@@ -56,7 +56,6 @@ MODULES: dict[str, tuple[str, str]] = {
 NAMES: dict[str, dict[str, tuple[str, str]]] = {
     "": {
         "jax2tf_associative_scan_reductions": ("it serves jax2tf alone", "nothing: no setting is needed"),
-        "allow_f16_reductions": ("it sets how XLA accumulates", "nothing: sums of 16-bit floats are always taken in float32"),
         "softmax_custom_jvp": ("it chooses between two implementations that JAX has", "nothing: there is one softmax"),
         "remove_size_one_mesh_axis_from_type": (_GSPMD, "nothing: no setting is needed"),
     },

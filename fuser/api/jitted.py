@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import time
 import types
 import weakref
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fuser import backends, dtypes
-from fuser.api import advice, compiler, debug_values, eager
+from fuser.api import advice, compiler, debug_values, eager, progress
 from fuser.api.no_elements import without_elements
 from fuser.api.options import check_options, for_all_sizes
 from fuser.api.parameters import Typed, both_ways, incomparable, names_of
@@ -304,9 +303,6 @@ class Jitted(_Base):
 
         if config.explain_cache_misses:
             advice.explain_miss(self, key)
-        if config.log_compiles:
-            types = ", ".join(str(type_of(v)) for v in values)
-            logging.getLogger("fuser").warning("Compiling %s with argument types %s", self.name, types)
         if config.no_execution:
 
             def refused(*_: Any) -> Any:
@@ -343,7 +339,7 @@ class Jitted(_Base):
             raise RuntimeError(
                 f"{self.name} would have to be traced for new types, and the setting no_tracing forbids it"
             )
-        with no_collection():
+        with no_collection(), progress.stage(progress.TRACING, self.name):
             graph = check_results(stage(flat, avals, self.name), "jit")
         backend = compiler.with_schedule(backends.get(self._backend_name()), self.schedule or compiler.NOTHING_ASKED)
         path = functools.partial(_leaf_name, self.function, self.static_argnums, self.static_argnames, structure)

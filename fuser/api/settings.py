@@ -73,6 +73,9 @@ debug_infs = Setting("debug_infs", "An infinity is a FloatingPointError that nam
 log_compiles = Setting("log_compiles", "Each compilation is a warning of the logger `fuser`.", True)
 enable_checks = Setting("check", "Graphs, plans and kernels are checked after each stage.", True)
 check_tracer_leaks = Setting("check_tracer_leaks", "A tracer that outlives its trace is an error when that ends.", True)
+allow_f16_reductions = Setting(
+    "allow_f16_reductions", "False: lax.reduce_sum of 16-bit floats is a ValueError; fuser sums them in float32.", True
+)
 checking_leaks = check_tracer_leaks
 enable_custom_prng = Setting("enable_custom_prng", "PRNGKey gives keys of the newer form, as `key` does.", True)
 no_tracing = Setting("no_tracing", "A jitted function that would have to be traced is a RuntimeError.", True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from fuser import backends
-from fuser.api import compiler
+from fuser.api import compiler, progress
 from fuser.api.advice import LEAST_DONATED, held
 from fuser.api.placement import Placement
 from fuser.api.shapes import ShapeDtypeStruct
@@ -96,7 +96,11 @@ class Traced:
             return self._for_platform(tuple(lowering_platforms)).lower()
         traced = self._without_state()._with_token()
         divided = Traced.spread(traced) if Traced.spread is not None else None
-        return divided or Lowered(traced, compiler.lower(traced.graph, self._backend, self.donated))
+        if divided is not None:
+            return divided
+        progress.compiling(traced.graph.name, [v.aval for v in traced.graph.invars])
+        with progress.stage(progress.LOWERING, traced.graph.name):
+            return Lowered(traced, compiler.lower(traced.graph, self._backend, self.donated))
 
     def _for_platform(self, platforms: tuple[str, ...]) -> Traced:
         names = {"cpu": "c", "cuda": "triton", "gpu": "triton", "tpu": "tpu"}
@@ -209,7 +213,8 @@ class Lowered(Stage):
 
     def compile(self) -> Compiled:
         """Compile the kernels and link the steps."""
-        return Compiled(self.traced, compiler.load(self.lowering, self.traced._backend))
+        with progress.stage(progress.COMPILATION, self.traced.graph.name):
+            return Compiled(self.traced, compiler.load(self.lowering, self.traced._backend))
 
 
 class Compiled(Stage):

@@ -35,8 +35,13 @@ class Stepwise:
     limits: FusionLimits
     asked = NOTHING_ASKED
 
+    def _library(self, group: FusionGroup, memory: Memory) -> Callable[..., Any]:
+        """How a group without a kernel runs: a function of its inputs that gives its outputs."""
+        return evaluated(group, memory)
+
     def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
-        return in_steps(plan, zip(sources, loaded.functions, strict=True), Parts(self.memory, self.limits))
+        kernels = zip(sources, loaded.functions, strict=True)
+        return in_steps(plan, kernels, Parts(self.memory, self.limits, self._library))
 
 
 def evaluated(group: FusionGroup, memory: Memory) -> Callable[..., Any]:

@@ -111,7 +111,9 @@ def in_words(sizes: Mapping[str, int]) -> str:
 
 def _blocker(step: Step) -> str | None:
     """Why a step is for one size alone: what is no kernel of the c backend has its sizes within."""
-    return None if isinstance(step.function, CFunction) else f"{step.name} is no kernel of the c backend"
+    if isinstance(step.function, CFunction):
+        return f"{step.name} calls Python" if step.function.objects else None
+    return f"{step.name} is no kernel of the c backend"
 
 
 def _made(described: tuple[Any, ...], around: tuple[Any, ...], values: tuple[int, ...]) -> Any:

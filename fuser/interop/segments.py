@@ -183,10 +183,24 @@ class Segments:
     """What is compiled of one signature, and where its calls were cut: by the user's line, why."""
 
     name: str
-    backend: str | None
-    compile: Callable[[Callable[..., Any], str | None], Callable[..., Any]]
+    compile: Callable[[Callable[..., Any]], Any]
     programs: dict[Any, Callable[..., Any]] = field(default_factory=dict)
     cuts: dict[str, str] = field(default_factory=dict)
+    accelerated: list[Any] = field(default_factory=list)  # of the programs, those that are compiled
+
+    @property
+    def measuring(self) -> bool:
+        """Whether a program is being timed beside NumPy."""
+        return any(each.measuring for each in self.accelerated)
+
+    def explain(self) -> list[str]:
+        """Lines that say what was compiled and where calls were cut."""
+        slower = sum(each.explain().count(": by NumPy") for each in self.accelerated)
+        lines = [
+            f"  {len(self.accelerated)} segments compiled"
+            + (f", {slower} of which NumPy runs faster" if slower else "")
+        ]
+        return lines + [f"  cut at {line}: {why}" for line, why in self.cuts.items()]
 
 
 class Tape:
@@ -358,7 +372,9 @@ class Tape:
             program = _replaying(calls, owners, self.segments.name)
             if elements < FEWEST_ELEMENTS or len(programs) >= MOST_SEGMENTS:
                 return program
-            program = programs[key] = _or_in_numpy(self.segments.compile(program, self.segments.backend), program)
+            compiled = self.segments.compile(program)
+            self.segments.accelerated.append(compiled)
+            program = programs[key] = _or_in_numpy(compiled, program)
         return program
 
     @contextlib.contextmanager
@@ -443,7 +459,8 @@ def run_in_segments(function: Callable[..., Any], segments: Segments, args: Any,
             *[_argument(tape, v, seen) for v in args], **{k: _argument(tape, v, seen) for k, v in kwargs.items()}
         )
         tape.flush("")
-        return _released(result)
+        result = _released(result)  # the arrays that it was made of live no longer, or else have escaped
+        return result
     finally:
         tape.flush("")  # where the function raised
         seen.clear()
@@ -524,12 +541,13 @@ def _released(value: Any) -> Any:
 
 def _replace_escaped(tape: Tape) -> None:
     """Have lists, dicts, attributes and closures that still hold lazy arrays hold NumPy's."""
-    for ref in tape.alive:
-        array = ref()
-        if array is None or sys.getrefcount(array) <= 2:
-            continue
-        for holder in gc.get_referrers(array):
-            _replace(holder, array)
+    escaped = [array for ref in tape.alive if (array := ref()) is not None and sys.getrefcount(array) > 2]
+    if not escaped:
+        return  # as in most calls: to look through all objects takes milliseconds
+    for holder in gc.get_referrers(*escaped):
+        if holder is not escaped:
+            for array in escaped:
+                _replace(holder, array)
 
 
 def _replace(holder: Any, array: LazyArray) -> None:
@@ -540,7 +558,8 @@ def _replace(holder: Any, array: LazyArray) -> None:
         for key in [k for k, v in holder.items() if v is array]:
             holder[key] = real
     elif isinstance(holder, types.CellType):
-        holder.cell_contents = real
+        if holder.cell_contents is array:
+            holder.cell_contents = real
     elif type(holder) is tuple:
         for outer in gc.get_referrers(holder):
             if type(outer) is list or isinstance(outer, dict):

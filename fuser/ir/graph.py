@@ -100,6 +100,12 @@ class Graph:
 
     __repr__ = __str__
 
+    def pretty_print(self, *, source_info: bool = False, use_color: bool = False, **_: Any) -> str:
+        """The graph as text, with each equation's line where `source_info`; JAX's other options change nothing."""
+        from fuser.ir.text import show
+
+        return show(self, source=source_info)
+
 
 def graphs_in(params: dict[str, Any]) -> Iterator[Graph]:
     """The graphs among the params of a primitive."""

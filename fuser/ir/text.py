@@ -54,16 +54,16 @@ def _number(value: Any) -> str:
     return str(value).replace(" ", "")
 
 
-def show_param(value: Any) -> str:
+def show_param(value: Any, source: bool = True) -> str:
     """A parameter of an equation as text. Functions, and arrays past one element, are shown but cannot be read back."""
     if isinstance(value, np.dtype):
         return short_dtype(value)
     if isinstance(value, Graph):
-        return f"\n{textwrap.indent(show(value), ' ' * 8)}"
+        return f"\n{textwrap.indent(show(value, source), ' ' * 8)}"
     if isinstance(value, np.ndarray):
         return f"<array{list(value.shape)}>"
     if isinstance(value, tuple) and value and isinstance(value[0], Graph):
-        return f"({''.join(show_param(v) for v in value)}\n        )"
+        return f"({''.join(show_param(v, source) for v in value)}\n        )"
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -78,7 +78,7 @@ def show_param(value: Any) -> str:
 def show_eqn(eqn: Eqn, names: Names, source: bool = True) -> str:
     """`c:f32[3] = add a b   # model.py:4 (loss)`."""
     plain = {key: value for key, value in eqn.params.items() if not list(graphs_in({key: value}))}
-    inner = "".join(f"\n      {key}={show_param(eqn.params[key])}" for key in eqn.params if key not in plain)
+    inner = "".join(f"\n      {key}={show_param(eqn.params[key], source)}" for key in eqn.params if key not in plain)
     params = " ".join(f"{key}={show_param(value)}" for key, value in plain.items())
     operands = " ".join(names[v] for v in eqn.invars)
     results = " ".join(names.typed(v) for v in eqn.outvars)

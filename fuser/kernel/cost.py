@@ -158,7 +158,7 @@ class _Costs:
     def kind(self, node: Scalar) -> str:
         """The name that the target has a cost for."""
         if node.op in ("div", "rem", "mul", "pow") and node.dtype.kind in "iu":
-            by_constant = node.op == "div" and node.args[1].op == "const"
+            by_constant = node.op in ("div", "rem") and node.args[1].op == "const"
             return f"int_{node.op}" if not by_constant else "int_div_const"
         if node.op == "cast" and node.dtype.kind != node.args[0].dtype.kind:
             return "cast_int" if node.dtype.kind in "iu" and node.args[0].dtype.kind == "f" else "cast"

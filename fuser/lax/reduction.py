@@ -30,11 +30,22 @@ from fuser.trace.stage import is_array, stage
 def _reduction(primitive: Primitive, text: str) -> Callable[..., Any]:
     def function(operand: Any, axes: Sequence[int], *, out_sharding: None = None) -> Any:
         x = as_value(operand, primitive.name)
-        return bind(primitive, x, axes=axes_of(tuple(axes), x.ndim, primitive.name))
+        axes = axes_of(tuple(axes), x.ndim, primitive.name)
+        if primitive is R.reduce_sum_p and not config.allow_f16_reductions:
+            _refuse_halves(x, axes)
+        return bind(primitive, x, axes=axes)
 
     function.__name__ = function.__qualname__ = primitive.name
     function.__doc__ = text
     return function
+
+
+def _refuse_halves(x: Any, axes: tuple[int, ...]) -> None:
+    if x.dtype in (np.float16, dtypes.bfloat16) and any(x.shape[axis] != 1 for axis in axes):
+        raise ValueError(
+            f"reduce_sum on operand {type_of(x)} is not allowed when allow_f16_reductions=False; "
+            "convert it to float32 first, or use fuser.numpy.sum, which sums in float32"
+        )
 
 
 reduce_sum = _reduction(R.reduce_sum_p, "The sum over these dimensions.")
@@ -49,8 +60,8 @@ reduce_xor = _reduction(R.reduce_xor_p, "The bitwise exclusive or over these dim
 _MONOIDS: dict[Primitive, tuple[Primitive, Callable[[np.dtype], Any]]] = {
     E.add_p: (R.reduce_sum_p, lambda dtype: 0),
     E.mul_p: (R.reduce_prod_p, lambda dtype: 1),
-    E.max_p: (R.reduce_max_p, lambda dtype: R._extreme(dtype, "max")),
-    E.min_p: (R.reduce_min_p, lambda dtype: R._extreme(dtype, "min")),
+    E.max_p: (R.reduce_max_p, lambda dtype: R.extreme(dtype, "max")),
+    E.min_p: (R.reduce_min_p, lambda dtype: R.extreme(dtype, "min")),
     E.and_p: (R.reduce_and_p, lambda dtype: True if dtype.kind == "b" else -1),
     E.or_p: (R.reduce_or_p, lambda dtype: 0),
     E.xor_p: (R.reduce_xor_p, lambda dtype: 0),

@@ -126,11 +126,11 @@ prod = _accumulate(
 
 
 def _lowest(dtype: np.dtype) -> Any:
-    return R._extreme(dtype, "max")
+    return R.extreme(dtype, "max")
 
 
 def _highest(dtype: np.dtype) -> Any:
-    return R._extreme(dtype, "min")
+    return R.extreme(dtype, "min")
 
 
 def _extreme(

@@ -76,7 +76,7 @@ def reduction(
     def evaluate(x: np.ndarray, axes: Any) -> np.ndarray:
         wide = x.astype(np.float32) if x.dtype in (FLOATS[0], bfloat16) else x
         if reduction in ("max", "min"):
-            lowest = _extreme(wide.dtype, reduction)
+            lowest = extreme(wide.dtype, reduction)
             return convert(function.reduce(wide, axis=tuple(axes), initial=lowest), x.dtype)
         if reduction == "sum" and is_inexact(x.dtype):
             return convert(pairwise_sum(wide, tuple(axes)), x.dtype)
@@ -124,7 +124,7 @@ def _product_jvp(t: Any, x: Any, out: Any, axes: Any) -> Any:
     return reduce_sum_p.bind(t * (before * after), axes=(last,))
 
 
-def _extreme(dtype: np.dtype, reduction: str) -> Any:
+def extreme(dtype: np.dtype, reduction: str) -> Any:
     """The value that a max or min over nothing has."""
     if dtype == BOOL:
         return reduction == "min"

@@ -269,7 +269,7 @@ reduce_window_max_p = _windowed(
     E.max_p,
     R.reduce_max_p,
     R.REALS,
-    lambda dtype: R._extreme(dtype, "max"),
+    lambda dtype: R.extreme(dtype, "max"),
     jvp=(_chosen_tangent(E.ge_p),),
 )
 reduce_window_min_p = _windowed(
@@ -277,7 +277,7 @@ reduce_window_min_p = _windowed(
     E.min_p,
     R.reduce_min_p,
     R.REALS,
-    lambda dtype: R._extreme(dtype, "min"),
+    lambda dtype: R.extreme(dtype, "min"),
     jvp=(_chosen_tangent(E.le_p),),
 )
 
@@ -289,7 +289,7 @@ def _outside(select: Primitive, dtype: np.dtype) -> Any:
     """What padding holds, which no element loses against."""
     if select not in (E.ge_p, E.le_p):
         raise UnsupportedError(f"windows are selected from by ge or le, not by {select.name}")
-    return R._extreme(dtype, "max" if select is E.ge_p else "min")
+    return R.extreme(dtype, "max" if select is E.ge_p else "min")
 
 
 def _selected(which: Any, first: Any, second: Any) -> Any:

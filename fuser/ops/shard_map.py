@@ -60,8 +60,8 @@ class Layout(NamedTuple):
         return math.prod(self.mesh.shape[a] for a in axes)
 
     def local(self, aval: ArrayType, spec: Spec) -> ArrayType:
-        """The type of one device's part of a value; within another shard_map it may vary along that one's axes too."""
-        shape = tuple(size // self.extent(axes) for size, axes in zip(aval.shape, spec, strict=True))
+        """The type of one device's part of a value, padding included; within another shard_map it may vary along that one's axes too."""
+        shape = tuple(-(-size // self.extent(axes)) for size, axes in zip(aval.shape, spec, strict=True))
         explicit = None if aval.explicit is None else rules.local(self, aval, spec)
         return aval.update(shape=shape, vma=aval.vma | self.varying(spec), explicit=explicit)
 

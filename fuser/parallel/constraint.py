@@ -119,7 +119,7 @@ def _over_devices(sharding: Any) -> Any:
 _laid_over[:] = [_over_devices]
 
 
-def _constrained(leaf: Any, target: Any) -> Any:
+def _constrained(leaf: Any, target: Any, padding: bool = True) -> Any:
     value = as_value(leaf, "with_sharding_constraint")
     if target is None:
         return value
@@ -145,7 +145,7 @@ def _constrained(leaf: Any, target: Any) -> Any:
                 f"you want ({current_source().short})"
             )
         return value
-    return _laid(value, sharding, "with_sharding_constraint")
+    return _laid(value, sharding, "with_sharding_constraint", padding)
 
 
 def _resharded(leaf: Any, target: Any) -> Any:
@@ -180,9 +180,13 @@ def _within(value: Any, target: Any) -> Any:
     return sharding_constraint_p.bind(value, sharding=unchecked(mesh, PartitionSpec(*entries, **sets)))
 
 
-def _laid(value: Any, sharding: Sharding, function: str) -> Any:
+def _laid(value: Any, sharding: Sharding, function: str, padding: bool = False) -> Any:
+    """The value laid out so; with `padding`, of a traced one, also along dimensions that the devices do not divide."""
     try:
-        sharding.shard_shape(type_of(value).shape)
+        if isinstance(value, Tracer) and isinstance(sharding, NamedSharding) and padding:
+            sharding.check_compatible_aval(type_of(value).shape)
+        else:
+            sharding.shard_shape(type_of(value).shape)
     except ValueError as error:
         raise ValueError(f"One of {function} arguments was given a sharding that does not fit: {error}") from None
     if isinstance(value, Array):
@@ -215,7 +219,7 @@ def _of_inner_jit(value: Any, target: Any, what: str) -> Any:
     found = type_of(value).explicit
     if manual_axes() or found is None or not found.mesh.are_all_axes_explicit:
         with through(INNER_JIT):
-            return _constrained(value, sharding)
+            return _constrained(value, sharding, padding=False)
     wanted = sharding.in_type(type_of(value).ndim)
     if what == "in_shardings" and wanted is not None and found.spec != wanted.spec:
         raise ValueError(

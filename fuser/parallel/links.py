@@ -20,6 +20,7 @@ from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshape_p, slice_p
 from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p
 from fuser.ops.sorting import sort_p
 from fuser.parallel.indexed_links import gather_links, scatter_links
+from fuser.parallel.uneven import part_size
 
 SCATTERS = (scatter_p, scatter_add_p, scatter_mul_p, scatter_min_p, scatter_max_p)
 Dims = tuple[tuple[int, int], ...]  # (number of an operand or result, dimension)
@@ -39,13 +40,21 @@ class Link:
 def links(eqn: Eqn, parts: int) -> tuple[Link, ...]:
     """The dimensions that can be split into `parts`. What is in no link is taken whole by every device."""
     found = _RULES.get(eqn.primitive.fusion, _nothing)(eqn, parts)
-    return tuple(link for link in found if _divides(eqn, link, parts))
+    return tuple(link for link in found if _fits(eqn, link, parts))
 
 
-def _divides(eqn: Eqn, link: Link, parts: int) -> bool:
+def _fits(eqn: Eqn, link: Link, parts: int) -> bool:
+    """Whether the parts divide all of a link's dimensions, or all have the same extent and the same padding."""
     extents = [eqn.invars[o].aval.shape[d] for o, d in link.operands]
     extents += [eqn.outvars[r].aval.shape[d] for r, d in link.results]
-    return all(e and e % parts == 0 for e in extents)
+    if not all(extents):
+        return False
+    return all(e % parts == 0 for e in extents) or (len(set(extents)) == 1 and _takes_padding(eqn))
+
+
+def _takes_padding(eqn: Eqn) -> bool:
+    """Whether padding in operands only makes padding in results; as indices it might be out of bounds."""
+    return eqn.primitive.fusion is not Fusion.LIBRARY and eqn.primitive.movement is not Movement.GATHER
 
 
 def _nothing(eqn: Eqn, parts: int) -> Iterator[Link]:
@@ -107,7 +116,7 @@ def _movement(eqn: Eqn, parts: int) -> Iterator[Link]:
     shape = eqn.outvars[0].aval.shape
     for d, extent in enumerate(shape):
         alike = all(v.aval.shape[d : d + 1] == (extent,) for v in eqn.outvars)
-        if alike and extent and extent % parts == 0:
+        if alike and extent:
             operands = _read_in_parts(eqn, d, parts)
             if operands is not None:
                 yield Link(operands, _all(eqn.outvars, d))
@@ -116,7 +125,7 @@ def _movement(eqn: Eqn, parts: int) -> Iterator[Link]:
 def _read_in_parts(eqn: Eqn, dim: int, parts: int) -> Dims | None:
     """The operands' dimensions that are split with the results' dimension; None where a part needs more than its own."""
     moved: dict[int, dict[int, int]] = {}
-    part = Axis(parts)
+    part, extent = Axis(parts), eqn.outvars[0].aval.shape[dim]
     fine = True
 
     def read(number: int, index: tuple[Affine, ...], mask: Scalar | None = None) -> Scalar:
@@ -127,15 +136,16 @@ def _read_in_parts(eqn: Eqn, dim: int, parts: int) -> Dims | None:
             if _inside(place, part):
                 fine = False
             elif step := place.coefficient(part):
-                fine = fine and step * parts == aval.shape[d]
+                own = aval.shape[d]
+                fine = fine and (step * parts == own or (own == extent and step == part_size(own, parts)))
                 found[d] = step
         fine = fine and len(found) <= 1 and moved.setdefault(number, found) == found and not _depends(mask, part)
         return Scalar("element", (), aval.dtype, number)
 
     for output, var in enumerate(eqn.outvars):
         index = []
-        for d, extent in enumerate(var.aval.shape):
-            local = extent // parts if d == dim else extent
+        for d, size in enumerate(var.aval.shape):
+            local = part_size(size, parts) if d == dim else size
             place = Affine.of(Axis(local)) if local > 1 else ZERO
             index.append(place + Affine.of(part) * local if d == dim else place)
         extra = {"output": output} if eqn.primitive.multiple_results else {}

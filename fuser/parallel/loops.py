@@ -64,7 +64,7 @@ def _scan(parent: Any, eqn: Eqn) -> Results:
     carry = _carry_specs(parent, graph, before, [s for _, s in values[consts : consts + carries]], rows)
     body = Body(parent, graph, [*before, *carry, *rows], [*carry, *[None] * (len(graph.outvars) - carries)])
     targets = [*before, *carry, *(((), *s) for s in rows)]
-    operands = [parent.moved(v, s, t, "a loop takes it so") for (v, s), t in zip(values, targets)]
+    operands = [parent.taken(v, t, "a loop takes it so") for v, t in zip(eqn.invars, targets)]
     params |= {"jaxpr": body.graph, "num_consts": consts + len(body.consts)}
     results = scan_p.bind(*body.consts, *operands, **params)
     return list(zip(results, [*carry, *(((), *s) for s in body.specs[carries:])]))
@@ -82,7 +82,7 @@ def _while(parent: Any, eqn: Eqn) -> Results:
     test = Body(parent, params["cond_jaxpr"], [*tested, *carry], [whole(params["cond_jaxpr"].out_avals[0].ndim)])
     body = Body(parent, params["body_jaxpr"], [*fixed, *carry], carry)
     targets = [*tested, *fixed, *carry]
-    operands = [parent.moved(v, s, t, "a loop takes it so") for (v, s), t in zip(values, targets)]
+    operands = [parent.taken(v, t, "a loop takes it so") for v, t in zip(eqn.invars, targets)]
     params |= {"cond_jaxpr": test.graph, "cond_nconsts": first + len(test.consts)}
     params |= {"body_jaxpr": body.graph, "body_nconsts": second - first + len(body.consts)}
     results = while_p.bind(*test.consts, *operands[:first], *body.consts, *operands[first:], **params)
@@ -90,7 +90,7 @@ def _while(parent: Any, eqn: Eqn) -> Results:
 
 
 def _cond(parent: Any, eqn: Eqn) -> Results:
-    (index, own), *values = [parent.get(v) for v in eqn.invars]
+    (_, own), *values = [parent.get(v) for v in eqn.invars]
     branches = eqn.params["branches"]
     given = [s for _, s in values]
     planned = [_planned(parent.mesh, branch, given) for branch in branches]
@@ -103,7 +103,7 @@ def _cond(parent: Any, eqn: Eqn) -> Results:
     for body in bodies:
         graphs.append(_taking_all(body.graph, len(body.consts), at, avals))
         at += len(body.consts)
-    index = parent.moved(index, own, whole(len(own)), "an index")
+    index = parent.taken(eqn.invars[0], whole(len(own)), "an index")
     results = cond_p.bind(index, *consts, *(v for v, _ in values), **{**eqn.params, "branches": tuple(graphs)})
     return list(zip(results, wanted))
 

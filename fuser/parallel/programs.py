@@ -33,6 +33,7 @@ from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceShardin
 from fuser.parallel.spec import PartitionSpec, spec_of
 from fuser.parallel.spmd import Spread, spread
 from fuser.parallel.transport import in_turn
+from fuser.parallel.uneven import even
 from fuser.passes.inline import inline_calls
 from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.device import Device
@@ -161,7 +162,7 @@ def divided(traced: Traced) -> Lowered | None:
     constrained = {
         e.outvars[0]: e.params["sharding"]
         for e in graph.eqns
-        if e.primitive is sharding_constraint_p and mesh.are_all_axes_auto
+        if e.primitive is sharding_constraint_p and mesh.are_all_axes_auto and _is_even(e)
     }
     through = dict(zip(graph.invars, given))  # arguments that are results lie as they do
     said = [s or constrained.get(v) or through.get(v) for s, v in zip(wanted, graph.outvars)]  # type: ignore[arg-type,call-overload]
@@ -217,6 +218,12 @@ def _check_divides(layout: NamedSharding, shape: tuple[int, ...]) -> None:
         raise ValueError(
             f"One of pjit outputs was given a sharding that should evenly divide the shape: {error}"
         ) from None
+
+
+def _is_even(eqn: Eqn) -> bool:
+    """Whether the devices divide the dimensions of what a constraint lays out; results have no padding."""
+    sharding, aval = eqn.params["sharding"], eqn.outvars[0].aval
+    return sharding is None or even(sharding.mesh, sharding.axes(aval.ndim), aval.shape) == sharding.axes(aval.ndim)
 
 
 def _layout(wanted: Sharding | None, aval: ArrayType, mesh: Mesh) -> NamedSharding | None:

@@ -45,11 +45,11 @@ class Layouts:
             self.fixed.add(var)
 
     def offer(self, var: Operand, dim: int, axes: Axes, reason: str) -> bool:
-        """Split a dimension by these axes, where it is free, they are, and they divide it; whether it is so now."""
+        """Split a dimension by these axes, where it is free and they are; whether it is so now."""
         spec = self.of(var)
         if not isinstance(var, Var) or var in self.fixed or spec[dim]:
             return False
-        if any(a in each for each in spec for a in axes) or var.aval.shape[dim] % extent(self.mesh, axes):
+        if any(a in each for each in spec for a in axes):
             return False
         self.specs[var] = (*spec[:dim], axes, *spec[dim + 1 :])
         self.reasons.setdefault(var, reason)

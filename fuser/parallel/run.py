@@ -15,9 +15,9 @@ import numpy as np
 from fuser import backends
 from fuser.api.eager import backend_name
 from fuser.api.stages import Compiled, Lowered, Traced
-from fuser.backends.base import Alike, KernelSource, Loaded, Memory
+from fuser.backends.base import Alike, KernelSource, Memory
 from fuser.backends.c.backend import C
-from fuser.backends.link import Parts, dense, evaluated, in_steps
+from fuser.backends.link import dense, evaluated
 from fuser.compile import lower
 from fuser.config import config
 from fuser.errors import UnsupportedError
@@ -38,12 +38,12 @@ from fuser.parallel.sharding import NamedSharding, Sharding
 from fuser.parallel.spec import PartitionSpec, names, spec_of, split_axes
 from fuser.parallel.transport import Peers, in_turn
 from fuser.partition.explain import moved_bytes
-from fuser.partition.group import FusionGroup, Kind, Plan, Refusal
+from fuser.partition.group import FusionGroup, Kind, Refusal
 from fuser.passes.tokens import with_tokens
 from fuser.runtime import cooperative, rendezvous
 from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.cooperative import Meeting
-from fuser.runtime.executable import Executable, LibraryStep
+from fuser.runtime.executable import LibraryStep
 from fuser.runtime.shards import Shards
 from fuser.runtime.toolchain import thread_count
 from fuser.trace import tree
@@ -95,9 +95,8 @@ def _operands(group: FusionGroup) -> Callable[[Sequence[Any]], list[Any]]:
 class OneThread(C):
     """The C backend for devices that share the processors: their threads are all there are, so no kernel starts a team."""
 
-    def link(self, plan: Plan, sources: Sequence[KernelSource], loaded: Loaded) -> Executable:
-        kernels = zip(sources, loaded.functions, strict=True)
-        return in_steps(plan, kernels, Parts(self.memory, self.limits, _named))
+    def _library(self, group: FusionGroup, memory: Memory) -> Callable[..., Any]:
+        return _named(group, memory)
 
     def emit(self, group: FusionGroup, threads: bool = True, alike: Alike | None = None) -> KernelSource | Refusal:
         return super().emit(group, False, alike)

@@ -32,6 +32,7 @@ from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import replayed_flat
 from fuser.parallel.other_axes import in_axes_of
 from fuser.parallel.propagate import Axes, Layouts, linked, propagate, unsummed
+from fuser.parallel.uneven import cut, divides, even, masked, padded, part_size
 from fuser.passes.inline import inline_calls
 from fuser.runtime.array import Array
 from fuser.trace.core import infer, type_of
@@ -86,12 +87,12 @@ def spread(graph: Graph, mesh: Mesh, given: Sequence[Spec | None], wanted: Seque
     graph = inline_calls(graph)
     known = {v: s for v, s in zip(graph.invars, given) if s is not None}
     layouts = propagate(graph, mesh, known, wanted)
-    in_specs = tuple(layouts.of(v) for v in graph.invars)
+    in_specs = tuple(even(mesh, layouts.of(v), v.aval.shape) for v in graph.invars)
     parted = _Parts(mesh, layouts)
     out_specs: list[Spec] = []
 
     def function(*inputs: Any) -> list[Any]:
-        return parted.run(graph, inputs, in_specs, wanted, out_specs)
+        return parted.run(graph, inputs, in_specs, wanted, out_specs, equal_parts=True)
 
     layout = Layout(mesh, mesh.axis_names, False)
     with layout.scope():
@@ -117,8 +118,9 @@ class _Parts:
         given: Sequence[Spec],
         wanted: Sequence[Spec | None],
         ends: list[Spec],
+        equal_parts: bool = False,
     ) -> list[Any]:
-        """The graph's results on parts of inputs that lie as `given`; how they lie goes into `ends`."""
+        """The graph's results on parts of inputs that lie as `given`; how they lie goes into `ends`, without padding for `equal_parts`."""
         self.unsummed = unsummed(graph, self.mesh)
         self.zeros |= {e.outvars[0] for e in graph.eqns if e.primitive is broadcast_in_dim_p and _is_zero(e.invars[0])}
         for var, value, spec in zip(graph.invars, inputs, given):
@@ -130,9 +132,11 @@ class _Parts:
                 self.take(eqn)
         results = []
         for operand, target in zip(graph.outvars, wanted):
-            value, spec = self.get(operand)
-            ends.append(spec if target is None else target)
-            results.append(value if target is None else self.moved(value, spec, target, "the result is wanted so"))
+            if target is None:
+                spec = self.get(operand)[1]
+                target = even(self.mesh, spec, operand.aval.shape) if equal_parts else spec
+            ends.append(target)
+            results.append(self.taken(operand, target, "the result is wanted so"))
         self.values.clear()  # tracers do not outlive their trace
         return results
 
@@ -143,6 +147,10 @@ class _Parts:
         if isinstance(operand, Literal):
             return Array(np.asarray(operand.val), operand.aval.weak_type), whole(operand.aval.ndim)
         return self.values[operand]
+
+    def taken(self, operand: Operand, target: Spec, reason: str) -> Any:
+        """An operand's value, laid out so."""
+        return self.moved(*self.get(operand), target, operand.aval.shape, reason)
 
     def note(self, name: str, axes: Axes, value: Any, reason: str) -> None:
         source = current_source()
@@ -172,8 +180,8 @@ class _Parts:
         after = in_axes_of(eqn.params["sharding"], self.mesh).spec.unreduced
         ordered = lambda axes: tuple(n for n in self.mesh.axis_names if n in axes)
         value, spec = self.summed(value, spec, target, ordered(before - after))
-        value, spec = self.as_terms(value, spec, ordered(after - before))
-        self.put(eqn.outvars[0], self.moved(value, spec, target, "a constraint"), target)
+        value, spec = self.as_terms(value, spec, operand.aval.shape, ordered(after - before))
+        self.put(eqn.outvars[0], self.moved(value, spec, target, operand.aval.shape, "a constraint"), target)
 
     def summed(self, value: Any, spec: Spec, target: Spec, axes: Axes) -> tuple[Any, Spec]:
         """The sum of the terms that the devices have along these axes; each device's part of it where it is to be split by them."""
@@ -194,7 +202,7 @@ class _Parts:
             value = collectives.psum(value, axes)
         return value, spec
 
-    def as_terms(self, value: Any, spec: Spec, axes: Axes) -> tuple[Any, Spec]:
+    def as_terms(self, value: Any, spec: Spec, extents: tuple[int, ...], axes: Axes) -> tuple[Any, Spec]:
         """The value as a sum of terms along these axes: its parts among zeros, or itself on the first device and zeros on others."""
         left = set(axes)
         for dim, own in enumerate(spec):
@@ -202,14 +210,14 @@ class _Parts:
             if not tail:
                 continue
             kept = (*spec[:dim], own[: len(own) - len(tail)], *spec[dim + 1 :])
-            if set(tail) <= left:
+            if set(tail) <= left and divides(self.mesh, own, extents[dim]):
                 aval = type_of(value)
                 shape = (*aval.shape[:dim], aval.shape[dim] * extent(self.mesh, tail), *aval.shape[dim + 1 :])
                 start = collectives.axis_index(tail) * np.int32(aval.shape[dim])
                 value = dynamic_update_slice_in_dim(full(aval.update(shape=shape), 0), value, start, dim)
                 left -= set(tail)
             else:
-                value = self.moved(value, spec, kept, "a value is made a sum of terms")
+                value = self.moved(value, spec, kept, extents, "a value is made a sum of terms")
             spec = kept
         if left:
             value = self.on_first(value, tuple(n for n in self.mesh.axis_names if n in left))
@@ -223,7 +231,7 @@ class _Parts:
     def inlined(self, eqn: Eqn) -> None:
         """A shard_map is the graph of one device already."""
         specs = eqn.params["in_specs"]
-        operands = [self.moved(*self.get(v), s, "an operand of shard_map") for v, s in zip(eqn.invars, specs)]
+        operands = [self.taken(v, s, "an operand of shard_map") for v, s in zip(eqn.invars, specs)]
         results = replayed_flat(eqn.params["jaxpr"], self.mesh, operands)
         for var, value, spec in zip(eqn.outvars, results, eqn.params["out_specs"]):
             self.put(var, value, spec)
@@ -232,7 +240,8 @@ class _Parts:
         chosen = self.chosen(eqn)
         in_specs, out_specs, params = self.local(eqn, chosen)
         why = f"{eqn.primitive.name} takes it so"
-        operands = [self.moved(*self.get(v), s, why) for v, s in zip(eqn.invars, in_specs)]
+        operands = [self.taken(v, s, why) for v, s in zip(eqn.invars, in_specs)]
+        self.mask(eqn, chosen, operands)
         shared = tuple(a for link, axes in chosen if link.reduction == "sum" for a in axes)
         if eqn.primitive is scatter_add_p and shared and eqn.invars[0] not in self.zeros:
             operands[0] = self.on_first(operands[0], shared)  # what is added to counts once
@@ -247,7 +256,15 @@ class _Parts:
         for var, value, spec in zip(eqn.outvars, results, out_specs):
             said = var.aval.explicit is not None and var in self.layouts.fixed
             target = self.layouts.of(var) if said else spec
-            self.put(var, self.moved(value, spec, target, "its type says so"), target)
+            self.put(var, self.moved(value, spec, target, var.aval.shape, "its type says so"), target)
+
+    def mask(self, eqn: Eqn, chosen: list[tuple[Link, Axes]], operands: list[Any]) -> None:
+        """Replace padding along reduced dimensions by what changes no result."""
+        for link, axes in chosen:
+            for n, dim in link.operands:
+                size = eqn.invars[n].aval.shape[dim]
+                if link.reduction is not None and not divides(self.mesh, axes, size):
+                    operands[n] = masked(operands[n], dim, axes, size, link.reduction)
 
     def once(self, eqn: Eqn, operands: list[Any], params: dict[str, Any]) -> list[Any]:
         """An effect of the whole program, which happens on the first device alone: it hands the results to the others."""
@@ -285,7 +302,7 @@ class _Parts:
 
     def part(self, operand: Operand, spec: Spec) -> ArrayType:
         """The type of one device's part."""
-        shape = tuple(size // extent(self.mesh, axes) for size, axes in zip(operand.aval.shape, spec))
+        shape = tuple(part_size(size, extent(self.mesh, axes)) for size, axes in zip(operand.aval.shape, spec))
         return operand.aval.update(shape=shape)
 
     def chosen(self, eqn: Eqn) -> list[tuple[Link, Axes]]:
@@ -315,7 +332,9 @@ class _Parts:
         planned = self.layouts.of(eqn.outvars[0])
         if reduction == "sum":
             for dim, target in enumerate(planned):
-                if target == axes and not spec[dim] and value.shape[dim] % extent(self.mesh, axes) == 0:
+                if target == axes and not spec[dim]:
+                    parts = extent(self.mesh, axes)
+                    value = padded(value, dim, part_size(value.shape[dim], parts) * parts)
                     self.note("psum_scatter", axes, value, f"{reason}, and the result is split")
                     part = collectives.psum_scatter(value, axes, scatter_dimension=dim, tiled=True)
                     return part, (*spec[:dim], axes, *spec[dim + 1 :])
@@ -323,36 +342,54 @@ class _Parts:
         self.note(f"p{reduction}", axes, value, reason)
         return function(value, axes), spec
 
-    def moved(self, value: Any, spec: Spec, target: Spec, reason: str) -> Any:
-        """A value laid out otherwise: axes change dimensions, parts are put together, parts are taken."""
+    def moved(self, value: Any, spec: Spec, target: Spec, extents: tuple[int, ...], reason: str) -> Any:
+        """A value of these extents laid out otherwise: axes change dimensions, parts are put together, parts are taken."""
         if spec == target:
             return value
-        own = list(spec)
-        for source in range(len(own)):
-            for to in range(len(own)):
-                axes = own[source][len(own[source]) - 1 :]
-                fits = (
-                    axes
-                    and own[source][:-1] == target[source][: len(own[source]) - 1]
-                    and own[source] != target[source]
-                )
-                wants = (*own[to], *axes) == target[to][: len(own[to]) + 1] and to != source
-                if fits and wants and value.shape[to] % extent(self.mesh, axes) == 0:
-                    self.note("all_to_all", axes, value, reason)
-                    value = collectives.all_to_all(value, axes, to, source, tiled=True)
-                    own[source], own[to] = own[source][:-1], (*own[to], *axes)
+        value, own = self.exchanged(value, spec, target, extents, reason)
         for dim, (axes, wanted) in enumerate(zip(own, target)):
-            kept = _common(axes, wanted)
+            kept = self.kept(axes, wanted, extents[dim])
             if kept != axes:
                 self.note("all_gather", axes[len(kept) :], value, reason)
                 value = collectives.all_gather(value, axes[len(kept) :], axis=dim, tiled=True)
+                value = value if kept else cut(value, dim, extents[dim])
                 own[dim] = kept
         for dim, (axes, wanted) in enumerate(zip(own, target)):
             if more := wanted[len(axes) :]:
-                size = value.shape[dim] // extent(self.mesh, more)
+                parts = extent(self.mesh, more)
+                size = part_size(value.shape[dim], parts)
                 start = collectives.axis_index(more) * np.int32(size)
-                value = dynamic_slice_in_dim(value, start, size, dim)
+                value = dynamic_slice_in_dim(padded(value, dim, size * parts), start, size, dim)
         return value
+
+    def exchanged(
+        self, value: Any, spec: Spec, target: Spec, extents: tuple[int, ...], reason: str
+    ) -> tuple[Any, list[Axes]]:
+        """The value with axes in the dimensions that they are wanted in, where an exchange brings them there."""
+        own = list(spec)
+        for source in range(len(own)):
+            for to in range(len(own)):
+                axes, rest = own[source][len(own[source]) - 1 :], own[source][:-1]
+                fits = axes and rest == target[source][: len(rest)] and own[source] != target[source]
+                wants = (*own[to], *axes) == target[to][: len(own[to]) + 1] and to != source
+                if not fits or not wants:
+                    continue
+                parts, whole_source, whole_to = extent(self.mesh, axes), not rest, not own[to] and target[to] == axes
+                if not (whole_source or divides(self.mesh, own[source], extents[source])):
+                    continue  # padding lies otherwise with fewer parts
+                if not (whole_to or divides(self.mesh, target[to], extents[to])):
+                    continue
+                value = padded(value, to, part_size(value.shape[to], parts) * parts)
+                self.note("all_to_all", axes, value, reason)
+                value = collectives.all_to_all(value, axes, to, source, tiled=True)
+                value = cut(value, source, extents[source]) if whole_source else value
+                own[source], own[to] = rest, (*own[to], *axes)
+        return value, own
+
+    def kept(self, axes: Axes, wanted: Axes, size: int) -> Axes:
+        """The first axes that split a dimension both ways; none where padding lies otherwise with fewer of them."""
+        both = divides(self.mesh, axes, size) and divides(self.mesh, wanted, size)
+        return axes if axes == wanted else _common(axes, wanted) if both else ()
 
 
 def _is_zero(operand: Operand) -> bool:

@@ -347,12 +347,16 @@ class _Suspended:
 class CFunction:
     """A C function `void name(void **buffers, const int64_t *sizes)` that takes a list of contiguous ndarrays; frees the GIL."""
 
-    __slots__ = ("_function", "_keep", "_sizes", "sizes")
+    __slots__ = ("_function", "_keep", "_sizes", "objects", "sizes")
 
-    def __init__(self, symbol: Any, sizes: Sequence[int] = (), keep: object = None) -> None:
-        """`symbol` comes from a `ctypes.CDLL`; `keep` is held for as long as the function is."""
+    def __init__(
+        self, symbol: Any, sizes: Sequence[int] = (), keep: object = None, objects: tuple[Any, ...] = ()
+    ) -> None:
+        """`symbol` comes from a `ctypes.CDLL`; `keep` is held for as long as the function is, and so are the `objects` whose
+        addresses are among the sizes: with these it calls Python.
+        """
         symbol.restype = None
-        self.sizes = tuple(sizes)
+        self.sizes, self.objects = tuple(sizes), objects
         self._sizes: Any = None  # for calls from Python; the native core has its own
         self._function = symbol
         self._keep = keep

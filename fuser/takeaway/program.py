@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from fuser.backends.link import Parts, in_steps
 from fuser.errors import UnsupportedError
 from fuser.ir.graph import Var
 from fuser.ir.types import ArrayType
-from fuser.partition.group import generated
+from fuser.partition.group import FusionGroup, generated
 from fuser.runtime.executable import Allocation, KernelStep
 
 LICENCE = "http://www.apache.org/licenses/LICENSE-2.0"
@@ -58,11 +59,18 @@ class Program:
         return f"({given}) -> ({found})"
 
 
+def _every(groups: Iterable[FusionGroup]) -> Iterator[FusionGroup]:
+    """The groups, and those inside of them."""
+    for group in groups:
+        yield group
+        yield from _every(group.inner)
+
+
 def program_of(name: str, lowered: Lowered) -> Program:
     """The program of a plan. UnsupportedError where a step is no generated kernel."""
     plan, limits = lowered.plan, lowered.traced._backend.limits
-    for group in plan.groups:
-        if not generated(group, limits):
+    for group in _every(plan.groups):
+        if group.reason or not generated(group, limits):
             why = group.reason or "it is no generated kernel"
             raise UnsupportedError(
                 f"the step {group.name} of {name} cannot be taken away: {why} ({group.sources[0] if group.sources else '?'}); "

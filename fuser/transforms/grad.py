@@ -52,11 +52,14 @@ def grad(
     At a tie of max or min each side gets half; at 0 sign and relu have derivative 0, abs 1 and sqrt inf; a `where` passes
     nothing to the branch that is not taken, but a nan made there by 0 * inf stays: guard its argument with a `where` too.
     """
-    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
+    check_callable(fun, "grad")
 
     @functools.wraps(fun)
     def grad_of(*args: Any, **kwargs: Any) -> Any:
-        value, gradient = both(*args, **kwargs)
+        try:
+            value, gradient = _value_and_grad(fun, args, kwargs, argnums, has_aux, holomorphic, allow_int)
+        except Exception as error:
+            raise hide(error)  # noqa: B904
         return (gradient, value[1]) if has_aux else gradient
 
     return grad_of

@@ -258,6 +258,39 @@ static PyGetSetDef properties[] = {
     {NULL},
 };
 
+static void as_buffer_error(void) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_Format(PyExc_BufferError, "an array's memory cannot be read as a buffer: %S", value);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+}
+
+/* The memory of an array on the host, read-only: what memoryview, hashlib and whatever else takes bytes look at.
+
+   The view holds what owns the memory, so deleting the array leaves it valid, and donation, which wants the only reference, copies. */
+static int get_buffer(ArrayObject *self, Py_buffer *view, int flags) {
+    view->obj = NULL;
+    if (flags & PyBUF_WRITABLE) {
+        PyErr_SetString(PyExc_BufferError, "arrays are immutable; np.array(x) is a copy that can be written to");
+        return -1;
+    }
+    /* What is on a device is copied, and what has no values for others, random keys, is refused in Python. */
+    bool on_host = !self->deleted && self->data != NULL && PyArray_Check(self->data) &&
+                   !PyDataType_HASFIELDS(PyArray_DESCR((PyArrayObject *)self->data));
+    PyObject *memory = on_host ? Py_NewRef(self->data) : PyObject_CallMethod((PyObject *)self, "__array__", NULL);
+    int status = memory == NULL ? -1 : PyObject_GetBuffer(memory, view, flags);
+    Py_XDECREF(memory);
+    if (status == 0)
+        view->readonly = 1;
+    else if (!PyErr_ExceptionMatches(PyExc_BufferError))
+        as_buffer_error();
+    return status;
+}
+
+static PyBufferProcs buffer = {.bf_getbuffer = (getbufferproc)get_buffer};
+
 static PyTypeObject base_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fuser._native.ArrayBase",
     .tp_doc = "The fields of an array.",
@@ -269,6 +302,7 @@ static PyTypeObject base_type = {
     .tp_dealloc = (destructor)base_dealloc,
     .tp_members = members,
     .tp_getset = properties,
+    .tp_as_buffer = &buffer,
 };
 
 static PyMethodDef functions[] = {

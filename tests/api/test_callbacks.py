@@ -15,6 +15,7 @@ import fuser.experimental
 from fuser.errors import JaxRuntimeError
 from fuser.ir.graph import has_effects
 from fuser.passes.tokens import with_tokens
+from fuser.runtime.core import native
 
 FLOAT = np.dtype("float32")
 
@@ -175,6 +176,51 @@ def test_what_a_callback_raises_arrives_with_its_text(where: str) -> None:
         fuser.jit(programs[where])(1.0)
     if where == "cond":
         assert float(fuser.jit(programs[where])(-1.0)) == -1
+
+
+def test_a_loop_ends_where_a_callback_raises_and_runs_again() -> None:
+    log: list[tuple[str, int]] = []
+
+    def seen(name: str, limit: int) -> Any:
+        def function(i: Any) -> None:
+            log.append((name, int(i)))
+            if int(i) == limit:
+                raise ValueError(f"{name} at {int(i)}")
+
+        return function
+
+    def program(x: Any, first: Any) -> Any:
+        def inner(i: Any, c: Any) -> Any:
+            fuser.debug.callback(seen("inner", 7), first + i, ordered=True)
+            return c + 1
+
+        def outer(i: Any, c: Any) -> Any:
+            c = fuser.lax.fori_loop(0, 3, inner, c)
+            fuser.debug.callback(seen("outer", 99), first + i, ordered=True)
+            return fuser.numpy.cumsum(c)
+
+        return fuser.lax.fori_loop(0, 2, outer, x)
+
+    compiled = fuser.jit(program).lower(np.ones(3, FLOAT), 0).compile()
+    assert not any(group.reason for group in compiled.plan.groups if group.bodies) or native is None
+    expected = [
+        ("inner", 0),
+        ("inner", 1),
+        ("inner", 2),
+        ("outer", 0),
+        ("inner", 0),
+        ("inner", 1),
+        ("inner", 2),
+        ("outer", 1),
+    ]
+    for first, events in ((0, expected), (6, [("inner", 6), ("inner", 7)]), (0, expected)):
+        log.clear()
+        if first:
+            with pytest.raises(JaxRuntimeError, match="inner at 7"):
+                compiled(np.ones(3, FLOAT), first)
+        else:
+            np.testing.assert_array_equal(np.asarray(compiled(np.ones(3, FLOAT), first)), [7, 18, 33])
+        assert log == events
 
 
 def test_print_formats_values_and_checks_the_format(capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,7 +124,7 @@ def test_scopes_and_caches(caplog: pytest.LogCaptureFixture) -> None:
         fuser.clear_caches()
         assert jitted._cache_size() == 0
         jitted(X)
-    assert len([r for r in caplog.records if "Compiling <lambda>" in r.message]) == 2
+    assert len([r for r in caplog.records if "Compiling jit(<lambda>)" in r.message]) == 2
     assert "numpy" in (fuser.print_environment_info(return_string=True) or "")
     assert fuser.float0 == jax.float0 or fuser.float0.itemsize == 0
 
@@ -134,3 +134,43 @@ def test_default_precision_of_products() -> None:
     with fuser.default_matmul_precision("highest"):
         [eqn] = fuser.jit(lambda a: a @ a).trace(eye).graph.eqns
     assert eqn.params["precision"] == "highest"
+
+
+def test_stages_of_compilations_are_logged_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[tuple[str, str]] = []
+
+    def listener(event: str, seconds: float, fun_name: str = "") -> None:
+        assert 0 <= seconds < 60
+        heard.append((event.rpartition("/")[2], fun_name))
+
+    def doubled(x):
+        return x * 2
+
+    fuser.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        jitted = fuser.jit(doubled)
+        with caplog.at_level(logging.DEBUG, "fuser"):
+            jitted(X)
+            jitted(X)
+    finally:
+        fuser.monitoring.unregister_event_duration_listener(listener)
+    stages = ("jaxpr_trace_duration", "jaxpr_to_mlir_module_duration", "backend_compile_duration")
+    assert heard == [(stage, "doubled") for stage in stages]
+    words = [r.getMessage().rpartition(" in ")[0] or r.getMessage() for r in caplog.records if r.levelname == "DEBUG"]
+    assert words == [
+        "Finished tracing doubled for jit",
+        f"Compiling jit(doubled) with argument types f32[{X.size}]",
+        "Finished lowering doubled",
+        "Finished compilation of doubled",
+    ]
+
+
+def test_sums_of_halves_can_be_forbidden() -> None:
+    for module in (fuser, jax):
+        x = module.numpy.ones((1, 3), "bfloat16")
+        with module.allow_f16_reductions(False):
+            assert float(module.numpy.sum(x)) == 3
+            assert module.lax.reduce_sum(x, [0]).shape == (3,)
+            with pytest.raises(ValueError, match="not allowed"):
+                module.lax.reduce_sum(x, [1])
+        assert float(module.lax.reduce_sum(x, [1])[0]) == 3

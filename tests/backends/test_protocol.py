@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,12 +41,18 @@ def test_a_group_that_emit_refuses_is_a_library_step_with_the_reason() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-def test_a_native_call_that_emit_refuses_keeps_its_loop_out_of_native_code() -> None:
+def test_a_native_call_that_emit_refuses_is_python_in_a_native_loop() -> None:
     def loop(x: Any) -> Any:
         return fuser.lax.fori_loop(0, 3, lambda _, z: fnp.sort(z) * 0.5, x)
 
-    group = lower(fuser.jit(loop).trace(X.astype(np.complex64)).graph, C()).plan.groups[-1]
-    assert (group.kind, group.reason) == (Kind.CONTROL, "complex numbers are sorted in NumPy")
+    backend = C()
+    traced = fuser.jit(loop).trace(X.astype(np.complex64)).graph
+    for within in (True, False):
+        backend.limits = replace(backend.limits, host_steps=within)
+        group = lower(traced, backend).plan.groups[-1]
+        own = [g.reason for g in group.inner if g.reason]
+        assert (group.kind, own) == (Kind.CONTROL, ["complex numbers are sorted in NumPy"])
+        assert group.reason == ("" if within else own[0])
     assert not lower(fuser.jit(loop).trace(X).graph, C()).plan.groups[-1].reason
 
 

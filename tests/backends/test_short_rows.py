@@ -185,3 +185,38 @@ def test_the_form_of_rows_side_by_side() -> None:
     assert "rows_in32" in text and "rows_out32" in text
     text = fuser.jit(lambda x: nn.softmax(x, -1)).lower(np.ones((1000, 300), np.float32)).sources[0].text
     assert "rows_in32" not in text
+
+
+def shifted(x: Any, kept: Any) -> tuple[Any, ...]:
+    """Rows beside their neighbours, of which some are hidden: pieces of one element, and a test of one byte."""
+    edge = fnp.full((len(x), 1), -1e30, x.dtype)
+    before = fnp.concatenate([edge, x[:, :-1]], 1)
+    second = fnp.where(kept, fnp.concatenate([edge, edge, x[:, :-2]], 1), edge)
+    both = fnp.logaddexp(x, before)
+    return fnp.logaddexp(both, second), fnp.exp(before - both)
+
+
+@pytest.mark.parametrize("extent", (5, 25, 63))
+def test_short_rows_beside_their_neighbours_run_whole(extent: int) -> None:
+    x = np.random.default_rng(extent).standard_normal((41, extent)).astype(np.float32)
+    agree(shifted, (x, x > 0), 1e-5)
+    (source,) = fuser.jit(shifted, backend="c").lower(x, x > 0).sources
+    (schedule,) = source.schedules.values()
+    assert schedule.masking and not schedule.index_set_splitting
+
+
+@pytest.mark.parametrize("rows, channels", ((12, 3), (40, 3), (40, 7)))
+def test_rows_of_channels_with_edges_are_vectors(rows: int, channels: int) -> None:
+    def step(x: Any, v: Any, s: Any) -> tuple[Any, ...]:
+        force = fnp.zeros_like(x).at[:, :-1].add(s[:, 1:]).at[:, 1:].add(-s[:, :-1]) + fnp.arange(channels) * 0.1
+        v = ((v + 0.05 * force) * 0.99).at[0].set(0)
+        return x + 0.05 * v, v
+
+    args = tuple(np.random.default_rng(n).standard_normal((rows, rows, channels)).astype(np.float32) for n in range(3))
+    agree(step, args, 1e-5)
+    for source in fuser.jit(step, backend="c").lower(*args).sources:
+        lines = source.text.splitlines()
+        masked = [n for n, line in enumerate(lines) if "< padded(" in line]
+        assert all(
+            "omp simd" in lines[n - 1] for n in masked
+        )  # or gcc asks first whether the rows overlap, which they do

@@ -44,12 +44,12 @@ def worker(module: str, *arguments: str, tmp: pathlib.Path) -> list[dict[str, An
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "suite", ["forms", "long", "loops", "control", "transforms", "special values", "workloads", "eager"]
+    "suite", ["forms", "attention", "long", "loops", "control", "transforms", "special values", "workloads", "eager"]
 )
 def test_interpreter_agrees_with_the_reference(suite: str, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("triton")
     rows = worker("triton_worker", suite, tmp=tmp_path)
-    assert len(rows) >= 8
+    assert len(rows) >= 7
     assert {row["case"]: row["error"] for row in rows if row["error"]} == {}
 
 

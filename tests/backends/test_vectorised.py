@@ -81,6 +81,24 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "transposed": (lambda x: x + x.T, SQUARE),
     "reversed": (lambda x: x[::-1] + x, F),
     "divided by a constant": (lambda x: x // 7, I),
+    "quotient": (lambda x: x // (x + 1), I),
+    "unsigned quotient": (lambda x: x // (x + 1), U),
+    "remainder of bytes": (lambda x: (x % (x + 1)).astype(np.int32), np.ones(N, np.uint8)),
+    "odd": (lambda x: fnp.where((x % 2 == 1) & (x > 7), 3 * x + 1, x // 2), I),
+    "odd and unsigned": (lambda x: fnp.where((x % 2 != 0) & (x > 7), 3 * x + 1, x // 2), U),
+    "short rows chosen by tests": (lambda b: fnp.where(b, b.sum(1)[:, None], 0), np.tile(B, 25).reshape(N, 25)),
+    "short rows of functions chosen by tests": (
+        lambda x, w, b: fnp.where(b, fnp.exp(x * w), x),
+        np.ones((N, 13), np.float32),
+        np.ones((N, 1), np.float32),
+        np.ones((N, 13), bool),
+    ),
+    "pairs summed under a test": (
+        lambda x, b: (d := fnp.maximum(x[:, None] - x, 0), fnp.where(b[:, None] & b, d, 0).sum((0, 1)), b[:, None] & b),
+        np.ones(200, np.float32),
+        np.ones(200, bool),
+    ),
+    "tests of numbers of several sizes": (lambda x, b: fnp.where((x % 3 == 0) & b, False, b), I, B),
     "bits": (lambda x: lax.population_count(x) + lax.clz(x), U),
     "lanes beside an edge": (
         lambda x: lax.scan(lambda c, row: (c * 0.5 + row, c), fnp.zeros(600), fnp.pad(x, ((1, 0), (0, 0)))[:-1].T)[1],
@@ -97,8 +115,7 @@ SCALAR: dict[str, tuple[str, Any, Any]] = {
     "argmax beside a sum": ("positions of extremes", lambda x: fnp.argmax(x, axis=1) + x.sum(1), SQUARE),
     "complex sine": ("complex sin", lambda x: fnp.sin(x), C),
     "remainder": ("remainders of floats", lambda x: fnp.fmod(x, x), F),
-    "quotient": ("divide integers", lambda x: x // (x + 1), I),
-    "unsigned quotient": ("divide integers", lambda x: x // (x + 1), U),
+    "quotient of 64 bits": ("divide integers", lambda x: x // (x + 1), np.ones(N, np.int64)),
     "repeated": ("integer division", lambda x: fnp.repeat(x, 5) + 1, F),
     "gather of bytes": ("elements of uint8", lambda x: x[x.astype(np.int32) * 5000], I[:100].astype(np.uint8)),
 }
@@ -127,7 +144,7 @@ def loops(text: str) -> Iterator[tuple[int, int]]:
         indent = len(line) - len(line.lstrip())
         end = next(n for n in range(start + 1, len(lines)) if len(lines[n]) - len(lines[n].lstrip()) <= indent)
         body = "\n".join(lines[start + 1 : end])
-        if "for (" not in body and "__asm__" not in body and re.search(r"\b(in|out)\d+\)?\[", body):
+        if "for (" not in body and "__asm__" not in body and re.search(r"\b(in|out|tile)\d+\)?\[", body):
             yield start, end
 
 
@@ -164,7 +181,8 @@ def test_vectorised_loops(name: str, tmp_path: Any) -> None:
 @pytest.mark.parametrize("name", SCALAR)
 def test_loops_that_are_not_vectorised_have_a_reason(name: str, tmp_path: Any) -> None:
     words, function, x = SCALAR[name]
-    with_reason = [s for s in sources(function, x) if "scalar" in s.launch]
+    with fuser.enable_x64(x.dtype == np.int64):
+        with_reason = [s for s in sources(function, x) if "scalar" in s.launch]
     (source,) = with_reason
     reason, count = source.launch["scalar"]
     assert words in reason and count >= x.size
@@ -189,8 +207,8 @@ def test_explain_says_why() -> None:
 def test_reasons_inside_of_bundles_and_loops() -> None:
     (bundle,) = sources(lambda x, y: (x // (x + 1), lax.cummax(y)), I[:100], F[:200])
     assert bundle.launch["scalar"][1] == 200
-    (loop,) = sources(lambda x: lax.scan(lambda c, _: (fnp.sort(c // (c + 1)), None), x, None, length=7)[0], I)
-    assert loop.launch["scalar"][1] == 7 * N and "divide integers" in loop.launch["scalar"][0]
+    (loop,) = sources(lambda x: lax.scan(lambda c, _: (fnp.sort(fnp.fmod(c, c + 1)), None), x, None, length=7)[0], F)
+    assert loop.launch["scalar"][1] == 7 * N and "remainders of floats" in loop.launch["scalar"][0]
 
 
 def told(function: Any, x: np.ndarray) -> list[str]:

@@ -16,6 +16,7 @@ from scipy import ndimage
 from fuser.errors import TracerBoolConversionError
 from fuser.interop import FallbackWarning, accelerate, segments
 from tests.interop.oracle import same
+from tests.interop.random_segments import run
 
 X = np.linspace(-2.0, 3.0, 24).reshape(4, 6)
 
@@ -245,3 +246,60 @@ def test_generators_and_accelerated_functions_inside() -> None:
     inner = accelerate(lambda x: x * 3 if x.sum() > 0 else x)
     outer = accelerate(lambda x: inner(x + 1) - 1 if x.max() > 0 else x)
     same((X + 1) * 3 - 1, outer(X))
+
+
+def test_random_functions() -> None:
+    wrong = run(range(60))
+    assert not wrong, wrong[0]
+
+
+@dataclasses.dataclass
+class Holder:
+    u: np.ndarray
+
+
+def test_constants_outside_that_are_views_of_what_is_written() -> None:
+    scope: dict[str, Any] = {}
+
+    def writes(x):
+        x[1:4] = 7
+        return scope["table"] * 2, x
+
+    def through(x, box):
+        box.u[:] = x[0] + box.u
+        return x * 2
+
+    def twice(x):
+        y = scope["table"] * 3
+        scattered = x.reshape(2, 4).T.ravel()
+        return y[::-1], x + y, scattered, scattered[1:], y
+
+    for take in (lambda x: x[::-1], lambda x: x, lambda x: x + 1):
+        results = []
+        for function in (writes, through, twice):
+            accelerated = accelerate(function, fallback="error", backend="reference")
+            for call in (function, accelerated, accelerated):
+                x = np.arange(8.0)
+                scope["table"] = take(x)
+                rest = (Holder(scope["table"]),) if function is through else ()
+                found = call(x, *rest)
+                results.append((found, x.copy(), scope["table"].copy()))
+            same(results[-3], results[-2])
+            same(results[-3], results[-1])
+        first, _, scattered, part, last = results[-1][0]
+        assert np.shares_memory(first, last) and np.shares_memory(scattered, part)
+
+
+def test_only_what_escaped_is_looked_for() -> None:
+    kept: list[Any] = []
+    cells: list[Any] = []
+
+    def keeps(x):
+        y, z = x * 2, x * 3
+        kept.append(y)
+        cells.append(lambda: (y, z))
+        return z if y.sum() > 0 else y
+
+    found = accelerate(keeps)(X + 3)
+    assert type(found) is np.ndarray and all(type(v) is np.ndarray for v in (kept[0], *cells[0]()))
+    same((kept[0], found), cells[0]())

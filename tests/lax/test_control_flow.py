@@ -24,6 +24,7 @@ from fuser.config import config
 from fuser.errors import ConcretizationTypeError, UnexpectedTracerError
 from fuser.ir.graph import Graph, graphs_in
 from fuser.partition.group import Kind
+from fuser.runtime.core import native
 from tests.transforms.both import agree, both_raise, compare
 
 X = np.linspace(-1, 2, 12, dtype=np.float32).reshape(4, 3)
@@ -506,11 +507,25 @@ def test_a_loop_that_writes_a_row_leaves_the_rest_alone() -> None:
     assert max(v.aval.size for g in loop.bodies[0].groups for v in g.graph.outvars) == LARGE.shape[1]
 
 
-def test_a_scan_over_a_sort_is_driven_from_python_and_says_so() -> None:
-    plan = fuser.jit(lambda x: lax.scan(lambda c, u: (fnp.sort(c) + u, c), x[0], x), backend="c").lower(X + 0j).plan
+@pytest.mark.skipif(native is None, reason="needs the native core")
+def test_a_native_loop_calls_python_for_the_steps_that_only_it_has() -> None:
+    def program(lib: Any, numpy: Any) -> Any:
+        def body(carry: Any, row: Any) -> Any:
+            carry = lib.cond(row[0].real > 0, lambda c: numpy.sort(c) + row, lambda c: numpy.sort(c)[::-1], carry)
+            grown = lib.while_loop(lambda c: abs(c[0]) < 2, lambda c: numpy.sort(c * 1.5), row + 0.1)
+            return carry, (numpy.sort(row), grown)
+
+        return lambda x: lib.scan(body, x[0], x)
+
+    step = fuser.jit(program(lax, fnp), backend="c")
+    values = X + 1j * X[::-1]
+    plan = step.lower(values).plan
     [loop] = [g for g in plan.groups if g.kind is Kind.CONTROL]
-    assert loop.reason == "complex numbers are sorted in NumPy"
-    assert "control flow driven from Python (complex numbers are sorted in NumPy" in plan.explain()
+    assert not loop.reason and "complex numbers are sorted in NumPy" in plan.explain()
+    assert "driven from Python" not in plan.explain()
+    expected = program(jax.lax, jax.numpy)(values)
+    for found, wanted in zip(jax.tree.leaves(step(values)), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), rtol=1e-6)
 
 
 def test_the_text_of_a_loop_serves_other_sizes() -> None:

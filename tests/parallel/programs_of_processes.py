@@ -97,6 +97,33 @@ def same_numbers() -> Any:
     return digests(found)
 
 
+def state(grid: Any, value: Any, *specs: Any) -> dict[str, Any]:
+    """Parameters, a moment of another dtype, what every device has, and a number, laid out by these specs."""
+    put = lambda x, spec: fuser.device_put(x, NamedSharding(grid, spec))
+    layers = [{"w": put(W * value, specs[0])}, {"w": put((W.T * value).astype(fnp.bfloat16), specs[1])}]
+    return {"layers": layers, "scale": put(np.arange(3.0, dtype=np.float32) * value, P()), "steps": 7 * value}
+
+
+def saved() -> Any:
+    """A checkpoint of every process's parts."""
+    tree = state(mesh(fuser.device_count()), 1, P("x", "y"), P(None, ("y", "x")))
+    fuser.distributed.save_checkpoint(os.environ["FOLDER"], tree)
+    return whole(tree)
+
+
+def restored() -> Any:
+    """The same over another mesh, laid out otherwise."""
+    like = state(mesh(fuser.device_count()), 0, P("y"), P("x"))
+    return whole(fuser.distributed.restore_checkpoint(os.environ["FOLDER"], like))
+
+
+def whole(tree: Any) -> list[Any]:
+    """A hash of each array, wherever its parts are, and the number."""
+    gathered = fuser.experimental.multihost_utils.process_allgather({k: v for k, v in tree.items() if k != "steps"})
+    found = [hashlib.sha256(np.ascontiguousarray(v).tobytes()).hexdigest()[:16] for v in fuser.tree.leaves(gathered)]
+    return [*found, tree["steps"]]
+
+
 def endless() -> Any:
     """Sums until something happens; says which error ended it, and how long after the fault."""
     grid = mesh(fuser.device_count())

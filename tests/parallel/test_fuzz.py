@@ -69,12 +69,13 @@ class Random:
         return fuser.grad(lambda a: sum(fnp.sum(fnp.sin(v)) for v in self(a, *inputs[1:])))(inputs[0])
 
 
-def spec_of(mesh: Any, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
-    """Some axes of the mesh for some dimensions, where they divide them."""
+def spec_of(mesh: Any, shape: tuple[int, ...], rng: np.random.Generator, uneven: bool = False) -> Any:
+    """Some axes of the mesh for some dimensions, where they divide them, or anywhere."""
     entries: list[list[str]] = [[] for _ in shape]
     for name in rng.permutation(list(mesh.axis_names)):
         dim, wanted = int(rng.integers(max(len(shape), 1))), rng.random() < 0.7
-        if shape and wanted and shape[dim] % int(np.prod([mesh.shape[n] for n in (*entries[dim], name)])) == 0:
+        parts = int(np.prod([mesh.shape[n] for n in (*entries[dim], name)])) if shape else 1
+        if shape and wanted and (uneven or shape[dim] % parts == 0):
             entries[dim].append(str(name))
     return fuser.P(*(tuple(e) if e else None for e in entries))
 
@@ -210,7 +211,7 @@ def _constraint(r: Random) -> Step | None:
         mesh = fuser.sharding.get_mesh()
         if mesh.empty:
             return values[n] * 1.0
-        spec = spec_of(mesh, r.shapes[n], np.random.default_rng(seed))
+        spec = spec_of(mesh, r.shapes[n], np.random.default_rng(seed), uneven=True)
         return fuser.lax.with_sharding_constraint(values[n] * 1.0, fuser.NamedSharding(mesh, spec))
 
     return step

@@ -158,7 +158,7 @@ def test_constraints_and_wanted_shardings() -> None:
     with pytest.raises(ValueError, match="jit needs in_shardings to be a tree prefix"):
         fuser.jit(lambda a: a, in_shardings=(at(), at()))(X)
     with pytest.raises(ValueError, match="splits dimension 0 into 4 parts"):
-        fuser.jit(lambda a: fuser.lax.with_sharding_constraint(a[:6], at("x")))(X)
+        fuser.jit(lambda a: a[:6], out_shardings=at("x"))(X)
 
 
 def test_operations_and_transforms_outside_follow_their_operands() -> None:

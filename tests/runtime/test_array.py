@@ -1,6 +1,7 @@
 """`Array` against real JAX (printing, conversions, errors), NumPy and torch (exchange of memory)."""
 
 import copy
+import hashlib
 import operator
 import pickle
 import weakref
@@ -146,8 +147,10 @@ def test_numpy_sees_the_same_memory_and_copies_on_request():
     assert np.array(x, copy=True).flags.writeable
     assert np.asarray(x, dtype=np.float64).dtype == np.float64
     assert np.asarray(x, dtype=np.float32, copy=False).dtype == np.float32
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match="copy"):
         np.asarray(x, dtype=np.int32, copy=False)
+    with pytest.raises(ValueError) as error:
+        x.__array__(np.int32, copy=False)
     assert str(error.value) == "a view of a float32 array as int32 needs a copy, and copy=False forbids it"
     assert to_numpy([1, 2]).tolist() == [1, 2]
 
@@ -283,3 +286,34 @@ def test_copies_begin_at_a_line_of_the_cache(order):
     for copied in (fuser.device_put(x), fuser.device_put(x).__copy__(), fuser.numpy.array(x)):
         np.testing.assert_array_equal(copied, x)
     assert np.asarray(fuser.device_put(x)).ctypes.data % 64 == 0
+
+
+@pytest.mark.skipif(array_module.native is None, reason="up to Python 3.11 only C types have buffers")
+def test_buffers_are_those_of_jax():
+    def found(module, function):
+        try:
+            return function(module)
+        except BufferError:
+            return BufferError
+
+    for function in (
+        lambda m: memoryview(m.arange(12.0).reshape(3, 4)).tobytes(),
+        lambda m: [getattr(memoryview(m.arange(12.0).reshape(3, 4)), n) for n in ("shape", "readonly", "nbytes")],
+        lambda m: hashlib.sha256(m.arange(5)).hexdigest(),
+        lambda m: bytearray(m.ones((2, 0))),
+        lambda m: memoryview(m.asarray(True)).tolist(),
+        lambda m: memoryview(m.ones(3, "bfloat16")),
+        lambda m: np.frombuffer(m.arange(3), np.int32).tolist(),
+    ):
+        assert found(fuser.numpy, function) == found(jnp, function)
+    x = fuser.numpy.arange(64.0).reshape(8, 8)
+    view = memoryview(x)
+    before = view.tobytes()
+    assert np.shares_memory(np.asarray(view), np.asarray(x))
+    fuser.jit(lambda v: v + 1, donate_argnums=0)(x)
+    assert view.tobytes() == before, "memory that a view holds is not donated"
+    deleted = fuser.numpy.ones(3)
+    deleted.delete()
+    for wrong in (deleted, fuser.random.key(0)):
+        with pytest.raises(BufferError, match="cannot be read as a buffer"):
+            memoryview(wrong)

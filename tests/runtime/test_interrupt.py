@@ -121,6 +121,36 @@ def test_a_handler_that_raises_nothing_leaves_the_loop_alone(path):
     assert (result.stdout, result.stderr) == ("2.0 [2]\n", "")
 
 
+FILES = """
+import os, signal, subprocess, numpy as np
+import fuser, fuser.numpy as fnp
+from fuser import lax
+from fuser.backends.c.compilation import translation_units
+translation_units.LONG, translation_units.cpu_count = 1, lambda: 3
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def program(x, steps, times):
+    slow = lambda c: lax.fori_loop(0, steps, lambda i, a: fnp.sin(a) + i, c)
+    middle = lambda c: lax.fori_loop(0, times, lambda i, a: fnp.cumsum(a) * 0.1 + slow(a[0]), c)
+    return lax.fori_loop(0, times, lambda i, a: fnp.cumsum(a) * 0.1 + middle(a), x)
+
+x = np.ones(300, np.float32)
+compiled = fuser.jit(program).lower(x, 4000, 3).compile()
+before = compiled(x, 4000, 3)
+subprocess.Popen(["sh", "-c", f"sleep 0.2; kill -INT {os.getpid()}"])
+try:
+    compiled(x, 2_000_000_000, 2)
+except KeyboardInterrupt:
+    print("interrupted", bool((compiled(x, 4000, 3) == before).all()))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs POSIX signals")
+def test_a_program_of_several_files_runs_again_after_an_interrupt(tmp_path):
+    result = run(FILES, "native", FUSER_CACHE_DIR=str(tmp_path))
+    assert (result.stdout, result.stderr) == ("interrupted True\n", "")
+
+
 LIBRARY = """
 import os, signal, sys, threading, time
 import numpy as np

@@ -97,5 +97,9 @@ def test_what_is_no_kernel_stays() -> None:
         fuser.export_kernels(lambda x: fnp.linalg.svd(x)[1] + 1)(X)
     with pytest.raises(UnsupportedError, match=r"the step .* cannot be taken away: .* \(test_takeaway.py:\d+ "):
         fuser.export_kernels(lambda x: fuser.pure_callback(np.sin, fuser.ShapeDtypeStruct(X.shape, X.dtype), x))(X)
+    with pytest.raises(
+        UnsupportedError, match=r"the step .* cannot be taken away: complex numbers are sorted in NumPy"
+    ):
+        fuser.export_kernels(lambda x: fuser.lax.fori_loop(0, 3, lambda i, c: fnp.sort(c)[::-1], x))(X + 0j)
     with fuser.config.using(backend="reference"), pytest.raises(UnsupportedError, match="backends c and triton"):
         fuser.export_kernels(fnp.sin)(X)

@@ -25,6 +25,7 @@ from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Refusal
 from fuser.runtime import toolchain
+from fuser.runtime.core import native
 
 
 class C(Stepwise):
@@ -45,6 +46,7 @@ class C(Stepwise):
         horizontal_parts=256,
         horizontal_bytes=1 << 17,
         horizontal_chains=True,
+        host_steps=native is not None,
         target=TARGET,
     )
 
@@ -71,7 +73,9 @@ class C(Stepwise):
         if group.kind is Kind.CONTROL:
             known = Alike(_within(group)) if alike is None else alike
             return emit_control(
-                group, lambda inner, several: known.source(inner, self.emit, threads and several, known)
+                group,
+                lambda inner, several: known.source(inner, self.emit, threads and several, known),
+                lambda inner: self._library(inner, self.memory),
             )
         if group.kind is Kind.CONTRACTION:
             return gemm_epilogue.emit_product(group, alike is not None)

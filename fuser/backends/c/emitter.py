@@ -220,6 +220,19 @@ class Emitter(Builder, Common):
     def loop(self, axis: Axis, first: Part = "0", last: Part | None = None, step: str = "++{}") -> None:
         self.count(self.axis_names[axis], first, last or self.extents[axis], step)
 
+    @contextmanager
+    def standing_loads(self, nodes: Iterable[Scalar]) -> Iterator[None]:
+        """A block before which what stands still along the vector is read: under a mask gcc has no vectors of that."""
+        vector, saved = self.loops.vector, dict(self.env)
+        still = lambda node: node.op == "load" and not node.args and not computed(node.attr.offset)
+        loads = [n for n in nodes if still(n) and vector is not None and not self.follows(n, vector)]
+        self.open()
+        for node in loads:
+            self.define(node)
+        yield
+        self.close()
+        self.env = saved
+
     def count_masked(self, name: str, total: Part, lanes: int, first: Part = "0") -> Variable:
         """Open a loop over whole vectors of `lanes` numbers from the first on; until it is closed by `close_masked`, arrays
         are read and written where the count lies `within` the total alone."""
@@ -333,6 +346,8 @@ class Emitter(Builder, Common):
                 return code("({} ? {} : 0)", self.inside, found)
             return found
         offset, mask = self._offset(node.attr.param, node.attr.offset), self.operand(node.args[0])
+        if self.inside is not None and self.loops.vector in index_axes(node.attr.offset):
+            mask = code("({} & {})", self.inside, mask)
         if self.scattered(node):
             return spell.read(dtype, Element(array, code("{} ? {} : 0", mask, offset)))
         return code("{} ? {} : 0", mask, spell.read(dtype, Element(array, offset)))

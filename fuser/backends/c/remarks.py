@@ -103,8 +103,8 @@ def _of_operation(writer: Emitter, node: Scalar, axis: Axis) -> str:
         )
     if node.op == "rem" and is_inexact(dtype):
         return "remainders of floats are computed one after the other; x - y * floor(x / y) is not, where its rounding will do"
-    if node.op in ("div", "rem") and dtype.kind in "iu" and writer.follows(node.args[1], axis):
-        return "processors divide integers one after the other; not so by a constant, and not floats"
+    if node.op in ("div", "rem") and dtype.kind in "iu" and dtype.itemsize == 8 and writer.follows(node.args[1], axis):
+        return "processors divide integers of 64 bits one after the other; not so by a constant, and not narrower ones"
     if _BY_COMPILER and FLOATS[0] in (node.dtype, dtype) and node.op in ("load", "cast", "bitcast"):
         return _HALF
     return ""

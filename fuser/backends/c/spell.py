@@ -49,12 +49,24 @@ _COMPLEX_HELPERS = [
         "return b == 0 ? 1 : a == 0 && __real__ b > 0 ? 0 : cpow~(a, b); }",
     )
 ]
+
+
+# Processors have no vectors of integer quotients. Rounding towards zero, a quotient of two numbers of n bits is the one of floats
+# of 2n bits and more: a / b is at least 1 / b from any other integer, and its distance to the float nearest it is less.
+def _quotient(kind: str, bits: int) -> str:
+    if bits == 64:
+        return "a / b"
+    float_ = "double" if bits == 32 else "float"
+    return f"(__builtin_constant_p(b) ? a / b : ({kind})(({float_})a / ({float_})b))"
+
+
 _INTEGER_HELPERS = "\n".join(
     f"static inline {t} divide_{n}({t} a, {t} b) {{ return b == 0 ? ({t})-1 : "
-    + (f"b == -1 ? ({t})-a : a / b; }}" if n[0] == "i" else "a / b; }")
+    + (f"b == -1 ? ({t})-a : {_quotient(t, b)}; }}" if n[0] == "i" else f"{_quotient(t, b)}; }}")
     + f"\nstatic inline {t} remainder_{n}({t} a, {t} b) {{ return b == 0 ? a : "
-    + ("b == -1 ? 0 : a % b; }" if n[0] == "i" else "a % b; }")
-    for n, t in ((f"{s}int{b}", f"{s}int{b}_t") for s in ("", "u") for b in (8, 16, 32, 64))
+    + ("b == -1 ? 0 : " if n[0] == "i" else "")
+    + ("a % b; }" if b == 64 else f"__builtin_constant_p(b) ? a % b : ({t})(a - b * {_quotient(t, b)}); }}")
+    for n, t, b in ((f"{s}int{b}", f"{s}int{b}_t", b) for s in ("", "u") for b in (8, 16, 32, 64))
 ).splitlines()
 
 # Of equal numbers the bits of both: they differ for zeros alone. Choices between numbers, as here, are what gcc vectorises;
@@ -247,13 +259,43 @@ def _extreme(node: Scalar, args: Sequence[Part]) -> Code:
     return code(f"(({{0}} {sign} {{1}}) | ({{0}} != {{0}}){tie} ? {{0}} : {{1}})", x, y)
 
 
+def _equal(node: Scalar, args: Sequence[Part], sign: str) -> Code:
+    """== and !=, of a low bit as a test of signs."""
+    bit, number = node.args
+    if not _is_low_bit(bit) or number.op != "const" or number.attr not in (0, 1):
+        return code(f"{{}} {sign} {{}}", *args)
+    return _low_bit(bit.dtype, args[0], set_=(sign == "!=") == (number.attr == 0))
+
+
+def _select(node: Scalar, args: Sequence[Part]) -> Code:
+    """A choice; between tests by logic, since gcc 12 has no vectors for a choice between tests of numbers of several sizes."""
+    if node.dtype != BOOL:
+        return code("{} ? {} : {}", *args)
+    known = [arg.attr if arg.op == "const" else None for arg in node.args[1:]]
+    if known[0] is not None:
+        return code("({} | {})" if known[0] else "(!{} & {})", args[0], args[2])
+    if known[1] is not None:
+        return code("(!{} | {})" if known[1] else "({} & {})", args[0], args[1])
+    return code("(({0} & {1}) | (!{0} & {2}))", *args)
+
+
+def _is_low_bit(node: Scalar) -> bool:
+    """Whether an integer is 0 or 1 by a mask."""
+    return node.op == "and" and node.dtype.kind in "iu" and any(a.op == "const" and a.attr == 1 for a in node.args)
+
+
+def _low_bit(dtype: np.dtype, bit: Part, set_: bool = True) -> Code:
+    """Whether a low bit is set, or is not: gcc 12 makes a conversion to one bit of a comparison with 0, which it has no vectors for."""
+    return code(f"(int{dtype.itemsize * 8}_t)-{{}} {'<' if set_ else '>='} 0", bit)
+
+
 def _cast(node: Scalar, x: Part) -> Code:
     old, new = node.args[0].dtype, node.dtype
     if is_complex(old) and not is_complex(new):
         part = Scalar("input", (), np.dtype(f"float{old.itemsize * 4}"))
         return _cast(Scalar("cast", (part,), new), code("(__real__ {})", x))
     if new == BOOL:
-        return code("{} != 0", x)
+        return _low_bit(old, x) if _is_low_bit(node.args[0]) else code("{} != 0", x)
     if old == BOOL:  # gcc vectorises a choice, not a conversion
         return code("{} ? {} : {}", x, literal(new.type(1), new), literal(new.type(0), new))
     if is_inexact(old) and new.kind in "iu":
@@ -362,11 +404,10 @@ _COMPLEX: dict[str, Spelling] = {
 _ANY: dict[str, Spelling] = {
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))},
     **{name: f"{{0}} {sign} {{1}}" for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))},
-    **{
-        name: f"{{0}} {sign} {{1}}"
-        for name, sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))
-    },
-    "select": "{0} ? {1} : {2}",
+    **{name: f"{{0}} {sign} {{1}}" for name, sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="))},
+    "eq": lambda node, args: _equal(node, args, "=="),
+    "ne": lambda node, args: _equal(node, args, "!="),
+    "select": lambda node, args: _select(node, args),
     "complex": "__builtin_complex({0}, {1})",
     "cast": lambda node, args: _cast(node, args[0]),
     "cast_unchecked": lambda node, args: _converted(node, args[0]),

@@ -8,6 +8,7 @@ import numpy as np
 
 from fuser.backends.triton import block_sizes as tiles
 from fuser.backends.triton import spell
+from fuser.backends.triton.attention import emit_attention
 from fuser.backends.triton.elementwise import elementwise
 from fuser.backends.triton.emitter import Function, Launch
 from fuser.backends.triton.loop_kernel import LoopKernel
@@ -20,6 +21,7 @@ from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
 from fuser.kernel.online import online
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
+from fuser.ops.attention import attention_p
 from fuser.partition.group import FusionGroup
 
 WIDE_ENOUGH = 8  # columns side by side from which a block takes them along memory
@@ -56,6 +58,9 @@ def emit_kernel(kernel: Kernel, asked: Schedule = NOTHING_ASKED) -> Emitted:
 
 def emit_product(group: FusionGroup) -> tuple[Kernel, Emitted]:
     """The parameters and the Triton file of a contraction with what follows it."""
+    if any(eqn.primitive is attention_p for eqn in group.graph.eqns):
+        kernel, function = emit_attention(group)
+        return kernel, _file(kernel, [function], {})
     parts = lower_product(group)
     return parts.kernel, _file(parts.kernel, [Product(parts).write()], {})
 

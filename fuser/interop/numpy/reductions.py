@@ -393,7 +393,7 @@ def _of_selected(name: str) -> Handler:
 
 
 def _worst(dtype: np.dtype, name: str) -> Any:
-    return reductions._extreme(dtype, name)
+    return reductions.extreme(dtype, name)
 
 
 for _name in ("sum", "prod", "max", "min", "mean", "var", "std", "all", "any"):

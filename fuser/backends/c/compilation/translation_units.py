@@ -19,7 +19,7 @@ from typing import Any
 from fuser.backends.base import KernelSource, Loaded
 from fuser.backends.c.compilation.literal_arguments import shared
 from fuser.backends.c.compilation.outlining import Outline
-from fuser.backends.c.control_flow.driver import with_addresses
+from fuser.backends.c.control_flow.driver import objects, with_addresses
 from fuser.backends.c.control_flow.interrupt import connect
 from fuser.backends.c.function import KEY, Definition, For, Function, Module, Parts, Symbol, symbols, text_of, walk
 from fuser.backends.c.library.on_demand import address
@@ -75,13 +75,14 @@ def library_functions(sources: Iterable[KernelSource]) -> Iterator[None]:
         with contextlib.suppress(ToolchainError):  # it is raised where the address is asked for
             address(function)
 
-    wanted = {function for source in sources for _, function in source.launch.get("functions", ())}
+    functions = (function for source in sources for _, function in source.launch.get("functions", ()))
+    wanted = {function for function in functions if function[0] != "object"}
     with compilers.beside(functools.partial(prepare, function) for function in wanted):
         yield
 
 
 def _function(source: KernelSource, symbol: Any, more: tuple[int, ...], handle: Any) -> CFunction:
-    return CFunction(symbol, (*with_addresses(source.launch), *more), keep=handle)
+    return CFunction(symbol, (*with_addresses(source.launch), *more), handle, objects(source.launch))
 
 
 def module_of(source: KernelSource) -> Module:

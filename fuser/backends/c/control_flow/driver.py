@@ -18,6 +18,7 @@ from fuser.backends.c import spell
 from fuser.backends.c.builder import Builder
 from fuser.backends.c.control_flow import thread_tuning
 from fuser.backends.c.control_flow.body_kernels import Nested
+from fuser.backends.c.control_flow.host_steps import FROM_HOST, host_step
 from fuser.backends.c.control_flow.interrupt import START, interruptible
 from fuser.backends.c.function import (
     Buffer,
@@ -41,6 +42,7 @@ from fuser.partition.group import FusionGroup, Kind, Plan
 from fuser.partition.in_place_updates import Update, run_length
 
 Emit = Callable[..., Any]
+Library = Callable[[FusionGroup], Callable[..., Any]]  # a function of a group's inputs that gives its outputs
 
 INCLUDES = "void *memcpy(void *, const void *, __SIZE_TYPE__);\ntypedef void (*function)(void **, const int64_t *);"
 MEMCPY = Symbol("memcpy")
@@ -50,10 +52,10 @@ CALLER_LOOPS = 2  # loops within loops inside a loop, beside whose steps its own
 SMALL = 1 << 13  # elements of a body's values up to which its kernels run on one thread
 
 
-def emit_control(group: FusionGroup, emit: Emit) -> KernelSource:
-    """The function `name(buffers, sizes)` of a while, scan or cond whose steps are all native."""
+def emit_control(group: FusionGroup, emit: Emit, library: Library) -> KernelSource:
+    """The function `name(buffers, sizes)` of a while, scan or cond; `library` gives Python functions for steps without a kernel."""
     eqn = group.graph.eqns[-1]
-    writer = DRIVERS[eqn.primitive](group, emit)
+    writer = DRIVERS[eqn.primitive](group, emit, library)
     module = writer.module()
     parameters = tuple(f"in{n}" for n in range(len(group.graph.invars)))
     parameters += tuple(f"out{n}" for n in range(len(group.graph.outvars)))
@@ -67,8 +69,13 @@ def with_addresses(launch: dict[str, Any]) -> tuple[int, ...]:
     """The size arguments of a kernel; those that stand for a library function hold its address."""
     sizes = list(launch["sizes"])
     for position, function in launch.get("functions", ()):
-        sizes[position] = on_demand.address(function)
+        sizes[position] = id(function[1]) if function[0] == "object" else on_demand.address(function)
     return tuple(sizes)
+
+
+def objects(launch: dict[str, Any]) -> tuple[Any, ...]:
+    """The Python objects whose addresses are size arguments: they must live as long as the kernel."""
+    return tuple(function[1] for _, function in launch.get("functions", ()) if function[0] == "object")
 
 
 class Frame:
@@ -103,20 +110,23 @@ class Frame:
 
     def _kernel(self, group: FusionGroup) -> None:
         writes = [v for v in dict.fromkeys(group.graph.outvars) if isinstance(v, Var)]
-        source = self.driver.emit(group, any(v.aval.size > SMALL for v in (*group.graph.invars, *writes)))
         pointers = [self.at(self.plan.slot_of[v]) for v in (*group.graph.invars, *writes)]
-        if workspace := source.launch.get("workspace"):
-            pointers.append(f"block_at + {self.driver.size(self.driver.reserve(workspace))}")
-        name, first = self.driver.take(source)
-        self.driver.do(f"{{}}((void *[]){{{{{{}}}}}}, sizes + {first});", name, joined(pointers, ", "))
+        if group.reason:
+            name, first = FROM_HOST, self.driver.take_host(group)
+        else:
+            source = self.driver.emit(group, any(v.aval.size > SMALL for v in (*group.graph.invars, *writes)))
+            if workspace := source.launch.get("workspace"):
+                pointers.append(f"block_at + {self.driver.size(self.driver.reserve(workspace))}")
+            name, first = self.driver.take(source)
+        self.driver.do(f"{{}}((void *[]){{{{{{}}}}}}, sizes + {first});", name, joined(pointers or ["0"], ", "))
 
 
 class Driver(Builder):
     """Writes one function; a primitive's form is a subclass."""
 
-    def __init__(self, group: FusionGroup, emit: Emit) -> None:
+    def __init__(self, group: FusionGroup, emit: Emit, library: Library) -> None:
         super().__init__()
-        self.group, self.emit = group, emit
+        self.group, self.emit, self.library = group, emit, library
         self.eqn: Eqn = group.graph.eqns[-1]
         self.sizes: list[int] = [0]  # the first is the number of bytes of the workspace
         self.functions: list[tuple[int, Any]] = []  # place of an address, what `library.address` takes
@@ -190,6 +200,13 @@ class Driver(Builder):
         self.functions += [(first + n, function) for n, function in source.launch.get("functions", ())]
         assert isinstance(source.code, Module)
         return self.kernels.take(source.code, source.name), first
+
+    def take_host(self, group: FusionGroup) -> int:
+        """Take a step of Python's in; gives the place of its size arguments."""
+        step = host_step(group, self.library(group))
+        first = self.append(*(0 if isinstance(part, tuple) else part for part in step))
+        self.functions += [(first + n, part) for n, part in enumerate(step) if isinstance(part, tuple)]
+        return first
 
     def pace(self) -> None:
         """Declare what a loop counts its steps by."""

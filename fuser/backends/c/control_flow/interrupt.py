@@ -15,6 +15,7 @@ from fuser.backends.c.function import Do, Symbol, code
 from fuser.runtime import toolchain
 
 STEPS = 2048  # of a loop inside a kernel, from one look at the clock to the next
+LEAVING = frozenset({"more_steps", "interrupted_at", "from_host"})
 START = Do(code("{} = 0;", Symbol("stopped")))  # of a function that is called from outside its file
 
 TEAM = """#ifdef _OPENMP
@@ -32,7 +33,7 @@ HELPERS = (
 #define CLOCK_MONOTONIC_COARSE CLOCK_MONOTONIC
 #endif
 __attribute__((weak)) int (*fuser_poll)(void);
-static _Thread_local int stopped;
+__attribute__((weak, visibility("hidden"))) _Thread_local int stopped;  // one for all files of a library
 static _Thread_local int64_t looked_at, polled_at;  // milliseconds
 // Whether the loop is to be left; only the thread that called the kernel can tell.
 static __attribute__((noinline)) int interrupted(void) {
@@ -51,6 +52,10 @@ static __attribute__((noinline, unused)) int interrupted_at(int64_t *left, int64
   *pace = looked_at - before > 8 ? 1 : *pace < 256 ? *pace * 2 : 256;
   *left = *pace;
   return answer;
+}
+// A step of Python's, unless the loops are to be left; so they are where it raises.
+static __attribute__((noinline, unused)) void from_host(void **buffers, const int64_t *sizes) {
+  if (!stopped) stopped = ((int (*)(void **, const int64_t *))sizes[0])(buffers, sizes + 1);
 }
 // Steps that a loop inside a kernel may go on for; none once a thread has seen that it is to be left.
 static __attribute__((noinline, unused)) int64_t more_steps(volatile int *stop) {
@@ -73,8 +78,8 @@ static __attribute__((noinline, unused)) void attend(volatile int *ended, volati
 
 
 def interruptible(used: Collection[str]) -> bool:
-    """Whether functions that name these have a loop that can be interrupted."""
-    return "more_steps" in used or "interrupted_at" in used
+    """Whether functions that name these have a loop that can be interrupted, or a step that can raise."""
+    return not LEAVING.isdisjoint(used)
 
 
 def connect(handle: Any, used: Collection[str]) -> None:

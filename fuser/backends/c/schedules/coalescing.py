@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LONGEST = 64  # elements of a row: longer ones are vectors enough
 ROWS = 16  # of a block: a vector's numbers, so that a block is made of whole vectors whatever its rows have
-FEWEST_ROWS = 64  # for which writing out what rows share pays
+FEWEST_ROWS = 32  # for which writing out what rows share pays
 MOST_SHARED = 6  # values that are written out
 X = Variable("x", "int64_t")  # the running element of a block
 

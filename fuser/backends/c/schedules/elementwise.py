@@ -19,6 +19,7 @@ from fuser.backends.c.schedules.index_set_splitting import MANY, across_pieces, 
 from fuser.backends.c.schedules.piece import Piece, part_of, scheduled
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
+from fuser.ir.types import BOOL
 from fuser.kernel.index_set_splitting import Cut
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
@@ -60,7 +61,11 @@ class Elementwise(Emitter):
         if any(piece.unroll_and_jam for piece in self.pieces.values()):
             self.attributes = unroll_and_jam.ATTRIBUTES
         super().__init__(kernel, loops, threads, asked)
+        if split and self._undivided():
+            self.cut, split = _whole(kernel), False
+            self.pieces = _pieces(kernel, loops, self.cut, asked)
         self.sources: dict[Scalar, Element] = {}  # loads that are read elsewhere, in tiles
+        self.wide: dict[Scalar, Element] = {}  # loads of less than 32 bits that are read from wider numbers
         self.targets: dict[Store, Element] = {}  # stores that go elsewhere first, to tiles or blocks
         self.single = frozenset(node for piece in self.pieces.values() for node in piece.single)
         inner = (
@@ -100,6 +105,14 @@ class Elementwise(Emitter):
     def alone(self) -> Code:
         most = min(most_alone(leaf.nodes, leaf.stores) for leaf in self.cut.whole)
         return self.argument(code(f"{{}} <= {most}", self.total()))
+
+    def _undivided(self) -> bool:
+        """Whether short rows that are cut along themselves alone are worth more whole, in vectors under a mask."""
+        if self.asked.index_set_splitting or self.cut.axes != {self.loops.vector}:
+            return False
+        [sweep] = self.kernel.sweeps
+        parts = [(last + 1 - first, part.nodes) for first, last, part in self.cut.parts]
+        return masking.undivided(self, sweep.row, sweep.row_stores, parts)
 
     # The nest around pieces.
 
@@ -190,7 +203,7 @@ class Elementwise(Emitter):
             blocks.write(self, piece, along[self.vector], share)
         else:
             self._plain(piece, along[self.vector], share, count >= OUTER or self.cut.axis is not None)
-        self.sources, self.targets = {}, {}
+        self.sources, self.targets, self.wide = {}, {}, {}
         if piece.strip_mining:
             strip_mining.close_strips(self)
         for _ in outer:
@@ -203,15 +216,17 @@ class Elementwise(Emitter):
             self._run(piece, span, one=False)
             return
         mine = self.dealt and span.axis is self.outer
-        own = masked and not mine and span.axis is self.loops.vector
-        if own and (rest := masking.remainder(self, piece.nodes, piece.stores, span.extent)):
+        own = not mine and span.axis is self.loops.vector
+        if own and masked and (rest := masking.remainder(self, piece.nodes, piece.stores, span.extent)):
             self.made(masking=rest)
             self.open()
             self.in_whole_vectors(span.axis, rest, lambda: self._elements(piece), span.begin, span.end)
             self.close()
             return
-        lanes = masking.lanes(self, piece.nodes, piece.stores, span.extent) if own else 0
-        if span.extent > NARROW or self.cut.axis is None:
+        lanes = masking.lanes(self, piece.nodes, piece.stores, span.extent, wide=True) if own else 0
+        if lanes:
+            self._widen(masking.narrow_loads(self, piece.nodes, piece.stores), span, masking.LONGEST * lanes)
+        if span.extent > NARROW or lanes or self.cut.axis is None:
             self.pragma("omp simd")
         if lanes:
             self.made(masking=lanes)
@@ -221,6 +236,19 @@ class Elementwise(Emitter):
                 self.close_masked()
             return
         self._run(piece, span)
+
+    def _widen(self, nodes: Sequence[Scalar], span: Span, room: int) -> None:
+        """Read the row of each node into numbers of 32 bits."""
+        for node in nodes:
+            kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
+            row = self.buffer(kind, f"{self.name(node)}_row", room)
+            with self.scope():
+                self.pragma("omp simd")
+                self.loop(span.axis, span.begin, span.end)
+                x = code("{} - {}", self.axes[span.axis], span.begin)
+                self.set(self.at(row, x), "{} ? 1 : 0" if node.dtype == BOOL else "{}", super().expression(node))
+                self.close()
+            self.wide[node] = self.at(row, code("{} - {}", self.axes[span.axis], span.begin))
 
     def _run(self, piece: Piece, span: Span, one: bool = True) -> None:
         with self.scope():
@@ -236,8 +264,12 @@ class Elementwise(Emitter):
     # What a piece's loops read and write elsewhere than in the arrays.
 
     def expression(self, node: Scalar) -> Code:
+        if node in self.wide:
+            return code("({} != 0)" if node.dtype == BOOL else "{}", self.wide[node])
         if node in self.sources:
-            return spell.load(self.kernel.params[node.attr.param].dtype, self.sources[node])
+            return (spell.read if node in self.masks else spell.load)(
+                self.kernel.params[node.attr.param].dtype, self.sources[node]
+            )
         return super().expression(node)
 
     def leave(self, store: Store) -> None:
@@ -256,12 +288,16 @@ class Elementwise(Emitter):
 
 def _cut(kernel: Kernel, loops: Loops, asked: Schedule) -> Cut:
     """The pieces of the kernel, or all of it as one. Short rows that run as one loop are not cut along themselves."""
-    [sweep] = kernel.sweeps
-    whole = Cut(None, (), sweep.row, sweep.row_stores)
+    whole = _whole(kernel)
     found = None if asked.forbids("index_set_splitting") else index_set_split(kernel, loops)
     if found is None or len(found.whole) > MANY:
         return found or whole
     return whole if loops.vector in found.axes and coalescing.short_rows(kernel, loops) is not None else found
+
+
+def _whole(kernel: Kernel) -> Cut:
+    [sweep] = kernel.sweeps
+    return Cut(None, (), sweep.row, sweep.row_stores)
 
 
 def _pieces(kernel: Kernel, loops: Loops, cut: Cut, asked: Schedule) -> dict[Cut, Piece]:

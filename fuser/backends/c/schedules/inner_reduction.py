@@ -244,15 +244,14 @@ class InnerReduction(Emitter):
         """A short row under a mask. What is summed is computed into a buffer first, since gcc would add the lanes of a masked
         sum one after the other."""
         held = [f for f in sweep.reductions if f.attr.reduction not in ("max", "min")]
-        self.pragma("omp simd{}", joined([clauses[f] for f in sweep.reductions if f not in held], ""))
         buffers = {f: self.buffer(_kept_type(f), f"{self.name(f)}_row", masking.LONGEST * lanes) for f in held}
-        saved = dict(self.env)
-        column = self.open_masked(self.axis_names[axis], self.extents[axis], lanes)
-        put = lambda buffer: lambda value: self.set(self.at(buffer, column), value)
-        self.element(sweep, body, into={f: put(buffer) for f, buffer in buffers.items()})
-        self.close()
-        self.close()
-        self.env = saved
+        with self.standing_loads(body):
+            self.pragma("omp simd{}", joined([clauses[f] for f in sweep.reductions if f not in held], ""))
+            column = self.open_masked(self.axis_names[axis], self.extents[axis], lanes)
+            put = lambda buffer: lambda value: self.set(self.at(buffer, column), value)
+            self.element(sweep, body, into={f: put(buffer) for f, buffer in buffers.items()})
+            self.close()
+            self.close()
         if held:
             self.pragma("omp simd{}", joined([clauses[f] for f in held], ""))
             self.loop(axis)
@@ -309,24 +308,23 @@ class InnerReduction(Emitter):
 
     def _row_of_lanes(self, sweep: Sweep, body: list[Scalar], axis: Axis, lanes: int) -> None:
         """A short row, each element of which is added to a sum of its own."""
-        saved = dict(self.env)
-        self.pragma("omp simd")
-        column: Part
-        if lanes:
-            column = self.open_masked(self.axis_names[axis], self.extents[axis], lanes)
-        else:
-            self.loop(axis)
-            column = self.axes[axis]
+        with self.standing_loads(body if lanes else ()):
+            self.pragma("omp simd")
+            column: Part
+            if lanes:
+                column = self.open_masked(self.axis_names[axis], self.extents[axis], lanes)
+            else:
+                self.loop(axis)
+                column = self.axes[axis]
 
-        def add(reduction: Scalar) -> Callable[[Part], None]:
-            own = self.at(f"{self.name(reduction)}_lanes", column)
-            return lambda value: self.set(own, "{} + {}", own, value)
+            def add(reduction: Scalar) -> Callable[[Part], None]:
+                own = self.at(f"{self.name(reduction)}_lanes", column)
+                return lambda value: self.set(own, "{} + {}", own, value)
 
-        self.element(sweep, body, into={reduction: add(reduction) for reduction in sweep.reductions})
-        self.close()
-        if lanes:
+            self.element(sweep, body, into={reduction: add(reduction) for reduction in sweep.reductions})
             self.close()
-        self.env = saved
+            if lanes:
+                self.close()
 
     def _add_lanes(self, clauses: Mapping[Scalar, Code]) -> None:
         """Add up the lanes of each sum."""

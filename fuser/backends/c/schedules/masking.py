@@ -28,6 +28,7 @@ REMAINDER = (
 MOST_COLUMNS = 32  # vectors of columns, beyond which what is left over no longer counts
 DEAR = 8  # additions an element, beyond which one number alone costs more than a mask
 REDUCING = 4  # additions that taking an element into a reduction is worth
+WIDE = 4  # bytes of the narrowest numbers that vectors of 512 bits have 16 of, as functions of maths have
 HALVES = 2  # the compiler's own remainder has vectors of half the length, and then numbers alone
 
 # The test is by the sign bit, since gcc would make two loops of a comparison with the loop's own counter.
@@ -48,16 +49,47 @@ def padded(total: Code, lanes: int) -> Code:
     return code(f"{{}}({{}}, {lanes})", Symbol("padded"), total)
 
 
-def lanes(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int, reductions: int = 0) -> int:
-    """Numbers of a vector, where rows of `extent` elements along it take less time under masks than without; else 0."""
+def lanes(
+    writer: Emitter,
+    nodes: Iterable[Scalar],
+    stores: Sequence[Store],
+    extent: int,
+    reductions: int = 0,
+    wide: bool = False,
+) -> int:
+    """Numbers of a vector, where rows of `extent` elements along it take less time under masks than without; else 0.
+    `wide`: the `narrow_loads` are read into 32 bits first."""
     nodes = list(nodes)
     width, narrow = _width(writer, nodes, stores)
-    if not width or not 1 < extent < LONGEST * width or extent % width == 0 or (narrow and extent > width):
+    if not width or not 1 < extent < LONGEST * width or extent % width == 0:
         return 0
+    if narrow and not (wide and narrow_loads(writer, nodes, stores)):
+        return 0  # vectors are as long as the narrowest number asks, and gcc has no masked stores of tests
     if extent > width and not dense(writer, nodes):
         return 0  # compilers take strided numbers apart in registers, but not under a mask
     alone = extent % width % (width // HALVES)
     return width if alone * (_cost(nodes) + REDUCING * reductions) >= DEAR else 0
+
+
+def undivided(
+    writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store], pieces: Sequence[tuple[int, Sequence[Scalar]]]
+) -> bool:
+    """Whether rows with functions of maths take less time whole, asking each element where it is, than in `pieces`, (elements,
+    nodes), each of which is a vector at least."""
+    extent = sum(count for count, _ in pieces)
+    width = lanes(writer, nodes, stores, extent, wide=True)
+    if not width or not _dear(nodes):
+        return False
+    return _cost(nodes) * -(-extent // width) < sum(_cost(part) * -(-count // width) for count, part in pieces)
+
+
+def narrow_loads(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> list[Scalar]:
+    """The loads of less than 32 bits of a row with functions of maths, which are all that is so narrow in it: read into 32 bits
+    first, they leave vectors as long as the other numbers ask. Else none."""
+    nodes = list(nodes)
+    if not _dear(nodes) or any(writer.kernel.params[store.param].dtype.itemsize < WIDE for store in stores):
+        return []
+    return [node for node in nodes if node.op == "load" and not node.args and node.dtype.itemsize < WIDE]
 
 
 def remainder(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int) -> int:
@@ -90,7 +122,7 @@ def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) ->
         return 0, False
     if any(s.offset.coefficient(axis) not in (0, 1) or computed(s.offset) for s in stores) or not dense(writer, nodes):
         return 0, False  # the compiler has no vectors of masked elements that lie apart, or backwards
-    return TARGET.vector // max(min(sizes), 4), min(sizes) < 4
+    return TARGET.vector // max(min(sizes), WIDE), min(sizes) < WIDE
 
 
 def _dear(nodes: Iterable[Scalar]) -> bool:
@@ -113,10 +145,19 @@ def hides(writer: Emitter, nodes: Iterable[Scalar]) -> bool:
     nodes, axis = list(nodes), writer.loops.vector
     assert axis is not None
     indexed = any(writer.follows(value, axis) for n in nodes if n.op == "load" for value in computed(n.attr.offset))
-    return not indexed and all(map(_maskable, nodes))
+    return not indexed and all(_maskable(writer, node) for node in nodes)
 
 
-def _maskable(node: Scalar) -> bool:
+def apart(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> bool:
+    """Whether what is left of a row after its whole vectors may run under a mask: gcc has no masked stores of tests, and vectors of
+    the narrowest numbers."""
+    nodes = list(nodes)
+    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"]
+    sizes += [writer.kernel.params[store.param].dtype.itemsize for store in stores]
+    return min(sizes, default=WIDE) >= WIDE and hides(writer, nodes) and dense(writer, nodes)
+
+
+def _maskable(writer: Emitter, node: Scalar) -> bool:
     """Whether an operation has a form in vectors, and may be computed of what a mask hides."""
     dtype = node.args[-1].dtype if node.args else node.dtype
     if is_complex(dtype) or is_complex(node.dtype) or FLOATS[0] in (node.dtype, dtype):
@@ -124,5 +165,6 @@ def _maskable(node: Scalar) -> bool:
     if node.op in ("div", "rem", "pow") and dtype.kind in "iu":
         return False
     if node.op == "load":
-        return not node.args
+        vector = writer.loops.vector
+        return not node.args or (vector is not None and node.attr.offset.coefficient(vector) == 1)
     return node.op not in ("rem", "scan") and (node.op not in spell.LIBM or dtype.kind == "f")

@@ -102,7 +102,7 @@ def add_block(
             sums,
             span,
             computed,
-            masking.hides(writer, body) and masking.dense(writer, body),
+            axis is writer.loops.vector and masking.apart(writer, body, sweep.stores),
             _work(body) > CHEAP,
         )
         writer.axes[axis] = here
@@ -110,18 +110,20 @@ def add_block(
     first, last = span
     most = str(3 * CHAIN_OF_VECTORS * lanes(sums) // 2)
     buffers = {f: writer.buffer(spell.local(f.attr.accumulator), f"{writer.name(f)}_block", most) for f in sums}
-    writer.pragma("omp simd{}", code("".join("{}" for _ in clauses), *clauses.values()))
-    dear = not clauses and _work(body) > CHEAP and masking.hides(writer, body) and masking.dense(writer, body)
-    if dear:
-        writer.open_masked(writer.axis_names[axis], last, lanes(sums), first)
-    else:
-        writer.loop(axis, first, last)
-    at = writer.code("{} - {}", writer.axes[axis], first)
-    put = lambda block: lambda value: writer.set(writer.at(block, at), value)
-    writer.element(sweep, body, into={reduction: put(block) for reduction, block in buffers.items()})
-    if dear:
+    dear = axis is writer.loops.vector and not clauses and _work(body) > CHEAP
+    dear = dear and masking.apart(writer, body, sweep.stores)
+    with writer.standing_loads(body if dear else ()):
+        writer.pragma("omp simd{}", code("".join("{}" for _ in clauses), *clauses.values()))
+        if dear:
+            writer.open_masked(writer.axis_names[axis], last, lanes(sums), first)
+        else:
+            writer.loop(axis, first, last)
+        at = writer.code("{} - {}", writer.axes[axis], first)
+        put = lambda block: lambda value: writer.set(writer.at(block, at), value)
+        writer.element(sweep, body, into={reduction: put(block) for reduction, block in buffers.items()})
+        if dear:
+            writer.close()
         writer.close()
-    writer.close()
     writer.env = saved
     whole = writer.code("{} - {}", last, first)
     _add(writer, sums, ("0", whole), lambda place: {f: writer.at(block, place) for f, block in buffers.items()}, True)

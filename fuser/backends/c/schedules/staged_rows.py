@@ -123,7 +123,9 @@ class StagedRows(OuterReduction):
     def expression(self, node: Scalar) -> Code:
         if node in self.rows.loads:
             element = self._in_tile(node.attr.param, node.attr.offset)
-            return spell.load(self.kernel.params[node.attr.param].dtype, element)
+            return (spell.read if node in self.masks else spell.load)(
+                self.kernel.params[node.attr.param].dtype, element
+            )
         return super().expression(node)
 
     def store(self, store: Store) -> None:

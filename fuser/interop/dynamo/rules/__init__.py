@@ -4,7 +4,28 @@ A rule is called with the dtype of the (first) result, then the operation's own 
 Python values as they are. What it cannot express it refuses (`Refused`); torch runs that operation.
 """
 
-from fuser.interop.dynamo.rules import elementwise, indexing, layers, movement, reductions
+from fuser.interop.dynamo.rules import (
+    attention,
+    convolution,
+    elementwise,
+    indexing,
+    layers,
+    movement,
+    pooling,
+    reductions,
+)
 from fuser.interop.dynamo.rules.table import TABLE, Refused, checking
 
-__all__ = ["TABLE", "Refused", "checking", "elementwise", "indexing", "layers", "movement", "reductions"]
+__all__ = [
+    "TABLE",
+    "Refused",
+    "attention",
+    "checking",
+    "convolution",
+    "elementwise",
+    "indexing",
+    "layers",
+    "movement",
+    "pooling",
+    "reductions",
+]

@@ -1,4 +1,4 @@
-"""Products, convolutions and their gradients, pooling, normalisation."""
+"""Products and normalisation."""
 
 from __future__ import annotations
 
@@ -8,101 +8,22 @@ from typing import Any
 import numpy as np
 
 import fuser.numpy as fnp
-from fuser import lax
-from fuser.interop.dynamo.rules.table import Refused, operand, rule, wide
+from fuser.interop.dynamo.rules.table import numbers, operand, rule, wide
 from fuser.ops import elementwise as E
 from fuser.trace.core import bind
-from fuser.transforms.linear import linear_transpose
 
-rule("mm", "bmm", "mv", "dot")(lambda dtype, x, y: fnp.matmul(_numbers(x), _numbers(y)))
-
-
-def _numbers(x: Any) -> Any:
-    if x.dtype.kind in "biu":
-        raise Refused("a product of integers")
-    return x
+rule("mm", "bmm", "mv", "dot")(lambda dtype, x, y: fnp.matmul(numbers(x), numbers(y)))
 
 
 @rule("addmm", "baddbmm", "addmv")
 def _addmm(dtype: np.dtype, start: Any, x: Any, y: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     own = wide(dtype)
-    product = operand(fnp.matmul(_numbers(x), _numbers(y)), own)
+    product = operand(fnp.matmul(numbers(x), numbers(y)), own)
     product = product if alpha == 1 else fnp.multiply(product, operand(alpha, own))
     if beta == 0:
         return product
     first = operand(start, own) if beta == 1 else fnp.multiply(operand(start, own), operand(beta, own))
     return fnp.add(product, first)
-
-
-# Convolutions.
-
-
-def _spatial(value: Sequence[int], space: int) -> tuple[int, ...]:
-    return tuple(value) if len(value) == space else tuple(value) * space
-
-
-def _convolve(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    space = len(x.shape) - 2
-    pads = [(p, p) for p in _spatial(padding, space)]
-    return lax.conv_general_dilated(
-        x, weight, _spatial(stride, space), pads, rhs_dilation=_spatial(dilation, space), feature_group_count=groups
-    )
-
-
-@rule("convolution")
-def _convolution(
-    dtype: np.dtype, x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
-    output_padding: Any, groups: int,
-) -> Any:  # fmt: skip
-    if transposed:
-        raise Refused("a transposed convolution")
-    found = _convolve(_numbers(x), weight, stride, padding, dilation, groups)
-    return found if bias is None else fnp.add(found, fnp.reshape(bias, (-1, *(1,) * (len(x.shape) - 2))))
-
-
-@rule("convolution_backward")
-def _convolution_backward(
-    dtype: np.dtype, grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
-    transposed: bool, output_padding: Any, groups: int, mask: Sequence[bool],
-) -> Any:  # fmt: skip
-    if transposed:
-        raise Refused("a transposed convolution")
-    of_x = lambda v: _convolve(v, weight, stride, padding, dilation, groups)
-    of_weight = lambda v: _convolve(x, v, stride, padding, dilation, groups)
-    found: list[Any] = [None, None, None]
-    if mask[0]:
-        [found[0]] = linear_transpose(of_x, x)(grad)
-    if mask[1]:
-        [found[1]] = linear_transpose(of_weight, weight)(grad)
-    if mask[2]:
-        found[2] = fnp.sum(operand(grad, wide(grad.dtype)), axis=(0, *range(2, len(grad.shape))))
-    return found
-
-
-# Pooling.
-
-
-def _pooled(x: Any, window: Any, stride: Any, padding: Any) -> Any:
-    ones = (1,) * (len(x.shape) - 2)
-    pads = [(0, 0)] * len(ones) + [(p, p) for p in _spatial(padding, 2)]
-    return (*ones, *_spatial(window, 2)), (*ones, *_spatial(stride or window, 2)), pads
-
-
-@rule("avg_pool2d")
-def _avg_pool2d(
-    dtype: np.dtype, x: Any, window: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor: Any = None,
-) -> Any:  # fmt: skip
-    padding = [padding] if isinstance(padding, int) else padding
-    if ceil_mode or x.dtype.kind in "iu":
-        raise Refused("windows that begin in the padding")
-    own = wide(dtype)
-    dimensions, strides, pads = _pooled(x, window, stride, padding)
-    total = lax.reduce_window(operand(x, own), operand(0, own), lax.add, dimensions, strides, pads)
-    if divisor is not None or count_include_pad or not any(padding):
-        return fnp.divide(total, operand(divisor or int(np.prod(dimensions)), own))
-    ones = fnp.ones(x.shape, own)
-    return fnp.divide(total, lax.reduce_window(ones, operand(0, own), lax.add, dimensions, strides, pads))
 
 
 # Normalisation. Sums are taken in float32 at least.

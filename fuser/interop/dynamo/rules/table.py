@@ -44,6 +44,13 @@ def is_array(x: Any) -> bool:
     return isinstance(x, (Tracer, Array))
 
 
+def numbers(x: Any) -> Any:
+    """An operand of a product; integers are refused."""
+    if x.dtype.kind in "biu":
+        raise Refused("a product of integers")
+    return x
+
+
 def wide(dtype: np.dtype) -> np.dtype:
     """The dtype in which torch computes: float32 for the 16-bit floats, whose results are rounded once."""
     return F32 if dtype.itemsize == 2 and np.dtype(dtype).kind not in "iub" else dtype
