@@ -50,7 +50,7 @@ def arrays(shape: tuple[int, ...], index: Any) -> tuple[np.ndarray, np.ndarray]:
 def test_evenly_spaced_places_fuse(shape: tuple[int, ...], index: Any) -> None:
     x, new = arrays(shape, index)
     for name in NUMPY:
-        function = lambda x, new: getattr(asarray(x).at[index], name)(new * 2)
+        function = lambda x, new, name=name: getattr(asarray(x).at[index], name)(new * 2)
         out = np.asarray(fuser.jit(function)(x, new))
         expected = written(x, index, name, new * 2)
         np.testing.assert_array_equal(out, expected)

@@ -49,7 +49,7 @@ def as_regular(eqn: Eqn, indices: np.ndarray, combine: Callable[[Any, Any], Any]
     numbers = ScatterDimensionNumbers(*eqn.params["dimension_numbers"])
     if not updates.size or numbers.operand_batching_dims or indices.size > LARGEST:
         return None
-    lines = _lines(aval.shape, indices, numbers, window_sizes(aval, updates, numbers))
+    lines = _lines(aval.shape, indices, numbers, tuple(window_sizes(aval, updates, numbers)))
     if lines is None or any(min(line.start, line.last) < 0 or line.extent < 1 for line in lines):
         return None
     if any(max(line.start, line.last) >= size for line, size in zip(lines, aval.shape)):
