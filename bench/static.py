@@ -89,21 +89,25 @@ def report(function: Callable[..., Any], *types: ArrayType) -> Report:
 def of_source(source: KernelSource, elements: int) -> Iterator[Launch]:
     """The launches of one source, whose loops go over `elements` elements all together."""
     for launch, kernel in zip(source.launch["launches"], compile_ahead(source, "cuda", 90), strict=True):
-        usage, text = _dumped(kernel.asm["cubin"])
-        instructions = [(int(m[1], 16), m[2]) for line in text.splitlines() if (m := _INSTRUCTION.match(line))]
         block = launch.constants.get("ROWS", 1) * launch.constants.get("COLUMNS", launch.constants.get("BLOCK", 1))
         trips = max(1, -(-elements // max(launch.grid * block, 1)))
-        executed = _executed(instructions, trips)
-        yield Launch(
-            launch.function,
-            int(re.search(r"REG:(\d+)", usage)[1]),  # type: ignore[index]
-            int(re.search(r"LOCAL:(\d+)", usage)[1]),  # type: ignore[index]
-            _widest(instructions, "LDG"),
-            _widest(instructions, "STG"),
-            sum(text.startswith("BAR") for _, text in instructions),
-            any("GMMA" in text for _, text in instructions),
-            launch.grid * launch.warps * executed / INSTRUCTIONS_A_SECOND,
-        )
+        yield of_code(launch.function, kernel.asm["cubin"], launch.grid * launch.warps, trips)
+
+
+def of_code(name: str, cubin: bytes, warps: int, trips: int = 1) -> Launch:
+    """What machine code says of one launch of so many warps, whose loops run `trips` times."""
+    usage, text = _dumped(cubin)
+    instructions = [(int(m[1], 16), m[2]) for line in text.splitlines() if (m := _INSTRUCTION.match(line))]
+    return Launch(
+        name,
+        int(re.search(r"REG:(\d+)", usage)[1]),  # type: ignore[index]
+        int(re.search(r"LOCAL:(\d+)", usage)[1]),  # type: ignore[index]
+        _widest(instructions, "LDG"),
+        _widest(instructions, "STG"),
+        sum(text.startswith("BAR") for _, text in instructions),
+        any("GMMA" in text for _, text in instructions),
+        warps * _executed(instructions, trips) / INSTRUCTIONS_A_SECOND,
+    )
 
 
 def _touches(text: str, param: str) -> int:
