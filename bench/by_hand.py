@@ -227,20 +227,20 @@ def on_gpu() -> Table:
     """Registers, bytes spilled, and the widest loads and stores of the kernels for sm_90: fuser.pallas, plain array code, Triton by hand."""
     from bench import static
     from bench.by_hand_triton import KERNELS
+    from fuser.backends.triton.machine_code import of_cuda
 
     table = Table("kernel", "written in", "launches", "registers", "spills", "load bits", "store bits")
     for name, hand, auto, arrays in rows():
         table.add_section()
-        launches = {"fuser.pallas": static.report(hand, *map(type_of, arrays)).launches}
-        launches["array code"] = static.report(auto, *map(type_of, arrays)).launches
-        kernel = KERNELS[name]
-        code = kernel.compiled(90).asm["cubin"]
-        launches["Triton"] = (static.of_code(name, code, kernel.grid * kernel.warps),)
-        for system, found in launches.items():
-            most = [
-                max(getattr(one, key) for one in found) for key in ("registers", "spills", "load_bits", "store_bits")
-            ]
-            table.add_row(name, system, str(len(found)), *map(str, most))
+        types = [type_of(array) for array in arrays]
+        found = {
+            "fuser.pallas": [launch.code for launch in static.report(hand, *types).launches],
+            "array code": [launch.code for launch in static.report(auto, *types).launches],
+            "Triton": [of_cuda(KERNELS[name].compiled(90), 1)],
+        }
+        for system, codes in found.items():
+            most = [max(getattr(c, key) for c in codes) for key in ("registers", "spills", "load_bits", "store_bits")]
+            table.add_row(name, system, str(len(codes)), *map(str, most))
     return table
 
 

@@ -93,7 +93,7 @@ class Accelerated(Jitted):
     @property
     def cuts(self) -> dict[str, str]:
         """Where calls that ran in segments were cut so far: by line, what needed a value."""
-        return {line: why for segments in self._segments for line, why in segments.cuts.items()}
+        return {line: cut.why for segments in self._segments for line, cut in segments.cuts.items()}
 
     @property
     def measuring(self) -> bool:

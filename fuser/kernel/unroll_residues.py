@@ -23,7 +23,7 @@ from fuser.kernel.loops import arrange
 from fuser.kernel.lower import Sweeping
 from fuser.kernel.substitution import Substitution
 
-PERIODS = (2, 3, 4, 8)  # that compilers interleave in registers
+PERIODS = (2, 3, 4, 5, 6, 7, 8)  # that are interleaved in registers, or in tiles
 FEWEST = 16  # iterations over periods: a vector of float32
 MOST_NODES = 400  # of all elements of a period together
 MOST_TESTED = 4000  # before the tests of the place are resolved
@@ -45,12 +45,13 @@ def unroll_residues(kernel: Kernel) -> tuple[Kernel, ...]:
 
 def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ...]:
     """The kernel unrolled along one axis; with `tested` only where the place decides what is computed."""
-    if tested and not any(_divides(node.attr, axis) for node in kernel.nodes if node.op == "index"):
+    decides = any(_divides(node.attr, axis) for node in kernel.nodes if node.op == "index")
+    if tested and not decides:
         return (kernel,)
     others = math.prod(a.extent for a in kernel.parallel if a is not axis)
     for period in PERIODS:
         whole, left = divmod(axis.extent, period)
-        if whole * others < FEWEST or period * len(kernel.nodes) > (MOST_TESTED if tested else MOST_NODES):
+        if whole * others < FEWEST or period * len(kernel.nodes) > (MOST_TESTED if decides else MOST_NODES):
             break
         if (period == axis.extent and not tested and turns(kernel.nodes, axis, period)) or (
             whole >= 2 and _resolves(kernel, axis, period)

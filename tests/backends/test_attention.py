@@ -90,5 +90,5 @@ def test_machine_code_of_attention(dtype: np.dtype, features: int) -> None:
     found = static.report(grouped, *types(dtype, (4, 1024, 8, features), *((4, 1024, 2, features),) * 2))
     (launch,) = found.launches
     assert found.moved == found.ideal
-    assert (launch.spills, launch.load_bits, launch.store_bits) == (0, 128, 128)
-    assert launch.tensor_cores == (dtype == bfloat16)
+    assert (launch.code.spills, launch.code.load_bits, launch.code.store_bits) == (0, 128, 128)
+    assert launch.code.matrix_units == (dtype == bfloat16)

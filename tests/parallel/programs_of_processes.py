@@ -68,11 +68,23 @@ def results() -> dict[str, Any]:
         value, params = step(params, batch)
     found |= {"loss": value, **params, "moved": fuser.device_put(params["w"], NamedSharding(grid, P("x")))}
     found["eager"] = fnp.sin(params["w"]) + params["w"].sum()
+    layers = [put(W[:, :64] * n, "x") for n in range(1, 4)]
+    found["layers"] = forward(layers, batch)
+    steps = [e.primitive.name for e in forward.lower(layers, batch).graph.eqns]
+    assert ("collective_start" in steps) == (fuser.process_count() > 1), steps
     callback = fuser.make_array_from_callback(W.shape, NamedSharding(grid, P("x", "y")), lambda index: W[index])
     found["callback"] = callback * 2
     mine = W[_rows(grid)]
     found["local data"] = fuser.make_array_from_process_local_data(NamedSharding(grid, P("x")), mine) + 1
     return found
+
+
+@fuser.jit
+def forward(layers: Any, x: Any) -> Any:
+    """Layers whose weights every device gathers, between processes while the layer before computes."""
+    for w in layers:
+        x = fnp.tanh(x @ fuser.lax.with_sharding_constraint(w, NamedSharding(mesh(), P())))
+    return x
 
 
 def _rows(grid: Any) -> slice:

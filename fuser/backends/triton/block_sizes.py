@@ -68,12 +68,13 @@ LANES = Tile(
 )  # lanes that each run a loop of their own: two a thread, and one warp, so that none waits for another
 
 
-def row_tile(columns: int) -> Tile | None:
+def row_tile(columns: int, rows: int = 0, held: int = 2) -> Tile | None:
     """The tile that holds whole rows which lie along memory, as wide as the next power of two; None where they are too long.
 
-    Rows of up to 1024 elements are one warp's, several where they are short, so that no reduction waits at a barrier.
+    Rows of up to 1024 elements are one warp's, several where they are short, so that no reduction waits at a barrier. Where a thread
+    holds one word an element only, and there are `rows` enough to fill half a large GPU, rows may be twice as long.
     """
-    if columns > LONGEST_ROW:
+    if columns > (2 * LONGEST_ROW if held <= 1 and rows >= FEW // 2 else LONGEST_ROW):
         return None
     width = max(4, 1 << (columns - 1).bit_length())
     warps = min(_MOST_WARPS, max(1, width // (32 * _HELD)))

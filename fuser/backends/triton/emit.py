@@ -13,7 +13,7 @@ from fuser.backends.triton.elementwise import elementwise
 from fuser.backends.triton.emitter import Function, Launch
 from fuser.backends.triton.loop_kernel import LoopKernel
 from fuser.backends.triton.matmul import Product, lower_product
-from fuser.backends.triton.reductions import LongRows, Rows
+from fuser.backends.triton.reductions import LongRows, Rows, held_words
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
 from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
@@ -80,16 +80,15 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
         return elementwise(kernel, loops, asked), {}
     reduced = loops.count(loops.reduced)
     along_rows = loops.vector in loops.parallel and loops.extents[loops.vector] >= WIDE_ENOUGH
-    tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced)
+    rows = loops.count(loops.parallel)
+    tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held_words(kernel))
     if tile is not None:
         tile = tile.asked(asked, reduced)
         return [Rows(kernel, loops, kernel.name, tile).write()], {}
     tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
     tile = tile.asked(asked)
     kernel, relative = online(kernel)
-    chunks = (
-        None if not splittable(kernel) else tiles.chunks(-(-loops.count(loops.parallel) // tile.rows), reduced, tile)
-    )
+    chunks = None if not splittable(kernel) else tiles.chunks(-(-rows // tile.rows), reduced, tile)
     if chunks is None:
         return [LongRows(kernel, loops, kernel.name, tile, relative).write()], {}
     return split(kernel, loops, tile, chunks, relative)

@@ -16,6 +16,7 @@ from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.online import Online
+from fuser.kernel.operands import operands
 
 POSITIONS = ("argmax", "argmin")
 ROW, COLUMN = "r", "c"
@@ -338,6 +339,19 @@ def shifted(emitter: Emitter, online: Online, maximum: str, dims: Dims, prefix: 
         found: str = emitter.operand(online.shift)
     emitter.names |= names
     return found
+
+
+def held_words(kernel: Kernel) -> int:
+    """Words of 4 bytes for each element of a row that are live from one sweep to the next, at most."""
+    most, defined = 0, set[Scalar]()
+    for number, sweep in enumerate(kernel.sweeps):
+        defined |= set(sweep.body)
+        later = kernel.sweeps[number + 1 :]
+        read = [arg for s in later for reduction in s.reductions for arg in reduction.args]
+        read += [store.value for s in later for store in s.stores]
+        read += [arg for s in later for node in s.body if node not in defined for arg in operands(node)]
+        most = max(most, sum(max(1, node.dtype.itemsize // 4) for node in set(read) & defined))
+    return most
 
 
 def scans_of(sweep: Sweep) -> list[Scalar]:
