@@ -1,6 +1,7 @@
 """`python -m bench.by_hand`: kernels written in fuser.pallas, beside the same computation as plain array code, fused automatically.
 
-Both run in one process and take turns; the ratio is of the best times.
+Both run in one process and take turns; times are processor time, the ratio is the median over turns. Run it with FUSER_THREADS=1. "same" says that
+the generated kernels are the same text: then the times differ by chance alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import fuser.numpy as fnp
 from fuser import pallas as pl
 
 Row = tuple[str, Callable[..., Any], Callable[..., Any], tuple[np.ndarray, ...]]
-ROUNDS, SAMPLE_SECONDS = 7, 0.05
+ROUNDS, SAMPLE_SECONDS = 15, 0.02
 F32 = np.dtype("float32")
 
 
@@ -139,27 +140,46 @@ def rows() -> Iterator[Row]:
 
 
 def measure(row: Row, rounds: int = ROUNDS) -> dict[str, Any]:
-    """The best seconds a call of both, and their greatest difference."""
+    """The median seconds a call of both, the median of their ratio, their greatest difference, and whether their kernels are the same."""
     name, hand, auto, arrays = row
-    calls, best = [fuser.jit(hand), fuser.jit(auto)], [float("inf")] * 2
+    calls = [fuser.jit(hand), fuser.jit(auto)]
     found = [np.asarray(call(*arrays)) for call in calls]
-    for _ in range(rounds):
-        for n, call in enumerate(calls):
-            count = max(1, int(SAMPLE_SECONDS / best[n]))
-            start = time.perf_counter()
-            for _ in range(count):
-                call(*arrays)
-            best[n] = min(best[n], (time.perf_counter() - start) / count)
-    return {"name": name, "hand": best[0], "auto": best[1], "difference": float(np.abs(found[0] - found[1]).max())}
+    counts = [max(1, int(SAMPLE_SECONDS / _sample(call, arrays, 1))) for call in calls]
+    times = np.empty((rounds, 2))
+    for turn in range(rounds):
+        for n in (0, 1) if turn % 2 else (1, 0):  # the second finds the arguments in the cache
+            times[turn, n] = _sample(calls[n], arrays, counts[n])
+    texts = [[_code(source.text) for source in call.lower(*arrays).sources] for call in calls]
+    return {
+        "name": name,
+        "hand": float(np.median(times[:, 0])),
+        "auto": float(np.median(times[:, 1])),
+        "ratio": float(np.median(times[:, 0] / times[:, 1])),
+        "difference": float(np.abs(found[0] - found[1]).max()),
+        "same": texts[0] == texts[1],
+    }
+
+
+def _sample(call: Callable[..., Any], arrays: tuple[np.ndarray, ...], count: int) -> float:
+    start = time.process_time()
+    for _ in range(count):
+        call(*arrays)
+    return (time.process_time() - start) / count
+
+
+def _code(text: str) -> str:
+    """A kernel's text without its comments, which name the lines that it comes from."""
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("//"))
 
 
 def main() -> int:
     """Print the table."""
-    table = Table("kernel", "by hand, ms", "automatic, ms", "ratio", "difference")
+    table = Table("kernel", "by hand, ms", "automatic, ms", "ratio", "difference", "kernels")
     for row in rows():
         found = measure(row)
         ms = [f"{found[key] * 1e3:.2f}" for key in ("hand", "auto")]
-        table.add_row(found["name"], *ms, f"{found['hand'] / found['auto']:.2f}", f"{found['difference']:.1e}")
+        same = "same" if found["same"] else ""
+        table.add_row(found["name"], *ms, f"{found['ratio']:.2f}", f"{found['difference']:.1e}", same)
     Console().print(table)
     return 0
 

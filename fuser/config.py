@@ -220,6 +220,11 @@ class Config:
             return FIXED[fixed] if fixed in FIXED else getattr(self, _flag(name))
 
     @property
+    def x64_enabled(self) -> bool:
+        """JAX's name for `enable_x64` where it is read."""
+        return bool(self.enable_x64)
+
+    @property
     def traced(self) -> tuple[Any, ...]:
         """What traced programs depend on, as this thread has it."""
         if not self._local.__dict__:

@@ -288,7 +288,9 @@ def test_c_agrees_with_eval_on_samples(name: str) -> None:
         case = case_of[var]  # type: ignore[index]
         bad = (
             _wrong_reduction(case, x, y)
-            if primitive.fusion in (Fusion.REDUCE, Fusion.SCAN, Fusion.DOT) or primitive.expand is not None
+            if primitive.fusion in (Fusion.REDUCE, Fusion.SCAN, Fusion.DOT)
+            or primitive.expand is not None
+            or name == "fft"
             else wrong(name, x, y.astype(x.dtype), ())
         )
         assert not bad.any(), report(name, case, x, y, bad)

@@ -112,10 +112,11 @@ class Traced:
     def _without_state(self) -> Traced:
         """The same on what its Refs hold; their new values are results that no caller sees."""
         graph, out_tree, state = without_state(self.graph, self.out_tree)
-        if state is None:
+        if graph is self.graph:
             return self
-        placement = self.placement and self.placement.widened(graph)
-        return Traced(graph, self.in_tree, out_tree, (), self._backend, self.path, placement, state)
+        placement = self.placement if state is None else self.placement and self.placement.widened(graph)
+        donated = self.donated if state is None else ()
+        return Traced(graph, self.in_tree, out_tree, donated, self._backend, self.path, placement, state)
 
     def _with_token(self) -> Traced:
         """The same with its effects in order (passes/tokens.py): the last token is a result that no caller sees."""

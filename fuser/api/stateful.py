@@ -40,7 +40,7 @@ class State:
 
 
 def without_state(graph: Graph, out_tree: Any) -> tuple[Graph, Any, State | None]:
-    """The graph on values, the tree of its results, and the Refs; as they are where the graph has none."""
+    """The graph on values, the tree of its results, and the Refs that it takes or closes over; None where it has its own alone."""
     if not has_state(graph):
         return graph, out_tree, None
     refs = [n for n, v in enumerate(graph.constvars) if type(v.aval) is AbstractRef]
@@ -56,6 +56,8 @@ def without_state(graph: Graph, out_tree: Any) -> tuple[Graph, Any, State | None
     pure = replace(
         made.graph, invars=made.graph.invars[count:], constvars=made.graph.invars[:count], consts=made.consts
     )
+    if not refs and not any(type(v.aval) is AbstractRef for v in graph.invars):
+        return pure, out_tree, None
     results = tree.unflatten(out_tree, range(out_tree.num_leaves))
     both = tree.structure((results, [0] * len(made.written)))
     return pure, both, State(tuple(graph.consts[n] for n in refs), made.written)

@@ -17,37 +17,31 @@ import numpy as np
 from fuser import backends
 from fuser.api.jitted import (
     MOST_SIGNATURES,
-    Compiled,
     Jitted,
-    Lowered,
-    Traced,
     _merge,
 )
 from fuser.api.parameters import Typed, both_ways
 from fuser.api.pickling import reduced
-from fuser.backends.base import Backend
-from fuser.compile import load, lower
 from fuser.config import config
 from fuser.errors import ConcretizationTypeError, FuserError, NonConcreteBooleanIndexError, UnsupportedError
 from fuser.frames import hide
 from fuser.interop.arguments import KEYS, QUICK, dtype_of, gather, is_dense, is_dynamic, is_followed, key_of
 from fuser.interop.columns import as_arrays, library_of, with_columns
-from fuser.interop.entries import STALE, Run, Signature, default_errors, errors_key, reason
-from fuser.interop.guards import Guards, Reach
+from fuser.interop.entries import STALE, Run, Signature, callers_level, default_errors, errors_key, reason
+from fuser.interop.guards import Reach
 from fuser.interop.held import held_arguments, released
-from fuser.interop.in_place import with_memory_of_arguments
 from fuser.interop.numpy import library, methods
 from fuser.interop.numpy.checks import Checks
 from fuser.interop.numpy.context import Context, supported, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.lazy import LazyArray
 from fuser.interop.numpy.module import seen_outside
-from fuser.interop.numpy.random import with_draws
 from fuser.interop.numpy.traced import TracedArray
-from fuser.interop.outputs import DECLINED, Declined, Output, Owners, in_order, runner
+from fuser.interop.outputs import DECLINED, Declined, Output, Owners, in_order
 from fuser.interop.outside import Outside
 from fuser.interop.segments import Segments, makes_generator, run_in_segments
-from fuser.interop.writes import NeedsInput, Write, writes_of
+from fuser.interop.stages import AcceleratedTraced
+from fuser.interop.writes import NeedsInput, writes_of
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
@@ -58,115 +52,17 @@ from fuser.trace.stage import stage
 
 assert methods and library  # importing them puts the operators on TracedArray and functions in the table
 
+_ndarray = np.ndarray
+LARGEST_PLAIN = (
+    4096  # elements of arrays that are left to NumPy by their size alone, if it was faster for as large ones
+)
+
 
 class FallbackWarning(UserWarning):
     """An accelerated function is not one program, because it cannot be traced whole."""
 
 
 UNTRACEABLE = (UnsupportedError, ConcretizationTypeError, NonConcreteBooleanIndexError)  # what segments are for
-
-
-class AcceleratedTraced(Traced):
-    """As `Traced`, with what the function returns besides arrays, and what it read from outside."""
-
-    def __init__(
-        self,
-        graph: Any,
-        in_tree: Any,
-        outputs: tuple[Output, ...],
-        out_tree: Any,
-        backend: Backend,
-        context: Context,
-        guards: Guards,
-        shared: Sequence[Any],
-    ) -> None:
-        super().__init__(graph, in_tree, out_tree, (), backend)
-        self.outputs = outputs
-        self.shared = tuple(shared)  # of arrays of which results are views, computed after the others: their orders
-        self.writes: tuple[Write, ...] = (
-            context.writes
-        )  # to arrays of the caller's; what they need comes after `shared`
-        self.guards = guards
-        self.draws = tuple(draw for draw, _ in context.draws or ())
-        drawn = sum(
-            draw.used for draw in self.draws
-        )  # the last inputs are random numbers; those captured by the guards come before
-        self.outside_inputs = len(graph.invars) - in_tree.num_leaves - drawn
-        results = sum(output.computed for output in outputs) + len(self.shared) + context.write_results
-        self.write_results = context.write_results
-        self.watched = len(graph.outvars) - results  # so many of the last results tell of events
-        self.always_numpy = context.checks.always
-
-    @property
-    def outside_names(self) -> list[str]:
-        """What the user calls the inputs from outside."""
-        return [self.guards.nodes[number].name for number in self.guards.captures[: self.outside_inputs]]
-
-    def inputs(self, args: Any, kwargs: Any) -> list[Any]:
-        """What the program reads in a call with these arguments: those that are traced, and arrays from outside as they are now."""
-        leaves = tree.leaves((args, kwargs))
-        captured = self.guards.check(leaves)
-        if captured is None:
-            raise TypeError(
-                f"what {self.graph.name} reads from outside has changed since it was traced; call the accelerated function itself, which "
-                "traces anew"
-            )
-        return [*filter(is_dynamic, leaves), *captured[: self.outside_inputs]]
-
-    @property
-    def out_info(self) -> Any:
-        """The results' tree, with ArrayTypes for arrays."""
-        return tree.unflatten(self.out_tree, [output.aval or output.value for output in self.outputs])
-
-    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
-        """Optimise, partition and generate the kernels' text; for another platform give `backend` to accelerate (ValueError)."""
-        if lowering_platforms is not None:
-            raise ValueError(
-                "an accelerated function is lowered for its backend: name it, as in accelerate(f, backend=...)"
-            )
-        with config.using(enable_x64=True):
-            return AcceleratedLowered(self, lower(self.graph, self._backend))
-
-
-class AcceleratedLowered(Lowered):
-    """As `Lowered`; compiles to a program that takes and gives NumPy arrays."""
-
-    def compile(self) -> Compiled:
-        """Compile the kernels and link the steps."""
-        with config.using(enable_x64=True):
-            return AcceleratedCompiled(self.traced, load(self.lowering, self.traced._backend))
-
-
-class AcceleratedCompiled(Compiled):
-    """As `Compiled`; `run` goes from the list of array arguments to the results' tree."""
-
-    traced: AcceleratedTraced
-
-    def __init__(self, traced: Any, program: Any) -> None:
-        super().__init__(traced, program)
-        run = with_memory_of_arguments(runner(program, traced), program, traced)
-        self.run = with_draws(run, traced.draws, traced.outside_inputs, DECLINED)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves = tree.leaves((args, kwargs))
-        arrays = [np.ascontiguousarray(leaf).reshape(np.shape(leaf)) for leaf in self.traced.inputs(args, kwargs)]
-        wanted = [
-            (a.shape, a.dtype)
-            for a in self.traced.graph.in_avals[: self.traced.in_tree.num_leaves + self.traced.outside_inputs]
-        ]
-        if [(a.shape, a.dtype) for a in arrays] != wanted:
-            found = ", ".join(str(ArrayType(a.shape, a.dtype)) for a in arrays)
-            raise TypeError(
-                f"{self.traced.graph.name} was compiled for ({', '.join(map(str, self.traced.graph.in_avals))}), got ({found}); "
-                "call the accelerated function itself, which compiles for new types"
-            )
-        results = self.run(arrays, leaves, self.traced.guards.check(leaves))
-        if results is DECLINED:
-            raise FloatingPointError(
-                f"{self.traced.graph.name} met a floating-point error, an index out of bounds or a number that no integer holds; call "
-                "the accelerated function itself, which then gives NumPy's answer"
-            )
-        return results
 
 
 class Accelerated(Jitted):
@@ -181,38 +77,65 @@ class Accelerated(Jitted):
         static_argnames: tuple[str, ...],
         fallback: str,
         backend: str | None,
+        measure: bool = False,
     ) -> None:
         super().__init__(function, static_argnums, static_argnames, (), (), False, False, backend)
         self.fallback = fallback
+        self.measure = measure
         self._torch: Accelerated | None = None
         self._warned: set[str] = set()
         self._has_static = bool(static_argnums or static_argnames)
         self._quick: dict[Any, Callable[..., Any]] = {}
+        self._plain: set[Any] = set()  # keys as in `_quick`, of signatures that NumPy runs faster
+        self._plain_size = -1  # so many elements, and fewer, of each array are NumPy's without a look at the signature
         self._segments: list[Segments] = []
 
     @property
     def cuts(self) -> dict[str, str]:
         """Where calls that ran in segments were cut so far: by line, what needed a value."""
-        return {line: why for segments in self._segments for line, why in segments.cuts.items()}
+        return {line: cut.why for segments in self._segments for line, cut in segments.cuts.items()}
+
+    @property
+    def measuring(self) -> bool:
+        """Whether calls of a signature are being timed, by turns, as programs and in NumPy."""
+        return any(entry.trial is not None for entry in self._signatures())
+
+    def explain(self) -> str:
+        """How each signature that was called is answered: compiled whole, in segments (cut where and why) or by NumPy, and why so."""
+        return "\n".join(entry.explain() for entry in self._signatures()) or f"{self.name} has not been called"
+
+    def _signatures(self) -> list[Signature]:
+        return [entry for entry in list(self._entries.values()) if isinstance(entry, Signature)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._plain_size >= 0 and not kwargs:
+            for arg in args:
+                if type(arg) is not _ndarray or arg.size > self._plain_size:
+                    break
+            else:
+                return self.function(*args)
         if not kwargs and not self._has_static and default_errors():  # plain arguments need no flattening
             quick: Any
             try:
                 quick = (config.backend, *[QUICK[type(arg)](arg) for arg in args])
             except KeyError:
                 quick = None
+            if quick in self._plain:
+                return self.function(*args)
             entry = None if quick is None else self._quick.get(quick)
             return entry(args, args, kwargs) if entry is not None else self._call(args, kwargs, quick)
         return self._call(args, kwargs)
 
     def __reduce__(self) -> Any:
-        return reduced(self, Accelerated, self.static_argnums, self.static_argnames, self.fallback, self.backend)
+        given = (self.static_argnums, self.static_argnames, self.fallback, self.backend, self.measure)
+        return reduced(self, Accelerated, *given)
 
     def clear_cache(self) -> None:
         """Forget every compiled signature."""
         super().clear_cache()
         self._quick.clear()
+        self._plain.clear()
+        self._plain_size = -1
         if self._torch is not None:
             self._torch.clear_cache()
 
@@ -242,8 +165,22 @@ class Accelerated(Jitted):
             entry = self._first(key, static, structure, leaves)
         result = entry(leaves, args, kwargs)
         if quick is not None:
-            self._quick[quick] = entry
+            self._answered(quick, entry)
         return result
+
+    def _answered(self, quick: Any, entry: Any) -> None:
+        if entry.is_slower:
+            self._plain.add(quick)
+        else:
+            self._quick[quick] = entry
+
+    def _decided(self, sizes: Sequence[int], entry: Signature) -> None:
+        """Note that a signature, whose arrays have so many elements, is timed: smaller arrays than those slower ones are so too."""
+        if entry.is_slower:
+            self._quick.clear()
+            self._plain_size = max(self._plain_size, min(max(sizes, default=-1), LARGEST_PLAIN))
+        else:
+            self._plain_size = min(self._plain_size, max(sizes, default=0) - 1)
 
     # ---- stages
 
@@ -309,6 +246,8 @@ class Accelerated(Jitted):
                 outside.inputs += [tracer for _, tracer in context.draws or () if tracer is not None]
                 context.writes, values = writes_of(context, self._result_of, traced)
                 context.write_results = len(values)
+                if context.writes:
+                    outside.hand_over_constants()
                 computed += values
                 shared.extend(owners.orders())
                 return [*computed, *self._status(context.checks, computed, precise)]
@@ -414,15 +353,18 @@ class Accelerated(Jitted):
                 if self.fallback == "warn":
                     return self._fall_back(error, entry)
                 if self.fallback == "segments" and self.library == "NumPy" and isinstance(error, UNTRACEABLE):
-                    return self._in_segments()
+                    return self._in_segments(error, entry)
                 raise hide(error)  # noqa: B904
 
-        entry = Signature(self.name, self.function, compile)
+        entry = Signature(self.name, self.function, compile, ", ".join(map(self._in_words, leaves)))
         entry.add(leaves)
+        if self.measure and self._backend_name() != "reference":
+            entry.measure(functools.partial(self._decided, [leaf.size for leaf in leaves if type(leaf) is np.ndarray]))
         self._entries[key] = entry
         if len(self._entries) > MOST_SIGNATURES:
             self._entries.pop(next(iter(self._entries)))
             self._quick.clear()
+            self._plain.clear()
         return entry
 
     def _compiled(self, entry: Signature, static: Any, structure: Any, leaves: Sequence[Any]) -> Run:
@@ -458,14 +400,20 @@ class Accelerated(Jitted):
             if self._type_of(leaf) is None and not is_followed(leaf)
         ]
 
-    def _in_segments(self) -> Run:
-        segments = Segments(self.name, self.backend, lambda f, backend: Accelerated(f, (), (), "error", backend))
+    def _in_words(self, leaf: Any) -> str:
+        aval = self._type_of(leaf)
+        return str(aval) if aval is not None else repr(leaf) if type(leaf) in KEYS else type(leaf).__name__
+
+    def _in_segments(self, error: Exception, entry: Signature) -> Run:
+        compile = lambda function: Accelerated(function, (), (), "error", self.backend, self.measure)
+        entry.segments = segments = Segments(self.name, compile)
+        entry.how, entry.why = "in segments", reason(error).split("; ")[0]
         self._segments.append(segments)
         return lambda leaves, args, kwargs: run_in_segments(self.function, segments, args, kwargs)
 
     def _fall_back(self, error: Exception, entry: Signature) -> Run:
         in_segments = self.library == "NumPy" and isinstance(error, UNTRACEABLE)
-        run = self._in_segments() if in_segments else entry.in_numpy
+        run = self._in_segments(error, entry) if in_segments else entry.in_numpy
         where = (
             "in segments, with Python between them in each call"
             if in_segments
@@ -480,7 +428,7 @@ class Accelerated(Jitted):
                 warnings.warn(
                     f"{self.name} runs {where}: {reason(error)}",
                     FallbackWarning,
-                    stacklevel=5,
+                    stacklevel=callers_level(),
                 )
             return result
 
@@ -549,6 +497,7 @@ def accelerate(
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     backend: str | None = None,
+    measure: bool = True,
 ) -> Any:
     """`function`, written with NumPy, compiled: NumPy arrays in, NumPy arrays and scalars out, NumPy's dtypes, strides and effects.
 
@@ -556,16 +505,22 @@ def accelerate(
     are static arguments. What the function reads from outside is guarded, and read again when it changes. Where NumPy would
     warn, raise or leave a value to the processor, the call runs in NumPy. A function that cannot be traced whole runs in segments:
     compiled programs up to where Python needs a value, and on from there. fallback="warn" says so once, with the line;
-    fallback="error" raises an error that names it. The result has the stages of a jitted function. docs/accelerate.md
+    fallback="error" raises an error that names it. With `measure`, the first calls of a signature go by turns to the program and to
+    NumPy, and where NumPy is faster it answers from then on; `.explain()` says how each signature runs, and why. The result has the stages of a jitted function. docs/accelerate.md
     says what is guaranteed.
     """
     if function is None:
         return lambda f: accelerate(
-            f, fallback=fallback, static_argnums=static_argnums, static_argnames=static_argnames, backend=backend
+            f,
+            fallback=fallback,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            backend=backend,
+            measure=measure,
         )
     if not callable(function) or inspect.isclass(function):
         raise TypeError(f"accelerate takes a function, got a {type(function).__name__}")
     if fallback not in ("segments", "warn", "error"):
         raise ValueError(f'fallback is "segments", "warn" or "error", got {fallback!r}')
     numbers, names = both_ways(function, static_argnums, static_argnames)
-    return Accelerated(function, numbers, names, fallback, backend)
+    return Accelerated(function, numbers, names, fallback, backend, measure)

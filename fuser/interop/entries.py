@@ -7,6 +7,7 @@ that NumPy tells of (fuser.interop.numpy.checks) has had no effect, and the call
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,8 @@ from numpy._core import umath
 
 from fuser.errors import FuserError, PerformanceWarning
 from fuser.interop.guards import Guards, Node
+from fuser.interop.trial import SLOWER, Trial
+from fuser.ir.source import is_hidden
 
 STALE = object()  # what a program returns whose guards do not hold
 MOST_PROGRAMS = 16  # of one signature
@@ -54,23 +57,81 @@ class Signature:
     """The programs of one signature. `compile(self, leaves)` traces the function and gives a new program's `Run`."""
 
     def __init__(
-        self, name: str, function: Callable[..., Any], compile: Callable[[Signature, Sequence[Any]], Run]
+        self,
+        name: str,
+        function: Callable[..., Any],
+        compile: Callable[[Signature, Sequence[Any]], Run],
+        arguments: str = "",
     ) -> None:
         self.name = name
+        self.arguments = arguments  # in words
         self.function = function
         self.programs: list[Run] = []
         self.guards: dict[Run, Guards] = {}
         self.dynamic: frozenset[Any] = frozenset()  # paths of numbers and small arrays outside that change
         self.events = 0
         self.traces = 0
+        self.segments: Any = None  # of a function that cannot be traced whole
+        self.trial: Trial | None = None  # while the program and NumPy are timed
+        self.how, self.why = "compiled whole", ""
+        self.ratio = 0.0  # time of the program over NumPy's, once it is known
         self._compile = compile
 
     def __call__(self, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        trial = self.trial
+        return self.answer(leaves, args, kwargs) if trial is None else trial(leaves, args, kwargs)
+
+    def answer(self, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call, by the first program whose guards hold."""
         for run in self.programs:
             result = run(leaves, args, kwargs)
             if result is not STALE:
                 return result
         return self.add(leaves)(leaves, args, kwargs)
+
+    # ---- never slower
+
+    def measure(self, decided: Callable[[Signature], None]) -> None:
+        """Time the coming calls, and leave them to NumPy where it is faster; `decided` hears when that is known."""
+        if self.programs == [self.in_numpy] or self.how.startswith("by NumPy"):
+            return
+
+        def finished(ratio: float) -> None:
+            self.ratio, self.trial = ratio, None
+            if self.is_slower:
+                self.programs[:] = [self.in_numpy]
+                self.guards.clear()
+            decided(self)
+
+        self.trial = Trial(self.answer, self.in_numpy, self._state, finished)
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether NumPy was found to be faster."""
+        return self.ratio > SLOWER
+
+    def _state(self) -> Any:
+        """What changes in calls that are not timed; None while segments are timed themselves."""
+        segments = self.segments
+        if segments is None:
+            return self.traces
+        return None if segments.measuring else (self.traces, len(segments.programs))
+
+    def explain(self) -> str:
+        """How calls of this signature are answered, and why."""
+        lines = [f"{self.name}({self.arguments}): {self._in_words()}"]
+        if self.why:
+            lines.append(f"  not one program: {self.why}")
+        if self.segments is not None:
+            lines += self.segments.explain()
+        return "\n".join(lines)
+
+    def _in_words(self) -> str:
+        if self.is_slower:
+            return f"by NumPy; {self.how} it took {self.ratio:.2f} times NumPy's time"
+        if self.ratio:
+            return f"{self.how}, in {self.ratio:.2f} times NumPy's time"
+        return f"{self.how}, being timed beside NumPy" if self.trial is not None else self.how
 
     @property
     def precise(self) -> bool:
@@ -114,6 +175,8 @@ class Signature:
     def always_in_numpy(self, guards: Guards) -> Run:
         """What runs as it is written for as long as the guards hold."""
 
+        self.how = "by NumPy, whose answer depends on values"
+
         def call(leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return STALE if guards.check(leaves) is None else self.function(*args, **kwargs)
 
@@ -135,7 +198,15 @@ class Signature:
         return self.function(*args, **kwargs)
 
     def _advise(self, what: str, then: str) -> None:
-        warnings.warn(f"{self.name} {what}; {then}", PerformanceWarning, stacklevel=6)
+        warnings.warn(f"{self.name} {what}; {then}", PerformanceWarning, stacklevel=callers_level())
+
+
+def callers_level() -> int:
+    """The `stacklevel` with which its caller's warning names the user's line."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and is_hidden(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _listed(changed: Sequence[tuple[Any, Node]]) -> str:

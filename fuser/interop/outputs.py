@@ -35,6 +35,7 @@ class Owners:
 
     def __init__(self, results: Sequence[Any]) -> None:
         self.arrays: list[TracedArray] = []
+        self._constants: dict[int, tuple[TracedArray, np.ndarray]] = {}
         self._counts = Counter(id(leaf._owner) for leaf in results if _has_memory(leaf))
 
     def view(self, leaf: TracedArray) -> tuple[int, Any] | None:
@@ -50,6 +51,12 @@ class Owners:
             position = len(self.arrays)
             self.arrays.append(owner)
         return position, leaf.reads()
+
+    def constant(self, owner: TracedArray) -> np.ndarray:
+        """The elements, in the order of its memory, of an array that is known; the same ones for all results that are views of it."""
+        if id(owner) not in self._constants:
+            self._constants[id(owner)] = owner, _elements(owner)
+        return self._constants[id(owner)][1]
 
     def orders(self) -> list[Order]:
         """The orders of the arrays in memory."""
@@ -73,6 +80,7 @@ def in_order(array: TracedArray) -> Any:
 class Output:
     """One leaf of the results: "array", "scalar" or "number" of a program's output; "copy" or "same" of a constant.
 
+    Constants with the same `value` are copied once in a call, and `reads` are made of that.
     "argument": an array of the caller's or a view of it, (number, reads); "view": of a result that several share, (position,
     reads); "outside": what the guards captured, a position. `aval` is the type of what is computed, `order` that of its axes.
     """
@@ -81,6 +89,7 @@ class Output:
     value: Any = None
     aval: ArrayType | None = None
     order: Order = None
+    reads: tuple[Callable[[Any], Any], ...] = ()
 
     @property
     def computed(self) -> bool:
@@ -111,20 +120,16 @@ def _of_array(context: Context, array: TracedArray, owners: Owners) -> Output:
         if array._owner is argument and not isinstance(number, Known):
             return Output("argument", (number, array.reads()), aval)
     if array.known:
-        return Output("copy", _copied(array), aval)
+        return Output("copy", owners.constant(array._owner), aval, reads=array.reads())
     view = owners.view(array)
     return Output("array", None, aval, array.order) if view is None else Output("view", view, aval)
 
 
-def _copied(array: TracedArray) -> np.ndarray:
-    made = np.empty(array._owner.shape, array._owner.dtype)
-    if array._owner.order is not None:
-        made = np.empty([made.shape[d] for d in array._owner.order], made.dtype).transpose(
-            np.argsort(array._owner.order)
-        )
-    made[...] = array._owner.value
-    for read in array.reads():
-        made = read(made)
+def _elements(owner: TracedArray) -> np.ndarray:
+    made = np.empty(owner.shape, owner.dtype)
+    if owner.order is not None:
+        made = np.empty([made.shape[d] for d in owner.order], made.dtype).transpose(np.argsort(owner.order))
+    made[...] = owner.value
     return made
 
 
@@ -156,29 +161,44 @@ def runner(
         for write, target in zip(writes, targets):
             write.apply(target, found[computed_count + shared_count :])
         computed = iter(found)
+        copies: dict[int, np.ndarray] = {}
+        read: dict[Any, Any] = {}
         results = []
         for output, make in zip(outputs, makers):
             if output.computed:
                 value = next(computed)
                 results.append(value if make is None else make(value))
             elif output.kind == "view":
-                results.append(_view(shared, *output.value))
+                results.append(_view(shared[output.value[0]], output.value[1], read))
             elif output.kind == "argument":
                 where, reads = output.value
-                results.append(_view(leaves, where, reads) if where >= 0 else _view(captured, -1 - where, reads))
+                results.append(_view(leaves[where] if where >= 0 else captured[-1 - where], reads, read))
             elif output.kind == "outside":
                 results.append(captured[first_returned + output.value])
             else:
-                results.append(output.value.copy("K") if output.kind == "copy" else output.value)
+                constant = output.kind == "copy"
+                results.append(_view(_copied(output, copies), output.reads, read) if constant else output.value)
         return tree.unflatten(out_tree, results)
 
     return run
 
 
-def _view(arrays: Sequence[Any], number: int, reads: tuple[Callable[[Any], Any], ...]) -> Any:
-    array = arrays[number]
-    for read in reads:
-        array = read(array)
+def _copied(output: Output, copies: dict[int, np.ndarray]) -> Any:
+    """A constant of this call's own; `copies` are those that it has, by the identity of what they are copies of."""
+    array = copies.get(id(output.value))
+    if array is None:
+        array = copies[id(output.value)] = output.value.copy("K")
+    return array
+
+
+def _view(array: Any, reads: tuple[Callable[[Any], Any], ...], read: dict[Any, Any]) -> Any:
+    """What is read of an array step by step. A step that copies, as `ravel` may, copies once in a call: `read` holds what was."""
+    for step in reads:
+        key = id(array), step
+        found = read.get(key)
+        if found is None:
+            found = read[key] = step(array)
+        array = found
     return array
 
 

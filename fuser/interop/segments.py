@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import math
 import sys
+import time
 import types
 import warnings
 import weakref
@@ -20,173 +22,63 @@ from typing import Any
 
 import numpy as np
 
-from fuser.config import config
 from fuser.errors import FuserError
 from fuser.interop.entries import errors_key, present_errors
-from fuser.interop.numpy.checks import in_numpy
-from fuser.interop.numpy.context import Context
-from fuser.interop.numpy.layout import order_of, strides_of
 from fuser.interop.numpy.lazy import LazyArray, Meta
-from fuser.interop.numpy.library import numpy_call_p
-from fuser.interop.numpy.traced import TracedArray
+from fuser.interop.operations import Assignment, Operation, operation_of
 from fuser.interop.outside import follows, is_object
 from fuser.ir.source import current_source
-from fuser.ir.types import ALL_DTYPES, ArrayType
-from fuser.trace.stage import stage
+from fuser.ir.types import ALL_DTYPES
 
 MOST_CALLS = 256  # that are recorded before a segment runs in any case
 MOST_SEGMENTS = 64  # of one signature that are compiled; further ones run in NumPy
+MOST_SEEN = 1024  # segments that came once and are remembered
 FEWEST_ELEMENTS = 1 << 13  # of a segment's results in all, below which NumPy's own calls cost less than they would save
 COPIED_BYTES = (
     1 << 16
 )  # of arrays that others may write to, which a segment reads as they were; larger ones are read at once
+_NOTHING: dict[int, Any] = {}
 MOST_REACHED = 1000  # values that are looked through for arrays that share memory with arguments
 
 
-@dataclass(eq=False)
-class Operation:
-    """A function of arrays with the types of its operands: what it gives, or why it runs in NumPy at once."""
+@dataclass
+class Cut:
+    """A line at which recording stops: why, how often so far, and the least seconds of the segment that ran then, and of Python around it."""
 
-    function: Callable[..., Any]
-    template: Any
-    results: tuple[Any, ...] = ()  # of each result its Meta, or the number of the operand that it is
-    views: tuple[int, ...] = ()  # the operand that each result is a view of, or -1
-    several: type | None = None
-    refused: str = ""
+    why: str
+    count: int = 0
+    running: float = math.inf
+    around: float = math.inf
 
-    def __call__(self, operands: Sequence[Any]) -> Any:
-        """Its results for these operands: ndarrays, or traced ones."""
-        args, kwargs = _filled(self.template, operands)
-        return self.function(*args, **kwargs)
-
-
-@dataclass(frozen=True)
-class _Slot:
-    """Where an operand stands among the arguments."""
-
-    number: int
-
-
-_operations: dict[Any, Operation] = {}
-_CONTAINERS = (list, tuple, dict, slice)
-
-
-def _template(value: Any, operands: list[Any], floats: bool) -> Any:
-    """The argument with its arrays, and with `floats` its floats, taken out; it can be hashed, or TypeError."""
-    kind = type(value)
-    if isinstance(value, (LazyArray, np.ndarray, np.generic)) or (floats and kind in (float, complex)):
-        operands.append(value)
-        return _Slot(len(operands) - 1)
-    if kind in (list, tuple):
-        return (kind, *[_template(v, operands, floats) for v in value])
-    if kind is dict:
-        return (kind, *[(k, _template(v, operands, floats)) for k, v in value.items()])
-    if kind is slice:
-        return (kind, value.start, value.stop, value.step)
-    hash(value)
-    return (None, kind, value)
-
-
-def _filled(template: Any, operands: Sequence[Any]) -> Any:
-    if type(template) is _Slot:
-        return operands[template.number]
-    kind = template[0]
-    if kind is None:
-        return template[2]
-    if kind is dict:
-        return {k: _filled(v, operands) for k, v in template[1:]}
-    return slice(*template[1:]) if kind is slice else kind(_filled(v, operands) for v in template[1:])
-
-
-def operation(function: Callable[..., Any], template: Any, metas: tuple[Meta, ...]) -> Operation:
-    """The operation of these operands' types; it is looked at once."""
-    key = (function, template, metas)
-    known = _operations.get(key)
-    if known is None:
-        if len(_operations) > 1 << 14:
-            _operations.clear()
-        known = _operations[key] = _looked_at(function, template, metas)
-    return known
-
-
-def _looked_at(function: Callable[..., Any], template: Any, metas: tuple[Meta, ...]) -> Operation:
-    made = Operation(function, template)
-    context = Context("a segment", all(meta.strides is None for meta in metas))
-
-    def flat(*tracers: Any) -> list[Any]:
-        operands = [_stand_in(context, tracer, meta) for tracer, meta in zip(tracers, metas)]
-        with context.checks.active(), in_numpy():
-            _describe(made, made(operands), operands)
-        if context.checks._conditions or context.checks.always:
-            made.refused = made.refused or "".join(sorted(_RAISING & {e.primitive.name for e in _eqns()}))
-        return []
-
-    try:
-        with config.using(enable_x64=True), np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("error")
-            graph = stage(flat, [ArrayType(meta.shape, meta.dtype) for meta in metas])
-    except Exception as error:  # NumPy says what is wrong, if anything is
-        made.refused = str(error) or type(error).__name__
-        return made
-    if any(eqn.primitive is numpy_call_p for eqn in graph.eqns):
-        made.refused = "a function of NumPy's that may raise"
-    return made
-
-
-# Operations that, where they have conditions, may make NumPy raise: in its place, which may be a `try`.
-_RAISING = frozenset(
-    ("gather", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max", "pow", "integer_pow")
-)
-
-
-def _eqns() -> Any:
-    from fuser.trace.core import current
-
-    return current().eqns  # type: ignore[attr-defined]
-
-
-def _stand_in(context: Context, tracer: Any, meta: Meta) -> TracedArray:
-    dense = meta.strides is None
-    return TracedArray(context, tracer, scalar=meta.scalar, weak=meta.weak, contiguous=dense, strides=meta.strides)
-
-
-def _describe(made: Operation, result: Any, operands: list[TracedArray]) -> None:
-    """Note what the results are; `refused` where a program's results would not be NumPy's arrays."""
-    made.several = type(result) if type(result) in (list, tuple) else None
-    leaves = result if made.several else (result,)
-    if any(x._version for x in operands):
-        made.refused = "a write"
-    elif not all(type(x) is TracedArray and not x.weak and not _unsure(x) for x in leaves):
-        made.refused = "a result whose shape, or whose memory, depends on values or on layout"
-    else:
-        numbers = {id(x): n for n, x in enumerate(operands)}
-        made.results = tuple(numbers.get(id(x), _meta(x)) for x in leaves)
-        made.views = tuple(numbers.get(id(x._owner), -1) if x._base is not None else -1 for x in leaves)
-
-
-def _unsure(x: TracedArray) -> bool:
-    array: TracedArray | None = x
-    while array is not None:
-        if array._guard or (array._view is not None and array._view.index == "unsure"):
-            return True
-        array = array._base
-    return False
-
-
-def _meta(x: TracedArray) -> Meta:
-    dense = x.contiguous and order_of(x) is None
-    return Meta(x.shape, x.dtype, None if dense else strides_of(x), x.scalar)
+    def __str__(self) -> str:
+        times = "once" if self.count == 1 else f"{self.count} times"
+        return f"{self.why}, {times}: its segment takes {self.running * 1e6:.0f} µs, the cut {self.around * 1e6:.0f} µs"
 
 
 @dataclass
 class Segments:
-    """What is compiled of one signature, and where its calls were cut: by the user's line, why."""
+    """What is compiled of one signature, and where its calls were cut: by the user's line."""
 
     name: str
-    backend: str | None
-    compile: Callable[[Callable[..., Any], str | None], Callable[..., Any]]
+    compile: Callable[[Callable[..., Any]], Any]
     programs: dict[Any, Callable[..., Any]] = field(default_factory=dict)
-    cuts: dict[str, str] = field(default_factory=dict)
+    cuts: dict[str, Cut] = field(default_factory=dict)
+    seen: set[Any] = field(default_factory=set)  # what came once: it is compiled when it comes again
+    accelerated: list[Any] = field(default_factory=list)  # of the programs, those that are compiled
+
+    @property
+    def measuring(self) -> bool:
+        """Whether a program is being timed beside NumPy."""
+        return any(each.measuring for each in self.accelerated)
+
+    def explain(self) -> list[str]:
+        """Lines that say what was compiled and where calls were cut."""
+        slower = sum(each.explain().count(": by NumPy") for each in self.accelerated)
+        lines = [
+            f"  {len(self.accelerated)} segments compiled"
+            + (f", {slower} of which NumPy runs faster" if slower else "")
+        ]
+        return lines + [f"  cut at {line} by {cut}" for line, cut in self.cuts.items()]
 
 
 class Tape:
@@ -200,8 +92,9 @@ class Tape:
         self.elements = 0
         self.alive: list[weakref.ref[LazyArray]] = []
         self._positions: dict[int, int] = {}  # of inputs, by identity
-        self._conditions: Any = None
+        self._conditions: Any = (None, None)
         self._state: Any = {}
+        self._records = True
         self._kept = 64
 
     # ---- arrays
@@ -256,53 +149,77 @@ class Tape:
         if type(found) is str:
             return self.at_once(function, args, kwargs, found)
         made, operands = found
-        shared = [x for x in operands if self._is_shared(x)]
-        copied = {id(x): _elements(x).copy("K") for x in shared if _elements(x).nbytes <= COPIED_BYTES}
-        slots = tuple([self._position(x, copied) for x in operands])
-        self.calls.append((made, slots))
+        is_read_at_once = self._append(made, operands)
         results = [self._result(r, v, n, made, operands) for n, (r, v) in enumerate(zip(made.results, made.views))]
-        if len(copied) < len(shared) or len(self.calls) >= MOST_CALLS:
+        if is_read_at_once or len(self.calls) >= MOST_CALLS:
             self.flush("")
         return made.several(results) if made.several else results[0]
+
+    def _append(self, made: Operation, operands: list[Any]) -> bool:
+        """Record a call; whether it must run at once, as others may write to what it reads."""
+        shared = [x for x in operands if self._is_shared(x)]
+        if not shared:
+            self.calls.append((made, tuple([self._position(x, _NOTHING) for x in operands])))
+            return False
+        copied = {id(x): _elements(x).copy("K") for x in shared if _elements(x).nbytes <= COPIED_BYTES}
+        self.calls.append((made, tuple([self._position(x, copied) for x in operands])))
+        return len(copied) < len(shared)
+
+    def assign(self, array: LazyArray, index: Any, value: Any) -> bool:
+        """Record `array[index] = value`, where this tape alone has the memory; False where it is to be done in NumPy."""
+        owner, reads = _path(array)
+        if owner is None or owner._array is not None or not _is_lasting(index):
+            return False
+        found = self._operation(Assignment(reads), (owner, index, value), {})
+        if type(found) is str or owner._array is not None:
+            return False
+        is_read_at_once = self._append(*found)
+        self.results[owner._slot] = None
+        owner._slot = len(self.results)
+        self.results.append(weakref.ref(owner))
+        self._views_again(owner)
+        if is_read_at_once:
+            self.flush("")
+        return True
+
+    def _views_again(self, owner: LazyArray) -> None:
+        """Record again the views that live of an array that was written to."""
+        for slot, ref in enumerate(self.results[: owner._slot]):
+            view = ref() if ref is not None else None
+            if view is None or view._base is None or _root(view) is not owner:
+                continue
+            made, operands, _, number = view._again.args  # type: ignore[union-attr]
+            self.calls.append((made, tuple([self._position(x, _NOTHING) for x in operands])))
+            first = len(self.results)
+            self.results += [None] * len(made.results)
+            self.results[slot], self.results[first + number], view._slot = None, ref, first + number
 
     def _operation(self, function: Any, args: Any, kwargs: Any) -> Any:
         """The operation and its operands, or why NumPy runs it at once."""
         if not self._same_conditions():
             return "np.errstate(...='raise')"
-        if kwargs:
-            kwargs = {k: v for k, v in kwargs.items() if v is not np._NoValue}
-        reason = ""
-        for floats in (True, False):
-            operands: list[Any] = []
-            try:
-                template = _template((tuple(args), kwargs), operands, floats)
-                made = operation(function, template, tuple([_meta_of(x) for x in operands]))
-            except TypeError as error:
-                return str(error)
-            if not made.refused:
-                return made, operands
-            reason = reason or made.refused
-        return reason
+        return operation_of(function, args, kwargs)
 
     def _same_conditions(self) -> bool:
         """Begin anew where `np.errstate` or the warnings filters are others; False where NumPy must run what comes."""
-        now = (present_errors(), warnings.filters)
-        if self._conditions is None or now[0] is not self._conditions[0] or now[1] is not self._conditions[1]:
+        errors, filters = present_errors(), warnings.filters
+        if errors is not self._conditions[0] or filters is not self._conditions[1]:
             self.flush("np.errstate or warnings.catch_warnings")
-            self._conditions, self._state = now, np.geterr()
-        return all(how in ("warn", "ignore") for how in self._state.values())
+            self._conditions, self._state = (errors, filters), np.geterr()
+            self._records = all(how in ("warn", "ignore") for how in self._state.values())
+        return self._records
 
     def _is_shared(self, operand: Any) -> bool:
         """Whether code that records nothing may write to an operand's memory."""
-        if isinstance(operand, LazyArray):
-            return operand._array is not None and operand._exposed and not operand._meta.scalar
+        if type(operand) is LazyArray:
+            return operand._exposed and operand._array is not None and not operand._meta.scalar
         return type(operand) is np.ndarray
 
     def _position(self, operand: Any, copied: dict[int, Any]) -> int:
         """The position of an operand: of a result, or, counted from -1 downwards, of an input."""
-        if isinstance(operand, LazyArray) and operand._array is None:
+        if type(operand) is LazyArray and operand._array is None:
             return operand._slot
-        value = copied.get(id(operand), _elements(operand))
+        value = copied.get(id(operand), _elements(operand)) if copied else _elements(operand)
         known = self._positions.get(id(value))
         if known is not None:
             return known
@@ -331,8 +248,7 @@ class Tape:
         """Run what was recorded; what is still in use has elements then."""
         if not self.calls:
             return
-        if why:
-            self.segments.cuts.setdefault(current_source().short, why)
+        start = time.perf_counter()
         living = [
             (slot, array) for slot, ref in enumerate(self.results) if ref is not None and (array := ref()) is not None
         ]
@@ -340,9 +256,13 @@ class Tape:
         calls, inputs, elements = tuple(self.calls), self.inputs, self.elements
         self.calls, self.inputs, self.results, self._positions, self.elements = [], [], [], {}, 0
         found: Sequence[Any] = ()
+        running = 0.0
         if owners:
+            program = self._program(calls, tuple([slot for slot, _ in owners]), elements)
+            running = time.perf_counter()
             with self._under_conditions():
-                found = self._program(calls, tuple(slot for slot, _ in owners), elements)(*inputs)
+                found = program(*inputs)
+            running = time.perf_counter() - running
         for (_, array), value in zip(owners, found):
             array._array = value
             if isinstance(value, np.ndarray):
@@ -350,16 +270,35 @@ class Tape:
         for _, array in living:
             if array._base is not None:
                 _take_again(array)
+        if why:
+            self._note(why, running, time.perf_counter() - start - running)
+
+    def _note(self, why: str, running: float, around: float) -> None:
+        cut = self.segments.cuts.setdefault(current_source().short, Cut(why))
+        cut.count += 1
+        cut.running, cut.around = min(cut.running, running), min(cut.around, around)
 
     def _program(self, calls: Any, owners: tuple[int, ...], elements: int) -> Callable[..., Any]:
         programs, key = self.segments.programs, (calls, owners)
         program = programs.get(key)
         if program is None:
             program = _replaying(calls, owners, self.segments.name)
-            if elements < FEWEST_ELEMENTS or len(programs) >= MOST_SEGMENTS:
+            if elements < FEWEST_ELEMENTS or len(programs) >= MOST_SEGMENTS or not self._came_before(key):
                 return program
-            program = programs[key] = _or_in_numpy(self.segments.compile(program, self.segments.backend), program)
+            compiled = self.segments.compile(program)
+            self.segments.accelerated.append(compiled)
+            program = programs[key] = _or_in_numpy(compiled, program)
         return program
+
+    def _came_before(self, key: Any) -> bool:
+        seen = self.segments.seen
+        if key in seen:
+            seen.remove(key)
+            return True
+        if len(seen) >= MOST_SEEN:
+            seen.clear()
+        seen.add(key)
+        return False
 
     @contextlib.contextmanager
     def _under_conditions(self) -> Iterator[None]:
@@ -374,12 +313,40 @@ class Tape:
             yield
 
 
-def _meta_of(value: Any) -> Meta:
-    return value._meta if isinstance(value, LazyArray) else Meta.of(value)
-
-
 def _elements(value: Any) -> Any:
     return value._array if isinstance(value, LazyArray) else value
+
+
+_CONSTANT_INDICES = (-2, -1, 0, 1)  # that are written to in segments; others are most often a loop's
+
+
+def _is_lasting(index: Any) -> bool:
+    """Whether an index is such that the next write here will have the same."""
+    parts = index if type(index) is tuple else (index,)
+    return all(not isinstance(p, (int, np.integer)) or type(p) is bool or p in _CONSTANT_INDICES for p in parts)
+
+
+def _root(array: LazyArray) -> LazyArray:
+    while array._base is not None:
+        array = array._base
+    return array
+
+
+def _path(array: LazyArray) -> tuple[LazyArray | None, tuple[Callable[[Any], Any], ...]]:
+    """The array that owns the memory, and the functions that take this view of it; (None, ()) where they are not known."""
+    reads: list[Callable[[Any], Any]] = []
+    while array._base is not None:
+        made, operands = array._again.args[:2]  # type: ignore[union-attr]
+        if len(operands) != 1 or made.several:
+            return None, ()
+        reads.append(_reading(made))
+        array = array._base
+    return array, tuple(reversed(reads))
+
+
+@functools.lru_cache(4096)
+def _reading(made: Operation) -> Callable[[Any], Any]:
+    return lambda base: made([base])
 
 
 def _taken(made: Operation, operands: list[Any], view: int, number: int, base: Any) -> Any:
@@ -443,7 +410,8 @@ def run_in_segments(function: Callable[..., Any], segments: Segments, args: Any,
             *[_argument(tape, v, seen) for v in args], **{k: _argument(tape, v, seen) for k, v in kwargs.items()}
         )
         tape.flush("")
-        return _released(result)
+        result = _released(result)  # the arrays that it was made of live no longer, or else have escaped
+        return result
     finally:
         tape.flush("")  # where the function raised
         seen.clear()
@@ -524,12 +492,13 @@ def _released(value: Any) -> Any:
 
 def _replace_escaped(tape: Tape) -> None:
     """Have lists, dicts, attributes and closures that still hold lazy arrays hold NumPy's."""
-    for ref in tape.alive:
-        array = ref()
-        if array is None or sys.getrefcount(array) <= 2:
-            continue
-        for holder in gc.get_referrers(array):
-            _replace(holder, array)
+    escaped = [array for ref in tape.alive if (array := ref()) is not None and sys.getrefcount(array) > 2]
+    if not escaped:
+        return  # as in most calls: to look through all objects takes milliseconds
+    for holder in gc.get_referrers(*escaped):
+        if holder is not escaped:
+            for array in escaped:
+                _replace(holder, array)
 
 
 def _replace(holder: Any, array: LazyArray) -> None:
@@ -540,7 +509,8 @@ def _replace(holder: Any, array: LazyArray) -> None:
         for key in [k for k, v in holder.items() if v is array]:
             holder[key] = real
     elif isinstance(holder, types.CellType):
-        holder.cell_contents = real
+        if holder.cell_contents is array:
+            holder.cell_contents = real
     elif type(holder) is tuple:
         for outer in gc.get_referrers(holder):
             if type(outer) is list or isinstance(outer, dict):

@@ -159,7 +159,7 @@ class Sweeping:
             own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
             varying = self.varying[node] = tuple([n for n in needs if self.varies[n]])
             varies = bool(varying) or (own is not None and bool(index_axes(own) & self.reduced))
-            self.varies[node] = (varies or node.op == "scan") and node.op != "reduction"
+            self.varies[node] = (varies or node.op in ("scan", "score")) and node.op != "reduction"
             self.position[node] = len(self.order)
             self.order.append(node)
 

@@ -27,15 +27,15 @@ FEWEST_ROWS = 16  # a vector of float32
 def unroll_reductions(kernel: Kernel, vector_bytes: int) -> Kernel:
     """The kernel with its reduced axes unrolled, where they are short; else the same kernel.
 
-    A row that lies in memory one element after the other and fills a vector is left as it is, and so are prefix scans
-    along it, which write all that they read.
+    A row that lies in memory one element after the other and whose widest elements fill a vector is left as it is, and so are
+    prefix scans along it, which write all that they read.
     """
     extent = math.prod(axis.extent for axis in kernel.reduced)
     if kernel.loop is not None or not kernel.reduced or not 1 < extent <= MOST_ELEMENTS:
         return kernel
     if arrange(kernel).vector in kernel.reduced:
-        narrowest = min((n.dtype.itemsize for n in kernel.nodes if n.op == "load"), default=vector_bytes)
-        if extent * narrowest >= vector_bytes or any(n.op == "scan" for n in kernel.nodes):
+        widest = max((n.dtype.itemsize for n in kernel.nodes if n.op == "load"), default=vector_bytes)
+        if extent * widest >= vector_bytes or any(n.op == "scan" for n in kernel.nodes):
             return kernel
     rows = math.prod(axis.extent for axis in kernel.parallel)
     nodes = sum(len(sweep.body) + len(sweep.reductions) for sweep in kernel.sweeps)

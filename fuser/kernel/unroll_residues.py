@@ -16,14 +16,17 @@ from dataclasses import replace
 from typing import Any
 
 from fuser.ir.index import Affine, Axis, Div
-from fuser.ir.scalar import Scalar
+from fuser.ir.scalar import COSTS, Scalar
 from fuser.kernel.index_set_splitting import attribute, known, turns
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import arrange
 from fuser.kernel.lower import Sweeping
 from fuser.kernel.substitution import Substitution
 
-PERIODS = (2, 3, 4, 8)  # that compilers interleave in registers
+PERIODS = (2, 3, 4, 5, 6, 7, 8)
+INTERLEAVED = (2, 3, 4, 8)  # that compilers interleave in registers; others go through tiles
+ROWS = 128  # of a tile
+DEAR = 8  # additions an element that tiles are worth, where there are no divisions
 FEWEST = 16  # iterations over periods: a vector of float32
 MOST_NODES = 400  # of all elements of a period together
 MOST_TESTED = 4000  # before the tests of the place are resolved
@@ -45,16 +48,18 @@ def unroll_residues(kernel: Kernel) -> tuple[Kernel, ...]:
 
 def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ...]:
     """The kernel unrolled along one axis; with `tested` only where the place decides what is computed."""
-    if tested and not any(_divides(node.attr, axis) for node in kernel.nodes if node.op == "index"):
+    decides = any(_divides(node.attr, axis) for node in kernel.nodes if node.op == "index")
+    if tested and not decides:
         return (kernel,)
     others = math.prod(a.extent for a in kernel.parallel if a is not axis)
     for period in PERIODS:
         whole, left = divmod(axis.extent, period)
-        if whole * others < FEWEST or period * len(kernel.nodes) > (MOST_TESTED if tested else MOST_NODES):
+        if whole * others < FEWEST or period * len(kernel.nodes) > (MOST_TESTED if decides else MOST_NODES):
             break
-        if (period == axis.extent and not tested and turns(kernel.nodes, axis, period)) or (
-            whole >= 2 and _resolves(kernel, axis, period)
-        ):
+        entire = period == axis.extent and not tested and turns(kernel.nodes, axis, period)
+        if entire and period not in INTERLEAVED:
+            entire = others >= ROWS and any(COSTS.get(node.op, 1) >= DEAR for node in kernel.nodes)
+        if entire or (whole >= 2 and _resolves(kernel, axis, period)):
             main = _unrolled(kernel, axis, Axis(whole, axis.name), period)
             if len(main.nodes) > MOST_NODES:
                 break

@@ -10,6 +10,7 @@ from typing import Any
 from fuser.config import config
 from fuser.ir.check import check
 from fuser.ir.graph import Graph
+from fuser.legalise.attention import with_attention
 from fuser.legalise.complex_dots import with_real_dots
 from fuser.legalise.control_flow import with_dense_operands
 from fuser.legalise.expand import expanded
@@ -28,6 +29,8 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
     graph = expanded(graph, limits.natives)
     if limits.dots:
         graph = with_real_dots(graph, backend.supports)
+    if limits.attention:
+        graph = with_attention(graph, backend.supports)
     if limits.control:
         forms = loops.of(graph)
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -147,6 +147,25 @@ def _batch_io(operands: Sequence[Any], dims: Sequence[int | None], ordered: bool
     return _sequentially(io_callback_p, operands, dims, ordered=ordered, **params)
 
 
+def _batch_debug(operands: Sequence[Any], dims: Sequence[int | None], callback: Any, **params: Any) -> Any:
+    """As if the function that is mapped were done for its elements in turn, each of which is mapped by what is around it."""
+    axes = [_loops(callback, n) if d is not None else 0 for n, d in enumerate(dims)]
+    values = [moved(v, d, axis) for v, d, axis in zip(operands, dims, axes)]
+    each = _innermost(callback, tuple(d is not None for d in dims), size_of(operands, dims))
+    return debug_callback_p.bind(*values, callback=each, **params), []
+
+
+def _loops(callback: Any, operand: int) -> int:
+    """How many loops over elements take an operand apart."""
+    return callback.batched[operand] + _loops(callback.callback, operand) if isinstance(callback, Sequential) else 0
+
+
+def _innermost(callback: Any, batched: tuple[bool, ...], size: int) -> Sequential:
+    if isinstance(callback, Sequential):
+        return replace(callback, callback=_innermost(callback.callback, batched, size))
+    return Sequential(callback, batched, size, ())
+
+
 def _debug_jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[list[Any], list[Any]]:
     debug_callback_p.bind(*primals, **params)
     return [], []
@@ -194,6 +213,6 @@ debug_callback_p: Primitive = register(
         run=_run,
         jvp=_debug_jvp,
         transpose=lambda cotangents, *operands, **params: [None] * len(operands),
-        batch=lambda operands, dims, **params: _sequentially(debug_callback_p, operands, dims, **params),
+        batch=_batch_debug,
     )
 )

@@ -68,7 +68,7 @@ def _each_its_part(devices: int) -> float:
 
 def members(eqn: Eqn) -> tuple[Primitive, ...]:
     """The collectives of an equation: its own, or those that it groups."""
-    if eqn.primitive is collective_group_p:
+    if eqn.primitive in (collective_group_p, collective_start_p):
         return tuple(REGISTRY[name] for name, _ in eqn.params["kinds"])
     return (eqn.primitive,)
 
@@ -208,6 +208,36 @@ collective_group_p: Primitive = register(
         multiple_results=True,
         type=_grouped_type,
         eval=_grouped,
+        collect=lambda operands, dims, size, **params: _refuse_lanes(),
+    )
+)
+
+
+def _begun(*arrays: np.ndarray, axis_name: Any, axis_index_groups: Groups, kinds: Any) -> np.ndarray:
+    values = [np.asarray(x) for x in arrays]
+    names = axis_names({"axis_name": axis_name})
+    what = _shown(kinds, [ArrayType(x.shape, x.dtype) for x in values], names)
+    return np.asarray(_member(what).begin(names, axis_index_groups, what, kinds, values, combine), np.int32)
+
+
+# The same in two steps, between which devices compute: `collective_start` sends the operands and gives a number by which
+# `collective_done`, which takes them too so that their memory stays, waits for the results.
+collective_start_p: Primitive = register(
+    Primitive(
+        "collective_start",
+        Fusion.LIBRARY,
+        type=lambda *avals, **params: ArrayType((), np.dtype("int32")),
+        eval=_begun,
+        collect=lambda operands, dims, size, **params: _refuse_lanes(),
+    )
+)
+collective_done_p: Primitive = register(
+    Primitive(
+        "collective_done",
+        Fusion.LIBRARY,
+        multiple_results=True,
+        type=lambda number, *avals, **params: _grouped_type(*avals, **params),
+        eval=lambda number, *arrays, **params: list(_member("collective_done").finish(int(number))),
         collect=lambda operands, dims, size, **params: _refuse_lanes(),
     )
 )

@@ -1,4 +1,4 @@
-"""The passes over collectives in the graph of one device: those of one device away, then out of loops, then together."""
+"""The passes over collectives in the graph of one device: those of one device away, then out of loops, then together, then in two steps."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 from fuser.ir.graph import Graph
 from fuser.parallel.combine import combine_sums
 from fuser.parallel.lone import without_lone
+from fuser.parallel.overlap import overlap_collectives
 from fuser.parallel.sink_sums import sink_sums
 from fuser.passes.inline import inline_calls
 from fuser.passes.loops.carries import in_bodies
 
 
-def fewer_collectives(graph: Graph, sizes: Mapping[Any, int]) -> Graph:
+def fewer_collectives(graph: Graph, sizes: Mapping[Any, int], several_processes: bool = False) -> Graph:
     """The graph, for a mesh with axes of these sizes, without collectives of one device, with sums out of loops where they are only
-    accumulated, and those over the same devices together.
+    accumulated, and those over the same devices together; with messages between processes sent while the devices compute.
     """
-    return _combined(_sunk(_without_lone(graph, sizes)))
+    found = _combined(_sunk(_without_lone(graph, sizes)))
+    return overlap_collectives(found) if several_processes else found
 
 
 def _without_lone(graph: Graph, sizes: Mapping[Any, int]) -> Graph:

@@ -53,7 +53,8 @@ class SpreadLowered(Lowered):
         self, traced: Traced, divided: Spread, consts: Sequence[Any], layouts: Sequence[NamedSharding | None]
     ) -> None:
         backend = with_schedule(backend_of_devices(), traced._backend.asked)
-        super().__init__(traced, lower(fewer_collectives(divided.graph, divided.mesh.shape), backend))
+        several = isinstance(divided.mesh, Mesh) and divided.mesh.is_multi_process
+        super().__init__(traced, lower(fewer_collectives(divided.graph, divided.mesh.shape, several), backend))
         self.spread = divided
         self.consts = consts
         self.layouts = layouts  # of results, where arguments of jit or types say them

@@ -125,7 +125,9 @@ def compiled(graph: Graph, mesh: Mesh, backend: Any) -> Compiled:
         graph = with_tokens(without_refs(graph))
     graph = flattened(graph, mesh)
     structures = [tree.structure([0] * len(v)) for v in (graph.invars, graph.outvars)]
-    traced = Traced(fewer_collectives(graph, mesh.shape), structures[0], structures[1], (), backend)
+    traced = Traced(
+        fewer_collectives(graph, mesh.shape, mesh.is_multi_process), structures[0], structures[1], (), backend
+    )
     with in_turn():
         return Lowered(traced, lower(traced.graph, backend)).compile()  # of one device: not to be divided again
 

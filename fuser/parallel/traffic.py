@@ -34,7 +34,7 @@ class Message:
 def messages(graph: Graph, sizes: dict[Any, int], times: int = 1) -> Iterator[Message]:
     """The collectives of the graph of one device, those in loops as often as they run (once where that is unknown)."""
     for eqn in graph.eqns:
-        if eqn.primitive is C.collective_group_p or eqn.primitive.sends is not None:
+        if eqn.primitive in (C.collective_group_p, C.collective_start_p) or eqn.primitive.sends is not None:
             found = _message(eqn, sizes, times)
             if found.devices > 1:
                 yield found

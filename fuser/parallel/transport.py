@@ -172,12 +172,14 @@ class Peers:
             raise DeviceError("the mesh has devices of other processes, and fuser.distributed is not initialized")
         self.connections = found
 
-    def exchange(self, members: tuple[int, ...], what: str, kinds: Any, brought: dict[int, Any]) -> dict[int, Any]:
-        """What the members in this process get."""
+    def meeting(
+        self, members: tuple[int, ...], what: str, kinds: Any, brought: dict[int, Any]
+    ) -> Callable[[], dict[int, Any]]:
+        """A function that gives what the members in this process get."""
         if self.connections.failure is not None:
             raise self.connections.failure
         meeting = _Meeting(self, members, what)
-        return _interruptible(lambda: exchange(members, brought, kinds, meeting.swap))
+        return lambda: _interruptible(lambda: exchange(members, brought, kinds, meeting.swap))
 
     def failed(self, error: BaseException) -> None:
         """Tell the others that this process takes no further part."""
@@ -195,11 +197,13 @@ class _Meeting:
         text = f"{what}\n{line}".encode()[:_MOST_TEXT]
         self.header = _HEADER.pack(peers.program, len(text)) + text
         self.timeout = float(config.collective_timeout)
+        self.turn, self.rounds = peers.connections.turn(members), 0
 
     def swap(self, outgoing: _Buffers, incoming: _Buffers) -> None:
         """Send arrays to members in other processes, and fill those that come from them."""
         peers = self.peers
-        tag = zlib.crc32(repr((self.members, peers.connections.turn(self.members))).encode()) & 0x7FFFFFF0
+        self.rounds += 1
+        tag = zlib.crc32(repr((self.members, self.turn, self.rounds)).encode()) & 0x7FFFFFF0
         sent, wanted = _by_process(outgoing, peers.owner, 1), _by_process(incoming, peers.owner, 0)
         deadline = time.monotonic() + self.timeout
         works: list[tuple[int, Any]] = []

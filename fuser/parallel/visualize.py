@@ -10,6 +10,8 @@ from fuser.parallel.sharding import Sharding
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer
 
+LINE = 2.5  # how much higher than wide a character is
+
 
 def visualize_array_sharding(arr: Any, **options: Any) -> None:
     """Print which devices hold which part of an array of one or two dimensions; see `visualize_sharding`."""
@@ -29,25 +31,50 @@ def visualize_sharding(
 ) -> None:
     """Print which devices hold which part of an array of this shape, of one or two dimensions: a cell for each part.
 
-    `use_color` is JAX's, and changes nothing; cells are `min_width` characters wide at least, times `scale`, and the table
-    `max_width` at most. ValueError for other ranks.
+    `use_color` is JAX's, and changes nothing; a cell has its part of a table that is 10 lines times `scale` high, is `min_width`
+    characters wide at least with its borders, and the table `max_width` at most. ValueError for other ranks.
     """
     if len(shape) not in (1, 2):
         raise ValueError(f"`visualize_sharding` only works for shapes with 1 and 2 dimensions, got {tuple(shape)}")
-    print(picture(shape, sharding, int(min_width * scale), max_width))
+    print(picture(shape, sharding, scale, min_width, max_width))
 
 
-def picture(shape: Sequence[int], sharding: Sharding, min_width: int = 9, max_width: int = 80) -> str:
-    """The table that `visualize_sharding` prints."""
+def picture(
+    shape: Sequence[int], sharding: Sharding, scale: float = 1.0, min_width: int = 9, max_width: int = 80
+) -> str:
+    """The table that `visualize_sharding` prints: a cell's part of a height of 10 lines and of a width in proportion, as in JAX."""
     holders: dict[tuple[int, int], list[str]] = {}
+    parts: dict[tuple[int, int], tuple[int, int]] = {}
+    whole = (1, *shape) if len(shape) == 1 else tuple(shape)
     for device, index in sharding.devices_indices_map(tuple(shape)).items():
-        starts = [s.start or 0 for s in index]
-        holders.setdefault((0, *starts) if len(starts) == 1 else (starts[0], starts[1]), []).append(str(device.id))  # type: ignore[arg-type]
+        ranges = [s.indices(extent) for s, extent in zip((slice(None), *index)[-2:], whole)]
+        place = (ranges[0][0], ranges[1][0])
+        parts[place] = (ranges[0][1] - ranges[0][0], ranges[1][1] - ranges[1][0])
+        holders.setdefault(place, []).append(str(device.id))
     platform = sharding.devices[0].platform.upper()
     rows, columns = (sorted({place[d] for place in holders}) for d in (0, 1))
-    cells = [[f"{platform} {','.join(holders[r, c])}" for c in columns] for r in rows]
-    widest = max(len(cell) for row in cells for cell in row)
-    width = max(min(max(widest + 2, min_width), (max_width - 1) // len(columns) - 1), 1)
-    bar = lambda left, middle, right: left + middle.join(["─" * width] * len(columns)) + right
-    lines = ["│" + "│".join(cell[:width].center(width) for cell in row) + "│" for row in cells]
+    texts = {place: f"{platform} {','.join(ids)}" for place, ids in holders.items()}
+    height = int(10 * scale)
+    width = int(height * (shape[1] if len(shape) == 2 else 1) / shape[0]) * LINE
+    wide = {p: min(max(int(width * parts[p][1] / whole[1]), min_width), max_width) - 2 for p in holders}
+    high = {p: max(int(height * parts[p][0] / whole[0]) - 1, 1) if len(shape) == 2 else 1 for p in holders}
+    most = max((max_width - 1) // len(columns) - 1, 1)
+    widths = [min(max(max(wide[r, c], len(texts[r, c])) for r in rows), most) for c in columns]
+    heights = [max(high[r, c] for c in columns) for r in rows]
+    cells = {
+        (r, c): _cell(texts[r, c], widths[n], heights[m]) for m, r in enumerate(rows) for n, c in enumerate(columns)
+    }
+    bar = lambda left, middle, right: left + middle.join("─" * w for w in widths) + right
+    lines = [
+        "\n".join("│" + "│".join(cells[r, c][line] for c in columns) + "│" for line in range(heights[m]))
+        for m, r in enumerate(rows)
+    ]
     return "\n".join([bar("┌", "┬", "┐"), f"\n{bar('├', '┼', '┤')}\n".join(lines), bar("└", "┴", "┘")])
+
+
+def _cell(text: str, width: int, height: int) -> list[str]:
+    """The lines of a cell, its text in the middle; what is left over of its width goes to the right."""
+    left = max(width - len(text), 0) // 2
+    lines = [" " * width] * height
+    lines[(height - 1) // 2] = (" " * left + text)[:width].ljust(width)
+    return lines

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fuser.ir.graph import Eqn, Graph, Var, graphs_in
 from fuser.ir.primitive import Control, Fusion
+from fuser.ops.attention import attention_p
 from fuser.partition.buffers import least
 from fuser.partition.group import FusionGroup, Kind, Plan, Slot
 
@@ -53,7 +54,7 @@ def explain(plan: Plan) -> str:
     total = sum(map(moved_bytes, plan.groups))
     unfused = sum(eqn_bytes(group) for group in plan.groups)
     lines = [
-        f"{plan.graph.name}: {sum(len(g.graph.eqns) for g in plan.groups)} operations became {len(plan.groups)} "
+        f"{plan.graph.name}: {sum(map(_operations, plan.groups))} operations became {len(plan.groups)} "
         f"{'step' if len(plan.groups) == 1 else 'steps'} on {plan.backend}, moving {size(total)} instead of {size(unfused)}."
     ]
     for group in plan.groups:
@@ -65,6 +66,11 @@ def explain(plan: Plan) -> str:
         lines.append("Not fused:")
         lines += [f"  {d.first}  with  {d.second}: {d.reason}" for d in dict.fromkeys(plan.decisions)]
     return "\n".join(lines)
+
+
+def _operations(group: FusionGroup) -> int:
+    """Equations that became the group: of an attention those that it is made of."""
+    return sum(len(e.params["graph"].eqns) if e.primitive is attention_p else 1 for e in group.graph.eqns)
 
 
 def _place(plan: Plan, value: Var) -> str:
@@ -108,6 +114,8 @@ def eqn_bytes(group: FusionGroup) -> int:
 
 def _bytes(eqn: Eqn) -> int:
     own = sum(v.aval.nbytes for v in (*eqn.invars, *eqn.outvars))
+    if eqn.primitive is attention_p:
+        return sum(map(_bytes, eqn.params["graph"].eqns))
     if eqn.primitive.fusion is not Fusion.CONTROL:
         return own
     inside = [sum(map(_bytes, graph.eqns)) for graph in graphs_in(eqn.params)]
@@ -133,6 +141,8 @@ def words(group: FusionGroup) -> str:
         return f"{len(group.parts)} {WORDS[group.kind]}"
     if group.kind is Kind.LOOP:
         return f"{WORDS[group.kind]}, {_iterations(group)}"
+    if any(eqn.primitive is attention_p for eqn in group.graph.eqns):
+        return "attention in one kernel"
     if group.kind is Kind.CONTROL:
         return "control flow driven from Python" if group.reason else "control flow in native code"
     return WORDS[group.kind]

@@ -53,6 +53,7 @@ class FusionLimits:
     )
     host_steps: bool = False  # native loops call Python for the steps that only it has
     dots: bool = False  # contractions take prologues and epilogues into their kernel
+    attention: bool = False  # a product, a reduction of its rows and a product of these share a kernel
     strided_dots: bool = False  # those kernels read operands by strides alone
     names_in_text: bool = False  # a kernel's name stands in its text alone: groups of one structure are written once
     patch_bytes: int = 0  # of a second operand, up to which a product reads a first one made of pieces of one array
@@ -122,8 +123,9 @@ class FusionGroup:
 
     @property
     def eqns(self) -> tuple[Eqn, ...]:
-        """The equations that the group's kernel computes; a loop is followed by those of its body."""
-        return tuple(inner_eqns(self.graph.eqns)) if self.kind is Kind.LOOP else self.graph.eqns
+        """The equations that the group's kernel computes; a loop is followed by those of its body, an
+        attention by what it is made of."""
+        return tuple(inner_eqns(self.graph.eqns)) if self.kind in (Kind.LOOP, Kind.CONTRACTION) else self.graph.eqns
 
 
 _GENERATED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP, Kind.HORIZONTAL)
@@ -162,6 +164,8 @@ def _flops(eqn: Eqn) -> int:
     fusion, out = eqn.primitive.fusion, eqn.outvars[0].aval
     if fusion is Fusion.CONTROL:
         return _flops_of_control(eqn)
+    if fusion is Fusion.DOT and "graph" in eqn.params:
+        return sum(map(_flops, eqn.params["graph"].eqns))
     if fusion is Fusion.DOT:
         (contracted, _), _ = eqn.params["dimension_numbers"]
         return 2 * out.size * math.prod(eqn.invars[0].aval.shape[d] for d in contracted)

@@ -18,6 +18,7 @@ from fuser.ir.primitive import Fusion
 from fuser.legalise import legalise
 from fuser.legalise.control_flow import bodies
 from fuser.legalise.implicit_gemm import patched
+from fuser.ops.attention import attention_p
 from fuser.ops.conversion import convert_element_type_p, copy_p
 from fuser.partition.axes import Views, is_view
 from fuser.partition.buffers import assign, place
@@ -115,8 +116,9 @@ class Grouping:
         self.home: dict[Var, int] = {}
         self.parent: dict[int, int] = {}
         self.decisions: list[Decision] = []
-        loops = sum(isinstance(form, LoopForm) for form in forms.values())
-        self.fuel = config.fuel if config.fuel < 0 else max(config.fuel - loops, 0)
+        made = sum(isinstance(form, LoopForm) for form in forms.values())
+        made += sum(eqn.primitive is attention_p for eqn in graph.eqns)
+        self.fuel = config.fuel if config.fuel < 0 else max(config.fuel - made, 0)
         self.refused: list[tuple[int, int, Decision]] = []
 
     def run(self) -> tuple[list[Candidate], list[Decision]]:

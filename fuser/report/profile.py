@@ -20,7 +20,8 @@ import numpy as np
 from fuser.api.jitted import Compiled, Jitted, Traced, cost_analysis, jit
 from fuser.backends.base import Backend
 from fuser.errors import ToolchainError
-from fuser.interop.accelerate import AcceleratedTraced, is_dynamic
+from fuser.interop.arguments import is_dynamic
+from fuser.interop.stages import AcceleratedTraced
 from fuser.ir.types import ArrayType
 from fuser.lax.values import as_value
 from fuser.partition.group import FusionGroup, kernel_groups

@@ -14,9 +14,9 @@ import math
 import os
 import queue
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 from fuser.errors import DeviceError
@@ -37,8 +37,13 @@ class Remote(Protocol):
 
     local: frozenset[int]  # the devices of this process
 
-    def exchange(self, members: tuple[int, ...], what: str, kinds: Kinds, brought: dict[int, Any]) -> dict[int, Any]:
-        """What the members in this process get, of what they have brought and what others have."""
+    def meeting(
+        self, members: tuple[int, ...], what: str, kinds: Kinds, brought: dict[int, Any]
+    ) -> Callable[[], dict[int, Any]]:
+        """A function that gives what the members in this process get, of what they have brought and what others have.
+
+        Meetings of the same members are asked for in the same order in every process; the functions may then run at once.
+        """
 
     def failed(self, error: BaseException) -> None:
         """This process takes no further part."""
@@ -123,7 +128,7 @@ class _Work:
 class _Meeting:
     """One collective of one group: who has arrived with what, what each gets, and what there is to do for it."""
 
-    __slots__ = ("brought", "done", "error", "results", "what", "work")
+    __slots__ = ("brought", "complete", "done", "error", "results", "waiting", "what", "work")
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -131,6 +136,8 @@ class _Meeting:
         self.results: dict[int, Any] = {}
         self.work: _Work | None = None
         self.error: BaseException | None = None
+        self.complete = False  # all of this process have arrived
+        self.waiting = 0  # devices, for the others
         self.done = threading.Event()
 
 
@@ -142,6 +149,7 @@ class Rendezvous:
         self.remote = remote
         self._lock = threading.Lock()
         self._open: dict[Any, _Meeting] = {}
+        self._begun: Counter[Any] = Counter()  # meetings of each device, by members and what they are
         self._ended = 0
         self._waiting = 0
         self._failure: DeviceError | None = None
@@ -150,42 +158,81 @@ class Rendezvous:
         self, rank: int, members: tuple[int, ...], what: str, kinds: Kinds, value: Any, combine: Combine
     ) -> Any:
         """What this device gets of `combine` once all members have called with the same `what`."""
+        return self.finish(rank, self.begin(rank, members, what, kinds, value, combine))
+
+    def begin(
+        self,
+        rank: int,
+        members: tuple[int, ...],
+        what: str,
+        kinds: Kinds,
+        value: Any,
+        combine: Combine,
+        at_once: bool = False,
+    ) -> _Meeting:
+        """Bring a value, which stays as it is until `finish`. With `at_once`, other processes are met on a thread meanwhile."""
         remote = self.remote
         here = members if remote is None else tuple([m for m in members if m in remote.local])
         with self._lock:
             if self._failure is not None:
                 raise self._failure
-            meeting = self._open.setdefault((members, what), _Meeting(what))
+            self._begun[rank, members, what] += 1
+            key = (members, what, self._begun[rank, members, what])
+            meeting = self._open.setdefault(key, _Meeting(what))
             meeting.brought[rank] = value
-            last = len(meeting.brought) == len(here)
-            if last:
-                del self._open[members, what]
-                self._waiting -= len(here) - 1
-            else:
+            if len(meeting.brought) < len(here):
+                return meeting
+            del self._open[key]
+            meeting.complete = True
+            self._waiting -= meeting.waiting
+        if remote is None or len(here) == len(members):
+            self._settle(meeting, rank, lambda: self._combined(meeting, members, kinds, combine))
+            return meeting
+        met = remote.meeting(members, what, kinds, meeting.brought)
+        settle = functools.partial(self._settle, meeting, rank, lambda: meeting.results.update(met()))
+        if at_once:
+            with_workers(1, functools.partial(self._later, settle, current()))
+        else:
+            settle()
+        return meeting
+
+    @staticmethod
+    def _later(settle: Task, member: Member | None) -> None:
+        """Settle a meeting on another thread, for this device; `finish` raises its error."""
+        with being(member) if member is not None else nullcontext(), suppress(BaseException):
+            settle()
+
+    @staticmethod
+    def _combined(meeting: _Meeting, members: tuple[int, ...], kinds: Kinds, combine: Combine) -> None:
+        results, tasks = combine(kinds, [meeting.brought[m] for m in members])
+        meeting.results = dict(zip(members, results, strict=True))
+        if len(tasks) < 2 or sum(v.nbytes for each in meeting.brought.values() for v in each) < SHARED_BYTES:
+            _do(tasks)
+        else:
+            meeting.work = _Work(tasks)
+
+    @staticmethod
+    def _settle(meeting: _Meeting, rank: int, task: Task) -> None:
+        """Have a meeting's results, or its error, there for all of its devices."""
+        try:
+            task()
+        except DeviceError as error:
+            meeting.error = error
+            raise
+        except BaseException as error:
+            meeting.error = DeviceError(f"{meeting.what} failed on device {rank}: {error}")
+            raise
+        finally:
+            meeting.done.set()
+
+    def finish(self, rank: int, meeting: _Meeting) -> Any:
+        """What this device gets, once all have brought their values."""
+        with self._lock:
+            if not meeting.complete and meeting.error is None:
+                meeting.waiting += 1
                 self._waiting += 1
                 self._check()
-        if last:
-            try:
-                if remote is None or len(here) == len(members):
-                    results, tasks = combine(kinds, [meeting.brought[m] for m in members])
-                    meeting.results = dict(zip(members, results, strict=True))
-                    if len(tasks) < 2 or len(members) * sum(v.nbytes for v in value) < SHARED_BYTES:
-                        _do(tasks)
-                    else:
-                        meeting.work = _Work(tasks)
-                else:
-                    meeting.results = remote.exchange(members, what, kinds, meeting.brought)
-            except DeviceError as error:
-                meeting.error = error
-                meeting.done.set()
-                raise
-            except BaseException as error:
-                meeting.error = DeviceError(f"{what} failed on device {rank}: {error}")
-                meeting.done.set()
-                raise
-            meeting.done.set()
-        else:
-            meeting.done.wait()
+        meeting.done.wait()
         if meeting.error is not None:
             raise meeting.error
         if meeting.work is not None:
@@ -211,7 +258,7 @@ class Rendezvous:
         if self._waiting and self._waiting + self._ended == self.count and self._failure is None:
             where = "; ".join(
                 f"{_devices(sorted(meeting.brought))} in {meeting.what} for {_devices(members)}"
-                for (members, _), meeting in self._open.items()
+                for (members, *_), meeting in self._open.items()
             )
             ended = f"; {self._ended} of {self.count} devices have ended" if self._ended else ""
             self._fail(
@@ -239,10 +286,12 @@ def _devices(ranks: Sequence[int]) -> str:
 class Member:
     """One device in a run: its number in the grid, and where it meets the others."""
 
-    __slots__ = ("grid", "meet", "rank")
+    __slots__ = ("_begun", "_pending", "grid", "meet", "rank")
 
     def __init__(self, grid: Grid, rank: int, meet: Rendezvous) -> None:
         self.grid, self.rank, self.meet = grid, rank, meet
+        self._begun = 0
+        self._pending: dict[int, Callable[[], Any]] = {}
 
     def exchange(
         self, names: tuple[Any, ...], groups: Any, what: str, kinds: Kinds, value: Any, combine: Combine
@@ -254,6 +303,18 @@ class Member:
             _do(tasks)
             return results[0]
         return self.meet.exchange(self.rank, members, what, kinds, value, combine)
+
+    def begin(self, names: tuple[Any, ...], groups: Any, what: str, kinds: Kinds, value: Any, combine: Combine) -> int:
+        """Begin collectives over the devices that differ along `names`; the number by which `finish` ends them."""
+        self._begun += 1
+        members = self.grid.group(self.rank, names, groups)
+        meeting = self.meet.begin(self.rank, members, what, kinds, value, combine, at_once=True)
+        self._pending[self._begun] = functools.partial(self.meet.finish, self.rank, meeting)
+        return self._begun
+
+    def finish(self, number: int) -> Any:
+        """What this device gets of collectives that it has begun."""
+        return self._pending.pop(number)()
 
 
 class _Current(threading.local):

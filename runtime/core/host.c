@@ -6,6 +6,7 @@
  *
  * The caller does not hold the GIL. Nonzero if the function raised: whoever called the loop finds the exception. */
 #include "core.h"
+#include <numpy/ufuncobject.h>
 
 /* An array over the next buffer; *next goes on to what follows its description. */
 static PyObject *array_over(const int64_t **next, void *data) {
@@ -78,9 +79,25 @@ static int run_host(void **buffers, const int64_t *sizes) {
     return failed;
 }
 
+/* The addresses of the inner loop `n` of a ufunc, and of the data that it is called with. */
+static PyObject *ufunc_loop(PyObject *module, PyObject *args) {
+    PyUFuncObject *ufunc;
+    int n;
+    if (!PyArg_ParseTuple(args, "Oi", &ufunc, &n))
+        return NULL;
+    if (strcmp(Py_TYPE(ufunc)->tp_name, "numpy.ufunc") != 0 || n < 0 || n >= ufunc->ntypes) {
+        PyErr_SetString(PyExc_TypeError, "ufunc_loop takes a ufunc and the number of one of its loops");
+        return NULL;
+    }
+    void *data = ufunc->data == NULL ? NULL : ufunc->data[n];
+    return Py_BuildValue("NN", PyLong_FromVoidPtr((void *)ufunc->functions[n]), PyLong_FromVoidPtr(data));
+}
+
+static PyMethodDef functions[] = {{"ufunc_loop", ufunc_loop, METH_VARARGS, NULL}, {NULL}};
+
 int add_host(PyObject *module) {
     PyObject *address = PyLong_FromVoidPtr((void *)run_host);
     int status = address == NULL ? -1 : PyModule_AddObjectRef(module, "run_host", address);
     Py_XDECREF(address);
-    return status;
+    return status < 0 ? status : PyModule_AddFunctions(module, functions);
 }

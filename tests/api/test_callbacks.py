@@ -234,6 +234,21 @@ def test_print_formats_values_and_checks_the_format(capsys: pytest.CaptureFixtur
         fuser.debug.print("x", 1)
 
 
+def test_mapped_functions_print_as_jax_does(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(library: Any) -> str:
+        def inner(x: Any, y: Any, z: Any) -> None:
+            library.debug.print("{} {} {}", x, y, z)
+
+        middle = library.vmap(inner, in_axes=(0, None, 0))
+        outer = library.vmap(library.vmap(middle, in_axes=(0, 0, None)), in_axes=(2, None, 0))
+        outer(np.arange(24).reshape(2, 3, 4), np.arange(2), np.arange(12).reshape(4, 3))
+        library.effects_barrier()
+        return capsys.readouterr().out
+
+    found = shown(fuser)
+    assert found == shown(jax) and len(found.splitlines()) == 24
+
+
 def test_results_of_64_bits_are_narrowed_as_arguments_are() -> None:
     declared = fuser.ShapeDtypeStruct((), np.float32)
     assert float(fuser.jit(lambda x: fuser.pure_callback(lambda v: 42.0, declared, x))(0.0)) == 42.0

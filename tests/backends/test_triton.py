@@ -44,12 +44,12 @@ def worker(module: str, *arguments: str, tmp: pathlib.Path) -> list[dict[str, An
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "suite", ["forms", "long", "loops", "control", "transforms", "special values", "workloads", "eager"]
+    "suite", ["forms", "attention", "long", "loops", "control", "transforms", "special values", "workloads", "eager"]
 )
 def test_interpreter_agrees_with_the_reference(suite: str, tmp_path: pathlib.Path) -> None:
     pytest.importorskip("triton")
     rows = worker("triton_worker", suite, tmp=tmp_path)
-    assert len(rows) >= 8
+    assert len(rows) >= 7
     assert {row["case"]: row["error"] for row in rows if row["error"]} == {}
 
 
@@ -141,6 +141,8 @@ def test_rows_take_a_block_of_the_next_power_of_two_on_as_few_warps_as_hold_it()
     assert all(tile.warps == 1 for c, tile in tiles.items() if c <= 1024)
     assert all(tile.size >= 1024 for tile in tiles.values())
     assert block_sizes.row_tile(16385) is None
+    assert block_sizes.row_tile(16385, rows=1000, held=1) == block_sizes.Tile(1, 32768, 16, True)
+    assert block_sizes.row_tile(16385, rows=8, held=1) is block_sizes.row_tile(32769, rows=1000, held=1) is None
     assert len(variants(softmax, [(1000, c) for c in range(64, 6464, 64)])) == 8  # 64 to 8192, all of them aligned
 
 

@@ -116,7 +116,7 @@ SCALAR: dict[str, tuple[str, Any, Any]] = {
     "complex sine": ("complex sin", lambda x: fnp.sin(x), C),
     "remainder": ("remainders of floats", lambda x: fnp.fmod(x, x), F),
     "quotient of 64 bits": ("divide integers", lambda x: x // (x + 1), np.ones(N, np.int64)),
-    "repeated": ("integer division", lambda x: fnp.repeat(x, 5) + 1, F),
+    "repeated": ("integer division", lambda x: fnp.repeat(x, 11) + 1, F),
     "gather of bytes": ("elements of uint8", lambda x: x[x.astype(np.int32) * 5000], I[:100].astype(np.uint8)),
 }
 

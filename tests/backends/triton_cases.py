@@ -21,6 +21,7 @@ from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import KEY, ArrayType
 from fuser.trace import tree
 from fuser.trace.core import bind
+from tests.backends.attention_cases import ATTENTION, grouped
 from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 from tests.lax.test_control_flow import PROGRAMS
 from tests.transforms import compositions
@@ -185,6 +186,8 @@ LARGE: dict[str, Form] = {
         lambda x, w, b: fnp.maximum(x @ w + b, 0),
         (of("bfloat16", 4096, 1024), of("bfloat16", 1024, 4096), of("bfloat16", 4096)),
     ),
+    "attention in bfloat16": (grouped, (of("bfloat16", 4, 4096, 8, 128), *(of("bfloat16", 4, 4096, 2, 128),) * 2)),
+    "attention": (grouped, (f32(4, 1024, 8, 64), *(f32(4, 1024, 2, 64),) * 2)),
     "short product": (lambda x, w: fnp.tanh(x @ w), (f32(1 << 16, 64), f32(64, 64))),
     "past 32 bits": (lambda x: x + 1, (of("uint8", 3, 1 << 30),)),
     "rows past 32 bits": (lambda x: fnp.sum(x, axis=1), (of("int8", 1 << 16, 1 << 16),)),
@@ -244,6 +247,9 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
         for steps, transforms in compositions.drawn(7, 12):
             program = compositions.build(fuser, steps, transforms)
             yield f"{transforms} of {steps}", program, (compositions.POINT,)
+    elif suite == "attention":
+        for name, (function, types) in ATTENTION.items():
+            yield name, function, arrays(types)
     elif suite == "eager":
         for name in ("line", "softmax", "layer norm", "places", "stencil", "gathered", "cumsum", "integers", "bytes"):
             function, types = FORMS[name]

@@ -21,25 +21,43 @@ def f32(*shape: int) -> ArrayType:
     return ArrayType(shape, np.dtype("float32"))
 
 
-@pytest.mark.parametrize(("columns", "barriers"), [(256, 0), (1000, 0), (8192, 4)])
+@pytest.mark.parametrize(("columns", "barriers"), [(256, 0), (1000, 0), (8192, 4), (32768, 4)])
 def test_rows_are_limited_by_memory_and_read_once(columns: int, barriers: int) -> None:
     found = static.report(static.softmax, f32(static.ELEMENTS // columns, columns))
     (launch,) = found.launches
     assert found.moved == found.ideal
     assert found.issue <= 0.6 * found.dram
-    assert (launch.spills, launch.load_bits, launch.store_bits) == (0, 128, 128)
-    assert launch.barriers <= barriers  # rows of one warp have none
+    assert (launch.code.spills, launch.code.load_bits, launch.code.store_bits) == (0, 128, 128)
+    assert launch.code.barriers <= barriers  # rows of one warp have none
+
+
+def test_rows_are_held_as_long_as_registers_hold_them() -> None:
+    def backward(y: Any, ct: Any) -> Any:  # two arrays a row
+        return y * (ct - (y * ct).sum(axis=-1, keepdims=True))
+
+    rows = f32(1024, 32768)
+    (launch,) = static.report(backward, rows, rows).launches
+    assert (launch.code.spills, launch.code.load_bits) == (0, 128)
+    assert len(static.report(static.softmax, f32(8, 32768)).launches) > 1  # too few programs: shared out
+
+
+def test_spills_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fuser.backends.triton import block_sizes
+
+    monkeypatch.setattr(block_sizes, "LONGEST_ROW", 65536)
+    (launch,) = static.report(static.softmax, f32(512, 65536)).launches
+    assert launch.code.spills > 0
 
 
 def test_odd_widths_under_a_broadcast_take_whole_vectors() -> None:
     found = static.report(lambda x, b: fnp.maximum(x + b, 0), f32(8192, 1000), f32(1000))
-    assert [(x.load_bits, x.store_bits) for x in found.launches] == [(128, 128)]
+    assert [(x.code.load_bits, x.code.store_bits) for x in found.launches] == [(128, 128)]
 
 
 def test_a_full_sum_runs_in_one_wave() -> None:
     found = static.report(lambda x: x.sum(), f32(1 << 26))
     assert found.moved - found.ideal == 0
-    assert max(launch.registers for launch in found.launches) <= 64  # four programs of 8 warps a multiprocessor
+    assert max(launch.code.registers for launch in found.launches) <= 64  # four programs of 8 warps a multiprocessor
 
 
 def test_loops_have_no_barriers() -> None:
@@ -54,4 +72,4 @@ def test_loops_have_no_barriers() -> None:
         return fuser.vmap(iterated)(x)
 
     found = static.report(of_lanes, f32(1 << 16))
-    assert [launch.barriers for launch in found.launches] == [0]
+    assert [launch.code.barriers for launch in found.launches] == [0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 import types
 import warnings
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from scipy import ndimage
 from fuser.errors import TracerBoolConversionError
 from fuser.interop import FallbackWarning, accelerate, segments
 from tests.interop.oracle import same
+from tests.interop.random_segments import run
 
 X = np.linspace(-2.0, 3.0, 24).reshape(4, 6)
 
@@ -91,7 +93,29 @@ def selects(x):
     return y[:, index], x[1, ::-1] * 2, x[[0, 1]] if y.sum() > 1 else x
 
 
-FUNCTIONS = [decides, counts, in_place, foreign, held, generated, selects]
+def writes(x):
+    y = x * 2
+    upper, lower = np.split(y, 2)
+    tail = y[1:]
+    y[0] = 5
+    tail += y[0]
+    y[y > 4] = 0
+    y.T[1] = -1
+    y[1, 1:3] = x[0, 1:3]
+    y[1:] = y[:-1]
+    z = x.copy()
+    z **= 2
+    z[:, ::2] *= upper[:1, ::2]
+    whole = np.round(x).astype(int)
+    whole += x > 0
+    try:
+        whole += 0.5
+    except TypeError:
+        whole -= 1
+    return (y, upper, lower, tail, z, whole) if y.sum() > -1e9 else x
+
+
+FUNCTIONS = [decides, counts, in_place, foreign, held, generated, selects, writes]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
@@ -117,8 +141,22 @@ def test_a_loop_compiles_its_body_once() -> None:
         same(converges(X, tolerance), accelerated(X.copy(), tolerance))
     (found,) = accelerated._segments
     assert 1 <= len(found.programs) <= 3
-    assert set(accelerated.cuts.values()) == {"a write", "`if` or `while`"}
+    assert set(accelerated.cuts.values()) == {"`if` or `while`"}
     assert all(line.startswith("test_segments.py:") for line in accelerated.cuts)
+
+
+def test_writes_to_what_has_not_run_cut_nothing() -> None:
+    accelerated = accelerate(writes, backend="reference")
+    for _ in range(3):
+        same(writes(X), accelerated(X))
+    assert set(accelerated.cuts.values()) == {"a write", "`if` or `while`"}  # `whole += 0.5`, which NumPy refuses
+    (found,) = accelerated._segments
+    assert [cut.count for cut in found.cuts.values()] == [3, 3], accelerated.explain()
+    text = accelerated.explain()
+    assert "writes(f64[4,6]): in segments" in text and "not one program: a traced bool[] has no value yet" in text
+    assert re.search(
+        r"cut at test_segments\.py:\d+ by a write, 3 times: its segment takes \d+ µs, the cut \d+ µs", text
+    )
 
 
 def test_views_of_results_share_memory_as_numpys_do() -> None:
@@ -245,3 +283,60 @@ def test_generators_and_accelerated_functions_inside() -> None:
     inner = accelerate(lambda x: x * 3 if x.sum() > 0 else x)
     outer = accelerate(lambda x: inner(x + 1) - 1 if x.max() > 0 else x)
     same((X + 1) * 3 - 1, outer(X))
+
+
+def test_random_functions() -> None:
+    wrong = run(range(60))
+    assert not wrong, wrong[0]
+
+
+@dataclasses.dataclass
+class Holder:
+    u: np.ndarray
+
+
+def test_constants_outside_that_are_views_of_what_is_written() -> None:
+    scope: dict[str, Any] = {}
+
+    def writes(x):
+        x[1:4] = 7
+        return scope["table"] * 2, x
+
+    def through(x, box):
+        box.u[:] = x[0] + box.u
+        return x * 2
+
+    def twice(x):
+        y = scope["table"] * 3
+        scattered = x.reshape(2, 4).T.ravel()
+        return y[::-1], x + y, scattered, scattered[1:], y
+
+    for take in (lambda x: x[::-1], lambda x: x, lambda x: x + 1):
+        results = []
+        for function in (writes, through, twice):
+            accelerated = accelerate(function, fallback="error", backend="reference")
+            for call in (function, accelerated, accelerated):
+                x = np.arange(8.0)
+                scope["table"] = take(x)
+                rest = (Holder(scope["table"]),) if function is through else ()
+                found = call(x, *rest)
+                results.append((found, x.copy(), scope["table"].copy()))
+            same(results[-3], results[-2])
+            same(results[-3], results[-1])
+        first, _, scattered, part, last = results[-1][0]
+        assert np.shares_memory(first, last) and np.shares_memory(scattered, part)
+
+
+def test_only_what_escaped_is_looked_for() -> None:
+    kept: list[Any] = []
+    cells: list[Any] = []
+
+    def keeps(x):
+        y, z = x * 2, x * 3
+        kept.append(y)
+        cells.append(lambda: (y, z))
+        return z if y.sum() > 0 else y
+
+    found = accelerate(keeps)(X + 3)
+    assert type(found) is np.ndarray and all(type(v) is np.ndarray for v in (kept[0], *cells[0]()))
+    same((kept[0], found), cells[0]())

@@ -17,7 +17,7 @@ F = torch.nn.functional
 
 import fuser  # noqa: E402
 from fuser.errors import ConcretizationTypeError, TracerBoolConversionError, UnsupportedError  # noqa: E402
-from fuser.interop import FallbackWarning, accelerate  # noqa: E402
+from fuser.interop import accelerate  # noqa: E402
 from fuser.partition.group import Kind  # noqa: E402
 
 OUT = ', or run the function in torch with fuser.accelerate(f, fallback="warn")'
@@ -268,16 +268,24 @@ def test_functions_of_fuser_numpy_take_tensors() -> None:
     torch.testing.assert_close(found, torch.exp(X) * X.sum())
 
 
-def test_modules_without_gradients() -> None:
+def test_modules_are_followed_to_their_parameters() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.LayerNorm(8), torch.nn.Linear(8, 2))
-    forward = accelerate(lambda x: model(x))
+    forward, given = accelerate(lambda x: model(x)), accelerate(lambda m, x: m(x))
     with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(forward(X), model(X))
+            model[0].weight.mul_(2)
+        model[3] = torch.nn.Linear(8, 3)
         torch.testing.assert_close(forward(X), model(X))
-    with pytest.raises(
-        UnsupportedError,
-        match="a tensor that the function uses requires grad, and an accelerated function records no gradients",
-    ):
-        forward(X.double().float()[:2])
+    for _ in range(2):  # a step of training, and another with its weights
+        wanted = torch.autograd.grad(model(X).square().sum(), [*model.parameters()])
+        for run in (lambda: forward(X), lambda: given(model, X)):
+            model.zero_grad()
+            run().square().sum().backward()
+            torch.testing.assert_close([p.grad for p in model.parameters()], [*wanted], rtol=1e-4, atol=1e-5)
+        with torch.no_grad():
+            for p, g in zip(model.parameters(), wanted):
+                p.sub_(g, alpha=0.01)
 
 
 def test_results_share_no_memory() -> None:
@@ -307,26 +315,64 @@ def test_refusals() -> None:
         assert re.sub(r"test_torch\.py:\d+", "LINE", str(caught.value)) == words + OUT
 
 
-def test_tensors_that_require_grad_are_refused_loudly() -> None:
-    x = X.clone().requires_grad_()
-    double = accelerate(lambda x: x * 2)
-    with pytest.raises(UnsupportedError) as caught:
-        double(x)
-    words = (
-        "argument x of <lambda> requires grad, and an accelerated function records no gradients (LINE); "
-        "pass x.detach(), call it under torch.no_grad(), or use torch.compile"
-    )
-    assert re.sub(r"test_torch\.py:\d+", "LINE", str(caught.value)) == words + OUT
-    torch.testing.assert_close(double(x.detach()), X * 2)
+def derivatives(function: Callable[..., Any], *leaves: Any) -> list[Any]:
+    """The result, its gradients, and the gradients of the sum of their squares."""
+    result = function(*leaves)
+    first = torch.autograd.grad(result.square().sum(), leaves, create_graph=True)
+    return [result, *first, *torch.autograd.grad(sum(g.square().sum() for g in first), leaves)]
+
+
+def test_gradients_of_any_order_are_torchs() -> None:
+    def function(x: Any, w: Any) -> Any:
+        h = torch.tanh(x @ w)
+        with torch.no_grad():
+            scale = h.abs().max()
+        return torch.softmax(h, -1) * scale + h.detach() * x[:, :1] + x.sum() * 0.1
+
+    x, w = X.double().requires_grad_(), torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    accelerated = accelerate(function)
+    torch.testing.assert_close(derivatives(accelerated, x, w), derivatives(function, x, w))
+    assert torch.autograd.gradgradcheck(accelerate(lambda x: torch.exp(x) * x), (x[0].detach().requires_grad_(),))
     with torch.no_grad():
-        torch.testing.assert_close(double(x), X * 2)
-    with pytest.raises(UnsupportedError):
-        double(x)
-    with pytest.warns(
-        FallbackWarning, match="<lambda> runs in torch, not accelerated: argument x of <lambda> requires grad"
-    ):
-        result = accelerate(lambda x: x * 2, fallback="warn")(x)
-    assert result.requires_grad
+        assert not accelerated(x, w).requires_grad
+    assert not accelerated(x.detach(), w.detach()).requires_grad
+    some = accelerated(x, w.detach())
+    assert torch.autograd.grad(some.sum(), x, retain_graph=True)[0].shape == x.shape
+    with torch.no_grad():
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        some.sum().backward()
+
+
+def test_gradients_of_several_results_and_of_complex_numbers() -> None:
+    def function(x: Any, z: Any) -> Any:
+        return x * 2, (x > 0), x.argmax(1), (z * z * x[0, 0]).real, x
+
+    def of(f: Any) -> Any:
+        x, z = X.clone().requires_grad_(), torch.complex(P, P * 2).requires_grad_()
+        a, b, c, d, e = f(x, z)
+        (a.sum() + d.sum() + (e * e).sum()).backward()
+        return a, b, c, d, e, x.grad, z.grad
+
+    wanted, found = of(function), of(accelerate(function))
+    for w, f in zip(wanted, found, strict=True):
+        torch.testing.assert_close(f, w)
+    assert not found[1].requires_grad and not found[2].requires_grad
+
+
+def test_autocast_casts_as_torch_does() -> None:
+    layer, x = torch.nn.Linear(6, 3), X.clone().requires_grad_()
+    function = lambda x: torch.softmax(layer(x), -1) + x.sum()
+    accelerated = accelerate(function)
+    accelerated(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        wanted, found = function(x), accelerated(x)
+    assert found.dtype == wanted.dtype
+    torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
+    of = lambda y: torch.autograd.grad(y.float().square().sum(), [x, layer.weight])
+    for f, w in zip(of(found), of(wanted)):
+        assert f.dtype == w.dtype
+        torch.testing.assert_close(f, w, rtol=5e-2, atol=5e-2)
 
 
 def test_mixed_arguments() -> None:

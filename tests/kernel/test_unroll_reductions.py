@@ -37,6 +37,16 @@ def rows(*shape: int) -> np.ndarray:
         (lambda x: x.sum(1), rows(100, 4), True),
         (lambda x: x.sum(1), rows(100, 15), True),
         (lambda x: x.sum(1), rows(100, 16), False),  # fills a vector
+        (
+            lambda x: fnp.where(rows(100, 16) > 0, x, 0).sum(1),
+            rows(100, 16),
+            False,
+        ),  # though the mask's bytes fill none
+        (
+            lambda x: fnp.where(rows(100, 16) > 0, x, 0).sum(1),
+            rows(100, 16),
+            False,
+        ),  # though the mask's bytes fill none
         (lambda x: x.sum(1), rows(100, 17), False),
         (lambda x: x.sum(1), rows(10, 4), False),  # fewer rows than a vector has lanes
         (lambda x: x.sum(0), rows(16, 100), True),  # the vector runs along the columns anyway

@@ -68,11 +68,23 @@ def results() -> dict[str, Any]:
         value, params = step(params, batch)
     found |= {"loss": value, **params, "moved": fuser.device_put(params["w"], NamedSharding(grid, P("x")))}
     found["eager"] = fnp.sin(params["w"]) + params["w"].sum()
+    layers = [put(W[:, :64] * n, "x") for n in range(1, 4)]
+    found["layers"] = forward(layers, batch)
+    steps = [e.primitive.name for e in forward.lower(layers, batch).graph.eqns]
+    assert ("collective_start" in steps) == (fuser.process_count() > 1), steps
     callback = fuser.make_array_from_callback(W.shape, NamedSharding(grid, P("x", "y")), lambda index: W[index])
     found["callback"] = callback * 2
     mine = W[_rows(grid)]
     found["local data"] = fuser.make_array_from_process_local_data(NamedSharding(grid, P("x")), mine) + 1
     return found
+
+
+@fuser.jit
+def forward(layers: Any, x: Any) -> Any:
+    """Layers whose weights every device gathers, between processes while the layer before computes."""
+    for w in layers:
+        x = fnp.tanh(x @ fuser.lax.with_sharding_constraint(w, NamedSharding(mesh(), P())))
+    return x
 
 
 def _rows(grid: Any) -> slice:
@@ -95,6 +107,33 @@ def same_numbers() -> Any:
     assert tell.broadcast_one_to_all({"a": np.float32(index)}, is_source=index == count - 1) == {"a": count - 1}
     tell.sync_global_devices("end")
     return digests(found)
+
+
+def state(grid: Any, value: Any, *specs: Any) -> dict[str, Any]:
+    """Parameters, a moment of another dtype, what every device has, and a number, laid out by these specs."""
+    put = lambda x, spec: fuser.device_put(x, NamedSharding(grid, spec))
+    layers = [{"w": put(W * value, specs[0])}, {"w": put((W.T * value).astype(fnp.bfloat16), specs[1])}]
+    return {"layers": layers, "scale": put(np.arange(3.0, dtype=np.float32) * value, P()), "steps": 7 * value}
+
+
+def saved() -> Any:
+    """A checkpoint of every process's parts."""
+    tree = state(mesh(fuser.device_count()), 1, P("x", "y"), P(None, ("y", "x")))
+    fuser.distributed.save_checkpoint(os.environ["FOLDER"], tree)
+    return whole(tree)
+
+
+def restored() -> Any:
+    """The same over another mesh, laid out otherwise."""
+    like = state(mesh(fuser.device_count()), 0, P("y"), P("x"))
+    return whole(fuser.distributed.restore_checkpoint(os.environ["FOLDER"], like))
+
+
+def whole(tree: Any) -> list[Any]:
+    """A hash of each array, wherever its parts are, and the number."""
+    gathered = fuser.experimental.multihost_utils.process_allgather({k: v for k, v in tree.items() if k != "steps"})
+    found = [hashlib.sha256(np.ascontiguousarray(v).tobytes()).hexdigest()[:16] for v in fuser.tree.leaves(gathered)]
+    return [*found, tree["steps"]]
 
 
 def endless() -> Any:

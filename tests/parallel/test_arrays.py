@@ -161,5 +161,11 @@ def test_pictures_of_layouts(capsys: pytest.CaptureFixture[str]) -> None:
     assert cells == [["CPU 0", "CPU 2", "CPU 4", "CPU 6"], ["CPU 1", "CPU 3", "CPU 5", "CPU 7"]]
     fuser.debug.visualize_sharding((8,), NamedSharding(mesh, P("y")))
     assert capsys.readouterr().out.count("CPU") == 2
+    fuser.debug.visualize_sharding((8, 8), NamedSharding(mesh, P(None, "y")), scale=0.8)
+    shown = capsys.readouterr().out.splitlines()
+    texts = ["CPU 0,2,4,6", "CPU 1,3,5,7"]  # 8 lines and 20 columns: 10 columns a cell with its borders
+    blank = f"│{' ' * 11}│{' ' * 11}│"
+    edges = [left + middle.join(["─" * 11] * 2) + right for left, middle, right in ("┌┬┐", "└┴┘")]
+    assert shown == [edges[0], *[blank] * 3, f"│{texts[0]}│{texts[1]}│", *[blank] * 3, edges[1]]
     with pytest.raises(ValueError, match="only works for shapes with 1 and 2 dimensions"):
         fuser.debug.visualize_sharding((2, 2, 2), NamedSharding(mesh, P()))

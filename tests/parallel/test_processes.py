@@ -135,6 +135,14 @@ def test_the_error_of_one_process_reaches_the_others() -> None:
     assert "process 1 has died or ended" in said(results[0])["error"]
 
 
+def test_a_checkpoint_is_restored_on_another_number_of_processes(tmp_path: pathlib.Path) -> None:
+    variables = {"FOLDER": str(tmp_path / "step"), "FUSER_BACKEND": "reference", "FUSER_COLLECTIVE_TIMEOUT": "600"}
+    wanted = [said(result) for result in finish(start("saved", 2, 2, **variables))]
+    found = [said(result) for result in finish(start("restored", 4, 1, **variables))]
+    found += [said(result) for result in finish(start("restored", 1, 8, **variables))]
+    assert wanted == [wanted[0]] * 2 and found == [wanted[0]] * 5
+
+
 def test_what_initialize_needs() -> None:
     with pytest.raises(
         ValueError, match=r"needs coordinator_address, num_processes and a process_id below it, got None"

@@ -304,3 +304,19 @@ def test_parts_of_refs_are_arguments() -> None:
     np.testing.assert_array_equal(function(False, 4), [0, 1, 1, 0, 0, 0, 0, 1])
     with pytest.raises(TypeError, match="TransformedRefs are not allowed"):
         fuser.vmap(write)(fuser.new_ref(fnp.zeros(8)).at[1:3])
+
+
+def test_a_function_with_references_of_its_own_alone_is_called_natively() -> None:
+    def total(x: Any) -> Any:
+        ref = fuser.new_ref(fnp.zeros_like(x))
+        for n in range(3):
+            ref[...] += n * x
+        return fuser.freeze(ref)
+
+    jitted = fuser.jit(total, donate_argnums=0)
+    for _ in range(2):
+        x = fnp.arange(4.0) + 1
+        np.testing.assert_array_equal(jitted(x), 3 * np.arange(1.0, 5.0))
+        assert x.is_deleted()
+    assert jitted.lower(x).traced.state is None
+    assert fuser.runtime.core.native is None or jitted._known_calls() == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
-from fuser.backends.triton import eager, interpreter
+from fuser.backends.triton import attention, eager, interpreter
 from fuser.backends.triton.device import code
 from fuser.backends.triton.device.link import Linker
 from fuser.backends.triton.emit import emit_kernel, emit_product
@@ -28,6 +28,7 @@ from fuser.kernel.kernel import Kernel
 from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
 from fuser.kernel.schedule import NOTHING_ASKED
+from fuser.ops.attention import attention_p
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, kernel_groups
 from fuser.runtime.executable import Executable
 
@@ -38,7 +39,9 @@ class Triton:
     name = "triton"
     asked = NOTHING_ASKED
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
-    limits = FusionLimits(control=True, dots=True, driven="kernels are launched from there", target=TARGET)
+    limits = FusionLimits(
+        control=True, dots=True, attention=True, driven="kernels are launched from there", target=TARGET
+    )
 
     @property
     def memory(self) -> Memory:
@@ -47,7 +50,7 @@ class Triton:
 
     def supports(self, eqn: Eqn) -> str | None:
         if eqn.primitive.fusion is Fusion.DOT:
-            return refusal(eqn)
+            return attention.refusal(eqn) if eqn.primitive is attention_p else refusal(eqn)
         if (reason := unsupported(eqn, "runs in a library")) is not None:
             return reason
         for var in (*eqn.invars, *eqn.outvars):

@@ -68,12 +68,13 @@ LANES = Tile(
 )  # lanes that each run a loop of their own: two a thread, and one warp, so that none waits for another
 
 
-def row_tile(columns: int) -> Tile | None:
+def row_tile(columns: int, rows: int = 0, held: int = 2) -> Tile | None:
     """The tile that holds whole rows which lie along memory, as wide as the next power of two; None where they are too long.
 
-    Rows of up to 1024 elements are one warp's, several where they are short, so that no reduction waits at a barrier.
+    Rows of up to 1024 elements are one warp's, several where they are short, so that no reduction waits at a barrier. Where a thread
+    holds one word an element only, and there are `rows` enough to fill half a large GPU, rows may be twice as long.
     """
-    if columns > LONGEST_ROW:
+    if columns > (2 * LONGEST_ROW if held <= 1 and rows >= FEW // 2 else LONGEST_ROW):
         return None
     width = max(4, 1 << (columns - 1).bit_length())
     warps = min(_MOST_WARPS, max(1, width // (32 * _HELD)))
@@ -133,3 +134,28 @@ def dot_tile(m: int, n: int, itemsize: int) -> DotTile:
     rows = 16 if m <= 16 else 64 if m <= 512 else 128
     columns = 64 if n <= 64 else 128
     return DotTile(rows, columns, 64, 8 if rows == columns == 128 else 4, 3)
+
+
+@dataclass(frozen=True)
+class AttentionTile:
+    """What a program of attention takes: `m` queries, `n` keys a step, so many contracted features at once and all of the values'."""
+
+    m: int
+    n: int
+    depth: int
+    features: int
+    warps: int
+    stages: int
+
+
+def attention_tile(rows: int, features: int, depth: int, itemsize: int) -> AttentionTile:
+    """The tile of attention over so many queries a head. A warp group's product takes 64 rows at least; float32 has no such
+    products, and its threads hold what they multiply."""
+    power = lambda extent: max(16, 1 << (extent - 1).bit_length())
+    whole = power(depth), power(features)
+    if itemsize > 2:
+        return AttentionTile(16 if rows <= 16 else 64, 16, 16, whole[1], 4 if rows <= 16 else 8, 2)
+    keys = 64 if max(whole) <= 128 else 32
+    if rows <= 64:
+        return AttentionTile(16 if rows <= 16 else 64, keys, *whole, 4, 2)
+    return AttentionTile(128, keys, *whole, 8, 3 if max(whole) <= 64 else 2)

@@ -8,11 +8,12 @@ import numpy as np
 
 from fuser.backends.triton import block_sizes as tiles
 from fuser.backends.triton import spell
+from fuser.backends.triton.attention import emit_attention
 from fuser.backends.triton.elementwise import elementwise
 from fuser.backends.triton.emitter import Function, Launch
 from fuser.backends.triton.loop_kernel import LoopKernel
 from fuser.backends.triton.matmul import Product, lower_product
-from fuser.backends.triton.reductions import LongRows, Rows
+from fuser.backends.triton.reductions import LongRows, Rows, held_words
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
 from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
@@ -20,6 +21,7 @@ from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.lower_loop import flattened
 from fuser.kernel.online import online
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
+from fuser.ops.attention import attention_p
 from fuser.partition.group import FusionGroup
 
 WIDE_ENOUGH = 8  # columns side by side from which a block takes them along memory
@@ -56,6 +58,9 @@ def emit_kernel(kernel: Kernel, asked: Schedule = NOTHING_ASKED) -> Emitted:
 
 def emit_product(group: FusionGroup) -> tuple[Kernel, Emitted]:
     """The parameters and the Triton file of a contraction with what follows it."""
+    if any(eqn.primitive is attention_p for eqn in group.graph.eqns):
+        kernel, function = emit_attention(group)
+        return kernel, _file(kernel, [function], {})
     parts = lower_product(group)
     return parts.kernel, _file(parts.kernel, [Product(parts).write()], {})
 
@@ -75,16 +80,15 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
         return elementwise(kernel, loops, asked), {}
     reduced = loops.count(loops.reduced)
     along_rows = loops.vector in loops.parallel and loops.extents[loops.vector] >= WIDE_ENOUGH
-    tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced)
+    rows = loops.count(loops.parallel)
+    tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held_words(kernel))
     if tile is not None:
         tile = tile.asked(asked, reduced)
         return [Rows(kernel, loops, kernel.name, tile).write()], {}
     tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
     tile = tile.asked(asked)
     kernel, relative = online(kernel)
-    chunks = (
-        None if not splittable(kernel) else tiles.chunks(-(-loops.count(loops.parallel) // tile.rows), reduced, tile)
-    )
+    chunks = None if not splittable(kernel) else tiles.chunks(-(-rows // tile.rows), reduced, tile)
     if chunks is None:
         return [LongRows(kernel, loops, kernel.name, tile, relative).write()], {}
     return split(kernel, loops, tile, chunks, relative)

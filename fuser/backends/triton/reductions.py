@@ -16,6 +16,7 @@ from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.online import Online
+from fuser.kernel.operands import operands
 
 POSITIONS = ("argmax", "argmin")
 ROW, COLUMN = "r", "c"
@@ -284,18 +285,7 @@ class LongRows(Rows):
 
     def shift(self, online: Online, maximum: str, dims: Dims, prefix: str) -> str:
         """The shift of an online sum where the maximum is that text, which varies along `dims`."""
-        if online.shift is online.maximum:
-            return maximum
-        names = {node: self.name(node) for node in online.chain}
-        with self.scope():
-            self.env[online.maximum], self.varies[online.maximum] = maximum, dims
-            for number, node in enumerate(online.chain):
-                self.env.pop(node, None)
-                self.names[node] = f"{prefix}{number}"
-            self.define_all(online.chain)
-            found: str = self.operand(online.shift)
-        self.names |= names
-        return found
+        return shifted(self, online, maximum, dims, prefix)
 
     def _end_online(self, reduction: Scalar) -> None:
         """The sums of a row, whose maximum is there."""
@@ -332,6 +322,36 @@ class LongRows(Rows):
         """The result of each lane."""
         run = f"{self.name(reduction)}_run"
         return f"whole_sum({run}, {self.name(reduction)}_lost)" if reduction.attr.compensated else run
+
+
+def shifted(emitter: Emitter, online: Online, maximum: str, dims: Dims, prefix: str) -> str:
+    """The shift of an online sum where the maximum is that text, which varies along `dims`; what it is made of is computed into
+    names with the prefix."""
+    if online.shift is online.maximum:
+        return maximum
+    names = {node: emitter.name(node) for node in online.chain}
+    with emitter.scope():
+        emitter.env[online.maximum], emitter.varies[online.maximum] = maximum, dims
+        for number, node in enumerate(online.chain):
+            emitter.env.pop(node, None)
+            emitter.names[node] = f"{prefix}{number}"
+        emitter.define_all(online.chain)
+        found: str = emitter.operand(online.shift)
+    emitter.names |= names
+    return found
+
+
+def held_words(kernel: Kernel) -> int:
+    """Words of 4 bytes for each element of a row that are live from one sweep to the next, at most."""
+    most, defined = 0, set[Scalar]()
+    for number, sweep in enumerate(kernel.sweeps):
+        defined |= set(sweep.body)
+        later = kernel.sweeps[number + 1 :]
+        read = [arg for s in later for reduction in s.reductions for arg in reduction.args]
+        read += [store.value for s in later for store in s.stores]
+        read += [arg for s in later for node in s.body if node not in defined for arg in operands(node)]
+        most = max(most, sum(max(1, node.dtype.itemsize // 4) for node in set(read) & defined))
+    return most
 
 
 def scans_of(sweep: Sweep) -> list[Scalar]:

@@ -1,8 +1,9 @@
-"""The machine that plans for GPUs count with."""
+"""GPUs as data: what plans count with, and machines that reports of compiled kernels are made for."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from fuser.ir.target import Level, Target
 
@@ -13,3 +14,47 @@ TARGET = Target(
     strided=8e-12,
     launch=3e-6,
 )
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A GPU: `units` multiprocessors, each with so many threads, registers and bytes of shared memory; `copy`: bytes a second that a
+    copy reads and writes; `instructions`: those of warps that all units issue in a second; `half`: operations a second of
+    products of 16-bit numbers on matrix units, `single`: of float32 without them."""
+
+    name: str
+    platform: str
+    arch: int | str
+    units: int
+    threads: int
+    registers: int
+    shared: int
+    copy: float
+    instructions: float
+    half: float
+    single: float
+    launch: float = 3e-6
+
+    def products(self, itemsize: int) -> float:
+        """Operations a second of products of numbers of so many bytes."""
+        return self.half if itemsize <= 2 else self.single
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# What vendors state, but for the copy of an H200, which was measured; a copy of the others is 0.9 of the stated bandwidth.
+MACHINES = {
+    "cuda:80": Machine(
+        "A100 (cuda:80)", "cuda", 80, 108, 2048, 65536, 164 << 10, 1.8e12, 108 * 4 * 1.41e9, 312e12, 19.5e12
+    ),
+    "cuda:90": Machine(
+        "H200 (cuda:90)", "cuda", 90, 132, 2048, 65536, 228 << 10, 4.3e12, 132 * 4 * 1.755e9, 989e12, 67e12
+    ),
+    "cuda:100": Machine(
+        "B200 (cuda:100)", "cuda", 100, 148, 2048, 65536, 228 << 10, 7.2e12, 148 * 4 * 1.85e9, 2250e12, 75e12
+    ),
+    "hip:gfx942": Machine(
+        "MI300X (hip:gfx942)", "hip", "gfx942", 304, 2048, 131072, 64 << 10, 4.8e12, 304 * 2.1e9, 1307e12, 163e12
+    ),
+}

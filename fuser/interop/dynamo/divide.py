@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from fuser.interop.dynamo.program import Program, RefusedNode
+from fuser.interop.dynamo.program import Program, RefusedNodes
 from fuser.interop.dynamo.rules import TABLE
 from fuser.interop.dynamo.rules.movement import MADE, VIEWS
 
@@ -97,10 +97,13 @@ def divided(module: GraphModule, device: str, backend: str) -> GraphModule:
     while True:
         division = Division(module.graph, device, refused)
         try:
-            found = _Assembly(module, division, backend).module()
-        except RefusedNode as refusal:
-            refused[refusal.node] = refusal.reason
+            assembly = _Assembly(module, division, backend)
+            found = assembly.module()
+        except RefusedNodes as refusal:
+            refused.update(refusal.reasons)
             continue
+        for called in assembly.attributes.values():
+            called.program.compile()
         _tell(division)
         return found
 
@@ -121,7 +124,7 @@ class _Assembly:
         self.source, self.division, self.backend = module, division, backend
         self.new = Graph()
         self.made: dict[Node, Node] = {}
-        self.attributes: dict[str, Any] = {}
+        self.attributes: dict[str, _Called] = {}
         self.placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
         self.symbols = {
             n.meta["val"].node.expr: n
@@ -164,7 +167,7 @@ class _Assembly:
             inside,
             inputs,
             outputs,
-            list(self.symbols),
+            {symbol: _hint(placeholder) for symbol, placeholder in self.symbols.items()},
             self.backend,
         )
         arguments = (*[self.copied(n) for n in inputs], *[self.made[n] for n in self.symbols.values()])
@@ -213,6 +216,12 @@ class _Assembly:
             return False
         source = node.args[0]
         return source not in self.division.fused and not (isinstance(source, Node) and self.division.cheap(source))
+
+
+def _hint(placeholder: Node) -> int | None:
+    """The size that a symbol stood for when torch traced, where there was one."""
+    size = placeholder.meta["val"].node
+    return int(size.hint) if size.has_hint() else None
 
 
 class _Called(torch.nn.Module):

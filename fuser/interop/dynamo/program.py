@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,10 @@ from fuser.compile import Lowering, load, lower
 from fuser.config import config
 from fuser.interop.dynamo.layout import Layout, layout_of
 from fuser.interop.dynamo.rules import TABLE, Refused, checking
-from fuser.ir.graph import Var
+from fuser.interop.torch.gradients import shared_results
+from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType
-from fuser.lax.values import convert
+from fuser.lax.values import broadcast_to, convert, literal
 from fuser.runtime.array import numpy_dtype
 from fuser.runtime.collection import no_collection
 from fuser.trace.stage import stage
@@ -31,12 +33,22 @@ from fuser.trace.stage import stage
 Sizes = dict[Any, int]  # of symbols
 
 
-class RefusedNode(Exception):
-    """An operation that no rule expresses here, and why."""
+class RefusedNodes(Exception):
+    """Operations that no rule expresses here, and why not."""
 
-    def __init__(self, node: Node, reason: str) -> None:
-        super().__init__(reason)
-        self.node, self.reason = node, reason
+    def __init__(self, reasons: dict[Node, str]) -> None:
+        super().__init__("; ".join(f"{node.target}: {reason}" for node, reason in reasons.items()))
+        self.reasons = reasons
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A program's graph for one set of sizes, and what stands around it: layouts, and messages of the flags at its end."""
+
+    graph: Graph
+    layouts: Sequence[Layout]
+    results: Sequence[Layout]
+    messages: Sequence[str]
 
 
 def concrete(value: Any, sizes: Sizes) -> Any:
@@ -62,61 +74,70 @@ class Program:
         nodes: Sequence[Node],
         inputs: Sequence[Node],
         outputs: Sequence[Node],
-        symbols: Sequence[Any],
+        symbols: dict[Any, int | None],
         backend: str,
     ) -> None:
+        """Traces the operations, where sizes are symbolic for those that `symbols` has as examples. Raises RefusedNodes."""
         self.__name__ = name
-        self.nodes, self.inputs, self.outputs, self.symbols = (
-            tuple(nodes),
-            tuple(inputs),
-            tuple(outputs),
-            tuple(symbols),
-        )
+        self.nodes, self.inputs, self.outputs = tuple(nodes), tuple(inputs), tuple(outputs)
+        self.symbols = tuple(symbols)
         self.backend: Backend = backends.get(backend)
         self.lowerings: dict[tuple[int, ...], Lowering] = {}
         self._runs: dict[tuple[int, ...], Callable[..., list[torch.Tensor]]] = {}
-        if not self.symbols:
-            self._runs[()] = self._compiled({}, ())
+        sizes = {symbol: hint for symbol, hint in symbols.items() if hint is not None}
+        self._first_sizes = sizes
+        self._first = self._staged(sizes) if len(sizes) == len(symbols) else None
+
+    def compile(self) -> None:
+        """Makes the kernels for the sizes that the program was traced for."""
+        if self._first is not None:
+            key = tuple(self._first_sizes.values())
+            self._runs[key] = self._compiled(self._first, key)
 
     def __call__(self, *arguments: Any) -> list[torch.Tensor]:
         count = len(self.inputs)
         key = arguments[count:]
         run = self._runs.get(key)
         if run is None:
-            run = self._runs[key] = self._compiled(dict(zip(self.symbols, key)), key)
+            run = self._runs[key] = self._compiled(self._staged(dict(zip(self.symbols, key))), key)
         return run(arguments[:count])
 
     def __str__(self) -> str:
         return "\n".join(lowering.plan.explain() for lowering in self.lowerings.values())
 
-    def _compiled(self, sizes: Sizes, key: tuple[int, ...]) -> Callable[..., list[torch.Tensor]]:
+    def _staged(self, sizes: Sizes) -> Staged:
         layouts = [_layout(node, sizes) for node in self.inputs]
         results = [_layout(node, sizes) for node in self.outputs]
         avals = [ArrayType(lay.dense, _dtype(node)) for lay, node in zip(layouts, self.inputs)]
         messages: list[str] = []
+        refused: dict[Node, str] = {}
 
         def function(*dense: Any) -> list[Any]:
             env = {node: lay.value(x) for node, lay, x in zip(self.inputs, layouts, dense)}
             with checking() as checks:
                 for node in self.nodes:
-                    env[node] = interpreted(node, env, sizes)
+                    try:
+                        env[node] = interpreted(node, env, sizes)
+                    except Refused as error:
+                        refused[node], env[node] = str(error), _stand_in(node.meta["val"], sizes)
                 found = [lay.packed(env[node]) for lay, node in zip(results, self.outputs)]
             messages.extend(message for _, message in checks)
             return found + [flag for flag, _ in checks]
 
+        with config.using(enable_x64=True), no_collection():
+            graph = stage(function, avals, self.__name__)
+        if refused:
+            raise RefusedNodes(refused)
+        return Staged(graph, layouts, results, messages)
+
+    def _compiled(self, staged: Staged, key: tuple[int, ...]) -> Callable[..., list[torch.Tensor]]:
         with config.using(enable_x64=True):
-            with no_collection():
-                graph = stage(function, avals, self.__name__)
-            lowering = self.lowerings[key] = lower(Traced(graph, None, None, (), self.backend).graph, self.backend)
+            graph = Traced(staged.graph, None, None, (), self.backend).graph
+            lowering = self.lowerings[key] = lower(graph, self.backend)
             program = load(lowering, self.backend)
-        return _runner(
-            program.executable.call,
-            self.backend.memory.place,
-            layouts,
-            results,
-            messages,
-            _shared(lowering, len(results)),
-        )
+        place = self.backend.memory.place
+        shared = shared_results(lowering, len(staged.results))
+        return _runner(program.executable.call, place, staged.layouts, staged.results, staged.messages, shared)
 
 
 def _runner(
@@ -143,20 +164,6 @@ def _runner(
     return run
 
 
-def _shared(lowering: Lowering, count: int) -> list[int]:
-    """Which of the first `count` results own no memory of theirs: an input, a constant, or what an earlier result is too."""
-    plan = lowering.plan
-    seen: set[Any] = {*plan.graph.invars, *plan.graph.constvars}
-    found = []
-    for n, operand in enumerate(plan.outputs[:count]):
-        memory = plan.aliases.get(operand, operand) if isinstance(operand, Var) else operand
-        if not isinstance(memory, Var) or memory in seen:
-            found.append(n)
-        else:
-            seen.add(memory)
-    return found
-
-
 def _dtype(node: Node) -> np.dtype:
     return numpy_dtype(node.meta["val"].dtype)
 
@@ -167,7 +174,7 @@ def _layout(node: Node, sizes: Sizes) -> Layout:
 
 
 def interpreted(node: Node, env: dict[Node, Any], sizes: Sizes) -> Any:
-    """The node's value by its rule, of torch's dtype and shape; RefusedNode where the rule does not express it."""
+    """The node's value by its rule, of torch's dtype and shape; Refused where the rule does not express it."""
 
     def argument(other: Node) -> Any:
         return env[other] if other in env else concrete(other.meta["val"], sizes)
@@ -181,11 +188,19 @@ def interpreted(node: Node, env: dict[Node, Any], sizes: Sizes) -> Any:
     try:
         found = TABLE[str(node.target)](numpy_dtype(first.dtype), *args, **kwargs)
         return _fitted(found, expected, sizes)
-    except (Refused, TypeError, ValueError, NotImplementedError) as error:
-        raise RefusedNode(node, str(error)) from error
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise Refused(str(error)) from error
 
 
 _PLACE = ("dtype", "device", "layout", "pin_memory", "memory_format", "non_blocking", "out_dtype")
+
+
+def _stand_in(expected: Any, sizes: Sizes) -> Any:
+    """A value of the types of a refused operation's, so that what comes after it is tried as well."""
+    if isinstance(expected, (tuple, list)):
+        return [None if e is None else _stand_in(e, sizes) for e in expected]
+    shape = tuple(concrete(e, sizes) for e in expected.shape)
+    return broadcast_to(literal(0, numpy_dtype(expected.dtype)), shape)
 
 
 def _fitted(found: Any, expected: Any, sizes: Sizes) -> Any:

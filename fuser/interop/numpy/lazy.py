@@ -17,6 +17,7 @@ import numpy as np
 from fuser.interop.numpy.methods import _BINARY, _COMPARISONS, _UNARY
 
 _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
+_TRANSPOSED, _MATRIX_TRANSPOSED = operator.attrgetter("T"), operator.attrgetter("mT")
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 _RECORDED = (
     *("reshape", "transpose", "swapaxes", "squeeze", "ravel", "diagonal", "view"),
@@ -79,8 +80,8 @@ class LazyArray:
     size = property(lambda self: math.prod(self._meta.shape))
     itemsize = property(lambda self: self._meta.dtype.itemsize)
     nbytes = property(lambda self: self.size * self.itemsize)
-    T = property(lambda self: self._view_by(operator.attrgetter("T")))
-    mT = property(lambda self: self._view_by(operator.attrgetter("mT")))
+    T = property(lambda self: self._view_by(_TRANSPOSED))
+    mT = property(lambda self: self._view_by(_MATRIX_TRANSPOSED))
 
     def __len__(self) -> int:
         if not self._meta.shape:
@@ -181,8 +182,15 @@ class LazyArray:
         return self._view_by(_item(index))
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if self._tape.assign(self, index, value):
+            return
         self._tape.flush("a write")
         self._array[self._tape.real(index)] = self._tape.real(value)
+
+    def _takes(self, value: Any) -> bool:
+        """Whether an operator in place may leave this value in the array, which has not run yet."""
+        mine = self._array is None and isinstance(value, LazyArray) and value.shape == self.shape
+        return mine and np.can_cast(value.dtype, self.dtype, "same_kind")
 
     def __delitem__(self, index: Any) -> None:
         raise ValueError("cannot delete array elements")
@@ -235,12 +243,16 @@ def _binary(function: Callable[[Any, Any], Any], reflected: bool) -> Callable[..
     return method
 
 
-def _changed(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """An operator that changes an array in place."""
+def _changed(function: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """The operator `function`, which changes an array in place; `plain` gives a new one."""
 
     def method(self: LazyArray, other: Any) -> Any:
         if self._meta.scalar:
             return NotImplemented
+        if self._array is None and isinstance(other, _NUMBERS):
+            value = self._tape.record(plain, (self, other), {})
+            if self._takes(value) and self._tape.assign(self, ..., value):
+                return self
         self._tape.flush("a write")
         function(self._array, self._tape.real(other))
         return self
@@ -263,7 +275,7 @@ def _install() -> None:
         if name in _BINARY:
             members[f"__r{name}__"] = _binary(function, True)
         if name in _BINARY and name != "divmod":
-            members[f"__i{name}__"] = _changed(getattr(operator, f"i{name}"))
+            members[f"__i{name}__"] = _changed(getattr(operator, f"i{name}"), function)
     members.update({f"__{name}__": _recorded(getattr(operator, name)) for name in _UNARY})
     members.update({name: _recorded(_method(name)) for name in _RECORDED})
     for name, member in members.items():

@@ -12,12 +12,14 @@ import torch
 
 from fuser.config import config
 from fuser.interop.accelerate import Accelerated
-from fuser.interop.guards import Test
+from fuser.interop.guards import Reach, Test
 from fuser.interop.impure import DRAWS, Refusing
 from fuser.interop.numpy.checks import Checks
 from fuser.interop.numpy.context import Context
+from fuser.interop.objects import shadow
 from fuser.interop.outputs import DECLINED, Output, Owners, happened
 from fuser.interop.outside import Outside
+from fuser.interop.torch.gradients import Differentiable
 from fuser.interop.torch.tensors import TracedTensor, check_gradient, refused
 from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array, from_torch, numpy_dtype
@@ -42,7 +44,7 @@ class TorchAccelerated(Accelerated):
         if any(isinstance(leaf, (TracedTensor, Tracer)) for leaf in leaves):
             return self.function(*args, **kwargs)  # under another trace: its operations join the outer graph
         leaves = [self._admitted(leaf, n, (free, named)) for n, leaf in enumerate(leaves)]
-        key = (structure, static, config.backend, *[self._key_of(leaf) for leaf in leaves])
+        key = (structure, static, config.backend, modes(), *[self._key_of(leaf) for leaf in leaves])
         try:
             entry = self._entries.get(key)
         except TypeError:
@@ -64,7 +66,7 @@ class TorchAccelerated(Accelerated):
 
     def _key_of(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return tuple(leaf.shape), leaf.dtype, leaf.device, leaf.requires_grad and torch.is_grad_enabled()
+            return tuple(leaf.shape), leaf.dtype, leaf.device
         return type(leaf) if type(leaf) in (float, complex) else (type(leaf), leaf)
 
     def _type_of(self, leaf: Any) -> ArrayType | None:
@@ -76,7 +78,6 @@ class TorchAccelerated(Accelerated):
         tensors = {n: leaf for n, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
         for n, leaf in tensors.items():
             title = f"argument {self._path(n, tree.unflatten(structure, range(len(leaves))))} of {self.name}"
-            check_gradient(leaf, title)
             if leaf.layout is not torch.strided:
                 raise refused(f"{title} is a sparse tensor and cannot be traced", "pass x.to_dense()")
         devices = {leaf.device for leaf in tensors.values()}
@@ -110,7 +111,6 @@ class TorchAccelerated(Accelerated):
         if isinstance(leaf, TracedTensor):
             return Output("number" if leaf.weak else "array", aval=leaf.value.aval)
         if isinstance(leaf, torch.Tensor):
-            check_gradient(leaf, f"a result of {self.name}")
             return Output("copy", leaf)
         return Output("array") if is_array(leaf) else Output("same", leaf)
 
@@ -123,17 +123,33 @@ class TorchAccelerated(Accelerated):
     def _status(self, checks: Checks, results: Sequence[Any], precise: bool) -> list[Any]:
         return checks.status(results, numbers=False)  # torch tells nobody of infinities and nans
 
+    def _followed(self, context: Context, leaf: Any, number: int, names: Any) -> Any:
+        if not isinstance(leaf, torch.nn.Module):
+            return super()._followed(context, leaf, number, names)
+        path = self._path(number, names)
+        return context.outside.visit(leaf, context.outside.node(Reach.ARGUMENT, -1, number, path), path)
+
     def _runner(self, compiled: Any, leaves: Sequence[Any]) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
         dynamic = tuple(n for n, leaf in enumerate(leaves) if self._type_of(leaf) is not None)
-        place, count = compiled.traced._backend.memory.place, compiled.traced.outside_inputs
-        run = _run(compiled, self._device)
+        backend, count = compiled.traced._backend, compiled.traced.outside_inputs
+        place, execute = backend.memory.place, compiled.executable.call
+        results = _results(compiled, self._device)
+        differentiable = Differentiable(compiled.traced.graph, backend, self._device)
 
         def call(leaves: Sequence[Any], captured: Sequence[Any]) -> Any:
             inputs = [leaves[n] for n in dynamic]
             inputs.extend(captured[:count])
-            return run([place(_memory(value)) for value in inputs], captured[count:])
+            if torch.is_grad_enabled() and any(isinstance(v, torch.Tensor) and v.requires_grad for v in inputs):
+                return results(differentiable(inputs), captured[count:])
+            return results(execute(*[place(_memory(value)) for value in inputs]), captured[count:])
 
         return call
+
+
+def modes() -> tuple[Any, ...]:
+    """What torch's context managers add to a signature: whether gradients are recorded, and autocast's dtype on each device."""
+    cast = tuple(torch.get_autocast_dtype(kind) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind))
+    return (torch.is_grad_enabled(), *cast)
 
 
 _RANDOM = (
@@ -169,6 +185,8 @@ def _seen_outside(baked: bool, outside: Outside, value: Any, number: int, name: 
         return _Torch("torch")
     if isinstance(value, torch.Tensor):
         return _tensor(outside, value, number, name, baked)
+    if isinstance(value, torch.nn.Module):
+        return shadow(outside, value, number, name)
     if isinstance(value, np.ndarray):
         outside.require(number, Test.CONTENTS, (value.dtype, value.shape, value.tobytes()))
         return value.copy()
@@ -184,8 +202,8 @@ def _seen_outside(baked: bool, outside: Outside, value: Any, number: int, name: 
 
 
 def _tensor(outside: Outside, value: torch.Tensor, number: int, name: str, baked: bool) -> Any:
-    check_gradient(value, name)
     if baked or value.layout is not torch.strided:
+        check_gradient(value, name)
         before = value.clone()
         outside.require(number, Test.HOLDS, lambda now: isinstance(now, torch.Tensor) and _equal(now, before))
         return before
@@ -193,11 +211,7 @@ def _tensor(outside: Outside, value: torch.Tensor, number: int, name: str, baked
     outside.require(
         number,
         Test.HOLDS,
-        lambda now: (
-            isinstance(now, torch.Tensor)
-            and (tuple(now.shape), now.dtype, now.device) == kind
-            and not (now.requires_grad and torch.is_grad_enabled())
-        ),
+        lambda now: isinstance(now, torch.Tensor) and (tuple(now.shape), now.dtype, now.device) == kind,
     )
     tracer = _new_input(outside, ArrayType(tuple(value.shape), numpy_dtype(value.dtype)), number)
     return TracedTensor(tracer, value.device)
@@ -219,16 +233,15 @@ def _memory(leaf: Any) -> Any:
     return from_torch(leaf)._data if isinstance(leaf, torch.Tensor) else np.asarray(leaf)
 
 
-def _run(compiled: Any, device: torch.device) -> Callable[[Sequence[Any], Sequence[Any]], Any]:
-    """From arrays, and results from outside, to the results' tree of tensors that share no memory, or to DECLINED."""
-    call = compiled.executable.call
+def _results(compiled: Any, device: torch.device) -> Callable[[list[Any], Sequence[Any]], Any]:
+    """From a program's arrays or tensors, and results from outside, to the results' tree of tensors that share no memory, or
+    to DECLINED."""
     outputs, out_tree = compiled.traced.outputs, compiled.traced.out_tree
     shapes = [aval.shape for aval in compiled.traced.graph.out_avals]
     watched = compiled.traced.watched
 
-    def run(arrays: Sequence[Any], outside: Sequence[Any]) -> Any:
-        found = call(*arrays)
-        if watched and happened(found, watched):
+    def results(found: list[Any], outside: Sequence[Any]) -> Any:
+        if watched and happened([_memory(f) if isinstance(f, torch.Tensor) else f for f in found], watched):
             return DECLINED
         seen: set[int] = set()
         computed = iter(zip(found, shapes))
@@ -241,11 +254,11 @@ def _run(compiled: Any, device: torch.device) -> Callable[[Sequence[Any], Sequen
                 leaves.append(output.value.clone() if output.kind == "copy" else output.value)
                 continue
             array, shape = next(computed)
-            tensor = Array(array).torch().reshape(shape).to(device)
+            tensor = array if isinstance(array, torch.Tensor) else Array(array).torch().reshape(shape).to(device)
             if tensor.data_ptr() in seen and tensor.numel():
                 tensor = tensor.clone()
             seen.add(tensor.data_ptr())
             leaves.append(tensor.item() if output.kind == "number" else tensor)
         return tree.unflatten(out_tree, leaves)
 
-    return run
+    return results

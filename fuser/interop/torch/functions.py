@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import fuser.numpy as fnp
-from fuser import nn
+from fuser import lax, nn
 from fuser.interop.torch.tensors import common, lift, refused
 from fuser.lax.values import broadcast_to, literal
 from fuser.ops import elementwise as E
@@ -240,7 +240,8 @@ register(
     "pos",
     "positive",
 )
-register(_same, "clone", "contiguous", "detach")
+register(_same, "clone", "contiguous")
+register(lambda dtype, input: lax.stop_gradient(lift(input)), "detach")
 
 
 def _filled(value: Any) -> Handler:

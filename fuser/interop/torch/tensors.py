@@ -1,18 +1,21 @@
 """torch tensors in, torch tensors out: `TracedTensor` stands for a tensor while a function written with torch is traced.
 
 torch itself says what a result's dtype and shape are, by running the function on meta tensors, which hold no memory; the
-tables of `torch_functions` and `torch_shapes` say how to compute it. Gradients are not recorded, so tensors that ask for them are refused.
+tables of `torch_functions` and `torch_shapes` say how to compute it. What is computed under `torch.no_grad()` is a constant for derivatives.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses import FakeTensorMode
 
+from fuser import lax
 from fuser.errors import ConcretizationTypeError, TracerBoolConversionError, UnsupportedError
 from fuser.interop.numpy.context import FALL_BACK, to_dtype, untraceable
 from fuser.ir.source import current_source
@@ -217,13 +220,22 @@ def _title(function: Any, name: str) -> str:
 
 def meta(value: Any) -> Any:
     """The meta tensor of a traced or real tensor; trees of them; anything else as it is."""
-    if isinstance(value, TracedTensor):
-        return _KINDS[value.weak] if value.weak else torch.empty(value.shape, dtype=value.dtype, device="meta")
-    if isinstance(value, torch.Tensor):
-        return value.to("meta")
+    if isinstance(value, TracedTensor) and value.weak:
+        return _KINDS[value.weak]
+    if isinstance(value, (TracedTensor, torch.Tensor)):
+        if not torch.is_autocast_enabled(value.device.type):
+            return torch.empty(value.shape, dtype=value.dtype, device="meta")
+        with _pretended():  # autocast's rules are those of the device
+            return torch.empty(value.shape, dtype=value.dtype, device=value.device)
     if type(value) in (tuple, list):
         return type(value)(meta(v) for v in value)
     return torch.device("meta") if isinstance(value, torch.device) else value
+
+
+@functools.cache
+def _pretended() -> FakeTensorMode:
+    """The mode in which tensors are made that have a device and no memory."""
+    return FakeTensorMode()
 
 
 def _wanted(expected: Any) -> np.dtype:
@@ -245,6 +257,8 @@ def _fitted(found: Any, expected: Any, device: torch.device) -> Any:
     """Results with the dtypes, and in the containers, that torch gives."""
     if isinstance(expected, torch.Tensor):
         value = to_dtype(found, numpy_dtype(expected.dtype))
+        if not torch.is_grad_enabled():
+            value = lax.stop_gradient(value)
         assert tuple(value.shape) == tuple(expected.shape), (
             f"{tuple(value.shape)} where torch has {tuple(expected.shape)}"
         )
@@ -273,8 +287,8 @@ def check_gradient(x: torch.Tensor, what: str) -> None:
     """UnsupportedError for a tensor whose gradient torch would record here."""
     if x.requires_grad and torch.is_grad_enabled():
         raise refused(
-            f"{what} requires grad, and an accelerated function records no gradients",
-            "pass x.detach(), call it under torch.no_grad(), or use torch.compile",
+            f"{what} requires grad, and cannot be followed to where it is held",
+            "pass it as an argument, pass x.detach(), or call it under torch.no_grad()",
         )
 
 

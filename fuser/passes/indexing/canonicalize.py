@@ -22,6 +22,7 @@ from fuser.ops import movement as M
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.indexing import GatherDimensionNumbers, GatherScatterMode, fill_of, gather_p, placed, selectable
 from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, window_sizes
+from fuser.passes.indexing.regular_scatter import as_regular
 from fuser.trace.stage import stage
 
 COMBINE: dict[Primitive, Callable[[Any, Any], Any]] = {
@@ -46,7 +47,7 @@ def canonicalize_indexing(graph: Graph) -> Graph:
         elif eqn.primitive in COMBINE:
             eqn = _by_rows(eqn, rewriter)
             index = _constant(eqn.invars[1], rewriter)
-            result = None if index is None else _at_one_index(eqn, rewriter, index)
+            result = None if index is None else _at_known(eqn, rewriter, index)
             result = result or _selected(eqn, rewriter) or _at_one_index(eqn, rewriter)
         else:
             result = None
@@ -58,12 +59,12 @@ def canonicalize_indexing(graph: Graph) -> Graph:
 
 
 def canonicalize_known(graph: Graph, known: Mapping[Operand, Any]) -> Graph:
-    """The graph with its scatters of one window at a known index as dynamic_update_slices."""
+    """The graph with its scatters of one window at a known index, or to evenly spaced places, as updates of slices and selections."""
     rewriter = Rewriter(graph)
     for original in graph.eqns:
         eqn = rewriter.resolve(original)
         there = eqn.primitive in COMBINE and eqn.invars[1] in known
-        result = _at_one_index(eqn, rewriter, np.asarray(known[eqn.invars[1]])) if there else None
+        result = _at_known(eqn, rewriter, np.asarray(known[eqn.invars[1]])) if there else None
         if result is None:
             rewriter.keep(eqn)
         else:
@@ -176,6 +177,14 @@ def _at_one_index(eqn: Eqn, rewriter: Rewriter, known: np.ndarray | None = None)
         return [E.select_n_p.bind(mask, operand, out)]
 
     return _spliced(stage(update, [v.aval for v in eqn.invars], "update"), eqn, rewriter)
+
+
+def _at_known(eqn: Eqn, rewriter: Rewriter, indices: np.ndarray) -> Operand | None:
+    """A scatter of one window, or to evenly spaced places."""
+    result = _at_one_index(eqn, rewriter, indices)
+    if result is None and (graph := as_regular(eqn, indices, COMBINE[eqn.primitive])) is not None:
+        result = _spliced(graph, eqn, rewriter)
+    return result
 
 
 def _constant(operand: Operand, rewriter: Rewriter) -> np.ndarray | None:

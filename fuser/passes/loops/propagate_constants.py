@@ -16,7 +16,7 @@ from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Control
 from fuser.passes.indexing.canonicalize import canonicalize_known
 
-MOST = 64  # elements of a constant that is an index
+MOST = 1 << 20  # elements of a constant that is looked at: indices
 
 
 def propagate_constants(graph: Graph) -> Graph:

@@ -223,16 +223,19 @@ class Epilogue(Emitter):
         element = lambda: self._element(sweep, self.code("{start} + {}", here) if outer else here)
         short = masking.lanes(self, sweep.row, sweep.row_stores, self.loops.extents[inner])
         longer = masking.remainder(self, sweep.row, sweep.row_stores, self.loops.extents[inner])
-        if short:
+        own = [node for node in sweep.row if node.op != "load" or node.attr.param != self.product]
+        with self.standing_loads(own if short or longer else ()):
+            if longer and not short:
+                self.in_whole_vectors(inner, longer, element, low, high)
+                return
             self.pragma("omp simd")
-            self.open_masked(self.axis_names[inner], high, short, low)
+            if short:
+                self.open_masked(self.axis_names[inner], high, short, low)
+            else:
+                self.loop(inner, low, high)
             element()
-        elif longer:
-            self.in_whole_vectors(inner, longer, element, low, high)
-        else:
-            self.pragma("omp simd")
-            self.loop(inner, low, high)
-            element()
+            for _ in range(1 + bool(short)):
+                self.close()
 
     def expression(self, node: Scalar) -> Code:
         if node.op == "load" and node.attr.param == self.product:

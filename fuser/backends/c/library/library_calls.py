@@ -1,4 +1,4 @@
-"""Sorts, top_k, scatters, systems, factorisations: groups that call functions of the C files of runtime/kernels.
+"""Sorts, top_k, scatters, systems, factorisations, Fourier transforms: groups that call functions of the C files of runtime/kernels.
 
 In: a LIBRARY group. Out: a function `name(buffers, sizes)` that hands the group's memory on; what the calls need beside
 it is one buffer more, of `workspace` bytes. Extents, strides and choices are size arguments.
@@ -15,13 +15,14 @@ import numpy as np
 from fuser.backends.base import KernelSource
 from fuser.backends.c.builder import Builder
 from fuser.backends.c.function import FUNCTION, Function, Module, Own, joined
-from fuser.backends.c.library import lapack
+from fuser.backends.c.library import fourier, lapack
 from fuser.config import config
 from fuser.ir.graph import Eqn, Operand, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import FLOATS, bfloat16, is_complex
 from fuser.legalise.library_operands import uniform
 from fuser.ops.ffi import call_sizes, ffi_call_p, ffi_effect_p
+from fuser.ops.fft import fft_p
 from fuser.ops.indexing import GatherScatterMode, as_gather, layout_of
 from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, window_sizes
 from fuser.ops.sorting import sort_p, top_k_p
@@ -47,6 +48,8 @@ def call_blocker(group: FusionGroup) -> str | None:
     primitive = eqn.primitive
     if primitive not in _FORMS:
         return f"{primitive} runs in NumPy"
+    if primitive is fft_p and (reason := fourier.fft_blocker(eqn)) is not None:
+        return reason
     if primitive is sort_p and any(is_complex(v.aval.dtype) for v in eqn.invars[: eqn.params["num_keys"]]):
         return "complex numbers are sorted in NumPy"
     if primitive is sort_p and eqn.invars[0].aval.shape[eqn.params["dimension"]] >= SORTED_BY_INDEX:
@@ -325,6 +328,7 @@ _FORMS: dict[Primitive, Callable[[Calls], None]] = {
     triangular_solve_p: _triangular_solve,
     **dict.fromkeys(_REDUCTIONS, _scatter),
     **lapack.FORMS,
+    fft_p: fourier.transform,
     ffi_call_p: _foreign,
     ffi_effect_p: _foreign,
 }

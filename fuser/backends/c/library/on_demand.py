@@ -16,7 +16,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.control_flow import interrupt
 from fuser.backends.c.function import spelt
-from fuser.backends.c.library import lapack, prebuilt
+from fuser.backends.c.library import fourier, lapack, prebuilt
 from fuser.ir.graph import Eqn
 from fuser.ir.types import BOOL, FLOATS, SMALL, is_complex
 from fuser.runtime import foreign, sources, toolchain
@@ -56,12 +56,15 @@ def address(function: tuple[Any, ...]) -> int:
     `function` is (one of GEMMS, operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
     ("permute", bytes of an element), ("substitute", dtype), ("scatter", dtype, reduction, dtype of indices),
     ("factorisation", function of lapack.c, dtype) or ("lapack", SciPy's module, name), a function of
-    LAPACK itself; ("host", "run"), which calls Python; or ("foreign", …), a part of a call of a function of the user's
+    LAPACK itself; ("fft",); ("ufunc" or "ufunc data", name, operand's dtype), an inner loop of
+    NumPy's; ("host", "run"), which calls Python; or ("foreign", …), a part of a call of a function of the user's
     (`runtime/foreign.py`).
     """
     name, *types = function
     if name == "lapack":
         return lapack.address(*types)
+    if name in ("ufunc", "ufunc data"):
+        return fourier.loop(*types)[name == "ufunc data"]
     if name == "host":
         return int(native.run_host)
     if name == "foreign":
@@ -108,7 +111,7 @@ def _function(name: str, types: tuple[Any, ...]) -> Any:
 
 
 # The names of functions that texts of this file define.
-ENTRIES = (*GEMMS, "sort", "top_k", "permute", "scatter", "substitute")
+ENTRIES = (*GEMMS, "fft", "sort", "top_k", "permute", "scatter", "substitute")
 
 
 def entry(function: tuple[Any, ...]) -> str:
@@ -195,6 +198,7 @@ def _named(names: dict[str, Any]) -> str:
 _TEXTS: dict[str, Callable[..., str]] = {
     "sort": sort_text,
     "top_k": lambda dtype: sort_text(dtype, 4),
+    "fft": lambda: sources.read("fft.c"),
     "permute": permute_text,
     "scatter": scatter_text,
     "substitute": lambda dtype: (

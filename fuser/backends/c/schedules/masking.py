@@ -165,5 +165,6 @@ def _maskable(writer: Emitter, node: Scalar) -> bool:
     if node.op in ("div", "rem", "pow") and dtype.kind in "iu":
         return False
     if node.op == "load":
-        return not node.args or not writer.scattered(node)
+        vector = writer.loops.vector
+        return not node.args or (vector is not None and node.attr.offset.coefficient(vector) == 1)
     return node.op not in ("rem", "scan") and (node.op not in spell.LIBM or dtype.kind == "f")

@@ -102,7 +102,7 @@ def add_block(
             sums,
             span,
             computed,
-            masking.apart(writer, body, sweep.stores),
+            axis is writer.loops.vector and masking.apart(writer, body, sweep.stores),
             _work(body) > CHEAP,
         )
         writer.axes[axis] = here
@@ -110,7 +110,8 @@ def add_block(
     first, last = span
     most = str(3 * CHAIN_OF_VECTORS * lanes(sums) // 2)
     buffers = {f: writer.buffer(spell.local(f.attr.accumulator), f"{writer.name(f)}_block", most) for f in sums}
-    dear = not clauses and _work(body) > CHEAP and masking.apart(writer, body, sweep.stores)
+    dear = axis is writer.loops.vector and not clauses and _work(body) > CHEAP
+    dear = dear and masking.apart(writer, body, sweep.stores)
     with writer.standing_loads(body if dear else ()):
         writer.pragma("omp simd{}", code("".join("{}" for _ in clauses), *clauses.values()))
         if dear:

@@ -1,0 +1,232 @@
+"""What machine code says of a kernel before it has run: registers, spills, occupancy, widths of accesses, and a predicted time.
+
+In: the sources of a plan, a GPU that need not be there. Out: a `Report` of each launch. Memory time is bytes moved over the rate of a copy;
+issue time is warps × executed instructions over what all schedulers issue, loops as often as they run and the slow paths of divisions
+not at all; products have the time of their arithmetic on matrix units. The longest of them is the limiter.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fuser.backends.base import KernelSource
+from fuser.backends.triton.aot import WARP, compile_ahead
+from fuser.backends.triton.emitter import Launch
+from fuser.backends.triton.target import Machine
+from fuser.errors import ToolchainError
+from fuser.partition.group import FusionGroup, Kind
+
+MOST_BLOCKS = 32  # that a multiprocessor runs at once
+Instruction = tuple[int, str]  # address and text
+_SASS = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?);")
+_SASS_BRANCH = re.compile(r"BRA(?:\.\w+)* (?:\S+, )*0x([0-9a-f]+)")
+
+
+@dataclass(frozen=True)
+class Code:
+    """One kernel's machine code."""
+
+    registers: int  # a thread
+    spills: int  # bytes of stack a thread
+    shared: int  # bytes a block
+    load_bits: int  # of the widest access of global memory
+    store_bits: int
+    barriers: int
+    matrix_units: bool  # whether products run on them (HGMMA, HMMA, MFMA)
+    executed: int  # instructions of a warp
+
+
+@dataclass(frozen=True)
+class LaunchReport:
+    """One launch: its code, the part of a multiprocessor's threads that run at once, and seconds of issuing instructions."""
+
+    name: str
+    code: Code
+    grid: int
+    warps: int
+    occupancy: float
+    issue: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """One kernel of a plan: bytes that it moves beside those that any must, its launches, and seconds of each resource."""
+
+    name: str
+    moved: int
+    ideal: int
+    launches: tuple[LaunchReport, ...]
+    times: dict[str, float]
+
+    @property
+    def limiter(self) -> str:
+        """What takes longest: memory, issue, products or launch."""
+        return max(self.times, key=self.times.__getitem__)
+
+    @property
+    def seconds(self) -> float:
+        """The predicted time of the kernel, its launches included."""
+        return self.times["launch"] + max(t for name, t in self.times.items() if name != "launch")
+
+
+def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report:
+    """What a group's kernel costs on a machine. ToolchainError where it does not compile."""
+    arrays = [v.aval for v in (*group.graph.invars, *dict.fromkeys(group.graph.outvars))]
+    product = group.kind is Kind.CONTRACTION  # whose programs find in the second cache what others have read
+    touches = [1 if product else _touches(source.text, name) for name in source.params]
+    moved = sum(a.nbytes * times for a, times in zip(arrays, touches, strict=True))
+    launches = tuple(of_source(source, max((a.size for a in arrays), default=1), machine))
+    times = {
+        "memory": moved / machine.copy,
+        "products" if product else "issue": (
+            group.flops / machine.products(max(a.dtype.itemsize for a in arrays if a.shape))
+            if product
+            else sum(launch.issue for launch in launches)
+        ),
+        "launch": machine.launch * len(launches),
+    }
+    return Report(group.name, moved, group.ideal_bytes, launches, times)
+
+
+def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator[LaunchReport]:
+    """The launches of one source, whose loops go over `elements` elements all together."""
+    try:
+        kernels = compile_ahead(source, machine.platform, machine.arch)
+    except Exception as error:
+        raise ToolchainError(f"Triton cannot compile {source.name} for {machine}: {error}") from error
+    for launch, kernel in zip(source.launch["launches"], kernels, strict=True):
+        block = launch.constants.get("ROWS", 1) * launch.constants.get("COLUMNS", launch.constants.get("BLOCK", 1))
+        trips = max(1, -(-elements // max(launch.grid * block, 1)))
+        code = _of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
+        issue = launch.grid * launch.warps * code.executed / machine.instructions
+        yield LaunchReport(launch.function, code, launch.grid, launch.warps, occupancy(launch, code, machine), issue)
+
+
+def occupancy(launch: Launch, code: Code, machine: Machine) -> float:
+    """The part of a multiprocessor's threads that its registers and shared memory, and the blocks that there are, let run."""
+    threads = launch.warps * WARP[machine.platform]
+    registers = -(-max(code.registers, 1) // 8) * 8 * threads
+    blocks = min(MOST_BLOCKS, machine.threads // threads, machine.registers // registers)
+    if code.shared:
+        blocks = min(blocks, machine.shared // (code.shared + 1024))
+    blocks = min(blocks, -(-launch.grid // machine.units))
+    return blocks * threads / machine.threads
+
+
+def _touches(text: str, param: str) -> int:
+    """How often a kernel reads or writes a parameter: the loads and stores in its text."""
+    return len(re.findall(rf"tl\.(?:load|store)\(\(?{param}\b", text))
+
+
+# NVIDIA: SASS, by the tool that comes with Triton.
+
+
+def _of_cuda(kernel: Any, trips: int) -> Code:
+    usage, text = disassembled(kernel.asm["cubin"])
+    instructions = [(int(m[1], 16), m[2]) for line in text.splitlines() if (m := _SASS.match(line))]
+    number = lambda name: int(found[1]) if (found := re.search(rf"{name}:(\d+)", usage)) else 0
+    return Code(
+        number("REG"),
+        number("STACK"),
+        kernel.metadata.shared,
+        _widest_sass(instructions, "LDG|LDGSTS"),
+        _widest_sass(instructions, "STG"),
+        sum(text.startswith("BAR") for _, text in instructions),
+        any("MMA" in text for _, text in instructions),
+        _executed(_on_fast_paths(instructions), trips),
+    )
+
+
+def disassembled(cubin: bytes) -> tuple[str, str]:
+    """Resource usage and machine code of a cubin."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        run = lambda option: (
+            subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
+        )
+        return run("--dump-resource-usage"), run("-sass")
+
+
+def _widest_sass(instructions: list[Instruction], names: str) -> int:
+    found = [text for _, text in instructions if re.search(rf"(^|\s)({names})\.", text)]
+    widths = [re.search(r"\.(128|64|U16|S16|U8|S8)\b", text) for text in found]
+    return max((int(w[1].strip("US")) if w else 32 for w in widths), default=0)
+
+
+Block = list[tuple[int, int]]  # of each instruction its address and where it branches to, −1 where it does not
+
+
+def _on_fast_paths(instructions: list[Instruction]) -> Block:
+    """Without padding, called slow paths and the branches that lead there."""
+    calls = [int(m[1], 16) for _, text in instructions if (m := re.search(r"CALL\.REL\.NOINC 0x([0-9a-f]+)", text))]
+    body = [(a, text) for a, text in instructions if a < min(calls, default=1 << 60) and text.strip() != "NOP"]
+    slow: set[int] = set()
+    for number, (address, text) in enumerate(body):
+        target = _target(text)
+        near = body[number + 1 : number + 8]
+        if target > address and any("CALL" in t and a < target for a, t in near):
+            slow |= {a for a, _ in body[number + 1 :] if a < target}
+    return [(address, _target(text)) for address, text in body if address not in slow]
+
+
+def _target(text: str) -> int:
+    found = _SASS_BRANCH.search(text)
+    return int(found[1], 16) if found else -1
+
+
+def _executed(body: Block, trips: int) -> int:
+    """Instructions that a warp executes where each loop runs `trips` times."""
+    loops = [(target, address) for address, target in body if 0 <= target < address]
+    again = sum(sum(first <= a <= last for a, _ in body) for first, last in loops)
+    return len(body) + again * (trips - 1)
+
+
+# AMD: assembly.
+
+
+def _of_amd(kernel: Any, trips: int) -> Code:
+    text = kernel.asm["amdgcn"]
+    number = lambda name: int(found[1]) if (found := re.search(rf"\.{name}:\s+(\d+)", text)) else 0
+    lines = [line.split(";")[0].strip() for line in text.splitlines()]
+    labels = {line[:-1]: address for address, line in enumerate(lines) if line.endswith(":")}
+    code = [
+        (address, line)
+        for address, line in enumerate(lines)
+        if re.match(r"[a-z]+_\w+", line) and not line.endswith(":")
+    ]
+    branch = lambda line: labels.get(line.split()[-1], -1) if line.startswith(("s_cbranch", "s_branch")) else -1
+    return Code(
+        number("vgpr_count"),
+        number("private_segment_fixed_size"),
+        kernel.metadata.shared,
+        _widest_amd(text, "load"),
+        _widest_amd(text, "store"),
+        sum(line.startswith("s_barrier") for _, line in code),
+        "mfma" in text,
+        _executed([(address, branch(line)) for address, line in code], trips),
+    )
+
+
+def _widest_amd(text: str, access: str) -> int:
+    sizes = {
+        "dwordx4": 128,
+        "dwordx3": 96,
+        "dwordx2": 64,
+        "dword": 32,
+        "ushort": 16,
+        "short": 16,
+        "ubyte": 8,
+        "byte": 8,
+    }
+    found = re.findall(rf"\b(?:global|buffer|flat)_{access}_(\w+)", text)
+    return max((bits for name in found for size, bits in sizes.items() if name.startswith(size)), default=0)

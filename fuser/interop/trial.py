@@ -1,0 +1,70 @@
+"""Never slower: the first calls of a signature go by turns to the compiled program and to NumPy, both timed, and the faster one stays.
+
+Each call is run once, by one of the two, so that writes, draws and prints are those of one call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+WARM_CALLS = 4  # of the program, that are not timed: caches fill, and programs that write in place are made
+MOST_WAITED = 64  # calls, while what the function runs is measured itself
+ROUNDS = 5  # of each, before a clear verdict
+MOST_ROUNDS = 15
+CLEAR = 1.25  # a ratio, either way, that needs no further rounds
+EARLY_SECONDS = 0.2  # of timed calls in all, after which two rounds with a ratio of EARLY will do
+EARLY = 2.0
+SLOWER = 1.05  # times NumPy's time, from which on NumPy is taken
+
+
+class Trial:
+    """`program` and `numpy` by turns until one is chosen; `decided(ratio)` then hears the program's time over NumPy's.
+
+    `state()` is compared around a call: one in which it changes (a trace, a new segment) is not timed. None: wait.
+    """
+
+    def __init__(
+        self,
+        program: Callable[..., Any],
+        numpy: Callable[..., Any],
+        state: Callable[[], Any],
+        decided: Callable[[float], None],
+    ) -> None:
+        self._ways = (program, numpy)
+        self._seconds: tuple[list[float], list[float]] = ([], [])
+        self._state, self._decided = state, decided
+        self._warm = 0
+        self._waited = 0
+
+    def __call__(self, *args: Any) -> Any:
+        before = self._state()
+        if before is None and self._waited < MOST_WAITED:
+            self._waited += 1
+            return self._ways[0](*args)
+        if self._warm < WARM_CALLS:
+            self._warm += 1
+            return self._ways[0](*args)
+        turn = int(len(self._seconds[1]) < len(self._seconds[0]))
+        start = time.perf_counter()
+        result = self._ways[turn](*args)
+        seconds = time.perf_counter() - start
+        if self._state() == before:
+            self._seconds[turn].append(seconds)
+            self._judge()
+        return result
+
+    def _judge(self) -> None:
+        rounds = min(map(len, self._seconds))
+        if not rounds:
+            return
+        program, numpy = map(min, self._seconds)
+        ratio = program / max(numpy, 1e-9)
+        early = rounds >= 2 and sum(map(sum, self._seconds)) > EARLY_SECONDS and _beyond(ratio, EARLY)
+        if early or rounds >= MOST_ROUNDS or (rounds >= ROUNDS and _beyond(ratio, CLEAR)):
+            self._decided(ratio)
+
+
+def _beyond(ratio: float, limit: float) -> bool:
+    return not 1 / limit < ratio < limit

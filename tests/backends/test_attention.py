@@ -1,0 +1,94 @@
+"""Attention from the unmodified graph as one kernel of the Triton backend: what fuses, what does not, and the machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import config, jit, lax
+from fuser.ir.types import ArrayType, bfloat16
+from tests.backends.attention_cases import ATTENTION, F32, attend, causal, grouped, scores, types, windowed
+
+pytestmark = pytest.mark.xdist_group("triton")
+HEADS = types(F32, *((2, 3, 150, 32),) * 3)
+
+
+def plan(function: Callable[..., Any], *avals: ArrayType) -> Any:
+    return jit(function, backend="triton").lower(*avals).plan
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_is_one_kernel_without_an_array_of_scores(name: str) -> None:
+    function, avals = ATTENTION[name]
+    found = plan(function, *avals)
+    assert [(group.kind.value, group.ops[0], group.reason) for group in found.groups] == [
+        ("contraction", "attention", "")
+    ]
+    assert {slot.aval for slot in found.slots} == {*avals, *(v.aval for v in found.groups[0].graph.outvars)}
+    assert "attention in one kernel: attention, " in found.explain()
+
+
+def test_blocks_that_positions_hide_are_left_out_and_visited_where_they_count() -> None:
+    text = lambda function, *avals: jit(function, backend="triton").lower(*avals).sources[0].text
+    plain = text(lambda q, k, v: attend(scores(q, k), v), *HEADS)
+    assert plain.count("for start in range(0, s") == plain.count("for start in") == 1
+    hidden = text(causal, *HEADS)  # −∞ weighs nothing, whatever else a row has seen
+    assert hidden.count("for start in range(first, last") == hidden.count("for start in") == 1
+    assert (
+        text(windowed, *HEADS).count("for start in") == 2
+    )  # −1e9 weighs as much as all in a row that sees nothing else
+    assert "tl.min(" in text(windowed, *HEADS)
+
+
+@pytest.mark.parametrize(
+    ("function", "avals"),
+    [
+        (causal, types(np.dtype("float64"), *((2, 3, 150, 32),) * 3)),
+        (causal, types(bfloat16, *((1, 2, 64, 512),) * 3)),  # features that no registers hold
+        (causal, types(bfloat16, (1, 1, 1, 64), (1, 1, 9000, 64), (1, 1, 9000, 64))),  # one query alone
+        (lambda q, k, v: fnp.maximum(scores(q, k), 0) @ v, HEADS),
+        (lambda q, k, v: (scores(q, k) / scores(q, k).sum(-1, keepdims=True)) @ v, HEADS),
+        (lambda q, k, v: fuser.nn.softmax(scores(q, k), axis=-2) @ v, HEADS),
+        (lambda q, k, v: fnp.where(fnp.isnan(p := fuser.nn.softmax(scores(q, k), -1)), 0, p) @ v, HEADS),
+        (lambda q, k, v: (fuser.nn.softmax(scores(q, k), -1), fuser.nn.softmax(scores(q, k), -1) @ v), HEADS),
+    ],
+)
+def test_what_is_no_attention_or_does_not_fit_stays_apart(function: Callable[..., Any], avals: Any) -> None:
+    assert "attention" not in [name for group in plan(function, *avals).groups for name in group.ops]
+
+
+def test_fuel_counts_it_and_a_loop_of_layers_has_one_each() -> None:
+    with config.using(fuel=0):
+        assert len(plan(causal, *HEADS).groups) > 3
+    with config.using(fuel=1):
+        assert [group.ops[0] for group in plan(causal, *HEADS).groups] == ["attention"]
+    layers = lambda x: lax.fori_loop(0, 3, lambda i, x: grouped(x, x, x), x)
+    (loop,) = plan(layers, *types(bfloat16, (2, 64, 4, 32))).groups
+    assert [group.ops[0] for group in loop.bodies[-1].groups if "attention" in group.ops] == ["attention"]
+
+
+def test_a_mask_that_layers_share_is_made_in_each() -> None:
+    def layers(x: Any) -> Any:
+        mask = fnp.tril(fnp.ones((64, 64), bool))
+        for _ in range(3):
+            x = attend(fnp.where(mask, scores(x, x), -fnp.inf), x)
+        return x
+
+    assert [group.ops[0] for group in plan(layers, *types(bfloat16, (4, 64, 32))).groups] == ["attention"] * 3
+
+
+@pytest.mark.parametrize(("dtype", "features"), [(bfloat16, 128), (F32, 64)])
+def test_machine_code_of_attention(dtype: np.dtype, features: int) -> None:
+    pytest.importorskip("triton")
+    from bench import static
+
+    found = static.report(grouped, *types(dtype, (4, 1024, 8, features), *((4, 1024, 2, features),) * 2))
+    (launch,) = found.launches
+    assert found.moved == found.ideal
+    assert (launch.code.spills, launch.code.load_bits, launch.code.store_bits) == (0, 128, 128)
+    assert launch.code.matrix_units == (dtype == bfloat16)

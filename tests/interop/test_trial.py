@@ -1,0 +1,77 @@
+"""A signature's first calls go by turns to its program and to NumPy; the faster stays, each call has its effects once, explain() says so."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuser.interop import accelerate, trial
+
+
+def clock(program: float, numpy: float) -> Any:
+    """`time` in which turns of the program and of NumPy last so long."""
+    now = itertools.accumulate(itertools.chain([0.0], itertools.cycle([program, 0.0, numpy, 0.0])))
+    return SimpleNamespace(perf_counter=lambda: next(now))
+
+
+def steps(x: np.ndarray, seen: list[Any]) -> Any:
+    x += 1
+    return x.sum()
+
+
+def decides(x: np.ndarray) -> np.ndarray:
+    x[0] += 1
+    return x * 2 if x.max() > 1e9 else x + 1
+
+
+@pytest.mark.parametrize(("program", "numpy", "taken"), [(2.0, 1.0, "by NumPy; "), (1.0, 2.0, ""), (1.0, 1.01, "")])
+@pytest.mark.parametrize(("function", "how"), [(steps, "compiled whole"), (decides, "in segments")])
+def test_the_faster_stays(monkeypatch, program, numpy, taken, function, how):
+    monkeypatch.setattr(trial, "time", clock(program, numpy))
+    accelerated, x, rest = accelerate(function, measure=True), np.zeros(5), ([],) if function is steps else ()
+    assert "not been called" in accelerated.explain()
+    for turn in range(1, 50):
+        found = accelerated(x, *rest)
+        np.testing.assert_array_equal(x, np.full(5, turn) if function is steps else [turn, 0, 0, 0, 0])
+        np.testing.assert_array_equal(found, x.sum() if function is steps else x + 1)
+        assert accelerated.measuring or "being timed" not in accelerated.explain()
+    assert not accelerated.measuring
+    assert f": {taken}{how}" in accelerated.explain() and "times NumPy's time" in accelerated.explain()
+    assert accelerated._plain_size == (5 if taken else -1)
+    copied = pickle.loads(pickle.dumps(accelerated))
+    assert copied.measure and not copied._entries
+
+
+def test_what_is_not_timed():
+    forced, reference = accelerate(steps, measure=False), accelerate(steps, measure=True, backend="reference")
+    for accelerated in (forced, reference):
+        accelerated(np.zeros(3), [])
+        assert not accelerated.measuring and accelerated.explain() == "steps(f64[3]): compiled whole"
+
+
+def test_a_trial_waits_for_traces_and_segments():
+    ran, state, verdicts = [], [None], []
+    one = trial.Trial(lambda: ran.append("program"), lambda: ran.append("numpy"), lambda: state[0], verdicts.append)
+    for _ in range(20):
+        one()
+    state[0] = 1
+    for _ in range(trial.WARM_CALLS):
+        one()
+    assert set(ran) == {"program"}
+    one()
+    one()
+    assert ran[-2:] == ["program", "numpy"]
+
+
+def test_slow_functions_are_decided_early(monkeypatch):
+    monkeypatch.setattr(trial, "time", clock(0.1, 1.0))
+    verdicts: list[float] = []
+    one = trial.Trial(lambda: None, lambda: None, lambda: 0, verdicts.append)
+    for _ in range(trial.WARM_CALLS + 4):
+        one()
+    assert len(verdicts) == 1 and verdicts[0] == pytest.approx(0.1)
