@@ -325,5 +325,5 @@ def test_dlpack_to_a_device():
         shared = fuser.numpy.from_dlpack(data, device=device, copy=False)
         assert np.shares_memory(to_numpy(shared), data) and shared.devices() == {CPU}
         assert not np.shares_memory(to_numpy(fuser.dlpack.from_dlpack(data, device=device, copy=True)), data)
-    with pytest.raises(ValueError, match="requires a copy since the source device is .*, however copy=False"):
+    with pytest.raises(ValueError, match=r"requires a copy since the source device is .*, however copy=False"):
         fuser.numpy.from_dlpack(data, device=type(CPU)("cpu", 1), copy=False)
