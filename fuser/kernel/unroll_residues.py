@@ -40,7 +40,9 @@ def unroll_residues(kernel: Kernel) -> tuple[Kernel, ...]:
     if axis is None or any(store.param < 0 for store in kernel.stores):
         return (kernel,)
     pieces = _along(kernel, axis)
-    if len(pieces) == 1 and axis not in pieces[0].parallel and pieces[0].parallel:  # the vector runs along another axis now
+    if (
+        len(pieces) == 1 and axis not in pieces[0].parallel and pieces[0].parallel
+    ):  # the vector runs along another axis now
         inner = arrange(pieces[0]).vector
         pieces = _along(pieces[0], inner) if inner is not None else pieces
     for other in kernel.parallel:
@@ -59,7 +61,9 @@ def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ..
         whole, left = divmod(axis.extent, period)
         if whole * others < FEWEST or period * len(kernel.nodes) > (MOST_TESTED if decides else MOST_NODES):
             break
-        if (period == axis.extent and not tested and _worth_all(kernel, axis, others)) or (whole >= 2 and _resolves(kernel, axis, period)):
+        if (period == axis.extent and not tested and _worth_all(kernel, axis, others)) or (
+            whole >= 2 and _resolves(kernel, axis, period)
+        ):
             main = _unrolled(kernel, axis, Axis(whole, axis.name), period)
             if len(main.nodes) > MOST_NODES:
                 break
