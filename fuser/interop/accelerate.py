@@ -162,7 +162,7 @@ class Accelerated(Jitted):
             leaves = [self._admitted(leaf, n, (free, named)) for n, leaf in enumerate(leaves)]
         key = (structure, static, config.backend, errors, *[self._key_of(leaf) for leaf in leaves])
         try:
-            entry = self._entries.get(key)
+            entry: Any = self._entries.get(key)
         except TypeError:
             raise self._unhashable_argument(static, leaves, (free, named)) from None
         if entry is None:
