@@ -66,11 +66,11 @@ class Context:
         self.arguments.append((where, array))
         return array
 
-    def count(self, tracer: Tracer) -> None:
+    def count(self, tracer: Any) -> None:
         """Raise TooManyOperations where the trace of a new value is longer than it may be."""
         most = self.most_operations
-        trace: Any = tracer._trace
-        if most is not None and isinstance(tracer, StageTracer) and len(trace.eqns) > most:
+        trace: Any = tracer._trace if isinstance(tracer, StageTracer) else None
+        if most is not None and trace is not None and len(trace.eqns) > most:
             line = current_source().short
             raise TooManyOperations(
                 f"{self.name} has more than {most} operations by {line}, most likely of a loop in Python; "
