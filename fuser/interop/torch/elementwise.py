@@ -26,8 +26,8 @@ def _sign(x: Any) -> Any:
     )
 
 
-_SAME = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh")
-_SAME += ("floor", "ceil", "trunc", "square", "reciprocal", "bitwise_not")
+_FLOAT = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh")
+_SAME = (*_FLOAT, "floor", "ceil", "trunc", "square", "reciprocal", "bitwise_not")
 UNARY: dict[str, Function] = {
     **{name: getattr(fnp, name) for name in _SAME},
     **{name: getattr(fnp, f"arc{name[1:]}") for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
