@@ -104,7 +104,7 @@ def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator
     for launch, kernel in zip(source.launch["launches"], kernels, strict=True):
         block = launch.constants.get("ROWS", 1) * launch.constants.get("COLUMNS", launch.constants.get("BLOCK", 1))
         trips = max(1, -(-elements // max(launch.grid * block, 1)))
-        code = _of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
+        code = of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
         issue = launch.grid * launch.warps * code.executed / machine.instructions
         yield LaunchReport(launch.function, code, launch.grid, launch.warps, occupancy(launch, code, machine), issue)
 
@@ -128,7 +128,8 @@ def _touches(text: str, param: str) -> int:
 # NVIDIA: SASS, by the tool that comes with Triton.
 
 
-def _of_cuda(kernel: Any, trips: int) -> Code:
+def of_cuda(kernel: Any, trips: int) -> Code:
+    """Of Triton's compiled kernel, whose loops run `trips` times."""
     usage, text = disassembled(kernel.asm["cubin"])
     instructions = [(int(m[1], 16), m[2]) for line in text.splitlines() if (m := _SASS.match(line))]
     number = lambda name: int(found[1]) if (found := re.search(rf"{name}:(\d+)", usage)) else 0
