@@ -1,22 +1,27 @@
 """`python -m bench.by_hand`: kernels written in fuser.pallas, beside the same computation as plain array code, fused automatically.
 
+With `--steps`: products from the shortest kernel to the fastest. With `--gpu`, which needs no GPU: what the machine code for sm_90 of the same kernels says, beside Triton kernels written by hand
+(bench/by_hand_triton.py).
+
 Both run in one process and take turns; times are processor time, the ratio is the median over turns. Run it with FUSER_THREADS=1. "same" says that
 the generated kernels are the same text: then the times differ by chance alone.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 import fuser
 import fuser.numpy as fnp
+from bench import report
 from fuser import pallas as pl
+from fuser.trace.core import type_of
 
 Row = tuple[str, Callable[..., Any], Callable[..., Any], tuple[np.ndarray, ...]]
 ROUNDS, SAMPLE_SECONDS = 15, 0.02
@@ -55,8 +60,8 @@ def epilogue(x: Any, y: Any, bias: Any) -> Any:
     return fnp.maximum(x @ y + bias, 0)
 
 
-def matmul(size: int, block: int) -> Callable[..., Any]:
-    """`epilogue` in blocks, each summed up over the last dimension of the grid."""
+def matmul(size: int, block: int, kind: str = "parallel") -> Callable[..., Any]:
+    """`epilogue` in blocks, each summed up over the last dimension of the grid; `kind` of its other two dimensions."""
 
     def kernel(x_ref: Any, y_ref: Any, bias_ref: Any, o_ref: Any, acc: Any) -> None:
         @pl.when(pl.program_id(2) == 0)
@@ -78,7 +83,7 @@ def matmul(size: int, block: int) -> Callable[..., Any]:
         ],
         out_specs=pl.BlockSpec((block, block), lambda i, j, k: (i, j)),
         scratch_shapes=[pl.MemoryRef((block, block), F32)],
-        compiler_params=pl.CompilerParams(dimension_semantics=("parallel", "parallel", "arbitrary")),
+        compiler_params=pl.CompilerParams(dimension_semantics=(kind, kind, "arbitrary")),
     )  # fmt: skip
 
 
@@ -172,15 +177,85 @@ def _code(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("//"))
 
 
+def by_elements(size: int) -> Callable[..., Any]:
+    """A product with an element a program."""
+
+    def kernel(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+        o_ref[0, 0] = (x_ref[0, :] * y_ref[:, 0]).sum()
+
+    row, column = pl.BlockSpec((1, size), lambda i, j: (i, 0)), pl.BlockSpec((size, 1), lambda i, j: (0, j))
+    element, out = pl.BlockSpec((1, 1), lambda i, j: (i, j)), fuser.ShapeDtypeStruct((size, size), F32)
+    return pl.pallas_call(kernel, out, grid=(size, size), in_specs=[row, column], out_specs=element)
+
+
+def by_rows(size: int, block: int) -> Callable[..., Any]:
+    """A product with rows of the result a program."""
+
+    def kernel(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+        o_ref[...] = fnp.maximum(x_ref[...] @ y_ref[...], 0)
+
+    rows, whole = pl.BlockSpec((block, size), lambda i: (i, 0)), pl.BlockSpec((size, size), lambda i: (0, 0))
+    out = fuser.ShapeDtypeStruct((size, size), F32)
+    return pl.pallas_call(kernel, out, grid=size // block, in_specs=[rows, whole], out_specs=rows)
+
+
+def steps(size: int = 512) -> Table:
+    """GFLOP/s of products by hand, from the shortest to the fastest: the steps of docs/kernels-by-hand.md."""
+    x, y, bias = _of(size, size), _of(size, size), np.zeros(size, F32)
+    in_blocks = lambda block, kind: lambda x, y: matmul(size, block, kind)(x, y, bias)
+    kernels = {
+        "an element a program": by_elements(size),
+        "blocks of 32, summed along the grid": in_blocks(32, "arbitrary"),
+        "the same, parallel": in_blocks(32, "parallel"),
+        "blocks of 128, parallel": in_blocks(128, "parallel"),
+        "blocks of 256, parallel": in_blocks(256, "parallel"),
+        "8 rows a program": by_rows(size, 8),
+        "array code": lambda x, y: fnp.maximum(x @ y, 0),
+    }
+    calls = [fuser.jit(kernel) for kernel in kernels.values()]
+    for call in calls:
+        call(x, y)
+    counts = [max(1, int(SAMPLE_SECONDS / _sample(call, (x, y), 1))) for call in calls]
+    times = np.median([[_sample(call, (x, y), n) for call, n in zip(calls, counts)] for _ in range(ROUNDS)], 0)
+    table = Table("kernel", "ms", "GFLOP/s")
+    for name, seconds in zip(kernels, times):
+        table.add_row(name, f"{seconds * 1e3:.2f}", f"{2 * size**3 / seconds / 1e9:.1f}")
+    return table
+
+
+def on_gpu() -> Table:
+    """Registers, bytes spilled, and the widest loads and stores of the kernels for sm_90: fuser.pallas, plain array code, Triton by hand."""
+    from bench import static
+    from bench.by_hand_triton import KERNELS
+    from fuser.backends.triton.machine_code import of_cuda
+
+    table = Table("kernel", "written in", "launches", "registers", "spills", "load bits", "store bits")
+    for name, hand, auto, arrays in rows():
+        table.add_section()
+        types = [type_of(array) for array in arrays]
+        found = {
+            "fuser.pallas": [launch.code for launch in static.report(hand, *types).launches],
+            "array code": [launch.code for launch in static.report(auto, *types).launches],
+            "Triton": [of_cuda(KERNELS[name].compiled(90), 1)],
+        }
+        for system, codes in found.items():
+            most = [max(getattr(c, key) for c in codes) for key in ("registers", "spills", "load_bits", "store_bits")]
+            table.add_row(name, system, str(len(codes)), *map(str, most))
+    return table
+
+
 def main() -> int:
     """Print the table."""
+    if (other := {"--gpu": on_gpu, "--steps": steps}.get("".join(sys.argv[1:]))) is not None:
+        report.open_console().print(other())
+        return 0
     table = Table("kernel", "by hand, ms", "automatic, ms", "ratio", "difference", "kernels")
     for row in rows():
         found = measure(row)
         ms = [f"{found[key] * 1e3:.2f}" for key in ("hand", "auto")]
         same = "same" if found["same"] else ""
         table.add_row(found["name"], *ms, f"{found['ratio']:.2f}", f"{found['difference']:.1e}", same)
-    Console().print(table)
+    report.open_console().print(table)
     return 0
 
 

@@ -122,10 +122,11 @@ def _flat_fwd(call: Call, fwd: Callable[..., Any], bwd: Callable[..., Any], symb
         leaves, structure = tree.flatten(residual_tree)
         fixed = {n: leaf for n, leaf in enumerate(leaves) if python_scalar(leaf)}  # Python reads them in bwd too
         residuals = leaf_values([v for n, v in enumerate(leaves) if n not in fixed], f"the residuals of {rule}")
+        count = len(leaves)  # the rule outlives them
 
         def merged(residuals: Sequence[Any]) -> Any:
             given = iter(residuals)
-            return tree.unflatten(structure, [fixed[n] if n in fixed else next(given) for n in range(len(leaves))])
+            return tree.unflatten(structure, [fixed[n] if n in fixed else next(given) for n in range(count)])
 
         return outs, residuals, _flat_bwd(call, bwd, merged, [type_of(p) for p in primals], symbolic)
 

@@ -504,3 +504,13 @@ def test_a_linear_call_has_the_users_transpose() -> None:
     np.testing.assert_allclose(fuser.jvp(lambda r: call(r, 6.0), (2.0,), (1.0,))[1], -1.5)
     with pytest.raises(TypeError, match="transpose output pytree structure must match"):
         fuser.custom_derivatives.linear_call(lambda r, x: x, lambda r, t: (t, t), 1.0, rows)
+
+
+def test_residuals_of_custom_vjp_live_no_longer_than_their_trace() -> None:
+    @fuser.custom_vjp
+    def sine(x: Any) -> Any:
+        return fnp.sin(x)
+
+    sine.defvjp(lambda x: (fnp.sin(x), 2.0 * x), lambda twice, g: (fnp.cos(twice / 2.0) * g,))
+    with fuser.checking_leaks():
+        assert float(fuser.grad(lambda x: fuser.jit(lambda x: sine(x) + 1)(x))(0.0)) == 1

@@ -25,6 +25,7 @@ from fuser.partition.group import FusionGroup, Kind
 MOST_BLOCKS = 32  # that a multiprocessor runs at once
 Instruction = tuple[int, str]  # address and text
 _SASS = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?);")
+_MATRIX = re.compile(r"\b[BDHIQ]G?MMA\b")  # HFMA2.MMA moves a constant
 _SASS_BRANCH = re.compile(r"BRA(?:\.\w+)* (?:\S+, )*0x([0-9a-f]+)")
 
 
@@ -103,7 +104,7 @@ def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator
     for launch, kernel in zip(source.launch["launches"], kernels, strict=True):
         block = launch.constants.get("ROWS", 1) * launch.constants.get("COLUMNS", launch.constants.get("BLOCK", 1))
         trips = max(1, -(-elements // max(launch.grid * block, 1)))
-        code = _of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
+        code = of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
         issue = launch.grid * launch.warps * code.executed / machine.instructions
         yield LaunchReport(launch.function, code, launch.grid, launch.warps, occupancy(launch, code, machine), issue)
 
@@ -127,7 +128,8 @@ def _touches(text: str, param: str) -> int:
 # NVIDIA: SASS, by the tool that comes with Triton.
 
 
-def _of_cuda(kernel: Any, trips: int) -> Code:
+def of_cuda(kernel: Any, trips: int) -> Code:
+    """Of Triton's compiled kernel, whose loops run `trips` times."""
     usage, text = disassembled(kernel.asm["cubin"])
     instructions = [(int(m[1], 16), m[2]) for line in text.splitlines() if (m := _SASS.match(line))]
     number = lambda name: int(found[1]) if (found := re.search(rf"{name}:(\d+)", usage)) else 0
@@ -138,7 +140,7 @@ def _of_cuda(kernel: Any, trips: int) -> Code:
         _widest_sass(instructions, "LDG|LDGSTS"),
         _widest_sass(instructions, "STG"),
         sum(text.startswith("BAR") for _, text in instructions),
-        any("MMA" in text for _, text in instructions),
+        any(_MATRIX.search(text) for _, text in instructions),
         _executed(_on_fast_paths(instructions), trips),
     )
 
