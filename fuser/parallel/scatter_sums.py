@@ -29,7 +29,7 @@ def scatter_sums(graph: Graph, sizes: Sizes) -> Graph:
     """The graph of one device of a mesh with axes of these sizes, bodies of loops too."""
     graph = in_bodies(graph, lambda body: scatter_sums(body, sizes))
     producers = {v: e for e in graph.eqns for v in e.outvars}
-    uses = Counter(v for e in graph.eqns for v in e.operands())
+    uses: Counter[Any] = Counter(v for e in graph.eqns for v in e.operands())
     uses.update(v for v in graph.outvars if isinstance(v, Var))
     found: dict[Eqn, int] = {}
     for eqn in graph.eqns:

@@ -86,4 +86,4 @@ def test_gathers_of_what_a_loop_does_not_change_move_out_of_it() -> None:
     square = np.ones((64, 64), np.float32)
     graph = fuser.jit(layers).lower(put(square, "x"), put(square[:16], "x")).graph
     assert [e.primitive.name for e in graph.eqns] == ["all_gather", "scan"]
-    assert list(messages(graph, dict(mesh.shape)))[0].times == 1
+    assert next(messages(graph, dict(mesh.shape))).times == 1
