@@ -9,6 +9,7 @@ from fuser.ir.graph import Graph
 from fuser.parallel.combine import combine_sums
 from fuser.parallel.lone import without_lone
 from fuser.parallel.overlap import overlap_collectives
+from fuser.parallel.scatter_sums import scatter_sums
 from fuser.parallel.sink_sums import sink_sums
 from fuser.passes.inline import inline_calls
 from fuser.passes.loops.carries import in_bodies
@@ -16,9 +17,9 @@ from fuser.passes.loops.carries import in_bodies
 
 def fewer_collectives(graph: Graph, sizes: Mapping[Any, int], several_processes: bool = False) -> Graph:
     """The graph, for a mesh with axes of these sizes, without collectives of one device, with sums out of loops where they are only
-    accumulated, and those over the same devices together; with messages between processes sent while the devices compute.
+    accumulated, scattered where each device keeps its part, and those over the same devices together; with messages between processes sent while the devices compute.
     """
-    found = _combined(_sunk(_without_lone(graph, sizes)))
+    found = _combined(scatter_sums(_sunk(_without_lone(graph, sizes)), sizes))
     return overlap_collectives(found) if several_processes else found
 
 

@@ -160,6 +160,9 @@ def divided(traced: Traced) -> Lowered | None:
         return _on_one(traced, [s for s in (*given, *wanted) if s is not None])
     known = [_spec(s, v.aval.ndim, mesh) for s, v in zip(given, graph.invars)]
     _check_given(given[len(consts) :], placement)
+    for sharding, var in zip(given, graph.invars):
+        if isinstance(sharding, NamedSharding):
+            _check_divides(sharding, var.aval.shape, "arguments")
     constrained = {
         e.outvars[0]: e.params["sharding"]
         for e in graph.eqns
@@ -170,7 +173,7 @@ def divided(traced: Traced) -> Lowered | None:
     layouts = [_layout(s, v.aval, mesh) for s, v in zip(said, graph.outvars)]
     for layout, operand in zip(layouts, graph.outvars):
         if layout is not None:
-            _check_divides(layout, operand.aval.shape)
+            _check_divides(layout, operand.aval.shape, "outputs")
     targets = [_spec(s, v.aval.ndim, mesh) for s, v in zip(layouts, graph.outvars)]
     found = spread(_summed(graph, layouts), mesh, known, targets)
     free = mesh.are_all_axes_auto and isinstance(mesh, Mesh)
@@ -211,13 +214,13 @@ def _check_given(given: Sequence[Sharding | None], placement: Placement) -> None
             )
 
 
-def _check_divides(layout: NamedSharding, shape: tuple[int, ...]) -> None:
-    """ValueError where a result cannot lie so."""
+def _check_divides(layout: NamedSharding, shape: tuple[int, ...], what: str) -> None:
+    """ValueError where an argument or a result cannot lie so: outside of programs all parts are equal."""
     try:
         layout.shard_shape(shape)
     except ValueError as error:
         raise ValueError(
-            f"One of pjit outputs was given a sharding that should evenly divide the shape: {error}"
+            f"One of pjit {what} was given a sharding that should evenly divide the shape: {error}"
         ) from None
 
 

@@ -73,3 +73,17 @@ def test_a_sum_overlaps_what_does_not_need_it_in_loops_too() -> None:
     check(graph)
     (scan,) = [e for e in graph.eqns if e.primitive.name == "scan"]
     assert order_of(scan.params["jaxpr"]) == ["start", "dot", "done"]
+
+
+def test_gathers_of_what_a_loop_does_not_change_move_out_of_it() -> None:
+    mesh = mesh_of(fuser, x=8)
+    put = lambda value, *spec: fuser.device_put(value, NamedSharding(mesh, P(*spec)))
+
+    def layers(w: Any, x: Any) -> Any:
+        whole = lambda: fuser.lax.with_sharding_constraint(w, NamedSharding(mesh, P()))
+        return fuser.lax.scan(lambda c, _: (fnp.tanh(c @ whole()), None), x, None, length=4)[0]
+
+    square = np.ones((64, 64), np.float32)
+    graph = fuser.jit(layers).lower(put(square, "x"), put(square[:16], "x")).graph
+    assert [e.primitive.name for e in graph.eqns] == ["all_gather", "scan"]
+    assert next(messages(graph, dict(mesh.shape))).times == 1

@@ -76,7 +76,7 @@ REFUSED = {
     "device_put": lambda lib, s: lib.device_put(A, s),
     "constraint outside": lambda lib, s: lib.lax.with_sharding_constraint(lib.numpy.asarray(A), s),
     "out_shardings": lambda lib, s: lib.jit(lambda a: a, out_shardings=s)(A),
-    "in_shardings": lambda lib, s: lib.jit(lambda a: a, in_shardings=s)(A),
+    "in_shardings": lambda lib, s: lib.jit(lambda a: a.sum(), in_shardings=s)(A),
     "inner jit": lambda lib, s: lib.jit(lambda a: lib.jit(lambda b: b * 2, in_shardings=s)(a))(A),
     "make_array_from_callback": lambda lib, s: lib.make_array_from_callback(A.shape, s, lambda index: A[index]),
     "shard_map": lambda lib, s: lib.shard_map(lambda a: a, mesh=s.mesh, in_specs=s.spec, out_specs=s.spec)(A),
