@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import compare, libraries, machine, measure, report, startup, systems, traps
+from bench import compare, libraries, machine, measure, report, startup, systems, torch_suite, traps
 from bench.corpus import run as run_corpus
 from bench.workload import FLOATS, SIZES, Workload
 from bench.workloads import SUITES, select
@@ -34,6 +34,8 @@ def main(arguments: list[str] | None = None) -> int:
         return traps.main(given)
     if suite == "libraries":
         return libraries.main(given)
+    if suite == "torch":
+        return torch_suite.main(given)
     if suite == "corpus":
         return run_corpus.main(given)
     options = _parser().parse_args(given)
@@ -70,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "--suite",
         default="",
         metavar="A,B",
-        help=f"all workloads of {', '.join(SUITES)}; or {', '.join(traps.SUITES)}, libraries or corpus",
+        help=f"all workloads of {', '.join(SUITES)}; or {', '.join(traps.SUITES)}, libraries, torch or corpus",
     )
     parser.add_argument("--systems", default="", metavar="A,B", help='systems to run ("all" for every one)')
     parser.add_argument("--sizes", default="", metavar="A,B", help=f"of {', '.join(SIZES)} (default: full)")

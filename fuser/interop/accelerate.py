@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -32,7 +33,7 @@ from fuser.interop.guards import Reach
 from fuser.interop.held import held_arguments, released
 from fuser.interop.numpy import library, methods
 from fuser.interop.numpy.checks import Checks
-from fuser.interop.numpy.context import Context, supported, untraceable
+from fuser.interop.numpy.context import Context, TooManyOperations, supported, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.lazy import LazyArray
 from fuser.interop.numpy.module import seen_outside
@@ -52,10 +53,9 @@ from fuser.trace.stage import stage
 
 assert methods and library  # importing them puts the operators on TracedArray and functions in the table
 
+MOST_OPERATIONS = 4000  # of a trace, where it may run in segments instead: about ten seconds of compilation
 _ndarray = np.ndarray
-LARGEST_PLAIN = (
-    4096  # elements of arrays that are left to NumPy by their size alone, if it was faster for as large ones
-)
+_VALUES = (int, str, bool, type(None), types.FunctionType)  # that an outline tells by value
 
 
 class FallbackWarning(UserWarning):
@@ -87,7 +87,7 @@ class Accelerated(Jitted):
         self._has_static = bool(static_argnums or static_argnames)
         self._quick: dict[Any, Callable[..., Any]] = {}
         self._plain: set[Any] = set()  # keys as in `_quick`, of signatures that NumPy runs faster
-        self._plain_size = -1  # so many elements, and fewer, of each array are NumPy's without a look at the signature
+        self._outline: tuple[Any, ...] | None = None  # of the arguments that NumPy answered last because it is faster
         self._segments: list[Segments] = []
 
     @property
@@ -108,9 +108,13 @@ class Accelerated(Jitted):
         return [entry for entry in list(self._entries.values()) if isinstance(entry, Signature)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._plain_size >= 0 and not kwargs:
-            for arg in args:
-                if type(arg) is not _ndarray or arg.size > self._plain_size:
+        if self._outline is not None and not kwargs and len(args) == len(self._outline):
+            for arg, known in zip(args, self._outline):
+                kind = type(arg)
+                if kind is _ndarray:
+                    if arg.size != known:
+                        break
+                elif arg != known if kind in _VALUES else kind is not known:
                     break
             else:
                 return self.function(*args)
@@ -135,7 +139,7 @@ class Accelerated(Jitted):
         super().clear_cache()
         self._quick.clear()
         self._plain.clear()
-        self._plain_size = -1
+        self._outline = None
         if self._torch is not None:
             self._torch.clear_cache()
 
@@ -164,23 +168,13 @@ class Accelerated(Jitted):
         if entry is None:
             entry = self._first(key, static, structure, leaves)
         result = entry(leaves, args, kwargs)
-        if quick is not None:
-            self._answered(quick, entry)
-        return result
-
-    def _answered(self, quick: Any, entry: Any) -> None:
         if entry.is_slower:
-            self._plain.add(quick)
-        else:
+            self._outline = None if kwargs else tuple(map(_outlined, args))
+            if quick is not None:
+                self._plain.add(quick)
+        elif quick is not None:
             self._quick[quick] = entry
-
-    def _decided(self, sizes: Sequence[int], entry: Signature) -> None:
-        """Note that a signature, whose arrays have so many elements, is timed: smaller arrays than those slower ones are so too."""
-        if entry.is_slower:
-            self._quick.clear()
-            self._plain_size = max(self._plain_size, min(max(sizes, default=-1), LARGEST_PLAIN))
-        else:
-            self._plain_size = min(self._plain_size, max(sizes, default=0) - 1)
+        return result
 
     # ---- stages
 
@@ -215,6 +209,8 @@ class Accelerated(Jitted):
             return self._trace_once(static, structure, leaves, precise, dynamic, baked=False)
         except NeedsInput as needed:
             return self._staged(static, structure, leaves, precise, dynamic | {needed.path})
+        except TooManyOperations:
+            raise
         except FuserError as error:
             try:
                 return self._trace_once(static, structure, leaves, precise, frozenset(), baked=True)
@@ -227,6 +223,7 @@ class Accelerated(Jitted):
         types = [self._type_of(leaf) for leaf in leaves]
         traced = [n for n, aval in enumerate(types) if aval is not None]
         context = self._context(structure, leaves)
+        context.most_operations = MOST_OPERATIONS if self.fallback != "error" and self.library == "NumPy" else None
         context.draws, backend = [], backends.get(self._backend_name())
         context.on_host = backend.memory.platform == "cpu"
         outside = context.outside = Outside(self._substitute(context, baked), dynamic)
@@ -359,7 +356,7 @@ class Accelerated(Jitted):
         entry = Signature(self.name, self.function, compile, ", ".join(map(self._in_words, leaves)))
         entry.add(leaves)
         if self.measure and self._backend_name() != "reference":
-            entry.measure(functools.partial(self._decided, [leaf.size for leaf in leaves if type(leaf) is np.ndarray]))
+            entry.measure(self._quick.clear)
         self._entries[key] = entry
         if len(self._entries) > MOST_SIGNATURES:
             self._entries.pop(next(iter(self._entries)))
@@ -482,6 +479,12 @@ class Accelerated(Jitted):
         with config.using(enable_x64=True):
             result = self._function(context)(*args, **kwargs)
         return tree.map(lambda leaf: _result(leaf) if isinstance(leaf, TracedArray) else leaf, result)
+
+
+def _outlined(argument: Any) -> Any:
+    """What tells at little cost whether NumPy is to answer again: an array's size, a plain value, or else the type."""
+    kind = type(argument)
+    return argument.size if kind is _ndarray else argument if kind in _VALUES else kind
 
 
 def _result(leaf: Any) -> Any:

@@ -91,8 +91,8 @@ class Signature:
 
     # ---- never slower
 
-    def measure(self, decided: Callable[[Signature], None]) -> None:
-        """Time the coming calls, and leave them to NumPy where it is faster; `decided` hears when that is known."""
+    def measure(self, slower: Callable[[], None]) -> None:
+        """Time the coming calls, and leave them to NumPy where it is faster; `slower` hears of that."""
         if self.programs == [self.in_numpy] or self.how.startswith("by NumPy"):
             return
 
@@ -101,7 +101,7 @@ class Signature:
             if self.is_slower:
                 self.programs[:] = [self.in_numpy]
                 self.guards.clear()
-            decided(self)
+                slower()
 
         self.trial = Trial(self.answer, self.in_numpy, self._state, finished)
 

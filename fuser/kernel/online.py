@@ -6,7 +6,9 @@ one comes: Milakov and Gimelshein, "Online normalizer calculation for softmax" (
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_inexact
@@ -27,6 +29,10 @@ class Online:
     chain: tuple[Scalar, ...]
     elements: tuple[Scalar, ...]
 
+    @property
+    def base(self) -> Scalar:
+        return self.maximum
+
 
 def online(kernel: Kernel) -> tuple[Kernel, dict[Scalar, Online]]:
     """The kernel with each such sum in the sweep of its maximum, behind it; and of each of these sums how it is relative."""
@@ -37,26 +43,50 @@ def online(kernel: Kernel) -> tuple[Kernel, dict[Scalar, Online]]:
 
 
 def _moved(kernel: Kernel) -> tuple[Kernel, dict[Scalar, Online]]:
-    found: dict[Scalar, Online] = {}
+    uses = Dependence(kernel)
+    reductions = [reduction for sweep in kernel.sweeps for reduction in sweep.reductions]
+    found = {r: relative for r in reductions if (relative := uses.relative(r)) is not None}
+    return (beside(kernel, found), found) if found else (kernel, {})
+
+
+class Relative(Protocol):
+    """How a reduction is relative to another one, its base; `chain` are the row's nodes from that to what elements need."""
+
+    @property
+    def base(self) -> Scalar: ...
+
+    @property
+    def chain(self) -> tuple[Scalar, ...]: ...
+
+
+def beside(kernel: Kernel, found: Mapping[Scalar, Relative]) -> Kernel:
+    """The kernel with each reduction that is `found` relative in the sweep of its base, behind that."""
     sweeps = list(kernel.sweeps)
     home = {reduction: number for number, sweep in enumerate(sweeps) for reduction in sweep.reductions}
-    uses = Dependence(kernel)
-    for reduction, number in list(home.items()):
-        relative = uses.relative(reduction)
-        if relative is None:
-            continue
-        found[reduction] = relative
+    for reduction, relative in found.items():
+        number, first = home[reduction], home[relative.base]
         sweeps[number] = _without(sweeps[number], reduction)
-        first = home[relative.maximum]
         sweeps[first] = _with(sweeps[first], kernel.sweeps[number], reduction, relative)
-    return (replace(kernel, sweeps=tuple(sweeps)), found) if found else (kernel, {})
+    return replace(kernel, sweeps=_merged(sweeps))
+
+
+def _merged(sweeps: list[Sweep]) -> tuple[Sweep, ...]:
+    """Sweeps of which those that run over nothing do what they do at the beginning of the next one."""
+    found: list[Sweep] = []
+    for sweep in sweeps:
+        if found and not found[-1].loops:
+            before = found.pop()
+            row = tuple(dict.fromkeys((*before.row, *sweep.row)))
+            sweep = replace(sweep, row=row, row_stores=(*before.row_stores, *sweep.row_stores))
+        found.append(sweep)
+    return tuple(found)
 
 
 def _without(sweep: Sweep, reduction: Scalar) -> Sweep:
     return replace(sweep, reductions=tuple(r for r in sweep.reductions if r is not reduction))
 
 
-def _with(sweep: Sweep, old: Sweep, reduction: Scalar, relative: Online) -> Sweep:
+def _with(sweep: Sweep, old: Sweep, reduction: Scalar, relative: Relative) -> Sweep:
     """The sweep with a reduction of an `old` one behind its own, and what that needs."""
     body, row = dict.fromkeys(sweep.body), dict.fromkeys(sweep.row)
     needed, stack = set[Scalar](), [reduction.args[0]]
@@ -96,13 +126,13 @@ class Dependence:
         number, shift = exponential.args[0].args
         maximum = self._maximum(shift)
         alone = self.of(reduction.args[0]) == {maximum}
-        if maximum is None or not alone or _uncast(maximum.args[0]) is not _uncast(number):
+        if maximum is None or not alone or uncast(maximum.args[0]) is not uncast(number):
             return None
-        chain = tuple(n for n in self.row if n.op != "reduction" and maximum in self.of(n) and self._leads(n, shift))
-        elements = tuple(n for n in self.body if maximum in self.of(n) and self._leads(n, reduction.args[0]))
+        chain = tuple(n for n in self.row if n.op != "reduction" and maximum in self.of(n) and self.leads(n, shift))
+        elements = tuple(n for n in self.body if maximum in self.of(n) and self.leads(n, reduction.args[0]))
         return Online(maximum, shift, chain, elements)
 
-    def _leads(self, node: Scalar, to: Scalar) -> bool:
+    def leads(self, node: Scalar, to: Scalar) -> bool:
         """Whether `to` is made of a node."""
         stack, seen = [to], set[Scalar]()
         while stack:
@@ -139,9 +169,9 @@ class Dependence:
 
     def _shares(self, node: Scalar, shift: Scalar) -> bool:
         """Whether a node is made of a reduction that the shift is made of."""
-        return node is shift or bool(self._reductions(node) & self._reductions(shift))
+        return node is shift or bool(self.reductions(node) & self.reductions(shift))
 
-    def _reductions(self, node: Scalar) -> frozenset[Scalar]:
+    def reductions(self, node: Scalar) -> frozenset[Scalar]:
         return frozenset((node,)) if node.op == "reduction" else self.of(node)
 
     def _maximum(self, shift: Scalar) -> Scalar | None:
@@ -154,11 +184,11 @@ class Dependence:
                 found = next((n for n in found.args[1:] if n.op != "const"), found.args[1])
             else:
                 return None
-        alone = self._reductions(shift) == {found}
+        alone = self.reductions(shift) == {found}
         return found if alone and found.attr.reduction == "max" and is_inexact(found.dtype) else None
 
 
-def _uncast(node: Scalar) -> Scalar:
+def uncast(node: Scalar) -> Scalar:
     while node.op == "cast" and is_inexact(node.args[0].dtype) and is_inexact(node.dtype):
         node = node.args[0]
     return node

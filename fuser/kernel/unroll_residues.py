@@ -16,14 +16,17 @@ from dataclasses import replace
 from typing import Any
 
 from fuser.ir.index import Affine, Axis, Div
-from fuser.ir.scalar import Scalar
+from fuser.ir.scalar import COSTS, Scalar
 from fuser.kernel.index_set_splitting import attribute, known, turns
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import arrange
 from fuser.kernel.lower import Sweeping
 from fuser.kernel.substitution import Substitution
 
-PERIODS = (2, 3, 4, 5, 6, 7, 8)  # that are interleaved in registers, or in tiles
+PERIODS = (2, 3, 4, 5, 6, 7, 8)
+INTERLEAVED = (2, 3, 4, 8)  # that compilers interleave in registers; others go through tiles
+ROWS = 128  # of a tile
+DEAR = 8  # additions an element that tiles are worth, where there are no divisions
 FEWEST = 16  # iterations over periods: a vector of float32
 MOST_NODES = 400  # of all elements of a period together
 MOST_TESTED = 4000  # before the tests of the place are resolved
@@ -37,6 +40,9 @@ def unroll_residues(kernel: Kernel) -> tuple[Kernel, ...]:
     if axis is None or any(store.param < 0 for store in kernel.stores):
         return (kernel,)
     pieces = _along(kernel, axis)
+    if len(pieces) == 1 and axis not in pieces[0].parallel and pieces[0].parallel:  # the vector runs along another axis now
+        inner = arrange(pieces[0]).vector
+        pieces = _along(pieces[0], inner) if inner is not None else pieces
     for other in kernel.parallel:
         if other is not axis:
             pieces = tuple(new for piece in pieces for new in _along(piece, other, tested=True))
@@ -53,14 +59,27 @@ def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ..
         whole, left = divmod(axis.extent, period)
         if whole * others < FEWEST or period * len(kernel.nodes) > (MOST_TESTED if decides else MOST_NODES):
             break
-        if (period == axis.extent and not tested and turns(kernel.nodes, axis, period)) or (
-            whole >= 2 and _resolves(kernel, axis, period)
-        ):
+        if (period == axis.extent and not tested and _worth_all(kernel, axis, others)) or (whole >= 2 and _resolves(kernel, axis, period)):
             main = _unrolled(kernel, axis, Axis(whole, axis.name), period)
             if len(main.nodes) > MOST_NODES:
                 break
             return (main, _rest(kernel, axis, whole * period, left)) if left else (main,)
     return (kernel,)
+
+
+def _worth_all(kernel: Kernel, axis: Axis, others: int) -> bool:
+    """Whether all of a small axis is worth unrolling: elements do different things, or rows do not follow each other."""
+    if turns(kernel.nodes, axis, axis.extent):
+        dear = any(COSTS.get(node.op, 1) >= DEAR for node in kernel.nodes)
+        return axis.extent in INTERLEAVED or (others >= ROWS and dear)
+    return axis.extent in INTERLEAVED and others >= ROWS and any(_apart(i, axis, kernel) for i in _indices(kernel))
+
+
+def _apart(index: Affine, axis: Axis, kernel: Kernel) -> bool:
+    """Whether short rows lie a few elements apart, as three channels of four."""
+    step = index.coefficient(axis)
+    rows = [abs(index.coefficient(row)) for row in kernel.parallel if row is not axis]
+    return bool(step) and step * axis.extent < min((r for r in rows if r), default=0) <= max(INTERLEAVED)
 
 
 def _resolves(kernel: Kernel, axis: Axis, period: int) -> bool:

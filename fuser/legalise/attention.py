@@ -6,7 +6,7 @@ of it does not depend on the first product is computed inside where it is made o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from fuser.config import config
@@ -14,6 +14,7 @@ from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import MOVES, Fusion, Movement
 from fuser.ir.rewrite import Rewriter
 from fuser.ops.attention import attention_p
+from fuser.ops.elementwise import exp_p
 from fuser.passes.dce import drop_dead
 
 MOST_EQNS = 64  # between the products
@@ -35,12 +36,29 @@ def with_attention(graph: Graph, supports: Callable[[Eqn], str | None]) -> Graph
     return drop_dead(rewriter.finish()) if made else graph
 
 
+def refusals(graph: Graph, supports: Callable[[Eqn], str | None]) -> Iterator[tuple[Eqn, Eqn, str]]:
+    """Of each chain with exponentials that is left in a graph its products, and why it is no kernel of its own."""
+    around = _Surroundings(graph)
+    for eqn in graph.eqns:
+        if eqn.primitive.fusion is not Fusion.DOT or eqn.primitive is attention_p:
+            continue
+        for between in (around.between(eqn, side) for side in range(2)):
+            if between is not None and any(e.primitive is exp_p for e in between.eqns):
+                yield between.first, eqn, between.reason or supports(around.joined(eqn, between)) or FUEL
+
+
+FUEL = "the merges allowed by FUSER_FUEL are used up"
+
+
 @dataclass(frozen=True)
 class _Between:
-    """What stands between two products: the first one, and the equations that depend on it or that are computed inside."""
+    """What stands between two products: the first one, and the equations that depend on it or that are computed inside; `side`
+    is the operand of the second one that they make; `reason`: why they cannot be left out of memory."""
 
     first: Eqn
     eqns: frozenset[Eqn]
+    side: int
+    reason: str = ""
 
 
 class _Surroundings:
@@ -60,12 +78,13 @@ class _Surroundings:
     def attention(self, second: Eqn) -> Eqn | None:
         """The equation of all that ends in the product `second`; None where it is no attention."""
         for side in range(2):
-            between = self._between(second, side)
+            between = self.between(second, side)
             if between is not None:
-                return self._joined(second, side, between)
+                return None if between.reason else self.joined(second, between)
         return None
 
-    def _between(self, second: Eqn, side: int) -> _Between | None:
+    def between(self, second: Eqn, side: int) -> _Between | None:
+        """What makes operand `side` of a product out of another product by way of a reduction; None where nothing does."""
         region = self._region(second.invars[side])
         if not any(eqn.primitive.fusion is Fusion.REDUCE for eqn in region):
             return None
@@ -80,9 +99,9 @@ class _Surroundings:
             if any(self.maker.get(v) in depends for v in eqn.operands()):
                 depends.add(eqn)
         if any(reader not in depends and reader is not second for eqn in depends for reader in self._reading(eqn)):
-            return None
+            return _Between(first, frozenset(depends), side, "its weights are needed in memory by other operations too")
         inside = depends | self._recomputed(depends - {first}, region - depends)
-        return _Between(first, frozenset(inside - {first}))
+        return _Between(first, frozenset(inside - {first}), side)
 
     def _reading(self, eqn: Eqn) -> Iterable[Eqn | None]:
         return (reader for v in eqn.outvars for reader in self.readers.get(v, ()))
@@ -128,9 +147,10 @@ class _Surroundings:
                 stack.extend(eqn.operands())
         return eqns, leaves
 
-    def _joined(self, second: Eqn, side: int, between: _Between) -> Eqn:
+    def joined(self, second: Eqn, between: _Between) -> Eqn:
+        """All from the first product to the second one as one equation."""
         eqns = {*between.eqns, between.first, second}
-        for operand in (*between.first.invars, second.invars[1 - side]):
+        for operand in (*between.first.invars, second.invars[1 - between.side]):
             eqns |= self._moved(operand)
         inner = _closed(sorted(eqns, key=self.order.__getitem__), second.outvars[0])
         return Eqn(attention_p, inner[0], {"graph": inner[1]}, second.outvars, second.source)

@@ -16,6 +16,7 @@ from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.names import identifier
 from fuser.ir.primitive import Fusion
 from fuser.legalise import legalise
+from fuser.legalise.attention import refusals
 from fuser.legalise.control_flow import bodies
 from fuser.legalise.implicit_gemm import patched
 from fuser.ops.attention import attention_p
@@ -128,7 +129,15 @@ class Grouping:
                 self._try(self._find(producer), self._find(number))
         self._sweep()
         self._reconsider()
+        if self.limits.attention:
+            self.decisions += self._no_attention()
         return list(self.candidates.values()), self.decisions
+
+    def _no_attention(self) -> list[Decision]:
+        """Why products with exponentials of their rows in between are kernels of their own."""
+        label = lambda eqn: f"{eqn.primitive} ({eqn.source.short})" if eqn.source.file else str(eqn.primitive)
+        found = refusals(self.graph, self.backend.supports)
+        return [Decision(label(a), label(b), f"no attention in one kernel: {reason}") for a, b, reason in found]
 
     def allowed(self) -> bool:
         """Whether FUSER_FUEL allows one more merge, which is counted."""

@@ -45,26 +45,53 @@ def test_blocks_that_positions_hide_are_left_out_and_visited_where_they_count() 
     assert "tl.min(" in text(windowed, *HEADS)
 
 
+NO_SUM = "what stands between its products is no sum of exponentials relative to the row's maximum"
+
+
 @pytest.mark.parametrize(
-    ("function", "avals"),
+    ("function", "avals", "reason"),
     [
-        (causal, types(np.dtype("float64"), *((2, 3, 150, 32),) * 3)),
-        (causal, types(bfloat16, *((1, 2, 64, 512),) * 3)),  # features that no registers hold
-        (causal, types(bfloat16, (1, 1, 1, 64), (1, 1, 9000, 64), (1, 1, 9000, 64))),  # one query alone
-        (lambda q, k, v: fnp.maximum(scores(q, k), 0) @ v, HEADS),
-        (lambda q, k, v: (scores(q, k) / scores(q, k).sum(-1, keepdims=True)) @ v, HEADS),
-        (lambda q, k, v: fuser.nn.softmax(scores(q, k), axis=-2) @ v, HEADS),
-        (lambda q, k, v: fnp.where(fnp.isnan(p := fuser.nn.softmax(scores(q, k), -1)), 0, p) @ v, HEADS),
-        (lambda q, k, v: (fuser.nn.softmax(scores(q, k), -1), fuser.nn.softmax(scores(q, k), -1) @ v), HEADS),
+        (causal, types(np.dtype("float64"), *((2, 3, 150, 32),) * 3), "attention of f64 runs as separate kernels"),
+        (
+            causal,
+            types(bfloat16, *((1, 2, 64, 512),) * 3),
+            "attention over 512 features of values runs as separate kernels; fused is that over 16 to 256",
+        ),
+        (
+            causal,
+            types(bfloat16, (1, 1, 1, 64), (1, 1, 9000, 64), (1, 1, 9000, 64)),
+            "1 queries of 1 heads would leave most of the GPU idle while a few programs walk along the keys",
+        ),
+        (lambda q, k, v: fnp.maximum(scores(q, k), 0) @ v, HEADS, ""),
+        (lambda q, k, v: (scores(q, k) / scores(q, k).sum(-1, keepdims=True)) @ v, HEADS, ""),
+        (
+            lambda q, k, v: fuser.nn.softmax(scores(q, k), axis=-2) @ v,
+            HEADS,
+            "reduce_max does not reduce along the keys",
+        ),
+        (lambda q, k, v: (e := fnp.exp(scores(q, k))) / e.sum(-1, keepdims=True) @ v, HEADS, NO_SUM),
+        (lambda q, k, v: fnp.where(fnp.isnan(p := fuser.nn.softmax(scores(q, k), -1)), 0, p) @ v, HEADS, NO_SUM),
+        (
+            lambda q, k, v: (p := fuser.nn.softmax(scores(q, k), -1), p @ v),
+            HEADS,
+            "its weights are needed in memory by other operations too",
+        ),
     ],
 )
-def test_what_is_no_attention_or_does_not_fit_stays_apart(function: Callable[..., Any], avals: Any) -> None:
-    assert "attention" not in [name for group in plan(function, *avals).groups for name in group.ops]
+def test_what_is_no_attention_or_does_not_fit_stays_apart_and_says_why(
+    function: Callable[..., Any], avals: Any, reason: str
+) -> None:
+    found = plan(function, *avals)
+    assert "attention" not in [name for group in found.groups for name in group.ops]
+    said = [d.reason.removeprefix("no attention in one kernel: ") for d in found.decisions if "attention" in d.reason]
+    assert said == ([reason] if reason else [])
 
 
 def test_fuel_counts_it_and_a_loop_of_layers_has_one_each() -> None:
     with config.using(fuel=0):
-        assert len(plan(causal, *HEADS).groups) > 3
+        found = plan(causal, *HEADS)
+        assert len(found.groups) > 3
+        assert any(d.reason.endswith("kernel: the merges allowed by FUSER_FUEL are used up") for d in found.decisions)
     with config.using(fuel=1):
         assert [group.ops[0] for group in plan(causal, *HEADS).groups] == ["attention"]
     layers = lambda x: lax.fori_loop(0, 3, lambda i, x: grouped(x, x, x), x)

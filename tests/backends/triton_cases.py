@@ -64,6 +64,12 @@ def online_sums(x: Any) -> Any:
     return fnp.sum(e * fnp.cos(x), -1), fnp.sum(fnp.where(x > 0, e, 0), -1), fnp.sum(e / 3, -1), fnp.sum(e * e, -1)
 
 
+def moments(x: Any) -> Any:
+    """Mean and deviation of numbers far from 0, of which the first is farther still."""
+    x = x + fnp.where(fnp.arange(x.shape[-1]) == 0, -1e3, 300)
+    return x.mean(-1), x.std(-1), fnp.var(x, axis=-1, ddof=1), ((x - x.sum(-1, keepdims=True) / 1e4) ** 2).sum(-1)
+
+
 def places(x: Any, axis: int = -1) -> Any:
     return fnp.argmax(x, axis=axis), fnp.argmin(x, axis=axis)
 
@@ -164,6 +170,9 @@ LONG: dict[str, Form] = {
     "long rows of nothing": (lambda x: online_sums(x - fnp.inf), (f32(6, 300),)),
     "long online sums": (online_sums, (f32(6, 300),)),
     "few long online sums": (online_sums, (of("float64", 2, 700),)),
+    "long moments": (moments, (f32(9, 300),)),
+    "few long moments": (moments, (f32(2, 700),)),
+    "moments of all": (lambda x: (x.mean(), x.std()), (of("float64", 3000),)),
     "long cross-entropy": (cross_entropy, (of("bfloat16", 6, 300), of("int32", 6))),
     "tall column sum": (lambda x: fnp.sum(x * x, axis=0), (f32(700, 40),)),
     "tall column softmax": (lambda x: softmax(x, 0), (f32(700, 20),)),

@@ -60,6 +60,13 @@ def test_a_full_sum_runs_in_one_wave() -> None:
     assert max(launch.code.registers for launch in found.launches) <= 64  # four programs of 8 warps a multiprocessor
 
 
+def test_mean_and_deviation_read_their_operand_once() -> None:
+    for shape, launches in (((1 << 26,), 2), ((512, 1 << 17), 1)):
+        found = static.report(lambda x: (x.mean(-1), x.std(-1)), f32(*shape))
+        assert (found.moved, sum(launch.code.spills for launch in found.launches)) == (found.ideal, 0)
+        assert len(found.launches) == launches
+
+
 def test_loops_have_no_barriers() -> None:
     def iterated(x: Any) -> Any:
         return lax.while_loop(

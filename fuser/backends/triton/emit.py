@@ -15,6 +15,7 @@ from fuser.backends.triton.loop_kernel import LoopKernel
 from fuser.backends.triton.matmul import Product, lower_product
 from fuser.backends.triton.reductions import LongRows, Rows, held_words
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
+from fuser.kernel.centred import centred
 from fuser.kernel.decompose import decompose
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops, arrange
@@ -88,7 +89,8 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     tile = tiles.long_column_tile(loops.extents[loops.vector]) if along_rows else tiles.LONG_ROW  # type: ignore[index]
     tile = tile.asked(asked)
     kernel, relative = online(kernel)
+    kernel, squares = centred(kernel)
     chunks = None if not splittable(kernel) else tiles.chunks(-(-rows // tile.rows), reduced, tile)
     if chunks is None:
-        return [LongRows(kernel, loops, kernel.name, tile, relative).write()], {}
-    return split(kernel, loops, tile, chunks, relative)
+        return [LongRows(kernel, loops, kernel.name, tile, relative, squares).write()], {}
+    return split(kernel, loops, tile, chunks, relative, squares)

@@ -25,6 +25,7 @@ from fuser.partition.group import FusionGroup, Kind
 MOST_BLOCKS = 32  # that a multiprocessor runs at once
 Instruction = tuple[int, str]  # address and text
 _SASS = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?);")
+_MATRIX = re.compile(r"\b[BDHIQ]G?MMA\b")  # HFMA2.MMA moves a constant
 _SASS_BRANCH = re.compile(r"BRA(?:\.\w+)* (?:\S+, )*0x([0-9a-f]+)")
 
 
@@ -139,7 +140,7 @@ def of_cuda(kernel: Any, trips: int) -> Code:
         _widest_sass(instructions, "LDG|LDGSTS"),
         _widest_sass(instructions, "STG"),
         sum(text.startswith("BAR") for _, text in instructions),
-        any("MMA" in text for _, text in instructions),
+        any(_MATRIX.search(text) for _, text in instructions),
         _executed(_on_fast_paths(instructions), trips),
     )
 

@@ -13,6 +13,7 @@ from fuser.backends.triton.block_sizes import Tile
 from fuser.backends.triton.emitter import Dims, Emitter, Function, required
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
+from fuser.kernel.centred import Centred
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
 from fuser.kernel.online import Online
@@ -184,14 +185,21 @@ class Rows(Emitter):
 class LongRows(Rows):
     """Rows longer than a block: each sweep walks along them, piece by piece, and keeps running results for each lane.
 
-    A sum in `online` is relative to its lane's largest element so far, until the row's is known.
+    A sum in `online` is relative to its lane's largest element so far, until the row's is known; one of `squares` to its lane's first.
     """
 
     def __init__(
-        self, kernel: Kernel, loops: Loops, name: str, tile: Tile, online: Mapping[Scalar, Online] | None = None
+        self,
+        kernel: Kernel,
+        loops: Loops,
+        name: str,
+        tile: Tile,
+        online: Mapping[Scalar, Online] | None = None,
+        squares: Mapping[Scalar, Centred] | None = None,
     ) -> None:
         super().__init__(kernel, loops, name, tile)
         self.online = online or {}
+        self.squares = squares or {}
 
     def write(self) -> Function:
         self.line(f"program = {self.program()}")
@@ -224,7 +232,7 @@ class LongRows(Rows):
                 if node not in later:
                     self.scan(node, f"{self.name(node)}_carry") if node.op == "scan" else self.define(node)
             for reduction in sweep.reductions:
-                self._step_online(reduction) if reduction in self.online else self._step(reduction)
+                self._step(reduction)
             for store in sweep.stores:
                 self.store(store)
             self.close()
@@ -248,11 +256,20 @@ class LongRows(Rows):
             self.line(f"{name}_lost = tl.zeros((ROWS, COLUMNS), {working(spec)})")
         if reduction in self.online:
             self.line(f"{name}_shift = tl.zeros((ROWS, COLUMNS), {working(spec)})")
+        if reduction in self.squares:
+            for part in ("pivot", "near", "count"):
+                self.line(f"{name}_{part} = tl.zeros((ROWS, COLUMNS), {working(spec)})")
         if spec.reduction in POSITIONS:
             self.line(f"{name}_at = tl.full((ROWS, COLUMNS), -1, {'tl.int64' if self.wide else 'tl.int32'})")
 
     def _step(self, reduction: Scalar) -> None:
         """Take one piece into the running results."""
+        if reduction in self.online:
+            self._step_online(reduction)
+            return
+        if reduction in self.squares:
+            self._step_squares(reduction)
+            return
         spec, name, (operand,) = reduction.attr, self.name(reduction), reduction.args
         value = self.element(operand, spec)
         if spec.reduction in POSITIONS:
@@ -266,7 +283,34 @@ class LongRows(Rows):
             self.line(f"{name}_run = {combine}({name}_run, {value})")
 
     def _elements(self, reduction: Scalar) -> tuple[Scalar, ...]:
-        return self.online[reduction].elements if reduction in self.online else ()
+        relative = self.online.get(reduction) or self.squares.get(reduction)
+        return relative.elements if relative is not None else ()
+
+    def _step_squares(self, reduction: Scalar) -> None:
+        """Take one piece into sums of distances to the lanes' first elements, and of their squares."""
+        spec, name = reduction.attr, self.name(reduction)
+        self.line(f"{name}_next = {self.element(self.squares[reduction].number, spec)}")
+        self.line(f"{name}_pivot = tl.where({name}_count == 0, {name}_next, {name}_pivot)")
+        self.line(f"{name}_next = tl.where(column_inside, {name}_next - {name}_pivot, 0.0)")
+        self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {name}_next * {name}_next)")
+        self.line(f"{name}_near = {name}_near + {name}_next")
+        self.line(f"{name}_count = {name}_count + column_inside.to({working(spec)})")
+
+    def around(self, reduction: Scalar, centre: str) -> str:
+        """The row's sum of squares of distances to a centre, from its lanes."""
+        name = self.name(reduction)
+        self.line(f"{name}_mean = {name}_near / tl.maximum({name}_count, 1.0)")
+        self.line(f"{name}_own = {self.lanes(reduction)} - {name}_near * {name}_mean")
+        self.line(f"{name}_own = tl.maximum({name}_own, 0.0, propagate_nan=tl.PropagateNan.ALL)")
+        self.line(f"{name}_away = ({name}_pivot - {centre}) + {name}_mean")
+        lanes = f"tl.where({name}_count > 0, {name}_own + {name}_count * ({name}_away * {name}_away), 0.0)"
+        return reduced(reduction.attr, lanes)
+
+    def centre(self, reduction: Scalar) -> str:
+        """The centre of a sum of squares, whose base is there."""
+        relative = self.squares[reduction]
+        self.define_all(relative.chain)
+        return f"({self.operand(relative.centre)}).to({working(reduction.attr)})"
 
     def _step_online(self, reduction: Scalar) -> None:
         """Take one piece into sums relative to the lanes' maxima, which have taken it in before."""
@@ -312,7 +356,9 @@ class LongRows(Rows):
         if reduction in self.online:
             self._end_online(reduction)
             return
-        if spec.reduction in POSITIONS:
+        if reduction in self.squares:
+            self.line(f"{name} = {self.around(reduction, self.centre(reduction))}{self._narrow(reduction)}")
+        elif spec.reduction in POSITIONS:
             self._reduce_position(reduction)
         else:
             self.line(f"{name} = {reduced(spec, self.lanes(reduction))}{self._narrow(reduction)}")

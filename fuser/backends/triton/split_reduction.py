@@ -17,6 +17,7 @@ from fuser.backends.triton.block_sizes import Chunks, Tile
 from fuser.backends.triton.emitter import Function, required
 from fuser.backends.triton.reductions import POSITIONS, LongRows, identity, reduced, rescaled, scans_of, working
 from fuser.ir.scalar import Scalar
+from fuser.kernel.centred import Centred
 from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops
 from fuser.kernel.lower import computed, operands
@@ -26,9 +27,15 @@ Scratch = dict[str, tuple[int, np.dtype]]  # name: elements and dtype, in order
 
 
 def split(
-    kernel: Kernel, loops: Loops, tile: Tile, chunks: Chunks, online: Mapping[Scalar, Online]
+    kernel: Kernel,
+    loops: Loops,
+    tile: Tile,
+    chunks: Chunks,
+    online: Mapping[Scalar, Online],
+    squares: Mapping[Scalar, Centred],
 ) -> tuple[list[Function], Scratch]:
-    """One function a sweep, and the arrays of partial results between them; `online` sums run beside their maximum."""
+    """One function a sweep, and the arrays of partial results between them; `online` sums run beside their maximum, those of
+    `squares` beside the sum that decides their centre."""
     kernel, totals = _with_totals(kernel)
     cells = loops.count(loops.parallel) * chunks.count
     scratch: Scratch = {}
@@ -39,7 +46,9 @@ def split(
     functions = []
     for number, sweep in enumerate(kernel.sweeps):
         if sweep.loops or sweep.row_stores:
-            phase = Phase(kernel, loops, f"{kernel.name}_{number}", tile, chunks, number, scratch, totals, online)
+            phase = Phase(
+                kernel, loops, f"{kernel.name}_{number}", tile, chunks, number, scratch, totals, online, squares
+            )
             functions.append(phase.write())
     return functions, scratch
 
@@ -58,8 +67,9 @@ class Phase(LongRows):
         scratch: Scratch,
         totals: dict[Scalar, Scalar],
         online: Mapping[Scalar, Online],
+        squares: Mapping[Scalar, Centred],
     ) -> None:
-        super().__init__(kernel, loops, name, tile, online)
+        super().__init__(kernel, loops, name, tile, online, squares)
         self.chunks = chunks
         self.number = number
         self.totals = totals
@@ -108,14 +118,15 @@ class Phase(LongRows):
             self.line("chunks = tl.arange(0, CHUNKS)[None, :]")
             inside = f"row_inside & (chunks < {count})" if self.loops.parallel else f"chunks < {count}"
             self.line(f"chunks_inside = {inside}")
-        reductions = list(dict.fromkeys(n for r in reductions for n in (*self._maxima(r), r)))
+        reductions = list(dict.fromkeys(n for r in reductions for n in (*self._bases(r), r)))
         for reduction in reductions:
             self._read_part(reduction, rows)
         self.define_all(n for n in needed if n.op != "reduction")
 
-    def _maxima(self, reduction: Scalar) -> list[Scalar]:
-        """The maximum that an online sum is relative to."""
-        return [self.online[reduction].maximum] if reduction in self.online else []
+    def _bases(self, reduction: Scalar) -> list[Scalar]:
+        """The reduction that a sum is relative to."""
+        relative = self.online.get(reduction) or self.squares.get(reduction)
+        return [] if relative is None else [relative.base]
 
     def _buffer(self, name: str) -> str:
         self.scratch[name] = self.numbers[name]
@@ -132,6 +143,8 @@ class Phase(LongRows):
             self._reduce_position(reduction)
         elif reduction in self.online:
             self._read_online(reduction, load)
+        elif reduction in self.squares:
+            self._read_squares(reduction, load)
         else:
             self.line(f"{name}_parts = {load}")
             self.line(f"{name} = {reduced(spec, f'{name}_parts')}{self._narrow(reduction)}")
@@ -145,6 +158,19 @@ class Phase(LongRows):
         before = self.shift(online, largest, frozenset("rc"), f"{name}_before")
         self.define_all(online.chain)
         self.whole_online(reduction, f"{name}_parts", f"({before}).to({working(reduction.attr)})")
+
+    def _read_squares(self, reduction: Scalar, load: str) -> None:
+        """Partial sums of squares, each around its own chunk's mean, as around the row's centre."""
+        spec, name, base = reduction.attr, self.name(reduction), self.name(self.squares[reduction].base)
+        total = " * ".join(self.extents[a] for a in self.loops.reduced)
+        length = f"{self.sizes(('pieces',), self.chunks.length // self.tile.columns)} * COLUMNS"
+        self.line(f"{name}_parts = {load}")
+        self.line(
+            f"{name}_count = tl.maximum(tl.minimum({length}, {total} - chunks * ({length})), 1).to({working(spec)})"
+        )
+        self.line(f"{name}_away = {base}_parts / {name}_count - {self.centre(reduction)}")
+        whole = f"tl.where(chunks_inside, {name}_parts + {name}_count * ({name}_away * {name}_away), 0.0)"
+        self.line(f"{name} = {reduced(spec, whole)}{self._narrow(reduction)}")
 
     def start_carry(self, scan: Scalar) -> None:
         """The reduction of the totals of all chunks that come before this one."""
@@ -176,6 +202,9 @@ class Phase(LongRows):
             self.line(f"{name}_lanes = {self.lanes(reduction)}")
             lanes = rescaled(f"{name}_lanes", f"{name}_shift", f"({shift}).to({working(spec)})")
             self.line(f"{name}_part = {reduced(spec, lanes)}")
+        elif reduction in self.squares:
+            mean = f"{self.name(self.squares[reduction].base)}_part / (last - first).to({working(spec)})"
+            self.line(f"{name}_part = {self.around(reduction, f'({mean})')}")
         else:
             self.line(f"{name}_part = {reduced(spec, self.lanes(reduction))}")
 

@@ -219,9 +219,8 @@ class Elementwise(Emitter):
         own = not mine and span.axis is self.loops.vector
         if own and masked and (rest := masking.remainder(self, piece.nodes, piece.stores, span.extent)):
             self.made(masking=rest)
-            self.open()
-            self.in_whole_vectors(span.axis, rest, lambda: self._elements(piece), span.begin, span.end)
-            self.close()
+            with self.standing_loads(piece.nodes):
+                self.in_whole_vectors(span.axis, rest, lambda: self._elements(piece), span.begin, span.end)
             return
         lanes = masking.lanes(self, piece.nodes, piece.stores, span.extent, wide=True) if own else 0
         if lanes:

@@ -187,7 +187,8 @@ class InnerReduction(Emitter):
             elif axis is cols[-1] and lanes:
                 self._masked_row(sweep, body, axis, accumulators, lanes)
             elif axis is cols[-1] and rest:
-                self.in_whole_vectors(axis, rest, lambda: self.element(sweep, body))
+                with self.standing_loads(body):
+                    self.in_whole_vectors(axis, rest, lambda: self.element(sweep, body))
             elif reverse:
                 self.count_down(self.axis_names[axis], *span)
             else:

@@ -1,0 +1,192 @@
+"""`python -m bench --suite torch [models]`: torch.compile(backend="fuser") beside eager torch and inductor, inference and training steps.
+
+A case (a model in one mode) runs in a process of its own with empty caches, where the systems take turns. Time to compile is
+that of the first call (and its backward), after a small function was compiled by the same system; compilers' processes
+count. All run with one thread, and processor time is what is measured. Exit status 1: a case failed, a result differs from
+eager torch, or a limit is missed: a step 0.9 of inductor's in the geometric mean and 1.2 each, compilation 0.5 in the mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import machine
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results"
+SYSTEMS = ("eager", "inductor", "fuser")
+MODES = ("inference", "training")
+SAMPLE_SECONDS = 0.1
+LIMITS = {"steps": 0.9, "step": 1.2, "compile": 0.5}
+TOLERANCE = 1e-3  # of the largest magnitude
+
+
+def run_case(name: str, mode: str, rounds: int, short: bool) -> dict[str, Any]:
+    """One case in this process: seconds to compile, medians of a step, and the difference from eager torch."""
+    import torch
+
+    import fuser.torch  # noqa: F401
+    from bench import torch_models
+
+    torch.set_num_threads(1)
+    model, arguments = torch_models.model(name, short)
+    model.train(mode == "training")
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    row: dict[str, Any] = {"model": name, "mode": mode}
+    steps, results = {}, {}
+    for system in SYSTEMS:
+        function = model if system == "eager" else torch.compile(model, backend=system)
+        if system != "eager":
+            _warm(system)
+        model.load_state_dict(state)
+        model.zero_grad(set_to_none=True)
+        torch.manual_seed(1)
+        start = _clock()
+        found = torch_models.step(function, arguments, mode == "training")
+        row[f"{system}_first_s"] = _clock() - start
+        gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        results[system] = {"result": found.clone()} | gradients
+        steps[system] = lambda function=function: torch_models.step(function, arguments, mode == "training")
+    row["error"] = _error(results["fuser"], results["eager"])
+    row["inductor_error"] = _error(results["inductor"], results["eager"])
+    return row | {f"{system}_s": seconds for system, seconds in _timed(steps, rounds).items()}
+
+
+def _warm(system: str) -> None:
+    """What a system does once in a process is done: its imports above all."""
+    import torch
+
+    x = torch.ones(4, requires_grad=True)
+    torch.compile(lambda x: (x * 2 + 1).sum(), backend=system)(x).backward()
+
+
+def _error(found: dict[str, Any], wanted: dict[str, Any]) -> float:
+    """The greatest difference of a result or gradient, over the greatest magnitude of all."""
+    scale = max(float(value.abs().max()) for value in wanted.values())
+    return max(float((found[key] - value).abs().max()) for key, value in wanted.items()) / scale
+
+
+def _timed(steps: dict[str, Any], rounds: int) -> dict[str, float]:
+    """Seconds of a step of each system, which take turns: medians."""
+    counts, samples = {}, {system: [] for system in steps}  # type: ignore[var-annotated]
+    for system, step in steps.items():
+        step()
+        start = time.process_time()
+        step()
+        counts[system] = max(1, int(SAMPLE_SECONDS / max(time.process_time() - start, 1e-6)))
+    for turn in range(rounds):
+        for system in SYSTEMS if turn % 2 else SYSTEMS[::-1]:
+            start = time.process_time()
+            for _ in range(counts[system]):
+                steps[system]()
+            samples[system].append((time.process_time() - start) / counts[system])
+    return {system: statistics.median(values) for system, values in samples.items()}
+
+
+def _clock() -> float:
+    children = os.times()
+    return time.process_time() + children.children_user + children.children_system
+
+
+def measure(name: str, mode: str, rounds: int, short: bool) -> dict[str, Any]:
+    """A case's row, or its failure."""
+    with tempfile.TemporaryDirectory() as folder:
+        own = {
+            "FUSER_CACHE_DIR": os.path.join(folder, "fuser"),
+            "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # in processes that are waited for, so that their time counts
+            "HF_HUB_OFFLINE": "1",
+            "FUSER_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [sys.executable, "-m", "bench.torch_suite", "--serve", mode, "--rounds", str(rounds), name]
+        command += ["--short"] if short else []
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | own, check=False)
+    if done.returncode:
+        return {"model": name, "mode": mode, "failure": done.stderr[-1500:]}
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return row | {
+        "step": row["fuser_s"] / row["inductor_s"],
+        "eager_step": row["fuser_s"] / row["eager_s"],
+        "compile": row["fuser_first_s"] / row["inductor_first_s"],
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    if options.serve:
+        print(json.dumps(run_case(options.names[0], options.serve, options.rounds, options.short)))
+        return 0
+    from bench import torch_models
+
+    chosen = [n for n in torch_models.NAMES if not options.names or any(part in n for part in options.names)]
+    if not chosen:
+        print(f"error: no model of {options.names}; there are: {', '.join(torch_models.NAMES)}", file=sys.stderr)
+        return 2
+    rows = []
+    for name in chosen:
+        for mode in options.mode or MODES:
+            rows.append(measure(name, mode, options.rounds, options.short))
+            print(_words(rows[-1]), file=sys.stderr, flush=True)
+    if options.json != "-":
+        path = RESULTS / f"{datetime.datetime.now():%Y-%m-%d-%H%M}-torch.json"
+        document = {"machine": machine.describe(gpu=False), "limits": LIMITS, "short": options.short, "rows": rows}
+        (pathlib.Path(options.json) if options.json else path).write_text(json.dumps(document, indent=1) + "\n")
+    return _print(rows)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench --suite torch", description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", help="parts of names of models (default: all)")
+    parser.add_argument("--mode", action="append", choices=MODES, help="may be given twice (default: both)")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--short", action="store_true", help="few layers of each kind")
+    parser.add_argument("--json", metavar="PATH", help='where the results go (default: bench/results; "-" for nowhere)')
+    parser.add_argument("--suite", choices=["torch"], help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=MODES, help=argparse.SUPPRESS)
+    return parser
+
+
+def _words(row: dict[str, Any]) -> str:
+    title = f"{row['model']} {row['mode']}"
+    if "failure" in row:
+        return f"{title} | {row['failure']}"
+    times = ", ".join(f"{system} {row[f'{system}_s'] * 1e3:.3f} ms" for system in SYSTEMS)
+    firsts = ", ".join(f"{system} {row[f'{system}_first_s']:.2f} s" for system in SYSTEMS[1:])
+    return f"{title} | {times}, ratio {row['step']:.2f} | first {firsts}, ratio {row['compile']:.2f} | error {row['error']:.1e}"
+
+
+def _print(rows: list[dict[str, Any]]) -> int:
+    """A row a case and the geometric means; gives the exit status."""
+    table = Table(title="time of fuser ÷ time of inductor, and of eager torch")
+    columns = ("step", "compile", "eager_step")
+    for head in ("case", "step", "compile", "step ÷ eager", "error"):
+        table.add_column(head, justify="left" if head == "case" else "right")
+    good = [row for row in rows if "step" in row and row["error"] <= TOLERANCE]
+    for row in rows:
+        cells = (
+            [*(f"{row[c]:.2f}" for c in columns), f"{row['error']:.0e}"] if "step" in row else ["failed", "", "", ""]
+        )
+        table.add_row(f"{row['model']} {row['mode']}", *cells)
+    means = {c: statistics.geometric_mean([row[c] for row in good]) if good else float("inf") for c in columns}
+    table.add_row("geometric mean", *(f"{means[c]:.2f}" for c in columns), "")
+    Console().print(table)
+    missed = means["step"] > LIMITS["steps"] or means["compile"] > LIMITS["compile"]
+    return int(missed or len(good) < len(rows) or any(row["step"] > LIMITS["step"] for row in good))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
