@@ -158,18 +158,17 @@ class InnerReduction(Emitter):
         blocks = row_blocks(sums, cols, self.loops.extents, vectorised)
         form = pairwise.form_of(self, sweep, body, sums, extent) if vectorised and not scans else None
         self.two_level = sums if blocks and form is None else []
-        accumulators = {reduction: self._declare(reduction) for reduction in sweep.reductions}
+        accumulators = {f: self._declare(f) for f in sweep.reductions}
         if form is not None:
             pairwise.declare(self, sums, blocks is not None)
         self._open_guard(sweep)
-        reverse = self._reset_all(scans)
+        reverse, more = self._reset_all(scans), None  # whether another block follows
         whole: tuple[Part, Part] = (first or "0", last or self.extents[cols[0]])
         if self._otherwise(sweep, body, whole, first is None, saved):
             return
         lanes, rest = self._masks(sweep, body, cols) if first is None and vectorised and not scans else (0, 0)
         closed = form is not None or fissioned is not None or lanes + rest > 0  # the innermost loop, once it is written
         ahead = prefetched(self, sweep) if first is None else []
-        more: Part | None = None  # whether another block follows
         if ahead:
             first, last = self._prefetch(ahead, cols[0])
         for number, axis in enumerate(cols):
