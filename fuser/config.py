@@ -88,9 +88,24 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     ),
 }
 # What a setting may be, where not everything of its type will do.
+_PRECISIONS = (
+    *("default", "high", "highest", "bfloat16", "tensorfloat32", "float32"),
+    *("ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY", "ANY_F8_ANY_F8_ANY_FAST_ACCUM"),
+    *(
+        "F16_F16_F16",
+        "F16_F16_F32",
+        "BF16_BF16_BF16",
+        "BF16_BF16_F32",
+        "BF16_BF16_F32_X3",
+        "BF16_BF16_F32_X6",
+        "BF16_BF16_F32_X9",
+    ),
+    *("TF32_TF32_F32", "TF32_TF32_F32_X3", "F32_F32_F32", "F64_F64_F64"),
+)
 CHOICES: dict[str, tuple[Any, ...]] = {
     "numpy_rank_promotion": ("allow", "warn", "raise"),
     "numpy_dtype_promotion": ("standard", "strict"),
+    "default_matmul_precision": (None, "", *_PRECISIONS),
     "legacy_prng_key": ("allow", "warn", "error"),
     "explicit_x64_dtypes": ("warn", "error", "allow"),
     "transfer_guard": (None, *_LEVELS),

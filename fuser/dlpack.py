@@ -17,7 +17,8 @@ _SUPPORTED = frozenset((BOOL, *INTEGERS, *FLOATS, *COMPLEX))
 def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Any:
     """An array over the memory of `external_array` (`__dlpack__`), which must not be written while the array lives.
 
-    `copy=True` gives it memory of its own. UnsupportedError for a device: copy the array there in its own library first.
+    `copy=True` gives it memory of its own. `device` is where the array is to lie, a Device or a sharding; ValueError with
+    `copy=False` where it lies elsewhere.
     """
     return fnp.from_dlpack(external_array, device=device, copy=copy)
 

@@ -1,4 +1,4 @@
-"""fuser for torch: `torch.compile(model, backend="fuser")`, which importing this module registers, and tensors as arrays.
+"""fuser for torch: `torch.compile(model, backend="fuser")`, which importing this module registers, functions as operators, tensors as arrays.
 
 torch finds the backend by itself where fuser is installed; `import fuser.torch` is for sources that are not.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from fuser.interop.dynamo.backend import fuser as backend
+from fuser.interop.dynamo.operators import operator
 from fuser.runtime.array import Array, from_torch
 
-__all__ = ["backend", "from_torch", "to_torch"]
+__all__ = ["backend", "from_torch", "operator", "to_torch"]
 
 
 def to_torch(x: Array) -> Any:

@@ -17,14 +17,14 @@ from fuser.ir.graph import Graph, Literal, Var
 from fuser.ir.primitive import Primitive
 from fuser.ir.source import Source, current_source
 from fuser.ir.types import is_inexact
-from fuser.runtime.array import to_numpy
+from fuser.runtime.array import Array, to_numpy
 from fuser.trace.core import EVALUATION
 
 
 def fault(values: Sequence[Any]) -> str:
     """ "nan" or "inf" where one of the values has such a number that is looked for; else ""."""
     for value in values:
-        array = to_numpy(value)
+        array = to_numpy(value) if isinstance(value, (Array, np.ndarray, np.generic)) else np.empty(0, bool)
         if not is_inexact(array.dtype):
             continue
         wide = array if array.dtype.kind in "fc" else array.astype(np.float32)
@@ -48,8 +48,7 @@ def checked(compiled: Compiled) -> Callable[..., Any]:
     def run(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
         kept = [np.array(to_numpy(v)) for v in values] if traced.donated else values
         result = compiled._run(values, foreign)
-        leaves = [v for v in _leaves(result) if hasattr(v, "dtype")]
-        if found := fault(leaves):
+        if found := fault(_leaves(result)):
             _search(compiler.inline_calls(traced.graph), kept)
             raise refusal(found, f"jit({traced.graph.name})", current_source())
         return result
@@ -76,9 +75,14 @@ def _search(graph: Graph, values: Sequence[Any]) -> None:
             raise refusal(found, eqn.primitive.name, eqn.source)
 
 
-def _examine(primitive: Primitive, results: Sequence[Any]) -> None:
-    """What an operation gave outside of compiled programs."""
-    if (config.debug_nans or config.debug_infs) and (found := fault(results)):
+def _examine(primitive: Primitive, operands: Sequence[Any], params: dict[str, Any], results: Any) -> None:
+    """What an operation gave outside of compiled programs, those of control flow and of transformed functions included."""
+    if not (config.debug_nans or config.debug_infs):
+        return
+    if found := fault(results if primitive.multiple_results else (results,)):
+        graph = params.get("jaxpr")
+        if isinstance(graph, Graph) and len(graph.invars) == len(operands):
+            _search(compiler.inline_calls(graph), operands)
         raise refusal(found, primitive.name, current_source())
 
 

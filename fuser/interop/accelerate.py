@@ -33,7 +33,7 @@ from fuser.interop.guards import Reach
 from fuser.interop.held import held_arguments, released
 from fuser.interop.numpy import library, methods
 from fuser.interop.numpy.checks import Checks
-from fuser.interop.numpy.context import Context, supported, untraceable
+from fuser.interop.numpy.context import Context, TooManyOperations, supported, untraceable
 from fuser.interop.numpy.indexing import Selected, unknown_shape
 from fuser.interop.numpy.lazy import LazyArray
 from fuser.interop.numpy.module import seen_outside
@@ -53,6 +53,7 @@ from fuser.trace.stage import stage
 
 assert methods and library  # importing them puts the operators on TracedArray and functions in the table
 
+MOST_OPERATIONS = 4000  # of a trace, where it may run in segments instead: about ten seconds of compilation
 _ndarray = np.ndarray
 _VALUES = (int, str, bool, type(None), types.FunctionType)  # that an outline tells by value
 
@@ -161,7 +162,7 @@ class Accelerated(Jitted):
             leaves = [self._admitted(leaf, n, (free, named)) for n, leaf in enumerate(leaves)]
         key = (structure, static, config.backend, errors, *[self._key_of(leaf) for leaf in leaves])
         try:
-            entry = self._entries.get(key)
+            entry: Any = self._entries.get(key)
         except TypeError:
             raise self._unhashable_argument(static, leaves, (free, named)) from None
         if entry is None:
@@ -208,6 +209,8 @@ class Accelerated(Jitted):
             return self._trace_once(static, structure, leaves, precise, dynamic, baked=False)
         except NeedsInput as needed:
             return self._staged(static, structure, leaves, precise, dynamic | {needed.path})
+        except TooManyOperations:
+            raise
         except FuserError as error:
             try:
                 return self._trace_once(static, structure, leaves, precise, frozenset(), baked=True)
@@ -220,6 +223,7 @@ class Accelerated(Jitted):
         types = [self._type_of(leaf) for leaf in leaves]
         traced = [n for n, aval in enumerate(types) if aval is not None]
         context = self._context(structure, leaves)
+        context.most_operations = MOST_OPERATIONS if self.fallback != "error" and self.library == "NumPy" else None
         context.draws, backend = [], backends.get(self._backend_name())
         context.on_host = backend.memory.platform == "cpu"
         outside = context.outside = Outside(self._substitute(context, baked), dynamic)

@@ -40,6 +40,11 @@ def unroll_residues(kernel: Kernel) -> tuple[Kernel, ...]:
     if axis is None or any(store.param < 0 for store in kernel.stores):
         return (kernel,)
     pieces = _along(kernel, axis)
+    if (
+        len(pieces) == 1 and axis not in pieces[0].parallel and pieces[0].parallel
+    ):  # the vector runs along another axis now
+        inner = arrange(pieces[0]).vector
+        pieces = _along(pieces[0], inner) if inner is not None else pieces
     for other in kernel.parallel:
         if other is not axis:
             pieces = tuple(new for piece in pieces for new in _along(piece, other, tested=True))
@@ -56,15 +61,29 @@ def _along(kernel: Kernel, axis: Axis, tested: bool = False) -> tuple[Kernel, ..
         whole, left = divmod(axis.extent, period)
         if whole * others < FEWEST or period * len(kernel.nodes) > (MOST_TESTED if decides else MOST_NODES):
             break
-        entire = period == axis.extent and not tested and turns(kernel.nodes, axis, period)
-        if entire and period not in INTERLEAVED:
-            entire = others >= ROWS and any(COSTS.get(node.op, 1) >= DEAR for node in kernel.nodes)
-        if entire or (whole >= 2 and _resolves(kernel, axis, period)):
+        if (period == axis.extent and not tested and _worth_all(kernel, axis, others)) or (
+            whole >= 2 and _resolves(kernel, axis, period)
+        ):
             main = _unrolled(kernel, axis, Axis(whole, axis.name), period)
             if len(main.nodes) > MOST_NODES:
                 break
             return (main, _rest(kernel, axis, whole * period, left)) if left else (main,)
     return (kernel,)
+
+
+def _worth_all(kernel: Kernel, axis: Axis, others: int) -> bool:
+    """Whether all of a small axis is worth unrolling: elements do different things, or rows do not follow each other."""
+    if turns(kernel.nodes, axis, axis.extent):
+        dear = any(COSTS.get(node.op, 1) >= DEAR for node in kernel.nodes)
+        return axis.extent in INTERLEAVED or (others >= ROWS and dear)
+    return axis.extent in INTERLEAVED and others >= ROWS and any(_apart(i, axis, kernel) for i in _indices(kernel))
+
+
+def _apart(index: Affine, axis: Axis, kernel: Kernel) -> bool:
+    """Whether short rows lie a few elements apart, as three channels of four."""
+    step = index.coefficient(axis)
+    rows = [abs(index.coefficient(row)) for row in kernel.parallel if row is not axis]
+    return bool(step) and step * axis.extent < min((r for r in rows if r), default=0) <= max(INTERLEAVED)
 
 
 def _resolves(kernel: Kernel, axis: Axis, period: int) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from fuser.ir.dim import as_extent
 from fuser.ir.types import COMPLEX, FLOATS, is_complex
 from fuser.lax.values import as_value, convert
 from fuser.ops.fft import FftType, fft_p
@@ -25,7 +25,7 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     """
     kind = _kind(fft_type)
     value = as_value(x, "fft")
-    lengths = tuple(operator.index(n) for n in fft_lengths)
+    lengths = tuple(map(as_extent, fft_lengths))
     if kind is FftType.RFFT:
         if is_complex(value.dtype):
             raise ValueError(f"only real valued inputs supported for rfft, got {value.dtype.name}; use FFT")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
-from fuser.errors import TypeRuleError, UnsupportedError
+from fuser.errors import TypeRuleError
 from fuser.ir.dim import Dim, as_extent, maximum
 from fuser.ir.extents import common_shape, slice_bounds
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_key
@@ -274,12 +274,18 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
     """An array over the memory of `x` (`__dlpack__`), which must not be written while the array lives.
 
-    `copy=True` gives it memory of its own. UnsupportedError for a device: copy the array there in its own library first.
+    `copy=True` gives it memory of its own. `device` is where the array is to lie, a Device or a sharding; ValueError with
+    `copy=False` where it lies elsewhere.
     """
-    if device is not None:
-        raise UnsupportedError("from_dlpack leaves an array on its device; move it in its own library first")
     found = shared_memory(x)
-    return array(found, copy=True) if copy else found
+    if device is None:
+        return array(found, copy=True) if copy else found
+    there = getattr(device, "device_set", {device}) == found.devices()
+    if copy is False and not there:
+        raise ValueError(
+            f"Specified {device=} which requires a copy since the source device is {found.device}, however copy=False"
+        )
+    return array(found, copy=bool(copy), device=device)
 
 
 def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fuser import dtypes
+from fuser.ir.dim import as_extent
 from fuser.ir.types import is_complex
 from fuser.lax.fourier import FftType
 from fuser.lax.fourier import fft as transform
@@ -33,10 +33,8 @@ _SWAPPED = {"backward": "forward", None: "forward", "forward": "backward", "orth
 
 
 def _scale(norm: str | None, lengths: Sequence[int], inverse: bool, function: str) -> float:
-    """What the transform without division is multiplied by."""
+    """What the transform without division is multiplied by, where that is not the default."""
     size = math.prod(lengths)
-    if norm in (None, "backward"):
-        return 1.0 / size if inverse else 1.0
     if norm == "ortho":
         return 1.0 / math.sqrt(size)
     if norm == "forward":
@@ -64,17 +62,17 @@ def _transformed(function: str, kind: FftType, a: Any, s: Any, axes: Any, norm: 
         if inverse_real:
             lengths[-1] = max(2 * (lengths[-1] - 1), 0)
     else:
-        lengths = [operator.index(n) for n in s]
+        lengths = [as_extent(n) for n in s]
     if any(n < 1 for n in lengths):
         if s is None and kind in (FftType.FFT, FftType.IFFT):
             return x.astype(np.result_type(x.dtype, np.complex64))  # nothing to transform
         raise ValueError(f"Invalid number of FFT data points ({lengths}) specified.")
     wanted = [*lengths[:-1], lengths[-1] // 2 + 1] if inverse_real else lengths
     x = _fitted(V.moveaxis(x, axes, tuple(range(x.ndim - len(axes), x.ndim))), wanted)
-    scale = _scale(norm, lengths, kind in (FftType.IFFT, FftType.IRFFT), function)
+    inverse = kind in (FftType.IFFT, FftType.IRFFT)
+    scale = None if norm in (None, "backward") else _scale(norm, lengths, inverse, function)
     result = transform(x, kind, lengths)
-    divided = 1.0 / math.prod(lengths) if kind in (FftType.IFFT, FftType.IRFFT) else 1.0
-    if scale != divided:
+    if scale is not None and scale != (divided := 1.0 / math.prod(lengths) if inverse else 1.0):
         result = result * np.asarray(scale / divided, result.dtype)
     return V.moveaxis(result, tuple(range(x.ndim - len(axes), x.ndim)), axes)
 

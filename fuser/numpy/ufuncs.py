@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fuser import dtypes
+from fuser.config import config
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import BOOL, is_complex, is_inexact, is_integer, kind_of
@@ -161,6 +162,8 @@ def _logical(name: str, primitive: Primitive, text: str) -> Ufunc:
         x, y = as_value(x, name), as_value(y, name)
         if not x.shape and not y.shape:
             x, y = operands(name, x, y)
+        elif config.numpy_dtype_promotion == "strict":
+            promote(name, x, y)
         x, y = broadcast(name, [truth(x, name), truth(y, name)])
         return bind(primitive, x, y)
 
@@ -377,6 +380,8 @@ def _power(x1: Any, x2: Any) -> Any:
     """The power by an exponent that is no known integer."""
     base, by = as_value(x1, "power"), as_value(x2, "power")
     if is_inexact(base.dtype) and is_integer(by.dtype):  # the primitive takes both, and its gradient at 0 is right
+        if config.numpy_dtype_promotion == "strict":
+            promote("power", base, by)
         base, by = broadcast("power", [base, by])
         return bind(E.pow_p, base, by)
     x, y = operands("power", x1, x2)

@@ -299,7 +299,8 @@ class EvalTrace(Trace):
     name = "evaluation"
     override: Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Any] | None = None
     default: Callable[[Any], Any] | None = None  # puts an array on the default device, once there has been one
-    examine: Callable[[Primitive, Any], None] | None = None  # is told of results, and may refuse them
+    # Is told of operations, operands and results, and may refuse these.
+    examine: Callable[[Primitive, tuple[Any, ...], dict[str, Any], Any], None] | None = None
 
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         for arg in args:
@@ -307,6 +308,12 @@ class EvalTrace(Trace):
                 raise leaked(arg)
         if primitive.discharge is not None and any(type(a) is Ref for a in args):
             return primitive.discharge(*args, **params)
+        result = self._result(primitive, args, params)
+        if self.examine is not None:
+            self.examine(primitive, args, params, result)
+        return result
+
+    def _result(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if primitive.run is not None:
             return primitive.run(*args, **params)
         if self.override is not None:
@@ -318,8 +325,6 @@ class EvalTrace(Trace):
         try:
             with np.errstate(all="ignore"):
                 result = primitive.rule("eval")(*(host(a) for a in args), **params)
-            if self.examine is not None:
-                self.examine(primitive, result if primitive.multiple_results else (result,))
             if primitive.multiple_results:
                 return [_wrap(r, t) for r, t in zip(result, result_type)]
             return _wrap(result, result_type)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import threading
 from typing import Any
 
@@ -134,6 +135,9 @@ def test_default_precision_of_products() -> None:
     with fuser.default_matmul_precision("highest"):
         [eqn] = fuser.jit(lambda a: a @ a).trace(eye).graph.eqns
     assert eqn.params["precision"] == "highest"
+    for module in (fuser, jax):
+        with pytest.raises(ValueError, match=r"'BF16_BF16_F32_X9'.*got .?bad"), module.default_matmul_precision("bad"):
+            pass
 
 
 def test_stages_of_compilations_are_logged_and_reported(caplog: pytest.LogCaptureFixture) -> None:
@@ -174,3 +178,31 @@ def test_sums_of_halves_can_be_forbidden() -> None:
             with pytest.raises(ValueError, match="not allowed"):
                 module.lax.reduce_sum(x, [1])
         assert float(module.lax.reduce_sum(x, [1])[0]) == 3
+
+
+LOOKED_AT = {
+    "scan": lambda m: m.lax.scan(lambda c, x: (c - x, m.numpy.log(c)), 2.0, m.numpy.ones(4)),
+    "while": lambda m: m.lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, m.numpy.log(c[1] - 1)), (0, 2.0)),
+    "cond": lambda m: m.lax.cond(True, m.numpy.log, lambda x: x, -1.0),
+    "log": lambda m: m.grad(m.jit(lambda x: m.numpy.log(x) * x))(-1.0),
+    "pure_callback": lambda m: m.pure_callback(np.log, m.ShapeDtypeStruct((), np.float32), -1.0),
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_AT)
+def test_debug_nans_looks_at_what_runs_compiled_outside_of_jit(name: str) -> None:
+    for module in (fuser, jax):
+        with module.debug_nans(True), pytest.raises(FloatingPointError, match=rf"\(nan\) encountered in {name}"):
+            LOOKED_AT[name](module)
+    LOOKED_AT[name](fuser)
+
+
+def test_strict_promotion_of_functions_that_need_no_common_dtype() -> None:
+    for module in (fuser, jax):
+        x, n = module.numpy.ones(3), module.numpy.arange(3)
+        with module.numpy_dtype_promotion("strict"):
+            for function in (operator.pow, module.numpy.power, module.numpy.logical_and):
+                with pytest.raises(Exception, match="no available implicit dtype promotion path"):
+                    function(x, n)
+            assert module.numpy.power(x, 2).tolist() == [1, 1, 1]
+            assert module.numpy.logical_or(x, 0).tolist() == [True] * 3

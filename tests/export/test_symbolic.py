@@ -126,6 +126,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "parts": (lambda x: fnp.split(x, 2), ("2*b, 4",)),
     "derivatives": (lambda x: fuser.grad(lambda x: (fuser.nn.softmax(x) ** 2).mean())(x), ("b, k",)),
     "batches": (lambda x: fuser.vmap(lambda row: row @ row)(x), ("b, k",)),
+    "spectra": (lambda x: (fnp.fft.fft(x), fnp.fft.rfft(x), fnp.fft.ifft2(x)), ("b, k",)),
     "images": (lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME"), ("b, 2, h, h + 1", "3, 2, 3, 3")),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import importlib
 import re
 import types
 import warnings
@@ -340,3 +341,23 @@ def test_only_what_escaped_is_looked_for() -> None:
     found = accelerate(keeps)(X + 3)
     assert type(found) is np.ndarray and all(type(v) is np.ndarray for v in (kept[0], *cells[0]()))
     same((kept[0], found), cells[0]())
+
+
+def test_long_loops_are_not_unrolled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def smooths(x):
+        y = x.copy()
+        for n in range(1, y.size):
+            y[n] = 0.2 * y[n] + 0.8 * y[n - 1]
+        return y
+
+    monkeypatch.setattr(importlib.import_module("fuser.interop.accelerate"), "MOST_OPERATIONS", 20)
+    x = X.ravel()
+    for fallback, how in (("segments", "in segments"), ("error", "compiled whole")):
+        accelerated = accelerate(smooths, fallback=fallback, backend="reference")
+        same(smooths(x), accelerated(x))
+        assert f": {how}" in accelerated.explain()
+    text = accelerate(smooths, backend="reference")
+    text(x)
+    assert re.search(
+        r"smooths has more than 20 operations by test_segments\.py:\d+, most likely of a loop in Python", text.explain()
+    )

@@ -82,6 +82,10 @@ def test_unary_functions(name: str) -> None:
         agree(function, torch.arange(-3, 4))
 
 
+def test_the_sign_of_nan_is_torchs() -> None:
+    agree(torch.sign, torch.tensor([float("nan"), -0.0, -2.0, float("inf")]))
+
+
 @pytest.mark.parametrize("name", POSITIVE)
 def test_functions_of_positive_numbers(name: str) -> None:
     agree(getattr(torch, name), P)

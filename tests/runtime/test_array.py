@@ -317,3 +317,13 @@ def test_buffers_are_those_of_jax():
     for wrong in (deleted, fuser.random.key(0)):
         with pytest.raises(BufferError, match="cannot be read as a buffer"):
             memoryview(wrong)
+
+
+def test_dlpack_to_a_device():
+    data = np.arange(4, dtype=np.float32)
+    for device in (CPU, fuser.sharding.SingleDeviceSharding(CPU)):
+        shared = fuser.numpy.from_dlpack(data, device=device, copy=False)
+        assert np.shares_memory(to_numpy(shared), data) and shared.devices() == {CPU}
+        assert not np.shares_memory(to_numpy(fuser.dlpack.from_dlpack(data, device=device, copy=True)), data)
+    with pytest.raises(ValueError, match=r"requires a copy since the source device is .*, however copy=False"):
+        fuser.numpy.from_dlpack(data, device=type(CPU)("cpu", 1), copy=False)

@@ -25,7 +25,7 @@ from fuser.partition.group import FusionGroup, Kind
 MOST_BLOCKS = 32  # that a multiprocessor runs at once
 Instruction = tuple[int, str]  # address and text
 _SASS = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?);")
-_MATRIX = re.compile(r"\b[BDHIQ]G?MMA\b")  # HFMA2.MMA moves a constant
+_MATRIX = re.compile(r"\b(?:[BDHIQ]G?MMA|UTC\w*MMA)\b")  # HFMA2.MMA moves a constant
 _SASS_BRANCH = re.compile(r"BRA(?:\.\w+)* (?:\S+, )*0x([0-9a-f]+)")
 
 
@@ -39,7 +39,7 @@ class Code:
     load_bits: int  # of the widest access of global memory
     store_bits: int
     barriers: int
-    matrix_units: bool  # whether products run on them (HGMMA, HMMA, MFMA)
+    matrix_units: bool  # whether products run on them (HGMMA, HMMA, UTCHMMA, MFMA)
     executed: int  # instructions of a warp
 
 

@@ -36,6 +36,10 @@ def supported(dtype: np.dtype, what: str = "an array") -> np.dtype:
     return dtype
 
 
+class TooManyOperations(UnsupportedError):
+    """A trace has grown so long, in a loop of Python's as a rule, that to compile it would take longer than it could save."""
+
+
 class Context:
     """What all traced arrays of one run share."""
 
@@ -45,6 +49,7 @@ class Context:
         self.layout_known = layout_known  # whether every argument is C-contiguous, so that reshapes of it are views
         self.outside: Any = None  # what the function reads from outside (fuser.interop.outside)
         self.arguments: list[tuple[Any, Any]] = []  # arrays of the caller's, by where they are (fuser.interop.writes)
+        self.most_operations: int | None = None  # that a trace may have; None: as many as there are
         self.on_host = True  # whether NumPy's functions read the program's memory as it is
         self.draws: list[Any] | None = (
             None  # random numbers, inputs of the program; None where there is no call to draw them
@@ -60,6 +65,17 @@ class Context:
         array.assignments = []
         self.arguments.append((where, array))
         return array
+
+    def count(self, tracer: Any) -> None:
+        """Raise TooManyOperations where the trace of a new value is longer than it may be."""
+        most = self.most_operations
+        trace: Any = tracer._trace if isinstance(tracer, StageTracer) else None
+        if most is not None and trace is not None and len(trace.eqns) > most:
+            line = current_source().short
+            raise TooManyOperations(
+                f"{self.name} has more than {most} operations by {line}, most likely of a loop in Python; "
+                f"use operations on whole arrays, {FALL_BACK}"
+            )
 
     def written(self) -> list[tuple[Any, Any]]:
         """The caller's arrays that the function has written to."""

@@ -85,6 +85,8 @@ class TracedArray:
         order: tuple[int, ...] | None = None,
         strides: tuple[int, ...] | None = None,
     ) -> None:
+        if context.most_operations is not None:
+            context.count(value)
         self._context = context
         self._value = value
         self._version = 0

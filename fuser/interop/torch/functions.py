@@ -12,11 +12,9 @@ import numpy as np
 
 import fuser.numpy as fnp
 from fuser import lax, nn
+from fuser.interop.torch.elementwise import BINARY, COMPARISONS, OWN_DTYPE, TRUTH, UNARY, clamp, gelu
 from fuser.interop.torch.tensors import common, lift, refused
 from fuser.lax.values import broadcast_to, literal
-from fuser.ops import elementwise as E
-from fuser.scipy import special
-from fuser.trace.core import bind
 
 Handler = Callable[..., Any]
 TABLE: dict[str, Handler] = {}
@@ -44,36 +42,24 @@ def _own_dtype(function: Handler) -> Handler:
     return lambda dtype, input: function(lift(input))
 
 
-_FLOAT = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh")
-for _name in (*_FLOAT, "floor", "ceil", "trunc", "sign", "square", "reciprocal"):
-    register(_unary(getattr(fnp, _name)), _name)
+for _name, _function in UNARY.items():
+    register(_unary(_function), _name)
+for _name, _function in OWN_DTYPE.items():
+    register(_own_dtype(_function), _name)
 for _name in ("asin", "acos", "atan", "asinh", "acosh", "atanh"):
-    register(_unary(getattr(fnp, _name)), _name, _name.replace("a", "arc", 1))
-for _name in ("isnan", "isinf", "isfinite", "logical_not", "abs"):
-    register(_own_dtype(getattr(fnp, _name)), _name)
+    register(_unary(UNARY[_name]), _name.replace("a", "arc", 1))
+register(_own_dtype(fnp.isfinite), "isfinite")
 register(_own_dtype(fnp.abs), "absolute")
-register(_unary(fnp.negative), "neg", "negative")
-register(_unary(fnp.bitwise_not), "bitwise_not", "invert")
-register(lambda dtype, input: bind(E.rsqrt_p, lift(input, dtype)), "rsqrt")
+register(_unary(fnp.negative), "negative")
+register(_unary(fnp.bitwise_not), "invert")
 register(lambda dtype, input, decimals=0: fnp.round(lift(input, dtype), decimals), "round")
 register(lambda dtype, input: fnp.subtract(lift(input, dtype), fnp.trunc(lift(input, dtype))), "frac")
-for _torch, _fuser in (
-    ("erf", "erf"),
-    ("erfc", "erfc"),
-    ("erfinv", "erfinv"),
-    ("lgamma", "gammaln"),
-    ("digamma", "digamma"),
-):
-    register(_unary(getattr(special, _fuser)), _torch)
-for _torch, _fuser in (("sigmoid", "sigmoid"), ("relu", "relu"), ("relu6", "relu6"), ("silu", "silu")):
-    register(_unary(getattr(nn, _fuser)), _torch)
+register(_unary(nn.relu6), "relu6")
 register(_unary(nn.log_sigmoid), "log_sigmoid")
 register(_unary(nn.mish), "mish")
 register(_unary(nn.hard_sigmoid), "hardsigmoid")
 register(_unary(nn.hard_silu), "hardswish")
-register(
-    lambda dtype, input, approximate="none": nn.gelu(lift(input, dtype), approximate=approximate == "tanh"), "gelu"
-)
+register(lambda dtype, input, approximate="none": gelu(lift(input, dtype), approximate), "gelu")
 register(lambda dtype, input, alpha=1.0, inplace=False: nn.elu(lift(_fresh(input, inplace), dtype), alpha), "elu")
 register(
     lambda dtype, input, negative_slope=0.01, inplace=False: nn.leaky_relu(
@@ -123,33 +109,23 @@ def _scaled(function: Handler) -> Handler:
 register(_scaled(fnp.add), "add", "radd")
 register(_scaled(fnp.subtract), "sub", "subtract")
 register(swapped(fnp.subtract), "rsub")
-register(_binary(fnp.multiply), "mul", "multiply", "rmul")
 register(swapped(fnp.divide), "rtruediv", "rdiv")
-for _torch, _fuser in (
-    ("maximum", "maximum"),
-    ("minimum", "minimum"),
-    ("atan2", "arctan2"),
-    ("arctan2", "arctan2"),
-    ("hypot", "hypot"),
-):
-    register(_binary(getattr(fnp, _fuser)), _torch)
+for _name, _function in BINARY.items():
+    register(_binary(_function), _name)
+for _name, _function in TRUTH.items():
+    register(_truth(_function), _name)
+register(_binary(fnp.multiply), "multiply", "rmul")
+register(_binary(fnp.arctan2), "arctan2")
+register(_binary(fnp.hypot), "hypot")
 for _name in ("fmod", "remainder", "floor_divide", "fmax", "fmin", "logaddexp", "copysign", "nextafter"):
     register(_binary(getattr(fnp, _name)), _name)
-for _torch, _fuser in (("and", "bitwise_and"), ("or", "bitwise_or"), ("xor", "bitwise_xor")):
-    register(_binary(getattr(fnp, _fuser)), _torch, f"r{_torch}", _fuser)
-    register(_truth(getattr(fnp, f"logical_{_torch}")), f"logical_{_torch}")
+for _name in ("and", "or", "xor"):
+    register(_binary(BINARY[f"bitwise_{_name}"]), _name, f"r{_name}")
 register(_binary(fnp.remainder), "mod")
 register(_binary(fnp.floor_divide), "floordiv")
 register(swapped(fnp.floor_divide), "rfloordiv")
-for _short, _long in (
-    ("eq", "equal"),
-    ("ne", "not_equal"),
-    ("lt", "less"),
-    ("le", "less_equal"),
-    ("gt", "greater"),
-    ("ge", "greater_equal"),
-):
-    register(_compared(getattr(fnp, _long)), _short, _long)
+for _short, (_long, _function) in COMPARISONS.items():
+    register(_compared(_function), _short, _long)
 
 
 def _divide(dtype: np.dtype, input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
@@ -184,9 +160,7 @@ register(lambda dtype, input, mask, value: fnp.where(lift(mask), lift(value, dty
 
 
 def _clamp(dtype: np.dtype, input: Any, min: Any = None, max: Any = None) -> Any:
-    x = lift(input, dtype)
-    x = x if min is None else fnp.maximum(x, lift(min, dtype))
-    return x if max is None else fnp.minimum(x, lift(max, dtype))
+    return clamp(lift(input, dtype), *[None if bound is None else lift(bound, dtype) for bound in (min, max)])
 
 
 register(_clamp, "clamp", "clip")

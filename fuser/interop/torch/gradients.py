@@ -99,7 +99,7 @@ class _Derivative:
             count = len(self.residual_avals)
 
             def pulled(*values: Any) -> list[Any]:
-                return _conjugated(tree.unflatten(self.structure, values[:count])(_conjugated(values[count:])))
+                return conjugated(tree.unflatten(self.structure, values[:count])(conjugated(values[count:])))
 
             self._backward = self._program(self._staged(pulled, [*self.residual_avals, *self.cotangents]))
         return self._backward([*residuals, *cotangents])
@@ -110,14 +110,14 @@ class _Derivative:
             count = len(inputs)
 
             def pulled(*values: Any) -> list[Any]:
-                return _conjugated(self._pulled(*values[:count])[1](_conjugated(values[count:])))
+                return conjugated(self._pulled(*values[:count])[1](conjugated(values[count:])))
 
             graph = self._staged(pulled, [*self.source.graph.in_avals, *self.cotangents])
             self._again = Differentiable(graph, self.source.backend, self.source.device)
         return self._again([*inputs, *cotangents])
 
 
-def _conjugated(values: Sequence[Any]) -> list[Any]:
+def conjugated(values: Sequence[Any]) -> list[Any]:
     """torch's cotangents of complex numbers are the conjugates of those of `vjp`."""
     return [fnp.conj(v) if v.dtype.kind == "c" else v for v in values]
 

@@ -216,6 +216,45 @@ def test_arguments_and_views_are_handed_on_without_copies() -> None:
     assert x.ne(5).all() and y.eq(1).all() and d.eq(x[:1]).all()
 
 
+def test_functions_are_operators_that_survive_compilation_and_export(whole: None, programs: list[Program]) -> None:
+    import fuser.numpy as fnp
+
+    @fuser.torch.operator("fuser_tests::scaled_tanh")
+    def scaled(x: torch.Tensor, y: torch.Tensor, factor: float) -> tuple[torch.Tensor, torch.Tensor]:
+        return fnp.tanh(x) * y * factor, fnp.argmax(x, -1)
+
+    def own(x: Any, y: Any) -> Any:
+        return torch.tanh(x) * y * 0.5, x.argmax(-1)
+
+    def around(x: Any, y: Any) -> Any:
+        found, where = scaled(x + 1, y, 0.5)
+        return found * 2, where
+
+    def results(function: Callable[..., Any]) -> list[Any]:
+        inputs = [x.clone().requires_grad_(), y.clone().requires_grad_()]
+        found, where = function(*inputs)
+        return [found.detach(), where, *torch.autograd.grad(found.square().sum(), inputs)]
+
+    torch.manual_seed(0)
+    x, y = torch.randn(4, 6), torch.randn(6)
+    wanted = results(lambda x, y: (own(x + 1, y)[0] * 2, own(x + 1, y)[1]))
+    for function in (around, torch.compile(around, backend="aot_eager", fullgraph=True)):
+        torch.testing.assert_close(results(function), wanted)
+    assert not programs
+    torch._dynamo.reset()
+    torch.testing.assert_close(results(torch.compile(around, backend="fuser", fullgraph=True)), wanted)
+    assert len(programs) == 2  # forward and backward: the operator is part of the programs around it
+
+    class Module(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return around(x, y)
+
+    exported = torch.export.export(Module(), (x, y))
+    assert "fuser_tests.scaled_tanh" in str(exported.graph)
+    torch.testing.assert_close(exported.module()(x, y), (wanted[0], wanted[1]))
+    torch.library.opcheck(scaled, (x, y, 0.5), test_utils=("test_schema", "test_faketensor"))
+
+
 def test_new_sizes_of_a_dynamic_dimension_are_traced_without_a_new_graph() -> None:
     torch._dynamo.utils.counters.clear()
     step = torch.compile(lambda x, w: torch.softmax(x @ w, -1).reshape(-1) * x.shape[0], backend="fuser", dynamic=True)

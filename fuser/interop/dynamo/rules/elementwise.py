@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import fuser.numpy as fnp
-from fuser import lax, nn
+from fuser import lax
 from fuser.interop.dynamo.rules.table import Refused, is_array, operand, rule, wide
-from fuser.ops import elementwise as E
-from fuser.scipy import special
-from fuser.trace.core import bind
+from fuser.interop.torch.elementwise import BINARY, COMPARISONS, OWN_DTYPE, TRUTH, UNARY, clamp, gelu
 
 
 def _unary(name: str, function: Callable[[Any], Any]) -> None:
@@ -24,44 +21,11 @@ def _question(name: str, function: Callable[..., Any]) -> None:
     rule(name)(lambda dtype, *operands: function(*operands))
 
 
-for _name in (
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sqrt",
-    "sin",
-    "cos",
-    "tan",
-    "sinh",
-    "cosh",
-    "tanh",
-):
-    _unary(_name, getattr(fnp, _name))
-for _name in ("asin", "acos", "atan", "asinh", "acosh", "atanh"):
-    _unary(_name, getattr(fnp, "arc" + _name[1:]))
-for _name in ("floor", "ceil", "trunc", "reciprocal", "square", "bitwise_not"):
-    _unary(_name, getattr(fnp, _name))
-_unary("neg", fnp.negative)
-_unary("sign", lambda x: fnp.where(fnp.not_equal(x, x), operand(0, x.dtype), fnp.sign(x)))  # 0 of nan
+for _name, _function in UNARY.items():
+    _unary(_name, _function)
 _unary("round", fnp.round)
-_unary("rsqrt", lambda x: bind(E.rsqrt_p, x))
-_unary("sigmoid", nn.sigmoid)
-_unary("relu", lambda x: fnp.maximum(x, operand(0, x.dtype)))
-for _name, _own in (
-    ("erf", "erf"),
-    ("erfc", "erfc"),
-    ("erfinv", "erfinv"),
-    ("lgamma", "gammaln"),
-    ("digamma", "digamma"),
-):
-    _unary(_name, getattr(special, _own))
-for _name in ("isnan", "isinf", "logical_not"):
-    _question(_name, getattr(fnp, _name))
-rule("abs")(lambda dtype, x: fnp.abs(x))
+for _name, _function in {**OWN_DTYPE, **TRUTH}.items():
+    _question(_name, _function)
 rule("clone", "alias", "detach", "lift_fresh_copy")(lambda dtype, x, **more: x)
 
 
@@ -100,13 +64,8 @@ def _binary(function: Callable[[Any, Any], Any], *names: str) -> None:
     rule(*names)(lambda dtype, x, y: function(operand(x, wide(dtype)), operand(y, wide(dtype))))
 
 
-_binary(fnp.multiply, "mul.Tensor", "mul.Scalar")
-_binary(fnp.maximum, "maximum")
-_binary(fnp.minimum, "minimum")
-_binary(fnp.arctan2, "atan2")
-for _name in ("and", "or", "xor"):
-    _binary(getattr(fnp, f"bitwise_{_name}"), f"bitwise_{_name}.Tensor", f"bitwise_{_name}.Scalar")
-    _question(f"logical_{_name}", getattr(fnp, f"logical_{_name}"))
+for _name, _function in BINARY.items():
+    _binary(_function, _name, f"{_name}.Tensor", f"{_name}.Scalar")
 
 
 @rule("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
@@ -156,15 +115,8 @@ def _comparison(name: str, function: Callable[[Any, Any], Any]) -> None:
     rule(f"{name}.Tensor", f"{name}.Scalar")(compared)
 
 
-for _short, _long in (
-    ("eq", "equal"),
-    ("ne", "not_equal"),
-    ("lt", "less"),
-    ("le", "less_equal"),
-    ("gt", "greater"),
-    ("ge", "greater_equal"),
-):
-    _comparison(_short, getattr(fnp, _long))
+for _name, (_, _function) in COMPARISONS.items():
+    _comparison(_name, _function)
 
 
 # Choices.
@@ -179,9 +131,7 @@ rule("masked_fill.Scalar", "masked_fill.Tensor")(
 
 @rule("clamp", "clamp.Tensor")
 def _clamp(dtype: np.dtype, x: Any, low: Any = None, high: Any = None) -> Any:
-    x = operand(x, dtype)
-    x = x if low is None else fnp.maximum(x, operand(low, dtype))
-    return x if high is None else fnp.minimum(x, operand(high, dtype))
+    return clamp(operand(x, dtype), *[None if bound is None else operand(bound, dtype) for bound in (low, high)])
 
 
 rule("clamp_min", "clamp_min.Tensor")(lambda dtype, x, low: _clamp(dtype, x, low))
@@ -192,21 +142,7 @@ rule("hardtanh")(lambda dtype, x, low=-1.0, high=1.0: _clamp(dtype, x, low, high
 # Activations, computed in float32 at least.
 
 
-@rule("gelu")
-def _gelu(dtype: np.dtype, x: Any, approximate: str = "none") -> Any:
-    x = operand(x, wide(dtype))
-    if approximate == "tanh":
-        inner = fnp.multiply(
-            math.sqrt(2 / math.pi), fnp.add(x, fnp.multiply(0.044715, fnp.multiply(x, fnp.multiply(x, x))))
-        )
-        return fnp.multiply(fnp.multiply(0.5, x), fnp.add(1.0, fnp.tanh(inner)))
-    return fnp.multiply(fnp.multiply(0.5, x), fnp.add(1.0, special.erf(fnp.multiply(x, math.sqrt(0.5)))))
-
-
-@rule("silu")
-def _silu(dtype: np.dtype, x: Any) -> Any:
-    x = operand(x, wide(dtype))
-    return fnp.multiply(x, nn.sigmoid(x))
+rule("gelu")(lambda dtype, x, approximate="none": gelu(operand(x, wide(dtype)), approximate))
 
 
 @rule("leaky_relu")
