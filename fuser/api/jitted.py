@@ -108,7 +108,7 @@ class Jitted(_Base):
     ) -> None:
         super().__init__(static_argnums, static_argnames)
         # A replayed function, and one that wraps it, has attributes of its own, which are no jitted one's.
-        replayed = "_in_python" in getattr(function, "__dict__", ())
+        replayed = "_guarded" in getattr(function, "__dict__", ())
         functools.update_wrapper(self, function, updated=() if replayed else ("__dict__",))
         self.function = function
         self.static_argnums = static_argnums

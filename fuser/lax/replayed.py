@@ -25,7 +25,7 @@ from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.core import native
 from fuser.runtime.executable import Executable, LibraryStep
 from fuser.trace import transfers, tree
-from fuser.trace.core import EVALUATION, Tracer, type_of
+from fuser.trace.core import EVALUATION, Tracer, current, type_of
 from fuser.trace.recorded import recorded
 from fuser.trace.stage import stage
 
@@ -71,7 +71,7 @@ class Replayed(_Base):
         self.numbers, self.names = _static(function)
         super().__init__(self.numbers, self.names)
         functools.update_wrapper(self, function)
-        self._in_python = function
+        self._unrecorded = function
         self._guarded = transfers.bounded(function, self._operands, (Array, Tracer))
         self._met: dict[Any, bool] = {}  # by signature, whether it can be recorded
         REPLAYED.add(self)
@@ -93,6 +93,17 @@ class Replayed(_Base):
         self._met.clear()
         self._forget()
 
+    def _in_python(self, *args: Any, **kwargs: Any) -> Any:
+        """A call that the native core does not understand; NumPy's arrays of 64 bits it does once they are arrays of 32."""
+        if current() is EVALUATION and not config.enable_x64 and not transfers.guarded():
+            narrow = [
+                as_value(a) if type(a) is np.ndarray and a.dtype in _WIDE and n not in self.numbers else a
+                for n, a in enumerate(args)
+            ]
+            if any(a is not b for a, b in zip(args, narrow)):
+                return self(*narrow, **kwargs)
+        return self._unrecorded(*args, **kwargs)
+
     def _missed(self, *args: Any, **kwargs: Any) -> Any:
         """A call that the native core has no recording for."""
         if transfers.guarded():
@@ -100,7 +111,7 @@ class Replayed(_Base):
         try:
             program, values, foreign = self._found(args, kwargs)
         except _Refused:
-            return self._in_python(*args, **kwargs)
+            return self._unrecorded(*args, **kwargs)
         return program(values, foreign)
 
     def _operands(self, arguments: Any) -> list[Any]:
@@ -145,13 +156,13 @@ class Replayed(_Base):
             args = list(rest)
             for n, value in static:
                 args.insert(n, value)
-            found, out_tree = tree.flatten(self._in_python(*args, **others, **named))
+            found, out_tree = tree.flatten(self._unrecorded(*args, **others, **named))
             if not found or not all(isinstance(leaf, (Array, Tracer)) for leaf in found):
                 raise _Refused
             trees.append(out_tree)
             return found
 
-        graph = stage(flat, [type_of(v) for v in values], function_name(self._in_python))
+        graph = stage(flat, [type_of(v) for v in values], function_name(self._unrecorded))
         if any(eqn.primitive.effect for eqn in graph.eqns):
             raise _Refused
         compiler = Replayed.compiler

@@ -32,7 +32,7 @@ class Universal(Replayed, ufunc):
     def __init__(self, function: Function, nin: int, **properties: Any) -> None:
         ufunc.__init__(self, function, nin, 1, call=function, **properties)
         Replayed.__init__(self, function)
-        self._in_python = self._checked
+        self._unrecorded = self._checked
 
     def _checked(self, *args: Any, out: None = None, where: None = None) -> Any:
         return ufunc.__call__(self, *args, out=out, where=where)

@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -124,3 +125,26 @@ def test_draws_depend_on_the_key():
     keys = random.split(random.key(1), 3)
     drawn = [np.asarray(random.normal(k, (5,))) for k in keys for _ in range(2)]
     assert len({d.tobytes() for d in drawn}) == 3
+
+
+def test_wide_arrays_of_numpy_are_replayed_as_narrow_ones() -> None:
+    x, places, wide = fnp.arange(9.0), np.array([4, 0, 8]), np.linspace(0, 1, 9)
+    theirs = jnp.arange(9.0)
+    for function in (
+        lambda m, v: m.take(v, places),
+        lambda m, v: m.sin(wide),
+        lambda m, v: m.add(v, wide),
+        lambda m, v: m.mean(wide),
+        lambda m, v: m.concatenate([v, wide]),
+        lambda m, v: m.delete(v, places),
+        lambda m, v: m.repeat(v, np.arange(9)),
+        lambda m, v: m.maximum(places, 2),
+    ):
+        want = np.asarray(function(jnp, theirs))
+        for _ in range(3):
+            found = function(fnp, x)
+            assert found.dtype == want.dtype and found.weak_type is False
+            np.testing.assert_allclose(np.asarray(found), want, rtol=1e-6)
+    before = len(fnp.take._met)
+    fnp.take(x, np.array([1, 2, 3]))
+    assert len(fnp.take._met) == before, "the recording for 32 bits serves"
