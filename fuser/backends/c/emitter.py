@@ -121,6 +121,9 @@ class Emitter(Builder, Common):
         self.kept: dict[Scalar, Any] = {}
         self.following: dict[Scalar, bool] = {}  # whether a node changes along the vector
         self.masks = masks(kernel.nodes)
+        self.divisions = {n for n in kernel.nodes if n.op in ("div", "rem") and n.dtype.kind in "iu"}
+        self.divisors = {n.args[1] for n in self.divisions}
+        self.lengths = {extent for param in kernel.params for extent in param.shape}
         self.begun: set[str] = set()  # what scans carry; a scan that two sweeps compute is declared by the first
         self.strips: set[int] = set()  # divisors of positions along the vector whose quotients stand still in loops
         self.two_level: list[Scalar] = []  # sums of the sweep being written that have two levels (`sums`)
@@ -313,6 +316,8 @@ class Emitter(Builder, Common):
         value = node.attr
         if (is_inexact(node.dtype) and not is_complex(node.dtype)) or node.dtype.kind in "iu":
             number = float(value)
+            if node in self.divisors and int(number) not in self.lengths:
+                return spell.literal(value, node.dtype)  # of which compilers make a product
             if not self.sizes.full and abs(number) > 16 and number == int(number if abs(number) < 2**53 else 0):
                 (size,) = self.sizes(("literal", int(number), node.dtype), int(number))
                 return code(
@@ -331,6 +336,9 @@ class Emitter(Builder, Common):
         return self.let(spell.local(node.dtype), self.name(node), value)
 
     def operation(self, node: Scalar, args: list[Part]) -> Code:
+        if node in self.divisions and self.loops.vector is None:
+            name = "divide" if node.op == "div" else "remainder"
+            return spell.called(f"{name}_{node.dtype.name}{spell.ALONE}", *args)
         value: Code = spell.TABLE.operation(node, args)
         return value
 

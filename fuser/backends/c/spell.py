@@ -52,22 +52,39 @@ _COMPLEX_HELPERS = [
 
 
 # Processors have no vectors of integer quotients. Rounding towards zero, a quotient of two numbers of n bits is the one of floats
-# of 2n bits and more: a / b is at least 1 / b from any other integer, and its distance to the float nearest it is less.
-def _quotient(kind: str, bits: int) -> str:
-    if bits == 64:
+# of 2n bits and more: a / b is at least 1 / b from any other integer, and its distance to the float nearest it is less. One number
+# alone is divided as it is, which takes half as long.
+ALONE = "_alone"
+
+
+def _quotient(kind: str, bits: int, alone: str) -> str:
+    if bits == 64 or alone:
         return "a / b"
     float_ = "double" if bits == 32 else "float"
     return f"(__builtin_constant_p(b) ? a / b : ({kind})(({float_})a / ({float_})b))"
 
 
-_INTEGER_HELPERS = "\n".join(
-    f"static inline {t} divide_{n}({t} a, {t} b) {{ return b == 0 ? ({t})-1 : "
-    + (f"b == -1 ? ({t})-a : {_quotient(t, b)}; }}" if n[0] == "i" else f"{_quotient(t, b)}; }}")
-    + f"\nstatic inline {t} remainder_{n}({t} a, {t} b) {{ return b == 0 ? a : "
-    + ("b == -1 ? 0 : " if n[0] == "i" else "")
-    + ("a % b; }" if b == 64 else f"__builtin_constant_p(b) ? a % b : ({t})(a - b * {_quotient(t, b)}); }}")
-    for n, t, b in ((f"{s}int{b}", f"{s}int{b}_t", b) for s in ("", "u") for b in (8, 16, 32, 64))
-).splitlines()
+def _integer_helpers(n: str, bits: int, alone: str) -> list[str]:
+    """The quotient and the remainder as XLA has them: -1 and the dividend for divisors of 0."""
+    t, signed = f"{n}_t", n[0] == "i"
+    quotient = _quotient(t, bits, alone)
+    plain = bits == 64 or alone
+    rest = "a % b" if plain else f"__builtin_constant_p(b) ? a % b : ({t})(a - b * {quotient})"
+    if signed:  # the least number has no quotient by -1
+        quotient, rest = f"b == -1 ? ({t})-a : {quotient}", f"b == -1 ? 0 : {rest}"
+    return [
+        f"static inline {t} divide_{n}{alone}({t} a, {t} b) {{ return b == 0 ? ({t})-1 : {quotient}; }}",
+        f"static inline {t} remainder_{n}{alone}({t} a, {t} b) {{ return b == 0 ? a : {rest}; }}",
+    ]
+
+
+_INTEGER_HELPERS = [
+    line
+    for kind in ("int", "uint")
+    for bits in (8, 16, 32, 64)
+    for alone in ("", ALONE)
+    for line in _integer_helpers(f"{kind}{bits}", bits, alone)
+]
 
 # Of equal numbers the bits of both: they differ for zeros alone. Choices between numbers, as here, are what gcc vectorises;
 # of a test that is itself chosen (nan in a maximum of maxima) it makes a branch.
