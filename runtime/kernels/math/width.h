@@ -39,18 +39,22 @@ inline real exp_rest_w(real x, real *n) {
 // exp(r) - 1 for |r| ≤ log(2) / 2.
 inline real exp_core_w(real r) { return mad_w(r * r, exp_tail_w(r), r); }
 
-// exp(x + low) for a low far below x.
+// exp(x + low) for a low far below x. Where it is 0 it is chosen to be: processors take a hundred times as long for products that
+// vanish, and masks of scores, tails of densities and logarithms of zeros are made of such numbers.
 inline real exp_sum_w(real x, real low) {
   real n;
-  const real r = exp_rest_w(x < EXP_LOW ? EXP_LOW : x > EXP_HIGH ? EXP_HIGH : x, &n);
-  return scaled_w(exp_core_w(r + low) + 1, n);
+  const _Bool gone = x < EXP_LOW;
+  const real r = exp_rest_w(gone ? 0 : x > EXP_HIGH ? EXP_HIGH : x, &n), e = scaled_w(exp_core_w(r + low) + 1, n);
+  return gone ? 0 : e;
 }
 
 inline real exp_w(real x) { return exp_sum_w(x, 0); }
 
 inline real exp2_w(real x) {
-  const real c = x < EXP2_LOW ? EXP2_LOW : x > EXP2_HIGH ? EXP2_HIGH : x, n = c + TWICE;
-  return scaled_w(exp_core_w((c - (n - TWICE)) * 0.6931471805599453w) + 1, n);
+  const _Bool gone = x < EXP2_LOW;
+  const real c = gone ? 0 : x > EXP2_HIGH ? EXP2_HIGH : x, n = c + TWICE;
+  const real e = scaled_w(exp_core_w((c - (n - TWICE)) * 0.6931471805599453w) + 1, n);
+  return gone ? 0 : e;
 }
 
 // 2^n / 4 of n + TWICE, for n from -60 or so.
@@ -83,7 +87,7 @@ inline real cosh_w(real x) {
   real n;
   const real p = exp_core_w(exp_rest_w(a > SINH_HIGH ? SINH_HIGH : a, &n)), power = quarter_w(n);
   const real e = mad_w(power, p, power);
-  return e * 2 + 0.125w / e;
+  return e * 2 + 0.125w / (e > HUGE_SUM ? HUGE_SUM : e);
 }
 
 // f of x = 2^k·(1 + f), √½ ≤ 1 + f < √2, for 0 < x < inf.
@@ -112,12 +116,14 @@ inline real log2_w(real x) {
   return log_edges_w(x, mad_w(l, LOG2E_HIGH, mad_w(l, LOG2E_LOW, k)));
 }
 
-// The rounding error of 1 + x goes into f.
+// The rounding error of 1 + x goes into f. Powers of small numbers would vanish.
 inline real log1p_w(real x) {
+  const _Bool small = size_w(x) < EPSILON;
   const real u = 1 + x, lost = x > 1 ? 1 - (u - x) : x - (u - 1);
   real k;
   const real f = log_split_w(u, &k), more = lost * power_of_two_w(-k);
-  return signed_w(log_edges_w(u, log_sum_w(f + (x < HUGE_SUM ? more : 0), k)), x);
+  const real r = signed_w(log_edges_w(u, log_sum_w(f + ((x < HUGE_SUM) & !small ? more : 0), k)), x);
+  return small ? x : r;
 }
 
 inline real asinh_w(real x) {
