@@ -40,7 +40,8 @@ def run(options: argparse.Namespace, output: Output) -> int:
     platform, _, machine = options.target.partition(":")
     gpus = compile_gpu.targets()
     if options.target not in gpus and (platform != PLATFORM or not machine):
-        raise UsageError(f"{options.target!r} is no target; write tpu:v5e, tpu:v5p or tpu:v6e, or {', '.join(gpus)}")
+        *names, last = ("tpu:v5e", "tpu:v5p", "tpu:v6e", *gpus)
+        raise UsageError(f"{options.target!r} is no target; write {', '.join(names)} or {last}")
     with output.progress(f"reading {options.function}"):
         found = target.load(options.function)
         args, kwargs = target.arguments(found, options.args)

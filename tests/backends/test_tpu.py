@@ -158,7 +158,7 @@ def test_the_command_line_compiles_ahead_of_time(tmp_path: pathlib.Path) -> None
         check=False,
     )
     assert wrong.returncode == 2
-    assert wrong.stderr == "error: 'gpu' is no target; write tpu:v5e, tpu:v5p or tpu:v6e\n"
+    assert wrong.stderr.startswith("error: 'gpu' is no target; write tpu:v5e, tpu:v5p, tpu:v6e, cuda:80, ")
 
 
 MOVED = (
