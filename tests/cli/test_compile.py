@@ -45,6 +45,6 @@ def test_compile_names_the_targets_that_there_are(command: Any, model: pathlib.P
     result = command("compile", "--target", "cuda:1", f"{model}:softmax")
     assert result.status == 2
     assert (
-        "'cuda:1' is no target; write tpu:v5e, tpu:v5p or tpu:v6e, or cuda:80, cuda:90, cuda:100, hip:gfx942"
+        "'cuda:1' is no target; write tpu:v5e, tpu:v5p, tpu:v6e, cuda:80, cuda:90, cuda:100 or hip:gfx942"
         in result.errors
     )
