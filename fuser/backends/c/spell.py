@@ -288,7 +288,9 @@ def _select(node: Scalar, args: Sequence[Part]) -> Code:
     """A choice; between tests by logic, since gcc 12 has no vectors for a choice between tests of numbers of several sizes."""
     if node.dtype != BOOL:
         return code("{} ? {} : {}", *args)
-    known = [arg.attr if arg.op == "const" else None for arg in node.args[1:]]
+    known = [bool(arg.attr) if arg.op == "const" else None for arg in node.args[1:]]
+    if known in ([True, False], [False, True]):
+        return code("{}" if known[0] else "!{}", args[0])
     if known[0] is not None:
         return code("({} | {})" if known[0] else "(!{} & {})", args[0], args[2])
     if known[1] is not None:
