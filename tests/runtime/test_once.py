@@ -20,7 +20,7 @@ from fuser.errors import PerformanceWarning
 from fuser.runtime.once import once
 
 THREADS = 8
-HOLDERS = ("fuser.api.compiler", "fuser.interop.outputs", "fuser.interop.accelerate")  # of the compiler's `load`
+HOLDERS = ("fuser.api.compiler", "fuser.interop.outputs", "fuser.interop.stages")  # of the compiler's `load`
 
 
 def together(*calls: Callable[[], Any], timeout: float = 60) -> list[Any]:

@@ -89,7 +89,8 @@ def narrow_loads(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Stor
     nodes = list(nodes)
     if not _dear(nodes) or any(writer.kernel.params[store.param].dtype.itemsize < WIDE for store in stores):
         return []
-    return [node for node in nodes if node.op == "load" and not node.args and node.dtype.itemsize < WIDE]
+    narrow = [node for node in nodes if node.op == "load" and node.dtype.itemsize < WIDE]
+    return [] if any(node.args or computed(node.attr.offset) for node in narrow) else narrow
 
 
 def remainder(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int) -> int:
