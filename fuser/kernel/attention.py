@@ -270,12 +270,17 @@ def factored(node: Scalar, keys: Axis) -> tuple[Scalar, tuple[tuple[Scalar, int]
 
 def _by_key(node: Scalar, keys: Axis) -> bool:
     """Whether a value differs from key to key."""
-    if node.op == "reduction":
-        return False
-    if node.op == "score":
-        return True
-    own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else ZERO
-    return keys in index_axes(own) or any(_by_key(n, keys) for n in operands(node))
+    stack, seen = [node], set[Scalar]()
+    while stack:
+        node = stack.pop()
+        if node in seen or node.op == "reduction":
+            continue
+        seen.add(node)
+        own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else ZERO
+        if node.op == "score" or keys in index_axes(own):
+            return True
+        stack.extend(operands(node))
+    return False
 
 
 def _rebuilt(total: Scalar, outer: tuple[tuple[Scalar, int], ...]) -> Scalar:

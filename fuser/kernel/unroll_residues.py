@@ -40,11 +40,9 @@ def unroll_residues(kernel: Kernel) -> tuple[Kernel, ...]:
     if axis is None or any(store.param < 0 for store in kernel.stores):
         return (kernel,)
     pieces = _along(kernel, axis)
-    if (
-        len(pieces) == 1 and axis not in pieces[0].parallel and pieces[0].parallel
-    ):  # the vector runs along another axis now
-        inner = arrange(pieces[0]).vector
-        pieces = _along(pieces[0], inner) if inner is not None else pieces
+    if len(pieces) == 1 and axis not in pieces[0].parallel:
+        inner = arrange(pieces[0]).vector  # the vector runs along another axis now, if any
+        pieces = pieces if inner is None else _along(pieces[0], inner)
     for other in kernel.parallel:
         if other is not axis:
             pieces = tuple(new for piece in pieces for new in _along(piece, other, tested=True))

@@ -349,7 +349,7 @@ class Emitter(Builder, Common):
         dtype, array = self.kernel.params[node.attr.param].dtype, self.params[node.attr.param]
         offset = self._guarded(node) if node.args else self._offset(node.attr.param, node.attr.offset)
         if offset is not None:
-            found: Code = (spell.read if node in self.masks else spell.load)(dtype, Element(array, offset))
+            found = self.element_at(node, Element(array, offset))
             if self.inside is not None and self.loops.vector in index_axes(node.attr.offset):
                 return code("({} ? {} : 0)", self.inside, found)
             return found
@@ -359,6 +359,10 @@ class Emitter(Builder, Common):
         if self.scattered(node):
             return spell.read(dtype, Element(array, code("{} ? {} : 0", mask, offset)))
         return code("{} ? {} : 0", mask, spell.read(dtype, Element(array, offset)))
+
+    def element_at(self, node: Scalar, place: Element) -> Code:
+        """The value of a load whose element lies at a place: in the array, or in a tile or block of its elements."""
+        return (spell.read if node in self.masks else spell.load)(self.kernel.params[node.attr.param].dtype, place)
 
     def _guarded(self, node: Scalar) -> Sum | Code | None:
         """An offset that is safe to read whether or not the mask holds, where the mask or the offset is the same all along

@@ -1,4 +1,4 @@
-"""Constants of the program inside its loops: a scatter at a constant index becomes an update of a known window.
+"""Constants of the program inside its loops: a scatter at a constant index, or at evenly spaced ones, becomes an update of windows.
 
 A loop takes the constants that its body names as operands, behind which their values are out of sight; here the bodies
 see them, at any depth.
@@ -16,7 +16,7 @@ from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Control
 from fuser.passes.indexing.canonicalize import canonicalize_known
 
-MOST = 1 << 20  # elements of a constant that is looked at: indices
+MOST = 1 << 20  # elements of a constant whose values are looked at, as indices
 
 
 def propagate_constants(graph: Graph) -> Graph:

@@ -266,9 +266,7 @@ class Elementwise(Emitter):
         if node in self.wide:
             return code("({} != 0)" if node.dtype == BOOL else "{}", self.wide[node])
         if node in self.sources:
-            return (spell.read if node in self.masks else spell.load)(
-                self.kernel.params[node.attr.param].dtype, self.sources[node]
-            )
+            return self.element_at(node, self.sources[node])
         return super().expression(node)
 
     def leave(self, store: Store) -> None:

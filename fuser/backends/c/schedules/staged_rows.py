@@ -123,9 +123,7 @@ class StagedRows(OuterReduction):
     def expression(self, node: Scalar) -> Code:
         if node in self.rows.loads:
             element = self._in_tile(node.attr.param, node.attr.offset)
-            return (spell.read if node in self.masks else spell.load)(
-                self.kernel.params[node.attr.param].dtype, element
-            )
+            return self.element_at(node, element)
         return super().expression(node)
 
     def store(self, store: Store) -> None:
