@@ -55,8 +55,9 @@ def _centred(reduction: Scalar, uses: Dependence) -> Centred | None:
         return None
     if uncast(base.args[0]) is not uncast(number) or number not in uses.varying:
         return None
-    chain = tuple(n for n in uses.row if n.op != "reduction" and base in uses.of(n) and uses.leads(n, centre))
-    elements = tuple(n for n in uses.body if base in uses.of(n) and uses.leads(n, reduction.args[0]))
+    centring, summed = uses.made_of(centre), uses.made_of(reduction.args[0])
+    chain = tuple(n for n in uses.row if n.op != "reduction" and n in centring and base in uses.of(n))
+    elements = tuple(n for n in uses.body if n in summed and base in uses.of(n))
     return Centred(base, centre, number, chain, elements)
 
 

@@ -128,21 +128,20 @@ class Dependence:
         alone = self.of(reduction.args[0]) == {maximum}
         if maximum is None or not alone or uncast(maximum.args[0]) is not uncast(number):
             return None
-        chain = tuple(n for n in self.row if n.op != "reduction" and maximum in self.of(n) and self.leads(n, shift))
-        elements = tuple(n for n in self.body if maximum in self.of(n) and self.leads(n, reduction.args[0]))
+        shifting, summed = self.made_of(shift), self.made_of(reduction.args[0])
+        chain = tuple(n for n in self.row if n.op != "reduction" and n in shifting and maximum in self.of(n))
+        elements = tuple(n for n in self.body if n in summed and maximum in self.of(n))
         return Online(maximum, shift, chain, elements)
 
-    def leads(self, node: Scalar, to: Scalar) -> bool:
-        """Whether `to` is made of a node."""
-        stack, seen = [to], set[Scalar]()
+    def made_of(self, value: Scalar) -> set[Scalar]:
+        """The nodes that a value is made of, itself among them, as far as to reductions."""
+        found, stack = set[Scalar](), [value]
         while stack:
-            found = stack.pop()
-            if found is node:
-                return True
-            if found not in seen and found.op != "reduction":
-                seen.add(found)
-                stack.extend(operands(found))
-        return False
+            node = stack.pop()
+            if node not in found:
+                found.add(node)
+                stack.extend(() if node.op == "reduction" else operands(node))
+        return found
 
     def _factor(self, node: Scalar) -> Scalar | None:
         """The exponential exp(number − row's value) that a number has as its one factor made of a maximum; None without one."""
