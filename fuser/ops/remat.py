@@ -1,7 +1,7 @@
 """Rematerialization: `remat`, a Graph whose backward pass computes again what its policy does not save; and its marks.
 
 `optimization_barrier` keeps what is computed again from being merged with the first time; `name` is what policies speak
-of. The first is index arithmetic, the second ends before optimisation.
+of; `dce_sink` uses a value, so that it is not eliminated. The first is index arithmetic, the second ends before optimisation.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Fusion, Movement, Primitive, register
 from fuser.ir.types import ALL_DTYPES, ArrayType
+from fuser.ops.callback import TOKEN
 from fuser.ops.control.saving import exposed, needed
 from fuser.ops.family import elementwise
 from fuser.ops.movement import movement
@@ -54,6 +55,26 @@ name_p = elementwise(
     rounded=False,
     params=({"name": "a"},),
     jvp=(lambda t, x, out, name: t,),
+)
+
+
+def _sink(values: Sequence[Any], params: Params) -> tuple[list[Any], list[Any]]:
+    dce_sink_p.bind(*values, **params)
+    return [], []
+
+
+dce_sink_p: Primitive = register(
+    Primitive(
+        "dce_sink",
+        Fusion.LIBRARY,
+        multiple_results=True,
+        effect=True,
+        type=lambda *avals, threaded=False, **params: (TOKEN,) * threaded,
+        eval=lambda *arrays, threaded=False, **params: [np.zeros((), TOKEN.dtype)] * threaded,
+        jvp=lambda primals, tangents, **params: _sink(primals, params),
+        transpose=lambda cotangents, x, **params: [None],
+        batch=lambda operands, dims, **params: _sink(operands, params),
+    )
 )
 
 
