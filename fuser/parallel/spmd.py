@@ -22,6 +22,7 @@ from fuser.lax import parallel as collectives
 from fuser.lax.control import cond
 from fuser.lax.elementwise import eq, select
 from fuser.lax.slicing import dynamic_slice_in_dim, dynamic_update_slice_in_dim
+from fuser.ops.callback import loops as loops_of
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.ops.scatter import scatter_add_p
 from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
@@ -239,13 +240,15 @@ class _Parts:
     def computed(self, eqn: Eqn) -> None:
         chosen = self.chosen(eqn)
         in_specs, out_specs, params = self.local(eqn, chosen)
+        once = eqn.params.get("threaded", False) and self.mesh.size > 1
+        if once and eqn.params.get("partitioned", False):
+            once, in_specs = False, self.as_they_lie(eqn)
         why = f"{eqn.primitive.name} takes it so"
         operands = [self.taken(v, s, why) for v, s in zip(eqn.invars, in_specs)]
         self.mask(eqn, chosen, operands)
         shared = tuple(a for link, axes in chosen if link.reduction == "sum" for a in axes)
         if eqn.primitive is scatter_add_p and shared and eqn.invars[0] not in self.zeros:
             operands[0] = self.on_first(operands[0], shared)  # what is added to counts once
-        once = eqn.params.get("threaded", False) and self.mesh.size > 1
         result = self.once(eqn, operands, params) if once else eqn.primitive.bind(*operands, **params)
         results = result if eqn.primitive.multiple_results else [result]
         for link, axes in chosen:
@@ -265,6 +268,12 @@ class _Parts:
                 size = eqn.invars[n].aval.shape[dim]
                 if link.reduction is not None and not divides(self.mesh, axes, size):
                     operands[n] = masked(operands[n], dim, axes, size, link.reduction)
+
+    def as_they_lie(self, eqn: Eqn) -> list[Spec]:
+        """How operands lie without padding, but for dimensions that are taken apart in loops, which are whole."""
+        specs = [even(self.mesh, self.get(v)[1], v.aval.shape) for v in eqn.invars]
+        apart = [loops_of(eqn.params["callback"], n) for n in range(len(specs) - 1)] + [0]
+        return [(*whole(count), *spec[count:]) for spec, count in zip(specs, apart)]
 
     def once(self, eqn: Eqn, operands: list[Any], params: dict[str, Any]) -> list[Any]:
         """An effect of the whole program, which happens on the first device alone: it hands the results to the others."""

@@ -343,3 +343,32 @@ def test_no_collectives_over_one_device() -> None:
     args = [laid(fuser, mesh, W, "lone"), laid(fuser, mesh, X, "x", "lone")]
     assert names(spread, *args) == ["psum"]
     assert not any("over lone" in line for line in fuser.explain(spread)(*args).devices)
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_effects_see_parts_or_the_whole(explicit: bool) -> None:
+    """`partitioned`: each device calls with its parts, whole along what vmap takes apart; else it is one call with all."""
+    types = (fuser.sharding.AxisType.Explicit if explicit else fuser.sharding.AxisType.Auto,) * 2
+    mesh = fuser.make_mesh((2, 2), ("x", "y"), axis_types=types)
+    x = laid(fuser, mesh, X, "x", "y")
+    parts: list[Any] = []
+    wholes: list[Any] = []
+
+    def look(a: Any) -> Any:
+        fuser.debug.callback(partitioned=True)(lambda v: parts.append(np.asarray(v)), a)
+        fuser.debug.callback(lambda v: wholes.append(np.asarray(v)), a)
+        return 2 * a
+
+    same(fuser.jit(look)(x), 2 * X)
+    fuser.effects_barrier()
+    key = lambda a: a.tobytes()
+    wanted = [X[i : i + 4, j : j + 8] for i in (0, 4) for j in (0, 8)]
+    same(sorted(parts, key=key), sorted(wanted, key=key))
+    same(wholes, [X])
+    parts.clear()
+    wholes.clear()
+    fuser.jit(fuser.vmap(look))(x)
+    fuser.effects_barrier()
+    same(wholes, list(X))
+    wanted = [row[j : j + 8] for row in X for j in (0, 8)] * 2
+    same(sorted(parts, key=key), sorted(wanted, key=key))
