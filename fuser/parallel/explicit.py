@@ -19,7 +19,7 @@ from fuser.ir.types import ArrayType, layout_rule
 from fuser.ops.callback import debug_callback_p, io_callback_p
 from fuser.ops.elementwise import add_any_p, add_p, mul_p, select_n_p, sub_p
 from fuser.ops.movement import reshape_p, split_p
-from fuser.ops.sharding import sharding_constraint_p
+from fuser.ops.sharding import inspect_sharding_p, sharding_constraint_p
 from fuser.ops.unreduced import PLAIN
 from fuser.parallel.links import SCATTERS, Link, links
 from fuser.parallel.mesh import AxisType, extent, get_abstract_mesh
@@ -107,7 +107,7 @@ class _Typing:
     def shardings(self) -> list[NamedSharding | None]:
         """How each result lies; None where its type says nothing of that."""
         for number, aval in enumerate(self.avals):
-            if aval.explicit is None or self.eqn.primitive in (io_callback_p, debug_callback_p):
+            if aval.explicit is None or self.eqn.primitive in (io_callback_p, debug_callback_p, inspect_sharding_p):
                 continue  # a call of the host takes whole arrays, and gives such
             if self.eqn.primitive is reshape_p and self.eqn.params.get("dimensions") is None:
                 self.reshaped(aval)

@@ -26,13 +26,15 @@ from fuser.ops.callback import loops as loops_of
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.ops.scatter import scatter_add_p
 from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
-from fuser.ops.sharding import sharding_constraint_p
+from fuser.ops.sharding import inspect_sharding_p, sharding_constraint_p
 from fuser.parallel import loops
 from fuser.parallel.links import Link, local_params
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import replayed_flat
 from fuser.parallel.other_axes import in_axes_of
 from fuser.parallel.propagate import Axes, Layouts, linked, propagate, unsummed
+from fuser.parallel.sharding import NamedSharding
+from fuser.parallel.spec import PartitionSpec
 from fuser.parallel.uneven import cut, divides, even, masked, padded, part_size
 from fuser.passes.inline import inline_calls
 from fuser.runtime.array import Array
@@ -165,6 +167,8 @@ class _Parts:
             self.constrained(eqn)
         elif eqn.primitive is shard_map_p:
             self.inlined(eqn)
+        elif eqn.primitive is inspect_sharding_p:
+            self.inspected(eqn)
         elif eqn.primitive in loops.RULES:
             for var, (value, spec) in zip(eqn.outvars, loops.RULES[eqn.primitive](self, eqn)):
                 self.put(var, value, spec)
@@ -236,6 +240,14 @@ class _Parts:
         results = replayed_flat(eqn.params["jaxpr"], self.mesh, operands)
         for var, value, spec in zip(eqn.outvars, results, eqn.params["out_specs"]):
             self.put(var, value, spec)
+
+    def inspected(self, eqn: Eqn) -> None:
+        """How the operand lies is told, and nothing is left to do."""
+        value, *token = eqn.invars
+        entries = [axes[0] if len(axes) == 1 else axes or None for axes in self.get(value)[1]]
+        eqn.params["inspection"].tell(lambda: NamedSharding(self.mesh, PartitionSpec(*entries)))
+        for var, operand in zip(eqn.outvars, token):
+            self.put(var, *self.get(operand))
 
     def computed(self, eqn: Eqn) -> None:
         chosen = self.chosen(eqn)

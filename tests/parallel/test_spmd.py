@@ -372,3 +372,23 @@ def test_effects_see_parts_or_the_whole(explicit: bool) -> None:
     same(wholes, list(X))
     wanted = [row[j : j + 8] for row in X for j in (0, 8)] * 2
     same(sorted(parts, key=key), sorted(wanted, key=key))
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_layouts_within_programs_are_told(kind: str) -> None:
+    mesh = fuser.make_mesh((4,), ("x",), axis_types=(getattr(fuser.sharding.AxisType, kind),))
+    told: list[Any] = []
+
+    def f(a: Any) -> Any:
+        b = fnp.sin(a)
+        fuser.debug.inspect_array_sharding(b, callback=told.append)
+        return fnp.square(b)
+
+    split, compiled = fuser.NamedSharding(mesh, fuser.P("x")), fuser.jit(f)
+    for _ in range(2):
+        same(compiled(laid(fuser, mesh, X, "x")), np.sin(X) ** 2)
+    assert [s.is_equivalent_to(split, 2) for s in told] == [True]
+    f(laid(fuser, mesh, X, "x"))
+    assert told[1].is_equivalent_to(split, 2)
+    same(fuser.jit(fuser.grad(lambda a: f(a).sum()))(X), np.sin(2 * X))
+    assert isinstance(told[2], SingleDeviceSharding) and len(told) == 3
