@@ -15,6 +15,7 @@ from fuser.config import config
 from fuser.errors import ShardingTypeError, UnsupportedError
 from fuser.ir.graph import Eqn, Var, graphs_in
 from fuser.ir.primitive import Fusion, Movement, Primitive
+from fuser.ir.references import AbstractRef
 from fuser.ir.types import ArrayType, layout_rule
 from fuser.ops.callback import debug_callback_p, io_callback_p
 from fuser.ops.elementwise import add_any_p, add_p, mul_p, select_n_p, sub_p
@@ -38,6 +39,8 @@ def typed_results(primitive: Primitive, result: Any, avals: tuple[ArrayType, ...
     if primitive is sharding_constraint_p or primitive in PLAIN or any(True for _ in graphs_in(params)):
         return result
     outs = result if primitive.multiple_results else (result,)
+    if any(type(a) is AbstractRef for a in (*avals, *outs)):
+        return result  # what reads and writes a Ref has the Ref's layout
     eqn = Eqn(primitive, tuple(Var(_seen(a)) for a in avals), params, tuple(map(Var, outs)))
     if all(v.aval.explicit is None for v in eqn.invars):
         return result

@@ -392,3 +392,34 @@ def test_layouts_within_programs_are_told(kind: str) -> None:
     assert told[1].is_equivalent_to(split, 2)
     same(fuser.jit(fuser.grad(lambda a: f(a).sum()))(X), np.sin(2 * X))
     assert isinstance(told[2], SingleDeviceSharding) and len(told) == 3
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_references_keep_their_layout(kind: str) -> None:
+    """Those that are passed, closed over and made inside; reads of them lie as they do."""
+    mesh = fuser.make_mesh((4, 2), ("x", "y"), axis_types=(getattr(fuser.sharding.AxisType, kind),) * 2)
+    split, columns = (fuser.NamedSharding(mesh, fuser.P(*s)) for s in (("x", "y"), (None, "y")))
+    ref, rows = fuser.new_ref(fuser.device_put(X, split)), fuser.new_ref(fuser.device_put(X, columns))
+
+    def steps(passed: Any) -> Any:
+        passed[...] *= 2
+
+        def body(n: Any, total: Any) -> Any:
+            ref[...] += 1.0
+            return total + n
+
+        fuser.lax.fori_loop(0, 3, body, 0)
+        passed[1] = fnp.ones(16)
+        inside = fuser.new_ref(fnp.zeros((8, 16)))
+        inside[...] = ref[...]
+        return ref[...], passed[2:4], passed[0], inside[...]
+
+    whole, part, row, copy = fuser.jit(steps)(rows)
+    doubled = np.concatenate([2 * X[:1], np.ones((1, 16), np.float32), 2 * X[2:]])
+    same((whole, part, row, copy, rows[...]), (X + 3, doubled[2:4], doubled[0], X + 3, doubled))
+    assert all(a.sharding.is_equivalent_to(split, 2) for a in (ref, whole))
+    assert all(a.sharding.is_equivalent_to(columns, 2) for a in (rows, part))
+    if kind == "Explicit":
+        assert row.sharding.spec == fuser.P("y")
+        with pytest.raises(fuser.errors.ShardingTypeError, match="can only be sliced along unsharded axes"):
+            fuser.jit(lambda: ref[:2])()
