@@ -74,7 +74,10 @@ def timed(jitted: Jitted, compile: Callable[[], Any]) -> Any:
     elif count == 1 and jits in COMPILATIONS and of_code >= LEAST_SECONDS:
         code = _code(jitted)
         line = Source(code.co_filename, code.co_firstlineno).short
-        what, instead = "the function {} was given to fuser.jit", "call fuser.jit once, outside the loop, and keep what it returns"
+        what, instead = (
+            "the function {} was given to fuser.jit",
+            "call fuser.jit once, outside the loop, and keep what it returns",
+        )
         if hasattr(jitted.function, "kernel"):
             what, instead = "the kernel {} was given to pallas_call", "call it within a function under fuser.jit"
         _warn(

@@ -193,7 +193,9 @@ def _plan(parts: Split, policy: Policy | None) -> Plan:
 def _once_only(graph: Graph) -> Eqn | None:
     """An `io_callback`, here or in a graph inside."""
     for eqn in graph.eqns:
-        found = eqn if eqn.primitive is io_callback_p else next(filter(None, map(_once_only, graphs_in(eqn.params))), None)
+        found = (
+            eqn if eqn.primitive is io_callback_p else next(filter(None, map(_once_only, graphs_in(eqn.params))), None)
+        )
         if found is not None:
             return found
     return None
