@@ -113,7 +113,7 @@ def _partial(trace: Trace, args: Sequence[Any], params: Params) -> list[Any]:
     known = [a for a, use in zip(args, linear) if not use]
     parts = split(params["jaxpr"], linear)
     if params["differentiated"] and all(parts.is_linear):
-        return list(trace.record(remat_p, args, params))  # what it computes again is computed in one place
+        return list(trace.record(remat_p, tuple(args), params))  # what it computes again is computed in one place
     plan = _plan(parts, params["policy"])
     with using(trace.parent):
         results = replay(plan.known, *known)
