@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from fuser import backends
 from fuser.api import compiler, progress
 from fuser.api.advice import LEAST_DONATED, held
-from fuser.api.placement import Placement
+from fuser.api.placement import Placement, with_refs
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stateful import State, without_state
 from fuser.ir.graph import Graph, Var
@@ -114,7 +114,7 @@ class Traced:
         graph, out_tree, state = without_state(self.graph, self.out_tree)
         if graph is self.graph:
             return self
-        placement = self.placement if state is None else self.placement and self.placement.widened(graph)
+        placement = self.placement if state is None else with_refs(self.placement, graph, state.closed, state.written)
         donated = self.donated if state is None else ()
         return Traced(graph, self.in_tree, out_tree, donated, self._backend, self.path, placement, state)
 
