@@ -42,7 +42,7 @@ from fuser.kernel.emitter import Emitter as Common
 from fuser.kernel.emitter import axis_names, invariants
 from fuser.kernel.kernel import Kernel, Store, reduction_identity
 from fuser.kernel.loops import Loops
-from fuser.kernel.lower import computed, index_axes, operands
+from fuser.kernel.operands import computed, index_axes, operands, own_axes
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.kernel.sizes import MOST_SIZES
 
@@ -406,9 +406,7 @@ class Emitter(Builder, Common):
         """Whether a value changes along an axis."""
         known = self.following.get(node)
         if known is None:
-            own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
-            known = own is not None and axis in index_axes(own)
-            known = known or any(self.follows(operand, axis) for operand in operands(node))
+            known = axis in own_axes(node) or any(self.follows(operand, axis) for operand in operands(node))
             self.following[node] = known
         return known
 

@@ -18,7 +18,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.types import FLOATS, is_complex, is_inexact
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import of_vector
-from fuser.kernel.lower import computed, index_axes
+from fuser.kernel.operands import computed, index_axes, index_of
 
 Scalarised = tuple[str, int]  # the reason, and for how many elements
 
@@ -117,7 +117,7 @@ def _stands_still(writer: Emitter, division: Div) -> bool:
 def _of_index(writer: Emitter, node: Scalar, axis: Axis) -> str:
     if node.op not in ("load", "index"):
         return ""
-    offset = node.attr.offset if node.op == "load" else node.attr
+    offset = index_of(node)
     divisions = (atom for atom, _ in offset.terms if isinstance(atom, Div) and axis in index_axes(atom.base))
     if any(not _stands_still(writer, division) for division in divisions):
         return "the offset of each element takes an integer division; a reshape to axes of its own would not"

@@ -22,7 +22,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
-from fuser.kernel.operands import computed, index_axes, needed, operands
+from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
 
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.elementwise import Elementwise, Span
@@ -80,7 +80,7 @@ def _split(kernel: Kernel, row: Axis, along: Axis, loops: Loops) -> Rows | None:
     for node in kernel.sweeps[0].row:
         own: frozenset[Axis] = frozenset()
         if node.op in ("load", "index"):
-            index = node.attr.offset if node.op == "load" else node.attr
+            index = index_of(node)
             own = frozenset(index_axes(index) & both)
             dense = own == both and _joint(index, row, along, loops) and (node.op == "index" or not node.args)
             if own == both and not (dense and index.coefficient(along) == 1):

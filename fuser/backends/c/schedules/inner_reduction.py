@@ -30,7 +30,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex
 from fuser.kernel.kernel import Kernel, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
-from fuser.kernel.lower import operands
+from fuser.kernel.operands import needed
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 KEPT_BYTES = 1 << 17  # a kept row stays in the core's own cache up to about this size
@@ -463,23 +463,15 @@ class InnerReduction(Emitter):
 
     def _body(self, sweep: Sweep) -> list[Scalar]:
         """The nodes to compute: not those that are read back from kept rows, nor those that only these need."""
-        inside = set(sweep.body)
         self.recalled = set()
-        recalled = (self.kept.keys() & inside).difference(sweep.kept)
+        recalled = (self.kept.keys() & set(sweep.body)).difference(sweep.kept)
         if not recalled:
             return list(sweep.body)
-        needed: set[Scalar] = set()
-        stack = [f.args[0] for f in sweep.reductions] + [s.value for s in sweep.stores]
-        while stack:
-            node = stack.pop()
-            if node in needed or node not in inside:
-                continue
-            needed.add(node)
-            if node not in recalled:
-                stack.extend(operands(node))
-        self.recalled = recalled & needed
+        roots = [f.args[0] for f in sweep.reductions] + [s.value for s in sweep.stores]
+        found = needed(roots, sweep.body, stop=recalled)
+        self.recalled = recalled & set(found)
         self.recall()
-        return [n for n in sweep.body if n in needed - recalled]
+        return [n for n in found if n not in recalled]
 
     def recall(self) -> None:
         """Read what an earlier sweep kept at the running iteration."""

@@ -19,8 +19,7 @@ from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import BOOL
 from fuser.kernel.kernel import Carry, Kernel, Loop, Store
 from fuser.kernel.loops import Loops
-from fuser.kernel.lower import computed, index_axes, operands
-from fuser.kernel.operands import needed
+from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 X = Variable("x", "int64_t")  # the running lane
@@ -139,7 +138,7 @@ class LoopKernel(Emitter):
         """Whether to compute a node again costs no more than to read it from an array: elements that lie apart are gathered once."""
         if node.op not in ("load", "index") or node.args:
             return False
-        index = node.attr.offset if node.op == "load" else node.attr
+        index = index_of(node)
         if node.op == "load" and self.vector is not None and index.coefficient(self.vector) not in (0, 1):
             return False
         return not computed(index) and not any(isinstance(atom, Div) for atom in index.atoms)

@@ -9,7 +9,7 @@ second everything that follows from its results; gcc runs the scan inside of eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fuser.backends.c.function import Code, Element, Part, code, joined
@@ -17,7 +17,8 @@ from fuser.ir.index import Axis
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import is_complex
 from fuser.kernel.kernel import Sweep
-from fuser.kernel.lower import KEEP_COST, operands
+from fuser.kernel.lower import KEEP_COST
+from fuser.kernel.operands import needed
 
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.inner_reduction import InnerReduction
@@ -32,14 +33,13 @@ def first_phase(sweep: Sweep, body: Sequence[Scalar], extent: int) -> list[Scala
     scans = [n for n in body if n.op == "scan"]
     if not scans or sweep.reductions or sweep.kept or extent < SHORTEST or not all(map(_runs_in_vectors, scans)):
         return None
-    inside = set(body)
-    first = _needed([scan.args[0] for scan in scans], inside)
+    first = needed([scan.args[0] for scan in scans], body)
     if any(scan in first for scan in scans):
         return None
-    again = first & _needed([store.value for store in sweep.stores], inside, stop=set(scans))
+    again = set(first).intersection(needed([store.value for store in sweep.stores], body, stop=scans))
     if sum(COSTS.get(n.op, 1) for n in again if n.op not in ("load", "const", "index")) > KEEP_COST:
         return None
-    return [n for n in body if n in first]
+    return first
 
 
 def two_phases(writer: InnerReduction, sweep: Sweep, body: list[Scalar], first: list[Scalar], axis: Axis) -> None:
@@ -55,8 +55,8 @@ def two_phases(writer: InnerReduction, sweep: Sweep, body: list[Scalar], first: 
             for scan in scans:
                 writer.scan_in(scan)
         else:
-            rest = _needed([store.value for store in sweep.stores], set(body), stop=set(scans))
-            writer.element(sweep, [n for n in body if n in rest], writer.scan_out)
+            rest = needed([store.value for store in sweep.stores], body, stop=scans)
+            writer.element(sweep, rest, writer.scan_out)
         writer.close()
         writer.env = dict(saved)
         if phase == 0:
@@ -68,12 +68,12 @@ def apart(sweep: Sweep, body: Sequence[Scalar]) -> list[Scalar] | None:
     scans = [n for n in body if n.op == "scan"]
     if not scans or any(is_complex(n.attr.accumulator) for n in scans):
         return None
-    first = _needed([scan.args[0] for scan in scans], set(body))
+    first = needed([scan.args[0] for scan in scans], body)
     others = [n for n in body if n.op not in ("scan", "load", "const", "index")]
     more = len(sweep.reductions) + len(sweep.stores) - len(scans)
     if any(scan in first for scan in scans) or sum(COSTS.get(n.op, 1) for n in others) + 2 * more <= LITTLE:
         return None
-    return [n for n in body if n in first]
+    return first
 
 
 def three_loops(
@@ -107,11 +107,12 @@ def three_loops(
     writer.pragma("omp simd{}", joined(list(clauses), ""))
     writer.loop(axis, *span)
     roots = [store.value for store in sweep.stores] + [reduction.args[0] for reduction in sweep.reductions]
-    rest = _needed([*roots, *kept], set(body), stop={*scans, *early}).difference(scans, early)
+    there = {*scans, *early}
+    rest = [n for n in needed([*roots, *kept], body, stop=there) if n not in there]
     for scan in scans:
         if scan in kept:
             writer.keep(scan)
-    writer.element(sweep, [n for n in body if n in rest])
+    writer.element(sweep, rest)
     writer.close()
     writer.env = saved
 
@@ -190,15 +191,3 @@ def counter(writer: InnerReduction, axis: Axis) -> str:
 
 def _runs_in_vectors(scan: Scalar) -> bool:
     return scan.attr.reduction in _OPERATORS and not is_complex(scan.attr.accumulator)
-
-
-def _needed(roots: Sequence[Scalar], inside: set[Scalar], stop: Container[Scalar] = ()) -> set[Scalar]:
-    """Those of `inside` that `roots` need, but not what those in `stop` need."""
-    found: set[Scalar] = set()
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node in inside and node not in found:
-            found.add(node)
-            stack.extend(() if node in stop else operands(node))
-    return found

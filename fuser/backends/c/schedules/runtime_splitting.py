@@ -14,7 +14,7 @@ from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.index_set_splitting import known
 from fuser.kernel.kernel import Store, Sweep
-from fuser.kernel.lower import computed, index_axes
+from fuser.kernel.operands import computed, index_axes
 
 if TYPE_CHECKING:
     from fuser.backends.c.emitter import Emitter
