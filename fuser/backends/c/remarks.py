@@ -11,6 +11,7 @@ from typing import Any
 
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import GATHERED, NEAR, Emitter
+from fuser.backends.c.schedules.argreduce import is_argreduce
 from fuser.backends.c.schedules.inner_reduction import InnerReduction
 from fuser.backends.c.schedules.loop_kernel import LoopKernel
 from fuser.ir.index import Axis, Div
@@ -89,8 +90,8 @@ def _of_reductions(writer: InnerReduction) -> str:
         recalled = writer.kept.keys() - set(sweep.kept)
         if any(n.op == "scan" and n not in recalled for n in sweep.body) and sweep not in writer.in_vectors:
             return "each element of a prefix scan waits for the one before it; along an axis other than the last, many run side by side"
-        extremes = any(reduction.attr.reduction in ("argmax", "argmin") for reduction in sweep.reductions)
-        if extremes and not writer.is_argreduce(sweep):
+        extremes = any(reduction.attr.positional for reduction in sweep.reductions)
+        if extremes and not is_argreduce(writer.loops, sweep):
             return "positions of extremes in short rows are looked for one after the other; along the first axis they are not"
     return ""
 

@@ -56,8 +56,7 @@ def write(
     cheap = [node for node in nodes if _again(piece, node)]
     held = _between(piece, loops, cheap)
     for node in held:
-        kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
-        writer.buffer(kind, f"{writer.name(node)}_block", room)
+        writer.buffer(spell.held(node.dtype), f"{writer.name(node)}_block", room)
     with writer.scope():
         for run in loops:
             single = bool(run) and run[0] in piece.single
@@ -117,7 +116,7 @@ def _run(
         writer.define(node)
     elements = {node: writer.at(f"{writer.name(node)}_block", writer.named("x")) for node in run if node in held}
     for node, place in elements.items():
-        writer.set(place, "{} ? 1 : 0" if node.dtype == BOOL else "{}", writer.env[node])
+        writer.set(place, spell.put(node.dtype, writer.env[node]))
     for node, place in elements.items():
         writer.env[node] = writer.code("({} != 0)", place) if node.dtype == BOOL else place
 
