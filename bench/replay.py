@@ -26,7 +26,7 @@ from rich.console import Console
 
 import fuser
 from bench.workloads import WORKLOADS
-from fuser.api import stages
+from fuser.api import compiler
 from fuser.backends import get
 from fuser.backends.base import KernelSource
 from fuser.compile import Lowering, lower
@@ -142,17 +142,17 @@ def examples() -> Iterator[Program]:
 def recorded() -> Iterator[list[tuple[Graph, tuple[int, ...]]]]:
     """The graphs that are lowered meanwhile."""
     graphs: list[tuple[Graph, tuple[int, ...]]] = []
-    before = stages.lower
+    before = compiler.lower
 
     def keep(graph: Graph, backend: Any, donated: Any = ()) -> Lowering:
         graphs.append((graph, tuple(donated)))
         return before(graph, backend, donated)
 
-    stages.lower = keep
+    compiler.lower = keep
     try:
         yield graphs
     finally:
-        stages.lower = before
+        compiler.lower = before
 
 
 def _module(path: pathlib.Path) -> ModuleType:

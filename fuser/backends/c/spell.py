@@ -214,6 +214,21 @@ def store(dtype: np.dtype, value: Part) -> Code:
     return code("{}({})", Symbol(f"{_HALVES[dtype]}_round"), value) if dtype in _HALVES else code(value)
 
 
+def held(dtype: np.dtype) -> str:
+    """The type of a value in an array between loops. A bool takes 32 bits, the width of most of what it chooses."""
+    return "int32_t" if dtype == BOOL else local(dtype)
+
+
+def put(dtype: np.dtype, value: Part) -> Code:
+    """A value as such an array holds it."""
+    return code("{} ? 1 : 0" if dtype == BOOL else "{}", value)
+
+
+def taken(dtype: np.dtype, element: Part) -> Part:
+    """The value of an element of such an array."""
+    return code("({} != 0)", element) if dtype == BOOL else element
+
+
 def conversions(*dtypes: np.dtype) -> str:
     """The functions that `load` and `store` of these dtypes name."""
     names = [f"{_HALVES[d]}_{way}" for d in dict.fromkeys(dtypes) if d in _HALVES for way in ("load", "round")]

@@ -19,7 +19,6 @@ from fuser.backends.c.schedules.index_set_splitting import MANY, across_pieces, 
 from fuser.backends.c.schedules.piece import Piece, part_of, scheduled
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL
 from fuser.kernel.index_set_splitting import Cut
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
@@ -239,13 +238,12 @@ class Elementwise(Emitter):
     def _widen(self, nodes: Sequence[Scalar], span: Span, room: int) -> None:
         """Read the row of each node into numbers of 32 bits."""
         for node in nodes:
-            kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
-            row = self.buffer(kind, f"{self.name(node)}_row", room)
+            row = self.buffer(spell.held(node.dtype), f"{self.name(node)}_row", room)
             with self.scope():
                 self.pragma("omp simd")
                 self.loop(span.axis, span.begin, span.end)
                 x = code("{} - {}", self.axes[span.axis], span.begin)
-                self.set(self.at(row, x), "{} ? 1 : 0" if node.dtype == BOOL else "{}", super().expression(node))
+                self.set(self.at(row, x), spell.put(node.dtype, super().expression(node)))
                 self.close()
             self.wide[node] = self.at(row, code("{} - {}", self.axes[span.axis], span.begin))
 
@@ -264,7 +262,7 @@ class Elementwise(Emitter):
 
     def expression(self, node: Scalar) -> Code:
         if node in self.wide:
-            return code("({} != 0)" if node.dtype == BOOL else "{}", self.wide[node])
+            return code(spell.taken(node.dtype, self.wide[node]))
         if node in self.sources:
             return self.element_at(node, self.sources[node])
         return super().expression(node)

@@ -19,7 +19,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
-from fuser.kernel.operands import computed, index_axes, operands
+from fuser.kernel.operands import computed, index_of, operands, own_axes
 
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.elementwise import Elementwise
@@ -56,8 +56,7 @@ def write(
     cheap = [node for node in nodes if _again(piece, node)]
     held = _between(piece, loops, cheap)
     for node in held:
-        kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
-        writer.buffer(kind, f"{writer.name(node)}_block", room)
+        writer.buffer(spell.held(node.dtype), f"{writer.name(node)}_block", room)
     with writer.scope():
         for run in loops:
             single = bool(run) and run[0] in piece.single
@@ -117,7 +116,7 @@ def _run(
         writer.define(node)
     elements = {node: writer.at(f"{writer.name(node)}_block", writer.named("x")) for node in run if node in held}
     for node, place in elements.items():
-        writer.set(place, "{} ? 1 : 0" if node.dtype == BOOL else "{}", writer.env[node])
+        writer.set(place, spell.put(node.dtype, writer.env[node]))
     for node, place in elements.items():
         writer.env[node] = writer.code("({} != 0)", place) if node.dtype == BOOL else place
 
@@ -146,8 +145,7 @@ def gathers(nodes: Sequence[Scalar], vector: Axis) -> set[Scalar]:
     """Loads whose place along the vector is computed."""
     along: set[Scalar] = set()
     for node in nodes:
-        index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
-        if any(o in along for o in operands(node)) or (index is not None and vector in index_axes(index)):
+        if vector in own_axes(node) or any(o in along for o in operands(node)):
             along.add(node)
     loads = [node for node in nodes if node.op == "load" and not node.args]
     return {node for node in loads if any(value in along for value in computed(node.attr.offset))}
@@ -169,5 +167,5 @@ def _cheap(node: Scalar) -> bool:
     """A load or an index whose place is told by the axes alone."""
     if node.op not in ("load", "index") or node.args:
         return False
-    index = node.attr.offset if node.op == "load" else node.attr
+    index = index_of(node)
     return not computed(index) and not any(isinstance(atom, Div) for atom in index.atoms)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuser.backends.c.function import Range, Variable, code
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
-from fuser.kernel.kernel import Kernel, Sweep
-from fuser.kernel.loops import Loops
+from fuser.kernel.kernel import Sweep
 
 if TYPE_CHECKING:
     from fuser.backends.c.emitter import Emitter
@@ -22,12 +22,11 @@ LEAST_BYTES = 1 << 22  # of what is read: less stays in a cache
 ROW_BYTES = (1 << 12, 1 << 18)  # of rows that are worth it, and that the core's own caches hold
 
 
-def prefetched(writer: Emitter, sweep: Sweep) -> list[Scalar]:
+def loads_ahead(writer: Emitter, sweep: Sweep) -> list[Scalar]:
     """The loads whose next row is to be asked for in this sweep; none where that does not pay."""
-    return [] if writer.asked.forbids("prefetching") else _prefetched(writer.kernel, writer.loops, sweep)
-
-
-def _prefetched(kernel: Kernel, loops: Loops, sweep: Sweep) -> list[Scalar]:
+    kernel, loops = writer.kernel, writer.loops
+    if writer.asked.forbids("prefetching"):
+        return []
     running = [s for s in kernel.sweeps if s.loops]
     if len(running) < 2 or sweep is not running[-1] or any(s.stores for s in running):
         return []
@@ -46,3 +45,20 @@ def _walks(load: Scalar, row: Axis, col: Axis) -> bool:
     index = load.attr.offset
     plain = all(isinstance(atom, Axis) for atom in index.atoms) and not load.args
     return plain and index.coefficient(col) == 1 and index.coefficient(row) >= 1
+
+
+def open_pieces(writer: Emitter, loads: list[Scalar], axis: Axis) -> Range:
+    """Open a loop over pieces of the row, in which the same piece of the next row is asked for; gives its ends."""
+    writer.made(prefetching=len(loads))
+    row, total = writer.loops.parallel[-1], writer.extents[axis]
+    piece = writer.count("piece", "0", total, f"{{}} += {PIECE}")
+    until = writer.let("int64_t", "until", f"{{0}} - {{1}} < {PIECE} ? {{0}} : {{1}} + {PIECE}", total, piece)
+    for load in loads:
+        array, step = writer.params[load.attr.param], LINE // writer.kernel.params[load.attr.param].dtype.itemsize
+        ahead = Variable("ahead", "int64_t")
+        with writer.standing({row: code("({} + 1)", writer.axes[row]), axis: ahead}):
+            place = writer._offset(load.attr.param, load.attr.offset)
+        writer.count(ahead.name, piece, until, f"{{}} += {step}")
+        writer.do("__builtin_prefetch({} + {});", array, place)
+        writer.close(flat=True)
+    return piece, until
