@@ -296,10 +296,7 @@ def _gather_lower(
             number, at = (1 + component, ZERO) if len(indices) > 1 else (1, Affine.of(component))
             start = settled(read(number, (*batch, at)))
             high = max(extent - slice_sizes[d], 0)
-            least, most = span(start) or (-1, high + 1)
-            if fills and not 0 <= least <= most <= high:
-                wide = S.cast(start, _INT64)
-                valid = (wide >= 0) & (wide <= high)
+            if fills and (valid := _valid(start, high)) is not None:
                 inside = valid if inside is None else inside & valid
             place = clamped(start, high)
         if (batching := layout.batching[d]) is not None:
@@ -312,16 +309,30 @@ def _gather_lower(
     return S.where(inside, read(0, tuple(position), inside), S.constant(fill_of(x.dtype, fill_value), x.dtype))
 
 
+def _valid(start: Scalar, high: int) -> Scalar | None:
+    """Whether an integer is in 0 … high; None where it always is."""
+    least, most = _span(start)
+    below = None if most <= high else start <= high
+    if least >= 0:
+        return below
+    return start >= 0 if below is None else (start >= 0) & below
+
+
 @functools.lru_cache(64)  # arrays that are read at the same places share them
 def clamped(value: Scalar, high: int) -> Affine:
     """A computed integer as an index in 0 … high; a number that is known becomes plain index arithmetic."""
-    value = S.cast(value, _INT64)
     if value.op == "const":
         return Affine.of(max(min(int(value.attr), high), 0))
-    least, most = span(value) or (-1, high + 1)
+    least, most = _span(value)
     value = value if most <= high else S.minimum(value, high)
     value = value if least >= 0 else S.maximum(value, 0)
-    return Affine.of(Computed(value, (min(max(least, 0), high), min(most, high))))
+    return Affine.of(Computed(S.cast(value, _INT64), (min(max(least, 0), high), max(min(most, high), 0))))
+
+
+def _span(value: Scalar) -> tuple[int, int]:
+    found = span(value)
+    assert found is not None, "an index is an integer"
+    return found
 
 
 # (operand shape, indices shape, dimension numbers, slice sizes)
