@@ -17,6 +17,8 @@ from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.target import Target, duration
+from fuser.ops.attention import attention_p
+from fuser.partition.attention_axes import layouts
 from fuser.partition.axes import DimensionMap, Views, dimension_maps
 from fuser.partition.group import FUSIBLE, FusionLimits, Kind, Layout
 from fuser.partition.loop import LoopForm
@@ -74,6 +76,7 @@ class Uses:
 
     of: dict[Var, frozenset[int]]
     number: dict[Eqn, int]
+    reducing: frozenset[int] = frozenset()  # the numbers of reductions
 
 
 def standalone(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> Candidate:
@@ -98,10 +101,13 @@ def standalone(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> 
 def product(number: int, eqn: Eqn, views: Views) -> Candidate:
     """The candidate of a contraction that becomes a kernel: rows along the result, operands read wherever they are needed."""
     candidate = standalone(number, eqn, views, Kind.CONTRACTION, "")
-    (out,) = eqn.outvars
-    labels: Layout = tuple(None if e == 1 else Axis(e) for e in out.aval.shape)
-    candidate.parallel = candidate.order = [a for a in labels if a is not None]
-    candidate.layout = {out: labels}
+    if eqn.primitive is attention_p:
+        found = layouts(eqn.params["graph"])
+    else:
+        found = (tuple(None if e == 1 else Axis(e) for e in eqn.outvars[0].aval.shape),)
+    candidate.layout = {out: labels for out, labels in zip(eqn.outvars, found, strict=True) if labels is not None}
+    candidate.parallel = list(dict.fromkeys(a for labels in candidate.layout.values() for a in labels if a is not None))
+    candidate.order = candidate.parallel
     candidate.cost = 1 << 20  # never computed twice
     return candidate
 
@@ -235,7 +241,7 @@ def blocker(a: Candidate, b: Candidate, uses: Uses, limits: FusionLimits) -> str
         return "an optimization barrier stands between them"
     opaque = b.opaque.keys() & a.produced
     if Kind.CONTRACTION in (a.kind, b.kind):
-        reason = _product_blocker(a, b, bool(opaque))
+        reason = _product_blocker(a, b, bool(opaque), uses)
         if reason is not None:
             return reason
     if Kind.LOOP in (a.kind, b.kind):
@@ -273,12 +279,16 @@ def _results(a: Candidate, b: Candidate, uses: Uses) -> int:
     return sum(not within(v, a, b, uses) for candidate in (a, b) for v in candidate.live_out)
 
 
-def _product_blocker(a: Candidate, b: Candidate, opaque: bool) -> str | None:
-    """Elementwise work on a product's result joins it, nothing else."""
+def _product_blocker(a: Candidate, b: Candidate, opaque: bool, uses: Uses) -> str | None:
+    """Elementwise work on a product's result joins it, nothing else, and not what is reduced next beside a result in memory."""
     if b.kind is Kind.CONTRACTION:
         return "a product reads each element of its operands many times, so they are computed before it"
     if b.kind is not Kind.ELEMENTWISE:
         return f"a {b.kind.value} needs whole rows of the product, which are spread over several blocks"
+    if any(v not in a.layout for v in b.inputs & a.produced):
+        return "it reads what rows of a product are reduced to, which have another shape"
+    if all(uses.of.get(v, uses.reducing) <= uses.reducing for v in b.live_out) and escaping(a, b, uses):
+        return "it is reduced next, by a kernel that can read the product, which is needed in memory"
     return "it reads the product at shifted or reshaped indices" if opaque else None
 
 
@@ -389,9 +399,9 @@ def match(a: Candidate, b: Candidate) -> dict[Axis, Axis] | str:
                 taken.add(y)
         return True
 
-    for var, layouts in b.reads.items():
+    for var, several in b.reads.items():
         if var in a.layout and var not in a.reads:
-            for read in layouts:
+            for read in several:
                 if not unify(read, a.layout[var]):
                     return "it reads a value of the other along other axes"
     for var in b.reads.keys() & a.reads.keys():  # hints only: shared inputs, where they agree

@@ -21,7 +21,7 @@ from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import KEY, ArrayType
 from fuser.trace import tree
 from fuser.trace.core import bind
-from tests.backends.attention_cases import ATTENTION, grouped
+from tests.backends.attention_cases import ATTENTION, GRADIENTS, grouped
 from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 from tests.lax.test_control_flow import PROGRAMS
 from tests.transforms import compositions
@@ -257,7 +257,7 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
             program = compositions.build(fuser, steps, transforms)
             yield f"{transforms} of {steps}", program, (compositions.POINT,)
     elif suite == "attention":
-        for name, (function, types) in ATTENTION.items():
+        for name, (function, types) in {**ATTENTION, **GRADIENTS}.items():
             yield name, function, arrays(types)
     elif suite == "eager":
         for name in ("line", "softmax", "layer norm", "places", "stencil", "gathered", "cumsum", "integers", "bytes"):

@@ -20,6 +20,7 @@ from fuser.backends.triton.aot import WARP, compile_ahead
 from fuser.backends.triton.emitter import Launch
 from fuser.backends.triton.target import Machine
 from fuser.errors import ToolchainError
+from fuser.ir.primitive import Fusion
 from fuser.partition.group import FusionGroup, Kind
 
 MOST_BLOCKS = 32  # that a multiprocessor runs at once
@@ -86,9 +87,7 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
     times = {
         "memory": moved / machine.copy,
         "products" if product else "issue": (
-            group.flops / machine.products(max(a.dtype.itemsize for a in arrays if a.shape))
-            if product
-            else sum(launch.issue for launch in launches)
+            group.flops / machine.products(_multiplied(group)) if product else sum(launch.issue for launch in launches)
         ),
         "launch": machine.launch * len(launches),
     }
@@ -118,6 +117,12 @@ def occupancy(launch: Launch, code: Code, machine: Machine) -> float:
         blocks = min(blocks, machine.shared // (code.shared + 1024))
     blocks = min(blocks, -(-launch.grid // machine.units))
     return blocks * threads / machine.threads
+
+
+def _multiplied(group: FusionGroup) -> int:
+    """Bytes of the widest number that a group's products multiply."""
+    products = [eqn for eqn in group.eqns if eqn.primitive.fusion is Fusion.DOT]
+    return max(v.aval.dtype.itemsize for eqn in products for v in eqn.invars if v.aval.shape)
 
 
 def _touches(text: str, param: str) -> int:
