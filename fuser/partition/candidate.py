@@ -17,6 +17,7 @@ from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.target import Target, duration
+from fuser.ir.types import is_complex, is_inexact
 from fuser.ops.attention import attention_p
 from fuser.partition.attention_axes import layouts
 from fuser.partition.axes import DimensionMap, Views, dimension_maps
@@ -26,6 +27,7 @@ from fuser.partition.loop import LoopForm
 MOST_SWEEPS = 8  # runs over the reduced axes, where each computes again what came before
 KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
 WAITING = 4  # how much longer operations take in iterations that wait for each other
+MANY_ROWS = 256  # for which sums of their columns are made beside reductions of each: fewer leave most of a GPU idle
 FEW = 8  # elements side by side, fewer of which are read one by one
 PIECE = 8  # additions that it is worth to ask whether an element is of a piece, and to read it there
 PADDED = 32  # additions that it is worth to ask, in a loop of reductions, whether an element is inside of padding
@@ -57,6 +59,7 @@ class Candidate:
     partial: bool = False  # some value covers only a part of the axes, and is computed again along the others
     reason: str = ""
     order: list[Axis] = field(default_factory=list)  # all axes as they lie in memory, outermost first
+    column_sums: set[Var] = field(default_factory=set)  # results that are sums over its parallel axes
     barriers: set[tuple[Var, int]] = field(default_factory=set)  # values read through a barrier, and its scope
     produced: set[Var] = field(default_factory=set)
     live_out: set[Var] = field(default_factory=set)  # what is produced here and needed outside too
@@ -237,6 +240,8 @@ def blocker(a: Candidate, b: Candidate, uses: Uses, limits: FusionLimits) -> str
         reason = _pieces_blocker(a, b, limits)
         if reason is not None:
             return reason
+    if a.column_sums & b.inputs:
+        return "it reads sums over all rows, which are there when the kernel has ended"
     if any(v in a.produced for v, _ in b.barriers):
         return "an optimization barrier stands between them"
     opaque = b.opaque.keys() & a.produced
@@ -443,6 +448,8 @@ def _domain_blocker(
     if cols_a:
         if b_cols:
             if b_cols != cols_a or b_rows != rows_a:
+                if b_cols == rows_a and b_rows == cols_a and sums_columns(a, b, limits):
+                    return None
                 if b_cols & rows_a and b.inputs & a.produced:
                     return "it reduces over rows, and so needs every row of the other first"
                 return "they reduce over different axes"
@@ -457,6 +464,24 @@ def _domain_blocker(
     if mapped != rows_a:
         return "it runs over only a part of the other's axes"
     return None
+
+
+def sums_columns(a: Candidate, b: Candidate, limits: FusionLimits) -> bool:
+    """Whether `b`, which sums over the rows of `a`, may do so beside `a`: each program sums those of its own rows."""
+    length, rows = (math.prod(x.extent for x in axes) for axes in (a.reduced, a.parallel))
+    sums = all(
+        eqn.primitive.rule("lower")(**eqn.params)[0] == "sum" and is_inexact(eqn.outvars[0].aval.dtype)
+        for eqn in b.eqns
+        if eqn.primitive.fusion is Fusion.REDUCE
+    )
+    plain = a.kind is b.kind is Kind.REDUCTION and b.sweeps == 1 and not (a.opaque or b.opaque)
+    whole = length <= limits.column_sums and rows >= MANY_ROWS and bool(a.order) and a.order[-1] in a.reduced
+    reduced = {v for eqn in b.eqns if eqn.primitive.fusion is Fusion.REDUCE for v in eqn.outvars}
+    return plain and whole and sums and b.live_out <= reduced and not b.column_sums and not _complex(a, b)
+
+
+def _complex(*candidates: Candidate) -> bool:
+    return any(is_complex(v.aval.dtype) for c in candidates for eqn in c.eqns for v in eqn.outvars)
 
 
 def _sync_blocker(a: Candidate, b: Candidate, target: Target) -> str | None:
@@ -517,7 +542,9 @@ def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
     else:
         mapping = match(a, b)
         assert isinstance(mapping, dict)
-        cols = list(dict.fromkeys([*a.reduced, *(mapping.get(x, x) for x in b.reduced)]))
+        across = bool(a.reduced and b.reduced) and {mapping.get(x, x) for x in b.reduced} == set(a.parallel)
+        a.column_sums |= b.live_out if across else set()
+        cols = a.reduced if across else list(dict.fromkeys([*a.reduced, *(mapping.get(x, x) for x in b.reduced)]))
         rows = list(dict.fromkeys([*a.parallel, *(mapping.get(x, x) for x in b.parallel)]))
         rows = [x for x in rows if x not in cols]
         kind = Kind.SCAN if Kind.SCAN in (a.kind, b.kind) else Kind.REDUCTION if cols else Kind.ELEMENTWISE
@@ -554,6 +581,7 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
     big.numbers |= small.numbers
     big.produced |= small.produced
     big.barriers |= small.barriers
+    big.column_sums |= small.column_sums
     big.reshaped |= small.reshaped
     for var, dims in small.layout.items():
         big.layout.setdefault(var, layout(dims))

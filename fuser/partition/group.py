@@ -60,6 +60,7 @@ class FusionLimits:
     calls: frozenset[Primitive] = (
         frozenset()
     )  # primitives outside of kernels that native functions serve; they read dense operands
+    column_sums: int = 0  # the longest row along which a kernel of whole rows sums columns too
     pieces: bool = False  # kernels have a loop for each piece of a concatenation
     subgroups: bool = False  # lanes of a loop that are few enough to run together may read each other's values
     natives: frozenset[Primitive] = frozenset()  # primitives made of others that the backend has a form of its own for
@@ -126,6 +127,20 @@ class FusionGroup:
         """The equations that the group's kernel computes; a loop is followed by those of its body, an
         attention by what it is made of."""
         return tuple(inner_eqns(self.graph.eqns)) if self.kind in (Kind.LOOP, Kind.CONTRACTION) else self.graph.eqns
+
+
+def column_sums(group: FusionGroup) -> frozenset[Eqn]:
+    """The sums over a group's parallel axes, which its programs make for their rows, and which are added up after."""
+    if group.kind is not Kind.REDUCTION:
+        return frozenset()
+    found = set[Eqn]()
+    for eqn in group.graph.eqns:
+        layout = group.layout.get(eqn.invars[0]) if eqn.primitive.fusion is Fusion.REDUCE else None  # type: ignore[arg-type]
+        if layout is not None:
+            axes = eqn.primitive.rule("lower")(**eqn.params)[1]
+            if any(layout[d] in group.parallel for d in axes if layout[d] is not None):
+                found.add(eqn)
+    return frozenset(found)
 
 
 _GENERATED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP, Kind.HORIZONTAL)

@@ -49,6 +49,10 @@ def layer_norm(x: Any, scale: Any, bias: Any) -> Any:
     return (x - mean) / fnp.sqrt(variance + 1e-5) * scale + bias
 
 
+def layer_norm_gradients(x: Any, scale: Any, bias: Any, ct: Any) -> Any:
+    return fuser.vjp(layer_norm, x, scale, bias)[1](ct)
+
+
 def reductions(x: Any, axis: Any = -1) -> Any:
     return tuple(f(x, axis=axis) for f in (fnp.sum, fnp.max, fnp.min, fnp.prod))
 
@@ -107,6 +111,9 @@ FORMS: dict[str, Form] = {
     "softmax of 2000": (softmax, (f32(3, 2000),)),
     "softmax of 6000": (softmax, (f32(2, 6000),)),
     "layer norm": (layer_norm, (f32(33, 128), f32(128), f32(128))),
+    "layer norm gradients": (layer_norm_gradients, (f32(600, 700), f32(700), f32(700), f32(600, 700))),
+    "layer norm gradients of short rows": (layer_norm_gradients, (f32(3, 90, 20), f32(20), f32(20), f32(3, 90, 20))),
+    "rows and sums of columns": (lambda x: (softmax(x), (x * x).sum(0)), (of("bfloat16", 300, 130),)),
     "layer norm in bfloat16": (layer_norm, tuple(of("bfloat16", *s) for s in ((9, 128), (128,), (128,)))),
     "reductions": (reductions, (f32(20, 50),)),
     "reductions of bytes": (reductions, (of("int8", 20, 50),)),

@@ -18,6 +18,7 @@ ONE_WAVE = (
     528  # programs of 8 warps and 64 registers a thread that such a GPU runs at once: four on each multiprocessor
 )
 LONGEST_ROW = 16384  # reduced elements that one program holds at once
+LONGEST_SUMMED_ROW = 8192  # the same, where a program keeps sums of its columns too
 LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along memory
 
 

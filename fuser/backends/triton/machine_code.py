@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.aot import WARP, compile_ahead
 from fuser.backends.triton.emitter import Launch
@@ -83,6 +85,7 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
     product = group.kind is Kind.CONTRACTION  # whose programs find in the second cache what others have read
     touches = [1 if product else _touches(source.text, name) for name in source.params]
     moved = sum(a.nbytes * times for a, times in zip(arrays, touches, strict=True))
+    moved += sum(2 * count * np.dtype(dtype).itemsize for count, dtype in source.launch["scratch"])
     launches = tuple(of_source(source, max((a.size for a in arrays), default=1), machine))
     times = {
         "memory": moved / machine.copy,
