@@ -22,7 +22,8 @@ from fuser.backends.triton import backend as triton_backend
 from fuser.backends.triton import interpreter, memory
 from fuser.backends.triton.device import code, products
 from fuser.ir.evaluate import evaluate
-from fuser.partition.group import FusionGroup, Kind, Refusal, column_sums
+from fuser.partition.column_sums import column_sums
+from fuser.partition.group import FusionGroup, Kind, Refusal
 from fuser.runtime import toolchain
 from fuser.runtime.core import native
 from fuser.trace.core import EVALUATION

@@ -21,7 +21,8 @@ from fuser.ir.types import FLOATS, bfloat16
 from fuser.kernel.check import check
 from fuser.kernel.kernel import Access, Kernel, Param, ReductionSpec, Store, Sweep
 from fuser.kernel.operands import computed, index_axes, operands
-from fuser.partition.group import FusionGroup, column_sums
+from fuser.partition.column_sums import column_sums
+from fuser.partition.group import FusionGroup
 from fuser.partition.values import Index, Values, deep_recursion
 
 KEEP_COST = 10  # a value computed in one sweep and needed in a later one is kept if it costs more additions than this

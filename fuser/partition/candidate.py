@@ -17,17 +17,16 @@ from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.target import Target, duration
-from fuser.ir.types import is_complex, is_inexact
 from fuser.ops.attention import attention_p
 from fuser.partition.attention_axes import layouts
 from fuser.partition.axes import DimensionMap, Views, dimension_maps
+from fuser.partition.column_sums import sums_columns
 from fuser.partition.group import FUSIBLE, FusionLimits, Kind, Layout
 from fuser.partition.loop import LoopForm
 
 MOST_SWEEPS = 8  # runs over the reduced axes, where each computes again what came before
 KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
 WAITING = 4  # how much longer operations take in iterations that wait for each other
-MANY_ROWS = 256  # for which sums of their columns are made beside reductions of each: fewer leave most of a GPU idle
 FEW = 8  # elements side by side, fewer of which are read one by one
 PIECE = 8  # additions that it is worth to ask whether an element is of a piece, and to read it there
 PADDED = 32  # additions that it is worth to ask, in a loop of reductions, whether an element is inside of padding
@@ -464,24 +463,6 @@ def _domain_blocker(
     if mapped != rows_a:
         return "it runs over only a part of the other's axes"
     return None
-
-
-def sums_columns(a: Candidate, b: Candidate, limits: FusionLimits) -> bool:
-    """Whether `b`, which sums over the rows of `a`, may do so beside `a`: each program sums those of its own rows."""
-    length, rows = (math.prod(x.extent for x in axes) for axes in (a.reduced, a.parallel))
-    sums = all(
-        eqn.primitive.rule("lower")(**eqn.params)[0] == "sum" and is_inexact(eqn.outvars[0].aval.dtype)
-        for eqn in b.eqns
-        if eqn.primitive.fusion is Fusion.REDUCE
-    )
-    plain = a.kind is b.kind is Kind.REDUCTION and b.sweeps == 1 and not (a.opaque or b.opaque)
-    whole = length <= limits.column_sums and rows >= MANY_ROWS and bool(a.order) and a.order[-1] in a.reduced
-    reduced = {v for eqn in b.eqns if eqn.primitive.fusion is Fusion.REDUCE for v in eqn.outvars}
-    return plain and whole and sums and b.live_out <= reduced and not b.column_sums and not _complex(a, b)
-
-
-def _complex(*candidates: Candidate) -> bool:
-    return any(is_complex(v.aval.dtype) for c in candidates for eqn in c.eqns for v in eqn.outvars)
 
 
 def _sync_blocker(a: Candidate, b: Candidate, target: Target) -> str | None:

@@ -129,20 +129,6 @@ class FusionGroup:
         return tuple(inner_eqns(self.graph.eqns)) if self.kind in (Kind.LOOP, Kind.CONTRACTION) else self.graph.eqns
 
 
-def column_sums(group: FusionGroup) -> frozenset[Eqn]:
-    """The sums over a group's parallel axes, which its programs make for their rows, and which are added up after."""
-    if group.kind is not Kind.REDUCTION:
-        return frozenset()
-    found = set[Eqn]()
-    for eqn in group.graph.eqns:
-        layout = group.layout.get(eqn.invars[0]) if eqn.primitive.fusion is Fusion.REDUCE else None  # type: ignore[arg-type]
-        if layout is not None:
-            axes = eqn.primitive.rule("lower")(**eqn.params)[1]
-            if any(layout[d] in group.parallel for d in axes if layout[d] is not None):
-                found.add(eqn)
-    return frozenset(found)
-
-
 _GENERATED = (Kind.ELEMENTWISE, Kind.REDUCTION, Kind.SCAN, Kind.LOOP, Kind.HORIZONTAL)
 
 

@@ -11,7 +11,8 @@ import pytest
 import fuser.numpy as fnp
 from fuser import jit
 from fuser.ir.types import ArrayType
-from fuser.partition.group import Kind, column_sums
+from fuser.partition.column_sums import column_sums
+from fuser.partition.group import Kind
 
 
 def plan(function: Callable[..., Any], *shapes: tuple[int, ...], backend: str = "triton") -> Any:
