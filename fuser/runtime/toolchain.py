@@ -116,7 +116,7 @@ def tuning(path: str) -> tuple[str, ...]:
 
         asked = [path, "-march=native", "-E", "-v", "-x", "c", os.devnull]
         try:
-            done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(asked, capture_output=True, text=True, errors="replace", timeout=60, check=False)
             found = dict(re.findall(r" -m(arch|tune)=(\S+)", done.stderr))
         except (OSError, subprocess.SubprocessError):
             found = {}  # it is compiled with all the same

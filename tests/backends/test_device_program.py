@@ -104,6 +104,14 @@ SQUARE = (16, 16)
 PROGRAMS: dict[str, tuple[Any, Any]] = {
     "mlp": (mlp, lambda: (put(16, 128), [put(128, 128, seed=n) for n in range(8)])),
     "rows": (lambda x: fuser.nn.softmax(x) @ x.T, lambda: (put(40, 3000),)),
+    "rows and sums of columns": (
+        lambda x, ct: fuser.vjp(lambda x, w: fuser.nn.softmax(x) * w, x, x[0])[1](ct),
+        lambda: (put(300, 200), put(300, 200, seed=1)),
+    ),
+    "attention with gradients": (
+        lambda q, k, v: fuser.grad(lambda *a: (fuser.nn.dot_product_attention(*a) ** 2).sum(), (0, 1, 2))(q, k, v),
+        lambda: tuple(put(1, 40, 2, 16, seed=n) for n in range(3)),
+    ),
     "recurrent": (recurrent, lambda: (put(4, 80), put(80, 80), put(9, 4, 80))),
     "counted": (counted, lambda: (put(*SQUARE),)),
     "until": (until, lambda: (put(*SQUARE),)),

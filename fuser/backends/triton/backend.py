@@ -10,6 +10,7 @@ from typing import Any
 from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
 from fuser.backends.triton import attention, eager, interpreter
+from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
 from fuser.backends.triton.device import code
 from fuser.backends.triton.device.link import Linker
 from fuser.backends.triton.emit import emit_kernel, emit_product
@@ -40,7 +41,12 @@ class Triton:
     asked = NOTHING_ASKED
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(
-        control=True, dots=True, attention=True, driven="kernels are launched from there", target=TARGET
+        control=True,
+        dots=True,
+        attention=True,
+        column_sums=LONGEST_SUMMED_ROW,
+        driven="kernels are launched from there",
+        target=TARGET,
     )
 
     @property
