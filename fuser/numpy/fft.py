@@ -139,7 +139,7 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The inverse of `hfft`: the first half of a Hermitian signal from its real transform."""
-    return M.conj(rfft(a, n, axis, _swapped(norm)))
+    return M.conj(rfft(asarray(a), n, axis, _swapped(norm)))
 
 
 def _swapped(norm: str | None) -> str:

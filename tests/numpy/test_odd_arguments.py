@@ -36,6 +36,10 @@ ROWS: list[Row] = [
     *(row("numpy.isin", WHOLE, WHOLE[0], invert=invert, method=m) for invert in (False, True) for m in ("sort", "binary_search")),
     row("numpy.isin", np.float32([np.nan, -0.0, 2, np.inf]), np.float32([0, np.nan, np.inf, *range(3, 300)]), method="binary_search"),
     row("scipy.signal.detrend", X[:, :1]), row("scipy.signal.welch", X[:0]),
+    row("numpy.vecdot", X, X[:, :1]), row("numpy.matvec", X[0], X[1]), row("numpy.vecmat", X[0], X[1]), row("numpy.vander", X[0, :0]),
+    row("numpy.digitize", X, X[0], method="nearest"), row("numpy.searchsorted", X[0], X, method="nearest"),
+    *(row(f"scipy.special.{name}", [1.0, 2.0]) for name in ("ndtr", "log_ndtr", "spence")), row("numpy.fft.ihfft", [1.0, 2.0]),
+    row("scipy.special.expn", 2, [1.0, 2.0]), row("scipy.special.hyp1f1", 2.0, 1.5, [1.0, 2.0]),
     row("scipy.fft.dctn", X, axes=-1), row("scipy.fft.idctn", X, axes=0), row("lax.top_k", WHOLE > 0, 2),
 ]  # fmt: skip
 
@@ -51,3 +55,17 @@ def test_membership_among_many_takes_no_memory_of_all_pairs() -> None:
     for found in (fnp.isin(x, tests), fuser.jit(fnp.isin)(x, tests)):
         np.testing.assert_array_equal(found, np.isin(x, tests))
     assert jnp.isin(x[:100], tests).tolist() == np.isin(x[:100], tests).tolist()
+
+
+def test_bools_that_several_operands_give_are_strong() -> None:
+    """A comparison of weak numbers is weak, in JAX too; what is made of two such, or reduced, is not."""
+    for library in (jnp, fnp):
+        x = library.asarray(1.0)
+        made = [
+            (x == 1) & (x == 2),
+            (x == 1) ^ True,
+            library.where(x == 1, x == 1, x == 2),
+            library.isclose(x, 1),
+            library.any(x),
+        ]
+        assert [m.weak_type for m in (x == 1, ~(x == 1), *made)] == [True, True, *[False] * len(made)]
