@@ -54,7 +54,7 @@ def address(function: tuple[Any, ...]) -> int:
     """The address of a library function, which stays for the life of the process.
 
     `function` is (one of GEMMS, operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
-    ("permute", bytes of an element), ("substitute", dtype), ("scatter", dtype, reduction, dtype of indices),
+    ("permute", bytes of an element), ("substitute", dtype), ("incomplete", dtype), ("scatter", dtype, reduction, dtype of indices),
     ("factorisation", function of lapack.c, dtype) or ("lapack", SciPy's module, name), a function of
     LAPACK itself; ("fft",); ("ufunc" or "ufunc data", name, operand's dtype), an inner loop of
     NumPy's; ("host", "run"), which calls Python; or ("foreign", …), a part of a call of a function of the user's
@@ -111,7 +111,7 @@ def _function(name: str, types: tuple[Any, ...]) -> Any:
 
 
 # The names of functions that texts of this file define.
-ENTRIES = (*GEMMS, "fft", "sort", "top_k", "permute", "scatter", "substitute")
+ENTRIES = (*GEMMS, "fft", "sort", "top_k", "permute", "scatter", "substitute", "incomplete")
 
 
 def entry(function: tuple[Any, ...]) -> str:
@@ -165,6 +165,14 @@ def scatter_text(dtype: np.dtype, reduction: str, index: np.dtype) -> str:
     return f"#include <stdint.h>\n{helpers}{_named(names)}{sources.read('scatter.c')}"
 
 
+def incomplete_text(dtype: np.dtype) -> str:
+    """incomplete.c for elements of a dtype."""
+    names = {"IN": spell.storage(dtype), "LOAD(x)": spelt(spell.load(dtype, "(x)")), "SINGLE": int(dtype.itemsize <= 4)}
+    names["SAVE(x)"] = spelt(spell.store(dtype, f"({spell.local(dtype)})(x)"))
+    helpers = spell.conversions(dtype)
+    return f"#include <stdint.h>\n{helpers}{_named(names)}{sources.read('gemm/poll.c')}{sources.read('incomplete.c')}"
+
+
 def _reduction(dtype: np.dtype, reduction: str) -> tuple[str, str]:
     """How an update changes an element, and the update that does not: the zero of a sum is -0.0, which keeps -0.0."""
     if reduction == "add":
@@ -201,6 +209,7 @@ _TEXTS: dict[str, Callable[..., str]] = {
     "fft": lambda: sources.read("fft.c"),
     "permute": permute_text,
     "scatter": scatter_text,
+    "incomplete": incomplete_text,
     "substitute": lambda dtype: (
         _named({"T": spell.storage(dtype)}) + sources.read("gemm/poll.c") + sources.read("triangular_solve.c")
     ),
