@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from fuser.config import config
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
+from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
-from fuser.runtime.device import Device
+from fuser.runtime.device import Device, devices
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
 
@@ -107,6 +108,13 @@ class Placement(NamedTuple):
 def placed(values: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
     """The positions and shardings of those values that lie on several devices, or on one that is not the first."""
     return tuple([(n, v._data.sharding) for n, v in enumerate(values) if type(v) is Array and type(v._data) is Shards])
+
+
+def described(leaves: Sequence[Any]) -> list[tuple[int, Any]]:
+    """As `placed`, of those that are no arrays but describe them and say how they lie (ShapeDtypeStructs with a sharding)."""
+    found = [(n, getattr(leaf, "sharding", None)) for n, leaf in enumerate(leaves) if isinstance(leaf, ArrayType)]
+    first = tuple(devices()[:1])
+    return [(n, s) for n, s in found if hasattr(s, "mesh") or getattr(s, "devices", first) != first]
 
 
 def at_home(values: Sequence[Any]) -> list[Any]:

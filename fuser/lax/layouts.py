@@ -10,6 +10,7 @@ from typing import Any
 from fuser.ir.names import parameter_names
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import ArrayType
+from fuser.runtime.array import Array
 from fuser.trace import tree
 from fuser.trace.batch import named_axes
 from fuser.trace.explicit import resolving
@@ -28,7 +29,12 @@ def with_sharding(result: Any, sharding: Any, function: str = "reshard") -> Any:
 
 
 def described_layout(like: Any) -> Any:
-    """How a described array (a ShapeDtypeStruct) lies, as its sharding says of devices that there are; None for all else."""
+    """How an array that was put somewhere lies, or a described one (a ShapeDtypeStruct), as its sharding says of devices that there are.
+
+    None for all else.
+    """
+    if isinstance(like, Array):
+        return like.sharding if like.committed and not like.weak_type else None  # type: ignore[attr-defined]
     sharding = getattr(like, "sharding", None) if isinstance(like, ArrayType) else None
     return _laid_over[0](sharding) if sharding is not None and _laid_over else None
 

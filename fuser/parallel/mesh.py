@@ -138,6 +138,10 @@ class AbstractMesh(_Grid):
     def abstract_mesh(self) -> AbstractMesh:
         return self
 
+    @property
+    def devices(self) -> Any:
+        raise ValueError("AbstractMesh does not implement devices: it has names and sizes alone; use a Mesh")
+
     def update(
         self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None, **fields: Any
     ) -> AbstractMesh:
