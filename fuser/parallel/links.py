@@ -16,10 +16,11 @@ from fuser.ir.graph import Eqn
 from fuser.ir.index import ZERO, Affine, Axis, Computed, Div
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.scalar import Scalar
+from fuser.ops.convolution import conv_general_dilated_p
 from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshape_p, slice_p
 from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p
-from fuser.ops.sorting import sort_p
 from fuser.parallel.indexed_links import gather_links, scatter_links
+from fuser.parallel.library_links import library_links, local_groups
 from fuser.parallel.uneven import part_size
 
 SCATTERS = (scatter_p, scatter_add_p, scatter_mul_p, scatter_min_p, scatter_max_p)
@@ -181,18 +182,15 @@ def _depends(value: Any, part: Axis) -> bool:
 
 
 def _library(eqn: Eqn, parts: int) -> Iterator[Link]:
-    """Of what runs in libraries, sorts go row by row, collectives keep dimensions, and scatters write each device's own updates;
-    all else is computed whole."""
+    """Of what runs in libraries: collectives keep dimensions, and scatters write each device's own updates."""
     if eqn.primitive.collect is not None and eqn.invars:
         for d, result in enumerate(_kept(eqn)):
             if result is not None:
                 yield Link(((0, d),), ((0, result),))
     elif eqn.primitive in SCATTERS:
         yield from (Link(*found) for found in scatter_links(eqn))
-    elif eqn.primitive is sort_p:
-        for d in range(eqn.invars[0].aval.ndim):
-            if d != eqn.params["dimension"]:
-                yield Link(_all(eqn.invars, d), _all(eqn.outvars, d))
+    else:
+        yield from (Link(*found) for found in library_links(eqn, parts))
 
 
 def _kept(eqn: Eqn) -> list[int | None]:
@@ -241,6 +239,8 @@ def local_params(eqn: Eqn, operands: list[tuple[int, ...]], results: list[tuple[
         whole = eqn.invars[0].aval.shape
         limits = zip(params["limit_indices"], operands[0], whole)
         params["limit_indices"] = tuple(limit if part == extent else part for limit, part, extent in limits)
+    elif eqn.primitive is conv_general_dilated_p:
+        params |= local_groups(eqn, operands[0])
     elif "slice_sizes" in params:
         whole = eqn.invars[0].aval.shape
         sizes = zip(params["slice_sizes"], operands[0], whole)
