@@ -343,3 +343,19 @@ def test_no_collectives_over_one_device() -> None:
     args = [laid(fuser, mesh, W, "lone"), laid(fuser, mesh, X, "x", "lone")]
     assert names(spread, *args) == ["psum"]
     assert not any("over lone" in line for line in fuser.explain(spread)(*args).devices)
+
+
+def test_constraints_in_bodies_say_how_carries_and_branches_lie() -> None:
+    mesh = mesh_of(fuser, x=4, y=2)
+    named = lambda *spec: fuser.NamedSharding(mesh, fuser.P(*spec))
+    say = lambda c, *spec: fuser.lax.with_sharding_constraint(c, named(*spec))
+    x = fuser.device_put(np.arange(64, dtype=np.float32).reshape(8, 8), named("x"))
+    turned = fuser.jit(lambda c: fuser.lax.fori_loop(0, 3, lambda _, c: say(c + 1, None, "x"), c))
+    until = fuser.jit(lambda c: fuser.lax.while_loop(lambda c: c[0, 0] < 3, fuser.jit(lambda c: say(c + 1, "y")), c))
+    either = fuser.jit(lambda c: fuser.lax.cond(c[0, 0] < 1, lambda c: say(c + 3, "x", "y"), lambda c: c, c))
+    for function, spec in ((turned, (None, "x")), (until, ("y",)), (either, ("x", "y"))):
+        found = function(x)
+        np.testing.assert_array_equal(found, np.asarray(x) + 3)
+        assert found.sharding.is_equivalent_to(named(*spec), 2)
+    program = turned.lower(x).spread
+    assert [c.name for c in program.collectives] == ["all_to_all"], "once, before the loop"
