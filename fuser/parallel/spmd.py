@@ -134,7 +134,7 @@ class _Parts:
         for operand, target in zip(graph.outvars, wanted):
             if target is None:
                 spec = self.get(operand)[1]
-                target = even(self.mesh, spec, operand.aval.shape) if equal_parts else spec
+                target = even(self.mesh, self.narrowed(operand, spec), operand.aval.shape) if equal_parts else spec
             ends.append(target)
             results.append(self.taken(operand, target, "the result is wanted so"))
         self.values.clear()  # tracers do not outlive their trace
@@ -147,6 +147,11 @@ class _Parts:
         if isinstance(operand, Literal):
             return Array(np.asarray(operand.val), operand.aval.weak_type), whole(operand.aval.ndim)
         return self.values[operand]
+
+    def narrowed(self, operand: Operand, spec: Spec) -> Spec:
+        """The planned layout of a value where that only takes parts of what each device has; how it lies where not."""
+        planned = self.layouts.of(operand)
+        return planned if all(p[: len(s)] == s for p, s in zip(planned, spec)) else spec
 
     def taken(self, operand: Operand, target: Spec, reason: str) -> Any:
         """An operand's value, laid out so."""

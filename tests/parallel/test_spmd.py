@@ -359,3 +359,19 @@ def test_constraints_in_bodies_say_how_carries_and_branches_lie() -> None:
         assert found.sharding.is_equivalent_to(named(*spec), 2)
     program = turned.lower(x).spread
     assert [c.name for c in program.collectives] == ["all_to_all"], "once, before the loop"
+
+
+def test_what_is_computed_whole_goes_on_in_parts() -> None:
+    programs = {
+        "sort": lambda lib, x: lib.numpy.sort(x, 0),
+        "set": lambda lib, x: x.at[3].set(0.0),
+        "sums": lambda lib, x: lib.numpy.cumsum(x, 0).round(3),
+        "both": lambda lib, x: lib.numpy.concatenate([x, x]),
+        "after": lambda lib, x: lib.jit(lambda v: lib.numpy.sin(v[::-1]) * 2)(x),
+    }
+    for name, program in programs.items():
+        found, wanted = (
+            program(lib, lib.device_put(W, lib.NamedSharding(mesh_of(lib, x=8), lib.P("x")))) for lib in (fuser, jax)
+        )
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        assert str(found.sharding) == str(wanted.sharding), name
