@@ -13,6 +13,7 @@ from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
 from fuser.trace import tree
 from fuser.trace.batch import named_axes
+from fuser.trace.core import Tracer
 from fuser.trace.explicit import resolving
 
 _lay: list[Callable[[Any, Any, str], Any]] = []
@@ -40,10 +41,13 @@ def described_layout(like: Any) -> Any:
 
 
 def like_it(result: Any, like: Any) -> Any:
-    """A new array that lies as a described one does, and varies from device to device along the axes of a mesh that it names."""
-    axes = getattr(getattr(like, "aval", like), "vma", None)
+    """A new array that lies as another or a described one does, and varies from device to device along the axes of a mesh that it names."""
+    aval = getattr(like, "aval", like)
+    axes, explicit = getattr(aval, "vma", None), getattr(aval, "explicit", None)
     if axes:
         result = REGISTRY["pvary"].bind(result, axes=tuple(n for n in named_axes() if n in axes))
+    if isinstance(like, Tracer) and explicit is not None and not (explicit.spec.unreduced or explicit.spec.reduced):
+        return REGISTRY["sharding_constraint"].bind(result, sharding=explicit)
     return with_sharding(result, described_layout(like), "device")
 
 

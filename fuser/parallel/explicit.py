@@ -159,6 +159,8 @@ class _Typing:
     def stay(self, number: int, dim: int, axes: Axes) -> None:
         """Where no part of a result needs one part of the operand alone, a dimension that remains may lie as it did."""
         primitive, aval = self.eqn.primitive, self.avals[number]
+        if primitive.fusion is Fusion.REDUCE:  # the dimension ends here
+            return
         whole = all(v.aval.shape[: dim + 1] == aval.shape[: dim + 1] for v in self.eqn.outvars)
         if primitive.fusion in (Fusion.LIBRARY, Fusion.ELEMENTWISE) and whole:
             places = [(n, dim) for n in range(len(self.eqn.outvars))]
@@ -233,7 +235,7 @@ class _Typing:
         """Axes of a reshaped value: those that split the outer part of some dimensions split that of what these become."""
         shape = self.eqn.outvars[0].aval.shape
         for before, after in groups(aval.shape, shape):
-            axes, fits = self.outer(aval, before)
+            axes, fits = self.outer(aval, before, merged=sum(shape[d] != 1 for d in after) == 1)
             for d in after:
                 taken = 0
                 while taken < len(axes) and shape[d] % extent(self.mesh, axes[: taken + 1]) == 0:
@@ -248,15 +250,18 @@ class _Typing:
                     "layout follows for the result. The input should be fully replicated along them"
                 )
 
-    def outer(self, aval: ArrayType, dims: Sequence[int]) -> tuple[Axes, bool]:
-        """The axes that split these dimensions together, and whether they split only the outermost part of them."""
+    def outer(self, aval: ArrayType, dims: Sequence[int], merged: bool) -> tuple[Axes, bool]:
+        """The axes that split these dimensions together, and whether they split only the outermost part of them.
+
+        Of dimensions that are merged into one they split that, though other parts of it, unless one that is whole stands before.
+        """
         axes: Axes = ()
         full = fits = True  # whether what stands before is split into single elements
         for d in dims:
             own = names(aval.explicit.spec.partitions[d])
             fits = fits and (full or extent(self.mesh, own) == 1)
             axes += own
-            full = full and extent(self.mesh, own) == aval.shape[d]
+            full = full and (extent(self.mesh, own) == aval.shape[d] or (merged and bool(own)))
         return axes, fits
 
     # Sums that are not completed.

@@ -64,7 +64,17 @@ def _typed(lib: Any) -> Any:
     return [[t.replace("float32", "f32") for t in types] for types in found]
 
 
-@pytest.mark.parametrize("program", [_alike_made, _described, _of_all_processes, _typed], ids=lambda p: p.__name__[1:])
+def _by_types(lib: Any) -> Any:
+    """What types along Explicit axes say of results."""
+    with lib.set_mesh(lib.make_mesh((2, 4), ("x", "y"))):
+        x = lib.device_put(X[:, :4], lib.P("x", "y"))
+        sums = lib.jit(lambda v: lib.lax.scan(lambda c, _: (c + v, None), lib.numpy.zeros_like(v), None, length=3)[0])
+        return sums(x), x.argmax(-1), x.prod(0), x.reshape(32), lib.numpy.ravel(lib.device_put(X, lib.P("y")))
+
+
+@pytest.mark.parametrize(
+    "program", [_by_types, _alike_made, _described, _of_all_processes, _typed], ids=lambda p: p.__name__[1:]
+)
 def test_results_and_how_they_lie(program: Callable[[Any], Any]) -> None:
     (found, structure), (wanted, expected) = (lib.tree.flatten(program(lib)) for lib in (fuser, jax))
     assert str(structure) == str(expected)
