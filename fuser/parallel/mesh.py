@@ -380,7 +380,9 @@ def make_mesh(
     devices: Sequence[Device] | None = None,
 ) -> Mesh:
     """A mesh of these extents over the first devices, in their order; ValueError where there are too few."""
-    shape = tuple(axis_shapes)
+    if not all(isinstance(extent, (int, np.integer)) for extent in axis_shapes):
+        raise ValueError(f"`axis_sizes` passed to `make_mesh` should be a sequence of ints, got {axis_shapes}")
+    shape = tuple(map(int, axis_shapes))
     found = list(_device.devices()) if devices is None else list(devices)
     wanted = math.prod(shape)
     if wanted > len(found):

@@ -94,6 +94,11 @@ def _mixed(lib: Any) -> Any:
 
 ERRORS: list[tuple[Callable[[Any], Any], str]] = [
     (_mixed, "must have matching dtypes. Got int32, expected float32"),
+    (
+        lambda lib: lib.make_mesh(((4,), 2), ("x", "y")),
+        "passed to `make_mesh` should be a sequence of ints",
+    ),
+    (lambda lib: lib.pmap(lambda x: x, devices=[]), "'devices' argument to pmap must be non-empty, or None."),
     (lambda lib: lib.sharding.AbstractMesh((4,), ("x",)).devices, "AbstractMesh does not implement devices"),
 ]
 
