@@ -152,7 +152,7 @@ class _Typing:
         parts = extent(self.mesh, axes)
         parts = size if parts == 1 else parts  # along one device, as along many
         for link in links(self.eqn, parts):
-            if (number, dim) in link.operands:
+            if (number, dim) in link.operands and link.indexed is None:
                 return link
         return None
 

@@ -18,30 +18,32 @@ from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.scalar import Scalar
 from fuser.ops.convolution import conv_general_dilated_p
 from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshape_p, slice_p
-from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p
 from fuser.parallel.indexed_links import gather_links, scatter_links
 from fuser.parallel.library_links import library_links, local_groups
+from fuser.parallel.owners import SCATTERS, owned
 from fuser.parallel.uneven import part_size
 
-SCATTERS = (scatter_p, scatter_add_p, scatter_mul_p, scatter_min_p, scatter_max_p)
 Dims = tuple[tuple[int, int], ...]  # (number of an operand or result, dimension)
 
 
 @dataclass(frozen=True)
 class Link:
     """Dimensions that are split alike. With `reduction` they end in the operands: each device has a share of the results, which
-    are to be reduced so over the devices."""
+    are to be reduced so over the devices. `indexed` is the dimension of the first operand at whose computed places each device
+    reads or writes in its own part (owners.py)."""
 
     operands: Dims
     results: Dims = ()
     reduction: str | None = None
+    indexed: int | None = None
 
 
 @functools.lru_cache(maxsize=4096)
 def links(eqn: Eqn, parts: int) -> tuple[Link, ...]:
     """The dimensions that can be split into `parts`. What is in no link is taken whole by every device."""
     found = _RULES.get(eqn.primitive.fusion, _nothing)(eqn, parts)
-    return tuple(link for link in found if _fits(eqn, link, parts))
+    owners = (Link(*each) for each in owned(eqn, parts))
+    return tuple(link for link in (*found, *owners) if _fits(eqn, link, parts))
 
 
 def _fits(eqn: Eqn, link: Link, parts: int) -> bool:

@@ -8,7 +8,7 @@ split along the same axes, each device gets its part of the sum only.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from fuser.parallel.links import Link, local_params
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import replayed_flat
 from fuser.parallel.other_axes import in_axes_of
+from fuser.parallel.owners import localised
 from fuser.parallel.propagate import Axes, Layouts, linked, propagate, unsummed
 from fuser.parallel.uneven import cut, divides, even, masked, padded, part_size
 from fuser.passes.inline import inline_calls
@@ -247,12 +248,15 @@ class _Parts:
         why = f"{eqn.primitive.name} takes it so"
         operands = [self.taken(v, s, why) for v, s in zip(eqn.invars, in_specs)]
         self.mask(eqn, chosen, operands)
+        own = self.localised(eqn, chosen, operands, params)
         shared = tuple(a for link, axes in chosen if link.reduction == "sum" for a in axes)
         if eqn.primitive is scatter_add_p and shared and eqn.invars[0] not in self.zeros:
             operands[0] = self.on_first(operands[0], shared)  # what is added to counts once
         once = eqn.params.get("threaded", False) and self.mesh.size > 1
         result = self.once(eqn, operands, params) if once else eqn.primitive.bind(*operands, **params)
-        results = result if eqn.primitive.multiple_results else [result]
+        results = list(result) if eqn.primitive.multiple_results else [result]
+        for finish in own:
+            results[0] = finish(results[0])
         for link, axes in chosen:
             if link.reduction is not None:
                 axes = self.to_sum(eqn, link.reduction, axes)
@@ -262,6 +266,17 @@ class _Parts:
             said = var.aval.explicit is not None and var in self.layouts.fixed
             target = self.layouts.of(var) if said else spec
             self.put(var, self.moved(value, spec, target, var.aval.shape, "its type says so"), target)
+
+    def localised(
+        self, eqn: Eqn, chosen: list[tuple[Link, Axes]], operands: list[Any], params: dict[str, Any]
+    ) -> list[Callable[[Any], Any]]:
+        """Let each device read or write in its own part where places are computed; what is to become of the result."""
+        begins = {}
+        for link, axes in chosen:
+            if link.indexed is not None:
+                part = part_size(eqn.invars[0].aval.shape[link.indexed], extent(self.mesh, axes))
+                begins[link.indexed] = collectives.axis_index(axes) * np.int32(part)
+        return localised(eqn, begins, operands, params) if begins else []
 
     def mask(self, eqn: Eqn, chosen: list[tuple[Link, Axes]], operands: list[Any]) -> None:
         """Replace padding along reduced dimensions by what changes no result."""
