@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from fuser.config import config
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
+from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
-from fuser.runtime.device import Device
+from fuser.runtime.device import Device, devices
 from fuser.runtime.reference import Ref
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
@@ -121,6 +122,13 @@ def with_refs(placement: Placement | None, graph: Graph, closed: Sequence[Ref], 
     known = placement or Placement((None,) * arguments, (None,) * results)
     given = (*known.given, *(lying.get(n) for n in range(len(closed))))
     return known._replace(given=given, wanted=(*known.wanted, *(given[n] for n in written)))
+
+
+def described(leaves: Sequence[Any]) -> list[tuple[int, Any]]:
+    """As `placed`, of those that are no arrays but describe them and say how they lie (ShapeDtypeStructs with a sharding)."""
+    found = [(n, getattr(leaf, "sharding", None)) for n, leaf in enumerate(leaves) if isinstance(leaf, ArrayType)]
+    first = tuple(devices()[:1])
+    return [(n, s) for n, s in found if hasattr(s, "mesh") or getattr(s, "devices", first) != first]
 
 
 def at_home(values: Sequence[Any]) -> list[Any]:

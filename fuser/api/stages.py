@@ -220,6 +220,9 @@ class Lowered(Stage):
 class Compiled(Stage):
     """A program ready to run on arrays of the types that it was traced for."""
 
+    home: ClassVar[Callable[[], Any]]  # the sharding of what lies on the first device; set by fuser.parallel
+    place: Any = None  # the sharding of all arguments and results; None for that
+
     def __init__(self, traced: Traced, program: Program) -> None:
         self.traced = traced
         self.program = program
@@ -227,6 +230,16 @@ class Compiled(Stage):
         self._run = _runner(traced, program)
         if traced.state is not None:
             self._run = traced.state.around(self._run)
+
+    @property
+    def input_shardings(self) -> Any:
+        """(args, kwargs) with how each leaf is to lie."""
+        return tree.unflatten(self.in_tree, [self.place or Compiled.home()] * self.in_tree.num_leaves)
+
+    @property
+    def output_shardings(self) -> Any:
+        """The tree of the results, with how each leaf lies."""
+        return tree.unflatten(self.out_tree, [self.place or Compiled.home()] * self.out_tree.num_leaves)
 
     @property
     def plan(self) -> Plan:

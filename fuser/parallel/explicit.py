@@ -156,13 +156,15 @@ class _Typing:
         parts = extent(self.mesh, axes)
         parts = size if parts == 1 else parts  # along one device, as along many
         for link in links(self.eqn, parts):
-            if (number, dim) in link.operands:
+            if (number, dim) in link.operands and link.indexed is None:
                 return link
         return None
 
     def stay(self, number: int, dim: int, axes: Axes) -> None:
         """Where no part of a result needs one part of the operand alone, a dimension that remains may lie as it did."""
         primitive, aval = self.eqn.primitive, self.avals[number]
+        if primitive.fusion is Fusion.REDUCE:  # the dimension ends here
+            return
         whole = all(v.aval.shape[: dim + 1] == aval.shape[: dim + 1] for v in self.eqn.outvars)
         if primitive.fusion in (Fusion.LIBRARY, Fusion.ELEMENTWISE) and whole:
             places = [(n, dim) for n in range(len(self.eqn.outvars))]
@@ -237,7 +239,7 @@ class _Typing:
         """Axes of a reshaped value: those that split the outer part of some dimensions split that of what these become."""
         shape = self.eqn.outvars[0].aval.shape
         for before, after in groups(aval.shape, shape):
-            axes, fits = self.outer(aval, before)
+            axes, fits = self.outer(aval, before, merged=sum(shape[d] != 1 for d in after) == 1)
             for d in after:
                 taken = 0
                 while taken < len(axes) and shape[d] % extent(self.mesh, axes[: taken + 1]) == 0:
@@ -252,15 +254,18 @@ class _Typing:
                     "layout follows for the result. The input should be fully replicated along them"
                 )
 
-    def outer(self, aval: ArrayType, dims: Sequence[int]) -> tuple[Axes, bool]:
-        """The axes that split these dimensions together, and whether they split only the outermost part of them."""
+    def outer(self, aval: ArrayType, dims: Sequence[int], merged: bool) -> tuple[Axes, bool]:
+        """The axes that split these dimensions together, and whether they split only the outermost part of them.
+
+        Of dimensions that are merged into one they split that, though other parts of it, unless one that is whole stands before.
+        """
         axes: Axes = ()
         full = fits = True  # whether what stands before is split into single elements
         for d in dims:
             own = names(aval.explicit.spec.partitions[d])
             fits = fits and (full or extent(self.mesh, own) == 1)
             axes += own
-            full = full and extent(self.mesh, own) == aval.shape[d]
+            full = full and (extent(self.mesh, own) == aval.shape[d] or (merged and bool(own)))
         return axes, fits
 
     # Sums that are not completed.

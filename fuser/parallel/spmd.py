@@ -8,7 +8,7 @@ split along the same axes, each device gets its part of the sum only.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ from fuser.parallel.links import Link, local_params
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import replayed_flat
 from fuser.parallel.other_axes import in_axes_of
+from fuser.parallel.owners import localised
 from fuser.parallel.propagate import Axes, Layouts, linked, propagate, unsummed
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec
@@ -137,7 +138,7 @@ class _Parts:
         for operand, target in zip(graph.outvars, wanted):
             if target is None:
                 spec = self.get(operand)[1]
-                target = even(self.mesh, spec, operand.aval.shape) if equal_parts else spec
+                target = even(self.mesh, self.narrowed(operand, spec), operand.aval.shape) if equal_parts else spec
             ends.append(target)
             results.append(self.taken(operand, target, "the result is wanted so"))
         self.values.clear()  # tracers do not outlive their trace
@@ -150,6 +151,11 @@ class _Parts:
         if isinstance(operand, Literal):
             return Array(np.asarray(operand.val), operand.aval.weak_type), whole(operand.aval.ndim)
         return self.values[operand]
+
+    def narrowed(self, operand: Operand, spec: Spec) -> Spec:
+        """The planned layout of a value where that only takes parts of what each device has; how it lies where not."""
+        planned = self.layouts.of(operand)
+        return planned if all(p[: len(s)] == s for p, s in zip(planned, spec)) else spec
 
     def taken(self, operand: Operand, target: Spec, reason: str) -> Any:
         """An operand's value, laid out so."""
@@ -258,11 +264,14 @@ class _Parts:
         why = f"{eqn.primitive.name} takes it so"
         operands = [self.taken(v, s, why) for v, s in zip(eqn.invars, in_specs)]
         self.mask(eqn, chosen, operands)
+        own = self.localised(eqn, chosen, operands, params)
         shared = tuple(a for link, axes in chosen if link.reduction == "sum" for a in axes)
         if eqn.primitive is scatter_add_p and shared and eqn.invars[0] not in self.zeros:
             operands[0] = self.on_first(operands[0], shared)  # what is added to counts once
         result = self.once(eqn, operands, params) if once else eqn.primitive.bind(*operands, **params)
-        results = result if eqn.primitive.multiple_results else [result]
+        results = list(result) if eqn.primitive.multiple_results else [result]
+        for finish in own:
+            results[0] = finish(results[0])
         for link, axes in chosen:
             if link.reduction is not None:
                 axes = self.to_sum(eqn, link.reduction, axes)
@@ -272,6 +281,17 @@ class _Parts:
             said = var.aval.explicit is not None and var in self.layouts.fixed
             target = self.layouts.of(var) if said else spec
             self.put(var, self.moved(value, spec, target, var.aval.shape, "its type says so"), target)
+
+    def localised(
+        self, eqn: Eqn, chosen: list[tuple[Link, Axes]], operands: list[Any], params: dict[str, Any]
+    ) -> list[Callable[[Any], Any]]:
+        """Let each device read or write in its own part where places are computed; what is to become of the result."""
+        begins = {}
+        for link, axes in chosen:
+            if link.indexed is not None:
+                part = part_size(eqn.invars[0].aval.shape[link.indexed], extent(self.mesh, axes))
+                begins[link.indexed] = collectives.axis_index(axes) * np.int32(part)
+        return localised(eqn, begins, operands, params) if begins else []
 
     def mask(self, eqn: Eqn, chosen: list[tuple[Link, Axes]], operands: list[Any]) -> None:
         """Replace padding along reduced dimensions by what changes no result."""

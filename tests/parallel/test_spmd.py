@@ -423,3 +423,35 @@ def test_references_keep_their_layout(kind: str) -> None:
         assert row.sharding.spec == fuser.P("y")
         with pytest.raises(fuser.errors.ShardingTypeError, match="can only be sliced along unsharded axes"):
             fuser.jit(lambda: ref[:2])()
+
+
+def test_constraints_in_bodies_say_how_carries_and_branches_lie() -> None:
+    mesh = mesh_of(fuser, x=4, y=2)
+    named = lambda *spec: fuser.NamedSharding(mesh, fuser.P(*spec))
+    say = lambda c, *spec: fuser.lax.with_sharding_constraint(c, named(*spec))
+    x = fuser.device_put(np.arange(64, dtype=np.float32).reshape(8, 8), named("x"))
+    turned = fuser.jit(lambda c: fuser.lax.fori_loop(0, 3, lambda _, c: say(c + 1, None, "x"), c))
+    until = fuser.jit(lambda c: fuser.lax.while_loop(lambda c: c[0, 0] < 3, fuser.jit(lambda c: say(c + 1, "y")), c))
+    either = fuser.jit(lambda c: fuser.lax.cond(c[0, 0] < 1, lambda c: say(c + 3, "x", "y"), lambda c: c, c))
+    for function, spec in ((turned, (None, "x")), (until, ("y",)), (either, ("x", "y"))):
+        found = function(x)
+        np.testing.assert_array_equal(found, np.asarray(x) + 3)
+        assert found.sharding.is_equivalent_to(named(*spec), 2)
+    program = turned.lower(x).spread
+    assert [c.name for c in program.collectives] == ["all_to_all"], "once, before the loop"
+
+
+def test_what_is_computed_whole_goes_on_in_parts() -> None:
+    programs = {
+        "sort": lambda lib, x: lib.numpy.sort(x, 0),
+        "set": lambda lib, x: x.at[3].set(0.0),
+        "sums": lambda lib, x: lib.numpy.cumsum(x, 0).round(3),
+        "both": lambda lib, x: lib.numpy.concatenate([x, x]),
+        "after": lambda lib, x: lib.jit(lambda v: lib.numpy.sin(v[::-1]) * 2)(x),
+    }
+    for name, program in programs.items():
+        found, wanted = (
+            program(lib, lib.device_put(W, lib.NamedSharding(mesh_of(lib, x=8), lib.P("x")))) for lib in (fuser, jax)
+        )
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        assert str(found.sharding) == str(wanted.sharding), name
