@@ -15,8 +15,10 @@ from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.primitive import MOVES, Fusion
 from fuser.legalise.attention import Surroundings, inside
 from fuser.legalise.row_dots import with_row_dots
+from fuser.legalise.shift_invariance import without_gradients_of_maxima
 from fuser.ops.attention import attention_p, result_type
 from fuser.ops.conversion import convert_element_type_p, copy_p
+from fuser.ops.elementwise import eq_p, ne_p
 from fuser.ops.movement import transpose_p
 from fuser.passes.dce import drop_dead
 
@@ -51,6 +53,7 @@ def with_recomputed_scores(graph: Graph, supports: Supports) -> Graph:
     """The graph with kernels that share no weights in memory, where a backend `supports` all that a region needs."""
     if sum(eqn.primitive.fusion is Fusion.DOT for eqn in graph.eqns) < 3:
         return graph
+    graph = without_gradients_of_maxima(graph)
     seen, made = set[Eqn](), 0
     for first in [eqn for eqn in graph.eqns if eqn.primitive.fusion is Fusion.DOT]:
         around = Surroundings(graph)
@@ -86,6 +89,8 @@ def _region(around: Surroundings, first: Eqn) -> Region | str:
                 return IN_MEMORY
             if reader in region.eqns or reader in region.sums or any(end.eqn is reader for end in region.ends):
                 continue
+            if reader.primitive in (eq_p, ne_p) and reader.invars[0] is not reader.invars[1]:
+                return "scores that are computed again are tested for equality"
             fusion, large = reader.primitive.fusion, reader.outvars[0].aval.size == size
             if fusion is Fusion.DOT and reader.primitive is not attention_p:
                 region.ends.append(_end(around, reader, reader.invars.index(eqn.outvars[0])))

@@ -153,5 +153,7 @@ GRADIENTS: dict[str, Form] = {
         with_gradients(lambda q, k, v: softmax_attention(q, k.astype("float32"), v)),
         (*types(F32, FEW[0]), *types(bfloat16, FEW[1]), *types(F32, *FEW[2:])),
     ),
+    "gradients by hand": (with_gradients(causal), types(F32, *FEW)),
+    "gradients by hand of windows": (with_gradients(windowed), types(F32, *FEW)),
     "gradients of a loss": (_loss, types(F32, *((1, 2, 50, 32),) * 3)),
 }

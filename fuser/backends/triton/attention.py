@@ -405,12 +405,13 @@ class AttentionKernel(Emitter):
         """Add weighted values to a sum; weights of 32 bits beside values of 16 in parts, each what the last one left."""
         parts, dims = self.parts, (COLUMN_DOWN, f"{FEATURE}{number}")
         same = (n for n, score in enumerate(parts.scores) if is_transposed(total, score, parts.walked))
-        alike = lambda score: score.narrow == (total.value.narrow is not None)
+        dtype = total.value.narrow or total.value.dtype
+        alike = lambda score: dtype == (score.walked.narrow if score.narrow else score.walked.dtype)
         loaded = next((n for n in same if self.whole(n) and alike(parts.scores[n])), None)
         value = f"tl.trans(walked{loaded})" if loaded is not None else self._side(total.value, dims)
         self.line(f"value{number} = {value}")
         self.line(f"rest{number} = {self._block(weight)}")
-        narrow = spell.storage(total.value.narrow or total.value.dtype)
+        narrow = spell.storage(dtype)
         count = 1 if total.value.narrow is None else total.parts(parts.stores, self.kernel.params)
         for part in range(count):
             self.line(f"weight{number} = rest{number}.to({narrow})")
