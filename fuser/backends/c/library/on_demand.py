@@ -34,7 +34,7 @@ def has_gemm(eqn: Eqn) -> bool:
 @functools.cache
 def _gemm(operand: np.dtype, out: np.dtype, name: str = "gemm") -> Any:
     """The compiled product for operands and results of these dtypes; `name` is one of GEMMS."""
-    if name == "gemm" and (ready := prebuilt.gemm(operand, out)) is not None:
+    if (ready := prebuilt.function(name, operand, out)) is not None:
         return ready
     return getattr(_loaded(GEMMS[name] + gemm_text(operand, out)), name)
 
@@ -99,15 +99,20 @@ def accumulator(out: np.dtype) -> np.dtype:
 
 @functools.cache
 def _factorisations(dtype: np.dtype) -> ctypes.CDLL:
+    return _loaded(factorisations_text(dtype))
+
+
+def factorisations_text(dtype: np.dtype) -> str:
     """lapack.c for elements of a dtype, and small_factorisations.c, which has no complex ones."""
     files = ("gemm/poll.c", "lapack.c", *(() if is_complex(dtype) else ("small_factorisations.c",)))
-    return _loaded(_named(lapack.definitions(dtype)) + "\n".join(map(sources.read, files)))
+    return _named(lapack.definitions(dtype)) + "\n".join(map(sources.read, files))
 
 
 def _function(name: str, types: tuple[Any, ...]) -> Any:
     if name == "factorisation":
-        return getattr(_factorisations(types[1]), types[0])
-    return getattr(_loaded(_TEXTS[name](*types)), name)
+        name, *rest = types
+        return prebuilt.function(name, *rest) or getattr(_factorisations(*rest), name)
+    return prebuilt.function(name, *types) or getattr(_loaded(_TEXTS[name](*types)), name)
 
 
 # The names of functions that texts of this file define.
