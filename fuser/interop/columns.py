@@ -12,11 +12,31 @@ from typing import Any
 
 import numpy as np
 
+from fuser.interop.held import HeldDict
 from fuser.interop.numpy.context import untraceable
 from fuser.ir.types import ALL_DTYPES
 from fuser.trace import tree
 
 _LIBRARIES = {"pandas": ("Series", "DataFrame"), "polars": ("Series", "DataFrame"), "xarray": ("DataArray",)}
+
+
+class Frame(HeldDict):
+    """The columns of a frame by name, to be read; what a frame answers otherwise than a dict is refused, so that its library answers."""
+
+    name = "frame"
+
+    def __len__(self) -> int:
+        raise untraceable("the number of a frame's rows cannot be traced", "take it of a column")
+
+    def __eq__(self, other: Any) -> Any:
+        raise untraceable("a comparison with a whole frame cannot be traced", "compare its columns")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+tree.register_pytree_node(
+    Frame, lambda frame: (tuple(frame.values()), tuple(frame.keys())), lambda names, columns: Frame(zip(names, columns))
+)
 
 
 def library_of(leaf: Any) -> str | None:
@@ -71,7 +91,7 @@ def _arrays(leaf: Any) -> Any:
     """The memory of a column, or of the numeric columns of a frame by name."""
     if not hasattr(leaf, "columns"):
         return _array(leaf)
-    return {name: _array(leaf[name]) for name in leaf.columns if _is_numeric(leaf[name])}
+    return Frame({name: _array(leaf[name]) for name in leaf.columns if _is_numeric(leaf[name])})
 
 
 def _is_numeric(column: Any) -> bool:

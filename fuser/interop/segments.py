@@ -424,6 +424,28 @@ def makes_generator(function: Any) -> bool:
     return code is not None and bool(code.co_flags & (0x20 | 0x80 | 0x200))  # generators and coroutines
 
 
+_OF_MEMORY = frozenset(("nditer", "nested_iters"))  # what takes ndarrays alone, and asks none for anything
+
+
+def needs_memory(function: Any) -> bool:
+    """Whether a function, or one that it names, uses what a lazy array cannot stand for."""
+    waiting: list[Any] = [function]
+    seen: set[int] = set()
+    while waiting and len(seen) < MOST_REACHED:
+        value = waiting.pop()
+        value = getattr(value, "__func__", value)
+        if id(value) in seen or not isinstance(value, types.FunctionType) or not follows(value.__code__.co_filename):
+            continue
+        seen.add(id(value))
+        codes = [value.__code__]
+        for code in codes:
+            if _OF_MEMORY & set(code.co_names):
+                return True
+            codes.extend(part for part in code.co_consts if isinstance(part, types.CodeType))
+        waiting.extend(_named(value))
+    return False
+
+
 def _argument(tape: Tape, value: Any, seen: dict[int, Any]) -> Any:
     if type(value) is tuple:
         return tuple(_argument(tape, v, seen) for v in value)
