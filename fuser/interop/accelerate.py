@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 import types
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +34,7 @@ from fuser.errors import (
 )
 from fuser.frames import hide
 from fuser.interop.arguments import KEYS, QUICK, dtype_of, gather, is_dense, is_dynamic, is_followed, key_of
-from fuser.interop.columns import as_arrays, library_of, with_columns
+from fuser.interop.columns import LIBRARYS_OWN, ByColumns, as_arrays, library_of, with_columns
 from fuser.interop.entries import STALE, Run, Signature, callers_level, default_errors, errors_key, reason
 from fuser.interop.guards import Reach
 from fuser.interop.held import held_arguments, released
@@ -46,7 +47,7 @@ from fuser.interop.numpy.module import seen_outside
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import DECLINED, Declined, Output, Owners, in_order
 from fuser.interop.outside import Outside
-from fuser.interop.segments import Segments, makes_generator, needs_memory, run_in_segments
+from fuser.interop.segments import OF_MEMORY, Segments, makes_generator, names_any, run_in_segments
 from fuser.interop.stages import AcceleratedTraced
 from fuser.interop.writes import NeedsInput, writes_of
 from fuser.ir.source import current_source
@@ -97,7 +98,7 @@ class Accelerated(Jitted):
         self._outline: tuple[Any, ...] | None = None  # of the arguments that NumPy answered last because it is faster
         self._segments: list[Segments] = []
         self._unsigned: dict[str, str] = {}  # why calls ran in NumPy whose arguments make no signature
-        self._whole: Accelerated | None = None  # of columns: it is traced whole, or raises
+        self._by_columns: ByColumns | None = None
 
     @property
     def cuts(self) -> dict[str, str]:
@@ -112,7 +113,7 @@ class Accelerated(Jitted):
     def explain(self) -> str:
         """How each signature that was called is answered: compiled whole, in segments (cut where and why) or by NumPy, and why so."""
         lines = [entry.explain() for entry in self._signatures()]
-        lines += [self._whole.explain()] if self._whole is not None else []
+        lines += [self._by_columns.whole.explain()] if self._by_columns is not None else []
         lines += [f"{self.name}: by NumPy, as {why}" for why in self._unsigned]
         return "\n".join(lines) or f"{self.name} has not been called"
 
@@ -156,6 +157,7 @@ class Accelerated(Jitted):
             self._torch.clear_cache()
 
     def _call(self, args: Any, kwargs: Any, quick: Any = None) -> Any:
+        began = time.perf_counter()
         errors = errors_key()
         if errors is NotImplemented:
             return self.function(*args, **kwargs)
@@ -182,6 +184,8 @@ class Accelerated(Jitted):
             return self._without_signature(self._unhashable_argument(static, leaves, (free, named)), args, kwargs)
         if entry is None:
             entry = self._first(key, static, structure, leaves)
+        if entry.trial is not None and quick is None:
+            entry.trial.began = began
         result = entry(leaves, args, kwargs)
         if entry.is_slower:
             self._outline = None if kwargs else tuple(map(_outlined, args))
@@ -203,14 +207,16 @@ class Accelerated(Jitted):
 
     def _of_columns(self, args: Any, kwargs: Any) -> Any:
         """A call with columns: of their memory, where the function can be traced whole, or else by their own library."""
-        if self._whole is None:
+        if self.fallback == "error":
+            return with_columns(self, args, kwargs)
+        if self._by_columns is None:
             given = (self.static_argnums, self.static_argnames, "whole", self.backend, self.measure)
-            self._whole = Accelerated(self.function, *given)
+            differs = names_any(self.function, LIBRARYS_OWN)
+            self._by_columns = ByColumns(Accelerated(self.function, *given), self.function, NOT_WHOLE, differs)
         try:
-            result = with_columns(self if self.fallback == "error" else self._whole, args, kwargs)
+            return self._by_columns(args, kwargs)
         except UnsupportedError as error:
             return self._without_signature(error, args, kwargs)
-        return self.function(*args, **kwargs) if result is NOT_WHOLE else result
 
     # ---- stages
 
@@ -449,7 +455,7 @@ class Accelerated(Jitted):
         entry.segments = segments = Segments(self.name, compile)
         entry.how, entry.why = "in segments", reason(error).split("; ")[0]
         self._segments.append(segments)
-        if needs_memory(self.function):
+        if names_any(self.function, OF_MEMORY):
             entry.how = "by NumPy, whose iterators read memory"
             return entry.in_numpy
         return lambda leaves, args, kwargs: run_in_segments(self.function, segments, args, kwargs)

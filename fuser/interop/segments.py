@@ -16,7 +16,7 @@ import time
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -424,11 +424,11 @@ def makes_generator(function: Any) -> bool:
     return code is not None and bool(code.co_flags & (0x20 | 0x80 | 0x200))  # generators and coroutines
 
 
-_OF_MEMORY = frozenset(("nditer", "nested_iters"))  # what takes ndarrays alone, and asks none for anything
+OF_MEMORY = ("nditer", "nested_iters")  # what takes ndarrays alone, and asks none for anything
 
 
-def needs_memory(function: Any) -> bool:
-    """Whether a function, or one that it names, uses what a lazy array cannot stand for."""
+def names_any(function: Any, wanted: Iterable[str]) -> bool:
+    """Whether a function, or one that it names, names one of these globals or attributes."""
     waiting: list[Any] = [function]
     seen: set[int] = set()
     while waiting and len(seen) < MOST_REACHED:
@@ -439,7 +439,7 @@ def needs_memory(function: Any) -> bool:
         seen.add(id(value))
         codes = [value.__code__]
         for code in codes:
-            if _OF_MEMORY & set(code.co_names):
+            if not set(code.co_names).isdisjoint(wanted):
                 return True
             codes.extend(part for part in code.co_consts if isinstance(part, types.CodeType))
         waiting.extend(_named(value))

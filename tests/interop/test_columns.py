@@ -111,6 +111,16 @@ def test_what_pandas_alone_can_do(function):
         accelerate(lambda t: t.rows)(table())
 
 
+@pytest.mark.parametrize("library", [pd.Series, pl.Series, xr.DataArray])
+@pytest.mark.parametrize("function", [lambda s: s.std() + s.sum(), lambda s: s.mean() * 2, lambda s: np.sqrt(s) + 1])
+@pytest.mark.parametrize("last", [np.nan, 4.0])
+def test_reductions_are_the_librarys_own(library, function, last):
+    column = library(np.array([1.0, 2.0, 9.0, last]))
+    accelerated = accelerate(function)
+    for _ in range(25):
+        np.testing.assert_allclose(np.asarray(accelerated(column)), np.asarray(function(column)), rtol=1e-12)
+
+
 def test_no_library_is_imported():
     code = "import sys, numpy, fuser; fuser.accelerate(lambda x: x + 1)(numpy.ones(3)); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
