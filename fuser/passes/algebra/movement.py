@@ -168,7 +168,7 @@ def _reduce_repeated(eqn: Eqn, rewriter: Rewriter) -> Result:
     inner = rewriter.producer(x, M.broadcast_in_dim_p)
     if inner is None or inner.invars[0].aval.size != 1 or not x.aval.size:
         return None
-    one: Operand = inner.invars[0]
+    one: Any = inner.invars[0]
     shape = eqn.outvars[0].aval.shape
     if one.aval.shape:
         one = rewriter.make(M.reshape_p, one, new_sizes=(), dimensions=None)
