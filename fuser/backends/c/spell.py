@@ -171,7 +171,6 @@ def header(used: Counter[str]) -> str:
     """What stands before the kernels: prototypes, maths and helpers, as far as `used` names them; how often each is named."""
     helpers, names = TABLE.used(used)
     lines = ["#include <stdint.h>"]
-    lines += [f"{kind} {f}({kind}, {kind});" for f, kind in (("fmodf", "float"), ("fmod", "double")) if f in names]
     lines += [_LIBC_PROTOTYPES[name] for name in sorted(names & _LIBC_PROTOTYPES.keys())]
     return "\n".join([*lines, *helpers, *maths.used(used)])
 
@@ -393,7 +392,6 @@ def _rounded_twice(form: str, name: str) -> Spelling:
 
 _FLOAT: dict[str, Spelling] = {
     **{name: name + "_{w}" for name in (*maths.UNARY, *maths.BINARY)},
-    "rem": "fmod{f}",
     "neg": "-{0}",
     "abs": "__builtin_fabs{f}({0})",
     "floor": "__builtin_floor{f}({0})",

@@ -278,3 +278,14 @@ inline real nextafter_w(real x, real y) {
   const real moved = from_bits_w(x == 0 ? least : (y > x) == (x > 0) ? away : back);
   return (x != x) | (y != y) ? x + y : x == y ? y : moved;
 }
+
+// The remainder of a division whose quotient is cut off: exact, as x less an integer times y fits where the integer does. The
+// quotient, rounded, may be one too large.
+inline real rem_w(real x, real y) {
+#ifdef FAST_FMA
+  const real a = size_w(x), b = size_w(y), n = __builtin_trunc@(a / b), r = __builtin_fma@(-n, b, a), least = r < 0 ? r + b : r;
+  return rem_far_w(x, y, signed_w(n < TWO_DIGITS ? least : __builtin_nan@(""), x));
+#else
+  return rem_far_w(x, y, __builtin_nan@(""));
+#endif
+}

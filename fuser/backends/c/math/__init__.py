@@ -10,7 +10,7 @@ import functools
 import re
 from collections import Counter
 
-from fuser.backends.c.math.range_reduction import CONDITION, FAR, far
+from fuser.backends.c.math.range_reduction import CONDITION, FAR, far, remainder
 from fuser.runtime import sources
 
 # The functions of one operand and of two that kernels may name, as `<name>_f32` and `<name>_f64`.
@@ -18,7 +18,7 @@ UNARY = (
     "exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
     "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "lgamma",
 )  # fmt: skip
-BINARY = ("pow", "atan2", "nextafter")
+BINARY = ("pow", "atan2", "nextafter", "rem")
 
 # What stands in width.h for each of the two.
 _COMMON = {
@@ -116,7 +116,12 @@ def functions(double: bool) -> dict[str, str]:
         lines = [line for line in part.splitlines() if not line.startswith("//")]
         if lines and lines[0].startswith("inline"):
             found[re.search(r"(\w+)\(", lines[0]).group(1)] = "\n".join(["IN_LINE" + lines[0][6:], *lines[1:]])  # type: ignore[union-attr]
-    return found | {f"{name}_far_{'f64' if double else 'f32'}": far(name, double) for name in ("sin", "cos", "tan")}
+    width = "f64" if double else "f32"
+    return (
+        found
+        | {f"{name}_far_{width}": far(name, double) for name in ("sin", "cos", "tan")}
+        | {f"rem_far_{width}": remainder(double)}
+    )
 
 
 @functools.cache
