@@ -188,7 +188,7 @@ def interpreted(node: Node, env: dict[Node, Any], sizes: Sizes) -> Any:
     try:
         found = TABLE[str(node.target)](numpy_dtype(first.dtype), *args, **kwargs)
         return _fitted(found, expected, sizes)
-    except (TypeError, ValueError, NotImplementedError) as error:
+    except (TypeError, ValueError, IndexError, NotImplementedError) as error:
         raise Refused(str(error)) from error
 
 
