@@ -13,6 +13,7 @@ F, nn = torch.nn.functional, torch.nn
 import fuser.torch  # noqa: E402
 from fuser.interop.dynamo.layout import layout_of  # noqa: E402
 from fuser.interop.dynamo.program import Program  # noqa: E402
+from fuser.runtime.array import numpy_dtype  # noqa: E402
 from tests.interop.dynamo.agreement import agree  # noqa: E402
 
 
@@ -228,3 +229,17 @@ def test_options_are_refused() -> None:
     with pytest.raises(Exception, match=r'torch.compile\(backend="fuser"\) takes no options'):
         torch.compile(lambda x: x + 1, backend="fuser", options={"level": 1})(torch.ones(2))
     assert torch.equal(fuser.torch.to_torch(fuser.torch.from_torch(torch.ones(2))), torch.ones(2))
+
+
+def test_tensors_are_read_where_they_lie() -> None:
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    place = lambda data: data
+    for tensor in (x, x.permute(2, 0, 1), nn.Parameter(x), x[1:], x.bfloat16(), x[:, :1]):
+        layout = layout_of(tensor.shape, tensor.stride())
+        read = layout.reader(numpy_dtype(tensor.dtype), place)
+        data = read(tensor)
+        assert data.ctypes.data == tensor.data_ptr() or not layout.plain or not tensor.is_contiguous()
+        assert torch.equal(layout.tensor(data), tensor)
+    layout = layout_of((2, 3), (3, 1))
+    strided = layout.reader(numpy_dtype(torch.float32), place)(x[0, :2, :3])  # rows with gaps are copied
+    assert strided.flags.c_contiguous and (strided == x[0, :2, :3].numpy()).all()
