@@ -232,7 +232,10 @@ def on_gpu() -> Table:
     from fuser.backends.triton.machine_code import of_cuda
 
     table = Table("kernel", "written in", "launches", "registers", "spills", "load bits", "store bits")
-    on_sm = {"matmul": matmul(1024, 64, depth=32), "attention": flash(8, 1024, 64, 64, 32)}  # blocks that registers hold
+    on_sm = {
+        "matmul": matmul(1024, 64, depth=32),
+        "attention": flash(8, 1024, 64, 64, 32),
+    }  # blocks that registers hold
     for name, hand, auto, arrays in rows():
         hand = on_sm.get(name, hand)
         table.add_section()
