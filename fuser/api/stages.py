@@ -15,6 +15,7 @@ from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stateful import State, without_state
 from fuser.ir.graph import Graph, Var
 from fuser.lax.values import as_value
+from fuser.ops.discharge import made_for
 from fuser.runtime.array import CARRIED, Array
 from fuser.runtime.core import native
 from fuser.trace import tree
@@ -111,7 +112,8 @@ class Traced:
 
     def _without_state(self) -> Traced:
         """The same on what its Refs hold; their new values are results that no caller sees."""
-        graph, out_tree, state = without_state(self.graph, self.out_tree)
+        with made_for(self._backend):
+            graph, out_tree, state = without_state(self.graph, self.out_tree)
         if graph is self.graph:
             return self
         placement = self.placement if state is None else with_refs(self.placement, graph, state.closed, state.written)

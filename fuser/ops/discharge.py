@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -48,9 +50,27 @@ def has_state(graph: Graph) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=512)
+# The backend that a program is made for, whose own forms of primitives on Refs are taken; None is for any.
+target: ContextVar[Any] = ContextVar("target", default=None)
+
+
+@contextlib.contextmanager
+def made_for(backend: Any) -> Iterator[None]:
+    """Within the block, graphs are discharged for a backend."""
+    token = target.set(backend)
+    try:
+        yield
+    finally:
+        target.reset(token)
+
+
 def discharged(graph: Graph) -> Discharged:
     """The graph (without constants that are Refs) on what its Refs hold."""
+    return _discharged(graph, getattr(target.get(), "name", None))
+
+
+@functools.lru_cache(maxsize=512)
+def _discharged(graph: Graph, backend: str | None) -> Discharged:
     cells: list[Any] = []
 
     def function(*inputs: Any) -> list[Any]:
