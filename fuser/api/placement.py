@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from fuser.api.shapes import ShapeDtypeStruct
 from fuser.config import config
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
-from fuser.ir.types import ArrayType
 from fuser.runtime.array import Array
 from fuser.runtime.device import Device, devices
 from fuser.runtime.reference import Ref
@@ -126,7 +126,7 @@ def with_refs(placement: Placement | None, graph: Graph, closed: Sequence[Ref], 
 
 def described(leaves: Sequence[Any]) -> list[tuple[int, Any]]:
     """As `placed`, of those that are no arrays but describe them and say how they lie (ShapeDtypeStructs with a sharding)."""
-    found = [(n, getattr(leaf, "sharding", None)) for n, leaf in enumerate(leaves) if isinstance(leaf, ArrayType)]
+    found = [(n, leaf.sharding) for n, leaf in enumerate(leaves) if isinstance(leaf, ShapeDtypeStruct)]
     first = tuple(devices()[:1])
     return [(n, s) for n, s in found if hasattr(s, "mesh") or getattr(s, "devices", first) != first]
 

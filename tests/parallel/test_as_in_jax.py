@@ -33,7 +33,7 @@ def _described(lib: Any) -> Any:
     compiled = (
         lib.jit(lambda a: (a * 2, a.sum())).lower(lib.ShapeDtypeStruct(X.shape, X.dtype, sharding=sharding)).compile()
     )
-    plain = lib.jit(lambda a: a + 1).lower(X).compile()
+    plain = lib.jit(lambda a: a + 1).lower(lib.typeof(X)).compile()
     return [str(c.input_shardings) + str(c.output_shardings) for c in (compiled, plain)], compiled(_put(lib, "x"))
 
 
