@@ -22,12 +22,13 @@ from fuser.ops.control.scan import scan_p
 from fuser.ops.control.while_loop import while_p
 from fuser.ops.custom_vmap import custom_vmap_call_p
 from fuser.ops.jit import jit_p
-from fuser.ops.remat import remat_p
+from fuser.ops.remat import kept_apart, remat_p
 from fuser.ops.shard_map import on_devices, shard_map_p, whole
 from fuser.ops.state import new_ref_p
 from fuser.trace.body import close, pick, with_consts
 from fuser.trace.cells import Cell, Outside, array_type
 from fuser.trace.core import type_of
+from fuser.trace.jvp import rule_over_ref
 from fuser.trace.replay import bound, replay
 from fuser.trace.stage import stage
 
@@ -241,6 +242,21 @@ def _predicate(
     return stage(function, taken, test.graph.name)
 
 
+def _remat(*operands: Any, jaxpr: Graph, prevent_cse: Any, **params: Any) -> list[Any]:
+    """The body on what its Refs hold at first, which is saved: what is computed again writes nothing.
+
+    One in which a function has rules of its own over a Ref stands in the place of the call: those rules are to write it.
+    """
+    if rule_over_ref({"jaxpr": jaxpr}) is not None:
+        return run(jaxpr, operands)
+    made, count = discharged(jaxpr), len(jaxpr.outvars)
+    apart = (*(False for _ in made.consts), *kept_apart(prevent_cse, len(operands)))
+    out = remat_p.bind(*made.consts, *_values(operands), jaxpr=made.graph, prevent_cse=apart, **params)
+    for n, value in zip(made.written, out[count:]):
+        operands[n].value = value
+    return list(out[:count])
+
+
 def _called(*operands: Any, jaxpr: Graph, **params: Any) -> list[Any]:
     """What the graph does, in the place of the call."""
     return run(jaxpr, operands)
@@ -248,4 +264,4 @@ def _called(*operands: Any, jaxpr: Graph, **params: Any) -> list[Any]:
 
 cond_p.discharge, scan_p.discharge, while_p.discharge = _cond, _scan, _while
 shard_map_p.discharge = _shard_map
-jit_p.discharge = remat_p.discharge = _called
+jit_p.discharge, remat_p.discharge = _called, _remat
