@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fuser.backends.c.function import Code, Part, Range, Variable, code
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import ReductionSpec, Sweep
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from fuser.backends.c.emitter import Emitter
 
 CHAIN = 32  # additions one after the other in a block
-CHAIN_OF_VECTORS = 64  # the same in vectors of `VECTOR_BYTES`, whose lanes are added up at the end of a block
+CHAIN_OF_VECTORS = 64  # the same in vectors whose lanes are added up at the end of a block
 SCAN = 64  # elements of a block of a running sum that takes in one after the other
-VECTOR_BYTES = 64
 ROWS = 64  # of a block of rows that are added column by column
 WIDE = {np.dtype("float32"): np.dtype("float64"), np.dtype("complex64"): np.dtype("complex128")}
 FEWEST_VECTORS = 2  # of the innermost loop, for it to run in vectors
@@ -54,7 +54,7 @@ def row_blocks(
         return None
     if not vectorised and any(n.op == "scan" for n in sums):
         return _cut(axes, extents, SCAN)
-    lanes = min(VECTOR_BYTES // n.attr.accumulator.itemsize for n in sums)
+    lanes = min(TARGET.vector // n.attr.accumulator.itemsize for n in sums)
     if not vectorised or (extents[axes[-1]] < FEWEST_VECTORS * lanes and len(axes) > 1):
         return _cut(axes, extents, CHAIN)
     most, inner = CHAIN_OF_VECTORS * lanes, extents[axes[-1]]

@@ -53,22 +53,20 @@ class Elementwise(Emitter):
 
     def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
         self.cut = _cut(kernel, loops, asked)
+        if self.cut.axis is not None:
+            self.most_sizes = 1 << 20  # pieces that differ in their places alone are one function (`outlining`)
+        super().__init__(kernel, loops, threads, asked)
+        if self.cut.axis is not None and self._undivided():
+            self.cut = _whole(kernel)
         self.pieces = _pieces(kernel, loops, self.cut, asked)
-        split = self.cut.axis is not None
-        if split:
-            self.most_sizes = 1 << 20  # pieces that differ in their places alone are one function (`outline`)
         if any(piece.unroll_and_jam for piece in self.pieces.values()):
             self.attributes = unroll_and_jam.ATTRIBUTES
-        super().__init__(kernel, loops, threads, asked)
-        if split and self._undivided():
-            self.cut, split = _whole(kernel), False
-            self.pieces = _pieces(kernel, loops, self.cut, asked)
         self.sources: dict[Scalar, Element] = {}  # loads that are read elsewhere, in tiles
         self.wide: dict[Scalar, Element] = {}  # loads of less than 32 bits that are read from wider numbers
         self.targets: dict[Store, Element] = {}  # stores that go elsewhere first, to tiles or blocks
         self.single = frozenset(node for piece in self.pieces.values() for node in piece.single)
         inner = (
-            across_pieces(self.cut, loops) if split else None
+            across_pieces(self.cut, loops) if self.cut.axis is not None else None
         )  # the axis of vectors instead, where pieces are narrow
         self.order = order_of(loops) if inner is None else [a for a in order_of(loops) if a is not inner] + [inner]
         self.across = inner

@@ -21,6 +21,7 @@ from fuser.backends.c.schedules.compensated_sums import (
     loops_in_blocks,
 )
 from fuser.backends.c.schedules.guards import guards
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
@@ -33,7 +34,7 @@ UNROLLED, MOST_UNROLLED = 8, 12  # rows that are reduced at once, and the most v
 MOST_CHUNKS = 32  # chunks of the reduced axes
 CHUNK = 32768  # elements in one chunk, at least: less would not outweigh its partial results
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
-ALIGNED = 16  # columns: where reductions begin, so that vectors of them do not cross lines of a cache
+ALIGNED = TARGET.line // 4  # columns: where reductions begin, so that vectors of them do not cross lines of a cache
 SHORT_ROWS = 64  # columns of a row, up to which the axes around it are columns too
 
 

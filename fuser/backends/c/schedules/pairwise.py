@@ -18,7 +18,8 @@ from fuser.backends.c import spell
 from fuser.backends.c.builder import ALIGNED
 from fuser.backends.c.function import Code, Part, Range, code
 from fuser.backends.c.schedules import masking
-from fuser.backends.c.schedules.compensated_sums import CHAIN_OF_VECTORS, VECTOR_BYTES, end_block
+from fuser.backends.c.schedules.compensated_sums import CHAIN_OF_VECTORS, end_block
+from fuser.backends.c.target import TARGET
 from fuser.ir.scalar import COSTS, Scalar
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _work(body: Iterable[Scalar]) -> int:
 
 def lanes(sums: Iterable[Scalar]) -> int:
     """Elements in a vector."""
-    return min(VECTOR_BYTES // reduction.attr.accumulator.itemsize for reduction in sums)
+    return min(TARGET.vector // reduction.attr.accumulator.itemsize for reduction in sums)
 
 
 def declare(writer: InnerReduction, sums: Sequence[Scalar], blocks: bool) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuser.backends.c.function import Range, Variable, code
+from fuser.backends.c.schedules import masking
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Sweep
@@ -17,9 +19,10 @@ if TYPE_CHECKING:
     from fuser.backends.c.emitter import Emitter
 
 PIECE = 1024  # elements of a row that are asked for at a time
-LINE = 64  # bytes that come together
 LEAST_BYTES = 1 << 22  # of what is read: less stays in a cache
-ROW_BYTES = (1 << 12, 1 << 18)  # of rows that are worth it, and that the core's own caches hold
+LEAST_ROW_BYTES = 1 << 12  # of rows that are worth it
+# Of the longest rows: two fill the nearest cache, but where functions of maths take longer than the next cache does.
+MOST_ROW_BYTES = TARGET.levels[0].capacity / 2, TARGET.levels[1].capacity / 4
 
 
 def loads_ahead(writer: Emitter, sweep: Sweep) -> list[Scalar]:
@@ -36,7 +39,8 @@ def loads_ahead(writer: Emitter, sweep: Sweep) -> list[Scalar]:
         return []
     loads = [n for n in running[0].body if n.op == "load" and _walks(n, loops.parallel[-1], loops.reduced[0])]
     row = sum(n.dtype.itemsize for n in loads) * loops.extents[loops.reduced[0]]
-    pays = ROW_BYTES[0] <= row <= ROW_BYTES[1] and row * loops.count(loops.parallel) >= LEAST_BYTES
+    most = MOST_ROW_BYTES[masking.dear(sweep.body)]
+    pays = LEAST_ROW_BYTES <= row <= most and row * loops.count(loops.parallel) >= LEAST_BYTES
     return loads if pays else []
 
 
@@ -54,7 +58,10 @@ def open_pieces(writer: Emitter, loads: list[Scalar], axis: Axis) -> Range:
     piece = writer.count("piece", "0", total, f"{{}} += {PIECE}")
     until = writer.let("int64_t", "until", f"{{0}} - {{1}} < {PIECE} ? {{0}} : {{1}} + {PIECE}", total, piece)
     for load in loads:
-        array, step = writer.params[load.attr.param], LINE // writer.kernel.params[load.attr.param].dtype.itemsize
+        array, step = (
+            writer.params[load.attr.param],
+            TARGET.line // writer.kernel.params[load.attr.param].dtype.itemsize,
+        )
         ahead = Variable("ahead", "int64_t")
         with writer.standing({row: code("({} + 1)", writer.axes[row]), axis: ahead}):
             place = writer._offset(load.attr.param, load.attr.offset)
