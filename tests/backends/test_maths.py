@@ -309,7 +309,9 @@ def test_results_that_vanish_take_no_longer(name: str) -> None:
     name, _, value = name.partition(" of ")
     function = fuser.jit(getattr(lax, name))
     plain = fuser.device_put(np.linspace(0.5, 2, 1 << 14, dtype=np.float32))
-    far = fuser.device_put(np.full(1 << 14, float(value or {"cosh": 1e4, "erfc": 1e4, "log1p": 1e-30}.get(name, -1e9)), np.float32))
+    far = fuser.device_put(
+        np.full(1 << 14, float(value or {"cosh": 1e4, "erfc": 1e4, "log1p": 1e-30}.get(name, -1e9)), np.float32)
+    )
 
     def seconds(x: fuser.Array) -> float:
         start = time.thread_time()
