@@ -51,3 +51,25 @@ def test_indices_outside_are_held_at_the_ends() -> None:
     at = np.array([-100, -11, -10, -1, 0, 9, 10, 2**31 - 1] * 40, np.int32)
     found = fuser.jit(lambda table, at: table[at] * 2)(table, at)
     np.testing.assert_array_equal(found, fuser.jit(lambda table, at: table[at] * 2, backend="reference")(table, at))
+
+
+def test_a_warped_image_is_one_kernel() -> None:
+    """Each component of the indices is read where it is computed, not out of what they are joined to."""
+
+    def warp(image: Any, x: Any, y: Any) -> Any:
+        height, width = image.shape
+        left, top = fnp.floor(x).astype(fnp.int32), fnp.floor(y).astype(fnp.int32)
+        at = lambda i, j: image[fnp.clip(i, 0, height - 1), fnp.clip(j, 0, width - 1)]
+        across, down = x - left, y - top
+        upper = (1 - across) * at(top, left) + across * at(top, left + 1)
+        lower = (1 - across) * at(top + 1, left) + across * at(top + 1, left + 1)
+        return (1 - down) * upper + down * lower
+
+    random = np.random.default_rng(0)
+    image = random.normal(size=(50, 60)).astype(np.float32)
+    x, y = (random.uniform(-3, 63, (70, 80)).astype(np.float32) for _ in range(2))
+    compiled = fuser.jit(warp)
+    assert len(compiled.lower(image, x, y).plan.groups) == 1
+    with config.using(backend="reference"):
+        wanted = fuser.jit(warp)(image, x, y)
+    np.testing.assert_allclose(compiled(image, x, y), wanted, rtol=1e-5, atol=1e-5)

@@ -82,6 +82,8 @@ VECTORISED: dict[str, tuple[Any, ...]] = {
     "reversed": (lambda x: x[::-1] + x, F),
     "divided by a constant": (lambda x: x // 7, I),
     "quotient": (lambda x: x // (x + 1), I),
+    "quotient by one number": (lambda x, d: x // d + (x + 1) // d, I, np.int32(7)),
+    "remainders by one number": (lambda x, d: x % d + (x + 1) % d + (x + 2) % d, I, np.int32(7)),
     "unsigned quotient": (lambda x: x // (x + 1), U),
     "remainder of bytes": (lambda x: (x % (x + 1)).astype(np.int32), np.ones(N, np.uint8)),
     "odd": (lambda x: fnp.where((x % 2 == 1) & (x > 7), 3 * x + 1, x // 2), I),
