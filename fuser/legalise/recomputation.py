@@ -54,27 +54,27 @@ def with_recomputed_scores(graph: Graph, supports: Supports) -> Graph:
     if sum(eqn.primitive.fusion is Fusion.DOT for eqn in graph.eqns) < 3:
         return graph
     graph = without_gradients_of_maxima(graph)
-    seen, made = set[Eqn](), 0
+    seen, made, around = set[Eqn](), 0, Surroundings(graph)
     for first in [eqn for eqn in graph.eqns if eqn.primitive.fusion is Fusion.DOT]:
-        around = Surroundings(graph)
         if first not in around.order or first in seen:
             continue
         region = _region(around, first)
-        if isinstance(region, str) or len(region.ends) + len(region.products) < 3:
+        if isinstance(region, str) or not region.sums or len(region.ends) + len(region.products) < 3:
             continue
         seen |= set(region.products)
-        short = with_row_dots(graph, around.maker, region)
+        short, shorter = with_row_dots(graph, around.maker, region), around
         if short is not graph:
-            around = Surroundings(short)
-            again = _region(around, first)
+            shorter = Surroundings(short)
+            again = _region(shorter, first)
             assert isinstance(again, Region)
             region = again
-        found = _Kernels(around, region, supports).found()
+        found = _Kernels(shorter, region, supports).found()
         if isinstance(found, str) or 0 <= config.fuel < made + len(found):
             continue
         replaced = _replaced(short, found)
         if replaced is not None:
             graph, made = replaced, made + len(found)
+            around = Surroundings(graph)
     return graph
 
 

@@ -189,3 +189,27 @@ def test_machine_code_of_its_gradients(dtype: np.dtype, features: int) -> None:
     assert [launch.code.spills for launch in found.launches] == [0] * len(found.launches)
     assert [launch.code.load_bits for launch in found.launches] == [128] * 4
     assert [launch.code.matrix_units for launch in found.launches].count(True) == 3 * (dtype == bfloat16)
+
+
+def test_exponentials_of_sixteen_bits_take_the_fast_unit_and_others_do_not() -> None:
+    texts = lambda function, avals: "".join(
+        source.text for source in jit(function, backend="triton").lower(*avals).sources if "tl.dot" in source.text
+    )
+    half, single = (texts(with_gradients(grouped), types(d, *((2, 64, 2, 32),) * 4)) for d in (bfloat16, F32))
+    assert ("tl.exp(" in half, "tl.exp(" in single) == (True, False)
+    assert "tl.div_rn(1.0, " in half and "tl.div_rn(1.0, " not in single
+    widened = lambda q, k, v: grouped(*(x.astype("float32") for x in (q, k, v)))
+    assert "tl.exp(" not in texts(widened, types(bfloat16, *((2, 64, 2, 32),) * 3))  # 24 bits are asked for
+
+
+def test_training_has_three_kernels_a_layer_and_products_without_rows_to_reduce_stay_apart() -> None:
+    def loss(layers: Any, x: Any) -> Any:
+        for w, up, down in layers:
+            q = fnp.reshape(x @ w, (2, 32, 4, 16))
+            x = x + fnp.reshape(grouped(q, q * 2, q + 1), x.shape)
+            x = x + fnp.maximum(x @ up, 0) @ down
+        return (x * x).mean()
+
+    layer = types(F32, (64, 64), (64, 128), (128, 64))
+    found = plan(fuser.grad(loss), (layer, layer), *types(F32, (2, 32, 64)))
+    assert [group.ops.count("attention") for group in found.groups if "attention" in group.ops] == [1] * 6

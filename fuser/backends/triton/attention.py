@@ -18,7 +18,7 @@ from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.index import ZERO, Affine, Axis, linearise
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS, bfloat16, short_dtype
+from fuser.ir.types import FLOATS, bfloat16, is_inexact, short_dtype
 from fuser.kernel.attention import Attention, Elements, Score, Side, Total, elements, is_transposed, scheduled
 from fuser.kernel.attention_bounds import Bounds
 from fuser.kernel.kernel import Access, Kernel, Store
@@ -163,6 +163,8 @@ class AttentionKernel(Emitter):
         depths = [score.depth[0].extent for score in parts.scores]
         self.tile: AttentionTile = attention_tile(self.counts["row"], features, depths, parts.itemsize)
         self.length = " * ".join(self.extents[axis] for axis in parts.walked[0])
+        exact = (t for t in parts.totals if t.value.narrow is not None)
+        self.rounds = parts.itemsize == 2 and all(t.parts(parts.stores, kernel.params) == 2 for t in exact)
         self.blocks = {ROW: "M_BLOCK", COLUMN: "N_BLOCK", COLUMN_DOWN: "N_BLOCK"}
         for number in range(len(features)):
             self.blocks[f"{FEATURE}{number}"] = f"D_BLOCK{number}"
@@ -237,6 +239,16 @@ class AttentionKernel(Emitter):
 
     def store_dims(self, store: Store) -> Dims:
         return self.spans(store.value) | {ROW}
+
+    def operation(self, node: Scalar, args: list[str]) -> str:
+        """Beside products of 16-bit numbers, to which weights are rounded: exponentials by the special function unit (their
+        error is below 2⁻¹⁶), and one reciprocal a row."""
+        if self.rounds and node.dtype.itemsize <= 4:
+            if node.op == "exp":
+                return f"tl.exp({args[0]})"
+            if node.op == "div" and is_inexact(node.dtype) and self.spans(node.args[1]) < self.spans(node):
+                return f"{args[0]} * tl.div_rn(1.0, {args[1]})"
+        return super().operation(node, args)
 
     # Operands of the products.
 
