@@ -206,20 +206,20 @@ def isinf(x: Any, /) -> Any:
     """Whether x is inf or -inf."""
     x = as_value(x, "isinf")
     if not is_inexact(x.dtype):
-        return U.not_equal(x, x)
+        return convert(U.not_equal(x, x), BOOL)
     if is_complex(x.dtype):
         return bind(E.or_p, isinf(real(x)), isinf(imag(x)))
-    return U.equal(U.abs(x), np.inf)
+    return convert(U.equal(U.abs(x), np.inf), BOOL)
 
 
 def isposinf(x: Any, /, out: None = None) -> Any:
     """Whether x is inf."""
-    return U.equal(U.real_operand("isposinf", x), np.inf)
+    return convert(U.equal(U.real_operand("isposinf", x), np.inf), BOOL)
 
 
 def isneginf(x: Any, /, out: None = None) -> Any:
     """Whether x is -inf."""
-    return U.equal(U.real_operand("isneginf", x), -np.inf)
+    return convert(U.equal(U.real_operand("isneginf", x), -np.inf), BOOL)
 
 
 def isfinite(x: Any, /) -> Any:
@@ -227,7 +227,7 @@ def isfinite(x: Any, /) -> Any:
     x = as_value(x, "isfinite")
     if is_complex(x.dtype):
         return bind(E.and_p, isfinite(real(x)), isfinite(imag(x)))
-    return bind(E.is_finite_p, x) if is_inexact(x.dtype) else U.equal(x, x)
+    return bind(E.is_finite_p, x) if is_inexact(x.dtype) else convert(U.equal(x, x), BOOL)
 
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
@@ -295,7 +295,7 @@ def signbit(x: Any, /) -> Any:
     if kind_of(x.dtype) in "bu":
         return U.not_equal(x, x)
     if not is_inexact(x.dtype):
-        return U.less(x, 0)
+        return convert(U.less(x, 0), BOOL)
     bits = bind(E.bitcast_convert_type_p, U.real_operand("signbit", x), new_dtype=_layout(x.dtype)[0])
     return U.less(bits, 0)
 
@@ -438,13 +438,13 @@ def angle(z: Any, deg: bool = False) -> Any:
 def isreal(x: Any) -> Any:
     """Whether the imaginary part is zero."""
     x = imag(x)
-    return U.equal(x, np.zeros((), x.dtype))
+    return U.equal(x, literal(0, x.dtype, x.weak_type))
 
 
 def iscomplex(x: Any) -> Any:
     """Whether the imaginary part is not zero."""
     x = imag(x)
-    return U.not_equal(x, np.zeros((), x.dtype))
+    return U.not_equal(x, literal(0, x.dtype, x.weak_type))
 
 
 def iscomplexobj(x: Any) -> bool:
