@@ -426,16 +426,15 @@ def tree_reduce_associative(
 def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any) -> Any:
     """A tree of structure `outer` whose leaves have structure `inner`, turned inside out.
 
-    With `inner_treedef=None` the inner structure is that of the first subtree. TypeError for a tree of another structure.
+    With `inner_treedef=None` the inner structure is that of the first subtree. TypeError for a tree of another number of leaves.
     """
     flat, treedef = T.flatten(pytree_to_transpose)
     if inner_treedef is None:
         inner_treedef = T.structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
     inner, outer = inner_treedef.num_leaves, outer_treedef.num_leaves
-    expected = outer_treedef.compose(inner_treedef)
     if not inner or not outer:
         raise ValueError("Cannot transpose a pytree with no leaves.")
-    if treedef != expected:
+    if treedef.num_leaves != inner * outer:
         raise TypeError(f"Mismatch\nouter {outer_treedef}\ninner {inner_treedef}\ngiven tree {treedef}")
     return T.unflatten(inner_treedef, [T.unflatten(outer_treedef, flat[n::inner]) for n in range(inner)])
 
