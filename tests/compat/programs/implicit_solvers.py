@@ -66,3 +66,36 @@ def structured_operators():
         solve(b),
         jax.jvp(solve, (b,), (jnp.ones(5),))[1],
     )
+
+
+def ensemble_of_paths():
+    """Drift and diffusion of which Diffrax checks the types, as `EulerHeun` asks."""
+
+    def path(key):
+        noise = diffrax.VirtualBrownianTree(0.0, 1.0, tol=1e-2, shape=(2,), key=key)
+        drift = diffrax.ODETerm(lambda t, y, args: -y)
+        terms = diffrax.MultiTerm(drift, diffrax.ControlTerm(lambda t, y, args: 0.3 * jnp.eye(2), noise))
+        saved = diffrax.SaveAt(ts=jnp.linspace(0, 1, 3))
+        return diffrax.diffeqsolve(
+            terms, diffrax.EulerHeun(), 0.0, 1.0, 0.1, jnp.ones(2), saveat=saved, max_steps=16
+        ).ys
+
+    return jax.jit(jax.vmap(path))(jax.random.split(jax.random.key(4), 5))
+
+
+def operators_of_jacobians():
+    """Operators that Lineax makes by `equinox.filter_jvp`, and least squares through them."""
+    matrix = jax.random.normal(jax.random.key(5), (6, 6)) * 0.2 + jnp.eye(6)
+
+    def solve(b):
+        jacobian = lx.JacobianLinearOperator(lambda x, _: x + 0.1 * jnp.tanh(matrix @ x), b)
+        return lx.linear_solve(jacobian, b).value
+
+    fitted = optx.least_squares(
+        lambda p, t: p["a"] * jnp.exp(-p["k"] * t) - 2 * jnp.exp(-1.3 * t),
+        optx.IndirectLevenbergMarquardt(1e-4, 1e-4),
+        {"a": jnp.array(1.0), "k": jnp.array(1.0)},
+        jnp.linspace(0, 3, 12),
+        max_steps=64,
+    )
+    return jax.jit(jax.jacrev(solve))(jnp.ones(6)), fitted.value
