@@ -469,7 +469,10 @@ def _key_of(value: Any) -> Any:
 
 
 def _path(function: Any, static_argnums: Any, static_argnames: Any, number: int, arguments: Any) -> str:
-    path = tree.paths(arguments)[number]
+    paths = tree.paths(arguments)
+    if number >= len(paths):
+        return "(a Ref that it closes over)"
+    path = paths[number]
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):

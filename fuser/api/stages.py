@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from fuser import backends
 from fuser.api import compiler, progress
 from fuser.api.advice import LEAST_DONATED, held
-from fuser.api.placement import Placement
+from fuser.api.placement import Placement, with_refs
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stateful import State, without_state
 from fuser.ir.graph import Graph, Var
 from fuser.lax.values import as_value
+from fuser.ops.discharge import made_for
 from fuser.runtime.array import CARRIED, Array
 from fuser.runtime.core import native
 from fuser.trace import tree
@@ -111,10 +112,11 @@ class Traced:
 
     def _without_state(self) -> Traced:
         """The same on what its Refs hold; their new values are results that no caller sees."""
-        graph, out_tree, state = without_state(self.graph, self.out_tree)
+        with made_for(self._backend):
+            graph, out_tree, state = without_state(self.graph, self.out_tree)
         if graph is self.graph:
             return self
-        placement = self.placement if state is None else self.placement and self.placement.widened(graph)
+        placement = self.placement if state is None else with_refs(self.placement, graph, state.closed, state.written)
         donated = self.donated if state is None else ()
         return Traced(graph, self.in_tree, out_tree, donated, self._backend, self.path, placement, state)
 

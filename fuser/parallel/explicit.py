@@ -15,10 +15,12 @@ from fuser.config import config
 from fuser.errors import ShardingTypeError, UnsupportedError
 from fuser.ir.graph import Eqn, Var, graphs_in
 from fuser.ir.primitive import Fusion, Movement, Primitive
+from fuser.ir.references import AbstractRef
 from fuser.ir.types import ArrayType, layout_rule
+from fuser.ops.callback import debug_callback_p, io_callback_p
 from fuser.ops.elementwise import add_any_p, add_p, mul_p, select_n_p, sub_p
 from fuser.ops.movement import reshape_p, split_p
-from fuser.ops.sharding import sharding_constraint_p
+from fuser.ops.sharding import inspect_sharding_p, sharding_constraint_p
 from fuser.ops.unreduced import PLAIN
 from fuser.parallel.links import SCATTERS, Link, links
 from fuser.parallel.mesh import AxisType, extent, get_abstract_mesh
@@ -37,6 +39,8 @@ def typed_results(primitive: Primitive, result: Any, avals: tuple[ArrayType, ...
     if primitive is sharding_constraint_p or primitive in PLAIN or any(True for _ in graphs_in(params)):
         return result
     outs = result if primitive.multiple_results else (result,)
+    if any(type(a) is AbstractRef for a in (*avals, *outs)):
+        return result  # what reads and writes a Ref has the Ref's layout
     eqn = Eqn(primitive, tuple(Var(_seen(a)) for a in avals), params, tuple(map(Var, outs)))
     if all(v.aval.explicit is None for v in eqn.invars):
         return result
@@ -106,8 +110,8 @@ class _Typing:
     def shardings(self) -> list[NamedSharding | None]:
         """How each result lies; None where its type says nothing of that."""
         for number, aval in enumerate(self.avals):
-            if aval.explicit is None:
-                continue
+            if aval.explicit is None or self.eqn.primitive in (io_callback_p, debug_callback_p, inspect_sharding_p):
+                continue  # a call of the host takes whole arrays, and gives such
             if self.eqn.primitive is reshape_p and self.eqn.params.get("dimensions") is None:
                 self.reshaped(aval)
                 continue
