@@ -251,6 +251,10 @@ class Compiled(Stage):
     def sources(self) -> tuple[KernelSource, ...]:
         return self.program.lowering.sources
 
+    def as_text(self) -> str:
+        """All kernels' text."""
+        return "\n\n".join(source.text for source in self.sources)
+
     def cost_analysis(self) -> dict[str, float]:
         """As `Lowered.cost_analysis`."""
         return cost_analysis(self.plan)

@@ -7,6 +7,7 @@ meet: along `a` of a=4, b=1 lie the devices that `x` and `y` of x=2, y=2 number 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from fuser.errors import UnsupportedError
@@ -21,6 +22,21 @@ def over(axes: Any, mesh: Mesh) -> Mesh:
     if axes.shape_tuple == mesh.shape_tuple:
         return mesh
     return Mesh(mesh.devices.reshape(axes.axis_sizes), axes.axis_names, axes.axis_types)
+
+
+def finest(meshes: Sequence[Mesh]) -> Mesh:
+    """The first mesh by whose axes those of all others can be said; the first of all where there is none."""
+    return next((m for m in meshes if all(_said_by(other, m) for other in meshes)), meshes[0])
+
+
+@functools.lru_cache(maxsize=1024)
+def _said_by(own: Mesh, mesh: Mesh) -> bool:
+    if own.flat != mesh.flat:
+        return False
+    try:
+        return own.shape_tuple == mesh.shape_tuple or bool(_places(own, mesh))
+    except UnsupportedError:
+        return False
 
 
 @functools.lru_cache(maxsize=1024)

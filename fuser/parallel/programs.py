@@ -26,7 +26,7 @@ from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.arrays import as_sharding, from_parts, laid_out
 from fuser.parallel.constraint import INNER_JIT
 from fuser.parallel.mesh import Mesh, mesh_in_scope
-from fuser.parallel.other_axes import in_axes_of, over
+from fuser.parallel.other_axes import finest, in_axes_of, over
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.run import backend_of_devices, run
 from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding
@@ -299,6 +299,8 @@ def _mesh(graph: Graph, shardings: Sequence[Sharding | None]) -> Mesh | None:
     single = any(isinstance(s, SingleDeviceSharding) for s in shardings)
     if not found and scope is not None and not single:
         found = [scope]
+    if all(m.are_all_axes_auto for m in found) and not any(what == "shard_map" for what, _ in _places(graph)):
+        found = [finest(found)] if found else []
     for own in meshes if found else ():
         if not own.empty and own.size != found[0].size:
             raise ValueError(f"a program over {found[0]} names the axes of {own}, another number of devices")

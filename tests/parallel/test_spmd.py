@@ -455,3 +455,12 @@ def test_what_is_computed_whole_goes_on_in_parts() -> None:
         )
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
         assert str(found.sharding) == str(wanted.sharding), name
+
+
+def test_arrays_over_meshes_with_other_axes_meet() -> None:
+    one = fuser.device_put(W, fuser.NamedSharding(mesh_of(fuser, x=8), fuser.P("x")))
+    other = fuser.NamedSharding(mesh_of(fuser, a=2, b=4), fuser.P("b"))
+    np.testing.assert_array_equal(fuser.jit(fnp.add)(one, fuser.device_put(W, other)), W + W)
+    held = fuser.jit(lambda v: fuser.lax.with_sharding_constraint(v, other))(one)
+    np.testing.assert_array_equal(held, W)
+    assert held.sharding == other
