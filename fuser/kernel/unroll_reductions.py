@@ -113,6 +113,6 @@ def _scan(sweep: Sweep, columns: list[Substitution]) -> None:
 
 def _reduced(node: Scalar, terms: list[Scalar]) -> Scalar:
     spec: ReductionSpec = node.attr
-    if spec.reduction in ("argmax", "argmin"):
+    if spec.positional:
         return extreme_index(spec.reduction, terms, node.dtype)
     return S.cast(reduce_terms(spec.reduction, [S.cast(term, spec.accumulator) for term in terms]), node.dtype)

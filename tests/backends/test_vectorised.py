@@ -155,6 +155,7 @@ def left_scalar(source: KernelSource, compiler: str, folder: Any) -> bool:
     command = [
         compiler,
         *toolchain.FLAGS,
+        *toolchain.tuning(compiler),
         "-fopt-info-vec-optimized-missed",
         "kernel.c",
         "-o",

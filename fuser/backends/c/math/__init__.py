@@ -22,6 +22,7 @@ BINARY = ("pow", "atan2", "nextafter", "rem")
 
 # What stands in width.h for each of the two.
 _COMMON = {
+    "EXP_LEAST": ("-87.336545f", "-708.3964185322641"),  # log SMALLEST
     "EXP_LOW": ("-104.0f", "-746.0"),
     "EXP_HIGH": ("89.0f", "710.0"),
     "EXP2_LOW": ("-151.0f", "-1076.0"),
@@ -34,6 +35,7 @@ _COMMON = {
     "LOG2E_HIGH": ("0x1.715476p+0f", "0x1.71547652b82fep+0"),
     "LOG2E_LOW": ("0x1.4ae0c0p-26f", "0x1.777d0ffda0d24p-56"),
     "SMALLEST": ("0x1p-126f", "0x1p-1022"),
+    "LOWEST": ("149", "1074"),  # the smallest number is 2^-LOWEST
     "LIFT": ("0x1p25f", "0x1p54"),
     "LIFTED": ("25", "54"),
     "ONE": ("0x3f800000u", "0x3ff0000000000000u"),
