@@ -308,10 +308,15 @@ class InnerReduction(Emitter):
 
     def _row_of_lanes(self, sweep: Sweep, body: list[Scalar], axis: Axis, lanes: int) -> None:
         """A short row, each element of which is added to a sum of its own."""
+        extent = self.loops.extents[axis]
+        counted = masking.counted(body, extent, lanes)
         with self.standing_loads(body if lanes else ()):
             self.pragma("omp simd")
             column: Part
-            if lanes:
+            if counted:
+                self.loop(axis, "0", str(extent))
+                column = self.axes[axis]
+            elif lanes:
                 column = self.open_masked(self.axis_names[axis], self.extents[axis], lanes)
             else:
                 self.loop(axis)
@@ -323,7 +328,7 @@ class InnerReduction(Emitter):
 
             self.element(sweep, body, into={reduction: add(reduction) for reduction in sweep.reductions})
             self.close()
-            if lanes:
+            if lanes and not counted:
                 self.close()
 
     def _add_lanes(self, clauses: Mapping[Scalar, Code]) -> None:
