@@ -58,10 +58,14 @@ def _begin(writer: InnerReduction, run: Run) -> None:
 
 def _row(writer: InnerReduction, run: Run, lanes: int) -> None:
     """A short row, each element of which is added to a sum of its own."""
+    extent = writer.loops.extents[run.axis]
+    counted = masking.counted(run.body, extent, lanes)
     with writer.standing_loads(run.body if lanes else ()):
         writer.pragma("omp simd")
         column: Part = writer.axes[run.axis]
-        if lanes:
+        if counted:
+            writer.loop(run.axis, "0", str(extent))
+        elif lanes:
             column = writer.open_masked(writer.axis_names[run.axis], writer.extents[run.axis], lanes)
         else:
             writer.loop(run.axis)
@@ -72,7 +76,7 @@ def _row(writer: InnerReduction, run: Run, lanes: int) -> None:
 
         writer.element(run.sweep, run.body, into={reduction: add(reduction) for reduction in run.sums})
         writer.close()
-        if lanes:
+        if lanes and not counted:
             writer.close()
 
 

@@ -71,6 +71,12 @@ def lanes(
     return width if alone * (_cost(nodes) + REDUCING * reductions) >= DEAR else 0
 
 
+def counted(nodes: Iterable[Scalar], extent: int, lanes: int) -> bool:
+    """Whether the text of a short row says how many elements it has: the compiler writes out what fits half a vector, where a
+    mask costs each load (25 loads an element in rows of 4: 281 µs under a mask, 29 µs counted)."""
+    return 0 < extent <= lanes // HALVES and not any(node.op in spell.LIBM for node in nodes)
+
+
 def undivided(
     writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store], pieces: Sequence[tuple[int, Sequence[Scalar]]]
 ) -> bool:
