@@ -17,7 +17,7 @@ from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.index import ZERO, Affine, Axis
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS, bfloat16, is_inexact
+from fuser.ir.types import is_inexact, sum_dtype
 from fuser.kernel.decompose import Decomposition, Has
 from fuser.kernel.kernel import Kernel, Param, ReductionSpec, Store, Sweep
 from fuser.kernel.lower import Sweeping
@@ -128,7 +128,7 @@ class Rows(Values):
             (Affine.of(self.keys) if d in long else ZERO) if d in axes else next(kept) for d in range(len(shape))
         )
         element = self.value(eqn.invars[0], inner, None)
-        accumulator = F32 if element.dtype in (FLOATS[0], bfloat16) else element.dtype
+        accumulator = sum_dtype(element.dtype)
         return Scalar("reduction", (element,), eqn.outvars[0].aval.dtype, ReductionSpec(reduction, accumulator))
 
     def side(self, eqn: Eqn, number: int, index: dict[int, Affine]) -> Side:
@@ -198,7 +198,7 @@ def element(graph: Graph, layout: Layout, read: Read) -> Element:
 
 def _weights(graph: Graph, second: Eqn) -> int:
     """Which operand of the second product is made of the first one."""
-    made = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
+    made = graph.producers
 
     def reaches(operand: Operand) -> bool:
         stack, seen = [operand], set[Operand]()
