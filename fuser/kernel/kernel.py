@@ -61,12 +61,13 @@ class ReductionSpec:
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """Write `value` to parameter `param` at `offset`; `index` as in Access."""
+    """Write `value` to parameter `param` at `offset`; `index` as in Access. With `total` the values of all rows are summed."""
 
     param: int
     offset: Affine
     value: Scalar
     index: tuple[Affine, ...] = ()
+    total: ReductionSpec | None = None
 
 
 @dataclass(frozen=True, eq=False)

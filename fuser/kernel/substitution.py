@@ -48,7 +48,8 @@ class Substitution:
         return Access(access.param, offset, tuple(map(self.index, access.index)))
 
     def store(self, store: Store) -> Store:
-        return Store(store.param, self.index(store.offset), self.node(store.value), tuple(map(self.index, store.index)))
+        index = tuple(map(self.index, store.index))
+        return Store(store.param, self.index(store.offset), self.node(store.value), index, store.total)
 
     def index(self, index: Affine) -> Affine:
         """An index with its axes replaced; the same object where it has none of them."""

@@ -16,7 +16,7 @@ from fuser.backends.c.schedules.inner_reduction import InnerReduction
 from fuser.backends.c.schedules.loop_kernel import LoopKernel
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS, is_complex, is_inexact
+from fuser.ir.types import FLOATS, is_complex
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import of_vector
 from fuser.kernel.operands import computed, index_axes, index_of
@@ -102,8 +102,6 @@ def _of_operation(writer: Emitter, node: Scalar, axis: Axis) -> str:
         return (
             f"complex {node.op} is computed one number after the other; functions of real and imaginary parts are not"
         )
-    if node.op == "rem" and is_inexact(dtype):
-        return "remainders of floats are computed one after the other; x - y * floor(x / y) is not, where its rounding will do"
     if node.op in ("div", "rem") and dtype.kind in "iu" and dtype.itemsize == 8 and writer.follows(node.args[1], axis):
         return "processors divide integers of 64 bits one after the other; not so by a constant, and not narrower ones"
     if _BY_COMPILER and FLOATS[0] in (node.dtype, dtype) and node.op in ("load", "cast", "bitcast"):

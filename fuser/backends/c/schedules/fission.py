@@ -59,6 +59,8 @@ def write(
         writer.buffer(spell.held(node.dtype), f"{writer.name(node)}_block", room)
     with writer.scope():
         for run in loops:
+            if run is not loops[-1] and not any(node in held for node in run):
+                continue
             single = bool(run) and run[0] in piece.single
             if not single:
                 writer.pragma("omp simd")
@@ -97,9 +99,18 @@ def _between(piece: Piece, loops: Sequence[Sequence[Scalar]], cheap: Collection[
     """What later loops read, but for what costs no more to compute again."""
     number = {node: k for k, run in enumerate(loops) for node in run}
     last = len(loops) - 1
-    read = {o for node in number for o in operands(node) if number.get(o, last + 1) < number[node]}
-    read |= {v for s in piece.stores for v in (s.value, *computed(s.offset)) if number.get(v, last) < last}
-    return [node for node in number if node in read and node.op != "const" and node not in cheap]
+    read: set[Scalar] = set()
+    needed = [(o, at) for node, at in number.items() for o in operands(node)]
+    needed += [(v, last) for s in piece.stores for v in (s.value, *computed(s.offset))]
+    while needed:
+        node, at = needed.pop()
+        if number.get(node, at) >= at or node in read:
+            continue
+        if node in cheap:
+            needed += [(o, at) for o in operands(node)]
+        else:
+            read.add(node)
+    return [node for node in number if node in read and node.op != "const"]
 
 
 def _run(
@@ -108,9 +119,11 @@ def _run(
     """One loop's nodes; loads that an earlier loop made are made again where they are read."""
     wanted = {o for node in run for o in operands(node)}
     wanted |= {v for s in piece.stores for v in (s.value, *computed(s.offset))}
+    for node in reversed(cheap):
+        wanted |= set(operands(node)) if node in wanted else set()
     for node in cheap:
         writer.env.pop(node, None)
-        if node in wanted:
+        if node in wanted and node not in run:
             writer.define(node)
     for node in run:
         writer.define(node)
@@ -164,7 +177,9 @@ def backwards(kernel: Kernel, vector: Axis) -> set[Scalar]:
 
 
 def _cheap(node: Scalar) -> bool:
-    """A load or an index whose place is told by the axes alone."""
+    """A load or an index whose place is told by the axes alone, or a wider integer of the same value."""
+    if node.op == "cast" and node.dtype.kind in "iu" and node.args[0].dtype.kind in "iu":
+        return node.dtype.itemsize > node.args[0].dtype.itemsize
     if node.op not in ("load", "index") or node.args:
         return False
     index = index_of(node)
