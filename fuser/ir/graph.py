@@ -81,6 +81,11 @@ class Graph:
         return self
 
     @property
+    def producers(self) -> dict[Any, Eqn]:
+        """The equation that makes each value; none makes inputs and constants."""
+        return {v: eqn for eqn in self.eqns for v in eqn.outvars}
+
+    @property
     def literals(self) -> tuple[Any, ...]:
         """`consts`, by their other name in jaxprs."""
         return self.consts

@@ -108,6 +108,11 @@ def is_float(dtype: np.dtype) -> bool:
     return kind_of(dtype) == "f"
 
 
+def sum_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype in which sums with results of this dtype are taken: those of half precision in float32."""
+    return FLOATS[2] if dtype in (FLOATS[0], bfloat16) else dtype
+
+
 def is_inexact(dtype: np.dtype) -> bool:
     """Whether the dtype is a floating-point or complex type."""
     return kind_of(dtype) in "fc"

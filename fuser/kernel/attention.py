@@ -19,13 +19,13 @@ from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.index import ZERO, Affine, Atom, Axis, linearise
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS, bfloat16, is_inexact
+from fuser.ir.types import bfloat16, is_inexact, sum_dtype
 from fuser.kernel.attention_bounds import Bounds, common, visible_scores, visible_weights
 from fuser.kernel.decompose import Decomposition, Has
 from fuser.kernel.kernel import Kernel, Param, ReductionSpec, Store, Sweep
 from fuser.kernel.lower import Sweeping
 from fuser.kernel.online import Online, online
-from fuser.kernel.operands import in_order, index_axes, operands, own_axes, within_sweep
+from fuser.kernel.operands import in_order, index_axes, own_axes, within_sweep
 from fuser.ops.dot import free_dimensions
 from fuser.partition.attention_axes import is_reduction, weights_of
 from fuser.partition.group import Layout
@@ -78,7 +78,7 @@ class Total:
 
     def parts(self, stores: Sequence[Store], params: Sequence[Param]) -> int:
         """In how many numbers of 16 bits a weight of 32 is multiplied: as many as the result has bits of."""
-        wide = any(params[s.param].dtype.itemsize > 2 for s in stores if _needs(s.value, self.node))
+        wide = any(params[s.param].dtype.itemsize > 2 for s in stores if self.node in in_order([s.value]))
         return 3 if wide else 2
 
 
@@ -243,7 +243,7 @@ class _Rows(Values):
         outer: tuple[tuple[Scalar, int], ...] = ()
         if reduction == "sum":
             element, outer = factored(element, walked)
-        accumulator = F32 if element.dtype in (FLOATS[0], bfloat16) else element.dtype
+        accumulator = sum_dtype(element.dtype)
         node = Scalar("reduction", (element,), eqn.outvars[0].aval.dtype, ReductionSpec(reduction, accumulator))
         found = self.reduced[eqn.outvars[0]] = _rebuilt(node, outer)
         return found
@@ -337,19 +337,6 @@ def _at(eqn: Eqn, number: int, result: Index, contracted: list[Affine]) -> Index
     own = result[skipped : skipped + len(free[number])]
     found = dict(zip((*batch, *free[number], *dims), (*result[: len(batch)], *own, *contracted), strict=True))
     return tuple(found[d] for d in range(eqn.invars[number].aval.ndim))
-
-
-def _needs(root: Scalar, wanted: Scalar) -> bool:
-    """Whether a value is made of another one."""
-    stack, seen = [root], set[Scalar]()
-    while stack:
-        node = stack.pop()
-        if node is wanted:
-            return True
-        if node not in seen:
-            seen.add(node)
-            stack.extend(operands(node))
-    return False
 
 
 def axes_of(node: Scalar) -> set[Axis]:

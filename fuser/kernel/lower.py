@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from fuser.config import config
 from fuser.errors import UnsupportedError
 from fuser.ir import scalar as S
@@ -17,7 +15,7 @@ from fuser.ir.graph import Eqn, Var
 from fuser.ir.index import ZERO, Affine, Axis, linearise
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import COSTS, Scalar
-from fuser.ir.types import FLOATS, bfloat16
+from fuser.ir.types import sum_dtype
 from fuser.kernel.check import check
 from fuser.kernel.kernel import Access, Kernel, Param, ReductionSpec, Store, Sweep
 from fuser.kernel.operands import computed, in_order, index_axes, operands, own_axes
@@ -91,7 +89,7 @@ class Demand(Values):
             return None
         layout = self.group.layout[eqn.invars[0]]  # type: ignore[index]
         element = self.value(eqn.invars[0], tuple(ZERO if a is None else Affine.of(a) for a in layout), None)
-        return element, ReductionSpec("sum", _accumulator(element))
+        return element, ReductionSpec("sum", sum_dtype(element.dtype))
 
     def _reduction(self, eqn: Eqn, index: Index) -> Scalar:
         """A reduction stands for one value a row, so that its mask and its index are always the row's own."""
@@ -109,19 +107,14 @@ class Demand(Values):
         element = self.value(operand, inner, None)
         if not any(isinstance(layout[d], Axis) for d in axes) or all(operand.aval.shape[d] == 1 for d in axes):
             return element if reduction not in ("argmax", "argmin") else S.constant(0, eqn.outvars[0].aval.dtype)
-        spec = ReductionSpec(reduction, _accumulator(element))
+        spec = ReductionSpec(reduction, sum_dtype(element.dtype))
         return Scalar("reduction", (element,), eqn.outvars[0].aval.dtype, spec)
 
     def _scan(self, eqn: Eqn, index: Index) -> Scalar:
         reduction, _, reverse = eqn.primitive.rule("lower")(**eqn.params)
         element = self.value(eqn.invars[0], index, None)
-        spec = ReductionSpec(reduction, _accumulator(element), reverse)
+        spec = ReductionSpec(reduction, sum_dtype(element.dtype), reverse)
         return self.once((eqn, "scan"), lambda: Scalar("scan", (element,), element.dtype, spec))
-
-
-def _accumulator(element: Scalar) -> np.dtype:
-    """The dtype in which elements are reduced."""
-    return np.dtype("float32") if element.dtype in (FLOATS[0], bfloat16) else element.dtype
 
 
 class Sweeping:

@@ -69,7 +69,7 @@ class Surroundings:
 
     def __init__(self, graph: Graph) -> None:
         self.order = {eqn: number for number, eqn in enumerate(graph.eqns)}
-        self.maker = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
+        self.maker = graph.producers
         self.readers: dict[Var, list[Eqn | None]] = {}
         for eqn in graph.eqns:
             for var in dict.fromkeys(eqn.operands()):

@@ -20,7 +20,7 @@ def with_index_wrapping(graph: Graph, calls: frozenset[Primitive]) -> Graph:
     """The graph with `wraps` of one number on the scatters among the `calls` whose indices are one wrapped component."""
     if not any(eqn.primitive in SCATTERS for eqn in graph.eqns):
         return graph
-    makers = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
+    makers = graph.producers
     views, eqns, changed = Views(graph.eqns), [], False
     for eqn in graph.eqns:
         found = None

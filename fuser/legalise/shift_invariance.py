@@ -48,7 +48,7 @@ class _Rows:
     """Values of a graph as polynomials, where rows run along one axis."""
 
     def __init__(self, graph: Graph) -> None:
-        self.maker = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
+        self.maker = graph.producers
 
     def vanishes(self, operand: Operand) -> bool:
         """Whether a value is a row's number, which is 0, given to the places of the row's maximum."""

@@ -23,7 +23,7 @@ def with_split_reductions(graph: Graph, target: Target) -> Graph:
     """The graph with each such reduction as two, where that is quicker on the target."""
     uses = Counter(v for eqn in graph.eqns for v in eqn.operands())
     uses.update(v for v in graph.outvars if isinstance(v, Var))
-    producers = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
+    producers = graph.producers
     rewriter = Rewriter(graph)
     for eqn in graph.eqns:
         inner = _run(eqn, target, lambda operand: _alone(operand, uses, producers))

@@ -14,10 +14,9 @@ import numpy as np
 
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
-from fuser.ir.types import COMPLEX, FLOATS, INTEGERS, ArrayType
+from fuser.ir.types import COMPLEX, FLOATS, INTEGERS, ArrayType, sum_dtype
 from fuser.ops.convolution_expand import converted, expand, split_off
 from fuser.ops.convolution_geometry import ConvDimensionNumbers, Geometry, conv_type, padding_of, space_of
-from fuser.ops.dot import sum_dtype
 from fuser.ops.family import linear_in, not_both, sample
 from fuser.ops.movement import pad_p, reshaped, rev_p, transpose_p
 from fuser.ops.windows import dilated, sliding_windows_p

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuser.ir.types import ArrayType
+from fuser.ir.types import ArrayType, sum_dtype
 from fuser.ops.convolution_geometry import ConvDimensionNumbers, Geometry, conv_type, padding_of, space_of
-from fuser.ops.dot import dot_general_p, sum_dtype
+from fuser.ops.dot import dot_general_p
 from fuser.ops.elementwise import convert_element_type_p, copy_p
 from fuser.ops.movement import (
     broadcast_in_dim_p,

@@ -14,7 +14,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
-from fuser.ir.types import COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16, is_inexact
+from fuser.ir.types import COMPLEX, FLOATS, INTEGERS, ArrayType, is_inexact, sum_dtype
 from fuser.ops.elementwise import add_p, eq_p, exp_p, max_p, min_p, mul_p, select_n_p, sub_p
 from fuser.ops.family import allow, sample
 from fuser.ops.movement import concatenate_p, pad_p, reshaped, rev_p, slice_p
@@ -42,7 +42,7 @@ def cumulative(
         return x
 
     def evaluate(x: np.ndarray, axis: int, reverse: bool = False) -> np.ndarray:
-        wide = x.astype(np.float32) if x.dtype in (FLOATS[0], bfloat16) else x
+        wide = x.astype(sum_dtype(x.dtype), copy=False)
         wide = np.flip(wide, axis) if reverse else wide
         if reduction == "sum" and is_inexact(x.dtype):
             out = running_sum(wide, axis)

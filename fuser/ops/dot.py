@@ -14,7 +14,7 @@ from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
 from fuser.ir.text import param_type
-from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16
+from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, sum_dtype
 from fuser.ops.elementwise import convert_element_type_p
 from fuser.ops.family import linear_in, not_both, sample
 from fuser.ops.movement import operand_type, shifted, transpose_p
@@ -106,11 +106,6 @@ def _layout(x: tuple[int, ...], y: tuple[int, ...], dimension_numbers: Dimension
     left = (*xb, *xf, *xc), (math.prod(batch), math.prod(m), k)
     right = (*yb, *yc, *yf), (math.prod(batch), k, math.prod(n))
     return left, right, (*batch, *m, *n)
-
-
-def sum_dtype(out: np.dtype) -> np.dtype:
-    """The dtype in which the sums of a product with results of dtype `out` are taken."""
-    return np.dtype("float32") if out in (FLOATS[0], bfloat16) else out
 
 
 def as_matrices(x: np.ndarray, y: np.ndarray, dimension_numbers: Dimensions) -> tuple[np.ndarray, np.ndarray]:

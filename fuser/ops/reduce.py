@@ -14,7 +14,7 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
-from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, bfloat16, is_inexact
+from fuser.ir.types import BOOL, COMPLEX, FLOATS, INTEGERS, ArrayType, is_inexact, sum_dtype
 from fuser.ops.cumulative import cumprod_p
 from fuser.ops.elementwise import convert_element_type_p, eq_p
 from fuser.ops.family import allow, sample
@@ -74,7 +74,7 @@ def reduction(
         return ArrayType(reduced_shape(name, x, axes), x.dtype, x.weak_type)
 
     def evaluate(x: np.ndarray, axes: Any) -> np.ndarray:
-        wide = x.astype(np.float32) if x.dtype in (FLOATS[0], bfloat16) else x
+        wide = x.astype(sum_dtype(x.dtype), copy=False)
         if reduction in ("max", "min"):
             lowest = extreme(wide.dtype, reduction)
             return convert(function.reduce(wide, axis=tuple(axes), initial=lowest), x.dtype)
@@ -174,7 +174,7 @@ def _position(name: str, reduction: str) -> Primitive:
         return ArrayType(shape, np.dtype(index_dtype))
 
     def evaluate(x: np.ndarray, axes: Any, index_dtype: Any) -> np.ndarray:
-        wide = x.astype(np.float32) if x.dtype in (FLOATS[0], bfloat16) else x
+        wide = x.astype(sum_dtype(x.dtype), copy=False)
         function = np.argmax if reduction == "argmax" else np.argmin
         return function(wide, axis=axes[0]).astype(index_dtype)
 

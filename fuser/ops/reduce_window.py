@@ -17,10 +17,9 @@ from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Graph
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.scalar import convert
-from fuser.ir.types import FLOATS, ArrayType
+from fuser.ir.types import FLOATS, ArrayType, sum_dtype
 from fuser.ops import elementwise as E
 from fuser.ops import reduce as R
-from fuser.ops.dot import sum_dtype
 from fuser.ops.family import allow, linear_in, sample
 from fuser.ops.indexing import GatherScatterMode, ScatterDimensionNumbers
 from fuser.ops.movement import broadcast_in_dim_p, inserted, iota_p, pad_p, reshaped, slice_p

@@ -171,8 +171,8 @@ def peak(blocks: Sequence[Block]) -> int:
     """Bytes needed at once at the worst moment: what no placing can go below."""
     change = [0] * (max((block.end for block in blocks), default=0) + 2)
     for block in blocks:
-        change[block.start] += _padded(block.size)
-        change[block.end + 1] -= _padded(block.size)
+        change[block.start] += padded(block.size)
+        change[block.end + 1] -= padded(block.size)
     return max(itertools.accumulate(change))
 
 
@@ -223,7 +223,7 @@ def _in_order(blocks: Sequence[Block]) -> tuple[list[int], int]:
     total = 0
     alive: list[tuple[int, int, int]] = []  # offset, size and end, by offset
     for number in sorted(range(len(blocks)), key=lambda n: (blocks[n].start, -blocks[n].size)):
-        size, start = _padded(blocks[number].size), blocks[number].start
+        size, start = padded(blocks[number].size), blocks[number].start
         alive = [other for other in alive if other[2] >= start]
         offsets[number] = _gap(size, alive)
         bisect.insort(alive, (offsets[number], size, blocks[number].end))
@@ -237,9 +237,9 @@ def _largest_first(blocks: Sequence[Block]) -> tuple[list[int], int]:
     total = 0
     placed: list[int] = []
     for number in sorted(range(len(blocks)), key=lambda n: (-blocks[n].size, blocks[n].start)):
-        block, size = blocks[number], _padded(blocks[number].size)
+        block, size = blocks[number], padded(blocks[number].size)
         beside = [n for n in placed if blocks[n].start <= block.end and block.start <= blocks[n].end]
-        offsets[number] = _gap(size, sorted((offsets[n], _padded(blocks[n].size), 0) for n in beside))
+        offsets[number] = _gap(size, sorted((offsets[n], padded(blocks[n].size), 0) for n in beside))
         placed.append(number)
         total = max(total, offsets[number] + size)
     return offsets, total
@@ -256,5 +256,6 @@ def _gap(size: int, taken: Sequence[tuple[int, int, int]]) -> int:
     return end if best < 0 else best
 
 
-def _padded(size: int) -> int:
+def padded(size: int) -> int:
+    """A size in bytes, up to the next boundary of a buffer."""
     return -(-size // ALIGNMENT) * ALIGNMENT

@@ -20,7 +20,7 @@ from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.index import Affine, Axis
 from fuser.ir.primitive import Control, Fusion
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS, KEY, UNSIGNED, bfloat16, is_inexact
+from fuser.ir.types import KEY, UNSIGNED, is_inexact, sum_dtype
 from fuser.ops.dot import free_dimensions
 
 Index = tuple[Affine, ...]
@@ -219,7 +219,7 @@ class Body(Values):
         extents = [x.aval.shape[d] for d in xc]
         few(extents)
         out = eqn.outvars[0].aval.dtype
-        wide = np.dtype("float32") if out in (FLOATS[0], bfloat16) else out
+        wide = sum_dtype(out)
         terms = []
         for at in self.indices(extents):
             x_at = dict(zip((*xb, *x_free, *xc), (*batch, *rest[: len(x_free)], *at)))
@@ -343,8 +343,8 @@ def reduces_terms(reduction: str) -> bool:
 def reduce_terms(reduction: str, terms: Sequence[Scalar], in_order: bool = False) -> Scalar:
     """The reduction of at least one number, added up in the order that NumPy takes along rows; half precision in float32."""
     dtype = terms[0].dtype
-    if dtype in (FLOATS[0], bfloat16):
-        wide = [S.cast(term, np.dtype("float32")) for term in terms]
+    if sum_dtype(dtype) != dtype:
+        wide = [S.cast(term, sum_dtype(dtype)) for term in terms]
         return S.cast(reduce_terms(reduction, wide, in_order), dtype)
     if reduction not in _COMBINE:
         raise Refused(f"its body has a prefix scan by {reduction}")

@@ -10,7 +10,8 @@ import math
 
 from fuser.ir.index import Axis
 from fuser.kernel.kernel import Access, Kernel
-from fuser.kernel.lower import index_axes, lower
+from fuser.kernel.lower import lower
+from fuser.kernel.operands import index_axes
 from fuser.partition.group import FusionGroup
 
 CACHE = 1 << 20  # bytes of a core's own cache

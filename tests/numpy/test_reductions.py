@@ -45,8 +45,6 @@ def test_reductions_by_name(name, dtype):
     "axis, keepdims", [(None, True), (0, False), (-1, True), ((0, 2), False), ((2, 0), True), ((), False)]
 )
 def test_axes(name, axis, keepdims):
-    if axis == () and name in ("mean", "var", "std", "nanmean", "nanvar", "nanstd"):
-        pytest.skip("a mean over nothing")
     same(name, numbers(np.float32, (2, 3, 4)), axis=axis, keepdims=keepdims, tolerance=4)
 
 
@@ -94,8 +92,6 @@ def test_initial(name, initial):
 @pytest.mark.parametrize("name", ["sum", "prod", "mean", "var", "cumsum", "cumprod"])
 @pytest.mark.parametrize("dtype", ["int32", "float32", "float16", "complex64", "int8"])
 def test_dtype(name, dtype):
-    if name == "var" and dtype in ("int32", "int8"):
-        pytest.skip("a variance is no integer")
     same(name, numbers(np.int32, low=0, high=2), dtype=np.dtype(dtype), tolerance=2)
     same(name, numbers(np.float32, low=0, high=2), dtype=np.dtype(dtype), tolerance=2)
 

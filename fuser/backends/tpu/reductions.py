@@ -15,7 +15,7 @@ from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.kernel import ReductionSpec, Sweep, reduction_identity
-from fuser.kernel.lower import operands
+from fuser.kernel.operands import operands
 
 CHAIN = 64  # vectors that are added one after the other
 POSITIONS = ("argmax", "argmin")

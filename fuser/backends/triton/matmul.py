@@ -21,7 +21,8 @@ from fuser.ir.types import FLOATS, bfloat16, short_dtype
 from fuser.kernel.decompose import Decomposition
 from fuser.kernel.kernel import Kernel, Param, Store, Sweep
 from fuser.kernel.loops import arrange
-from fuser.kernel.lower import Demand, Index, Sweeping, index_axes
+from fuser.kernel.lower import Demand, Index, Sweeping
+from fuser.kernel.operands import own_axes
 from fuser.ops.dot import free_dimensions, window_product_p
 from fuser.partition.group import FusionGroup, Layout
 
@@ -196,12 +197,8 @@ class Product(Emitter):
 
     def _walks(self, node: Scalar) -> bool:
         """Whether a node of an operand varies along the contracted axis, or is the operand itself."""
-        if node in self.parts.sides:
-            return True
-        if node.op in ("load", "index"):
-            index = node.attr.offset if node.op == "load" else node.attr
-            return bool(index_axes(index) & set(self.parts.k)) or any(self._walks(a) for a in node.args)
-        return any(self._walks(a) for a in node.args)
+        own = node in self.parts.sides or not own_axes(node).isdisjoint(self.parts.k)
+        return own or any(map(self._walks, node.args))
 
     def _side(self, number: int, length: str) -> str:
         """The block of one operand, in its own dtype, 0 beyond the end."""

@@ -20,8 +20,8 @@ from fuser.ir.scalar import Scalar
 from fuser.kernel.centred import Centred
 from fuser.kernel.kernel import Kernel, Sweep
 from fuser.kernel.loops import Loops
-from fuser.kernel.lower import computed, operands
 from fuser.kernel.online import Online
+from fuser.kernel.operands import computed, operands
 
 Scratch = dict[str, tuple[int, np.dtype]]  # name: elements and dtype, in order
 

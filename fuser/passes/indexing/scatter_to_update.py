@@ -32,7 +32,7 @@ def scatter_to_update(graph: Graph) -> Graph:
     """The graph with such scatters in the bodies of its loops rewritten."""
     if not any(eqn.primitive in (scan_p, while_p) for eqn in graph.eqns):
         return graph
-    constants = Constants(graph, {v: eqn for eqn in graph.eqns for v in eqn.outvars})
+    constants = Constants(graph, graph.producers)
     return replace(graph, eqns=tuple(_with_windows(eqn, constants) for eqn in graph.eqns))
 
 
@@ -55,7 +55,7 @@ def _with_windows(eqn: Eqn, constants: Constants) -> Eqn:
 def _window_writes(body: Graph, first: int, count: int, known: Known) -> Iterator[Eqn]:
     """The scatters at one index that take a carry and give it back; of small carries those that write ever other places
     and that nothing else reads, whose iterations may run side by side."""
-    producers: dict[Operand, Eqn] = {v: eqn for eqn in body.eqns for v in eqn.outvars}
+    producers = body.producers
     carried = dict(zip(body.invars[first : first + count], body.outvars[:count]))
     uses = Counter([v for eqn in body.eqns for v in eqn.operands()] + [v for v in body.outvars if isinstance(v, Var)])
     for eqn in body.eqns:

@@ -62,7 +62,7 @@ def iterations(eqn: Eqn, constants: Constants) -> Known:
             found = constants.value(operand)
             if found is not None:
                 known[var] = np.broadcast_to(found, (length,))
-    producers = {v: e for e in body.eqns for v in e.outvars}
+    producers = body.producers
     for n in range(params["num_carry"]):
         carry, out = body.invars[params["num_consts"] + n], body.outvars[n]
         step = _step(carry, producers.get(out)) if isinstance(out, Var) else None  # type: ignore[arg-type]

@@ -112,7 +112,7 @@ class _Iterations:
         for inner in self.body.eqns:
             if all(v in self.fixed for v in inner.operands()):
                 self.fixed.update(inner.outvars)
-        self.producers = {v: e for e in self.body.eqns for v in e.outvars}
+        self.producers = self.body.producers
         self.uses = Counter(v for e in self.body.eqns for v in e.operands())
         self.uses.update(v for v in self.body.outvars if isinstance(v, Var))
 

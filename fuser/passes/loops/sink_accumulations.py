@@ -70,7 +70,7 @@ class _Sums:
         self.body: Graph = params["jaxpr"]
         self.consts, self.carries, self.length = params["num_consts"], params["num_carry"], params["length"]
         self.first = self.consts + self.carries
-        self.producers = {v: e for e in self.body.eqns for v in e.outvars}
+        self.producers = self.body.producers
         self.fixed = dict(zip(self.body.invars[: self.consts], eqn.invars[: self.consts]))
         self.xs = dict(zip(self.body.invars[self.first :], eqn.invars[self.first :]))
         self.moving: set[Operand] = set(self.body.invars[self.consts :])

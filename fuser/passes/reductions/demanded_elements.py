@@ -44,7 +44,7 @@ def drop_undemanded(graph: Graph) -> Graph:
     for eqn in graph.eqns:
         for var in eqn.operands():
             users.setdefault(var, []).append(eqn)
-    makers = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
+    makers = graph.producers
     results = set(graph.outvars)
     chosen: dict[Eqn, Demand] = {}
     for reduction in reductions:

@@ -13,8 +13,8 @@ import numpy as np
 from fuser.ir.graph import Eqn, Graph, Operand
 from fuser.ir.primitive import Fusion
 from fuser.ir.rewrite import Rewriter
-from fuser.ir.types import BOOL, SMALL, is_complex
-from fuser.ops.dot import free_dimensions, sum_dtype
+from fuser.ir.types import BOOL, SMALL, is_complex, sum_dtype
+from fuser.ops.dot import free_dimensions
 from fuser.ops.elementwise import convert_element_type_p, mul_p
 from fuser.ops.movement import broadcast_in_dim_p, transpose_p
 from fuser.ops.reduce import reduce_sum_p

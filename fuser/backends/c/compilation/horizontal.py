@@ -10,13 +10,14 @@ from dataclasses import replace
 
 from fuser.backends.base import Alike, KernelSource
 from fuser.backends.c.builder import Builder
-from fuser.backends.c.control_flow.driver import ALIGNMENT, LOCAL, Emit, padded
+from fuser.backends.c.control_flow.driver import LOCAL, Emit
 from fuser.backends.c.emitter import ADDITION, ALONE
 from fuser.backends.c.function import KEY, THREADS, Code, Definition, Function, Module, Own, Symbol, code, joined
 from fuser.backends.c.remarks import Scalarised, remark, worst
 from fuser.ir.cost import cost
 from fuser.ir.graph import Var
 from fuser.kernel.schedule import Schedule
+from fuser.partition.buffers import ALIGNMENT, padded
 from fuser.partition.group import FusionGroup
 from fuser.partition.horizontal import levels
 

@@ -38,6 +38,7 @@ from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.kernel.schedule import Schedule
 from fuser.ops.control import cond_p, row_type, scan_p, while_p
 from fuser.partition.axes import Views
+from fuser.partition.buffers import ALIGNMENT, padded
 from fuser.partition.group import FusionGroup, Kind, Plan
 from fuser.partition.in_place_updates import Update, run_length
 
@@ -47,7 +48,6 @@ Library = Callable[[FusionGroup], Callable[..., Any]]  # a function of a group's
 INCLUDES = "void *memcpy(void *, const void *, __SIZE_TYPE__);\ntypedef void (*function)(void **, const int64_t *);"
 MEMCPY = Symbol("memcpy")
 LOCAL = 2048  # bytes of a workspace that lies on the stack
-ALIGNMENT = 64
 CALLER_LOOPS = 2  # loops within loops inside a loop, beside whose steps its own calls are little
 SMALL = 1 << 13  # elements of a body's values up to which its kernels run on one thread
 
@@ -457,8 +457,3 @@ def _loops_within(group: FusionGroup) -> int:
     """How deep loops and branches lie within each other in the bodies of this one."""
     inner = [part for plan in group.bodies for part in plan.groups if part.kind in (Kind.CONTROL, Kind.LOOP)]
     return max((1 + _loops_within(part) for part in inner), default=0)
-
-
-def padded(size: int) -> int:
-    """A size in bytes, up to the next boundary of a buffer."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
