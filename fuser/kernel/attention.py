@@ -25,7 +25,7 @@ from fuser.kernel.decompose import Decomposition, Has
 from fuser.kernel.kernel import Kernel, Param, ReductionSpec, Store, Sweep
 from fuser.kernel.lower import Sweeping
 from fuser.kernel.online import Online, online
-from fuser.kernel.operands import index_axes, operands
+from fuser.kernel.operands import in_order, index_axes, operands, own_axes, within_sweep
 from fuser.ops.dot import free_dimensions
 from fuser.partition.attention_axes import is_reduction, weights_of
 from fuser.partition.group import Layout
@@ -354,36 +354,36 @@ def _needs(root: Scalar, wanted: Scalar) -> bool:
 
 def axes_of(node: Scalar) -> set[Axis]:
     """The axes along which a value changes, those of reductions aside."""
-    found: set[Axis] = set()
-    stack, seen = [node], set[Scalar]()
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        stack.extend(operands(node))
-        if node.op in ("load", "index"):
-            found |= index_axes(node.attr.offset if node.op == "load" else node.attr)
-    return found
+    return {axis for needed in in_order([node]) for axis in own_axes(needed)}
 
 
-def factored(node: Scalar, walked: tuple[Axis, ...]) -> tuple[Scalar, tuple[tuple[Scalar, int], ...]]:
+Factored = tuple[Scalar, tuple[tuple[Scalar, int], ...]]
+
+
+def factored(node: Scalar, walked: tuple[Axis, ...], known: dict[Scalar, Factored] | None = None) -> Factored:
     """A weight without the factors that its row alone decides, and these: operations with the number of the operand that has
-    the others. Conversions between floats are left out: they round."""
+    the others. Conversions between floats are left out: they round. `known`: of nodes that were looked through already."""
+    known = {} if known is None else known
+    if node not in known:
+        known[node] = _factored(node, walked, known)
+    return known[node]
+
+
+def _factored(node: Scalar, walked: tuple[Axis, ...], known: dict[Scalar, Factored]) -> Factored:
     if node.op == "cast" and is_inexact(node.dtype) and is_inexact(node.args[0].dtype):
-        return factored(node.args[0], walked)
+        return factored(node.args[0], walked, known)
     if node.op == "neg":
-        inner, outer = factored(node.args[0], walked)
+        inner, outer = factored(node.args[0], walked, known)
         return inner, (*outer, (node, 0))
     if node.op not in ("div", "mul"):
         return node, ()
     for number in range(1 if node.op == "div" else 2):
         if not _by_key(node.args[1 - number], walked):
-            inner, outer = factored(node.args[number], walked)
+            inner, outer = factored(node.args[number], walked, known)
             return inner, (*outer, (node, number))
     if node.op == "mul":
         for number in range(2):
-            inner, outer = factored(node.args[number], walked)
+            inner, outer = factored(node.args[number], walked, known)
             if outer:
                 both = (inner, node.args[1]) if number == 0 else (node.args[0], inner)
                 return Scalar("mul", both, node.dtype), outer
@@ -392,17 +392,7 @@ def factored(node: Scalar, walked: tuple[Axis, ...]) -> tuple[Scalar, tuple[tupl
 
 def _by_key(node: Scalar, walked: tuple[Axis, ...]) -> bool:
     """Whether a value differs along the walked axes."""
-    stack, seen = [node], set[Scalar]()
-    while stack:
-        node = stack.pop()
-        if node in seen or node.op == "reduction":
-            continue
-        seen.add(node)
-        own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else ZERO
-        if node.op == "score" or index_axes(own) & set(walked):
-            return True
-        stack.extend(operands(node))
-    return False
+    return any(n.op == "score" or own_axes(n) & set(walked) for n in within_sweep([node]))
 
 
 def _rebuilt(total: Scalar, outer: tuple[tuple[Scalar, int], ...]) -> Scalar:

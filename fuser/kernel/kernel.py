@@ -49,6 +49,11 @@ class ReductionSpec:
     reverse: bool = False
 
     @property
+    def positional(self) -> bool:
+        """Whether it gives the position of an extreme."""
+        return self.reduction in ("argmax", "argmin")
+
+    @property
     def compensated(self) -> bool:
         """Whether it is a sum that rounds: every backend keeps its error to that of pairwise summation."""
         return self.reduction == "sum" and is_inexact(self.accumulator)

@@ -20,7 +20,7 @@ from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import FLOATS, bfloat16
 from fuser.kernel.check import check
 from fuser.kernel.kernel import Access, Kernel, Param, ReductionSpec, Store, Sweep
-from fuser.kernel.operands import computed, index_axes, operands
+from fuser.kernel.operands import computed, in_order, index_axes, operands, own_axes
 from fuser.partition.column_sums import column_sums
 from fuser.partition.group import FusionGroup
 from fuser.partition.values import Index, Values, deep_recursion
@@ -157,20 +157,11 @@ class Sweeping:
         return self.varies[store.value] or bool(index_axes(store.offset) & self.reduced)
 
     def _visit(self, root: Scalar) -> None:
-        stack: list[tuple[Scalar, bool]] = [(root, False)]
-        while stack:
-            node, ready = stack.pop()
-            if node in self.level:
-                continue
+        for node in in_order([root], known=self.level):
             needs = operands(node)
-            if not ready:
-                stack.append((node, True))
-                stack.extend((n, False) for n in reversed(needs) if n not in self.level)
-                continue
             self.level[node] = max([self.level[n] for n in needs], default=0) + (node.op == "reduction")
-            own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
             varying = self.varying[node] = tuple([n for n in needs if self.varies[n]])
-            varies = bool(varying) or (own is not None and bool(index_axes(own) & self.reduced))
+            varies = bool(varying) or bool(own_axes(node) & self.reduced)
             self.varies[node] = (varies or node.op in ("scan", "score")) and node.op != "reduction"
             self.position[node] = len(self.order)
             self.order.append(node)

@@ -14,6 +14,7 @@ from fuser.legalise.attention import with_attention
 from fuser.legalise.complex_dots import with_real_dots
 from fuser.legalise.control_flow import with_dense_operands
 from fuser.legalise.expand import expanded
+from fuser.legalise.index_components import with_index_components
 from fuser.legalise.index_wrapping import with_index_wrapping
 from fuser.legalise.library_operands import with_read_operands
 from fuser.legalise.recomputation import with_recomputed_scores
@@ -39,6 +40,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
         graph = with_strided_operands(graph, lambda eqn: backend.supports(eqn) is None)
     elif limits.dots and not limits.whole:
         graph = with_joined_windows(graph)
+    graph = with_index_components(graph, lambda eqn: backend.supports(eqn) is None)
     graph = with_split_reductions(graph, limits.target)
     graph = with_index_wrapping(graph, limits.calls)
     graph = with_read_operands(graph, limits.calls)

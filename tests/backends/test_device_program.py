@@ -26,6 +26,7 @@ from fuser.runtime.array import Array, from_torch
 from fuser.runtime.core import native
 from fuser.runtime.executable import KernelStep, LibraryStep
 from tests import cuda_stand_in
+from tests.pallas import one_kernel_cases
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native core is not built, or turned off")
 
@@ -453,3 +454,13 @@ def test_equal_kernels_are_loaded_once_and_profiles_run_each(device: Any) -> Non
     outputs, times = executable.call_profiled(arrays, lambda: 0.0)
     assert len(times) == len(executable.steps) == 6
     np.testing.assert_allclose(native.device_download(outputs[0]), np.asarray(on_device(mlp)(x, ws)), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["begun", "one of a pair", "flash"])
+def test_kernels_by_hand_are_enqueued_too(device: cuda_stand_in.Device, name: str) -> None:
+    """A pallas_call with loops and products is one kernel of the program; what nobody reads of its results is scratch."""
+    function, arrays = {**one_kernel_cases.CASES, **one_kernel_cases.SHIPPED}[name]
+    compiled = on_device(function)
+    steps = compiled.lower(*arrays).compile().executable.steps
+    assert [type(step) for step in steps] == [KernelStep] * (2 if name == "one of a pair" else 1)
+    np.testing.assert_allclose(compiled(*arrays), fuser.jit(function, backend="c")(*arrays), rtol=1e-5, atol=1e-4)
