@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.primitive import MOVES, Fusion
-from fuser.legalise.attention import Surroundings, inside
+from fuser.legalise.attention import MOST_EQNS, Surroundings, inside
 from fuser.legalise.row_dots import with_row_dots
 from fuser.legalise.shift_invariance import without_gradients_of_maxima
 from fuser.ops.attention import attention_p, result_type
@@ -84,6 +84,8 @@ def _region(around: Surroundings, first: Eqn) -> Region | str:
     region.products.append(first)
     while stack:
         eqn = stack.pop()
+        if len(region.eqns) > MOST_EQNS:
+            return f"more than {MOST_EQNS} operations would be computed again"
         for reader in around.reading(eqn):
             if reader is None:
                 return IN_MEMORY
