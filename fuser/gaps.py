@@ -70,10 +70,6 @@ NAMES: dict[str, dict[str, tuple[str, str]]] = {
             ("DebugEffect", "OrderedDebugEffect",),
             ("effects are classes of JAX's lowering", 'fuser.debug.callback(ordered=True)'),
         ),
-        **dict.fromkeys(
-            ("inspect_array_sharding",),
-            ("XLA's compiler calls it back", 'fuser.debug.visualize_array_sharding, or jit(f).lower(x).spread.explain()'),
-        ),
     },
     "experimental": {
         **dict.fromkeys(

@@ -320,15 +320,11 @@ def _level(node: Any) -> tuple[list[tuple[Any, Any]], Hashable] | None:
     return [(FlattenedIndexKey(n), child) for n, child in enumerate(flat[0])], flat[1]  # type: ignore[return-value]
 
 
-def _registry() -> Any:
-    return optree.register_pytree_node.get(namespace=T.NAMESPACE)  # type: ignore[attr-defined, call-arg]
-
-
 def is_tree_node(typ: type) -> bool:
     """Whether instances of the class are nodes: built-in containers, named tuples, registered classes."""
     if typ in _with_keys or typ in (list, tuple, dict, collections.defaultdict, collections.OrderedDict, type(None)):
         return True
-    return _named(typ) or typ in _registry()
+    return _named(typ) or optree.register_pytree_node.get(typ, namespace=T.NAMESPACE) is not None  # type: ignore[attr-defined]
 
 
 def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:

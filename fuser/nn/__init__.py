@@ -14,6 +14,7 @@ from fuser import dtypes
 from fuser import numpy as fnp
 from fuser.gaps import absent
 from fuser.ir.types import is_complex, is_inexact
+from fuser.lax.layouts import install as _install_layouts
 from fuser.lax.marks import stop_gradient
 from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.replayed import install as _install_replays
@@ -241,7 +242,7 @@ def standardize(
     return (x - mean) * bind(E.rsqrt_p, fnp.asarray(variance + epsilon))
 
 
-def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> Any:
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1, out_sharding: Any = None) -> Any:
     """Each integer as a vector with a 1 at that place; zeros for integers outside."""
     x = fnp.asarray(x)
     found = dtypes.canonicalize_dtype(float if dtype is None else dtype)
@@ -265,6 +266,7 @@ from fuser.nn import initializers  # noqa: E402, F401
 from fuser.nn.attention import dot_product_attention  # noqa: E402, F401
 
 _install_ranks(globals(), "fuser.nn")
+_install_layouts(globals(), "fuser.nn")
 _install_replays(globals(), "fuser.nn")
 
 __getattr__ = absent(__name__)

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fuser.ir.evaluate import evaluate
-from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Operand, Var, effective, graphs_in
 from fuser.ir.primitive import Fusion, Movement, Primitive, register
 from fuser.ir.types import ALL_DTYPES, ArrayType
-from fuser.ops.callback import TOKEN
+from fuser.ops.callback import TOKEN, io_callback_p
 from fuser.ops.control.saving import exposed, needed
 from fuser.ops.family import elementwise
 from fuser.ops.movement import movement
@@ -131,7 +131,10 @@ def _partial(trace: Trace, args: Sequence[Any], params: Params) -> list[Any]:
     assert isinstance(trace, LinearTrace)
     linear = [trace.follows(a) for a in args]
     known = [a for a, use in zip(args, linear) if not use]
-    plan = _plan(split(params["jaxpr"], linear), params["policy"])
+    parts = split(params["jaxpr"], linear)
+    if params["differentiated"] and all(parts.is_linear):
+        return list(trace.record(remat_p, tuple(args), params))  # what it computes again is computed in one place
+    plan = _plan(parts, params["policy"])
     with using(trace.parent):
         results = replay(plan.known, *known)
     values, saved = results[: plan.results], results[plan.results :]
@@ -165,15 +168,21 @@ class Plan(NamedTuple):
 
 
 def _plan(parts: Split, policy: Policy | None) -> Plan:
+    """What only looks (`debug.print`) happens each time that it is computed; what may change something must not be repeated."""
     known, linear = parts.known, parts.linear
+    if (found := _once_only(known)) is not None:
+        raise NotImplementedError(
+            f"Effects not supported in partial-eval of `checkpoint`/`remat`: {found.params['callback'].name} is an io_callback "
+            f"({found.source.short}), which would happen again in the backward pass; call it outside of the checkpointed function"
+        )
     count = len(known.outvars) - parts.residuals
     residuals = known.outvars[count:]
     known, saveable, takes = _with_saved(known, policy)
     wanted: dict[Var, None] = {v: None for v in residuals if isinstance(v, Var)}
     again: list[Eqn] = []
     for eqn in reversed(known.eqns):
-        if any(v in wanted and v not in saveable for v in eqn.outvars):
-            again.append(takes.get(eqn.outvars[0], eqn))
+        if effective(eqn) or any(v in wanted and v not in saveable for v in eqn.outvars):
+            again.append(takes.get(eqn.outvars[0], eqn) if eqn.outvars else eqn)
             wanted.update((v, None) for v in again[-1].operands())
     again.reverse()
     made = {v for eqn in again for v in eqn.outvars}
@@ -199,6 +208,17 @@ def _plan(parts: Split, policy: Policy | None) -> Plan:
     )
     first = replace(known, outvars=(*known.outvars[:count], *saved))
     return Plan(needed(first), count, tuple(c for _, c in constants), inputs, second, parts.is_linear)
+
+
+def _once_only(graph: Graph) -> Eqn | None:
+    """An `io_callback`, here or in a graph inside."""
+    for eqn in graph.eqns:
+        found = (
+            eqn if eqn.primitive is io_callback_p else next(filter(None, map(_once_only, graphs_in(eqn.params))), None)
+        )
+        if found is not None:
+            return found
+    return None
 
 
 def _with_saved(known: Graph, policy: Policy | None) -> tuple[Graph, set[Var], dict[Var, Eqn]]:

@@ -25,6 +25,7 @@ int add_arithmetic(PyObject *module); /* arithmetic.c: what NumPy has no operati
 int add_replay(PyObject *module);     /* replay.c: functions over slots, one after the other */
 int add_foreign(PyObject *module);    /* ffi.c: functions of other people's libraries */
 int add_host(PyObject *module);       /* host.c: Python functions as steps of native loops */
+int add_tensor(PyObject *module);     /* tensor.c: PyTorch's tensors as ndarrays */
 int add_driver(PyObject *module);         /* driver.c: the CUDA driver's library */
 int add_device_array(PyObject *module);   /* device_array.c: arrays in a GPU's memory */
 int add_device_program(PyObject *module); /* device_program.c: what a GPU runs, launched from here */

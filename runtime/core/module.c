@@ -13,7 +13,7 @@ static int execute(PyObject *module) {
         add_suspended(module) < 0 || add_program(module) < 0 || add_dispatch(module) < 0 || add_driver(module) < 0 || add_device_array(module) < 0 ||
         add_device_program(module) < 0 || add_blas(module) < 0 || add_guards(module) < 0 ||
         add_arithmetic(module) < 0 || add_replay(module) < 0 || add_foreign(module) < 0 ||
-        add_host(module) < 0)
+        add_host(module) < 0 || add_tensor(module) < 0)
         return -1;
     return 0;
 }

@@ -8,37 +8,15 @@ from typing import Any
 
 import torch
 from functorch.compile import min_cut_rematerialization_partition
-from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.registry import register_backend
 from torch.fx import GraphModule
 from torch.fx.graph import _BoxedCodeGen
 
+from fuser.interop.dynamo.decompositions import decompositions
 from fuser.interop.dynamo.divide import divided
 
-aten = torch.ops.aten
 _BACKENDS = {"cpu": "c", "cuda": "triton"}
-
-
-def _dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Dropout whose mask torch's generator draws as it does in eager mode: the numbers depend on the shape alone."""
-    if train is False or p == 0:
-        return input.clone(), torch.ones_like(input, dtype=torch.bool)
-    if p == 1:
-        return torch.zeros_like(input), torch.zeros_like(input, dtype=torch.bool)
-    mask = torch.bernoulli(torch.empty_like(input, dtype=torch.bool), 1 - p)
-    return input * mask * (1 / (1 - p)), mask
-
-
-@functools.cache
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """torch's decompositions to core ATen operations, and dropout's own."""
-    table = dict(core_aten_decompositions())
-    table.update(get_decompositions([aten.silu, aten.leaky_relu_backward]))
-    table[aten.native_dropout.default] = _dropout
-    # Its decomposition gives no logarithms of sums, which the gradient (an operation of its own) reads.
-    table.pop(aten._scaled_dot_product_flash_attention_for_cpu.default, None)
-    return table
 
 
 def fused(module: GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_symbols
 
 from fuser.interop.dynamo.program import Program, RefusedNodes
 from fuser.interop.dynamo.rules import TABLE
@@ -20,7 +21,10 @@ from fuser.interop.dynamo.rules.movement import MADE, VIEWS
 
 _DTYPES = frozenset(
     getattr(torch, name)
-    for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+    for name in (
+        *("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"),
+        *("complex64", "complex128"),
+    )
 )
 _log = logging.getLogger("fuser")
 _told: set[tuple[str, str]] = set()
@@ -31,6 +35,7 @@ class Division:
 
     def __init__(self, graph: Graph, device: str, refused: dict[Node, str]) -> None:
         self.graph, self.device, self.refused = graph, device, refused
+        self.symbols = set(symbols_of(graph))
         self.fused: dict[Node, int] = {}
         self.torch: dict[Node, int] = {}
         last = 0  # what has effects, as drawing random numbers has, stays in order
@@ -57,6 +62,8 @@ class Division:
         values = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
         for value in (v for found in values for v in (found if isinstance(found, (list, tuple)) else [found])):
             if isinstance(value, torch.Tensor):
+                if not free_symbols(value) <= self.symbols:
+                    return "of a size that depends on values"
                 if value.dtype not in _DTYPES:
                     return f"of dtype {value.dtype}"
                 if value.device.type != self.device:
@@ -82,6 +89,15 @@ class Division:
         return list(found)
 
 
+def symbols_of(graph: Graph) -> dict[Any, Node]:
+    """The graph's inputs that are sizes, by the symbols that they give values to."""
+    return {
+        n.meta["val"].node.expr: n
+        for n in graph.nodes
+        if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.SymInt) and n.meta["val"].node.expr.is_symbol
+    }
+
+
 def is_size(node: Node) -> bool:
     """Whether a node is a number that the sizes of the graph's inputs say."""
     return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
@@ -94,6 +110,7 @@ def _random(node: Node) -> bool:
 def divided(module: GraphModule, device: str, backend: str) -> GraphModule:
     """The module with each group of operations as one Program; what the rules refuse, torch runs."""
     refused: dict[Node, str] = {}
+    _describe(module.graph)
     while True:
         division = Division(module.graph, device, refused)
         try:
@@ -106,6 +123,24 @@ def divided(module: GraphModule, device: str, backend: str) -> GraphModule:
             called.program.compile()
         _tell(division)
         return found
+
+
+def _describe(graph: Graph) -> None:
+    """Gives the operations of checkpoints, which keep or restore the generator's state, the values that torch leaves out."""
+    for node in graph.nodes:
+        if node.op != "call_function" or "val" in node.meta:
+            continue
+        name = str(node.target)
+        if name in ("run_and_save_rng_state", "run_with_rng_state"):
+            kept = 0 if name == "run_and_save_rng_state" else 1
+            function, *inner = node.args[kept:]
+            args, kwargs = torch.fx.map_arg((inner, node.kwargs), lambda n: n.meta["val"])
+            [first, *_] = [n.meta["val"] for n in node.all_input_nodes if "val" in n.meta]
+            with first.fake_mode:
+                found = function(*args, **kwargs)
+                node.meta["val"] = found if kept else (torch.get_rng_state(), found)
+        elif node.target is operator.getitem and isinstance(node.args[0].meta.get("val"), tuple):
+            node.meta["val"] = node.args[0].meta["val"][node.args[1]]
 
 
 def _tell(division: Division) -> None:
@@ -126,11 +161,7 @@ class _Assembly:
         self.made: dict[Node, Node] = {}
         self.attributes: dict[str, _Called] = {}
         self.placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-        self.symbols = {
-            n.meta["val"].node.expr: n
-            for n in self.placeholders
-            if isinstance(n.meta.get("val"), torch.SymInt) and n.meta["val"].node.expr.is_symbol
-        }
+        self.symbols = symbols_of(module.graph)
 
     def module(self) -> GraphModule:
         """Inputs, then the steps level by level, then the outputs."""
@@ -203,7 +234,8 @@ class _Assembly:
             node = stack.pop()
             if node in needed or node in inputs or is_size(node):
                 continue
-            if node in inside or (self.division.cheap(node) and node not in self.made and not self.of_torch(node)):
+            here = node not in self.made or not isinstance(node.meta["val"], torch.Tensor)
+            if node in inside or (self.division.cheap(node) and here and not self.of_torch(node)):
                 needed.add(node)
                 stack.extend(node.all_input_nodes)
             else:

@@ -6,7 +6,8 @@ their strides; one that repeats elements (stride 0) is narrow there. The permuta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 import fuser.numpy as fnp
 from fuser.lax.values import broadcast_to
 from fuser.runtime.array import Array, from_torch
+from fuser.runtime.core import native
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Layout:
     order: tuple[int, ...]
     repeated: tuple[int, ...]
 
-    @property
+    @functools.cached_property
     def plain(self) -> bool:
         """Whether the dense array is the tensor as it is."""
         return not self.repeated and self.order == tuple(range(len(self.shape)))
@@ -36,7 +38,7 @@ class Layout:
         """The shape with repeated dimensions of extent 1."""
         return tuple(1 if d in self.repeated else e for d, e in enumerate(self.shape))
 
-    @property
+    @functools.cached_property
     def dense(self) -> tuple[int, ...]:
         """The shape of the dense array."""
         return tuple(self.narrow[d] for d in self.order)
@@ -48,6 +50,16 @@ class Layout:
         for d in self.repeated:
             tensor = tensor.narrow(d, 0, 1)
         return from_torch(tensor.permute(self.order))._data
+
+    def reader(self, dtype: np.dtype, place: Callable[[Any], Any]) -> Callable[[torch.Tensor], Any]:
+        """`memory`, placed for a backend, for tensors of a dtype: at once, without Python, where they lie on the host as they should."""
+
+        def otherwise(tensor: torch.Tensor) -> Any:
+            return place(self.memory(tensor))
+
+        if native is None or self.repeated or not _exchange():
+            return otherwise
+        return functools.partial(native.tensor_view, dtype, self.dense, self.order, otherwise)
 
     def value(self, dense: Any) -> Any:
         """The traced tensor of a traced dense array."""
@@ -64,8 +76,27 @@ class Layout:
 
     def tensor(self, dense: Any) -> torch.Tensor:
         """The tensor over a program's result."""
-        found: torch.Tensor = Array(dense).torch().reshape(self.dense)
-        return found if self.plain else found.permute(tuple(np.argsort(self.order).tolist())).expand(self.shape)
+        if (
+            type(dense) is np.ndarray
+            and dense.dtype.kind != "V"
+            and dense.flags.writeable
+            and dense.shape == self.dense
+        ):
+            found = torch.from_numpy(dense)
+        else:
+            found = Array(dense).torch().reshape(self.dense)
+        return found if self.plain else found.permute(self._inverse).expand(self.shape)
+
+    @functools.cached_property
+    def _inverse(self) -> tuple[int, ...]:
+        return tuple(int(d) for d in np.argsort(self.order))
+
+
+@functools.cache
+def _exchange() -> bool:
+    """Whether the native core reads torch's tensors."""
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    return native is not None and capsule is not None and bool(native.adopt_tensors(capsule))
 
 
 def layout_of(shape: Sequence[int], strides: Sequence[int]) -> Layout:

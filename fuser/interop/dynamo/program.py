@@ -136,14 +136,17 @@ class Program:
             lowering = self.lowerings[key] = lower(graph, self.backend)
             program = load(lowering, self.backend)
         place = self.backend.memory.place
+        readers = [
+            lay.reader(_dtype(node), place) if _is_plain(node) else lambda tensor, lay=lay: place(lay.memory(tensor))
+            for lay, node in zip(staged.layouts, self.inputs)
+        ]
         shared = shared_results(lowering, len(staged.results))
-        return _runner(program.executable.call, place, staged.layouts, staged.results, staged.messages, shared)
+        return _runner(program.executable.call, readers, staged.results, staged.messages, shared)
 
 
 def _runner(
     call: Any,
-    place: Any,
-    layouts: Sequence[Layout],
+    readers: Sequence[Callable[[torch.Tensor], Any]],
     results: Sequence[Layout],
     messages: Sequence[str],
     shared: Sequence[int],
@@ -152,7 +155,7 @@ def _runner(
     count = len(results)
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        found = call(*[place(lay.memory(tensor)) for lay, tensor in zip(layouts, tensors)])
+        found = call(*[read(tensor) for read, tensor in zip(readers, tensors)])
         for flag, message in zip(found[count:], messages):
             if np.asarray(flag).any():
                 raise IndexError(message)
@@ -166,6 +169,11 @@ def _runner(
 
 def _dtype(node: Node) -> np.dtype:
     return numpy_dtype(node.meta["val"].dtype)
+
+
+def _is_plain(node: Node) -> bool:
+    """Whether a tensor's elements are those of its memory, without a lazy conjugation or negation (guards hold those of inputs)."""
+    return not (node.meta["val"].is_conj() or node.meta["val"].is_neg())
 
 
 def _layout(node: Node, sizes: Sizes) -> Layout:
@@ -188,7 +196,7 @@ def interpreted(node: Node, env: dict[Node, Any], sizes: Sizes) -> Any:
     try:
         found = TABLE[str(node.target)](numpy_dtype(first.dtype), *args, **kwargs)
         return _fitted(found, expected, sizes)
-    except (TypeError, ValueError, NotImplementedError) as error:
+    except (TypeError, ValueError, IndexError, NotImplementedError) as error:
         raise Refused(str(error)) from error
 
 

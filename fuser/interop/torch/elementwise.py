@@ -31,7 +31,10 @@ _SAME = (*_FLOAT, "floor", "ceil", "trunc", "square", "reciprocal", "bitwise_not
 UNARY: dict[str, Function] = {
     **{name: getattr(fnp, name) for name in _SAME},
     **{name: getattr(fnp, f"arc{name[1:]}") for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
-    **{name: getattr(special, name) for name in ("erf", "erfc", "erfinv", "digamma")},
+    **{name: getattr(special, name) for name in ("erf", "erfc", "erfinv", "digamma", "i0")},
+    **{
+        f"special_{name}": getattr(special, name) for name in ("i0e", "i1", "i1e", "erfcx", "ndtri", "log_ndtr", "entr")
+    },
     "lgamma": special.gammaln,
     "neg": fnp.negative,
     "sign": _sign,
@@ -42,7 +45,9 @@ UNARY: dict[str, Function] = {
 }
 """Functions whose operand has the result's dtype."""
 
-OWN_DTYPE: dict[str, Function] = {name: getattr(fnp, name) for name in ("isnan", "isinf", "logical_not", "abs")}
+OWN_DTYPE: dict[str, Function] = {
+    name: getattr(fnp, name) for name in ("isnan", "isinf", "logical_not", "abs", "signbit", "angle")
+}
 """Functions whose operand keeps its dtype."""
 
 BINARY: dict[str, Function] = {
@@ -50,6 +55,10 @@ BINARY: dict[str, Function] = {
     "maximum": fnp.maximum,
     "minimum": fnp.minimum,
     "atan2": fnp.arctan2,
+    **{name: getattr(fnp, name) for name in ("hypot", "copysign", "nextafter", "fmax", "fmin", "gcd", "lcm")},
+    **{name: getattr(special, of) for name, of in (("igamma", "gammainc"), ("igammac", "gammaincc"))},
+    **dict.fromkeys(("bitwise_left_shift", "__lshift__"), fnp.left_shift),
+    **dict.fromkeys(("bitwise_right_shift", "__rshift__"), fnp.right_shift),
     **{f"bitwise_{name}": getattr(fnp, f"bitwise_{name}") for name in ("and", "or", "xor")},
 }
 """Functions whose operands have the result's dtype."""

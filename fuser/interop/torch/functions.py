@@ -116,8 +116,7 @@ for _name, _function in TRUTH.items():
     register(_truth(_function), _name)
 register(_binary(fnp.multiply), "multiply", "rmul")
 register(_binary(fnp.arctan2), "arctan2")
-register(_binary(fnp.hypot), "hypot")
-for _name in ("fmod", "remainder", "floor_divide", "fmax", "fmin", "logaddexp", "copysign", "nextafter"):
+for _name in ("fmod", "remainder", "floor_divide", "logaddexp"):
     register(_binary(getattr(fnp, _name)), _name)
 for _name in ("and", "or", "xor"):
     register(_binary(BINARY[f"bitwise_{_name}"]), _name, f"r{_name}")

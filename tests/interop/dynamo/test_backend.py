@@ -11,57 +11,10 @@ torch = pytest.importorskip("torch")
 F, nn = torch.nn.functional, torch.nn
 
 import fuser.torch  # noqa: E402
-from fuser.interop.dynamo import divide  # noqa: E402
 from fuser.interop.dynamo.layout import layout_of  # noqa: E402
 from fuser.interop.dynamo.program import Program  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Any:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-@pytest.fixture
-def programs(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
-    """The programs that are made while a test runs."""
-    made: list[Program] = []
-
-    class Watched(Program):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            made.append(self)
-
-    monkeypatch.setattr(divide, "Program", Watched)
-    return made
-
-
-def agree(function: Callable[..., Any], *arguments: Any, gradients: bool = True, tolerance: float = 2e-5) -> None:
-    """Results with their strides, buffers, and the gradients of the sum of squares, as eager torch gives them."""
-    module = function if isinstance(function, nn.Module) else None
-    state = {k: v.clone() for k, v in module.state_dict().items()} if module is not None else {}
-
-    def run(called: Callable[..., Any]) -> Any:
-        leaves = [
-            a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, torch.Tensor) else a for a in arguments
-        ]
-        if module is not None:
-            module.load_state_dict(state)
-            module.zero_grad()
-        torch.manual_seed(7)
-        results = called(*leaves)
-        results = results if isinstance(results, tuple) else (results,)
-        found = list(results)
-        if gradients:
-            sum(r.float().square().sum() for r in results if r.is_floating_point()).backward()
-            found += [a.grad for a in leaves if isinstance(a, torch.Tensor) and a.requires_grad]
-            found += [p.grad.clone() for p in module.parameters()] if module is not None else []
-        return found + ([b.clone() for b in module.buffers()] if module is not None else []), results
-
-    (wanted, eager), (found, compiled) = run(function), run(torch.compile(function, backend="fuser"))
-    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
-    assert [r.stride() for r in compiled] == [r.stride() for r in eager]
+from fuser.runtime.array import numpy_dtype  # noqa: E402
+from tests.interop.dynamo.agreement import agree  # noqa: E402
 
 
 class Residual(nn.Module):
@@ -127,14 +80,6 @@ def test_a_decoder_block_trains_with_the_same_dropout_and_infers_in_few_programs
     assert len(programs) <= 2  # before the angles' floats, which torch makes, and after
     with pytest.raises(IndexError, match=r"embedding: index out of range in a dimension of 11"), torch.no_grad():
         torch.compile(model, backend="fuser")(tokens + 20)
-
-
-@pytest.fixture
-def whole() -> Any:
-    """Nothing runs in torch."""
-    divide._told.clear()
-    yield
-    assert not divide._told
 
 
 class Pools(nn.Module):
@@ -284,3 +229,17 @@ def test_options_are_refused() -> None:
     with pytest.raises(Exception, match=r'torch.compile\(backend="fuser"\) takes no options'):
         torch.compile(lambda x: x + 1, backend="fuser", options={"level": 1})(torch.ones(2))
     assert torch.equal(fuser.torch.to_torch(fuser.torch.from_torch(torch.ones(2))), torch.ones(2))
+
+
+def test_tensors_are_read_where_they_lie() -> None:
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    place = lambda data: data
+    for tensor in (x, x.permute(2, 0, 1), nn.Parameter(x), x[1:], x.bfloat16(), x[:, :1]):
+        layout = layout_of(tensor.shape, tensor.stride())
+        read = layout.reader(numpy_dtype(tensor.dtype), place)
+        data = read(tensor)
+        assert data.ctypes.data == tensor.data_ptr() or not layout.plain or not tensor.is_contiguous()
+        assert torch.equal(layout.tensor(data), tensor)
+    layout = layout_of((2, 3), (3, 1))
+    strided = layout.reader(numpy_dtype(torch.float32), place)(x[0, :2, :3])  # rows with gaps are copied
+    assert strided.flags.c_contiguous and (strided == x[0, :2, :3].numpy()).all()

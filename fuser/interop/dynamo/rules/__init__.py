@@ -8,11 +8,13 @@ from fuser.interop.dynamo.rules import (
     attention,
     convolution,
     elementwise,
+    fourier,
     indexing,
     layers,
     movement,
     pooling,
     reductions,
+    sorting,
 )
 from fuser.interop.dynamo.rules.table import TABLE, Refused, checking
 
@@ -23,9 +25,11 @@ __all__ = [
     "checking",
     "convolution",
     "elementwise",
+    "fourier",
     "indexing",
     "layers",
     "movement",
     "pooling",
     "reductions",
+    "sorting",
 ]

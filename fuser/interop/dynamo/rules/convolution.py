@@ -9,7 +9,7 @@ import numpy as np
 
 import fuser.numpy as fnp
 from fuser import lax
-from fuser.interop.dynamo.rules.table import numbers, operand, rule, wide
+from fuser.interop.dynamo.rules.table import Refused, operand, rule, wide
 from fuser.transforms.linear import linear_transpose
 
 
@@ -49,8 +49,10 @@ def _batched(function: Callable[[Any], Any], x: Any, rank: int) -> Any:
 
 @rule("convolution")
 def _convolution(dtype: np.dtype, x: Any, weight: Any, bias: Any, *geometry: Any) -> Any:
+    if dtype.kind not in "fV":
+        raise Refused(f"a convolution of {dtype.name}")
     rank = len(weight.shape)
-    found = _batched(lambda v: _convolve(v, weight, *geometry), numbers(x), rank)
+    found = _batched(lambda v: _convolve(v, weight, *geometry), x, rank)
     return found if bias is None else fnp.add(found, fnp.reshape(bias, (-1, *(1,) * (rank - 2))))
 
 

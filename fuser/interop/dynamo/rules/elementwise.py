@@ -9,8 +9,10 @@ import numpy as np
 
 import fuser.numpy as fnp
 from fuser import lax
-from fuser.interop.dynamo.rules.table import Refused, is_array, operand, rule, wide
+from fuser.interop.dynamo.rules.table import Refused, is_array, operand, rule, to_dtype, wide
 from fuser.interop.torch.elementwise import BINARY, COMPARISONS, OWN_DTYPE, TRUTH, UNARY, clamp, gelu
+from fuser.lax.values import broadcast_to, literal
+from fuser.scipy import special
 
 
 def _unary(name: str, function: Callable[[Any], Any]) -> None:
@@ -29,11 +31,7 @@ for _name, _function in {**OWN_DTYPE, **TRUTH}.items():
 rule("clone", "alias", "detach", "lift_fresh_copy")(lambda dtype, x, **more: x)
 
 
-@rule("_to_copy", "convert_element_type")
-def _converted(dtype: np.dtype, x: Any, **more: Any) -> Any:
-    if x.dtype.kind == "f" and dtype.kind in "iu":
-        raise Refused("floats outside the range of an integer dtype are the processor's to convert")
-    return operand(x, dtype)
+rule("_to_copy", "prims.convert_element_type.default")(lambda dtype, x, *unused, **more: to_dtype(x, dtype))
 
 
 # Arithmetic. torch's result dtype is what both operands are converted to.
@@ -65,16 +63,34 @@ def _binary(function: Callable[[Any, Any], Any], *names: str) -> None:
 
 
 for _name, _function in BINARY.items():
-    _binary(_function, _name, f"{_name}.Tensor", f"{_name}.Scalar")
+    _binary(_function, _name, *(f"{_name}.{of}" for of in ("Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar")))
+
+
+def _divisor(dtype: np.dtype, y: Any) -> Any:
+    """What an operation divides by; torch raises for an integer zero."""
+    if dtype.kind in "iu" and (is_array(y) or y in (0, -1)):
+        raise Refused("integer division raises where the divisor is zero")
+    return operand(y, wide(dtype))
+
+
+def _remainder(function: Callable[[Any, Any], Any], name: str) -> None:
+    rule(f"{name}.Tensor", f"{name}.Scalar", f"{name}.Scalar_Tensor")(
+        lambda dtype, x, y: function(operand(x, wide(dtype)), _divisor(dtype, y))
+    )
+
+
+_remainder(fnp.fmod, "fmod")
+_remainder(fnp.remainder, "remainder")
 
 
 @rule("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode")
 def _div(dtype: np.dtype, x: Any, y: Any, rounding_mode: str | None = None) -> Any:
-    if dtype.kind in "iu":  # torch raises for a zero divisor
-        raise Refused("integer division raises where the divisor is zero")
-    quotient = fnp.divide(operand(x, wide(dtype)), operand(y, wide(dtype)))
+    x, y = operand(x, wide(dtype)), _divisor(dtype, y)
     if rounding_mode == "floor":
-        raise Refused("division rounded down is not the quotient rounded down")
+        return fnp.floor_divide(x, y)
+    if dtype.kind in "iu":
+        return lax.div(x, y)
+    quotient = fnp.divide(x, y)
     return quotient if rounding_mode is None else fnp.trunc(quotient)
 
 
@@ -86,6 +102,8 @@ def _power(dtype: np.dtype, x: Any, y: Any) -> Any:
         if float(y).is_integer() and abs(y) <= 4:
             return lax.integer_pow(base, int(y))
     if dtype.kind in "iub":
+        if not is_array(y) and float(y).is_integer() and y >= 0:
+            return lax.integer_pow(base, int(y))
         raise Refused("integer powers raise where the exponent is negative")
     return fnp.power(base, operand(y, wide(dtype)))
 
@@ -156,6 +174,17 @@ def _elu(dtype: np.dtype, x: Any, alpha: float = 1, scale: float = 1, input_scal
     x = operand(x, wide(dtype))
     low = fnp.multiply(fnp.expm1(fnp.multiply(x, float(input_scale))), float(alpha * scale))
     return fnp.where(fnp.greater(x, 0), fnp.multiply(x, float(scale)), low)
+
+
+rule("polygamma")(lambda dtype, order, x: special.polygamma(literal(order, wide(dtype)), operand(x, wide(dtype))))
+rule("special_zeta")(lambda dtype, x, q: special.zeta(operand(x, wide(dtype)), operand(q, wide(dtype))))
+rule("fill.Scalar", "fill.Tensor")(lambda dtype, x, value: broadcast_to(operand(value, dtype), tuple(x.shape)))
+
+
+@rule("prims.fma.default")
+def _fma(dtype: np.dtype, x: Any, y: Any, z: Any) -> Any:
+    own = wide(dtype)
+    return fnp.add(fnp.multiply(operand(x, own), operand(y, own)), operand(z, own))
 
 
 @rule("addcmul")

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 import fuser.numpy as fnp
-from fuser.interop.dynamo.rules.table import numbers, operand, rule, wide
+from fuser.interop.dynamo.rules.table import operand, rule, wide
 from fuser.ops import elementwise as E
 from fuser.trace.core import bind
 
-rule("mm", "bmm", "mv", "dot")(lambda dtype, x, y: fnp.matmul(numbers(x), numbers(y)))
+rule("mm", "bmm", "mv", "dot")(lambda dtype, x, y: fnp.matmul(x, y))
 
 
 @rule("addmm", "baddbmm", "addmv")
 def _addmm(dtype: np.dtype, start: Any, x: Any, y: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     own = wide(dtype)
-    product = operand(fnp.matmul(numbers(x), numbers(y)), own)
+    product = operand(fnp.matmul(x, y), own)
     product = product if alpha == 1 else fnp.multiply(product, operand(alpha, own))
     if beta == 0:
         return product
@@ -80,6 +80,14 @@ def _batch_norm(
     unbiased = fnp.multiply(flat(spread), operand(count / max(count - 1, 1), own))
     keep = lambda old, new: fnp.add(fnp.multiply(old, 1 - momentum), fnp.multiply(new, momentum))
     return result, flat(found), flat(inverse), keep(mean, flat(found)), keep(variance, unbiased)
+
+
+@rule("_native_batch_norm_legit.no_stats")
+def _batch_norm_without_statistics(
+    dtype: np.dtype, x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+) -> Any:
+    unused = fnp.zeros((x.shape[1],), wide(dtype))
+    return _batch_norm(dtype, x, weight, bias, unused, unused, True, momentum, eps)[:3]
 
 
 @rule("native_layer_norm")

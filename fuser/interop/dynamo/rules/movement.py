@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 import fuser.numpy as fnp
 from fuser import lax
-from fuser.interop.dynamo.rules.table import Refused, operand, rule
+from fuser.interop.dynamo.rules.table import Refused, operand, rule, to_dtype, wide
+from fuser.interop.torch.tensors import torch_dtype
+from fuser.ir.types import ArrayType
 from fuser.lax.values import broadcast_to, literal
+from fuser.runtime.array import from_torch
+from fuser.transforms.linear import linear_transpose
 
 # Torch makes these without copying; where a tensor of theirs is asked for, torch makes it.
 VIEWS = frozenset(
@@ -19,10 +26,12 @@ VIEWS = frozenset(
     for name in (
         *("view.default", "permute.default", "expand.default", "unsqueeze.default", "squeeze.dim", "squeeze.dims"),
         *("slice.Tensor", "select.int", "alias.default", "detach.default", "split_with_sizes.default"),
-        *("t.default", "transpose.int"),
+        *("t.default", "transpose.int", "diagonal.default", "unfold.default"),
+        *("view_as_real.default", "view_as_complex.default", "_conj.default"),
     )
 )
-MADE = frozenset(["aten.full.default", "aten.scalar_tensor.default", "aten.arange.start_step"])
+MADE = frozenset(f"aten.{name}" for name in ("full.default", "scalar_tensor.default", "arange.start_step"))
+MAX_CONSTANT_ELEMENTS = 1 << 16  # of an array whose elements torch computes when the program is traced
 
 
 @rule("view", "reshape", "_unsafe_view")
@@ -97,6 +106,46 @@ def _pad(dtype: np.dtype, x: Any, pad: Sequence[int], value: Any = 0) -> Any:
     return lax.pad(x, literal(value, dtype), [(low, high, 0) for low, high in pairs])
 
 
+@rule("copy")
+def _copy(dtype: np.dtype, x: Any, values: Any, *unused: Any, **more: Any) -> Any:
+    return broadcast_to(to_dtype(values, dtype), tuple(x.shape))
+
+
+rule("diagonal")(lambda dtype, x, offset=0, a=0, b=1: fnp.diagonal(x, offset, a, b))
+
+
+@rule("diagonal_scatter")
+def _diagonal_scatter(dtype: np.dtype, x: Any, part: Any, offset: int = 0, a: int = 0, b: int = 1) -> Any:
+    matrices = fnp.moveaxis(x, (a, b), (-2, -1))
+    along = fnp.arange(part.shape[-1])
+    where = (..., fnp.add(along, max(-offset, 0)), fnp.add(along, max(offset, 0)))
+    return fnp.moveaxis(matrices.at[where].set(part), (-2, -1), (a, b))
+
+
+@rule("unfold")
+def _unfold(dtype: np.dtype, x: Any, dim: int, size: int, step: int) -> Any:
+    if not x.shape:
+        return fnp.reshape(x, (size,))
+    dim %= len(x.shape)
+    starts = fnp.arange(0, x.shape[dim] - size + 1, step)
+    windows = fnp.take(x, fnp.add(fnp.expand_dims(starts, 1), fnp.arange(size)), axis=dim)
+    return fnp.moveaxis(windows, dim + 1, -1)
+
+
+def _edges(space: int, dtype: np.dtype, grad: Any, x: Any, padding: Sequence[int]) -> Any:
+    """The gradient of padding with the values at the edges."""
+    pairs = [(padding[n], padding[n + 1]) for n in range(2 * space - 2, -1, -2)]
+    widths = [(0, 0)] * (len(x.shape) - space) + pairs
+    own = wide(dtype)
+    if any(w < 0 for pair in pairs for w in pair):
+        raise Refused("padding that removes elements")
+    [found] = linear_transpose(lambda v: fnp.pad(v, widths, mode="edge"), ArrayType(x.shape, own))(operand(grad, own))
+    return found
+
+
+for _space in (1, 2, 3):
+    rule(f"replication_pad{_space}d_backward")(functools.partial(_edges, _space))
+
 rule("flip")(lambda dtype, x, dims: fnp.flip(x, tuple(dims)))
 rule("repeat")(lambda dtype, x, counts: fnp.tile(x, tuple(counts)))
 rule("full")(lambda dtype, shape, value, **more: broadcast_to(literal(value, dtype), tuple(shape)))
@@ -106,9 +155,13 @@ rule("full_like")(lambda dtype, x, value, **more: broadcast_to(literal(value, dt
 
 @rule("arange.start_step")
 def _arange(dtype: np.dtype, start: Any, end: Any, step: Any = 1, **more: Any) -> Any:
-    if dtype.kind not in "iu":
-        raise Refused("arange of floats, whose rounding is torch's")
-    return fnp.arange(start, end, step, dtype=dtype)
+    if dtype.kind in "iu" or (dtype.itemsize >= 4 and all(float(v).is_integer() for v in (start, step))):
+        return fnp.arange(start, end, step, dtype=dtype)
+    with _disable_current_modes():
+        found = torch.arange(start, end, step, dtype=torch_dtype(dtype))
+    if found.numel() > MAX_CONSTANT_ELEMENTS:
+        raise Refused("a long arange of floats, whose rounding is torch's")
+    return from_torch(found)
 
 
 rule("tril")(lambda dtype, x, diagonal=0: fnp.tril(x, diagonal))

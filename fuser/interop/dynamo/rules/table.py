@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import fuser.numpy as fnp
+from fuser.ir.types import kind_of
 from fuser.lax.values import convert, literal
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer
@@ -24,11 +25,12 @@ class Refused(Exception):
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Registers a rule for overloads such as "add.Tensor"; "relu" is "relu.default"."""
+    """Registers a rule for overloads such as "add.Tensor" of aten's or "prims.fma.default"; "relu" is "relu.default"."""
 
     def registered(function: Rule) -> Rule:
         for name in names:
-            TABLE[f"aten.{name}" if "." in name else f"aten.{name}.default"] = function
+            full = name if "." in name else f"{name}.default"
+            TABLE[full if full.startswith("prims.") else f"aten.{full}"] = function
         return function
 
     return registered
@@ -39,16 +41,24 @@ def operand(x: Any, dtype: np.dtype) -> Any:
     return convert(x, dtype) if isinstance(x, (Tracer, Array)) else literal(x, dtype)
 
 
+def to_dtype(x: Any, dtype: np.dtype) -> Any:
+    """torch's conversion. A float beyond the integers of `dtype` (undefined in torch) becomes what x86-64 gives: the least int32 or
+    int64, of which narrower dtypes keep the low bits.
+    """
+    if not is_array(x) or dtype.kind not in "iu" or kind_of(x.dtype) != "f":
+        return convert(fnp.real(x), dtype) if is_array(x) and x.dtype.kind == "c" != dtype.kind else operand(x, dtype)
+    middle = np.dtype(f"int{max(8 * dtype.itemsize, 32)}")
+    least = -(2 ** (8 * middle.itemsize - 1))
+    bound = float(-least)
+    value = convert(x, wide(x.dtype))
+    inside = fnp.logical_and(fnp.greater_equal(value, -bound), fnp.less(value, bound))
+    whole = fnp.where(inside, convert(fnp.where(inside, value, 0), middle), least)
+    return convert(whole, dtype)
+
+
 def is_array(x: Any) -> bool:
     """Whether a rule's argument stands for a tensor."""
     return isinstance(x, (Tracer, Array))
-
-
-def numbers(x: Any) -> Any:
-    """An operand of a product; integers are refused."""
-    if x.dtype.kind in "biu":
-        raise Refused("a product of integers")
-    return x
 
 
 def wide(dtype: np.dtype) -> np.dtype:
@@ -74,9 +84,14 @@ def checking() -> Iterator[list[tuple[Any, str]]]:
         _checks.pop()
 
 
+def check(bad: Any, message: str) -> None:
+    """The program raises IndexError where an element of `bad` holds."""
+    _checks[-1].append((fnp.any(bad), message))
+
+
 def check_indices(indices: Any, extent: int, what: str) -> Any:
     """Indices from the start, counted from the end where negative; the program raises IndexError for others."""
     positions = convert(indices, np.dtype(np.int64))
     bad = fnp.logical_or(fnp.less(positions, -extent), fnp.greater_equal(positions, extent))
-    _checks[-1].append((fnp.any(bad), f"{what}: index out of range in a dimension of {extent}"))
+    check(bad, f"{what}: index out of range in a dimension of {extent}")
     return fnp.where(fnp.less(positions, 0), fnp.add(positions, extent), positions)

@@ -1,0 +1,135 @@
+"""How operations that have no rule of their own are made of others: torch's decompositions to core ATen, and a few more."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+
+aten = torch.ops.aten
+_MORE = (
+    *("silu", "leaky_relu_backward", "linalg_vector_norm", "dist", "round.decimals", "ldexp", "grid_sampler_2d", "narrow_copy"),
+    *("permute_copy", "view_copy", "unbind_copy", "tril_indices", "triu_indices", "rrelu_with_noise_backward", "as_strided_scatter"),
+    *("upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
+)  # fmt: skip
+_EACH = (
+    *(
+        "abs",
+        "acos",
+        "add",
+        "addcdiv",
+        "addcmul",
+        "asin",
+        "atan",
+        "ceil",
+        "clamp_max",
+        "clamp_min",
+        "cos",
+        "cosh",
+        "div",
+        "erf",
+    ),
+    *(
+        "erfc",
+        "exp",
+        "expm1",
+        "floor",
+        "frac",
+        "lerp",
+        "lgamma",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "maximum",
+        "minimum",
+        "mul",
+    ),
+    *(
+        "neg",
+        "pow",
+        "reciprocal",
+        "round",
+        "rsqrt",
+        "sigmoid",
+        "sign",
+        "sin",
+        "sinh",
+        "sqrt",
+        "sub",
+        "tan",
+        "tanh",
+        "trunc",
+    ),
+)
+
+
+@functools.cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """From operations to functions of tensors that compute the same by core ATen operations."""
+    table = dict(core_aten_decompositions())
+    more: list[Any] = [functools.reduce(getattr, name.split("."), aten) for name in _MORE]
+    table.update(get_decompositions(more))
+    table[aten.native_dropout.default] = _dropout
+    table[aten._trilinear.default] = _trilinear
+    table[aten._weight_norm_interface_backward.default] = _weight_norm_backward
+    table[aten._foreach_norm.Scalar] = _each(torch.linalg.vector_norm)
+    for name in _EACH:
+        packet = getattr(aten, f"_foreach_{name}")
+        for overload in packet.overloads():
+            if not overload.endswith("out"):
+                table[getattr(packet, overload)] = _each(getattr(torch, name))
+    # Its decomposition gives no logarithms of sums, which the gradient (an operation of its own) reads.
+    table.pop(aten._scaled_dot_product_flash_attention_for_cpu.default, None)
+    return table
+
+
+def _dropout(input: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Dropout whose mask torch's generator draws as it does in eager mode, in the order of the input's memory."""
+    if train is False or p == 0:
+        return input.clone(), torch.ones_like(input, dtype=torch.bool)
+    if p == 1:
+        return torch.zeros_like(input), torch.zeros_like(input, dtype=torch.bool)
+    like = torch.empty_like(input, dtype=torch.bool)
+    strides = like.stride()
+    order = sorted(range(input.dim()), key=lambda d: -strides[d])
+    mask = torch.bernoulli(like.permute(order), 1 - p).permute([order.index(d) for d in range(input.dim())])
+    return input * mask * (1 / (1 - p)), mask
+
+
+def _trilinear(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, of_a: Sequence[int], of_b: Sequence[int], of_c: Sequence[int],
+    summed: Sequence[int], unroll_dim: int = 1,
+) -> torch.Tensor:  # fmt: skip
+    """The sum over `summed` of a · b · c, each with new dimensions where it is `of` fewer."""
+    for dims, place in ((of_a, 0), (of_b, 1), (of_c, 2)):
+        for dim in dims:
+            a, b, c = (x.unsqueeze(dim) if n == place else x for n, x in enumerate((a, b, c)))
+    return (a * b * c).sum(list(summed))
+
+
+def _weight_norm_backward(
+    grad: torch.Tensor, v: torch.Tensor, g: torch.Tensor, norms: torch.Tensor, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of v and g in w = g v / ‖v‖."""
+    others = [d for d in range(v.dim()) if d != dim]
+    along = (v * grad).sum(others, keepdim=True)
+    return (g / norms) * (grad - v * (along / (norms * norms))), along / norms
+
+
+def _each(function: Callable[..., torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
+    """The function of lists of tensors, and of numbers, that calls `function` for each place in them."""
+    value_last = function in (torch.addcmul, torch.addcdiv)
+
+    def over(first: Sequence[torch.Tensor], *others: Any, **more: Any) -> list[torch.Tensor]:
+        found = []
+        for n, x in enumerate(first):
+            own = [other[n] if isinstance(other, (list, tuple)) else other for other in others]
+            named = {"value": own.pop()} if value_last and len(own) == 3 else {}
+            found.append(function(x, *own, **named, **more))
+        return found
+
+    return over

@@ -1,0 +1,41 @@
+"""What tests of compiled PyTorch functions watch: the programs that are made, and what torch runs between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from fuser.interop.dynamo import divide  # noqa: E402
+from fuser.interop.dynamo.program import Program  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Any:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
+    """The programs that are made while a test runs."""
+    made: list[Program] = []
+
+    class Watched(Program):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            made.append(self)
+
+    monkeypatch.setattr(divide, "Program", Watched)
+    return made
+
+
+@pytest.fixture
+def whole() -> Any:
+    """Nothing runs in torch."""
+    divide._told.clear()
+    yield
+    assert not divide._told
