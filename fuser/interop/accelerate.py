@@ -162,7 +162,7 @@ class Accelerated(Jitted):
         if errors is NotImplemented:
             return self.function(*args, **kwargs)
         static, free, named = self._split(args, kwargs) if self._has_static else ((), args, kwargs)
-        leaves, structure = tree.flatten((free, named))
+        leaves, structure = tree.flatten_as_filled((free, named))
         if not all(type(leaf) in KEYS for leaf in leaves):
             if any(type(leaf) is LazyArray for leaf in leaves):
                 return self.function(*args, **kwargs)  # what it does joins the segments of the function that calls it
@@ -224,7 +224,7 @@ class Accelerated(Jitted):
         """The graph for arguments of these types; ArrayTypes and anything with `shape` and `dtype` will do."""
         (args, kwargs), _ = as_arrays((args, kwargs))
         static, args, kwargs = self._split(args, kwargs)
-        leaves, structure = tree.flatten((args, kwargs))
+        leaves, structure = tree.flatten_as_filled((args, kwargs))
         leaves = [self._admitted(leaf, n, (args, kwargs)) for n, leaf in enumerate(leaves)]
         return self._twin(leaves)._staged(static, structure, leaves)
 
@@ -276,7 +276,7 @@ class Accelerated(Jitted):
         def flat(*tracers: Any) -> list[Any]:
             with context.checks.active():
                 result = self._run_traced(context, static, structure, leaves, dict(zip(traced, tracers)))
-                found, out_tree = tree.flatten(released(result))
+                found, out_tree = tree.flatten_as_filled(released(result))
                 owners = self._owners(found)
                 outputs.extend(self._output(context, leaf, owners) for leaf in found)
                 trees.append(out_tree)
@@ -513,7 +513,7 @@ class Accelerated(Jitted):
 
     def _inline(self, args: Any, kwargs: Any) -> Any:
         """A call from a function that is being traced: its operations join the outer graph."""
-        leaves, structure = tree.flatten((args, kwargs))
+        leaves, structure = tree.flatten_as_filled((args, kwargs))
         outer = next((leaf._context for leaf in leaves if isinstance(leaf, TracedArray)), None)
         if outer is not None:
             return self._function(outer)(*args, **kwargs)
@@ -530,7 +530,7 @@ class Accelerated(Jitted):
         args, kwargs = tree.unflatten(structure, inside)
         with config.using(enable_x64=True):
             result = self._function(context)(*args, **kwargs)
-        return tree.map(lambda leaf: _result(leaf) if isinstance(leaf, TracedArray) else leaf, result)
+        return tree.map_as_filled(lambda leaf: _result(leaf) if isinstance(leaf, TracedArray) else leaf, result)
 
 
 def _outlined(argument: Any) -> Any:

@@ -59,7 +59,7 @@ def as_arrays(arguments: Any) -> tuple[Any, list[Any]]:
     columns = [leaf for leaf in tree.leaves(arguments) if library_of(leaf)]
     if columns:
         _check_rows(columns)
-        arguments = tree.map(lambda leaf: _arrays(leaf) if library_of(leaf) else leaf, arguments)
+        arguments = tree.map_as_filled(lambda leaf: _arrays(leaf) if library_of(leaf) else leaf, arguments)
     return arguments, columns
 
 
@@ -172,7 +172,7 @@ def _like_pandas(columns: Sequence[Any], result: Any) -> Any:
 
     if _is_frame(columns[0], result, len(index)):
         return pandas.DataFrame(result, index=index, copy=False)
-    return tree.map(column, result)
+    return tree.map_as_filled(column, result)
 
 
 def _like_polars(columns: Sequence[Any], result: Any) -> Any:
@@ -183,7 +183,7 @@ def _like_polars(columns: Sequence[Any], result: Any) -> Any:
 
     if _is_frame(columns[0], result, count):
         return polars.DataFrame(result)
-    return tree.map(column, result)
+    return tree.map_as_filled(column, result)
 
 
 def _like_xarray(columns: Sequence[Any], result: Any) -> Any:
@@ -195,7 +195,7 @@ def _like_xarray(columns: Sequence[Any], result: Any) -> Any:
         made.name = _name(columns)
         return made
 
-    return tree.map(array, result)
+    return tree.map_as_filled(array, result)
 
 
 def _is_column(leaf: Any, count: int) -> bool:

@@ -165,6 +165,18 @@ def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], PyTreeDef]:
     return found, PyTreeDef(_in_key_order(spec))
 
 
+def flatten_as_filled(tree: Any) -> tuple[list[Any], PyTreeDef]:
+    """As `flatten`, of which dicts come back in the order in which they were filled, as Python's do; keys need no order."""
+    found, spec = optree.tree_flatten(tree, none_is_leaf=False, namespace=NAMESPACE)
+    return found, PyTreeDef(spec)
+
+
+def map_as_filled(function: Callable[..., Any], tree: Any) -> Any:
+    """As `map`, of which dicts keep the order in which they were filled."""
+    found, structure = flatten_as_filled(tree)
+    return structure.unflatten([function(leaf) for leaf in found])
+
+
 def unflatten(structure: PyTreeDef, leaves: Any) -> Any:
     """The tree with this structure and these leaves."""
     return structure._spec.unflatten(leaves)

@@ -359,3 +359,11 @@ def test_static_values_are_told_apart_by_type_and_sign(wrap: Any) -> None:
         for _ in range(2):
             assert float(compiled(np.float32(1), s=s)) == 1 + len(repr(s))
     assert len(compiled._entries) == len(STATICS)
+
+
+def test_dicts_keep_their_order() -> None:
+    accelerated = accelerate(lambda d: {"z": d["b"] + 1, "a": list(d), 1: d["a"]}, measure=False)
+    given = {"b": np.ones(2), "a": np.zeros(2), 3: 0}
+    for _ in range(2):
+        found = accelerated(given)
+        assert list(found) == ["z", "a", 1] and found["a"] == list(given)
