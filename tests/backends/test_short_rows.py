@@ -220,3 +220,21 @@ def test_rows_of_channels_with_edges_are_vectors(rows: int, channels: int) -> No
         assert all(
             "omp simd" in lines[n - 1] for n in masked
         )  # or gcc asks first whether the rows overlap, which they do
+
+
+@pytest.mark.parametrize(("side", "written_out"), [(3, True), (4, True), (8, True), (14, False)])
+def test_means_of_small_images_write_their_rows_out(side: int, written_out: bool) -> None:
+    """A depthwise convolution and the mean of its image: rows of at most half a vector have no mask."""
+    random = np.random.default_rng(side)
+    x, w = random.normal(size=(2, 5, side + 2, side + 2)), random.normal(size=(5, 9))
+
+    def pooled(x: Any, w: Any) -> Any:
+        windows = [x[:, :, i : i + side, j : j + side] for i in range(3) for j in range(3)]
+        y = sum(part * w[:, n, None, None] for n, part in enumerate(windows))
+        return y, y.mean((2, 3))
+
+    narrow = (x.astype(np.float32), w.astype(np.float32))
+    for found, wanted in zip(fuser.jit(pooled)(*narrow), pooled(x, w)):
+        np.testing.assert_allclose(np.asarray(found), wanted, rtol=2e-5, atol=2e-5)
+    text = "".join(source.text for source in fuser.jit(pooled).lower(*narrow).sources)
+    assert ("padded" not in text) is written_out
