@@ -1,4 +1,4 @@
-"""jax.experimental.shard_map: `shard_map` with the arguments that older programs give."""
+"""jax.experimental.shard_map's name, as older programs import it."""
 
 from fuser.gaps import absent
 

@@ -1,4 +1,4 @@
-"""`shard_map` with the arguments that older programs give: the function of jax.experimental.shard_map."""
+"""jax.experimental.shard_map's function: `shard_map` with the arguments that older programs give."""
 
 from __future__ import annotations
 
