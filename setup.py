@@ -1,5 +1,5 @@
-"""The native core, and matrix products for processors that many have, as optional extensions: where they cannot be built,
-fuser runs the same programs in Python, and compiles products when they are first wanted. The C sources lie in `runtime/`.
+"""The native core, and library kernels for processors that many have, as optional extensions: where they cannot be built,
+fuser runs the same programs in Python, and compiles kernels when they are first wanted. The C sources lie in `runtime/`.
 """
 
 import hashlib
@@ -11,16 +11,15 @@ import numpy
 from setuptools import Extension, find_packages, setup
 
 core, kernels = pathlib.Path("runtime/core"), pathlib.Path("runtime/kernels")
-gemm = kernels / "gemm"
 compiler = runpy.run_path("fuser/runtime/flags.py")
-parts = sorted(gemm.rglob("*.[ch]"))
+parts = sorted(kernels.rglob("*.[ch]"))
 digest = hashlib.sha256(b"\0".join([*(path.read_bytes() for path in parts), " ".join(compiler["flags"]("")).encode()]))
-products = [  # no modules of Python
+prebuilt = [  # no modules of Python
     Extension(
-        f"fuser._gemm_{level}",
-        sources=[str(gemm / "prebuilt" / name) for name in ("float32.c", "float64.c")],
+        f"fuser._prebuilt_{level}",
+        sources=sorted(str(path) for path in (kernels / "prebuilt").glob("*.c")),
         depends=[str(path) for path in parts],
-        define_macros=[("GEMM_DIGEST", f'"{digest.hexdigest()}"')],
+        define_macros=[("PREBUILT_DIGEST", f'"{digest.hexdigest()}"')],
         extra_compile_args=[flag for flag in compiler["flags"](f"x86-64-{level}") if flag != "-shared"],
         extra_link_args=[*compiler["OPENMP"]],
         optional=True,
@@ -53,6 +52,6 @@ setup(
             libraries=["dl"],
             optional=True,
         ),
-        *(products if built else []),
+        *(prebuilt if built else []),
     ],
 )

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,17 +110,32 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def operations() -> Iterator[tuple[str, str, float]]:
-    """Additions that a function of maths takes, by dtype."""
+    """Additions that a function of maths takes, or a division of integers, by dtype."""
     import fuser
     import fuser.numpy as fnp
 
+    for dtype in ("int32", "int64"):
+        with fuser.config.using(enable_x64=dtype == "int64"):
+            x = fnp.arange(1, 4097, dtype=dtype)
+            yield from _measured(
+                {
+                    "int_div": lambda v, x=x: fuser.lax.div(v, x),
+                    "int_rem": lambda v, x=x: fuser.lax.rem(v, x),
+                    "int_div_const": lambda v: fuser.lax.div(v, v.dtype.type(7)),
+                },
+                x,
+            )
     for dtype in ("float32", "float64"):
         with fuser.config.using(enable_x64=dtype == "float64"):
             x = fnp.linspace(0.1, 0.9, 4096, dtype=dtype)
-            base = _per_term(lambda v: v, x)
-            added = base / 3  # each term has an addition of its own, a product and a sum
-            for name in OPERATIONS:
-                yield name, dtype, (_per_term(getattr(fnp, name), x) - base) / added
+            yield from _measured({name: getattr(fnp, name) for name in OPERATIONS}, x)
+
+
+def _measured(functions: Mapping[str, Callable[[Any], Any]], x: Any) -> Iterator[tuple[str, str, float]]:
+    base = _per_term(lambda v: v, x)
+    added = base / 3  # each term has an addition of its own, a product and a sum
+    for name, function in functions.items():
+        yield name, str(x.dtype), (_per_term(function, x) - base) / added
 
 
 def _per_term(operation: Callable[[Any], Any], x: Any) -> float:
@@ -156,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.operations:
         for name, dtype, cost in operations():
-            print(f"{name:10} {dtype}  {cost:6.1f} additions", flush=True)
+            print(f"{name:13} {dtype}  {cost:6.1f} additions", flush=True)
         return 0
     sources = {"random": random_programs(options.seed, options.programs), "traps": traps(options.seed, options.traps)}
     sources |= {} if options.no_bench else {"bench": workloads()}

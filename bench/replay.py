@@ -1,7 +1,7 @@
 """`python -m bench.replay --save FILE` or `--compare FILE`: has a change of the compiler changed what it generates?
 
-Lowers the benchmark's workloads and their gradients, what the examples compile, and every sample of every primitive for c,
-triton and tpu; runs none of it on a device. Keeps a hash of each plan and of each kernel: its text, and what differs between
+Lowers the benchmark's workloads and their gradients, draws of the suites of traps and of whole programs, what the examples
+compile, and every sample of every primitive for c, triton and tpu; runs none of it on a device. Keeps a hash of each plan and of each kernel: its text, and what differs between
 calls of one text. A refactoring shows an empty comparison. Exit status 1: something differs.
 """
 
@@ -25,8 +25,9 @@ from typing import Any
 from rich.console import Console
 
 import fuser
+from bench import traps
 from bench.workloads import WORKLOADS
-from fuser.api import stages
+from fuser.api import compiler
 from fuser.backends import get
 from fuser.backends.base import KernelSource
 from fuser.compile import Lowering, lower
@@ -36,8 +37,9 @@ from fuser.ir.types import ArrayType
 from fuser.trace.core import type_of
 
 BACKENDS = ("c", "triton", "tpu")
-GROUPS = ("workloads", "examples", "samples")
+GROUPS = ("workloads", "suites", "examples", "samples")
 SIZES = ("tiny", "full")
+DRAWS, SEED = 5, 0  # of each line of the suites
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples"
 # Arguments with which an example compiles what it compiles at any size, and takes a second or two. Examples for several devices
 # are left out: how many there are is settled by now.
@@ -94,6 +96,7 @@ def programs(groups: list[str]) -> Iterator[Program]:
     """The programs of the chosen groups, in an order that does not change."""
     makers: dict[str, Callable[[], Iterator[Program]]] = {
         "workloads": workloads,
+        "suites": suites,
         "examples": examples,
         "samples": samples,
     }
@@ -126,6 +129,17 @@ def _traced(name: str, function: Callable[..., Any], types: list[ArrayType]) -> 
     return Program(name, fuser.jit(function).trace(*types).graph)
 
 
+def suites() -> Iterator[Program]:
+    """The first draws of each line of the suites of traps and of whole programs."""
+    for name in traps.lines("fuser"):
+        for number in range(DRAWS):
+            line, program = traps.program_of("fuser", name, number, SEED)
+            if line.peer != "numpy":  # those are accelerated, call by call
+                arguments = fuser.tree_util.tree_map(lambda x: ArrayType(x.shape, x.dtype), program.arguments)
+                label = f"suites/{name}/{number} {program.label}"
+                yield Program(label, fuser.jit(program.function).trace(*arguments).graph)
+
+
 def examples() -> Iterator[Program]:
     """What each example compiles as it runs, on the CPU, at a small size."""
     for path in (EXAMPLES / f"{name}.py" for name in sorted(ARGUMENTS)):
@@ -142,17 +156,17 @@ def examples() -> Iterator[Program]:
 def recorded() -> Iterator[list[tuple[Graph, tuple[int, ...]]]]:
     """The graphs that are lowered meanwhile."""
     graphs: list[tuple[Graph, tuple[int, ...]]] = []
-    before = stages.lower
+    before = compiler.lower
 
     def keep(graph: Graph, backend: Any, donated: Any = ()) -> Lowering:
         graphs.append((graph, tuple(donated)))
         return before(graph, backend, donated)
 
-    stages.lower = keep
+    compiler.lower = keep
     try:
         yield graphs
     finally:
-        stages.lower = before
+        compiler.lower = before
 
 
 def _module(path: pathlib.Path) -> ModuleType:

@@ -71,8 +71,17 @@ def layer_norm(x: Any) -> Any:
     return (x - x.mean(-1, keepdims=True)) / fnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
 
+def layer_norm_gradients(x: Any, scale: Any, bias: Any, ct: Any) -> Any:
+    return fuser.vjp(lambda x, scale, bias: layer_norm(x) * scale + bias, x, scale, bias)[1](ct)
+
+
 def causal_attention(q: Any, k: Any, v: Any) -> Any:
     return fuser.nn.dot_product_attention(q, k, v, is_causal=True)
+
+
+def attention_gradients(q: Any, k: Any, v: Any, ct: Any) -> Any:
+    out, pulled = fuser.vjp(causal_attention, q, k, v)
+    return out, *pulled(ct)
 
 
 def cases() -> Iterator[tuple[str, Callable[..., Any], tuple[ArrayType, ...]]]:
@@ -90,11 +99,15 @@ def cases() -> Iterator[tuple[str, Callable[..., Any], tuple[ArrayType, ...]]]:
             (of(f32, ELEMENTS // columns, columns),),
         )
     yield "layer norm 4096", layer_norm, (of(f32, 4096, 4096),)
+    for dtype in (f32, bfloat16):
+        rows, row = of(dtype, 8192, 4096), of(dtype, 4096)
+        yield f"layer norm gradients {dtype.name}", layer_norm_gradients, (rows, row, row, rows)
     yield "bias, width 1000", lambda x, b: fnp.maximum(x + b, 0), (of(f32, 8192, 1000), of(f32, 1000))
     yield "full sum", lambda x: x.sum(), (of(f32, 1 << 26),)
     for dtype, features in ((bfloat16, 64), (bfloat16, 128), (f32, 64)):
         heads = of(dtype, 8, 4096, 16, features)
         yield f"causal attention {dtype.name} {features}", causal_attention, (heads, heads, heads)
+        yield f"attention gradients {dtype.name} {features}", attention_gradients, (heads, heads, heads, heads)
     yield "polynomial", lambda x: (x * x + 1) * x, (of(f32, 1 << 26),)
 
 

@@ -39,6 +39,14 @@ def hide(error: BaseException) -> BaseException:
     return error.with_traceback(rebuilt)
 
 
+def is_own(error: BaseException) -> bool:
+    """Whether it was raised in a frame of fuser's own, not of the user's."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and is_hidden(frame.tb_frame.f_code.co_filename)
+
+
 def register_exclusion(path: str) -> None:
     """Hide the frames of a library's file as fuser's own are hidden, in tracebacks and where equations come from."""
     EXCLUDED.append(path)

@@ -320,15 +320,11 @@ def _level(node: Any) -> tuple[list[tuple[Any, Any]], Hashable] | None:
     return [(FlattenedIndexKey(n), child) for n, child in enumerate(flat[0])], flat[1]  # type: ignore[return-value]
 
 
-def _registry() -> Any:
-    return optree.register_pytree_node.get(namespace=T.NAMESPACE)  # type: ignore[attr-defined, call-arg]
-
-
 def is_tree_node(typ: type) -> bool:
     """Whether instances of the class are nodes: built-in containers, named tuples, registered classes."""
     if typ in _with_keys or typ in (list, tuple, dict, collections.defaultdict, collections.OrderedDict, type(None)):
         return True
-    return _named(typ) or typ in _registry()
+    return _named(typ) or optree.register_pytree_node.get(typ, namespace=T.NAMESPACE) is not None  # type: ignore[attr-defined]
 
 
 def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:
@@ -430,16 +426,15 @@ def tree_reduce_associative(
 def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_to_transpose: Any) -> Any:
     """A tree of structure `outer` whose leaves have structure `inner`, turned inside out.
 
-    With `inner_treedef=None` the inner structure is that of the first subtree. TypeError for a tree of another structure.
+    With `inner_treedef=None` the inner structure is that of the first subtree. TypeError for a tree of another number of leaves.
     """
     flat, treedef = T.flatten(pytree_to_transpose)
     if inner_treedef is None:
         inner_treedef = T.structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
     inner, outer = inner_treedef.num_leaves, outer_treedef.num_leaves
-    expected = outer_treedef.compose(inner_treedef)
     if not inner or not outer:
         raise ValueError("Cannot transpose a pytree with no leaves.")
-    if treedef != expected:
+    if treedef.num_leaves != inner * outer:
         raise TypeError(f"Mismatch\nouter {outer_treedef}\ninner {inner_treedef}\ngiven tree {treedef}")
     return T.unflatten(inner_treedef, [T.unflatten(outer_treedef, flat[n::inner]) for n in range(inner)])
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol, Union, runtime_checkable
 
 import numpy as np
 
-from fuser.runtime.array import Array
+from fuser.numpy.types import Array
 
 __all__ = ["ArrayLike", "DTypeLike"]
 

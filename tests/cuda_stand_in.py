@@ -22,6 +22,7 @@ from fuser.backends.triton import backend as triton_backend
 from fuser.backends.triton import interpreter, memory
 from fuser.backends.triton.device import code, products
 from fuser.ir.evaluate import evaluate
+from fuser.partition.column_sums import column_sums
 from fuser.partition.group import FusionGroup, Kind, Refusal
 from fuser.runtime import toolchain
 from fuser.runtime.core import native
@@ -107,7 +108,11 @@ class Twins:
     @staticmethod
     def _of_c(group: FusionGroup) -> KernelSource | None:
         """The C backend's kernel of the group on its arrays alone; None where it has none."""
-        if group.kind is Kind.CONTRACTION or any(c.BACKEND.supports(eqn) is not None for eqn in group.graph.eqns):
+        if (
+            group.kind is Kind.CONTRACTION
+            or column_sums(group)
+            or any(c.BACKEND.supports(eqn) is not None for eqn in group.graph.eqns)
+        ):
             return None
         made = c.BACKEND.emit(group)
         return None if isinstance(made, Refusal) or made.launch.get("workspace") else made

@@ -37,6 +37,7 @@ CALLBACKS = (
     "pure_callback",
     "io_callback",
     "debug_callback",
+    "dce_sink",
     "check",
     "ffi_call",
     "ffi_effect",

@@ -6,6 +6,7 @@ carries the user's line. It is given when a program is compiled, so calls that f
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -44,7 +45,7 @@ class Costs:
 
     def add(self, jitted: Jitted, seconds: float) -> tuple[float, int, float]:
         """Count a compilation; gives the function's seconds, and how many jitted functions its code made, and theirs."""
-        code = getattr(jitted.function, "__code__", None)
+        code = _code(jitted)
         with self.lock:
             first = jitted not in self.jitted
             own = self.jitted[jitted] = self.jitted.get(jitted, 0.0) + seconds
@@ -71,14 +72,27 @@ def timed(jitted: Jitted, compile: Callable[[], Any]) -> Any:
     if count in COMPILATIONS and own >= LEAST_SECONDS:
         _warn(recompilations(jitted, own), current_source())
     elif count == 1 and jits in COMPILATIONS and of_code >= LEAST_SECONDS:
-        code = jitted.function.__code__
+        code = _code(jitted)
         line = Source(code.co_filename, code.co_firstlineno).short
+        what, instead = (
+            "the function {} was given to fuser.jit",
+            "call fuser.jit once, outside the loop, and keep what it returns",
+        )
+        if hasattr(jitted.function, "kernel"):
+            what, instead = "the kernel {} was given to pallas_call", "call it within a function under fuser.jit"
         _warn(
-            f"the function {jitted.name} ({line}) was given to fuser.jit {jits} times and compiled anew each time, "
-            f"{of_code:.2f} s so far; call fuser.jit once, outside the loop, and keep what it returns",
+            f"{what.format(f'{jitted.name} ({line})')} {jits} times and compiled anew each time, {of_code:.2f} s so far; {instead}",
             current_source(),
         )
     return compiled
+
+
+def _code(jitted: Jitted) -> Any:
+    """The code of the function, or of the kernel by hand that it calls; None where it has none."""
+    function = getattr(jitted.function, "kernel", jitted.function)
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__code__", None)
 
 
 def recompilations(jitted: Jitted, seconds: float) -> str:

@@ -91,12 +91,13 @@ def debug_callback(
     """Call `callback(*args, **kwargs)` with the values as Arrays each time the program gets here, in program order.
 
     Under vmap it is called once an element, under derivatives once, with the values. What is no array is passed as it is.
+    A program for several devices calls it once with whole arrays; with `partitioned` once on each device, with that device's parts.
     Without arguments but options, a function that takes the callback and its arguments.
     """
     if callback is None:
         _options_alone("debug_callback", args, kwargs)
-        return _debug_callback
-    return _debug_callback(callback, *args, **kwargs)
+        return functools.partial(_debug_callback, partitioned)
+    return _debug_callback(partitioned, callback, *args, **kwargs)
 
 
 def _options_alone(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -107,7 +108,7 @@ def _options_alone(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         )
 
 
-def _debug_callback(callback: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+def _debug_callback(partitioned: bool, callback: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
     if not callable(callback):
         raise TypeError(
             f"first argument to jax.debug.callback must be callable, but got an object of type {type(callback)}"
@@ -126,7 +127,8 @@ def _debug_callback(callback: Callable[..., Any], /, *args: Any, **kwargs: Any) 
 
     fixed = [None if v is None else True for v in values]
     operands = [v for v in values if v is not None]
-    debug_callback_p.bind(*operands, callback=Callback(flat, function_name(callback)), result_avals=())
+    made = Callback(flat, function_name(callback))
+    debug_callback_p.bind(*operands, callback=made, result_avals=(), partitioned=partitioned)
 
 
 def _value(leaf: Any) -> Any:
@@ -166,11 +168,11 @@ def debug_print(
     """
     if fmt is None:
         _options_alone("debug_print", args, kwargs)
-        return functools.partial(_debug_print, skip_format_check)
-    return _debug_print(skip_format_check, fmt, *args, **kwargs)
+        return functools.partial(_debug_print, skip_format_check, partitioned)
+    return _debug_print(skip_format_check, partitioned, fmt, *args, **kwargs)
 
 
-def _debug_print(skip_format_check: bool, fmt: str, /, *args: Any, **kwargs: Any) -> None:
+def _debug_print(skip_format_check: bool, partitioned: bool, fmt: str, /, *args: Any, **kwargs: Any) -> None:
     if not skip_format_check:
         _Checker().format(fmt, *args, **kwargs)
     places = any(field is not None for _, field, *_ in string.Formatter().parse(fmt))
@@ -181,7 +183,7 @@ def _debug_print(skip_format_check: bool, fmt: str, /, *args: Any, **kwargs: Any
             text = fmt.format(*args, **kwargs) if places or not args else " ".join((fmt, *map(str, args)))
         sys.stdout.write(f"{text}\n")
 
-    _debug_callback(show, *args, **kwargs)
+    _debug_callback(partitioned, show, *args, **kwargs)
 
 
 def effects_barrier() -> None:

@@ -23,7 +23,7 @@ from fuser.api.no_elements import without_elements
 from fuser.api.options import check_options, for_all_sizes
 from fuser.api.parameters import Typed, both_ways, incomparable, names_of
 from fuser.api.pickling import reduced
-from fuser.api.placement import FREE, Wanted, at_home, placed, placement, wanted_of
+from fuser.api.placement import FREE, Wanted, at_home, described, placed, placement, wanted_of
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.config import config
@@ -261,7 +261,7 @@ class Jitted(_Base):
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
         avals = [_described(leaf) or type_of(self._value(leaf, n, (args, kwargs))) for n, leaf in enumerate(leaves)]
-        return self._trace(static, structure, avals, placed(leaves))
+        return self._trace(static, structure, avals, (*placed(leaves), *described(leaves)))
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """`trace(...).lower()`."""
@@ -469,7 +469,10 @@ def _key_of(value: Any) -> Any:
 
 
 def _path(function: Any, static_argnums: Any, static_argnames: Any, number: int, arguments: Any) -> str:
-    path = tree.paths(arguments)[number]
+    paths = tree.paths(arguments)
+    if number >= len(paths):
+        return "(a Ref that it closes over)"
+    path = paths[number]
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from fuser.api.shapes import ShapeDtypeStruct
 from fuser.config import config
 from fuser.ir.graph import Graph
 from fuser.ir.source import current_source
 from fuser.runtime.array import Array
-from fuser.runtime.device import Device
+from fuser.runtime.device import Device, devices
+from fuser.runtime.reference import Ref
 from fuser.runtime.shards import Shards
 from fuser.trace import tree
 
@@ -106,7 +108,27 @@ class Placement(NamedTuple):
 
 def placed(values: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
     """The positions and shardings of those values that lie on several devices, or on one that is not the first."""
-    return tuple([(n, v._data.sharding) for n, v in enumerate(values) if type(v) is Array and type(v._data) is Shards])
+    held = [v.value if type(v) is Ref else v for v in values]
+    return tuple([(n, v._data.sharding) for n, v in enumerate(held) if type(v) is Array and type(v._data) is Shards])
+
+
+def with_refs(placement: Placement | None, graph: Graph, closed: Sequence[Ref], written: Sequence[int]) -> Any:
+    """The same for a program that takes what `closed` Refs hold behind its arguments, and gives what the `written` inputs hold
+    at last behind its results: each lies as it did."""
+    lying = dict(placed(closed))
+    if placement is None and not lying:
+        return None
+    arguments, results = len(graph.invars) - len(closed), len(graph.outvars) - len(written)
+    known = placement or Placement((None,) * arguments, (None,) * results)
+    given = (*known.given, *(lying.get(n) for n in range(len(closed))))
+    return known._replace(given=given, wanted=(*known.wanted, *(given[n] for n in written)))
+
+
+def described(leaves: Sequence[Any]) -> list[tuple[int, Any]]:
+    """As `placed`, of those that are no arrays but describe them and say how they lie (ShapeDtypeStructs with a sharding)."""
+    found = [(n, leaf.sharding) for n, leaf in enumerate(leaves) if isinstance(leaf, ShapeDtypeStruct)]
+    first = tuple(devices()[:1])
+    return [(n, s) for n, s in found if hasattr(s, "mesh") or getattr(s, "devices", first) != first]
 
 
 def at_home(values: Sequence[Any]) -> list[Any]:

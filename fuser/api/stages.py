@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from fuser import backends
 from fuser.api import compiler, progress
 from fuser.api.advice import LEAST_DONATED, held
-from fuser.api.placement import Placement
+from fuser.api.placement import Placement, with_refs
 from fuser.api.shapes import ShapeDtypeStruct
 from fuser.api.stateful import State, without_state
 from fuser.ir.graph import Graph, Var
 from fuser.lax.values import as_value
+from fuser.ops.discharge import made_for
 from fuser.runtime.array import CARRIED, Array
 from fuser.runtime.core import native
 from fuser.trace import tree
@@ -111,10 +112,11 @@ class Traced:
 
     def _without_state(self) -> Traced:
         """The same on what its Refs hold; their new values are results that no caller sees."""
-        graph, out_tree, state = without_state(self.graph, self.out_tree)
+        with made_for(self._backend):
+            graph, out_tree, state = without_state(self.graph, self.out_tree)
         if graph is self.graph:
             return self
-        placement = self.placement if state is None else self.placement and self.placement.widened(graph)
+        placement = self.placement if state is None else with_refs(self.placement, graph, state.closed, state.written)
         donated = self.donated if state is None else ()
         return Traced(graph, self.in_tree, out_tree, donated, self._backend, self.path, placement, state)
 
@@ -220,6 +222,9 @@ class Lowered(Stage):
 class Compiled(Stage):
     """A program ready to run on arrays of the types that it was traced for."""
 
+    home: ClassVar[Callable[[], Any]]  # the sharding of what lies on the first device; set by fuser.parallel
+    place: Any = None  # the sharding of all arguments and results; None for that
+
     def __init__(self, traced: Traced, program: Program) -> None:
         self.traced = traced
         self.program = program
@@ -227,6 +232,16 @@ class Compiled(Stage):
         self._run = _runner(traced, program)
         if traced.state is not None:
             self._run = traced.state.around(self._run)
+
+    @property
+    def input_shardings(self) -> Any:
+        """(args, kwargs) with how each leaf is to lie."""
+        return tree.unflatten(self.in_tree, [self.place or Compiled.home()] * self.in_tree.num_leaves)
+
+    @property
+    def output_shardings(self) -> Any:
+        """The tree of the results, with how each leaf lies."""
+        return tree.unflatten(self.out_tree, [self.place or Compiled.home()] * self.out_tree.num_leaves)
 
     @property
     def plan(self) -> Plan:

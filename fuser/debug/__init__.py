@@ -10,6 +10,8 @@ __getattr__ = absent(
     {
         "breakpoint": "fuser.debug.breakpoint",
         **dict.fromkeys(("callback", "print"), "fuser.debug.values"),
-        **dict.fromkeys(("visualize_array_sharding", "visualize_sharding"), "fuser.parallel.visualize"),
+        **dict.fromkeys(
+            ("inspect_array_sharding", "visualize_array_sharding", "visualize_sharding"), "fuser.parallel.visualize"
+        ),
     },
 )

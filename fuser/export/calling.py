@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fuser.api.jitted import jit
+from fuser.export.layouts import devices_of, over
 from fuser.export.safety import DisabledSafetyCheck
 from fuser.export.sizes import solved, with_sizes
+from fuser.ir.graph import Graph
 from fuser.ir.types import ArrayType, is_inexact
 from fuser.lax.values import as_value
 from fuser.ops.platform import platform_in_use
@@ -84,7 +87,15 @@ def _fits(path: str, found: ArrayType, wanted: ArrayType) -> None:
 
 def runner(exported: Exported) -> Callable[..., list[Any]]:
     """A function from the arguments' leaves to the results', compiled once for each types, with the exported derivative."""
-    graph, symbolic = exported.graph, exported.uses_global_constants
+    if exported.nr_devices > 1:
+        count, name = exported.nr_devices, exported.fun_name
+        known = functools.cache(lambda chosen: _runner(exported, over(exported.graph, chosen)))
+        return lambda *leaves: known(devices_of(leaves, count, name))(*leaves)
+    return _runner(exported, exported.graph)
+
+
+def _runner(exported: Exported, graph: Graph) -> Callable[..., list[Any]]:
+    symbolic = exported.uses_global_constants
 
     def primal(*leaves: Any) -> list[Any]:
         if not symbolic:

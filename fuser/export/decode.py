@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fuser.export.layouts import decode_layout
 from fuser.ir.check import check
 from fuser.ir.dim import known_at_least
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
@@ -214,5 +215,6 @@ _FORMS: dict[str, Callable[[_Reader, Any], Any]] = {
     "type": lambda reader, written: decode_type(written, reader.dim),
     "array": _Reader.array,
     "graph": lambda reader, written: _Reader(written, reader.arrays, reader.dim).graph,
+    "layout": lambda reader, written: decode_layout(written, expect),
     "dim": lambda reader, text: reader.dim(of(str, text, "a dimension")),
 }

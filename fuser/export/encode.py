@@ -5,6 +5,7 @@ its bytes, so that no digit is lost. Params are numbers, texts, None and lists (
 
     {"float": hex}  {"complex": [hex, hex]}  {"scalar": [dtype, hex]}  {"dtype": name}  {"enum": [class, member]}
     {"bytes": hex}  {"named": [class, [values]]}  {"primitive": name}  {"type": type}  {"array": number}  {"graph": graph}  {"dim": text}
+    {"layout": [axes, sizes, entries]}
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import Any
 import numpy as np
 
 from fuser.errors import UnsupportedError
+from fuser.export.layouts import encode_layout
 from fuser.ir.dim import Dim
 from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var
 from fuser.ir.names import function_name
 from fuser.ir.primitive import REGISTRY, Primitive
 from fuser.ir.text import PARAM_TYPES
 from fuser.ir.types import DTYPES, ArrayType, short_dtype
+from fuser.parallel.sharding import NamedSharding
 from fuser.runtime.array import to_numpy
 
 
@@ -144,6 +147,7 @@ _FORMS: dict[Any, Any] = {
     np.dtype: lambda value: {"dtype": dtype_name(value)},
     Primitive: lambda value: {"primitive": value.name},
     ArrayType: lambda value: {"type": encode_type(value)},
+    NamedSharding: lambda value: {"layout": encode_layout(value)},
 }
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fuser.api.jitted import Jitted, jit
+from fuser.api.placement import Placement
 from fuser.config import config
 from fuser.errors import DeserializationError, UnsupportedError
 from fuser.export import file
 from fuser.export.calling import called, checked_platform, runner
 from fuser.export.decode import decode_arrays, decode_graph, decode_type, expect, member, of
 from fuser.export.encode import Arrays, encode_graph, encode_type
+from fuser.export.layouts import Layout, abstract, count_of, decode_layout, encode_layout, laid_out
 from fuser.export.safety import DisabledSafetyCheck, check_foreign_calls
 from fuser.export.symbolic import SymbolicScope, read_dim
 from fuser.export.tracing import constraints_of, traced_for_all_sizes
@@ -26,6 +28,8 @@ from fuser.export.trees import decode_tree, encode_tree
 from fuser.ir.graph import Graph, has_effects
 from fuser.ir.text import show
 from fuser.ir.types import ArrayType, is_inexact
+from fuser.parallel.mesh import AbstractMesh, Mesh
+from fuser.parallel.sharding import NamedSharding
 from fuser.passes.inline import inline_calls
 from fuser.passes.loops.carries import in_bodies
 from fuser.runtime.device import default_platform
@@ -49,6 +53,8 @@ class Exported:
     platforms            where it may be called: of "cpu", "cuda", "rocm", "tpu"
     module_kept_var_idx  the numbers of the arguments that the graph reads
     uses_global_constants  whether extents are symbolic
+    nr_devices       how many devices it runs on, any that calls bring
+    in_layouts, out_layouts  how arguments and results lie over meshes without devices; None where that is free
     """
 
     fun_name: str
@@ -60,6 +66,8 @@ class Exported:
     platforms: tuple[str, ...]
     disabled_safety_checks: Sequence[DisabledSafetyCheck] = ()
     nr_devices: int = 1
+    in_layouts: tuple[Layout, ...] = ()
+    out_layouts: tuple[Layout, ...] = ()
     ordered_effects: tuple[Any, ...] = ()
     unordered_effects: tuple[Any, ...] = ()
     calling_convention_version: int = maximum_supported_calling_convention_version
@@ -96,13 +104,13 @@ class Exported:
             raise ValueError("No VJP is available")
         return self._get_vjp(self)
 
-    def in_shardings_jax(self, mesh: Any) -> tuple[None, ...]:
-        """None for each argument: exported functions run on one device."""
-        return (None,) * len(self.in_avals)
+    def in_shardings_jax(self, mesh: Any) -> tuple[Any, ...]:
+        """How each argument lies, over the devices of `mesh`; None where that is free."""
+        return _over_mesh(self.in_layouts or (None,) * len(self.in_avals), mesh)
 
-    def out_shardings_jax(self, mesh: Any) -> tuple[None, ...]:
-        """None for each result: exported functions run on one device."""
-        return (None,) * len(self.out_avals)
+    def out_shardings_jax(self, mesh: Any) -> tuple[Any, ...]:
+        """How each result lies, over the devices of `mesh`; None where that is free."""
+        return _over_mesh(self.out_layouts or (None,) * len(self.out_avals), mesh)
 
     def serialize(self, vjp_order: int = 0) -> bytearray:
         """The function as bytes for `deserialize`, with so many derivatives one after the other.
@@ -145,7 +153,8 @@ def export(
     """A function that takes arguments of `fun_jit`, or ShapeDtypeStructs in their place, and gives it as an `Exported`.
 
     `platforms`: where it is to run, of "cpu", "cuda", "rocm" and "tpu"; the default platform if None. ValueError for what is
-    not the result of jit, and a calling convention that is not supported. UnsupportedError for a function of several devices.
+    not the result of jit, and a calling convention that is not supported. UnsupportedError for a function whose types say how
+    values lie over devices.
     """
     jitted = _jitted(fun_jit)
     wanted = (default_export_platform(),) if platforms is None else tuple(platforms)
@@ -157,13 +166,17 @@ def export(
     def exported(*args: Any, **kwargs: Any) -> Exported:
         _check_version(config.export_calling_convention_version)
         traced = traced_for_all_sizes(jitted, args, kwargs)
-        if (traced.placement is not None and len(_devices(traced.placement)) > 1) or _meshes(traced.graph):
+        if _meshes(traced.graph):
             raise UnsupportedError(
-                f"{traced.graph.name} runs on several devices, and exported functions run on one; "
-                "export what one device does, and divide the arrays around its calls"
+                f"{traced.graph.name} runs on several devices, and its types say how values lie over them; give the mesh axes of type Auto, "
+                "or export what one device does, and divide the arrays around its calls"
             )
         check_foreign_calls(traced.graph, disabled_checks)
-        return _exported(traced.graph, traced.in_tree, traced.out_tree, wanted, tuple(disabled_checks))
+        where = traced.placement or Placement((None,) * len(traced.graph.invars), (None,) * len(traced.graph.outvars))
+        given, results = (tuple(map(abstract, shardings)) for shardings in (where.given, where.wanted))
+        graph = laid_out(traced.graph, given, results)
+        made = _exported(graph, traced.in_tree, traced.out_tree, wanted, tuple(disabled_checks))
+        return replace(made, in_layouts=given, out_layouts=results)
 
     return exported
 
@@ -205,9 +218,11 @@ def _jitted(function: Any) -> Any:
     raise ValueError(f"Function to be exported must be the result of `jit` but is: {function}")
 
 
-def _devices(placement: Any) -> set[Any]:
-    shardings = [*placement.given, *placement.wanted]
-    return {d for s in shardings if s is not None for d in getattr(s, "device_set", ())}
+def _over_mesh(layouts: Sequence[Layout], mesh: Any) -> tuple[Any, ...]:
+    if isinstance(mesh, AbstractMesh):
+        return tuple(layouts)
+    placed = lambda s: Mesh(mesh.devices.reshape(s.mesh.axis_sizes), s.mesh.axis_names, s.mesh.axis_types)
+    return tuple(None if s is None else NamedSharding(placed(s), s.spec) for s in layouts)
 
 
 def _meshes(graph: Graph) -> bool:
@@ -227,6 +242,7 @@ def _exported(
         graph,
         platforms,
         checks,
+        count_of(graph),
         unordered_effects=effects,
         _get_vjp=functools.cache(_vjp),
     )
@@ -273,8 +289,22 @@ def _written(exported: Exported, arrays: Arrays, vjp_order: int) -> dict[str, An
         "out_tree": encode_tree(exported.out_tree),
         "out": [encode_type(a) for a in exported.out_avals],
         "graph": encode_graph(inlined(exported.graph), arrays),
+        **(
+            {}
+            if exported.nr_devices == 1
+            else {"layouts": [*map(_layouts, (exported.in_layouts, exported.out_layouts))]}
+        ),
         "vjp": _written(exported.vjp(), arrays, vjp_order - 1) if vjp_order > 0 else None,
     }
+
+
+def _layouts(layouts: Sequence[Layout]) -> list[Any]:
+    return [None if s is None else encode_layout(s) for s in layouts]
+
+
+def _read_layouts(written: Any, count: int) -> tuple[Layout, ...]:
+    expect(len(of(list, written, "layouts")) in (0, count), "it has other arguments or results than layouts")
+    return tuple(None if w is None else decode_layout(w, expect) for w in written)
 
 
 def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
@@ -295,5 +325,21 @@ def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
     derivative = None if following is None else _read(following, arrays, orders - 1)
     get_vjp = None if derivative is None else lambda _: derivative
     name = member(said, "name", str)[:200]
+    layouts = of(list, said.get("layouts", [[], []]), "layouts")
+    expect(len(layouts) == 2, "layouts are those of arguments and of results")
+    given, results = (_read_layouts(w, len(avals)) for w, avals in zip(layouts, (in_avals, out_avals)))
     scope.work = math.inf
-    return Exported(name, in_tree, in_avals, out_tree, out_avals, graph, platforms, checks, _get_vjp=get_vjp)
+    return Exported(
+        name,
+        in_tree,
+        in_avals,
+        out_tree,
+        out_avals,
+        graph,
+        platforms,
+        checks,
+        count_of(graph),
+        given,
+        results,
+        _get_vjp=get_vjp,
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 import types
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -24,10 +25,16 @@ from fuser.api.jitted import (
 from fuser.api.parameters import Typed, both_ways
 from fuser.api.pickling import reduced
 from fuser.config import config
-from fuser.errors import ConcretizationTypeError, FuserError, NonConcreteBooleanIndexError, UnsupportedError
+from fuser.errors import (
+    ConcretizationTypeError,
+    FuserError,
+    NonConcreteBooleanIndexError,
+    TypeRuleError,
+    UnsupportedError,
+)
 from fuser.frames import hide
 from fuser.interop.arguments import KEYS, QUICK, dtype_of, gather, is_dense, is_dynamic, is_followed, key_of
-from fuser.interop.columns import as_arrays, library_of, with_columns
+from fuser.interop.columns import LIBRARYS_OWN, ByColumns, as_arrays, library_of, with_columns
 from fuser.interop.entries import STALE, Run, Signature, callers_level, default_errors, errors_key, reason
 from fuser.interop.guards import Reach
 from fuser.interop.held import held_arguments, released
@@ -40,7 +47,7 @@ from fuser.interop.numpy.module import seen_outside
 from fuser.interop.numpy.traced import TracedArray
 from fuser.interop.outputs import DECLINED, Declined, Output, Owners, in_order
 from fuser.interop.outside import Outside
-from fuser.interop.segments import Segments, makes_generator, run_in_segments
+from fuser.interop.segments import OF_MEMORY, Segments, makes_generator, names_any, run_in_segments
 from fuser.interop.stages import AcceleratedTraced
 from fuser.interop.writes import NeedsInput, writes_of
 from fuser.ir.source import current_source
@@ -63,6 +70,7 @@ class FallbackWarning(UserWarning):
 
 
 UNTRACEABLE = (UnsupportedError, ConcretizationTypeError, NonConcreteBooleanIndexError)  # what segments are for
+NOT_WHOLE = object()  # the answer of a function of columns that cannot be traced whole
 
 
 class Accelerated(Jitted):
@@ -89,6 +97,8 @@ class Accelerated(Jitted):
         self._plain: set[Any] = set()  # keys as in `_quick`, of signatures that NumPy runs faster
         self._outline: tuple[Any, ...] | None = None  # of the arguments that NumPy answered last because it is faster
         self._segments: list[Segments] = []
+        self._unsigned: dict[str, str] = {}  # why calls ran in NumPy whose arguments make no signature
+        self._by_columns: ByColumns | None = None
 
     @property
     def cuts(self) -> dict[str, str]:
@@ -102,7 +112,10 @@ class Accelerated(Jitted):
 
     def explain(self) -> str:
         """How each signature that was called is answered: compiled whole, in segments (cut where and why) or by NumPy, and why so."""
-        return "\n".join(entry.explain() for entry in self._signatures()) or f"{self.name} has not been called"
+        lines = [entry.explain() for entry in self._signatures()]
+        lines += [self._by_columns.whole.explain()] if self._by_columns is not None else []
+        lines += [f"{self.name}: by NumPy, as {why}" for why in self._unsigned]
+        return "\n".join(lines) or f"{self.name} has not been called"
 
     def _signatures(self) -> list[Signature]:
         return [entry for entry in list(self._entries.values()) if isinstance(entry, Signature)]
@@ -144,6 +157,7 @@ class Accelerated(Jitted):
             self._torch.clear_cache()
 
     def _call(self, args: Any, kwargs: Any, quick: Any = None) -> Any:
+        began = time.perf_counter()
         errors = errors_key()
         if errors is NotImplemented:
             return self.function(*args, **kwargs)
@@ -153,20 +167,25 @@ class Accelerated(Jitted):
             if any(type(leaf) is LazyArray for leaf in leaves):
                 return self.function(*args, **kwargs)  # what it does joins the segments of the function that calls it
             if any(map(library_of, leaves)):
-                return with_columns(self, args, kwargs)
+                return self._of_columns(args, kwargs)
             twin = self._twin(leaves)
             if twin is not self:
                 return twin(*args, **kwargs)
             if any(isinstance(leaf, (TracedArray, Tracer)) for leaf in leaves):
                 return self._inline(args, kwargs)
-            leaves = [self._admitted(leaf, n, (free, named)) for n, leaf in enumerate(leaves)]
+            try:
+                leaves = [self._admitted(leaf, n, (free, named)) for n, leaf in enumerate(leaves)]
+            except UnsupportedError as error:
+                return self._without_signature(error, args, kwargs)
         key = (structure, static, config.backend, errors, *[self._key_of(leaf) for leaf in leaves])
         try:
             entry: Any = self._entries.get(key)
         except TypeError:
-            raise self._unhashable_argument(static, leaves, (free, named)) from None
+            return self._without_signature(self._unhashable_argument(static, leaves, (free, named)), args, kwargs)
         if entry is None:
             entry = self._first(key, static, structure, leaves)
+        if entry.trial is not None and quick is None:
+            entry.trial.began = began
         result = entry(leaves, args, kwargs)
         if entry.is_slower:
             self._outline = None if kwargs else tuple(map(_outlined, args))
@@ -175,6 +194,29 @@ class Accelerated(Jitted):
         elif quick is not None:
             self._quick[quick] = entry
         return result
+
+    def _without_signature(self, error: Exception, args: Any, kwargs: Any) -> Any:
+        """A call whose arguments no trace can take, by NumPy; the error where that is forbidden."""
+        why = reason(error)
+        if self.fallback not in ("segments", "warn"):
+            raise hide(error)
+        if self.fallback == "warn" and why not in self._unsigned:
+            warnings.warn(f"{self.name} runs in NumPy: {why}", FallbackWarning, stacklevel=callers_level())
+        self._unsigned[why] = why
+        return self.function(*args, **kwargs)
+
+    def _of_columns(self, args: Any, kwargs: Any) -> Any:
+        """A call with columns: of their memory, where the function can be traced whole, or else by their own library."""
+        if self.fallback == "error":
+            return with_columns(self, args, kwargs)
+        if self._by_columns is None:
+            given = (self.static_argnums, self.static_argnames, "whole", self.backend, self.measure)
+            differs = names_any(self.function, LIBRARYS_OWN)
+            self._by_columns = ByColumns(Accelerated(self.function, *given), self.function, NOT_WHOLE, differs)
+        try:
+            return self._by_columns(args, kwargs)
+        except UnsupportedError as error:
+            return self._without_signature(error, args, kwargs)
 
     # ---- stages
 
@@ -349,8 +391,15 @@ class Accelerated(Jitted):
             except Exception as error:
                 if self.fallback == "warn":
                     return self._fall_back(error, entry)
-                if self.fallback == "segments" and self.library == "NumPy" and isinstance(error, UNTRACEABLE):
-                    return self._in_segments(error, entry)
+                if self.fallback == "whole":
+                    entry.how, entry.why = "by the library of its columns", reason(error)
+                    return lambda leaves, args, kwargs: NOT_WHOLE
+                if self.fallback == "segments" and self.library == "NumPy":
+                    if isinstance(error, UNTRACEABLE):
+                        return self._in_segments(error, entry)
+                    if isinstance(error, TypeRuleError) or not isinstance(error, FuserError):
+                        again = self._quick.clear if self.measure else None
+                        return entry.after_error(error, functools.partial(self._in_segments, error, entry), again)
                 raise hide(error)  # noqa: B904
 
         entry = Signature(self.name, self.function, compile, ", ".join(map(self._in_words, leaves)))
@@ -406,6 +455,9 @@ class Accelerated(Jitted):
         entry.segments = segments = Segments(self.name, compile)
         entry.how, entry.why = "in segments", reason(error).split("; ")[0]
         self._segments.append(segments)
+        if names_any(self.function, OF_MEMORY):
+            entry.how = "by NumPy, whose iterators read memory"
+            return entry.in_numpy
         return lambda leaves, args, kwargs: run_in_segments(self.function, segments, args, kwargs)
 
     def _fall_back(self, error: Exception, entry: Signature) -> Run:

@@ -12,11 +12,33 @@ from typing import Any
 
 import numpy as np
 
+from fuser.interop.held import HeldDict
 from fuser.interop.numpy.context import untraceable
+from fuser.interop.trial import SLOWER, Trial
 from fuser.ir.types import ALL_DTYPES
 from fuser.trace import tree
 
+LIBRARYS_OWN = ("std", "var")  # methods that divide by n - 1 in pandas and polars
 _LIBRARIES = {"pandas": ("Series", "DataFrame"), "polars": ("Series", "DataFrame"), "xarray": ("DataArray",)}
+
+
+class Frame(HeldDict):
+    """The columns of a frame by name, to be read; what a frame answers otherwise than a dict is refused, so that its library answers."""
+
+    name = "frame"
+
+    def __len__(self) -> int:
+        raise untraceable("the number of a frame's rows cannot be traced", "take it of a column")
+
+    def __eq__(self, other: Any) -> Any:
+        raise untraceable("a comparison with a whole frame cannot be traced", "compare its columns")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+tree.register_pytree_node(
+    Frame, lambda frame: (tuple(frame.values()), tuple(frame.keys())), lambda names, columns: Frame(zip(names, columns))
+)
 
 
 def library_of(leaf: Any) -> str | None:
@@ -47,6 +69,39 @@ def with_columns(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return _LIKE[library_of(columns[0])](columns, function(*args, **kwargs))
 
 
+class ByColumns:
+    """Calls of a function with columns: `whole` of their memory, or `function` of themselves where `whole` gives `not_whole` or takes longer.
+
+    `differs`: it may call methods that are of another meaning in their library than in NumPy.
+    """
+
+    def __init__(self, whole: Any, function: Callable[..., Any], not_whole: Any, differs: bool) -> None:
+        self.whole, self._function, self._not_whole, self._differs = whole, function, not_whole, differs
+        self._ways: dict[Any, Callable[[Any, Any], Any]] = {}  # by the kinds and shapes of columns
+
+    def __call__(self, args: Any, kwargs: Any) -> Any:
+        columns = [leaf for leaf in tree.leaves((args, kwargs)) if library_of(leaf)]
+        key = tuple([(type(column), column.shape) for column in columns])
+        way = self._ways.get(key)
+        if way is None:
+            way = self._of_columns if self._differs else self._trial(key) if self.whole.measure else self._of_memory
+            self._ways[key] = way
+        return way(args, kwargs)
+
+    def _of_memory(self, args: Any, kwargs: Any) -> Any:
+        result = with_columns(self.whole, args, kwargs)
+        return self._of_columns(args, kwargs) if result is self._not_whole else result
+
+    def _of_columns(self, args: Any, kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def _trial(self, key: Any) -> Trial:
+        def decided(ratio: float) -> None:
+            self._ways[key] = self._of_columns if ratio > SLOWER else self._of_memory
+
+        return Trial(self._of_memory, self._of_columns, lambda: None if self.whole.measuring else (), decided)
+
+
 def _check_rows(columns: Sequence[Any]) -> None:
     first = columns[0]
     library = library_of(first)
@@ -71,7 +126,7 @@ def _arrays(leaf: Any) -> Any:
     """The memory of a column, or of the numeric columns of a frame by name."""
     if not hasattr(leaf, "columns"):
         return _array(leaf)
-    return {name: _array(leaf[name]) for name in leaf.columns if _is_numeric(leaf[name])}
+    return Frame({name: _array(leaf[name]) for name in leaf.columns if _is_numeric(leaf[name])})
 
 
 def _is_numeric(column: Any) -> bool:
@@ -94,6 +149,10 @@ def _array(column: Any) -> np.ndarray:
     data = column.data if library_of(column) == "xarray" else column.to_numpy()
     if type(data) is not np.ndarray:
         raise untraceable(f"{name} lies in a {type(data).__name__} and cannot be traced", "use .compute() first")
+    if data.dtype.kind == "f" and data.size and np.isnan(data.min()):
+        raise untraceable(
+            f"{name} has nans, which its library's sums leave out, and cannot be traced", "use fillna first"
+        )
     return data
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy._core import umath
 
 from fuser.errors import FuserError, PerformanceWarning
+from fuser.frames import is_own
 from fuser.interop.guards import Guards, Node
 from fuser.interop.trial import SLOWER, Trial
 from fuser.ir.source import is_hidden
@@ -93,7 +94,7 @@ class Signature:
 
     def measure(self, slower: Callable[[], None]) -> None:
         """Time the coming calls, and leave them to NumPy where it is faster; `slower` hears of that."""
-        if self.programs == [self.in_numpy] or self.how.startswith("by NumPy"):
+        if self.programs == [self.in_numpy] or self.how.startswith("by "):
             return
 
         def finished(ratio: float) -> None:
@@ -171,6 +172,35 @@ class Signature:
     def in_numpy(self, leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call run as it is written."""
         return self.function(*args, **kwargs)
+
+    def after_error(self, error: Exception, segments: Callable[[], Run], slower: Callable[[], None] | None) -> Run:
+        """What answers where a trace has raised: NumPy, whose own error it is as a rule; where there is none, segments.
+
+        `slower` as in `measure`, or None where nothing is measured.
+        """
+        raised, self.how = False, "by NumPy, which raises as the trace did"
+
+        def run(leaves: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            nonlocal raised
+            try:
+                result = self.function(*args, **kwargs)
+            except Exception:
+                raised = True
+                raise
+            if raised:  # and no longer: what lies outside has changed
+                self.programs.remove(run)
+                self.how = "compiled whole"
+            else:
+                self.programs[:] = [segments()]
+                if not isinstance(error, FuserError) and is_own(error):
+                    self._advise(
+                        "could not be compiled, by a defect of fuser's", f"it runs {self.how}: {reason(error)}"
+                    )
+            if slower is not None:
+                self.measure(slower)
+            return result
+
+        return run
 
     def always_in_numpy(self, guards: Guards) -> Run:
         """What runs as it is written for as long as the guards hold."""

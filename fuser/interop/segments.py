@@ -16,7 +16,7 @@ import time
 import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -422,6 +422,28 @@ def makes_generator(function: Any) -> bool:
     """Whether a call gives a generator or coroutine, whose body runs later."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code is not None and bool(code.co_flags & (0x20 | 0x80 | 0x200))  # generators and coroutines
+
+
+OF_MEMORY = ("nditer", "nested_iters")  # what takes ndarrays alone, and asks none for anything
+
+
+def names_any(function: Any, wanted: Iterable[str]) -> bool:
+    """Whether a function, or one that it names, names one of these globals or attributes."""
+    waiting: list[Any] = [function]
+    seen: set[int] = set()
+    while waiting and len(seen) < MOST_REACHED:
+        value = waiting.pop()
+        value = getattr(value, "__func__", value)
+        if id(value) in seen or not isinstance(value, types.FunctionType) or not follows(value.__code__.co_filename):
+            continue
+        seen.add(id(value))
+        codes = [value.__code__]
+        for code in codes:
+            if not set(code.co_names).isdisjoint(wanted):
+                return True
+            codes.extend(part for part in code.co_consts if isinstance(part, types.CodeType))
+        waiting.extend(_named(value))
+    return False
 
 
 def _argument(tape: Tape, value: Any, seen: dict[int, Any]) -> Any:

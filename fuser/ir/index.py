@@ -104,6 +104,17 @@ class Affine:
         return tuple(atom for atom, _ in self.terms)
 
     @property
+    def leaves(self) -> list[Axis | Computed]:
+        """The axes and the computed integers that it is made of, those inside of divisions too."""
+        found: list[Axis | Computed] = []
+        for atom, _ in self.terms:
+            if isinstance(atom, Div):
+                found += atom.base.leaves
+            else:
+                found.append(atom)
+        return found
+
+    @property
     def divides_negative(self) -> bool:
         """Whether a floor division inside may be of a negative number, which C's `/` rounds up."""
         return any(isinstance(a, Div) and (a.base.bounds[0] < 0 or a.base.divides_negative) for a in self.atoms)

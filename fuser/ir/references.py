@@ -80,13 +80,13 @@ class AbstractRef:
     def str_short(self) -> str:
         """As in a jaxpr: `Ref{f32[3]}`, with the memory space where there is one."""
         space = "" if self.memory_space is None else f"<{self.memory_space}>"
-        return f"Ref{space}{{{self.inner_aval.str_short()}}}"
+        return f"Ref{space}{{{self.inner_aval.plain()}}}"
 
     def str_long(self) -> str:
         """As JAX names types in messages: `Ref{float32[3]}`."""
         return f"Ref{{{self.inner_aval.str_long()}}}"
 
-    __str__ = str_short
+    __str__ = plain = str_short
 
 
 @param_type

@@ -26,7 +26,7 @@ class Target:
 
     `levels`: memory from the nearest outwards, the last without end; `operations`: additions of 32-bit numbers a second, in
     vectors; `costs`: what a scalar operation takes, in such additions (1 where it is not named); `vector`: bytes of a
-    vector; `scalar`: how much longer a number alone takes than its share of a vector; `latency`: seconds from an addition
+    vector; `registers`: vectors of values that registers hold at once; `line`: bytes that come from memory together; `scalar`: how much longer a number alone takes than its share of a vector; `latency`: seconds from an addition
     to what needs its result; `strided`: seconds of reading or writing an element alone, apart from its neighbours;
     `gathered`: seconds an element that is read at a computed index; `prefix`: seconds an element of a prefix scan along
     memory; `launch`: seconds of starting a kernel; `step`: of one that a loop starts, where that is less; `loop`: of starting a loop
@@ -44,6 +44,8 @@ class Target:
     jump: float = 0
     costs: Mapping[str, float] = field(default_factory=lambda: COSTS)
     vector: int = 64
+    registers: int = 28
+    line: int = 64
     scalar: float = 1
     latency: float = 0
     gathered: float = 0

@@ -40,13 +40,13 @@ class Names:
 
     def __getitem__(self, operand: Operand) -> str:
         if isinstance(operand, Literal):
-            return f"{_number(operand.val)}:{operand.aval}"
+            return f"{_number(operand.val)}:{operand.aval.plain()}"
         if operand not in self._known:
             self._known[operand] = next(self._fresh)
         return self._known[operand]
 
     def typed(self, operand: Operand) -> str:
-        return f"{self[operand]}:{operand.aval}" if isinstance(operand, Var) else self[operand]
+        return f"{self[operand]}:{operand.aval.plain()}" if isinstance(operand, Var) else self[operand]
 
 
 def _number(value: Any) -> str:

@@ -159,6 +159,12 @@ class Typed:
         return self.aval.size  # type: ignore[no-any-return]
 
 
+def _listed(axes: Any) -> str:
+    """One name, or several in brackets."""
+    names = list(map(str, axes)) if isinstance(axes, (tuple, list)) else [str(axes)]
+    return names[0] if len(names) == 1 else f"({','.join(names)})"
+
+
 layout_rule: list[Any] = []  # what says `ArrayType.sharding`; set by fuser.parallel
 
 
@@ -239,10 +245,20 @@ class ArrayType:
 
     at_least_vspace = to_tangent_aval
 
-    def str_short(self) -> str:
-        """As in a jaxpr: `f32[3,4]`, with a star behind a weak type's dtype."""
+    def plain(self) -> str:
+        """Shape and dtype as graphs write them: `f32[3,4]`, with a star behind a weak type's dtype."""
         star = "*" if self.weak_type else ""
         return f"{short_dtype(self.dtype)}{star}[{','.join(map(str, self.shape))}]"
+
+    def str_short(self) -> str:
+        """As `plain`, and what the type says of devices, as JAX writes it: `f32[3@x,4]{V:y}`."""
+        if self.explicit is None and not self.vma:
+            return self.plain()
+        partitions = self.explicit.spec.partitions if self.explicit is not None else (None,) * len(self.shape)
+        split = [str(n) if p is None else f"{n}@{_listed(p)}" for n, p in zip(self.shape, partitions)]
+        said = [f"{letter}:{_listed(sorted(axes, key=str))}" for letter, axes in zip("VUR", self.mat) if axes]
+        head, rest = self.plain().split("[")[0], f"{{{', '.join(said)}}}" if said else ""
+        return f"{head}[{','.join(split)}]{rest}"
 
     def str_long(self) -> str:
         """As JAX names types in messages: `float32[3,4]`."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.online import Dependence, beside, uncast
+from fuser.kernel.operands import within_sweep
 from fuser.partition.values import deep_recursion
 
 
@@ -55,7 +56,7 @@ def _centred(reduction: Scalar, uses: Dependence) -> Centred | None:
         return None
     if uncast(base.args[0]) is not uncast(number) or number not in uses.varying:
         return None
-    centring, summed = uses.made_of(centre), uses.made_of(reduction.args[0])
+    centring, summed = within_sweep([centre]), within_sweep([reduction.args[0]])
     chain = tuple(n for n in uses.row if n.op != "reduction" and n in centring and base in uses.of(n))
     elements = tuple(n for n in uses.body if n in summed and base in uses.of(n))
     return Centred(base, centre, number, chain, elements)

@@ -18,7 +18,7 @@ from fuser.kernel.complex_parts import split_complex
 from fuser.kernel.index_set_splitting import Cut, cut
 from fuser.kernel.kernel import Kernel, Loop, Store, Sweep
 from fuser.kernel.loops import SHORTEST_STRIP, Loops, arrange, of_vector
-from fuser.kernel.operands import computed, index_axes, operands
+from fuser.kernel.operands import computed, index_axes, index_of, operands
 from fuser.kernel.unroll_reductions import unroll_reductions
 
 REDUCTIONS = {"sum": 1.5, "max": 3, "min": 3, "argmax": 40, "argmin": 40, "logaddexp": 60}  # additions an element
@@ -273,7 +273,7 @@ class _Costs:
     def _depth_of(self, node: Scalar) -> int:
         found = max([self.of_node[n] for n in operands(node)], default=0)
         if node.op in ("load", "index"):
-            found = max(found, self.depth_of_index(node.attr.offset if node.op == "load" else node.attr))
+            found = max(found, self.depth_of_index(index_of(node)))
         if node.op == "reduction":
             found = max([self.depth[axis] + 1 for axis in self.loops.parallel if axis in self.depth], default=0)
         if node.op in ("carry", "final"):

@@ -13,7 +13,7 @@ from typing import Any
 from fuser.ir.index import Affine, Axis, Computed, Div
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, Store
-from fuser.kernel.operands import index_axes, operands
+from fuser.kernel.operands import operands, own_axes
 
 Span = frozenset[Any]
 NOWHERE: Span = frozenset()
@@ -159,10 +159,9 @@ def invariants(kernel: Kernel) -> list[Scalar]:
     moving: set[Scalar] = set()
     found = []
     for node in dict.fromkeys(n for sweep in kernel.sweeps for n in (*sweep.row, *sweep.body)):
-        index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
         if (
             node.op in ("reduction", "scan", "final")
-            or (index is not None and index_axes(index))
+            or own_axes(node)
             or any(n in moving or n.op in ("reduction", "final") for n in operands(node))
         ):
             moving.add(node)

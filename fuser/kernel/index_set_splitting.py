@@ -18,7 +18,7 @@ from fuser.ir.index import Affine, Atom, Axis, Computed, Div
 from fuser.ir.scalar import Scalar
 from fuser.ir.span import Spans, ends, span
 from fuser.kernel.kernel import Access, Store
-from fuser.kernel.lower import computed, operands
+from fuser.kernel.operands import computed, in_order, operands
 
 _TURNS = {"lt": (0,), "ge": (0,), "le": (1,), "gt": (1,), "eq": (0, 1), "ne": (0, 1)}
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -176,7 +176,8 @@ def known(
             new[node] = _folded(node, new, spans)
         stack.pop()
     changed = tuple(Store(s.param, _moved(s.offset, new), new.get(s.value, s.value)) for s in stores)
-    return _in_order(changed), changed
+    roots = [n for s in changed for n in (s.value, *computed(s.offset))]
+    return tuple(in_order(roots, known=new.keys() - inside)), changed
 
 
 def _wanted(node: Scalar, new: Mapping[Scalar, Scalar]) -> tuple[Scalar, ...]:
@@ -191,22 +192,6 @@ def _wanted(node: Scalar, new: Mapping[Scalar, Scalar]) -> tuple[Scalar, ...]:
         if mask is None or (mask.op == "const" and not mask.attr):
             return node.args
     return operands(node)
-
-
-def _in_order(stores: Sequence[Store]) -> tuple[Scalar, ...]:
-    """What the stores need, operands first."""
-    order: dict[Scalar, None] = {}
-    stack = [(n, False) for s in reversed(stores) for n in (s.value, *computed(s.offset))]
-    while stack:
-        node, ready = stack.pop()
-        if node in order:
-            continue
-        if ready:
-            order[node] = None
-        else:
-            stack.append((node, True))
-            stack.extend((n, False) for n in reversed(operands(node)) if node.op != "reduction")
-    return tuple(order)
 
 
 def _folded(node: Scalar, new: Mapping[Scalar, Scalar], spans: Spans) -> Scalar:

@@ -49,6 +49,11 @@ class ReductionSpec:
     reverse: bool = False
 
     @property
+    def positional(self) -> bool:
+        """Whether it gives the position of an extreme."""
+        return self.reduction in ("argmax", "argmin")
+
+    @property
     def compensated(self) -> bool:
         """Whether it is a sum that rounds: every backend keeps its error to that of pairwise summation."""
         return self.reduction == "sum" and is_inexact(self.accumulator)
@@ -56,12 +61,13 @@ class ReductionSpec:
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """Write `value` to parameter `param` at `offset`; `index` as in Access."""
+    """Write `value` to parameter `param` at `offset`; `index` as in Access. With `total` the values of all rows are summed."""
 
     param: int
     offset: Affine
     value: Scalar
     index: tuple[Affine, ...] = ()
+    total: ReductionSpec | None = None
 
 
 @dataclass(frozen=True, eq=False)

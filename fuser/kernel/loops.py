@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fuser.ir.index import Affine, Axis, Div
 from fuser.kernel.kernel import Kernel
-from fuser.kernel.operands import computed, index_axes
+from fuser.kernel.operands import computed, in_order, own_axes
 
 SHORTEST_STRIP = 16  # elements between multiples of a divisor of the position, which are worth a loop of their own
 
@@ -76,19 +76,7 @@ def _places(index: Affine, kernel: Kernel) -> int:
 
 def _followed(index: Affine) -> set[Axis]:
     """The axes along which what is computed in an index changes."""
-    found: set[Axis] = set()
-    stack, seen = list(computed(index)), set()
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        stack += node.args
-        if node.op in ("load", "index"):
-            own = node.attr.offset if node.op == "load" else node.attr
-            found |= index_axes(own)
-            stack += computed(own)
-    return found
+    return {axis for node in in_order(computed(index)) for axis in own_axes(node)}
 
 
 def _stride(index: Affine, axis: Axis) -> int:

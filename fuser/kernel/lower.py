@@ -20,7 +20,8 @@ from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import FLOATS, bfloat16
 from fuser.kernel.check import check
 from fuser.kernel.kernel import Access, Kernel, Param, ReductionSpec, Store, Sweep
-from fuser.kernel.operands import computed, index_axes, operands
+from fuser.kernel.operands import computed, in_order, index_axes, operands, own_axes
+from fuser.partition.column_sums import column_sums
 from fuser.partition.group import FusionGroup
 from fuser.partition.values import Index, Values, deep_recursion
 
@@ -39,8 +40,8 @@ def _lower(group: FusionGroup) -> Kernel:
     stores = []
     for number, var in enumerate(results(group)):
         index = tuple(ZERO if axis is None else Affine.of(axis) for axis in group.layout[var])
-        value = demand.value(var, index, None)
-        stores.append(Store(len(group.graph.invars) + number, linearise(index, var.aval.shape), value, index))
+        value, total = demand.summed(var) or (demand.value(var, index, None), None)
+        stores.append(Store(len(group.graph.invars) + number, linearise(index, var.aval.shape), value, index, total))
     return Kernel(
         group.name, params(group), group.parallel, group.reduced, Sweeping(group.reduced).cut(stores), comments(group)
     )
@@ -83,6 +84,15 @@ class Demand(Values):
             return self._scan(eqn, index)
         raise UnsupportedError(f"{eqn.primitive.name} has no form inside a generated kernel")
 
+    def summed(self, var: Var) -> tuple[Scalar, ReductionSpec] | None:
+        """Of a sum over the group's parallel axes the element, and how it is summed; None of other values."""
+        eqn = self.producers.get(var)
+        if eqn is None or eqn not in column_sums(self.group):
+            return None
+        layout = self.group.layout[eqn.invars[0]]  # type: ignore[index]
+        element = self.value(eqn.invars[0], tuple(ZERO if a is None else Affine.of(a) for a in layout), None)
+        return element, ReductionSpec("sum", _accumulator(element))
+
     def _reduction(self, eqn: Eqn, index: Index) -> Scalar:
         """A reduction stands for one value a row, so that its mask and its index are always the row's own."""
         return self.once((eqn, "reduction"), lambda: self._new_reduction(eqn, index))
@@ -99,17 +109,19 @@ class Demand(Values):
         element = self.value(operand, inner, None)
         if not any(isinstance(layout[d], Axis) for d in axes) or all(operand.aval.shape[d] == 1 for d in axes):
             return element if reduction not in ("argmax", "argmin") else S.constant(0, eqn.outvars[0].aval.dtype)
-        accumulator = np.dtype("float32") if element.dtype in (FLOATS[0], bfloat16) else element.dtype
-        return Scalar("reduction", (element,), eqn.outvars[0].aval.dtype, ReductionSpec(reduction, accumulator))
+        spec = ReductionSpec(reduction, _accumulator(element))
+        return Scalar("reduction", (element,), eqn.outvars[0].aval.dtype, spec)
 
     def _scan(self, eqn: Eqn, index: Index) -> Scalar:
         reduction, _, reverse = eqn.primitive.rule("lower")(**eqn.params)
         element = self.value(eqn.invars[0], index, None)
-        accumulator = np.dtype("float32") if element.dtype in (FLOATS[0], bfloat16) else element.dtype
-        return self.once(
-            (eqn, "scan"),
-            lambda: Scalar("scan", (element,), element.dtype, ReductionSpec(reduction, accumulator, reverse)),
-        )
+        spec = ReductionSpec(reduction, _accumulator(element), reverse)
+        return self.once((eqn, "scan"), lambda: Scalar("scan", (element,), element.dtype, spec))
+
+
+def _accumulator(element: Scalar) -> np.dtype:
+    """The dtype in which elements are reduced."""
+    return np.dtype("float32") if element.dtype in (FLOATS[0], bfloat16) else element.dtype
 
 
 class Sweeping:
@@ -145,20 +157,11 @@ class Sweeping:
         return self.varies[store.value] or bool(index_axes(store.offset) & self.reduced)
 
     def _visit(self, root: Scalar) -> None:
-        stack: list[tuple[Scalar, bool]] = [(root, False)]
-        while stack:
-            node, ready = stack.pop()
-            if node in self.level:
-                continue
+        for node in in_order([root], known=self.level):
             needs = operands(node)
-            if not ready:
-                stack.append((node, True))
-                stack.extend((n, False) for n in reversed(needs) if n not in self.level)
-                continue
             self.level[node] = max([self.level[n] for n in needs], default=0) + (node.op == "reduction")
-            own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
             varying = self.varying[node] = tuple([n for n in needs if self.varies[n]])
-            varies = bool(varying) or (own is not None and bool(index_axes(own) & self.reduced))
+            varies = bool(varying) or bool(own_axes(node) & self.reduced)
             self.varies[node] = (varies or node.op in ("scan", "score")) and node.op != "reduction"
             self.position[node] = len(self.order)
             self.order.append(node)

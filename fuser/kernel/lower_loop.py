@@ -6,17 +6,19 @@ Only carries that the results or the predicate need are kept. Nodes are sorted b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fuser.config import config
 from fuser.ir.graph import Eqn, Operand, Var
-from fuser.ir.index import ZERO, Affine, Axis, Computed, Div, delinearise, linearise
+from fuser.ir.index import ZERO, Affine, Axis, delinearise, linearise
 from fuser.ir.primitive import Fusion
 from fuser.ir.scalar import Scalar
 from fuser.kernel.check import check
 from fuser.kernel.kernel import Carried, Carry, Kernel, Loop, Store, Sweep
-from fuser.kernel.lower import Demand, Sweeping, comments, index_axes, operands, params, results
+from fuser.kernel.lower import Demand, Sweeping, comments, params, results
+from fuser.kernel.operands import computed, in_order, operands, own_axes
 from fuser.kernel.substitution import Substitution
 from fuser.partition.group import FusionGroup, Layout
 from fuser.partition.loop import REGISTERS, SMALLEST_SUBGROUP
@@ -164,66 +166,34 @@ class _Lowering:
 
 def with_loop(kernel: Kernel, loop: Loop, after: Sequence[Store]) -> Kernel:
     """The kernel that runs `loop`, whose body is found here, and then writes `after`: nodes sorted by when they can be had."""
-    sorting = _Sorting()
+    when: dict[Scalar, int] = {}
     before = [c.initial for c in loop.carries]
     within = [*(c.following for c in loop.carries), *loop.predicates, *(s.value for s in loop.stores)]
-    sorting.visit([*before, *within, *_offsets(loop.stores)], loop.time)
-    sorting.visit([*(s.value for s in after), *_offsets(after)], None)
-    head = [n for n in sorting.order if sorting.when[n] == BEFORE]
-    tail = [n for n in sorting.order if sorting.when[n] == AFTER]
-    body = tuple(n for n in sorting.order if sorting.when[n] == INSIDE and n.op != "carry")
+    for node in in_order([*before, *within, *_offsets(loop.stores)]):
+        when[node] = _time_of(node, loop.time, when)
+    for node in in_order([*(s.value for s in after), *_offsets(after)], known=when):
+        when[node] = _time_of(node, None, when)
+    head, tail = ([n for n, time in when.items() if time == part] for part in (BEFORE, AFTER))
+    body = tuple(n for n, time in when.items() if time == INSIDE and n.op != "carry")
     sweeps = (Sweep(tuple(head), (), (), (), ()), Sweep(tuple(tail), tuple(after), (), (), ()))
     return replace(kernel, sweeps=sweeps, loop=replace(loop, body=body))
 
 
 def _offsets(stores: Iterable[Store]) -> list[Scalar]:
-    return [value for store in stores for value in _computed(store.offset)]
+    return [value for store in stores for value in computed(store.offset)]
 
 
-def _computed(index: Affine) -> list[Scalar]:
-    found: list[Scalar] = []
-    for atom in index.atoms:
-        if isinstance(atom, Computed):
-            found.append(atom.value)
-        elif isinstance(atom, Div):
-            found += _computed(atom.base)
-    return found
-
-
-class _Sorting:
-    """Nodes in order, operands first, each with the time from which it can be had."""
-
-    def __init__(self) -> None:
-        self.order: list[Scalar] = []
-        self.when: dict[Scalar, int] = {}
-
-    def visit(self, roots: list[Scalar], time: Axis | None) -> None:
-        stack = [(root, False) for root in reversed(roots)]
-        while stack:
-            node, ready = stack.pop()
-            if node in self.when:
-                continue
-            needs = operands(node)
-            if not ready:
-                stack.append((node, True))
-                stack.extend((n, False) for n in reversed(needs) if n not in self.when)
-                continue
-            self.when[node] = max([self._own(node, time), *(self.when[n] for n in needs)])
-            self.order.append(node)
-
-    @staticmethod
-    def _own(node: Scalar, time: Axis | None) -> int:
-        if node.op in ("carry", "final"):
-            return INSIDE if node.op == "carry" else AFTER
-        own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
-        return INSIDE if own is not None and time in index_axes(own) else BEFORE
+def _time_of(node: Scalar, time: Axis | None, when: Mapping[Scalar, int]) -> int:
+    """The time from which a node can be had, of which those of its operands are known."""
+    own = {"carry": INSIDE, "final": AFTER}.get(node.op, INSIDE if time in own_axes(node) else BEFORE)
+    return max([own, *(when[n] for n in operands(node))])
 
 
 def flattened(kernel: Kernel) -> Kernel:
     """The kernel with all its row axes as one, the indices along them computed from it."""
     assert kernel.loop is not None
     shape = tuple(axis.extent for axis in kernel.parallel)
-    line = Axis(linearise_extent(shape))
+    line = Axis(math.prod(shape))
     indices = delinearise(Affine.of(line), shape)
     renaming = Substitution(dict(zip(kernel.parallel, indices)), frozenset((line,)))
     loop = kernel.loop
@@ -244,11 +214,3 @@ def flattened(kernel: Kernel) -> Kernel:
             tuple(map(renaming.store, loop.stores)),
         ),
     )
-
-
-def linearise_extent(shape: tuple[int, ...]) -> int:
-    """The number of elements of a shape."""
-    total = 1
-    for extent in shape:
-        total *= extent
-    return total

@@ -13,7 +13,7 @@ from typing import Protocol
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_inexact
 from fuser.kernel.kernel import Kernel, Sweep
-from fuser.kernel.operands import operands
+from fuser.kernel.operands import operands, within_sweep
 from fuser.partition.values import deep_recursion
 
 
@@ -89,12 +89,7 @@ def _without(sweep: Sweep, reduction: Scalar) -> Sweep:
 def _with(sweep: Sweep, old: Sweep, reduction: Scalar, relative: Relative) -> Sweep:
     """The sweep with a reduction of an `old` one behind its own, and what that needs."""
     body, row = dict.fromkeys(sweep.body), dict.fromkeys(sweep.row)
-    needed, stack = set[Scalar](), [reduction.args[0]]
-    while stack:
-        node = stack.pop()
-        if node not in needed and node.op != "reduction":
-            needed.add(node)
-            stack.extend(operands(node))
+    needed = within_sweep([reduction.args[0]])
     body |= dict.fromkeys(node for node in old.body if node in needed)
     row |= dict.fromkeys(node for node in old.row if node in needed and node not in relative.chain)
     return replace(sweep, row=tuple(row), body=tuple(body), reductions=(*sweep.reductions, reduction))
@@ -128,20 +123,10 @@ class Dependence:
         alone = self.of(reduction.args[0]) == {maximum}
         if maximum is None or not alone or uncast(maximum.args[0]) is not uncast(number):
             return None
-        shifting, summed = self.made_of(shift), self.made_of(reduction.args[0])
+        shifting, summed = within_sweep([shift]), within_sweep([reduction.args[0]])
         chain = tuple(n for n in self.row if n.op != "reduction" and n in shifting and maximum in self.of(n))
         elements = tuple(n for n in self.body if n in summed and maximum in self.of(n))
         return Online(maximum, shift, chain, elements)
-
-    def made_of(self, value: Scalar) -> set[Scalar]:
-        """The nodes that a value is made of, itself among them, as far as to reductions."""
-        found, stack = set[Scalar](), [value]
-        while stack:
-            node = stack.pop()
-            if node not in found:
-                found.add(node)
-                stack.extend(() if node.op == "reduction" else operands(node))
-        return found
 
     def _factor(self, node: Scalar) -> Scalar | None:
         """The exponential exp(number − row's value) that a number has as its one factor made of a maximum; None without one."""

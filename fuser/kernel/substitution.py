@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fuser.ir.index import Affine, Atom, Axis, Computed, Div
+from fuser.ir.index import Affine, Atom, Axis, Computed
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Access, Carried, Store
 
@@ -48,22 +48,16 @@ class Substitution:
         return Access(access.param, offset, tuple(map(self.index, access.index)))
 
     def store(self, store: Store) -> Store:
-        return Store(store.param, self.index(store.offset), self.node(store.value), tuple(map(self.index, store.index)))
+        index = tuple(map(self.index, store.index))
+        return Store(store.param, self.index(store.offset), self.node(store.value), index, store.total)
 
     def index(self, index: Affine) -> Affine:
         """An index with its axes replaced; the same object where it has none of them."""
-        replacement = {atom: self.replacement[atom] for atom in _atoms(index) if atom in self.replacement}
-        for atom in _atoms(index):
+        leaves = index.leaves
+        replacement: dict[Atom, Affine] = {a: self.replacement[a] for a in leaves if a in self.replacement}
+        for atom in leaves:
             if isinstance(atom, Computed) and atom not in replacement:
                 value = self.node(atom.value)
                 if value is not atom.value:
                     replacement[atom] = self.replacement[atom] = Affine.of(Computed(value, atom.bounds))
         return index.substitute(replacement) if replacement else index
-
-
-def _atoms(index: Affine) -> list[Atom]:
-    """The axes and computed integers of an index, those inside of divisions too."""
-    found: list[Atom] = []
-    for atom in index.atoms:
-        found += _atoms(atom.base) if isinstance(atom, Div) else [atom]
-    return found

@@ -22,6 +22,9 @@ from fuser.partition.values import extreme_index, reduce_terms, reduces_terms
 MOST_ELEMENTS = 16  # of a row
 MOST_NODES = 2400  # of the unrolled expression: its vectors must be compiled, and held in registers or near them
 FEWEST_ROWS = 16  # a vector of float32
+INTERLEAVED = (2, 3, 4, 8)  # elements that compilers interleave in registers
+MOST_INTERLEAVED_NODES = 400
+ORDERLESS = ("max", "min", "and", "or", "sum")
 
 
 def unroll_reductions(kernel: Kernel, vector_bytes: int) -> Kernel:
@@ -31,6 +34,8 @@ def unroll_reductions(kernel: Kernel, vector_bytes: int) -> Kernel:
     prefix scans along it, which write all that they read.
     """
     extent = math.prod(axis.extent for axis in kernel.reduced)
+    if kernel.loop is None and extent > MOST_ELEMENTS and len(kernel.reduced) > 1:
+        return _along_short_axis(kernel)
     if kernel.loop is not None or not kernel.reduced or not 1 < extent <= MOST_ELEMENTS:
         return kernel
     if arrange(kernel).vector in kernel.reduced:
@@ -62,6 +67,37 @@ def unroll_reductions(kernel: Kernel, vector_bytes: int) -> Kernel:
     return replace(kernel, reduced=(), sweeps=Sweeping(()).cut(stores))
 
 
+def _along_short_axis(kernel: Kernel) -> Kernel:
+    """The kernel with the last of several reduced axes unrolled, where it is short: the vector runs along the others.
+
+    Channels of pixels that share something are such an axis. Sums that round keep their order.
+    """
+    short = arrange(kernel).vector
+    specs = [n.attr for n in kernel.nodes if n.op in ("reduction", "scan")]
+    specs += [f.attr for s in kernel.sweeps for f in s.reductions]
+    if short not in kernel.reduced or short.extent not in INTERLEAVED:
+        return kernel
+    if any(spec.compensated or spec.reduction not in ORDERLESS for spec in specs):
+        return kernel
+    others = tuple(axis for axis in kernel.reduced if axis is not short)
+    nodes = sum(len(sweep.body) + len(sweep.reductions) for sweep in kernel.sweeps) * short.extent
+    if math.prod(axis.extent for axis in others) < FEWEST_ROWS or nodes > MOST_INTERLEAVED_NODES:
+        return kernel
+    columns = [Substitution({short: Affine.of(place)}) for place in range(short.extent)]
+    row = Substitution({})
+    stores: list[Store] = []
+    for sweep in kernel.sweeps:
+        stores += map(row.store, sweep.row_stores)
+        for column in columns:
+            column.known = row.known | column.known
+        for node in sweep.reductions:
+            spec: ReductionSpec = node.attr
+            terms = [S.cast(column.node(node.args[0]), spec.accumulator) for column in columns]
+            row.known[node] = Scalar(node.op, (reduce_terms(spec.reduction, terms),), node.dtype, spec)
+        stores += [column.store(store) for store in sweep.stores for column in columns]
+    return replace(kernel, reduced=others, sweeps=Sweeping(others).cut(stores))
+
+
 def _scan(sweep: Sweep, columns: list[Substitution]) -> None:
     """Give the scans of a sweep their value at each index."""
     for node in sweep.body:
@@ -77,6 +113,6 @@ def _scan(sweep: Sweep, columns: list[Substitution]) -> None:
 
 def _reduced(node: Scalar, terms: list[Scalar]) -> Scalar:
     spec: ReductionSpec = node.attr
-    if spec.reduction in ("argmax", "argmin"):
+    if spec.positional:
         return extreme_index(spec.reduction, terms, node.dtype)
     return S.cast(reduce_terms(spec.reduction, [S.cast(term, spec.accumulator) for term in terms]), node.dtype)

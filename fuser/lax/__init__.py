@@ -97,7 +97,7 @@ from fuser.lax.elementwise import (
     tanh,
 )
 from fuser.lax.fourier import FftType, fft
-from fuser.lax.marks import optimization_barrier, stop_gradient
+from fuser.lax.marks import dce_sink, optimization_barrier, stop_gradient
 from fuser.lax.movement import (
     broadcast,
     broadcast_in_dim,

@@ -10,8 +10,10 @@ from typing import Any
 from fuser.ir.names import parameter_names
 from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import ArrayType
+from fuser.runtime.array import Array
 from fuser.trace import tree
 from fuser.trace.batch import named_axes
+from fuser.trace.core import Tracer
 from fuser.trace.explicit import resolving
 
 _lay: list[Callable[[Any, Any, str], Any]] = []
@@ -28,16 +30,24 @@ def with_sharding(result: Any, sharding: Any, function: str = "reshard") -> Any:
 
 
 def described_layout(like: Any) -> Any:
-    """How a described array (a ShapeDtypeStruct) lies, as its sharding says of devices that there are; None for all else."""
+    """How an array that was put somewhere lies, or a described one (a ShapeDtypeStruct), as its sharding says of devices that there are.
+
+    None for all else.
+    """
+    if isinstance(like, Array):
+        return like.sharding if like.committed and not like.weak_type else None  # type: ignore[attr-defined]
     sharding = getattr(like, "sharding", None) if isinstance(like, ArrayType) else None
     return _laid_over[0](sharding) if sharding is not None and _laid_over else None
 
 
 def like_it(result: Any, like: Any) -> Any:
-    """A new array that lies as a described one does, and varies from device to device along the axes of a mesh that it names."""
-    axes = getattr(getattr(like, "aval", like), "vma", None)
+    """A new array that lies as another or a described one does, and varies from device to device along the axes of a mesh that it names."""
+    aval = getattr(like, "aval", like)
+    axes, explicit = getattr(aval, "vma", None), getattr(aval, "explicit", None)
     if axes:
         result = REGISTRY["pvary"].bind(result, axes=tuple(n for n in named_axes() if n in axes))
+    if isinstance(like, Tracer) and explicit is not None and not (explicit.spec.unreduced or explicit.spec.reduced):
+        return REGISTRY["sharding_constraint"].bind(result, sharding=explicit)
     return with_sharding(result, described_layout(like), "device")
 
 

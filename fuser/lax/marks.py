@@ -1,4 +1,4 @@
-"""Identities that only transforms and the compiler look at: `stop_gradient` and `optimization_barrier`."""
+"""What only transforms and the compiler look at: `stop_gradient`, `optimization_barrier` and `dce_sink`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from fuser.ir.types import is_inexact
 from fuser.lax.values import as_value
 from fuser.ops.conversion import stop_gradient_p
-from fuser.ops.remat import optimization_barrier_p, scopes
+from fuser.ops.remat import dce_sink_p, optimization_barrier_p, scopes
 from fuser.trace import tree
 from fuser.trace.core import bind
 
@@ -28,3 +28,9 @@ def optimization_barrier(operand: Any) -> Any:
     return tree.map(
         lambda leaf: bind(optimization_barrier_p, as_value(leaf, "optimization_barrier"), scope=scope), operand
     )
+
+
+def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
+    """Have the arrays of `val`, a tree, computed although nothing uses them; `prevent_mlir_dce` is taken and means nothing."""
+    for leaf in tree.leaves(val):
+        bind(dce_sink_p, as_value(leaf, "dce_sink"), prevent_mlir_dce=prevent_mlir_dce)

@@ -13,7 +13,7 @@ from fuser import dtypes
 from fuser.config import config
 from fuser.errors import TypeRuleError
 from fuser.ir.primitive import Primitive
-from fuser.ir.types import SMALL_FLOATS, ArrayType, is_complex, is_inexact
+from fuser.ir.types import BOOL, SMALL_FLOATS, ArrayType, is_complex, is_inexact
 from fuser.lax.movement import concatenate, reshape, transpose
 from fuser.lax.slicing import slice_in_dim
 from fuser.lax.values import as_value, axes_of, axis_of, broadcast_to, convert
@@ -287,5 +287,6 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
         raise ValueError(
             "top_k returns int32 indices, which will overflow for array dimensions larger than the maximum int32."
         )
-    values, positions = bind(top_k_p, x, k=operator.index(k), axis=axis_of(axis, x.ndim, "top_k"))
-    return values, positions
+    numbers = convert(x, np.dtype("uint8")) if x.dtype == BOOL else x
+    values, positions = bind(top_k_p, numbers, k=operator.index(k), axis=axis_of(axis, x.ndim, "top_k"))
+    return convert(values, x.dtype), positions

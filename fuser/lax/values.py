@@ -201,7 +201,7 @@ def promote(function: str, *args: Any) -> list[Any]:
     values = [as_value(v, function, n) for n, v in enumerate(values)]
     first = values[0].dtype
     if all(v.dtype == first for v in values):
-        return values
+        return [convert(values[0], BOOL), *values[1:]] if first == BOOL else values  # a promoted bool is never weak
     dtype, weak = dtypes.result_of(*((v.dtype, v.weak_type) for v in values))
     return [typed(v, dtype, weak) for v in values]
 

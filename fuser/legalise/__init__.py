@@ -14,8 +14,10 @@ from fuser.legalise.attention import with_attention
 from fuser.legalise.complex_dots import with_real_dots
 from fuser.legalise.control_flow import with_dense_operands
 from fuser.legalise.expand import expanded
+from fuser.legalise.index_components import with_index_components
 from fuser.legalise.index_wrapping import with_index_wrapping
 from fuser.legalise.library_operands import with_read_operands
+from fuser.legalise.recomputation import with_recomputed_scores
 from fuser.legalise.results import with_computed_results
 from fuser.legalise.split_reductions import with_split_reductions
 from fuser.legalise.strided_operands import with_joined_windows, with_strided_operands
@@ -30,7 +32,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
     if limits.dots:
         graph = with_real_dots(graph, backend.supports)
     if limits.attention:
-        graph = with_attention(graph, backend.supports)
+        graph = with_attention(with_recomputed_scores(graph, backend.supports), backend.supports)
     if limits.control:
         forms = loops.of(graph)
         graph = with_dense_operands(graph, lambda eqn: isinstance(forms[eqn.outvars[0]], str))
@@ -38,6 +40,7 @@ def legalise(graph: Graph, backend: Any, loops: LoopForms | None = None) -> Grap
         graph = with_strided_operands(graph, lambda eqn: backend.supports(eqn) is None)
     elif limits.dots and not limits.whole:
         graph = with_joined_windows(graph)
+    graph = with_index_components(graph, lambda eqn: backend.supports(eqn) is None)
     graph = with_split_reductions(graph, limits.target)
     graph = with_index_wrapping(graph, limits.calls)
     graph = with_read_operands(graph, limits.calls)

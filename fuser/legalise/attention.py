@@ -6,14 +6,17 @@ of it does not depend on the first product is computed inside where it is made o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fuser.config import config
 from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import MOVES, Fusion, Movement
 from fuser.ir.rewrite import Rewriter
+from fuser.ir.source import Source
+from fuser.ir.types import FLOATS, bfloat16
 from fuser.ops.attention import attention_p
+from fuser.ops.conversion import convert_element_type_p
 from fuser.ops.elementwise import exp_p
 from fuser.passes.dce import drop_dead
 
@@ -24,7 +27,7 @@ def with_attention(graph: Graph, supports: Callable[[Eqn], str | None]) -> Graph
     """The graph with each such chain that a backend `supports` as one `attention` equation; FUSER_FUEL counts them."""
     if sum(eqn.primitive.fusion is Fusion.DOT for eqn in graph.eqns) < 2:
         return graph
-    around, made = _Surroundings(graph), 0
+    around, made = Surroundings(graph), 0
     rewriter = Rewriter(graph)
     for eqn in graph.eqns:
         allowed = config.fuel < 0 or made < config.fuel
@@ -38,7 +41,7 @@ def with_attention(graph: Graph, supports: Callable[[Eqn], str | None]) -> Graph
 
 def refusals(graph: Graph, supports: Callable[[Eqn], str | None]) -> Iterator[tuple[Eqn, Eqn, str]]:
     """Of each chain with exponentials that is left in a graph its products, and why it is no kernel of its own."""
-    around = _Surroundings(graph)
+    around = Surroundings(graph)
     for eqn in graph.eqns:
         if eqn.primitive.fusion is not Fusion.DOT or eqn.primitive is attention_p:
             continue
@@ -61,7 +64,7 @@ class _Between:
     reason: str = ""
 
 
-class _Surroundings:
+class Surroundings:
     """Who makes and who reads each value of a graph."""
 
     def __init__(self, graph: Graph) -> None:
@@ -69,7 +72,7 @@ class _Surroundings:
         self.maker = {v: eqn for eqn in graph.eqns for v in eqn.outvars}
         self.readers: dict[Var, list[Eqn | None]] = {}
         for eqn in graph.eqns:
-            for var in eqn.operands():
+            for var in dict.fromkeys(eqn.operands()):
                 self.readers.setdefault(var, []).append(eqn)
         for result in graph.outvars:
             if isinstance(result, Var):
@@ -85,34 +88,57 @@ class _Surroundings:
 
     def between(self, second: Eqn, side: int) -> _Between | None:
         """What makes operand `side` of a product out of another product by way of a reduction; None where nothing does."""
-        region = self._region(second.invars[side])
+        operand = second.invars[side]
+        region = self._region(operand, frozenset())
         if not any(eqn.primitive.fusion is Fusion.REDUCE for eqn in region):
             return None
-        read = dict.fromkeys(v for eqn in region for v in eqn.operands())
-        firsts = [eqn for v in read if (eqn := self.maker.get(v)) is not None and eqn.primitive.fusion is Fusion.DOT]
-        size = second.invars[side].aval.size
-        first = next((eqn for eqn in firsts if eqn.outvars[0].aval.size == size), None)
+        first = next(iter(self.products(region, operand.aval.size)), None)
         if first is None:
             return None
-        depends = {first}
-        for eqn in sorted(region, key=self.order.__getitem__):
-            if any(self.maker.get(v) in depends for v in eqn.operands()):
-                depends.add(eqn)
-        if any(reader not in depends and reader is not second for eqn in depends for reader in self._reading(eqn)):
+        depends = self._depending(region, (first,))
+        if any(reader not in depends and reader is not second for eqn in depends for reader in self.reading(eqn)):
             return _Between(first, frozenset(depends), side, "its weights are needed in memory by other operations too")
         inside = depends | self._recomputed(depends - {first}, region - depends)
         return _Between(first, frozenset(inside - {first}), side)
 
-    def _reading(self, eqn: Eqn) -> Iterable[Eqn | None]:
+    def products(self, region: Iterable[Eqn], size: int) -> list[Eqn]:
+        """The products of so many elements that equations read."""
+        read = dict.fromkeys(v for eqn in region for v in eqn.operands())
+        found = [eqn for v in read if (eqn := self.maker.get(v)) is not None and eqn.primitive.fusion is Fusion.DOT]
+        return [eqn for eqn in found if eqn.outvars[0].aval.size == size]
+
+    def weights(self, operand: Operand, products: Collection[Eqn], given: frozenset[Eqn]) -> set[Eqn]:
+        """The equations inside of a kernel that computes an operand from `products`, these included; what `given` ones
+        make lies in memory."""
+        region = self._region(operand, given)
+        depends = self._depending(region, products)
+        inside = depends | self._recomputed(depends - set(products), region - depends)
+        for product in depends & set(products):
+            for v in product.invars:
+                inside |= self.moved(v)
+        return inside
+
+    def _depending(self, region: set[Eqn], products: Collection[Eqn]) -> set[Eqn]:
+        """Those of a region that depend on products, and the products."""
+        depends = set[Eqn]()
+        for eqn in sorted(region, key=self.order.__getitem__):
+            makers = {self.maker.get(v) for v in eqn.operands()}
+            depends |= makers & set(products)  # type: ignore[arg-type]
+            if makers & depends:
+                depends.add(eqn)
+        return depends
+
+    def reading(self, eqn: Eqn) -> Iterable[Eqn | None]:
         return (reader for v in eqn.outvars for reader in self.readers.get(v, ()))
 
-    def _region(self, operand: Operand) -> set[Eqn]:
-        """The equations that an operand is made of, back to products, to what is not computed element by element, and not too far."""
+    def _region(self, operand: Operand, given: frozenset[Eqn]) -> set[Eqn]:
+        """The equations that an operand is made of, back to products, to what is not computed element by element or is given,
+        and not too far."""
         found: set[Eqn] = set()
         stack = [operand]
         while stack:
             eqn = self.maker.get(stack.pop())  # type: ignore[arg-type]
-            if eqn is None or eqn in found or not _inside(eqn):
+            if eqn is None or eqn in found or eqn in given or not inside(eqn):
                 continue
             if len(found) == MOST_EQNS:
                 return set()
@@ -151,27 +177,37 @@ class _Surroundings:
         """All from the first product to the second one as one equation."""
         eqns = {*between.eqns, between.first, second}
         for operand in (*between.first.invars, second.invars[1 - between.side]):
-            eqns |= self._moved(operand)
-        inner = _closed(sorted(eqns, key=self.order.__getitem__), second.outvars[0])
-        return Eqn(attention_p, inner[0], {"graph": inner[1]}, second.outvars, second.source)
+            eqns |= self.moved(operand)
+        return self.equation(eqns, second.outvars, second.source)
 
-    def _moved(self, operand: Operand) -> set[Eqn]:
-        """The movement through which a product reads an operand."""
+    def equation(self, eqns: Iterable[Eqn], results: Sequence[Var], source: Source) -> Eqn:
+        """Equations of the graph as one `attention` that makes `results`."""
+        inputs, inner = _closed(sorted(eqns, key=self.order.__getitem__), results)
+        return Eqn(attention_p, inputs, {"graph": inner}, tuple(results), source)
+
+    def moved(self, operand: Operand) -> set[Eqn]:
+        """The movement and the widening through which a product reads an operand."""
         found: set[Eqn] = set()
         eqn = self.maker.get(operand)  # type: ignore[arg-type]
-        while eqn is not None and eqn.primitive.movement in MOVES and isinstance(eqn.invars[0], Var):
+        while eqn is not None and (eqn.primitive.movement in MOVES or _widens(eqn)) and isinstance(eqn.invars[0], Var):
             found.add(eqn)
             eqn = self.maker.get(eqn.invars[0])
         return found
 
 
-def _inside(eqn: Eqn) -> bool:
+def _widens(eqn: Eqn) -> bool:
+    """Whether an equation converts floats without loss."""
+    narrow = eqn.invars[0].aval.dtype if eqn.invars else None
+    return eqn.primitive is convert_element_type_p and narrow == bfloat16 and eqn.outvars[0].aval.dtype == FLOATS[2]
+
+
+def inside(eqn: Eqn) -> bool:
     """Whether an equation may stand between the products."""
     fusion, movement = eqn.primitive.fusion, eqn.primitive.movement
     return fusion in (Fusion.ELEMENTWISE, Fusion.REDUCE) or movement in (*MOVES, Movement.MAKE)
 
 
-def _closed(eqns: list[Eqn], result: Var) -> tuple[tuple[Var, ...], Graph]:
+def _closed(eqns: list[Eqn], results: Iterable[Var]) -> tuple[tuple[Var, ...], Graph]:
     """Equations as a graph with variables of its own, and the values that it reads."""
     made = {v for eqn in eqns for v in eqn.outvars}
     inputs = tuple(dict.fromkeys(v for eqn in eqns for v in eqn.operands() if v not in made))
@@ -181,4 +217,4 @@ def _closed(eqns: list[Eqn], result: Var) -> tuple[tuple[Var, ...], Graph]:
         Eqn(e.primitive, tuple(map(current, e.invars)), e.params, tuple(new[v] for v in e.outvars), e.source)
         for e in eqns
     )
-    return inputs, Graph(tuple(new[v] for v in inputs), (), (), copies, (new[result],), "attention")
+    return inputs, Graph(tuple(new[v] for v in inputs), (), (), copies, tuple(new[v] for v in results), "attention")

@@ -13,7 +13,8 @@ import numpy as np
 from fuser import dtypes
 from fuser import numpy as fnp
 from fuser.gaps import absent
-from fuser.ir.types import is_complex
+from fuser.ir.types import is_complex, is_inexact
+from fuser.lax.layouts import install as _install_layouts
 from fuser.lax.marks import stop_gradient
 from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.replayed import install as _install_replays
@@ -55,9 +56,15 @@ def relu(x: Any) -> Any:
     return fnp.where(x <= 0, 0, x)
 
 
+def _weakly(function: str, x: Any) -> Any:
+    """The operand; integers as weak floats, whose dtype gives way to that of what they meet."""
+    value = as_value(x, function)
+    return value if is_inexact(value.dtype) else convert(value, dtypes.canonicalize_dtype(float), True)
+
+
 def relu6(x: Any) -> Any:
     """min(max(x, 0), 6), with derivative 0 at 0 and at 6."""
-    x = inexact_operand("relu6", x)
+    x = _weakly("relu6", x)
     return fnp.where(x <= 0, 0.0, fnp.where(x >= 6, 6.0, x))
 
 
@@ -68,7 +75,7 @@ def softplus(x: Any) -> Any:
 
 def sparse_plus(x: Any) -> Any:
     """0 up to -1, (x + 1)²/4 up to 1, x above."""
-    x = inexact_operand("sparse_plus", x)
+    x = _weakly("sparse_plus", x)
     return fnp.where(x <= -1.0, 0.0, fnp.where(x >= 1.0, x, (x + 1.0) ** 2 / 4))
 
 
@@ -105,13 +112,13 @@ def log_sigmoid(x: Any) -> Any:
 
 def elu(x: Any, alpha: Any = 1.0) -> Any:
     """x above 0, alpha·(exp(x) - 1) below."""
-    x = inexact_operand("elu", x)
+    x = _weakly("elu", x)
     return fnp.where(x > 0, x, alpha * fnp.expm1(fnp.where(x > 0, 0.0, x)))
 
 
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
     """x from 0 on, negative_slope·x below."""
-    x = inexact_operand("leaky_relu", x)
+    x = _weakly("leaky_relu", x)
     return fnp.where(x >= 0, x, negative_slope * x)
 
 
@@ -158,12 +165,12 @@ def squareplus(x: Any, b: Any = 4) -> Any:
 
 def hard_sigmoid(x: Any) -> Any:
     """relu6(x + 3) / 6."""
-    return relu6(inexact_operand("hard_sigmoid", x) + 3.0) / 6.0
+    return relu6(_weakly("hard_sigmoid", x) + 3.0) / 6.0
 
 
 def hard_silu(x: Any) -> Any:
     """x·hard_sigmoid(x)."""
-    x = inexact_operand("hard_silu", x)
+    x = _weakly("hard_silu", x)
     return x * hard_sigmoid(x)
 
 
@@ -235,7 +242,7 @@ def standardize(
     return (x - mean) * bind(E.rsqrt_p, fnp.asarray(variance + epsilon))
 
 
-def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> Any:
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1, out_sharding: Any = None) -> Any:
     """Each integer as a vector with a 1 at that place; zeros for integers outside."""
     x = fnp.asarray(x)
     found = dtypes.canonicalize_dtype(float if dtype is None else dtype)
@@ -259,6 +266,7 @@ from fuser.nn import initializers  # noqa: E402, F401
 from fuser.nn.attention import dot_product_attention  # noqa: E402, F401
 
 _install_ranks(globals(), "fuser.nn")
+_install_layouts(globals(), "fuser.nn")
 _install_replays(globals(), "fuser.nn")
 
 __getattr__ = absent(__name__)

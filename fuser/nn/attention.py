@@ -8,6 +8,7 @@ import numpy as np
 
 from fuser import numpy as fnp
 from fuser.errors import TypeRuleError, UnsupportedError
+from fuser.lax.marks import stop_gradient
 from fuser.lax.values import as_value, convert
 from fuser.numpy.ufuncs import inexact_operand
 
@@ -59,7 +60,7 @@ def dot_product_attention(
         visible = mask if visible is None else fnp.logical_and(visible, mask)
     if visible is not None:
         logits = fnp.where(visible, logits, np.asarray(-0.7 * np.finfo(wide).max, wide))
-    greatest = fnp.max(logits, -1, keepdims=True)
+    greatest = stop_gradient(fnp.max(logits, -1, keepdims=True))
     exponents = fnp.exp(logits - greatest)
     total = fnp.sum(exponents, -1, keepdims=True)
     weights = fnp.reshape((exponents / total).astype(k.dtype), (batch, kv_heads, n // kv_heads, t, s))

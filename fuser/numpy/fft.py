@@ -13,7 +13,7 @@ import numpy as np
 
 from fuser import dtypes
 from fuser.ir.dim import as_extent
-from fuser.ir.types import is_complex
+from fuser.ir.types import is_complex, is_inexact
 from fuser.lax.fourier import FftType
 from fuser.lax.fourier import fft as transform
 from fuser.lax.ranks import install as _install_ranks
@@ -21,7 +21,7 @@ from fuser.lax.replayed import install as _install_replays
 from fuser.lax.values import as_value, axes_of, promote_inexact, where_told
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
-from fuser.numpy.creation import arange
+from fuser.numpy.creation import arange, asarray
 from fuser.numpy.series import pad
 
 __all__ = [
@@ -55,7 +55,7 @@ def _transformed(function: str, kind: FftType, a: Any, s: Any, axes: Any, norm: 
         raise ValueError(f"jax.numpy.fft.{function} does not support repeated axes. Got axes {list(axes)}.")
     axes = axes_of(tuple(axes), x.ndim, function)
     if not axes:
-        return x
+        return x if kind is FftType.RFFT else x.astype(np.result_type(x.dtype, np.complex64))
     inverse_real = kind is FftType.IRFFT
     if s is None:
         lengths = [x.shape[d] for d in axes]
@@ -139,7 +139,7 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """The inverse of `hfft`: the first half of a Hermitian signal from its real transform."""
-    return M.conj(rfft(a, n, axis, _swapped(norm)))
+    return M.conj(rfft(asarray(a), n, axis, _swapped(norm)))
 
 
 def _swapped(norm: str | None) -> str:
@@ -148,27 +148,28 @@ def _swapped(norm: str | None) -> str:
     return _SWAPPED[norm]
 
 
-def _frequencies(function: str, n: int, d: Any, dtype: Any) -> tuple[int, np.dtype]:
+def _frequencies(function: str, n: int, d: Any, dtype: Any) -> tuple[int, np.dtype, Any]:
     if isinstance(n, (list, tuple)):
         raise ValueError(f"The n argument of {function} only takes an int. Got n = {list(n)}.")
     if isinstance(d, (list, tuple)):
         raise ValueError(f"The d argument of {function} only takes a single value. Got d = {list(d)}.")
-    return n, dtypes.canonicalize_dtype(float if dtype is None else dtype)
+    found = dtypes.canonicalize_dtype(float if dtype is None else dtype)
+    return n, found, asarray(d * n, found if is_inexact(found) else None)
 
 
 @where_told
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
     """The frequencies of `fft`'s values for samples `d` apart: shape (n,), the default float unless told."""
-    n, found = _frequencies("jnp.fft.fftfreq", n, d, dtype)
+    n, found, span = _frequencies("jnp.fft.fftfreq", n, d, dtype)
     positions = arange(n)
-    return (positions - n * (positions >= (n + 1) // 2)).astype(found) / (d * n)
+    return ((positions - n * (positions >= (n + 1) // 2)).astype(span.dtype) / span).astype(found)
 
 
 @where_told
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
     """The frequencies of `rfft`'s values for samples `d` apart: shape (n//2 + 1,), the default float unless told."""
-    n, found = _frequencies("jnp.fft.rfftfreq", n, d, dtype)
-    return arange(n // 2 + 1, dtype=found) / (d * n)
+    n, found, span = _frequencies("jnp.fft.rfftfreq", n, d, dtype)
+    return arange(n // 2 + 1, dtype=found) / span.astype(found)
 
 
 def _shifted(function: str, x: Any, axes: Any, sign: int) -> Any:

@@ -20,12 +20,13 @@ from fuser.lax.ranks import install as _install_ranks
 from fuser.lax.replayed import install as _install_replays
 from fuser.lax.solves import custom_linear_solve
 from fuser.lax.values import as_value, axes_of, broadcast_to, promote_inexact
+from fuser.numpy import linear as L
 from fuser.numpy import maths as M
 from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
 from fuser.numpy.creation import eye
-from fuser.numpy.linear import matmul, matvec, outer, tensordot, vecdot, vecmat
+from fuser.numpy.linear import matmul, matvec, tensordot, vecdot, vecmat
 from fuser.numpy.movement import matrix_transpose
 from fuser.numpy.selection import take_along_axis
 from fuser.numpy.sorting import argsort
@@ -70,6 +71,16 @@ class SVDResult(NamedTuple):
 
 
 # Factorisations.
+
+
+def outer(x1: Any, x2: Any, /) -> Any:
+    """Every product of an element of `x1` and one of `x2`, vectors, as a matrix. ValueError for arrays of another rank."""
+    x1, x2 = as_value(x1, "outer"), as_value(x2, "outer")
+    if x1.ndim != 1 or x2.ndim != 1:
+        raise ValueError(
+            f"Input arrays must be one-dimensional, but they are {x1.ndim=} {x2.ndim=}; use fuser.numpy.outer"
+        )
+    return L.outer(x1, x2)
 
 
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Any:

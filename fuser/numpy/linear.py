@@ -99,6 +99,8 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, prefer
     """The dot products of vectors along `axis`, the first ones conjugated."""
     a, b = promote("vecdot", x1, x2)
     a, b = V.moveaxis(a, axis, -1), V.moveaxis(b, axis, -1)
+    if a.shape[-1] != b.shape[-1]:
+        raise ValueError(f"vecdot: axes must match; got shapes {a.shape} and {b.shape} with {axis=} at the end")
     shape = common_shape(a.shape, b.shape)
     a, b = broadcast_to(M.conj(a), shape), broadcast_to(b, shape)
     batch = tuple(range(len(shape) - 1))
@@ -363,17 +365,30 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     if x.ndim != 1:
         raise ValueError(f"vander takes 1 dimension, got shape {x.shape}")
     count = x.shape[0] if N is None else N
+    if not count:
+        return broadcast_to(x[:, None], (x.shape[0], 0))
     powers = range(count) if increasing else range(count - 1, -1, -1)
     return V.stack([U.power(x, p) for p in powers], 1)
 
 
+def _ranks(function: str, x1: Any, x2: Any, first: int, second: int) -> None:
+    """ValueError where an operand has fewer dimensions than the function's core."""
+    for number, (x, least) in enumerate(((x1, first), (x2, second)), 1):
+        if np.ndim(x) < least:
+            raise ValueError(
+                f"{function}: input with shape {np.shape(x)} does not have enough dimensions for all core dimensions: x{number} needs {least}"
+            )
+
+
 def matvec(x1: Any, x2: Any, /) -> Any:
-    """Matrices times vectors, leading dimensions broadcast."""
+    """Matrices times vectors, leading dimensions broadcast. ValueError unless the first has 2 dimensions or more."""
+    _ranks("matvec", x1, x2, 2, 1)
     return V.squeeze(matmul(x1, V.expand_dims(x2, -1)), -1)
 
 
 def vecmat(x1: Any, x2: Any, /) -> Any:
-    """Vectors (conjugated) times matrices, leading dimensions broadcast."""
+    """Vectors (conjugated) times matrices, leading dimensions broadcast. ValueError unless the second has 2 dimensions or more."""
+    _ranks("vecmat", x1, x2, 1, 2)
     return V.squeeze(matmul(V.expand_dims(M.conj(x1), -2), x2), -2)
 
 

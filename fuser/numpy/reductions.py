@@ -188,13 +188,13 @@ min = amin = _extreme(
 
 def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
     """Whether every element over `axis` is nonzero."""
-    x = U.truth(a, "all")
+    x = convert(U.truth(a, "all"), BOOL)
     return _reduce(R.reduce_and_p, _masked("all", x, where, True), axes_of(axis, x.ndim, "all"), keepdims)
 
 
 def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
     """Whether some element over `axis` is nonzero."""
-    x = U.truth(a, "any")
+    x = convert(U.truth(a, "any"), BOOL)
     return _reduce(R.reduce_or_p, _masked("any", x, where, False), axes_of(axis, x.ndim, "any"), keepdims)
 
 

@@ -112,7 +112,9 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
             width = _steps(asarray(dx), axis % values.ndim, values.ndim)
     else:
         width = diff(points if points.ndim == 1 else V.moveaxis(points, axis, -1))
-    pairs = U.add(part(values, values.ndim - 1, 1, extent), part(values, values.ndim - 1, 0, extent - 1))
+    pairs = U.add(
+        part(values, values.ndim - 1, min(1, extent), extent), part(values, values.ndim - 1, 0, max(extent - 1, 0))
+    )
     return U.multiply(0.5, R.sum(U.multiply(width, pairs), -1))
 
 

@@ -21,7 +21,8 @@ from fuser.numpy import movement as V
 from fuser.numpy import reductions as R
 from fuser.numpy import ufuncs as U
 from fuser.numpy.creation import array, asarray, iota, linspace, zeros
-from fuser.numpy.sorting import lexsort, searchsorted
+from fuser.numpy.indexing import take_index
+from fuser.numpy.sorting import lexsort, searchsorted, sort
 from fuser.ops.sorting import sort_p
 from fuser.runtime.array import Array
 from fuser.trace.core import Tracer, bind
@@ -192,14 +193,29 @@ def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None)
 # Sets.
 
 
+FEW = 128  # elements that each is compared with
+
+
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"
 ) -> Any:
-    """Whether each element is among `test_elements`."""
-    x, tests = promote("isin", asarray(element), asarray(test_elements))
+    """Whether each element is among `test_elements`.
+
+    `method` "compare_all" compares each with each, in memory of all pairs outside of programs; "binary_search" and "sort" look
+    it up among the sorted ones; "auto" is the first for few, and the second else. ValueError for others.
+    """
+    if method not in ("auto", "compare_all", "binary_search", "sort"):
+        raise ValueError(
+            f"{method=} is not implemented; options are 'compare_all', 'binary_search', 'sort', and 'auto'"
+        )
+    x, tests = promote("isin", asarray(element), V.ravel(asarray(test_elements)))
     if not tests.size:
         return broadcast_to(literal(invert, BOOL), x.shape)
-    found = R.any(U.equal(V.expand_dims(x, x.ndim), V.ravel(tests)), -1)
+    if method == "compare_all" or (method == "auto" and tests.size <= FEW):
+        found = R.any(U.equal(V.expand_dims(x, x.ndim), tests), -1)
+    else:
+        table = sort(tests)
+        found = U.equal(take_index(table, U.minimum(searchsorted(table, x), tests.size - 1), "clip", wrap=False), x)
     return U.logical_not(found) if invert else found
 
 

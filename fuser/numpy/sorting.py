@@ -104,6 +104,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     """For each value of `v` the position in the sorted vector `a` that keeps it sorted: before equals, or after ("right")."""
     if side not in ("left", "right"):
         raise ValueError(f'searchsorted takes side "left" or "right", got {side!r}')
+    _check_method(method)
     table, values = promote("searchsorted", asarray(a), asarray(v))
     if table.ndim != 1:
         raise ValueError(f"searchsorted needs a vector to search, got shape {table.shape}")
@@ -127,6 +128,14 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     return low
 
 
+_METHODS = ("compare_all", "scan", "scan_unrolled", "sort")
+
+
+def _check_method(method: str) -> None:
+    if method not in _METHODS:
+        raise ValueError(f"invalid argument {method=}, expected one of {list(_METHODS)}")
+
+
 def _before(element: Any, value: Any, side: str) -> Any:
     """Whether `element` stands before the position of `value`; nan is greater than every number."""
     less = U.less(element, value) if side == "left" else U.less_equal(element, value)
@@ -139,6 +148,8 @@ def _before(element: Any, value: Any, side: str) -> Any:
 
 def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Any:
     """For each value the number of its bin, 0 below the first edge; `bins` ascend or descend."""
+    if method is not None:
+        _check_method(method)
     edges = asarray(bins)
     if edges.ndim != 1:
         raise ValueError(f"digitize needs a vector of edges, got shape {edges.shape}")

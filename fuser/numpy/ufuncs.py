@@ -25,13 +25,18 @@ Ufunc = Callable[..., Any]
 _SCALARS = frozenset((bool, int, float, complex))
 
 
+def _is_bool(x: Any) -> bool:
+    """Whether the dtype is bool and stays so beside a Python bool; a weak one, which comparisons give, is made strong."""
+    return x.dtype == BOOL and not x.weak_type
+
+
 def operands(function: str, x: Any, y: Any) -> tuple[Any, Any]:
     """Two operands in their common dtype, and in one shape unless one has rank 0."""
     if isinstance(x, VALUES):
         if isinstance(y, VALUES):
-            if x.dtype != y.dtype:
+            if x.dtype != y.dtype or (x.weak_type and y.weak_type and x.dtype == BOOL):
                 x, y = promote(function, x, y)
-        elif type(y) in _SCALARS and type(y) in ADAPTS.get(x.dtype, ()) and (type(y) is not bool or x.dtype == BOOL):
+        elif type(y) in _SCALARS and type(y) in ADAPTS.get(x.dtype, ()) and (type(y) is not bool or _is_bool(x)):
             return x, literal(y, x.dtype, x.weak_type)
         else:
             x, y = promote(function, x, y)
@@ -39,7 +44,7 @@ def operands(function: str, x: Any, y: Any) -> tuple[Any, Any]:
         isinstance(y, VALUES)
         and type(x) in _SCALARS
         and type(x) in ADAPTS.get(y.dtype, ())
-        and (type(x) is not bool or y.dtype == BOOL)
+        and (type(x) is not bool or _is_bool(y))
     ):
         return literal(x, y.dtype, y.weak_type), y
     else:

@@ -149,15 +149,15 @@ def _batch_io(operands: Sequence[Any], dims: Sequence[int | None], ordered: bool
 
 def _batch_debug(operands: Sequence[Any], dims: Sequence[int | None], callback: Any, **params: Any) -> Any:
     """As if the function that is mapped were done for its elements in turn, each of which is mapped by what is around it."""
-    axes = [_loops(callback, n) if d is not None else 0 for n, d in enumerate(dims)]
+    axes = [loops(callback, n) if d is not None else 0 for n, d in enumerate(dims)]
     values = [moved(v, d, axis) for v, d, axis in zip(operands, dims, axes)]
     each = _innermost(callback, tuple(d is not None for d in dims), size_of(operands, dims))
     return debug_callback_p.bind(*values, callback=each, **params), []
 
 
-def _loops(callback: Any, operand: int) -> int:
+def loops(callback: Any, operand: int) -> int:
     """How many loops over elements take an operand apart."""
-    return callback.batched[operand] + _loops(callback.callback, operand) if isinstance(callback, Sequential) else 0
+    return callback.batched[operand] + loops(callback.callback, operand) if isinstance(callback, Sequential) else 0
 
 
 def _innermost(callback: Any, batched: tuple[bool, ...], size: int) -> Sequential:

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,12 +22,13 @@ from fuser.ops.control.scan import scan_p
 from fuser.ops.control.while_loop import while_p
 from fuser.ops.custom_vmap import custom_vmap_call_p
 from fuser.ops.jit import jit_p
-from fuser.ops.remat import remat_p
+from fuser.ops.remat import kept_apart, remat_p
 from fuser.ops.shard_map import on_devices, shard_map_p, whole
 from fuser.ops.state import new_ref_p
 from fuser.trace.body import close, pick, with_consts
 from fuser.trace.cells import Cell, Outside, array_type
 from fuser.trace.core import type_of
+from fuser.trace.jvp import rule_over_ref
 from fuser.trace.replay import bound, replay
 from fuser.trace.stage import stage
 
@@ -48,9 +51,27 @@ def has_state(graph: Graph) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=512)
+# The backend that a program is made for, whose own forms of primitives on Refs are taken; None is for any.
+target: ContextVar[Any] = ContextVar("target", default=None)
+
+
+@contextlib.contextmanager
+def made_for(backend: Any) -> Iterator[None]:
+    """Within the block, graphs are discharged for a backend."""
+    token = target.set(backend)
+    try:
+        yield
+    finally:
+        target.reset(token)
+
+
 def discharged(graph: Graph) -> Discharged:
     """The graph (without constants that are Refs) on what its Refs hold."""
+    return _discharged(graph, getattr(target.get(), "name", None))
+
+
+@functools.lru_cache(maxsize=512)
+def _discharged(graph: Graph, backend: str | None) -> Discharged:
     cells: list[Any] = []
 
     def function(*inputs: Any) -> list[Any]:
@@ -221,6 +242,21 @@ def _predicate(
     return stage(function, taken, test.graph.name)
 
 
+def _remat(*operands: Any, jaxpr: Graph, prevent_cse: Any, **params: Any) -> list[Any]:
+    """The body on what its Refs hold at first, which is saved: what is computed again writes nothing.
+
+    One in which a function has rules of its own over a Ref stands in the place of the call: those rules are to write it.
+    """
+    if rule_over_ref({"jaxpr": jaxpr}) is not None:
+        return run(jaxpr, operands)
+    made, count = discharged(jaxpr), len(jaxpr.outvars)
+    apart = (*(False for _ in made.consts), *kept_apart(prevent_cse, len(operands)))
+    out = remat_p.bind(*made.consts, *_values(operands), jaxpr=made.graph, prevent_cse=apart, **params)
+    for n, value in zip(made.written, out[count:]):
+        operands[n].value = value
+    return list(out[:count])
+
+
 def _called(*operands: Any, jaxpr: Graph, **params: Any) -> list[Any]:
     """What the graph does, in the place of the call."""
     return run(jaxpr, operands)
@@ -228,4 +264,4 @@ def _called(*operands: Any, jaxpr: Graph, **params: Any) -> list[Any]:
 
 cond_p.discharge, scan_p.discharge, while_p.discharge = _cond, _scan, _while
 shard_map_p.discharge = _shard_map
-jit_p.discharge = remat_p.discharge = _called
+jit_p.discharge, remat_p.discharge = _called, _remat

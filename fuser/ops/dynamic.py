@@ -43,8 +43,6 @@ from fuser.ops.scatter import scatter_p
 from fuser.trace.batch import moved, size_of
 from fuser.trace.tangent import all_zero, full, instantiate, zero_like, zeros
 
-_INT64 = np.dtype("int64")
-
 
 def _check_starts(name: str, x: ArrayType, sizes: Sequence[int], starts: Sequence[ArrayType]) -> None:
     if len(starts) != x.ndim or len(sizes) != x.ndim:
@@ -73,7 +71,7 @@ def _dynamic_slice_lower(
 
 def _starts(read: Read, first: int, shape: Sequence[int], sizes: Sequence[int]) -> list[Affine]:
     return [
-        ZERO if extent == size else clamped(S.cast(read(first + d, ()), _INT64), extent - size)
+        ZERO if extent == size else clamped(read(first + d, ()), extent - size)
         for d, (extent, size) in enumerate(zip(shape, sizes))
     ]
 

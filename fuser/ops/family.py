@@ -84,6 +84,9 @@ def allow(name: str, aval: ArrayType, dtypes: Sequence[np.dtype], position: int 
         )
 
 
+CALLS: set[Primitive] = set()  # those on single elements that are library calls
+
+
 def elementwise(
     name: str,
     dtypes: Sequence[np.dtype],
@@ -140,6 +143,8 @@ def elementwise(
         samples=lambda: _samples(dtypes, arity, domain, params),
     )
     primitive.batch = batch_elementwise(primitive)
+    if lower is None:
+        CALLS.add(primitive)
     return register(primitive)
 
 

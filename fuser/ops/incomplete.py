@@ -1,6 +1,6 @@
 """Incomplete gamma and beta functions and their derivatives, as library calls: NumPy arrays in and out.
 
-All are computed in float64. A tail of an integral is its integrand at the tail's end, times the integral of the ratio to
+The c backend calls the same formulas in C (runtime/kernels/incomplete.c). All are computed in float64. A tail of an integral is its integrand at the tail's end, times the integral of the ratio to
 that, by Gauss–Legendre quadrature: no loop grows with the parameters. Where the integrand is singular near the end (small
 parameters) a power series or a continued fraction stands instead. z is the distance from the end x, in units of x.
 """

@@ -127,8 +127,15 @@ def check_numbers(name: str, x: ArrayType, indices: ArrayType, numbers: GatherDi
 
 
 def gather_type(
-    x: ArrayType, indices: ArrayType, dimension_numbers: Any, slice_sizes: Sequence[int], **params: Any
+    x: ArrayType,
+    indices: ArrayType,
+    *more: ArrayType,
+    dimension_numbers: Any,
+    slice_sizes: Sequence[int],
+    **params: Any,
 ) -> ArrayType:
+    """The type of the windows; `more` are the indices' other components, where each is an array of its own."""
+    indices = ArrayType((*indices.shape[:-1], indices.shape[-1] + len(more)), indices.dtype) if more else indices
     check_numbers("gather", x, indices, dimension_numbers)
     if len(slice_sizes) != x.ndim or any(not 0 <= size <= extent for size, extent in zip(slice_sizes, x.shape)):
         raise TypeRuleError(f"gather of {x} needs slice sizes within its shape, got {tuple(slice_sizes)}")
@@ -198,17 +205,22 @@ def _along(line: np.ndarray, dimension: int, ndim: int) -> np.ndarray:
 def _gather_eval(
     operand: np.ndarray,
     indices: np.ndarray,
+    *more: np.ndarray,
     dimension_numbers: Any,
     slice_sizes: Any,
     mode: Any = None,
     fill_value: Any = None,
     **params: Any,
 ) -> np.ndarray:
+    indices = np.concatenate([indices, *more], -1) if more else indices
     fills = GatherScatterMode.from_any(mode) is GatherScatterMode.FILL_OR_DROP
     if operand.size and indices.size and (plain := _plain(operand, indices, dimension_numbers, slice_sizes)):
         return _taken(operand, indices[..., 0], *plain, (fill_value,) if fills else ())
     out = gather_type(
-        ArrayType(operand.shape, operand.dtype), ArrayType(indices.shape, indices.dtype), dimension_numbers, slice_sizes
+        ArrayType(operand.shape, operand.dtype),
+        ArrayType(indices.shape, indices.dtype),
+        dimension_numbers=dimension_numbers,
+        slice_sizes=slice_sizes,
     )
     fill = np.asarray(fill_of(out.dtype, fill_value)).astype(out.dtype) if fills else np.zeros((), out.dtype)
     if operand.size == 0 or 0 in out.shape:
@@ -266,7 +278,7 @@ def _gather_lower(
     read: Read,
     index: Index,
     x: ArrayType,
-    indices: ArrayType,
+    *indices: ArrayType,
     dimension_numbers: Any,
     slice_sizes: Any,
     mode: Any = None,
@@ -281,10 +293,10 @@ def _gather_lower(
     for d, extent in enumerate(x.shape):
         place = ZERO
         if (component := layout.start[d]) is not None:
-            start = S.cast(settled(read(1, (*batch, Affine.of(component)))), _INT64)
+            number, at = (1 + component, ZERO) if len(indices) > 1 else (1, Affine.of(component))
+            start = settled(read(number, (*batch, at)))
             high = max(extent - slice_sizes[d], 0)
-            if fills:
-                valid = (start >= 0) & (start <= high)
+            if fills and (valid := _valid(start, high)) is not None:
                 inside = valid if inside is None else inside & valid
             place = clamped(start, high)
         if (batching := layout.batching[d]) is not None:
@@ -297,14 +309,30 @@ def _gather_lower(
     return S.where(inside, read(0, tuple(position), inside), S.constant(fill_of(x.dtype, fill_value), x.dtype))
 
 
+def _valid(start: Scalar, high: int) -> Scalar | None:
+    """Whether an integer is in 0 … high; None where it always is."""
+    least, most = _span(start)
+    below = None if most <= high else start <= high
+    if least >= 0:
+        return below
+    return start >= 0 if below is None else (start >= 0) & below
+
+
+@functools.lru_cache(64)  # arrays that are read at the same places share them
 def clamped(value: Scalar, high: int) -> Affine:
     """A computed integer as an index in 0 … high; a number that is known becomes plain index arithmetic."""
     if value.op == "const":
         return Affine.of(max(min(int(value.attr), high), 0))
-    least, most = span(value) or (-1, high + 1)
+    least, most = _span(value)
     value = value if most <= high else S.minimum(value, high)
     value = value if least >= 0 else S.maximum(value, 0)
-    return Affine.of(Computed(value, (min(max(least, 0), high), min(most, high))))
+    return Affine.of(Computed(S.cast(value, _INT64), (min(max(least, 0), high), max(min(most, high), 0))))
+
+
+def _span(value: Scalar) -> tuple[int, int]:
+    found = span(value)
+    assert found is not None, "an index is an integer"
+    return found
 
 
 # (operand shape, indices shape, dimension numbers, slice sizes)

@@ -26,15 +26,16 @@ from fuser.trace.tangent import all_zero, instantiate
 Lengths = tuple[int, int, int]
 
 
-def _parted(operands: Sequence[Any], lengths: Lengths) -> list[list[Any]]:
-    """The constants of the function, those of its transpose, the residuals, and the linear operands."""
+def parted(operands: Sequence[Any], lengths: Sequence[int]) -> list[list[Any]]:
+    """Operands in parts of these lengths, and the rest: here the constants of the function, those of its transpose, the
+    residuals, and the linear operands."""
     ends = [0, *itertools.accumulate(lengths), len(operands)]
     return [list(operands[a:b]) for a, b in itertools.pairwise(ends)]
 
 
 def _inputs(operands: Sequence[Any], lengths: Lengths) -> list[Any]:
     """The operands of the function's graph."""
-    consts, _, residuals, linear = _parted(operands, lengths)
+    consts, _, residuals, linear = parted(operands, lengths)
     return [*consts, *residuals, *linear]
 
 
@@ -70,7 +71,7 @@ def _transpose(
     cotangents: Sequence[Any], *operands: Any, callee: Graph, transpose: Graph, lengths: Lengths
 ) -> list[Any]:
     """The call of the transpose, whose own transpose is the function."""
-    own, others, residuals, _ = _parted(operands, lengths)
+    own, others, residuals, _ = parted(operands, lengths)
     found = linear_call_p.bind(
         *others,
         *own,
@@ -93,7 +94,7 @@ def _batch(
 ) -> tuple[Any, Any]:
     """Linear operands are batched, others where they were."""
     size = size_of(operands, dims) if any(d is not None for d in dims) else axis[1]
-    own, others, residuals, linear = ([d is not None for d in part] for part in _parted(dims, lengths))
+    own, others, residuals, linear = ([d is not None for d in part] for part in parted(dims, lengths))
     forward, _ = batch_graph(callee, [*own, *residuals, *(True for _ in linear)], size, wanted=True, axis=axis)
     mask = [*others, *residuals, *(True for _ in callee.outvars)]
     backward, _ = batch_graph(transpose, mask, size, wanted=True, axis=axis)

@@ -1,7 +1,7 @@
 """Rematerialization: `remat`, a Graph whose backward pass computes again what its policy does not save; and its marks.
 
 `optimization_barrier` keeps what is computed again from being merged with the first time; `name` is what policies speak
-of. The first is index arithmetic, the second ends before optimisation.
+of; `dce_sink` uses a value, so that it is not eliminated. The first is index arithmetic, the second ends before optimisation.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fuser.ir.evaluate import evaluate
-from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.graph import Eqn, Graph, Operand, Var, effective, graphs_in
 from fuser.ir.primitive import Fusion, Movement, Primitive, register
 from fuser.ir.types import ALL_DTYPES, ArrayType
+from fuser.ops.callback import TOKEN, io_callback_p
 from fuser.ops.control.saving import exposed, needed
 from fuser.ops.family import elementwise
 from fuser.ops.movement import movement
@@ -54,6 +55,26 @@ name_p = elementwise(
     rounded=False,
     params=({"name": "a"},),
     jvp=(lambda t, x, out, name: t,),
+)
+
+
+def _sink(values: Sequence[Any], params: Params) -> tuple[list[Any], list[Any]]:
+    dce_sink_p.bind(*values, **params)
+    return [], []
+
+
+dce_sink_p: Primitive = register(
+    Primitive(
+        "dce_sink",
+        Fusion.LIBRARY,
+        multiple_results=True,
+        effect=True,
+        type=lambda *avals, threaded=False, **params: (TOKEN,) * threaded,
+        eval=lambda *arrays, threaded=False, **params: [np.zeros((), TOKEN.dtype)] * threaded,
+        jvp=lambda primals, tangents, **params: _sink(primals, params),
+        transpose=lambda cotangents, x, **params: [None],
+        batch=lambda operands, dims, **params: _sink(operands, params),
+    )
 )
 
 
@@ -110,7 +131,10 @@ def _partial(trace: Trace, args: Sequence[Any], params: Params) -> list[Any]:
     assert isinstance(trace, LinearTrace)
     linear = [trace.follows(a) for a in args]
     known = [a for a, use in zip(args, linear) if not use]
-    plan = _plan(split(params["jaxpr"], linear), params["policy"])
+    parts = split(params["jaxpr"], linear)
+    if params["differentiated"] and all(parts.is_linear):
+        return list(trace.record(remat_p, tuple(args), params))  # what it computes again is computed in one place
+    plan = _plan(parts, params["policy"])
     with using(trace.parent):
         results = replay(plan.known, *known)
     values, saved = results[: plan.results], results[plan.results :]
@@ -144,15 +168,21 @@ class Plan(NamedTuple):
 
 
 def _plan(parts: Split, policy: Policy | None) -> Plan:
+    """What only looks (`debug.print`) happens each time that it is computed; what may change something must not be repeated."""
     known, linear = parts.known, parts.linear
+    if (found := _once_only(known)) is not None:
+        raise NotImplementedError(
+            f"Effects not supported in partial-eval of `checkpoint`/`remat`: {found.params['callback'].name} is an io_callback "
+            f"({found.source.short}), which would happen again in the backward pass; call it outside of the checkpointed function"
+        )
     count = len(known.outvars) - parts.residuals
     residuals = known.outvars[count:]
     known, saveable, takes = _with_saved(known, policy)
     wanted: dict[Var, None] = {v: None for v in residuals if isinstance(v, Var)}
     again: list[Eqn] = []
     for eqn in reversed(known.eqns):
-        if any(v in wanted and v not in saveable for v in eqn.outvars):
-            again.append(takes.get(eqn.outvars[0], eqn))
+        if effective(eqn) or any(v in wanted and v not in saveable for v in eqn.outvars):
+            again.append(takes.get(eqn.outvars[0], eqn) if eqn.outvars else eqn)
             wanted.update((v, None) for v in again[-1].operands())
     again.reverse()
     made = {v for eqn in again for v in eqn.outvars}
@@ -178,6 +208,17 @@ def _plan(parts: Split, policy: Policy | None) -> Plan:
     )
     first = replace(known, outvars=(*known.outvars[:count], *saved))
     return Plan(needed(first), count, tuple(c for _, c in constants), inputs, second, parts.is_linear)
+
+
+def _once_only(graph: Graph) -> Eqn | None:
+    """An `io_callback`, here or in a graph inside."""
+    for eqn in graph.eqns:
+        found = (
+            eqn if eqn.primitive is io_callback_p else next(filter(None, map(_once_only, graphs_in(eqn.params))), None)
+        )
+        if found is not None:
+            return found
+    return None
 
 
 def _with_saved(known: Graph, policy: Policy | None) -> tuple[Graph, set[Var], dict[Var, Eqn]]:

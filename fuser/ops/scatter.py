@@ -251,7 +251,12 @@ def _scatter(
         rng = np.random.default_rng(0)
         for number, (shape, indices, numbers, sizes) in enumerate(CASES * 2):
             dtype = dtypes[number % len(dtypes)]
-            aval = gather_type(ArrayType(shape, dtype), ArrayType(indices, np.dtype("int32")), numbers, sizes)
+            aval = gather_type(
+                ArrayType(shape, dtype),
+                ArrayType(indices, np.dtype("int32")),
+                dimension_numbers=numbers,
+                slice_sizes=sizes,
+            )
             params = {
                 "dimension_numbers": ScatterDimensionNumbers(*numbers),
                 "indices_are_sorted": False,

@@ -1,11 +1,11 @@
-"""`sharding_constraint`: a value, and how it is to be laid out over a mesh of devices. It computes nothing.
+"""`sharding_constraint`: a value, and how it is to be laid out over a mesh of devices; `inspect_sharding` asks how it was. Neither computes.
 
 `sharding` is a NamedSharding. Where its mesh has Explicit axes, the result's type says how it lies along them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.source import current_source
 from fuser.ir.types import FLOATS
+from fuser.ops.callback import TOKEN
 from fuser.ops.family import sample
 from fuser.trace.batch import spmd_axes
 from fuser.trace.core import type_of
@@ -65,5 +66,46 @@ sharding_constraint_p: Primitive = register(
         transpose=_transpose,
         batch=_batch,
         samples=lambda: [((sample(np.random.default_rng(0), (3, 4), FLOATS[2]),), {"sharding": None})],
+    )
+)
+
+
+class Inspection:
+    """Calls a function with how a value of one trace lies, once."""
+
+    def __init__(self, callback: Callable[[Any], None]) -> None:
+        self.callback: Callable[[Any], None] | None = callback
+
+    def tell(self, sharding: Callable[[], Any]) -> None:
+        callback, self.callback = self.callback, None
+        if callback is not None:
+            callback(sharding())
+
+
+def _unlaid(x: Any, *token: Any, inspection: Inspection, lone: Callable[[], Any], threaded: bool = False) -> list[Any]:
+    """A program for one device."""
+    inspection.tell(lone)
+    return list(token)
+
+
+def _batch_inspection(operands: Any, dims: Any, **params: Any) -> Any:
+    return inspect_sharding_p.bind(*operands, **params), []
+
+
+def _jvp_inspection(primals: Any, tangents: Any, **params: Any) -> Any:
+    return inspect_sharding_p.bind(*primals, **params), []
+
+
+inspect_sharding_p: Primitive = register(
+    Primitive(
+        "inspect_sharding",
+        Fusion.LIBRARY,
+        multiple_results=True,
+        effect=True,
+        type=lambda x, *token, threaded=False, **params: (TOKEN,) if threaded else (),
+        eval=_unlaid,
+        jvp=_jvp_inspection,
+        batch=_batch_inspection,
+        transpose=lambda cotangents, *operands, **params: [None] * len(operands),
     )
 )

@@ -6,7 +6,6 @@ how many each has. vecmat and transpose_solve may be None. Results beyond those 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from fuser.ir.graph import Graph
 from fuser.ir.primitive import REGISTRY, Fusion, Primitive, register
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
+from fuser.ops.linear_call import parted
 from fuser.trace.batch import moved, size_of
 from fuser.trace.graphs import batch_graph
 from fuser.trace.jvp import jvp
@@ -27,15 +27,9 @@ Lengths = tuple[int, int, int, int]
 Graphs = tuple[Graph | None, ...]
 
 
-def parted(operands: Sequence[Any], const_lengths: Lengths) -> tuple[list[list[Any]], list[Any]]:
-    """The constants of each graph, and b."""
-    ends = [0, *itertools.accumulate(const_lengths)]
-    return [list(operands[a:b]) for a, b in itertools.pairwise(ends)], list(operands[ends[-1] :])
-
-
 def solver(operands: Sequence[Any], const_lengths: Lengths, jaxprs: Graphs) -> tuple[Graph, tuple[Any, ...]]:
     """The graph that solves, and its operands."""
-    consts, b = parted(operands, const_lengths)
+    *consts, b = parted(operands, const_lengths)
     assert jaxprs[2] is not None
     return jaxprs[2], (*consts[2], *b)
 
@@ -59,8 +53,8 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], const_lengths: Lengths
     """A x = b, so A x' = b' - A' x."""
     params: dict[str, Any] = {"const_lengths": const_lengths, "jaxprs": jaxprs}
     results = linear_solve_p.bind(*primals, **params)
-    consts, b = parted(primals, const_lengths)
-    moving, right = parted(tangents, const_lengths)
+    *consts, b = parted(primals, const_lengths)
+    *moving, right = parted(tangents, const_lengths)
     x, matvec = results[: len(b)], jaxprs[0]
     assert matvec is not None
     if not all_zero(moving[0]):
@@ -76,7 +70,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], const_lengths: Lengths
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, const_lengths: Lengths, jaxprs: Graphs) -> list[Any]:
     """The transposed system, solved by transpose_solve."""
-    consts, b = parted(operands, const_lengths)
+    *consts, b = parted(operands, const_lengths)
     if jaxprs[3] is None:
         raise TypeError(
             "reverse mode through custom_linear_solve needs transpose_solve; pass it, or symmetric=True where the system "
@@ -100,8 +94,8 @@ def _batch(
 ) -> tuple[Any, Any]:
     """One system for each element of the batch; vectors are batched, constants where they were."""
     size = size_of(operands, dims) if any(d is not None for d in dims) else axis[1]
-    values, b = parted(operands, const_lengths)
-    places, own = parted(dims, const_lengths)
+    *values, b = parted(operands, const_lengths)
+    *places, own = parted(dims, const_lengths)
     graphs: list[Graph | None] = []
     for graph, group in zip(jaxprs, places):
         batched = None

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.errors import TypeRuleError
+from fuser.errors import ShardingTypeError, TypeRuleError
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.references import AbstractRef, At, Index, Window
 from fuser.ir.types import ArrayType
@@ -33,7 +33,8 @@ def indexed_type(inner: ArrayType, index: Index, indices: tuple[ArrayType, ...],
                 next(given)
             parts.append(slice(0, part.size))
         elif isinstance(part, At):
-            parts.append(np.zeros(next(given).shape, np.intp) if part.position is None else 0)
+            place = next(given).shape if part.position is None else ()
+            parts.append(np.zeros(place, np.intp) if place else 0)
         else:
             parts.append(None)
     if list(given) or sum(p is not None for p in index) != inner.ndim:
@@ -42,7 +43,35 @@ def indexed_type(inner: ArrayType, index: Index, indices: tuple[ArrayType, ...],
         )
     if not masked and any(isinstance(p, Window) and p.size > e for p, e in zip(dimensions, inner.shape)):
         raise TypeRuleError(f"an index of Ref{{{inner}}} has a window larger than the dimension: {index}")
-    return ArrayType(tuple(probe[tuple(parts)].shape), inner.dtype, inner.weak_type, inner.vma)
+    shape = tuple(probe[tuple(parts)].shape)
+    return ArrayType(shape, inner.dtype, inner.weak_type, inner.vma, _lying(inner, index, parts))
+
+
+def _lying(inner: ArrayType, index: Index, parts: list[Any]) -> Any:
+    """How the elements at an index lie, as far as the Ref's type says how its lie. ShardingTypeError for parts along what devices divide."""
+    own = inner.explicit
+    if own is None:
+        return None
+    extents, lying = iter(inner.shape), iter((*own.spec.partitions, *[None] * inner.ndim))
+    entries: list[Any] = []
+    for part, taken in zip(index, parts):
+        if part is None:
+            entries.append(None)
+            continue
+        extent, entry = next(extents), next(lying)
+        if entry is not None and part != Window(0, extent, 1):
+            raise ShardingTypeError(
+                f"sharded ref (array reference) can only be sliced along unsharded axes: a Ref of {inner} that lies as {own.spec} is "
+                f"indexed by {part} along a dimension that {entry!r} divides; read it whole, or lay it out otherwise"
+            )
+        if isinstance(taken, np.ndarray) and any(own.spec.partitions):
+            raise ShardingTypeError(
+                f"sharded ref (array reference) can only be indexed by slices: a Ref of {inner} that lies as {own.spec} is indexed by an "
+                "array; read it whole first, ref[...]"
+            )
+        if isinstance(part, Window):
+            entries.append(entry)
+    return own.with_entries(entries)
 
 
 def _inner(name: str, ref: Any) -> ArrayType:

@@ -92,6 +92,7 @@ def pallas_call(
         return tree.unflatten(out_tree, results)
 
     call.__name__ = call.__qualname__ = title
+    call.kernel = kernel  # type: ignore[attr-defined]  # whose compilations are counted
     return jit(call)
 
 

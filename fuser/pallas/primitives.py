@@ -11,20 +11,24 @@ Programs of the grid run in order, the last dimension fastest. Compiled, the gri
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fuser.ir.graph import Graph, Literal, Var
+from fuser.ir.graph import Eqn, Graph, Literal, Var
 from fuser.ir.primitive import Fusion, Primitive, register
 from fuser.ir.references import Index, Window
+from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType
 from fuser.lax.control import fori_loop
 from fuser.lax.movement import pad
 from fuser.lax.slicing import slice as static_slice
 from fuser.numpy.maths import where
+from fuser.ops import discharge
+from fuser.ops.block_kernel import BlockKernel, Dimension, block_kernel_p
 from fuser.ops.discharge import Discharged, discharged
 from fuser.ops.movement import reshaped
 from fuser.ops.state import indexed_type
@@ -33,6 +37,7 @@ from fuser.pallas.specs import Extent, Kind
 from fuser.ref.access import dynamic_slice, dynamic_update_slice, elements, replaced
 from fuser.trace.batch import moved, size_of
 from fuser.trace.body import reads
+from fuser.trace.core import type_of
 from fuser.trace.jvp import jvp
 from fuser.trace.replay import replay
 from fuser.trace.tangent import full
@@ -205,6 +210,58 @@ def seen(block: tuple[Extent, ...]) -> tuple[int, ...]:
     return tuple(e.size for e in block if e.kind is not Kind.SQUEEZED)
 
 
+def _as_one_kernel(
+    operands: Sequence[Any],
+    jaxpr: Graph,
+    index_maps: tuple[Graph, ...],
+    blocks: Blocks,
+    grid: tuple[int, ...],
+    vmapped: int,
+    aliases: tuple[tuple[int, int], ...],
+    out_avals: tuple[ArrayType, ...],
+    parallel: tuple[int, ...] = (),
+    **params: Any,
+) -> list[Any] | None:
+    """The outputs by one kernel of the target's own; None where it has none, or where arrays fuse better: kernels without loops
+    and products become axes of arrays."""
+    backend, ids = discharge.target.get(), len(grid) - vmapped
+    if backend is None or block_kernel_p not in backend.limits.calls:
+        return None
+    made, count = discharged(jaxpr), len(operands)
+    shapes = [tuple(type_of(v).shape) for v in operands] + [a.shape for a in out_avals]
+    rounded = [tuple(-(-e // d.size) * d.size for e, d in zip(s, b)) for s, b in zip(shapes, blocks)]
+    used = reads(made.graph)
+    left = any(v in used for v in made.graph.invars[len(made.consts) + ids + len(shapes) :])
+    axes, _ = grid_axes.spread(
+        made.graph, len(made.consts), index_maps, blocks, rounded, grid, vmapped, count, left,
+        [vmapped + p for p in parallel],
+    )  # fmt: skip
+    walks = any(extent > 1 and a not in axes for a, extent in enumerate(grid))
+    plain = not walks and not any(e.primitive.fusion in (Fusion.DOT, Fusion.CONTROL) for e in made.graph.eqns)
+    padded = any(any(e.padding) for block in blocks for e in block)
+    if plain or padded or made.consts or any(n < ids + count for n in made.written):
+        return None
+    kernel = BlockKernel(
+        f"{re.sub(r'[^0-9a-zA-Z]', '_', str(params['name']))}_kernel", made.graph, index_maps,
+        tuple(tuple(Dimension(e.size, e.size if e.kind is Kind.BLOCKED else 1, e.kind is Kind.SQUEEZED) for e in b) for b in blocks),
+        grid, axes, vmapped, aliases, tuple(n - ids - count for n in made.written),
+        functools.partial(
+            interpreter.interpreted, jaxpr=jaxpr, index_maps=index_maps, blocks=blocks, grid=grid, vmapped=vmapped,
+            aliases=aliases, out_avals=out_avals, parallel=parallel, **params,
+        ),
+    )  # fmt: skip
+    own = {"kernel": kernel, "out_avals": out_avals}
+    eqn = Eqn(
+        block_kernel_p, tuple(Var(type_of(v)) for v in operands), own, tuple(map(Var, out_avals)), current_source()
+    )
+    return None if backend.supports(eqn) is not None else list(block_kernel_p.bind(*operands, **own))
+
+
+def _discharge(*operands: Any, **params: Any) -> list[Any]:
+    found = _as_one_kernel(operands, **params)
+    return loops(*operands, **params) if found is None else found
+
+
 # Transforms.
 
 
@@ -251,7 +308,7 @@ pallas_call_p: Primitive = register(
         multiple_results=True,
         type=_type,
         eval=lambda *arrays, **params: interpreter.interpreted(arrays, **params),
-        discharge=loops,
+        discharge=_discharge,
         jvp=_jvp,
         batch=_batch,
     )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fuser import backends, dtypes
-from fuser.api.stages import Traced
+from fuser.api.stages import Compiled, Traced
 from fuser.config import config
 from fuser.errors import MeshError, UnexpectedTracerError, UnsupportedError
 from fuser.ir.source import current_source
@@ -413,8 +413,14 @@ def make_array_from_single_device_arrays(
             raise ValueError(
                 f"{target} splits shape {shape} into parts of shape {size}, got one of shape {array.shape}"
             )
+    wanted = arrays[0].dtype if dtype is None else np.dtype(dtype)
+    for array in arrays:
+        if array.dtype != wanted:
+            raise ValueError(
+                f"Input buffers to `Array` must have matching dtypes. Got {array.dtype}, expected {wanted} for the part on {array.device}"
+            )
     parts = [to_numpy(held[d]) if d in held else None for d in target.devices]
-    return from_parts(shape, arrays[0].dtype if dtype is None else dtype, target, parts)
+    return from_parts(shape, wanted, target, parts)
 
 
 putting.append(device_put)
@@ -484,6 +490,7 @@ def _spread(traced: Traced) -> Any:
 
 
 Traced.spread = staticmethod(_spread)  # type: ignore[assignment]
+Compiled.home = staticmethod(lambda: SingleDeviceSharding(_device.devices()[0]))  # type: ignore[method-assign]
 
 
 config.watch("default_device", _told_default)

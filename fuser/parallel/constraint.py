@@ -61,7 +61,7 @@ def _on_device(leaf: Any, target: Any) -> Any:
     """A result put where the argument `device` says; ValueError for what was put on other devices before."""
     if isinstance(leaf, Tracer):
         return with_sharding_constraint(leaf, target) if isinstance(target, (NamedSharding, PartitionSpec)) else leaf
-    own, wanted = leaf._data.sharding if isinstance(leaf._data, Shards) else None, as_sharding(target, "device")
+    own, wanted = leaf._data.sharding if leaf.committed else None, as_sharding(target, "device")  # type: ignore[attr-defined]
     if own is not None and own.device_set != wanted.device_set:
         raise ValueError(
             f"Received incompatible devices for jitted computation. Got an array on device ids {[d.id for d in own.devices]} and device= with "

@@ -15,10 +15,12 @@ from fuser.config import config
 from fuser.errors import ShardingTypeError, UnsupportedError
 from fuser.ir.graph import Eqn, Var, graphs_in
 from fuser.ir.primitive import Fusion, Movement, Primitive
+from fuser.ir.references import AbstractRef
 from fuser.ir.types import ArrayType, layout_rule
+from fuser.ops.callback import debug_callback_p, io_callback_p
 from fuser.ops.elementwise import add_any_p, add_p, mul_p, select_n_p, sub_p
 from fuser.ops.movement import reshape_p, split_p
-from fuser.ops.sharding import sharding_constraint_p
+from fuser.ops.sharding import inspect_sharding_p, sharding_constraint_p
 from fuser.ops.unreduced import PLAIN
 from fuser.parallel.links import SCATTERS, Link, links
 from fuser.parallel.mesh import AxisType, extent, get_abstract_mesh
@@ -37,6 +39,8 @@ def typed_results(primitive: Primitive, result: Any, avals: tuple[ArrayType, ...
     if primitive is sharding_constraint_p or primitive in PLAIN or any(True for _ in graphs_in(params)):
         return result
     outs = result if primitive.multiple_results else (result,)
+    if any(type(a) is AbstractRef for a in (*avals, *outs)):
+        return result  # what reads and writes a Ref has the Ref's layout
     eqn = Eqn(primitive, tuple(Var(_seen(a)) for a in avals), params, tuple(map(Var, outs)))
     if all(v.aval.explicit is None for v in eqn.invars):
         return result
@@ -106,8 +110,8 @@ class _Typing:
     def shardings(self) -> list[NamedSharding | None]:
         """How each result lies; None where its type says nothing of that."""
         for number, aval in enumerate(self.avals):
-            if aval.explicit is None:
-                continue
+            if aval.explicit is None or self.eqn.primitive in (io_callback_p, debug_callback_p, inspect_sharding_p):
+                continue  # a call of the host takes whole arrays, and gives such
             if self.eqn.primitive is reshape_p and self.eqn.params.get("dimensions") is None:
                 self.reshaped(aval)
                 continue
@@ -152,13 +156,15 @@ class _Typing:
         parts = extent(self.mesh, axes)
         parts = size if parts == 1 else parts  # along one device, as along many
         for link in links(self.eqn, parts):
-            if (number, dim) in link.operands:
+            if (number, dim) in link.operands and link.indexed is None:
                 return link
         return None
 
     def stay(self, number: int, dim: int, axes: Axes) -> None:
         """Where no part of a result needs one part of the operand alone, a dimension that remains may lie as it did."""
         primitive, aval = self.eqn.primitive, self.avals[number]
+        if primitive.fusion is Fusion.REDUCE:  # the dimension ends here
+            return
         whole = all(v.aval.shape[: dim + 1] == aval.shape[: dim + 1] for v in self.eqn.outvars)
         if primitive.fusion in (Fusion.LIBRARY, Fusion.ELEMENTWISE) and whole:
             places = [(n, dim) for n in range(len(self.eqn.outvars))]
@@ -233,7 +239,7 @@ class _Typing:
         """Axes of a reshaped value: those that split the outer part of some dimensions split that of what these become."""
         shape = self.eqn.outvars[0].aval.shape
         for before, after in groups(aval.shape, shape):
-            axes, fits = self.outer(aval, before)
+            axes, fits = self.outer(aval, before, merged=sum(shape[d] != 1 for d in after) == 1)
             for d in after:
                 taken = 0
                 while taken < len(axes) and shape[d] % extent(self.mesh, axes[: taken + 1]) == 0:
@@ -248,15 +254,18 @@ class _Typing:
                     "layout follows for the result. The input should be fully replicated along them"
                 )
 
-    def outer(self, aval: ArrayType, dims: Sequence[int]) -> tuple[Axes, bool]:
-        """The axes that split these dimensions together, and whether they split only the outermost part of them."""
+    def outer(self, aval: ArrayType, dims: Sequence[int], merged: bool) -> tuple[Axes, bool]:
+        """The axes that split these dimensions together, and whether they split only the outermost part of them.
+
+        Of dimensions that are merged into one they split that, though other parts of it, unless one that is whole stands before.
+        """
         axes: Axes = ()
         full = fits = True  # whether what stands before is split into single elements
         for d in dims:
             own = names(aval.explicit.spec.partitions[d])
             fits = fits and (full or extent(self.mesh, own) == 1)
             axes += own
-            full = full and extent(self.mesh, own) == aval.shape[d]
+            full = full and (extent(self.mesh, own) == aval.shape[d] or (merged and bool(own)))
         return axes, fits
 
     # Sums that are not completed.

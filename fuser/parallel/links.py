@@ -16,31 +16,34 @@ from fuser.ir.graph import Eqn
 from fuser.ir.index import ZERO, Affine, Axis, Computed, Div
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.scalar import Scalar
+from fuser.ops.convolution import conv_general_dilated_p
 from fuser.ops.movement import broadcast_in_dim_p, iota_p, reshape_p, slice_p
-from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p
-from fuser.ops.sorting import sort_p
 from fuser.parallel.indexed_links import gather_links, scatter_links
+from fuser.parallel.library_links import library_links, local_groups
+from fuser.parallel.owners import SCATTERS, owned
 from fuser.parallel.uneven import part_size
 
-SCATTERS = (scatter_p, scatter_add_p, scatter_mul_p, scatter_min_p, scatter_max_p)
 Dims = tuple[tuple[int, int], ...]  # (number of an operand or result, dimension)
 
 
 @dataclass(frozen=True)
 class Link:
     """Dimensions that are split alike. With `reduction` they end in the operands: each device has a share of the results, which
-    are to be reduced so over the devices."""
+    are to be reduced so over the devices. `indexed` is the dimension of the first operand at whose computed places each device
+    reads or writes in its own part (owners.py)."""
 
     operands: Dims
     results: Dims = ()
     reduction: str | None = None
+    indexed: int | None = None
 
 
 @functools.lru_cache(maxsize=4096)
 def links(eqn: Eqn, parts: int) -> tuple[Link, ...]:
     """The dimensions that can be split into `parts`. What is in no link is taken whole by every device."""
     found = _RULES.get(eqn.primitive.fusion, _nothing)(eqn, parts)
-    return tuple(link for link in found if _fits(eqn, link, parts))
+    owners = (Link(*each) for each in owned(eqn, parts))
+    return tuple(link for link in (*found, *owners) if _fits(eqn, link, parts))
 
 
 def _fits(eqn: Eqn, link: Link, parts: int) -> bool:
@@ -181,18 +184,15 @@ def _depends(value: Any, part: Axis) -> bool:
 
 
 def _library(eqn: Eqn, parts: int) -> Iterator[Link]:
-    """Of what runs in libraries, sorts go row by row, collectives keep dimensions, and scatters write each device's own updates;
-    all else is computed whole."""
+    """Of what runs in libraries: collectives keep dimensions, and scatters write each device's own updates."""
     if eqn.primitive.collect is not None and eqn.invars:
         for d, result in enumerate(_kept(eqn)):
             if result is not None:
                 yield Link(((0, d),), ((0, result),))
     elif eqn.primitive in SCATTERS:
         yield from (Link(*found) for found in scatter_links(eqn))
-    elif eqn.primitive is sort_p:
-        for d in range(eqn.invars[0].aval.ndim):
-            if d != eqn.params["dimension"]:
-                yield Link(_all(eqn.invars, d), _all(eqn.outvars, d))
+    else:
+        yield from (Link(*found) for found in library_links(eqn, parts))
 
 
 def _kept(eqn: Eqn) -> list[int | None]:
@@ -241,6 +241,8 @@ def local_params(eqn: Eqn, operands: list[tuple[int, ...]], results: list[tuple[
         whole = eqn.invars[0].aval.shape
         limits = zip(params["limit_indices"], operands[0], whole)
         params["limit_indices"] = tuple(limit if part == extent else part for limit, part, extent in limits)
+    elif eqn.primitive is conv_general_dilated_p:
+        params |= local_groups(eqn, operands[0])
     elif "slice_sizes" in params:
         whole = eqn.invars[0].aval.shape
         sizes = zip(params["slice_sizes"], operands[0], whole)

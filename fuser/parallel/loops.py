@@ -1,6 +1,6 @@
 """Control flow on parts: the bodies of scan, while and cond made bodies of one device.
 
-A carry lies as it starts; one that starts whole is split where the body splits it. Predicates and indices are the same on
+A carry lies as the body says by a constraint, or else as it starts; one that starts whole is split where the body splits it. Predicates and indices are the same on
 every device, so all take the same branches and as many turns.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ops.control import cond_p, scan_p, while_p
 from fuser.ops.shard_map import Layout, Spec, whole
+from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.propagate import Layouts, propagate
 from fuser.passes.inline import inline_calls
 from fuser.trace.body import close
@@ -22,10 +23,9 @@ Results = list[tuple[Any, Spec]]
 
 
 class Body:
-    """The graph of one device for a body whose inputs lie so: `graph` takes `consts` first; its results lie as `specs` say."""
+    """The graph of one device for a body without calls whose inputs lie so: `graph` takes `consts` first; its results lie as `specs` say."""
 
     def __init__(self, parent: Any, graph: Graph, given: Sequence[Spec], wanted: Sequence[Spec | None]) -> None:
-        graph = inline_calls(graph)
         mesh = parent.mesh
         layouts = propagate(graph, mesh, dict(zip(graph.invars, given)), wanted)
         parts = type(parent)(mesh, layouts)
@@ -42,22 +42,29 @@ class Body:
 
 def _planned(mesh: Any, graph: Graph, given: Sequence[Spec | None]) -> Layouts:
     """How a body's values come to lie where some inputs are free."""
-    graph = inline_calls(graph)
     known = {v: s for v, s in zip(graph.invars, given) if s is not None}
     return propagate(graph, mesh, known, [None] * len(graph.outvars))
 
 
 def _carry_specs(parent: Any, graph: Graph, before: list[Spec], carry: list[Spec], after: list[Spec]) -> list[Spec]:
-    """How a carry is to lie: as it starts, or as the body leaves it where it starts whole."""
+    """How a carry is to lie: as the body says, as it starts, or as the body leaves it where it starts whole."""
     free: list[Spec | None] = [s if any(s) else None for s in carry]
     layouts = _planned(parent.mesh, graph, [*before, *free, *after])
-    ends = inline_calls(graph).outvars[: len(carry)]
-    return [layouts.of(v) if s is None else s for v, s in zip(ends, free)]
+    ends = graph.outvars[: len(carry)]
+    said = _said(graph)
+    return [layouts.of(v) if s is None or v in said else s for v, s in zip(ends, free)]
+
+
+def _said(graph: Graph) -> set[Var]:
+    """The values that constraints of the program lay out."""
+    return {
+        e.outvars[0] for e in graph.eqns if e.primitive is sharding_constraint_p and e.params["sharding"] is not None
+    }
 
 
 def _scan(parent: Any, eqn: Eqn) -> Results:
     params = dict(eqn.params)
-    consts, carries, graph = params["num_consts"], params["num_carry"], params["jaxpr"]
+    consts, carries, graph = params["num_consts"], params["num_carry"], inline_calls(params["jaxpr"])
     values = [parent.get(v) for v in eqn.invars]
     before = [s for _, s in values[:consts]]
     rows = [s[1:] for _, s in values[consts + carries :]]
@@ -75,12 +82,13 @@ def _while(parent: Any, eqn: Eqn) -> Results:
     first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     values = [parent.get(v) for v in eqn.invars]
     tested, fixed, start = ([s for _, s in part] for part in (values[:first], values[first:second], values[second:]))
-    if params["cond_jaxpr"].out_avals[0].shape:  # lanes that end at different times
+    test_graph, body_graph = inline_calls(params["cond_jaxpr"]), inline_calls(params["body_jaxpr"])
+    if test_graph.out_avals[0].shape:  # lanes that end at different times
         carry = [whole(len(s)) for s in start]
     else:
-        carry = _carry_specs(parent, params["body_jaxpr"], fixed, start, [])
-    test = Body(parent, params["cond_jaxpr"], [*tested, *carry], [whole(params["cond_jaxpr"].out_avals[0].ndim)])
-    body = Body(parent, params["body_jaxpr"], [*fixed, *carry], carry)
+        carry = _carry_specs(parent, body_graph, fixed, start, [])
+    test = Body(parent, test_graph, [*tested, *carry], [whole(test_graph.out_avals[0].ndim)])
+    body = Body(parent, body_graph, [*fixed, *carry], carry)
     targets = [*tested, *fixed, *carry]
     operands = [parent.taken(v, t, "a loop takes it so") for v, t in zip(eqn.invars, targets)]
     params |= {"cond_jaxpr": test.graph, "cond_nconsts": first + len(test.consts)}
@@ -91,11 +99,11 @@ def _while(parent: Any, eqn: Eqn) -> Results:
 
 def _cond(parent: Any, eqn: Eqn) -> Results:
     (_, own), *values = [parent.get(v) for v in eqn.invars]
-    branches = eqn.params["branches"]
+    branches = [inline_calls(branch) for branch in eqn.params["branches"]]
     given = [s for _, s in values]
     planned = [_planned(parent.mesh, branch, given) for branch in branches]
-    ends = [[p.of(v) for v in inline_calls(b).outvars] for p, b in zip(planned, branches)]
-    wanted = [next((s for s in specs if any(s)), specs[0]) for specs in zip(*ends)]
+    ends = [[(v in _said(b), p.of(v)) for v in b.outvars] for p, b in zip(planned, branches)]
+    wanted = [max(found, key=lambda one: (one[0], any(one[1])))[1] for found in zip(*ends)]
     bodies = [Body(parent, branch, given, wanted) for branch in branches]
     consts = [c for body in bodies for c in body.consts]
     avals = [v.aval for body in bodies for v in body.graph.invars[: len(body.consts)]]

@@ -138,6 +138,10 @@ class AbstractMesh(_Grid):
     def abstract_mesh(self) -> AbstractMesh:
         return self
 
+    @property
+    def devices(self) -> Any:
+        raise ValueError("AbstractMesh does not implement devices: it has names and sizes alone; use a Mesh")
+
     def update(
         self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None, **fields: Any
     ) -> AbstractMesh:
@@ -376,7 +380,9 @@ def make_mesh(
     devices: Sequence[Device] | None = None,
 ) -> Mesh:
     """A mesh of these extents over the first devices, in their order; ValueError where there are too few."""
-    shape = tuple(axis_shapes)
+    if not all(isinstance(extent, (int, np.integer)) for extent in axis_shapes):
+        raise ValueError(f"`axis_sizes` passed to `make_mesh` should be a sequence of ints, got {axis_shapes}")
+    shape = tuple(map(int, axis_shapes))
     found = list(_device.devices()) if devices is None else list(devices)
     wanted = math.prod(shape)
     if wanted > len(found):

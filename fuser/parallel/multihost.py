@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fuser.lax.values import as_value
-from fuser.parallel.arrays import laid_out, make_array_from_process_local_data
+from fuser.parallel.arrays import laid_out, make_array_from_process_local_data, make_array_from_single_device_arrays
 from fuser.parallel.mesh import AxisType, Mesh
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec
@@ -20,7 +20,7 @@ from fuser.trace import tree
 
 
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
-    """The tree as ndarrays that every process has: arrays over devices whole, others one a process along a new dimension.
+    """The tree as ndarrays that every process has: arrays over several processes whole, others one a process along a new dimension.
 
     With `tiled`, those of the processes one behind the other along the first dimension.
     """
@@ -28,13 +28,14 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 
 
 def _gathered(leaf: Any, tiled: bool) -> np.ndarray:
+    shards = leaf._present() if isinstance(leaf, Array) else None
+    if isinstance(shards, Shards) and not shards.sharding.is_fully_addressable:
+        if shards.sharding.is_fully_replicated:
+            return to_numpy(leaf)
+        return to_numpy(laid_out(leaf, NamedSharding(shards.sharding.mesh, PartitionSpec())))
+    if processes().count == 1:
+        return np.asarray(leaf) if tiled else np.asarray(leaf)[None]
     value = as_value(leaf, "process_allgather")
-    shards = value._present() if isinstance(value, Array) else None
-    if isinstance(shards, Shards):
-        sharding = shards.sharding
-        if sharding.is_fully_addressable or sharding.is_fully_replicated:
-            return to_numpy(value)
-        return to_numpy(laid_out(value, NamedSharding(sharding.mesh, PartitionSpec())))
     mesh = _one_device_a_process()
     own = to_numpy(value)[None]
     stacked = make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("processes")), own)
@@ -89,19 +90,15 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
 
 
 def _local(value: Any, sharding: NamedSharding) -> Array:
-    """The block of this process: from the first of its parts to the end of the last."""
+    """The block of this process, from the first of its parts to the end of the last, over its own part of the mesh."""
     x: Any = laid_out(as_value(value, "global_array_to_host_local_array"), sharding)
     here = sharding.addressable_devices_indices_map(x.shape)
-    first = [min(i[d].start or 0 for i in here.values()) for d in range(x.ndim)]
-    last = [max(n if i[d].stop is None else i[d].stop for i in here.values()) for d, n in enumerate(x.shape)]
-    block = np.empty([b - a for a, b in zip(first, last)], x.dtype)
-    for shard in x.addressable_shards:
-        at = tuple(
-            slice((s.start or 0) - a, (n if s.stop is None else s.stop) - a)
-            for s, a, n in zip(shard.index, first, x.shape)
-        )
-        block[at] = to_numpy(shard.data)
-    return Array(block, x.weak_type)
+    extents = [
+        max(n if i[d].stop is None else i[d].stop for i in here.values()) - min(i[d].start or 0 for i in here.values())
+        for d, n in enumerate(x.shape)
+    ]
+    own = NamedSharding(sharding.mesh.local_mesh, sharding.spec)
+    return make_array_from_single_device_arrays(extents, own, [s.data for s in x.addressable_shards], dtype=x.dtype)
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:

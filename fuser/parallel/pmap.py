@@ -48,13 +48,15 @@ def pmap(
 
     `in_axes` and `out_axes` are as in `vmap`; None in `out_axes` is for results that are the same on all devices. Static
     arguments are Python values, the same for all. Donated arguments cannot be used afterwards. `axis_name` names the
-    devices for collectives (`fuser.lax.psum`, ...), psum being its own transpose. ValueError where there are fewer devices
+    devices for collectives (`fuser.lax.psum`, ...), psum being its own transpose. ValueError without devices, and where there are fewer
     than elements.
     """
     check_callable(fun, "pmap")
     static, donated = _numbers(static_broadcasted_argnums), _numbers(donate_argnums)
     name = _UNNAMED if axis_name is None else axis_name
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    if devices is not None and not len(devices):
+        raise ValueError("'devices' argument to pmap must be non-empty, or None.")
     if any(isinstance(leaf, bool) or not hasattr(leaf, "__index__") for leaf in tree.leaves((axes, out_axes))):
         raise TypeError(
             f"pmap in_axes and out_axes must be an int, None, or a tree of them, got {in_axes!r} and {out_axes!r} ({current_source().short})"

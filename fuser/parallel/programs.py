@@ -89,7 +89,11 @@ class SpreadCompiled(Compiled):
         self.layouts = [
             layout or NamedSharding(divided.mesh, spec_of(spec)) for layout, spec in zip(layouts, divided.out_specs)
         ]
-        self.given = [NamedSharding(divided.mesh, spec_of(s)) for s in divided.in_specs[len(lowered.consts) :]]
+        specs = divided.in_specs[len(lowered.consts) :]
+        told = traced.placement.given if traced.placement is not None else (None,) * len(specs)
+        self.given = [
+            _written(spec, [s] if isinstance(s, NamedSharding) else [], divided.mesh) for s, spec in zip(told, specs)
+        ]
 
         def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
             given = [v.__copy__() if n in foreign else v for n, v in enumerate(values)]
@@ -101,6 +105,16 @@ class SpreadCompiled(Compiled):
             return tree.unflatten(traced.out_tree, results)
 
         self._run = call if traced.state is None else traced.state.around(call)
+
+    @property
+    def input_shardings(self) -> Any:
+        """(args, kwargs) with how each leaf is to lie."""
+        return tree.unflatten(self.in_tree, self.given[: self.in_tree.num_leaves])
+
+    @property
+    def output_shardings(self) -> Any:
+        """The tree of the results, with how each leaf lies."""
+        return tree.unflatten(self.out_tree, self.layouts[: self.out_tree.num_leaves])
 
     @property
     def out_info(self) -> Any:
@@ -374,5 +388,5 @@ class OneLowered(Lowered):
                     values[position].delete("it was donated to a jitted call")
             return tree.map(lambda r: from_parts(r.shape, r.dtype, place, [to_numpy(r)], r.weak_type), results)
 
-        compiled._run = call
+        compiled._run, compiled.place = call, place
         return compiled

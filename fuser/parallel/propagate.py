@@ -1,7 +1,8 @@
 """Propagation: how each value of a graph is to lie over a mesh, from how some of them must.
 
 Axes go along the links of equations, forwards and backwards, until nothing changes; of two that want the same dimension or
-the same axis, the larger value's wins. What stays unsplit is on every device.
+the same axis, the larger value's wins. What stays unsplit is on every device. Last, results of what is computed whole take the layout of an
+operand, from where axes go on along links.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Operand, Var
+from fuser.ir.primitive import Fusion
 from fuser.ops.shard_map import Spec, shard_map_p, whole
 from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.links import Link, links
@@ -102,12 +104,36 @@ def propagate(graph: Graph, mesh: Mesh, known: Mapping[Var, Spec], wanted: Seque
         for dim, axes in enumerate(target or ()):
             if axes:
                 layouts.offer(operand, dim, axes, "as the result is wanted")
+    _settle(graph, layouts)
+    if sum(_keep(eqn, layouts) for eqn in graph.eqns):
+        _settle(graph, layouts)
+    return layouts
+
+
+def _settle(graph: Graph, layouts: Layouts) -> None:
     for _ in range(MOST_ROUNDS):
         changed = [_step(eqn, layouts, True) for eqn in graph.eqns]
         changed += [_step(eqn, layouts, False) for eqn in reversed(graph.eqns)]
         if not any(changed):
             break
-    return layouts
+
+
+def _keep(eqn: Eqn, layouts: Layouts) -> bool:
+    """Let the results of what is computed whole lie as an operand that is no longer does: each device keeps its part."""
+    if eqn.primitive.fusion is Fusion.CONTROL or eqn.primitive in (sharding_constraint_p, shard_map_p):
+        return False
+    changed = False
+    for number, operand in enumerate(eqn.invars):
+        for dim, axes in enumerate(layouts.of(operand)):
+            parts = extent(layouts.mesh, axes)
+            if not axes or linked(eqn, number, dim, True, parts) is not None:
+                continue
+            reason = f"as an operand of {eqn.primitive.name} at {eqn.source.short}, which is computed whole"
+            for result in eqn.outvars:
+                shape, size = result.aval.shape, operand.aval.shape[dim]
+                if len(shape) == operand.aval.ndim and shape[dim] >= size and shape[dim] % parts == 0:
+                    changed |= layouts.offer(result, dim, axes, reason)
+    return changed
 
 
 def _step(eqn: Eqn, layouts: Layouts, forwards: bool) -> bool:

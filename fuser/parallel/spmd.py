@@ -8,7 +8,7 @@ split along the same axes, each device gets its part of the sum only.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,16 +22,20 @@ from fuser.lax import parallel as collectives
 from fuser.lax.control import cond
 from fuser.lax.elementwise import eq, select
 from fuser.lax.slicing import dynamic_slice_in_dim, dynamic_update_slice_in_dim
+from fuser.ops.callback import loops as loops_of
 from fuser.ops.movement import broadcast_in_dim_p
 from fuser.ops.scatter import scatter_add_p
 from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
-from fuser.ops.sharding import sharding_constraint_p
+from fuser.ops.sharding import inspect_sharding_p, sharding_constraint_p
 from fuser.parallel import loops
 from fuser.parallel.links import Link, local_params
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import replayed_flat
 from fuser.parallel.other_axes import in_axes_of
+from fuser.parallel.owners import localised
 from fuser.parallel.propagate import Axes, Layouts, linked, propagate, unsummed
+from fuser.parallel.sharding import NamedSharding
+from fuser.parallel.spec import PartitionSpec
 from fuser.parallel.uneven import cut, divides, even, masked, padded, part_size
 from fuser.passes.inline import inline_calls
 from fuser.runtime.array import Array
@@ -134,7 +138,7 @@ class _Parts:
         for operand, target in zip(graph.outvars, wanted):
             if target is None:
                 spec = self.get(operand)[1]
-                target = even(self.mesh, spec, operand.aval.shape) if equal_parts else spec
+                target = even(self.mesh, self.narrowed(operand, spec), operand.aval.shape) if equal_parts else spec
             ends.append(target)
             results.append(self.taken(operand, target, "the result is wanted so"))
         self.values.clear()  # tracers do not outlive their trace
@@ -147,6 +151,11 @@ class _Parts:
         if isinstance(operand, Literal):
             return Array(np.asarray(operand.val), operand.aval.weak_type), whole(operand.aval.ndim)
         return self.values[operand]
+
+    def narrowed(self, operand: Operand, spec: Spec) -> Spec:
+        """The planned layout of a value where that only takes parts of what each device has; how it lies where not."""
+        planned = self.layouts.of(operand)
+        return planned if all(p[: len(s)] == s for p, s in zip(planned, spec)) else spec
 
     def taken(self, operand: Operand, target: Spec, reason: str) -> Any:
         """An operand's value, laid out so."""
@@ -164,6 +173,8 @@ class _Parts:
             self.constrained(eqn)
         elif eqn.primitive is shard_map_p:
             self.inlined(eqn)
+        elif eqn.primitive is inspect_sharding_p:
+            self.inspected(eqn)
         elif eqn.primitive in loops.RULES:
             for var, (value, spec) in zip(eqn.outvars, loops.RULES[eqn.primitive](self, eqn)):
                 self.put(var, value, spec)
@@ -236,18 +247,31 @@ class _Parts:
         for var, value, spec in zip(eqn.outvars, results, eqn.params["out_specs"]):
             self.put(var, value, spec)
 
+    def inspected(self, eqn: Eqn) -> None:
+        """How the operand lies is told, and nothing is left to do."""
+        value, *token = eqn.invars
+        entries = [axes[0] if len(axes) == 1 else axes or None for axes in self.get(value)[1]]
+        eqn.params["inspection"].tell(lambda: NamedSharding(self.mesh, PartitionSpec(*entries)))
+        for var, operand in zip(eqn.outvars, token):
+            self.put(var, *self.get(operand))
+
     def computed(self, eqn: Eqn) -> None:
         chosen = self.chosen(eqn)
         in_specs, out_specs, params = self.local(eqn, chosen)
+        once = eqn.params.get("threaded", False) and self.mesh.size > 1
+        if once and eqn.params.get("partitioned", False):
+            once, in_specs = False, self.as_they_lie(eqn)
         why = f"{eqn.primitive.name} takes it so"
         operands = [self.taken(v, s, why) for v, s in zip(eqn.invars, in_specs)]
         self.mask(eqn, chosen, operands)
+        own = self.localised(eqn, chosen, operands, params)
         shared = tuple(a for link, axes in chosen if link.reduction == "sum" for a in axes)
         if eqn.primitive is scatter_add_p and shared and eqn.invars[0] not in self.zeros:
             operands[0] = self.on_first(operands[0], shared)  # what is added to counts once
-        once = eqn.params.get("threaded", False) and self.mesh.size > 1
         result = self.once(eqn, operands, params) if once else eqn.primitive.bind(*operands, **params)
-        results = result if eqn.primitive.multiple_results else [result]
+        results = list(result) if eqn.primitive.multiple_results else [result]
+        for finish in own:
+            results[0] = finish(results[0])
         for link, axes in chosen:
             if link.reduction is not None:
                 axes = self.to_sum(eqn, link.reduction, axes)
@@ -258,6 +282,17 @@ class _Parts:
             target = self.layouts.of(var) if said else spec
             self.put(var, self.moved(value, spec, target, var.aval.shape, "its type says so"), target)
 
+    def localised(
+        self, eqn: Eqn, chosen: list[tuple[Link, Axes]], operands: list[Any], params: dict[str, Any]
+    ) -> list[Callable[[Any], Any]]:
+        """Let each device read or write in its own part where places are computed; what is to become of the result."""
+        begins = {}
+        for link, axes in chosen:
+            if link.indexed is not None:
+                part = part_size(eqn.invars[0].aval.shape[link.indexed], extent(self.mesh, axes))
+                begins[link.indexed] = collectives.axis_index(axes) * np.int32(part)
+        return localised(eqn, begins, operands, params) if begins else []
+
     def mask(self, eqn: Eqn, chosen: list[tuple[Link, Axes]], operands: list[Any]) -> None:
         """Replace padding along reduced dimensions by what changes no result."""
         for link, axes in chosen:
@@ -265,6 +300,12 @@ class _Parts:
                 size = eqn.invars[n].aval.shape[dim]
                 if link.reduction is not None and not divides(self.mesh, axes, size):
                     operands[n] = masked(operands[n], dim, axes, size, link.reduction)
+
+    def as_they_lie(self, eqn: Eqn) -> list[Spec]:
+        """How operands lie without padding, but for dimensions that are taken apart in loops, which are whole."""
+        specs = [even(self.mesh, self.get(v)[1], v.aval.shape) for v in eqn.invars]
+        apart = [loops_of(eqn.params["callback"], n) for n in range(len(specs) - 1)] + [0]
+        return [(*whole(count), *spec[count:]) for spec, count in zip(specs, apart)]
 
     def once(self, eqn: Eqn, operands: list[Any], params: dict[str, Any]) -> list[Any]:
         """An effect of the whole program, which happens on the first device alone: it hands the results to the others."""

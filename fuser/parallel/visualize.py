@@ -1,16 +1,36 @@
-"""Pictures of how arrays lie: which devices hold which part, as a table of text."""
+"""How arrays lie, for a person: which devices hold which part, as a table of text; layouts within compiled programs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from fuser.lax.values import as_value
+from fuser.ops.sharding import Inspection, inspect_sharding_p
 from fuser.parallel.arrays import sharding_of
-from fuser.parallel.sharding import Sharding
+from fuser.parallel.sharding import Sharding, SingleDeviceSharding
 from fuser.runtime.array import Array
+from fuser.runtime.device import devices
+from fuser.trace import tree
 from fuser.trace.core import Tracer
 
 LINE = 2.5  # how much higher than wide a character is
+
+
+def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) -> None:
+    """Call `callback` with the Sharding of each array of a tree: at once where that is known, else once for each program.
+
+    A program for several devices calls it when it is compiled; one for a single device when it first gets there.
+    """
+    for leaf in tree.leaves(value):
+        if isinstance(leaf, Tracer):
+            inspect_sharding_p.bind(leaf, inspection=Inspection(callback), lone=_lone)
+        else:
+            callback(sharding_of(as_value(leaf, "inspect_array_sharding")))
+
+
+def _lone() -> Sharding:
+    return SingleDeviceSharding(devices()[0])
 
 
 def visualize_array_sharding(arr: Any, **options: Any) -> None:

@@ -17,7 +17,10 @@ from fuser.ir.graph import Eqn, Literal, Operand, Var
 from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.target import Target, duration
+from fuser.ops.attention import attention_p
+from fuser.partition.attention_axes import layouts
 from fuser.partition.axes import DimensionMap, Views, dimension_maps
+from fuser.partition.column_sums import sums_columns
 from fuser.partition.group import FUSIBLE, FusionLimits, Kind, Layout
 from fuser.partition.loop import LoopForm
 
@@ -55,6 +58,7 @@ class Candidate:
     partial: bool = False  # some value covers only a part of the axes, and is computed again along the others
     reason: str = ""
     order: list[Axis] = field(default_factory=list)  # all axes as they lie in memory, outermost first
+    column_sums: set[Var] = field(default_factory=set)  # results that are sums over its parallel axes
     barriers: set[tuple[Var, int]] = field(default_factory=set)  # values read through a barrier, and its scope
     produced: set[Var] = field(default_factory=set)
     live_out: set[Var] = field(default_factory=set)  # what is produced here and needed outside too
@@ -74,6 +78,7 @@ class Uses:
 
     of: dict[Var, frozenset[int]]
     number: dict[Eqn, int]
+    reducing: frozenset[int] = frozenset()  # the numbers of reductions
 
 
 def standalone(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> Candidate:
@@ -98,10 +103,13 @@ def standalone(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> 
 def product(number: int, eqn: Eqn, views: Views) -> Candidate:
     """The candidate of a contraction that becomes a kernel: rows along the result, operands read wherever they are needed."""
     candidate = standalone(number, eqn, views, Kind.CONTRACTION, "")
-    (out,) = eqn.outvars
-    labels: Layout = tuple(None if e == 1 else Axis(e) for e in out.aval.shape)
-    candidate.parallel = candidate.order = [a for a in labels if a is not None]
-    candidate.layout = {out: labels}
+    if eqn.primitive is attention_p:
+        found = layouts(eqn.params["graph"])
+    else:
+        found = (tuple(None if e == 1 else Axis(e) for e in eqn.outvars[0].aval.shape),)
+    candidate.layout = {out: labels for out, labels in zip(eqn.outvars, found, strict=True) if labels is not None}
+    candidate.parallel = list(dict.fromkeys(a for labels in candidate.layout.values() for a in labels if a is not None))
+    candidate.order = candidate.parallel
     candidate.cost = 1 << 20  # never computed twice
     return candidate
 
@@ -231,11 +239,13 @@ def blocker(a: Candidate, b: Candidate, uses: Uses, limits: FusionLimits) -> str
         reason = _pieces_blocker(a, b, limits)
         if reason is not None:
             return reason
+    if a.column_sums & b.inputs:
+        return "it reads sums over all rows, which are there when the kernel has ended"
     if any(v in a.produced for v, _ in b.barriers):
         return "an optimization barrier stands between them"
     opaque = b.opaque.keys() & a.produced
     if Kind.CONTRACTION in (a.kind, b.kind):
-        reason = _product_blocker(a, b, bool(opaque))
+        reason = _product_blocker(a, b, bool(opaque), uses)
         if reason is not None:
             return reason
     if Kind.LOOP in (a.kind, b.kind):
@@ -273,12 +283,16 @@ def _results(a: Candidate, b: Candidate, uses: Uses) -> int:
     return sum(not within(v, a, b, uses) for candidate in (a, b) for v in candidate.live_out)
 
 
-def _product_blocker(a: Candidate, b: Candidate, opaque: bool) -> str | None:
-    """Elementwise work on a product's result joins it, nothing else."""
+def _product_blocker(a: Candidate, b: Candidate, opaque: bool, uses: Uses) -> str | None:
+    """Elementwise work on a product's result joins it, nothing else, and not what is reduced next beside a result in memory."""
     if b.kind is Kind.CONTRACTION:
         return "a product reads each element of its operands many times, so they are computed before it"
     if b.kind is not Kind.ELEMENTWISE:
         return f"a {b.kind.value} needs whole rows of the product, which are spread over several blocks"
+    if any(v not in a.layout for v in b.inputs & a.produced):
+        return "it reads what rows of a product are reduced to, which have another shape"
+    if all(uses.of.get(v, uses.reducing) <= uses.reducing for v in b.live_out) and escaping(a, b, uses):
+        return "it is reduced next, by a kernel that can read the product, which is needed in memory"
     return "it reads the product at shifted or reshaped indices" if opaque else None
 
 
@@ -389,9 +403,9 @@ def match(a: Candidate, b: Candidate) -> dict[Axis, Axis] | str:
                 taken.add(y)
         return True
 
-    for var, layouts in b.reads.items():
+    for var, several in b.reads.items():
         if var in a.layout and var not in a.reads:
-            for read in layouts:
+            for read in several:
                 if not unify(read, a.layout[var]):
                     return "it reads a value of the other along other axes"
     for var in b.reads.keys() & a.reads.keys():  # hints only: shared inputs, where they agree
@@ -433,6 +447,8 @@ def _domain_blocker(
     if cols_a:
         if b_cols:
             if b_cols != cols_a or b_rows != rows_a:
+                if b_cols == rows_a and b_rows == cols_a and sums_columns(a, b, limits):
+                    return None
                 if b_cols & rows_a and b.inputs & a.produced:
                     return "it reduces over rows, and so needs every row of the other first"
                 return "they reduce over different axes"
@@ -507,7 +523,9 @@ def join(a: Candidate, b: Candidate, uses: Uses) -> Candidate:
     else:
         mapping = match(a, b)
         assert isinstance(mapping, dict)
-        cols = list(dict.fromkeys([*a.reduced, *(mapping.get(x, x) for x in b.reduced)]))
+        across = bool(a.reduced and b.reduced) and {mapping.get(x, x) for x in b.reduced} == set(a.parallel)
+        a.column_sums |= b.live_out if across else set()
+        cols = a.reduced if across else list(dict.fromkeys([*a.reduced, *(mapping.get(x, x) for x in b.reduced)]))
         rows = list(dict.fromkeys([*a.parallel, *(mapping.get(x, x) for x in b.parallel)]))
         rows = [x for x in rows if x not in cols]
         kind = Kind.SCAN if Kind.SCAN in (a.kind, b.kind) else Kind.REDUCTION if cols else Kind.ELEMENTWISE
@@ -544,6 +562,7 @@ def _absorb(big: Candidate, small: Candidate, rename: dict[Axis, Axis], uses: Us
     big.numbers |= small.numbers
     big.produced |= small.produced
     big.barriers |= small.barriers
+    big.column_sums |= small.column_sums
     big.reshaped |= small.reshaped
     for var, dims in small.layout.items():
         big.layout.setdefault(var, layout(dims))

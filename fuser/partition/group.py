@@ -60,6 +60,7 @@ class FusionLimits:
     calls: frozenset[Primitive] = (
         frozenset()
     )  # primitives outside of kernels that native functions serve; they read dense operands
+    column_sums: int = 0  # the longest row along which a kernel of whole rows sums columns too
     pieces: bool = False  # kernels have a loop for each piece of a concatenation
     subgroups: bool = False  # lanes of a loop that are few enough to run together may read each other's values
     natives: frozenset[Primitive] = frozenset()  # primitives made of others that the backend has a form of its own for

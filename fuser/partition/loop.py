@@ -19,7 +19,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.target import Target, duration
 from fuser.ir.work import elements, least_operations, seconds_in_kernels
 from fuser.partition.group import Layout
-from fuser.partition.unroll import Counting, Parts, atoms_of, axes_of, parts
+from fuser.partition.unroll import Counting, Parts, axes_of, parts
 from fuser.partition.values import Body, Index, Refused, deep_recursion
 
 REGISTERS = 64  # numbers of the carry that one lane may hold
@@ -239,7 +239,7 @@ class _Tracing:
 
     def _outer(self, operand: Operand, index: Index, repeated: bool = False) -> Scalar:
         self._note(operand, index)
-        if repeated or any(isinstance(atom, Computed) for i in index for atom in atoms_of(i)):
+        if repeated or any(isinstance(leaf, Computed) for i in index for leaf in i.leaves):
             self.repeated.add(operand)
         return Scalar("input", (), operand.aval.dtype)
 
@@ -281,7 +281,7 @@ class _Tracing:
         if other is not None and other.extent == own.extent:
             self.classes.unite(own, other)
             return
-        if any(isinstance(atom, Computed) for atom in atoms_of(position)):
+        if any(isinstance(leaf, Computed) for leaf in position.leaves):
             raise Refused("its body reads the carry at computed indices")
         reason = f"its body reads the carry at shifted or reshaped indices along an axis of {own.extent}"
         self.classes.hold(own, reason)

@@ -303,7 +303,8 @@ def _uses(graph: Graph, anchors: list[Eqn], views: Views) -> Uses:
         source = views(operand).source
         if source is not None:
             of.setdefault(source, set()).add(-1)
-    return Uses({v: frozenset(s) for v, s in of.items()}, {eqn: n for n, eqn in enumerate(anchors)})
+    reducing = frozenset(n for n, eqn in enumerate(anchors) if eqn.primitive.fusion is Fusion.REDUCE)
+    return Uses({v: frozenset(s) for v, s in of.items()}, {eqn: n for n, eqn in enumerate(anchors)}, reducing)
 
 
 def _label(candidate: Candidate) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fuser.ir import scalar as S
 from fuser.ir.graph import Eqn, Graph, Operand
-from fuser.ir.index import ZERO, Affine, Axis, Computed, Div
+from fuser.ir.index import ZERO, Affine, Axis
 from fuser.ir.primitive import Control
 from fuser.ir.scalar import Scalar
 from fuser.ops.control import split_scan, split_while
@@ -177,14 +177,6 @@ class Counting(Expansion):
         return self.parts.row(self.time)
 
 
-def atoms_of(index: Affine) -> list[Axis | Computed]:
-    """The axes and computed integers inside an index, inside floor divisions too."""
-    found: list[Axis | Computed] = []
-    for atom in index.atoms:
-        found += atoms_of(atom.base) if isinstance(atom, Div) else [atom]
-    return found
-
-
 def axes_of(index: Affine) -> list[Axis]:
     """The axes inside an index."""
-    return [atom for atom in atoms_of(index) if isinstance(atom, Axis)]
+    return [leaf for leaf in index.leaves if isinstance(leaf, Axis)]

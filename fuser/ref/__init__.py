@@ -15,6 +15,7 @@ from fuser.ir.types import short_dtype
 from fuser.lax.values import as_value, broadcast_to, convert, python_scalar
 from fuser.numpy.indexing import getitem
 from fuser.ops import discharge as discharge
+from fuser.ops.sharding import sharding_constraint_p
 from fuser.ops.state import addupdate_p, free_ref_p, freeze_p, get_p, new_ref_p, swap_p
 from fuser.ref import access as access
 from fuser.ref.indices import parsed
@@ -114,7 +115,10 @@ def _fitting(ref: Any, value: Any, index: Any, indices: Any, name: str, masked: 
                 f"Invalid shape for `{name}`: a value of shape {found.shape} does not broadcast to the shape {there.shape} of what is "
                 f"indexed. Ref shape: {type_of(ref).shape}. Expected shape: {there.shape}. Value shape: {found.shape}"
             ) from None
-    return convert(value, there.dtype)
+    value = convert(value, there.dtype)
+    if there.explicit is not None and type_of(value).explicit != there.explicit:
+        value = sharding_constraint_p.bind(value, sharding=there.explicit)
+    return value
 
 
 # Indexing, on Refs and on tracers.

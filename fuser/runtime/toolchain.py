@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -105,6 +106,27 @@ def _ended(status: int) -> str:
 
 
 @functools.cache
+def tuning(path: str) -> tuple[str, ...]:
+    """What more the compiler is told of the processor: gcc compiles for one that is newer than itself as for the nearest that it
+    knows, but tunes as for any, and then reads no elements at computed indices in vectors. Asked once per compiler and processor."""
+    key = f"compiler tuning {path} {compiler_version(path)} {processor()}"
+    known = default_cache().get_json(key)
+    if not isinstance(known, str):
+        import subprocess
+
+        asked = [path, "-march=native", "-E", "-v", "-x", "c", os.devnull]
+        try:
+            done = subprocess.run(asked, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+            found = dict(re.findall(r" -m(arch|tune)=(\S+)", done.stderr))
+        except (OSError, subprocess.SubprocessError):
+            found = {}  # it is compiled with all the same
+        nearest = found.get("arch", "")
+        known = nearest if found.get("tune") == "generic" and not nearest.startswith("x86-64") else ""
+        default_cache().put_json(key, known)
+    return (f"-mtune={known}",) if known else ()
+
+
+@functools.cache
 def processor() -> str:
     """The model and features that -march=native stands for here."""
     try:
@@ -126,6 +148,7 @@ def library_key(texts: Sequence[str], compiler: str) -> str:
         os.path.realpath(compiler),
         compiler_version(compiler),
         processor(),
+        tuning(compiler),
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -292,12 +315,13 @@ def _compile(compiler: str, texts: Sequence[str], key: str, cache: DiskCache) ->
             for source, text in zip(sources, texts):
                 pathlib.Path(source).write_text(text, encoding="utf-8")
             target = os.path.join(folder, "kernel.so")
-            compile_to = [compiler, *FLAGS, "-o", target]
+            flags = (*FLAGS, *tuning(compiler))
+            compile_to = [compiler, *flags, "-o", target]
             if len(texts) == 1:
                 final = [*compile_to, sources[0], *linking(compiler_version(compiler))]
             else:
                 objects = [f"{source}.o" for source in sources]
-                parts = [[compiler, *FLAGS, "-c", "-o", o, source] for o, source in zip(objects, sources)]
+                parts = [[compiler, *flags, "-c", "-o", o, source] for o, source in zip(objects, sources)]
                 compilers.run(parts, sources, keep, folder)
                 final = [*compile_to, *objects, *linking(compiler_version(compiler))]
             compilers.run([final], sources[:1], keep, folder)

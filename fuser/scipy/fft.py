@@ -86,6 +86,7 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
 
 def _several(function: Any, name: str, x: Any, type: int, s: Sequence[int] | None, axes: Any, norm: str | None) -> Any:
     value = _checked(name, x, type, norm)
+    axes = (axes,) if isinstance(axes, (int, np.integer)) else axes
     if axes is not None and s is not None and len(s) != len(axes):
         raise ValueError("`s` and `axes` must have the same length")
     if axes is None:

@@ -56,7 +56,7 @@ def _several(name: str, primitive: Primitive, *args: Any) -> Any:
 
 def expn(n: Any, x: Any) -> Any:
     """The generalised exponential integral ∫ exp(-x·t)/t^n over [1, ∞), n = 0, 1, 2, …; elementwise. No derivative by n."""
-    return _strong(_several("expn", C.expn_p, n, x))
+    return _strong(_several("expn", C.expn_p, fnp.asarray(n), fnp.asarray(x)))
 
 
 def fresnel(x: Any) -> tuple[Any, Any]:
@@ -81,7 +81,7 @@ def sici(x: Any) -> tuple[Any, Any]:
 
 def spence(x: Any) -> Any:
     """Spence's function ∫ log(t)/(1 - t) over [1, x], the dilogarithm of 1 - x; nan for x < 0. TypeError unless x is a float."""
-    value = as_value(x, "spence")
+    value = fnp.asarray(x)
     if value.dtype not in (np.dtype("float32"), np.dtype("float64")):
         raise TypeError(f"x.dtype={value.dtype} is not supported, see docstring for supported types.")
     return _strong(bind(C.spence_p, value))
@@ -111,7 +111,7 @@ def owens_t(h: Any, a: Any) -> Any:
 
 def hyp1f1(a: Any, b: Any, x: Any) -> Any:
     """Kummer's hypergeometric function Σ (a)_k/(b)_k·x^k/k!, elementwise, of real numbers."""
-    return _several("hyp1f1", C.hyp1f1_p, a, b, x)
+    return _several("hyp1f1", C.hyp1f1_p, *map(fnp.asarray, (a, b, x)))
 
 
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Any:

@@ -167,7 +167,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
         piece = moved[start:stop]
         time = np.arange(1, stop - start + 1) / (stop - start)
         centred = (time - time.mean()).reshape(-1, *[1] * (x.ndim - 1)).astype(np.zeros((), x.dtype).real.dtype)
-        slope = fnp.sum(piece * centred, 0) / max(float((centred**2).sum()), np.finfo(float).tiny)
+        slope = fnp.sum(piece * centred, 0) / (float((centred**2).sum()) or 1.0)  # of one sample, 0
         parts.append(piece - fnp.mean(piece, 0) - centred * slope)
     return fnp.moveaxis(fnp.concatenate(parts, 0), 0, place)
 
@@ -293,6 +293,11 @@ def csd(
     same = y is None or y is x
     first, second = promote_inexact("csd", as_value(x, "csd"), as_value(x if same else y, "csd"))
     place = axis_of(axis, first.ndim, "csd")
+    if not first.size or not second.size:
+        shape = list(np.broadcast_shapes(*(v.shape[:place] + (1,) + v.shape[place + 1 :] for v in (first, second))))
+        shape[place] = min(first.shape[place], second.shape[place])
+        nothing = np.zeros(shape, first.dtype)
+        return fnp.asarray(nothing.real), fnp.asarray(nothing.astype(np.result_type(first.dtype, np.complex64)))
     first, second = fnp.moveaxis(first, place, -1), fnp.moveaxis(second, place, -1)
     if not same and first.shape[-1] != second.shape[-1]:
         length = max(first.shape[-1], second.shape[-1])

@@ -210,7 +210,7 @@ def logsumexp(
 
 def ndtr(x: Any) -> Any:
     """The distribution function of the standard normal distribution."""
-    x = inexact_operand("ndtr", x)
+    x = inexact_operand("ndtr", fnp.asarray(x))
     half = literal(float(np.sqrt(0.5)), x.dtype, x.weak_type)
     w = x * half
     z = fnp.abs(w)
@@ -265,7 +265,7 @@ def ndtri(p: Any) -> Any:
 
 def log_ndtr(x: Any, series_order: int = 3) -> Any:
     """log(ndtr(x)), exact far below zero through an asymptotic series."""
-    x = inexact_operand("log_ndtr", x)
+    x = inexact_operand("log_ndtr", fnp.asarray(x))
     lower, upper = (-20.0, 8.0) if x.dtype.itemsize == 8 else (-10.0, 5.0)
     far = fnp.minimum(x, lower)
     series, term = 1.0 + far * 0, 1.0

@@ -38,6 +38,11 @@ class Trace:
     name = "trace"
     closed = False
 
+    @property
+    def main(self) -> Trace:
+        """What tells one transformation's values from another's (`x._trace.main is main`, in Equinox's `filter_jvp`)."""
+        return self
+
     def process(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The result of the primitive (a list of results with `multiple_results`) for values of any kind."""
         raise NotImplementedError

@@ -116,7 +116,7 @@ class JVPTrace(Trace):
         def constant(ref: Any) -> cells.Outside:
             return cells.Outside(self, ref, lambda v: type(self.pair(v)[1]) is not Zero, _CONSTANT_REF)
 
-        if primitive.control is not None and (found := _rule_over_ref(params)):
+        if primitive.control is not None and (found := rule_over_ref(params)):
             raise UnsupportedError(
                 f"{found.params.get('name', 'a custom function')} brings its own derivative and takes a Ref inside of {primitive.name}, "
                 f"which cannot be differentiated ({found.source.short}); give it the value, ref[...], or write the loop in Python"
@@ -124,13 +124,13 @@ class JVPTrace(Trace):
         return cells.discharged(self, primitive, args, params, constant)
 
 
-def _rule_over_ref(params: dict[str, Any]) -> Eqn | None:
+def rule_over_ref(params: dict[str, Any]) -> Eqn | None:
     """A call of a function with rules of its own that takes a Ref, in the graphs among the params."""
     for graph in graphs_in(params):
         for eqn in graph.eqns:
             if eqn.primitive.calls and any(type(v.aval) is AbstractRef for v in eqn.invars):
                 return eqn
-            if found := _rule_over_ref(eqn.params):
+            if found := rule_over_ref(eqn.params):
                 return found
     return None
 

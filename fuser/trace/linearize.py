@@ -40,10 +40,15 @@ class Linearized:
         found = iter(replay(self.graph, *used))
         return [next(found) if o is None else o for o in self.outputs]
 
-    def pullback(self, cotangents: Sequence[Any], name: str = "grad") -> list[Any]:
-        """The cotangent (or `Zero`) of each input, for one of each output; weak where the input is."""
+    def pullback(self, cotangents: Sequence[Any], name: str = "grad", taken: Any = None) -> list[Any]:
+        """The cotangent (or `Zero`) of each input, for one of each output; weak where the input is.
+
+        `taken(number of the input, equation, cotangent, operands)` may take what an equation that reads an input contributes: it says so.
+        """
         used = [c for c, o in zip(cotangents, self.outputs) if o is None]
-        found = iter(backward(self.graph, used, name))
+        own = dict(zip(self.graph.invars, (n for n, use in enumerate(self.inputs) if use)))
+        keeps = taken and (lambda eqn, *rest: eqn.invars[0] in own and taken(own[eqn.invars[0]], eqn, *rest))
+        found = iter(backward(self.graph, used, name, keeps))
         return [_typed(next(found), aval) if use else Zero(aval) for use, aval in zip(self.inputs, self.avals)]
 
 

@@ -21,8 +21,11 @@ from fuser.trace.replay import replay
 from fuser.trace.tangent import Undefined, Zero, add_tangents, all_zero
 
 
-def backward(graph: Graph, cotangents: Sequence[Any], name: str = "grad") -> list[Any]:
-    """The cotangent (or `Zero`) of each input of a linear graph; every equation must be linear in its operands that vary."""
+def backward(graph: Graph, cotangents: Sequence[Any], name: str = "grad", taken: Any = None) -> list[Any]:
+    """The cotangent (or `Zero`) of each input of a linear graph; every equation must be linear in its operands that vary.
+
+    What `taken(equation, cotangent, operands)` says that it takes goes to no input.
+    """
     values: dict[Var, Any] = dict(zip(graph.constvars, graph.consts))
     found: dict[Var, Any] = {}
     for var, cotangent in zip(graph.outvars, cotangents):
@@ -33,7 +36,8 @@ def backward(graph: Graph, cotangents: Sequence[Any], name: str = "grad") -> lis
             given = [found.pop(v) if v in found else Zero(v.aval) for v in eqn.outvars]
             if not all_zero(given):
                 with through(name, eqn.source):
-                    _transpose(eqn, given, values, found)
+                    if taken is None or not taken(eqn, given[0], lambda v: _operand(v, values)):
+                        _transpose(eqn, given, values, found)
     return [found.get(v, Zero(v.aval)) for v in graph.invars]
 
 

@@ -1,4 +1,4 @@
-"""Pytrees, by optree, with JAX's conventions: None is an empty tree, and dicts flatten in sorted key order."""
+"""Pytrees, by optree, with JAX's conventions: None is an empty tree, and dicts flatten and come back in sorted key order."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _read(written: Any) -> Any:
 def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], PyTreeDef]:
     """The leaves of a tree, and its structure."""
     found, spec = optree.tree_flatten(tree, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
-    return found, PyTreeDef(spec)
+    return found, PyTreeDef(_in_key_order(spec))
 
 
 def unflatten(structure: PyTreeDef, leaves: Any) -> Any:
@@ -177,14 +177,58 @@ def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
 
 def structure(tree: Any, is_leaf: IsLeaf = None) -> PyTreeDef:
     """The structure of a tree."""
-    return PyTreeDef(optree.tree_structure(tree, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE))
+    return PyTreeDef(
+        _in_key_order(optree.tree_structure(tree, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE))
+    )
+
+
+_MOST_STRUCTURES = 4096
+_canonical: dict[optree.PyTreeSpec, optree.PyTreeSpec] = {}
+
+
+def _in_key_order(spec: optree.PyTreeSpec) -> optree.PyTreeSpec:
+    """The structure whose dicts come back in sorted key order; optree's come back in the order in which they were filled.
+
+    Equal structures would make trees of different orders otherwise: a program that is kept for one is called with the other.
+    ValueError for keys that cannot be sorted. Structures without the user's classes are remembered.
+    """
+    try:
+        known = _canonical.get(spec)
+    except TypeError:  # static data of the user's that is not hashable
+        known = None
+    if known is not None:
+        return known
+    state: Any = spec.__getstate__()
+    nodes, rest = state[0], state[1:]
+    ordered = tuple(node if node[-1] is None else (*node[:-1], _sorted_keys(node[2])) for node in nodes)
+    if any(list(new[-1]) != list(old[-1]) for new, old in zip(ordered, nodes) if old[-1] is not None):
+        canonical = optree.PyTreeSpec.__new__(optree.PyTreeSpec)
+        canonical.__setstate__((ordered, *rest))  # type: ignore[attr-defined]
+    else:
+        canonical = spec
+    if not any(node[4] for node in nodes):
+        if len(_canonical) >= _MOST_STRUCTURES:
+            _canonical.clear()
+        _canonical[canonical] = canonical
+    return canonical
+
+
+def _sorted_keys(data: Any) -> dict[Any, None]:
+    """The keys of a dict or defaultdict node, in order."""
+    keys = data[1] if isinstance(data, tuple) else data
+    try:
+        return dict.fromkeys(sorted(keys))
+    except TypeError as error:
+        raise ValueError(
+            f"Comparator raised exception while sorting pytree dictionary keys: {error}; use keys of one type"
+        ) from None
 
 
 def map(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
     """The tree with `function` applied to each leaf (and the matching parts of `rest`)."""
-    if not rest:
-        return optree.tree_map(function, tree, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
     first, whole = flatten(tree, is_leaf)
+    if not rest:
+        return whole.unflatten([function(leaf) for leaf in first])
     others = [whole.flatten_up_to(other) for other in rest]
     return whole.unflatten([function(*parts) for parts in zip(first, *others)])
 

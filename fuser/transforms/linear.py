@@ -14,10 +14,13 @@ import numpy as np
 from fuser.errors import TypeRuleError
 from fuser.frames import hide
 from fuser.ir.evaluate import evaluate
-from fuser.ir.references import whole
+from fuser.ir.graph import Eqn
+from fuser.ir.references import Window, whole
 from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType, float0, is_inexact
 from fuser.lax.values import as_value
+from fuser.ops.dynamic import dynamic_slice_p
+from fuser.ops.movement import slice_p
 from fuser.ops.state import addupdate_p
 from fuser.trace import jvp as forward
 from fuser.trace import tree
@@ -25,7 +28,7 @@ from fuser.trace.cells import is_ref
 from fuser.trace.core import type_of
 from fuser.trace.linearize import Linearized
 from fuser.trace.linearize import linearize as linearized
-from fuser.trace.tangent import Undefined, differentiable
+from fuser.trace.tangent import Undefined, Zero, differentiable
 from fuser.trace.transpose import transposed
 from fuser.transforms.arguments import Flat, check_callable, cotangent_values, dense, flat, name_of
 
@@ -213,12 +216,25 @@ class LinearFunction:
                     f"ref has type {type_of(ref)}, but this argument's gradient is {aval} ({current_source().short})"
                 )
 
+        def sliced(number: int, eqn: Eqn, cotangent: Any, operand: Callable[[Any], Any]) -> bool:
+            """Adds the cotangent of a slice of an argument to that part of its Ref."""
+            ref = given[number]
+            if not is_ref(ref) or eqn.primitive not in (slice_p, dynamic_slice_p):
+                return False
+            if eqn.primitive is slice_p:
+                params = (eqn.params["start_indices"], cotangent.shape, eqn.params["strides"] or (1,) * cotangent.ndim)
+                addupdate_p.bind(ref, cotangent, index=tuple(map(Window, *params)))
+            else:
+                starts = [operand(v) for v in eqn.invars[1:]]
+                addupdate_p.bind(ref, cotangent, *starts, index=tuple(Window(None, e) for e in cotangent.shape))
+            return True
+
         def pull(*cotangents: Any) -> Any:
-            results = self.function.in_tree.flatten_up_to(self._pull(*cotangents))
+            results = self.function.in_tree.flatten_up_to(self._pull(*cotangents, taken=sliced))
             for ref, result in zip(given, results):
-                if is_ref(ref):
+                if is_ref(ref) and type(result) is not Zero:
                     addupdate_p.bind(ref, result, index=whole(ref.shape))
-            kept = [None if is_ref(a) or isinstance(a, DontWant) else r for a, r in zip(given, results)]
+            kept = [None if is_ref(a) or isinstance(a, DontWant) else dense([r])[0] for a, r in zip(given, results)]
             return tree.unflatten(self.function.in_tree, kept)
 
         return pull
@@ -234,7 +250,8 @@ class LinearFunction:
         values = cotangent_values(given, self._linear.avals, f"the {self.__name__}")
         return tree.unflatten(self.function.out_tree, dense(self.linear.pushforward(values)))
 
-    def _pull(self, *cotangents: Any) -> Any:
+    def _pull(self, *cotangents: Any, taken: Any = None) -> Any:
+        """The cotangents; with `taken` those that it has all of are `Zero`."""
         if len(cotangents) != 1:
             raise TypeError(
                 f"{name_of(self.function.function)} was called with {len(cotangents)} arguments, but the {self.__name__} takes one, "
@@ -247,7 +264,10 @@ class LinearFunction:
             )
         what = f"unexpected JAX type (e.g. shape/dtype) for argument to vjp function: the {self.__name__}"
         values = cotangent_values(given, self.outs, what)
-        return tree.unflatten(self.function.in_tree, dense(self.linear.pullback(values)))
+        found = self.linear.pullback(values, taken=taken)
+        if taken is not None:
+            return self.function.in_tree.unflatten(found)
+        return tree.unflatten(self.function.in_tree, dense(found))
 
 
 def _linear(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, backwards: bool, transform: str) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fuser.numpy as fnp
-from fuser import config, jit
+from fuser import ShapeDtypeStruct, config, jit, pallas
 from fuser.api import advice
 from fuser.errors import PerformanceWarning
 from fuser.runtime import executable as executables
@@ -74,6 +74,30 @@ def test_jit_inside_a_loop():
         r"\d+\.\d\d s so far; call fuser.jit once, outside the loop, and keep what it returns \(test_advice.py:\d+\)",
         text,
     )
+
+
+def test_kernels_by_hand_in_a_loop():
+    """Different kernels are not taken for one that is compiled again."""
+    shape = ShapeDtypeStruct((3,), np.float32)
+
+    def scaled(count):
+        def kernel(x, o):
+            o[...] = x[...] * count
+
+        pallas.pallas_call(kernel, shape)(np.ones(3, np.float32))
+
+    def others():
+        for text in range(9):
+            space = {}
+            exec(f"def kernel(x, o): o[...] = x[...] * {text}", space)
+            pallas.pallas_call(space["kernel"], shape)(np.ones(3, np.float32))
+
+    assert told(others) == []
+    [text] = told(lambda: [scaled(count) for count in range(9)])
+    assert re.match(
+        r"the kernel kernel \(test_advice.py:\d+\) was given to pallas_call 8 times and compiled anew", text
+    )
+    assert "call it within a function under fuser.jit" in text
 
 
 def test_cheap_compilations_are_not_worth_a_word(monkeypatch):

@@ -92,3 +92,68 @@ ATTENTION: dict[str, Form] = {
     "grouped attention": (grouped, types(bfloat16, (2, 70, 6, 32), (2, 90, 2, 32), (2, 90, 2, 48))),
     "attention with dropped weights": (dropped, types(F32, (40, 20), (33, 20), (33, 24), (40, 33))),
 }
+
+
+def with_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The result, and the gradients of queries, keys and values for a cotangent, which is the last operand."""
+
+    def both(q: Any, k: Any, v: Any, *rest: Any) -> Any:
+        *others, ct = rest
+        out, pulled = fuser.vjp(lambda q, k, v: function(q, k, v, *others), q, k, v)
+        return (out, *pulled(ct))
+
+    return both
+
+
+def softmax_attention(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    s = scores(q, k)
+    return fuser.nn.softmax(s if mask is None else fnp.where(mask(*positions(s)), s, -1e9), axis=-1) @ v
+
+
+def _masked(mask: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda q, k, v: softmax_attention(q, k, v, mask)
+
+
+def _loss(q: Any, k: Any, v: Any) -> Any:
+    """Gradients of a loss of which the result itself is not needed."""
+    weights = fnp.cos(fnp.arange(v.shape[-1]))
+    return fuser.grad(lambda q, k, v: (softmax_attention(q, k, v) * weights).sum(), (0, 1, 2))(q, k, v)
+
+
+def _dropped(q: Any, k: Any, v: Any, keep: Any) -> Any:
+    return (fuser.nn.softmax(scores(q, k), axis=-1) * keep / 0.9) @ v
+
+
+FEW = ((1, 2, 90, 16),) * 4
+GROUPED = ((2, 70, 6, 32), (2, 90, 2, 32), (2, 90, 2, 48), (2, 70, 6, 48))
+GRADIENTS: dict[str, Form] = {
+    "gradients of attention": (
+        with_gradients(softmax_attention),
+        types(F32, (1, 40, 20), (1, 33, 20), (1, 33, 24), (1, 40, 24)),
+    ),
+    "gradients of causal attention": (with_gradients(_masked(lambda i, j: j <= i)), types(F32, *FEW)),
+    "gradients of windows": (
+        with_gradients(_masked(lambda i, j: (j <= i - 5) & (j > i - 40))),
+        types(F32, *FEW),
+    ),
+    "gradients of grouped attention": (with_gradients(grouped), types(bfloat16, *GROUPED)),
+    "gradients of grouped attention in float32": (
+        with_gradients(grouped),
+        types(F32, (1, 40, 4, 16), (1, 50, 2, 16), (1, 50, 2, 24), (1, 40, 4, 24)),
+    ),
+    "gradients with dropped weights": (
+        with_gradients(_dropped),
+        types(F32, (40, 20), (33, 20), (33, 24), (40, 33), (40, 24)),
+    ),
+    "gradients of widened operands": (
+        with_gradients(lambda q, k, v: softmax_attention(*(x.astype("float32") for x in (q, k, v)))),
+        (*types(bfloat16, *FEW[:3]), *types(F32, FEW[3])),
+    ),
+    "gradients of widened keys": (
+        with_gradients(lambda q, k, v: softmax_attention(q, k.astype("float32"), v)),
+        (*types(F32, FEW[0]), *types(bfloat16, FEW[1]), *types(F32, *FEW[2:])),
+    ),
+    "gradients by hand": (with_gradients(causal), types(F32, *FEW)),
+    "gradients by hand of windows": (with_gradients(windowed), types(F32, *FEW)),
+    "gradients of a loss": (_loss, types(F32, *((1, 2, 50, 32),) * 3)),
+}

@@ -12,7 +12,19 @@ import fuser
 import fuser.numpy as fnp
 from fuser import config, jit, lax
 from fuser.ir.types import ArrayType, bfloat16
-from tests.backends.attention_cases import ATTENTION, F32, attend, causal, grouped, scores, types, windowed
+from fuser.partition.group import Kind
+from tests.backends.attention_cases import (
+    ATTENTION,
+    F32,
+    GRADIENTS,
+    attend,
+    causal,
+    grouped,
+    scores,
+    types,
+    windowed,
+    with_gradients,
+)
 
 pytestmark = pytest.mark.xdist_group("triton")
 HEADS = types(F32, *((2, 3, 150, 32),) * 3)
@@ -63,13 +75,11 @@ NO_SUM = "what stands between its products is no sum of exponentials relative to
             "1 queries of 1 heads would leave most of the GPU idle while a few programs walk along the keys",
         ),
         (lambda q, k, v: fnp.maximum(scores(q, k), 0) @ v, HEADS, ""),
-        (lambda q, k, v: (scores(q, k) / scores(q, k).sum(-1, keepdims=True)) @ v, HEADS, ""),
         (
             lambda q, k, v: fuser.nn.softmax(scores(q, k), axis=-2) @ v,
             HEADS,
             "reduce_max does not reduce along the keys",
         ),
-        (lambda q, k, v: (e := fnp.exp(scores(q, k))) / e.sum(-1, keepdims=True) @ v, HEADS, NO_SUM),
         (lambda q, k, v: fnp.where(fnp.isnan(p := fuser.nn.softmax(scores(q, k), -1)), 0, p) @ v, HEADS, NO_SUM),
         (
             lambda q, k, v: (p := fuser.nn.softmax(scores(q, k), -1), p @ v),
@@ -85,6 +95,54 @@ def test_what_is_no_attention_or_does_not_fit_stays_apart_and_says_why(
     assert "attention" not in [name for group in found.groups for name in group.ops]
     said = [d.reason.removeprefix("no attention in one kernel: ") for d in found.decisions if "attention" in d.reason]
     assert said == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [lambda s: s / s.sum(-1, keepdims=True), lambda s: (e := fnp.exp(s)) / e.sum(-1, keepdims=True)],
+)
+def test_rows_without_a_maximum_have_plain_sums(weights: Callable[..., Any]) -> None:
+    found = plan(lambda q, k, v: weights(scores(q, k)) @ v, *HEADS)
+    assert [group.ops[0] for group in found.groups] == ["attention"]
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_make_no_array_of_scores(name: str) -> None:
+    function, avals = GRADIENTS[name]
+    found = plan(function, *avals)
+    products = [group for group in found.groups if group.kind is Kind.CONTRACTION]
+    assert [group.ops.count("attention") for group in products] == [1, 1, 1]
+    assert not any(group.reason for group in found.groups)
+    scores = avals[0].size // avals[0].shape[-1] * avals[1].shape[-2 if "grouped" not in name else 1]
+    made = {slot.aval.size for slot in found.slots} - {aval.size for aval in avals}
+    assert made and max(made) < scores
+
+
+def test_the_gradient_pass_reads_what_the_result_knows() -> None:
+    """Row sums of P ∘ dP are made of the result and its cotangent; without the result, of the products again."""
+    products = lambda name: [
+        len([eqn for eqn in group.eqns if eqn.primitive.name == "dot_general"])
+        for group in plan(*_flat(GRADIENTS[name])).groups
+        if group.kind is Kind.CONTRACTION
+    ]
+    assert products("gradients of causal attention") == [2, 4, 3]
+    assert products("gradients of a loss") == [2, 4, 3]
+
+
+def _flat(form: Any) -> Any:
+    return form[0], *form[1]
+
+
+def test_blocks_that_positions_hide_are_left_out_of_gradients() -> None:
+    avals = types(bfloat16, *((2, 70, 6, 32), (2, 90, 2, 32), (2, 90, 2, 32), (2, 70, 6, 32)))
+    texts = [source.text for source in jit(with_gradients(grouped), backend="triton").lower(*avals).sources]
+    walks = [text for text in texts if "tl.dot" in text]
+    assert len(walks) == 3 and all("range(first, last" in text for text in walks)
+    assert sorted(text.count("tl.trans(") for text in walks) == [
+        0,
+        1,
+        4,
+    ]  # what a product has read, another one reads across
 
 
 def test_fuel_counts_it_and_a_loop_of_layers_has_one_each() -> None:
@@ -119,3 +177,15 @@ def test_machine_code_of_attention(dtype: np.dtype, features: int) -> None:
     assert found.moved == found.ideal
     assert (launch.code.spills, launch.code.load_bits, launch.code.store_bits) == (0, 128, 128)
     assert launch.code.matrix_units == (dtype == bfloat16)
+
+
+@pytest.mark.parametrize(("dtype", "features"), [(bfloat16, 128), (F32, 64)])
+def test_machine_code_of_its_gradients(dtype: np.dtype, features: int) -> None:
+    pytest.importorskip("triton")
+    from bench import static
+
+    found = static.report(with_gradients(grouped), *types(dtype, *((4, 1024, 8, features),) * 4))
+    assert found.moved == found.ideal
+    assert [launch.code.spills for launch in found.launches] == [0] * len(found.launches)
+    assert [launch.code.load_bits for launch in found.launches] == [128] * 4
+    assert [launch.code.matrix_units for launch in found.launches].count(True) == 3 * (dtype == bfloat16)

@@ -26,6 +26,7 @@ from fuser.runtime.array import Array, from_torch
 from fuser.runtime.core import native
 from fuser.runtime.executable import KernelStep, LibraryStep
 from tests import cuda_stand_in
+from tests.pallas import one_kernel_cases
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native core is not built, or turned off")
 
@@ -104,6 +105,14 @@ SQUARE = (16, 16)
 PROGRAMS: dict[str, tuple[Any, Any]] = {
     "mlp": (mlp, lambda: (put(16, 128), [put(128, 128, seed=n) for n in range(8)])),
     "rows": (lambda x: fuser.nn.softmax(x) @ x.T, lambda: (put(40, 3000),)),
+    "rows and sums of columns": (
+        lambda x, ct: fuser.vjp(lambda x, w: fuser.nn.softmax(x) * w, x, x[0])[1](ct),
+        lambda: (put(300, 200), put(300, 200, seed=1)),
+    ),
+    "attention with gradients": (
+        lambda q, k, v: fuser.grad(lambda *a: (fuser.nn.dot_product_attention(*a) ** 2).sum(), (0, 1, 2))(q, k, v),
+        lambda: tuple(put(1, 40, 2, 16, seed=n) for n in range(3)),
+    ),
     "recurrent": (recurrent, lambda: (put(4, 80), put(80, 80), put(9, 4, 80))),
     "counted": (counted, lambda: (put(*SQUARE),)),
     "until": (until, lambda: (put(*SQUARE),)),
@@ -445,3 +454,13 @@ def test_equal_kernels_are_loaded_once_and_profiles_run_each(device: Any) -> Non
     outputs, times = executable.call_profiled(arrays, lambda: 0.0)
     assert len(times) == len(executable.steps) == 6
     np.testing.assert_allclose(native.device_download(outputs[0]), np.asarray(on_device(mlp)(x, ws)), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["begun", "one of a pair", "flash"])
+def test_kernels_by_hand_are_enqueued_too(device: cuda_stand_in.Device, name: str) -> None:
+    """A pallas_call with loops and products is one kernel of the program; what nobody reads of its results is scratch."""
+    function, arrays = {**one_kernel_cases.CASES, **one_kernel_cases.SHIPPED}[name]
+    compiled = on_device(function)
+    steps = compiled.lower(*arrays).compile().executable.steps
+    assert [type(step) for step in steps] == [KernelStep] * (2 if name == "one of a pair" else 1)
+    np.testing.assert_allclose(compiled(*arrays), fuser.jit(function, backend="c")(*arrays), rtol=1e-5, atol=1e-4)

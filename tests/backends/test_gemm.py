@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import fuser
 import fuser.numpy as fnp
 from fuser.backends.c.library import prebuilt
-from fuser.backends.c.library.on_demand import GEMMS, gemm_text
-from fuser.runtime import toolchain
+from fuser.backends.c.library.on_demand import GEMMS, factorisations_text, gemm_text, sort_text
+from fuser.runtime import sources, toolchain
 
 SHAPES = [
     ((3, 4), (4, 5)),
@@ -37,6 +37,18 @@ SHAPES = [
     ((100, 3), (3, 100)),
 ]
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.int8, np.uint8, np.int64]
+FACTORISATIONS = (
+    "lu",
+    "qr",
+    "reflections",
+    "cholesky",
+    "eigh",
+    "svd",
+    "trsm",
+    "small_lu",
+    "small_cholesky",
+    "small_trsm",
+)
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-13, np.float16: 2e-3, ml_dtypes.bfloat16: 2e-2}
 
 
@@ -225,20 +237,42 @@ def test_what_was_built_with_the_package_gives_the_bits_of_what_is_compiled(leve
         np.testing.assert_allclose(results[0], a.astype(np.float64) @ b, rtol=1e-3, atol=1e-2)
 
 
+PREBUILT = {
+    **{f"gemm_{kind}": (lambda kind=kind: gemm_text(np.dtype(kind), np.dtype(kind)), {"gemm": f"gemm_{kind}_{kind}"}) for kind in ("float32", "float64")},
+    **{f"factorisations_{kind}": (lambda kind=kind: factorisations_text(np.dtype(kind)), {name: f"{name}_{kind}" for name in FACTORISATIONS}) for kind in ("float32", "float64")},
+    **{f"sort_{kind}_4": (lambda kind=kind: sort_text(np.dtype(kind), 4), {"sort": f"sort_{kind}_4", "top_k": f"top_k_{kind}"}) for kind in ("float32", "uint32")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PREBUILT)
+def test_what_is_built_with_the_package_is_the_text_that_would_be_compiled(name: str) -> None:
+    """After the preprocessor, with the names under which the package has the functions."""
+    text, renamed = PREBUILT[name]
+    own = "".join(f"#define {short} {full}\n" for short, full in renamed.items()) + text()
+    path = sources.FOLDER / "prebuilt" / f"{name}.c"
+    command = ["cc", "-E", "-P", "-march=x86-64-v3", "-fopenmp", "-xc", "-"]
+    expanded = [
+        subprocess.run(command, input=given, cwd=path.parent, capture_output=True, text=True, check=True).stdout
+        for given in (own, path.read_text())
+    ]
+    assert "".join(expanded[0].split()) == "".join(expanded[1].split())
+    if prebuilt._library() is not None:
+        assert all(hasattr(prebuilt._library(), full) for full in renamed.values())
+
+
 def fresh_gemm(kind: np.dtype) -> Any:
     """What was built for the levels of now."""
     prebuilt._library.cache_clear()
     try:
-        return prebuilt.gemm(kind, kind)
+        return prebuilt.function("gemm", kind, kind)
     finally:
         prebuilt._library.cache_clear()
 
 
 def test_what_was_built_from_other_files_or_for_another_processor_is_not_used(monkeypatch) -> None:
     kind = np.dtype("float32")
-    assert (
-        prebuilt.gemm(np.dtype("int32"), np.dtype("int32")) is None and prebuilt.gemm(kind, np.dtype("float64")) is None
-    )
+    assert prebuilt.function("gemm", np.dtype("int32"), np.dtype("int32")) is None
+    assert prebuilt.function("gemm", kind, np.dtype("float64")) is None
     monkeypatch.setattr(prebuilt, "digest", lambda: "0" * 64)
     assert fresh_gemm(kind) is None
     monkeypatch.undo()

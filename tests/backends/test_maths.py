@@ -204,7 +204,7 @@ def test_special_values(name: str, dtype: np.dtype) -> None:
         "atan": "arctan",
         "asinh": "arcsinh",
     }
-    numpy_name |= {"acosh": "arccosh", "atanh": "arctanh"}
+    numpy_name |= {"acosh": "arccosh", "atanh": "arctanh", "rem": "fmod"}
     rule: Any = getattr(np, numpy_name.get(name, name), None) or np.vectorize(_by_math(name), otypes=[np.float64])
     if name == "log2":
         pytest.skip("it is no primitive of its own")
@@ -303,12 +303,15 @@ def test_a_result_in_place_of_an_operand_that_two_loops_read() -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("name", ("exp", "exp2", "cosh", "erfc", "log1p"))
+@pytest.mark.parametrize("name", ("exp", "exp2", "cosh", "erfc", "log1p", "exp of -95", "exp2 of -140"))
 def test_results_that_vanish_take_no_longer(name: str) -> None:
     """Masked scores, tails and logarithms of zeros: processors take a hundred times as long for products below all numbers."""
+    name, _, value = name.partition(" of ")
     function = fuser.jit(getattr(lax, name))
     plain = fuser.device_put(np.linspace(0.5, 2, 1 << 14, dtype=np.float32))
-    far = fuser.device_put(np.full(1 << 14, {"cosh": 1e4, "erfc": 1e4, "log1p": 1e-30}.get(name, -1e9), np.float32))
+    far = fuser.device_put(
+        np.full(1 << 14, float(value or {"cosh": 1e4, "erfc": 1e4, "log1p": 1e-30}.get(name, -1e9)), np.float32)
+    )
 
     def seconds(x: fuser.Array) -> float:
         start = time.thread_time()
@@ -318,3 +321,28 @@ def test_results_that_vanish_take_no_longer(name: str) -> None:
 
     seconds(plain)
     assert min(seconds(far) for _ in range(5)) < 3 * min(seconds(plain) for _ in range(5))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_remainders_are_exact(dtype: str) -> None:
+    """Of random bits, of quotients near integers and beyond 2^53, and of what libm has words for: libm's, bit by bit."""
+    random = np.random.default_rng(5)
+    whole = np.dtype(dtype.replace("float", "uint"))
+    bits = random.integers(0, np.iinfo(whole).max, (2, 20000), whole).view(dtype)
+    y = (random.random(20000) * 10.0 ** random.integers(-3, 4, 20000)).astype(dtype)
+    x = (
+        y * random.integers(-(10**6), 10**6, 20000) * (1 + random.integers(-1, 2, 20000) * np.finfo(dtype).eps)
+    ).astype(dtype)
+    special = np.array(
+        [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -2.5, np.finfo(dtype).tiny, np.finfo(dtype).smallest_subnormal], dtype
+    )
+    a = np.concatenate([bits[0], x, np.repeat(special, special.size)])
+    b = np.concatenate([bits[1], y, np.tile(special, special.size)])
+    with np.errstate(all="ignore"):
+        wanted = np.fmod(a, b)
+    with fuser.config.using(enable_x64=True):
+        found = np.asarray(fuser.jit(fuser.lax.rem, backend="c")(a, b))
+    np.testing.assert_array_equal(
+        np.where(np.isnan(found), 0, found).view(whole), np.where(np.isnan(wanted), 0, wanted).view(whole)
+    )
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))

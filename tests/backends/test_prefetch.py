@@ -23,6 +23,8 @@ def test_which_kernels_ask() -> None:
     variance = lambda x: fnp.var(x, axis=1)
     assert asks(variance, matrix(300, 5000))
     assert asks(lambda x: fuser.nn.logsumexp(x, axis=-1), matrix(300, 5000))
+    assert asks(lambda x: fuser.nn.logsumexp(x, axis=-1), matrix(300, 8000))
+    assert not asks(variance, matrix(300, 8000)), "the nearest cache holds no two rows"
     assert asks(lambda x: fnp.var(x, axis=2), matrix(300, 5000).reshape(20, 15, 5000))
     assert not asks(lambda x: fnp.sum(x, axis=1), matrix(300, 5000)), "one run"
     assert not asks(fuser.nn.softmax, matrix(300, 5000)), "rows are written too"

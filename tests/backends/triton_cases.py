@@ -21,7 +21,7 @@ from fuser.ir.primitive import REGISTRY
 from fuser.ir.types import KEY, ArrayType
 from fuser.trace import tree
 from fuser.trace.core import bind
-from tests.backends.attention_cases import ATTENTION, grouped
+from tests.backends.attention_cases import ATTENTION, GRADIENTS, grouped
 from tests.backends.loop_cases import DTYPES, EDGES, ONE_KERNEL, WITH_LANES
 from tests.lax.test_control_flow import PROGRAMS
 from tests.transforms import compositions
@@ -47,6 +47,10 @@ def layer_norm(x: Any, scale: Any, bias: Any) -> Any:
     mean = fnp.mean(x, axis=-1, keepdims=True)
     variance = fnp.mean((x - mean) ** 2, axis=-1, keepdims=True)
     return (x - mean) / fnp.sqrt(variance + 1e-5) * scale + bias
+
+
+def layer_norm_gradients(x: Any, scale: Any, bias: Any, ct: Any) -> Any:
+    return fuser.vjp(layer_norm, x, scale, bias)[1](ct)
 
 
 def reductions(x: Any, axis: Any = -1) -> Any:
@@ -107,6 +111,9 @@ FORMS: dict[str, Form] = {
     "softmax of 2000": (softmax, (f32(3, 2000),)),
     "softmax of 6000": (softmax, (f32(2, 6000),)),
     "layer norm": (layer_norm, (f32(33, 128), f32(128), f32(128))),
+    "layer norm gradients": (layer_norm_gradients, (f32(600, 700), f32(700), f32(700), f32(600, 700))),
+    "layer norm gradients of short rows": (layer_norm_gradients, (f32(3, 90, 20), f32(20), f32(20), f32(3, 90, 20))),
+    "rows and sums of columns": (lambda x: (softmax(x), (x * x).sum(0)), (of("bfloat16", 300, 130),)),
     "layer norm in bfloat16": (layer_norm, tuple(of("bfloat16", *s) for s in ((9, 128), (128,), (128,)))),
     "reductions": (reductions, (f32(20, 50),)),
     "reductions of bytes": (reductions, (of("int8", 20, 50),)),
@@ -257,7 +264,7 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
             program = compositions.build(fuser, steps, transforms)
             yield f"{transforms} of {steps}", program, (compositions.POINT,)
     elif suite == "attention":
-        for name, (function, types) in ATTENTION.items():
+        for name, (function, types) in {**ATTENTION, **GRADIENTS}.items():
             yield name, function, arrays(types)
     elif suite == "eager":
         for name in ("line", "softmax", "layer norm", "places", "stencil", "gathered", "cumsum", "integers", "bytes"):

@@ -56,15 +56,26 @@ def test_odd_widths_under_a_broadcast_take_whole_vectors() -> None:
 
 def test_a_full_sum_runs_in_one_wave() -> None:
     found = static.report(lambda x: x.sum(), f32(1 << 26))
-    assert found.moved - found.ideal == 0
+    assert found.ideal < found.moved <= 1.001 * found.ideal  # the chunks' sums lie in memory
     assert max(launch.code.registers for launch in found.launches) <= 64  # four programs of 8 warps a multiprocessor
 
 
 def test_mean_and_deviation_read_their_operand_once() -> None:
     for shape, launches in (((1 << 26,), 2), ((512, 1 << 17), 1)):
         found = static.report(lambda x: (x.mean(-1), x.std(-1)), f32(*shape))
-        assert (found.moved, sum(launch.code.spills for launch in found.launches)) == (found.ideal, 0)
+        assert found.moved <= 1.001 * found.ideal
+        assert sum(launch.code.spills for launch in found.launches) == 0
         assert len(found.launches) == launches
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_of_layer_norm_read_rows_once_for_rows_and_columns(dtype: str) -> None:
+    rows, row = (ArrayType(shape, fnp.dtype(dtype)) for shape in ((8192, 4096), (4096,)))
+    found = static.report(static.layer_norm_gradients, rows, row, row, rows)
+    assert len(found.launches) == 2
+    assert found.moved <= 1.1 * found.ideal == 1.1 * (3 * rows.nbytes + 3 * row.nbytes)
+    assert [launch.code.spills for launch in found.launches] == [0, 0]
+    assert found.launches[0].code.load_bits == found.launches[0].code.store_bits == 128
 
 
 def test_loops_have_no_barriers() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fuser
 from tests.interop.oracle import agree
 
 REALS = ("float32", "float64")
@@ -335,7 +336,7 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "clip": lambda a: (np.clip(a, 0, 2), a.clip(1), np.clip(a, None, 2.5), a.clip(max=3)),
     "round": lambda a: (np.round(a), a.round(1), np.around(a * 100, -1), np.fix(a)),
     "diff": lambda a: (np.diff(a), np.diff(a, n=2, axis=0), np.ediff1d(a), np.diff(a, prepend=0)),
-    "gradient": lambda a: (np.gradient(a, axis=0), *np.gradient(a)),
+    "gradient": lambda a: (np.gradient(a, axis=0), *np.gradient(a), type(np.gradient(a)) is tuple),
     "integrate": lambda a: (
         np.trapezoid(a, axis=0),
         np.trapezoid(a, dx=0.5),
@@ -431,3 +432,18 @@ def test_astype_converts_as_numpy_does() -> None:
     agree(lambda a: tuple(a.astype(d) for d in ("f4", "i8", "i4", "i2", bool, "c16", np.float16)), x)
     agree(lambda a: a.astype(np.uint8), np.abs(x))
     agree(lambda a: (a.astype(np.uint8), a.astype("i1")), np.array([300, -1, 5]))
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 61, reason="long doubles hold no sum of such products")
+@pytest.mark.parametrize("extents", [(500, 3, 3), (500, 2, 4), (500, 4, 3)])
+def test_small_products_add_in_order(extents: tuple[int, int, int]) -> None:
+    """As BLAS does: a chain of fused multiply-adds; bytes times doubles, so that a long double holds each step."""
+    rows, depth, columns = extents
+    random = np.random.default_rng(3)
+    pixels, weights = random.integers(0, 256, (rows, depth)).astype(float), random.random((depth, columns))
+    wanted = np.zeros((rows, columns))
+    for k in range(depth):
+        exact = pixels[:, k, None].astype(np.longdouble) * weights[k] + wanted
+        wanted = exact.astype(float)
+    found = fuser.accelerate(lambda a, b: a @ b, backend="c", measure=False)(pixels, weights)
+    np.testing.assert_array_equal(found, wanted)

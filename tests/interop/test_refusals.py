@@ -158,28 +158,69 @@ def test_fallback_shows_the_users_own_errors() -> None:
         accelerate(wrong, fallback="warn")(X)
 
 
-def test_numpys_own_errors() -> None:
-    with pytest.raises(ValueError, match=re.escape("operands could not be broadcast together with shapes (3,) (4,)")):
-        accelerate(lambda x: x + np.ones(4))(X)
-    with pytest.raises(IndexError, match="index 7 is out of bounds for axis 0 with size 3"):
-        accelerate(lambda x: x[7])(X)
-    with pytest.raises(IndexError, match="too many indices for array"):
-        accelerate(lambda x: x[0, 1])(X)
-    with pytest.raises(ValueError, match=re.escape("cannot reshape array of size 3 into shape (2,2)")):
-        accelerate(lambda x: x.reshape(2, 2))(X)
-    with pytest.raises(ValueError, match=re.escape("could not broadcast input array from shape (3,) into shape (2,)")):
-        accelerate(lambda x: np.zeros_like(x).__setitem__(slice(2), x))(X)
-    with pytest.raises(
-        TypeError,
-        match=re.escape(
-            "Cannot cast ufunc 'add' output from dtype('float64') to dtype('int64') with casting rule 'same_kind'"
-        ),
-    ):
-        accelerate(lambda x: np.zeros(3, int).__iadd__(x))(X)
-    with pytest.raises(ValueError, match=r"Integers to negative integer powers are not allowed\."):
-        accelerate(lambda x: x**-1)(np.arange(3))
-    with pytest.raises(TypeError, match=r"'numpy\.float64' object does not support item assignment"):
-        accelerate(lambda x: x.sum().__setitem__(0, 1))(X)
+def _writes_and_raises(x: np.ndarray) -> None:
+    x[0] = 7
+    x[3] = 1
+
+
+def _adds_in_place(x: np.ndarray) -> np.ndarray:
+    counts = np.zeros(3, int)
+    counts += x
+    return counts
+
+
+def _catches(x: np.ndarray) -> str:
+    try:
+        np.linalg.cholesky(-np.eye(3) * x)
+    except np.linalg.LinAlgError as error:
+        words = str(error)
+    return words + str(x.shape)
+
+
+RAISING = (
+    lambda x: x + np.ones(4),
+    lambda x: x @ np.ones(4),
+    lambda x: x[7],
+    lambda x: x[0, 1],
+    lambda x: x.reshape(2, 2),
+    lambda x: np.zeros_like(x).__setitem__(slice(2), x),
+    lambda x: x.astype(int) ** -1,
+    lambda x: x.sum().__setitem__(0, 1),
+    lambda x: {"a": 1}["b"],
+    _adds_in_place,
+    _writes_and_raises,
+)
+
+
+@pytest.mark.parametrize("function", RAISING)
+def test_numpys_own_errors(function: Callable[..., Any]) -> None:
+    accelerated = accelerate(function)
+    for _ in range(2):
+        ours, theirs = X.copy(), X.copy()
+        with pytest.raises(Exception) as wanted:
+            function(theirs)
+        with pytest.raises(type(wanted.value), match=re.escape(str(wanted.value))) as found:
+            accelerated(ours)
+        assert type(found.value) is type(wanted.value)
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_errors_that_only_a_trace_raises() -> None:
+    accelerated = accelerate(_catches)
+    for _ in range(3):
+        assert accelerated(X) == _catches(X)
+    assert "in segments" in accelerated.explain()
+
+
+def test_errors_that_end() -> None:
+    settings: dict[str, float] = {}
+    scaled = accelerate(lambda x: x * settings["scale"])
+    with pytest.raises(KeyError):
+        scaled(X)
+    settings["scale"] = 2.0
+    for _ in range(3):
+        np.testing.assert_array_equal(scaled(X), X * 2)
+    assert "compiled whole" in scaled.explain()
 
 
 def test_arguments_that_are_no_arrays() -> None:
@@ -195,15 +236,24 @@ def test_arguments_that_are_no_arrays() -> None:
     with pytest.raises(
         UnsupportedError, match="argument x of <lambda> is a MaskedArray, whose rules differ from those of ndarray"
     ):
-        accelerate(lambda x: x)(np.ma.array([1.0]))
+        accelerate(lambda x: x, fallback="error")(np.ma.array([1.0]))
     with pytest.raises(
         TypeError, match="argument s of <lambda> is a set, which is no array and cannot be compared from call to call"
     ):
-        accelerate(lambda x, s: x)(X, {1})
+        accelerate(lambda x, s: x, fallback="error")(X, {1})
     with pytest.raises(TypeError, match="accelerate takes a function, got a int"):
         accelerate(3)
     with pytest.raises(ValueError, match='fallback is "segments", "warn" or "error", got \'never\''):
         accelerate(lambda x: x, fallback="never")
+
+
+@pytest.mark.parametrize(
+    "argument", [np.ma.array([1.0, 2.0], mask=[0, 1]), {1.5}, bytearray(b"ab"), np.rec.array([(1, 2.0)])]
+)
+def test_arguments_that_make_no_signature_run_in_numpy(argument: Any) -> None:
+    accelerated = accelerate(lambda s: (type(s), len(s), s))
+    assert accelerated(argument)[0] is type(argument) and accelerated(argument)[2] is argument
+    assert re.search(f"by NumPy, as .*argument s of <lambda> is a {type(argument).__name__}", accelerated.explain())
 
 
 def test_tracebacks_end_in_the_users_line() -> None:

@@ -116,7 +116,16 @@ def writes(x):
     return (y, upper, lower, tail, z, whole) if y.sum() > -1e9 else x
 
 
-FUNCTIONS = [decides, counts, in_place, foreign, held, generated, selects, writes]
+def iterates(x):
+    total = 0.0
+    with np.nditer(x, op_flags=["readwrite"]) as elements:
+        for element in elements:
+            total += float(element) ** 2
+            element[...] = 2 * element
+    return total
+
+
+FUNCTIONS = [decides, counts, in_place, foreign, held, generated, selects, writes, iterates]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,6 +34,7 @@ def decides(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("function", "how"), [(steps, "compiled whole"), (decides, "in segments")])
 def test_the_faster_stays(monkeypatch, program, numpy, taken, function, how):
     monkeypatch.setattr(trial, "time", clock(program, numpy))
+    monkeypatch.setattr(sys.modules["fuser.interop.accelerate"], "time", SimpleNamespace(perf_counter=lambda: None))
     accelerated, x, rest = accelerate(function, measure=True), np.zeros(5), ([],) if function is steps else ()
     assert "not been called" in accelerated.explain()
     for turn in range(1, 50):
@@ -46,6 +48,17 @@ def test_the_faster_stays(monkeypatch, program, numpy, taken, function, how):
     np.testing.assert_array_equal(accelerated(x := np.ones(7), *rest), x.sum() if function is steps else x + 1)
     copied = pickle.loads(pickle.dumps(accelerated))
     assert copied.measure and not copied._entries
+
+
+def test_what_a_call_takes_before_its_program_counts(monkeypatch):
+    times = iter([*range(1, 100)])
+    monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    verdicts = []
+    one = trial.Trial(lambda: 0, lambda: 0, lambda: 0, verdicts.append)
+    while not verdicts:
+        one.began = -1.0
+        one()
+    assert verdicts[0] == 2  # the program's turns take 1 from the start of the call on, and NumPy's 1
 
 
 def test_what_is_not_timed():

@@ -108,3 +108,22 @@ def test_several_sweeps_masks_and_gathers() -> None:
     ours, theirs = fuser.jit(lambda x, i: program(fnp, x, i))(x, i), program(jnp, jnp.asarray(x), jnp.asarray(i))
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-6)
+
+
+def _marked(image: Any, light: Any) -> Any:
+    """Bytes of pixels of which all channels share a light, and whether any has left their range."""
+    lit = image * light[..., None] * 255
+    return lit.astype(fnp.uint8), (lit > 255).any(), lit.max()
+
+
+@pytest.mark.parametrize(("channels", "wanted"), [(1, 1), (3, 1), (4, 1), (5, 2)])
+def test_short_channels_beside_a_reduction_of_all(channels: int, wanted: int) -> None:
+    image, light = np.abs(rows(20, 30, channels)) / 4, np.abs(rows(20, 30))
+    (group,) = fuser.jit(_marked).lower(image, light).plan.kernels
+    after = unroll_reductions(lower(group), 64)
+    extents = [axis.extent for axis in after.reduced]
+    assert (channels in extents) is (wanted == 2)
+    found, any_left, most = fuser.jit(_marked, backend="c")(image, light)
+    lit = image * light[..., None] * 255
+    np.testing.assert_array_equal(found, np.clip(lit, 0, 255).astype(np.uint8))
+    assert bool(any_left) == (lit > 255).any() and float(most) == lit.max()

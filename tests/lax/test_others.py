@@ -81,3 +81,18 @@ def test_what_is_refused() -> None:
         lax.ragged_dot(X, X[None].swapaxes(1, 2), np.array([4]), group_offset=np.array([1]))
     with pytest.raises(UnsupportedError, match="in order"):
         fuser.lax.approx_max_k(X, 2, aggregate_to_topk=False)
+
+
+def test_dce_sink():
+    """What only a sink uses is computed: its equation stays, under vmap, jvp and transposition too."""
+    names = lambda f: [str(e.primitive) for e in fuser.jit(f).lower(np.float32([1, 2])).graph.eqns]
+
+    def sunk(x):
+        fuser.lax.dce_sink({"a": fuser.numpy.exp(x)})
+        return 2 * x
+
+    assert names(sunk) == ["exp", "dce_sink", "mul"] and names(fuser.vmap(sunk)) == ["exp", "dce_sink", "mul"]
+    assert "dce_sink" in names(lambda x: fuser.jvp(sunk, (x,), (x,))[1])
+    np.testing.assert_array_equal(fuser.jit(sunk)(np.float32([1, 2])), [2, 4])
+    assert fuser.grad(lambda x: sunk(x).sum())(np.float32([1, 2])).tolist() == [2, 2]
+    assert sunk(3.0) == 6

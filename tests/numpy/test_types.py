@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from agreement import compare, precision
 
 import fuser
 import fuser.numpy as fnp
+from fuser.typing import ArrayLike
 
 NAMES = [
     "bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
@@ -68,13 +70,13 @@ def test_traced_values_are_arrays():
     seen = []
 
     def look(x):
-        seen.append((isinstance(x, fuser.Array), isinstance(x, fnp.ndarray)))
+        seen.append((isinstance(x, fuser.Array), isinstance(x, fnp.ndarray), isinstance(x, get_args(ArrayLike)[0])))
         return x.sum()
 
     x = fnp.ones((2, 3))
     for call in (look, fuser.jit(look), fuser.grad(look), fuser.vmap(look), fuser.jit(fuser.grad(look))):
         call(x)
-    assert seen == [(True, True)] * 5
+    assert seen == [(True, True, True)] * 5
     assert isinstance(x, fuser.Array) and issubclass(type(x), fuser.Array)
     assert not isinstance(np.ones(2), fuser.Array) and not isinstance(1.0, fuser.Array)
     assert isinstance(jnp.ones(1), jax.Array)

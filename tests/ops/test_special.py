@@ -14,6 +14,7 @@ import fuser
 import fuser.numpy as fnp
 import fuser.scipy.special as special
 from fuser import lax
+from fuser.backends.c.library.library_calls import call_blocker
 from fuser.config import config
 from fuser.ir.primitive import REGISTRY, Fusion
 from fuser.ir.types import FLOATS, bfloat16
@@ -233,6 +234,36 @@ def test_library_functions_in_jit_with_scalars_beside_arrays() -> None:
 
     np.testing.assert_allclose(np.asarray(fuser.jit(function)(x)), np.asarray(function(x)), rtol=1e-6)
     assert function(x).shape == (9,)
+
+
+PARAMETERS = np.array([0.0, 0.05, 0.5, 1.0, 2.0, 19.0, 21.0, 3e4, -1.0, INF, NAN])
+DRAWN = np.random.default_rng(0).gamma(3.0, 4.0, 64)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, FLOATS[0]], ids=str)
+@pytest.mark.parametrize(
+    "name", ["igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "regularized_incomplete_beta"]
+)
+def test_incomplete_functions_in_c(name: str, dtype: np.dtype) -> None:
+    """Native code between kernels, in loops too, against NumPy's: at edges, at draws, with scalars beside arrays."""
+    places = np.append(PARAMETERS, DRAWN).astype(dtype)
+    operands = [g.ravel() for g in np.meshgrid(places, places[::3])]
+    if name == "regularized_incomplete_beta":
+        operands = [*operands, np.resize(np.array([0.0, 0.2, 0.5, 0.97, 1.0], dtype), operands[0].shape)]
+    function = getattr(lax, "betainc" if len(operands) == 3 else name)
+    rtol = {F64: 1e-12, F32: 3e-7}.get(dtype, 1e-3)
+    with config.using(enable_x64=True):
+        compiled = fuser.jit(function)
+        np.testing.assert_allclose(np.asarray(compiled(*operands)), evaluated(name, *operands), rtol=rtol, atol=1e-37)
+        beside = (dtype.type(2.5), *operands[1:])
+        np.testing.assert_allclose(np.asarray(compiled(*beside)), evaluated(name, *beside), rtol=rtol, atol=1e-37)
+        [group] = compiled.lower(*operands).plan.groups
+        assert call_blocker(group) is None
+        looped = fuser.jit(lambda a, *rest: fuser.lax.fori_loop(0, 3, lambda _, a: 2 + function(a, *rest), a))
+        expected = operands[0]
+        for _ in range(3):
+            expected = 2 + evaluated(name, expected, *operands[1:])
+        np.testing.assert_allclose(np.asarray(looped(*operands)), expected, rtol=10 * rtol)
 
 
 def test_half_precision_goes_through_float32() -> None:

@@ -263,3 +263,11 @@ def test_what_is_unreduced_is_said() -> None:
 
     within(fuser, program)
     within(jax, program)
+
+
+def test_one_hot_lies_as_it_is_told() -> None:
+    with fuser.set_mesh(fuser.make_mesh((4, 2), ("x", "y"))):
+        places = fuser.device_put(np.arange(8), fuser.P("x"))
+        found = fuser.jit(lambda v: fuser.nn.one_hot(v, 4, out_sharding=fuser.P("x", "y")))(places)
+    assert found.sharding.spec == fuser.P("x", "y")
+    np.testing.assert_array_equal(found, np.eye(8, 4))

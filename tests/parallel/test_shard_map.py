@@ -171,8 +171,8 @@ def test_compiled_once() -> None:
 @pytest.mark.parametrize(
     ("function", "in_specs", "out_specs", "words"),
     [
-        (lambda a: a, "x", None, r"got P\(\) in out_specs for the result of <lambda>, f32\[2,4\] on each device, which differs from device to device along 'x'"),
-        (lambda a: a.sum(), "x", "x", r"got P\('x',\) in out_specs for the result of <lambda>, f32\[\] on each device, which has 0 dimensions"),
+        (lambda a: a, "x", None, r"got P\(\) in out_specs for the result of <lambda>, f32\[2,4\]\{V:x\} on each device, which differs from device to device along 'x'"),
+        (lambda a: a.sum(), "x", "x", r"got P\('x',\) in out_specs for the result of <lambda>, f32\[\]\{V:x\} on each device, which has 0 dimensions"),
         (lambda a: a[:, :1], "yz", None, r"names the axis 'yz', which is not in the mesh"),
         (lambda a: a, (None, None, "x"), None, r"in in_specs for argument 0 of <lambda>, which is f32\[8,4\]: 3 entries for 2 dimensions"),
     ],

@@ -343,3 +343,115 @@ def test_no_collectives_over_one_device() -> None:
     args = [laid(fuser, mesh, W, "lone"), laid(fuser, mesh, X, "x", "lone")]
     assert names(spread, *args) == ["psum"]
     assert not any("over lone" in line for line in fuser.explain(spread)(*args).devices)
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_effects_see_parts_or_the_whole(explicit: bool) -> None:
+    """`partitioned`: each device calls with its parts, whole along what vmap takes apart; else it is one call with all."""
+    types = (fuser.sharding.AxisType.Explicit if explicit else fuser.sharding.AxisType.Auto,) * 2
+    mesh = fuser.make_mesh((2, 2), ("x", "y"), axis_types=types)
+    x = laid(fuser, mesh, X, "x", "y")
+    parts: list[Any] = []
+    wholes: list[Any] = []
+
+    def look(a: Any) -> Any:
+        fuser.debug.callback(partitioned=True)(lambda v: parts.append(np.asarray(v)), a)
+        fuser.debug.callback(lambda v: wholes.append(np.asarray(v)), a)
+        return 2 * a
+
+    same(fuser.jit(look)(x), 2 * X)
+    fuser.effects_barrier()
+    key = lambda a: a.tobytes()
+    wanted = [X[i : i + 4, j : j + 8] for i in (0, 4) for j in (0, 8)]
+    same(sorted(parts, key=key), sorted(wanted, key=key))
+    same(wholes, [X])
+    parts.clear()
+    wholes.clear()
+    fuser.jit(fuser.vmap(look))(x)
+    fuser.effects_barrier()
+    same(wholes, list(X))
+    wanted = [row[j : j + 8] for row in X for j in (0, 8)] * 2
+    same(sorted(parts, key=key), sorted(wanted, key=key))
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_layouts_within_programs_are_told(kind: str) -> None:
+    mesh = fuser.make_mesh((4,), ("x",), axis_types=(getattr(fuser.sharding.AxisType, kind),))
+    told: list[Any] = []
+
+    def f(a: Any) -> Any:
+        b = fnp.sin(a)
+        fuser.debug.inspect_array_sharding(b, callback=told.append)
+        return fnp.square(b)
+
+    split, compiled = fuser.NamedSharding(mesh, fuser.P("x")), fuser.jit(f)
+    for _ in range(2):
+        same(compiled(laid(fuser, mesh, X, "x")), np.sin(X) ** 2)
+    assert [s.is_equivalent_to(split, 2) for s in told] == [True]
+    f(laid(fuser, mesh, X, "x"))
+    assert told[1].is_equivalent_to(split, 2)
+    same(fuser.jit(fuser.grad(lambda a: f(a).sum()))(X), np.sin(2 * X))
+    assert isinstance(told[2], SingleDeviceSharding) and len(told) == 3
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_references_keep_their_layout(kind: str) -> None:
+    """Those that are passed, closed over and made inside; reads of them lie as they do."""
+    mesh = fuser.make_mesh((4, 2), ("x", "y"), axis_types=(getattr(fuser.sharding.AxisType, kind),) * 2)
+    split, columns = (fuser.NamedSharding(mesh, fuser.P(*s)) for s in (("x", "y"), (None, "y")))
+    ref, rows = fuser.new_ref(fuser.device_put(X, split)), fuser.new_ref(fuser.device_put(X, columns))
+
+    def steps(passed: Any) -> Any:
+        passed[...] *= 2
+
+        def body(n: Any, total: Any) -> Any:
+            ref[...] += 1.0
+            return total + n
+
+        fuser.lax.fori_loop(0, 3, body, 0)
+        passed[1] = fnp.ones(16)
+        inside = fuser.new_ref(fnp.zeros((8, 16)))
+        inside[...] = ref[...]
+        return ref[...], passed[2:4], passed[0], inside[...]
+
+    whole, part, row, copy = fuser.jit(steps)(rows)
+    doubled = np.concatenate([2 * X[:1], np.ones((1, 16), np.float32), 2 * X[2:]])
+    same((whole, part, row, copy, rows[...]), (X + 3, doubled[2:4], doubled[0], X + 3, doubled))
+    assert all(a.sharding.is_equivalent_to(split, 2) for a in (ref, whole))
+    assert all(a.sharding.is_equivalent_to(columns, 2) for a in (rows, part))
+    if kind == "Explicit":
+        assert row.sharding.spec == fuser.P("y")
+        with pytest.raises(fuser.errors.ShardingTypeError, match="can only be sliced along unsharded axes"):
+            fuser.jit(lambda: ref[:2])()
+
+
+def test_constraints_in_bodies_say_how_carries_and_branches_lie() -> None:
+    mesh = mesh_of(fuser, x=4, y=2)
+    named = lambda *spec: fuser.NamedSharding(mesh, fuser.P(*spec))
+    say = lambda c, *spec: fuser.lax.with_sharding_constraint(c, named(*spec))
+    x = fuser.device_put(np.arange(64, dtype=np.float32).reshape(8, 8), named("x"))
+    turned = fuser.jit(lambda c: fuser.lax.fori_loop(0, 3, lambda _, c: say(c + 1, None, "x"), c))
+    until = fuser.jit(lambda c: fuser.lax.while_loop(lambda c: c[0, 0] < 3, fuser.jit(lambda c: say(c + 1, "y")), c))
+    either = fuser.jit(lambda c: fuser.lax.cond(c[0, 0] < 1, lambda c: say(c + 3, "x", "y"), lambda c: c, c))
+    for function, spec in ((turned, (None, "x")), (until, ("y",)), (either, ("x", "y"))):
+        found = function(x)
+        np.testing.assert_array_equal(found, np.asarray(x) + 3)
+        assert found.sharding.is_equivalent_to(named(*spec), 2)
+    program = turned.lower(x).spread
+    assert [c.name for c in program.collectives] == ["all_to_all"], "once, before the loop"
+
+
+def test_what_is_computed_whole_goes_on_in_parts() -> None:
+    programs = {
+        "sort": lambda lib, x: lib.numpy.sort(x, 0),
+        "set": lambda lib, x: x.at[3].set(0.0),
+        "sums": lambda lib, x: lib.numpy.cumsum(x, 0).round(3),
+        "both": lambda lib, x: lib.numpy.concatenate([x, x]),
+        "after": lambda lib, x: lib.jit(lambda v: lib.numpy.sin(v[::-1]) * 2)(x),
+    }
+    for name, program in programs.items():
+        found, wanted = (
+            program(lib, lib.device_put(W, lib.NamedSharding(mesh_of(lib, x=8), lib.P("x")))) for lib in (fuser, jax)
+        )
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        assert str(found.sharding) == str(wanted.sharding), name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -320,3 +321,61 @@ def test_a_function_with_references_of_its_own_alone_is_called_natively() -> Non
         assert x.is_deleted()
     assert jitted.lower(x).traced.state is None
     assert fuser.runtime.core.native is None or jitted._known_calls() == 1
+
+
+def test_checkpointed_functions_write_references_once_and_are_computed_again() -> None:
+    told: list[float] = []
+    ref = fuser.new_ref(fnp.float32(1), kind="no_grad_no_remat")
+
+    @fuser.checkpoint
+    def scaled(y: Any) -> Any:
+        fuser.debug.callback(lambda v: told.append(float(v)), y)
+        out = y * ref[...]
+        ref[...] += 1
+        return fnp.sin(out)
+
+    np.testing.assert_allclose(fuser.grad(scaled)(2.0), np.cos(2.0), rtol=1e-6)
+    assert ref[...] == 2 and told == [2.0, 2.0]
+
+    def total(checkpoint: Any, x: Any) -> Any:
+        inside = fuser.new_ref(fnp.zeros(3))
+
+        def body(x: Any) -> Any:
+            inside[...] += fnp.sin(x)
+            y = fnp.cos(inside[...]) * x
+            inside[0] = y[1]
+            return y.sum()
+
+        return checkpoint(body)(x) * inside[...].sum()
+
+    x = np.arange(1.0, 4.0, dtype=np.float32)
+    gradients = [
+        fuser.jit(fuser.value_and_grad(functools.partial(total, c)))(x) for c in (fuser.checkpoint, lambda f: f)
+    ]
+    for found, wanted in zip(*gradients, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_cotangents_of_slices_are_added_to_their_part_of_a_ref() -> None:
+    def function(x: Any, y: Any, n: Any) -> Any:
+        return x[::2] * x[1:6] + x[n] * y, x.sum()
+
+    x = fnp.arange(10.0)
+    _, pullback = fuser.vjp(function, x, fnp.float32(3), 7)
+    cotangents = (fnp.arange(5.0), fnp.float32(1))
+    wanted = pullback(cotangents)
+    ref = fuser.new_ref(fnp.ones(10))
+    assert pullback.with_refs(ref, DontWant(), DontWant())(cotangents) == (None, None, None)
+    np.testing.assert_allclose(ref[...], wanted[0] + 1, rtol=1e-6)
+
+    def run() -> None:
+        _, pullback = fuser.vjp(lambda x: x[3] ** 2, x)
+        pullback.with_refs(ref)(fnp.float32(1))
+
+    graph = fuser.make_jaxpr(run)().jaxpr
+    added = [e for e in graph.eqns if e.primitive.name == "addupdate"]
+    assert [v.aval.shape for e in added for v in e.invars[1:2]] == [(1,)]
+    _, pullback = fuser.vjp(lambda x, y: y * 1, x, fnp.float32(3))
+    untouched, slope = pullback.with_refs(GradValue(), GradValue())(fnp.float32(1))
+    np.testing.assert_array_equal(untouched, np.zeros(10))
+    assert slope == 1

@@ -89,6 +89,14 @@ def containers(children):
     )
 
 
+def test_a_core_that_older_sources_made_says_so() -> None:
+    with pytest.raises(
+        AttributeError, match=r"has no 'of_tomorrow'.* rebuild it with `python setup.py build_ext --inplace`"
+    ):
+        native.of_tomorrow  # noqa: B018
+    assert not hasattr(native, "__path__")
+
+
 trees = st.recursive(leaves, containers, max_leaves=8)
 
 

@@ -382,3 +382,16 @@ def test_kernels_use_the_threads_that_they_are_given(settings, expected):
     threads, *inherited = result.stdout.split()
     assert int(threads) == (expected or cpu_count())
     assert inherited == ([settings["OMP_NUM_THREADS"]] if settings else [])
+
+
+@pytest.mark.parametrize(
+    ("said", "tuned"),
+    [
+        ("-march=cooperlake -mavx512f -mtune=generic", ("-mtune=cooperlake",)),
+        ("-march=icelake-server -mtune=icelake-server", ()),
+        ("-march=x86-64 -mtune=generic", ()),
+        ("-target-cpu znver3", ()),
+    ],
+)
+def test_a_processor_that_the_compiler_does_not_know_is_tuned_for_as_the_nearest(tmp_path, said, tuned):
+    assert toolchain.tuning(script(tmp_path / "cc", f"echo 'cc1 -E {said} -' >&2; echo compiler 1.0")) == tuned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax._src.ad_checkpoint
@@ -262,3 +263,49 @@ def test_policies_reach_into_control_flow(kind, policy):
         assert sorted(kept) == sorted(expected)
     if policy != "nothing_saveable" and kind == "products":
         assert (3, 4) in [a.shape for a, _ in fuser.ad_checkpoint.saved_residuals(mine, fnp.asarray(x))]
+
+
+def _told(lib: Any, program: Callable[[Any, Callable[..., None]], Any]) -> list[float]:
+    """What the callbacks of a program were given."""
+    told: list[float] = []
+    program(lib, lambda v: lib.debug.callback(lambda a: told.append(float(a)), v))
+    lib.effects_barrier()
+    return sorted(told)
+
+
+def _looking(lib: Any, look: Callable[..., None], x: Any) -> Any:
+    look(x)
+    return lib.numpy.sin(x)
+
+
+LOOKS = {
+    "grad": lambda lib, look: lib.grad(lib.checkpoint(functools.partial(_looking, lib, look)))(2.0),
+    "jit": lambda lib, look: lib.jit(lib.value_and_grad(lib.checkpoint(functools.partial(_looking, lib, look))))(2.0),
+    "nested": lambda lib, look: lib.grad(lib.checkpoint(lib.checkpoint(functools.partial(_looking, lib, look))))(2.0),
+    "scan": lambda lib, look: lib.jit(
+        lib.grad(
+            lambda x: lib.lax.scan(
+                lambda c, _: (lib.checkpoint(functools.partial(_looking, lib, look))(c), None), x, None, length=2
+            )[0]
+        )
+    )(2.0),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_what_only_looks_happens_each_time_it_is_computed(name: str) -> None:
+    found = _told(fuser, LOOKS[name])
+    np.testing.assert_allclose(found, _told(jax, LOOKS[name]), rtol=1e-6)
+    assert len(found) > 1
+
+
+def test_effects_that_must_not_be_repeated_are_refused() -> None:
+    from fuser.experimental import io_callback
+
+    @fuser.checkpoint
+    def f(x: Any, y: Any) -> Any:
+        io_callback(lambda v: None, None, y)
+        return x * x
+
+    with pytest.raises(NotImplementedError, match="Effects not supported in partial-eval of `checkpoint`"):
+        fuser.grad(f)(2.0, 3.0)

@@ -8,6 +8,7 @@ import pickle
 import jax
 import pytest
 
+import fuser
 from fuser import tree_util
 
 Point = collections.namedtuple("Point", "x y")
@@ -62,3 +63,31 @@ def test_errors_have_jax_words():
         tree_util.tree_broadcast((1, 2), (0, 0, 0))
     with pytest.raises(ValueError, match="pytree structure error"):
         tree_util.tree_map(lambda x, y: x, [1, 2], None)
+
+
+@pytest.mark.parametrize("tree", [{"b": 1, "a": {"d": 2, "c": [3]}}, collections.defaultdict(int, {2: 1, 1: 2}), collections.OrderedDict(z=0, y=({"q": 1, "p": 2},))])  # fmt: skip
+def test_dicts_come_back_in_key_order(tree):
+    """However they were filled: else what a cached program gives would depend on the tree that it was first called with."""
+    leaves, structure = tree_util.tree_flatten(tree)
+    expected = repr(jax.tree.map(lambda x: x, tree))
+    assert repr(tree_util.tree_unflatten(structure, leaves)) == repr(tree_util.tree_map(lambda x: x, tree)) == expected
+    assert repr(pickle.loads(pickle.dumps(structure)).unflatten(leaves)) == expected
+
+
+def test_keys_that_cannot_be_sorted():
+    for library in (jax.tree_util, tree_util):
+        with pytest.raises(ValueError, match="Comparator raised exception"):
+            library.tree_flatten({"a": 1, 2: "b"})
+
+
+def test_order_of_arguments_and_results_of_programs():
+    seen = []
+
+    def function(x):
+        seen.append(list(x))
+        return {"q": x["b"], "p": x["a"]}
+
+    program = fuser.jit(function)
+    for given in ({"b": 1, "a": 2}, {"a": 1, "b": 2}):
+        assert list(program(given)) == ["p", "q"]
+    assert seen == [["a", "b"]]

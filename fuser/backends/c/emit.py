@@ -15,13 +15,13 @@ from fuser.backends.c.builder import Builder
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Definition, Function, Module, Own
 from fuser.backends.c.remarks import elements, obstacle, remark, worst
-from fuser.backends.c.schedules.compensated_sums import VECTOR_BYTES
 from fuser.backends.c.schedules.elementwise import Elementwise
 from fuser.backends.c.schedules.inner_reduction import InnerReduction, SplitInnerReduction
 from fuser.backends.c.schedules.loop_kernel import LANES, LoopKernel
 from fuser.backends.c.schedules.outer_reduction import BLOCK, OuterReduction, SplitOuterReduction, planes
 from fuser.backends.c.schedules.staged_rows import StagedRows, rows_side_by_side
 from fuser.backends.c.schedules.tiling import transposed_accesses
+from fuser.backends.c.target import TARGET
 from fuser.kernel.complex_parts import split_complex
 from fuser.kernel.decompose import decompose
 from fuser.kernel.emitter import axis_names
@@ -52,7 +52,7 @@ def emit_kernel(
     `sizes` are its size arguments; `scalar`, where loops are not vectorised, says why, and for how many elements. `asked` are
     transforms that the user wants or forbids.
     """
-    pieces = unroll_residues(decompose(unroll_reductions(_with_parts(kernel), VECTOR_BYTES), spell.TABLE.has))
+    pieces = unroll_residues(decompose(unroll_reductions(_with_parts(kernel), TARGET.vector), spell.TABLE.has))
     if len(pieces) > 1:
         return _in_turn(kernel, [_emit(piece, threads, asked) for piece in pieces])
     return _emit(pieces[0], threads, asked)

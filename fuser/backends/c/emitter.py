@@ -42,7 +42,7 @@ from fuser.kernel.emitter import Emitter as Common
 from fuser.kernel.emitter import axis_names, invariants
 from fuser.kernel.kernel import Kernel, Store, reduction_identity
 from fuser.kernel.loops import Loops
-from fuser.kernel.lower import computed, index_axes, operands
+from fuser.kernel.operands import computed, index_axes, operands, own_axes
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.kernel.sizes import MOST_SIZES
 
@@ -406,9 +406,7 @@ class Emitter(Builder, Common):
         """Whether a value changes along an axis."""
         known = self.following.get(node)
         if known is None:
-            own = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
-            known = own is not None and axis in index_axes(own)
-            known = known or any(self.follows(operand, axis) for operand in operands(node))
+            known = axis in own_axes(node) or any(self.follows(operand, axis) for operand in operands(node))
             self.following[node] = known
         return known
 
@@ -445,15 +443,15 @@ class Emitter(Builder, Common):
 
     # Reductions.
 
-    def _declare(self, reduction: Scalar, name: str | None = None) -> Code:
+    def declare(self, reduction: Scalar, name: str | None = None) -> Code:
         """Declare a reduction's accumulator; gives its clause for `omp simd`."""
         spec, name = reduction.attr, name or self.name(reduction)
-        kind = "int32_t" if spec.accumulator == BOOL else spell.local(spec.accumulator)
+        kind = spell.held(spec.accumulator)
         start = spell.literal(reduction_identity(spec.reduction, spec.accumulator), spec.accumulator)
         accumulator = self.var(kind, f"{name}_acc", start)
         if reduction in self.two_level:
             self.var(kind, f"{name}_sum", start)
-        if spec.reduction in ("argmax", "argmin"):
+        if spec.positional:
             self.var("int64_t", f"{name}_at", "-1")
             return NOTHING
         clause = code(f" reduction({_OPENMP[spec.reduction]}:{{}})", accumulator)
@@ -465,7 +463,7 @@ class Emitter(Builder, Common):
         """Take one value into the reduction; a position below 0 says that there was none yet."""
         spec, name = reduction.attr, self.name(reduction)
         accumulator = self.named(f"{name}_acc")
-        if spec.reduction in ("argmax", "argmin"):
+        if spec.positional:
             offset = self.named(f"{name}_at")
             self.open("if ({})", self.takes_over(reduction, value, accumulator, offset))
             self.set(accumulator, value)
@@ -497,7 +495,7 @@ class Emitter(Builder, Common):
     def _finish(self, reduction: Scalar) -> None:
         """The reduction's value, once the run is over."""
         spec, name, kind = reduction.attr, self.name(reduction), spell.local(reduction.dtype)
-        if spec.reduction in ("argmax", "argmin"):
+        if spec.positional:
             value = code(self.named(f"{name}_at"))
         elif spec.reduction in ("max", "min") and is_inexact(spec.accumulator):
             nan = spell.literal(spec.accumulator.type("nan"), spec.accumulator)

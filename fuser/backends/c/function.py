@@ -93,6 +93,7 @@ class Element(NamedTuple):
 
 NOTHING = Code()
 Part = str | int | Variable | Number | Symbol | Own | Element | Sum | Code
+Range = tuple[Part, Part]  # the first iteration of a loop, and the one after its last
 
 
 def code(form: str | Part, *parts: Part, names: Mapping[str, Variable] | None = None) -> Code:

@@ -11,14 +11,15 @@ from typing import Any
 
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import GATHERED, NEAR, Emitter
+from fuser.backends.c.schedules.argreduce import is_argreduce
 from fuser.backends.c.schedules.inner_reduction import InnerReduction
 from fuser.backends.c.schedules.loop_kernel import LoopKernel
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS, is_complex, is_inexact
+from fuser.ir.types import FLOATS, is_complex
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import of_vector
-from fuser.kernel.lower import computed, index_axes
+from fuser.kernel.operands import computed, index_axes, index_of
 
 Scalarised = tuple[str, int]  # the reason, and for how many elements
 
@@ -89,8 +90,8 @@ def _of_reductions(writer: InnerReduction) -> str:
         recalled = writer.kept.keys() - set(sweep.kept)
         if any(n.op == "scan" and n not in recalled for n in sweep.body) and sweep not in writer.in_vectors:
             return "each element of a prefix scan waits for the one before it; along an axis other than the last, many run side by side"
-        extremes = any(reduction.attr.reduction in ("argmax", "argmin") for reduction in sweep.reductions)
-        if extremes and not writer.is_argreduce(sweep):
+        extremes = any(reduction.attr.positional for reduction in sweep.reductions)
+        if extremes and not is_argreduce(writer.loops, sweep):
             return "positions of extremes in short rows are looked for one after the other; along the first axis they are not"
     return ""
 
@@ -101,8 +102,6 @@ def _of_operation(writer: Emitter, node: Scalar, axis: Axis) -> str:
         return (
             f"complex {node.op} is computed one number after the other; functions of real and imaginary parts are not"
         )
-    if node.op == "rem" and is_inexact(dtype):
-        return "remainders of floats are computed one after the other; x - y * floor(x / y) is not, where its rounding will do"
     if node.op in ("div", "rem") and dtype.kind in "iu" and dtype.itemsize == 8 and writer.follows(node.args[1], axis):
         return "processors divide integers of 64 bits one after the other; not so by a constant, and not narrower ones"
     if _BY_COMPILER and FLOATS[0] in (node.dtype, dtype) and node.op in ("load", "cast", "bitcast"):
@@ -117,7 +116,7 @@ def _stands_still(writer: Emitter, division: Div) -> bool:
 def _of_index(writer: Emitter, node: Scalar, axis: Axis) -> str:
     if node.op not in ("load", "index"):
         return ""
-    offset = node.attr.offset if node.op == "load" else node.attr
+    offset = index_of(node)
     divisions = (atom for atom, _ in offset.terms if isinstance(atom, Div) and axis in index_axes(atom.base))
     if any(not _stands_still(writer, division) for division in divisions):
         return "the offset of each element takes an integer division; a reshape to axes of its own would not"

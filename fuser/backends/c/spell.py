@@ -52,29 +52,27 @@ _COMPLEX_HELPERS = [
 
 
 # Processors have no vectors of integer quotients. Rounding towards zero, a quotient of two numbers of n bits is the one of floats
-# of 2n bits and more: a / b is at least 1 / b from any other integer, and its distance to the float nearest it is less. One number
-# alone is divided as it is, which takes half as long.
+# of 2n bits and more: a / b is at least 1 / b from any other integer, and its distance to the float nearest it is less. The
+# remainder is exact in them too. gcc makes no vectors of choices by a divisor that a loop does not change: what a divisor of 0
+# gives comes of arithmetic, and -1 is no case apart. One number alone is divided as it is, which takes half as long.
 ALONE = "_alone"
-
-
-def _quotient(kind: str, bits: int, alone: str) -> str:
-    if bits == 64 or alone:
-        return "a / b"
-    float_ = "double" if bits == 32 else "float"
-    return f"(__builtin_constant_p(b) ? a / b : ({kind})(({float_})a / ({float_})b))"
 
 
 def _integer_helpers(n: str, bits: int, alone: str) -> list[str]:
     """The quotient and the remainder as XLA has them: -1 and the dividend for divisors of 0."""
     t, signed = f"{n}_t", n[0] == "i"
-    quotient = _quotient(t, bits, alone)
-    plain = bits == 64 or alone
-    rest = "a % b" if plain else f"__builtin_constant_p(b) ? a % b : ({t})(a - b * {quotient})"
-    if signed:  # the least number has no quotient by -1
-        quotient, rest = f"b == -1 ? ({t})-a : {quotient}", f"b == -1 ? 0 : {rest}"
+    # the least number has no quotient by -1
+    quotient, rest = (f"b == -1 ? ({t})-a : a / b", "b == -1 ? 0 : a % b") if signed else ("a / b", "a % b")
+    quotient, rest = f"b == 0 ? ({t})-1 : {quotient}", f"b == 0 ? a : {rest}"
+    if bits < 64 and not alone:
+        float_, w = ("double", "") if bits == 32 else ("float", "f")
+        ratio, most = f"({float_})a / ({float_})(b + (b == 0))", f"{1 << (bits - 1)}.0{w}"
+        near = f"({ratio} == {most} ? -{most} : {ratio})" if signed else f"({ratio})"
+        quotient = f"__builtin_constant_p(b) ? ({quotient}) : ({t})(({t}){near} | -(b == 0))"
+        rest = f"__builtin_constant_p(b) ? ({rest}) : ({t})(({float_})a - ({float_})b * __builtin_trunc{w}({ratio}))"
     return [
-        f"static inline {t} divide_{n}{alone}({t} a, {t} b) {{ return b == 0 ? ({t})-1 : {quotient}; }}",
-        f"static inline {t} remainder_{n}{alone}({t} a, {t} b) {{ return b == 0 ? a : {rest}; }}",
+        f"static inline {t} divide_{n}{alone}({t} a, {t} b) {{ return {quotient}; }}",
+        f"static inline {t} remainder_{n}{alone}({t} a, {t} b) {{ return {rest}; }}",
     ]
 
 
@@ -173,7 +171,6 @@ def header(used: Counter[str]) -> str:
     """What stands before the kernels: prototypes, maths and helpers, as far as `used` names them; how often each is named."""
     helpers, names = TABLE.used(used)
     lines = ["#include <stdint.h>"]
-    lines += [f"{kind} {f}({kind}, {kind});" for f, kind in (("fmodf", "float"), ("fmod", "double")) if f in names]
     lines += [_LIBC_PROTOTYPES[name] for name in sorted(names & _LIBC_PROTOTYPES.keys())]
     return "\n".join([*lines, *helpers, *maths.used(used)])
 
@@ -212,6 +209,21 @@ def read(dtype: np.dtype, element: Part) -> Code:
 def store(dtype: np.dtype, value: Part) -> Code:
     """A value as it goes to memory."""
     return code("{}({})", Symbol(f"{_HALVES[dtype]}_round"), value) if dtype in _HALVES else code(value)
+
+
+def held(dtype: np.dtype) -> str:
+    """The type of a value in an array between loops. A bool takes 32 bits, the width of most of what it chooses."""
+    return "int32_t" if dtype == BOOL else local(dtype)
+
+
+def put(dtype: np.dtype, value: Part) -> Code:
+    """A value as such an array holds it."""
+    return code("{} ? 1 : 0" if dtype == BOOL else "{}", value)
+
+
+def taken(dtype: np.dtype, element: Part) -> Part:
+    """The value of an element of such an array."""
+    return code("({} != 0)", element) if dtype == BOOL else element
 
 
 def conversions(*dtypes: np.dtype) -> str:
@@ -380,7 +392,6 @@ def _rounded_twice(form: str, name: str) -> Spelling:
 
 _FLOAT: dict[str, Spelling] = {
     **{name: name + "_{w}" for name in (*maths.UNARY, *maths.BINARY)},
-    "rem": "fmod{f}",
     "neg": "-{0}",
     "abs": "__builtin_fabs{f}({0})",
     "floor": "__builtin_floor{f}({0})",

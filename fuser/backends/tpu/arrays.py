@@ -18,7 +18,7 @@ from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import KEY, SMALL, ArrayType, is_float, short_dtype
 from fuser.kernel.decompose import Decomposition
-from fuser.kernel.lower import operands
+from fuser.kernel.operands import in_order
 from fuser.ops.conversion import bitcast_convert_type_p, copy_p
 from fuser.ops.convolution import conv_general_dilated_p
 from fuser.ops.cumulative import cumlogsumexp_p, cummax_p, cummin_p, cumprod_p, cumsum_p
@@ -389,19 +389,12 @@ class Arrays:
 
     def expression(self, root: Scalar, known: dict[Scalar, str]) -> str:
         """Lines for all nodes that `root` needs, each once; its own text."""
-        stack = [(root, False)]
-        while stack:
-            node, ready = stack.pop()
-            if node in known:
-                continue
+        for node in in_order([root], known):
             if node.op == "const":
                 known[node] = spell.literal(node.attr, node.dtype)
             elif node.op == "input":
                 half = spell.local(node.dtype) != node.dtype
                 known[node] = f"{self.names[node.attr]}.astype(jnp.float32)" if half else self.names[node.attr]
-            elif not ready:
-                stack.append((node, True))
-                stack.extend((n, False) for n in reversed(operands(node)))
             else:
                 name = self.fresh()
                 args = [known[a] for a in node.args]

@@ -9,7 +9,8 @@ from typing import Any
 
 from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
-from fuser.backends.triton import attention, eager, interpreter
+from fuser.backends.triton import attention, by_hand, eager, interpreter
+from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
 from fuser.backends.triton.device import code
 from fuser.backends.triton.device.link import Linker
 from fuser.backends.triton.emit import emit_kernel, emit_product
@@ -29,7 +30,8 @@ from fuser.kernel.lower import lower
 from fuser.kernel.lower_loop import lower_loop
 from fuser.kernel.schedule import NOTHING_ASKED
 from fuser.ops.attention import attention_p
-from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, kernel_groups
+from fuser.ops.block_kernel import block_kernel_p
+from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.runtime.executable import Executable
 
 
@@ -40,7 +42,13 @@ class Triton:
     asked = NOTHING_ASKED
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(
-        control=True, dots=True, attention=True, driven="kernels are launched from there", target=TARGET
+        control=True,
+        dots=True,
+        attention=True,
+        column_sums=LONGEST_SUMMED_ROW,
+        driven="kernels are launched from there",
+        target=TARGET,
+        calls=frozenset((block_kernel_p,)),
     )
 
     @property
@@ -49,6 +57,8 @@ class Triton:
         return memory()
 
     def supports(self, eqn: Eqn) -> str | None:
+        if eqn.primitive is block_kernel_p:
+            return by_hand.refusal(eqn)
         if eqn.primitive.fusion is Fusion.DOT:
             return attention.refusal(eqn) if eqn.primitive is attention_p else refusal(eqn)
         if (reason := unsupported(eqn, "runs in a library")) is not None:
@@ -61,7 +71,9 @@ class Triton:
             return _complex_reason(eqn)
         return None
 
-    def emit(self, group: FusionGroup) -> KernelSource:
+    def emit(self, group: FusionGroup) -> KernelSource | Refusal:
+        if group.kind is Kind.LIBRARY:
+            return by_hand.emit(group)
         if group.kind is Kind.CONTRACTION:
             kernel, emitted = emit_product(group)
         else:

@@ -7,6 +7,7 @@ depends on sizes alone, so results do not depend on the machine.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fuser.kernel.schedule import Schedule
@@ -17,6 +18,7 @@ ONE_WAVE = (
     528  # programs of 8 warps and 64 registers a thread that such a GPU runs at once: four on each multiprocessor
 )
 LONGEST_ROW = 16384  # reduced elements that one program holds at once
+LONGEST_SUMMED_ROW = 8192  # the same, where a program keeps sums of its columns too
 LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along memory
 
 
@@ -138,24 +140,26 @@ def dot_tile(m: int, n: int, itemsize: int) -> DotTile:
 
 @dataclass(frozen=True)
 class AttentionTile:
-    """What a program of attention takes: `m` queries, `n` keys a step, so many contracted features at once and all of the values'."""
+    """What a program of attention takes: `m` rows, `n` walked positions a step; of each score so many contracted features at
+    once, of each sum all features."""
 
     m: int
     n: int
-    depth: int
-    features: int
+    depths: tuple[int, ...]
+    features: tuple[int, ...]
     warps: int
     stages: int
 
 
-def attention_tile(rows: int, features: int, depth: int, itemsize: int) -> AttentionTile:
-    """The tile of attention over so many queries a head. A warp group's product takes 64 rows at least; float32 has no such
+def attention_tile(rows: int, features: Sequence[int], depths: Sequence[int], itemsize: int) -> AttentionTile:
+    """The tile of attention over so many rows a head. A warp group's product takes 64 rows at least; float32 has no such
     products, and its threads hold what they multiply."""
     power = lambda extent: max(16, 1 << (extent - 1).bit_length())
-    whole = power(depth), power(features)
+    held, sums = tuple(map(power, depths)), tuple(map(power, features))
+    largest = max((*held, *sums))
     if itemsize > 2:
-        return AttentionTile(16 if rows <= 16 else 64, 16, 16, whole[1], 4 if rows <= 16 else 8, 2)
-    keys = 64 if max(whole) <= 128 else 32
+        return AttentionTile(16 if rows <= 16 else 64, 16, (16,) * len(held), sums, 4 if rows <= 16 else 8, 2)
+    keys = 64 if largest <= 128 and sum(sums) < 256 else 32
     if rows <= 64:
-        return AttentionTile(16 if rows <= 16 else 64, keys, *whole, 4, 2)
-    return AttentionTile(128, keys, *whole, 8, 3 if max(whole) <= 64 else 2)
+        return AttentionTile(16 if rows <= 16 else 64, keys, held, sums, 4, 2)
+    return AttentionTile(128, keys, held, sums, 8, 3 if largest <= 64 else 2)

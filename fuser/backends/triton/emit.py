@@ -9,6 +9,7 @@ import numpy as np
 from fuser.backends.triton import block_sizes as tiles
 from fuser.backends.triton import spell
 from fuser.backends.triton.attention import emit_attention
+from fuser.backends.triton.column_sums import totals, with_column_sums
 from fuser.backends.triton.elementwise import elementwise
 from fuser.backends.triton.emitter import Function, Launch
 from fuser.backends.triton.loop_kernel import LoopKernel
@@ -82,6 +83,10 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     reduced = loops.count(loops.reduced)
     along_rows = loops.vector in loops.parallel and loops.extents[loops.vector] >= WIDE_ENOUGH
     rows = loops.count(loops.parallel)
+    if totals(kernel):
+        tile = tiles.row_tile(reduced)
+        assert tile is not None
+        return with_column_sums(kernel, loops, tile)
     tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held_words(kernel))
     if tile is not None:
         tile = tile.asked(asked, reduced)

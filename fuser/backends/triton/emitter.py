@@ -19,7 +19,7 @@ from fuser.kernel.emitter import NOWHERE as NONE
 from fuser.kernel.emitter import BlockEmitter, axis_names
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
-from fuser.kernel.lower import operands
+from fuser.kernel.operands import within_sweep
 from fuser.kernel.sizes import IndexText, Sizes
 
 LARGE = 2**31  # elements from which positions need 64 bits
@@ -239,17 +239,8 @@ class Emitter(BlockEmitter):
 
 def required(roots: Iterable[Scalar], order: Sequence[Scalar], known: Iterable[Scalar] = ()) -> list[Scalar]:
     """The nodes of `order` that `roots` need, beyond those already known."""
-    done = set(known)
-    inside = set(order)
-    stack = list(roots)
-    found: set[Scalar] = set()
-    while stack:
-        node = stack.pop()
-        if node in found or node in done:
-            continue
-        found.add(node)
-        stack.extend(operands(node) if node.op != "reduction" else ())
-    return [n for n in order if n in found and n in inside]
+    found = within_sweep(roots, set(known))
+    return [n for n in order if n in found]
 
 
 def _sum(offset: str) -> str:

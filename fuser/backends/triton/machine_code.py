@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.aot import WARP, compile_ahead
 from fuser.backends.triton.emitter import Launch
 from fuser.backends.triton.target import Machine
 from fuser.errors import ToolchainError
+from fuser.ir.primitive import Fusion
 from fuser.partition.group import FusionGroup, Kind
 
 MOST_BLOCKS = 32  # that a multiprocessor runs at once
@@ -82,13 +85,12 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
     product = group.kind is Kind.CONTRACTION  # whose programs find in the second cache what others have read
     touches = [1 if product else _touches(source.text, name) for name in source.params]
     moved = sum(a.nbytes * times for a, times in zip(arrays, touches, strict=True))
+    moved += sum(2 * count * np.dtype(dtype).itemsize for count, dtype in source.launch["scratch"])
     launches = tuple(of_source(source, max((a.size for a in arrays), default=1), machine))
     times = {
         "memory": moved / machine.copy,
         "products" if product else "issue": (
-            group.flops / machine.products(max(a.dtype.itemsize for a in arrays if a.shape))
-            if product
-            else sum(launch.issue for launch in launches)
+            group.flops / machine.products(_multiplied(group)) if product else sum(launch.issue for launch in launches)
         ),
         "launch": machine.launch * len(launches),
     }
@@ -118,6 +120,12 @@ def occupancy(launch: Launch, code: Code, machine: Machine) -> float:
         blocks = min(blocks, machine.shared // (code.shared + 1024))
     blocks = min(blocks, -(-launch.grid // machine.units))
     return blocks * threads / machine.threads
+
+
+def _multiplied(group: FusionGroup) -> int:
+    """Bytes of the widest number that a group's products multiply."""
+    products = [eqn for eqn in group.eqns if eqn.primitive.fusion is Fusion.DOT]
+    return max(v.aval.dtype.itemsize for eqn in products for v in eqn.invars if v.aval.shape)
 
 
 def _touches(text: str, param: str) -> int:

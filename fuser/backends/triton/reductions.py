@@ -35,6 +35,11 @@ class Rows(Emitter):
         self.line(f"program = {self.program()}")
         programs = self.row_block()
         self.columns("tl.arange(0, COLUMNS)[None, :]")
+        self.sweep_all()
+        return self.finish(self.constants(), programs, self.tile.warps, self.tile.hints)
+
+    def sweep_all(self) -> None:
+        """All sweeps of the block."""
         for sweep in self.kernel.sweeps:
             self.row_part(sweep)
             for node in sweep.body:
@@ -43,7 +48,6 @@ class Rows(Emitter):
                 self.reduction(reduction)
             for store in sweep.stores:
                 self.store(store)
-        return self.finish(self.constants(), programs, self.tile.warps, self.tile.hints)
 
     def constants(self) -> dict[str, int]:
         return {"ROWS": self.tile.rows, "COLUMNS": self.tile.columns}

@@ -296,7 +296,7 @@ def _gradient(context: Context, f: Any, *varargs: Any, axis: Any = None, edge_or
     dtype = floats(x)
     spacing = [operand(context, v, dtype) if isinstance(v, TracedArray) else v for v in varargs]
     result = fnp.gradient(x.lifted(dtype), *spacing, axis=axis)
-    return [wrapped(context, r) for r in result] if isinstance(result, (list, tuple)) else wrapped(context, result)
+    return tuple(wrapped(context, r) for r in result) if isinstance(result, (list, tuple)) else wrapped(context, result)
 
 
 @implements(numpy_function("trapezoid"), numpy_function("trapz"))

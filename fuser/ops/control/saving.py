@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from fuser.ir.graph import Eqn, Graph, Var
+from fuser.ir.graph import Eqn, Graph, Var, effective
 from fuser.ir.types import ArrayType
 from fuser.ops.control.avals import stacked
 from fuser.ops.control.cond import cond_p, taking_all, with_all
@@ -86,11 +86,11 @@ def _bodies(graph: Graph, saves: Saves) -> tuple[Graph, Graph, tuple[Var, ...]]:
 
 
 def needed(graph: Graph) -> Graph:
-    """The graph without equations that no result needs."""
+    """The graph without equations that no result needs and that have no effect."""
     wanted = {v for v in graph.outvars if isinstance(v, Var)}
     kept = []
     for eqn in reversed(graph.eqns):
-        if any(v in wanted for v in eqn.outvars):
+        if effective(eqn) or any(v in wanted for v in eqn.outvars):
             kept.append(eqn)
             wanted.update(eqn.operands())
     return replace(graph, eqns=tuple(reversed(kept)))

@@ -162,6 +162,19 @@ def _reduce(eqn: Eqn, rewriter: Rewriter) -> Result:
     return rewriter.make(eqn.primitive, inner.invars[0], axes=tuple(sorted((*first, *(left[a] for a in axes)))))
 
 
+def _reduce_repeated(eqn: Eqn, rewriter: Rewriter) -> Result:
+    """The extreme of one value repeated is that value."""
+    x = eqn.invars[0]
+    inner = rewriter.producer(x, M.broadcast_in_dim_p)
+    if inner is None or inner.invars[0].aval.size != 1 or not x.aval.size:
+        return None
+    one: Any = inner.invars[0]
+    shape = eqn.outvars[0].aval.shape
+    if one.aval.shape:
+        one = rewriter.make(M.reshape_p, one, new_sizes=(), dimensions=None)
+    return rewriter.make(M.broadcast_in_dim_p, one, shape=shape, broadcast_dimensions=()) if shape else one
+
+
 def _position(eqn: Eqn, rewriter: Rewriter) -> Result:
     return filled(eqn, rewriter, 0) if eqn.invars[0].aval.shape[eqn.params["axes"][0]] == 1 else None
 
@@ -335,6 +348,17 @@ MOVEMENT: tuple[Rule, ...] = (
         (R.reduce_max_p, R.reduce_min_p, R.reduce_and_p, R.reduce_or_p, R.reduce_xor_p),
         _reduce,
         lambda x: R.reduce_max_p.bind(R.reduce_max_p.bind(x, axes=(0,)), axes=(1,)),
+        _ANY,
+        _CUBE,
+    ),
+    Rule(
+        "max of one value repeated",
+        (R.reduce_max_p, R.reduce_min_p, R.reduce_and_p, R.reduce_or_p),
+        _reduce_repeated,
+        lambda x: R.reduce_max_p.bind(
+            M.broadcast_in_dim_p.bind(R.reduce_max_p.bind(x, axes=(0, 1, 2)), shape=(3, 4), broadcast_dimensions=()),
+            axes=(0,),
+        ),
         _ANY,
         _CUBE,
     ),

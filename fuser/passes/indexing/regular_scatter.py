@@ -24,7 +24,7 @@ from fuser.trace.stage import stage
 FEWEST = 8  # one of so many elements is written at least
 SMALL = 1 << 10  # elements of an array that it does not matter for
 INTERLEAVED = (1, 2, 3, 4, 8)  # strides of the last dimension that processors take apart in registers
-LARGEST = 1 << 24  # indices that are looked at
+MOST_INDICES = 1 << 24  # numbers of a constant whose values are looked at
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def as_regular(eqn: Eqn, indices: np.ndarray, combine: Callable[[Any, Any], Any]
     array, repeat, or are few."""
     aval, updates = eqn.invars[0].aval, eqn.invars[2].aval
     numbers = ScatterDimensionNumbers(*eqn.params["dimension_numbers"])
-    if not updates.size or numbers.operand_batching_dims or indices.size > LARGEST:
+    if not updates.size or numbers.operand_batching_dims or indices.size > MOST_INDICES:
         return None
     lines = _lines(aval.shape, indices, numbers, tuple(window_sizes(aval, updates, numbers)))
     if lines is None or any(min(line.start, line.last) < 0 or line.extent < 1 for line in lines):

@@ -15,8 +15,7 @@ import numpy as np
 from fuser.ir.graph import Eqn, Graph, Operand, Var
 from fuser.ir.primitive import Control
 from fuser.passes.indexing.canonicalize import canonicalize_known
-
-MOST = 1 << 20  # elements of a constant whose values are looked at, as indices
+from fuser.passes.indexing.regular_scatter import MOST_INDICES
 
 
 def propagate_constants(graph: Graph) -> Graph:
@@ -50,4 +49,4 @@ def _with_known(eqn: Eqn, known: Mapping[Operand, Any]) -> Eqn:
 
 
 def _is_place(var: Var) -> bool:
-    return var.aval.size <= MOST and np.dtype(var.aval.dtype).kind in "iu"
+    return var.aval.size <= MOST_INDICES and np.dtype(var.aval.dtype).kind in "iu"

@@ -49,7 +49,8 @@ inline float pow_core_f32(float a, float y) {
   const double whole = a == 0 ? -__builtin_inf() : a == __builtin_inff() ? __builtin_inf() : l, exponent = whole == 0 ? 0 : whole * y;
   const double c = exponent < -200 ? -200 : exponent > 200 ? 200 : exponent, n = c + 0x1.8p52 - 0x1.8p52, r = c - n;
   const double p = POLY64(r, 0.00015478019256381966, 0.0013400436153155554, 0.009617994527387036, 0.055503272017481, 0.24022651504901707, 0.6931472067184072, 0.9999999999190965);
-  return (float)(p * power_of_two_f64(n));
+  const double e = p * power_of_two_f64(n);
+  return e < 0x1p-126 ? from_bits_f32((uint32_t)bits_f64(mad_f64(e, 0x1p149, 0x1p52))) : (float)(e < 0x1p-126 ? 0 : e);
 }
 
 inline float sin_tail_f32(float z) { return POLY(z, -1.9504312e-04, 8.332083e-03, -1.6666654e-01); }

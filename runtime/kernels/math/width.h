@@ -21,10 +21,13 @@ inline _Bool negative_w(real x) { return bits_w(x) >> (WIDTH - 1) != 0; }
 
 inline real signed_w(real size, real sign) { return __builtin_copysign@(size, sign); }
 
-// x·2^n for an integer n given as n + TWICE, in two steps: results below the normal range are rounded once, large ones overflow.
-inline real scaled_w(real x, real n) {
-  const word whole = bits_w(n), half = whole >> 1;
-  return x * from_bits_w(half << DIGITS) * from_bits_w(whole - half << DIGITS);
+// x·2^n, given 2·x for ½ ≤ x < 2, n + TWICE for an integer n, and whether the result is below the normal range. Processors take a
+// hundred times as long for a product there, and masks of scores and tails of densities are made of such numbers: x is scaled
+// 2^LOWEST times as high, and the sum that rounds it to an integer is the result's bits.
+inline real scaled_w(real twice, real n, _Bool low) {
+  const word power = bits_w(n) - (low ? BIAS + 1 - LOWEST : BIAS + 1) << DIGITS, half = (word)1 << (DIGITS - 1);
+  const real p = twice * from_bits_w(power > half ? power : half);  // half of the smallest normal number is the one below that comes here
+  return low ? from_bits_w(bits_w(p + TWO_DIGITS) - TWO_DIGITS_BITS) : p;
 }
 
 // 2^n for an integer n whose power is a normal number.
@@ -39,22 +42,18 @@ inline real exp_rest_w(real x, real *n) {
 // exp(r) - 1 for |r| ≤ log(2) / 2.
 inline real exp_core_w(real r) { return mad_w(r * r, exp_tail_w(r), r); }
 
-// exp(x + low) for a low far below x. Where it is 0 it is chosen to be: processors take a hundred times as long for products that
-// vanish, and masks of scores, tails of densities and logarithms of zeros are made of such numbers.
+// exp(x + low) for a low far below x.
 inline real exp_sum_w(real x, real low) {
   real n;
-  const _Bool gone = x < EXP_LOW;
-  const real r = exp_rest_w(gone ? 0 : x > EXP_HIGH ? EXP_HIGH : x, &n), e = scaled_w(exp_core_w(r + low) + 1, n);
-  return gone ? 0 : e;
+  const real r = exp_rest_w(x < EXP_LOW ? EXP_LOW : x > EXP_HIGH ? EXP_HIGH : x, &n);
+  return scaled_w(mad_w(exp_core_w(r + low), 2, 2), n, x < EXP_LEAST);
 }
 
 inline real exp_w(real x) { return exp_sum_w(x, 0); }
 
 inline real exp2_w(real x) {
-  const _Bool gone = x < EXP2_LOW;
-  const real c = gone ? 0 : x > EXP2_HIGH ? EXP2_HIGH : x, n = c + TWICE;
-  const real e = scaled_w(exp_core_w((c - (n - TWICE)) * 0.6931471805599453w) + 1, n);
-  return gone ? 0 : e;
+  const real c = x < EXP2_LOW ? EXP2_LOW : x > EXP2_HIGH ? EXP2_HIGH : x, n = c + TWICE;
+  return scaled_w(mad_w(exp_core_w((c - (n - TWICE)) * 0.6931471805599453w), 2, 2), n, x < 1 - BIAS.0w);
 }
 
 // 2^n / 4 of n + TWICE, for n from -60 or so.
@@ -278,4 +277,15 @@ inline real nextafter_w(real x, real y) {
   const word i = bits_w(x), away = i + 1, back = i - 1, least = (word)1 | (bits_w(y) & (word)1 << (WIDTH - 1));
   const real moved = from_bits_w(x == 0 ? least : (y > x) == (x > 0) ? away : back);
   return (x != x) | (y != y) ? x + y : x == y ? y : moved;
+}
+
+// The remainder of a division whose quotient is cut off: exact, as x less an integer times y fits where the integer does. The
+// quotient, rounded, may be one too large.
+inline real rem_w(real x, real y) {
+#ifdef FAST_FMA
+  const real a = size_w(x), b = size_w(y), n = __builtin_trunc@(a / b), r = __builtin_fma@(-n, b, a), least = r < 0 ? r + b : r;
+  return rem_far_w(x, y, signed_w(n < TWO_DIGITS ? least : __builtin_nan@(""), x));
+#else
+  return rem_far_w(x, y, __builtin_nan@(""));
+#endif
 }

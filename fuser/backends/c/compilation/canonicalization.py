@@ -1,7 +1,7 @@
 """Canonicalisation of short loops: each element is read once, right before its first use, and stores come last.
 
 In: a loop. Out: one that computes the same; loops that differ in the order of their statements alone become equal, and then
-one function (`outline`). A read may move before a store: where both are of one memory, they are of one element, and the
+one function (`outlining.py`). A read may move before a store: where both are of one memory, they are of one element, and the
 read was to come first. A loop that reads what it stores stays as it is.
 """
 

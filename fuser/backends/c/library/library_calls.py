@@ -1,4 +1,4 @@
-"""Sorts, top_k, scatters, systems, factorisations, Fourier transforms: groups that call functions of the C files of runtime/kernels.
+"""Sorts, top_k, scatters, systems, factorisations, Fourier transforms, incomplete functions: groups that call functions of the C files of runtime/kernels.
 
 In: a LIBRARY group. Out: a function `name(buffers, sizes)` that hands the group's memory on; what the calls need beside
 it is one buffer more, of `workspace` bytes. Extents, strides and choices are size arguments.
@@ -23,6 +23,13 @@ from fuser.ir.types import FLOATS, bfloat16, is_complex
 from fuser.legalise.library_operands import uniform
 from fuser.ops.ffi import call_sizes, ffi_call_p, ffi_effect_p
 from fuser.ops.fft import fft_p
+from fuser.ops.incomplete import (
+    igamma_grad_a_p,
+    igamma_p,
+    igammac_p,
+    random_gamma_grad_p,
+    regularized_incomplete_beta_p,
+)
 from fuser.ops.indexing import GatherScatterMode, as_gather, layout_of
 from fuser.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, window_sizes
 from fuser.ops.sorting import sort_p, top_k_p
@@ -300,6 +307,21 @@ def _triangular_solve(calls: Calls) -> None:
     calls.call(("substitute", matrix.dtype), pointers, sizes)
 
 
+# Incomplete gamma and beta functions.
+
+# In the order of the functions of incomplete.c.
+_INCOMPLETE = (igamma_p, igammac_p, igamma_grad_a_p, random_gamma_grad_p, regularized_incomplete_beta_p)
+
+
+def _incomplete(calls: Calls) -> None:
+    """One operand may be a scalar beside arrays: it is read again for each element."""
+    eqn = calls.eqn
+    out = eqn.outvars[0].aval
+    pointers = [*map(calls.operand, eqn.invars), calls.result(0)]
+    sizes = [_INCOMPLETE.index(eqn.primitive), out.size, calls.threads, *(int(v.aval.ndim > 0) for v in eqn.invars)]
+    calls.call(("incomplete", out.dtype), pointers, sizes)
+
+
 # Foreign functions.
 
 
@@ -328,6 +350,7 @@ _FORMS: dict[Primitive, Callable[[Calls], None]] = {
     triangular_solve_p: _triangular_solve,
     **dict.fromkeys(_REDUCTIONS, _scatter),
     **lapack.FORMS,
+    **dict.fromkeys(_INCOMPLETE, _incomplete),
     fft_p: fourier.transform,
     ffi_call_p: _foreign,
     ffi_effect_p: _foreign,

@@ -34,7 +34,7 @@ def has_gemm(eqn: Eqn) -> bool:
 @functools.cache
 def _gemm(operand: np.dtype, out: np.dtype, name: str = "gemm") -> Any:
     """The compiled product for operands and results of these dtypes; `name` is one of GEMMS."""
-    if name == "gemm" and (ready := prebuilt.gemm(operand, out)) is not None:
+    if (ready := prebuilt.function(name, operand, out)) is not None:
         return ready
     return getattr(_loaded(GEMMS[name] + gemm_text(operand, out)), name)
 
@@ -54,7 +54,7 @@ def address(function: tuple[Any, ...]) -> int:
     """The address of a library function, which stays for the life of the process.
 
     `function` is (one of GEMMS, operands' dtype, result's dtype), ("sort", keys' dtype, bytes of payload), ("top_k", dtype),
-    ("permute", bytes of an element), ("substitute", dtype), ("scatter", dtype, reduction, dtype of indices),
+    ("permute", bytes of an element), ("substitute", dtype), ("incomplete", dtype), ("scatter", dtype, reduction, dtype of indices),
     ("factorisation", function of lapack.c, dtype) or ("lapack", SciPy's module, name), a function of
     LAPACK itself; ("fft",); ("ufunc" or "ufunc data", name, operand's dtype), an inner loop of
     NumPy's; ("host", "run"), which calls Python; or ("foreign", …), a part of a call of a function of the user's
@@ -99,19 +99,24 @@ def accumulator(out: np.dtype) -> np.dtype:
 
 @functools.cache
 def _factorisations(dtype: np.dtype) -> ctypes.CDLL:
+    return _loaded(factorisations_text(dtype))
+
+
+def factorisations_text(dtype: np.dtype) -> str:
     """lapack.c for elements of a dtype, and small_factorisations.c, which has no complex ones."""
     files = ("gemm/poll.c", "lapack.c", *(() if is_complex(dtype) else ("small_factorisations.c",)))
-    return _loaded(_named(lapack.definitions(dtype)) + "\n".join(map(sources.read, files)))
+    return _named(lapack.definitions(dtype)) + "\n".join(map(sources.read, files))
 
 
 def _function(name: str, types: tuple[Any, ...]) -> Any:
     if name == "factorisation":
-        return getattr(_factorisations(types[1]), types[0])
-    return getattr(_loaded(_TEXTS[name](*types)), name)
+        name, *rest = types
+        return prebuilt.function(name, *rest) or getattr(_factorisations(*rest), name)
+    return prebuilt.function(name, *types) or getattr(_loaded(_TEXTS[name](*types)), name)
 
 
 # The names of functions that texts of this file define.
-ENTRIES = (*GEMMS, "fft", "sort", "top_k", "permute", "scatter", "substitute")
+ENTRIES = (*GEMMS, "fft", "sort", "top_k", "permute", "scatter", "substitute", "incomplete")
 
 
 def entry(function: tuple[Any, ...]) -> str:
@@ -165,6 +170,14 @@ def scatter_text(dtype: np.dtype, reduction: str, index: np.dtype) -> str:
     return f"#include <stdint.h>\n{helpers}{_named(names)}{sources.read('scatter.c')}"
 
 
+def incomplete_text(dtype: np.dtype) -> str:
+    """incomplete.c for elements of a dtype."""
+    names = {"IN": spell.storage(dtype), "LOAD(x)": spelt(spell.load(dtype, "(x)")), "SINGLE": int(dtype.itemsize <= 4)}
+    names["SAVE(x)"] = spelt(spell.store(dtype, f"({spell.local(dtype)})(x)"))
+    helpers = spell.conversions(dtype)
+    return f"#include <stdint.h>\n{helpers}{_named(names)}{sources.read('gemm/poll.c')}{sources.read('incomplete.c')}"
+
+
 def _reduction(dtype: np.dtype, reduction: str) -> tuple[str, str]:
     """How an update changes an element, and the update that does not: the zero of a sum is -0.0, which keeps -0.0."""
     if reduction == "add":
@@ -201,6 +214,7 @@ _TEXTS: dict[str, Callable[..., str]] = {
     "fft": lambda: sources.read("fft.c"),
     "permute": permute_text,
     "scatter": scatter_text,
+    "incomplete": incomplete_text,
     "substitute": lambda dtype: (
         _named({"T": spell.storage(dtype)}) + sources.read("gemm/poll.c") + sources.read("triangular_solve.c")
     ),

@@ -1,7 +1,8 @@
-"""Products of floats and of doubles that were compiled with the package, for x86-64-v4 or v3, so that no program waits for them.
+"""Library functions that were compiled with the package, for x86-64-v4 or v3, so that no program waits for them.
 
-In: dtypes. Out: a function, or None: the package was built elsewhere, or from other files than are here now, or for a
-processor that has more than this one; then the product is compiled when it is first wanted, from the same text.
+In: a function, as `on_demand.address` takes it. Out: its symbol, or None: `runtime/kernels/prebuilt` has no such, the package
+was built elsewhere, or from other files than are here now, or for a processor that has more than this one; then the
+function is compiled when it is first wanted, from the same text.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ import importlib.machinery
 import pathlib
 import platform
 from typing import Any
-
-import numpy as np
 
 from fuser.backends.c.control_flow import interrupt
 from fuser.errors import ToolchainError
@@ -28,18 +27,15 @@ _V3 = {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe", "abm"}
 LEVELS = {"v4": _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}, "v3": _V3}
 
 
-def gemm(operand: np.dtype, out: np.dtype) -> Any | None:
-    """gemm for operands and results of these dtypes, or None."""
-    name = {"float32": "gemm_float", "float64": "gemm_double"}.get(operand.name)
-    if name is None or operand != out or native is None:
-        return None
-    library = _library()
-    return library and getattr(library, name)
+def function(name: str, *types: Any) -> Any | None:
+    """The function of this name for these types (`gemm_float32_float32`, `lu_float64`, `sort_float32_4`), or None."""
+    library = None if native is None else _library()
+    return library and getattr(library, "_".join((name, *map(str, types))), None)
 
 
 def digest() -> str:
-    """The SHA-256 of the files that products are built from, and of the compiler's flags."""
-    files = sorted((sources.FOLDER / "gemm").rglob("*.[ch]"))
+    """The SHA-256 of all files of kernels and of the compiler's flags."""
+    files = sorted(sources.FOLDER.rglob("*.[ch]"))
     parts = [*(file.read_bytes() for file in files), " ".join(flags("")).encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
@@ -58,14 +54,14 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _place(level: str) -> str:
-    return f"{PACKAGE}/_gemm_{level}{{}}"
+    return f"{PACKAGE}/_prebuilt_{level}{{}}"
 
 
 def _current(path: str) -> ctypes.CDLL | None:
     """The library, if it was built from the files that are here."""
     try:
         library = toolchain.load_shared(path)
-        built = (ctypes.c_char * 65).in_dll(library, "gemm_digest").value.decode()
+        built = (ctypes.c_char * 65).in_dll(library, "prebuilt_digest").value.decode()
     except (ToolchainError, ValueError):
         return None
     if built != digest():

@@ -143,7 +143,7 @@ def _items(items: Items, matrices: Sequence[tuple[str, Variable]], row: str, cou
     def terms(m: int, factors: Sequence[Part]) -> Code:
         """The sum of products of a row of the first matrix with these."""
         of_row = [at(a, items.run.a, m * items.ra, p * items.ca) for p in range(items.K)]
-        return joined([code("{} * {}", x, y) for x, y in zip(of_row, factors)], " + ")
+        return _in_order(of_row, factors)
 
     if items.lined:
         rows = [
@@ -159,6 +159,11 @@ def _items(items: Items, matrices: Sequence[tuple[str, Variable]], row: str, cou
             builder.set(at(c, items.M * items.N, m * items.N, n), terms(m, column))
     builder.close()
     return tuple(builder.statements)
+
+
+def _in_order(left: Sequence[Part], right: Sequence[Part]) -> Code:
+    """The sum of the products of these, contracted one after the other as BLAS does: without the 0 the first two could be either way."""
+    return joined([code("0"), *[code("{} * {}", x, y) for x, y in zip(left, right)]], " + ")
 
 
 def _one(items: Items, matrices: Sequence[tuple[str, Variable]], row: str, itemsize: int) -> tuple[Statement, ...]:
@@ -177,8 +182,7 @@ def _one(items: Items, matrices: Sequence[tuple[str, Variable]], row: str, items
         rows.append(value)
     m = builder.count("m", "0", items.M)
     factors = [builder.at(a, code(f"{items.ra} * {{}}", m), p * items.ca) for p in range(items.K)]
-    terms = joined([code("{} * {}", x, y) for x, y in zip(factors, rows)], " + ")
-    result = builder.let(row, "result", terms)
+    result = builder.let(row, "result", _in_order(factors, rows))
     builder.do(
         f"__builtin_memcpy(&{{}}, &{{}}, {items.N * itemsize});", builder.at(c, code(f"{items.N} * {{}}", m)), result
     )

@@ -10,7 +10,7 @@ import functools
 import re
 from collections import Counter
 
-from fuser.backends.c.math.range_reduction import CONDITION, FAR, far
+from fuser.backends.c.math.range_reduction import CONDITION, FAR, far, remainder
 from fuser.runtime import sources
 
 # The functions of one operand and of two that kernels may name, as `<name>_f32` and `<name>_f64`.
@@ -18,10 +18,11 @@ UNARY = (
     "exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
     "asinh", "acosh", "atanh", "cbrt", "erf", "erfc", "lgamma",
 )  # fmt: skip
-BINARY = ("pow", "atan2", "nextafter")
+BINARY = ("pow", "atan2", "nextafter", "rem")
 
 # What stands in width.h for each of the two.
 _COMMON = {
+    "EXP_LEAST": ("-87.336545f", "-708.3964185322641"),  # log SMALLEST
     "EXP_LOW": ("-104.0f", "-746.0"),
     "EXP_HIGH": ("89.0f", "710.0"),
     "EXP2_LOW": ("-151.0f", "-1076.0"),
@@ -34,6 +35,7 @@ _COMMON = {
     "LOG2E_HIGH": ("0x1.715476p+0f", "0x1.71547652b82fep+0"),
     "LOG2E_LOW": ("0x1.4ae0c0p-26f", "0x1.777d0ffda0d24p-56"),
     "SMALLEST": ("0x1p-126f", "0x1p-1022"),
+    "LOWEST": ("149", "1074"),  # the smallest number is 2^-LOWEST
     "LIFT": ("0x1p25f", "0x1p54"),
     "LIFTED": ("25", "54"),
     "ONE": ("0x3f800000u", "0x3ff0000000000000u"),
@@ -114,7 +116,12 @@ def functions(double: bool) -> dict[str, str]:
         lines = [line for line in part.splitlines() if not line.startswith("//")]
         if lines and lines[0].startswith("inline"):
             found[re.search(r"(\w+)\(", lines[0]).group(1)] = "\n".join(["IN_LINE" + lines[0][6:], *lines[1:]])  # type: ignore[union-attr]
-    return found | {f"{name}_far_{'f64' if double else 'f32'}": far(name, double) for name in ("sin", "cos", "tan")}
+    width = "f64" if double else "f32"
+    return (
+        found
+        | {f"{name}_far_{width}": far(name, double) for name in ("sin", "cos", "tan")}
+        | {f"rem_far_{width}": remainder(double)}
+    )
 
 
 @functools.cache

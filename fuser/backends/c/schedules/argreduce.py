@@ -12,32 +12,47 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
-from fuser.backends.c.function import Code, Number, Part, Variable, code, joined
-from fuser.ir.index import Axis
+from fuser.backends.c.function import Code, Number, Part, Range, Variable, code, joined
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.kernel import Sweep, reduction_identity
+from fuser.kernel.loops import Loops
 
 if TYPE_CHECKING:
-    from fuser.backends.c.schedules.inner_reduction import InnerReduction
+    from fuser.backends.c.schedules.inner_reduction import InnerReduction, Run
 
 BLOCK = 1024
 SHORTEST = 64  # elements of a row from which blocks pay
 FEWEST = 4  # elements of a row from which vectors pay
 
 
-def argreduce(writer: InnerReduction, sweep: Sweep, body: list[Scalar], axis: Axis, span: tuple[Part, Part]) -> None:
-    """Write the run of a sweep all of whose reductions are argmax or argmin; their accumulators are declared."""
-    first, last = span
+def is_argreduce(loops: Loops, sweep: Sweep) -> bool:
+    """Whether a sweep looks for positions of extremes and for nothing else, along enough elements."""
+    only = sweep.reductions and not sweep.stores and not sweep.kept and all(f.attr.positional for f in sweep.reductions)
+    if not only or len(loops.reduced) != 1 or any(node.op == "scan" for node in sweep.body):
+        return False
+    extent = loops.extents[loops.reduced[0]]
+    return extent >= SHORTEST or (extent >= FEWEST and all(map(_keys_fit, sweep.reductions)))
+
+
+def argreduce(writer: InnerReduction, run: Run, span: Range) -> None:
+    """Write the run of such a sweep, whose accumulators are declared."""
+    if writer.loops.extents[run.axis] < SHORTEST:
+        _by_keys(writer, run)
+    else:
+        _by_blocks(writer, run, span)
+
+
+def _by_blocks(writer: InnerReduction, run: Run, span: Range) -> None:
+    (first, last), sweep = span, run.sweep
     base = writer.count("base", first, last, f"{{}} += {BLOCK}")
     writer.let("int64_t", "width", f"{{0}} - {{1}} < {BLOCK} ? {{0}} - {{1}} : {BLOCK}", last, base)
     for reduction in sweep.reductions:
         writer.buffer(_kind(reduction), f"{writer.name(reduction)}_block", BLOCK)
     writer.pragma("omp simd")
     x = writer.count("x", "0", writer.named("width"))
-    writer.let("int64_t", writer.axis_names[axis], "{} + {}", base, x)
-    for node in body:
-        writer.define(node)
+    writer.let("int64_t", writer.axis_names[run.axis], "{} + {}", base, x)
+    writer.define_all(run.body)
     for reduction in sweep.reductions:
         writer.set(writer.at(f"{writer.name(reduction)}_block", x), writer.operand(reduction.args[0]))
     writer.close()
@@ -46,19 +61,19 @@ def argreduce(writer: InnerReduction, sweep: Sweep, body: list[Scalar], axis: Ax
     writer.close()
 
 
-def argreduce_keys(writer: InnerReduction, sweep: Sweep, body: list[Scalar], axis: Axis) -> None:
-    """Write the same for rows of fewer than `SHORTEST` values of up to 32 bits."""
+def _by_keys(writer: InnerReduction, run: Run) -> None:
+    """The same for rows of fewer than `SHORTEST` values of up to 32 bits."""
     bests: list[Variable] = []
     clauses = []
+    sweep = run.sweep
     for reduction in sweep.reductions:
         most = reduction.attr.reduction == "argmax"
         bests.append(writer.var("int64_t", f"{writer.name(reduction)}_best", "INT64_MIN" if most else "INT64_MAX"))
         clauses.append(code(f" reduction({'max' if most else 'min'}:{{}})", bests[-1]))
     writer.pragma("omp simd{}", joined(clauses, ""))
-    x = writer.count("x", "0", code("(int32_t){}", writer.extents[axis]), kind="int32_t")
-    writer.let("int64_t", writer.axis_names[axis], x)
-    for node in body:
-        writer.define(node)
+    x = writer.count("x", "0", code("(int32_t){}", writer.extents[run.axis]), kind="int32_t")
+    writer.let("int64_t", writer.axis_names[run.axis], x)
+    writer.define_all(run.body)
     for reduction, best in zip(sweep.reductions, bests):
         most = reduction.attr.reduction == "argmax"
         key = writer.let("int32_t", f"{best.name}_key", _key(reduction, writer.operand(reduction.args[0]), most))
@@ -71,7 +86,7 @@ def argreduce_keys(writer: InnerReduction, sweep: Sweep, body: list[Scalar], axi
         writer.set(f"{writer.name(reduction)}_at", place)
 
 
-def keys_fit(reduction: Scalar) -> bool:
+def _keys_fit(reduction: Scalar) -> bool:
     """Whether the values of a reduction become keys of 32 bits."""
     dtype = reduction.attr.accumulator
     return dtype.itemsize <= 4 and (dtype.kind in "iub" or spell.local(dtype) == "float")

@@ -19,10 +19,10 @@ from fuser.backends.c.schedules import fission
 from fuser.backends.c.target import TARGET
 from fuser.ir.index import Affine, Axis, Div
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, is_complex
+from fuser.ir.types import is_complex
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
-from fuser.kernel.operands import computed, index_axes, needed, operands
+from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
 
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.elementwise import Elementwise, Span
@@ -80,7 +80,7 @@ def _split(kernel: Kernel, row: Axis, along: Axis, loops: Loops) -> Rows | None:
     for node in kernel.sweeps[0].row:
         own: frozenset[Axis] = frozenset()
         if node.op in ("load", "index"):
-            index = node.attr.offset if node.op == "load" else node.attr
+            index = index_of(node)
             own = frozenset(index_axes(index) & both)
             dense = own == both and _joint(index, row, along, loops) and (node.op == "index" or not node.args)
             if own == both and not (dense and index.coefficient(along) == 1):
@@ -109,16 +109,14 @@ def write(writer: Elementwise, piece: Piece, row: Span, along: Span, share: bool
         _spread(writer, piece, found, blocks, along.end)
     with writer.scope(), writer.standing({found.row: base, found.along: X}):
         for node, block in blocks.items():
-            element = writer.at(block, X)
-            writer.env[node] = writer.code("({} != 0)", element) if node.dtype == BOOL else element
+            writer.env[node] = spell.taken(node.dtype, writer.at(block, X))
         nodes = _missing(writer, piece, [store.value for store in piece.stores])
         fission.write(writer, piece, ROWS * LONGEST, code("{} * {}", rows, along.end), lambda x: None, nodes)
     writer.close()
 
 
 def _room(writer: Elementwise, node: Scalar) -> str:
-    kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
-    return writer.buffer(kind, f"{writer.name(node)}_rows", ROWS * LONGEST).name
+    return writer.buffer(spell.held(node.dtype), f"{writer.name(node)}_rows", ROWS * LONGEST).name
 
 
 def _missing(writer: Elementwise, piece: Piece, roots: Iterable[Scalar]) -> list[Scalar]:
@@ -127,7 +125,7 @@ def _missing(writer: Elementwise, piece: Piece, roots: Iterable[Scalar]) -> list
 
 
 def _put(writer: Elementwise, node: Scalar, block: str, offset: Part) -> None:
-    writer.set(writer.at(block, offset), "{} ? 1 : 0" if node.dtype == BOOL else "{}", writer.operand(node))
+    writer.set(writer.at(block, offset), spell.put(node.dtype, writer.operand(node)))
 
 
 def _repeat(writer: Elementwise, piece: Piece, found: Rows, blocks: dict[Scalar, str], along: Part) -> None:

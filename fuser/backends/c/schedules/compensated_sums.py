@@ -9,13 +9,15 @@ summation algorithms", SIAM J. Sci. Comput. 42 (2020).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fuser.backends.c.function import Code, Part, Variable, code
+from fuser.backends.c.function import Code, Part, Range, Variable, code
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import ReductionSpec, Sweep
@@ -24,9 +26,8 @@ if TYPE_CHECKING:
     from fuser.backends.c.emitter import Emitter
 
 CHAIN = 32  # additions one after the other in a block
-CHAIN_OF_VECTORS = 64  # the same in vectors of `VECTOR_BYTES`, whose lanes are added up at the end of a block
+CHAIN_OF_VECTORS = 64  # the same in vectors whose lanes are added up at the end of a block
 SCAN = 64  # elements of a block of a running sum that takes in one after the other
-VECTOR_BYTES = 64
 ROWS = 64  # of a block of rows that are added column by column
 WIDE = {np.dtype("float32"): np.dtype("float64"), np.dtype("complex64"): np.dtype("complex128")}
 FEWEST_VECTORS = 2  # of the innermost loop, for it to run in vectors
@@ -53,7 +54,7 @@ def row_blocks(
         return None
     if not vectorised and any(n.op == "scan" for n in sums):
         return _cut(axes, extents, SCAN)
-    lanes = min(VECTOR_BYTES // n.attr.accumulator.itemsize for n in sums)
+    lanes = min(TARGET.vector // n.attr.accumulator.itemsize for n in sums)
     if not vectorised or (extents[axes[-1]] < FEWEST_VECTORS * lanes and len(axes) > 1):
         return _cut(axes, extents, CHAIN)
     most, inner = CHAIN_OF_VECTORS * lanes, extents[axes[-1]]
@@ -109,14 +110,12 @@ def end_block(writer: Emitter, name: str, kind: str, ending: str, at: Part | Non
     writer.set(part, "{0} == {0} ? {0} : 0", lost)
 
 
-def open_block(
-    writer: Emitter, blocks: Blocks, span: tuple[Part, Part], innermost: bool, reverse: bool = False
-) -> tuple[Part, Part]:
+def open_block(writer: Emitter, blocks: Blocks, span: Range, innermost: bool) -> Range:
     """Open the loop over the blocks of an axis that runs over `span`; gives the span of one block."""
     name, (first, last) = writer.axis_names[blocks.axis], span
     length = code(str(blocks.length)) if innermost else writer.sizes(("block", blocks.axis), blocks.length)
     start, end = Variable(f"{name}_from", "int64_t"), Variable(f"{name}_to", "int64_t")
-    if reverse:
+    if writer.backwards:
         writer.start(end, code("{}", last), code("{} > {}", end, first), code("{} -= {}", end, length))
         writer.let("int64_t", start.name, "{0} - {1} < {2} ? {1} : {0} - {2}", end, first, length)
     else:
@@ -125,6 +124,39 @@ def open_block(
     return start, end
 
 
-def another(block: tuple[Part, Part], whole: tuple[Part, Part], reverse: bool) -> Code:
+@contextmanager
+def loops_in_blocks(
+    writer: Emitter,
+    axes: Sequence[Axis],
+    blocks: Blocks | None,
+    span: Range,
+    whole: Range,
+    end: Callable[[Code | None], None],
+    begin: Callable[[], None] = lambda: None,
+) -> Iterator[Range]:
+    """The loops around the innermost of `axes`, whose span it gives; they run in `blocks`, each between `begin` and `end`.
+
+    The outermost axis runs over a `span` of the `whole`. `end` is given the test whether another block follows, None where that
+    is not known.
+    """
+    more: Code | None = None
+    for number, axis in enumerate(axes):
+        own = span if number == 0 else ("0", writer.extents[axis])
+        if blocks is not None and axis is blocks.axis:
+            own = open_block(writer, blocks, own, axis is axes[-1])
+            more = None if number else another(own, whole, writer.backwards)
+            begin()
+        if axis is not axes[-1]:
+            (writer.count_down if writer.backwards else writer.count)(writer.axis_names[axis], *own)
+    yield own
+    for axis in reversed(axes):
+        if axis is not axes[-1]:
+            writer.close()
+        if blocks is not None and axis is blocks.axis:
+            end(more)
+            writer.close()
+
+
+def another(block: Range, whole: Range, reverse: bool) -> Code:
     """The test whether a block of `whole` is not its last, whose sum may stay in the accumulator."""
     return code("{} > {}", block[0], whole[0]) if reverse else code("{} < {}", block[1], whole[1])

@@ -19,7 +19,6 @@ from fuser.backends.c.schedules.index_set_splitting import MANY, across_pieces, 
 from fuser.backends.c.schedules.piece import Piece, part_of, scheduled
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL
 from fuser.kernel.index_set_splitting import Cut
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
@@ -54,22 +53,20 @@ class Elementwise(Emitter):
 
     def __init__(self, kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedule = NOTHING_ASKED) -> None:
         self.cut = _cut(kernel, loops, asked)
+        if self.cut.axis is not None:
+            self.most_sizes = 1 << 20  # pieces that differ in their places alone are one function (`outlining`)
+        super().__init__(kernel, loops, threads, asked)
+        if self.cut.axis is not None and self._undivided():
+            self.cut = _whole(kernel)
         self.pieces = _pieces(kernel, loops, self.cut, asked)
-        split = self.cut.axis is not None
-        if split:
-            self.most_sizes = 1 << 20  # pieces that differ in their places alone are one function (`outline`)
         if any(piece.unroll_and_jam for piece in self.pieces.values()):
             self.attributes = unroll_and_jam.ATTRIBUTES
-        super().__init__(kernel, loops, threads, asked)
-        if split and self._undivided():
-            self.cut, split = _whole(kernel), False
-            self.pieces = _pieces(kernel, loops, self.cut, asked)
         self.sources: dict[Scalar, Element] = {}  # loads that are read elsewhere, in tiles
         self.wide: dict[Scalar, Element] = {}  # loads of less than 32 bits that are read from wider numbers
         self.targets: dict[Store, Element] = {}  # stores that go elsewhere first, to tiles or blocks
         self.single = frozenset(node for piece in self.pieces.values() for node in piece.single)
         inner = (
-            across_pieces(self.cut, loops) if split else None
+            across_pieces(self.cut, loops) if self.cut.axis is not None else None
         )  # the axis of vectors instead, where pieces are narrow
         self.order = order_of(loops) if inner is None else [a for a in order_of(loops) if a is not inner] + [inner]
         self.across = inner
@@ -239,13 +236,12 @@ class Elementwise(Emitter):
     def _widen(self, nodes: Sequence[Scalar], span: Span, room: int) -> None:
         """Read the row of each node into numbers of 32 bits."""
         for node in nodes:
-            kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
-            row = self.buffer(kind, f"{self.name(node)}_row", room)
+            row = self.buffer(spell.held(node.dtype), f"{self.name(node)}_row", room)
             with self.scope():
                 self.pragma("omp simd")
                 self.loop(span.axis, span.begin, span.end)
                 x = code("{} - {}", self.axes[span.axis], span.begin)
-                self.set(self.at(row, x), "{} ? 1 : 0" if node.dtype == BOOL else "{}", super().expression(node))
+                self.set(self.at(row, x), spell.put(node.dtype, super().expression(node)))
                 self.close()
             self.wide[node] = self.at(row, code("{} - {}", self.axes[span.axis], span.begin))
 
@@ -264,7 +260,7 @@ class Elementwise(Emitter):
 
     def expression(self, node: Scalar) -> Code:
         if node in self.wide:
-            return code("({} != 0)" if node.dtype == BOOL else "{}", self.wide[node])
+            return code(spell.taken(node.dtype, self.wide[node]))
         if node in self.sources:
             return self.element_at(node, self.sources[node])
         return super().expression(node)

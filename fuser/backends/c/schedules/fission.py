@@ -19,7 +19,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_complex
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import Loops
-from fuser.kernel.operands import computed, index_axes, operands
+from fuser.kernel.operands import computed, index_of, operands, own_axes
 
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.elementwise import Elementwise
@@ -56,10 +56,11 @@ def write(
     cheap = [node for node in nodes if _again(piece, node)]
     held = _between(piece, loops, cheap)
     for node in held:
-        kind = "int32_t" if node.dtype == BOOL else spell.local(node.dtype)
-        writer.buffer(kind, f"{writer.name(node)}_block", room)
+        writer.buffer(spell.held(node.dtype), f"{writer.name(node)}_block", room)
     with writer.scope():
         for run in loops:
+            if run is not loops[-1] and not any(node in held for node in run):
+                continue
             single = bool(run) and run[0] in piece.single
             if not single:
                 writer.pragma("omp simd")
@@ -98,9 +99,18 @@ def _between(piece: Piece, loops: Sequence[Sequence[Scalar]], cheap: Collection[
     """What later loops read, but for what costs no more to compute again."""
     number = {node: k for k, run in enumerate(loops) for node in run}
     last = len(loops) - 1
-    read = {o for node in number for o in operands(node) if number.get(o, last + 1) < number[node]}
-    read |= {v for s in piece.stores for v in (s.value, *computed(s.offset)) if number.get(v, last) < last}
-    return [node for node in number if node in read and node.op != "const" and node not in cheap]
+    read: set[Scalar] = set()
+    needed = [(o, at) for node, at in number.items() for o in operands(node)]
+    needed += [(v, last) for s in piece.stores for v in (s.value, *computed(s.offset))]
+    while needed:
+        node, at = needed.pop()
+        if number.get(node, at) >= at or node in read:
+            continue
+        if node in cheap:
+            needed += [(o, at) for o in operands(node)]
+        else:
+            read.add(node)
+    return [node for node in number if node in read and node.op != "const"]
 
 
 def _run(
@@ -109,15 +119,17 @@ def _run(
     """One loop's nodes; loads that an earlier loop made are made again where they are read."""
     wanted = {o for node in run for o in operands(node)}
     wanted |= {v for s in piece.stores for v in (s.value, *computed(s.offset))}
+    for node in reversed(cheap):
+        wanted |= set(operands(node)) if node in wanted else set()
     for node in cheap:
         writer.env.pop(node, None)
-        if node in wanted:
+        if node in wanted and node not in run:
             writer.define(node)
     for node in run:
         writer.define(node)
     elements = {node: writer.at(f"{writer.name(node)}_block", writer.named("x")) for node in run if node in held}
     for node, place in elements.items():
-        writer.set(place, "{} ? 1 : 0" if node.dtype == BOOL else "{}", writer.env[node])
+        writer.set(place, spell.put(node.dtype, writer.env[node]))
     for node, place in elements.items():
         writer.env[node] = writer.code("({} != 0)", place) if node.dtype == BOOL else place
 
@@ -146,8 +158,7 @@ def gathers(nodes: Sequence[Scalar], vector: Axis) -> set[Scalar]:
     """Loads whose place along the vector is computed."""
     along: set[Scalar] = set()
     for node in nodes:
-        index = node.attr.offset if node.op == "load" else node.attr if node.op == "index" else None
-        if any(o in along for o in operands(node)) or (index is not None and vector in index_axes(index)):
+        if vector in own_axes(node) or any(o in along for o in operands(node)):
             along.add(node)
     loads = [node for node in nodes if node.op == "load" and not node.args]
     return {node for node in loads if any(value in along for value in computed(node.attr.offset))}
@@ -166,8 +177,10 @@ def backwards(kernel: Kernel, vector: Axis) -> set[Scalar]:
 
 
 def _cheap(node: Scalar) -> bool:
-    """A load or an index whose place is told by the axes alone."""
+    """A load or an index whose place is told by the axes alone, or a wider integer of the same value."""
+    if node.op == "cast" and node.dtype.kind in "iu" and node.args[0].dtype.kind in "iu":
+        return node.dtype.itemsize > node.args[0].dtype.itemsize
     if node.op not in ("load", "index") or node.args:
         return False
-    index = node.attr.offset if node.op == "load" else node.attr
+    index = index_of(node)
     return not computed(index) and not any(isinstance(atom, Div) for atom in index.atoms)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Kernel, Sweep
-from fuser.kernel.lower import operands
+from fuser.kernel.operands import in_order, operands
 
 
 def guards(kernel: Kernel) -> dict[Sweep, tuple[Scalar, ...]]:
@@ -43,17 +43,6 @@ def _guard(sweep: Sweep, users: dict[Scalar, list[Scalar]]) -> Scalar | None:
 
 def _needed(guard: Scalar, rows: set[Scalar]) -> tuple[Scalar, ...] | None:
     """What the test is made of, operands first; None where that differs along the row or takes a reduction."""
-    order: dict[Scalar, None] = {}
-    stack = [(guard, False)]
-    while stack:
-        node, ready = stack.pop()
-        if node in order or node.op == "const":
-            continue
-        if node.op in ("reduction", "scan", "carry", "final") or node not in rows:
-            return None
-        if ready:
-            order[node] = None
-        else:
-            stack.append((node, True))
-            stack.extend((operand, False) for operand in reversed(operands(node)))
-    return tuple(order)
+    found = tuple(node for node in in_order([guard]) if node.op != "const")
+    still = all(n in rows and n.op not in ("reduction", "scan", "carry", "final") for n in found)
+    return found if still else None

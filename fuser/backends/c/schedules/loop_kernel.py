@@ -19,8 +19,7 @@ from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import BOOL
 from fuser.kernel.kernel import Carry, Kernel, Loop, Store
 from fuser.kernel.loops import Loops
-from fuser.kernel.lower import computed, index_axes, operands
-from fuser.kernel.operands import needed
+from fuser.kernel.operands import computed, index_axes, index_of, needed, operands
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 X = Variable("x", "int64_t")  # the running lane
@@ -139,7 +138,7 @@ class LoopKernel(Emitter):
         """Whether to compute a node again costs no more than to read it from an array: elements that lie apart are gathered once."""
         if node.op not in ("load", "index") or node.args:
             return False
-        index = node.attr.offset if node.op == "load" else node.attr
+        index = index_of(node)
         if node.op == "load" and self.vector is not None and index.coefficient(self.vector) not in (0, 1):
             return False
         return not computed(index) and not any(isinstance(atom, Div) for atom in index.atoms)
@@ -156,15 +155,15 @@ class LoopKernel(Emitter):
         return [n for run in runs for n in run if n in crossing]
 
     def _array(self, node: Scalar, name: str) -> Variable:
-        """An array of the block. A bool takes 32 bits, the width of most of what it chooses: six times as fast as 8."""
-        return self.buffer("int32_t" if node.dtype == BOOL else spell.local(node.dtype), name, self.width)
+        """An array of the block."""
+        return self.buffer(spell.held(node.dtype), name, self.width)
 
     def _begin(self, varying: Sequence[Scalar]) -> None:
         carries = [c for c in self.loop_inside.carries if c.node in self.arrays]
         self._keep(varying)
         for carry in carries:
-            form, initial = _in_array(carry.node), self.operand(carry.initial)
-            self.set(self.at(self.arrays[carry.node], X), form, initial)
+            initial = spell.put(carry.node.dtype, self.operand(carry.initial))
+            self.set(self.at(self.arrays[carry.node], X), initial)
 
     def _across(self, write: Callable[[], None], clause: Code = NOTHING) -> None:
         """A vector loop over the lanes of the block."""
@@ -270,7 +269,7 @@ class LoopKernel(Emitter):
         self.define_all(nodes)
         for node in nodes:
             if node in self.arrays:
-                self.set(self.at(self.arrays[node], X), _in_array(node), self.env[node])
+                self.set(self.at(self.arrays[node], X), spell.put(node.dtype, self.env[node]))
 
     def _finish_step(self) -> None:
         inside = self.loop_inside
@@ -297,10 +296,8 @@ class LoopKernel(Emitter):
             for carry, value in zip(carries, values)
         ]
         for carry, value in zip(carries, following):
-            if carry.node in self.arrays:
-                self.set(self.at(self.arrays[carry.node], X), _in_array(carry.node), value)
-            else:
-                self.set(self.env[carry.node], _in_array(carry.node), value)  # type: ignore[arg-type]
+            held = self.at(self.arrays[carry.node], X) if carry.node in self.arrays else self.env[carry.node]
+            self.set(held, spell.put(carry.node.dtype, value))  # type: ignore[arg-type]
 
     # Stores.
 
@@ -359,11 +356,6 @@ class LoopKernel(Emitter):
         if node.op == "lane":
             return False
         return super().follows(node, axis)
-
-
-def _in_array(node: Scalar) -> str:
-    """How a value goes to its array, or to its variable."""
-    return "{} ? 1 : 0" if node.dtype == BOOL else "{}"
 
 
 def _runs(nodes: Sequence[Scalar]) -> list[Sequence[Scalar]]:

@@ -84,7 +84,7 @@ def undivided(
     nodes), each of which is a vector at least."""
     extent = sum(count for count, _ in pieces)
     width = lanes(writer, nodes, stores, extent, wide=True)
-    if not width or not _dear(nodes):
+    if not width or not dear(nodes):
         return False
     return _cost(nodes) * -(-extent // width) < sum(_cost(part) * -(-count // width) for count, part in pieces)
 
@@ -93,7 +93,7 @@ def narrow_loads(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Stor
     """The loads of less than 32 bits of a row with functions of maths, which are all that is so narrow in it: read into 32 bits
     first, they leave vectors as long as the other numbers ask. Else none."""
     nodes = list(nodes)
-    if not _dear(nodes) or any(writer.kernel.params[store.param].dtype.itemsize < WIDE for store in stores):
+    if not dear(nodes) or any(writer.kernel.params[store.param].dtype.itemsize < WIDE for store in stores):
         return []
     narrow = [node for node in nodes if node.op == "load" and node.dtype.itemsize < WIDE]
     return [] if any(node.args or computed(node.attr.offset) for node in narrow) else narrow
@@ -106,14 +106,14 @@ def remainder(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store],
     nodes = list(nodes)
     width, narrow = _width(writer, nodes, stores)
     long = extent >= LONGEST * width
-    return width if width and not narrow and long and _dear(nodes) else 0
+    return width if width and not narrow and long and dear(nodes) else 0
 
 
 def across(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int) -> int:
     """Numbers of a vector, where columns that are reduced side by side run in whole vectors under a mask, which all rows
     that are taken together share; else 0. Where each row is written anew, this is worth its functions of maths alone."""
     nodes = list(nodes)
-    if any(sweep.stores for sweep in writer.kernel.sweeps) and not _dear(nodes):
+    if any(sweep.stores for sweep in writer.kernel.sweeps) and not dear(nodes):
         return 0
     width, narrow = _width(writer, nodes, stores)
     if not width or narrow or extent % width == 0 or not dense(writer, writer.kernel.nodes):
@@ -132,7 +132,8 @@ def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) ->
     return TARGET.vector // max(min(sizes), WIDE), min(sizes) < WIDE
 
 
-def _dear(nodes: Iterable[Scalar]) -> bool:
+def dear(nodes: Iterable[Scalar]) -> bool:
+    """Whether functions of maths are among the nodes."""
     return any(TARGET.costs.get(node.op, 1) >= REMAINDER for node in nodes)
 
 

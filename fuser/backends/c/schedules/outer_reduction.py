@@ -11,17 +11,17 @@ import numpy as np
 
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
-from fuser.backends.c.function import Code, Element, Part, Variable, changed, code
-from fuser.backends.c.schedules import masking
+from fuser.backends.c.function import Code, Element, Part, Range, Variable, changed, code
+from fuser.backends.c.schedules import chunks, masking
 from fuser.backends.c.schedules.compensated_sums import (
-    another,
     carried,
     column_blocks,
     compensated,
     end_block,
-    open_block,
+    loops_in_blocks,
 )
 from fuser.backends.c.schedules.guards import guards
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
@@ -34,7 +34,7 @@ UNROLLED, MOST_UNROLLED = 8, 12  # rows that are reduced at once, and the most v
 MOST_CHUNKS = 32  # chunks of the reduced axes
 CHUNK = 32768  # elements in one chunk, at least: less would not outweigh its partial results
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
-ALIGNED = 16  # columns: where reductions begin, so that vectors of them do not cross lines of a cache
+ALIGNED = TARGET.line // 4  # columns: where reductions begin, so that vectors of them do not cross lines of a cache
 SHORT_ROWS = 64  # columns of a row, up to which the axes around it are columns too
 
 
@@ -81,7 +81,7 @@ class OuterReduction(Emitter):
     block = BLOCK  # columns that run side by side
     planes: tuple[Axis, ...] = ()  # whose columns run side by side too
     in_whole = 0  # numbers of a vector, where rows are short and run in whole vectors under a mask
-    read: tuple[Part, Part]  # the columns whose reductions are read, from the first on, up to the last
+    read: Range  # the columns whose reductions are read, from the first on, up to the last
 
     def form(self) -> None:
         vector = self.loops.vector
@@ -102,7 +102,7 @@ class OuterReduction(Emitter):
             self._row_part(sweep)
             if sweep.loops:
                 self._narrow(sweep)
-                self._columns(sweep, "0", None)
+                self._columns(sweep, ("0", self.extents[self.loops.reduced[0]]))
                 for reduction in sweep.reductions:
                     self._result(reduction)
         self.end()
@@ -144,7 +144,7 @@ class OuterReduction(Emitter):
         """Declare an array over the columns."""
         return self.buffer(kind, name, self.block)
 
-    def _across(self, span: tuple[Part, Part] | None = None) -> None:
+    def _across(self, span: Range | None = None) -> None:
         """Open the vector loop over the columns; the axis' own name counts from the start of the array."""
         vector, width = self.loops.vector, code(self.named("width"))
         assert vector is not None
@@ -178,7 +178,7 @@ class OuterReduction(Emitter):
             self.close()
 
     @property
-    def _all(self) -> tuple[Part, Part]:
+    def _all(self) -> Range:
         return "0", self.named("columns")
 
     def _column(self, array: str) -> Element:
@@ -192,14 +192,13 @@ class OuterReduction(Emitter):
         """Compute values of a row of the kernel as arrays over the columns."""
         nodes = [n for n in values if n.op != "const" and n not in self.env]
         for node in nodes:  # gcc takes no choice by bytes into vectors of wider numbers
-            self._array("int32_t" if node.dtype == BOOL else spell.local(node.dtype), self.name(node))
+            self._array(spell.held(node.dtype), self.name(node))
         if not nodes and not stores:
             return
         self._across()
         for node in nodes:
             self.define(node, self._column(self.name(node)))
-            if node.dtype == BOOL:
-                self.env[node] = self.code("({} != 0)", self._column(self.name(node)))
+            self.env[node] = spell.taken(node.dtype, self._column(self.name(node)))
         for store in stores:
             self.store(store)
         self._close_across()
@@ -224,23 +223,18 @@ class OuterReduction(Emitter):
         self.set(low, f"-{ALIGNED}", operator="&=")
         self.read = (low, high)
 
-    def _columns(self, sweep: Sweep, first: Part, last: Part | None, declare: bool = True) -> None:
-        """Walk the reduced axes once, with the columns inside."""
+    def _columns(self, sweep: Sweep, span: Range, declare: bool = True) -> None:
+        """Walk the reduced axes once, the outermost over a span, with the columns inside."""
         scans = [n for n in sweep.body if n.op == "scan"]
         several = not scans and not sweep.stores and len(sweep.body) <= MOST_UNROLLED
         blocks = column_blocks(sweep, self.loops.reduced, self.loops.extents)
         self.two_level = compensated(sweep) if blocks else []
         for node in (*sweep.reductions, *scans):
             self._start(node, declare)
-        reverse = self.backwards = any(s.attr.reverse for s in scans)
-        for number, axis in enumerate(self.loops.reduced):
-            name = self.axis_names[axis]
-            low, high = (first, last or self.extents[axis]) if number == 0 else ("0", self.extents[axis])
-            if blocks is not None and axis is blocks.axis:
-                whole = low, high
-                low, high = open_block(self, blocks, whole, axis is self.loops.reduced[-1], reverse)
-                more = None if number else another((low, high), whole, reverse)
-            if several and axis is self.loops.reduced[-1]:
+        self.backwards = any(s.attr.reverse for s in scans)
+        name = self.axis_names[self.loops.reduced[-1]]
+        with loops_in_blocks(self, self.loops.reduced, blocks, span, span, self._end_block) as (low, high):
+            if several:
                 self.open()
                 row = self.var("int64_t", name, low)
                 several_rows = code(f"{{}} + {UNROLLED - 1} < {{}}", row, high), code(f"{{}} += {UNROLLED}", row)
@@ -248,17 +242,13 @@ class OuterReduction(Emitter):
                 self._row(sweep, UNROLLED)
                 self.close()
                 self.go_on(row, code("{} < {}", row, high), code("++{}", row))
-            elif reverse:
+            elif self.backwards:
                 self.count_down(name, low, high)
             else:
-                self.loop(axis, low, high)
-        self._row(sweep, 1)
-        for axis in reversed(self.loops.reduced):
+                self.count(name, low, high)
+            self._row(sweep, 1)
             self.close()
-            if several and axis is self.loops.reduced[-1]:
-                self.close()
-            if blocks is not None and axis is blocks.axis:
-                self._end_block(more)
+            if several:
                 self.close()
         self._add_sums(sweep)
 
@@ -329,7 +319,7 @@ class OuterReduction(Emitter):
         spec, name = node.attr, self.name(node)
         start = spell.literal(reduction_identity(spec.reduction, spec.accumulator), spec.accumulator)
         held = f"{name}_{carried(node)}"
-        position = spec.reduction in ("argmax", "argmin")
+        position = spec.positional
         if declare and held not in self.begun:
             self.begun.add(held)
             self._array(_held(spec.accumulator), held)
@@ -355,7 +345,7 @@ class OuterReduction(Emitter):
         spec, name = reduction.attr, self.name(reduction)
         accumulator = self._column(f"{name}_acc")
         inexact = is_inexact(spec.accumulator)
-        if spec.reduction in ("argmax", "argmin"):
+        if spec.positional:
             place = self._column(f"{name}_at")
             new = self.let("_Bool", f"{name}_new", self.takes_over(reduction, value, accumulator, place))
             self.set(accumulator, "{} ? {} : {}", new, value, accumulator)
@@ -370,7 +360,7 @@ class OuterReduction(Emitter):
 
     def _result(self, reduction: Scalar) -> None:
         """The reduction's accumulators are its values from now on."""
-        if reduction.attr.reduction in ("argmax", "argmin"):
+        if reduction.attr.positional:
             place = self._column(f"{self.name(reduction)}_at")
             self.env[reduction] = code(f"(({spell.local(reduction.dtype)}){{}})", place)
         else:
@@ -399,9 +389,7 @@ class SplitOuterReduction(OuterReduction):
         most = code(f"{{0}} < {MOST_CHUNKS} ? {{0}} : {MOST_CHUNKS}", room)
         self.lets("int64_t", ("room", code(f"{CHUNK_CELLS} / {{}} + 1", columns)), ("most", most))
         least = code(f"{CHUNK} / {{}} + 1", columns)
-        self.lets("int64_t", ("spread", self.code("({} + {most} - 1) / {most}", total)), ("least", least))
-        length = self.let("int64_t", "length", "{spread} > {least} ? {spread} : {least}")
-        self.let("int64_t", "chunks", "({0} + {1} - 1) / {1}", total, length)
+        chunks.count(self, total, self.code("({} + {most} - 1) / {most}", total), least)
         for sweep in self.kernel.sweeps:
             self._row_part(sweep)
             if sweep.loops:
@@ -417,22 +405,17 @@ class SplitOuterReduction(OuterReduction):
         for reduction in sweep.reductions:
             kind, name = _held(reduction.attr.accumulator), self.name(reduction)
             self.room(kind, f"{name}_part", self.code("{chunks} * {columns}"))
-            if reduction.attr.reduction in ("argmax", "argmin"):
+            if reduction.attr.positional:
                 self.room(self._integer(), f"{name}_place", self.code("{chunks} * {columns}"))
-        if self.threads:
-            self.pragma("omp parallel for schedule(static) num_threads({})", self.team_size())
-        chunk = self.count("chunk", "0", self.named("chunks"))
-        first = Variable("first", "int64_t")
-        end = self.code("{0} + {length} < {1} ? {0} + {length} : {1}", first, total)
-        last = self.lets("int64_t", ("first", self.code("{} * {length}", chunk)), ("last", end))
+        chunk, span = chunks.open_loop(self, total)
         for reduction in sweep.reductions:
             kind, name = _held(reduction.attr.accumulator), self.name(reduction)
             own = "{} + {} * {columns}"
             self.pointer(f"{kind} *restrict", kind, f"{name}_acc", own, self.named(f"{name}_part"), chunk)
-            if reduction.attr.reduction in ("argmax", "argmin"):
+            if reduction.attr.positional:
                 spelt, place = f"{self._integer()} *restrict", self.named(f"{name}_place")
                 self.pointer(spelt, self._integer(), f"{name}_at", own, place, chunk)
-        self._columns(sweep, first, last, declare=False)
+        self._columns(sweep, span, declare=False)
         self.close()
         for reduction in sweep.reductions:
             name = self.name(reduction)
@@ -450,7 +433,7 @@ class SplitOuterReduction(OuterReduction):
             x = self.count("x", *self._all)
             row = self.code("{} * {columns}", chunk)
             part = self.let(_held(reduction.attr.accumulator), "part", self.at(f"{name}_part", row, x))
-            positions = reduction.attr.reduction in ("argmax", "argmin")
+            positions = reduction.attr.positional
             self._reduction_step(reduction, part, self.at(f"{name}_place", row, x) if positions else "0")
             self.close()
             self.close()

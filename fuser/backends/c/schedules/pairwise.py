@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
 from fuser.backends.c.builder import ALIGNED
-from fuser.backends.c.function import Code, Part, code
+from fuser.backends.c.function import Code, Part, Range, code
 from fuser.backends.c.schedules import masking
-from fuser.backends.c.schedules.compensated_sums import CHAIN_OF_VECTORS, VECTOR_BYTES, end_block
-from fuser.ir.index import Axis
+from fuser.backends.c.schedules.compensated_sums import CHAIN_OF_VECTORS, end_block
+from fuser.backends.c.target import TARGET
 from fuser.ir.scalar import COSTS, Scalar
-from fuser.kernel.kernel import Sweep
 
 if TYPE_CHECKING:
-    from fuser.backends.c.schedules.inner_reduction import InnerReduction
+    from fuser.backends.c.schedules.inner_reduction import InnerReduction, Run
 
 GROUP = 4  # vectors that are added in pairs
 FEWEST_VECTORS = 4  # along the axis: shorter sums have short chains anyway
@@ -43,16 +42,15 @@ class Form(Enum):
     BUFFERED = "the elements of a block are computed first"
 
 
-def form_of(
-    writer: InnerReduction, sweep: Sweep, body: Sequence[Scalar], sums: Sequence[Scalar], extent: int
-) -> Form | None:
-    """How a sweep whose innermost loop runs over `extent` elements in vectors adds up; None: element after element."""
+def form_of(writer: InnerReduction, run: Run) -> Form | None:
+    """How a sweep whose innermost loop runs in vectors adds up; None: element after element."""
+    body, sums, extent = run.body, run.sums, writer.loops.extents[run.axis]
     fewest = FEWEST_VECTORS if masking.dense(writer, body) else FEWEST_STRIDED
     if not sums or extent <= fewest * lanes(sums):
         return None
     loads = [n for n in body if n.op == "load"]
     little = _work(body) <= MOST_WORK and len(loads) <= MOST_LOADS and not any(n.args for n in loads)
-    alone = list(sweep.reductions) == list(sums)
+    alone = list(run.sweep.reductions) == sums
     return Form.IN_PLACE if little and alone else Form.BUFFERED
 
 
@@ -63,7 +61,7 @@ def _work(body: Iterable[Scalar]) -> int:
 
 def lanes(sums: Iterable[Scalar]) -> int:
     """Elements in a vector."""
-    return min(VECTOR_BYTES // reduction.attr.accumulator.itemsize for reduction in sums)
+    return min(TARGET.vector // reduction.attr.accumulator.itemsize for reduction in sums)
 
 
 def declare(writer: InnerReduction, sums: Sequence[Scalar], blocks: bool) -> None:
@@ -77,13 +75,12 @@ def declare(writer: InnerReduction, sums: Sequence[Scalar], blocks: bool) -> Non
 def add_block(
     writer: InnerReduction,
     form: Form,
-    sweep: Sweep,
-    body: list[Scalar],
-    axis: Axis,
-    span: tuple[Part, Part],
+    run: Run,
+    span: Range,
     clauses: Mapping[Scalar, Code],
 ) -> None:
     """Take the elements of `span` into the lanes of the sums; `clauses` are those of the other reductions for `omp simd`."""
+    sweep, body, axis = run.sweep, run.body, run.axis
     sums, saved = [reduction for reduction in sweep.reductions if reduction not in clauses], dict(writer.env)
     if form is Form.IN_PLACE:
         here = writer.axes[axis]
@@ -129,7 +126,7 @@ def add_block(
     _add(writer, sums, ("0", whole), lambda place: {f: writer.at(block, place) for f, block in buffers.items()}, True)
 
 
-def _tail(writer: InnerReduction, sums: Sequence[Scalar], span: tuple[Part, Part], values: Values) -> Values:
+def _tail(writer: InnerReduction, sums: Sequence[Scalar], span: Range, values: Values) -> Values:
     """The elements of less than a vector, computed together into a buffer: they are added one by one."""
     kinds = {reduction: spell.local(reduction.attr.accumulator) for reduction in sums}
     buffers = {f: writer.buffer(kind, f"{writer.name(f)}_tail", str(lanes(sums))) for f, kind in kinds.items()}
@@ -141,7 +138,7 @@ def _tail(writer: InnerReduction, sums: Sequence[Scalar], span: tuple[Part, Part
     return lambda place: {f: writer.at(buffer, writer.code("{} - {}", place, span[0])) for f, buffer in buffers.items()}
 
 
-def _masked(writer: InnerReduction, sums: Sequence[Scalar], span: tuple[Part, Part], values: Values) -> None:
+def _masked(writer: InnerReduction, sums: Sequence[Scalar], span: Range, values: Values) -> None:
     """Add the elements of less than a vector to as many lanes, under a mask: one after the other they would wait for
     each other for longer than all vectors of a row of 200."""
     (first, last), width = span, lanes(sums)
@@ -158,7 +155,7 @@ def _masked(writer: InnerReduction, sums: Sequence[Scalar], span: tuple[Part, Pa
 def _add(
     writer: InnerReduction,
     sums: Sequence[Scalar],
-    span: tuple[Part, Part],
+    span: Range,
     values: Values,
     masked: bool,
     together: bool = False,

@@ -9,18 +9,19 @@ second everything that follows from its results; gcc runs the scan inside of eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fuser.backends.c.function import Code, Element, Part, code, joined
+from fuser.backends.c.function import Code, Element, Range, code, joined
 from fuser.ir.index import Axis
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import is_complex
 from fuser.kernel.kernel import Sweep
-from fuser.kernel.lower import KEEP_COST, operands
+from fuser.kernel.lower import KEEP_COST
+from fuser.kernel.operands import needed
 
 if TYPE_CHECKING:
-    from fuser.backends.c.schedules.inner_reduction import InnerReduction
+    from fuser.backends.c.schedules.inner_reduction import InnerReduction, Run
 
 SHORTEST = 64  # elements of a row from which vectors pay
 LITTLE = 3  # additions an element that the processor does while a scan waits for its last sum
@@ -32,19 +33,21 @@ def first_phase(sweep: Sweep, body: Sequence[Scalar], extent: int) -> list[Scala
     scans = [n for n in body if n.op == "scan"]
     if not scans or sweep.reductions or sweep.kept or extent < SHORTEST or not all(map(_runs_in_vectors, scans)):
         return None
-    inside = set(body)
-    first = _needed([scan.args[0] for scan in scans], inside)
+    first = needed([scan.args[0] for scan in scans], body)
     if any(scan in first for scan in scans):
         return None
-    again = first & _needed([store.value for store in sweep.stores], inside, stop=set(scans))
+    again = set(first).intersection(needed([store.value for store in sweep.stores], body, stop=scans))
     if sum(COSTS.get(n.op, 1) for n in again if n.op not in ("load", "const", "index")) > KEEP_COST:
         return None
-    return [n for n in body if n in first]
+    return first
 
 
-def two_phases(writer: InnerReduction, sweep: Sweep, body: list[Scalar], first: list[Scalar], axis: Axis) -> None:
-    """Write the body of the loop over `axis`, which is open."""
-    scans = [n for n in body if n.op == "scan"]
+def two_phases(writer: InnerReduction, run: Run, span: Range) -> None:
+    """Write the loop over `span` whose scans take in what the run's first phase computes."""
+    scans, body, first, axis = run.scans, run.body, run.phase, run.axis
+    assert first is not None
+    writer.in_vectors.add(run.sweep)
+    _open_loop(writer, scans, axis, span)
     saved = dict(writer.env)
     for phase in (0, 1):
         writer.open()
@@ -55,12 +58,13 @@ def two_phases(writer: InnerReduction, sweep: Sweep, body: list[Scalar], first: 
             for scan in scans:
                 writer.scan_in(scan)
         else:
-            rest = _needed([store.value for store in sweep.stores], set(body), stop=set(scans))
-            writer.element(sweep, [n for n in body if n in rest], writer.scan_out)
+            rest = needed([store.value for store in run.sweep.stores], body, stop=scans)
+            writer.element(run.sweep, rest, writer.scan_out)
         writer.close()
         writer.env = dict(saved)
         if phase == 0:
             _inclusive(writer, scans)
+    writer.close()
 
 
 def apart(sweep: Sweep, body: Sequence[Scalar]) -> list[Scalar] | None:
@@ -68,25 +72,17 @@ def apart(sweep: Sweep, body: Sequence[Scalar]) -> list[Scalar] | None:
     scans = [n for n in body if n.op == "scan"]
     if not scans or any(is_complex(n.attr.accumulator) for n in scans):
         return None
-    first = _needed([scan.args[0] for scan in scans], set(body))
+    first = needed([scan.args[0] for scan in scans], body)
     others = [n for n in body if n.op not in ("scan", "load", "const", "index")]
     more = len(sweep.reductions) + len(sweep.stores) - len(scans)
     if any(scan in first for scan in scans) or sum(COSTS.get(n.op, 1) for n in others) + 2 * more <= LITTLE:
         return None
-    return [n for n in body if n in first]
+    return first
 
 
-def three_loops(
-    writer: InnerReduction,
-    sweep: Sweep,
-    body: list[Scalar],
-    first: list[Scalar],
-    axis: Axis,
-    span: tuple[Part, Part],
-    clauses: Sequence[Code],
-) -> None:
+def three_loops(writer: InnerReduction, run: Run, first: list[Scalar], span: Range, clauses: Sequence[Code]) -> None:
     """Write the loops over `span`; `writer.scan_rows` are the buffers, `clauses` those of the sweep's reductions."""
-    scans = [n for n in body if n.op == "scan"]
+    sweep, body, scans, axis = run.sweep, run.body, run.scans, run.axis
     saved = dict(writer.env)
     here = lambda scan: writer.at(writer.scan_rows[scan], writer.axes[axis])
     writer.pragma("omp simd")
@@ -107,11 +103,12 @@ def three_loops(
     writer.pragma("omp simd{}", joined(list(clauses), ""))
     writer.loop(axis, *span)
     roots = [store.value for store in sweep.stores] + [reduction.args[0] for reduction in sweep.reductions]
-    rest = _needed([*roots, *kept], set(body), stop={*scans, *early}).difference(scans, early)
+    there = {*scans, *early}
+    rest = [n for n in needed([*roots, *kept], body, stop=there) if n not in there]
     for scan in scans:
         if scan in kept:
             writer.keep(scan)
-    writer.element(sweep, [n for n in body if n in rest])
+    writer.element(sweep, rest)
     writer.close()
     writer.env = saved
 
@@ -120,13 +117,13 @@ def _run_scans(
     writer: InnerReduction,
     scans: list[Scalar],
     axis: Axis,
-    span: tuple[Part, Part],
+    span: Range,
     here: Callable[[Scalar], Element],
 ) -> bool:
     """The loop that replaces the elements of the buffers by the scans' values; whether it runs in vectors."""
     vectors = all(map(_runs_in_vectors, scans)) and writer.loops.extents[axis] >= SHORTEST
     if vectors:
-        open_loop(writer, scans, axis, span, writer.backwards)
+        _open_loop(writer, scans, axis, span)
     elif writer.backwards:
         writer.count_down(writer.axis_names[axis], *span)
     else:
@@ -153,7 +150,7 @@ def _run_scans(
 def _turn(writer: InnerReduction, axis: Axis) -> None:
     """The position along the axis, where a loop's counter runs the other way."""
     if writer.backwards:
-        name = counter(writer, axis)
+        name = _counter(writer, axis)
         last, step = writer.named(f"{name}_last"), writer.named(name)
         writer.let("int64_t", writer.axis_names[axis], "{} - {}", last, step)
 
@@ -164,41 +161,26 @@ def _inclusive(writer: InnerReduction, scans: Sequence[Scalar]) -> None:
     writer.do("#pragma omp scan inclusive({})", runs)
 
 
-def open_loop(
-    writer: InnerReduction, body: Sequence[Scalar], axis: Axis, span: tuple[Part, Part], reverse: bool
-) -> None:
+def _open_loop(writer: InnerReduction, scans: Sequence[Scalar], axis: Axis, span: Range) -> None:
     """Open the loop over `axis` for two phases."""
     clauses = [
         code(f" reduction(inscan, {_OPERATORS[n.attr.reduction]}:{{}})", writer.named(f"{writer.name(n)}_run"))
-        for n in body
-        if n.op == "scan"
+        for n in scans
     ]
-    if not reverse:
+    if not writer.backwards:
         writer.pragma("omp simd{}", joined(clauses, ""))
         writer.loop(axis, *span)
         return
-    name = counter(writer, axis)
+    name = _counter(writer, axis)
     writer.let("int64_t", f"{name}_last", "{} + {} - 1", *span)
     writer.pragma("omp simd{}", joined(clauses, ""))
     writer.count(name, *span)
 
 
-def counter(writer: InnerReduction, axis: Axis) -> str:
+def _counter(writer: InnerReduction, axis: Axis) -> str:
     """What counts the iterations of a loop whose axis runs from its end."""
     return f"{writer.axis_names[axis]}_step"
 
 
 def _runs_in_vectors(scan: Scalar) -> bool:
     return scan.attr.reduction in _OPERATORS and not is_complex(scan.attr.accumulator)
-
-
-def _needed(roots: Sequence[Scalar], inside: set[Scalar], stop: Container[Scalar] = ()) -> set[Scalar]:
-    """Those of `inside` that `roots` need, but not what those in `stop` need."""
-    found: set[Scalar] = set()
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node in inside and node not in found:
-            found.add(node)
-            stack.extend(() if node in stop else operands(node))
-    return found

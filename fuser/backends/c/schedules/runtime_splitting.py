@@ -14,7 +14,7 @@ from fuser.ir.index import Affine, Axis
 from fuser.ir.scalar import Scalar
 from fuser.kernel.index_set_splitting import known
 from fuser.kernel.kernel import Store, Sweep
-from fuser.kernel.lower import computed, index_axes
+from fuser.kernel.operands import computed, index_axes
 
 if TYPE_CHECKING:
     from fuser.backends.c.emitter import Emitter
@@ -44,6 +44,23 @@ def split_point(writer: Emitter, sweep: Sweep) -> SplitPoint | None:
     if not found or any(place != found[0][0] for place, _, _ in found):
         return None
     return SplitPoint(found[0][0], {node: answer for _, node, answer in found})
+
+
+def write(writer: Emitter, sweep: Sweep, found: SplitPoint) -> None:
+    """A run along the row in two loops: before and after the place where a test turns."""
+    [axis] = writer.loops.reduced
+    total, name = writer.extents[axis], f"{writer.kernel.params[sweep.stores[0].param].name}_split"
+    at = writer.let("int64_t", f"{name}_at", writer._offset(("turn", axis), found.place))
+    place = writer.let("int64_t", name, "{0} < 0 ? 0 : {0} > {1} ? {1} : {0}", at, total)
+    for before, span in ((True, ("0", place)), (False, (place, total))):
+        nodes, stores = found.piece(sweep, before)
+        with writer.scope():
+            writer.pragma("omp simd")
+            writer.loop(axis, *span)
+            writer.define_all(nodes)
+            for store in stores:
+                writer.store(store)
+            writer.close()
 
 
 def _split_points(writer: Emitter, sweep: Sweep, axis: Axis) -> Iterator[tuple[Affine, Scalar, bool]]:

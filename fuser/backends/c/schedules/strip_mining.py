@@ -18,6 +18,7 @@ from fuser.ir.index import Affine, Computed, Div
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Store
 from fuser.kernel.loops import SHORTEST_STRIP, Loops, of_vector
+from fuser.kernel.operands import index_of
 
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.elementwise import Elementwise, Span
@@ -33,7 +34,7 @@ class Strips:
 
 def strips(nodes: Sequence[Scalar], stores: Sequence[Store], loops: Loops) -> Strips | None:
     """The strips that most divisions of the position along the vector ask for, the shortest among them; None where they do not pay."""
-    indices = [n.attr.offset if n.op == "load" else n.attr for n in nodes if n.op in ("load", "index")]
+    indices = [index_of(n) for n in nodes]
     divisions = [div for index in (*indices, *(s.offset for s in stores)) for div in _divisions(index)]
     found = Counter(Strips(div.divisor, div.base.offset) for div in divisions if of_vector(div, loops))
     if loops.vector is None:

@@ -58,10 +58,10 @@ static void transpose{bits}(const void *source, int64_t step, void *target, int6
       for (int64_t v = 0; v < width; ++v) to[b * ld + v] = from[v * step + b];
     return;
   }}
-  for (int64_t v = 0; v < width; v += {lanes}) {{
-    if (v + {lanes} > width) v = width - {lanes};
-    for (int64_t b = 0; b < height; b += {lanes}) {{
-      if (b + {lanes} > height) b = height - {lanes};
+  for (int64_t b = 0; b < height; b += {lanes}) {{
+    if (b + {lanes} > height) b = height - {lanes};
+    for (int64_t v = 0; v < width; v += {lanes}) {{
+      if (v + {lanes} > width) v = width - {lanes};
       block{bits}(from + v * step + b, step, to + b * ld + v, ld);
     }}
   }}
@@ -182,6 +182,9 @@ def write(writer: Elementwise, piece: Piece, across: Span, along: Span) -> None:
     for span, count, side in ((across, "height", height), (along, "width", width)):
         rest = code("{} - {}", span.end, corners[span.axis])
         writer.let("int64_t", count, f"{{0}} < {side} ? {{0}} : {side}", rest)
+    if copied := _copied(writer.kernel, found, along.axis):
+        _copy(writer, *copied, across, along, corners)
+        return
     leaving: dict[Store, Variable] = {}
     with writer.standing(corners):
         for number, load in enumerate(found.loads):
@@ -202,6 +205,29 @@ def write(writer: Elementwise, piece: Piece, across: Span, along: Span) -> None:
         for store, tile in leaving.items():
             begin, step = code("&{}", writer.target(store)), _step(writer, store, along)
             _transpose(writer, store.param, tile, str(width), begin, step, "{width}, {height}")
+    writer.close()
+    writer.close()
+
+
+def _copied(kernel: Kernel, found: TransposedAccess, vector: Axis) -> tuple[Scalar, Store] | None:
+    """The load and the store of a kernel that does nothing else, and whose store is dense along the vector."""
+    if len(kernel.stores) != 1 or kernel.nodes != found.loads or len(found.loads) != 1:
+        return None
+    (load,), (store,) = found.loads, kernel.stores
+    return (load, store) if store.value is load and store.offset.coefficient(vector) == 1 else None
+
+
+def _copy(
+    writer: Elementwise, load: Scalar, store: Store, across: Span, along: Span, corners: Mapping[Axis, Part]
+) -> None:
+    """Transpose a tile of memory into memory: a tile between would be read while its neighbours' stores are under way."""
+    with writer.standing(corners):
+        source, target = (
+            code("&{}", Element(writer.params[access.param], writer._offset(access.param, access.offset)))
+            for access in (load.attr, store)
+        )
+        steps = _step(writer, load.attr, along), _step(writer, store, across)
+        _transpose(writer, load.attr.param, source, steps[0], target, steps[1], "{height}, {width}")
     writer.close()
     writer.close()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fuser.backends.c import spell
 from fuser.backends.c.function import Part, code
+from fuser.backends.c.target import TARGET
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_inexact
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from fuser.backends.c.schedules.elementwise import Elementwise
     from fuser.backends.c.schedules.piece import Piece
 
-REGISTER = 64  # bytes of a vector
-REGISTERS = 28  # that values can be held in at once
 WAITING = 90  # cycles of a chain from which a processor, which looks some 250 operations ahead, has to wait
 MOST, FEWEST = 4, 2  # vectors interleaved
 SHORT = 1024  # elements along the vector below which this does not pay
@@ -50,16 +49,16 @@ def most(kernel: Kernel, loops: Loops) -> int:
     if vector is None or loops.extents[vector] < SHORT or not all(map(_plain, sweep.row)):
         return 0
     apart = len({store.param for store in sweep.row_stores}) == len(sweep.row_stores)
-    if not apart or not all(_dense(store, vector, loops) for store in sweep.row_stores):
+    if not apart or not all(_dense(store, vector) for store in sweep.row_stores):
         return 0
     alive, length = _alive(sweep.row, sweep.row_stores), len(sweep.row)
-    found = min(MOST, REGISTERS // max(alive, 1), MOST_TEXT // max(length, 1))
+    found = min(MOST, TARGET.registers // max(alive, 1), MOST_TEXT // max(length, 1))
     return found if found >= FEWEST else 0
 
 
 def step(piece: Piece) -> int:
     """Elements of all vectors that are interleaved."""
-    return REGISTER // max(n.dtype.itemsize for n in piece.nodes) * piece.unroll_and_jam
+    return TARGET.vector // max(n.dtype.itemsize for n in piece.nodes) * piece.unroll_and_jam
 
 
 def write(writer: Elementwise, piece: Piece, block: int, element: Callable[[Part], object]) -> None:
@@ -124,7 +123,7 @@ def _plain(node: Scalar) -> bool:
     return node.op in CHEAP and (node.dtype.kind == "b" or node.dtype.itemsize in (4, 8))
 
 
-def _dense(store: Store, vector: Axis, loops: Loops) -> bool:
+def _dense(store: Store, vector: Axis) -> bool:
     plain = all(isinstance(atom, Axis) for atom in store.offset.atoms)
     return store.param >= 0 and plain and store.offset.coefficient(vector) == 1
 

@@ -1,0 +1,1 @@
+"""Kernels written by hand over grids of blocks, as Triton."""

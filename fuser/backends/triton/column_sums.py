@@ -1,0 +1,110 @@
+"""Reductions of rows, and sums of their columns, of one pass: a program takes a strip of rows and adds up its columns.
+
+What a program has added up lies in scratch memory; a second launch adds that up in a fixed order. As in backward kernels of layer
+norm by hand: reads and writes of rows happen once.
+"""
+
+from __future__ import annotations
+
+from fuser.backends.triton.block_sizes import FEW, Tile
+from fuser.backends.triton.emitter import Emitter, Function
+from fuser.backends.triton.reductions import Rows, working
+from fuser.backends.triton.split_reduction import Scratch
+from fuser.kernel.kernel import Kernel, Store
+from fuser.kernel.loops import Loops
+
+LONGEST_STRIP = 128  # blocks of rows that are added up one after the other
+TOTALS = Tile(64, 32, 4)  # partial sums by columns that a program of the second launch takes at once
+
+
+def totals(kernel: Kernel) -> list[Store]:
+    """The sums of columns among what a kernel writes."""
+    return [store for store in kernel.stores if store.total is not None]
+
+
+def with_column_sums(kernel: Kernel, loops: Loops, tile: Tile) -> tuple[list[Function], Scratch]:
+    """The functions of a kernel of whole rows with sums of columns, and the scratch memory between them."""
+    tile = Tile(tile.rows, tile.columns, min(16, 2 * tile.warps), tile.hints)
+    blocks = -(-loops.count(loops.parallel) // tile.rows)
+    strip = min(LONGEST_STRIP, -(-blocks // FEW))
+    strips, columns = -(-blocks // strip), loops.count(loops.reduced)
+    scratch: Scratch = {}
+    for number, store in enumerate(totals(kernel)):
+        assert store.total is not None
+        scratch[f"part{number}"] = (strips * columns, store.total.accumulator)
+    first = Strips(kernel, loops, f"{kernel.name}_0", tile, strip)
+    return [first.write(), Totals(kernel, loops, f"{kernel.name}_1", strips).write()], scratch
+
+
+class Strips(Rows):
+    """The first launch: whole rows, block after block."""
+
+    def __init__(self, kernel: Kernel, loops: Loops, name: str, tile: Tile, strip: int) -> None:
+        super().__init__(kernel, loops, name, tile)
+        self.strip = strip
+        self.totals = {store: number for number, store in enumerate(totals(kernel))}
+        self.scratch = {f"part{number}": number for number in self.totals.values()}
+
+    def write(self) -> Function:
+        rows = " * ".join(self.extents[a] for a in self.loops.parallel)
+        strip = self.sizes(("strip",), self.strip)
+        self.line(f"program = {self.program()}")
+        self.columns("tl.arange(0, COLUMNS)[None, :]")
+        for store, number in self.totals.items():
+            assert store.total is not None
+            self.line(f"sum{number} = tl.zeros((ROWS, COLUMNS), {working(store.total)})")
+        with self.scope():
+            self.open(
+                f"for block in range(program * {strip}, tl.minimum((program + 1) * {strip}, tl.cdiv({rows}, ROWS))):"
+            )
+            self.line("row = block * ROWS + tl.arange(0, ROWS)[:, None]")
+            self.line(f"row_inside = row < {rows}")
+            self.masks["r"] = "row_inside"
+            self.split("row", self.loops.parallel, frozenset("r"))
+            self.sweep_all()
+            self.close()
+        width = " * ".join(self.extents[a] for a in self.loops.reduced)
+        for store, number in self.totals.items():
+            position, dims = self.offset(("part", number), store.offset)
+            assert "r" not in dims
+            value = f"tl.sum(sum{number}, axis=0, keep_dims=True)"
+            self.line(f"tl.store(part{number} + program * ({width}) + {position}, {value}, mask=column_inside)")
+        blocks = -(-self.loops.count(self.loops.parallel) // self.tile.rows)
+        return self.finish(self.constants(), -(-blocks // self.strip), self.tile.warps, self.tile.hints)
+
+    def store(self, store: Store) -> None:
+        if store.total is None:
+            super().store(store)
+            return
+        number, kind = self.totals[store], working(store.total)
+        value = f"tl.where(row_inside & column_inside, {self.operand(store.value)}, 0.0).to({kind})"
+        self.line(f"sum{number} += {value}")
+
+
+class Totals(Emitter):
+    """The second launch: the sums of all strips, for a few columns each program."""
+
+    def __init__(self, kernel: Kernel, loops: Loops, name: str, strips: int) -> None:
+        super().__init__(kernel, loops, name)
+        self.strips = strips
+        self.stores = totals(kernel)
+        self.scratch = {f"part{number}": number for number in range(len(self.stores))}
+
+    def write(self) -> Function:
+        columns = self.loops.count(self.loops.reduced)
+        width, strips = self.sizes(("width",), columns), self.sizes(("strips",), self.strips)
+        self.line("column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]")
+        self.line(f"column_inside = column < {width}")
+        for number, store in enumerate(self.stores):
+            assert store.total is not None
+            out, kind = self.kernel.params[store.param], working(store.total)
+            self.line(f"sum{number} = tl.zeros((ROWS, COLUMNS), {kind})")
+            self.open(f"for start in range(0, {strips}, ROWS):")
+            self.line("strip = start + tl.arange(0, ROWS)[:, None]")
+            mask = f"mask=(strip < {strips}) & column_inside, other=0"
+            self.line(f"sum{number} += tl.load(part{number} + strip * {width} + column, {mask})")
+            self.close()
+            value = f"tl.sum(sum{number}, axis=0, keep_dims=True).to({out.name}.dtype.element_ty)"
+            self.line(f"tl.store({out.name} + column, {value}, mask=column_inside)")
+        constants = {"ROWS": TOTALS.rows, "COLUMNS": TOTALS.columns}
+        return self.finish(constants, -(-columns // TOTALS.columns), TOTALS.warps, False)

@@ -1,0 +1,2 @@
+// What all of them were built from.
+const char prebuilt_digest[] = PREBUILT_DIGEST;

@@ -1,0 +1,85 @@
+"""Kernels by hand with products and loops are one Triton function each, which gives what the interpreter gives."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import ShapeDtypeStruct
+from fuser import pallas as pl
+from fuser.backends.triton.aot import compile_ahead
+from fuser.backends.triton.machine_code import of_cuda
+from fuser.ops.block_kernel import block_kernel_p
+from tests.pallas.one_kernel_cases import CASES, SHIPPED, of
+
+
+def lowered(function: Any, *arrays: Any) -> Any:
+    return fuser.jit(function, backend="triton").lower(*arrays)
+
+
+def by_hand(program: Any) -> int:
+    """How many kernels of a program are those that were written."""
+    return sum(group.graph.eqns[-1].primitive is block_kernel_p for group in program.plan.groups)
+
+
+@pytest.mark.parametrize("name", [*CASES, *SHIPPED])
+def test_one_function_each(name: str) -> None:
+    function, arrays = {**CASES, **SHIPPED}[name]
+    program = lowered(function, *arrays)
+    assert by_hand(program) == 1
+    assert len(program.sources) == (2 if name == "one of a pair" else 1)
+
+
+def test_what_they_give() -> None:
+    """In Triton's interpreter, in a process of its own."""
+    worker = pathlib.Path(__file__).with_name("backends_worker.py")
+    result = subprocess.run([sys.executable, str(worker), "one kernel"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert set(found) == {*CASES, *SHIPPED}
+    assert not {name: text for name, text in found.items() if text}
+
+
+@pytest.mark.parametrize("name", ["matmul", "flash"])
+def test_nothing_is_spilled(name: str) -> None:
+    (source,) = lowered(*[SHIPPED[name][0], *SHIPPED[name][1]]).sources
+    (compiled,) = compile_ahead(source, "cuda", 90)
+    code = of_cuda(compiled, 1)
+    assert code.spills == 0 and code.registers <= 128 and (code.load_bits, code.store_bits) == (128, 128)
+
+
+def test_what_has_no_form_is_fused_as_arrays() -> None:
+    """Blocks that are no powers of two, rows that are written one by one, and kernels without loops, which fuse with neighbours."""
+
+    def product(x: Any, y: Any, o: Any) -> None:
+        o[...] = x[...] @ y[...]
+
+    x, y = of(24, 17), of(17, 24)
+    odd = pl.pallas_call(product, ShapeDtypeStruct((24, 24), np.float32))
+    assert by_hand(lowered(odd, x, y)) == 0
+    np.testing.assert_allclose(fuser.jit(odd)(x, y), x @ y, rtol=1e-4, atol=1e-5)
+
+    def by_rows(x: Any, o: Any) -> None:
+        o[...] = fnp.zeros_like(o)
+
+        @pl.loop(0, 4)
+        def _(n: Any) -> None:
+            o[n] = x[n] * n
+
+    assert by_hand(lowered(pl.pallas_call(by_rows, ShapeDtypeStruct((4, 8), np.float32)), of(4, 8))) == 0
+
+    def doubled(x: Any, o: Any) -> None:
+        o[...] = 2 * x[...]
+
+    spec = pl.BlockSpec((4,), lambda i: (i,))
+    double = pl.pallas_call(doubled, ShapeDtypeStruct((8,), np.float32), grid=2, in_specs=[spec], out_specs=spec)
+    program = lowered(lambda x: fnp.tanh(double(fnp.sin(x))), of(8))
+    assert by_hand(program) == 0 and len(program.sources) == 1
