@@ -80,7 +80,7 @@ class Surroundings:
 
     def attention(self, second: Eqn) -> Eqn | None:
         """The equation of all that ends in the product `second`; None where it is no attention."""
-        for side in range(2):
+        for side in range(len(second.invars)):
             between = self.between(second, side)
             if between is not None:
                 return None if between.reason else self.joined(second, between)
