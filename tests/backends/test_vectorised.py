@@ -117,7 +117,7 @@ SCALAR: dict[str, tuple[str, Any, Any]] = {
     "recurrence": ("each iteration", lambda x: lax.scan(lambda c, y: (c * 0.5 + y, c), np.float32(0), x), F),
     "argmax beside a sum": ("positions of extremes", lambda x: fnp.argmax(x, axis=1) + x.sum(1), SQUARE),
     "complex sine": ("complex sin", lambda x: fnp.sin(x), C),
-    "quotient of 64 bits": ("divide integers", lambda x: x // (x + 1), np.ones(N, np.int64)),
+    "quotient of 64 bits": ("divide integers", lambda x: x // (x + 1), np.ones(N, np.uint64)),
     "repeated": ("integer division", lambda x: fnp.repeat(x, 11) + 1, F),
     "gather of bytes": ("elements of uint8", lambda x: x[x.astype(np.int32) * 5000], I[:100].astype(np.uint8)),
 }
@@ -184,12 +184,18 @@ def test_vectorised_loops(name: str, tmp_path: Any) -> None:
 @pytest.mark.parametrize("name", SCALAR)
 def test_loops_that_are_not_vectorised_have_a_reason(name: str, tmp_path: Any) -> None:
     words, function, x = SCALAR[name]
-    with fuser.enable_x64(x.dtype == np.int64):
+    with fuser.enable_x64(x.dtype == np.uint64):
         with_reason = [s for s in sources(function, x) if "scalar" in s.launch]
     (source,) = with_reason
     reason, count = source.launch["scalar"]
     assert words in reason and count >= x.size
     assert left_scalar(source, gcc(), tmp_path), source.text
+
+
+def test_quotients_of_64_bits(tmp_path: Any) -> None:
+    with fuser.enable_x64(True):
+        (source,) = sources(lambda x: x // (x + 1) + x % 7, np.ones(N, np.int64))
+    assert ("scalar" in source.launch) == left_scalar(source, gcc(), tmp_path)
 
 
 @pytest.mark.parametrize(("function", "x"), [(lambda x: x + 1, H), (lambda x: x.astype(np.float16), F)])

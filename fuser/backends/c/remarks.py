@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import GATHERED, NEAR, Emitter
 from fuser.backends.c.schedules.argreduce import is_argreduce
@@ -20,6 +22,7 @@ from fuser.ir.types import FLOATS, is_complex
 from fuser.kernel.kernel import Kernel
 from fuser.kernel.loops import of_vector
 from fuser.kernel.operands import computed, index_axes, index_of
+from fuser.runtime import toolchain
 
 Scalarised = tuple[str, int]  # the reason, and for how many elements
 
@@ -102,11 +105,17 @@ def _of_operation(writer: Emitter, node: Scalar, axis: Axis) -> str:
         return (
             f"complex {node.op} is computed one number after the other; functions of real and imaginary parts are not"
         )
-    if node.op in ("div", "rem") and dtype.kind in "iu" and dtype.itemsize == 8 and writer.follows(node.args[1], axis):
+    wide = dtype.kind in "iu" and dtype.itemsize == 8 and not _by_doubles(dtype)
+    if wide and node.op in ("div", "rem") and writer.follows(node.args[1], axis):
         return "processors divide integers of 64 bits one after the other; not so by a constant, and not narrower ones"
     if _BY_COMPILER and FLOATS[0] in (node.dtype, dtype) and node.op in ("load", "cast", "bitcast"):
         return _HALF
     return ""
+
+
+def _by_doubles(dtype: np.dtype) -> bool:
+    """Whether vectors of such integers become doubles, which are divided."""
+    return dtype.kind == "i" and "avx512dq" in toolchain.processor()
 
 
 def _stands_still(writer: Emitter, division: Div) -> bool:

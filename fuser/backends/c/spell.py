@@ -58,21 +58,40 @@ _COMPLEX_HELPERS = [
 ALONE = "_alone"
 
 
+# The same of 64 bits, where a processor converts these in vectors: by way of doubles first the quotient and then that of what it
+# leaves; what is left then is within two divisors of 0, and one step ends it.
+_WIDE = """
+  const int64_t by = b + (b == 0), none = -(int64_t)(b == 0), sign = a >> 63, up = by >> 63, size = (by ^ up) - up;
+  const double inverse = 1.0 / (double)by;
+  const int64_t first = (int64_t)((double)a * inverse), left = a - first * by;
+  const int64_t second = (int64_t)((double)left * inverse), rest = left - second * by, along = (rest ^ sign) - sign;
+  const int64_t below = along < 0, beyond = !below & ((uint64_t)along >= (uint64_t)size), step = (beyond - below) * ((sign ^ up) | 1);"""
+
+
 def _integer_helpers(n: str, bits: int, alone: str) -> list[str]:
     """The quotient and the remainder as XLA has them: -1 and the dividend for divisors of 0."""
     t, signed = f"{n}_t", n[0] == "i"
     # the least number has no quotient by -1
     quotient, rest = (f"b == -1 ? ({t})-a : a / b", "b == -1 ? 0 : a % b") if signed else ("a / b", "a % b")
-    quotient, rest = f"b == 0 ? ({t})-1 : {quotient}", f"b == 0 ? a : {rest}"
+    bodies = [f"return b == 0 ? ({t})-1 : {quotient};", f"return b == 0 ? a : {rest};"]
     if bits < 64 and not alone:
         float_, w = ("double", "") if bits == 32 else ("float", "f")
         ratio, most = f"({float_})a / ({float_})(b + (b == 0))", f"{1 << (bits - 1)}.0{w}"
         near = f"({ratio} == {most} ? -{most} : {ratio})" if signed else f"({ratio})"
-        quotient = f"__builtin_constant_p(b) ? ({quotient}) : ({t})(({t}){near} | -(b == 0))"
-        rest = f"__builtin_constant_p(b) ? ({rest}) : ({t})(({float_})a - ({float_})b * __builtin_trunc{w}({ratio}))"
+        found = [
+            f"({t})(({t}){near} | -(b == 0))",
+            f"({t})(({float_})a - ({float_})b * __builtin_trunc{w}({ratio}))",
+        ]
+        bodies = [f"if (__builtin_constant_p(b)) {{ {body} }} return {value};" for body, value in zip(bodies, found)]
+    elif signed and not alone:
+        found = ["(first + second + step) | none", "(rest - step * by) | (a & none)"]
+        bodies = [
+            f"\n#ifdef __AVX512DQ__{_WIDE}\n  return {value};\n#else\n  {body}\n#endif\n"
+            for body, value in zip(bodies, found)
+        ]
     return [
-        f"static inline {t} divide_{n}{alone}({t} a, {t} b) {{ return {quotient}; }}",
-        f"static inline {t} remainder_{n}{alone}({t} a, {t} b) {{ return {rest}; }}",
+        f"static inline {t} {name}_{n}{alone}({t} a, {t} b) {{ {body} }}"
+        for name, body in zip(("divide", "remainder"), bodies)
     ]
 
 
