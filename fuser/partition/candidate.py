@@ -7,7 +7,6 @@ values from outside: with one axis (or None) a dimension, or opaquely. The quest
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +17,7 @@ from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.target import Target, duration
 from fuser.ops.attention import attention_p
+from fuser.partition import recomputation
 from fuser.partition.attention_axes import layouts
 from fuser.partition.axes import DimensionMap, Views, dimension_maps
 from fuser.partition.column_sums import sums_columns
@@ -26,10 +26,8 @@ from fuser.partition.loop import LoopForm
 
 MOST_SWEEPS = 8  # runs over the reduced axes, where each computes again what came before
 KEPT = 1 << 14  # elements of a row that a kernel keeps from one run to the next
-WAITING = 4  # how much longer operations take in iterations that wait for each other
 FEW = 8  # elements side by side, fewer of which are read one by one
 PIECE = 8  # additions that it is worth to ask whether an element is of a piece, and to read it there
-PADDED = 32  # additions that it is worth to ask, in a loop of reductions, whether an element is inside of padding
 MOST_PIECES = 8  # loops that a kernel repeats what reads them in
 
 
@@ -254,6 +252,13 @@ def blocker(a: Candidate, b: Candidate, uses: Uses, limits: FusionLimits) -> str
             return reason
     if opaque:
         return _inline_blocker(a, b, opaque, uses, limits)
+    if (
+        limits.pieces
+        and b.reduced
+        and not a.reduced
+        and (priced := recomputation.dilation(a, b, limits.target)) is not None
+    ):
+        return priced
     matched = match(a, b)
     if isinstance(matched, str):
         return matched
@@ -273,7 +278,11 @@ def _pieces_blocker(a: Candidate, b: Candidate, limits: FusionLimits) -> str | N
         stored = limits.target.launch + limits.target.move(2 * sum(v.aval.nbytes for v in values))
         if asked > stored:
             return f"the other is put together from pieces, and finding each element's costs {duration(asked)}, storing them {duration(stored)}"
-    if a.pieces > 1 and not plain and (priced := _again(a, b, a.pieces, b.inputs & a.produced, limits.target)):
+    if (
+        a.pieces > 1
+        and not plain
+        and (priced := recomputation.again(a, b, a.pieces, b.inputs & a.produced, limits.target))
+    ):
         return f"the other is put together from pieces, all of which it would compute for each element: {priced}"
     return None
 
@@ -319,57 +328,11 @@ def _inline_blocker(a: Candidate, b: Candidate, opaque: set[Var], uses: Uses, li
     if escaping(a, b, uses):
         return "it reads a value at shifted or reshaped indices that others need in memory too"
     copies = _copies(a, b, opaque)
-    if (priced := _again(a, b, copies, opaque, limits.target)) is not None:
+    if (priced := recomputation.again(a, b, copies, opaque, limits.target)) is not None:
         return f"it reads a value at {math.ceil(copies)} different indices; {priced}"
-    if limits.pieces and b.reduced and (priced := _padding(a, copies, opaque, limits.target)) is not None:
+    if limits.pieces and b.reduced and (priced := recomputation.padding(a, copies, opaque, limits.target)) is not None:
         return priced
-    return _division_blocker(a, b, opaque, limits.target)
-
-
-def _padding(a: Candidate, copies: float, values: Iterable[Var], target: Target) -> str | None:
-    """What asking whether elements are inside of padding costs, each several times and in loops of reductions, which are not
-    split at its edges, where storing them costs less."""
-    if copies <= 1 or not any(eqn.primitive.movement is Movement.PAD for eqn in a.eqns):
-        return None
-    asked = PADDED * copies * math.prod(x.extent for x in a.axes) / target.operations
-    stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in values))
-    if asked <= stored:
-        return None
-    return f"it reads padding at {math.ceil(copies)} different indices; asking for it costs {duration(asked)}, storing it {duration(stored)}"
-
-
-def _division_blocker(a: Candidate, b: Candidate, opaque: set[Var], target: Target) -> str | None:
-    """`b` reads values of `a` in another shape: what `a` reads along some of its axes alone is then found by dividing the
-    offset of each element, one number after the other."""
-    values = [v for v in opaque & b.reshaped if v in a.layout]
-    uneven = [
-        v for v in values if a.opaque or any(read != a.layout[v] for several in a.reads.values() for read in several)
-    ]
-    if not uneven:
-        return None
-    domain, work = math.prod(x.extent for x in b.axes) * max(b.sweeps, 1), a.cost + b.cost
-    dividing = domain * (2 * target.compute("index_div", 4) + (target.scalar - 1) * work / target.operations)
-    stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in uneven))
-    if dividing <= stored:
-        return None
-    return f"it reads a value in another shape; dividing for each element's offset costs {duration(dividing)}, storing it {duration(stored)}"
-
-
-def _again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], target: Target) -> str | None:
-    """What computing `a` so many times inside `b` costs, and what storing these values of it would, where that is less."""
-    size = math.prod(x.extent for x in a.axes)
-    values = list(values)
-    wide = max([v.aval.dtype.itemsize for v in values], default=4) / 4
-    repeated = a.cost * size * (times - 1) * wide / target.operations * (WAITING if b.kind is Kind.LOOP else 1)
-    gathered = sum(b.gathered.get(v, 0) for v in values) * target.gathered
-    repeated += gathered * max(sum(v.aval.size > 1 for v in a.inputs) - 1, 0)
-    if repeated <= 0:
-        return None
-    moving = target.move(sum(v.aval.nbytes for v in (*b.inputs, *b.live_out)))
-    own = b.cost * math.prod(x.extent for x in b.axes) / target.operations + gathered
-    lost = max(moving, own + repeated) - max(moving, own)
-    stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in values))
-    return f"computing it again costs {duration(lost)}, storing it {duration(stored)}" if lost > stored else None
+    return recomputation.division(a, b, opaque, limits.target)
 
 
 def _copies(a: Candidate, b: Candidate, opaque: set[Var]) -> float:
@@ -498,7 +461,7 @@ def _growth_blocker(a: Candidate, b: Candidate, fresh: list[Axis], uses: Uses, l
         return None
     if escaping(a, b, uses):
         return "the other is broadcast here and needed in memory by others too"
-    priced = _again(a, b, math.prod(x.extent for x in fresh), b.inputs & a.produced, limits.target)
+    priced = recomputation.again(a, b, math.prod(x.extent for x in fresh), b.inputs & a.produced, limits.target)
     if a.parallel and priced is not None:
         return f"the other is broadcast here; {priced}"
     return None

@@ -6,6 +6,8 @@ import numpy as np
 
 import fuser
 import fuser.numpy as fnp
+from fuser.ops.movement import pad_p
+from fuser.partition.group import Kind
 
 
 def test_what_lies_in_another_order_stands_beside_one_array_and_no_more() -> None:
@@ -58,3 +60,20 @@ def test_numbers_of_one_lane_are_worth_vectors_from_a_size_on() -> None:
         assert kind in {group.kind.value for group in lowered.plan.groups}, lowered.plan.groups
         np.testing.assert_allclose(fuser.jit(loop)(x, x), fuser.jit(loop, backend="reference")(x, x), 1e-4, 1e-5)
     assert any("written out for one lane, an iteration takes" in d.reason for d in lowered.plan.decisions)
+
+
+def test_elements_with_spaces_between_are_not_looked_for_in_reductions() -> None:
+    """A pooling's gradient is stored before it is summed: the sums' loops would divide for each row's place."""
+
+    def gradient(x):
+        pooled = lambda x: fuser.lax.reduce_window(x, -np.inf, fuser.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "SAME")
+        back = fuser.grad(lambda x: (pooled(x) ** 2).sum())(x)
+        return back.sum((0, 1, 2)), (back * x).sum((0, 1, 2))
+
+    x = np.random.default_rng(0).normal(size=(8, 24, 24, 8)).astype(np.float32)
+    plan = fuser.jit(gradient).lower(x).plan
+    assert any("dividing for their places costs" in decision.reason for decision in plan.decisions)
+    reduced = [group for group in plan.groups if group.kind is Kind.REDUCTION]
+    assert reduced and not any(eqn.primitive is pad_p for group in reduced for eqn in group.graph.eqns)
+    for a, b in zip(fuser.jit(gradient)(x), fuser.jit(gradient, backend="reference")(x)):
+        np.testing.assert_allclose(a, b, 1e-4, 1e-4)
