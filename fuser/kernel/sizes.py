@@ -13,6 +13,7 @@ from fuser.ir.index import Affine, Axis, Computed, Div
 
 MOST_SIZES = 48  # arguments of one kernel
 MOST_INTERLEAVED = 16  # elements of a step along the vector, whose neighbours compilers load and shuffle together
+MOST_DIVIDED = 8  # divisors that are structure (strides, dilations, repeats), by which a compiler knows to divide
 
 
 class Sizes:
@@ -62,7 +63,8 @@ class Sizes:
 class IndexText:
     """Affine expressions as text. `names` spells axes; axes in `absorbed` run inside another one and are left out.
 
-    Short steps along the axis `vector` are structure, not size: the text shows which elements lie between two of them.
+    Short steps along the axis `vector` are structure, not size: the text shows which elements lie between two of them. So are short
+    divisors: a processor takes ten times as long to divide by a number that the compiler does not know.
     """
 
     def __init__(
@@ -88,6 +90,8 @@ class IndexText:
                 continue
             if atom is self.vector and 1 < abs(coefficient) <= MOST_INTERLEAVED:
                 factor, rest = self.literal(coefficient), index.offset % abs(coefficient)
+            elif isinstance(atom, Div) and atom.divisor <= MOST_DIVIDED and abs(coefficient) == atom.divisor:
+                factor = self.literal(coefficient)  # what is left of a division, or the place where its period begins
             elif atom is self.vector and self.sizes.full and coefficient not in (0, 1, -1):
                 factor = self.sizes.opaque(coefficient)  # known, it makes one group of neighbours that are far apart
             else:
@@ -122,5 +126,6 @@ class IndexText:
         if isinstance(atom, Computed):
             return self.value(atom.value)
         assert isinstance(atom, Div)
-        divisor = self.sizes(("divisor", owner, atom.order), atom.divisor)
+        short = atom.divisor <= MOST_DIVIDED
+        divisor = self.literal(atom.divisor) if short else self.sizes(("divisor", owner, atom.order), atom.divisor)
         return self.quotient(division, self(atom.base, owner, division), divisor)

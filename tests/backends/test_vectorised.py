@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -190,6 +191,28 @@ def test_loops_that_are_not_vectorised_have_a_reason(name: str, tmp_path: Any) -
     reason, count = source.launch["scalar"]
     assert words in reason and count >= x.size
     assert left_scalar(source, gcc(), tmp_path), source.text
+
+
+@pytest.mark.parametrize("extent", [8, 16, 24, 48])
+def test_short_rows_with_bytes_in_them(extent: int) -> None:
+    """gcc takes numbers one by one of what is left over of a vector of bytes, unless it is told of half of one."""
+    some = np.arange(1000 * 2 * extent).reshape(1000, 2, extent) % 3 == 0
+    x = np.ones((1000, extent), np.float32)
+    choose = fuser.jit(lambda x, b: fnp.where(b[:, 0], 0, x) + fnp.where(b[:, 1], 1, x), backend="c")
+    plain = fuser.jit(lambda x, b: b[:, 0] * x + b[:, 1], backend="c")
+    wide = some.astype(np.float32)
+
+    def seconds(function: Any, *args: Any) -> float:
+        function(*args)
+        times = []
+        for _ in range(20):
+            start = time.thread_time()
+            function(*args)
+            times.append(time.thread_time() - start)
+        return min(times)
+
+    values = [fuser.numpy.asarray(v) for v in (x, some, wide)]
+    assert seconds(choose, values[0], values[1]) < 4 * seconds(plain, values[0], values[2])
 
 
 def test_quotients_of_64_bits(tmp_path: Any) -> None:

@@ -223,7 +223,7 @@ class Elementwise(Emitter):
         if lanes:
             self._widen(masking.narrow_loads(self, piece.nodes, piece.stores), span, masking.LONGEST * lanes)
         if span.extent > NARROW or lanes or self.cut.axis is None:
-            self.pragma("omp simd")
+            self.pragma("omp simd" + ("" if lanes else masking.halved(self, piece.nodes, piece.stores, span.extent)))
         if lanes:
             self.made(masking=lanes)
             with self.scope():

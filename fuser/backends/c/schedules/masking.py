@@ -77,6 +77,15 @@ def counted(nodes: Iterable[Scalar], extent: int, lanes: int) -> bool:
     return 0 < extent <= lanes // HALVES and not any(node.op in spell.LIBM for node in nodes)
 
 
+def halved(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int) -> str:
+    """What the loop over a short row with bytes in it is told, so that its vectors are half as long: what is left over of a vector
+    of bytes is long, and gcc makes vectors half as long once, and then takes numbers one by one."""
+    params = writer.kernel.params
+    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"] + [params[s.param].dtype.itemsize for s in stores]
+    short = 1 < extent < LONGEST * TARGET.vector and extent % TARGET.vector != 0
+    return f" simdlen({TARGET.vector // HALVES})" if short and min(sizes, default=4) == 1 else ""
+
+
 def undivided(
     writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store], pieces: Sequence[tuple[int, Sequence[Scalar]]]
 ) -> bool:

@@ -152,8 +152,10 @@ class OuterReduction(Emitter):
         first: Part = "0"
         if self.planes:
             first = self._plane(width)
-        self.pragma("omp simd")
-        if self.in_whole and whole:
+        nodes, stores = self.kernel.nodes, self.kernel.stores
+        masked = self.in_whole and whole
+        self.pragma("omp simd" + ("" if masked else masking.halved(self, nodes, stores, self.loops.extents[vector])))
+        if masked:
             x = self.count_masked("x", code("{} + {}", first, width) if self.planes else width, self.in_whole, first)
         elif self.planes or whole:
             x = self.count("x", first, code("{} + {}", first, width) if self.planes else width)
