@@ -31,13 +31,14 @@ from tests.values import same_bits, special, tuples, ulps_apart
 Case = tuple[tuple[np.ndarray, ...], dict[str, Any]]
 
 # Collectives and what holds graphs have tests of their own: tests/transforms, tests/lax, tests/parallel.
-GRAPHS = ("shard_map", "pallas_interpret")
+GRAPHS = ("shard_map", "pallas_interpret", "block_kernel")
 # They hold functions of the user's, and stand in tests/api/test_callbacks.py; checks in tests/experimental/test_checkify.py.
 CALLBACKS = (
     "pure_callback",
     "io_callback",
     "debug_callback",
     "dce_sink",
+    "inspect_sharding",
     "check",
     "ffi_call",
     "ffi_effect",

@@ -21,6 +21,7 @@ _OTHER = {
 _OWN = frozenset(
     [
         "bessel_j",
+        "block_kernel",
         "complex_digamma",
         "cosine_integral",
         "custom_vmap_call",
@@ -43,6 +44,7 @@ _OWN = frozenset(
         "hyp2f1_by_a",
         "hyp2f1_by_b",
         "hyp2f1_by_c",
+        "inspect_sharding",
         "lcm",
         "linear_call",
         "log1mexp",

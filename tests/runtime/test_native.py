@@ -126,10 +126,12 @@ def test_dicts_in_any_order_of_their_keys():
 
 def test_keys_are_compared_by_value():
     f = fuser.jit(lambda d: sum(d.values()))
-    f({"ab": 1.0, 7: 2.0})
+    f({"ab": 1.0, "7": 2.0})
     made = "".join(["a", "b"])
-    assert float(known(f, {made: 3.0, int("7"): 4.0})) == 7.0
-    assert float(f({"ac": 3.0, 7: 4.0})) == 7.0 and f._known_calls() == 2
+    assert float(known(f, {made: 3.0, str(7): 4.0})) == 7.0
+    assert float(f({"ac": 3.0, "7": 4.0})) == 7.0 and f._known_calls() == 2
+    f({1000: 1.0, 7: 2.0})
+    assert float(known(f, {int("1000"): 3.0, int("7"): 4.0})) == 7.0
 
 
 def test_trees_that_only_python_knows():
