@@ -19,6 +19,7 @@ LOOSER: dict[str, tuple[float, float]] = {
     "digamma": (16, 32),
     "igamma_grad_a": (32, 0),
     "random_gamma_grad": (32, 0),
+    "regularized_incomplete_beta": (32, 0),
     "lgamma": (8, 8),
     "erf_inv": (8, 0),
     "bessel_i0e": (8, 0),

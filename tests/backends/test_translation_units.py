@@ -330,7 +330,7 @@ def test_kernels_of_all_dtypes_in_one_program(fresh, monkeypatch, order, many):
 # What fixed text may hold: types, attributes and functions of the compiler, and names that no transform changes.
 _FIXED = re.compile(
     r"_Bool|u?int\d+_t|float|double|_Complex|_Float16|char|unsigned|int|const|__(?:builtin|real|imag)_*\w*|sizeof|if|else|do|omp"
-    r"|while|for|simd|reduction|schedule|static|dynamic|nowait|collapse|GCC|unroll|parallel|num_threads|max|min|u?ll|ULL|LL"
+    r"|while|for|simd|simdlen|reduction|schedule|static|dynamic|nowait|collapse|GCC|unroll|parallel|num_threads|max|min|u?ll|ULL|LL"
     r"|U?INT\d+_(?:MAX|MIN)|union|bits|value|f|e\d+|break"
 )
 
