@@ -14,14 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fuser.runtime import toolchain
+
 HERE = Path(__file__).parent
 # program -> the libraries that it imports, and the relative and absolute tolerance of its results
 PROGRAMS: dict[str, tuple[tuple[str, ...], float, float]] = {
-    "small_libraries": (
-        ("chex", "einops", "jaxtyping", "jmp"),
-        1e-3,
-        1e-6,
-    ),  # JAX computes halves as halves where a processor does
+    "small_libraries": (("chex", "einops", "jaxtyping", "jmp"), 1e-5, 1e-6),
     "optax_training": (("optax",), 2e-4, 2e-5),
     "haiku_nets": (("haiku", "optax"), 1e-3, 1e-5),
     "flax_linen": (("flax", "optax"), 1e-3, 1e-5),
@@ -63,4 +61,6 @@ def test_programs_give_what_they_give_under_jax(program: str, tmp_path: Path) ->
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
         assert found[name].dtype == value.dtype and found[name].shape == value.shape, name
-        np.testing.assert_allclose(found[name], value, rtol, atol, err_msg=name)
+        # JAX computes halves as halves where a processor does; elsewhere, and here, they are rounded from floats.
+        native = name.startswith("mixed_precision") and "avx512_fp16" in toolchain.processor()
+        np.testing.assert_allclose(found[name], value, np.finfo(np.float16).eps if native else rtol, atol, err_msg=name)

@@ -80,8 +80,7 @@ def counted(nodes: Iterable[Scalar], extent: int, lanes: int) -> bool:
 def halved(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], extent: int) -> str:
     """What the loop over a short row with bytes in it is told, so that its vectors are half as long: what is left over of a vector
     of bytes is long, and gcc makes vectors half as long once, and then takes numbers one by one."""
-    params = writer.kernel.params
-    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"] + [params[s.param].dtype.itemsize for s in stores]
+    sizes = _sizes(writer, nodes, stores)
     short = 1 < extent < LONGEST * TARGET.vector and extent % TARGET.vector != 0
     return f" simdlen({TARGET.vector // HALVES})" if short and min(sizes, default=4) == 1 else ""
 
@@ -130,10 +129,15 @@ def across(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store], ex
     return width if LONGEST * width <= extent < MOST_COLUMNS * width else 0
 
 
+def _sizes(writer: Emitter, nodes: Iterable[Scalar], stores: Sequence[Store]) -> list[int]:
+    """Bytes of the elements that are read and written."""
+    params = writer.kernel.params
+    return [n.dtype.itemsize for n in nodes if n.op == "load"] + [params[s.param].dtype.itemsize for s in stores]
+
+
 def _width(writer: Emitter, nodes: Sequence[Scalar], stores: Sequence[Store]) -> tuple[int, bool]:
     """Numbers of a vector, 0 where there may be no mask; and whether there are some of less than 32 bits."""
-    axis, params = writer.loops.vector, writer.kernel.params
-    sizes = [n.dtype.itemsize for n in nodes if n.op == "load"] + [params[s.param].dtype.itemsize for s in stores]
+    axis, sizes = writer.loops.vector, _sizes(writer, nodes, stores)
     if axis is None or not sizes or writer.asked.forbids("masking") or not hides(writer, nodes):
         return 0, False
     if any(s.offset.coefficient(axis) not in (0, 1) or computed(s.offset) for s in stores) or not dense(writer, nodes):
