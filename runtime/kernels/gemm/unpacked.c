@@ -3,6 +3,7 @@
 #define WIDE (3 * VL)
 #define NEAR (96 << 10)  // bytes of a second matrix that stays in a near cache
 #define NEAREST (32 << 10)  // bytes of one that stays in the nearest cache, which many rows need
+#define REACH (1 << 20)  // bytes of one that fewer rows than many read where it lies: to pack it takes longer
 #define MANY 256  // rows that are many
 #define CHUNK (32 << 10)  // bytes of A that are one task, about
 
@@ -98,7 +99,8 @@ static int deep_in_reach(const job *j) { return is_deep(j) && in_reach(j) && j->
 
 static int is_direct(const job *j) {
   const int64_t size = j->K * j->N * (int64_t)sizeof(T);
-  return (!is_deep(j) || deep_in_reach(j)) && (size <= (j->M < MANY ? NEAR : NEAREST) || (j->M <= 2 * DR && in_reach(j)));
+  const int64_t most_of = j->M >= MANY ? NEAREST : in_reach(j) ? REACH : NEAR;
+  return (!is_deep(j) || deep_in_reach(j)) && (size <= most_of || (j->M <= 2 * DR && in_reach(j)));
 }
 
 static const T *dense_b(const job *j, int64_t *rb) {
