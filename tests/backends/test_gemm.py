@@ -86,7 +86,10 @@ def test_the_same_bits_for_the_same_product():
 
 
 @pytest.mark.parametrize(
-    "shape", [(256, 784, 512), (700, 300, 40), (20, 40, 900), (15, 400, 33), (512, 256, 10)], ids=str
+    "shape",
+    [(256, 784, 512), (700, 300, 40), (20, 40, 900), (15, 400, 33), (512, 256, 10), (50, 513, 700)]
+    + [(2, 70, 3), (5, 1000, 7), (10, 9001, 11), (33, 201, 47), (1000, 300, 5)],
+    ids=str,
 )
 @pytest.mark.parametrize("transposed", ["nn", "tn", "nt", "tt"])
 def test_products_of_transposed_operands(shape, transposed):
@@ -96,8 +99,11 @@ def test_products_of_transposed_operands(shape, transposed):
     b = rng.standard_normal((columns, inner) if transposed[1] == "t" else (inner, columns)).astype(np.float32)
     turn = lambda x, y: (x.T if transposed[0] == "t" else x, y.T if transposed[1] == "t" else y)
     result = np.asarray(fuser.jit(lambda x, y: fnp.matmul(*turn(x, y)), backend="c")(a, b))
+    doubled = np.asarray(fuser.jit(lambda x, y: fnp.matmul(*turn(x, y)) * 2 + 1, backend="c")(a, b))
     x, y = (each.astype(np.float64) for each in turn(a, b))
-    assert np.all(np.abs(result - x @ y) <= 1e-5 * (np.abs(x) @ np.abs(y)))
+    bound = 1e-5 * (np.abs(x) @ np.abs(y))
+    assert np.all(np.abs(result - x @ y) <= bound)
+    assert np.all(np.abs(doubled - (2 * (x @ y) + 1)) <= 2 * bound + 1e-6)
 
 
 @pytest.mark.parametrize("shape", [(256, 300, 512), (13, 300, 700), (1024, 300, 300)], ids=str)

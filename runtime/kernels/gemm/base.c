@@ -125,6 +125,28 @@ INSIDE void transpose_columns(const T *in, const int64_t *column, int64_t n, T *
 #define transpose_columns(in, column, n, out, to)
 #endif
 
+// The sums of runs of 2 · half lanes, halved: those of a's runs come first. Each lane meets the one that is half a run away.
+typedef __typeof__((vec){0} < (vec){0}) places;
+INSIDE vec halved(vec a, vec b, int half) {
+  places low, high;
+#pragma GCC unroll 64
+  for (int l = 0; l < VL; ++l) low[l] = l / half * 2 * half + l % half, high[l] = low[l] + half;
+  return __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
+}
+
+// c[0 … lines) = the sums of the lanes of each vector, a power of 2 of them.
+INSIDE void sums_of_lanes(vec *v, int lines, T *c) {
+  int count = lines;
+#pragma GCC unroll 8
+  for (int half = VL / 2; half > 0; half /= 2) {
+    if (count == 1) v[0] = halved(v[0], v[0], half);
+#pragma GCC unroll 8
+    for (int i = 0; i < count / 2; ++i) v[i] = halved(v[2 * i], v[2 * i + 1], half);
+    count = count > 1 ? count / 2 : 1;
+  }
+  memcpy(c, v, lines * sizeof(T));
+}
+
 // q[p · width + x] = element (p, x) of k×n numbers, with zeros from column n to `width`.
 static FUSED void lay_out(const IN *B, int64_t rb, int64_t cb, int64_t k, int64_t n, T *q, int64_t width) {
   int64_t done = 0;  // columns

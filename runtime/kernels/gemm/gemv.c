@@ -33,28 +33,6 @@ static FUSED T whole_sum(vec v) {
   return total[0];
 }
 
-// The sums of runs of 2 · half lanes, halved: those of a's runs come first. Each lane meets the one that whole_sum adds it to.
-typedef __typeof__((vec){0} < (vec){0}) places;
-INSIDE vec halved(vec a, vec b, int half) {
-  places low, high;
-#pragma GCC unroll 64
-  for (int l = 0; l < VL; ++l) low[l] = l / half * 2 * half + l % half, high[l] = low[l] + half;
-  return __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
-}
-
-// c[0 … LINES) = the sums of the lanes of each vector.
-INSIDE void whole_sums(vec *v, T *c) {
-  int count = LINES;
-#pragma GCC unroll 8
-  for (int half = VL / 2; half > 0; half /= 2) {
-    if (count == 1) v[0] = halved(v[0], v[0], half);
-#pragma GCC unroll 8
-    for (int i = 0; i < count / 2; ++i) v[i] = halved(v[2 * i], v[2 * i + 1], half);
-    count = count > 1 ? count / 2 : 1;
-  }
-  memcpy(c, v, LINES * sizeof(T));
-}
-
 // c[0 … n) = sums along the columns of B, whose elements lie dense (rb is 1).
 #if SAME
 static FUSED void dot_columns(const T *x, const T *B, int64_t cb, T *c, int64_t n, int64_t k) {
@@ -81,7 +59,7 @@ static FUSED void dot_columns(const T *x, const T *B, int64_t cb, T *c, int64_t 
 #pragma GCC unroll 8
       for (int u = 0; u < LINES; ++u) acc[u] += y * load_part(b + u * cb + whole, last);
     }
-    whole_sums(acc, c + j);
+    sums_of_lanes(acc, LINES, c + j);
   }
   for (; j < n; ++j) {
     const T *b = B + j * cb;

@@ -8,4 +8,5 @@
 #include "../gemm/packed.c"
 #include "../gemm/unpacked.c"
 #include "../gemm/gemv.c"
+#include "../gemm/inner.c"
 #include "../gemm/gemm.c"
