@@ -97,10 +97,27 @@ static inline int in_reach(const job *j) { return SAME && j->cb == 1; }
 // Whether a long sum for few results is taken in chunks that are read where they lie.
 static int deep_in_reach(const job *j) { return is_deep(j) && in_reach(j) && j->M <= 2 * DR && j->N <= WIDE; }
 
+// Whether columns that lie along k are turned into rows a strip at a time, each of which all rows of A then read.
+static int in_strips(const job *j) {
+  return SQUARES && SAME && j->rb == 1 && j->cb != 1 && j->M < MANY && j->K * j->N * (int64_t)sizeof(T) > NEAR;
+}
+
 static int is_direct(const job *j) {
   const int64_t size = j->K * j->N * (int64_t)sizeof(T);
-  const int64_t most_of = j->M >= MANY ? NEAREST : in_reach(j) ? REACH : NEAR;
+  const int64_t most_of = j->M >= MANY ? NEAREST : in_reach(j) || in_strips(j) ? REACH : NEAR;
   return (!is_deep(j) || deep_in_reach(j)) && (size <= most_of || (j->M <= 2 * DR && in_reach(j)));
+}
+
+static void product_in_strips(const job *j, int threads) {
+  const int64_t M = j->M, N = j->N, K = j->K, strips = parts(N, WIDE);
+  #pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
+  for (int64_t t = 0; t < strips; ++t) {
+    if (interrupted(j->poll)) continue;
+    const int64_t c = t * WIDE, n = least(WIDE, N - c), wide = parts(n, VL) * VL;
+    T *const b = room(PACKED_B, K * wide);
+    lay_out(j->B + c * j->cb, j->rb, j->cb, K, n, b, wide);
+    direct_part(j, b, wide, 0, M, c, c + n);
+  }
 }
 
 static const T *dense_b(const job *j, int64_t *rb) {
@@ -130,6 +147,10 @@ static void direct_product(const job *j, int threads) {
 #ifndef PATCHES
   if (deep_in_reach(j)) {
     deep_direct_product(j, threads);
+    return;
+  }
+  if (in_strips(j)) {
+    product_in_strips(j, threads);
     return;
   }
 #endif
