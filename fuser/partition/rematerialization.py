@@ -23,6 +23,7 @@ from fuser.ops.remat import optimization_barrier_p, scopes
 from fuser.partition.axes import DimensionMap, Views, is_view
 from fuser.partition.candidate import Candidate, Uses
 from fuser.partition.group import FUSIBLE
+from fuser.passes.dce import drop_dead
 
 MOST_EQNS = 16  # that are written again for one value
 SURE = 1.5  # times as much as computing again costs, storing has to cost
@@ -218,4 +219,4 @@ def _rewritten(graph: Graph, choice: _Choice) -> Rewritten:
         reader |= {copy: copier.reader.eqns[0] for copy in copier.made if not is_view(copy)}
         copier.made.clear()
         eqns.append(eqn if operands == eqn.invars else replace(eqn, invars=operands))
-    return Rewritten(replace(graph, eqns=tuple(eqns)), reader)
+    return Rewritten(drop_dead(replace(graph, eqns=tuple(eqns))), reader)
