@@ -5,6 +5,8 @@
 #define NEAREST (32 << 10)  // bytes of one that stays in the nearest cache, which many rows need
 #define REACH (1 << 20)  // bytes of one that fewer rows than many read where it lies: to pack it takes longer
 #define MANY 256  // rows that are many
+#define WIDE_RESULT (4 * VL)  // rows and columns of a product that is taken transposed
+#define DEPTH_TO_TURN (16 * CHUNKS)
 #define CHUNK (32 << 10)  // bytes of A that are one task, about
 
 #define DIRECT(R, V)                                                                                                   \
@@ -132,7 +134,8 @@ static const T *dense_b(const job *j, int64_t *rb) {
   return b;
 }
 
-static void deep_direct_product(const job *j, int threads) {
+// Long sums in chunks whose rows are read where they lie; `is_turned` if `j` is the transposed product of `given`.
+static void deep_direct_product(const job *j, const job *given, int is_turned, int threads) {
   const int64_t M = j->M, N = j->N, chunk = parts(j->K, CHUNKS), count = parts(j->K, chunk);
   T *const all = room(PARTIAL, count * M * N);
   #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
@@ -140,13 +143,25 @@ static void deep_direct_product(const job *j, int threads) {
     const int64_t first = t * chunk, k = least(chunk, j->K - first);
     direct_block(M, N, k, (const T *)j->A + first * j->ca, j->ra, j->ca, (const T *)j->B + first * j->rb, j->rb, all + t * M * N, N);
   }
-  add_chunks(j, all, count, 0);
+  add_chunks(given, all, count, is_turned);
+}
+
+// Whether rows of B's transpose and columns of A's lie where they can be read: then the transposed product is taken, which
+// is short beside its sums.
+static int is_turned_direct(const job *j) {
+  const int lie = SAME && j->ra == 1 && j->ca != 1 && j->rb == 1 && j->cb != 1;
+  return lie && j->M <= WIDE_RESULT && j->N <= WIDE_RESULT && j->K >= DEPTH_TO_TURN && j->K >= 8 * most(j->M, j->N);
+}
+
+static void turned_product(const job *j, int threads) {
+  const job t = turned(j);
+  deep_direct_product(&t, j, 1, threads);
 }
 
 static void direct_product(const job *j, int threads) {
 #ifndef PATCHES
   if (deep_in_reach(j)) {
-    deep_direct_product(j, threads);
+    deep_direct_product(j, j, 0, threads);
     return;
   }
   if (in_strips(j)) {
