@@ -129,11 +129,14 @@ class _Choice:
             return None
         if var in reader.opaque or len(reader.reads.get(var, ())) != 1:
             return None
+        domain = math.prod(x.extent for x in reader.axes)
         again, stack = _Again(), [self.maker[var]]
         again.eqns[stack[0]] = None
         while stack:
             eqn = stack.pop()
-            again.operations += cost(eqn, self.target) * eqn.outvars[0].aval.size * max(reader.sweeps, 1)
+            elements = eqn.outvars[0].aval.size  # of which a reader makes those of a row anew along it
+            times = max(elements, domain) * max(reader.sweeps, 1) if elements > 1 else 1
+            again.operations += cost(eqn, self.target) * times
             for operand in eqn.invars:
                 view = self.views(operand)
                 if view.source is not None and not _in_order(view.dimensions):
