@@ -7,7 +7,7 @@ from typing import Any
 
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.emitter import Launch
-from fuser.backends.triton.launch import module_of, options
+from fuser.backends.triton.launch import constants, module_of, options
 from fuser.runtime.array import CARRIED
 
 # A target's platform: the threads of a warp.
@@ -44,12 +44,12 @@ def compile_launch(
     types += ["i32" if -(2**31) <= size < 2**31 else "i64" for size in launch.sizes]
     types += ["constexpr"] * len(launch.constants)
     names = function.arg_names
-    constants = {(names.index(name),): value for name, value in launch.constants.items()}
+    known = {(names.index(name),): value for name, value in constants(launch, platform, arch).items()}
     aligned = {
         (n,): [["tt.divisibility", 16]] for n, buffer in enumerate(launch.buffers) if buffer not in {*values, *loose}
     }
     settings = {"num_warps": launch.warps, "num_stages": launch.stages, **options(target.backend)}
-    unit = ASTSource(function, dict(zip(names, types, strict=True)), constexprs=constants, attrs=aligned)
+    unit = ASTSource(function, dict(zip(names, types, strict=True)), constexprs=known, attrs=aligned)
     return triton.compile(unit, target=target, options=settings)
 
 

@@ -14,7 +14,7 @@ from fuser.backends.triton.elementwise import elementwise
 from fuser.backends.triton.emitter import Function, Launch
 from fuser.backends.triton.loop_kernel import LoopKernel
 from fuser.backends.triton.matmul import Product, lower_product
-from fuser.backends.triton.reductions import LongRows, Rows, held_words
+from fuser.backends.triton.reductions import LongRows, Rows, held_words, scans_of
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
 from fuser.kernel.centred import centred
 from fuser.kernel.decompose import decompose
@@ -84,10 +84,11 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     along_rows = loops.vector in loops.parallel and loops.extents[loops.vector] >= WIDE_ENOUGH
     rows = loops.count(loops.parallel)
     if totals(kernel):
-        tile = tiles.row_tile(reduced)
+        tile = tiles.row_tile(reduced, whole=True)
         assert tile is not None
         return with_column_sums(kernel, loops, tile)
-    tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held_words(kernel))
+    scans = any(map(scans_of, kernel.sweeps))
+    tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held_words(kernel), scans)
     if tile is not None:
         tile = tile.asked(asked, reduced)
         return [Rows(kernel, loops, kernel.name, tile).write()], {}

@@ -129,8 +129,9 @@ def _multiplied(group: FusionGroup) -> int:
 
 
 def _touches(text: str, param: str) -> int:
-    """How often a kernel reads or writes a parameter: the loads and stores in its text."""
-    return len(re.findall(rf"tl\.(?:load|store)\(\(?{param}\b", text))
+    """How often a kernel reads or writes a parameter: the loads and stores in its text, those of a row's end apart."""
+    accesses = re.findall(rf"tl\.(?:load|store)\(\(?{param}\b.*", text)
+    return sum("_end" not in access for access in accesses)
 
 
 # NVIDIA: SASS, by the tool that comes with Triton.
