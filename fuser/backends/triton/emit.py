@@ -84,7 +84,7 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     along_rows = loops.vector in loops.parallel and loops.extents[loops.vector] >= WIDE_ENOUGH
     rows = loops.count(loops.parallel)
     if totals(kernel):
-        tile = tiles.row_tile(reduced, whole=True)
+        tile = tiles.row_tile(reduced)
         assert tile is not None
         return with_column_sums(kernel, loops, tile)
     scans = any(map(scans_of, kernel.sweeps))

@@ -30,7 +30,8 @@ _LITERALS = spell.INFIX | {"select", "max", "min", "div"}  # operations that tak
 
 @dataclass(frozen=True)
 class Launch:
-    """One start of a generated function: `buffers` are numbers of parameters, then of scratch arrays; `grid` programs."""
+    """One start of a generated function: `buffers` are numbers of parameters, then of scratch arrays; `grid` programs; `elements`: what
+    their loops go over all together, where that is not what the kernel reads."""
 
     function: str
     buffers: tuple[int, ...]
@@ -39,6 +40,7 @@ class Launch:
     grid: int
     warps: int
     stages: int = 2
+    elements: int = 0
 
 
 @dataclass

@@ -105,7 +105,7 @@ def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator
         raise ToolchainError(f"Triton cannot compile {source.name} for {machine}: {error}") from error
     for launch, kernel in zip(source.launch["launches"], kernels, strict=True):
         block = launch.constants.get("ROWS", 1) * launch.constants.get("COLUMNS", launch.constants.get("BLOCK", 1))
-        trips = max(1, -(-elements // max(launch.grid * block, 1)))
+        trips = max(1, -(-(launch.elements or elements) // max(launch.grid * block, 1)))
         code = of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
         issue = launch.grid * launch.warps * code.executed / machine.instructions
         yield LaunchReport(launch.function, code, launch.grid, launch.warps, occupancy(launch, code, machine), issue)

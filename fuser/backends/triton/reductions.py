@@ -16,7 +16,7 @@ from fuser.backends.triton.block_sizes import Tile
 from fuser.backends.triton.emitter import Dims, Emitter, Function, required
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import FLOATS, bfloat16
+from fuser.ir.types import FLOATS, bfloat16, is_inexact
 from fuser.kernel.centred import Centred
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
@@ -182,18 +182,14 @@ class Rows(Emitter):
 
     def _shared_quotient(self, node: Scalar, dividend: str, divisor: str) -> str:
         half = node.dtype in HALVES
-        names = (
-            f"scale_{divisor}, reciprocal_{divisor}"
-            if half
-            else f"scale_{divisor}, negated_{divisor}, inverse_{divisor}"
-        )
-        key = ("reciprocal", names)
+        names = [f"{part}_{divisor}" for part in (("scale", "inverse") if half else ("scale", "negated", "reciprocal"))]
+        key = ("reciprocal", names[-1])
         if key not in self.env:
-            self.line(f"{names} = {'half_reciprocal' if half else 'reciprocal_parts'}({divisor})")
+            self.line(f"{', '.join(names)} = {'half_reciprocal' if half else 'reciprocal_parts'}({divisor})")
             self.env[key] = names
-        return (
-            f"{dividend} * scale_{divisor} * reciprocal_{divisor}" if half else f"shared_quotient({dividend}, {names})"
-        )
+        if _moderate(node.args[1]):
+            names[0] = "1.0"
+        return f"{dividend} * {names[0]} * {names[1]}" if half else f"shared_quotient({dividend}, {', '.join(names)})"
 
     def zero(self, dim: str) -> str:
         return (
@@ -505,6 +501,13 @@ def held_words(kernel: Kernel) -> int:
         read += [arg for s in later for node in s.body if node not in defined for arg in operands(node)]
         most = max(most, sum(max(1, node.dtype.itemsize // 4) for node in set(read) & defined))
     return most
+
+
+def _moderate(node: Scalar) -> bool:
+    """Whether a number is surely one whose reciprocal is neither subnormal nor infinite, or 0, infinite or nan: a square root."""
+    return (node.op == "sqrt" and node.dtype != FLOATS[3]) or (
+        node.op == "cast" and is_inexact(node.dtype) and _moderate(node.args[0])
+    )
 
 
 def scans_of(sweep: Sweep) -> list[Scalar]:
