@@ -173,3 +173,15 @@ def attention_tile(rows: int, features: Sequence[int], depths: Sequence[int], it
     if rows <= 64:
         return AttentionTile(16 if rows <= 16 else 64, keys, held, sums, 4, 2)
     return AttentionTile(128, keys, held, sums, 8, 3 if largest <= 64 else 2)
+
+
+def smaller_attention_tiles(tile: AttentionTile) -> list[AttentionTile]:
+    """Tiles that need fewer registers or less shared memory, in the order in which their programs read more: first without copies
+    ahead, then with fewer walked positions a step, then with fewer rows, which each read all that is walked along again."""
+    found = []
+    for m, warps in ((tile.m, tile.warps), (64, 8), (64, 4), (32, 4), (16, 4)):
+        if m > tile.m or (m < tile.m and m >= 64 and warps > tile.warps):
+            continue
+        for n in (tile.n, tile.n // 2, tile.n // 4):
+            found += [replace(tile, m=m, n=n, warps=warps, stages=stages) for stages in (2, 1) if n >= 16]
+    return [t for t in dict.fromkeys(found) if t != tile]

@@ -31,7 +31,8 @@ _LITERALS = spell.INFIX | {"select", "max", "min", "div"}  # operations that tak
 @dataclass(frozen=True)
 class Launch:
     """One start of a generated function: `buffers` are numbers of parameters, then of scratch arrays; `grid` programs; `elements`: what
-    their loops go over all together, where that is not what the kernel reads."""
+    their loops go over all together, where that is not what the kernel reads; `smaller`: what to launch instead, the first that does,
+    on a GPU whose registers do not hold what this one keeps there."""
 
     function: str
     buffers: tuple[int, ...]
@@ -41,6 +42,7 @@ class Launch:
     warps: int
     stages: int = 2
     elements: int = 0
+    smaller: tuple[Launch, ...] = ()
 
 
 @dataclass

@@ -86,7 +86,7 @@ class Launcher:
         module, _ = module_of(source)
         self.source, self.device = source, device
         self.path = str(module.__file__)
-        self.launches: tuple[Launch, ...] = source.launch["launches"]
+        self.launches: tuple[Launch, ...] = tuple(_fitted(source, launch) for launch in source.launch["launches"])
         self.kernels = [getattr(module, launch.function) for launch in self.launches]
         self.scratch: Sequence[tuple[int, Any]] = source.launch["scratch"]
         self.common = options()
@@ -116,6 +116,18 @@ class Launcher:
                 raise refused(error, self.source, self.path) from error
             compiled.append((launch, made))
         return compiled
+
+
+def _fitted(source: KernelSource, launch: Launch) -> Launch:
+    """What to launch on the GPU that Triton sees."""
+    if not launch.smaller or interpreter.active():
+        return launch
+    from fuser.backends.triton.aot import fitted
+
+    try:
+        return fitted(source, launch, *_target())[0]
+    except Exception as error:
+        raise refused(error, source, str(module_of(source)[0].__file__)) from error
 
 
 def real(array: Any) -> Any:

@@ -8,17 +8,14 @@ not at all; products have the time of their arithmetic on matrix units. The long
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fuser.backends.base import KernelSource
-from fuser.backends.triton.aot import WARP, compile_ahead
+from fuser.backends.triton.aot import WARP, disassembled, fitted, resource_usage
 from fuser.backends.triton.emitter import Launch
 from fuser.backends.triton.target import Machine
 from fuser.errors import ToolchainError
@@ -99,11 +96,11 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
 
 def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator[LaunchReport]:
     """The launches of one source, whose loops go over `elements` elements all together."""
-    try:
-        kernels = compile_ahead(source, machine.platform, machine.arch)
-    except Exception as error:
-        raise ToolchainError(f"Triton cannot compile {source.name} for {machine}: {error}") from error
-    for launch, kernel in zip(source.launch["launches"], kernels, strict=True):
+    for planned in source.launch["launches"]:
+        try:
+            launch, kernel = fitted(source, planned, machine.platform, machine.arch)
+        except Exception as error:
+            raise ToolchainError(f"Triton cannot compile {source.name} for {machine}: {error}") from error
         block = launch.constants.get("ROWS", 1) * launch.constants.get("COLUMNS", launch.constants.get("BLOCK", 1))
         trips = max(1, -(-(launch.elements or elements) // max(launch.grid * block, 1)))
         code = of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
@@ -139,7 +136,7 @@ def _touches(text: str, param: str) -> int:
 
 def of_cuda(kernel: Any, trips: int) -> Code:
     """Of Triton's compiled kernel, whose loops run `trips` times."""
-    usage, text = disassembled(kernel.asm["cubin"])
+    usage, text = resource_usage(kernel.asm["cubin"]), disassembled(kernel.asm["cubin"])
     instructions = [(int(m[1], 16), m[2]) for line in text.splitlines() if (m := _SASS.match(line))]
     number = lambda name: int(found[1]) if (found := re.search(rf"{name}:(\d+)", usage)) else 0
     return Code(
@@ -152,20 +149,6 @@ def of_cuda(kernel: Any, trips: int) -> Code:
         any(_MATRIX.search(text) for _, text in instructions),
         _executed(_on_fast_paths(instructions), trips),
     )
-
-
-def disassembled(cubin: bytes) -> tuple[str, str]:
-    """Resource usage and machine code of a cubin."""
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        run = lambda option: (
-            subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
-        )
-        return run("--dump-resource-usage"), run("-sass")
 
 
 def _widest_sass(instructions: list[Instruction], names: str) -> int:
