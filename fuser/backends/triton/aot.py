@@ -32,7 +32,8 @@ def fitted(source: KernelSource, launch: Launch, platform: str, arch: int | str,
     """A launch, or the first smaller one whose code keeps nothing on the stack and has the shared memory that the target gives, and its
     compiled kernel; where there is none, the one that lacks least. `passing` is that of `compile_launch`."""
     least: tuple[int, Launch, Any] | None = None
-    for candidate in (launch, *launch.smaller):
+    most = 1024 // WARP[platform]
+    for candidate in (launch, *(smaller for smaller in launch.smaller if smaller.warps <= most)):
         kernel = compile_launch(source, candidate, platform, arch, **passing)
         lacking = stack_bytes(kernel, platform) if launch.smaller else 0
         lacking += max(0, kernel.metadata.shared - shared_of_block(platform, arch))

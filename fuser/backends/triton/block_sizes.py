@@ -47,7 +47,8 @@ class Tile:
 
 # Elements that a thread holds of whole rows. What a row costs once (steps of its reductions, barriers) is shared by as many.
 _HELD = 32
-_MOST_WARPS = 16
+_ROW_WARPS = 16
+MOST_WARPS = 32  # of 32 threads; 16 where warps have 64
 _LONGEST_WHOLE = 64  # elements up to which a row is one block, whatever its length
 
 
@@ -89,7 +90,7 @@ def row_tile(columns: int, rows: int = 0, held: int = 2, whole: bool = False) ->
         block = width // 2
         rest = next(part for part in (block // 8, block // 4, block // 2, block) if columns - block <= part)
     filled = width if rest == 0 or rest > block // 4 else block
-    warps = min(_MOST_WARPS, max(1, filled // (32 * _HELD)))
+    warps = min(_ROW_WARPS, max(1, filled // (32 * _HELD)))
     return Tile(max(1, 32 * _HELD // width), block, warps, width > 16, rest)
 
 

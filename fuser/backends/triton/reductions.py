@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fuser.backends.triton import spell
-from fuser.backends.triton.block_sizes import Tile
+from fuser.backends.triton.block_sizes import MOST_WARPS, Tile
 from fuser.backends.triton.emitter import Dims, Emitter, Function, required
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
@@ -57,7 +57,10 @@ class Rows(Emitter):
         programs = self.row_block()
         self.all_columns()
         self.sweep_all()
-        return self.finish(self.constants(), programs, self.tile.warps, self.tile.hints)
+        function = self.finish(self.constants(), programs, self.tile.warps, self.tile.hints)
+        wider = replace(function.launch, warps=2 * self.tile.warps)  # half as many elements a thread
+        smaller = (wider,) if MOST_WARPS // 2 <= self.tile.warps < MOST_WARPS else ()
+        return replace(function, launch=replace(function.launch, smaller=smaller))
 
     def all_columns(self) -> None:
         """Name the columns of each part; only those of the last one can lie outside."""
