@@ -105,6 +105,8 @@ def cases() -> Iterator[tuple[str, Callable[..., Any], tuple[ArrayType, ...]]]:
         yield f"layer norm gradients {dtype.name}", layer_norm_gradients, (rows, row, row, rows)
     yield "bias, width 1000", lambda x, b: fnp.maximum(x + b, 0), (of(f32, 8192, 1000), of(f32, 1000))
     yield "full sum", lambda x: x.sum(), (of(f32, 1 << 26),)
+    yield "cumsum", lambda x: fnp.cumsum(x), (of(f32, 1 << 26),)
+    yield "mean and std", lambda x: (x.mean(), x.std()), (of(f32, 1 << 26),)
     for dtype, features in ((bfloat16, 64), (bfloat16, 128), (f32, 64)):
         heads = of(dtype, 8, 4096, 16, features)
         yield f"causal attention {dtype.name} {features}", causal_attention, (heads, heads, heads)

@@ -179,9 +179,16 @@ def test_few_long_rows_take_one_launch_a_stage() -> None:
     assert len(launches(softmax, f32(4096, 1 << 16))) == 1  # rows enough: no chunks
 
 
-def test_a_long_scan_folds_chunks_first_and_then_carries_on() -> None:
-    first, second = launches(lambda x: fnp.cumsum(x), f32(1 << 24))
-    assert first.grid == second.grid == 512
+def test_a_long_scan_reads_and_writes_once_behind_a_launch_that_clears_its_words() -> None:
+    clear, scan = launches(lambda x: fnp.cumsum(x), f32(1 << 24))
+    assert (clear.elements, scan.grid) == (1 + 4096 + 16, 4096)
+    (source,) = lower(lambda x: fnp.cumsum(x), f32(1 << 24)).sources
+    assert source.text.count("tl.load(in0") == source.text.count("tl.store(out0") == 1
+    both = launches(lambda x: (fnp.cumsum(x), fnp.sum(x)), of("int64", 1 << 24))  # words of 64 bits are no flags
+    assert "words" not in lower(lambda x: fnp.cumsum(x), of("int64", 1 << 24)).sources[0].text and len(both) >= 2
+
+
+def test_scans_of_scans_walk_alone() -> None:
     assert len(launches(lambda x: fnp.cumsum(fnp.cumsum(x)), f32(1 << 20))) == 1  # a scan of a scan walks alone
 
 

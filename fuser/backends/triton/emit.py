@@ -9,6 +9,7 @@ import numpy as np
 from fuser.backends.triton import block_sizes as tiles
 from fuser.backends.triton import spell
 from fuser.backends.triton.attention import emit_attention
+from fuser.backends.triton.chained_scan import chainable, chained
 from fuser.backends.triton.column_sums import totals, with_column_sums
 from fuser.backends.triton.elementwise import elementwise
 from fuser.backends.triton.emitter import Function, Launch
@@ -97,6 +98,8 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     kernel, relative = online(kernel)
     kernel, squares = centred(kernel)
     chunks = None if not splittable(kernel) else tiles.chunks(-(-rows // tile.rows), reduced, tile)
+    if chunks is not None and chainable(kernel) and not along_rows and tile.rows == 1:
+        return chained(kernel, loops, tile)
     if chunks is None:
         return [LongRows(kernel, loops, kernel.name, tile, relative, squares).write()], {}
     return split(kernel, loops, tile, chunks, relative, squares)

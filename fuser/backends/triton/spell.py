@@ -250,6 +250,21 @@ HELPERS: dict[str, str] = {
     return a | b""",
     "combine_xor": """def combine_xor(a, b):
     return a ^ b""",
+    "word_of": """def word_of(value):
+    # A value as a word of 64 bits that is never -1: floats as their bits, with one nan alone; integers of 32 bits as such.
+    if value.dtype == tl.float64:
+        word = tl.where(value == value, value, float("nan")).to(tl.int64, bitcast=True)
+    else:
+        word = (value.to(tl.int64) & 0xFFFFFFFF)
+    return word""",
+    "value_of": """def value_of(word, DTYPE: tl.constexpr):
+    return word.to(DTYPE, bitcast=True) if DTYPE == tl.float64 else word.to(DTYPE)""",
+    "read_words": """def read_words(pointers, mask):
+    # Words that other programs publish, as soon as all are there.
+    words = tl.load(pointers, mask=mask, other=0, volatile=True)
+    while tl.max((words == -1).to(tl.int32)) != 0:
+        words = tl.load(pointers, mask=mask, other=0, volatile=True)
+    return words""",
     "better_max": """def better_max(a, b, i, j):
     # Whether (b, j) goes before (a, i): larger, or equal and earlier; nan is the largest; -1 means nothing yet.
     greater = (b > a) | ((b != b) & (a == a))
