@@ -7,6 +7,7 @@ not at all; products have the time of their arithmetic on matrix units. The long
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from fuser.errors import ToolchainError
 from fuser.ir.primitive import Fusion
 from fuser.partition.group import FusionGroup, Kind
 
+SECTOR = 32  # bytes that memory hands out at once
 MOST_BLOCKS = 32  # that a multiprocessor runs at once
 Instruction = tuple[int, str]  # address and text
 _SASS = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?);")
@@ -81,7 +83,8 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
     arrays = [v.aval for v in (*group.graph.invars, *dict.fromkeys(group.graph.outvars))]
     product = group.kind is Kind.CONTRACTION  # whose programs find in the second cache what others have read
     touches = [1 if product else _touches(source.text, name) for name in source.params]
-    moved = sum(a.nbytes * times for a, times in zip(arrays, touches, strict=True))
+    most = _most_read(group)
+    moved = sum(min(a.nbytes, most) * times for a, times in zip(arrays, touches, strict=True))
     moved += sum(2 * count * np.dtype(dtype).itemsize for count, dtype in source.launch["scratch"])
     launches = tuple(of_source(source, max((a.size for a in arrays), default=1), machine))
     times = {
@@ -91,7 +94,14 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
         ),
         "launch": machine.launch * len(launches),
     }
-    return Report(group.name, moved, group.ideal_bytes, launches, times)
+    return Report(group.name, moved, min(group.ideal_bytes, moved), launches, times)
+
+
+def _most_read(group: FusionGroup) -> float:
+    """Bytes that one access of all elements touches at most: a gather of few elements reads a sector for each of them."""
+    if group.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION) or group.bodies:
+        return math.inf
+    return SECTOR * math.prod(axis.extent for axis in (*group.parallel, *group.reduced))
 
 
 def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator[LaunchReport]:
@@ -114,7 +124,8 @@ def occupancy(launch: Launch, code: Code, machine: Machine) -> float:
     registers = -(-max(code.registers, 1) // 8) * 8 * threads
     blocks = min(MOST_BLOCKS, machine.threads // threads, machine.registers // registers)
     if code.shared:
-        blocks = min(blocks, machine.shared // (code.shared + 1024))
+        kept = 1024 if machine.platform == "cuda" else 0  # of each block's shared memory by the system
+        blocks = min(blocks, machine.shared // (code.shared + kept))
     blocks = min(blocks, -(-launch.grid // machine.units))
     return blocks * threads / machine.threads
 
