@@ -41,7 +41,9 @@ from fuser.partition.horizontal import fused_horizontally
 from fuser.partition.loop import LoopForm
 from fuser.partition.loop_forms import LoopForms
 from fuser.partition.price import dearer
+from fuser.partition.rematerialization import rematerialized
 
+ATTEMPTS = 3  # at computing values again, each without the readers that did not take the last ones in
 _LIBRARY_KINDS = {Fusion.DOT: Kind.CONTRACTION, Fusion.LIBRARY: Kind.LIBRARY, Fusion.CONTROL: Kind.CONTROL}
 
 
@@ -60,9 +62,8 @@ def partition(
     where a call costs nothing and small ones need not share one. `loops` are the forms of the program's loops so far.
     """
     loops = LoopForms(backend) if loops is None else loops
-    forms = loops.of(graph)
-    grouping = Grouping(graph, backend, forms)
-    candidates, decisions = grouping.run()
+    grouping, candidates, decisions = _grouped(graph, backend, loops)
+    graph = grouping.graph
     ordered = _ordered(candidates, graph)
     groups = tuple(
         _with_bodies(
@@ -93,6 +94,29 @@ def partition(
         backend.name,
     )
     return check(plan) if config.check else plan
+
+
+def _grouped(graph: Graph, backend: Any, loops: LoopForms) -> tuple[Grouping, list[Candidate], list[Decision]]:
+    """The candidates of a graph, or of one that computes values again where that costs less than to store them."""
+    grouping = Grouping(graph, backend, loops.of(graph))
+    found = grouping.run()
+    if config.fuel >= 0:
+        return grouping, *found
+    never: set[Eqn] = set()
+    for _ in range(ATTEMPTS):
+        candidates, uses, views = found[0], grouping.uses, grouping.views
+        rewritten = rematerialized(graph, candidates, uses, views, backend.limits.target, never)
+        if rewritten is None:
+            break
+        other = Grouping(rewritten.graph, backend, loops.of(rewritten.graph))
+        again = other.run()
+        apart = [c for c in again[0] if rewritten.reader.keys() >= set(c.eqns)]
+        if not apart and len(again[0]) <= len(candidates):
+            return other, *again
+        if not apart:
+            break
+        never |= {rewritten.reader[eqn] for c in apart for eqn in c.eqns}
+    return grouping, *found
 
 
 def _aliases(graph: Graph, views: Views) -> dict[Var, Var]:

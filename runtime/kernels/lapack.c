@@ -4,7 +4,10 @@
 // as addresses. Rows lie dense here and columns there, so matrices are transposed on the way. Each function takes
 // sizes[0] matrices: a team shares out small ones, and of large ones each is left to LAPACK's own threads. A thread has
 // `room` bytes of its own. What LAPACK has no factors of becomes nan.
+//
+// The last of the sizes is a function that says how many threads LAPACK may have and returns how many it had, or 0.
 #include <omp.h>
+#include <pthread.h>
 #include <stdint.h>
 
 #define SMALL 128           // rows or columns up to which a matrix is one thread's
@@ -45,10 +48,35 @@ static int team(int64_t count, int64_t rows, int64_t columns, int64_t most) {
 
 static int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// A loop over the matrices, `number` by number.
-#define EACH(rows, columns, most) \
+// One thread of LAPACK's while a call lasts: more take up to five times as long for matrices that are not large, and longer
+// still where others need the processors too. Calls that overlap give back what the first of them found.
+#define ALONE (1 << 25)           // rows times columns times the lesser: up to which LAPACK is to have one thread
+#define ALONE_IN_STEPS (1 << 28)  // the same for what takes many steps that must wait for each other
+typedef int (*set_threads)(int);
+static pthread_mutex_t limiting = PTHREAD_MUTEX_INITIALIZER;
+static int holders, found;
+
+static set_threads hold(set_threads set, int64_t work, int64_t most, int workers) {
+  if (!set || (workers == 1 && work > most)) return 0;
+  pthread_mutex_lock(&limiting);
+  if (!holders++) found = set(1);
+  pthread_mutex_unlock(&limiting);
+  return set;
+}
+
+static void give_back(set_threads *set) {
+  if (!*set) return;
+  pthread_mutex_lock(&limiting);
+  if (!--holders) (*set)(found);
+  pthread_mutex_unlock(&limiting);
+}
+
+// A loop over the matrices, `number` by number; `alone` is one of the limits above, `set` which size is the function.
+#define EACH(rows, columns, most, alone, set) \
   poller poll = new_poller(); \
   const int workers = team(sizes[0], rows, columns, most); \
+  const int64_t work_of_each = (rows) * (columns) * ((rows) < (columns) ? (rows) : (columns)); \
+  set_threads held __attribute__((cleanup(give_back))) = hold((set_threads)sizes[set], work_of_each, alone, workers); \
   _Pragma("omp parallel for schedule(static) num_threads(workers)") \
   for (int64_t number = 0; number < sizes[0]; ++number)
 
@@ -56,7 +84,7 @@ static int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 void lu(void **buffers, const int64_t *sizes) {
   const int64_t rows = sizes[1], columns = sizes[2], least = rows < columns ? rows : columns, size = rows * columns;
   void (*const getrf)(int *, int *, T *, int *, int *, int *) = (void *)sizes[5];
-  EACH(rows, columns, sizes[3]) {
+  EACH(rows, columns, sizes[3], ALONE, 6) {
     if (interrupted(&poll)) continue;
     char *const room = (char *)buffers[4] + omp_get_thread_num() * sizes[4];
     T *const work = (T *)room;
@@ -86,7 +114,7 @@ void qr(void **buffers, const int64_t *sizes) {
   const int64_t rows = sizes[1], columns = sizes[2], inner = sizes[7], least = rows < columns ? rows : columns;
   void (*const geqrf)(int *, int *, T *, int *, T *, T *, int *, int *) = (void *)sizes[5];
   void (*const orgqr)(int *, int *, int *, T *, int *, T *, T *, int *, int *) = (void *)sizes[6];
-  EACH(rows, columns, sizes[3]) {
+  EACH(rows, columns, sizes[3], ALONE_IN_STEPS, 9) {
     if (interrupted(&poll)) continue;
     char *room = (char *)buffers[3] + omp_get_thread_num() * sizes[4];
     T *const work = (T *)room;  // as many columns as the matrix and q have at most
@@ -113,7 +141,7 @@ void qr(void **buffers, const int64_t *sizes) {
 void reflections(void **buffers, const int64_t *sizes) {
   const int64_t rows = sizes[1], columns = sizes[2], least = rows < columns ? rows : columns, size = rows * columns;
   void (*const geqrf)(int *, int *, T *, int *, T *, T *, int *, int *) = (void *)sizes[5];
-  EACH(rows, columns, sizes[3]) {
+  EACH(rows, columns, sizes[3], ALONE_IN_STEPS, 7) {
     if (interrupted(&poll)) continue;
     char *room = (char *)buffers[3] + omp_get_thread_num() * sizes[4];
     T *const work = (T *)room;
@@ -132,7 +160,7 @@ void reflections(void **buffers, const int64_t *sizes) {
 void cholesky(void **buffers, const int64_t *sizes) {
   const int64_t n = sizes[1];
   void (*const potrf)(char *, int *, T *, int *, int *) = (void *)sizes[3];
-  EACH(n, n, sizes[2]) {
+  EACH(n, n, sizes[2], ALONE, 4) {
     if (interrupted(&poll)) continue;
     const T *const matrix = (const T *)buffers[0] + number * n * n;
     T *const out = (T *)buffers[1] + number * n * n;
@@ -158,7 +186,7 @@ void eigh(void **buffers, const int64_t *sizes) {
 #else
   void (*const evd)(char *, char *, int *, T *, int *, REAL *, T *, int *, int *, int *, int *) = (void *)sizes[4];
 #endif
-  EACH(n, n, sizes[2]) {
+  EACH(n, n, sizes[2], ALONE, 10) {
     if (interrupted(&poll)) continue;
     char *room = (char *)buffers[3] + omp_get_thread_num() * sizes[3];
     T *const matrix = (T *)room;
@@ -200,7 +228,7 @@ void svd(void **buffers, const int64_t *sizes) {
   void (*const gesdd)(char *, int *, int *, T *, int *, REAL *, T *, int *, T *, int *, T *, int *, int *, int *) =
       (void *)sizes[5];
 #endif
-  EACH(rows, columns, sizes[3]) {
+  EACH(rows, columns, sizes[3], ALONE_IN_STEPS, 11) {
     if (interrupted(&poll)) continue;
     char *room = (char *)buffers[4] + omp_get_thread_num() * sizes[4];
     T *const matrix = (T *)room;
@@ -241,7 +269,7 @@ void svd(void **buffers, const int64_t *sizes) {
 void trsm(void **buffers, const int64_t *sizes) {
   const int64_t rows = sizes[1], columns = sizes[2], n = sizes[5] ? rows : columns;
   void (*const solve)(char *, char *, char *, char *, int *, int *, T *, T *, int *, T *, int *) = (void *)sizes[4];
-  EACH(n, n, sizes[3]) {
+  EACH(n, n, sizes[3], ALONE, 11) {
     if (interrupted(&poll)) continue;
     const T *const triangle = (const T *)buffers[0] + number * n * n;
     const T *const right = (const T *)buffers[1] + number * rows * columns;

@@ -106,6 +106,8 @@ def writer_of(kernel: Kernel, loops: Loops, threads: bool = True, asked: Schedul
     if not kernel.reduced:
         return Elementwise(kernel, loops, threads, asked)
     way = reduction_of(kernel, loops, asked)
+    if way.endswith("inner") and loops.vector not in loops.reduced:
+        loops = replace(loops, vector=loops.reduced[-1])
     writer = FORMS[way](kernel, loops, threads, asked)
     writer.made(reduction=way)
     return writer
@@ -136,12 +138,11 @@ def reduction_of(kernel: Kernel, loops: Loops, asked: Schedule = NOTHING_ASKED) 
         return "rows side by side"
     rows, cols = loops.count(loops.parallel), loops.count(loops.reduced)
     worth = rows * cols >= SPLIT
-    width = loops.extents[loops.vector] if loops.vector in loops.parallel else 0
-    for plane in planes(kernel, loops):
-        width *= loops.extents[plane]
+    beside = planes(kernel, loops)
+    width = loops.extents[loops.vector] * beside.rows if loops.vector in loops.parallel else 0
     if width >= LEAST_COLUMNS:
         blocks = rows // width * -(-width // BLOCK)
-        few = worth and blocks < 2 * FEW_ROWS and cols >= 64
+        few = worth and blocks < (FEW_ROWS - 1 if beside.blocked else 2 * FEW_ROWS) and cols >= 64
         return "split outer" if few and "split outer" in ways else "outer"
     return "split inner" if worth and rows < FEW_ROWS and "split inner" in ways else "inner"
 

@@ -28,6 +28,7 @@ static void one(const job *j, int threads) {
 #else
   if (is_vector(j)) vector_product(j, threads);
   else if (is_inner(j)) inner_product(j, threads);
+  else if (is_turned_direct(j)) turned_product(j, threads);
   else if (is_direct(j)) direct_product(j, threads);
   else if (is_deep(j)) deep_product(j, threads);
   else if (is_flat(j)) flat_product(j, threads);

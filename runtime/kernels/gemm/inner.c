@@ -8,7 +8,7 @@
 #endif
 #define IC 4
 #define FEWEST_ROWS 8
-#define FEW_ROWS 48
+#define FEW_ROWS 16
 #define FEW_COLUMNS 8
 #define ROW_BYTES (512 << 10)  // of A, which is read again for every IC columns
 

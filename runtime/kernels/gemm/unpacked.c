@@ -5,6 +5,8 @@
 #define NEAREST (32 << 10)  // bytes of one that stays in the nearest cache, which many rows need
 #define REACH (1 << 20)  // bytes of one that fewer rows than many read where it lies: to pack it takes longer
 #define MANY 256  // rows that are many
+#define WIDE_RESULT (4 * VL)  // rows and columns of a product that is taken transposed
+#define DEPTH_TO_TURN (16 * CHUNKS)
 #define CHUNK (32 << 10)  // bytes of A that are one task, about
 
 #define DIRECT(R, V)                                                                                                   \
@@ -97,10 +99,27 @@ static inline int in_reach(const job *j) { return SAME && j->cb == 1; }
 // Whether a long sum for few results is taken in chunks that are read where they lie.
 static int deep_in_reach(const job *j) { return is_deep(j) && in_reach(j) && j->M <= 2 * DR && j->N <= WIDE; }
 
+// Whether columns that lie along k are turned into rows a strip at a time, each of which all rows of A then read.
+static int in_strips(const job *j) {
+  return SQUARES && SAME && j->rb == 1 && j->cb != 1 && j->M < MANY && j->K * j->N * (int64_t)sizeof(T) > NEAR;
+}
+
 static int is_direct(const job *j) {
   const int64_t size = j->K * j->N * (int64_t)sizeof(T);
-  const int64_t most_of = j->M >= MANY ? NEAREST : in_reach(j) ? REACH : NEAR;
+  const int64_t most_of = j->M >= MANY ? NEAREST : in_reach(j) || in_strips(j) ? REACH : NEAR;
   return (!is_deep(j) || deep_in_reach(j)) && (size <= most_of || (j->M <= 2 * DR && in_reach(j)));
+}
+
+static void product_in_strips(const job *j, int threads) {
+  const int64_t M = j->M, N = j->N, K = j->K, strips = parts(N, WIDE);
+  #pragma omp parallel for num_threads(threads) schedule(dynamic) if (threads > 1)
+  for (int64_t t = 0; t < strips; ++t) {
+    if (interrupted(j->poll)) continue;
+    const int64_t c = t * WIDE, n = least(WIDE, N - c), wide = parts(n, VL) * VL;
+    T *const b = room(PACKED_B, K * wide);
+    lay_out(j->B + c * j->cb, j->rb, j->cb, K, n, b, wide);
+    direct_part(j, b, wide, 0, M, c, c + n);
+  }
 }
 
 static const T *dense_b(const job *j, int64_t *rb) {
@@ -115,7 +134,8 @@ static const T *dense_b(const job *j, int64_t *rb) {
   return b;
 }
 
-static void deep_direct_product(const job *j, int threads) {
+// Long sums in chunks whose rows are read where they lie; `is_turned` if `j` is the transposed product of `given`.
+static void deep_direct_product(const job *j, const job *given, int is_turned, int threads) {
   const int64_t M = j->M, N = j->N, chunk = parts(j->K, CHUNKS), count = parts(j->K, chunk);
   T *const all = room(PARTIAL, count * M * N);
   #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
@@ -123,13 +143,29 @@ static void deep_direct_product(const job *j, int threads) {
     const int64_t first = t * chunk, k = least(chunk, j->K - first);
     direct_block(M, N, k, (const T *)j->A + first * j->ca, j->ra, j->ca, (const T *)j->B + first * j->rb, j->rb, all + t * M * N, N);
   }
-  add_chunks(j, all, count, 0);
+  add_chunks(given, all, count, is_turned);
+}
+
+// Whether rows of B's transpose and columns of A's lie where they can be read: then the transposed product is taken, which
+// is short beside its sums.
+static int is_turned_direct(const job *j) {
+  const int lie = SAME && j->ra == 1 && j->ca != 1 && j->rb == 1 && j->cb != 1;
+  return lie && j->M <= WIDE_RESULT && j->N <= WIDE_RESULT && j->K >= DEPTH_TO_TURN && j->K >= 8 * most(j->M, j->N);
+}
+
+static void turned_product(const job *j, int threads) {
+  const job t = turned(j);
+  deep_direct_product(&t, j, 1, threads);
 }
 
 static void direct_product(const job *j, int threads) {
 #ifndef PATCHES
   if (deep_in_reach(j)) {
-    deep_direct_product(j, threads);
+    deep_direct_product(j, j, 0, threads);
+    return;
+  }
+  if (in_strips(j)) {
+    product_in_strips(j, threads);
     return;
   }
 #endif

@@ -22,17 +22,27 @@ from fuser.ops.linalg import cholesky_p, eigh_p, qr_p, svd_p
 if TYPE_CHECKING:
     from fuser.backends.c.library.library_calls import Calls
 
+SET_THREADS = ("lapack", "cython_lapack", "threads")
 MOST_SMALL = 16  # rows and columns of matrices that are lanes of vectors (small_factorisations.c)
 FEWEST = 16  # of them
 _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 _C_TYPES = {"float32": "float", "float64": "double", "complex64": "float _Complex", "complex128": "double _Complex"}
 
 
+# How libraries name the function that says how many threads they may have, and returns how many they had.
+THREADS = ("scipy_openblas_set_num_threads_local", "openblas_set_num_threads_local", "MKL_Set_Num_Threads_Local")
+
+
 @functools.cache
 def address(module: str, name: str) -> int:
-    """The address of a function of BLAS or LAPACK; `module` is cython_blas or cython_lapack."""
+    """The address of a function of BLAS or LAPACK; `module` is cython_blas or cython_lapack. Of the function that sets the
+    number of their threads `name` is "threads"; 0 where the library behind them has none that is known."""
     from importlib import import_module
 
+    if name == "threads":
+        library = ctypes.CDLL(import_module(f"scipy.linalg.{module}").__file__)
+        known = (getattr(library, each, None) for each in THREADS)
+        return next((int(ctypes.cast(f, ctypes.c_void_p).value or 0) for f in known if f is not None), 0)
     capsule = import_module(f"scipy.linalg.{module}").__pyx_capi__[name]
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -109,7 +119,7 @@ def _lu(calls: Calls) -> None:
         return
     room = _room((m.rows * m.columns, m.size), (m.least, 4))
     pointers = [m.operand, *map(calls.result, range(3)), calls.room(room * calls.threads)]
-    sizes = [m.count, m.rows, m.columns, calls.threads, room, _lapack(m.dtype, "getrf")]
+    sizes = [m.count, m.rows, m.columns, calls.threads, room, _lapack(m.dtype, "getrf"), SET_THREADS]
     calls.call(("factorisation", "lu", m.dtype), pointers, sizes)
 
 
@@ -123,7 +133,7 @@ def _qr(calls: Calls) -> None:
     )
     room = _room((m.rows * max(inner, m.columns), m.size), (m.least, m.size), (work, m.size))
     pointers = [m.operand, calls.result(0), calls.result(1), calls.room(room * calls.threads)]
-    sizes = [m.count, m.rows, m.columns, calls.threads, room, geqrf, orgqr, inner, work]
+    sizes = [m.count, m.rows, m.columns, calls.threads, room, geqrf, orgqr, inner, work, SET_THREADS]
     calls.call(("factorisation", "qr", m.dtype), pointers, sizes)
 
 
@@ -133,7 +143,7 @@ def _geqrf(calls: Calls) -> None:
     work = _work(geqrf, m.rows, m.columns, None, m.rows, None, "work", "length", None)
     room = _room((m.rows * m.columns, m.size), (m.least, m.size), (work, m.size))
     pointers = [m.operand, calls.result(0), calls.result(1), calls.room(room * calls.threads)]
-    sizes = [m.count, m.rows, m.columns, calls.threads, room, geqrf, work]
+    sizes = [m.count, m.rows, m.columns, calls.threads, room, geqrf, work, SET_THREADS]
     calls.call(("factorisation", "reflections", m.dtype), pointers, sizes)
 
 
@@ -143,7 +153,7 @@ def _cholesky(calls: Calls) -> None:
     if m.small:
         calls.call(("factorisation", "small_cholesky", m.dtype), pointers, sizes)
     else:
-        calls.call(("factorisation", "cholesky", m.dtype), pointers, [*sizes, _lapack(m.dtype, "potrf")])
+        calls.call(("factorisation", "cholesky", m.dtype), pointers, [*sizes, _lapack(m.dtype, "potrf"), SET_THREADS])
 
 
 def _eigh(calls: Calls) -> None:
@@ -158,7 +168,19 @@ def _eigh(calls: Calls) -> None:
     work = _work(evd, job, "U", n, None, n, None, "work", "length", *middle, None, -1, None)
     room = _room((n * n, m.size), (n, m.real), (work, m.size), (reals, m.real), (integers, 4))
     pointers = [m.operand, calls.result(0), calls.result(1), calls.room(room * calls.threads)]
-    sizes = [m.count, n, calls.threads, room, evd, calls.eqn.params["lower"], vectors, work, reals, integers]
+    sizes = [
+        m.count,
+        n,
+        calls.threads,
+        room,
+        evd,
+        calls.eqn.params["lower"],
+        vectors,
+        work,
+        reals,
+        integers,
+        SET_THREADS,
+    ]
     calls.call(("factorisation", "eigh", m.dtype), pointers, sizes)
 
 
@@ -178,7 +200,7 @@ def _svd(calls: Calls) -> None:
     room = _room(*parts, (work, m.size), (reals, m.real), (integers, 4))
     results = [calls.result(n) if n < len(calls.eqn.outvars) else "0" for n in range(3)]
     pointers = [m.operand, *results, calls.room(room * calls.threads)]
-    sizes = [m.count, m.rows, m.columns, calls.threads, room, gesdd, left, right, ord(job), work, reals]
+    sizes = [m.count, m.rows, m.columns, calls.threads, room, gesdd, left, right, ord(job), work, reals, SET_THREADS]
     calls.call(("factorisation", "svd", m.dtype), pointers, sizes)
 
 
@@ -199,7 +221,7 @@ def trsm(calls: Calls) -> None:
     pointers.append(calls.room(room * calls.threads) if room else "0")
     sizes = [count, *right.shape[-2:], calls.threads]
     sizes.append(("lapack", "cython_blas", _LETTERS[matrix.dtype.name] + "trsm"))  # type: ignore[arg-type]
-    sizes += [p["left_side"], p["lower"], p["transpose_a"], p["conjugate_a"], p["unit_diagonal"], room]
+    sizes += [p["left_side"], p["lower"], p["transpose_a"], p["conjugate_a"], p["unit_diagonal"], room, SET_THREADS]  # type: ignore[list-item]
     calls.call(("factorisation", "small_trsm" if small else "trsm", matrix.dtype), pointers, sizes)
 
 

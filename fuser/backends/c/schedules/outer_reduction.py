@@ -5,7 +5,9 @@ Values of a row of the kernel become arrays over a block of columns; the reduced
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,6 +38,9 @@ CHUNK = 32768  # elements in one chunk, at least: less would not outweigh its pa
 CHUNK_CELLS = 1 << 17  # cells of all chunks' partial results
 ALIGNED = TARGET.line // 4  # columns: where reductions begin, so that vectors of them do not cross lines of a cache
 SHORT_ROWS = 64  # columns of a row, up to which the axes around it are columns too
+LEAST_PLANES = 4  # that are worth a block
+LEAST_COLUMNS = 256  # of a block, where there are to be more blocks
+LEAST_BLOCKS = 8  # that threads share evenly
 
 
 def _held(accumulator: np.dtype) -> str:
@@ -43,23 +48,46 @@ def _held(accumulator: np.dtype) -> str:
     return "uint8_t" if accumulator == BOOL else spell.local(accumulator)
 
 
-def planes(kernel: Kernel, loops: Loops) -> tuple[Axis, ...]:
-    """The parallel axes that lie between the reduced ones and short rows along the vector, outermost first.
+class Planes(NamedTuple):
+    """Parallel axes whose columns run side by side with those along the vector, outermost first; of the outermost one `block`
+    places at a time."""
+
+    axes: tuple[Axis, ...] = ()
+    block: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows along the vector run side by side."""
+        return math.prod(axis.extent for axis in self.axes[1:]) * self.block if self.axes else 1
+
+    @property
+    def blocked(self) -> Axis | None:
+        """The axis that is not taken whole."""
+        return self.axes[0] if self.axes and self.block < self.axes[0].extent else None
+
+
+def planes(kernel: Kernel, loops: Loops) -> Planes:
+    """The parallel axes that lie between the reduced ones and short rows along the vector.
 
     A sum over the first axis of an array of n × 8 × 5 walks it once, with 40 columns side by side, where it would walk it eight times
     with five.
     """
     vector = loops.vector
     if vector not in loops.parallel or loops.extents[vector] >= SHORT_ROWS:
-        return ()
-    found: list[Axis] = []
+        return Planes()
+    found = Planes()
     columns = -(-loops.extents[vector] // ALIGNED) * ALIGNED
     for axis in reversed([axis for axis in loops.parallel if axis is not vector]):
-        columns *= loops.extents[axis]
-        if columns > BLOCK or not _within_reduced(kernel, loops, axis):
+        if not _within_reduced(kernel, loops, axis):
             break
-        found.insert(0, axis)
-    return tuple(found)
+        extent, most = loops.extents[axis], BLOCK // columns
+        if extent > most:
+            blocks = max(-(-extent // most), min(LEAST_BLOCKS, extent * columns // LEAST_COLUMNS))
+            block = -(-extent // blocks)
+            return Planes((axis, *found.axes), block) if block >= LEAST_PLANES else found
+        found = Planes((axis, *found.axes), extent)
+        columns *= extent
+    return found
 
 
 def _within_reduced(kernel: Kernel, loops: Loops, axis: Axis) -> bool:
@@ -79,7 +107,7 @@ class OuterReduction(Emitter):
 
     team = True
     block = BLOCK  # columns that run side by side
-    planes: tuple[Axis, ...] = ()  # whose columns run side by side too
+    planes = Planes()
     in_whole = 0  # numbers of a vector, where rows are short and run in whole vectors under a mask
     read: Range  # the columns whose reductions are read, from the first on, up to the last
 
@@ -90,9 +118,9 @@ class OuterReduction(Emitter):
         self.guards = self._guards()
         self.in_whole = self._masked(vector)
         self.made(blocking=self.block, masking=self.in_whole or None)
-        self.shared(len(outer) + 1)
-        for axis in outer:
-            self.loop(axis)
+        around = len(outer) + (self.planes.blocked is not None)
+        self.shared(around + 1)
+        self._around(outer)
         total = self.extents[vector]
         self.count("base", "0", total, f"{{}} += {self.block}")
         self.let("int64_t", "width", f"{{0}} - {{base}} < {self.block} ? {{0}} - {{base}} : {self.block}", total)
@@ -106,25 +134,40 @@ class OuterReduction(Emitter):
                 for reduction in sweep.reductions:
                     self._result(reduction)
         self.end()
-        for _ in (*outer, vector):
+        for _ in range(around + 1):
             self.close()
 
     def _outer(self, vector: Axis) -> list[Axis]:
         """The axes around the reduced ones; those between them and the vector are set apart."""
         self.planes = planes(self.kernel, self.loops)
-        return [axis for axis in self.loops.parallel if axis is not vector and axis not in self.planes]
+        if self.planes.blocked is not None:
+            block = self.sizes(("planes", self.planes.blocked), self.planes.block)
+            self.let("int64_t", "planes", "{}", block)
+        return [axis for axis in self.loops.parallel if axis is not vector and axis not in self.planes.axes]
+
+    def _around(self, outer: Sequence[Axis]) -> None:
+        """Open the loops around the reduced axes, but for that over blocks of columns."""
+        for axis in outer:
+            self.loop(axis)
+        blocked = self.planes.blocked
+        if blocked is not None:
+            self.count("first_plane", "0", self.extents[blocked], "{} += {planes}")
 
     def _count_columns(self) -> Variable:
         """Say how many columns run side by side, in all planes."""
         width = self.named("width")
         row = masking.padded(code(width), self.in_whole) if self.in_whole else code(width)
-        for axis in self.planes:
-            row = code("{} * {}", row, self.extents[axis])
+        blocked = self.planes.blocked
+        if blocked is not None:
+            rest = self.code("{} - {first_plane}", self.extents[blocked])
+            self.let("int64_t", "beside", "{0} < {planes} ? {0} : {planes}", rest)
+        for axis in self.planes.axes:
+            row = code("{} * {}", row, self.named("beside") if axis is blocked else self.extents[axis])
         return self.let("int64_t", "columns", "{}", row)
 
     def _guards(self) -> dict[Sweep, tuple[Scalar, ...]]:
         """The tests of sweeps whose reductions some columns leave out."""
-        found = {} if self.asked.forbids("guarding") or self.planes else guards(self.kernel)
+        found = {} if self.asked.forbids("guarding") or self.planes.axes else guards(self.kernel)
         if found:
             self.made(guarding=sum(len(sweep.reductions) for sweep in found))
         return found
@@ -150,33 +193,40 @@ class OuterReduction(Emitter):
         assert vector is not None
         whole = span in (None, self._all)
         first: Part = "0"
-        if self.planes:
+        if self.planes.axes:
             first = self._plane(width)
         nodes, stores = self.kernel.nodes, self.kernel.stores
         masked = self.in_whole and whole
         self.pragma("omp simd" + ("" if masked else masking.halved(self, nodes, stores, self.loops.extents[vector])))
         if masked:
-            x = self.count_masked("x", code("{} + {}", first, width) if self.planes else width, self.in_whole, first)
-        elif self.planes or whole:
-            x = self.count("x", first, code("{} + {}", first, width) if self.planes else width)
+            x = self.count_masked(
+                "x", code("{} + {}", first, width) if self.planes.axes else width, self.in_whole, first
+            )
+        elif self.planes.axes or whole:
+            x = self.count("x", first, code("{} + {}", first, width) if self.planes.axes else width)
         else:
             assert span is not None
             x = self.count("x", *span)
-        from_first = code("({} - {})", x, first) if self.planes else x
+        from_first = code("({} - {})", x, first) if self.planes.axes else x
         self.let("int64_t", self.axis_names[vector], "{base} + {}", from_first)
 
     def _plane(self, width: Code) -> Variable:
         """Open the loops over planes: where the columns of one begin."""
         number = code("0")
-        for axis in self.planes:
-            self.loop(axis)
-            number = code("({} * {} + {})", number, self.extents[axis], self.axes[axis])
+        for axis in self.planes.axes:
+            if axis is self.planes.blocked:
+                first = self.named("first_plane")
+                self.loop(axis, code(first), self.code("{first_plane} + {beside}"))
+                number = code("({} - {})", self.axes[axis], first)
+            else:
+                self.loop(axis)
+                number = code("({} * {} + {})", number, self.extents[axis], self.axes[axis])
         row = masking.padded(width, self.in_whole) if self.in_whole else width
         return self.let("int64_t", "first_column", "{} * {}", number, row)
 
     def _close_across(self) -> None:
         self.close_masked()
-        for _ in self.planes:
+        for _ in self.planes.axes:
             self.close()
 
     @property
@@ -379,8 +429,7 @@ class SplitOuterReduction(OuterReduction):
         vector = self.loops.vector
         assert vector is not None
         outer = self._outer(vector)
-        for axis in outer:
-            self.loop(axis)
+        self._around(outer)
         self.lets("int64_t", ("base", code("0")), ("width", self.extents[vector]))
         self.in_whole = self._masked(vector)
         self.made(blocking=self.block, masking=self.in_whole or None)
@@ -396,7 +445,7 @@ class SplitOuterReduction(OuterReduction):
             self._row_part(sweep)
             if sweep.loops:
                 self._chunks(sweep, total)
-        for _ in outer:
+        for _ in range(len(outer) + (self.planes.blocked is not None)):
             self.close()
 
     def _array(self, kind: str, name: str) -> Variable:
