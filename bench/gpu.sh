@@ -1,13 +1,16 @@
 #!/bin/sh
 # The whole GPU check and benchmark in one command, within 8 minutes, without network and without installing anything:
 #   sh bench/gpu.sh            results in bench/results, or in $OUT where that is set
+#   DRY_RUN=1 sh bench/gpu.sh  without a GPU: each part by the driver's stand-in, in small; what it prints is no measurement
 # It wants torch, triton and an NVIDIA GPU; what is missing is said in words and left out. PYTHON names the interpreter.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PYTHON=${PYTHON:-python3}
 OUT=${OUT:-bench/results}
-SECONDS_FOR_TESTS=${SECONDS_FOR_TESTS:-150}
-SECONDS_FOR_BENCH=${SECONDS_FOR_BENCH:-210}
+SECONDS_FOR_TESTS=${SECONDS_FOR_TESTS:-120}
+SECONDS_FOR_ROWS=${SECONDS_FOR_ROWS:-150}
+SECONDS_FOR_BENCH=${SECONDS_FOR_BENCH:-90}
+DRY_RUN=${DRY_RUN:-}
 PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 PYTHONUNBUFFERED=1
 export PYTHONPATH PYTHONUNBUFFERED
@@ -26,12 +29,12 @@ if importlib.util.find_spec("torch"):
     import torch
     print("GPU:", torch.cuda.get_device_name() if torch.cuda.is_available() else "torch sees none")
 END
-"$PYTHON" -c "import sys, torch; sys.exit(not torch.cuda.is_available())" 2>/dev/null || {
+[ -n "$DRY_RUN" ] || "$PYTHON" -c "import sys, torch; sys.exit(not torch.cuda.is_available())" 2>/dev/null || {
     echo "torch with an NVIDIA GPU is what this script is for; neither the tests nor the benchmark can run here"
     exit 1
 }
 echo "== native core, which launches and makes graphs"
-"$PYTHON" setup.py -q build_ext --inplace >"$OUT/build.txt" 2>&1
+[ -n "$DRY_RUN" ] || "$PYTHON" setup.py -q build_ext --inplace >"$OUT/build.txt" 2>&1
 "$PYTHON" -c "from fuser.runtime.core import native, reason; print('built' if native else reason)" || status=1
 "$PYTHON" -c "import fuser" || {
     echo "fuser does not import; a package that it needs and that cannot be installed here may be unpacked into a folder"
@@ -39,10 +42,24 @@ echo "== native core, which launches and makes graphs"
     status=1
 }
 
+echo "== calls, kernels, products and programs: a line of JSON each, at once, in $OUT/gpu.jsonl"
+rm -f "$OUT/gpu.jsonl"
+timeout $((SECONDS_FOR_ROWS + 60)) "$PYTHON" -m bench.gpu --budget "$SECONDS_FOR_ROWS" --rows "$OUT/gpu.jsonl" ${DRY_RUN:+--dry-run} || status=1
+
+echo "== beside torch.compile and JAX"
+plot=
+"$PYTHON" -c "import matplotlib" 2>/dev/null && plot="--plot $OUT"
+# shellcheck disable=SC2086
+[ -n "$DRY_RUN" ] || timeout $((SECONDS_FOR_BENCH + 60)) "$PYTHON" -m bench --gpu --budget "$SECONDS_FOR_BENCH" --json "$OUT/gpu.json" $plot || status=1
+
 echo "== tests on the GPU"
 if "$PYTHON" -c "import pytest" 2>/dev/null; then
     # the project's addopts name a plugin (xdist) that may be missing here
-    timeout "$SECONDS_FOR_TESTS" "$PYTHON" -m pytest -o addopts= -q -m gpu tests
+    workers=
+    "$PYTHON" -c "import xdist" 2>/dev/null && workers="-n 12"
+    [ -n "$DRY_RUN" ] && workers=--collect-only
+    # shellcheck disable=SC2086
+    timeout "$SECONDS_FOR_TESTS" "$PYTHON" -m pytest -o addopts= -q -m gpu $workers tests
     result=$?
     case $result in
         0) ;;
@@ -53,10 +70,4 @@ if "$PYTHON" -c "import pytest" 2>/dev/null; then
 else
     echo "pytest is not installed: the tests marked gpu are left out; the benchmark checks every result against float64"
 fi
-
-echo "== benchmark on the GPU"
-plot=
-"$PYTHON" -c "import matplotlib" 2>/dev/null && plot="--plot $OUT"
-# shellcheck disable=SC2086
-timeout $((SECONDS_FOR_BENCH + 90)) "$PYTHON" -m bench --gpu --budget "$SECONDS_FOR_BENCH" --json "$OUT/gpu.json" $plot || status=1
 exit $status

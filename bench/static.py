@@ -2,6 +2,7 @@
 
     python -m bench.static            row kernels of every length, in float32 and bfloat16, and the other forms
     python -m bench.static softmax    those whose name has the word
+    python -m bench.static --target hip:gfx942    the same for another GPU
 
 DRAM time is bytes moved over 4.3 TB/s, the copy rate measured on an H200; issue time is that of `fuser/backends/triton/machine_code.py`, and of
 products and attention, which tensor cores limit, it says nothing.
@@ -9,6 +10,7 @@ products and attention, which tensor cores limit, it says nothing.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,17 +22,16 @@ import fuser
 import fuser.numpy as fnp
 from fuser.backends.triton import machine_code
 from fuser.backends.triton.machine_code import LaunchReport
-from fuser.backends.triton.target import MACHINES
+from fuser.backends.triton.target import MACHINES, Machine
 from fuser.ir.types import ArrayType, bfloat16
 from fuser.partition.group import Kind
-
-MACHINE = MACHINES["cuda:90"]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A program's kernels: bytes that they move beside those that they must, and their launches."""
+    """A program's kernels on a machine: bytes that they move beside those that they must, and their launches."""
 
+    machine: Machine
     moved: int
     ideal: int
     launches: tuple[LaunchReport, ...]
@@ -42,18 +43,18 @@ class Summary:
 
     @property
     def dram(self) -> float:
-        return self.moved / MACHINE.copy
+        return self.moved / self.machine.copy
 
 
-def report(function: Callable[..., Any], *types: ArrayType) -> Summary:
-    """What a function's generated kernels for sm_90 cost; library steps count with neither bytes nor time."""
+def report(function: Callable[..., Any], *types: ArrayType, machine: Machine = MACHINES["cuda:90"]) -> Summary:
+    """What a function's generated kernels cost on a machine; library steps count with neither bytes nor time."""
     lowered = fuser.jit(function, backend="triton").lower(*types)
     sources = {source.name: source for source in lowered.sources}
     groups = [group for group in lowered.plan.groups if group.name in sources]
-    found = [machine_code.report(group, sources[group.name], MACHINE) for group in groups]
+    found = [machine_code.report(group, sources[group.name], machine) for group in groups]
     launches = tuple(launch for kernel in found for launch in kernel.launches)
     products = any(group.kind is Kind.CONTRACTION for group in groups)
-    return Summary(sum(k.moved for k in found), sum(k.ideal for k in found), launches, products)
+    return Summary(machine, sum(k.moved for k in found), sum(k.ideal for k in found), launches, products)
 
 
 # Programs.
@@ -104,6 +105,8 @@ def cases() -> Iterator[tuple[str, Callable[..., Any], tuple[ArrayType, ...]]]:
         yield f"layer norm gradients {dtype.name}", layer_norm_gradients, (rows, row, row, rows)
     yield "bias, width 1000", lambda x, b: fnp.maximum(x + b, 0), (of(f32, 8192, 1000), of(f32, 1000))
     yield "full sum", lambda x: x.sum(), (of(f32, 1 << 26),)
+    yield "cumsum", lambda x: fnp.cumsum(x), (of(f32, 1 << 26),)
+    yield "mean and std", lambda x: (x.mean(), x.std()), (of(f32, 1 << 26),)
     for dtype, features in ((bfloat16, 64), (bfloat16, 128), (f32, 64)):
         heads = of(dtype, 8, 4096, 16, features)
         yield f"causal attention {dtype.name} {features}", causal_attention, (heads, heads, heads)
@@ -111,12 +114,16 @@ def cases() -> Iterator[tuple[str, Callable[..., Any], tuple[ArrayType, ...]]]:
     yield "polynomial", lambda x: (x * x + 1) * x, (of(f32, 1 << 26),)
 
 
-def main(words: list[str]) -> None:
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser("python -m bench.static", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("words", nargs="*", help="words that a program's name must have")
+    parser.add_argument("--target", choices=sorted(MACHINES), default="cuda:90")
+    asked = parser.parse_args(arguments)
     print("program                    launches  registers  spills  load/store bits  moved/ideal  issue/DRAM")
     for name, function, types in cases():
-        if not all(word in name for word in words):
+        if not all(word in name for word in asked.words):
             continue
-        found = report(function, *types)
+        found = report(function, *types, machine=MACHINES[asked.target])
         registers, spills = max(x.code.registers for x in found.launches), sum(x.code.spills for x in found.launches)
         widths = f"{max(x.code.load_bits for x in found.launches)}/{max(x.code.store_bits for x in found.launches)}"
         print(

@@ -72,7 +72,7 @@ def arguments(target: Target, text: str | None) -> tuple[tuple[Any, ...], dict[s
 
 
 def staged(target: Target) -> Any:
-    """The function behind a front door: as it is when decorated, accelerated when it uses NumPy, else jitted."""
+    """The function behind a front door: as it is when decorated, accelerated when it uses NumPy and not fuser.numpy, else jitted."""
     import fuser
 
     function = target.function
@@ -134,11 +134,13 @@ def _needs_nothing(function: Callable[..., Any]) -> bool:
 
 
 def _uses_numpy(function: Callable[..., Any]) -> bool:
-    """Whether the function's own code names NumPy or something that NumPy made."""
+    """Whether the function's own code names NumPy or something that NumPy made, and not fuser.numpy beside it (for its dtypes)."""
     code, scope = getattr(function, "__code__", None), getattr(function, "__globals__", {})
     if code is None:
         return False
     found = [scope[name] for name in code.co_names if name in scope]
+    if any(getattr(value, "__name__", "") == "fuser.numpy" for value in found):
+        return False
     return any(
         value is np or isinstance(value, np.ufunc) or str(getattr(value, "__module__", "")).startswith("numpy")
         for value in found

@@ -101,12 +101,12 @@ def as_value(value: Any, function: str = "fuser.numpy", position: int | None = N
     if default is not None:
         arrives(value)
         return _placed(literal(value, default, kind is not bool))
-    if isinstance(value, (np.ndarray, np.generic)):
+    convert = None if kind is np.ndarray else getattr(value, "__jax_array__", None)
+    if convert is None and isinstance(value, (np.ndarray, np.generic)):
         if not dtypes.is_known(value.dtype):
             raise _no_value(value, function, position, f" of dtype {value.dtype}")
         return from_numpy(value)
-    convert = getattr(value, "__jax_array__", None)
-    if convert is not None:
+    if convert is not None:  # traced NumPy arrays have it, and are of NumPy's class
         return as_value(convert(), function)
     if hasattr(value, "__array__"):
         return from_numpy(np.asarray(value))

@@ -54,33 +54,56 @@ def with_recomputed_scores(graph: Graph, supports: Supports) -> Graph:
     if sum(eqn.primitive.fusion is Fusion.DOT for eqn in graph.eqns) < 3:
         return graph
     graph = without_gradients_of_maxima(graph)
-    seen, made, around = set[Eqn](), 0, Surroundings(graph)
-    for first in [eqn for eqn in graph.eqns if eqn.primitive.fusion is Fusion.DOT]:
-        if first not in around.order or first in seen:
-            continue
-        region = _region(around, first)
+    around = Surroundings(graph)
+    regions = _regions(around)
+    while regions:
+        short = with_row_dots(graph, around.maker, list(regions.values()))
+        shorter = around if short is graph else Surroundings(short)
+        found = _kernels(shorter, regions, supports, again=short is not graph)
+        if short is graph or len(found) == len(regions):
+            return _replaced(short, [eqn for eqns in found.values() for eqn in eqns]) or _one_by_one(short, found)
+        regions = {first: region for first, region in regions.items() if first in found}  # the others keep their sums
+    return graph
+
+
+def _regions(around: Surroundings) -> dict[Eqn, Region]:
+    """The regions of a graph by their first products; no product is in two."""
+    found: dict[Eqn, Region] = {}
+    seen = set[Eqn]()
+    for first in [eqn for eqn in around.order if eqn.primitive.fusion is Fusion.DOT]:
+        region = "" if first in seen else _region(around, first)
         if isinstance(region, str) or not region.sums or len(region.ends) + len(region.products) < 3:
             continue
+        if not seen & set(region.products):
+            found[first] = region
         seen |= set(region.products)
-        short, shorter = with_row_dots(graph, around.maker, region), around
-        if short is not graph:
-            shorter = Surroundings(short)
-            again = _region(shorter, first)
-            assert isinstance(again, Region)
-            region = again
-        found = _Kernels(shorter, region, supports).found()
-        if isinstance(found, str) or 0 <= config.fuel < made + len(found):
-            continue
-        replaced = _replaced(short, found)
-        if replaced is not None:
-            graph, made = replaced, made + len(found)
-            around = Surroundings(graph)
-    return graph
+    return found
+
+
+def _kernels(around: Surroundings, regions: dict[Eqn, Region], supports: Supports, again: bool) -> dict[Eqn, list[Eqn]]:
+    """The kernels of each region that has them, as far as FUSER_FUEL allows; regions are looked for `again` in another graph."""
+    found: dict[Eqn, list[Eqn]] = {}
+    made = 0
+    for first, known in regions.items():
+        region = _region(around, first) if again else known
+        eqns = region if isinstance(region, str) else _Kernels(around, region, supports).found()
+        if not isinstance(eqns, str) and not 0 <= config.fuel < made + len(eqns):
+            found[first], made = eqns, made + len(eqns)
+    return found
+
+
+def _one_by_one(graph: Graph, found: dict[Eqn, list[Eqn]]) -> Graph:
+    """The graph with as many regions' kernels as do not wait for each other in a circle."""
+    taken: list[Eqn] = []
+    for eqns in found.values():
+        replaced = _replaced(graph, [*taken, *eqns])
+        taken += eqns if replaced is not None else []
+    return (_replaced(graph, taken) if taken else None) or graph
 
 
 def _region(around: Surroundings, first: Eqn) -> Region | str:
     """All that is made of a product element by element; why some of it must lie in memory."""
-    size, region, stack = first.outvars[0].aval.size, Region(), [first]
+    size, region, stack, ending = first.outvars[0].aval.size, Region(), [first], set[Eqn]()
     region.products.append(first)
     while stack:
         eqn = stack.pop()
@@ -89,12 +112,13 @@ def _region(around: Surroundings, first: Eqn) -> Region | str:
         for reader in around.reading(eqn):
             if reader is None:
                 return IN_MEMORY
-            if reader in region.eqns or reader in region.sums or any(end.eqn is reader for end in region.ends):
+            if reader in region.eqns or reader in region.sums or reader in ending:
                 continue
             if reader.primitive in (eq_p, ne_p) and reader.invars[0] is not reader.invars[1]:
                 return "scores that are computed again are tested for equality"
             fusion, large = reader.primitive.fusion, reader.outvars[0].aval.size == size
             if fusion is Fusion.DOT and reader.primitive is not attention_p:
+                ending.add(reader)
                 region.ends.append(_end(around, reader, reader.invars.index(eqn.outvars[0])))
             elif fusion is Fusion.REDUCE and not large:
                 region.sums.append(reader)
@@ -218,12 +242,14 @@ class _Kernels:
     def _circular(self, eqn: Eqn, eqns: set[Eqn]) -> bool:
         """Whether what an equation reads depends on its results."""
         results, stack, seen = set(eqn.outvars), [*eqn.operands()], set[Var]()
+        order = self.around.order
+        earliest = min(order[self.around.maker[v]] for v in results)
         while stack:
             var = stack.pop()
             if var in results:
                 return True
             maker = self.around.maker.get(var)
-            if var not in seen and maker is not None:
+            if var not in seen and maker is not None and order[maker] > earliest:
                 seen.add(var)
                 stack.extend(maker.operands())
         return False

@@ -71,34 +71,39 @@ class _RowDot:
     negative: bool
 
 
-def with_row_dots(graph: Graph, maker: dict[Var, Eqn], region: _Region) -> Graph:
-    """The graph with each such sum of a region's rows replaced; itself where there is none."""
+def with_row_dots(graph: Graph, maker: dict[Var, Eqn], regions: Iterable[_Region]) -> Graph:
+    """The graph with each such sum of the regions' rows replaced; itself where there is none."""
     found: dict[Eqn, _RowDot] = {}
-    for reduction in region.sums:
-        for end in region.ends:
-            dot = _row_dot(graph, maker, region, reduction, end)
-            if dot is not None:
-                found[reduction] = dot
-                break
+    for region in regions:
+        for reduction in region.sums:
+            for end in region.ends:
+                dot = _row_dot(graph, maker, region, reduction, end)
+                if dot is not None:
+                    found[reduction] = dot
+                    break
     if not found:
         return graph
+    last = _last_needed(graph, found.values())
     rewriter = Rewriter(graph)
-    waiting = dict(found)
+    for dot in last.get(None, ()):
+        _written(rewriter, dot)
     for eqn in graph.eqns:
-        if eqn in found:
-            continue
-        rewriter.keep(eqn)
-        _place(rewriter, waiting)
-    assert not waiting
+        if eqn not in found:
+            rewriter.keep(eqn)
+        for dot in last.get(eqn, ()):
+            _written(rewriter, dot)
     return replace(rewriter.finish(), eqns=_defined_first(rewriter.eqns))
 
 
-def _place(rewriter: Rewriter, waiting: dict[Eqn, _RowDot]) -> None:
-    for reduction, dot in list(waiting.items()):
+def _last_needed(graph: Graph, dots: Iterable[_RowDot]) -> dict[Eqn | None, list[_RowDot]]:
+    """The sums by the equation that makes the last of what they read; by None those of inputs."""
+    order = {v: number for number, eqn in enumerate(graph.eqns) for v in eqn.outvars}
+    found: dict[Eqn | None, list[_RowDot]] = {}
+    for dot in dots:
         needs = [v for v in (dot.result, dot.other, *dot.row, *dot.under) if isinstance(v, Var)]
-        if all(v in rewriter.producers or v in rewriter.graph.invars or v in rewriter.graph.constvars for v in needs):
-            del waiting[reduction]
-            _written(rewriter, dot)
+        last = max(order.get(v, -1) for v in needs)
+        found.setdefault(graph.eqns[last] if last >= 0 else None, []).append(dot)
+    return found
 
 
 def _written(rewriter: Rewriter, dot: _RowDot) -> None:

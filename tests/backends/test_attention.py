@@ -191,6 +191,20 @@ def test_machine_code_of_its_gradients(dtype: np.dtype, features: int) -> None:
     assert [launch.code.matrix_units for launch in found.launches].count(True) == 3 * (dtype == bfloat16)
 
 
+@pytest.mark.parametrize("target", ["cuda:80", "cuda:100", "hip:gfx942"])
+@pytest.mark.parametrize(("dtype", "features"), [(bfloat16, 128), (bfloat16, 64), (F32, 64)])
+def test_gradients_take_tiles_that_registers_hold_on_every_target(target: str, dtype: np.dtype, features: int) -> None:
+    pytest.importorskip("triton")
+    from bench import static
+    from fuser.backends.triton.target import MACHINES, shared_of_block
+
+    machine = MACHINES[target]
+    arrays = types(dtype, *((4, 1024, 8, features),) * 4)
+    found = static.report(with_gradients(grouped), *arrays, machine=machine)
+    assert [launch.code.spills for launch in found.launches] == [0] * len(found.launches)
+    assert all(launch.code.shared <= shared_of_block(machine.platform, machine.arch) for launch in found.launches)
+
+
 def test_exponentials_of_sixteen_bits_take_the_fast_unit_and_others_do_not() -> None:
     texts = lambda function, avals: "".join(
         source.text for source in jit(function, backend="triton").lower(*avals).sources if "tl.dot" in source.text

@@ -110,6 +110,14 @@ FORMS: dict[str, Form] = {
     "softmax of 700": (softmax, (f32(5, 700),)),
     "softmax of 2000": (softmax, (f32(3, 2000),)),
     "softmax of 6000": (softmax, (f32(2, 6000),)),
+    "softmax of 1025 in bfloat16": (softmax, (of("bfloat16", 3, 1025),)),
+    "softmax of 100 in float16": (softmax, (of("float16", 30, 100),)),
+    "rows by what they share": (
+        lambda x, y: (x / y, (x / x.max(-1, keepdims=True)).sum(-1)),
+        (f32(40, 90), f32(40, 1)),
+    ),
+    "rows of two axes with a rest": (lambda x: x - x.sum((1, 2), keepdims=True), (f32(9, 10, 15),)),
+    "places in rows with a rest": (places, (f32(7, 150),)),
     "layer norm": (layer_norm, (f32(33, 128), f32(128), f32(128))),
     "layer norm gradients": (layer_norm_gradients, (f32(600, 700), f32(700), f32(700), f32(600, 700))),
     "layer norm gradients of short rows": (layer_norm_gradients, (f32(3, 90, 20), f32(20), f32(20), f32(3, 90, 20))),
@@ -160,6 +168,11 @@ LONG: dict[str, Form] = {
     "long reverse cumsum": (lambda x: bind(REGISTRY["cumsum"], x, axis=1, reverse=True) * 2, (of("int32", 6, 300),)),
     "long cumulative logarithm": (lambda x: bind(REGISTRY["cumlogsumexp"], x, axis=1, reverse=False), (f32(2, 300),)),
     "split cumsum": (lambda x: fnp.cumsum(x) - 1, (of("int32", 3000),)),
+    "split cumsum of floats": (lambda x: fnp.cumsum(abs(x)) * 2, (f32(20_000),)),
+    "split cumsum of rows": (lambda x: fnp.cumsum(x, axis=1), (f32(2, 3000),)),
+    "split scans": (lambda x, y: (fnp.cumsum(x), fnp.cumsum(y)), (f32(3000), of("float64", 3000))),
+    "split products": (lambda x: fnp.cumprod(x), (of("int32", 3000),)),
+    "split largest so far": (lambda x: fuser.lax.cummax(x, reverse=True), (of("bfloat16", 3000),)),
     "split reverse cumsum": (lambda x: bind(REGISTRY["cumsum"], x, axis=0, reverse=True), (of("int16", 1500),)),
     "split cummax of rows": (lambda x: bind(REGISTRY["cummax"], x, axis=1, reverse=False), (f32(2, 900),)),
     "split normalised cumsum": (lambda x: fnp.cumsum(x / fnp.max(x)) / fnp.sum(abs(x)), (of("float64", 2000),)),
@@ -271,7 +284,14 @@ def cases(suite: str) -> Iterator[tuple[str, Callable[..., Any], tuple[np.ndarra
             function, types = FORMS[name]
             yield f"eager {name}", function, arrays(types)
     elif suite == "special values":
-        names = ("line", "softmax", "reductions", "places", "cumsum", "column places", "float64 line", "bfloat16 line")
+        names = (
+            "line",
+            "softmax",
+            "softmax of 1025 in bfloat16",
+            "rows by what they share",
+            "places in rows with a rest",
+        )
+        names += ("reductions", "places", "cumsum", "column places", "float64 line", "bfloat16 line")
         for name in names:
             function, types = FORMS[name]
             yield f"{name} with special values", function, arrays(types, special=True)

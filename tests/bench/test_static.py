@@ -12,7 +12,8 @@ pytest.importorskip("triton")
 import fuser.numpy as fnp
 from bench import static
 from fuser import lax
-from fuser.ir.types import ArrayType
+from fuser.backends.triton.target import MACHINES
+from fuser.ir.types import ArrayType, bfloat16
 
 pytestmark = pytest.mark.xdist_group("triton")
 
@@ -91,3 +92,14 @@ def test_loops_have_no_barriers() -> None:
 
     found = static.report(of_lanes, f32(1 << 16))
     assert [launch.code.barriers for launch in found.launches] == [0]
+
+
+def test_a_gather_of_few_elements_does_not_move_the_whole_array() -> None:
+    found = static.report(lambda x, i: x[i] * 2, f32(1 << 20), ArrayType((8,), np.dtype("int32")))
+    assert found.ideal <= found.moved < 2000
+
+
+def test_blocks_of_amd_have_all_of_their_shared_memory() -> None:
+    half = ArrayType((1024, 1024), bfloat16)
+    found = static.report(lambda a, b: fnp.maximum(a @ b, 0), half, half, machine=MACHINES["hip:gfx942"])
+    assert all(launch.occupancy > 0 for launch in found.launches)

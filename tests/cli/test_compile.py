@@ -48,3 +48,22 @@ def test_compile_names_the_targets_that_there_are(command: Any, model: pathlib.P
         "'cuda:1' is no target; write tpu:v5e, tpu:v5p, tpu:v6e, cuda:80, cuda:90, cuda:100 or hip:gfx942"
         in result.errors
     )
+
+
+def test_fuser_numpy_beside_numpys_dtypes_is_jitted(command: Any, tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "mixed.py"
+    program.write_text(
+        "import numpy as np\nimport fuser.numpy as fnp\n\n"
+        "def ranked(x):\n    order = fnp.argsort(x)\n    return fnp.interp(fnp.array([0.5], dtype=np.float32), x[order], x)\n"
+    )
+    arguments = (
+        "compile",
+        "--target",
+        "cuda:90",
+        f"{program}:ranked",
+        "--args",
+        "f32[1000]",
+        "--out",
+        str(tmp_path / "out"),
+    )
+    assert "Compiled for cuda:90" in command(*arguments).text

@@ -13,6 +13,7 @@ from numpy.polynomial import chebyshev
 from scipy import signal
 from scipy.signal import savgol_filter
 
+import fuser.numpy as fnp
 from fuser.interop import accelerate
 from tests.interop.test_events import as_numpy, events
 
@@ -106,3 +107,19 @@ def test_compiled_programs_call_numpy() -> None:
 def test_errors_of_theirs_are_numpys(function: Callable[[Any], Any]) -> None:
     as_numpy(function, -np.ones((3, 3)) * 0)
     as_numpy(function, np.array([[np.nan, 1.0], [1.0, 1.0]]))
+
+
+def test_functions_that_use_fuser_numpy_beside_numpys_arrays() -> None:
+    def ordered(x, w):
+        order = fnp.argsort(x)
+        y = np.zeros_like(x)
+        y[order] = w
+        return x[order], fnp.cumsum(w[order]), y
+
+    random = np.random.default_rng(0)
+    x, w = random.standard_normal(50).astype(np.float32), random.random(50).astype(np.float32)
+    order = np.argsort(x)
+    y = np.zeros_like(x)
+    y[order] = w
+    for got, want in zip(accelerate(ordered)(x, w), (x[order], np.cumsum(w[order]), y), strict=True):
+        np.testing.assert_allclose(got, want, 1e-6)

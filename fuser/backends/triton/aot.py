@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import tempfile
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.emitter import Launch
-from fuser.backends.triton.launch import module_of, options
+from fuser.backends.triton.launch import constants, module_of, options
+from fuser.backends.triton.target import shared_of_block
 from fuser.runtime.array import CARRIED
 
 # A target's platform: the threads of a warp.
@@ -20,7 +25,51 @@ def compile_ahead(source: KernelSource, platform: str, arch: int | str) -> list[
 
     Arrays are taken to begin at multiples of 16 bytes, as torch's allocator makes them.
     """
-    return [compile_launch(source, launch, platform, arch) for launch in source.launch["launches"]]
+    return [fitted(source, launch, platform, arch)[1] for launch in source.launch["launches"]]
+
+
+def fitted(source: KernelSource, launch: Launch, platform: str, arch: int | str, **passing: Any) -> tuple[Launch, Any]:
+    """A launch, or the first smaller one whose code keeps nothing on the stack and has the shared memory that the target gives, and its
+    compiled kernel; where there is none, the one that lacks least. `passing` is that of `compile_launch`."""
+    least: tuple[int, Launch, Any] | None = None
+    most = 1024 // WARP[platform]
+    for candidate in (launch, *(smaller for smaller in launch.smaller if smaller.warps <= most)):
+        kernel = compile_launch(source, candidate, platform, arch, **passing)
+        lacking = stack_bytes(kernel, platform) if launch.smaller else 0
+        lacking += max(0, kernel.metadata.shared - shared_of_block(platform, arch))
+        if least is None or lacking < least[0]:
+            least = lacking, candidate, kernel
+        if lacking == 0:
+            break
+    assert least is not None
+    return least[1:]
+
+
+def stack_bytes(kernel: Any, platform: str) -> int:
+    """Bytes of stack a thread of a compiled kernel, where values go that no register holds."""
+    text = resource_usage(kernel.asm["cubin"]) if platform == "cuda" else kernel.asm["amdgcn"]
+    found = re.search(r"STACK:(\d+)|\.private_segment_fixed_size:\s+(\d+)", text)
+    return int(found[1] or found[2]) if found else 0
+
+
+def resource_usage(cubin: bytes) -> str:
+    """Registers, stack and shared memory of a cubin, in words."""
+    return _dump(cubin, "--dump-resource-usage")
+
+
+def disassembled(cubin: bytes) -> str:
+    """The machine code of a cubin."""
+    return _dump(cubin, "-sass")
+
+
+def _dump(cubin: bytes, option: str) -> str:
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        return subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
 
 
 def compile_launch(
@@ -44,12 +93,12 @@ def compile_launch(
     types += ["i32" if -(2**31) <= size < 2**31 else "i64" for size in launch.sizes]
     types += ["constexpr"] * len(launch.constants)
     names = function.arg_names
-    constants = {(names.index(name),): value for name, value in launch.constants.items()}
+    known = {(names.index(name),): value for name, value in constants(launch, platform, arch).items()}
     aligned = {
         (n,): [["tt.divisibility", 16]] for n, buffer in enumerate(launch.buffers) if buffer not in {*values, *loose}
     }
     settings = {"num_warps": launch.warps, "num_stages": launch.stages, **options(target.backend)}
-    unit = ASTSource(function, dict(zip(names, types, strict=True)), constexprs=constants, attrs=aligned)
+    unit = ASTSource(function, dict(zip(names, types, strict=True)), constexprs=known, attrs=aligned)
     return triton.compile(unit, target=target, options=settings)
 
 

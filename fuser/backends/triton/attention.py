@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fuser.backends.triton import spell
-from fuser.backends.triton.block_sizes import FEW, AttentionTile, attention_tile
-from fuser.backends.triton.emitter import Dims, Emitter, Function, required
+from fuser.backends.triton.block_sizes import FEW, AttentionTile, attention_tile, smaller_attention_tiles
+from fuser.backends.triton.emitter import Dims, Emitter, Function, Launch, required
 from fuser.backends.triton.reductions import identity, reduced, shifted
 from fuser.ir.graph import Eqn, Graph, Var
 from fuser.ir.index import ZERO, Affine, Axis, linearise
@@ -195,8 +196,16 @@ class AttentionKernel(Emitter):
         constants = {"M_BLOCK": tile.m, "N_BLOCK": tile.n}
         constants |= {f"K_BLOCK{n}": extent for n, extent in enumerate(tile.depths)}
         constants |= {f"D_BLOCK{n}": extent for n, extent in enumerate(tile.features)}
-        grid = self.counts["batch"] * -(-self.counts["row"] // tile.m)
-        return self.finish(constants, grid, tile.warps, True, tile.stages)
+        function = self.finish(constants, self._grid(tile), tile.warps, True, tile.stages)
+        smaller = tuple(self._with_tile(function.launch, other) for other in smaller_attention_tiles(tile))
+        return replace(function, launch=replace(function.launch, smaller=smaller))
+
+    def _grid(self, tile: AttentionTile) -> int:
+        return self.counts["batch"] * -(-self.counts["row"] // tile.m)
+
+    def _with_tile(self, launch: Launch, tile: AttentionTile) -> Launch:
+        constants = {**launch.constants, "M_BLOCK": tile.m, "N_BLOCK": tile.n}
+        return replace(launch, constants=constants, grid=self._grid(tile), warps=tile.warps, stages=tile.stages)
 
     # Where a program stands.
 

@@ -1,14 +1,14 @@
 """Block sizes: how many rows and columns one program takes, how many warps share it, and what to tell Triton of sizes.
 
-Whole rows have blocks of the next power of two, so that a hundred neighbouring sizes of one kernel need at most four
-compilations: two for each power, because loads and stores are only as wide as sizes allow that are multiples of 16 bytes. All of it
-depends on sizes alone, so results do not depend on the machine.
+Whole rows have blocks of powers of two, one or two side by side, so that a hundred neighbouring sizes of one kernel need at most ten
+compilations, and four where rows are long: two for each form, because loads and stores are only as wide as sizes allow that are
+multiples of 16 bytes. All of it depends on sizes alone, so results do not depend on the machine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fuser.kernel.schedule import Schedule
 
@@ -24,19 +24,21 @@ LONGEST_COLUMN = 128  # the same, where the reduced axis is not the one along me
 
 @dataclass(frozen=True)
 class Tile:
-    """What one program takes: `rows` × `columns` elements on `warps` warps; `hints`: a variant for aligned sizes pays."""
+    """What one program takes: `rows` × `columns` elements on `warps` warps; `hints`: a variant for aligned sizes pays; `rest`: columns
+    of a second block behind them, which holds the end of rows that are longer."""
 
     rows: int
     columns: int
     warps: int
     hints: bool = False
+    rest: int = 0
 
     def asked(self, schedule: Schedule, least: int = 1) -> Tile:
         """The tile that a user asks for, where it has `least` columns; both sides are powers of two, as Triton's blocks are."""
-        rows, columns = schedule.tile or (self.rows, self.columns)
+        rows, columns = schedule.tile or (0, 0)
         fits = columns >= least and all(side > 0 and side & (side - 1) == 0 for side in (rows, columns))
-        shape = (rows, columns) if fits else (self.rows, self.columns)
-        return Tile(*shape, schedule.warps or self.warps, self.hints)
+        shaped = replace(self, rows=rows, columns=columns, rest=0) if fits else self
+        return replace(shaped, warps=schedule.warps or self.warps)
 
     @property
     def size(self) -> int:
@@ -45,7 +47,9 @@ class Tile:
 
 # Elements that a thread holds of whole rows. What a row costs once (steps of its reductions, barriers) is shared by as many.
 _HELD = 32
-_MOST_WARPS = 16
+_ROW_WARPS = 16
+MOST_WARPS = 32  # of 32 threads; 16 where warps have 64
+_LONGEST_WHOLE = 64  # elements up to which a row is one block, whatever its length
 
 
 LONG_ROW = Tile(1, 4096, 8, True)  # the piece of a longer row that one step of a loop takes
@@ -70,17 +74,24 @@ LANES = Tile(
 )  # lanes that each run a loop of their own: two a thread, and one warp, so that none waits for another
 
 
-def row_tile(columns: int, rows: int = 0, held: int = 2) -> Tile | None:
-    """The tile that holds whole rows which lie along memory, as wide as the next power of two; None where they are too long.
+def row_tile(columns: int, rows: int = 0, held: int = 2, whole: bool = False) -> Tile | None:
+    """The tile that holds whole rows which lie along memory; None where they are too long.
 
-    Rows of up to 1024 elements are one warp's, several where they are short, so that no reduction waits at a barrier. Where a thread
-    holds one word an element only, and there are `rows` enough to fill half a large GPU, rows may be twice as long.
+    Rows between two powers of two have the smaller one as their block, and a second block for the rest: an eighth of the first, a
+    quarter, half or all of it; in one block if they are short, or must be `whole`. Rows of up to 1024 elements are one warp's, several
+    where they are short, so that no reduction waits at a barrier. Where a thread holds one word an element only, and there are `rows`
+    enough to fill half a large GPU, rows may be twice as long.
     """
     if columns > (2 * LONGEST_ROW if held <= 1 and rows >= FEW // 2 else LONGEST_ROW):
         return None
     width = max(4, 1 << (columns - 1).bit_length())
-    warps = min(_MOST_WARPS, max(1, width // (32 * _HELD)))
-    return Tile(max(1, 32 * _HELD // width), width, warps, width > 16)
+    block, rest = width, 0
+    if columns < width and width > _LONGEST_WHOLE and not whole:
+        block = width // 2
+        rest = next(part for part in (block // 8, block // 4, block // 2, block) if columns - block <= part)
+    filled = width if rest == 0 or rest > block // 4 else block
+    warps = min(_ROW_WARPS, max(1, filled // (32 * _HELD)))
+    return Tile(max(1, 32 * _HELD // width), block, warps, width > 16, rest)
 
 
 def column_tile(rows: int) -> Tile | None:
@@ -163,3 +174,15 @@ def attention_tile(rows: int, features: Sequence[int], depths: Sequence[int], it
     if rows <= 64:
         return AttentionTile(16 if rows <= 16 else 64, keys, held, sums, 4, 2)
     return AttentionTile(128, keys, held, sums, 8, 3 if largest <= 64 else 2)
+
+
+def smaller_attention_tiles(tile: AttentionTile) -> list[AttentionTile]:
+    """Tiles that need fewer registers or less shared memory, in the order in which their programs read more: first without copies
+    ahead, then with fewer walked positions a step, then with fewer rows, which each read all that is walked along again."""
+    found = []
+    for m, warps in ((tile.m, tile.warps), (64, 8), (64, 4), (32, 4), (16, 4)):
+        if m > tile.m or (m < tile.m and m >= 64 and warps > tile.warps):
+            continue
+        for n in (tile.n, tile.n // 2, tile.n // 4):
+            found += [replace(tile, m=m, n=n, warps=warps, stages=stages) for stages in (2, 1) if n >= 16]
+    return [t for t in dict.fromkeys(found) if t != tile]

@@ -6,9 +6,11 @@ norm by hand: reads and writes of rows happen once.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fuser.backends.triton.block_sizes import FEW, Tile
 from fuser.backends.triton.emitter import Emitter, Function
-from fuser.backends.triton.reductions import Rows, working
+from fuser.backends.triton.reductions import COLUMN, ROW, Rows, working
 from fuser.backends.triton.split_reduction import Scratch
 from fuser.kernel.kernel import Kernel, Store
 from fuser.kernel.loops import Loops
@@ -24,7 +26,7 @@ def totals(kernel: Kernel) -> list[Store]:
 
 def with_column_sums(kernel: Kernel, loops: Loops, tile: Tile) -> tuple[list[Function], Scratch]:
     """The functions of a kernel of whole rows with sums of columns, and the scratch memory between them."""
-    tile = Tile(tile.rows, tile.columns, min(16, 2 * tile.warps), tile.hints)
+    tile = replace(tile, warps=min(16, 2 * tile.warps))
     blocks = -(-loops.count(loops.parallel) // tile.rows)
     strip = min(LONGEST_STRIP, -(-blocks // FEW))
     strips, columns = -(-blocks // strip), loops.count(loops.reduced)
@@ -49,26 +51,31 @@ class Strips(Rows):
         rows = " * ".join(self.extents[a] for a in self.loops.parallel)
         strip = self.sizes(("strip",), self.strip)
         self.line(f"program = {self.program()}")
-        self.columns("tl.arange(0, COLUMNS)[None, :]")
+        self.all_columns()
         for store, number in self.totals.items():
             assert store.total is not None
-            self.line(f"sum{number} = tl.zeros((ROWS, COLUMNS), {working(store.total)})")
+            for part in self.parts:
+                self.line(f"sum{number}{part.suffix} = tl.zeros((ROWS, {part.extent}), {working(store.total)})")
         with self.scope():
             self.open(
                 f"for block in range(program * {strip}, tl.minimum((program + 1) * {strip}, tl.cdiv({rows}, ROWS))):"
             )
             self.line("row = block * ROWS + tl.arange(0, ROWS)[:, None]")
-            self.line(f"row_inside = row < {rows}")
-            self.masks["r"] = "row_inside"
-            self.split("row", self.loops.parallel, frozenset("r"))
+            if self.tile.rows > 1:  # one row a block is always inside
+                self.masks[ROW] = "row_inside"
+                self.line(f"row_inside = row < {rows}")
+            self.split("row", self.loops.parallel, frozenset(ROW))
             self.sweep_all()
             self.close()
         width = " * ".join(self.extents[a] for a in self.loops.reduced)
-        for store, number in self.totals.items():
-            position, dims = self.offset(("part", number), store.offset)
-            assert "r" not in dims
-            value = f"tl.sum(sum{number}, axis=0, keep_dims=True)"
-            self.line(f"tl.store(part{number} + program * ({width}) + {position}, {value}, mask=column_inside)")
+        for part in self.parts:
+            with self.within_part(part):
+                for store, number in self.totals.items():
+                    position, dims = self.offset(("part", number), store.offset)
+                    assert ROW not in dims
+                    value = f"tl.sum(sum{number}{part.suffix}, axis=0, keep_dims=True)"
+                    mask = f", mask={self.masks[COLUMN]}" if COLUMN in self.masks else ""
+                    self.line(f"tl.store(part{number} + program * ({width}) + {position}, {value}{mask})")
         blocks = -(-self.loops.count(self.loops.parallel) // self.tile.rows)
         return self.finish(self.constants(), -(-blocks // self.strip), self.tile.warps, self.tile.hints)
 
@@ -77,8 +84,9 @@ class Strips(Rows):
             super().store(store)
             return
         number, kind = self.totals[store], working(store.total)
-        value = f"tl.where(row_inside & column_inside, {self.operand(store.value)}, 0.0).to({kind})"
-        self.line(f"sum{number} += {value}")
+        inside = " & ".join(self.masks[dim] for dim in (ROW, COLUMN) if dim in self.masks)
+        value = f"tl.where({inside}, {self.operand(store.value)}, 0.0)" if inside else f"({self.operand(store.value)})"
+        self.line(f"sum{number}{self.inside.suffix} += {value}.to({kind})")
 
 
 class Totals(Emitter):
@@ -107,4 +115,5 @@ class Totals(Emitter):
             value = f"tl.sum(sum{number}, axis=0, keep_dims=True).to({out.name}.dtype.element_ty)"
             self.line(f"tl.store({out.name} + column, {value}, mask=column_inside)")
         constants = {"ROWS": TOTALS.rows, "COLUMNS": TOTALS.columns}
-        return self.finish(constants, -(-columns // TOTALS.columns), TOTALS.warps, False)
+        function = self.finish(constants, -(-columns // TOTALS.columns), TOTALS.warps, False)
+        return replace(function, launch=replace(function.launch, elements=self.strips * columns))

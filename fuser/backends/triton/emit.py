@@ -9,12 +9,13 @@ import numpy as np
 from fuser.backends.triton import block_sizes as tiles
 from fuser.backends.triton import spell
 from fuser.backends.triton.attention import emit_attention
+from fuser.backends.triton.chained_scan import chainable, chained
 from fuser.backends.triton.column_sums import totals, with_column_sums
 from fuser.backends.triton.elementwise import elementwise
 from fuser.backends.triton.emitter import Function, Launch
 from fuser.backends.triton.loop_kernel import LoopKernel
 from fuser.backends.triton.matmul import Product, lower_product
-from fuser.backends.triton.reductions import LongRows, Rows, held_words
+from fuser.backends.triton.reductions import LongRows, Rows, held_words, scans_of
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
 from fuser.kernel.centred import centred
 from fuser.kernel.decompose import decompose
@@ -87,7 +88,8 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
         tile = tiles.row_tile(reduced)
         assert tile is not None
         return with_column_sums(kernel, loops, tile)
-    tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held_words(kernel))
+    scans = any(map(scans_of, kernel.sweeps))
+    tile = tiles.column_tile(reduced) if along_rows else tiles.row_tile(reduced, rows, held_words(kernel), scans)
     if tile is not None:
         tile = tile.asked(asked, reduced)
         return [Rows(kernel, loops, kernel.name, tile).write()], {}
@@ -96,6 +98,8 @@ def _functions(kernel: Kernel, loops: Loops, asked: Schedule) -> tuple[list[Func
     kernel, relative = online(kernel)
     kernel, squares = centred(kernel)
     chunks = None if not splittable(kernel) else tiles.chunks(-(-rows // tile.rows), reduced, tile)
+    if chunks is not None and chainable(kernel) and not along_rows and tile.rows == 1:
+        return chained(kernel, loops, tile)
     if chunks is None:
         return [LongRows(kernel, loops, kernel.name, tile, relative, squares).write()], {}
     return split(kernel, loops, tile, chunks, relative, squares)

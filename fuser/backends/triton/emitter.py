@@ -30,7 +30,9 @@ _LITERALS = spell.INFIX | {"select", "max", "min", "div"}  # operations that tak
 
 @dataclass(frozen=True)
 class Launch:
-    """One start of a generated function: `buffers` are numbers of parameters, then of scratch arrays; `grid` programs."""
+    """One start of a generated function: `buffers` are numbers of parameters, then of scratch arrays; `grid` programs; `elements`: what
+    their loops go over all together, where that is not what the kernel reads; `smaller`: what to launch instead, the first that does,
+    on a GPU whose registers do not hold what this one keeps there."""
 
     function: str
     buffers: tuple[int, ...]
@@ -39,6 +41,8 @@ class Launch:
     grid: int
     warps: int
     stages: int = 2
+    elements: int = 0
+    smaller: tuple[Launch, ...] = ()
 
 
 @dataclass
@@ -67,31 +71,29 @@ class Emitter(BlockEmitter):
         self.extents = {axis: self.sizes.extent(axis, loops.extents[axis]) for axis in axes}
         self.index = IndexText(self.sizes, self.axis_names, set(loops.absorbed), self._position_value)
         self.wide = any(math.prod(param.shape) >= LARGE for param in kernel.params)
+        self.ptx = False  # whether the text has forms in PTX of its own, which NVIDIA's GPUs take (`launch.constants`)
         self.scratch: dict[str, int] = {}  # names of scratch parameters: their numbers
 
     # The parts of a text.
 
     def finish(self, constants: dict[str, Any], grid: int, warps: int, hints: bool, stages: int = 2) -> Function:
         """The function around the lines written so far."""
+        note = []
         if hints:
             slots = self._alignable()
-            unit = 16 // min(
+            widest = 16 // min(
                 16, *(p.dtype.itemsize for p in self.kernel.params)
             )  # elements of 16 bytes of the smallest
-            constants = {**constants, "ALIGNED": bool(slots) and all(self.sizes.values[s] % unit == 0 for s in slots)}
-            note = [
-                f"        s{s} = s{s} // {unit} * {unit}" for s in slots
-            ]  # tl.multiple_of does not hold for arguments
-            note = (
-                [
-                    f"    if ALIGNED:  # says that sizes are multiples of {unit}, so that accesses are 16 bytes wide",
-                    *note,
+            together = math.gcd(widest, *(self.sizes.values[s] for s in slots)) if slots else 1
+            constants = {**constants, "ALIGNED": together}
+            if slots:
+                note = [
+                    "    if ALIGNED > 1:  # says that sizes are multiples of it, so that accesses take as many elements at once"
                 ]
-                if slots
-                else []
-            )
-        else:
-            note = []
+                # tl.multiple_of does not hold for arguments
+                note += [f"        s{s} = s{s} // ALIGNED * ALIGNED" for s in slots]
+        if self.ptx:
+            constants = {**constants, "PTX": False}
         sizes = [f"s{n}" for n in range(len(self.sizes.values))]
         buffers = [*(p.name for p in self.kernel.params), *self.scratch]
         params = [*buffers, *sizes, *(f"{name}: tl.constexpr" for name in constants)]
@@ -157,7 +159,7 @@ class Emitter(BlockEmitter):
         return self.load_text(node)
 
     def position(self, node: Scalar) -> str:
-        offset, self.varies[node] = self.offset(("index", self.name(node)), node.attr)
+        offset, self.varies[node] = self.offset(("index", super().name(node)), node.attr)
         return f"({offset}).to({spell.local(node.dtype)})"
 
     def operation(self, node: Scalar, args: list[str]) -> str:

@@ -54,17 +54,29 @@ def module_of(source: KernelSource) -> tuple[ModuleType, bool]:
 
 def options(platform: str = "") -> dict[str, Any]:
     """What every kernel is compiled with: a product and a sum round apart, and subnormal numbers stay."""
-    import triton
-
     fixed = {"enable_fp_fusion": False}
-    if not platform and not interpreter.active():
-        platform = triton.runtime.driver.active.get_current_target().backend
-    if platform != "cuda":
+    if (platform or _target()[0]) != "cuda":
         return fixed
     from triton.backends.nvidia.compiler import CUDAOptions
 
     known = "enable_reflect_ftz" in CUDAOptions.__dataclass_fields__  # older releases keep them without being told
     return fixed | ({"enable_reflect_ftz": False} if known else {})
+
+
+def _target() -> tuple[str, int | str]:
+    """The platform and architecture of the GPU that Triton sees; nothing in the interpreter."""
+    import triton
+
+    if interpreter.active():
+        return "", ""
+    target = triton.runtime.driver.active.get_current_target()
+    return target.backend, target.arch
+
+
+def constants(launch: Launch, platform: str, arch: int | str) -> dict[str, Any]:
+    """The constants of a launch on a GPU: whether it takes PTX, too."""
+    ptx = platform == "cuda" and isinstance(arch, int) and arch >= 80
+    return {**launch.constants, "PTX": ptx} if "PTX" in launch.constants else launch.constants
 
 
 class Launcher:
@@ -74,10 +86,11 @@ class Launcher:
         module, _ = module_of(source)
         self.source, self.device = source, device
         self.path = str(module.__file__)
-        self.launches: tuple[Launch, ...] = source.launch["launches"]
+        self.launches: tuple[Launch, ...] = tuple(_fitted(source, launch) for launch in source.launch["launches"])
         self.kernels = [getattr(module, launch.function) for launch in self.launches]
         self.scratch: Sequence[tuple[int, Any]] = source.launch["scratch"]
         self.common = options()
+        self.constants = [constants(launch, *_target()) for launch in self.launches]
 
     def __call__(self, arrays: Sequence[Any]) -> None:
         self.launch(arrays, [allocate(size, dtype, self.device) for size, dtype in self.scratch])
@@ -86,7 +99,7 @@ class Launcher:
         """Launch through Triton, which compiles what it has not met; gives its compiled kernels."""
         buffers = [real(array) for array in (*arrays, *scratch)]
         compiled = []
-        for kernel, launch in zip(self.kernels, self.launches, strict=True):
+        for kernel, launch, known in zip(self.kernels, self.launches, self.constants, strict=True):
             if launch.grid == 0:
                 continue
             arguments = [buffers[n] for n in launch.buffers]
@@ -94,7 +107,7 @@ class Launcher:
                 made = kernel[(launch.grid,)](
                     *arguments,
                     *launch.sizes,
-                    **launch.constants,
+                    **known,
                     num_warps=launch.warps,
                     num_stages=launch.stages,
                     **self.common,
@@ -103,6 +116,18 @@ class Launcher:
                 raise refused(error, self.source, self.path) from error
             compiled.append((launch, made))
         return compiled
+
+
+def _fitted(source: KernelSource, launch: Launch) -> Launch:
+    """What to launch on the GPU that Triton sees."""
+    if not launch.smaller or interpreter.active():
+        return launch
+    from fuser.backends.triton.aot import fitted
+
+    try:
+        return fitted(source, launch, *_target())[0]
+    except Exception as error:
+        raise refused(error, source, str(module_of(source)[0].__file__)) from error
 
 
 def real(array: Any) -> Any:

@@ -7,24 +7,23 @@ not at all; products have the time of their arithmetic on matrix units. The long
 
 from __future__ import annotations
 
+import math
 import re
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fuser.backends.base import KernelSource
-from fuser.backends.triton.aot import WARP, compile_ahead
+from fuser.backends.triton.aot import WARP, disassembled, fitted, resource_usage
 from fuser.backends.triton.emitter import Launch
 from fuser.backends.triton.target import Machine
 from fuser.errors import ToolchainError
 from fuser.ir.primitive import Fusion
 from fuser.partition.group import FusionGroup, Kind
 
+SECTOR = 32  # bytes that memory hands out at once
 MOST_BLOCKS = 32  # that a multiprocessor runs at once
 Instruction = tuple[int, str]  # address and text
 _SASS = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?);")
@@ -84,7 +83,8 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
     arrays = [v.aval for v in (*group.graph.invars, *dict.fromkeys(group.graph.outvars))]
     product = group.kind is Kind.CONTRACTION  # whose programs find in the second cache what others have read
     touches = [1 if product else _touches(source.text, name) for name in source.params]
-    moved = sum(a.nbytes * times for a, times in zip(arrays, touches, strict=True))
+    most = _most_read(group)
+    moved = sum(min(a.nbytes, most) * times for a, times in zip(arrays, touches, strict=True))
     moved += sum(2 * count * np.dtype(dtype).itemsize for count, dtype in source.launch["scratch"])
     launches = tuple(of_source(source, max((a.size for a in arrays), default=1), machine))
     times = {
@@ -94,18 +94,25 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
         ),
         "launch": machine.launch * len(launches),
     }
-    return Report(group.name, moved, group.ideal_bytes, launches, times)
+    return Report(group.name, moved, min(group.ideal_bytes, moved), launches, times)
+
+
+def _most_read(group: FusionGroup) -> float:
+    """Bytes that one access of all elements touches at most: a gather of few elements reads a sector for each of them."""
+    if group.kind not in (Kind.ELEMENTWISE, Kind.REDUCTION) or group.bodies:
+        return math.inf
+    return SECTOR * math.prod(axis.extent for axis in (*group.parallel, *group.reduced))
 
 
 def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator[LaunchReport]:
     """The launches of one source, whose loops go over `elements` elements all together."""
-    try:
-        kernels = compile_ahead(source, machine.platform, machine.arch)
-    except Exception as error:
-        raise ToolchainError(f"Triton cannot compile {source.name} for {machine}: {error}") from error
-    for launch, kernel in zip(source.launch["launches"], kernels, strict=True):
+    for planned in source.launch["launches"]:
+        try:
+            launch, kernel = fitted(source, planned, machine.platform, machine.arch)
+        except Exception as error:
+            raise ToolchainError(f"Triton cannot compile {source.name} for {machine}: {error}") from error
         block = launch.constants.get("ROWS", 1) * launch.constants.get("COLUMNS", launch.constants.get("BLOCK", 1))
-        trips = max(1, -(-elements // max(launch.grid * block, 1)))
+        trips = max(1, -(-(launch.elements or elements) // max(launch.grid * block, 1)))
         code = of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
         issue = launch.grid * launch.warps * code.executed / machine.instructions
         yield LaunchReport(launch.function, code, launch.grid, launch.warps, occupancy(launch, code, machine), issue)
@@ -117,7 +124,8 @@ def occupancy(launch: Launch, code: Code, machine: Machine) -> float:
     registers = -(-max(code.registers, 1) // 8) * 8 * threads
     blocks = min(MOST_BLOCKS, machine.threads // threads, machine.registers // registers)
     if code.shared:
-        blocks = min(blocks, machine.shared // (code.shared + 1024))
+        kept = 1024 if machine.platform == "cuda" else 0  # of each block's shared memory by the system
+        blocks = min(blocks, machine.shared // (code.shared + kept))
     blocks = min(blocks, -(-launch.grid // machine.units))
     return blocks * threads / machine.threads
 
@@ -129,8 +137,9 @@ def _multiplied(group: FusionGroup) -> int:
 
 
 def _touches(text: str, param: str) -> int:
-    """How often a kernel reads or writes a parameter: the loads and stores in its text."""
-    return len(re.findall(rf"tl\.(?:load|store)\(\(?{param}\b", text))
+    """How often a kernel reads or writes a parameter: the loads and stores in its text, those of a row's end apart."""
+    accesses = re.findall(rf"tl\.(?:load|store)\(\(?{param}\b.*", text)
+    return sum("_end" not in access for access in accesses)
 
 
 # NVIDIA: SASS, by the tool that comes with Triton.
@@ -138,7 +147,7 @@ def _touches(text: str, param: str) -> int:
 
 def of_cuda(kernel: Any, trips: int) -> Code:
     """Of Triton's compiled kernel, whose loops run `trips` times."""
-    usage, text = disassembled(kernel.asm["cubin"])
+    usage, text = resource_usage(kernel.asm["cubin"]), disassembled(kernel.asm["cubin"])
     instructions = [(int(m[1], 16), m[2]) for line in text.splitlines() if (m := _SASS.match(line))]
     number = lambda name: int(found[1]) if (found := re.search(rf"{name}:(\d+)", usage)) else 0
     return Code(
@@ -151,20 +160,6 @@ def of_cuda(kernel: Any, trips: int) -> Code:
         any(_MATRIX.search(text) for _, text in instructions),
         _executed(_on_fast_paths(instructions), trips),
     )
-
-
-def disassembled(cubin: bytes) -> tuple[str, str]:
-    """Resource usage and machine code of a cubin."""
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        run = lambda option: (
-            subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
-        )
-        return run("--dump-resource-usage"), run("-sass")
 
 
 def _widest_sass(instructions: list[Instruction], names: str) -> int:

@@ -6,13 +6,17 @@ the columns of a matrix has the same text as one along its rows and differs only
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fuser.backends.triton import spell
-from fuser.backends.triton.block_sizes import Tile
+from fuser.backends.triton.block_sizes import MOST_WARPS, Tile
 from fuser.backends.triton.emitter import Dims, Emitter, Function, required
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
+from fuser.ir.types import FLOATS, bfloat16, is_inexact
 from fuser.kernel.centred import Centred
 from fuser.kernel.kernel import Kernel, ReductionSpec, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
@@ -21,45 +25,96 @@ from fuser.kernel.operands import operands
 
 POSITIONS = ("argmax", "argmin")
 ROW, COLUMN = "r", "c"
+HALVES, FLOAT32 = (FLOATS[0], bfloat16), FLOATS[2]
 WORDS = {"prod": "combine_prod", "logaddexp": "log_add_exp"}
 
 
+@dataclass
+class Part:
+    """A part of the columns that a program holds: what names end in, its extent as text, and what is known of its elements."""
+
+    suffix: str
+    extent: str
+    axis_names: dict[Axis, str] = field(default_factory=dict)
+    env: dict[Any, Any] = field(default_factory=dict)
+    masks: dict[str, str] = field(default_factory=dict)
+
+
 class Rows(Emitter):
-    """Whole rows in registers: every sweep runs on the same block, loaded once."""
+    """Whole rows in registers: every sweep runs on the same block, loaded once.
+
+    A row between two powers of two has two parts: one block that lies within it, and the rest, whose last elements are masked.
+    """
 
     def __init__(self, kernel: Kernel, loops: Loops, name: str, tile: Tile) -> None:
         super().__init__(kernel, loops, name)
         self.tile = tile
+        self.parts = [Part("", "COLUMNS"), Part("_end", "REST")][: 2 if tile.rest else 1]
+        self.inside = self.parts[0]  # the part that is being written
 
     def write(self) -> Function:
         self.line(f"program = {self.program()}")
         programs = self.row_block()
-        self.columns("tl.arange(0, COLUMNS)[None, :]")
+        self.all_columns()
         self.sweep_all()
-        return self.finish(self.constants(), programs, self.tile.warps, self.tile.hints)
+        function = self.finish(self.constants(), programs, self.tile.warps, self.tile.hints)
+        wider = replace(function.launch, warps=2 * self.tile.warps)  # half as many elements a thread
+        smaller = (wider,) if MOST_WARPS // 2 <= self.tile.warps < MOST_WARPS else ()
+        return replace(function, launch=replace(function.launch, smaller=smaller))
+
+    def all_columns(self) -> None:
+        """Name the columns of each part; only those of the last one can lie outside."""
+        exact = not self.tile.rest and self.tile.columns == self.loops.count(self.loops.reduced)
+        for part in self.parts:
+            with self.within_part(part):
+                begin = "COLUMNS + " if part.suffix else ""
+                self.columns(
+                    f"{begin}tl.arange(0, {part.extent})[None, :]", masked=part is self.parts[-1] and not exact
+                )
+
+    @contextmanager
+    def within_part(self, part: Part) -> Iterator[None]:
+        """What is written inside is of one part of the columns; what varies along them is forgotten after."""
+        before = self.env, self.masks, self.inside
+        names = {axis: self.axis_names[axis] for axis in self.loops.reduced}
+        self.env, self.masks, self.inside = self.env | part.env, self.masks | part.masks, part
+        self.axis_names.update({axis: part.axis_names.get(axis, name + part.suffix) for axis, name in names.items()})
+        yield
+        part.masks = {COLUMN: self.masks[COLUMN]} if COLUMN in self.masks else {}
+        own = {key: text for key, text in self.env.items() if isinstance(key, Scalar) and COLUMN in self.spans(key)}
+        part.env, part.axis_names = own, {axis: self.axis_names[axis] for axis in self.loops.reduced}
+        shared = {key: text for key, text in self.env.items() if key not in own}
+        self.env, self.masks, self.inside = before[0] | shared, before[1], before[2]
+        self.axis_names.update(names)
+
+    def name(self, node: Scalar) -> str:
+        return super().name(node) + (self.inside.suffix if COLUMN in self.spans(node) else "")
 
     def sweep_all(self) -> None:
         """All sweeps of the block."""
         for sweep in self.kernel.sweeps:
             self.row_part(sweep)
-            for node in sweep.body:
-                self.scan(node) if node.op == "scan" else self.define(node)
-            for reduction in sweep.reductions:
-                self.reduction(reduction)
-            for store in sweep.stores:
-                self.store(store)
+            for part in self.parts:
+                with self.within_part(part):
+                    for node in sweep.body:
+                        self.scan(node) if node.op == "scan" else self.define(node)
+                    for reduction in sweep.reductions:
+                        self.reduction(reduction)
+                    for store in sweep.stores:
+                        self.store(store)
 
     def constants(self) -> dict[str, int]:
-        return {"ROWS": self.tile.rows, "COLUMNS": self.tile.columns}
+        rest = {"REST": self.tile.rest} if self.tile.rest else {}
+        return {"ROWS": self.tile.rows, "COLUMNS": self.tile.columns} | rest
 
     def row_block(self) -> int:
         """Name the row axes of the program's block; gives the number of row blocks."""
         rows, vector = self.loops.parallel, self.loops.vector
-        self.masks[ROW] = "row_inside"
         if not rows:
             self.line("row = tl.arange(0, 1)[:, None]")
-            self.masks.pop(ROW)
             return 1
+        if self.tile.rows > 1:  # one row a program is always inside
+            self.masks[ROW] = "row_inside"
         if vector in rows and len(rows) > 1:
             assert vector is not None
             return self._vector_rows(vector)
@@ -87,13 +142,19 @@ class Rows(Emitter):
         self.line(f"row = {text}")
         return -(-self.loops.extents[vector] // self.tile.rows) * self.loops.count(tuple(outer))
 
-    def columns(self, text: str) -> None:
-        """Name the reduced axes of the block."""
+    def columns(self, text: str, masked: bool = True) -> None:
+        """Name the reduced axes of the block; where it is `masked`, some columns lie beyond the row."""
         total = " * ".join(self.extents[a] for a in self.loops.reduced)
-        self.line(f"column = ({text}).to(tl.int64)" if self.wide else f"column = {text}")
-        self.line(f"column_inside = column < {total}")
-        self.masks[COLUMN] = "column_inside"
-        self.split("column", self.loops.reduced, frozenset(COLUMN))
+        column = f"column{self.inside.suffix}"
+        self.line(f"{column} = ({text}).to(tl.int64)" if self.wide else f"{column} = {text}")
+        if masked:
+            self.masks[COLUMN] = f"column_inside{self.inside.suffix}"
+            self.line(f"{self.masks[COLUMN]} = {column} < {total}")
+        self.split(column, self.loops.reduced, frozenset(COLUMN))
+
+    def within(self, value: str, otherwise: str) -> str:
+        """A value of columns inside the row, `otherwise` beyond it."""
+        return f"tl.where({self.masks[COLUMN]}, {value}, {otherwise})" if COLUMN in self.masks else value
 
     def row_part(self, sweep: Sweep) -> None:
         self.define_all(n for n in sweep.row if n.op != "reduction")
@@ -103,13 +164,43 @@ class Rows(Emitter):
     def store_dims(self, store: Store) -> Dims:
         return self.spans(store.value) | {ROW}
 
+    def operation(self, node: Scalar, args: list[str]) -> str:
+        """Rows divide by what they share through its reciprocal, and 16-bit numbers have exponentials of the special function
+        unit, whose error is below 2⁻¹⁶."""
+        if node.op == "exp" and node.dtype in HALVES:
+            self.ptx = True
+            return f"half_exp({args[0]}, PTX)"
+        if (
+            node.op == "cast"
+            and node.dtype == bfloat16
+            and COLUMN in self.spans(node)
+            and spell.local(node.args[0].dtype) == "tl.float32"
+        ):
+            self.ptx = True
+            return f"rounded_bfloat16({args[0]}, PTX)"
+        shared = node.op == "div" and COLUMN in self.spans(node) and COLUMN not in self.spans(node.args[1])
+        if shared and node.dtype in (*HALVES, FLOAT32) and args[1].isidentifier():
+            return self._shared_quotient(node, *args)
+        return super().operation(node, args)
+
+    def _shared_quotient(self, node: Scalar, dividend: str, divisor: str) -> str:
+        half = node.dtype in HALVES
+        names = [f"{part}_{divisor}" for part in (("scale", "inverse") if half else ("scale", "negated", "reciprocal"))]
+        key = ("reciprocal", names[-1])
+        if key not in self.env:
+            self.line(f"{', '.join(names)} = {'half_reciprocal' if half else 'reciprocal_parts'}({divisor})")
+            self.env[key] = names
+        if _moderate(node.args[1]):
+            names[0] = "1.0"
+        return f"{dividend} * {names[0]} * {names[1]}" if half else f"shared_quotient({dividend}, {', '.join(names)})"
+
     def zero(self, dim: str) -> str:
         return (
             "tl.zeros((ROWS, 1), tl.int32)"
             if dim == ROW and self.loops.parallel
             else "row"
             if dim == ROW
-            else "tl.zeros((1, COLUMNS), tl.int32)"
+            else f"tl.zeros((1, {self.inside.extent}), tl.int32)"
         )
 
     # Reductions.
@@ -120,31 +211,41 @@ class Rows(Emitter):
         kind = working(spec)
         if spell.local(node.dtype) != kind:
             value = f"{value}.to({kind})"
-        return f"tl.where(column_inside, {value}, {identity(spec)})"
+        return self.within(value, identity(spec))
 
     def reduction(self, reduction: Scalar) -> None:
-        """The reduction of a block's rows, in one go."""
+        """The reduction of a block's rows, in one go; of one with two parts, that of both with the second."""
         spec, name, (operand,) = reduction.attr, self.name(reduction), reduction.args
         self.varies[reduction] = self.spans(operand) - {COLUMN}
         value = self.element(operand, spec)
+        first, last = self.inside is self.parts[0], self.inside is self.parts[-1]
+        own = f"{name}_main" if not last else name if first else f"{name}_end"
         if spec.reduction in POSITIONS:
-            self.line(f"{name}_value = {value}")
-            at = f"tl.where(column_inside, {self.reduced_position()}, -1)"
-            self.line(f"{name}_at = tl.broadcast_to({at}, {name}_value.shape)")
-            self._reduce_position(reduction)
+            self.line(f"{own}_value = {value}")
+            at = self.within(f"column{self.inside.suffix}", "-1")
+            self.line(f"{own}_at = tl.broadcast_to({at}, {own}_value.shape)")
+            self._reduce_position(reduction, own)
+            if last and not first:
+                pairs = f"{name}_main_value, {name}_main_at, {own}_value, {own}_at"
+                self.line(f"{name}_value, {name}_at = combine_{spec.reduction}({pairs})")
+            if last:
+                self._position(reduction)
+        elif first:
+            self.line(f"{own} = {reduced(spec, value)}{self._narrow(reduction) if last else ''}")
         else:
-            self.line(f"{name} = {reduced(spec, value)}{self._narrow(reduction)}")
-        self.env[reduction] = name
+            self.line(f"{own} = {reduced(spec, value)}")
+            combine = WORDS.get(spec.reduction, f"combine_{spec.reduction}")
+            self.line(f"{name} = {combine}({name}_main, {own}){self._narrow(reduction)}")
+        if last:
+            self.env[reduction] = name
 
-    def _reduce_position(self, reduction: Scalar) -> None:
-        name = self.name(reduction)
+    def _reduce_position(self, reduction: Scalar, name: str) -> None:
         pair = f"({name}_value, {name}_at)"
         self.line(f"{name}_value, {name}_at = tl.reduce({pair}, 1, combine_{reduction.attr.reduction}, keep_dims=True)")
-        self.line(f"{name} = {name}_at.to({spell.local(reduction.dtype)})")
 
-    def reduced_position(self) -> str:
-        """The position along the reduced axes, for argmax."""
-        return "column"
+    def _position(self, reduction: Scalar) -> None:
+        name = self.name(reduction)
+        self.line(f"{name} = {name}_at.to({spell.local(reduction.dtype)})")
 
     def _narrow(self, node: Scalar) -> str:
         """From the type that a reduction works in to the type of its result."""
@@ -278,7 +379,7 @@ class LongRows(Rows):
         value = self.element(operand, spec)
         if spec.reduction in POSITIONS:
             self.line(f"{name}_next = {value}")
-            at = f"tl.where(column_inside, {self.reduced_position()}, -1)"
+            at = self.within("column", "-1")
             self.line(f"{name}_value, {name}_at = combine_{spec.reduction}({name}_value, {name}_at, {name}_next, {at})")
         elif spec.compensated:
             self.line(f"{name}_run, {name}_lost = two_sum({name}_run, {name}_lost, {value})")
@@ -363,7 +464,8 @@ class LongRows(Rows):
         if reduction in self.squares:
             self.line(f"{name} = {self.around(reduction, self.centre(reduction))}{self._narrow(reduction)}")
         elif spec.reduction in POSITIONS:
-            self._reduce_position(reduction)
+            self._reduce_position(reduction, name)
+            self._position(reduction)
         else:
             self.line(f"{name} = {reduced(spec, self.lanes(reduction))}{self._narrow(reduction)}")
         self.env[reduction] = name
@@ -402,6 +504,13 @@ def held_words(kernel: Kernel) -> int:
         read += [arg for s in later for node in s.body if node not in defined for arg in operands(node)]
         most = max(most, sum(max(1, node.dtype.itemsize // 4) for node in set(read) & defined))
     return most
+
+
+def _moderate(node: Scalar) -> bool:
+    """Whether a number is surely one whose reciprocal is neither subnormal nor infinite, or 0, infinite or nan: a square root."""
+    return (node.op == "sqrt" and node.dtype != FLOATS[3]) or (
+        node.op == "cast" and is_inexact(node.dtype) and _moderate(node.args[0])
+    )
 
 
 def scans_of(sweep: Sweep) -> list[Scalar]:

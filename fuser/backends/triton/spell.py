@@ -185,6 +185,44 @@ HELPERS: dict[str, str] = {
     y = y - (y - size / (y * y)) * (1.0 / 3.0)
     y = y - (y - size / (y * y)) * (1.0 / 3.0)
     return tl.where(usual, tl.where(x < 0, y * -1.0, y), x)""",
+    "half_exp": """def half_exp(x, PTX: tl.constexpr):
+    # exp for results of 16 bits, below 2**-16 off: the square of an exponential that is never subnormal.
+    if PTX:
+        root = tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x * 0.7213475204444817], dtype=tl.float32, is_pure=True, pack=1
+        )
+        x = root * root
+    else:
+        x = tl.exp(x)
+    return x""",
+    "rounded_bfloat16": """def rounded_bfloat16(x, PTX: tl.constexpr):
+    # The nearest bfloat16 as a float32; of two elements at once where PTX says so.
+    if PTX:
+        x = tl.inline_asm_elementwise(
+            "{ .reg .b32 pair; cvt.rn.bf16x2.f32 pair, $3, $2; shl.b32 $0, pair, 16; and.b32 $1, pair, 0xffff0000; }",
+            "=r,=r,r,r", [x], dtype=tl.float32, is_pure=True, pack=2
+        )
+    else:
+        x = x.to(tl.bfloat16).to(tl.float32)
+    return x""",
+    "scaled_divisor": """def scaled_divisor(y):
+    # y by a power of two that keeps quotients by it in range, and that power.
+    size = tl.abs(y)
+    scale = tl.where(size < 2.0**-100, 2.0**30, tl.where(size > 2.0**100, 2.0**-30, 1.0)).to(y.dtype)
+    return y * scale, scale""",
+    "half_reciprocal": """def half_reciprocal(y):
+    y, scale = scaled_divisor(y)
+    return scale, 1.0 / y""",
+    "reciprocal_parts": """def reciprocal_parts(y):
+    # A power of two that keeps quotients by y in range, -y and 1 / y at that scale; -y is 0 where it is infinite.
+    y, scale = scaled_divisor(y)
+    return scale, tl.where(tl.abs(y) < float("inf"), y * -1.0, 0.0), tl.div_rn(1.0, y)""",
+    "shared_quotient": """def shared_quotient(x, scale, negated, reciprocal):
+    # x / y by the reciprocal of y, corrected by what remains (Markstein); rounded to nearest where that is exact, which
+    # it is of x from 2**-102 on.
+    x = x * scale
+    q = x * reciprocal
+    return tl.where(tl.abs(q) < float("inf"), tl.fma(tl.fma(q, negated, x), reciprocal, q), q)""",
     "log_add_exp": """def log_add_exp(a, b):
     # log(exp(a) + exp(b)) without overflow.
     high = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
@@ -212,6 +250,21 @@ HELPERS: dict[str, str] = {
     return a | b""",
     "combine_xor": """def combine_xor(a, b):
     return a ^ b""",
+    "word_of": """def word_of(value):
+    # A value as a word of 64 bits that is never -1: floats as their bits, with one nan alone; integers of 32 bits as such.
+    if value.dtype == tl.float64:
+        word = tl.where(value == value, value, float("nan")).to(tl.int64, bitcast=True)
+    else:
+        word = (value.to(tl.int64) & 0xFFFFFFFF)
+    return word""",
+    "value_of": """def value_of(word, DTYPE: tl.constexpr):
+    return word.to(DTYPE, bitcast=True) if DTYPE == tl.float64 else word.to(DTYPE)""",
+    "read_words": """def read_words(pointers, mask):
+    # Words that other programs publish, as soon as all are there.
+    words = tl.load(pointers, mask=mask, other=0, volatile=True)
+    while tl.max((words == -1).to(tl.int32)) != 0:
+        words = tl.load(pointers, mask=mask, other=0, volatile=True)
+    return words""",
     "better_max": """def better_max(a, b, i, j):
     # Whether (b, j) goes before (a, i): larger, or equal and earlier; nan is the largest; -1 means nothing yet.
     greater = (b > a) | ((b != b) & (a == a))

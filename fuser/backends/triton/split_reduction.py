@@ -140,7 +140,8 @@ class Phase(LongRows):
         if spec.reduction in POSITIONS:
             self.line(f"{name}_value = {load}")
             self.line(f"{name}_at = tl.load({self._buffer(f'place{number}')} + {offset}, mask=chunks_inside, other=-1)")
-            self._reduce_position(reduction)
+            self._reduce_position(reduction, name)
+            self._position(reduction)
         elif reduction in self.online:
             self._read_online(reduction, load)
         elif reduction in self.squares:

@@ -58,3 +58,20 @@ MACHINES = {
         "MI300X (hip:gfx942)", "hip", "gfx942", 304, 2048, 131072, 64 << 10, 4.8e12, 304 * 2.1e9, 1307e12, 163e12
     ),
 }
+
+# Bytes of shared memory that one block may have, by compute capability (CUDA C++ Programming Guide, technical specifications), and
+# on AMD's GPUs; the least of them of others.
+_SHARED_OF_BLOCK = {
+    75: 64 << 10,
+    80: 163 << 10,
+    87: 163 << 10,
+    90: 227 << 10,
+    100: 227 << 10,
+    103: 227 << 10,
+    "hip": 64 << 10,
+}
+
+
+def shared_of_block(platform: str, arch: int | str) -> int:
+    """The bytes of shared memory that a kernel may ask for on a GPU."""
+    return _SHARED_OF_BLOCK.get("hip" if platform == "hip" else arch, 99 << 10)

@@ -71,9 +71,11 @@ def unknown_shape(line: str = "") -> UnsupportedError:
     )
 
 
-def normal(index: Any) -> tuple[Any, ...]:
-    """The parts of an index: known arrays as NumPy's, lists as arrays, integers as Python's."""
+def normal(index: Any, x: TracedArray | None = None) -> tuple[Any, ...]:
+    """The parts of an index: known arrays as NumPy's, lists as arrays, integers as Python's; what fuser.numpy has made as `x` is."""
     parts = index if isinstance(index, tuple) else (index,)
+    if x is not None:
+        parts = tuple(TracedArray(x._context, p) if isinstance(p, Tracer) else p for p in parts)
     return tuple(_part(p) for p in parts)
 
 
@@ -100,7 +102,7 @@ def is_basic(parts: tuple[Any, ...]) -> bool:
 
 def getitem(x: TracedArray, index: Any) -> Any:
     """`x[index]`: a view, a copy, a scalar, or a `Selected`."""
-    parts = normal(index)
+    parts = normal(index, x)
     check_bounds(parts, x.shape)
     if is_basic(parts):
         return _basic_view(x, parts)
@@ -200,7 +202,7 @@ def setitem(x: TracedArray, index: Any, value: Any) -> None:
     """`x[index] = value`."""
     if x.scalar:
         raise TypeError(f"'numpy.{x.dtype.type.__name__}' object does not support item assignment")
-    parts = normal(index)
+    parts = normal(index, x)
     if (
         isinstance(value, TracedArray)
         and value._base is x

@@ -31,12 +31,14 @@ class Passing:
 
 @dataclass(frozen=True)
 class Image:
-    """What the driver loads for one launch: the code, the kernel's name in it, its threads and bytes of shared memory."""
+    """What the driver loads for one launch: the code, the kernel's name in it, its threads and bytes of shared memory; `grid`: its
+    programs, where they are not as many as planned."""
 
     code: bytes
     name: str
     threads: int
     shared: int
+    grid: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,12 @@ def compiled(source: KernelSource, passing: Passing) -> Compiled:
         modules.append(module)
         launches.append(
             CompiledLaunch(
-                function, launch.grid, image.threads, image.shared, launch.buffers, (*_sizes(launch), *_TRITONS)
+                function,
+                image.grid or launch.grid,
+                image.threads,
+                image.shared,
+                launch.buffers,
+                (*_sizes(launch), *_TRITONS),
             )
         )
     return Compiled(tuple(launches), tuple(modules))
@@ -127,17 +134,24 @@ class Images:
         return source.text, number, passing, launch.warps, launch.stages, constants, kinds, dtypes, _architecture()
 
     def __call__(self, source: KernelSource, number: int, passing: Passing) -> Image:
-        from fuser.backends.triton.aot import compile_launch
+        from fuser.backends.triton.aot import fitted
 
         try:
-            made = compile_launch(
-                source, source.launch["launches"][number], "cuda", _architecture(), passing.values, passing.loose
+            launch, made = fitted(
+                source,
+                source.launch["launches"][number],
+                "cuda",
+                _architecture(),
+                values=passing.values,
+                loose=passing.loose,
             )
         except Exception as error:
             raise refused(error, source, str(module_of(source)[0].__file__)) from error
         scratch = [getattr(made.metadata, name, 0) for name in ("global_scratch_size", "profile_scratch_size")]
         assert not any(scratch), "no generated kernel asks for scratch of the compiler's"
-        return Image(made.asm["cubin"], made.metadata.name, 32 * made.metadata.num_warps, made.metadata.shared)
+        return Image(
+            made.asm["cubin"], made.metadata.name, 32 * made.metadata.num_warps, made.metadata.shared, launch.grid
+        )
 
 
 images: Any = Images()

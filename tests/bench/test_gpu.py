@@ -1,0 +1,57 @@
+"""The script for a GPU, run without one: every part gets through to its rows by the driver's stand-in."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from fuser.runtime.core import native
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+pytestmark = [
+    pytest.mark.xdist_group("triton"),
+    pytest.mark.skipif(native is None, reason="the stand-in is a driver of the native core"),
+]
+
+
+def dry_run(folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DRY_RUN": "1", "OUT": str(folder), "PYTHON": sys.executable}
+    return subprocess.run(
+        ["sh", "bench/gpu.sh"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_every_part_writes_its_rows(tmp_path: pathlib.Path) -> None:
+    run = dry_run(tmp_path)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    rows = [json.loads(line) for line in (tmp_path / "gpu.jsonl").read_text().splitlines()]
+    assert {row["device"] for row in rows} == {"stand-in"}  # what is no measurement says so
+    counts = {part: sum(row["part"] == part for row in rows) for part in ("calls", "kernels", "products", "programs")}
+    assert counts["calls"] >= 7 and counts["kernels"] >= 30 and counts["products"] >= 5 and counts["programs"] >= 5
+    assert [row for row in rows if "failure" in row or row.get("error", 0) > row.get("tolerance", 0)] == []
+    assert all("error" in row for row in rows if row["part"] != "calls")
+    assert "tests collected" in run.stdout
+
+
+def test_a_failure_is_a_row_and_the_exit_status(tmp_path: pathlib.Path) -> None:
+    code = (
+        "import sys; from bench import gpu, static\n"
+        "def broken(): raise ValueError('no such kernel'); yield\n"
+        "static.cases = broken\n"
+        f"sys.exit(gpu.main(['kernels', 'calls', '--dry-run', '--rows', {str(tmp_path / 'rows')!r}]))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
+    assert run.returncode == 1
+    assert rows[0] == {"device": "stand-in", "part": "kernels", "name": "rest", "failure": "ValueError: no such kernel"}
+    assert rows[-1]["part"] == "calls"  # the parts after it run
