@@ -46,8 +46,9 @@ class Emitted:
 
 
 def _of_launch(launch: Launch) -> Schedule:
-    sides = launch.constants.get("ROWS", 1), launch.constants.get("COLUMNS", launch.constants.get("BLOCK", 1))
-    return Schedule(tile=sides, warps=launch.warps, stages=launch.stages, grid=(launch.grid,))
+    sizes = launch.constants
+    columns = sizes.get("COLUMNS", sizes.get("BLOCK", 1)) + sizes.get("REST", 0)  # a row's second block is held too
+    return Schedule(tile=(sizes.get("ROWS", 1), columns), warps=launch.warps, stages=launch.stages, grid=(launch.grid,))
 
 
 def emit_kernel(kernel: Kernel, asked: Schedule = NOTHING_ASKED) -> Emitted:
