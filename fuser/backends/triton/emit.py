@@ -14,7 +14,8 @@ from fuser.backends.triton.column_sums import totals, with_column_sums
 from fuser.backends.triton.elementwise import elementwise
 from fuser.backends.triton.emitter import Function, Launch
 from fuser.backends.triton.loop_kernel import LoopKernel
-from fuser.backends.triton.matmul import Product, lower_product
+from fuser.backends.triton.matmul import lower_product
+from fuser.backends.triton.product import product
 from fuser.backends.triton.reductions import LongRows, Rows, held_words, scans_of
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
 from fuser.kernel.centred import centred
@@ -66,7 +67,7 @@ def emit_product(group: FusionGroup) -> tuple[Kernel, Emitted]:
         kernel, function = emit_attention(group)
         return kernel, _file(kernel, [function], {})
     parts = lower_product(group)
-    return parts.kernel, _file(parts.kernel, [Product(parts).write()], {})
+    return parts.kernel, _file(parts.kernel, *product(parts))
 
 
 def _file(kernel: Kernel, functions: list[Function], scratch: Scratch) -> Emitted:

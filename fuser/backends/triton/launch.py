@@ -15,7 +15,7 @@ from typing import Any
 
 from fuser.backends.base import KernelSource
 from fuser.backends.triton import interpreter
-from fuser.backends.triton.emitter import Launch
+from fuser.backends.triton.emitter import Launch, TensorMap
 from fuser.errors import ToolchainError
 from fuser.runtime import compilers, toolchain
 from fuser.runtime.array import torch_dtype
@@ -102,7 +102,7 @@ class Launcher:
         for kernel, launch, known in zip(self.kernels, self.launches, self.constants, strict=True):
             if launch.grid == 0:
                 continue
-            arguments = [buffers[n] for n in launch.buffers]
+            arguments = [*(_described(m, buffers[m.buffer]) for m in launch.maps), *(buffers[n] for n in launch.buffers)]
             try:
                 made = kernel[(launch.grid,)](
                     *arguments,
@@ -128,6 +128,14 @@ def _fitted(source: KernelSource, launch: Launch) -> Launch:
         return fitted(source, launch, *_target())[0]
     except Exception as error:
         raise refused(error, source, str(module_of(source)[0].__file__)) from error
+
+
+def _described(tensor_map: TensorMap, array: Any) -> Any:
+    """A tensor map as Triton takes it."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    base = array.reshape(-1)[tensor_map.first :]
+    return TensorDescriptor(base, list(tensor_map.shape), list(tensor_map.strides), list(tensor_map.block))
 
 
 def real(array: Any) -> Any:

@@ -32,6 +32,10 @@ class Kernel:
 
     def _launch(self, launch: code.CompiledLaunch, values: Collection[int]) -> Tuple:
         params: list[Tuple] = []
+        for tensor_map in launch.maps:
+            entry, offset = self.places[tensor_map.buffer].settled()
+            params.append(("map", entry, offset + tensor_map.first, tensor_map.encoding))
+            params += [(kind, 0, size) for kind, size in tensor_map.sizes]
         for number in launch.buffers:
             entry, offset = self.places[number].settled()
             params.append(("value", entry, 0) if number in values else ("address", entry, offset))
