@@ -78,7 +78,9 @@ class Twins:
         if image is None:
             image = self.images[id(source), passing] = self._image(source, passing)
         launch = _chosen(source.launch["launches"][number], passing)
-        maps = tuple(code.EncodedMap(_MAP_TYPES[source.launch["dtypes"][m.buffer].itemsize], 3, m.block) for m in launch.maps)
+        maps = tuple(
+            code.EncodedMap(_MAP_TYPES[source.launch["dtypes"][m.buffer].itemsize], 3, m.block) for m in launch.maps
+        )
         return code.Image(image, f"{number}:{launch.function}", 32 * launch.warps, 0, launch, maps=maps)
 
     def _image(self, source: KernelSource, passing: code.Passing) -> bytes:

@@ -30,8 +30,11 @@ PRODUCTS: dict[str, Form] = {
     "several blocks": (biased, (of("float16", 300, 200), of("float16", 200, 264), of("float16", 264))),
     "one by a tensor map": (biased, (of("bfloat16", 40, 70), of("bfloat16", 70, 48), of("bfloat16", 48))),
     "by pointers": (biased, (of("bfloat16", 40, 70), of("bfloat16", 70, 50), of("bfloat16", 50))),
-    "operands that lie along k": (lambda x, w: fnp.sin(x @ w.T), (of("float16", 40, 64), of("float16", 48, 64))),
-    "operands that lie across k": (lambda x, w: fnp.sin(x.T @ w), (of("float16", 64, 40), of("float16", 64, 48))),
+    "operands that lie along k": (lambda x, w: fnp.tanh(x @ w.T * 0.1), (of("float16", 40, 64), of("float16", 48, 64))),
+    "operands that lie across k": (
+        lambda x, w: fnp.tanh(x.T @ w * 0.1),
+        (of("float16", 64, 40), of("float16", 64, 48)),
+    ),
     "batched by tensor maps": (
         lambda x, w: fnp.tanh(x @ w),
         (of("bfloat16", 3, 20, 32), of("bfloat16", 3, 32, 24)),
@@ -78,11 +81,19 @@ PRODUCTS: dict[str, Form] = {
         (of("bfloat16", 100, 64), of("int32", 40), of("bfloat16", 64, 48)),
     ),
     "scaled and shifted rows": (
-        lambda x, m, r, w: ((x - m[:, None]) * r[:, None]) @ w,
+        lambda x, m, r, w: ((x - m[:, None]) * r[:, None]) @ w * 0.1,
         (of("float16", 40, 64), of("float16", 40), of("float16", 40), of("float16", 64, 48)),
     ),
     "operand that the epilogue reads too": (
         lambda x, w: (x * 2) @ w + (x * 2),
         (of("float16", 48, 48), of("float16", 48, 48)),
+    ),
+    "8 bits with scales": (
+        lambda x, w, s, t: fnp.matmul(x, w, preferred_element_type="float32") * s[:, None] * t * 0.1,
+        (of("float8_e4m3fn", 40, 256), of("float8_e4m3fn", 256, 48), f32(40), f32(48)),
+    ),
+    "8 bits by pointers": (
+        lambda x, w: fnp.matmul(x, w, preferred_element_type="bfloat16") * 0.1,
+        (of("float8_e5m2", 40, 90), of("float8_e5m2", 90, 40)),
     ),
 }

@@ -13,7 +13,6 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 import fuser
-import fuser.numpy as fnp
 from fuser.backends.triton import machine_code
 from fuser.backends.triton.aot import fitted, mappable
 from fuser.backends.triton.product_cost import Extents, candidates, choose, library_seconds
@@ -62,7 +61,9 @@ def test_arrays_whose_rows_are_multiples_of_16_bytes_apart_come_by_tensor_maps()
         **dict.fromkeys(PRODUCTS, 2),
         "one by a tensor map": 1,
         "by pointers": 0,
+        "8 bits by pointers": 0,
         "slices that begin anywhere": 1,
+        "gathered rows": 1,
         "float32": 0,
         "parts of an odd axis": 1,
     }
@@ -84,6 +85,19 @@ def test_results_of_few_blocks_share_out_the_contracted_axis() -> None:
     assert len(launches(biased, of("bfloat16", 4096, 1024), of("bfloat16", 1024, 4096), of("bfloat16", 4096))) == 1
 
 
+def test_what_operands_are_computed_of_joins_a_product_where_storing_them_takes_longer() -> None:
+    def groups(function: Any, *types: Any) -> list[str]:
+        plan = fuser.jit(function, backend="triton").lower(*types).plan
+        assert all("computing its operands 128 times costs" in d.reason for d in plan.decisions)
+        return [group.kind.value for group in plan.groups]
+
+    dequantised = lambda x, w, s: x @ (w.astype("bfloat16") * s) + 1
+    for m, expected in ((16, ["contraction"]), (16384, ["elementwise", "contraction"])):
+        types = of("bfloat16", m, 1024), of("int8", 1024, 1024), of("bfloat16", 1024)
+        assert groups(dequantised, *types) == expected
+    assert groups(lambda x, rows, w: x[rows] @ w, *PRODUCTS["gathered rows"][1]) == ["contraction"]
+
+
 def test_estimates_of_products() -> None:
     large = Extents(1, 8192, 8192, 8192, 2, 2)
     assert (choose(large).tile.m, choose(large).tile.n, choose(large).splits) == (128, 256, 1)
@@ -99,8 +113,13 @@ def test_estimates_of_products() -> None:
 @pytest.mark.parametrize("target", ["cuda:90", "cuda:100", "cuda:80", "hip:gfx942"])
 def test_products_run_on_matrix_units_by_tensor_maps_and_spill_nothing(target: str) -> None:
     sizes = ((4096, 1024, 4096), (16, 4096, 4096), (512, 512, 512))
-    for m, k, n in sizes:
-        (source,) = sources(biased, of("bfloat16", m, k), of("bfloat16", k, n), of("bfloat16", n))
+    forms = [(biased, (of("bfloat16", m, k), of("bfloat16", k, n), of("bfloat16", n))) for m, k, n in sizes]
+    forms += [
+        PRODUCTS[name] for name in ("dequantised weights", "narrowed operand", "heads", "scaled and shifted rows")
+    ]
+    forms += [PRODUCTS["8 bits with scales"]]
+    for function, types in forms:
+        (source,) = sources(function, *types)
         first, *_ = machine_code.of_source(source, 1, MACHINES[target])
         assert first.code.matrix_units and first.code.spills == 0
         assert first.code.tensor_maps == (target in ("cuda:90", "cuda:100"))

@@ -12,6 +12,7 @@ from typing import Any
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.emitter import Launch
 from fuser.backends.triton.launch import constants, module_of, options
+from fuser.backends.triton.spell import MATRIX_FLOATS
 from fuser.backends.triton.target import shared_of_block
 from fuser.runtime.array import CARRIED
 
@@ -108,7 +109,9 @@ def compile_launch(
     function = getattr(module_of(source)[0], launch.function)
     dtypes = [*source.launch["dtypes"], *(dtype for _, dtype in source.launch["scratch"])]
     element = lambda n: _name(CARRIED.get(dtypes[n], dtypes[n]).name)
-    types = [f"tensordesc<{element(m.buffer)}{list(m.block)}>" for m in launch.maps]
+    types = [
+        f"tensordesc<{MATRIX_FLOATS.get(dtypes[m.buffer]) or element(m.buffer)}{list(m.block)}>" for m in launch.maps
+    ]
     types += [f"{'' if n in values else '*'}{element(n)}" for n in launch.buffers]
     types += ["i32" if -(2**31) <= size < 2**31 else "i64" for size in launch.sizes]
     types += ["constexpr"] * len(launch.constants)
@@ -125,4 +128,6 @@ def compile_launch(
 
 
 def _name(dtype: str) -> str:
+    if dtype.startswith("float8"):
+        return "u8"
     return _NAMES.get(dtype) or dtype.replace("uint", "u").replace("int", "i")

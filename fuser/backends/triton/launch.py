@@ -102,7 +102,8 @@ class Launcher:
         for kernel, launch, known in zip(self.kernels, self.launches, self.constants, strict=True):
             if launch.grid == 0:
                 continue
-            arguments = [*(_described(m, buffers[m.buffer]) for m in launch.maps), *(buffers[n] for n in launch.buffers)]
+            maps = (_described(m, (*arrays, *scratch)[m.buffer]) for m in launch.maps)
+            arguments = [*maps, *(buffers[n] for n in launch.buffers)]
             try:
                 made = kernel[(launch.grid,)](
                     *arguments,
@@ -139,10 +140,12 @@ def _described(tensor_map: TensorMap, array: Any) -> Any:
 
 
 def real(array: Any) -> Any:
-    """A tensor as kernels take it: complex numbers as pairs of real ones."""
+    """A tensor as kernels take it: complex numbers as pairs of real ones, floats of 8 bits as bytes."""
     import torch
 
-    return torch.view_as_real(array) if array.is_complex() else array
+    if array.is_complex():
+        return torch.view_as_real(array)
+    return array.view(torch.uint8) if array.dtype.is_floating_point and array.itemsize == 1 else array
 
 
 def allocate(size: int, dtype: Any, device: str) -> Any:

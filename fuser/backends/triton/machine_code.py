@@ -129,7 +129,9 @@ def occupancy(launch: Launch, code: Code, machine: Machine) -> float:
 
 def at_once(threads: int, registers: int, shared: int, machine: Machine = MACHINES["cuda:90"]) -> int:
     """Blocks of so many threads, registers a thread and bytes of shared memory that a multiprocessor runs at once."""
-    blocks = min(MOST_BLOCKS, machine.threads // threads, machine.registers // (-(-max(registers, 1) // 8) * 8 * threads))
+    blocks = min(
+        MOST_BLOCKS, machine.threads // threads, machine.registers // (-(-max(registers, 1) // 8) * 8 * threads)
+    )
     if shared:
         kept = 1024 if machine.platform == "cuda" else 0  # of each block's shared memory by the system
         blocks = min(blocks, machine.shared // (shared + kept))

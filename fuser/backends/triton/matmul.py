@@ -26,6 +26,7 @@ from fuser.ops.dot import free_dimensions, window_product_p
 from fuser.partition.group import FusionGroup, Layout
 
 MULTIPLIED = (FLOATS[0], bfloat16, FLOATS[2])
+MULTIPLIED_SMALL = tuple(spell.MATRIX_FLOATS)  # of 8 bits, into wider numbers
 SHORTEST = 16  # the least extent that tl.dot takes
 LIKE = 1.05  # times a library's time that a generated kernel may be expected to take and still run alone: estimates are no better
 
@@ -35,7 +36,8 @@ def refusal(eqn: Eqn) -> str | None:
     x = eqn.invars[0].aval
     (contracted, _), _ = eqn.params["dimension_numbers"]
     dtype, out = x.dtype, eqn.outvars[0].aval
-    if dtype not in MULTIPLIED or out.dtype not in (dtype, FLOATS[2]):
+    small = dtype in MULTIPLIED_SMALL and eqn.invars[1].aval.dtype == dtype and out.dtype in MULTIPLIED
+    if not small and (dtype not in MULTIPLIED or out.dtype not in (dtype, FLOATS[2])):
         return f"products of {short_dtype(dtype)} run in a library"
     if len(contracted) != 1 or out.size == 0 or eqn.params.get("precision") is not None:
         return "products over several or no dimensions, or of a given precision, run in a library"

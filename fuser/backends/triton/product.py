@@ -24,6 +24,7 @@ from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.operands import own_axes
 
 TOGETHER = 8  # rows of blocks that run beside each other, so that operands stay in the second cache
+MATRIX_BYTES = 2  # of numbers that matrix units multiply where they lie in shared memory
 SUMMED = DotTile(16, 64, 0, 4, 2)  # the block that adds up partial sums
 
 
@@ -175,7 +176,8 @@ class Product(Emitter):
     def _precision(self) -> str:
         """How exactly products of numbers of the operands' kind are added up: those of 8 bits leave the tensor cores' own sums, which are
         of 14 bits, after each step."""
-        return "max_num_imprecise_acc=K_BLOCK" if self.parts.dtype.itemsize == 1 else 'input_precision="ieee"'
+        small = self.parts.dtype.itemsize == 1 and all(map(self.by_map, self.parts.sides))
+        return "max_num_imprecise_acc=K_BLOCK" if small else 'input_precision="ieee"'
 
     def _walks(self, node: Scalar) -> bool:
         """Whether a node of an operand varies along the contracted axis, or is the operand itself."""
@@ -197,7 +199,7 @@ class Product(Emitter):
             return target
         self.line(f"{name} = start + tl.arange(0, K_BLOCK){('[None, :]', '[:, None]')[number]}")
         self.line(f"{name}_inside = {name} < {length}")
-        narrow = spell.storage(self.parts.dtype)
+        narrow = "tl.float16" if self.parts.dtype.itemsize == 1 else spell.storage(self.parts.dtype)
         shape = "(M_BLOCK, K_BLOCK)" if number == 0 else "(K_BLOCK, N_BLOCK)"
         self.define_all(n for n in order if n is not root and self._walks(n))
         if root.op == "load":
@@ -216,6 +218,12 @@ class Product(Emitter):
         """Whether an operand's element comes by a tensor map."""
         return False
 
+    def load_text(self, node: Scalar, widen: bool = True) -> str:
+        """The load of an element; one of 8 bits as 16, which all GPUs multiply."""
+        loaded = super().load_text(node, widen)
+        small = spell.MATRIX_FLOATS.get(self.kernel.params[node.attr.param].dtype)
+        return f"from_{small}({loaded})" if small else loaded
+
     def zero(self, dim: str) -> str:
         shapes = {"m": "(M_BLOCK, 1)", "n": "(1, N_BLOCK)", "k0": "(1, K_BLOCK)", "k1": "(K_BLOCK, 1)"}
         return f"tl.zeros({shapes[dim]}, tl.int32)"
@@ -230,8 +238,14 @@ class Mapped(Product):
     def __init__(self, parts: Parts, loops: Loops, name: str, tile: DotTile, splits: int) -> None:
         super().__init__(parts, loops, name, tile, splits)
         self.copies: dict[Scalar, tuple[Copied, int, str]] = {}  # and the side that reads it, and the map's name
-        if self.wide:
+        if self.wide or parts.dtype.itemsize > MATRIX_BYTES:
             return
+        self._find_copies()
+        if parts.dtype.itemsize == 1 and len(self.copies) < 2:  # one of 8 bits and one of 16 are not multiplied
+            self.copies, self.maps = {}, {}
+
+    def _find_copies(self) -> None:
+        parts, loops, tile = self.parts, self.loops, self.tile
         for number, order in enumerate(parts.orders):
             side = self.kinds["mn"[number]], parts.k[number], self.kinds["batch"]
             for node in (n for n in order if n.op == "load"):

@@ -106,7 +106,7 @@ def seconds(extents: Extents, tile: DotTile, splits: int, rate: float, machine: 
     """The estimate of one tile and number of parts, at a share of the stated rate of arithmetic."""
     e = extents
     blocks = e.batch * -(-e.m // tile.m) * -(-e.n // tile.n) * splits
-    steps = -(-(-(-e.k // splits)) // tile.k)
+    steps = -(-e.k // (tile.k * splits))
     rounds = -(-blocks // machine.units)
     arithmetic = rounds * steps * 2 * tile.m * tile.n * tile.k * machine.units / (machine.products(e.itemsize) * rate)
     memory = e.batch * ((e.m * e.k + e.k * e.n) * e.itemsize + e.m * e.n * e.out) / machine.copy

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from fuser.backends.triton.emitter import TensorMap
 from fuser.ir.index import Affine, Axis
-from fuser.kernel.kernel import Kernel
 from fuser.ir.scalar import Scalar
+from fuser.kernel.kernel import Kernel
 
 ALIGNMENT = 16  # bytes, of where an array begins and of its strides
 MOST_DIMENSIONS = 5
+LARGEST_ELEMENT = 4  # bytes
 LARGEST = 1 << 31  # elements along a dimension
 
 
@@ -41,7 +42,7 @@ def copied(
     """The copies of a load of `block` elements along the free axis and along k; None where a tensor map cannot say where they lie."""
     param, index = kernel.params[node.attr.param], node.attr.offset
     itemsize = param.dtype.itemsize
-    if node.args or len(free) != 1 or itemsize > 2:
+    if node.args or len(free) != 1 or itemsize > LARGEST_ELEMENT:
         return None
     factors = _factors(index, absorbed)
     if factors is None or not factors.keys() <= {free[0], k, *batch}:

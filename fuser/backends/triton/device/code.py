@@ -19,7 +19,11 @@ from fuser.runtime.core import native
 # dtypes of numbers that kernels take by value: the names of their types in Triton
 BY_VALUE = {"f32": "fp32", "f64": "fp64", "i32": "i32", "i64": "i64", "u32": "u32", "u64": "u64"}
 MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-_TYPES_OF_HOST = {8: 10, 9: 8, 10: 9}  # CUtensorMapDataType of what Triton numbers in another way (float64, bfloat16 and one more)
+_TYPES_OF_HOST = {
+    8: 10,
+    9: 8,
+    10: 9,
+}  # CUtensorMapDataType of what Triton numbers in another way (float64, bfloat16 and one more)
 COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
