@@ -33,7 +33,7 @@ from fuser.trace.core import EVALUATION
 SOURCE = pathlib.Path(__file__).resolve().parents[1] / "runtime" / "tests" / "cuda_stand_in.c"
 COUNTS = (
     *("launches", "graphs", "instantiated", "updated", "destroyed", "to_device", "to_host", "copies", "sets"),
-    *("allocations", "releases", "waits", "host_waits", "products", "calls"),
+    *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs"),
 )
 SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version")
 MAPPED = -3  # what stands for a tensor map in an image

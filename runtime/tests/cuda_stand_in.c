@@ -13,7 +13,7 @@
 enum { STREAMS = 64, PARAMS = 128, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, NOT_READY = 600, UPDATE_FAILED = 910 };
 
 /* What tests read and set. */
-struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls; } counts;
+struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls, programs; } counts;
 int execute = 1, checking = 1, refuse_launches, graph_cannot_update, version = 12080;
 int64_t memory_limit = INT64_MAX;
 char fault[512];
@@ -394,7 +394,7 @@ static int lies_within(const Module *module, const Entry *entry, const uint64_t 
     return 0;
 }
 int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **params, void **extra) {
-    counts.calls++, counts.launches++;
+    counts.calls++, counts.launches++, counts.programs += x;
     if (refuse_launches) return FAILED;
     if (!execute && !streams[of(stream)].capturing) return 0;
     int count = function->module ? function->entry->count : 4;

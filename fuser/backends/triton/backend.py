@@ -9,7 +9,7 @@ from typing import Any
 
 from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
-from fuser.backends.triton import attention, by_hand, eager, interpreter
+from fuser.backends.triton import attention, by_hand, eager, interpreter, tuning
 from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
 from fuser.backends.triton.device import code, products
 from fuser.backends.triton.device.link import Linker
@@ -41,6 +41,7 @@ class Triton:
 
     name = "triton"
     asked = NOTHING_ASKED
+    tuning = False
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(
         control=True,
@@ -79,7 +80,7 @@ class Triton:
         if group.kind is Kind.CONTRACTION:
             if (reason := _for_a_library(group)) is not None:
                 return Refusal(reason)
-            kernel, emitted = emit_product(group)
+            kernel, emitted = emit_product(group, self.asked)
         else:
             kernel = split_complex(lower_loop(group) if group.kind is Kind.LOOP else lower(group), whole=False)
             emitted = emit_kernel(kernel, self.asked)
@@ -92,6 +93,12 @@ class Triton:
         }
         names, schedules = tuple(p.name for p in kernel.params), {group.name: emitted.schedule}
         return KernelSource(group.name, emitted.text, "triton", names, launch, schedules=schedules)
+
+    def tuned(self, plan: Plan, sources: Sequence[KernelSource]) -> tuple[KernelSource, ...]:
+        """The sources with the schedules that the device runs fastest."""
+        _require_gpu()
+        groups = kernel_groups(plan, self.limits)
+        return tuple(tuning.tuned(self, group, source) for group, source in zip(groups, sources, strict=True))
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         start = time.perf_counter()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ import numpy as np
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.aot import WARP, disassembled, fitted, resource_usage
 from fuser.backends.triton.emitter import Launch
+from fuser.backends.triton.matmul import extents
+from fuser.backends.triton.product_cost import START, choose
 from fuser.backends.triton.target import MACHINES, Machine
 from fuser.errors import ToolchainError
 from fuser.ir.primitive import Fusion
@@ -91,7 +93,7 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
     times = {
         "memory": moved / machine.copy,
         "products" if product else "issue": (
-            group.flops / machine.products(_multiplied(group)) if product else sum(launch.issue for launch in launches)
+            _product_seconds(group, machine) if product else sum(launch.issue for launch in launches)
         ),
         "launch": machine.launch * len(launches),
     }
@@ -117,6 +119,11 @@ def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator
         trips = max(1, -(-(launch.elements or elements) // max(launch.grid * block, 1)))
         code = of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
         issue = launch.grid * launch.warps * code.executed / machine.instructions
+        if launch.persistent:
+            blocks = machine.units * at_once(
+                launch.warps * WARP[machine.platform], code.registers, code.shared, machine
+            )
+            launch = replace(launch, grid=min(launch.grid, blocks))
         yield LaunchReport(launch.function, code, launch.grid, launch.warps, occupancy(launch, code, machine), issue)
 
 
@@ -136,6 +143,14 @@ def at_once(threads: int, registers: int, shared: int, machine: Machine = MACHIN
         kept = 1024 if machine.platform == "cuda" else 0  # of each block's shared memory by the system
         blocks = min(blocks, machine.shared // (shared + kept))
     return max(1, blocks)
+
+
+def _product_seconds(group: FusionGroup, machine: Machine) -> float:
+    """Of one product the estimate of its tiles; of attention its operations at the stated rate."""
+    products = [eqn for eqn in group.graph.eqns if eqn.primitive.fusion is Fusion.DOT]
+    if len(products) == 1 and len(products[0].invars) == 2 and len(products[0].params["dimension_numbers"][0][0]) == 1:
+        return choose(extents(products[0]), machine).seconds - START
+    return group.flops / machine.products(_multiplied(group))
 
 
 def _multiplied(group: FusionGroup) -> int:

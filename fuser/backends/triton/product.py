@@ -15,29 +15,33 @@ import numpy as np
 from fuser.backends.triton import spell
 from fuser.backends.triton.emitter import Dims, Emitter, Function
 from fuser.backends.triton.matmul import Parts
-from fuser.backends.triton.product_cost import DotTile, Extents, candidates
+from fuser.backends.triton.product_cost import Choice, DotTile, Extents, candidates
 from fuser.backends.triton.split_reduction import Scratch
 from fuser.backends.triton.tensor_maps import Copied, copied, text
 from fuser.ir.scalar import Scalar
 from fuser.kernel.kernel import Store
 from fuser.kernel.loops import Loops, arrange
 from fuser.kernel.operands import own_axes
+from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 
 TOGETHER = 8  # rows of blocks that run beside each other, so that operands stay in the second cache
 MATRIX_BYTES = 2  # of numbers that matrix units multiply where they lie in shared memory
 SUMMED = DotTile(16, 64, 0, 4, 2)  # the block that adds up partial sums
 
 
-def product(parts: Parts) -> tuple[list[Function], Scratch]:
-    """The functions of a contraction, and the scratch memory between them."""
+def product(parts: Parts, asked: Schedule = NOTHING_ASKED) -> tuple[list[Function], Scratch]:
+    """The functions of a contraction, and the scratch memory between them; `asked` is what a user or a measurement wants."""
     loops = arrange(parts.kernel)
     counts = {name: loops.count(tuple(a for a in loops.parallel if a in axes)) for name, axes in parts.kinds.items()}
     narrow = min(loops.extents[k] for k in parts.k)
     out = min(parts.kernel.params[store.param].dtype.itemsize for store in parts.stores)
     extents = Extents(counts["batch"], counts["m"], counts["n"], narrow, parts.dtype.itemsize, out)
-    found = candidates(extents)
+    found = [choice for choice in candidates(extents) if _is_asked(choice, asked)] or list(candidates(extents))
     splits = found[0].splits
-    tiles = list(dict.fromkeys(choice.tile for choice in found if choice.splits == splits))
+    tiles = [_asked(t, asked) for t in dict.fromkeys(choice.tile for choice in found if choice.splits == splits)]
+    if asked.tile:
+        others = (choice.tile for choice in candidates(extents) if choice.splits == splits)
+        tiles += [t for t in dict.fromkeys(others) if t not in tiles]
     cells = splits * math.prod(counts.values())
     scratch: Scratch = {"partial": (cells, np.dtype("float32"))} if splits > 1 else {}
     name = f"{parts.kernel.name}_0" if scratch else parts.kernel.name
@@ -45,6 +49,15 @@ def product(parts: Parts) -> tuple[list[Function], Scratch]:
     if scratch:
         functions.append(Summed(parts, loops, f"{parts.kernel.name}_1", SUMMED, splits).write())
     return functions, scratch
+
+
+def _is_asked(choice: Choice, asked: Schedule) -> bool:
+    shape = choice.tile.m, choice.tile.n
+    return (not asked.tile or shape == tuple(asked.tile)) and (not asked.split_k or choice.splits == asked.split_k)
+
+
+def _asked(tile: DotTile, asked: Schedule) -> DotTile:
+    return replace(tile, warps=asked.warps or tile.warps, stages=asked.stages or tile.stages)
 
 
 def _variants(parts: Parts, loops: Loops, name: str, tiles: list[DotTile], splits: int) -> list[Function]:

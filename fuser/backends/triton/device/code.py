@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser.backends.base import KernelSource
+from fuser.backends.triton.device.compilation import Job
 from fuser.backends.triton.emitter import Launch, TensorMap
 from fuser.backends.triton.launch import module_of, refused
 from fuser.ir.types import short_dtype
@@ -95,6 +96,16 @@ def by_value(dtype: Any) -> bool:
     return short_dtype(dtype) in BY_VALUE
 
 
+def jobs(source: KernelSource, passing: Passing) -> list[Job]:
+    """What compiling the launches of a source takes."""
+    if not isinstance(images, Images):
+        return []
+    launches = enumerate(source.launch["launches"])
+    return [
+        Job(source, n, "cuda", architecture(), passing.values, passing.loose) for n, launch in launches if launch.grid
+    ]
+
+
 def compiled(source: KernelSource, passing: Passing) -> Compiled:
     """The launches of a source whose buffers are passed like that. Raises ToolchainError."""
     launches, modules = [], []
@@ -144,11 +155,12 @@ def forget() -> None:
     """Drop all code: another driver is open."""
     with _lock:
         _known.clear()
-    _architecture.cache_clear()
+    architecture.cache_clear()
 
 
 @functools.cache
-def _architecture() -> int:
+def architecture() -> int:
+    """The compute capability of the device that is open, times 10."""
     major, minor = map(native.cuda_attribute, COMPUTE_CAPABILITY)
     return 10 * major + minor
 
@@ -162,7 +174,7 @@ class Images:
         constants = tuple(sorted(launch.constants.items()))
         kinds = tuple(kind for kind, _ in _sizes(launch))
         dtypes = tuple(source.launch["dtypes"])
-        return source.text, number, passing, launch.warps, launch.stages, constants, kinds, dtypes, _architecture()
+        return source.text, number, passing, launch.warps, launch.stages, constants, kinds, dtypes, architecture()
 
     def __call__(self, source: KernelSource, number: int, passing: Passing) -> Image:
         from fuser.backends.triton.aot import fitted, registers_of
@@ -173,7 +185,7 @@ class Images:
                 source,
                 source.launch["launches"][number],
                 "cuda",
-                _architecture(),
+                architecture(),
                 values=passing.values,
                 loose=passing.loose,
             )
