@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fuser.ir.graph import Eqn, Graph, Literal, Operand, Var, effective, graphs_in
+from fuser.ir.graph import Graph, Literal, Operand, Var, effective, graphs_in
 from fuser.ir.types import ArrayType
 from fuser.ops.shard_map import Spec
 from fuser.ops.unreduced import PLAIN
@@ -57,9 +57,7 @@ def plain(graph: Graph) -> Graph:
         params = {name: _plain(value) for name, value in eqn.params.items()}
         outvars = tuple(map(fresh, eqn.outvars))
         eqns.append(replace(eqn, primitive=primitive, invars=operands, params=params, outvars=outvars))
-    return replace(
-        graph, invars=invars, constvars=constvars, eqns=tuple(eqns), outvars=tuple(map(read, graph.outvars))
-    )
+    return replace(graph, invars=invars, constvars=constvars, eqns=tuple(eqns), outvars=tuple(map(read, graph.outvars)))
 
 
 def _plain(param: Any) -> Any:

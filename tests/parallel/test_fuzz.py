@@ -241,7 +241,9 @@ def check(seed: int, backend: str) -> None:
                 with mesh:
                     found = fuser.jit(function)(*placed)
                 for n, (a, b) in enumerate(zip(fuser.tree.leaves(found), fuser.tree.leaves(wanted), strict=True)):
-                    where = f"value {n} of seed {seed} over {axes} with {specs}{' in a shard_map' * (function is within)}"
+                    where = (
+                        f"value {n} of seed {seed} over {axes} with {specs}{' in a shard_map' * (function is within)}"
+                    )
                     assert (a.shape, a.dtype) == (b.shape, b.dtype), where
                     np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-9, err_msg=where)
 
