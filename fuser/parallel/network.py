@@ -85,3 +85,14 @@ def bucket_bytes(devices: int, link: Link = LINKS["ethernet"]) -> float:
     latency = 2 * math.ceil(math.log2(devices)) * link.latency_seconds
     sent_share = 2 * (devices - 1) / devices
     return latency * (1 / LATENCY_SHARE - 1) * link.bytes_per_second / sent_share
+
+
+def described(message: Message) -> str:
+    """What a collective sends and what that takes, for a person."""
+    took = (f"{collective_seconds(message, LINKS[name]) * 1e6:,.1f} µs over {name}" for name in ("ethernet", "nvlink"))
+    often = f"{message.times} times " if message.times > 1 else ""
+    over = ", ".join(map(str, message.axes))
+    return (
+        f"{message.name} over {over}: {often}{message.sent_bytes:,.0f} bytes sent by each of {message.devices} devices "
+        f"({', '.join(took)}), from {message.source or 'the program'} on"
+    )

@@ -26,12 +26,14 @@ from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.arrays import as_sharding, from_parts, laid_out
 from fuser.parallel.constraint import INNER_JIT
 from fuser.parallel.mesh import Mesh, mesh_in_scope
+from fuser.parallel.network import described
 from fuser.parallel.other_axes import finest, in_axes_of, over
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.run import backend_of_devices, run
 from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from fuser.parallel.spec import PartitionSpec, spec_of
 from fuser.parallel.spmd import Spread, spread
+from fuser.parallel.traffic import messages
 from fuser.parallel.transport import in_turn
 from fuser.parallel.uneven import even
 from fuser.passes.inline import inline_calls
@@ -46,7 +48,7 @@ from fuser.trace.core import infer
 class SpreadLowered(Lowered):
     """A program divided among the devices of a mesh: `.graph`, `.plan` and `.sources` are those of one device.
 
-    `.spread.explain()` says how values lie and why, and where collectives are.
+    `.spread.explain()` says how values lie and why, and where collectives are; `.exchanges()` what they have become, and what that costs.
     """
 
     def __init__(
@@ -58,6 +60,11 @@ class SpreadLowered(Lowered):
         self.spread = divided
         self.consts = consts
         self.layouts = layouts  # of results, where arguments of jit or types say them
+
+    def exchanges(self) -> list[str]:
+        """The collectives that run, those of the function itself too: what each device sends, and how long that takes."""
+        found = [described(m) for m in messages(self.graph, dict(self.spread.mesh.shape))]
+        return [f"  exchanges: {len(found) or 'none'}", *(f"    {text}" for text in found)]
 
     def compile(self, *, device_assignment: Sequence[Device] | None = None) -> Compiled:
         """The program over the devices of its mesh, or over these in the order of an AbstractMesh; RuntimeError without."""

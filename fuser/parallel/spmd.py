@@ -256,7 +256,8 @@ class _Parts:
         given = [within(self.layouts.of(v), whole(v.aval.ndim), v.aval, self.mesh) for v in graph.invars]
         targets = map(outside, eqn.params["in_specs"], given)
         operands = [self.taken(v, s, "an operand of shard_map") for v, s in zip(eqn.invars, targets)]
-        parts, ends = _Parts(self.mesh, self.layouts), []
+        ends: list[Spec] = []
+        parts = _Parts(self.mesh, self.layouts)
         results = parts.run(graph, operands, given, [None] * len(graph.outvars), ends, equal_parts=True)
         self.placed += parts.placed
         for var, value, manual, free in zip(eqn.outvars, results, eqn.params["out_specs"], ends):
