@@ -76,6 +76,11 @@ class SpreadLowered(Lowered):
                 f"device_assignment cannot be `None` when compiling a program over {mesh}, which has no devices: give compile one device "
                 "for each of its positions"
             )
+        if len(device_assignment) != mesh.size:
+            raise RuntimeError(
+                f"Length of device_assignment {len(device_assignment)} is not equal to the number of devices of {mesh}, {mesh.size}; give "
+                "compile one device for each of its positions"
+            )
         grid = np.array(list(device_assignment), object).reshape(mesh.axis_sizes)
         return SpreadCompiled(self, replace(self.spread, mesh=Mesh(grid, mesh.axis_names, mesh.axis_types)))
 
@@ -92,15 +97,15 @@ class SpreadCompiled(Compiled):
         super().__init__(local, own.program)
         self.traced = traced
         self.spread = divided
-        donated, layouts = _taken(divided.graph, traced.donated, len(lowered.consts)), lowered.layouts
+        donated = _taken(divided.graph, traced.donated, len(lowered.consts))
+        layouts = [_over_devices(s, divided.mesh) for s in lowered.layouts]
         self.layouts = [
             layout or NamedSharding(divided.mesh, spec_of(spec)) for layout, spec in zip(layouts, divided.out_specs)
         ]
         specs = divided.in_specs[len(lowered.consts) :]
         told = traced.placement.given if traced.placement is not None else (None,) * len(specs)
-        self.given = [
-            _written(spec, [s] if isinstance(s, NamedSharding) else [], divided.mesh) for s, spec in zip(told, specs)
-        ]
+        placed = [_over_devices(s, divided.mesh) for s in told]
+        self.given = [_written(spec, [s] if s else [], divided.mesh) for s, spec in zip(placed, specs)]
 
         def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
             given = [v.__copy__() if n in foreign else v for n, v in enumerate(values)]
@@ -220,6 +225,13 @@ def _written(spec: Spec, arguments: Sequence[NamedSharding], mesh: Mesh) -> Name
     while entries and entries[-1] is None:
         entries = entries[:-1]
     return NamedSharding(mesh, PartitionSpec(*entries))
+
+
+def _over_devices(layout: Sharding | None, mesh: Mesh) -> NamedSharding | None:
+    """A NamedSharding with the devices of `mesh` where its own has none; None for other layouts."""
+    if not isinstance(layout, NamedSharding) or isinstance(layout.mesh, Mesh):
+        return layout if isinstance(layout, NamedSharding) else None
+    return NamedSharding(over(layout.mesh, mesh), layout.spec)
 
 
 def _check_given(given: Sequence[Sharding | None], placement: Placement) -> None:

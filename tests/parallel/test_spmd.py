@@ -481,3 +481,19 @@ def test_arrays_over_meshes_with_other_axes_meet() -> None:
     held = fuser.jit(lambda v: fuser.lax.with_sharding_constraint(v, other))(one)
     np.testing.assert_array_equal(held, W)
     assert held.sharding == other
+
+
+def test_a_program_lowered_without_devices_runs_on_those_that_compile_is_given() -> None:
+    P, explicit = fuser.P, fuser.sharding.AxisType.Explicit
+    abstract = fuser.sharding.AbstractMesh((2,), ("x",), (explicit,))
+    with fuser.sharding.use_abstract_mesh(abstract):
+        lowered = fuser.jit(lambda a: a * 10).lower(
+            fuser.ShapeDtypeStruct(X.shape, np.float32, sharding=fuser.NamedSharding(abstract, P("x")))
+        )
+    with pytest.raises(RuntimeError, match="Length of device_assignment 8 is not equal to the number of devices"):
+        lowered.compile(device_assignment=fuser.devices())
+    mesh = fuser.make_mesh((2,), ("x",), axis_types=(explicit,), devices=fuser.devices()[2:4])
+    compiled = lowered.compile(device_assignment=tuple(mesh.devices.flat))
+    found = compiled(fuser.device_put(X, fuser.NamedSharding(mesh, P("x"))))
+    same(found, X * 10)
+    assert found.sharding.is_equivalent_to(fuser.NamedSharding(mesh, P("x")), 2)
