@@ -115,6 +115,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 # Settings of JAX that have one value here: it can be read, and set to what it is.
 FIXED: dict[str, Any] = {
     "debug_key_reuse": False,
+    "mutable_array_checks": True,
     "threefry_partitionable": True,
 }
 # Settings by which JAX chooses between two implementations of one thing: they can be set, and change nothing here.

@@ -316,6 +316,7 @@ def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
     constraints = [of(str, c, "a constraint") for c in member(said, "constraints", list)]
     expect(len(constraints) <= MOST_CONSTRAINTS, f"it has more than {MOST_CONSTRAINTS} constraints")
     scope = SymbolicScope(constraints, work=MOST_WORK)
+    scope.check()
     dim = functools.cache(functools.partial(read_dim, scope=scope))
     in_avals, out_avals = (tuple(decode_type(t, dim) for t in member(said, key, list)) for key in ("in", "out"))
     graph = decode_graph(said.get("graph"), arrays, dim)
