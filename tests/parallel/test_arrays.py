@@ -169,3 +169,22 @@ def test_pictures_of_layouts(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown == [edges[0], *[blank] * 3, f"│{texts[0]}│{texts[1]}│", *[blank] * 3, edges[1]]
     with pytest.raises(ValueError, match="only works for shapes with 1 and 2 dimensions"):
         fuser.debug.visualize_sharding((2, 2, 2), NamedSharding(mesh, P()))
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_the_sharding_of_a_type_without_a_mesh_divides_nothing(jitted: bool) -> None:
+    empty = fuser.typeof(fnp.ones((2, 3))).sharding
+    assert empty.mesh.empty
+    functions = [
+        lambda x: fuser.random.normal(fuser.random.key(0), (2, 3), out_sharding=empty),
+        lambda x: fnp.zeros((2, 3), out_sharding=empty),
+        lambda x: fnp.einsum("ij,kj->ik", x, x, out_sharding=empty),
+    ]
+    run = fuser.jit if jitted else lambda function: function
+    for function in functions:
+        run(function)(X[:2, :3])
+    with pytest.raises(ValueError, match="with_sharding_constraint needs a sharding over a mesh with axes"):
+        run(lambda x: fuser.lax.with_sharding_constraint(x, empty))(X[:2, :3])
+    if not jitted:
+        with pytest.raises(ValueError, match="is over an AbstractMesh, which has no devices"):
+            fuser.device_put(X, empty)
