@@ -51,7 +51,9 @@ def _placed(leaf: Any, target: Any, function: str) -> Any:
     """A result laid out as `out_sharding`, or put on the device, that its function was given."""
     if function == "device":
         return _on_device(leaf, target)
-    if isinstance(target, NamedSharding) and target.mesh.empty:  # the sharding in the type of a value that no mesh divides
+    if (
+        isinstance(target, NamedSharding) and target.mesh.empty
+    ):  # the sharding in the type of a value that no mesh divides
         return leaf
     _check_sum(target, function)
     if isinstance(leaf, Tracer):

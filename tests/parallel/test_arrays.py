@@ -14,6 +14,7 @@ from parallel_agreement import mesh_of
 import fuser
 import fuser.numpy as fnp
 from fuser.errors import DuplicateSpecError
+from fuser.experimental import checkify
 from fuser.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, SingleDeviceSharding
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -188,3 +189,14 @@ def test_the_sharding_of_a_type_without_a_mesh_divides_nothing(jitted: bool) -> 
     if not jitted:
         with pytest.raises(ValueError, match="is over an AbstractMesh, which has no devices"):
             fuser.device_put(X, empty)
+
+
+def test_an_error_over_devices_is_raised_where_it_lies() -> None:
+    def checked(x: Any) -> Any:
+        checkify.check((x > 0).all(), "not above 0: {}", x)
+        return x
+
+    x = fuser.device_put(np.float32([1, -1]), NamedSharding(mesh_of(fuser, x=2), fuser.P()))
+    error, _ = checkify.checkify(fuser.jit(checked))(x)
+    with pytest.raises(fuser.errors.JaxRuntimeError, match="not above 0"):
+        checkify.check_error(error)
