@@ -198,5 +198,5 @@ def test_an_error_over_devices_is_raised_where_it_lies() -> None:
 
     x = fuser.device_put(np.float32([1, -1]), NamedSharding(mesh_of(fuser, x=2), fuser.P()))
     error, _ = checkify.checkify(fuser.jit(checked))(x)
-    with pytest.raises(fuser.errors.JaxRuntimeError, match="not above 0"):
+    with pytest.raises(checkify.JaxRuntimeError, match="not above 0"):
         checkify.check_error(error)
