@@ -477,9 +477,10 @@ def _growth_blocker(a: Candidate, b: Candidate, fresh: list[Axis], uses: Uses, l
     """`b` runs over more axes than `a`: `a` would be computed again for each step of the new ones."""
     if a.kind is Kind.LOOP:
         return "the other is a loop, which each element here would run again"
-    if a.reduced:
+    if a.reduced or a.kind is Kind.CONTRACTION:
         extents = "×".join(str(x.extent) for x in fresh)
-        return f"it uses the reduction's result over {extents} more elements, which the kernel does not run over"
+        what = "reduction" if a.reduced else "product"
+        return f"it uses the {what}'s result over {extents} more elements, which the kernel does not run over"
     if row_level(b, fresh):
         return None
     if escaping(a, b, uses):
