@@ -182,6 +182,20 @@ def require_made(asked: Schedule, sources: Sequence[KernelSource], program: str)
         )
 
 
+def with_tuning(backend: Backend) -> Backend:
+    """The backend, which measures schedules on its device where it can."""
+    if not hasattr(backend, "tuned"):
+        return backend
+    changed = copy.copy(backend)
+    changed.tuning = True  # type: ignore[attr-defined]
+    return changed
+
+
+def tuned(backend: Backend, plan: Plan, sources: tuple[KernelSource, ...]) -> tuple[KernelSource, ...]:
+    """The sources, with measured schedules where the user asks for them and the backend measures."""
+    return backend.tuned(plan, sources) if getattr(backend, "tuning", False) else sources  # type: ignore[attr-defined]
+
+
 class Alike:
     """Sources of groups: of those of one structure one is written, the others are renamed; what the plan holds is kept."""
 
