@@ -9,7 +9,7 @@ from typing import Any
 
 from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
-from fuser.backends.triton import attention, by_hand, eager, interpreter, radix_sort, tuning
+from fuser.backends.triton import attention, by_hand, eager, interpreter, radix_sort, scatter_kernels, tuning
 from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
 from fuser.backends.triton.device import code, products
 from fuser.backends.triton.device.link import Linker
@@ -33,11 +33,12 @@ from fuser.kernel.schedule import NOTHING_ASKED
 from fuser.ops.attention import attention_p
 from fuser.ops.block_kernel import block_kernel_p
 from fuser.ops.order import order_p
+from fuser.ops.scatter_rows import scatter_rows_p
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.runtime.executable import Executable
 
 # What is a source of launches of its own, and who writes it.
-CALLS: dict[Primitive, Any] = {block_kernel_p: by_hand, order_p: radix_sort}
+CALLS: dict[Primitive, Any] = {block_kernel_p: by_hand, order_p: radix_sort, scatter_rows_p: scatter_kernels}
 
 
 class Triton:

@@ -6,7 +6,9 @@ by block, and one moves words and positions there. Results are the same in each 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -104,42 +106,50 @@ def emit(group: FusionGroup) -> KernelSource | Refusal:
     if len(graph.eqns) > 1 or isinstance(eqn.invars[0], Literal) or not eqn.invars[0].aval.size:
         return Refusal("an order of words that lie in memory is made here")
     known = [*graph.invars, *dict.fromkeys(graph.outvars)]
-    buffers = _Buffers(known)
+    buffers = Buffers(known)
     keys, ordered, positions = (buffers.of(v) for v in (eqn.invars[0], *eqn.outvars))
-    launches = _launches(eqn.invars[0].aval, eqn.params["bits"], keys, ordered, positions, buffers)
-    body = SHORT_TEXT if len(launches) == 1 else LONG_TEXT
+    aval = eqn.invars[0].aval
+    return source(group, text_of(aval), launches(aval, eqn.params["bits"], keys, ordered, positions, buffers), buffers)
+
+
+def source(group: FusionGroup, body: str, launches: list[Launch], buffers: Buffers) -> KernelSource:
+    """The source of a group whose kernels are in `body`."""
     comments = "".join(f"# {line}\n" for line in dict.fromkeys(str(s) for s in group.sources if s.file))
     made = {
         "launches": tuple(launches),
         "scratch": tuple(buffers.scratch),
-        "dtypes": tuple(v.aval.dtype for v in known),
+        "dtypes": tuple(v.aval.dtype for v in buffers.known),
         "scalars": (),
     }
-    names = tuple(f"array{n}" for n in range(len(known)))
+    names = tuple(f"array{n}" for n in range(len(buffers.known)))
     return KernelSource(group.name, f"{spell.header(body)}\n\n\n{comments}{body.strip()}\n", "triton", names, made)
 
 
+def text_of(aval: ArrayType) -> str:
+    """The kernels that order words of a type."""
+    return SHORT_TEXT if aval.shape[-1] <= SHORT else LONG_TEXT
+
+
 @dataclass
-class _Buffers:
+class Buffers:
     """The numbers of buffers: of the group's arrays, then of scratch arrays."""
 
-    known: list[object]
+    known: Sequence[Any]
 
     def __post_init__(self) -> None:
         self.scratch: list[tuple[int, np.dtype]] = []
 
-    def of(self, v: object) -> int:
+    def of(self, v: Any) -> int:
         if v in self.known:
             return self.known.index(v)
-        aval: ArrayType = v.aval  # type: ignore[attr-defined]
-        return self.take(aval.size, aval.dtype)
+        return self.take(v.aval.size, v.aval.dtype)
 
     def take(self, count: int, dtype: np.dtype) -> int:
         self.scratch.append((count, dtype))
         return len(self.known) + len(self.scratch) - 1
 
 
-def _launches(aval: ArrayType, bits: int, keys: int, ordered: int, positions: int, buffers: _Buffers) -> list[Launch]:
+def launches(aval: ArrayType, bits: int, keys: int, ordered: int, positions: int, buffers: Buffers) -> list[Launch]:
     length = aval.shape[-1]
     rows = aval.size // length
     if length <= SHORT:
@@ -156,16 +166,17 @@ def _launches(aval: ArrayType, bits: int, keys: int, ordered: int, positions: in
     other = last
     if passes > 1:
         other = buffers.take(aval.size, np.dtype("uint32")), buffers.take(aval.size, np.dtype("int32"))
-    launches, source = [], (keys, positions)
+    made: list[Launch] = []
+    source = keys, positions
     for number in range(passes):
         target = last if (passes - 1 - number) % 2 == 0 else other
         shift = {"SHIFT": number * DIGIT_BITS}
         sizes = (length, blocks)
         moved = {**shift, "FIRST": number == 0, "BLOCK": BLOCK}
-        launches += [
+        made += [
             Launch("count_digits", (source[0], counts), sizes, {**shift, "BLOCK": BLOCK}, rows * blocks, 8),
             Launch("place_digits", (counts,), (blocks,), {"SCANNED": SCANNED}, rows, 4),
-            Launch("move_digits", (*source, counts, *target), sizes, moved, rows * blocks, 8),
+            Launch("move_digits", (*source, counts, *target), sizes, moved, rows * blocks, 16),
         ]
         source = target
-    return launches
+    return made
