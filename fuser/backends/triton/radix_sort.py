@@ -15,8 +15,9 @@ import numpy as np
 from fuser.backends.base import KernelSource
 from fuser.backends.triton import spell
 from fuser.backends.triton.emitter import Launch
-from fuser.ir.graph import Eqn, Literal
+from fuser.ir.graph import Eqn, Var
 from fuser.ir.types import ArrayType
+from fuser.partition.axes import Views
 from fuser.partition.group import FusionGroup, Refusal
 
 SHORT = 1024  # elements of a row that one program orders in registers
@@ -100,16 +101,26 @@ def refusal(eqn: Eqn) -> str | None:
 
 def emit(group: FusionGroup) -> KernelSource | Refusal:
     """The source of a group of one order; results that nobody reads are scratch arrays."""
-    eqn, graph = group.graph.eqns[-1], group.graph
+    eqn, operands = group.graph.eqns[-1], read(group)
     if (reason := refusal(eqn)) is not None:
         return Refusal(reason)
-    if len(graph.eqns) > 1 or isinstance(eqn.invars[0], Literal) or not eqn.invars[0].aval.size:
+    if operands is None or not eqn.invars[0].aval.size:
         return Refusal("an order of words that lie in memory is made here")
-    known = [*graph.invars, *dict.fromkeys(graph.outvars)]
-    buffers = Buffers(known)
-    keys, ordered, positions = (buffers.of(v) for v in (eqn.invars[0], *eqn.outvars))
+    buffers = Buffers([*group.graph.invars, *dict.fromkeys(group.graph.outvars)])
+    keys, ordered, positions = (buffers.of(v) for v in (*operands, *eqn.outvars))
     aval = eqn.invars[0].aval
     return source(group, text_of(aval), launches(aval, eqn.params["bits"], keys, ordered, positions, buffers), buffers)
+
+
+def read(group: FusionGroup) -> list[Var] | None:
+    """The group's inputs that its operation reads, in whatever shape; None where one is no array that lies there whole."""
+    views, found = Views(group.graph.eqns), []
+    for operand in group.graph.eqns[-1].invars:
+        view = views(operand)
+        if view.source is None or not view.dense or view.source not in group.graph.invars:
+            return None
+        found.append(view.source)
+    return found
 
 
 def source(group: FusionGroup, body: str, launches: list[Launch], buffers: Buffers) -> KernelSource:

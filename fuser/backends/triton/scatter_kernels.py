@@ -12,7 +12,7 @@ import numpy as np
 from fuser.backends.base import KernelSource
 from fuser.backends.triton import radix_sort, spell
 from fuser.backends.triton.emitter import Launch
-from fuser.ir.graph import Eqn, Literal
+from fuser.ir.graph import Eqn, Var
 from fuser.ir.types import BOOL, FLOATS, SMALL, bfloat16, is_complex, is_inexact, short_dtype
 from fuser.partition.group import FusionGroup, Refusal
 
@@ -153,22 +153,21 @@ def refusal(eqn: Eqn) -> str | None:
 
 def emit(group: FusionGroup) -> KernelSource | Refusal:
     """The source of a group of one combination of rows."""
-    eqn, graph = group.graph.eqns[-1], group.graph
-    if (reason := refusal(eqn)) is not None:
+    operands = radix_sort.read(group)
+    if (reason := refusal(group.graph.eqns[-1])) is not None:
         return Refusal(reason)
-    if len(graph.eqns) > 1 or any(isinstance(v, Literal) for v in eqn.invars):
+    if operands is None:
         return Refusal("rows that lie in memory are combined by kernels")
-    return _Source(group).made()
+    return _Source(group, operands).made()
 
 
 class _Source:
     """The launches of one combination, and the texts that they need."""
 
-    def __init__(self, group: FusionGroup) -> None:
+    def __init__(self, group: FusionGroup, operands: list[Var]) -> None:
         self.group, self.eqn = group, group.graph.eqns[-1]
-        self.known = [*group.graph.invars, *dict.fromkeys(group.graph.outvars)]
-        self.buffers = radix_sort.Buffers(self.known)
-        self.operand, self.targets, self.updates, self.out = map(self.buffers.of, (*self.eqn.invars, *self.eqn.outvars))
+        self.buffers = radix_sort.Buffers([*group.graph.invars, *dict.fromkeys(group.graph.outvars)])
+        self.operand, self.targets, self.updates, self.out = map(self.buffers.of, (*operands, *self.eqn.outvars))
         (self.rows, self.width), self.length = self.eqn.invars[0].aval.shape, self.eqn.invars[1].aval.size
         self.columns = min(WIDEST, 1 << (self.width - 1).bit_length())
         self.block, self.tiles = TILE // self.columns, -(-self.width // self.columns)
