@@ -51,6 +51,10 @@ def _placed(leaf: Any, target: Any, function: str) -> Any:
     """A result laid out as `out_sharding`, or put on the device, that its function was given."""
     if function == "device":
         return _on_device(leaf, target)
+    if (
+        isinstance(target, NamedSharding) and target.mesh.empty
+    ):  # the sharding in the type of a value that no mesh divides
+        return leaf
     _check_sum(target, function)
     if isinstance(leaf, Tracer):
         _check_explicit(target, function)
@@ -193,6 +197,11 @@ def _within(value: Any, target: Any) -> Any:
 
 def _laid(value: Any, sharding: Sharding, function: str, padding: bool = False) -> Any:
     """The value laid out so; with `padding`, of a traced one, also along dimensions that the devices do not divide."""
+    if isinstance(sharding, NamedSharding) and sharding.mesh.empty:
+        raise ValueError(
+            f"{function} needs a sharding over a mesh with axes, got {sharding}, whose mesh is empty ({current_source().short}); leave the "
+            "call out, or give a NamedSharding over a Mesh"
+        )
     try:
         if isinstance(value, Tracer) and isinstance(sharding, NamedSharding) and padding:
             sharding.check_compatible_aval(type_of(value).shape)

@@ -76,6 +76,9 @@ class Following:
             return self.by_default(primitive, values, params)
         if (place := _one_place(values)) is not None:
             return self.on_one(place, primitive, values, params)
+        avals = tuple(type_of(v) for v in values)
+        if primitive.effect and not infer(primitive, avals, params) and all(v.is_fully_addressable for v in values):
+            return EVALUATION.process(primitive, tuple(Array(to_numpy(v)) for v in values), params)
         results = divided(primitive, values, params)
         if results is NotImplemented:
             return NotImplemented

@@ -15,6 +15,7 @@ from fuser.ir.dim import as_extent
 from fuser.ir.source import current_source
 from fuser.ir.types import float0
 from fuser.trace import tree
+from fuser.trace.aliases import check_arguments
 from fuser.trace.batch import batch, moved
 from fuser.trace.cells import PartOfRef, is_ref
 from fuser.trace.core import type_of
@@ -112,6 +113,7 @@ def _vmap(
     leaves, structure = tree.flatten((args, kwargs))
     if any(map(is_ref, leaves)):
         _refuse_parts((args, kwargs))
+        check_arguments(fun, "vmap", (args, kwargs))
     given = prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
     opaque = {n: leaf for n, (leaf, axis) in enumerate(zip(leaves, given)) if axis is None and _is_opaque(leaf)}
     values = leaf_values([0 if n in opaque else v for n, v in enumerate(leaves)], f"the arguments of {name_of(fun)}")
