@@ -80,18 +80,13 @@ class Emitter(BlockEmitter):
         """The function around the lines written so far."""
         note = []
         if hints:
-            slots = self._alignable()
-            widest = 16 // min(
-                16, *(p.dtype.itemsize for p in self.kernel.params)
-            )  # elements of 16 bytes of the smallest
-            together = math.gcd(widest, *(self.sizes.values[s] for s in slots)) if slots else 1
-            constants = {**constants, "ALIGNED": together}
-            if slots:
-                note = [
-                    "    if ALIGNED > 1:  # says that sizes are multiples of it, so that accesses take as many elements at once"
-                ]
-                # tl.multiple_of does not hold for arguments
-                note += [f"        s{s} = s{s} // ALIGNED * ALIGNED" for s in slots]
+            for name, slots, together in self._alignments():
+                constants = {**constants, name: together}
+                if slots:
+                    why = "  # says that sizes are multiples of it, so that accesses take as many elements at once"
+                    note += [f"    if {name} > 1:{'' if note else why}"]
+                    # tl.multiple_of does not hold for arguments
+                    note += [f"        s{s} = s{s} // {name} * {name}" for s in slots]
         if self.ptx:
             constants = {**constants, "PTX": False}
         sizes = [f"s{n}" for n in range(len(self.sizes.values))]
@@ -113,14 +108,31 @@ class Emitter(BlockEmitter):
         )
         return Function(text, launch)
 
-    def _alignable(self) -> list[int]:
-        """The size arguments that decide how rows lie in memory: strides, and extents of axes along memory."""
+    def _alignments(self) -> list[tuple[str, list[int], int]]:
+        """The size arguments that decide how rows lie in memory, and what they are multiples of, under the name of a constant.
+
+        Where one answer does for all there is one constant; else rows that are read, rows that are written and extents have their own.
+        """
+        widest = 16 // min(16, *(p.dtype.itemsize for p in self.kernel.params))  # elements of 16 bytes of the smallest
+        multiple = lambda slots: math.gcd(widest, *(self.sizes.values[s] for s in slots))
+        alignable = self._alignable()
+        found = [(name, slots, multiple(slots)) for name, slots in alignable.items() if slots]
+        if len({together for *_, together in found}) > 1:
+            return found
+        slots = sorted(slot for own in alignable.values() for slot in own)
+        return [("ALIGNED", slots, multiple(slots) if slots else 1)]
+
+    def _alignable(self) -> dict[str, list[int]]:
+        """The arguments that are extents of axes along memory, or strides of what is read or written."""
         dense = {axis for axis in self.extents if any(abs(i.coefficient(axis)) == 1 for i in self._indices())}
-        return [
-            slot
-            for key, slot in self.sizes.slots.items()
-            if key[0] == "factor" or (key[0] == "extent" and key[1] in dense)
-        ]
+        read = {n.attr.param for n in self.kernel.nodes if n.op == "load"}
+        found: dict[str, list[int]] = {"ALIGNED": [], "ALIGNED_READS": [], "ALIGNED_WRITES": []}
+        for key, slot in self.sizes.slots.items():
+            if key[0] == "factor":
+                found["ALIGNED_READS" if key[1] in read else "ALIGNED_WRITES"].append(slot)
+            elif key[0] == "extent" and key[1] in dense:
+                found["ALIGNED"].append(slot)
+        return found
 
     def _indices(self) -> list[Affine]:
         loads = [n.attr.offset for n in self.kernel.nodes if n.op == "load"]
