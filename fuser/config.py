@@ -31,6 +31,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "dump": ("FUSER_DUMP", str, ""),
     "fuel": ("FUSER_FUEL", int, -1),
     "override": ("FUSER_OVERRIDE", str, ""),
+    "tune": ("FUSER_TUNE", _boolean, False),  # schedules are measured on the GPU when a program is compiled
     "cache": ("FUSER_CACHE", _boolean, True),
     "cache_dir": ("FUSER_CACHE_DIR", str, None),  # None = $XDG_CACHE_HOME/fuser
     "cache_limit": ("FUSER_CACHE_LIMIT", int, 1 << 30),  # bytes

@@ -104,6 +104,7 @@ class Jitted(_Base):
         backend: str | None,
         wanted: Wanted = FREE,
         schedule: Schedule | None = None,
+        tune: bool | None = None,
     ) -> None:
         super().__init__(static_argnums, static_argnames)
         # A replayed function, and one that wraps it, has attributes of its own, which are no jitted one's.
@@ -119,6 +120,7 @@ class Jitted(_Base):
         self.backend = backend
         self.wanted = wanted
         self.schedule = schedule
+        self.tune = tune
         self.name = function_name(function)
         self._entries: dict[Any, Callable[..., Any]] = {}
         self._programs: dict[Any, Compiled] = {}
@@ -144,7 +146,15 @@ class Jitted(_Base):
     def __reduce__(self) -> Any:
         options = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
         return reduced(
-            self, type(self), *options, self.keep_unused, self.inline, self.backend, self.wanted, self.schedule
+            self,
+            type(self),
+            *options,
+            self.keep_unused,
+            self.inline,
+            self.backend,
+            self.wanted,
+            self.schedule,
+            self.tune,
         )
 
     def _in_python(self, *args: Any, **kwargs: Any) -> Any:
@@ -345,6 +355,8 @@ class Jitted(_Base):
         with no_collection(), progress.stage(progress.TRACING, self.name):
             graph = check_results(stage(flat, avals, self.name), "jit", outputs, path)
         backend = compiler.with_schedule(backends.get(self._backend_name()), self.schedule or compiler.NOTHING_ASKED)
+        if config.tune if self.tune is None else self.tune:
+            backend = compiler.with_tuning(backend)
         where = placement(self.wanted, lying, structure, shape[0])
         return Traced(graph, structure, shape[0], self._donated(structure, static), backend, path, where)
 
@@ -521,6 +533,7 @@ def jit(
     compiler_options: Any = None,
     dynamic: Any = None,
     schedule: Schedule | None = None,
+    tune: bool | None = None,
 ) -> Any:
     """`function` compiled: traced once for each signature, fused into few kernels, cached.
 
@@ -530,7 +543,8 @@ def jit(
     Shardings, say how arguments and results are to lie, within another program as constraints; `device`, which is deprecated, that they lie there. Options of XLA's
     compiler are refused: UnsupportedError. `dynamic` names arguments with symbolic shapes, {"x": "b, 4*k"}: it is traced once for all
     sizes (docs/export.md), which goes with `backend` and `inline` alone. `schedule`, a fuser.Schedule, asks for transforms of the
-    kernels' loops or forbids them (docs/schedules.md): UnsupportedError where no kernel can have one. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
+    kernels' loops or forbids them (docs/schedules.md): UnsupportedError where no kernel can have one. `tune`: on a GPU schedules are
+    measured when a program is first compiled (docs/schedules.md); None: as the setting `tune` says. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
     if function is None:
         options = {name: value for name, value in locals().items() if name != "function"}
@@ -567,6 +581,7 @@ def jit(
         backend,
         wanted,
         schedule,
+        tune,
     )
 
 

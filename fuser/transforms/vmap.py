@@ -200,16 +200,18 @@ def _refuse_parts(arguments: Any) -> None:
             )
 
 
-def prefix(axes: Any, full: Any, what: str) -> list[Any]:
+def prefix(axes: Any, full: Any, what: str, transform: str = "vmap") -> list[Any]:
     """One axis for each leaf of `full`; ValueError where `axes` is no tree prefix of it."""
     marked = optree.tree_map(lambda a: _UNMAPPED if a is None else a, axes, none_is_leaf=True, namespace=tree.NAMESPACE)
     try:
         found = optree.broadcast_prefix(marked, full, none_is_leaf=False, namespace=tree.NAMESPACE)
     except ValueError:
         structure = tree.structure(full)
-        mismatches = list(prefix_mismatches(tree.structure(axes, lambda a: a is None), structure, what))
+        mismatches = list(
+            prefix_mismatches(tree.structure(axes, lambda a: a is None), structure, f"{transform} {what}")
+        )
         raise ValueError(
-            f"vmap {what} specification must be a tree prefix of the corresponding value; got {axes!r} for {structure}. "
+            f"{transform} {what} specification must be a tree prefix of the corresponding value; got {axes!r} for {structure}. "
             f"{details(mismatches)} ({current_source().short})"
         ) from None
     return [None if a is _UNMAPPED else a for a in found]
