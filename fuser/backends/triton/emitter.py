@@ -99,7 +99,7 @@ class Emitter(BlockEmitter):
 
     def finish(self, constants: dict[str, Any], grid: int, warps: int, hints: bool, stages: int = 2) -> Function:
         """The function around the lines written so far."""
-        note = []
+        note: list[str] = []
         if hints:
             for name, slots, together in self._alignments():
                 constants = {**constants, name: together}
