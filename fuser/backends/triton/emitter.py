@@ -103,11 +103,10 @@ class Emitter(BlockEmitter):
         if hints:
             for name, slots, together in self._alignments():
                 constants = {**constants, name: together}
-                if slots:
-                    why = "  # says that sizes are multiples of it, so that accesses take as many elements at once"
-                    note += [f"    if {name} > 1:{'' if note else why}"]
-                    # tl.multiple_of does not hold for arguments
-                    note += [f"        s{s} = s{s} // {name} * {name}" for s in slots]
+                why = "  # says that sizes are multiples of it, so that accesses take as many elements at once"
+                note += [f"    if {name} > 1:{'' if note else why}"]
+                # tl.multiple_of does not hold for arguments
+                note += [f"        s{s} = s{s} // {name} * {name}" for s in slots]
         if self.ptx:
             constants = {**constants, "PTX": False}
         sizes = [f"s{n}" for n in range(len(self.sizes.values))]
@@ -131,21 +130,9 @@ class Emitter(BlockEmitter):
         return Function(text, launch)
 
     def _alignments(self) -> list[tuple[str, list[int], int]]:
-        """The size arguments that decide how rows lie in memory, and what they are multiples of, under the name of a constant.
-
-        Where one answer does for all there is one constant; else rows that are read, rows that are written and extents have their own.
-        """
+        """The size arguments that decide how rows lie in memory, and what they are multiples of, under the name of a constant: extents
+        of axes along memory, strides of what is read, and of what is written."""
         widest = 16 // min(16, *(p.dtype.itemsize for p in self.kernel.params))  # elements of 16 bytes of the smallest
-        multiple = lambda slots: math.gcd(widest, *(self.sizes.values[s] for s in slots))
-        alignable = self._alignable()
-        found = [(name, slots, multiple(slots)) for name, slots in alignable.items() if slots]
-        if len({together for *_, together in found}) > 1:
-            return found
-        slots = sorted(slot for own in alignable.values() for slot in own)
-        return [("ALIGNED", slots, multiple(slots) if slots else 1)]
-
-    def _alignable(self) -> dict[str, list[int]]:
-        """The arguments that are extents of axes along memory, or strides of what is read or written."""
         dense = {axis for axis in self.extents if any(abs(i.coefficient(axis)) == 1 for i in self._indices())}
         read = {n.attr.param for n in self.kernel.nodes if n.op == "load"}
         found: dict[str, list[int]] = {"ALIGNED": [], "ALIGNED_READS": [], "ALIGNED_WRITES": []}
@@ -154,7 +141,8 @@ class Emitter(BlockEmitter):
                 found["ALIGNED_READS" if key[1] in read else "ALIGNED_WRITES"].append(slot)
             elif key[0] == "extent" and key[1] in dense:
                 found["ALIGNED"].append(slot)
-        return found
+        multiple = lambda slots: math.gcd(widest, *(self.sizes.values[s] for s in slots))
+        return [(name, slots, multiple(slots)) for name, slots in found.items() if slots]
 
     def _indices(self) -> list[Affine]:
         loads = [n.attr.offset for n in self.kernel.nodes if n.op == "load"]
