@@ -22,6 +22,7 @@ def traced_for_all_sizes(jitted: Any, args: Any, kwargs: Any) -> Traced:
     dims = [d for leaf in leaves for d in getattr(leaf, "shape", ()) if isinstance(d, Dim)]
     if dims:
         _one_scope(getattr(jitted, "name", "the function"), leaves, args, kwargs)
+        dims[0].scope.check()
     first: Traced = jitted.trace(*args, **kwargs)
     if not dims:
         return first

@@ -32,6 +32,7 @@ def factorisation(
     eval: Callable[..., Any],
     jvp: Callable[..., Any],
     cases: Sequence[tuple[tuple[int, ...], dict[str, Any]]],
+    expand: Callable[..., Any] | None = None,
 ) -> Primitive:
     """A primitive on stacks of matrices; samples are Hermitian and positive definite where they are square."""
 
@@ -60,6 +61,7 @@ def factorisation(
         eval=evaluate,
         jvp=jvp,
         batch=batch,
+        expand=expand,
         samples=samples,
     )
     return register(primitive)

@@ -1,23 +1,33 @@
 """One meeting for many sums: those over the same devices that do not wait for each other become one group of collectives.
 
 What depends on a sum is put off until nothing else is left to compute; then the sums that have come up are taken together,
-those first over whose devices no other sum will come up meanwhile. Gathers stay where they are, so that what they make lives no longer than it must.
+those first over whose devices no other sum will come up meanwhile. Between processes sums do not wait for the last one where they fill a bucket, so that
+they travel while the devices compute. Gathers stay where they are, so that what they make lives no longer than it must.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from fuser.ir.graph import Eqn, Graph, Var
+from fuser.ir.primitive import Fusion
 from fuser.ops.collective import collective_group_p, own_params, psum_invariant_p, psum_p, psum_scatter_p
 from fuser.trace.batch import axis_names
 
 _SUMS = (psum_p, psum_invariant_p, psum_scatter_p)
 
 
-def combine_sums(graph: Graph) -> Graph:
-    """The graph of one device with its sums in as few meetings as there are sums that wait for one another."""
+Bucket = Callable[[tuple[Any, ...]], float]  # the bytes of a bucket of sums over some axes
+
+
+def combine_sums(graph: Graph, bucket: Bucket | None = None) -> Graph:
+    """The graph of one device with its sums in as few meetings as there are sums that wait for one another.
+
+    Sums that fill a `bucket` do not wait for others where something is left to compute.
+    """
     if sum(eqn.primitive in _SUMS for eqn in graph.eqns) < 2:
         return graph
     done: list[Eqn] = []
@@ -25,13 +35,19 @@ def combine_sums(graph: Graph) -> Graph:
     while left:
         waiting: set[Var] = set()
         sums: dict[Any, list[Eqn]] = {}
+        nbytes: Counter[Any] = Counter()
         later: list[Eqn] = []
         for eqn in left:
             if any(v in waiting for v in eqn.operands()):
                 later.append(eqn)
             elif eqn.primitive in _SUMS:
                 sums.setdefault(_key(eqn), []).append(eqn)
+                nbytes[_key(eqn)] += sum(v.aval.nbytes for v in eqn.operands())
             else:
+                if bucket is not None and eqn.primitive.fusion not in (Fusion.MOVEMENT, Fusion.LIBRARY):
+                    full = [key for key in sums if nbytes[key] >= bucket(key[0])]
+                    done += [_together(sums.pop(key), *key) for key in full]
+                    nbytes.subtract({key: nbytes[key] for key in full})
                 done.append(eqn)
                 continue
             waiting.update(eqn.outvars)

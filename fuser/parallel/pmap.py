@@ -131,7 +131,7 @@ class _Call:
                     f"give one an argument ({current_source().short})"
                 )
             axes = tuple(a for n, a in enumerate(axes) if n not in self.static)
-        given = prefix(axes, free, "in_axes") + [0] * len(tree.leaves(kwargs))
+        given = prefix(axes, free, "in_axes", "pmap") + [0] * len(tree.leaves(kwargs))
         found = []
         for number, (axis, value) in enumerate(zip(given, values)):
             rank = type_of(value).ndim
@@ -166,7 +166,7 @@ class _Call:
             result = self.fun(*merged, **named)
             outs, out_tree = tree.flatten(result)
             outs = leaf_values(outs, f"the result of {function_name(self.fun)}")
-            wanted = prefix(self.out_axes, tree.unflatten(out_tree, outs), "out_axes")
+            wanted = prefix(self.out_axes, tree.unflatten(out_tree, outs), "out_axes", "pmap")
             return tree.unflatten(out_tree, [o if w is None else expand_dims(o, (w,)) for o, w in zip(outs, wanted)])
 
         convert = lambda leaves, result: leaf_values(leaves, "pmap")
@@ -181,7 +181,7 @@ class _Call:
         flat = tree.structure(tuple(range(len(values))))
         with layout.mesh, layout.scope():
             body = staged_body(one, flat, avals, convert, self.fun, "pmap", setting)
-        wanted = prefix(self.out_axes, tree.unflatten(body.structure, body.out_avals), "out_axes")
+        wanted = prefix(self.out_axes, tree.unflatten(body.structure, body.out_avals), "out_axes", "pmap")
         put = tuple(_spec(a.ndim, None if w is None else w % a.ndim, self.name) for a, w in zip(body.out_avals, wanted))
         outs = shard_map_p.bind(
             *body.consts,

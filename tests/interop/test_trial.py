@@ -40,6 +40,7 @@ def decides(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("function", "how"), [(steps, "compiled whole"), (decides, "in segments")])
 def test_the_faster_stays(monkeypatch, program, numpy, taken, function, how):
     monkeypatch.setattr(trial, "time", clock(program, numpy))
+    monkeypatch.setattr(trial, "_preemptions", lambda: 0)
     monkeypatch.setattr(sys.modules["fuser.interop.accelerate"], "time", SimpleNamespace(perf_counter=lambda: None))
     accelerated, x, rest = accelerate(function, measure=True), np.zeros(5), ([],) if function is steps else ()
     assert "not been called" in accelerated.explain()
@@ -59,6 +60,7 @@ def test_the_faster_stays(monkeypatch, program, numpy, taken, function, how):
 def test_what_a_call_takes_before_its_program_counts(monkeypatch):
     times = iter([*range(1, 100)])
     monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    monkeypatch.setattr(trial, "_preemptions", lambda: 0)
     verdicts = []
     one = trial.Trial(lambda: 0, lambda: 0, lambda: 0, verdicts.append)
     while not verdicts:

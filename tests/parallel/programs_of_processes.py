@@ -72,6 +72,11 @@ def results() -> dict[str, Any]:
     found["layers"] = forward(layers, batch)
     steps = [e.primitive.name for e in forward.lower(layers, batch).graph.eqns]
     assert ("collective_start" in steps) == (fuser.process_count() > 1), steps
+    wide = [put(np.resize(W, (1536, 1536)) * n, "y") for n in range(1, 4)]
+    slopes = descend(wide, put(np.resize(W, (16, 1536)), "x"))
+    found |= {f"slope {n}": s for n, s in enumerate(slopes)}
+    steps = [e.primitive.name for e in descend.lower(wide, put(np.resize(W, (16, 1536)), "x")).graph.eqns]
+    assert fuser.process_count() == 1 or steps.count("collective_start") > 3, steps
     callback = fuser.make_array_from_callback(W.shape, NamedSharding(grid, P("x", "y")), lambda index: W[index])
     found["callback"] = callback * 2
     mine = W[_rows(grid)]
@@ -85,6 +90,12 @@ def forward(layers: Any, x: Any) -> Any:
     for w in layers:
         x = fnp.tanh(x @ fuser.lax.with_sharding_constraint(w, NamedSharding(mesh(), P())))
     return x
+
+
+@fuser.jit
+def descend(layers: Any, x: Any) -> Any:
+    """Gradients of layers so large that their sums go in several buckets."""
+    return fuser.grad(lambda ws: (forward(ws, x) ** 2).sum())(layers)
 
 
 def _rows(grid: Any) -> slice:

@@ -12,7 +12,8 @@ import pytest
 import fuser
 import fuser.numpy as fnp
 from fuser import P
-from fuser.parallel.planning import LINKS, Link, Machine, Network, plan, read_network
+from fuser.parallel.network import LINKS, Link, Network, read_network
+from fuser.parallel.planning import Machine, plan
 
 MODEL = """
 import fuser

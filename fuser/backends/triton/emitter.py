@@ -29,10 +29,23 @@ _LITERALS = spell.INFIX | {"select", "max", "min", "div"}  # operations that tak
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """A parameter by which the device copies blocks of a buffer on its own: an array of `shape` and `strides` in elements, the last 1, that
+    begins at element `first` of buffer number `buffer`, in blocks of `block` elements, 0 beyond its ends."""
+
+    buffer: int
+    first: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Launch:
     """One start of a generated function: `buffers` are numbers of parameters, then of scratch arrays; `grid` programs; `elements`: what
     their loops go over all together, where that is not what the kernel reads; `smaller`: what to launch instead, the first that does,
-    on a GPU whose registers do not hold what this one keeps there."""
+    on a GPU whose registers do not hold what this one keeps there, or that has no copies by `maps`, which are the first parameters;
+    `persistent`: a program takes one block of the result after another, so that as many programs as run at once do."""
 
     function: str
     buffers: tuple[int, ...]
@@ -43,6 +56,13 @@ class Launch:
     stages: int = 2
     elements: int = 0
     smaller: tuple[Launch, ...] = ()
+    maps: tuple[TensorMap, ...] = ()
+    persistent: bool = False
+
+    @property
+    def plain(self) -> Launch:
+        """The launch of the same work whose parameters are buffers, sizes and constants alone."""
+        return next(launch for launch in (self, *self.smaller) if not launch.maps)
 
 
 @dataclass
@@ -73,6 +93,7 @@ class Emitter(BlockEmitter):
         self.wide = any(math.prod(param.shape) >= LARGE for param in kernel.params)
         self.ptx = False  # whether the text has forms in PTX of its own, which NVIDIA's GPUs take (`launch.constants`)
         self.scratch: dict[str, int] = {}  # names of scratch parameters: their numbers
+        self.maps: dict[str, TensorMap] = {}  # by the names of their parameters
 
     # The parts of a text.
 
@@ -96,7 +117,7 @@ class Emitter(BlockEmitter):
             constants = {**constants, "PTX": False}
         sizes = [f"s{n}" for n in range(len(self.sizes.values))]
         buffers = [*(p.name for p in self.kernel.params), *self.scratch]
-        params = [*buffers, *sizes, *(f"{name}: tl.constexpr" for name in constants)]
+        params = [*self.maps, *buffers, *sizes, *(f"{name}: tl.constexpr" for name in constants)]
         quoted = ", ".join(f'"{s}"' for s in sizes)
         decorator = f"@triton.jit(do_not_specialize=[{quoted}])" if sizes else "@triton.jit"
         head = [decorator, f"def {self.function_name}({', '.join(params)}):"]
@@ -110,6 +131,7 @@ class Emitter(BlockEmitter):
             grid,
             warps,
             stages,
+            maps=tuple(self.maps.values()),
         )
         return Function(text, launch)
 
