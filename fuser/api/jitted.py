@@ -46,6 +46,7 @@ from fuser.trace.batch import axes_key, checked_axes
 from fuser.trace.body import close
 from fuser.trace.cells import is_ref
 from fuser.trace.core import EVALUATION, Trace, Tracer, current, leaked, type_of
+from fuser.trace.hoisting import tracing
 from fuser.trace.linear import LinearTrace
 from fuser.trace.replay import replay
 from fuser.trace.stage import StageTrace, stage
@@ -339,7 +340,7 @@ class Jitted(_Base):
             raise RuntimeError(
                 f"{self.name} would have to be traced for new types, and the setting no_tracing forbids it"
             )
-        with no_collection(), progress.stage(progress.TRACING, self.name):
+        with no_collection(), tracing(), progress.stage(progress.TRACING, self.name):
             graph = check_results(stage(flat, avals, self.name), "jit")
         backend = compiler.with_schedule(backends.get(self._backend_name()), self.schedule or compiler.NOTHING_ASKED)
         path = functools.partial(_leaf_name, self.function, self.static_argnums, self.static_argnames, structure)
