@@ -55,19 +55,18 @@ class Setting:
     def value(self) -> Any:
         return getattr(config, self.name)
 
-    def __call__(self, new_value: Any = _MISSING) -> AbstractContextManager[None]:
-        if new_value is _MISSING:
+    def __call__(self, new_val: Any = _MISSING) -> AbstractContextManager[None]:
+        if new_val is _MISSING:
             if self._default is None:
                 raise TypeError(f"{self.name} takes a value")
-            new_value = self._default
-        return config.using(**{self.name: new_value})
+            new_val = self._default
+        return config.using(**{self.name: new_val})
 
     def __repr__(self) -> str:
         return f"<setting {self.name}={self.value!r}>"
 
 
 enable_x64 = Setting("enable_x64", "64-bit types in the block.", True)
-disable_jit = Setting("disable_jit", "Jitted functions run operation by operation in the block.", True)
 debug_nans = Setting("debug_nans", "A nan is a FloatingPointError that names the operation and its line.", True)
 debug_infs = Setting("debug_infs", "An infinity is a FloatingPointError that names the operation and its line.", True)
 log_compiles = Setting("log_compiles", "Each compilation is a warning of the logger `fuser`.", True)
@@ -117,3 +116,8 @@ numpy_dtype_promotion = Setting("numpy_dtype_promotion", 'Operands of different 
 default_matmul_precision = Setting(
     "default_matmul_precision", "The precision of products that name none; fuser's own is exact."
 )
+
+
+def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
+    """Jitted functions run operation by operation in the block."""
+    return config.using(disable_jit=disable)

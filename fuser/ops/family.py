@@ -33,6 +33,7 @@ from fuser.ir.types import (
 )
 from fuser.runtime.array import Array
 from fuser.trace.batch import aligned
+from fuser.trace.hoisting import number
 from fuser.trace.tangent import Undefined
 
 # A result rule: the output dtype from the operands' dtypes and the params.
@@ -106,6 +107,7 @@ def elementwise(
     params: Iterable[dict[str, Any]] = ({},),
     type: Callable[..., ArrayType] | None = None,
     small: Iterable[np.dtype] = WIDER,
+    expand: Callable[..., Any] | None = None,
 ) -> Primitive:
     """A primitive on single elements.
 
@@ -113,7 +115,7 @@ def elementwise(
     the module of functions (numpy or ir.scalar). Operands share one dtype unless `mixed`; `domain` is where random
     samples are drawn; each of `params` is tried by the registry test. `wide` is for rules with constants that float16 and
     bfloat16 would round: kernels compute them in float32. With `rounded` (the rule) `eval` gets those two as float32.
-    With `eval` alone it is a library call. Dtypes of `small` go where float32, int8 or uint8 do; ml_dtypes converts them.
+    With `eval` alone it is a library call, and `expand` says the same by other primitives, in a program. Dtypes of `small` go where float32, int8 or uint8 do; ml_dtypes converts them.
     """
     taken = (*dtypes, *(d for d in small if WIDER[d] in dtypes))
     if both is not None:
@@ -140,6 +142,7 @@ def elementwise(
         lower=_widened(lower) if wide and lower is not None else lower,
         jvp=jvp,
         transpose=transpose,
+        expand=expand,
         samples=lambda: _samples(dtypes, arity, domain, params),
     )
     primitive.batch = batch_elementwise(primitive)
@@ -168,7 +171,7 @@ def unbroadcast(cotangent: Any, operand: Any) -> Any:
 
 def constant(value: Any, like: Any) -> Array:
     """A number as an array of rank 0 in the dtype of `like`, for rules of derivatives."""
-    return Array(np.asarray(value).astype(like.dtype))
+    return number(Array(np.asarray(value).astype(like.dtype)))
 
 
 def underivable(function: str, operand: str) -> Callable[..., Any]:
@@ -230,9 +233,9 @@ def _widened(lower: Callable[..., Scalar] | None) -> Callable[..., Scalar]:
 def _samples(
     dtypes: Sequence[np.dtype], arity: int, domain: tuple[float, float], params: Iterable[dict[str, Any]]
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-    for number, dtype in enumerate(dtypes):
+    for seed, dtype in enumerate(dtypes):
         for p in params:
-            rng = np.random.default_rng(number)
+            rng = np.random.default_rng(seed)
             yield tuple(sample(rng, SHAPE, dtype, domain) for _ in range(arity)), p
 
 

@@ -214,6 +214,8 @@ def _put(leaf: Any, target: Any, donate: Any) -> Any:
     if isinstance(value, Tracer):
         if target is None or isinstance(target, (Device, SingleDeviceSharding)):
             return copy_p.bind(value)
+        if isinstance(target, NamedSharding) and target.mesh.empty:  # as the type of a value that no mesh divides says
+            return copy_p.bind(value)
         from fuser.parallel.constraint import with_sharding_constraint
 
         return with_sharding_constraint(value, target)

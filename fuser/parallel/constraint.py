@@ -51,6 +51,10 @@ def _placed(leaf: Any, target: Any, function: str) -> Any:
     """A result laid out as `out_sharding`, or put on the device, that its function was given."""
     if function == "device":
         return _on_device(leaf, target)
+    if (
+        isinstance(target, NamedSharding) and target.mesh.empty
+    ):  # the sharding in the type of a value that no mesh divides
+        return leaf
     _check_sum(target, function)
     if isinstance(leaf, Tracer):
         _check_explicit(target, function)
@@ -123,15 +127,8 @@ def _constrained(leaf: Any, target: Any, padding: bool = True) -> Any:
     value = as_value(leaf, "with_sharding_constraint")
     if target is None:
         return value
-    if manual_axes():  # each device has its part
-        spec = getattr(target, "spec", target)
-        named = [n for e in getattr(spec, "partitions", ()) for n in names(e) if n in manual_axes()]
-        if named:
-            raise ValueError(
-                f"with_sharding_constraint got {spec}, which names the manual axes {', '.join(map(repr, named))} of the shard_map that it "
-                f"stands in ({current_source().short}); leave them out"
-            )
-        return value
+    if manual_axes():
+        return _part_constrained(value, target, padding)
     sharding = as_sharding(target, "with_sharding_constraint")
     if isinstance(value, Tracer) and isinstance(target, PartitionSpec) and mesh_to_follow() is not None:
         sharding = NamedSharding(sharding.mesh.abstract_mesh, target)  # type: ignore[attr-defined]
@@ -146,6 +143,24 @@ def _constrained(leaf: Any, target: Any, padding: bool = True) -> Any:
             )
         return value
     return _laid(value, sharding, "with_sharding_constraint", padding)
+
+
+def _part_constrained(value: Any, target: Any, padding: bool) -> Any:
+    """A device's part of a value in a shard_map, laid out along the Auto axes that this leaves free."""
+    spec = getattr(target, "spec", target)
+    named = [n for e in getattr(spec, "partitions", ()) for n in names(e) if n in manual_axes()]
+    if named:
+        raise ValueError(
+            f"with_sharding_constraint got {spec}, which names the manual axes {', '.join(map(repr, named))} of the shard_map that it "
+            f"stands in ({current_source().short}); leave them out"
+        )
+    mesh = mesh_in_scope()
+    if not isinstance(spec, PartitionSpec) or mesh is None or not set(manual_axes()) < set(mesh.axis_names):
+        return value
+    own = mesh if isinstance(target, PartitionSpec) else target.mesh
+    if mesh.explicit_axes or own.shape_tuple != mesh.shape_tuple:
+        return value
+    return _laid(value, NamedSharding(mesh, spec), "with_sharding_constraint", padding)
 
 
 def _resharded(leaf: Any, target: Any) -> Any:
@@ -182,6 +197,11 @@ def _within(value: Any, target: Any) -> Any:
 
 def _laid(value: Any, sharding: Sharding, function: str, padding: bool = False) -> Any:
     """The value laid out so; with `padding`, of a traced one, also along dimensions that the devices do not divide."""
+    if isinstance(sharding, NamedSharding) and sharding.mesh.empty:
+        raise ValueError(
+            f"{function} needs a sharding over a mesh with axes, got {sharding}, whose mesh is empty ({current_source().short}); leave the "
+            "call out, or give a NamedSharding over a Mesh"
+        )
     try:
         if isinstance(value, Tracer) and isinstance(sharding, NamedSharding) and padding:
             sharding.check_compatible_aval(type_of(value).shape)

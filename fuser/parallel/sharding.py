@@ -295,7 +295,8 @@ def check_spec(mesh: Any, spec: PartitionSpec, what: str = "NamedSharding spec")
 @functools.lru_cache(maxsize=1024)
 def _indices(sharding: NamedSharding, shape: tuple[int, ...]) -> dict[Device, Index]:
     mesh, axes, part = sharding.mesh, sharding.axes(len(shape)), sharding.shard_shape(shape)
-    assert isinstance(mesh, Mesh)
+    if not isinstance(mesh, Mesh):
+        raise ValueError(f"{sharding} is over an AbstractMesh, which has no devices; give a NamedSharding over a Mesh")
     found = {}
     for rank, device in enumerate(mesh.flat):
         index = [

@@ -48,6 +48,8 @@ def test_disable_jit() -> None:
     with fuser.disable_jit():
         np.testing.assert_array_equal(function(X), X * 2)
         function(fnp.asarray(X))
+        with fuser.disable_jit(disable=False):
+            function(X)
     function(X)
     assert len(seen) == 3 and seen[1] is np.ndarray
 

@@ -14,6 +14,7 @@ from parallel_agreement import mesh_of
 import fuser
 import fuser.numpy as fnp
 from fuser.errors import DuplicateSpecError
+from fuser.experimental import checkify
 from fuser.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, SingleDeviceSharding
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
@@ -169,3 +170,33 @@ def test_pictures_of_layouts(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown == [edges[0], *[blank] * 3, f"│{texts[0]}│{texts[1]}│", *[blank] * 3, edges[1]]
     with pytest.raises(ValueError, match="only works for shapes with 1 and 2 dimensions"):
         fuser.debug.visualize_sharding((2, 2, 2), NamedSharding(mesh, P()))
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_the_sharding_of_a_type_without_a_mesh_divides_nothing(jitted: bool) -> None:
+    empty = fuser.typeof(fnp.ones((2, 3))).sharding
+    assert empty.mesh.empty
+    functions = [
+        lambda x: fuser.random.normal(fuser.random.key(0), (2, 3), out_sharding=empty),
+        lambda x: fnp.zeros((2, 3), out_sharding=empty),
+        lambda x: fnp.einsum("ij,kj->ik", x, x, out_sharding=empty),
+    ]
+    run = fuser.jit if jitted else lambda function: function
+    for function in functions:
+        run(function)(X[:2, :3])
+    with pytest.raises(ValueError, match="with_sharding_constraint needs a sharding over a mesh with axes"):
+        run(lambda x: fuser.lax.with_sharding_constraint(x, empty))(X[:2, :3])
+    if not jitted:
+        with pytest.raises(ValueError, match="is over an AbstractMesh, which has no devices"):
+            fuser.device_put(X, empty)
+
+
+def test_an_error_over_devices_is_raised_where_it_lies() -> None:
+    def checked(x: Any) -> Any:
+        checkify.check((x > 0).all(), "not above 0: {}", x)
+        return x
+
+    x = fuser.device_put(np.float32([1, -1]), NamedSharding(mesh_of(fuser, x=2), fuser.P()))
+    error, _ = checkify.checkify(fuser.jit(checked))(x)
+    with pytest.raises(checkify.JaxRuntimeError, match="not above 0"):
+        checkify.check_error(error)
