@@ -39,8 +39,14 @@ def test_results(name: str) -> None:
 
 
 def test_short_runs_far_apart_are_read_in_the_order_of_memory() -> None:
-    first, second = reductions(lambda x: x.sum((0, 2)), X)
+    wide = np.ones((64, 500, 40), np.float32)  # blocks of runs that the nearest cache does not hold the sums of
+    first, second = reductions(lambda x: x.sum((0, 2)), wide)
     assert first.params["axes"] == (2,) and second.params["axes"] == (0,)
+
+
+def test_blocks_of_short_runs_are_added_to_each_other() -> None:
+    first, second = reductions(lambda x: x.sum((0, 2)), X)
+    assert first.params["axes"] == (0,) and second.params["axes"] == (1,)
 
 
 def test_small_arrays_and_one_sided_axes_stay_one_reduction() -> None:
