@@ -86,3 +86,21 @@ def test_lanes_that_stop_by_themselves_under_a_mask(lanes: int) -> None:
     found, expected = fuser.jit(program(fuser, fnp))(x), jax.jit(program(jax, jnp))(x)
     np.testing.assert_array_equal(found[1], expected[1])
     np.testing.assert_allclose(found[0], expected[0], rtol=2e-6)
+
+
+@pytest.mark.parametrize("lanes", [64, 100, 2048, 2111, 4095])
+def test_blocks_of_lanes_that_read_long_runs(lanes: int) -> None:
+    def program(l: Any, scan: Any) -> Any:
+        def step(c: Any, v: Any) -> Any:
+            a, b = c
+            a, b = a * 0.9 + v * b, l.exp(-abs(a)) + b * 0.5
+            return (a, b), a + b
+
+        return lambda x, y: scan(step, (y, y * 0.5), x, reverse=True)
+
+    x, y = normal(20, lanes), normal(lanes)
+    found, expected = fuser.jit(program(fnp, lax.scan))(x, y), jax.jit(program(jnp, jax.lax.scan))(x, y)
+    for f, e in zip(fuser.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(f, e, rtol=2e-5, atol=1e-6)
+    (schedule,) = schedules(program(fnp, lax.scan), x, y)
+    assert schedule.blocking == (256 if lanes >= 2048 else 64)

@@ -28,6 +28,8 @@ _STATE = Variable("state", "volatile int", pointer=True)
 STOP, ENDED = Element(_STATE, code("0")), Element(_STATE, code("1"))
 LANES = 64  # of a block; a power of two
 SHORTEST_STRIP = 4  # lanes: one division for them all takes less than gathering what each of them finds by its own
+MOST_BESIDE, MOST_CARRIES = 4, 16  # runs of lanes in a block, and carries of which the nearest cache holds so many
+LEAST_BLOCKS = 8  # that threads share evenly
 CHUNKS = 128  # into which the blocks are cut, for threads that take one after the other
 APART = 16  # additions a call of libm from which what follows it has a vector loop of its own, a sixth faster then
 USUAL_STEPS = 32  # of a while, to judge whether a second thread pays
@@ -56,8 +58,11 @@ class LoopKernel(Emitter):
         if self._subgroup():
             self.width = loops.extents[self.vector]  # type: ignore[index]
         self.in_whole = self._masked()
+        self.beside = self._beside()
         self.phases = self._phases()
-        self.made(blocking=self.width, fission=len(self.phases[1]) if len(self.phases[1]) > 1 else None)
+        self.made(
+            blocking=self.width * (self.beside or 1), fission=len(self.phases[1]) if len(self.phases[1]) > 1 else None
+        )
         self.made(strip_mining=self.strip, masking=self.in_whole or None)
         if self.time is not None:
             self.axis_names[self.time] = "t"
@@ -91,6 +96,18 @@ class LoopKernel(Emitter):
             self.width = length
         return 0 if masking.counted(nodes, length, lanes) else lanes
 
+    def _beside(self) -> int | None:
+        """How many runs of lanes a block has, where iterations read or write arrays along them: the longer what one of them reads
+        in a row, the less it waits for memory. None where they do not. The number is an argument, so that the text serves all."""
+        inside, vector, time = self.loop_inside, self.vector, self.time
+        if vector is None or self.width != LANES or self.strip or self.in_whole or self._subgroup():
+            return None
+        offsets = [n.attr.offset for n in inside.body if n.op == "load"] + [s.offset for s in inside.stores]
+        if time is None or not any(o.coefficient(time) and o.coefficient(vector) == 1 for o in offsets):
+            return None
+        enough = self.loops.extents[vector] >= LANES * MOST_BESIDE * LEAST_BLOCKS
+        return MOST_BESIDE if enough and len(inside.carries) <= MOST_CARRIES else 1
+
     state = 2  # whether the loops are to be left, and the threads that have ended
 
     def form(self) -> None:
@@ -101,16 +118,19 @@ class LoopKernel(Emitter):
             self._block()
             return
         outer = [axis for axis in self.loops.parallel if axis is not vector]
-        total, width = self.extents[vector], self.width
-        blocks = self.let("int64_t", "blocks", f"({{}} + {width - 1}) / {width}", total)
+        total, width = self.extents[vector], code(str(self.width))
+        if self.beside is not None:
+            runs = self.sizes.opaque(self.beside)
+            width = code(self.let("int64_t", "width", f"{{}} * {LANES}", runs))
+        blocks = self.let("int64_t", "blocks", "({} + {} - 1) / {1}", total, width)
         count = joined([*(self.extents[axis] for axis in outer), blocks], " * ")
         self.shared(len(outer) + 1, code(f"dynamic, 1 + {{}} / {CHUNKS}", count))
         for axis in outer:
             self.loop(axis)
         block = self.count("block", "0", blocks)
         # The last block begins early enough to be whole; the lanes that it shares with its neighbour come out alike.
-        start = f"{{0}} * {width} + {width} > {{1}} ? {{1}} - {width} : {{0}} * {width}"
-        self.let("int64_t", "base", start, block, total)
+        start = "{0} * {2} + {2} > {1} ? {1} - {2} : {0} * {2}"
+        self.let("int64_t", "base", start, block, total, width)
         self._block()
         for _ in (*outer, vector):
             self.close()
@@ -190,7 +210,7 @@ class LoopKernel(Emitter):
 
     def _array(self, node: Scalar, name: str) -> Variable:
         """An array of the block."""
-        strips = 1 if self.strip is None else self.width // self.strip
+        strips = self.width // self.strip if self.strip is not None else MOST_BESIDE if self.beside is not None else 1
         return self.buffer(spell.held(node.dtype), name, strips * self._room())
 
     def _begin(self, varying: Sequence[Scalar]) -> None:
@@ -204,12 +224,16 @@ class LoopKernel(Emitter):
         """A vector loop over the lanes of the block."""
         assert self.vector is not None
         with self.scope():
+            if self.beside is not None:
+                run = self.count("run", "0", code(f"{{}} / {LANES}", self.named("width")))
             if self.strip is not None:
                 strip = self.count("strip", "0", self.width // self.strip)
                 quotient = self.let("int64_t", "quotient", f"{{base}} / {self.strip} + {{}}", strip)
                 self.index.quotients = {(self.strip, 0): code(quotient)}
             self.pragma("omp simd{}", clause)
-            x = self._count_lanes("x" if self.strip is None else "within_strip")
+            x = self._count_lanes("x" if self.strip is None and self.beside is None else "lane")
+            if self.beside is not None:
+                x = self.let("int64_t", "x", f"{{}} * {LANES} + {{}}", run, x)
             if self.strip is None:
                 self.let("int64_t", self.axis_names[self.vector], "{base} + {}", x)
             else:
@@ -219,6 +243,8 @@ class LoopKernel(Emitter):
             self.close_masked()
             if self.strip is not None:
                 self.index.quotients = {}
+                self.close()
+            if self.beside is not None:
                 self.close()
 
     def _count_lanes(self, name: str) -> Variable:
