@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -186,7 +187,7 @@ def test_numbers_are_parameters_of_kernels(device: Any) -> None:
     for a, n in ((2.0, 3), (0.5, -7), (np.float32(4), 1), (fnp.asarray(8.0), 2)):
         device.reset()
         got = run(x, a, n)
-        assert set(device.counts()) <= {"launches", "calls", "allocations"}
+        assert set(device.counts()) <= {"launches", "programs", "calls", "allocations"}
         np.testing.assert_allclose(np.asarray(got), host * np.float32(a) + n, 1e-6)
     on_it = Array(native.device_upload(np.array(2, np.float32)))
     np.testing.assert_allclose(np.asarray(run(x, on_it, 3)), host * 2 + 3, 1e-6)  # a variant that loads it
@@ -300,6 +301,39 @@ def test_streams_wait_for_each_other(device: Any) -> None:
         np.testing.assert_allclose(np.asarray(z), want, 1e-5)
     finally:
         native.cuda_open(device.path, 0, None)
+
+
+def test_contexts_of_threads_and_of_other_libraries(device: Any) -> None:
+    """A thread gets the device's context where it has none, and another library's is current again after each call."""
+    library = device.library
+    library.cuCtxSetCurrent.argtypes = [ctypes.c_void_p]
+    run, x = on_device(lambda x, w: fnp.tanh(x @ w) + 1), put(6, 80)
+    w = put(80, 80, seed=1)
+    want = np.asarray(run(x, w))
+    host, found = np.asarray(x), ctypes.c_void_p()
+    own = ctypes.c_void_p()
+    library.cuCtxGetCurrent(ctypes.byref(own))
+
+    def work() -> list[np.ndarray]:
+        y = run(Array(native.device_upload(host)), w)
+        y.block_until_ready()
+        fresh = on_device(lambda x: fnp.sort(x, axis=0) * 3)(x)  # compiled and loaded here
+        return [np.asarray(y), np.asarray(y.__copy__()), np.asarray(fresh) / 3]
+
+    with ThreadPoolExecutor(1) as threads:
+        results = [threads.submit(work).result()]
+    try:
+        for other in (4096, 8192):  # of another device
+            library.cuCtxSetCurrent(other)
+            results.append(work())
+            library.cuCtxGetCurrent(ctypes.byref(found))
+            assert found.value == other
+    finally:
+        library.cuCtxSetCurrent(own)
+    for first, copied, ordered in results:
+        np.testing.assert_array_equal(first, want)
+        np.testing.assert_array_equal(copied, want)
+        np.testing.assert_allclose(ordered, np.sort(host, axis=0), rtol=1e-6)
 
 
 def test_the_stand_in_tells_races_early_reads_and_foreign_memory(device: Any) -> None:
