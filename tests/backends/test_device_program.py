@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -334,6 +335,19 @@ def test_contexts_of_threads_and_of_other_libraries(device: Any) -> None:
         np.testing.assert_array_equal(first, want)
         np.testing.assert_array_equal(copied, want)
         np.testing.assert_allclose(ordered, np.sort(host, axis=0), rtol=1e-6)
+
+
+def test_arrays_of_another_gpu_are_refused(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from fuser.backends.triton import memory
+
+    there = SimpleNamespace(device=SimpleNamespace(type="cuda", index=1), data_ptr=lambda: 4096, is_cuda=True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    words = "an array on cuda:1 reaches a program on cuda:0; move it with device_put"
+    for place in (memory.DEVICE.place, memory.TENSORS.place):
+        with pytest.raises(ValueError, match=words):
+            place(there)
 
 
 def test_the_stand_in_tells_races_early_reads_and_foreign_memory(device: Any) -> None:
