@@ -23,6 +23,7 @@ pytest.importorskip("triton")
 import fuser
 import fuser.numpy as fnp
 from fuser import lax
+from fuser.backends.triton.device import code
 from fuser.errors import OutOfMemoryError
 from fuser.runtime.array import Array, from_torch
 from fuser.runtime.core import native
@@ -493,6 +494,37 @@ def test_operations_outside_of_jit_stay_on_the_device(device: Any) -> None:
     assert isinstance(y._data, native.DeviceArray)
     np.testing.assert_allclose(np.asarray(y), np.tanh(np.asarray(x) * 2 + 1).sum(0), 1e-5)
     assert fuser.random.normal(fuser.random.key(0), (3,)).shape == (3,)
+
+
+def test_kernels_of_single_operations_serve_every_shape(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Triton would compile: elementwise kernels once, row kernels once for each class of lengths."""
+    compiled, twins = set(), code.images
+
+    class Counting:
+        key = staticmethod(twins.key)
+
+        def __call__(self, *launch: Any) -> Any:
+            compiled.add(code.Images().key(*launch))
+            return twins(*launch)
+
+    monkeypatch.setattr(code, "images", Counting())
+    on_device(lambda x: x + 1)(put(3))
+    shapes = [(4, 100), (8, 201), (16, 205), (64, 1001), (128, 3000)]
+    for function, most in (
+        (lambda x: x + x, 1),
+        (fnp.tanh, 1),
+        (lambda x: x[1:], 2),
+        (lambda x: x.sum(-1), len(shapes)),
+    ):
+        compiled.clear()
+        for shape in shapes:
+            x = put(*shape)
+            np.testing.assert_allclose(np.asarray(function(x)), function(np.asarray(x)), 1e-4, 1e-4)
+        assert 0 < len(compiled) <= most
+        compiled.clear()
+        for rows in (5, 9, 17, 130):
+            function(put(rows, 3000))
+        assert len(compiled) <= 1
 
 
 def test_equal_kernels_are_loaded_once_and_profiles_run_each(device: Any) -> None:
