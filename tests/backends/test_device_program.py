@@ -524,7 +524,7 @@ def test_kernels_of_single_operations_serve_every_shape(device: Any, monkeypatch
         compiled.clear()
         for rows in (5, 9, 17, 130):
             function(put(rows, 3000))
-        assert len(compiled) <= 1
+        assert len(compiled) <= 2  # few rows, and many
 
 
 def test_equal_kernels_are_loaded_once_and_profiles_run_each(device: Any) -> None:
