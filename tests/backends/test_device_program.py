@@ -100,6 +100,18 @@ def choices(x: Any, which: Any) -> Any:
     return lax.scan(lambda c, k: (lax.switch(k, branches, c) * 0.3, c.sum()), x, which)
 
 
+def with_sorts(x: Any, places: Any) -> Any:
+    """What was torch's or the host's in the body of a loop that the device ends."""
+
+    def step(c: tuple[Any, Any]) -> tuple[Any, Any]:
+        y = fnp.sort(c[1] @ c[1] * 0.05, axis=-1)
+        y = y.at[places].add(y[:4] * 0.5)
+        top = lax.top_k(y, 3)[0].sum()
+        return c[0] + 1, y + lax.igamma(abs(y) + 1, abs(y)) + top * 1e-3
+
+    return lax.while_loop(lambda c: (c[0] < 4) | (c[1].sum() < -1e9), step, (0, x))
+
+
 def with_library(x: Any) -> Any:
     return lax.fori_loop(0, 3, lambda i, c: lax.linalg.qr(c)[0] @ c * 0.1, x)
 
@@ -123,6 +135,7 @@ PROGRAMS: dict[str, tuple[Any, Any]] = {
     "branch not taken": (branch, lambda: (put(*SQUARE), 1e5)),
     "exchange": (exchange, lambda: (put(*SQUARE), put(*SQUARE, seed=1))),
     "nested": (nested, lambda: (put(*SQUARE),)),
+    "sorts": (with_sorts, lambda: (put(*SQUARE), np.array([3, 1, 3, 15], np.int32))),
     "choices": (choices, lambda: (put(*SQUARE), np.array([0, 2, 1, 5, -1], np.int32))),
 }
 
