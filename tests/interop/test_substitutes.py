@@ -77,6 +77,28 @@ def test_compaction_is_numpys(size, share):
         item(x[:-1], mask)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", SIZES)
+def test_histograms_are_numpys(size, dtype):
+    for x in _arrays(size, dtype):
+        if not np.isfinite(x).all():
+            with pytest.raises(ValueError, match="is not finite"):
+                faster(np.histogram)(x)
+            continue
+        for bins in (1, 7, 10, 64, 1000, [-1, 0, 2], "auto"):
+            if bins == "auto" and np.ptp(x) > 100:
+                continue
+            _same(faster(np.histogram)(x, bins), np.histogram(x, bins))
+        edges = np.histogram_bin_edges(x, 13)
+        picked = np.resize(edges, size).astype(dtype)  # on the edges, and next to them
+        near = np.clip(np.nextafter(picked, picked.mean()), picked.min(), picked.max())
+        for each in (picked, near):
+            _same(faster(np.histogram)(each, 13), np.histogram(each, 13))
+        _same(faster(np.histogram)(x, 10, (0, 1)), np.histogram(x, 10, (0, 1)))
+        _same(faster(np.histogram)(x, density=True), np.histogram(x, density=True))
+    assert host_kernels.counts(np.arange(5.0), np.arange(5.0)) is not None
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int64", "uint64", "int32"])
 def test_distinct_integers_are_numpys(dtype):
     random = np.random.default_rng(3)

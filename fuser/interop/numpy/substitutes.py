@@ -121,6 +121,22 @@ def _nonzero(a: np.ndarray, *sides: Any) -> Any:
     return None if found is None else (found,)
 
 
+# Histograms whose outer edges are the extremes.
+
+
+@_substitutes(np.histogram)
+def _histogram(a: np.ndarray, bins: Any = 10, range: Any = None, **options: Any) -> Any:
+    plain = range is None and not _given(options, density=False, weights=None) and type(bins) is int
+    if not plain or a.dtype.kind != "f" or not a.flags.c_contiguous or bins < 1:
+        return None
+    low, high = a.min(), a.max()
+    if not (np.isfinite(low) and np.isfinite(high) and low < high and np.isfinite(high - low)):
+        return None
+    edges = np.histogram_bin_edges(np.array([low, high], a.dtype), bins)
+    counts = host_kernels.counts(a, edges)
+    return None if counts is None else (counts, edges)
+
+
 # Distinct integers, by counting.
 
 

@@ -144,7 +144,9 @@ def test_batch_norm_of_16_bit_numbers_updates_its_statistics(statistics: torch.d
     wanted, found = run(model), run(torch.compile(model, backend="fuser"))
     for one, other in zip(found, wanted, strict=True):
         assert one.dtype == other.dtype and one.stride() == other.stride()
-        assert (one - other).abs().max() <= 2e-2 * other.abs().max()  # of the largest: elements that cancel are rounding alone
+        assert (
+            one - other
+        ).abs().max() <= 2e-2 * other.abs().max()  # of the largest: elements that cancel are rounding alone
     assert torch.equal(found[3], state["running_var"]) != train
 
 
