@@ -10,6 +10,7 @@ from fuser.api.jitted import jit
 from fuser.ir.names import function_name
 from fuser.ir.types import ArrayType, is_key
 from fuser.trace import tree
+from fuser.trace.hoisting import hoisting
 from fuser.trace.tangent import full
 
 __all__ = ["eval_shape", "make_jaxpr"]
@@ -18,12 +19,17 @@ __all__ = ["eval_shape", "make_jaxpr"]
 def make_jaxpr(
     function: Callable[..., Any], static_argnums: int | Iterable[int] = (), return_shape: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the Graph of `function` for its arguments instead of calling it."""
+    """A function that gives the Graph of `function` for its arguments instead of calling it.
+
+    Arrays that the function closes over are the graph's consts, scalars among them, so that their number does not depend on
+    whether they have values; Python's and NumPy's scalars are literals.
+    """
     traced = jit(function, static_argnums=static_argnums)
 
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
-        result = traced.trace(*args, **kwargs)
+        with hoisting():
+            result = traced.trace(*args, **kwargs)
         return (result.graph, result.out_info) if return_shape else result.graph
 
     name = function_name(function)

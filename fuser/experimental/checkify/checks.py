@@ -130,8 +130,8 @@ class _Checker:
             results = list(found) if primitive.multiple_results else [found]
             rule = RULES.get(primitive)
             return (state if rule is None else rule(state, self.enabled, eqn, operands, results)), results
-        if rule := RULED.get(primitive):
-            return self.ruled(eqn, operands, state, *rule)
+        if own_rule := RULED.get(primitive):
+            return self.ruled(eqn, operands, state, *own_rule)
         if primitive in CALLS:
             return self.run(params[CALLS[primitive]], operands, state)
         if primitive is shard_map_p:
