@@ -114,6 +114,19 @@ def test_distinct_integers_are_numpys(dtype):
         _same(faster(np.unique)(x, axis=0), np.unique(x, axis=0))
 
 
+def test_arguments_in_all_their_forms():
+    x, whole = np.random.default_rng(4).random(20_000), np.arange(20_000) % 90
+    mask = x > 0.5
+    for function, args, options in (
+        (np.median, (x, 0), {}), (np.median, (x, None, None, True, True), {}), (np.median, (), {"a": x}),
+        (np.quantile, (x, 0.2, 0, None), {}), (np.quantile, (x,), {"q": [0.1], "method": "lower"}), (np.quantile, (), {"a": x, "q": 0.3}),
+        (np.percentile, (x, 20, -1), {}), (np.where, (mask, x, 0), {}), (np.nonzero, (), {"a": mask}), (np.flatnonzero, (x,), {}),
+        (np.unique, (whole, True, True, True), {}), (np.unique, (whole, False), {"return_counts": True}), (np.unique, (), {"ar": whole}),
+        (np.histogram, (x, 5, None, True), {}), (np.histogram, (x,), {"weights": x}), (np.histogram, (), {"a": x, "bins": 3}),
+    ):  # fmt: skip
+        _same(faster(function)(*args, **options), function(*args, **options))
+
+
 def test_accelerated_functions_use_them():
     def outliers(x):
         far = np.flatnonzero(np.abs(x - np.median(x)) > 2)

@@ -37,10 +37,13 @@ def _substitutes(function: Any) -> Callable[[Callable[..., Any]], Callable[..., 
     """Have a function that gives None where NumPy is to answer stand for NumPy's."""
 
     def register(attempt: Callable[..., Any]) -> Callable[..., Any]:
-        def substitute(a: Any, *args: Any, **kwargs: Any) -> Any:
-            large = type(a) is np.ndarray and a.size >= host_kernels.FEWEST
-            found = attempt(a, *args, **kwargs) if large else None
-            return function(a, *args, **kwargs) if found is None else found
+        positional = attempt.__code__.co_argcount
+
+        def substitute(*args: Any, **kwargs: Any) -> Any:
+            known = 0 < len(args) <= positional
+            large = known and type(args[0]) is np.ndarray and args[0].size >= host_kernels.FEWEST
+            found = attempt(*args, **kwargs) if large else None
+            return function(*args, **kwargs) if found is None else found
 
         SUBSTITUTES[function] = substitute
         return attempt
@@ -116,8 +119,8 @@ def _flatnonzero(a: np.ndarray) -> Any:
 
 @_substitutes(np.where)
 @_substitutes(np.nonzero)
-def _nonzero(a: np.ndarray, *sides: Any) -> Any:
-    found = host_kernels.positions(a) if a.ndim == 1 and not sides else None
+def _nonzero(a: np.ndarray) -> Any:
+    found = host_kernels.positions(a) if a.ndim == 1 else None
     return None if found is None else (found,)
 
 
