@@ -16,6 +16,7 @@ from fuser.runtime import sources, toolchain
 
 FEWEST = 1 << 14  # elements, below which NumPy's call costs less than what a kernel saves
 SAMPLE = 2048  # of select.c
+LEAST_ROOM = 64  # elements between the pivots of a selection
 TABLES = 4  # of histogram.c
 MOST_BINS = 1 << 14  # whose tables stay in a near cache
 _FLOATS = (np.dtype("float32"), np.dtype("float64"))
@@ -60,7 +61,7 @@ def neighbours(x: np.ndarray, ranks: list[int]) -> list[tuple[Any, Any]] | None:
     kernel = _selection(x.dtype) if x.dtype in _FLOATS and x.flags.c_contiguous and x.size >= FEWEST else None
     if kernel is None:
         return None
-    room = x.size // 4
+    room = max(x.size // 4, LEAST_ROOM)
     scratch, found = np.empty(SAMPLE + room + 16, x.dtype), np.empty(2, x.dtype)
     results = []
     for rank in ranks:
