@@ -219,6 +219,10 @@ class Config:
             fixed = name.removeprefix("jax_")
             return FIXED[fixed] if fixed in FIXED else getattr(self, _flag(name))
 
+    def read(self, name: str) -> Any:
+        """A setting by its name, as this thread has it."""
+        return getattr(self, name)
+
     @property
     def x64_enabled(self) -> bool:
         """JAX's name for `enable_x64` where it is read."""

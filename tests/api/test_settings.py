@@ -35,6 +35,12 @@ def test_names_of_jax_and_values() -> None:
     assert fnp.arange(2.0).dtype == np.float32
 
 
+def test_a_setting_is_read_by_its_name() -> None:
+    with fuser.enable_x64(True):
+        assert fuser.config.read("jax_enable_x64") is True
+    assert fuser.config.read("jax_enable_x64") is jax.config.read("jax_enable_x64")
+
+
 def test_disable_jit() -> None:
     seen = []
 
