@@ -28,7 +28,8 @@ import fuser
 import fuser.numpy as fnp
 from bench import machine
 from fuser import NamedSharding, P
-from fuser.parallel.planning import LINKS, MACHINES, DevicePlan, Link, Machine, Network, plan
+from fuser.parallel.network import LINKS, Link, Network
+from fuser.parallel.planning import MACHINES, DevicePlan, Machine, plan
 
 COUNTS = (2, 4, 8)
 ROWS, WIDTH, HIDDEN = 512, 512, 1024  # rows of a batch on each device

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fuser import passes
-from fuser.backends.base import Backend, KernelSource, Loaded, emit_all, require_made
+from fuser.backends.base import Backend, KernelSource, Loaded, emit_all, require_made, tuned
 from fuser.debug.dump import dump
 from fuser.ir.graph import Graph
 from fuser.kernel.loop_buffers import with_loop_buffers
@@ -61,8 +61,10 @@ def lower(graph: Graph, backend: Backend, donated: Collection[int] = ()) -> Lowe
 
 
 def load(lowering: Lowering, backend: Backend, device: Any = None) -> Program:
-    """Compile the kernels and link the steps."""
+    """Measure schedules where that is asked for, compile the kernels and link the steps."""
     watch = Stopwatch(lowering.seconds)
+    lowering = replace(lowering, sources=tuned(backend, lowering.plan, lowering.sources))
+    watch.lap("tune")
     loaded = backend.load(lowering.sources, device)
     watch.lap("load")
     with no_collection():

@@ -31,6 +31,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "dump": ("FUSER_DUMP", str, ""),
     "fuel": ("FUSER_FUEL", int, -1),
     "override": ("FUSER_OVERRIDE", str, ""),
+    "tune": ("FUSER_TUNE", _boolean, False),  # schedules are measured on the GPU when a program is compiled
     "cache": ("FUSER_CACHE", _boolean, True),
     "cache_dir": ("FUSER_CACHE_DIR", str, None),  # None = $XDG_CACHE_HOME/fuser
     "cache_limit": ("FUSER_CACHE_LIMIT", int, 1 << 30),  # bytes
@@ -67,7 +68,7 @@ FLAGS: dict[str, tuple[str, Callable[[str], Any], Any]] = {
     "legacy_prng_key": ("FUSER_LEGACY_PRNG_KEY", str, "allow"),  # keys as arrays of two words
     "enable_custom_prng": ("FUSER_ENABLE_CUSTOM_PRNG", _boolean, False),  # PRNGKey gives keys of the newer form
     "explicit_x64_dtypes": ("FUSER_EXPLICIT_X64_DTYPES", str, "warn"),  # 64-bit dtypes asked for by name
-    "export_calling_convention_version": ("FUSER_EXPORT_CALLING_CONVENTION_VERSION", int, 1),  # of exported functions
+    "export_calling_convention_version": ("FUSER_EXPORT_CALLING_CONVENTION_VERSION", int, 10),  # of exported functions
     "no_tracing": ("FUSER_NO_TRACING", _boolean, False),  # a function that would have to be traced is an error
     "no_execution": ("FUSER_NO_EXECUTION", _boolean, False),  # a compiled program that would run is an error
     "default_device": ("FUSER_DEFAULT_DEVICE", str, None),  # a Device or a platform's name: where uncommitted arrays go
@@ -120,6 +121,7 @@ CHOICES["traceback_filtering"] = tuple(_TRACEBACKS)
 # Settings of JAX that have one value here: it can be read, and set to what it is.
 FIXED: dict[str, Any] = {
     "debug_key_reuse": False,
+    "mutable_array_checks": True,
     "threefry_partitionable": True,
 }
 # Settings by which JAX chooses between two implementations of one thing: they can be set, and change nothing here.

@@ -20,7 +20,9 @@ from fuser.backends import c
 from fuser.backends.base import KernelSource
 from fuser.backends.triton import backend as triton_backend
 from fuser.backends.triton import interpreter, memory
+from fuser.backends.triton.aot import mappable
 from fuser.backends.triton.device import code, products
+from fuser.backends.triton.emitter import Launch
 from fuser.ir.evaluate import evaluate
 from fuser.partition.column_sums import column_sums
 from fuser.partition.group import FusionGroup, Kind, Refusal
@@ -31,9 +33,11 @@ from fuser.trace.core import EVALUATION
 SOURCE = pathlib.Path(__file__).resolve().parents[1] / "runtime" / "tests" / "cuda_stand_in.c"
 COUNTS = (
     *("launches", "graphs", "instantiated", "updated", "destroyed", "to_device", "to_host", "copies", "sets"),
-    *("allocations", "releases", "waits", "host_waits", "products", "calls"),
+    *("allocations", "releases", "waits", "host_waits", "products", "calls", "programs"),
 )
 SWITCHES = ("execute", "checking", "refuse_launches", "graph_cannot_update", "version")
+MAPPED = -3  # what stands for a tensor map in an image
+_MAP_TYPES = {1: 0, 2: 1, 4: 2, 8: 4}  # CUtensorMapDataType of elements of so many bytes
 Twin = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64))
 
 
@@ -73,8 +77,11 @@ class Twins:
         image = self.images.get((id(source), passing))
         if image is None:
             image = self.images[id(source), passing] = self._image(source, passing)
-        launch = source.launch["launches"][number]
-        return code.Image(image, f"{number}:{launch.function}", 32 * launch.warps, 0)
+        launch = _chosen(source.launch["launches"][number], passing)
+        maps = tuple(
+            code.EncodedMap(_MAP_TYPES[source.launch["dtypes"][m.buffer].itemsize], 3, m.block) for m in launch.maps
+        )
+        return code.Image(image, f"{number}:{launch.function}", 32 * launch.warps, 0, launch, maps=maps)
 
     def _image(self, source: KernelSource, passing: code.Passing) -> bytes:
         """One module for all launches of a source, of which the last runs the twin."""
@@ -84,10 +91,15 @@ class Twins:
         words = [len(self.images) + 1, address, len(sizes), *sizes, len(read) + len(written)]
         for number, v in enumerate([*read, *written]):
             words += [v.aval.nbytes, int(number >= len(read))]
-        launches = [(n, launch) for n, launch in enumerate(source.launch["launches"]) if launch.grid]
+        planned = [(n, launch) for n, launch in enumerate(source.launch["launches"]) if launch.grid]
+        launches = [(n, _chosen(launch, passing)) for n, launch in planned]
         words.append(len(launches))
         for _, launch in launches:
-            params = [
+            params = []
+            for tensor_map in launch.maps:
+                rank = len(tensor_map.shape)
+                params += [(MAPPED, tensor_map.buffer), *rank * [(-2, 0)], *rank * [(-1, 0)]]
+            params += [
                 (n, read[n].aval.dtype.itemsize if n in passing.values else -(n in passing.loose))
                 for n in launch.buffers
             ]
@@ -134,6 +146,11 @@ class Twins:
         twin = Twin(run)
         self.kept.append(twin)
         return ctypes.cast(twin, ctypes.c_void_p).value or 0, []
+
+
+def _chosen(launch: Launch, passing: code.Passing) -> Launch:
+    """What a GPU that copies blocks by itself launches."""
+    return launch if mappable(launch, passing.values, passing.loose) else launch.plain
 
 
 def _written(group: FusionGroup) -> list[Any]:

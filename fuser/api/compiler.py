@@ -18,6 +18,7 @@ _MODULES = {
     "moved_bytes": "fuser.partition.explain",
     "unused": "fuser.partition.donation",
     "with_schedule": "fuser.backends.base",
+    "with_tuning": "fuser.backends.base",
     "with_tokens": "fuser.passes.tokens",
 }
 

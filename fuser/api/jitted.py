@@ -8,7 +8,6 @@ values it is one primitive, whose transforms are compiled too (ops/jit).
 from __future__ import annotations
 
 import functools
-import inspect
 import time
 import types
 import weakref
@@ -29,7 +28,7 @@ from fuser.api.stages import Compiled, Lowered, Traced, cost_analysis
 from fuser.config import config
 from fuser.frames import hide
 from fuser.ir.graph import Graph
-from fuser.ir.names import function_name, printable
+from fuser.ir.names import function_name
 from fuser.ir.references import AbstractRef
 from fuser.ir.source import current_source
 from fuser.ir.types import KEY, ArrayType
@@ -41,7 +40,7 @@ from fuser.runtime.core import native
 from fuser.runtime.memory import refusal_in_step
 from fuser.runtime.once import once
 from fuser.trace import transfers, tree
-from fuser.trace.aliases import check_aliases, check_results
+from fuser.trace.aliases import check_aliases, check_results, parameter_path
 from fuser.trace.batch import axes_key, checked_axes
 from fuser.trace.body import close
 from fuser.trace.cells import is_ref
@@ -106,6 +105,7 @@ class Jitted(_Base):
         backend: str | None,
         wanted: Wanted = FREE,
         schedule: Schedule | None = None,
+        tune: bool | None = None,
     ) -> None:
         super().__init__(static_argnums, static_argnames)
         # A replayed function, and one that wraps it, has attributes of its own, which are no jitted one's.
@@ -121,6 +121,7 @@ class Jitted(_Base):
         self.backend = backend
         self.wanted = wanted
         self.schedule = schedule
+        self.tune = tune
         self.name = function_name(function)
         self._entries: dict[Any, Callable[..., Any]] = {}
         self._programs: dict[Any, Compiled] = {}
@@ -146,7 +147,15 @@ class Jitted(_Base):
     def __reduce__(self) -> Any:
         options = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
         return reduced(
-            self, type(self), *options, self.keep_unused, self.inline, self.backend, self.wanted, self.schedule
+            self,
+            type(self),
+            *options,
+            self.keep_unused,
+            self.inline,
+            self.backend,
+            self.wanted,
+            self.schedule,
+            self.tune,
         )
 
     def _in_python(self, *args: Any, **kwargs: Any) -> Any:
@@ -261,6 +270,8 @@ class Jitted(_Base):
         """The graph for arguments of these types; ArrayTypes and anything with `shape` and `dtype` will do."""
         static, args, kwargs = self._split(args, kwargs)
         leaves, structure = tree.flatten((args, kwargs))
+        if any(map(is_ref, leaves)):
+            check_aliases(leaves, self.name, "jit", functools.partial(self._path, arguments=(args, kwargs)))
         avals = [_described(leaf) or type_of(self._value(leaf, n, (args, kwargs))) for n, leaf in enumerate(leaves)]
         return self._trace(static, structure, avals, (*placed(leaves), *described(leaves)))
 
@@ -340,10 +351,13 @@ class Jitted(_Base):
             raise RuntimeError(
                 f"{self.name} would have to be traced for new types, and the setting no_tracing forbids it"
             )
-        with no_collection(), tracing(), progress.stage(progress.TRACING, self.name):
-            graph = check_results(stage(flat, avals, self.name), "jit")
-        backend = compiler.with_schedule(backends.get(self._backend_name()), self.schedule or compiler.NOTHING_ASKED)
         path = functools.partial(_leaf_name, self.function, self.static_argnums, self.static_argnames, structure)
+        outputs = lambda: tree.paths(tree.unflatten(shape[0], range(shape[0].num_leaves)))
+        with no_collection(), tracing(), progress.stage(progress.TRACING, self.name):
+            graph = check_results(stage(flat, avals, self.name), "jit", outputs, path)
+        backend = compiler.with_schedule(backends.get(self._backend_name()), self.schedule or compiler.NOTHING_ASKED)
+        if config.tune if self.tune is None else self.tune:
+            backend = compiler.with_tuning(backend)
         where = placement(self.wanted, lying, structure, shape[0])
         return Traced(graph, structure, shape[0], self._donated(structure, static), backend, path, where)
 
@@ -396,7 +410,7 @@ class Jitted(_Base):
             ) from None
 
     def _path(self, number: int, arguments: Any) -> str:
-        return _path(self.function, self.static_argnums, self.static_argnames, number, arguments)
+        return parameter_path(self.function, number, arguments, self.static_argnums, self.static_argnames)
 
     def _result(self, leaf: Any, number: int, result: Any) -> Any:
         try:
@@ -469,28 +483,11 @@ def _key_of(value: Any) -> Any:
     return ("Ref",)[: is_ref(value)] + (value.shape, value.dtype, value.weak_type)
 
 
-def _path(function: Any, static_argnums: Any, static_argnames: Any, number: int, arguments: Any) -> str:
-    paths = tree.paths(arguments)
-    if number >= len(paths):
-        return "(a Ref that it closes over)"
-    path = paths[number]
-    try:
-        names = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        names = []
-    if path.startswith("[0]["):
-        position, _, rest = path[4:].partition("]")
-        index = int(position)
-        free = [n for i, n in enumerate(names) if i not in static_argnums and n not in static_argnames]
-        return (printable(free[index]) if index < len(free) else f"number {index}") + rest
-    return path.removeprefix("[1]")
-
-
 # No method: what is traced for a jitted function must not hold it, so that both go, with their constants, once it is dropped.
 def _leaf_name(function: Any, static_argnums: Any, static_argnames: Any, structure: Any, number: int) -> str:
     """What the user calls the argument with this number among the leaves."""
     arguments = tree.unflatten(structure, range(structure.num_leaves))
-    return _path(function, static_argnums, static_argnames, number, arguments)
+    return parameter_path(function, number, arguments, static_argnums, static_argnames)
 
 
 def _merge(static: Any, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -537,6 +534,7 @@ def jit(
     compiler_options: Any = None,
     dynamic: Any = None,
     schedule: Schedule | None = None,
+    tune: bool | None = None,
 ) -> Any:
     """`function` compiled: traced once for each signature, fused into few kernels, cached.
 
@@ -546,7 +544,8 @@ def jit(
     Shardings, say how arguments and results are to lie, within another program as constraints; `device`, which is deprecated, that they lie there. Options of XLA's
     compiler are refused: UnsupportedError. `dynamic` names arguments with symbolic shapes, {"x": "b, 4*k"}: it is traced once for all
     sizes (docs/export.md), which goes with `backend` and `inline` alone. `schedule`, a fuser.Schedule, asks for transforms of the
-    kernels' loops or forbids them (docs/schedules.md): UnsupportedError where no kernel can have one. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
+    kernels' loops or forbids them (docs/schedules.md): UnsupportedError where no kernel can have one. `tune`: on a GPU schedules are
+    measured when a program is first compiled (docs/schedules.md); None: as the setting `tune` says. The result has `.trace(*args)`, `.lower(*args)`, `.eval_shape(*args)` and `.clear_cache()`.
     """
     if function is None:
         options = {name: value for name, value in locals().items() if name != "function"}
@@ -583,6 +582,7 @@ def jit(
         backend,
         wanted,
         schedule,
+        tune,
     )
 
 

@@ -20,6 +20,10 @@ from fuser.errors import UnsupportedError
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import Fusion
 from fuser.kernel.schedule import Schedule
+from fuser.ops.factorisations import hessenberg_p, schur_p, tridiagonal_p
+from fuser.ops.family import CALLS
+from fuser.ops.scatter import SCATTERS
+from fuser.ops.sorting import sort_p, top_k_p
 from fuser.partition.group import FUSIBLE, FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.partition.structure import structure
 from fuser.partition.values import deep_recursion
@@ -27,6 +31,8 @@ from fuser.runtime import memory
 from fuser.runtime.array import Array, to_numpy
 from fuser.runtime.executable import Executable
 
+# What libraries compute of arrays on the host, though other primitives could: natives of the backends whose arrays lie there.
+HOST_LIBRARIES = frozenset((*CALLS, hessenberg_p, schur_p, tridiagonal_p, sort_p, top_k_p, *SCATTERS))
 # A loaded kernel: takes the group's inputs, then its outputs to be written.
 KernelFunction = Callable[[list[Any]], object]
 
@@ -176,6 +182,20 @@ def require_made(asked: Schedule, sources: Sequence[KernelSource], program: str)
             f"no kernel of {program} can have {name}={value!r}, which jit(schedule=) asks for. Its kernels: {found}. "
             "Leave the transform out, or ask for it where its condition holds (docs/schedules.md)"
         )
+
+
+def with_tuning(backend: Backend) -> Backend:
+    """The backend, which measures schedules on its device where it can."""
+    if not hasattr(backend, "tuned"):
+        return backend
+    changed = copy.copy(backend)
+    changed.tuning = True  # type: ignore[attr-defined]
+    return changed
+
+
+def tuned(backend: Backend, plan: Plan, sources: tuple[KernelSource, ...]) -> tuple[KernelSource, ...]:
+    """The sources, with measured schedules where the user asks for them and the backend measures."""
+    return backend.tuned(plan, sources) if getattr(backend, "tuning", False) else sources  # type: ignore[attr-defined]
 
 
 class Alike:

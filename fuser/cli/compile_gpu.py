@@ -23,11 +23,17 @@ def compiled(lowered: Any, target: str) -> tuple[dict[str, Any], str, dict[str, 
 
     if importlib.util.find_spec("triton") is None:
         raise UnsupportedError("compiling for a GPU needs triton, which is not installed; install fuser[gpu]")
+    from fuser.backends.triton.device.compilation import Job, compile_together
     from fuser.backends.triton.machine_code import report
     from fuser.backends.triton.target import MACHINES
 
     machine, sources = MACHINES[target], {source.name: source for source in lowered.sources}
     groups = {group.name: group for group in _groups(lowered.plan) if group.name in sources}
+    compile_together(
+        Job(source, n, machine.platform, machine.arch)
+        for source in sources.values()
+        for n in range(len(source.launch["launches"]))
+    )
     found = [report(group, sources[name], machine) for name, group in groups.items()]
     library = [group.name for group in _groups(lowered.plan) if group.reason and not group.bodies]
     document = {
@@ -69,6 +75,7 @@ def _in_words(found: list[Any], library: list[str], target: str) -> str:
         for launch in kernel.launches:
             code = launch.code
             units = ", on matrix units" if code.matrix_units else ""
+            units += ", operands by tensor maps" if code.tensor_maps else ""
             lines.append(
                 f"      {launch.name}: {launch.grid} programs of {launch.warps} warps{units}; {code.registers} registers, "
                 f"{size(code.spills)} spilled, {size(code.shared)} shared, occupancy {launch.occupancy:.0%}; "

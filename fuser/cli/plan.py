@@ -37,11 +37,12 @@ def declare(subparsers: Any, shared: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, output: Output) -> int:
     """Divide and plan; the function does not run."""
     from fuser.cli import target
+    from fuser.parallel import network as links
     from fuser.parallel import planning
 
     axes = _axes(options.mesh)
     try:
-        network = planning.read_network(options.link)
+        network = links.read_network(options.link)
     except ValueError as error:
         raise UsageError(str(error)) from None
     machine = _machine(options.device)

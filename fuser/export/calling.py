@@ -95,7 +95,7 @@ def runner(exported: Exported) -> Callable[..., list[Any]]:
 
 
 def _runner(exported: Exported, graph: Graph) -> Callable[..., list[Any]]:
-    symbolic = exported.uses_global_constants
+    symbolic = exported._symbolic
 
     def primal(*leaves: Any) -> list[Any]:
         if not symbolic:

@@ -104,6 +104,7 @@ class DynamicJitted(Jitted):
         args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
         given = self.signature.bind(*args, **kwargs).arguments
         scope, found = SymbolicScope(self.constraints), [type_of(v) for v in values]
+        scope.check()
         for name, part in given.items():
             numbers, own = tree.flatten(part)
             leaves = tree.unflatten(own, [found[n] for n in numbers])

@@ -38,7 +38,8 @@ from fuser.trace.replay import replay
 from fuser.transforms.linear import vjp
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
-minimum_supported_calling_convention_version = maximum_supported_calling_convention_version = 1
+# JAX's, of how its modules take the platform, sizes and tokens: a file of fuser's has them as its graph has, so that all are one here.
+minimum_supported_calling_convention_version, maximum_supported_calling_convention_version = 9, 10
 MOST_ORDERS = 16  # of derivatives in one file
 MOST_CONSTRAINTS = 64
 MOST_WORK = 500_000  # atoms of extents that are looked at while a file is read
@@ -52,7 +53,8 @@ class Exported:
     out_tree, out_avals  those of the result
     platforms            where it may be called: of "cpu", "cuda", "rocm", "tpu"
     module_kept_var_idx  the numbers of the arguments that the graph reads
-    uses_global_constants  whether extents are symbolic
+    uses_global_constants  whether it is for more than one size or platform
+    calling_convention_version  the setting of that name when it was exported
     nr_devices       how many devices it runs on, any that calls bring
     in_layouts, out_layouts  how arguments and results lie over meshes without devices; None where that is free
     """
@@ -80,6 +82,10 @@ class Exported:
 
     @property
     def uses_global_constants(self) -> bool:
+        return self._symbolic or len(self.platforms) > 1
+
+    @property
+    def _symbolic(self) -> bool:
         return any(type(d) is not int for aval in self.in_avals for d in aval.shape)
 
     @property
@@ -176,7 +182,8 @@ def export(
         given, results = (tuple(map(abstract, shardings)) for shardings in (where.given, where.wanted))
         graph = laid_out(traced.graph, given, results)
         made = _exported(graph, traced.in_tree, traced.out_tree, wanted, tuple(disabled_checks))
-        return replace(made, in_layouts=given, out_layouts=results)
+        version = config.export_calling_convention_version
+        return replace(made, in_layouts=given, out_layouts=results, calling_convention_version=version)
 
     return exported
 
@@ -282,6 +289,7 @@ def _written(exported: Exported, arrays: Arrays, vjp_order: int) -> dict[str, An
     return {
         "name": exported.fun_name,
         "platforms": [*exported.platforms],
+        "calling_convention": exported.calling_convention_version,
         "constraints": constraints_of(exported.in_avals),
         "checks": [check.word for check in exported.disabled_safety_checks],
         "in_tree": encode_tree(exported.in_tree),
@@ -316,6 +324,7 @@ def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
     constraints = [of(str, c, "a constraint") for c in member(said, "constraints", list)]
     expect(len(constraints) <= MOST_CONSTRAINTS, f"it has more than {MOST_CONSTRAINTS} constraints")
     scope = SymbolicScope(constraints, work=MOST_WORK)
+    scope.check()
     dim = functools.cache(functools.partial(read_dim, scope=scope))
     in_avals, out_avals = (tuple(decode_type(t, dim) for t in member(said, key, list)) for key in ("in", "out"))
     graph = decode_graph(said.get("graph"), arrays, dim)
@@ -325,6 +334,8 @@ def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
     derivative = None if following is None else _read(following, arrays, orders - 1)
     get_vjp = None if derivative is None else lambda _: derivative
     name = member(said, "name", str)[:200]
+    convention = of(int, said.get("calling_convention", maximum_supported_calling_convention_version), "a version")
+    _check_version(convention)
     layouts = of(list, said.get("layouts", [[], []]), "layouts")
     expect(len(layouts) == 2, "layouts are those of arguments and of results")
     given, results = (_read_layouts(w, len(avals)) for w, avals in zip(layouts, (in_avals, out_avals)))
@@ -341,5 +352,6 @@ def _read(said: Any, arrays: Sequence[Any], orders: int) -> Exported:
         count_of(graph),
         given,
         results,
+        calling_convention_version=convention,
         _get_vjp=get_vjp,
     )

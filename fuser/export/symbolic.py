@@ -48,7 +48,8 @@ class SymbolicScope(Scope):
     """The variables of shapes that may meet in one program, and what is known of them: `SymbolicScope(("a >= b", "mod(a, 2) == 0"))`.
 
     A variable that an equation is linear in is that expression from then on. `work` is how many atoms questions of order may look
-    at, where texts come from elsewhere. ValueError for a constraint that cannot be read, or that no size fulfils.
+    at, where texts come from elsewhere. ValueError for a constraint that cannot be read, or that no size fulfils; `check` raises it
+    where no sizes fulfil all of them.
     """
 
     def __init__(self, constraints: Sequence[str] | str = (), witness: int = 0, work: float = INFINITE) -> None:
@@ -56,9 +57,15 @@ class SymbolicScope(Scope):
         if isinstance(constraints, str) or not all(isinstance(c, str) for c in constraints):
             raise ValueError(f"The symbolic constraints should be a sequence of strings. Got {constraints!r}")
         self.said = tuple(constraints)
+        self.unfulfilled = ""
         for text in self.said:
             self._constrain(text)
         _fulfil(self)
+
+    def check(self) -> None:
+        """ValueError where no sizes were found that fulfil the constraints: nothing can be traced for such."""
+        if self.unfulfilled:
+            raise ValueError(self.unfulfilled)
 
     def _constrain(self, text: str) -> None:
         reader = _Reader(text, self)
@@ -127,8 +134,8 @@ def _again(scope: Scope, put: dict[str, Any]) -> tuple[Constraint, ...]:
     return found
 
 
-def _fulfil(scope: Scope) -> None:
-    """Sizes for the witness that fulfil the constraints; ValueError where none are found."""
+def _fulfil(scope: SymbolicScope) -> None:
+    """Sizes for the witness that fulfil the constraints; `unfulfilled` says that none were found."""
     rng = np.random.default_rng(scope.turn)
     names = list(scope.witness)
     ends = {name: bounds(scope.variable(name)) for name in names}
@@ -142,7 +149,7 @@ def _fulfil(scope: Scope) -> None:
             {n: int(rng.integers(int(low), int(min(high, low + width)) + 1)) for n, (low, high) in ends.items()}
         )
     listed = ", ".join(text for text, *_ in scope.constraints)
-    raise ValueError(f"no sizes were found that fulfil the symbolic constraints {listed}; are they contradictory?")
+    scope.unfulfilled = f"no sizes were found that fulfil the symbolic constraints {listed}; are they contradictory?"
 
 
 def _holds(value: int, kind: str) -> bool:

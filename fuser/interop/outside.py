@@ -16,9 +16,10 @@ import enum
 import functools
 import os
 import struct
+import sys
 import sysconfig
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -418,10 +419,17 @@ def follows(file: Any) -> bool:
     if known is None:
         location = os.path.abspath(file)
         library = location.startswith(_STANDARD) and f"{os.sep}site-packages{os.sep}" not in location
-        constant = is_hidden(file) or any(f"{os.sep}{n}{os.sep}" in location for n in _CONSTANT_PACKAGES)
+        constant = is_hidden(file) or location.startswith(tuple(_folders_of_constants()))
         known = _POLYNOMIALS in location or (not library and not constant)
         _followed[file] = known = known and not location.endswith(".so")
     return known
+
+
+def _folders_of_constants() -> Iterator[str]:
+    """Where the packages lie whose code is constant; a user's folder may have the name of one."""
+    for name in _CONSTANT_PACKAGES:
+        for folder in getattr(sys.modules.get(name), "__path__", ()):
+            yield os.path.abspath(folder) + os.sep
 
 
 def _is_constant(value: Any) -> bool:

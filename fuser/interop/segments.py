@@ -25,6 +25,7 @@ import numpy as np
 from fuser.errors import FuserError
 from fuser.interop.entries import errors_key, present_errors
 from fuser.interop.numpy.lazy import LazyArray, Meta
+from fuser.interop.numpy.substitutes import faster
 from fuser.interop.operations import Assignment, Operation, operation_of
 from fuser.interop.outside import follows, is_object
 from fuser.ir.source import current_source
@@ -136,7 +137,7 @@ class Tape:
     def at_once(self, function: Callable[..., Any], args: Any, kwargs: Any, why: str = "") -> Any:
         """`function(*args, **kwargs)` by NumPy, after all that was recorded."""
         self.flush(why or f"{getattr(function, '__name__', 'a function')} in NumPy")
-        found = function(*self.real(tuple(args)), **self.real(dict(kwargs)))
+        found = faster(function)(*self.real(tuple(args)), **self.real(dict(kwargs)))
         for value in (*args, *kwargs.values()):  # out=, or an array that was given back
             for mine in value if type(value) in (list, tuple) else (value,):
                 if isinstance(mine, LazyArray) and mine._array is found:

@@ -1,13 +1,20 @@
 """Never slower: the first calls of a signature go by turns to the compiled program and to NumPy, both timed, and the faster one stays.
 
-Each call is run once, by one of the two, so that writes, draws and prints are those of one call.
+Each call is run once, by one of the two, so that writes, draws and prints are those of one call. Where other processes took
+the processor away in a turn, what counts is the thread's own processor time.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from time import thread_time
 from typing import Any
+
+try:
+    from resource import RUSAGE_THREAD, getrusage
+except ImportError:  # not on this system
+    RUSAGE_THREAD = None
 
 WARM_CALLS = 4  # of the program, that are not timed: caches fill, and programs that write in place are made
 MOST_WAITED = 64  # calls, while what the function runs is measured itself
@@ -50,9 +57,12 @@ class Trial:
             self._warm += 1
             return self._ways[0](*args)
         turn = int(len(self._seconds[1]) < len(self._seconds[0]))
+        switches, worked = _preemptions(), thread_time()
         start = time.perf_counter() if turn or began is None else began
         result = self._ways[turn](*args)
         seconds = time.perf_counter() - start
+        if _preemptions() > switches:
+            seconds = thread_time() - worked
         if self._state() == before:
             self._seconds[turn].append(seconds)
             self._judge()
@@ -67,6 +77,11 @@ class Trial:
         early = rounds >= 2 and sum(map(sum, self._seconds)) > EARLY_SECONDS and _beyond(ratio, EARLY)
         if early or rounds >= MOST_ROUNDS or (rounds >= ROUNDS and _beyond(ratio, CLEAR)):
             self._decided(ratio)
+
+
+def _preemptions() -> int:
+    """How often another thread has taken the processor from this one; 0 where nothing tells."""
+    return 0 if RUSAGE_THREAD is None else getrusage(RUSAGE_THREAD).ru_nivcsw
 
 
 def _beyond(ratio: float, limit: float) -> bool:

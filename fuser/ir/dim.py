@@ -279,6 +279,30 @@ class Dim(int):
     def __copy__(self) -> Dim:
         return self
 
+    # Names by which converters read the dimension expressions of JAX.
+
+    def _get_vars(self) -> set[str]:
+        """The names of the variables."""
+        return {*variables([self])}
+
+    def _to_term(self) -> Monomial | None:
+        """What the expression is where it is one product of atoms, else None."""
+        return next(iter(self.terms)) if [*self.terms.values()] == [1] else None
+
+    def _to_single_term(self) -> tuple[int, int, Monomial] | None:
+        """(n, k, product) where the expression is n + k * product, else None."""
+        rest = [(k, m) for m, k in self.terms.items() if m]
+        return (self.terms.get((), 0), *rest[0]) if len(rest) == 1 else None
+
+    def _to_var(self) -> str | None:
+        """The name where the expression is a variable, else None."""
+        names = variables([self])
+        return names[0] if len(names) == 1 and self == self.scope.variable(names[0]) else None
+
+    def _eq(self, other: Any) -> bool:
+        """Whether both are the same for all sizes."""
+        return self == other
+
     def __deepcopy__(self, memo: Any) -> Dim:
         return self
 

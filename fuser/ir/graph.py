@@ -98,6 +98,12 @@ class Graph:
     def out_avals(self) -> tuple[ArrayType, ...]:
         return tuple(v.aval for v in self.outvars)
 
+    @property
+    def effects(self) -> frozenset[str]:
+        """The names of the primitives, here or in graphs inside, that do more than compute their results."""
+        own = (frozenset({e.primitive.name} if e.primitive.effect else ()) for e in self.eqns)
+        return frozenset[str]().union(*own, *(g.effects for e in self.eqns for g in graphs_in(e.params)))
+
     def __str__(self) -> str:
         from fuser.ir.text import show
 

@@ -25,6 +25,7 @@ from fuser.lax.slicing import slice_in_dim
 from fuser.lax.values import as_value, literal, python_scalar
 from fuser.ops.control import cond_p, row_type, scan_p, while_p
 from fuser.trace import body, tree
+from fuser.trace.aliases import check_arguments
 from fuser.trace.body import Body
 from fuser.trace.core import Tracer, bind, type_of
 
@@ -115,7 +116,10 @@ def _branch(
     values, structure = _values(operands, function)
     avals = [type_of(v) for v in values]
     order = (first, *(n for n in range(len(branches)) if n != first))
-    staged = {n: _staged(branches[n], structure, avals) for n in order}
+    check_arguments(branches[first], function, (operands, {}))
+    staged = {n: _staged(branches[n], structure, avals, what=function) for n in order}
+    for n in order:
+        check_arguments(branches[n], function, (operands, {}), staged[n].consts)
     for n in order[1:]:
         carries.same_branches(function, names[first], staged[first], names[n], staged[n])
     chosen = type_of(index).vma
@@ -141,13 +145,14 @@ def _staged(
     avals: Sequence[ArrayType],
     owner: Callable[..., Any] | None = None,
     kind: str = "",
+    what: str = "control flow",
 ) -> Body:
     name = function_name(owner or function)
 
     def convert(leaves: list[Any], result: Any) -> list[Any]:
         return [carries.result_value(leaf, n, result, name) for n, leaf in enumerate(leaves)]
 
-    return body.staged_body(function, structure, avals, convert, owner, kind, config.enable_x64)
+    return body.staged_body(function, structure, avals, convert, owner, kind, config.enable_x64, what=what)
 
 
 # Loops
@@ -158,21 +163,31 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 
     The carry keeps its tree, shapes and dtypes. It can be differentiated forwards, not in reverse.
     """
-    return _while(cond_fun, body_fun, init_val, "while_loop", body_fun)
+    return _while(cond_fun, body_fun, init_val, "while_loop", body_fun, (init_val,))
 
 
-def _while(cond_fun: Any, body_fun: Any, init_val: Any, function: str, owner: Any, kind: str = "") -> Any:
+def _while(
+    cond_fun: Any, body_fun: Any, init_val: Any, function: str, owner: Any, given: tuple[Any, ...], kind: str = ""
+) -> Any:
+    """`given`: what the user's function `owner` takes."""
     _callable(function, "cond_fun", cond_fun)
     _callable(function, "body_fun", body_fun)
     init, structure = _values(init_val, function)
     arguments = tree.structure((init_val,))
+    check_arguments(owner, function, (given, {}))
+
+    def stage(avals: list[ArrayType]) -> tuple[Body, Body]:
+        test = _staged(cond_fun, arguments, avals, what=function)
+        return test, _staged(body_fun, arguments, avals, owner, kind, function)
+
     avals = [type_of(v) for v in init]
-    test, step = _staged(cond_fun, arguments, avals), _staged(body_fun, arguments, avals, owner, kind)
+    test, step = stage(avals)
+    check_arguments(owner, function, (given, {}), (*test.consts, *step.consts))
     carries.predicate(function, test)
     init, changed = carries.promoted(init, step.out_avals, test.out_avals[0].vma)
     while changed:
         avals = [type_of(v) for v in init]
-        test, step = _staged(cond_fun, arguments, avals), _staged(body_fun, arguments, avals, owner, kind)
+        test, step = stage(avals)
         carries.predicate(function, test)
         init, changed = carries.promoted(init, step.out_avals, test.out_avals[0].vma)
     carries.same_carry(function, owner, structure, init_val, avals, step, step.out_avals, kind)
@@ -221,7 +236,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
         start, stop = int(low), int(high)
         step = lambda carry, _: ((carry[0] + 1, body_fun(carry[0], carry[1])), None)
         length = max(stop - start, 0)
-        return _scan(step, (start, init_val), None, length, False, unroll or 1, "fori_loop", body_fun, "scan")[0][1]
+        return _scan(
+            step, (start, init_val), None, length, False, unroll or 1, "fori_loop", body_fun, (start, init_val), "scan"
+        )[0][1]
     if unroll not in (None, False, 1):
         raise ValueError(
             f"Can only use `unroll` in `fori_loop` where its bounds are known, got traced ones ({_where()}); "
@@ -229,7 +246,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
         )
     low, high = convert_element_type(low, dtype), convert_element_type(high, dtype)
     walk = lambda carry: (add(carry[0], literal(1, dtype)), carry[1], body_fun(carry[0], carry[2]))
-    return _while(_before_end, walk, (low, high, init_val), "fori_loop", body_fun, "while")[2]
+    return _while(_before_end, walk, (low, high, init_val), "fori_loop", body_fun, (low, init_val), "while")[2]
 
 
 def _before_end(carry: Any) -> Any:
@@ -262,13 +279,24 @@ def scan(
     `xs` and the ys are trees; without `xs`, `length` says how many steps there are. With `reverse` the steps run from
     the end, and ys are stacked where their xs were. The carry keeps its tree, shapes and dtypes.
     """
-    return _scan(f, init, xs, length, reverse, unroll, "scan", f)
+    return _scan(f, init, xs, length, reverse, unroll, "scan", f, (init, xs))
 
 
 def _scan(
-    f: Any, init: Any, xs: Any, length: Any, reverse: bool, unroll: Any, function: str, owner: Any, kind: str = ""
+    f: Any,
+    init: Any,
+    xs: Any,
+    length: Any,
+    reverse: bool,
+    unroll: Any,
+    function: str,
+    owner: Any,
+    given: tuple[Any, ...],
+    kind: str = "",
 ) -> tuple[Any, Any]:
+    """`given`: what the user's function `owner` takes."""
     _callable(function, "body", f)
+    check_arguments(owner, function, (given, {}))
     values, structure = _values(init, function)
     walked = [x if python_scalar(x) else as_value(x, function) for x in tree.leaves(xs)]
     steps = _length(walked, length)
@@ -284,9 +312,10 @@ def _scan(
     arguments = tree.structure((init, xs))
 
     def stage() -> Body:
-        return _staged(f, arguments, [*(type_of(v) for v in values), *rows], owner, kind)
+        return _staged(f, arguments, [*(type_of(v) for v in values), *rows], owner, kind, function)
 
     step = stage()
+    check_arguments(owner, function, (given, {}), step.consts)
     split = _pair(function, step)
     if split.carry == len(values):
         values, changed = carries.promoted(values, step.out_avals[: split.carry])
@@ -400,7 +429,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     _callable("map", "f", f)
     step = lambda _, x: ((), f(x))
     if batch_size is None:
-        return _scan(step, (), xs, None, False, 1, "map", f, "map")[1]
+        return _scan(step, (), xs, None, False, 1, "map", f, (xs,), "map")[1]
     from fuser.transforms.vmap import vmap
 
     each = vmap(f)
@@ -413,7 +442,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     parts = []
     if count:
         batches = tree.unflatten(structure, [stacked(x) for x in leaves])
-        ys = _scan(lambda _, x: ((), each(x)), (), batches, None, False, 1, "map", f, "batches")[1]
+        ys = _scan(lambda _, x: ((), each(x)), (), batches, None, False, 1, "map", f, (batches,), "batches")[1]
         parts.append(tree.map(lambda y: y.reshape(-1, *y.shape[2:]), ys))
     if whole < length or not count:
         parts.append(each(tree.unflatten(structure, [slice_in_dim(x, whole, length) for x in leaves])))

@@ -9,6 +9,7 @@ from fuser.lax.values import as_value
 from fuser.ops.conversion import stop_gradient_p
 from fuser.ops.remat import dce_sink_p, optimization_barrier_p, scopes
 from fuser.trace import tree
+from fuser.trace.cells import is_ref
 from fuser.trace.core import bind
 
 
@@ -23,11 +24,17 @@ def stop_gradient(x: Any) -> Any:
 
 
 def optimization_barrier(operand: Any) -> Any:
-    """`operand`, a tree of arrays, through which the compiler neither merges nor moves anything."""
+    """`operand`, a tree of arrays, through which the compiler neither merges nor moves anything.
+
+    A Ref among them is handed on: its reads and writes keep their order in any case.
+    """
     scope = next(scopes)
-    return tree.map(
-        lambda leaf: bind(optimization_barrier_p, as_value(leaf, "optimization_barrier"), scope=scope), operand
-    )
+
+    def barred(leaf: Any) -> Any:
+        value = as_value(leaf, "optimization_barrier")
+        return value if is_ref(value) else bind(optimization_barrier_p, value, scope=scope)
+
+    return tree.map(barred, operand)
 
 
 def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:

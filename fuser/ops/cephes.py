@@ -1,4 +1,5 @@
-"""Special functions that SciPy computes (imported when one is first used), as library calls with their derivatives.
+"""Special functions that SciPy computes (imported when one is first used), as library calls with their derivatives; `expand`
+writes each as a program, where no library is at hand (expansions/).
 
 Exponential, trigonometric and Fresnel integrals, Dawson's and Spence's functions, error functions of complex numbers, Bessel
 functions, hypergeometric functions, log Γ of complex numbers and Owen's T. Derivatives: NIST, "Digital library of
@@ -16,6 +17,7 @@ import numpy as np
 from fuser.ir.primitive import Primitive
 from fuser.ir.types import COMPLEX, FLOATS
 from fuser.ops.elementwise import cos_p, eq_p, erf_p, exp_p, floor_p, log_p, select_n_p, sin_p
+from fuser.ops.expansions import bessel, faddeeva, gamma_plane, hypergeometric, integrals
 from fuser.ops.family import constant, elementwise, underivable
 
 _HALF_PI = float(np.pi / 2)
@@ -46,10 +48,20 @@ def _quotient_at_zero(above: Any, x: Any, limit: float) -> Any:
 
 # Ei (DLMF 6.2.5) and E1 (6.2.1).
 expi_p: Primitive = elementwise(
-    "expi", FLOATS, eval=_scipy("expi"), domain=(0.5, 4.0), jvp=(lambda t, x, out: t * (exp_p.bind(x) / x),)
+    "expi",
+    FLOATS,
+    expand=integrals.expi,
+    eval=_scipy("expi"),
+    domain=(0.5, 4.0),
+    jvp=(lambda t, x, out: t * (exp_p.bind(x) / x),),
 )
 exp1_p: Primitive = elementwise(
-    "exp1", FLOATS, eval=_scipy("exp1"), domain=(0.5, 4.0), jvp=(lambda t, x, out: -t * (exp_p.bind(-x) / x),)
+    "exp1",
+    FLOATS,
+    expand=integrals.exp1,
+    eval=_scipy("exp1"),
+    domain=(0.5, 4.0),
+    jvp=(lambda t, x, out: -t * (exp_p.bind(-x) / x),),
 )
 
 
@@ -66,6 +78,7 @@ expn_p: Primitive = elementwise(
     "expn",
     FLOATS,
     arity=2,
+    expand=integrals.expn,
     eval=lambda n, x: _expn(n, x),
     domain=(0.5, 4.0),
     jvp=(underivable("expn", "n"), _expn_slope),
@@ -79,32 +92,52 @@ def _expn(n: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 # ∫ sin(πt²/2) and ∫ cos(πt²/2) (DLMF 7.2.7, 7.2.8); ∫ sin(t)/t and the cosine integral (6.2.9, 6.2.11).
 fresnel_s_p: Primitive = elementwise(
-    "fresnel_s", FLOATS, eval=_scipy("fresnel", 0), jvp=(lambda t, x, out: t * sin_p.bind(x * x * _HALF_PI),)
+    "fresnel_s",
+    FLOATS,
+    expand=integrals.fresnel_s,
+    eval=_scipy("fresnel", 0),
+    jvp=(lambda t, x, out: t * sin_p.bind(x * x * _HALF_PI),),
 )
 fresnel_c_p: Primitive = elementwise(
-    "fresnel_c", FLOATS, eval=_scipy("fresnel", 1), jvp=(lambda t, x, out: t * cos_p.bind(x * x * _HALF_PI),)
+    "fresnel_c",
+    FLOATS,
+    expand=integrals.fresnel_c,
+    eval=_scipy("fresnel", 1),
+    jvp=(lambda t, x, out: t * cos_p.bind(x * x * _HALF_PI),),
 )
 sine_integral_p: Primitive = elementwise(
     "sine_integral",
     FLOATS,
+    expand=integrals.sine_integral,
     eval=_scipy("sici", 0),
     jvp=(lambda t, x, out: t * _quotient_at_zero(sin_p.bind(x), x, 1.0),),
 )
 cosine_integral_p: Primitive = elementwise(
     "cosine_integral",
     FLOATS,
+    expand=integrals.cosine_integral,
     eval=_scipy("sici", 1),
     domain=(0.5, 4.0),
     jvp=(lambda t, x, out: t * (cos_p.bind(x) / x),),
 )
 # Dawson's integral exp(-x²)·∫ exp(t²) (DLMF 7.2.5), and exp(x²)·erfc(x) (7.2.3).
-dawsn_p: Primitive = elementwise("dawsn", FLOATS, eval=_scipy("dawsn"), jvp=(lambda t, x, out: t * (1 - 2 * x * out),))
+dawsn_p: Primitive = elementwise(
+    "dawsn", FLOATS, expand=faddeeva.dawsn, eval=_scipy("dawsn"), jvp=(lambda t, x, out: t * (1 - 2 * x * out),)
+)
 erfcx_p: Primitive = elementwise(
-    "erfcx", FLOATS, eval=_scipy("erfcx"), jvp=(lambda t, x, out: t * (2 * x * out - float(2 / np.sqrt(np.pi))),)
+    "erfcx",
+    FLOATS,
+    expand=faddeeva.erfcx,
+    eval=_scipy("erfcx"),
+    jvp=(lambda t, x, out: t * (2 * x * out - float(2 / np.sqrt(np.pi))),),
 )
 # exp(-z²)·erfc(-iz) of complex numbers (DLMF 7.2.3, 7.10.3).
 wofz_p: Primitive = elementwise(
-    "wofz", COMPLEX, eval=_scipy("wofz"), jvp=(lambda t, z, out: t * (2j * float(1 / np.sqrt(np.pi)) - 2 * z * out),)
+    "wofz",
+    COMPLEX,
+    expand=faddeeva.wofz,
+    eval=_scipy("wofz"),
+    jvp=(lambda t, z, out: t * (2j * float(1 / np.sqrt(np.pi)) - 2 * z * out),),
 )
 
 
@@ -115,7 +148,9 @@ def _spence_slope(t: Any, x: Any, out: Any) -> Any:
 
 
 # The dilogarithm of 1 - x, ∫ log(t)/(1 - t) from 1 to x.
-spence_p: Primitive = elementwise("spence", FLOATS, eval=_scipy("spence"), domain=(0.2, 4.0), jvp=(_spence_slope,))
+spence_p: Primitive = elementwise(
+    "spence", FLOATS, expand=integrals.spence, eval=_scipy("spence"), domain=(0.2, 4.0), jvp=(_spence_slope,)
+)
 
 
 def _owens_by_h(t: Any, h: Any, a: Any, out: Any) -> Any:
@@ -129,7 +164,9 @@ def _owens_by_a(t: Any, h: Any, a: Any, out: Any) -> Any:
 
 
 # T(h, a) = 1/(2π)·∫ exp(-h²(1 + t²)/2)/(1 + t²) over [0, a]: Owen, "Tables for computing bivariate normal probabilities" (1956).
-owens_t_p: Primitive = elementwise("owens_t", FLOATS, arity=2, eval=_scipy("owens_t"), jvp=(_owens_by_h, _owens_by_a))
+owens_t_p: Primitive = elementwise(
+    "owens_t", FLOATS, arity=2, expand=integrals.owens_t, eval=_scipy("owens_t"), jvp=(_owens_by_h, _owens_by_a)
+)
 
 
 # Bessel functions of the first kind, of whole order (DLMF 10.6.1).
@@ -140,6 +177,7 @@ def _bessel(x: np.ndarray, order: int) -> np.ndarray:
 bessel_j_p: Primitive = elementwise(
     "bessel_j",
     FLOATS,
+    expand=bessel.bessel_j,
     eval=_bessel,
     params=({"order": 0}, {"order": 3}),
     jvp=(
@@ -191,6 +229,7 @@ hyp1f1_p: Primitive = elementwise(
     "hyp1f1",
     FLOATS,
     arity=3,
+    expand=hypergeometric.hyp1f1,
     eval=_scipy("hyp1f1"),
     domain=(0.5, 3.0),
     jvp=(
@@ -216,6 +255,7 @@ hyp1f1_by_a_p: Primitive = elementwise(
     "hyp1f1_by_a",
     FLOATS,
     arity=3,
+    expand=hypergeometric.hyp1f1_by_a,
     eval=_kummer(1),
     domain=(0.5, 3.0),
     jvp=(underivable("hyp1f1_by_a", "a"), underivable("hyp1f1_by_a", "b"), _mixed(0)),
@@ -224,6 +264,7 @@ hyp1f1_by_b_p: Primitive = elementwise(
     "hyp1f1_by_b",
     FLOATS,
     arity=3,
+    expand=hypergeometric.hyp1f1_by_b,
     eval=_kummer(2),
     domain=(0.5, 3.0),
     jvp=(underivable("hyp1f1_by_b", "a"), underivable("hyp1f1_by_b", "b"), _mixed(1)),
@@ -283,6 +324,7 @@ hyp2f1_p: Primitive = elementwise(
     "hyp2f1",
     FLOATS,
     arity=4,
+    expand=hypergeometric.hyp2f1,
     eval=_scipy("hyp2f1"),
     domain=(0.2, 0.8),
     jvp=(
@@ -297,6 +339,7 @@ GAUSS_BY: tuple[Primitive, ...] = tuple(
         name,
         FLOATS,
         arity=4,
+        expand=hypergeometric.hyp2f1_by[number],
         eval=_gauss(number + 1),
         domain=(0.2, 0.8),
         jvp=(*(underivable(name, operand) for operand in "abc"), _gauss_mixed(number)),
@@ -306,11 +349,17 @@ GAUSS_BY: tuple[Primitive, ...] = tuple(
 
 # log Γ and its derivative in the complex plane (DLMF 5.2).
 complex_digamma_p: Primitive = elementwise(
-    "complex_digamma", COMPLEX, eval=_scipy("digamma"), domain=(0.5, 3.0), jvp=(underivable("complex_digamma", "x"),)
+    "complex_digamma",
+    COMPLEX,
+    expand=gamma_plane.complex_digamma,
+    eval=_scipy("digamma"),
+    domain=(0.5, 3.0),
+    jvp=(underivable("complex_digamma", "x"),),
 )
 loggamma_p: Primitive = elementwise(
     "loggamma",
     COMPLEX,
+    expand=gamma_plane.loggamma,
     eval=_scipy("loggamma"),
     domain=(0.5, 3.0),
     jvp=(lambda t, z, out: t * complex_digamma_p.bind(z),),

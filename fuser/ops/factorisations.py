@@ -1,7 +1,8 @@
 """Factorisations that NumPy lacks, by LAPACK through SciPy (imported when first used): lu, eig, schur, hessenberg, geqrf, tridiagonal.
 
 Library calls on the last two dimensions, with operands, params and results of JAX's primitives. eig has the derivative of its
-eigenvectors where it is asked for; schur, hessenberg, geqrf and tridiagonal have none, as in JAX.
+eigenvectors where it is asked for; schur, hessenberg, geqrf and tridiagonal have none, as in JAX. schur, hessenberg and tridiagonal
+are programs where no LAPACK is at hand (expansions/).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from fuser.ir.primitive import Primitive
 from fuser.ir.source import current_source
 from fuser.ir.types import COMPLEX, ArrayType, is_complex
 from fuser.ops.elementwise import abs_p, complex_p, convert_element_type_p, eq_p
+from fuser.ops.expansions import condensed, schur
 from fuser.ops.family import real_part
 from fuser.ops.linalg import each, factorisation
 from fuser.ops.matrices import adjoint, check_matrices, diagonal, eye, lower_part, product, upper_part
@@ -256,6 +258,7 @@ schur_p: Primitive = factorisation(
     _schur_eval,
     _without_derivative("schur", "use eigh for symmetric matrices"),
     [((4, 4), {"compute_schur_vectors": True, "sort_eig_vals": False, "select_callable": None})],
+    expand=schur.schur,
 )
 
 
@@ -281,6 +284,7 @@ hessenberg_p: Primitive = factorisation(
     _hessenberg_eval,
     _without_derivative("hessenberg", "use qr"),
     [((4, 4), {}), ((2, 3, 3), {})],
+    expand=condensed.hessenberg,
 )
 
 
@@ -341,4 +345,5 @@ tridiagonal_p: Primitive = factorisation(
     _tridiagonal_eval,
     _without_derivative("tridiagonal", "use eigh"),
     [((4, 4), {"lower": True}), ((2, 3, 3), {"lower": False})],
+    expand=condensed.tridiagonal,
 )

@@ -107,6 +107,7 @@ def elementwise(
     params: Iterable[dict[str, Any]] = ({},),
     type: Callable[..., ArrayType] | None = None,
     small: Iterable[np.dtype] = WIDER,
+    expand: Callable[..., Any] | None = None,
 ) -> Primitive:
     """A primitive on single elements.
 
@@ -114,7 +115,7 @@ def elementwise(
     the module of functions (numpy or ir.scalar). Operands share one dtype unless `mixed`; `domain` is where random
     samples are drawn; each of `params` is tried by the registry test. `wide` is for rules with constants that float16 and
     bfloat16 would round: kernels compute them in float32. With `rounded` (the rule) `eval` gets those two as float32.
-    With `eval` alone it is a library call. Dtypes of `small` go where float32, int8 or uint8 do; ml_dtypes converts them.
+    With `eval` alone it is a library call, and `expand` says the same by other primitives, in a program. Dtypes of `small` go where float32, int8 or uint8 do; ml_dtypes converts them.
     """
     taken = (*dtypes, *(d for d in small if WIDER[d] in dtypes))
     if both is not None:
@@ -141,6 +142,7 @@ def elementwise(
         lower=_widened(lower) if wide and lower is not None else lower,
         jvp=jvp,
         transpose=transpose,
+        expand=expand,
         samples=lambda: _samples(dtypes, arity, domain, params),
     )
     primitive.batch = batch_elementwise(primitive)

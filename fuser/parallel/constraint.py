@@ -127,15 +127,8 @@ def _constrained(leaf: Any, target: Any, padding: bool = True) -> Any:
     value = as_value(leaf, "with_sharding_constraint")
     if target is None:
         return value
-    if manual_axes():  # each device has its part
-        spec = getattr(target, "spec", target)
-        named = [n for e in getattr(spec, "partitions", ()) for n in names(e) if n in manual_axes()]
-        if named:
-            raise ValueError(
-                f"with_sharding_constraint got {spec}, which names the manual axes {', '.join(map(repr, named))} of the shard_map that it "
-                f"stands in ({current_source().short}); leave them out"
-            )
-        return value
+    if manual_axes():
+        return _part_constrained(value, target, padding)
     sharding = as_sharding(target, "with_sharding_constraint")
     if isinstance(value, Tracer) and isinstance(target, PartitionSpec) and mesh_to_follow() is not None:
         sharding = NamedSharding(sharding.mesh.abstract_mesh, target)  # type: ignore[attr-defined]
@@ -150,6 +143,24 @@ def _constrained(leaf: Any, target: Any, padding: bool = True) -> Any:
             )
         return value
     return _laid(value, sharding, "with_sharding_constraint", padding)
+
+
+def _part_constrained(value: Any, target: Any, padding: bool) -> Any:
+    """A device's part of a value in a shard_map, laid out along the Auto axes that this leaves free."""
+    spec = getattr(target, "spec", target)
+    named = [n for e in getattr(spec, "partitions", ()) for n in names(e) if n in manual_axes()]
+    if named:
+        raise ValueError(
+            f"with_sharding_constraint got {spec}, which names the manual axes {', '.join(map(repr, named))} of the shard_map that it "
+            f"stands in ({current_source().short}); leave them out"
+        )
+    mesh = mesh_in_scope()
+    if not isinstance(spec, PartitionSpec) or mesh is None or not set(manual_axes()) < set(mesh.axis_names):
+        return value
+    own = mesh if isinstance(target, PartitionSpec) else target.mesh
+    if mesh.explicit_axes or own.shape_tuple != mesh.shape_tuple:
+        return value
+    return _laid(value, NamedSharding(mesh, spec), "with_sharding_constraint", padding)
 
 
 def _resharded(leaf: Any, target: Any) -> Any:

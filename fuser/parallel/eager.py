@@ -29,6 +29,30 @@ MOST = 512  # programs that are kept
 Override = Callable[[Primitive, tuple[Any, ...], dict[str, Any]], Any]
 
 
+class Programs:
+    """Programs of one equation, divided by how their operands lie, the last `MOST` of them."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Any, Callable[[list[Any]], list[Any]]] = OrderedDict()
+
+    def __call__(self, primitive: Primitive, values: list[Any], params: dict[str, Any]) -> Any:
+        """The results, a list; NotImplemented for params that cannot be compared."""
+        avals, lying = tuple(type_of(v) for v in values), placed(values)
+        key = primitive, avals, lying, config.backend, tuple((n, freeze(params[n])) for n in sorted(params))
+        try:
+            program = self._kept.get(key)
+        except TypeError:
+            return NotImplemented
+        if program is None:
+            program = self._kept[key] = _program(primitive, avals, params, lying)
+            if len(self._kept) > MOST:
+                self._kept.popitem(last=False)
+        return program(values)
+
+
+divided = Programs()
+
+
 class Following:
     """What evaluation asks first: it runs operations with an operand over devices, and leaves all others to `before`."""
 
@@ -38,7 +62,6 @@ class Following:
         self.before = before
         self.home = False  # whether what is computed now is put on the default device afterwards
         self.everywhere: Mesh | None = None  # what is computed now is put over it afterwards
-        self._programs: OrderedDict[Any, Callable[[list[Any]], list[Any]]] = OrderedDict()
 
     def __call__(self, primitive: Primitive, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if not any(type(a) is Array and type(a._data) is Shards for a in args):
@@ -56,17 +79,9 @@ class Following:
         avals = tuple(type_of(v) for v in values)
         if primitive.effect and not infer(primitive, avals, params) and all(v.is_fully_addressable for v in values):
             return EVALUATION.process(primitive, tuple(Array(to_numpy(v)) for v in values), params)
-        lying = placed(values)
-        key = primitive, avals, lying, config.backend, tuple((n, freeze(params[n])) for n in sorted(params))
-        try:
-            program = self._programs.get(key)
-        except TypeError:  # a param that cannot be compared
+        results = divided(primitive, values, params)
+        if results is NotImplemented:
             return NotImplemented
-        if program is None:
-            program = self._programs[key] = _program(primitive, avals, params, lying)
-            if len(self._programs) > MOST:
-                self._programs.popitem(last=False)
-        results = program(values)
         return results if primitive.multiple_results else results[0]
 
     def by_default(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> Any:

@@ -18,8 +18,9 @@ from fuser.ir.primitive import Fusion, Movement, Primitive
 from fuser.ir.references import AbstractRef
 from fuser.ir.types import ArrayType, layout_rule
 from fuser.ops.callback import debug_callback_p, io_callback_p
-from fuser.ops.elementwise import add_any_p, add_p, mul_p, select_n_p, sub_p
+from fuser.ops.elementwise import add_any_p, add_p, div_p, mul_p, select_n_p, sub_p
 from fuser.ops.movement import reshape_p, split_p
+from fuser.ops.scatter import scatter_add_p
 from fuser.ops.sharding import inspect_sharding_p, sharding_constraint_p
 from fuser.ops.unreduced import PLAIN
 from fuser.parallel.links import SCATTERS, Link, links
@@ -304,7 +305,9 @@ class _Typing:
                     f"{primitive.name} of {', '.join(map(shown, self.avals))}: all operands should be unreduced along the same "
                     "mesh axes; reshard them"
                 )
-        elif primitive is mul_p:
+        elif primitive is scatter_add_p and own[0] == own[2] == together and not own[1]:
+            pass  # a sum of sums
+        elif primitive is mul_p or (primitive is div_p and not own[1]):
             others = self.sets("reduced")
             if others[0] | others[1] != together or bool(own[0]) == bool(own[1]):
                 left, right = ("RHS", "LHS") if own[0] else ("LHS", "RHS")

@@ -1,7 +1,8 @@
 """Collectives between processes in two steps, so that messages travel while the devices compute.
 
-A collective ends (`collective_done`) just before the first equation that needs it, and starts (`collective_start`) as soon as its operands are
-there and at most one other is under way, so that what is gathered early does not fill the memory. Where nothing is computed in between, it stays one step.
+A collective starts (`collective_start`) as soon as its operands are there and ends (`collective_done`) just before the first equation that needs it. At
+most two are under way, so that what is gathered early does not fill the memory: of gathers the third starts later, of sums of gradients the first ends earlier.
+Where nothing is computed in between, a collective stays one step.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ def overlap_collectives(graph: Graph) -> Graph:
     """The graph of one device with collectives that can overlap computation started before it; bodies of loops too."""
     graph = in_bodies(graph, overlap_collectives)
     order = _ended_late(graph)
-    split = list(_apart(graph, order))
-    if not split:
-        return replace(graph, eqns=tuple(order))
-    starts: dict[int, list[Eqn]] = {}
-    for each in split:
-        starts.setdefault(each.first, []).append(each.start)
-        order[each.last] = each.done
-    eqns = [e for n, eqn in enumerate(order) for e in (*starts.get(n, ()), eqn)]
+    before: dict[int, list[Eqn]] = {}
+    moved: set[int] = set()
+    for each in sorted(_apart(order), key=lambda c: c.end):
+        start, done = _steps(order[each.place])
+        before.setdefault(each.end, []).append(done)
+        before.setdefault(each.start, []).append(start)
+        moved.add(each.place)
+    eqns: list[Eqn] = []
+    for n, eqn in enumerate(order):
+        eqns += sorted(before.get(n, ()), key=lambda e: e.primitive is collective_start_p)
+        eqns += [eqn] if n not in moved else []
     return replace(graph, eqns=tuple(eqns))
 
 
@@ -57,30 +61,44 @@ def _end(eqn: Eqn, waiting: dict[Var, Eqn], done: list[Eqn]) -> None:
     done.append(eqn)
 
 
-@dataclass(frozen=True)
-class _Split:
-    """A collective's two steps: the start goes before the equation `first`, the end in the place `last`."""
+@dataclass
+class _Spell:
+    """A collective that stands in the `place` of an order: it starts before the equation `start`, and ends before `end`."""
 
-    first: int
-    last: int
-    start: Eqn
-    done: Eqn
+    place: int
+    start: int
+    end: int
 
 
-def _apart(graph: Graph, order: Sequence[Eqn]) -> list[_Split]:
-    """The collectives during which something is computed."""
-    place = {v: n for n, eqn in enumerate(order) for v in eqn.outvars}
-    ends: list[int] = []
-    found = []
-    for last, eqn in enumerate(order):
-        if not is_meeting(eqn):
-            continue
-        ready = max((place[v] + 1 for v in eqn.operands() if v in place), default=0)
-        first = max(ready, ends[-MOST_UNDER_WAY] + 1) if len(ends) >= MOST_UNDER_WAY else ready
-        if any(e.primitive.fusion not in (Fusion.MOVEMENT, Fusion.LIBRARY) for e in order[first:last]):
-            found.append(_Split(first, last, *_steps(eqn)))
-        ends.append(last)
-    return found
+def _apart(order: Sequence[Eqn]) -> list[_Spell]:
+    """The collectives during which something is computed, at most `MOST_UNDER_WAY` at a time.
+
+    Where one more could start, the first of those ends if something has been computed since it started; else the one more waits for the end
+    of one.
+    """
+    found = {v: n for n, eqn in enumerate(order) for v in eqn.outvars}
+    ready = lambda eqn: max((found[v] + 1 for v in eqn.operands() if v in found), default=0)
+    spells = [_Spell(n, ready(eqn), n) for n, eqn in enumerate(order) if is_meeting(eqn)]
+    spells.sort(key=lambda c: c.start)
+    begun: list[_Spell] = []
+    for spell in spells:
+        first = min(_under_way(begun, spell.start), key=lambda c: c.start, default=spell)
+        if len(_under_way(begun, spell.start)) >= MOST_UNDER_WAY and _computes(order[first.start : spell.start]):
+            first.end = spell.start
+        while len(under_way := _under_way(begun, spell.start)) >= MOST_UNDER_WAY:
+            spell.start = min(c.end for c in under_way) + 1
+        spell.start = min(spell.start, spell.end)
+        begun.append(spell)
+    return [c for c in begun if _computes(order[c.start : c.end])]
+
+
+def _under_way(spells: Sequence[_Spell], place: int) -> list[_Spell]:
+    """The spells that a collective which starts in this place would overlap; one that ends early makes room for it."""
+    return [c for c in spells if c.start <= place and (place < c.end or place == c.end == c.place)]
+
+
+def _computes(eqns: Sequence[Eqn]) -> bool:
+    return any(e.primitive.fusion not in (Fusion.MOVEMENT, Fusion.LIBRARY) for e in eqns)
 
 
 def _steps(eqn: Eqn) -> tuple[Eqn, Eqn]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from fuser.ir.graph import Graph
-from fuser.parallel.combine import combine_sums
+from fuser.parallel.combine import Bucket, combine_collectives
 from fuser.parallel.lone import without_lone
+from fuser.parallel.network import bucket_bytes
 from fuser.parallel.overlap import overlap_collectives
 from fuser.parallel.scatter_sums import scatter_sums
 from fuser.parallel.sink_sums import sink_sums
@@ -17,9 +19,10 @@ from fuser.passes.loops.carries import in_bodies
 
 def fewer_collectives(graph: Graph, sizes: Mapping[Any, int], several_processes: bool = False) -> Graph:
     """The graph, for a mesh with axes of these sizes, without collectives of one device, with sums out of loops where they are only
-    accumulated, scattered where each device keeps its part, and those over the same devices together; with messages between processes sent while the devices compute.
+    accumulated, scattered where each device keeps its part, and those over the same devices together; between processes in buckets, sent while the devices compute.
     """
-    found = _combined(scatter_sums(_sunk(_without_lone(graph, sizes)), sizes))
+    bucket = (lambda names: bucket_bytes(math.prod(sizes[n] for n in names))) if several_processes else None
+    found = _combined(scatter_sums(_sunk(_without_lone(graph, sizes)), sizes), bucket)
     return overlap_collectives(found) if several_processes else found
 
 
@@ -31,5 +34,5 @@ def _sunk(graph: Graph) -> Graph:
     return sink_sums(in_bodies(inline_calls(graph), _sunk))
 
 
-def _combined(graph: Graph) -> Graph:
-    return combine_sums(in_bodies(graph, _combined))
+def _combined(graph: Graph, bucket: Bucket | None) -> Graph:
+    return combine_collectives(in_bodies(graph, lambda body: _combined(body, bucket)), bucket)

@@ -8,9 +8,7 @@ over p devices takes 2 log2 p (sums) or log2 p (others) latencies and the bytes 
 
 from __future__ import annotations
 
-import json
 import math
-import pathlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,9 +17,11 @@ import numpy as np
 
 from fuser.api.jitted import jit
 from fuser.parallel.mesh import AxisType, Mesh
+from fuser.parallel.network import Network, collective_seconds
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec
 from fuser.parallel.traffic import Message, messages
+from fuser.partition.buffers import temporary_bytes
 from fuser.partition.explain import moved_bytes
 from fuser.partition.group import FusionGroup
 from fuser.runtime.device import Device
@@ -37,59 +37,11 @@ class Machine:
     launch_seconds: float
 
 
-@dataclass(frozen=True)
-class Link:
-    """What joins devices: seconds until a message arrives (α), and bytes a second that a device sends (1 / β)."""
-
-    latency_seconds: float
-    bytes_per_second: float
-
-
-# Data sheets: float32 without tensor cores; NVLink's bytes one way.
+# Data sheets: float32 without tensor cores.
 MACHINES = {
     "h100": Machine(67e12, 3.35e12, 3e-6),
     "a100": Machine(19.5e12, 2.04e12, 3e-6),
 }
-LINKS = {
-    "nvlink": Link(3e-6, 450e9),  # fourth generation, within a node
-    "infiniband": Link(5e-6, 50e9),  # NDR, 400 Gbit/s a device
-    "ethernet": Link(30e-6, 12.5e9),  # 100 Gbit/s a device
-}
-
-
-@dataclass(frozen=True)
-class Network:
-    """Between the devices along each axis of a mesh, the link: `default` where `axes` names none."""
-
-    default: Link
-    axes: Mapping[str, Link]
-
-    def of(self, axes: tuple[Any, ...]) -> Link:
-        """The slowest of the links along these axes."""
-        return min((self.axes.get(a, self.default) for a in axes), key=lambda link: link.bytes_per_second)
-
-
-def read_network(text: str) -> Network:
-    """A network by name ("nvlink"), by axis ("model=nvlink,data=infiniband"), or from a JSON file.
-
-    The file holds {"latency_seconds": ..., "bytes_per_second": ..., "axes": {"model": {the same two}}}, axes if they differ.
-    ValueError for what is none of these.
-    """
-    if text in LINKS:
-        return Network(LINKS[text], {})
-    if "=" in text:
-        pairs = dict(part.split("=", 1) for part in text.split(","))
-        unknown = [name for name in pairs.values() if name not in LINKS]
-        if unknown:
-            raise ValueError(f"there is no link {unknown[0]!r}; the links are {', '.join(LINKS)}, or a JSON file")
-        found = {axis: LINKS[name] for axis, name in pairs.items()}
-        return Network(min(found.values(), key=lambda link: link.bytes_per_second), found)
-    path = pathlib.Path(text)
-    if not path.is_file():
-        raise ValueError(f"{text!r} is neither a link ({', '.join(LINKS)}), AXIS=LINK,..., nor a JSON file")
-    fields = json.loads(path.read_text())
-    link = lambda given: Link(float(given["latency_seconds"]), float(given["bytes_per_second"]))
-    return Network(link(fields), {axis: link(given) for axis, given in fields.get("axes", {}).items()})
 
 
 @dataclass(frozen=True)
@@ -170,7 +122,7 @@ def planned(name: str, lowered: Any, axes: Mapping[str, int], machine: Machine, 
         dict(axes),
         sum(v.aval.nbytes for v in lowered.spread.graph.invars),
         sum(v.aval.nbytes for v in lowered.spread.graph.outvars),
-        program.arena,
+        temporary_bytes(program),
         float(sum(g.flops for g in local)),
         float(sum(map(moved_bytes, local))),
         len(local),
@@ -203,9 +155,3 @@ def _sums(found: list[Message], network: Network) -> list[PlannedCollective]:
         )
         for (name, axes), each in kinds.items()
     ]
-
-
-def collective_seconds(message: Message, link: Link) -> float:
-    """The α-β time of one collective."""
-    rounds = message.rounds * math.ceil(math.log2(message.devices))
-    return rounds * link.latency_seconds + message.sent_bytes / link.bytes_per_second

@@ -26,12 +26,14 @@ from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.arrays import as_sharding, from_parts, laid_out
 from fuser.parallel.constraint import INNER_JIT
 from fuser.parallel.mesh import Mesh, mesh_in_scope
+from fuser.parallel.network import described
 from fuser.parallel.other_axes import finest, in_axes_of, over
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.run import backend_of_devices, run
 from fuser.parallel.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from fuser.parallel.spec import PartitionSpec, spec_of
 from fuser.parallel.spmd import Spread, spread
+from fuser.parallel.traffic import messages
 from fuser.parallel.transport import in_turn
 from fuser.parallel.uneven import even
 from fuser.passes.inline import inline_calls
@@ -46,7 +48,7 @@ from fuser.trace.core import infer
 class SpreadLowered(Lowered):
     """A program divided among the devices of a mesh: `.graph`, `.plan` and `.sources` are those of one device.
 
-    `.spread.explain()` says how values lie and why, and where collectives are.
+    `.spread.explain()` says how values lie and why, and where collectives are; `.exchanges()` what they have become, and what that costs.
     """
 
     def __init__(
@@ -59,6 +61,11 @@ class SpreadLowered(Lowered):
         self.consts = consts
         self.layouts = layouts  # of results, where arguments of jit or types say them
 
+    def exchanges(self) -> list[str]:
+        """The collectives that run, those of the function itself too: what each device sends, and how long that takes."""
+        found = [described(m) for m in messages(self.graph, dict(self.spread.mesh.shape))]
+        return [f"  exchanges: {len(found) or 'none'}", *(f"    {text}" for text in found)]
+
     def compile(self, *, device_assignment: Sequence[Device] | None = None) -> Compiled:
         """The program over the devices of its mesh, or over these in the order of an AbstractMesh; RuntimeError without."""
         mesh = self.spread.mesh
@@ -68,6 +75,11 @@ class SpreadLowered(Lowered):
             raise RuntimeError(
                 f"device_assignment cannot be `None` when compiling a program over {mesh}, which has no devices: give compile one device "
                 "for each of its positions"
+            )
+        if len(device_assignment) != mesh.size:
+            raise RuntimeError(
+                f"Length of device_assignment {len(device_assignment)} is not equal to the number of devices of {mesh}, {mesh.size}; give "
+                "compile one device for each of its positions"
             )
         grid = np.array(list(device_assignment), object).reshape(mesh.axis_sizes)
         return SpreadCompiled(self, replace(self.spread, mesh=Mesh(grid, mesh.axis_names, mesh.axis_types)))
@@ -85,15 +97,15 @@ class SpreadCompiled(Compiled):
         super().__init__(local, own.program)
         self.traced = traced
         self.spread = divided
-        donated, layouts = _taken(divided.graph, traced.donated, len(lowered.consts)), lowered.layouts
+        donated = _taken(divided.graph, traced.donated, len(lowered.consts))
+        layouts = [_over_devices(s, divided.mesh) for s in lowered.layouts]
         self.layouts = [
             layout or NamedSharding(divided.mesh, spec_of(spec)) for layout, spec in zip(layouts, divided.out_specs)
         ]
         specs = divided.in_specs[len(lowered.consts) :]
         told = traced.placement.given if traced.placement is not None else (None,) * len(specs)
-        self.given = [
-            _written(spec, [s] if isinstance(s, NamedSharding) else [], divided.mesh) for s, spec in zip(told, specs)
-        ]
+        placed = [_over_devices(s, divided.mesh) for s in told]
+        self.given = [_written(spec, [s] if s else [], divided.mesh) for s, spec in zip(placed, specs)]
 
         def call(values: list[Any], foreign: tuple[int, ...] = ()) -> Any:
             given = [v.__copy__() if n in foreign else v for n, v in enumerate(values)]
@@ -213,6 +225,13 @@ def _written(spec: Spec, arguments: Sequence[NamedSharding], mesh: Mesh) -> Name
     while entries and entries[-1] is None:
         entries = entries[:-1]
     return NamedSharding(mesh, PartitionSpec(*entries))
+
+
+def _over_devices(layout: Sharding | None, mesh: Mesh) -> NamedSharding | None:
+    """A NamedSharding with the devices of `mesh` where its own has none; None for other layouts."""
+    if not isinstance(layout, NamedSharding) or isinstance(layout.mesh, Mesh):
+        return layout if isinstance(layout, NamedSharding) else None
+    return NamedSharding(over(layout.mesh, mesh), layout.spec)
 
 
 def _check_given(given: Sequence[Sharding | None], placement: Placement) -> None:

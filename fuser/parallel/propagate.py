@@ -19,8 +19,10 @@ from fuser.ops.sharding import sharding_constraint_p
 from fuser.parallel.links import Link, links
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.other_axes import in_axes_of
+from fuser.parallel.partial_manual import divisible, outside, plain, within
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec
+from fuser.passes.inline import inline_calls
 
 Axes = tuple[Any, ...]
 MOST_ROUNDS = 8  # forwards and backwards; two or three are usual
@@ -28,12 +30,16 @@ MOST_ROUNDS = 8  # forwards and backwards; two or three are usual
 
 @dataclass
 class Layouts:
-    """How values lie: `specs`, and for each why (`reasons`). `fixed` are those that propagation does not change."""
+    """How values lie: `specs`, and for each why (`reasons`). `fixed` are those that propagation does not change.
+
+    `inner` are the graphs of shard_maps that leave axes free, whose values are laid out too.
+    """
 
     mesh: Mesh
     specs: dict[Var, Spec] = field(default_factory=dict)
     reasons: dict[Var, str] = field(default_factory=dict)
     fixed: set[Var] = field(default_factory=set)
+    inner: dict[Eqn, Graph] = field(default_factory=dict)
 
     def of(self, operand: Operand) -> Spec:
         """The spec of a value; that of one on every device where nothing is known."""
@@ -60,7 +66,11 @@ class Layouts:
     def lay(self, var: Operand, sharding: NamedSharding, closed: bool, reason: str) -> None:
         """Say how a value lies; where not `closed`, or along dimensions that are free, propagation adds to it."""
         spec = in_axes_of(sharding, self.mesh).axes(var.aval.ndim)
-        if closed and PartitionSpec.UNCONSTRAINED not in sharding.spec.partitions:
+        self.say(var, spec, closed and PartitionSpec.UNCONSTRAINED not in sharding.spec.partitions, reason)
+
+    def say(self, var: Operand, spec: Spec, closed: bool, reason: str) -> None:
+        """The same of a spec over the mesh."""
+        if closed:
             self.fix(var, spec, reason)
         elif isinstance(var, Var) and var not in self.fixed:
             self.specs[var], self.reasons[var] = spec, reason
@@ -74,8 +84,12 @@ def constrained(graph: Graph, layouts: Layouts) -> None:
             closed = not (sharding.mesh.explicit_axes and sharding.mesh.auto_axes)
             layouts.lay(eqn.outvars[0], sharding, closed, f"{eqn.primitive.name} at {eqn.source.short}")
         elif eqn.primitive is shard_map_p:
+            divided = divisible(eqn.params["jaxpr"], eqn.params["manual_axes"], layouts.mesh)
+            if divided:
+                layouts.inner[eqn] = plain(inline_calls(eqn.params["jaxpr"]))
+                constrained(layouts.inner[eqn], layouts)
             for var, spec in zip(eqn.outvars, eqn.params["out_specs"]):
-                layouts.fix(var, spec, f"{eqn.primitive.name} at {eqn.source.short}")
+                layouts.say(var, spec, not divided, f"{eqn.primitive.name} at {eqn.source.short}")
     for var in (*graph.invars, *graph.constvars, *(v for eqn in graph.eqns for v in eqn.outvars)):
         if var.aval.explicit is not None:
             layouts.lay(var, var.aval.explicit, var.aval.explicit.mesh.are_all_axes_explicit, "its type")
@@ -120,6 +134,8 @@ def _settle(graph: Graph, layouts: Layouts) -> None:
 
 def _keep(eqn: Eqn, layouts: Layouts) -> bool:
     """Let the results of what is computed whole lie as an operand that is no longer does: each device keeps its part."""
+    if eqn in layouts.inner:
+        return sum(_keep(e, layouts) for e in layouts.inner[eqn].eqns) > 0
     if eqn.primitive.fusion is Fusion.CONTROL or eqn.primitive in (sharding_constraint_p, shard_map_p):
         return False
     changed = False
@@ -138,6 +154,8 @@ def _keep(eqn: Eqn, layouts: Layouts) -> bool:
 
 def _step(eqn: Eqn, layouts: Layouts, forwards: bool) -> bool:
     """Let axes go from an equation's operands to its results and each other, or from its results to its operands."""
+    if eqn in layouts.inner:
+        return _through(eqn, layouts, forwards)
     if eqn.primitive is sharding_constraint_p and forwards and eqn.params["sharding"] is not None:
         entries, mesh = eqn.params["sharding"].spec.partitions, eqn.params["sharding"].mesh
         auto = set(mesh.auto_axes) if mesh.explicit_axes else set()  # of which the types of explicit axes say nothing
@@ -165,6 +183,27 @@ def _step(eqn: Eqn, layouts: Layouts, forwards: bool) -> bool:
                 changed |= layouts.offer(eqn.invars[n], d, axes, reason)
             for n, d in link.results if forwards else ():
                 changed |= layouts.offer(eqn.outvars[n], d, axes, reason)
+    return changed
+
+
+def _through(eqn: Eqn, layouts: Layouts, forwards: bool) -> bool:
+    """Let the axes that a shard_map leaves free go into its graph, through it, and out of it."""
+    graph, reason = layouts.inner[eqn], f"{eqn.primitive.name} at {eqn.source.short}"
+    ends = (
+        tuple(zip(eqn.invars, graph.invars, eqn.params["in_specs"])),
+        tuple(zip(eqn.outvars, graph.outvars, eqn.params["out_specs"])),
+    )
+    before, after = ends if forwards else ends[::-1]
+    changed = False
+    for out, own, manual in before:
+        for dim, axes in enumerate(within(layouts.of(out), manual, own.aval, layouts.mesh)):
+            changed |= bool(axes) and layouts.offer(own, dim, axes, reason)
+    for each in graph.eqns if forwards else reversed(graph.eqns):
+        changed |= _step(each, layouts, forwards)
+    for out, own, manual in after:
+        free = within(layouts.of(own), whole(own.aval.ndim), own.aval, layouts.mesh)
+        for dim, axes in enumerate(outside(manual, free)):
+            changed |= bool(axes) and layouts.offer(out, dim, axes, reason)
     return changed
 
 

@@ -30,9 +30,11 @@ from fuser.ops.collective import asked, combine, is_meeting
 from fuser.ops.discharge import without_refs
 from fuser.ops.movement import reshape_p
 from fuser.ops.shard_map import Layout, Spec, Specs, shard_map_p
-from fuser.parallel.arrays import from_parts, laid_out, relabelled
+from fuser.parallel.arrays import from_parts, laid_out, relabelled, same_axes
+from fuser.parallel.eager import divided
 from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import flattened
+from fuser.parallel.partial_manual import divisible
 from fuser.parallel.passes import fewer_collectives
 from fuser.parallel.sharding import NamedSharding, Sharding
 from fuser.parallel.spec import PartitionSpec, names, spec_of, split_axes
@@ -257,11 +259,27 @@ def _impl(*values: Any, jaxpr: Graph, mesh: Mesh, in_specs: Specs, out_specs: Sp
             f"a shard_map over {mesh} began while a device of another runs ({current_source().short}); call it in the "
             "function of the outer one, not in a callback"
         )
-    results = run(jaxpr, mesh, [as_array(v) for v in values], in_specs, out_specs)
+    arrays = [as_array(v) for v in values]
+    if _divisible(jaxpr, params["manual_axes"], mesh):
+        given = [_over(a, sharding(mesh, s)) for a, s in zip(arrays, in_specs)]
+        own = {"jaxpr": jaxpr, "mesh": mesh, "in_specs": in_specs, "out_specs": out_specs}
+        return divided(shard_map_p, given, {**params, **own})  # type: ignore[no-any-return]
+    results = run(jaxpr, mesh, arrays, in_specs, out_specs)
     if not mesh.explicit_axes:
         return results
     layout = Layout(mesh, params["manual_axes"], params["check_vma"])
     return [_typed(r, layout.joined(a, s), mesh) for r, a, s in zip(results, jaxpr.out_avals, out_specs)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _divisible(graph: Graph, manual: tuple[Any, ...], mesh: Mesh) -> bool:
+    return divisible(graph, manual, mesh)
+
+
+def _over(value: Array, target: NamedSharding) -> Array:
+    """An operand that lies over the devices of `target`, or nowhere in particular."""
+    data = value._present()
+    return laid_out(value, target) if isinstance(data, Shards) and not same_axes(data.sharding, target) else value
 
 
 def _typed(result: Array, aval: ArrayType, mesh: Mesh) -> Array:

@@ -57,7 +57,7 @@ def shard_map(
     or along which a result's parts are put together. An argument whose spec leaves an axis out is the same for all devices
     along it; so must be such a result. With `check_vma` that is checked, and derivatives know what is the same for all
     (`fuser.lax.pvary`, the rule of psum); without, psum's transpose is psum. `axis_names` are the mesh axes that
-    collectives in `f` may name, all if empty; along the others every device does the same.
+    collectives in `f` may name, all if empty; along the others the compiler divides `f`.
     """
     if f is None:
         return functools.partial(
@@ -220,9 +220,9 @@ def _mapped(f: Callable[..., Any], args: tuple[Any, ...], in_specs: Any, out_spe
 
 
 def _as_written(result: Any, sharding: NamedSharding) -> Any:
-    """A result that lies by the spec that was given, with that spec; types may split it further."""
+    """A result that lies by the spec that was given, with that spec; along axes that are free, or in types, it may be split further."""
     lying = result._data.sharding if isinstance(result, Array) and isinstance(result._data, Shards) else sharding
-    if sharding.mesh.explicit_axes and not lying.is_equivalent_to(sharding, len(result.shape)):
+    if not lying.is_equivalent_to(sharding, len(result.shape)):
         return result
     return relabelled(result, sharding)
 

@@ -33,6 +33,7 @@ from fuser.parallel.mesh import Mesh, extent
 from fuser.parallel.nested import replayed_flat
 from fuser.parallel.other_axes import in_axes_of
 from fuser.parallel.owners import localised
+from fuser.parallel.partial_manual import outside, within
 from fuser.parallel.propagate import Axes, Layouts, linked, propagate, unsummed
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec
@@ -240,12 +241,27 @@ class _Parts:
         return select(first, value, full(type_of(value), 0))
 
     def inlined(self, eqn: Eqn) -> None:
-        """A shard_map is the graph of one device already."""
+        """A shard_map is the graph of one device already; along axes that it leaves free it is divided."""
         specs = eqn.params["in_specs"]
+        if eqn in self.layouts.inner:
+            self.divided(eqn, self.layouts.inner[eqn])
+            return
         operands = [self.taken(v, s, "an operand of shard_map") for v, s in zip(eqn.invars, specs)]
         results = replayed_flat(eqn.params["jaxpr"], self.mesh, operands)
         for var, value, spec in zip(eqn.outvars, results, eqn.params["out_specs"]):
             self.put(var, value, spec)
+
+    def divided(self, eqn: Eqn, graph: Graph) -> None:
+        """The graph of a shard_map, which stands for all devices along the axes that are free, on parts."""
+        given = [within(self.layouts.of(v), whole(v.aval.ndim), v.aval, self.mesh) for v in graph.invars]
+        targets = map(outside, eqn.params["in_specs"], given)
+        operands = [self.taken(v, s, "an operand of shard_map") for v, s in zip(eqn.invars, targets)]
+        ends: list[Spec] = []
+        parts = _Parts(self.mesh, self.layouts)
+        results = parts.run(graph, operands, given, [None] * len(graph.outvars), ends, equal_parts=True)
+        self.placed += parts.placed
+        for var, value, manual, free in zip(eqn.outvars, results, eqn.params["out_specs"], ends):
+            self.put(var, value, outside(manual, free))
 
     def inspected(self, eqn: Eqn) -> None:
         """How the operand lies is told, and nothing is left to do."""

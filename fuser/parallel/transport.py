@@ -68,6 +68,18 @@ class Connections:
         with contextlib.suppress(Exception):
             self.store.set(_news(processes().index), self._report)
         self._listener.join(_STORE_SECONDS)
+        if self.failure is None:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Process 0, which holds the store, leaves last if the others leave soon: those that still ask it anything would print that it is gone."""
+        deadline = time.monotonic() + _STORE_SECONDS
+        with contextlib.suppress(Exception):
+            self.store.add("fuser/left", 1)
+            while processes().index == 0 and time.monotonic() < deadline:
+                if self.store.add("fuser/left", 0) == processes().count:
+                    return
+                time.sleep(0.01)
 
     def turn(self, members: Any) -> int:
         """How many meetings of this group there were before."""

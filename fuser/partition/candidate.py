@@ -17,6 +17,7 @@ from fuser.ir.index import Axis
 from fuser.ir.primitive import Fusion, Movement
 from fuser.ir.target import Target, duration
 from fuser.ops.attention import attention_p
+from fuser.ops.dot import free_dimensions
 from fuser.partition import recomputation
 from fuser.partition.attention_axes import layouts
 from fuser.partition.axes import DimensionMap, Views, dimension_maps
@@ -98,9 +99,11 @@ def standalone(number: int, eqn: Eqn, views: Views, kind: Kind, reason: str) -> 
     )
 
 
-def product(number: int, eqn: Eqn, views: Views) -> Candidate:
+def product(number: int, eqn: Eqn, views: Views, limits: FusionLimits) -> Candidate:
     """The candidate of a contraction that becomes a kernel: rows along the result, operands read wherever they are needed."""
     candidate = standalone(number, eqn, views, Kind.CONTRACTION, "")
+    if all(limits.product_tile) and eqn.primitive is not attention_p:
+        candidate.opaque = _reads_of_operands(eqn, views, limits.product_tile)
     if eqn.primitive is attention_p:
         found = layouts(eqn.params["graph"])
     else:
@@ -110,6 +113,20 @@ def product(number: int, eqn: Eqn, views: Views) -> Candidate:
     candidate.order = candidate.parallel
     candidate.cost = 1 << 20  # never computed twice
     return candidate
+
+
+def _reads_of_operands(eqn: Eqn, views: Views, tile: tuple[int, int]) -> dict[Var, float]:
+    """How often each element of a product's operands is read where blocks of the result have so many rows and columns."""
+    contracted, batch = eqn.params["dimension_numbers"]
+    extents = []
+    for operand, dims, batched in zip(eqn.invars, contracted, batch, strict=True):
+        free = free_dimensions(operand.aval.ndim, dims, batched)
+        extents.append(math.prod(operand.aval.shape[d] for d in free))
+    found: dict[Var, float] = {}
+    for operand, others, extent in zip(eqn.invars, reversed(extents), reversed(tile), strict=True):
+        if (source := views(operand).source) is not None:
+            found[source] = found.get(source, 0) + max(1, math.ceil(others / extent))
+    return found
 
 
 def looped(number: int, eqn: Eqn, views: Views, form: LoopForm, uses: Uses) -> Candidate:
@@ -243,13 +260,15 @@ def blocker(a: Candidate, b: Candidate, uses: Uses, limits: FusionLimits) -> str
         return "an optimization barrier stands between them"
     opaque = b.opaque.keys() & a.produced
     if Kind.CONTRACTION in (a.kind, b.kind):
-        reason = _product_blocker(a, b, bool(opaque), uses)
+        reason = _product_blocker(a, b, bool(opaque), uses, limits)
         if reason is not None:
             return reason
     if Kind.LOOP in (a.kind, b.kind):
         reason = _loop_blocker(a, b, bool(opaque))
         if reason is not None:
             return reason
+    if opaque and b.kind is Kind.CONTRACTION:
+        return "others need the operand in memory too" if escaping(a, b, uses) else None
     if opaque:
         return _inline_blocker(a, b, opaque, uses, limits)
     if (
@@ -292,10 +311,14 @@ def _results(a: Candidate, b: Candidate, uses: Uses) -> int:
     return sum(not within(v, a, b, uses) for candidate in (a, b) for v in candidate.live_out)
 
 
-def _product_blocker(a: Candidate, b: Candidate, opaque: bool, uses: Uses) -> str | None:
-    """Elementwise work on a product's result joins it, nothing else, and not what is reduced next beside a result in memory."""
+def _product_blocker(a: Candidate, b: Candidate, opaque: bool, uses: Uses, limits: FusionLimits) -> str | None:
+    """Elementwise work on a product's result joins it, nothing else, and not what is reduced next beside a result in memory; what is
+    done with its operands' elements joins it where doing it for each block that reads them takes less than storing them."""
     if b.kind is Kind.CONTRACTION:
-        return "a product reads each element of its operands many times, so they are computed before it"
+        alone = a.kind is Kind.ELEMENTWISE and a.pieces == 1 and not any(e.primitive is attention_p for e in b.eqns)
+        if not alone or not opaque or not all(limits.product_tile):
+            return "a product reads each element of its operands many times, so they are computed before it"
+        return recomputation.of_operands(a, b, _copies(a, b, b.opaque.keys() & a.produced), limits.target)
     if b.kind is not Kind.ELEMENTWISE:
         return f"a {b.kind.value} needs whole rows of the product, which are spread over several blocks"
     if any(v not in a.layout for v in b.inputs & a.produced):
@@ -454,9 +477,10 @@ def _growth_blocker(a: Candidate, b: Candidate, fresh: list[Axis], uses: Uses, l
     """`b` runs over more axes than `a`: `a` would be computed again for each step of the new ones."""
     if a.kind is Kind.LOOP:
         return "the other is a loop, which each element here would run again"
-    if a.reduced:
+    if a.reduced or a.kind is Kind.CONTRACTION:
         extents = "×".join(str(x.extent) for x in fresh)
-        return f"it uses the reduction's result over {extents} more elements, which the kernel does not run over"
+        what = "reduction" if a.reduced else "product"
+        return f"it uses the {what}'s result over {extents} more elements, which the kernel does not run over"
     if row_level(b, fresh):
         return None
     if escaping(a, b, uses):

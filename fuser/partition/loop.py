@@ -183,7 +183,7 @@ class _Tracing:
         self._evaluate()
         self._unify()
         lanes = self._lanes()
-        subgroup = self._subgroup() if self.subgroups and not lanes else None
+        subgroup = self._subgroup() if self.subgroups and not self._apart() else None
         if subgroup is None:
             try:
                 self._check_size(lanes)
@@ -295,6 +295,11 @@ class _Tracing:
         for axes in wide:
             self._fit(axes, lanes)
         return lanes
+
+    def _apart(self) -> bool:
+        """Whether lanes carry states of their own, or there is nothing to carry: else each would repeat what all need."""
+        carried = [axis for axes in self.carry_axes for axis in axes if axis is not None]
+        return any(self.classes.lane(axis) for axis in carried) or (not carried and bool(self._lanes()))
 
     def _fit(self, axes: list[Axis], lanes: list[Axis]) -> None:
         """Let independent axes of equal extent run together with the lanes, the innermost first."""

@@ -190,7 +190,7 @@ class Grouping:
         elif kind is None:
             candidate = single(number, eqn, self.views, self.limits)
         elif kind is Kind.CONTRACTION and self.limits.dots and reason is None:
-            candidate = product(number, eqn, self.views)
+            candidate = product(number, eqn, self.views, self.limits)
         else:
             candidate = standalone(number, eqn, self.views, kind, _reason(eqn, kind, reason))
         mask = 0

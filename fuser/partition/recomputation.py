@@ -85,3 +85,20 @@ def again(a: Candidate, b: Candidate, times: float, values: Iterable[Var], targe
     lost = max(moving, own + repeated) - max(moving, own)
     stored = target.launch + target.move(2 * sum(v.aval.nbytes for v in values))
     return f"computing it again costs {duration(lost)}, storing it {duration(stored)}" if lost > stored else None
+
+
+def of_operands(a: Candidate, b: Candidate, times: float, target: Target) -> str | None:
+    """What computing a product's operands so many times where it reads them costs, and what storing them would, where that is less.
+
+    A product that computes its operands waits for it, as its own units do no other work then; what it reads instead of them again comes
+    from the nearest memory.
+    """
+    size = math.prod(x.extent for x in a.axes)
+    values = sum(v.aval.nbytes for v in b.inputs & a.produced)
+    read = sum(v.aval.nbytes for v in a.inputs)
+    computed = a.cost * size * times / target.operations
+    again = max(0.0, read - values) * (times - 1) / target.levels[0].bandwidth
+    stored = target.launch + target.move(2 * values)
+    if computed + again <= stored:
+        return None
+    return f"computing its operands {math.ceil(times)} times costs {duration(computed + again)}, storing them {duration(stored)}"

@@ -115,7 +115,7 @@ def explain(function: Callable[..., Any], *, verbose: bool = False) -> Callable[
         found = of_plan(lowered.plan, compilations(staged), lowered.sources, verbose)
         saved = loop_bytes(lowered.traced.graph) - loop_bytes(lowered.plan.graph)
         spread = getattr(lowered, "spread", None)
-        devices = () if spread is None else tuple(spread.explain().splitlines())
+        devices = () if spread is None else (*spread.explain().splitlines(), *lowered.exchanges())
         return replace(found, loop_bytes_saved=max(saved, 0), devices=devices)
 
     return explained

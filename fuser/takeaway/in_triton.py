@@ -83,7 +83,7 @@ def _call(call: Call) -> list[str]:
         lines.append(f"    scratch{n} = torch.empty({size}, dtype=torch.{np.dtype(dtype).name}, device=device)")
         buffers.append(f"scratch{n}")
     for launch in call.source.launch["launches"]:
-        lines += _launch(call.source.name, launch, buffers)
+        lines += _launch(call.source.name, launch.plain, buffers)
     return lines
 
 

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from fuser.ir.graph import Graph, Var
+from fuser.ir.names import function_name, printable
 from fuser.ir.references import AbstractRef
+from fuser.trace import tree
 from fuser.trace.cells import is_ref
 from fuser.trace.core import type_of
 
 
-def check_results(graph: Graph, what: str, paths: Sequence[str] = ()) -> Graph:
-    """The graph; ValueError where a Ref is among its results."""
+def check_results(
+    graph: Graph, what: str, paths: Callable[[], Sequence[str]] = tuple, argument: Callable[[int], str] | None = None
+) -> Graph:
+    """The graph; ValueError where a Ref is among its results.
+
+    `paths` gives where each result stands in the function's result, `argument` what the user calls an input of the graph.
+    """
     for number, var in enumerate(graph.outvars):
         if type(var.aval) is AbstractRef:
-            path = f" at output tree path {paths[number]}" if paths and paths[number] else ""
+            path = (
+                f" at output tree path result{where}" if (where := ([*paths()] or [""] * (number + 1))[number]) else ""
+            )
             raise ValueError(
                 f"function {graph.name} traced for {what} returned a mutable array reference of type {var.aval.str_long()}{path}, but "  # type: ignore[attr-defined]
-                f"mutable array references cannot be returned.{_origin(graph, var)}"
+                f"mutable array references cannot be returned.{_origin(graph, var, argument)}"
             )
     return graph
 
 
-def _origin(graph: Graph, var: Any) -> str:
+def _origin(graph: Graph, var: Any, argument: Callable[[int], str] | None) -> str:
     made = next((e for e in graph.eqns if var in e.outvars), None)
     if made is not None:
         return f"\n\nThe returned mutable array was created on line {made.source.short}."
     if isinstance(var, Var) and var in graph.invars:
-        return f"\n\nThe returned mutable array was passed in as argument {graph.invars.index(var)}."
+        number = graph.invars.index(var)
+        name = f"argument {number}" if argument is None else f"the argument {argument(number)}"
+        return f"\n\nThe returned mutable array was passed in as {name}."
     return ""
 
 
@@ -53,3 +65,34 @@ def check_aliases(
                 f"the argument {path(n)}"
             )
         seen[id(value)] = n
+
+
+def check_arguments(function: Any, what: str, arguments: Any, closed: Sequence[Any] = ()) -> None:
+    """`check_aliases` of the leaves of `arguments`, a pair of those by position and by name, as `function` calls them."""
+    leaves = tree.leaves(arguments)
+    if any(map(is_ref, leaves)):
+        path = lambda n: parameter_path(function, n, arguments)
+        check_aliases(leaves, function_name(function), what, path, closed)
+
+
+def parameter_path(
+    function: Any, number: int, arguments: Any, positions: Container[int] = (), names: Container[str] = ()
+) -> str:
+    """What the user calls the leaf with this number of `arguments`, a pair of those by position and by name: `x[0]['w']`.
+
+    Parameters at `positions`, or with `names`, are not among the arguments.
+    """
+    paths = tree.paths(arguments)
+    if number >= len(paths):
+        return "(a Ref that it closes over)"
+    path = paths[number]
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        parameters = []
+    if path.startswith("[0]["):
+        position, _, rest = path[4:].partition("]")
+        index = int(position)
+        free = [n for i, n in enumerate(parameters) if i not in positions and n not in names]
+        return (printable(free[index]) if index < len(free) else f"number {index}") + rest
+    return path.removeprefix("[1]")

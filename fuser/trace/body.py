@@ -58,18 +58,20 @@ def staged_body(
     kind: str = "",
     setting: Any = None,
     kept: Callable[[], bool] = lambda: True,
+    what: str = "control flow",
 ) -> Body:
     """The body of `function` for arguments of this tree `structure` (of a tuple of arguments) and these types.
 
     `convert(leaves, result)` makes values of the result's leaves. `owner` is the user's function where `function` is a
     wrapper made for this call, of the given `kind`; `setting` is what else the body depends on. It is `kept` unless that says no.
+    `what` traces it, for errors.
     """
     owner = owner or function
     key = (kind, structure, tuple(avals), setting, config.traced, axes_key())
     known = _cache(owner)
     if known is not None and key in known:
         return known[key]
-    body = _stage(function, structure, avals, convert, function_name(owner), kind)
+    body = _stage(function, structure, avals, convert, function_name(owner), what)
     if known is not None and kept() and not any(isinstance(value, Tracer) for value in body.consts):
         if len(known) >= MOST:
             known.clear()
@@ -86,7 +88,7 @@ def _cache(owner: Callable[..., Any]) -> dict[Any, Body] | None:
 
 
 def _stage(
-    function: Callable[..., Any], structure: Any, avals: Sequence[ArrayType], convert: Any, name: str, kind: str = ""
+    function: Callable[..., Any], structure: Any, avals: Sequence[ArrayType], convert: Any, name: str, what: str
 ) -> Body:
     out: list[Any] = []
 
@@ -96,7 +98,7 @@ def _stage(
         out.extend((out_structure, tree.paths(result)))
         return convert(leaves, result)
 
-    graph = check_results(stage(flat, avals, name), kind or "control flow", out[1])
+    graph = check_results(stage(flat, avals, name), what, lambda: out[1])
     closed, consts = close(graph)
     return Body(closed, consts, out[0], name, tuple(out[1]))
 

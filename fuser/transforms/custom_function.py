@@ -14,6 +14,8 @@ from fuser.ir.source import current_source
 from fuser.ir.types import ArrayType, Typed
 from fuser.lax.values import as_value
 from fuser.trace import tree
+from fuser.trace.aliases import check_arguments
+from fuser.trace.cells import is_ref
 from fuser.trace.core import Tracer, type_of
 from fuser.trace.tangent import Zero, as_array, float0, zeros
 from fuser.transforms.arguments import leaf_values, name_of
@@ -83,7 +85,8 @@ class CustomFunction:
         return bound.args
 
     def _call(self, args: tuple[Any, ...]) -> Call:
-        return Call(self.fun, args, self.nondiff_argnums)
+        check_arguments(self.fun, self.kind, (args, {}))
+        return Call(self.fun, args, self.nondiff_argnums, self.kind)
 
 
 class Call:
@@ -93,8 +96,10 @@ class Call:
     the others: so an equation that outlives the trace holds no tracer, and `taken` gives them away.
     """
 
-    def __init__(self, fun: Callable[..., Any], args: tuple[Any, ...], nondiff: Sequence[int]) -> None:
-        self.fun = fun
+    def __init__(
+        self, fun: Callable[..., Any], args: tuple[Any, ...], nondiff: Sequence[int], kind: str = "custom_vjp"
+    ) -> None:
+        self.fun, self.kind = fun, kind
         self.name = name_of(fun)
         self.count = len(args)
         self.nondiff = [n % len(args) for n in nondiff if -len(args) <= n < len(args)]
@@ -135,6 +140,7 @@ class Call:
         result = self.merged(self.fun, operands[:count], operands[count:])
         leaves, self.out_tree = tree.flatten(result)
         values = leaf_values(leaves, f"the result of {self.name}")
+        self.check_references(values, result, "primal", self.name, ())
         self.out_avals = [type_of(v) for v in values]
         return values
 
@@ -160,6 +166,20 @@ class Call:
             )
         self.out_tree = structure
         return values
+
+    def check_references(
+        self, values: Sequence[Any], result: Any, role: str, name: str, arguments: Sequence[Any]
+    ) -> None:
+        """ValueError for a Ref among the results of a function of the user's, but for one of the `arguments`."""
+        known = {id(a) for a in arguments}
+        for number, value in enumerate(values):
+            if is_ref(value) and id(value) not in known:
+                where = tree.paths(result)[number]
+                raise ValueError(
+                    f"{self.kind} {role} function {name} returned a mutable array reference of type {type_of(value).str_long()}"
+                    f"{f' at output tree path {where}' if where else ''}{' that was not an argument' if arguments else ''}; "
+                    f"return what it holds, ref[...] ({current_source().short})"
+                )
 
     def result(self, values: Sequence[Any]) -> Any:
         return tree.unflatten(self.out_tree, values)

@@ -83,7 +83,7 @@ class custom_vjp(CustomFunction):
             )
         args = self._positional(args, kwargs)
         _refuse_tracers(args, self.nondiff_argnums, name_of(self.fun))
-        call = Call(self.fun, args, self.nondiff_argnums)
+        call = self._call(args)
         try:
             outs = custom_vjp_call_p.bind(
                 *call.operands(),
@@ -120,6 +120,7 @@ def _flat_fwd(call: Call, fwd: Callable[..., Any], bwd: Callable[..., Any], symb
         primal_out, residual_tree = pair_of(result, rule, call.name, "primal output, residuals")
         outs = call.primals_out(primal_out, rule, "VJP fwd")
         leaves, structure = tree.flatten(residual_tree)
+        call.check_references(leaves, residual_tree, "fwd", rule, primals)
         fixed = {n: leaf for n, leaf in enumerate(leaves) if python_scalar(leaf)}  # Python reads them in bwd too
         residuals = leaf_values([v for n, v in enumerate(leaves) if n not in fixed], f"the residuals of {rule}")
         count = len(leaves)  # the rule outlives them

@@ -15,6 +15,7 @@ from fuser.ir.dim import as_extent
 from fuser.ir.source import current_source
 from fuser.ir.types import float0
 from fuser.trace import tree
+from fuser.trace.aliases import check_arguments
 from fuser.trace.batch import batch, moved
 from fuser.trace.cells import PartOfRef, is_ref
 from fuser.trace.core import type_of
@@ -112,6 +113,7 @@ def _vmap(
     leaves, structure = tree.flatten((args, kwargs))
     if any(map(is_ref, leaves)):
         _refuse_parts((args, kwargs))
+        check_arguments(fun, "vmap", (args, kwargs))
     given = prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
     opaque = {n: leaf for n, (leaf, axis) in enumerate(zip(leaves, given)) if axis is None and _is_opaque(leaf)}
     values = leaf_values([0 if n in opaque else v for n, v in enumerate(leaves)], f"the arguments of {name_of(fun)}")
@@ -198,16 +200,18 @@ def _refuse_parts(arguments: Any) -> None:
             )
 
 
-def prefix(axes: Any, full: Any, what: str) -> list[Any]:
+def prefix(axes: Any, full: Any, what: str, transform: str = "vmap") -> list[Any]:
     """One axis for each leaf of `full`; ValueError where `axes` is no tree prefix of it."""
     marked = optree.tree_map(lambda a: _UNMAPPED if a is None else a, axes, none_is_leaf=True, namespace=tree.NAMESPACE)
     try:
         found = optree.broadcast_prefix(marked, full, none_is_leaf=False, namespace=tree.NAMESPACE)
     except ValueError:
         structure = tree.structure(full)
-        mismatches = list(prefix_mismatches(tree.structure(axes, lambda a: a is None), structure, what))
+        mismatches = list(
+            prefix_mismatches(tree.structure(axes, lambda a: a is None), structure, f"{transform} {what}")
+        )
         raise ValueError(
-            f"vmap {what} specification must be a tree prefix of the corresponding value; got {axes!r} for {structure}. "
+            f"{transform} {what} specification must be a tree prefix of the corresponding value; got {axes!r} for {structure}. "
             f"{details(mismatches)} ({current_source().short})"
         ) from None
     return [None if a is _UNMAPPED else a for a in found]

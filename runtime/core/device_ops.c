@@ -5,7 +5,7 @@
    captured: the device decides, and the host never reads the predicate. */
 #include "device_ops.h"
 
-enum { LARGEST = 128, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
+enum { LARGEST = 128, MOST_MAPS = 8, CAPTURING = 1, RELAXED = 2, REPLACE_DEPENDENCIES = 1, TOO_DEEP = 801 /* not supported */ };
 
 /* set_condition(handle, address, branch, last): the handle is 1 where the byte at `address` is not 0, or, with a `last`
    branch of at least 0, where the int32 there, clamped to 0 … last, is `branch`. */
@@ -39,11 +39,30 @@ int load_condition(void) {
 
 static Address at(const uint64_t *table, Place place) { return table[place.entry] + (uint64_t)place.offset; }
 
+typedef struct { _Alignas(64) uint64_t words[16]; } EncodedMap; /* CUtensorMap */
+
+/* The map of an array that begins at `address`, as kernels take it. */
+static Status encode_map(EncodedMap *encoded, const TensorMap *map, Address address) {
+    static const unsigned steps[MOST_DIMENSIONS] = {1, 1, 1, 1, 1};
+    enum { NOT_INTERLEAVED = 0, PROMOTED_TO_128_BYTES = 2, ZEROS_OUTSIDE = 0 };
+    return driver.map_encode(encoded, map->dtype, map->rank, address, map->extents, map->strides, map->box, steps, NOT_INTERLEAVED,
+                             map->swizzle, PROMOTED_TO_128_BYTES, ZEROS_OUTSIDE);
+}
+
 static Status run_launch(const LaunchOp *op, Handle stream, const uint64_t *table) {
     uint64_t values[LARGEST];
     void *pointers[LARGEST];
+    EncodedMap maps[MOST_MAPS];
+    int map_count = 0;
     for (int k = 0; k < op->count; k++) {
         const Param *param = &op->params[k];
+        if (param->kind == MAP) {
+            Status result = encode_map(&maps[map_count], param->map, at(table, param->place));
+            if (result)
+                return result;
+            pointers[k] = &maps[map_count++];
+            continue;
+        }
         values[k] = param->kind == NUMBER ? param->value : param->kind == VALUE ? table[param->place.entry] : at(table, param->place);
         pointers[k] = &values[k]; /* little-endian: the low bytes of a short one come first */
     }
@@ -208,18 +227,46 @@ static int read_place(PyObject *item, Place *place, int entries) {
     return -1;
 }
 
+/* (dtype, swizzle, extents, strides in bytes, box), the innermost dimension first; a stride less than extents. */
+static int read_map(PyObject *item, TensorMap *map) {
+    PyObject *extents, *strides, *box;
+    if (!PyArg_ParseTuple(item, "iiO!O!O!", &map->dtype, &map->swizzle, &PyTuple_Type, &extents, &PyTuple_Type, &strides, &PyTuple_Type, &box))
+        return -1;
+    map->rank = (int)PyTuple_GET_SIZE(extents);
+    if (map->rank < 1 || map->rank > MOST_DIMENSIONS || PyTuple_GET_SIZE(box) != map->rank || PyTuple_GET_SIZE(strides) != map->rank - 1) {
+        PyErr_Format(PyExc_ValueError, "a tensor map has 1 to %d dimensions, as many sides of its box and a stride less", MOST_DIMENSIONS);
+        return -1;
+    }
+    for (int k = 0; k < map->rank; k++) {
+        map->extents[k] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(extents, k));
+        map->strides[k] = k < map->rank - 1 ? PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(strides, k)) : 0;
+        map->box[k] = (unsigned)PyLong_AsUnsignedLong(PyTuple_GET_ITEM(box, k));
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
 static int read_param(PyObject *item, Param *param, int entries) {
     const char *kind;
     int entry;
     long long value;
-    if (!PyArg_ParseTuple(item, "siL", &kind, &entry, &value))
+    PyObject *map = NULL;
+    if (!PyArg_ParseTuple(item, "siL|O", &kind, &entry, &value, &map))
         return -1;
     param->place = (Place){entry, value};
     param->value = (uint64_t)value;
-    param->kind = !strcmp(kind, "address") ? ADDRESS : !strcmp(kind, "value") ? VALUE : NUMBER;
+    param->kind = !strcmp(kind, "address") ? ADDRESS : !strcmp(kind, "value") ? VALUE : !strcmp(kind, "map") ? MAP : NUMBER;
     if (param->kind == NUMBER && strcmp(kind, "i32") && strcmp(kind, "i64")) {
-        PyErr_Format(PyExc_ValueError, "a parameter is an address, a value, i32 or i64, not %s", kind);
+        PyErr_Format(PyExc_ValueError, "a parameter is an address, a value, a map, i32 or i64, not %s", kind);
         return -1;
+    }
+    if (param->kind == MAP) {
+        if (map == NULL)
+            return PyErr_Format(PyExc_ValueError, "a parameter that is a map says what it maps"), -1;
+        param->map = PyMem_Calloc(1, sizeof(TensorMap));
+        if (param->map == NULL)
+            return PyErr_NoMemory(), -1;
+        if (read_map(map, param->map) < 0)
+            return -1;
     }
     if (param->kind != NUMBER && (entry < 0 || entry >= entries)) {
         PyErr_Format(PyExc_ValueError, "there is no entry %d among %d", entry, entries);
@@ -243,9 +290,15 @@ static int read_launch(LaunchOp *op, PyObject *tuple, int entries) {
         PyErr_Format(PyExc_ValueError, "a launch has %d parameters; at most %d are supported", op->count, LARGEST);
         return -1;
     }
-    for (int k = 0; k < op->count; k++)
+    int maps = 0;
+    for (int k = 0; k < op->count; k++) {
         if (read_param(PyTuple_GET_ITEM(params, k), &op->params[k], entries) < 0)
             return -1;
+        if (op->params[k].kind == MAP && ++maps > MOST_MAPS) {
+            PyErr_Format(PyExc_ValueError, "a launch has at most %d tensor maps", MOST_MAPS);
+            return -1;
+        }
+    }
     return 0;
 }
 
@@ -348,8 +401,11 @@ void free_body(Body *body) {
         Body *inside = (Body *)bodies_of(op, &count);
         for (int k = 0; k < count; k++)
             free_body(&inside[k]);
-        if (op->kind == LAUNCH)
+        if (op->kind == LAUNCH) {
+            for (int k = 0; op->launch.params != NULL && k < op->launch.count; k++)
+                PyMem_Free(op->launch.params[k].map);
             PyMem_Free(op->launch.params);
+        }
         if (op->kind == REPEAT) {
             PyMem_Free(op->repeat.rotations);
             PyMem_Free(op->repeat.strides);

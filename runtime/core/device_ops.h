@@ -9,12 +9,21 @@ typedef struct {
     Op *ops;
 } Body;
 
-typedef enum { ADDRESS, VALUE, NUMBER } ParamKind;
+typedef enum { ADDRESS, VALUE, NUMBER, MAP } ParamKind;
+
+enum { MOST_DIMENSIONS = 5 };
+
+typedef struct { /* what cuTensorMapEncodeTiled is told beside the address; the innermost dimension first, strides in bytes */
+    int dtype, rank, swizzle;
+    uint64_t extents[MOST_DIMENSIONS], strides[MOST_DIMENSIONS];
+    unsigned box[MOST_DIMENSIONS];
+} TensorMap;
 
 typedef struct {
     ParamKind kind;
-    Place place;    /* ADDRESS: where; VALUE: the entry that holds a number's bits */
+    Place place;    /* ADDRESS, MAP: where; VALUE: the entry that holds a number's bits */
     uint64_t value; /* NUMBER */
+    TensorMap *map; /* MAP */
 } Param;
 
 typedef struct { Handle function; unsigned grid, threads, shared; int count; Param *params; } LaunchOp;

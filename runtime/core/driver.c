@@ -35,6 +35,7 @@ static const struct { const char *name; void **place; bool conditional; } symbol
     {"cuModuleUnload", (void **)&driver.module_unload, false},
     {"cuFuncSetAttribute", (void **)&driver.function_set, false},
     {"cuLaunchKernel", (void **)&driver.launch, false},
+    {"cuTensorMapEncodeTiled", (void **)&driver.map_encode, false},
     {"cuStreamIsCapturing", (void **)&driver.capturing, false},
     {"cuStreamBeginCapture_v2", (void **)&driver.capture_begin, false},
     {"cuStreamEndCapture", (void **)&driver.capture_end, false},

@@ -63,6 +63,7 @@ struct Driver {
     Status (*module_unload)(Handle);
     Status (*function_set)(Handle, int, int);
     Status (*launch)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **, void **);
+    Status (*map_encode)(void *, int, unsigned, Address, const uint64_t *, const uint64_t *, const unsigned *, const unsigned *, int, int, int, int);
     Status (*capturing)(Handle, int *);
     Status (*capture_begin)(Handle, int);
     Status (*capture_end)(Handle, Handle *);

@@ -10,16 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STREAMS = 64, PARAMS = 128, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, NOT_READY = 600, UPDATE_FAILED = 910 };
+enum { STREAMS = 64, PARAMS = 128, INVALID = 1, FAILED = 719, POISON = 0xcb, OUT_OF_MEMORY = 2, NOT_READY = 600, UPDATE_FAILED = 910 };
 
 /* What tests read and set. */
-struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls; } counts;
+struct { long launches, graphs, instantiated, updated, destroyed, to_device, to_host, copies, sets, allocations, releases, waits, host_waits, products, calls, programs; } counts;
 int execute = 1, checking = 1, refuse_launches, graph_cannot_update, version = 12080;
 int64_t memory_limit = INT64_MAX;
 char fault[512];
 
 typedef struct { uint64_t address, size; int live, writer; uint64_t written, read[STREAMS]; } Memory;
-typedef struct { int buffer, by_value; } ParamOf; /* by value: so many bytes; -1: an address of any alignment */
+typedef struct { int buffer, by_value; } ParamOf; /* by value: so many bytes; -1: an address of any alignment. Buffer MAPPED: a tensor map of buffer number `by_value` */
+enum { MAPPED = -3, MAP_WORD = 0x70616d };
 typedef struct { char name[160]; int count; ParamOf params[PARAMS]; } Entry;
 typedef struct Module {
     struct Module *next;
@@ -369,13 +370,39 @@ int cuModuleGetFunction(Function **found, Module *module, const char *name) {
 }
 int cuModuleUnload(Module *module) { return 0; }
 int cuFuncSetAttribute(Function *function, int attribute, int value) { return 0; }
+/* A map, in the place of CUtensorMap: a word to know it by, the address and the bytes from there to its last element. */
+int cuTensorMapEncodeTiled(uint64_t *map, int type, unsigned rank, uint64_t address, const uint64_t *extents, const uint64_t *strides, const unsigned *box, const unsigned *steps, int interleaved, int swizzle, int promotion, int outside) {
+    static const int sizes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
+    counts.calls++;
+    if (type > 12 || rank < 1 || rank > 5 || address % 16 || (uint64_t)map % 64) return INVALID;
+    uint64_t span = extents[0] * sizes[type];
+    for (unsigned k = 0; k < rank; k++) {
+        if (!extents[k] || extents[k] >> 32 || !box[k] || box[k] > 256 || steps[k] != 1) return INVALID;
+        if (k + 1 < rank && (strides[k] % 16 || strides[k] >> 40)) return INVALID;
+        if (k) span += (extents[k] - 1) * strides[k - 1];
+    }
+    map[0] = MAP_WORD, map[1] = address, map[2] = span;
+    return 0;
+}
+/* Whether a map lies within the buffer that it is of, which is a parameter too. */
+static int lies_within(const Module *module, const Entry *entry, const uint64_t *map, int buffer, void **params) {
+    for (int k = 0; k < entry->count; k++)
+        if (entry->params[k].buffer == buffer && map[0] == MAP_WORD) {
+            uint64_t first = *(uint64_t *)params[k];
+            return buffer >= module->buffer_count || (map[1] >= first && map[1] + map[2] <= first + module->bytes[buffer]);
+        }
+    return 0;
+}
 int cuLaunchKernel(Function *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **params, void **extra) {
-    counts.calls++, counts.launches++;
+    counts.calls++, counts.launches++, counts.programs += x;
     if (refuse_launches) return FAILED;
     if (!execute && !streams[of(stream)].capturing) return 0;
     int count = function->module ? function->entry->count : 4;
     Task task = {.kind = KERNEL, .kernel = {function, calloc(count + 1, 8)}};
     for (int k = 0; k < count; k++) {
+        const ParamOf *param = function->module ? &function->entry->params[k] : NULL;
+        if (param && param->buffer == MAPPED && !lies_within(function->module, function->entry, params[k], param->by_value, params))
+            return failed("%s gets a tensor map that leaves its array", function->entry->name);
         int narrow = function->module ? function->entry->params[k].buffer == -2 || function->entry->params[k].by_value == 4 : k > 1;
         memcpy(&task.kernel.values[k], params[k], narrow ? 4 : 8);
     }

@@ -98,7 +98,7 @@ def choices(x: Any, which: Any) -> Any:
 
 
 def with_library(x: Any) -> Any:
-    return lax.fori_loop(0, 3, lambda i, c: fnp.sort(c, axis=-1) @ c * 0.1, x)
+    return lax.fori_loop(0, 3, lambda i, c: lax.linalg.qr(c)[0] @ c * 0.1, x)
 
 
 SQUARE = (16, 16)
@@ -155,11 +155,11 @@ def test_programs_are_one_step_that_neither_copies_nor_waits(device: Any, name: 
 
 def test_library_calls_stand_between_programs(device: Any) -> None:
     x = put(*SQUARE)
-    run = on_device(lambda x: fnp.sort(x * 2, axis=0) @ x + 1)
+    run = on_device(lambda x: lax.linalg.qr(x * 2)[1] @ x + 1)
     steps = run.lower(x).compile().executable.joined
     assert [type(s) for s in steps] == [KernelStep, LibraryStep, KernelStep]
     host = np.asarray(x)
-    np.testing.assert_allclose(np.asarray(run(x)), np.sort(host * 2, axis=0) @ host + 1, 1e-4, 1e-4)
+    np.testing.assert_allclose(np.asarray(run(x)), np.linalg.qr(host * 2)[1] @ host + 1, 1e-4, 1e-4)
     want = fuser.jit(with_library, backend="c")(host)
     np.testing.assert_allclose(np.asarray(on_device(with_library)(x)), want, 1e-4, 1e-4)
 
@@ -338,7 +338,7 @@ def test_refusals_are_raised(device: Any) -> None:
     make = native.DeviceProgram
     with pytest.raises(ValueError, match="there is no entry 9 among 3"):
         make(1, 1, 3, 0, 0, None, 3, 9).add_variant(0, (("copy", (9, 0), (0, 0), 4),), ())
-    with pytest.raises(ValueError, match="a parameter is an address, a value, i32 or i64, not f16"):
+    with pytest.raises(ValueError, match="a parameter is an address, a value, a map, i32 or i64, not f16"):
         make(1, 1, 3, 0, 0, None, 3, 9).add_variant(0, (("launch", 1, 1, 32, 0, (("f16", 0, 1),)),), ())
     with pytest.raises(OSError):
         native.cuda_open("libno-such-driver.so", 0, None)
@@ -452,7 +452,7 @@ def test_equal_kernels_are_loaded_once_and_profiles_run_each(device: Any) -> Non
     executable = on_device(mlp).lower(x, ws).compile().executable
     arrays = [x._data, *(w._data for w in ws)]
     outputs, times = executable.call_profiled(arrays, lambda: 0.0)
-    assert len(times) == len(executable.steps) == 6
+    assert len(times) == len(executable.steps) == 3
     np.testing.assert_allclose(native.device_download(outputs[0]), np.asarray(on_device(mlp)(x, ws)), 1e-5, 1e-5)
 
 

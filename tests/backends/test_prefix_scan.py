@@ -46,8 +46,15 @@ def extremes(x: Any) -> tuple[Any, ...]:
     return c - c.sum(1, keepdims=True), fuser.lax.cumprod(1 + 0.01 * s, 1) * s.max(1, keepdims=True)
 
 
-@pytest.mark.parametrize("function", [after_a_reduction, kept_before, both, chained, backwards, extremes])
-@pytest.mark.parametrize("shape", [(5, 300), (40, 70), (3, 20), (2, 40_000)], ids=str)
+def watched(x: Any) -> tuple[Any, ...]:
+    s = fnp.log1p(x)
+    c = fuser.lax.cummax(s, 1)
+    d = fuser.lax.cumsum(s, 1, reverse=True)
+    return c - s, d * s, fnp.any(~fnp.isfinite(c), 1), fnp.max(s, 1)
+
+
+@pytest.mark.parametrize("function", [after_a_reduction, kept_before, both, chained, backwards, extremes, watched])
+@pytest.mark.parametrize("shape", [(5, 300), (40, 70), (3, 20), (2, 40_000), (1, 66_049)], ids=str)
 def test_scans_and_what_stands_around_them(function: Any, shape: tuple[int, int]) -> None:
     x = np.random.default_rng(0).random(shape).astype(np.float32)
     got = fuser.jit(function)(x)

@@ -282,3 +282,30 @@ def save() -> None:
 
 if __name__ == "__main__":
     sys.exit(save())
+
+
+@pytest.mark.parametrize("version", [8, 9, 10, 11])
+def test_calling_conventions_of_jax_are_one(version: int) -> None:
+    """What a program pins is kept; others are refused, in JAX's words, of a file too."""
+    with fuser.config.using(export_calling_convention_version=version):
+        if version in (8, 11):
+            with pytest.raises(
+                ValueError, match=f"The requested export calling convention version {version} is outside the range"
+            ):
+                export(fuser.jit(fnp.sin))(X)
+            return
+        exported = export(fuser.jit(fnp.sin))(X)
+    blob = exported.serialize()
+    loaded = deserialize(blob)
+    assert loaded.calling_convention_version == exported.calling_convention_version == version
+    same(loaded.call(X), fnp.sin(X))
+    said, contents = file.read(bytes(blob))
+    with pytest.raises(DeserializationError, match="is outside the range"):
+        deserialize(file.write({**said, "calling_convention": 11}, contents))
+
+
+def test_files_for_several_platforms_or_sizes_say_so() -> None:
+    sizes = fuser.ShapeDtypeStruct(fuser.export.symbolic_shape("n"), np.float32)
+    cases = [(("cpu",), X), (("cpu", "cuda"), X), (("cpu",), sizes)]
+    found = [export(fuser.jit(fnp.sin), platforms=p)(x).uses_global_constants for p, x in cases]
+    assert found == [False, True, True]

@@ -103,10 +103,30 @@ def test_what_cannot_be_read_is_refused() -> None:
     for spec in ("a +", "a b", "a, ..., b", "_", "-1", "floordiv(a)", "a ^ 99", "(" * 500):
         with pytest.raises(ValueError, match="the symbolic shape specification"):
             symbolic_shape(spec)
+    apart = symbolic_shape(
+        "a, b", constraints=("a >= b + 1", "b >= a")
+    )  # known to be contradictory once sizes are asked for
     with pytest.raises(ValueError, match="no sizes were found"):
-        symbolic_shape("a, b", constraints=("a >= b + 1", "b >= a"))
+        export(fuser.jit(lambda x: x))(fuser.ShapeDtypeStruct(apart, np.float32))
+    with pytest.raises(ValueError, match="no sizes were found"):
+        dynamic = {"x": "a, b", "constraints": ("a >= b + 1", "b >= a")}
+        fuser.jit(lambda x: x, dynamic=dynamic)(np.ones((3, 2), np.float32))
     with pytest.raises(ValueError, match="Cannot specify both"):
         symbolic_shape("a", scope=SymbolicScope(), constraints=("a >= 2",))
+
+
+def test_orders_follow_from_constraints_on_operations() -> None:
+    """As in JAX, whatever the constraints are taken together."""
+    said = ("max(a, b) >= 8", "min(a, b) <= 2", "floordiv(a, 4) >= 2", "mod(a, b) >= 2", "mod(max(a, b), 4) >= 2")
+    a, b = symbolic_shape("a, b", constraints=said)
+    assert maximum(a, b) >= 6 and minimum(a, b) <= 6 and a // 4 >= 1 and a % b >= 1 and maximum(a, b) % 4 >= 2
+
+
+def test_converters_read_expressions() -> None:
+    a, b, c, d = symbolic_shape("a, b, c, d", constraints=("b == a", "c == a + b", "d == 5"))
+    assert (a._to_var(), b._to_var(), c._to_var()) == ("a", "a", None) and d == 5
+    assert c._to_single_term() == (0, 2, a._to_term()) and (c + a * a)._to_single_term() is None
+    assert (a * c + 1)._get_vars() == {"a"} and (2 * a * a + 1)._eq(1 + a * a + a * a) and not a._eq(c)
 
 
 def layer_norm(x: Any) -> Any:

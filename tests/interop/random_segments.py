@@ -19,7 +19,12 @@ VALUES = (
     *("np.where({a} > {b}, {a}, {c})", "np.abs({a}) + 0.5", "np.sqrt(np.abs({a}))", "np.clip({a}, -1, 1)"),
     *("np.sort({a})", "{a}[::-1] * 0.5", "{a}.copy()", "np.roll({a}, {n})", "{a} + G", "np.cumsum({a}) / 8"),
     *("np.maximum({a}, {b}.min())", "{a} + float({b}[{n}])", "np.zeros(8) + {a}[0]", "np.zeros_like({a})"),
-    *("np.concatenate([{a}[4:], {b}[:4]])", "{a}.reshape(2, 4).T.ravel()", "{a}[np.argsort({b})]", "box.u * {x}"),
+    *(
+        "np.concatenate([{a}[4:], {b}[:4]])",
+        "{a}.reshape(2, 4).T.ravel()",
+        "{a}[np.argsort({b}, kind='stable')]",
+        "box.u * {x}",
+    ),
 )
 WRITES = (
     *("{a} += {b}", "{a}[1:-1] = {b}[2:]", "{a}[{a} > {x}] = {x}", "{a}[{n}] = {b}.max()", "{a} -= {a}.mean()"),

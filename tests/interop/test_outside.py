@@ -608,3 +608,13 @@ def test_nothing_is_written_where_the_call_fails() -> None:
     locked.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         accelerate(function)(locked, np.array([0]))
+
+
+def test_code_in_a_folder_that_has_the_name_of_a_library() -> None:
+    text = "def scaled(x):\n    return x * RATE\n"
+    space: dict[str, Any] = {"RATE": np.full(3, 2.0)}
+    exec(compile(text, "/somewhere/numpy/model.py", "exec"), space)
+    scaled = accelerate(space["scaled"], measure=False)
+    np.testing.assert_array_equal(scaled(np.ones(3)), np.full(3, 2.0))
+    space["RATE"] = np.full(3, 5.0)
+    np.testing.assert_array_equal(scaled(np.ones(3)), np.full(3, 5.0))

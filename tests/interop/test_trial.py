@@ -14,6 +14,12 @@ import pytest
 from fuser.interop import accelerate, trial
 
 
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """No other process takes the processor away."""
+    monkeypatch.setattr(trial, "_preemptions", lambda: 0)
+
+
 def clock(program: float, numpy: float) -> Any:
     """`time` in which turns of the program and of NumPy last so long."""
     now = itertools.accumulate(itertools.chain([0.0], itertools.cycle([program, 0.0, numpy, 0.0])))
@@ -34,6 +40,7 @@ def decides(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("function", "how"), [(steps, "compiled whole"), (decides, "in segments")])
 def test_the_faster_stays(monkeypatch, program, numpy, taken, function, how):
     monkeypatch.setattr(trial, "time", clock(program, numpy))
+    monkeypatch.setattr(trial, "_preemptions", lambda: 0)
     monkeypatch.setattr(sys.modules["fuser.interop.accelerate"], "time", SimpleNamespace(perf_counter=lambda: None))
     accelerated, x, rest = accelerate(function, measure=True), np.zeros(5), ([],) if function is steps else ()
     assert "not been called" in accelerated.explain()
@@ -53,12 +60,25 @@ def test_the_faster_stays(monkeypatch, program, numpy, taken, function, how):
 def test_what_a_call_takes_before_its_program_counts(monkeypatch):
     times = iter([*range(1, 100)])
     monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    monkeypatch.setattr(trial, "_preemptions", lambda: 0)
     verdicts = []
     one = trial.Trial(lambda: 0, lambda: 0, lambda: 0, verdicts.append)
     while not verdicts:
         one.began = -1.0
         one()
     assert verdicts[0] == 2  # the program's turns take 1 from the start of the call on, and NumPy's 1
+
+
+def test_a_turn_in_which_the_processor_was_taken_away_counts_by_processor_time(monkeypatch):
+    now, switches, verdicts = itertools.count(), itertools.count(), []
+    monkeypatch.setattr(trial, "time", SimpleNamespace(perf_counter=lambda: float(next(now))))
+    monkeypatch.setattr(trial, "_preemptions", lambda: next(switches))
+    worked = itertools.accumulate(itertools.cycle([0.0, 3.0, 0.0, 1.0]))
+    monkeypatch.setattr(trial, "thread_time", lambda: next(worked))
+    one = trial.Trial(lambda: 0, lambda: 0, lambda: 0, verdicts.append)
+    while not verdicts:
+        one()
+    assert verdicts[0] == 3  # by the clock on the wall both take 1
 
 
 def test_what_is_not_timed():

@@ -5,6 +5,7 @@ Each prints one line of JSON, or fails.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -69,9 +70,17 @@ def results() -> dict[str, Any]:
     found |= {"loss": value, **params, "moved": fuser.device_put(params["w"], NamedSharding(grid, P("x")))}
     found["eager"] = fnp.sin(params["w"]) + params["w"].sum()
     layers = [put(W[:, :64] * n, "x") for n in range(1, 4)]
+    elements = np.resize(W, (8, 6, 5))[[d.id for d in fuser.local_devices()]]
+    scaled, total, index = over_all(elements, np.float32(3))
+    found |= {"pmap": scaled, "pmap sum": total, "pmap index": index}
     found["layers"] = forward(layers, batch)
     steps = [e.primitive.name for e in forward.lower(layers, batch).graph.eqns]
     assert ("collective_start" in steps) == (fuser.process_count() > 1), steps
+    wide = [put(np.resize(W, (1536, 1536)) * n, "y") for n in range(1, 4)]
+    slopes = descend(wide, put(np.resize(W, (16, 1536)), "x"))
+    found |= {f"slope {n}": s for n, s in enumerate(slopes)}
+    steps = [e.primitive.name for e in descend.lower(wide, put(np.resize(W, (16, 1536)), "x")).graph.eqns]
+    assert fuser.process_count() == 1 or steps.count("collective_start") > 3, steps
     callback = fuser.make_array_from_callback(W.shape, NamedSharding(grid, P("x", "y")), lambda index: W[index])
     found["callback"] = callback * 2
     mine = W[_rows(grid)]
@@ -85,6 +94,19 @@ def forward(layers: Any, x: Any) -> Any:
     for w in layers:
         x = fnp.tanh(x @ fuser.lax.with_sharding_constraint(w, NamedSharding(mesh(), P())))
     return x
+
+
+@fuser.jit
+def descend(layers: Any, x: Any) -> Any:
+    """Gradients of layers so large that their sums go in several buckets."""
+    return fuser.grad(lambda ws: (forward(ws, x) ** 2).sum())(layers)
+
+
+@functools.partial(fuser.pmap, axis_name="i", in_axes=(0, None), out_axes=(1, None, 0))
+def over_all(a: Any, b: Any) -> Any:
+    """Of each process's own elements: what depends on all of them."""
+    total = fuser.lax.psum(fnp.sin(a), "i")
+    return a * b + fuser.lax.pmax(a, "i"), total, fuser.lax.axis_index("i")
 
 
 def _rows(grid: Any) -> slice:

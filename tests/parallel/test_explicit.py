@@ -271,3 +271,22 @@ def test_one_hot_lies_as_it_is_told() -> None:
         found = fuser.jit(lambda v: fuser.nn.one_hot(v, 4, out_sharding=fuser.P("x", "y")))(places)
     assert found.sharding.spec == fuser.P("x", "y")
     np.testing.assert_array_equal(found, np.eye(8, 4))
+
+
+def test_sums_in_terms_are_divided_and_scattered() -> None:
+    """Terms over what all devices have, and terms added to terms at indices: both are linear."""
+
+    def program(lib: Any, fnp: Any, lay: Any) -> Any:
+        sums = lambda value: lay(value, None, None, unreduced={"x"})
+        added = lib.jit(lambda a, b: a.at[np.array([1, 3, 1])].add(b))(sums(X), sums(X[:3] * 2))
+        quotient = lib.jit(lambda a, n: a / n)(sums(X), lay(X * 0 + 3, None, None, reduced={"x"}))
+        assert added.sharding.spec.unreduced == quotient.sharding.spec.unreduced == {"x"}
+        return [np.asarray(lib.reshard(v, lib.P(None, None))) for v in (added, quotient)]
+
+    added, quotient = within(fuser, program)
+    wanted = X.copy()
+    np.add.at(wanted, [1, 3, 1], X[:3] * 2)
+    np.testing.assert_allclose(added, wanted, rtol=1e-6)
+    np.testing.assert_allclose(quotient, X / 3, rtol=1e-6)
+    with pytest.raises(fuser.errors.UnsupportedError, match="unreduced rule for sin"):
+        within(fuser, lambda lib, fnp, lay: fnp.sin(lay(X, None, None, unreduced={"x"})))

@@ -1,4 +1,5 @@
-"""Random programs with random shardings against the unsharded run, in float64, on 1 x 8, 2 x 4 and 2 x 2 x 2 devices.
+"""Random programs with random shardings against the unsharded run, in float64, on 1 x 8, 2 x 4 and 2 x 2 x 2 devices, and within
+a shard_map that leaves axes of the mesh free.
 
 The number of programs is fixed; `python tests/parallel/test_fuzz.py FIRST LAST` tries other seeds.
 """
@@ -72,7 +73,8 @@ class Random:
 def spec_of(mesh: Any, shape: tuple[int, ...], rng: np.random.Generator, uneven: bool = False) -> Any:
     """Some axes of the mesh for some dimensions, where they divide them, or anywhere."""
     entries: list[list[str]] = [[] for _ in shape]
-    for name in rng.permutation(list(mesh.axis_names)):
+    manual = fuser.sharding.get_abstract_mesh().manual_axes
+    for name in rng.permutation([n for n in mesh.axis_names if n not in manual]):
         dim, wanted = int(rng.integers(max(len(shape), 1))), rng.random() < 0.7
         parts = int(np.prod([mesh.shape[n] for n in (*entries[dim], name)])) if shape else 1
         if shape and wanted and (uneven or shape[dim] % parts == 0):
@@ -233,12 +235,17 @@ def check(seed: int, backend: str) -> None:
             mesh, rng = mesh_of(fuser, **axes), np.random.default_rng(seed + 1)
             specs = [spec_of(mesh, a.shape, rng) for a in program.inputs]
             placed = [fuser.device_put(a, fuser.NamedSharding(mesh, s)) for a, s in zip(program.inputs, specs)]
-            with mesh:
-                found = fuser.jit(lambda *inputs: both(*inputs))(*placed)
-            for n, (a, b) in enumerate(zip(fuser.tree.leaves(found), fuser.tree.leaves(wanted), strict=True)):
-                where = f"value {n} of seed {seed} over {axes} with {specs}"
-                assert (a.shape, a.dtype) == (b.shape, b.dtype), where
-                np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-9, err_msg=where)
+            own = lambda *inputs: both(*inputs)
+            within = fuser.shard_map(own, mesh=mesh, in_specs=fuser.P(), out_specs=fuser.P(), axis_names={"x"})
+            for function in (own, within):
+                with mesh:
+                    found = fuser.jit(function)(*placed)
+                for n, (a, b) in enumerate(zip(fuser.tree.leaves(found), fuser.tree.leaves(wanted), strict=True)):
+                    where = (
+                        f"value {n} of seed {seed} over {axes} with {specs}{' in a shard_map' * (function is within)}"
+                    )
+                    assert (a.shape, a.dtype) == (b.shape, b.dtype), where
+                    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-9, atol=1e-9, err_msg=where)
 
 
 @pytest.mark.parametrize("seed", range(PROGRAMS))

@@ -75,6 +75,41 @@ def test_a_sum_overlaps_what_does_not_need_it_in_loops_too() -> None:
     assert order_of(scan.params["jaxpr"]) == ["start", "dot", "done"]
 
 
+def gradients(width: int) -> Any:
+    """The graph of one of eight devices of a data-parallel step over six layers."""
+    mesh = mesh_of(fuser, x=8)
+    of = lambda spec, *shape: fuser.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, spec))
+
+    def loss(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = fnp.tanh(x @ w)
+        return (x**2).mean()
+
+    def step(ws: Any, x: Any) -> Any:
+        return fuser.tree.map(lambda w, s: w - 0.1 * s, ws, fuser.grad(loss)(ws, x))
+
+    layers = [of(P(), width, width) for _ in range(6)]
+    return mesh, fuser.jit(step).lower(layers, of(P("x"), 64, width)).spread.graph
+
+
+def test_sums_of_gradients_travel_in_buckets_while_other_layers_compute() -> None:
+    mesh, graph = gradients(2048)  # 16 MB a layer
+    assert order_of(fewer_collectives(graph, mesh.shape))[-1] == "collective_group"
+    split = fewer_collectives(graph, mesh.shape, several_processes=True)
+    check(split)
+    order = order_of(split)
+    backward = order[order.index("start") :]
+    assert backward == ["start", "dot", "dot", "start", *["dot", "dot", "done", "start"] * 4, "done", "done"]
+    under_way = np.cumsum([{"start": 1, "done": -1}.get(o, 0) for o in order])
+    assert under_way.max() == 2 and under_way[-1] == 0
+
+
+def test_small_sums_wait_for_each_other() -> None:
+    mesh, graph = gradients(64)
+    order = order_of(fewer_collectives(graph, mesh.shape, several_processes=True))
+    assert order[-1] == "collective_group" and "start" not in order
+
+
 def test_gathers_of_what_a_loop_does_not_change_move_out_of_it() -> None:
     mesh = mesh_of(fuser, x=8)
     put = lambda value, *spec: fuser.device_put(value, NamedSharding(mesh, P(*spec)))

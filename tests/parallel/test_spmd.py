@@ -228,6 +228,23 @@ def test_where_collectives_are_and_why() -> None:
     )
 
 
+def test_what_exchanges_cost() -> None:
+    """Of the compiler's collectives and of those in a shard_map: bytes that each device sends, and the time by the links' constants."""
+    mesh, P = mesh_of(fuser, x=4, y=2), fuser.P
+    by_hand = fuser.shard_map(lambda a: fuser.lax.psum(a, "x") / 4, mesh=mesh, in_specs=P("x"), out_specs=P())
+
+    def f(w: Any, a: Any) -> Any:
+        body = lambda c, _: (fnp.tile(fnp.sin(by_hand(c) @ w), (4, 1)), None)
+        return fuser.lax.scan(body, a, None, length=3)[0].sum()
+
+    x = laid(fuser, mesh, np.ones((8, 8), np.float32), "x")
+    text = str(fuser.explain(fuser.jit(f))(np.ones((8, 8), np.float32), x))
+    assert "exchanges: 2" in text
+    cost = r"\(120.0 µs over ethernet, 12.0 µs over nvlink\), from test_spmd.py"
+    assert re.search(r"psum over x: 3 times 96 bytes sent by each of 4 devices " + cost, text)
+    assert re.search(r"psum over x: 6 bytes sent by each of 4 devices " + cost, text)
+
+
 def test_errors_of_devices_name_the_collective() -> None:
     with pytest.raises(DeviceError, match=r"psum of f32\[\] over 'x' runs on the devices of a mesh only"):
         fuser.ops.collective.psum_p.bind(fnp.ones(()), axis_name=("x",))
@@ -464,3 +481,43 @@ def test_arrays_over_meshes_with_other_axes_meet() -> None:
     held = fuser.jit(lambda v: fuser.lax.with_sharding_constraint(v, other))(one)
     np.testing.assert_array_equal(held, W)
     assert held.sharding == other
+
+
+def test_a_program_lowered_without_devices_runs_on_those_that_compile_is_given() -> None:
+    P, explicit = fuser.P, fuser.sharding.AxisType.Explicit
+    abstract = fuser.sharding.AbstractMesh((2,), ("x",), (explicit,))
+    with fuser.sharding.use_abstract_mesh(abstract):
+        lowered = fuser.jit(lambda a: a * 10).lower(
+            fuser.ShapeDtypeStruct(X.shape, np.float32, sharding=fuser.NamedSharding(abstract, P("x")))
+        )
+    with pytest.raises(RuntimeError, match="Length of device_assignment 8 is not equal to the number of devices"):
+        lowered.compile(device_assignment=fuser.devices())
+    mesh = fuser.make_mesh((2,), ("x",), axis_types=(explicit,), devices=fuser.devices()[2:4])
+    compiled = lowered.compile(device_assignment=tuple(mesh.devices.flat))
+    found = compiled(fuser.device_put(X, fuser.NamedSharding(mesh, P("x"))))
+    same(found, X * 10)
+    assert found.sharding.is_equivalent_to(fuser.NamedSharding(mesh, P("x")), 2)
+
+
+def test_exchanges_that_do_not_wait_for_each_other_meet() -> None:
+    """Borders of both neighbours in one meeting, two steps in two; sums apart from them."""
+    mesh, P = mesh_of(fuser, x=8), fuser.P
+    down, up = [(n, (n + 1) % 8) for n in range(8)], [((n + 1) % 8, n) for n in range(8)]
+
+    def smooth(u: Any, steps: int) -> Any:
+        total = fuser.lax.psum(u, "x")
+        for _ in range(steps):
+            above, below = fuser.lax.ppermute(u, "x", down), fuser.lax.ppermute(u, "x", up)
+            u = (above + below + u) / 3
+        return u + total
+
+    def run(steps: int) -> Any:
+        return fuser.jit(fuser.shard_map(lambda u: smooth(u, steps), mesh=mesh, in_specs=P("x"), out_specs=P("x")))
+
+    graph = run(2).lower(X[:, :4]).graph
+    names = [e.primitive.name for e in graph.eqns if e.primitive.collect is not None]
+    assert sorted(names) == ["collective_group", "collective_group", "psum_invariant"]
+    wanted = X[:, :4]
+    for _ in range(2):
+        wanted = (np.roll(wanted, 1, 0) + np.roll(wanted, -1, 0) + wanted) / 3
+    same(run(2)(X[:, :4]), wanted + X[:, :4].sum(0))

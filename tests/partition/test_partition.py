@@ -187,6 +187,12 @@ APART: dict[str, tuple[Callable[..., Any], tuple[Any, ...], list[Kind], str]] = 
         [ELEMENTWISE, Kind.CONTRACTION],
         "a product reads each element of its operands many times, so they are computed before it",
     ),
+    "a product that is repeated": (
+        lambda x: fnp.broadcast_to(x @ x, (2, 48, 48)) * 2,
+        (SQUARE,),
+        [Kind.CONTRACTION, ELEMENTWISE],
+        "it uses the product's result over 2 more elements, which the kernel does not run over",
+    ),
 }
 
 
@@ -197,6 +203,14 @@ def test_what_must_not_fuse_and_why(name: str) -> None:
     assert kinds(plan) == expected, plan.explain()
     assert any(found.startswith(reason) for found in reasons(plan))
     assert reason in plan.explain()
+
+
+@pytest.mark.parametrize("k", [1, 5, 3000])
+def test_inner_products_of_complex_numbers_join_what_reads_them(k: int) -> None:
+    """They are sums of products; four products of real vectors, whose epilogue repeated a single element, were a KeyError."""
+    z = (RNG.standard_normal(k) + 1j * RNG.standard_normal(k)).astype(np.complex64)
+    plan = planned(lambda z: (fnp.broadcast_to(z @ z, (3, 2)), fnp.abs(fnp.vdot(z, z)) ** 2), z)
+    assert set(kinds(plan)) <= {REDUCTION, ELEMENTWISE, Kind.HORIZONTAL}, plan.explain()
 
 
 def test_a_small_value_is_computed_again_where_a_kernel_would_cost_more() -> None:

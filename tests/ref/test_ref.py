@@ -197,9 +197,34 @@ def test_the_graph_has_refs_until_it_is_discharged() -> None:
     assert check(made.graph) and not has_state(made.graph) and made.written == (0,)
 
 
+def _rule(function: Any, fwd: Any) -> Any:
+    made = fuser.custom_vjp(function)
+    made.defvjp(fwd, lambda residuals, cotangent: ())
+    return made
+
+
 REFUSED = [
     (lambda r: fuser.jit(lambda: fuser.new_ref(1.0))(), ValueError, "returned a mutable array reference of type Ref{float32"),
-    (lambda r: fuser.jit(lambda r: r)(r), ValueError, "passed in as argument 0"),
+    (lambda r: fuser.jit(lambda r: r)(r), ValueError, "passed in as the argument r"),
+    (lambda r: fuser.jit(lambda r: {"a": r})(r), ValueError, r"at output tree path result\['a'\]"),
+    (lambda r: fuser.make_jaxpr(lambda a, b: a[...])(r, r), ValueError, "appeared at both a and b"),
+    (lambda r: fuser.vmap(lambda a, b: None)(r, r), ValueError, "for vmap .* appeared at both a and b"),
+    (lambda r: fuser.lax.cond(True, lambda a, b: None, lambda a, b: None, r, r), ValueError, "for cond .* appeared at both a and b"),
+    (lambda r: fuser.lax.cond(True, lambda a: a[0], lambda a: a[0] + r[1], r), ValueError, "for cond, .* closed over and passed as the argument a"),
+    (lambda r: fuser.lax.switch(1, [lambda a: a[0] + r[1], lambda a: a[0]], r), ValueError, "for switch, .* closed over and passed"),
+    (lambda r: fuser.lax.scan(lambda c, x: (None, None), (r, r), None, length=1), ValueError, r"for scan .* both c\[0\] and c\[1\]"),
+    (lambda r: fuser.lax.scan(lambda c, x: (c, x[0]), 0.0, (r, r)), ValueError, r"for scan .* both x\[0\] and x\[1\]"),
+    (lambda r: fuser.lax.scan(lambda c, x: (r[...] + c[...], None), r, None, length=1), ValueError, "for scan, .* passed as the argument c"),
+    (lambda r: fuser.lax.scan(lambda c, x: (r, x), 0.0, X), ValueError, "traced for scan returned a mutable array reference"),
+    (lambda r: fuser.lax.cond(True, lambda: r, lambda: r), ValueError, "traced for cond returned a mutable array reference"),
+    (lambda r: fuser.lax.while_loop(lambda c: False, lambda c: c, (r, r)), ValueError, r"for while_loop .* both c\[0\] and c\[1\]"),
+    (lambda r: fuser.lax.fori_loop(0, 3, lambda n, c: c, (r, r)), ValueError, r"for fori_loop .* both c\[0\] and c\[1\]"),
+    (lambda r: fuser.jit(lambda n: fuser.lax.fori_loop(0, n, lambda n, c: c, (r, r)))(3), ValueError, r"for fori_loop .* both c\[0\]"),
+    (lambda r: fuser.lax.map(lambda x: 1.0, (r, r)), ValueError, r"for map .* both x\[0\] and x\[1\]"),
+    (lambda r: _rule(lambda a, b: 1.0, lambda a, b: (1.0, None))(r, r), ValueError, "for custom_vjp .* both a and b"),
+    (lambda r: fuser.vjp(_rule(lambda a, b: 1.0, lambda a, b: (1.0, None)), r, r), ValueError, "for custom_vjp .* both a and b"),
+    (lambda r: _rule(lambda a: a, lambda a: (a, None))(r), ValueError, "custom_vjp primal function .* returned a mutable array reference"),
+    (lambda r: fuser.vjp(_rule(lambda x, a: x, lambda x, a: (x, fuser.new_ref(0))), 3.0, r), ValueError, "custom_vjp fwd function .* that was not an argument"),
     (lambda r: fuser.jit(lambda a, b: a[...] + b[...])(r, r), ValueError, "appeared at both a and b"),
     (lambda r: fuser.jit(lambda y: r[...] + y[...])(r), ValueError, "was both closed over and passed as the argument y"),
     (lambda r: fuser.numpy.sin(r), ValueError, "Attempting to pass a Ref"),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fuser.backends.base import HOST, Alike, KernelSource, Loaded, unsupported
+from fuser.backends.base import HOST, HOST_LIBRARIES, Alike, KernelSource, Loaded, unsupported
 from fuser.backends.c import spell
 from fuser.backends.c.compilation import translation_units
 from fuser.backends.c.compilation.horizontal import emit_horizontal
@@ -43,6 +43,7 @@ class C(Stepwise):
         subgroups=True,
         arena=True,
         calls=library_calls.CALLS,
+        natives=HOST_LIBRARIES,
         horizontal_parts=256,
         horizontal_bytes=1 << 17,
         horizontal_chains=True,

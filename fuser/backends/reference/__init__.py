@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.base import HOST, KernelSource, Loaded
+from fuser.backends.base import HOST, HOST_LIBRARIES, KernelSource, Loaded
 from fuser.backends.link import Stepwise
 from fuser.ir.evaluate import evaluate
 from fuser.ir.graph import Eqn, Graph
@@ -20,7 +20,7 @@ class Reference(Stepwise):
 
     name = "reference"
     memory = HOST
-    limits = FusionLimits()
+    limits = FusionLimits(natives=HOST_LIBRARIES)
 
     def supports(self, eqn: Eqn) -> str | None:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fuser.backends.base import HostMemory, KernelSource, Loaded, unsupported
+from fuser.backends.base import HOST_LIBRARIES, HostMemory, KernelSource, Loaded, unsupported
 from fuser.backends.link import as_one
 from fuser.backends.tpu.arrays import refusal
 from fuser.backends.tpu.program import compiled, emitted, program
@@ -66,7 +66,13 @@ class TPU:
     memory = TPUMemory()
     asked = NOTHING_ASKED
     limits = FusionLimits(
-        control=True, dots=True, whole=True, vmem=VMEM, max_ops=300, natives=NATIVES | WIDE, target=TARGET
+        control=True,
+        dots=True,
+        whole=True,
+        vmem=VMEM,
+        max_ops=300,
+        natives=NATIVES | WIDE | HOST_LIBRARIES,
+        target=TARGET,
     )
 
     def supports(self, eqn: Eqn) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.emitter import Launch
 from fuser.backends.triton.launch import constants, module_of, options
+from fuser.backends.triton.spell import MATRIX_FLOATS
 from fuser.backends.triton.target import shared_of_block
 from fuser.runtime.array import CARRIED
 
@@ -33,7 +34,9 @@ def fitted(source: KernelSource, launch: Launch, platform: str, arch: int | str,
     compiled kernel; where there is none, the one that lacks least. `passing` is that of `compile_launch`."""
     least: tuple[int, Launch, Any] | None = None
     most = 1024 // WARP[platform]
-    for candidate in (launch, *(smaller for smaller in launch.smaller if smaller.warps <= most)):
+    copies = copies_blocks(platform, arch)
+    taken = [c for c in (launch, *launch.smaller) if not c.maps or (copies and mappable(c, **passing))]
+    for candidate in (taken[0], *(smaller for smaller in taken[1:] if smaller.warps <= most)):
         kernel = compile_launch(source, candidate, platform, arch, **passing)
         lacking = stack_bytes(kernel, platform) if launch.smaller else 0
         lacking += max(0, kernel.metadata.shared - shared_of_block(platform, arch))
@@ -45,11 +48,27 @@ def fitted(source: KernelSource, launch: Launch, platform: str, arch: int | str,
     return least[1:]
 
 
+def copies_blocks(platform: str, arch: int | str) -> bool:
+    """Whether a GPU copies blocks by tensor maps (TMA): NVIDIA's from compute capability 9.0 on."""
+    return platform == "cuda" and isinstance(arch, int) and arch >= 90
+
+
+def mappable(launch: Launch, values: Collection[int] = (), loose: Collection[int] = ()) -> bool:
+    """Whether a launch's tensor maps can be made of buffers that are passed like that (`compile_launch`)."""
+    return all(m.buffer not in values and m.buffer not in loose for m in launch.maps)
+
+
 def stack_bytes(kernel: Any, platform: str) -> int:
     """Bytes of stack a thread of a compiled kernel, where values go that no register holds."""
     text = resource_usage(kernel.asm["cubin"]) if platform == "cuda" else kernel.asm["amdgcn"]
     found = re.search(r"STACK:(\d+)|\.private_segment_fixed_size:\s+(\d+)", text)
     return int(found[1] or found[2]) if found else 0
+
+
+def registers_of(cubin: bytes) -> int:
+    """Registers a thread of a cubin's kernel."""
+    found = re.search(r"REG:(\d+)", resource_usage(cubin))
+    return int(found[1]) if found else 0
 
 
 def resource_usage(cubin: bytes) -> str:
@@ -89,13 +108,19 @@ def compile_launch(
     target = GPUTarget(platform, arch, WARP[platform])
     function = getattr(module_of(source)[0], launch.function)
     dtypes = [*source.launch["dtypes"], *(dtype for _, dtype in source.launch["scratch"])]
-    types = [f"{'' if n in values else '*'}{_name(CARRIED.get(dtypes[n], dtypes[n]).name)}" for n in launch.buffers]
+    element = lambda n: _name(CARRIED.get(dtypes[n], dtypes[n]).name)
+    types = [
+        f"tensordesc<{MATRIX_FLOATS.get(dtypes[m.buffer]) or element(m.buffer)}{list(m.block)}>" for m in launch.maps
+    ]
+    types += [f"{'' if n in values else '*'}{element(n)}" for n in launch.buffers]
     types += ["i32" if -(2**31) <= size < 2**31 else "i64" for size in launch.sizes]
     types += ["constexpr"] * len(launch.constants)
     names = function.arg_names
     known = {(names.index(name),): value for name, value in constants(launch, platform, arch).items()}
     aligned = {
-        (n,): [["tt.divisibility", 16]] for n, buffer in enumerate(launch.buffers) if buffer not in {*values, *loose}
+        (n,): [["tt.divisibility", 16]]
+        for n, buffer in enumerate(launch.buffers, len(launch.maps))
+        if buffer not in {*values, *loose}
     }
     settings = {"num_warps": launch.warps, "num_stages": launch.stages, **options(target.backend)}
     unit = ASTSource(function, dict(zip(names, types, strict=True)), constexprs=known, attrs=aligned)
@@ -103,4 +128,6 @@ def compile_launch(
 
 
 def _name(dtype: str) -> str:
+    if dtype.startswith("float8"):
+        return "u8"
     return _NAMES.get(dtype) or dtype.replace("uint", "u").replace("int", "i")

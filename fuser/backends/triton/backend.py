@@ -9,20 +9,21 @@ from typing import Any
 
 from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
-from fuser.backends.triton import attention, by_hand, eager, interpreter
+from fuser.backends.triton import attention, by_hand, eager, interpreter, radix_sort, scatter_kernels, tuning
 from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
-from fuser.backends.triton.device import code
+from fuser.backends.triton.device import code, products
 from fuser.backends.triton.device.link import Linker
 from fuser.backends.triton.emit import emit_kernel, emit_product
 from fuser.backends.triton.launch import Launcher, module_of
 from fuser.backends.triton.library import library
-from fuser.backends.triton.matmul import refusal
+from fuser.backends.triton.matmul import refusal, slower_alone
 from fuser.backends.triton.memory import device_name, memory, on_device
+from fuser.backends.triton.product_cost import PRODUCT_TILE
 from fuser.backends.triton.target import TARGET
 from fuser.errors import UnsupportedError
 from fuser.ir.cost import lowered, nodes
 from fuser.ir.graph import Eqn
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.types import SMALL, is_complex, short_dtype
 from fuser.kernel.complex_parts import split_complex, without_rule
 from fuser.kernel.kernel import Kernel
@@ -31,8 +32,13 @@ from fuser.kernel.lower_loop import lower_loop
 from fuser.kernel.schedule import NOTHING_ASKED
 from fuser.ops.attention import attention_p
 from fuser.ops.block_kernel import block_kernel_p
+from fuser.ops.order import order_p
+from fuser.ops.scatter_rows import scatter_rows_p
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.runtime.executable import Executable
+
+# What is a source of launches of its own, and who writes it.
+CALLS: dict[Primitive, Any] = {block_kernel_p: by_hand, order_p: radix_sort, scatter_rows_p: scatter_kernels}
 
 
 class Triton:
@@ -40,15 +46,17 @@ class Triton:
 
     name = "triton"
     asked = NOTHING_ASKED
+    tuning = False
     # No arena: torch's allocator reuses freed memory in the order of the stream, and lets other programs have it between steps.
     limits = FusionLimits(
         control=True,
         dots=True,
+        product_tile=PRODUCT_TILE,
         attention=True,
         column_sums=LONGEST_SUMMED_ROW,
         driven="kernels are launched from there",
         target=TARGET,
-        calls=frozenset((block_kernel_p,)),
+        calls=frozenset(CALLS),
     )
 
     @property
@@ -57,8 +65,8 @@ class Triton:
         return memory()
 
     def supports(self, eqn: Eqn) -> str | None:
-        if eqn.primitive is block_kernel_p:
-            return by_hand.refusal(eqn)
+        if eqn.primitive in CALLS:
+            return CALLS[eqn.primitive].refusal(eqn)
         if eqn.primitive.fusion is Fusion.DOT:
             return attention.refusal(eqn) if eqn.primitive is attention_p else refusal(eqn)
         if (reason := unsupported(eqn, "runs in a library")) is not None:
@@ -73,9 +81,11 @@ class Triton:
 
     def emit(self, group: FusionGroup) -> KernelSource | Refusal:
         if group.kind is Kind.LIBRARY:
-            return by_hand.emit(group)
+            return CALLS[group.graph.eqns[-1].primitive].emit(group)
         if group.kind is Kind.CONTRACTION:
-            kernel, emitted = emit_product(group)
+            if (reason := _for_a_library(group)) is not None:
+                return Refusal(reason)
+            kernel, emitted = emit_product(group, self.asked)
         else:
             kernel = split_complex(lower_loop(group) if group.kind is Kind.LOOP else lower(group), whole=False)
             emitted = emit_kernel(kernel, self.asked)
@@ -88,6 +98,12 @@ class Triton:
         }
         names, schedules = tuple(p.name for p in kernel.params), {group.name: emitted.schedule}
         return KernelSource(group.name, emitted.text, "triton", names, launch, schedules=schedules)
+
+    def tuned(self, plan: Plan, sources: Sequence[KernelSource]) -> tuple[KernelSource, ...]:
+        """The sources with the schedules that the device runs fastest."""
+        _require_gpu()
+        groups = kernel_groups(plan, self.limits)
+        return tuple(tuning.tuned(self, group, source) for group, source in zip(groups, sources, strict=True))
 
     def load(self, sources: Sequence[KernelSource], device: Any = None) -> Loaded:
         start = time.perf_counter()
@@ -104,6 +120,12 @@ class Triton:
             groups = dict(zip(kernel_groups(plan, self.limits), sources, strict=True))
             return Linker(self.memory, self.limits, library).link(plan, groups)
         return in_steps(plan, zip(sources, loaded.functions, strict=True), Parts(self.memory, self.limits, library))
+
+
+def _for_a_library(group: FusionGroup) -> str | None:
+    """Why a product that nothing has joined runs in a library, which reads its operands where they lie; None where it is generated."""
+    eqn = group.graph.eqns[-1]
+    return slower_alone(eqn) if eqn.primitive is not attention_p and products.product(group) is not None else None
 
 
 def _scalars(kernel: Kernel) -> tuple[int, ...]:

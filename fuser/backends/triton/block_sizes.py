@@ -130,26 +130,6 @@ def chunks(programs: int, reduced: int, tile: Tile) -> Chunks | None:
 
 
 @dataclass(frozen=True)
-class DotTile:
-    """The block of a product's result that one program computes, the piece of the contracted axis a step takes."""
-
-    m: int
-    n: int
-    k: int
-    warps: int
-    stages: int
-
-
-def dot_tile(m: int, n: int, itemsize: int) -> DotTile:
-    """The tile of a product with a result of `m` by `n`: small, middle or large, in each direction."""
-    if itemsize > 2:
-        return DotTile(64, 64, 16, 8, 2)
-    rows = 16 if m <= 16 else 64 if m <= 512 else 128
-    columns = 64 if n <= 64 else 128
-    return DotTile(rows, columns, 64, 8 if rows == columns == 128 else 4, 3)
-
-
-@dataclass(frozen=True)
 class AttentionTile:
     """What a program of attention takes: `m` rows, `n` walked positions a step; of each score so many contracted features at
     once, of each sum all features."""

@@ -14,7 +14,8 @@ from fuser.backends.triton.column_sums import totals, with_column_sums
 from fuser.backends.triton.elementwise import elementwise
 from fuser.backends.triton.emitter import Function, Launch
 from fuser.backends.triton.loop_kernel import LoopKernel
-from fuser.backends.triton.matmul import Product, lower_product
+from fuser.backends.triton.matmul import lower_product
+from fuser.backends.triton.product import product
 from fuser.backends.triton.reductions import LongRows, Rows, held_words, scans_of
 from fuser.backends.triton.split_reduction import Scratch, split, splittable
 from fuser.kernel.centred import centred
@@ -48,7 +49,8 @@ class Emitted:
 def _of_launch(launch: Launch) -> Schedule:
     sizes = launch.constants
     columns = sizes.get("COLUMNS", sizes.get("BLOCK", 1)) + sizes.get("REST", 0)  # a row's second block is held too
-    return Schedule(tile=(sizes.get("ROWS", 1), columns), warps=launch.warps, stages=launch.stages, grid=(launch.grid,))
+    tile = (sizes["M_BLOCK"], sizes["N_BLOCK"]) if "M_BLOCK" in sizes else (sizes.get("ROWS", 1), columns)
+    return Schedule(tile=tile, warps=launch.warps, stages=launch.stages, grid=(launch.grid,))
 
 
 def emit_kernel(kernel: Kernel, asked: Schedule = NOTHING_ASKED) -> Emitted:
@@ -60,13 +62,13 @@ def emit_kernel(kernel: Kernel, asked: Schedule = NOTHING_ASKED) -> Emitted:
     return _file(kernel, functions, scratch)
 
 
-def emit_product(group: FusionGroup) -> tuple[Kernel, Emitted]:
+def emit_product(group: FusionGroup, asked: Schedule = NOTHING_ASKED) -> tuple[Kernel, Emitted]:
     """The parameters and the Triton file of a contraction with what follows it."""
     if any(eqn.primitive is attention_p for eqn in group.graph.eqns):
         kernel, function = emit_attention(group)
         return kernel, _file(kernel, [function], {})
     parts = lower_product(group)
-    return parts.kernel, _file(parts.kernel, [Product(parts).write()], {})
+    return parts.kernel, _file(parts.kernel, *product(parts, asked))
 
 
 def _file(kernel: Kernel, functions: list[Function], scratch: Scratch) -> Emitted:

@@ -29,10 +29,23 @@ _LITERALS = spell.INFIX | {"select", "max", "min", "div"}  # operations that tak
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """A parameter by which the device copies blocks of a buffer on its own: an array of `shape` and `strides` in elements, the last 1, that
+    begins at element `first` of buffer number `buffer`, in blocks of `block` elements, 0 beyond its ends."""
+
+    buffer: int
+    first: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Launch:
     """One start of a generated function: `buffers` are numbers of parameters, then of scratch arrays; `grid` programs; `elements`: what
     their loops go over all together, where that is not what the kernel reads; `smaller`: what to launch instead, the first that does,
-    on a GPU whose registers do not hold what this one keeps there."""
+    on a GPU whose registers do not hold what this one keeps there, or that has no copies by `maps`, which are the first parameters;
+    `persistent`: a program takes one block of the result after another, so that as many programs as run at once do."""
 
     function: str
     buffers: tuple[int, ...]
@@ -43,6 +56,13 @@ class Launch:
     stages: int = 2
     elements: int = 0
     smaller: tuple[Launch, ...] = ()
+    maps: tuple[TensorMap, ...] = ()
+    persistent: bool = False
+
+    @property
+    def plain(self) -> Launch:
+        """The launch of the same work whose parameters are buffers, sizes and constants alone."""
+        return next(launch for launch in (self, *self.smaller) if not launch.maps)
 
 
 @dataclass
@@ -73,30 +93,25 @@ class Emitter(BlockEmitter):
         self.wide = any(math.prod(param.shape) >= LARGE for param in kernel.params)
         self.ptx = False  # whether the text has forms in PTX of its own, which NVIDIA's GPUs take (`launch.constants`)
         self.scratch: dict[str, int] = {}  # names of scratch parameters: their numbers
+        self.maps: dict[str, TensorMap] = {}  # by the names of their parameters
 
     # The parts of a text.
 
     def finish(self, constants: dict[str, Any], grid: int, warps: int, hints: bool, stages: int = 2) -> Function:
         """The function around the lines written so far."""
-        note = []
+        note: list[str] = []
         if hints:
-            slots = self._alignable()
-            widest = 16 // min(
-                16, *(p.dtype.itemsize for p in self.kernel.params)
-            )  # elements of 16 bytes of the smallest
-            together = math.gcd(widest, *(self.sizes.values[s] for s in slots)) if slots else 1
-            constants = {**constants, "ALIGNED": together}
-            if slots:
-                note = [
-                    "    if ALIGNED > 1:  # says that sizes are multiples of it, so that accesses take as many elements at once"
-                ]
+            for name, slots, together in self._alignments():
+                constants = {**constants, name: together}
+                why = "  # says that sizes are multiples of it, so that accesses take as many elements at once"
+                note += [f"    if {name} > 1:{'' if note else why}"]
                 # tl.multiple_of does not hold for arguments
-                note += [f"        s{s} = s{s} // ALIGNED * ALIGNED" for s in slots]
+                note += [f"        s{s} = s{s} // {name} * {name}" for s in slots]
         if self.ptx:
             constants = {**constants, "PTX": False}
         sizes = [f"s{n}" for n in range(len(self.sizes.values))]
         buffers = [*(p.name for p in self.kernel.params), *self.scratch]
-        params = [*buffers, *sizes, *(f"{name}: tl.constexpr" for name in constants)]
+        params = [*self.maps, *buffers, *sizes, *(f"{name}: tl.constexpr" for name in constants)]
         quoted = ", ".join(f'"{s}"' for s in sizes)
         decorator = f"@triton.jit(do_not_specialize=[{quoted}])" if sizes else "@triton.jit"
         head = [decorator, f"def {self.function_name}({', '.join(params)}):"]
@@ -110,17 +125,24 @@ class Emitter(BlockEmitter):
             grid,
             warps,
             stages,
+            maps=tuple(self.maps.values()),
         )
         return Function(text, launch)
 
-    def _alignable(self) -> list[int]:
-        """The size arguments that decide how rows lie in memory: strides, and extents of axes along memory."""
+    def _alignments(self) -> list[tuple[str, list[int], int]]:
+        """The size arguments that decide how rows lie in memory, and what they are multiples of, under the name of a constant: extents
+        of axes along memory, strides of what is read, and of what is written."""
+        widest = 16 // min(16, *(p.dtype.itemsize for p in self.kernel.params))  # elements of 16 bytes of the smallest
         dense = {axis for axis in self.extents if any(abs(i.coefficient(axis)) == 1 for i in self._indices())}
-        return [
-            slot
-            for key, slot in self.sizes.slots.items()
-            if key[0] == "factor" or (key[0] == "extent" and key[1] in dense)
-        ]
+        read = {n.attr.param for n in self.kernel.nodes if n.op == "load"}
+        found: dict[str, list[int]] = {"ALIGNED": [], "ALIGNED_READS": [], "ALIGNED_WRITES": []}
+        for key, slot in self.sizes.slots.items():
+            if key[0] == "factor":
+                found["ALIGNED_READS" if key[1] in read else "ALIGNED_WRITES"].append(slot)
+            elif key[0] == "extent" and key[1] in dense:
+                found["ALIGNED"].append(slot)
+        multiple = lambda slots: math.gcd(widest, *(self.sizes.values[s] for s in slots))
+        return [(name, slots, multiple(slots)) for name, slots in found.items() if slots]
 
     def _indices(self) -> list[Affine]:
         loads = [n.attr.offset for n in self.kernel.nodes if n.op == "load"]

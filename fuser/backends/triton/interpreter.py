@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fuser.ir.scalar import VOCABULARY
+from fuser.ir.types import bfloat16
 
 _OTHER_NAMES = {"pow": "pow", "atan2": "atan2", "fmod": "rem", "nextafter": "nextafter", "rint": "round"}
 _BITS = {"popc": "popcount", "clz": "clz"}
@@ -34,6 +35,8 @@ def prepare(module: Any) -> None:
     if interpreter.InterpreterBuilder.create_dot is not _dot:
         _original.append(interpreter.InterpreterBuilder.create_dot)
         interpreter.InterpreterBuilder.create_dot = _dot
+        _narrowing.append(interpreter.InterpreterBuilder.create_fp_trunc)
+        interpreter.InterpreterBuilder.create_fp_trunc = _truncated
     interpreter.ReduceOps.generic_reduce = _reduce
     interpreter.ScanOps.generic_scan = _scan
 
@@ -73,6 +76,21 @@ _original: list[Callable[..., Any]] = []  # Triton's own dot
 def _dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
     """InterpreterBuilder.create_dot, with bfloat16, which the interpreter holds as bare bits, widened first."""
     return _original[0](self, _widened(a), _widened(b), *rest)
+
+
+_narrowing: list[Callable[..., Any]] = []  # Triton's own conversion to a narrower type
+
+
+def _truncated(self: Any, src: Any, dst_type: Any) -> Any:
+    """InterpreterBuilder.create_fp_trunc, with bfloat16 rounded to nearest as GPUs do; the interpreter cuts bits off."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    if dst_type.scalar != tl.bfloat16 or src.dtype.scalar != tl.float32:
+        return _narrowing[0](self, src, dst_type)
+    with np.errstate(all="ignore"):
+        bits = np.asarray(src.data).astype(bfloat16).view(np.uint16)
+    return TensorHandle(bits, tl.bfloat16)
 
 
 def _widened(handle: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 from fuser.backends.base import KernelSource
 from fuser.backends.triton import interpreter
-from fuser.backends.triton.emitter import Launch
+from fuser.backends.triton.emitter import Launch, TensorMap
 from fuser.errors import ToolchainError
 from fuser.runtime import compilers, toolchain
 from fuser.runtime.array import torch_dtype
@@ -102,7 +102,8 @@ class Launcher:
         for kernel, launch, known in zip(self.kernels, self.launches, self.constants, strict=True):
             if launch.grid == 0:
                 continue
-            arguments = [buffers[n] for n in launch.buffers]
+            maps = (_described(m, (*arrays, *scratch)[m.buffer]) for m in launch.maps)
+            arguments = [*maps, *(buffers[n] for n in launch.buffers)]
             try:
                 made = kernel[(launch.grid,)](
                     *arguments,
@@ -130,11 +131,21 @@ def _fitted(source: KernelSource, launch: Launch) -> Launch:
         raise refused(error, source, str(module_of(source)[0].__file__)) from error
 
 
+def _described(tensor_map: TensorMap, array: Any) -> Any:
+    """A tensor map as Triton takes it."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    base = array.reshape(-1)[tensor_map.first :]
+    return TensorDescriptor(base, list(tensor_map.shape), list(tensor_map.strides), list(tensor_map.block))
+
+
 def real(array: Any) -> Any:
-    """A tensor as kernels take it: complex numbers as pairs of real ones."""
+    """A tensor as kernels take it: complex numbers as pairs of real ones, floats of 8 bits as bytes."""
     import torch
 
-    return torch.view_as_real(array) if array.is_complex() else array
+    if array.is_complex():
+        return torch.view_as_real(array)
+    return array.view(torch.uint8) if array.dtype.is_floating_point and array.itemsize == 1 else array
 
 
 def allocate(size: int, dtype: Any, device: str) -> Any:

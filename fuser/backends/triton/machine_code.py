@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ import numpy as np
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.aot import WARP, disassembled, fitted, resource_usage
 from fuser.backends.triton.emitter import Launch
-from fuser.backends.triton.target import Machine
+from fuser.backends.triton.matmul import extents
+from fuser.backends.triton.product_cost import START, choose
+from fuser.backends.triton.target import MACHINES, Machine
 from fuser.errors import ToolchainError
 from fuser.ir.primitive import Fusion
 from fuser.partition.group import FusionGroup, Kind
@@ -43,6 +45,7 @@ class Code:
     barriers: int
     matrix_units: bool  # whether products run on them (HGMMA, HMMA, UTCHMMA, MFMA)
     executed: int  # instructions of a warp
+    tensor_maps: bool = False  # whether blocks come from memory by copies of the device's own (UTMALDG)
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ def report(group: FusionGroup, source: KernelSource, machine: Machine) -> Report
     times = {
         "memory": moved / machine.copy,
         "products" if product else "issue": (
-            group.flops / machine.products(_multiplied(group)) if product else sum(launch.issue for launch in launches)
+            _product_seconds(group, machine) if product else sum(launch.issue for launch in launches)
         ),
         "launch": machine.launch * len(launches),
     }
@@ -111,23 +114,43 @@ def of_source(source: KernelSource, elements: int, machine: Machine) -> Iterator
             launch, kernel = fitted(source, planned, machine.platform, machine.arch)
         except Exception as error:
             raise ToolchainError(f"Triton cannot compile {source.name} for {machine}: {error}") from error
-        block = launch.constants.get("ROWS", 1) * launch.constants.get("COLUMNS", launch.constants.get("BLOCK", 1))
+        sides = ("ROWS", "COLUMNS", "BLOCK", "M_BLOCK", "N_BLOCK")
+        block = math.prod(launch.constants.get(side, 1) for side in sides)
         trips = max(1, -(-(launch.elements or elements) // max(launch.grid * block, 1)))
         code = of_cuda(kernel, trips) if machine.platform == "cuda" else _of_amd(kernel, trips)
         issue = launch.grid * launch.warps * code.executed / machine.instructions
+        if launch.persistent:
+            blocks = machine.units * at_once(
+                launch.warps * WARP[machine.platform], code.registers, code.shared, machine
+            )
+            launch = replace(launch, grid=min(launch.grid, blocks))
         yield LaunchReport(launch.function, code, launch.grid, launch.warps, occupancy(launch, code, machine), issue)
 
 
 def occupancy(launch: Launch, code: Code, machine: Machine) -> float:
     """The part of a multiprocessor's threads that its registers and shared memory, and the blocks that there are, let run."""
     threads = launch.warps * WARP[machine.platform]
-    registers = -(-max(code.registers, 1) // 8) * 8 * threads
-    blocks = min(MOST_BLOCKS, machine.threads // threads, machine.registers // registers)
-    if code.shared:
+    blocks = at_once(threads, code.registers, code.shared, machine)
+    return min(blocks, -(-launch.grid // machine.units)) * threads / machine.threads
+
+
+def at_once(threads: int, registers: int, shared: int, machine: Machine = MACHINES["cuda:90"]) -> int:
+    """Blocks of so many threads, registers a thread and bytes of shared memory that a multiprocessor runs at once."""
+    blocks = min(
+        MOST_BLOCKS, machine.threads // threads, machine.registers // (-(-max(registers, 1) // 8) * 8 * threads)
+    )
+    if shared:
         kept = 1024 if machine.platform == "cuda" else 0  # of each block's shared memory by the system
-        blocks = min(blocks, machine.shared // (code.shared + kept))
-    blocks = min(blocks, -(-launch.grid // machine.units))
-    return blocks * threads / machine.threads
+        blocks = min(blocks, machine.shared // (shared + kept))
+    return max(1, blocks)
+
+
+def _product_seconds(group: FusionGroup, machine: Machine) -> float:
+    """Of one product the estimate of its tiles; of attention its operations at the stated rate."""
+    products = [eqn for eqn in group.graph.eqns if eqn.primitive.fusion is Fusion.DOT]
+    if len(products) == 1 and len(products[0].invars) == 2 and len(products[0].params["dimension_numbers"][0][0]) == 1:
+        return choose(extents(products[0]), machine).seconds - START
+    return group.flops / machine.products(_multiplied(group))
 
 
 def _multiplied(group: FusionGroup) -> int:
@@ -159,6 +182,7 @@ def of_cuda(kernel: Any, trips: int) -> Code:
         sum(text.startswith("BAR") for _, text in instructions),
         any(_MATRIX.search(text) for _, text in instructions),
         _executed(_on_fast_paths(instructions), trips),
+        any("UTMALDG" in text for _, text in instructions),
     )
 
 

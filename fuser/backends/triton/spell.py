@@ -13,7 +13,7 @@ import numpy as np
 
 from fuser.backends.table import Spelling, Table, words
 from fuser.ir.scalar import Scalar
-from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, is_inexact
+from fuser.ir.types import BOOL, FLOATS, KEY, bfloat16, float8_e4m3fn, float8_e5m2, is_inexact
 
 F16, F32, F64 = FLOATS[0], FLOATS[2], FLOATS[3]
 
@@ -123,6 +123,12 @@ INFIX = frozenset(("add", "sub", "mul", "and", "or", "xor", "eq", "ne", "lt", "l
 
 # Helper functions of generated files, in an order in which each comes after those that it calls.
 HELPERS: dict[str, str] = {
+    "from_fp8e4nv": """def from_fp8e4nv(x):
+    bits = x.to(tl.uint16)
+    half = (((bits & 0x80) << 8) | ((bits & 0x7F) << 7)).to(tl.float16, bitcast=True) * 256.0
+    return tl.where((bits & 0x7F) == 0x7F, float("nan"), half).to(tl.float16)""",
+    "from_fp8e5": """def from_fp8e5(x):
+    return (x.to(tl.uint16) << 8).to(tl.float16, bitcast=True)""",
     "scalar_of": """def scalar_of(x):
     # A number that is a parameter itself, or lies in memory.
     if x.dtype.is_ptr():
@@ -291,6 +297,10 @@ def header(text: str) -> str:
     if "libdevice" in names:
         imports.append("from triton.language.extra import libdevice")
     return "\n\n\n".join(["\n".join(imports), *(f"@triton.jit\n{helper}" for helper in helpers)])
+
+
+# Numbers of 8 bits that matrix units multiply, by Triton's names. Elsewhere a helper makes 16 bits of them, exactly.
+MATRIX_FLOATS = {float8_e4m3fn: "fp8e4nv", float8_e5m2: "fp8e5"}
 
 
 def storage(dtype: np.dtype) -> str:

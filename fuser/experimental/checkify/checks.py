@@ -26,7 +26,7 @@ from fuser.experimental.checkify.errors import (
     OOBError,
     Table,
 )
-from fuser.experimental.checkify.rules import RULES, Enabled
+from fuser.experimental.checkify.rules import RULED, RULES, Enabled
 from fuser.experimental.checkify.state import Codes, State
 from fuser.ir.graph import Eqn, Graph, Var, graphs_in
 from fuser.ir.names import function_name
@@ -130,6 +130,8 @@ class _Checker:
             results = list(found) if primitive.multiple_results else [found]
             rule = RULES.get(primitive)
             return (state if rule is None else rule(state, self.enabled, eqn, operands, results)), results
+        if own_rule := RULED.get(primitive):
+            return self.ruled(eqn, operands, state, *own_rule)
         if primitive in CALLS:
             return self.run(params[CALLS[primitive]], operands, state)
         if primitive is shard_map_p:
@@ -157,6 +159,20 @@ class _Checker:
                 arrays = payload[table.place(kind)] if kind else ()
                 state = state.failing(fnp.where(chosen, code + np.int32(base), np.int32(0)), kind, arrays)
         return state
+
+    def ruled(
+        self, eqn: Eqn, operands: list[Any], state: State, param: str, with_state: Callable[[Any, int], Any]
+    ) -> tuple[State, list[Any]]:
+        """A call of a function that brings its own derivative, under which no checks are made: the state passes it by."""
+        graph, count = eqn.params["call_jaxpr"], len(state.arrays)
+
+        def function(*inputs: Any) -> list[Any]:
+            state, results = self.run(graph, inputs[:-count], State(self.codes, inputs[-count:]))
+            return [*results, *state.arrays]
+
+        params = {**eqn.params, "call_jaxpr": function, param: with_state(eqn.params[param], count)}
+        found = eqn.primitive.bind(*operands, *state.arrays, **params)
+        return State(self.codes, tuple(found[-count:])), list(found[:-count])
 
     def body(self, graph: Graph, before: int, after: int) -> Graph:
         """A body that takes the state behind its first `before` inputs, and gives it behind `after` results."""

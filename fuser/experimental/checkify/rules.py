@@ -17,6 +17,7 @@ from fuser.experimental.checkify.state import State
 from fuser.ir.graph import Eqn
 from fuser.ir.primitive import REGISTRY, Primitive
 from fuser.ir.types import is_inexact
+from fuser.ops.calls import custom_jvp_call_p, custom_vjp_call_p
 from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.elementwise import div_p
 from fuser.ops.indexing import as_gather, gather_p
@@ -98,6 +99,34 @@ def _scatter(state: State, enabled: Enabled, eqn: Eqn, operands: Sequence[Any], 
     return _nan(state, enabled, eqn, operands, results)
 
 
+# Rules of functions that bring their own derivatives, with a state of so many arrays as the last arguments and results.
+
+
+def _jvp_with_state(rule: Callable[..., Any], count: int) -> Callable[..., Any]:
+    def with_state(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        outs, moved = rule(primals[:-count], tangents[:-count])
+        return [*outs, *primals[-count:]], [*moved, *tangents[-count:]]
+
+    return with_state
+
+
+def _fwd_with_state(fwd: Callable[..., Any], count: int) -> Callable[..., Any]:
+    def with_state(primals: Sequence[Any], perturbed: Sequence[bool]) -> tuple[list[Any], Any, Callable[..., Any]]:
+        outs, residuals, bwd = fwd(primals[:-count], perturbed[:-count])
+
+        def pulled(residuals: Any, cotangents: Sequence[Any]) -> list[Any]:
+            return [*bwd(residuals, cotangents[:-count]), *cotangents[-count:]]
+
+        return [*outs, *primals[-count:]], residuals, pulled
+
+    return with_state
+
+
+# By primitive: the param that holds the rule, and the rule with a state.
+RULED: dict[Primitive, tuple[str, Callable[[Any, int], Any]]] = {
+    custom_jvp_call_p: ("jvp_jaxpr_fun", _jvp_with_state),
+    custom_vjp_call_p: ("fwd_jaxpr_thunk", _fwd_with_state),
+}
 RULES: dict[Primitive, Rule] = {
     **dict.fromkeys(NAN, _nan),
     div_p: _div,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fuser.interop.numpy.methods import _BINARY, _COMPARISONS, _UNARY
+from fuser.interop.numpy.substitutes import item
 
 _BASIC = (int, np.integer, slice, type(None), type(Ellipsis))
 _TRANSPOSED, _MATRIX_TRANSPOSED = operator.attrgetter("T"), operator.attrgetter("mT")
@@ -176,7 +177,7 @@ class LazyArray:
         parts = index if type(index) is tuple else (index,)
         if not all(isinstance(p, _BASIC) and type(p) is not bool and not isinstance(p, LazyArray) for p in parts):
             self._tape.flush("an index that depends on values")
-            return self._tape.wrapped(self._array[self._tape.real(index)])
+            return self._tape.wrapped(item(self._array, self._tape.real(index)))
         if self._array is not None and any(isinstance(p, (int, np.integer)) for p in parts):
             return self._tape.wrapped(self._array[index], self)  # so that one segment serves all positions
         return self._view_by(_item(index))

@@ -13,7 +13,7 @@ import numpy as np
 from fuser.ir.graph import Eqn, Graph, Operand
 from fuser.ir.primitive import Fusion
 from fuser.ir.rewrite import Rewriter
-from fuser.ir.types import BOOL, SMALL, is_complex, sum_dtype
+from fuser.ir.types import BOOL, SMALL, sum_dtype
 from fuser.ops.dot import free_dimensions
 from fuser.ops.elementwise import convert_element_type_p, mul_p
 from fuser.ops.movement import broadcast_in_dim_p, transpose_p
@@ -48,7 +48,7 @@ def is_plain(eqn: Eqn) -> bool:
         return False
     x, y = (v.aval for v in eqn.invars)
     dtypes = x.dtype, eqn.outvars[0].aval.dtype
-    if x.size == 0 or y.size == 0 or any(d == BOOL or d in SMALL or is_complex(d) for d in dtypes):
+    if x.size == 0 or y.size == 0 or any(d == BOOL or d in SMALL for d in dtypes):
         return False
     (contracted, _), (batch, _) = eqn.params["dimension_numbers"]
     steps = math.prod(x.shape[d] for d in contracted)

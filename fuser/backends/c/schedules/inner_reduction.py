@@ -13,6 +13,7 @@ from fuser.backends.c.function import Code, Element, Part, Range, Variable, code
 from fuser.backends.c.schedules import chunks, lane_sums, masking, pairwise, prefetch, runtime_splitting
 from fuser.backends.c.schedules.argreduce import argreduce, is_argreduce
 from fuser.backends.c.schedules.compensated_sums import (
+    Blocks,
     carried,
     compensated,
     end_block,
@@ -21,7 +22,7 @@ from fuser.backends.c.schedules.compensated_sums import (
     running,
 )
 from fuser.backends.c.schedules.guards import guards
-from fuser.backends.c.schedules.prefix_scan import apart, first_phase, three_loops, two_phases
+from fuser.backends.c.schedules.prefix_scan import apart, dear_again, first_phase, three_loops, two_phases
 from fuser.ir.index import Axis
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import is_complex
@@ -33,6 +34,7 @@ from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 KEPT_BYTES = 1 << 17  # a kept row stays in the core's own cache up to about this size
 CHUNK = 8192  # reduced elements in one chunk, at least
 MOST_CHUNKS = 1024
+SCAN_STRIP = 512  # elements of a long row whose scans are set apart: strip-mined, so that their buffer stays in the nearest cache
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,10 @@ class InnerReduction(Emitter):
         self.in_vectors: set[Sweep] = set()  # sweeps whose scans run in vectors
         self.guards: dict[Sweep, tuple[Scalar, ...]] = {}  # the tests of sweeps that some rows leave out
         self.recalled: set[Scalar] = set()  # what the sweep reads from kept rows
-        self.scan_rows: dict[Scalar, Variable] = {}  # of scans that run in a loop of their own
+        self.scan_rows: dict[
+            Scalar, Variable
+        ] = {}  # of scans that run in a loop of their own, and of what is dear to compute again
+        self.scan_strips: set[Scalar] = set()  # those of rows too long for a buffer, which holds a strip of them
 
     def form(self) -> None:
         rows = self.loops.parallel
@@ -100,18 +105,22 @@ class InnerReduction(Emitter):
         """Buffers for the scans that are set apart from dear work."""
         for sweep in self.kernel.sweeps:
             scans = [n for n in sweep.body if n.op == "scan" and n not in self.scan_rows]
-            total = sum(n.dtype.itemsize for n in scans) * self.loops.count(self.loops.reduced)
-            alone = len(self.loops.reduced) == 1 and self._vectorises(sweep) and total <= KEPT_BYTES
-            if (
-                alone
-                and first_phase(sweep, sweep.body, self.loops.count(self.loops.reduced)) is None
-                and apart(sweep, sweep.body)
-            ):
-                for scan in scans:
-                    kind = spell.local(np.promote_types(scan.dtype, self.running(scan)))
-                    self.scan_rows[scan] = self.room(
-                        kind, f"{self.name(scan)}_row", self.extents[self.loops.reduced[0]]
-                    )
+            length = self.loops.count(self.loops.reduced)
+            alone = len(self.loops.reduced) == 1 and self._vectorises(sweep)
+            if not alone or first_phase(sweep, sweep.body, length) is not None:
+                continue
+            if (first := apart(sweep, sweep.body)) is None:
+                continue
+            held = [*scans, *dear_again(sweep, sweep.body, first)]
+            in_strips = sum(n.dtype.itemsize for n in held) * length > KEPT_BYTES
+            for node in held:
+                running = self.running(node) if node.op == "scan" else node.dtype
+                kind, name = spell.local(np.promote_types(node.dtype, running)), self.name(node)
+                if in_strips:
+                    self.scan_strips.add(node)
+                    self.scan_rows[node] = self.buffer(kind, f"{name}_strip", SCAN_STRIP)
+                else:
+                    self.scan_rows[node] = self.room(kind, f"{name}_row", self.extents[self.loops.reduced[0]])
 
     def _aliased(self) -> dict[Scalar, Store]:
         """Kept nodes that wait in a result's own row, which the last sweep overwrites element by element."""
@@ -165,6 +174,8 @@ class InnerReduction(Emitter):
             self._end_sweep(sweep, saved)
             return
         blocks = row_blocks(run.sums, run.axes, self.loops.extents, run.vectorised)
+        if self.scan_strips.issuperset(run.scans) and run.scans:
+            blocks = Blocks(run.axis, SCAN_STRIP)
         tree = pairwise.form_of(self, run) if run.vectorised and not run.scans else None
         self.two_level = run.sums if blocks and tree is None else []
         clauses = {reduction: self.declare(reduction) for reduction in sweep.reductions}
@@ -305,6 +316,8 @@ class InnerReduction(Emitter):
 
     def end_block(self, more: Part | None = None, trees: Sequence[Scalar] | None = None) -> None:
         """Add the sums of a block, `trees` where they are such, to those of all blocks, if `more` of them follow."""
+        if trees is None and not self.two_level:
+            return
         if more is not None:
             self.open("if ({})", more)
         if trees is not None:

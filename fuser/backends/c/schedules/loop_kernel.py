@@ -13,6 +13,7 @@ from fuser.backends.c import spell
 from fuser.backends.c.control_flow.interrupt import START, STEPS
 from fuser.backends.c.emitter import Emitter, most_alone
 from fuser.backends.c.function import NOTHING, Code, Element, Part, Symbol, Variable, code, joined
+from fuser.backends.c.schedules import masking, strip_mining
 from fuser.backends.c.schedules.unroll_and_jam import ATTRIBUTES
 from fuser.ir.index import Axis, Div
 from fuser.ir.scalar import COSTS, Scalar
@@ -26,6 +27,7 @@ X = Variable("x", "int64_t")  # the running lane
 _STATE = Variable("state", "volatile int", pointer=True)
 STOP, ENDED = Element(_STATE, code("0")), Element(_STATE, code("1"))
 LANES = 64  # of a block; a power of two
+SHORTEST_STRIP = 4  # lanes: one division for them all takes less than gathering what each of them finds by its own
 CHUNKS = 128  # into which the blocks are cut, for threads that take one after the other
 APART = 16  # additions a call of libm from which what follows it has a vector loop of its own, a sixth faster then
 USUAL_STEPS = 32  # of a while, to judge whether a second thread pays
@@ -45,17 +47,49 @@ class LoopKernel(Emitter):
         self.loop_inside: Loop = kernel.loop
         self.vector = loops.vector
         self.width = 1 if self.vector is None else _power(min(loops.extents[self.vector], LANES))
+        self.strip = None if self._subgroup() else self._strip()
+        if self.strip is not None:
+            self.width = min(LANES, loops.extents[self.vector]) // self.strip * self.strip  # type: ignore[index]
         self.arrays: dict[Scalar, Variable] = {}  # what lies in an array of the block, one element a lane
         self.again: set[Scalar] = set()  # what is computed again rather than kept in an array
         self.time = self.loop_inside.time
-        if any(n.op == "lane" for n in self.loop_inside.body):
+        if self._subgroup():
             self.width = loops.extents[self.vector]  # type: ignore[index]
+        self.in_whole = self._masked()
         self.phases = self._phases()
         self.made(blocking=self.width, fission=len(self.phases[1]) if len(self.phases[1]) > 1 else None)
+        self.made(strip_mining=self.strip, masking=self.in_whole or None)
         if self.time is not None:
             self.axis_names[self.time] = "t"
             self.axes[self.time] = Variable("t", "int64_t")
             self.extents[self.time] = self.sizes.extent(self.time, self.time.extent)
+
+    def _subgroup(self) -> bool:
+        """Whether lanes read what others hold, so that all are of one block."""
+        return any(node.op == "lane" for node in self.loop_inside.body)
+
+    def _nodes(self) -> list[Scalar]:
+        return [*self.loop_inside.body, *(node for sweep in self.kernel.sweeps for node in sweep.row)]
+
+    def _strip(self) -> int | None:
+        """Lanes of one quotient, where the positions of what iterations read and write are divided by their number."""
+        inside = self.loop_inside
+        found = strip_mining.strips(inside.body, inside.stores, self.loops, SHORTEST_STRIP)
+        return None if found is None or found.offset or found.length > LANES else found.length
+
+    def _masked(self) -> int:
+        """Numbers of a vector, where a block of few lanes, or a strip, runs in whole vectors under a mask; else 0."""
+        if self.vector is None:
+            return 0
+        extent = self.loops.extents[self.vector]
+        length = self.strip or (extent if extent < LANES else self.width)
+        nodes = self._nodes()
+        lanes = masking.lanes(self, nodes, self.kernel.stores, length)
+        if length > lanes and not masking.dear(nodes):
+            return 0  # two vectors of a carry that is masked lie in memory, where one stays in a register
+        if lanes and self.strip is None:
+            self.width = length
+        return 0 if masking.counted(nodes, length, lanes) else lanes
 
     state = 2  # whether the loops are to be left, and the threads that have ended
 
@@ -156,7 +190,8 @@ class LoopKernel(Emitter):
 
     def _array(self, node: Scalar, name: str) -> Variable:
         """An array of the block."""
-        return self.buffer(spell.held(node.dtype), name, self.width)
+        strips = 1 if self.strip is None else self.width // self.strip
+        return self.buffer(spell.held(node.dtype), name, strips * self._room())
 
     def _begin(self, varying: Sequence[Scalar]) -> None:
         carries = [c for c in self.loop_inside.carries if c.node in self.arrays]
@@ -169,11 +204,32 @@ class LoopKernel(Emitter):
         """A vector loop over the lanes of the block."""
         assert self.vector is not None
         with self.scope():
+            if self.strip is not None:
+                strip = self.count("strip", "0", self.width // self.strip)
+                quotient = self.let("int64_t", "quotient", f"{{base}} / {self.strip} + {{}}", strip)
+                self.index.quotients = {(self.strip, 0): code(quotient)}
             self.pragma("omp simd{}", clause)
-            x = self.count("x", "0", self.width)
-            self.let("int64_t", self.axis_names[self.vector], "{base} + {}", x)
+            x = self._count_lanes("x" if self.strip is None else "within_strip")
+            if self.strip is None:
+                self.let("int64_t", self.axis_names[self.vector], "{base} + {}", x)
+            else:
+                self.let("int64_t", "x", f"{{}} * {self._room()} + {{}}", strip, x)
+                self.let("int64_t", self.axis_names[self.vector], f"{{base}} + {{}} * {self.strip} + {{}}", strip, x)
             write()
-            self.close()
+            self.close_masked()
+            if self.strip is not None:
+                self.index.quotients = {}
+                self.close()
+
+    def _count_lanes(self, name: str) -> Variable:
+        """Open the loop over the lanes of a block or strip, whose last vector may run under a mask."""
+        length = self.strip or self.width
+        return self.count_masked(name, str(length), self.in_whole) if self.in_whole else self.count(name, "0", length)
+
+    def _room(self) -> int:
+        """Elements of an array for the lanes of a block or strip and for what a mask hides, which no other array has."""
+        length = self.strip or self.width
+        return length + (-length % self.in_whole if self.in_whole else 0)
 
     def expression(self, node: Scalar) -> Code:
         if node.op == "lane":
@@ -274,7 +330,8 @@ class LoopKernel(Emitter):
     def _finish_step(self) -> None:
         inside = self.loop_inside
         if self.time is None and not self._ends_together():
-            self.set("any", joined([self.operand(p) for p in inside.predicates], " | "), operator="|=")
+            going = joined([self.operand(p) for p in inside.predicates], " | ")
+            self.set("any", going if self.inside is None else code("{} & ({})", self.inside, going), operator="|=")
         self._guarded_stores([s for s in inside.stores if not self._invariant_store(s)])
         self._hand_on([c for c in inside.carries if c.node in self.arrays])
 

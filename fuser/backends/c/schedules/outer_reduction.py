@@ -14,7 +14,7 @@ import numpy as np
 from fuser.backends.c import spell
 from fuser.backends.c.emitter import Emitter
 from fuser.backends.c.function import Code, Element, Part, Range, Variable, changed, code
-from fuser.backends.c.schedules import chunks, masking
+from fuser.backends.c.schedules import aliased_scratch, chunks, masking
 from fuser.backends.c.schedules.compensated_sums import (
     carried,
     column_blocks,
@@ -29,6 +29,7 @@ from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, is_inexact
 from fuser.kernel.kernel import Kernel, Store, Sweep, reduction_identity
 from fuser.kernel.loops import Loops
+from fuser.kernel.operands import needed
 
 BLOCK = 2048
 X = Variable("x", "int64_t")  # the running column
@@ -109,6 +110,7 @@ class OuterReduction(Emitter):
     block = BLOCK  # columns that run side by side
     planes = Planes()
     in_whole = 0  # numbers of a vector, where rows are short and run in whole vectors under a mask
+    aliased: dict[Scalar, Store]  # values of earlier sweeps that wait in the memory of results
     read: Range  # the columns whose reductions are read, from the first on, up to the last
 
     def form(self) -> None:
@@ -117,6 +119,7 @@ class OuterReduction(Emitter):
         outer = self._outer(vector)
         self.guards = self._guards()
         self.in_whole = self._masked(vector)
+        self.aliased = aliased_scratch.waiting(self, self.block)
         self.made(blocking=self.block, masking=self.in_whole or None)
         around = len(outer) + (self.planes.blocked is not None)
         self.shared(around + 1)
@@ -341,15 +344,24 @@ class OuterReduction(Emitter):
         }
         axis = self.loops.reduced[-1]
         row = self.axes[axis]
+        recalled = [node for node in self.aliased if node in sweep.body and node not in sweep.kept]
+        body = self._without(sweep, recalled)
         for number in range(count):
             if count > 1:
                 self.axes[axis] = code(f"({{}} + {number})", row) if number else row
                 self.open()
-            for node in sweep.body:
+            for node in recalled:
+                place = code(self.target(self.aliased[node]))
+                found = place if self.inside is None else code("({} ? {} : 0)", self.inside, place)
+                self.env[node] = self.let(spell.local(node.dtype), self.name(node), found)
+            for node in body:
                 if node.op == "scan":
                     self.scan_step(node, X)
                 else:
                     self.define(node)
+                if node in self.aliased and node in sweep.kept:
+                    with self.where_inside():
+                        self.set(self.target(self.aliased[node]), self.operand(node))
             for reduction in sweep.reductions:
                 value = self.operand(reduction.args[0])
                 if reduction in apart:
@@ -365,6 +377,13 @@ class OuterReduction(Emitter):
         for reduction, few in apart.items():
             self._reduction_step(reduction, few, "")
         self._close_across()
+
+    def _without(self, sweep: Sweep, recalled: Sequence[Scalar]) -> list[Scalar]:
+        """The nodes of a sweep but for what is read back, and what only that needs."""
+        if not recalled:
+            return list(sweep.body)
+        roots = [f.args[0] for f in sweep.reductions] + [s.value for s in sweep.stores]
+        return [node for node in needed(roots, sweep.body, stop=set(recalled)) if node not in recalled]
 
     def _start(self, node: Scalar, declare: bool = True) -> None:
         """Declare and reset what a reduction or scan carries for each column."""
@@ -432,6 +451,7 @@ class SplitOuterReduction(OuterReduction):
         self._around(outer)
         self.lets("int64_t", ("base", code("0")), ("width", self.extents[vector]))
         self.in_whole = self._masked(vector)
+        self.aliased = aliased_scratch.waiting(self, self.block)
         self.made(blocking=self.block, masking=self.in_whole or None)
         columns = self._count_columns()
         total = self.extents[self.loops.reduced[0]]

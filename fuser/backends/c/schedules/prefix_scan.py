@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fuser.backends.c.function import Code, Element, Range, code, joined
+from fuser.backends.c.function import Code, Element, Part, Range, code, joined
 from fuser.ir.index import Axis
 from fuser.ir.scalar import COSTS, Scalar
 from fuser.ir.types import is_complex
 from fuser.kernel.kernel import Sweep
 from fuser.kernel.lower import KEEP_COST
-from fuser.kernel.operands import needed
+from fuser.kernel.operands import needed, operands
 
 if TYPE_CHECKING:
     from fuser.backends.c.schedules.inner_reduction import InnerReduction, Run
@@ -80,11 +80,22 @@ def apart(sweep: Sweep, body: Sequence[Scalar]) -> list[Scalar] | None:
     return first
 
 
+def dear_again(sweep: Sweep, body: Sequence[Scalar], first: Sequence[Scalar]) -> list[Scalar]:
+    """Values of the first loop of three that the last one would compute again at a cost, and reads from buffers instead."""
+    scans = [n for n in body if n.op == "scan"]
+    roots = [store.value for store in sweep.stores] + [reduction.args[0] for reduction in sweep.reductions]
+    rest, before = needed([*roots, *sweep.kept], body, stop=scans), set(first)
+    later = [n for n in rest if n not in before and n not in scans]
+    wanted = set(roots).union(*map(operands, later))
+    cost = lambda node: sum(COSTS.get(n.op, 1) for n in needed([node], body) if n.op not in ("load", "const", "index"))
+    return [n for n in rest if n in before and n in wanted and n not in sweep.kept and cost(n) > KEEP_COST]
+
+
 def three_loops(writer: InnerReduction, run: Run, first: list[Scalar], span: Range, clauses: Sequence[Code]) -> None:
     """Write the loops over `span`; `writer.scan_rows` are the buffers, `clauses` those of the sweep's reductions."""
     sweep, body, scans, axis = run.sweep, run.body, run.scans, run.axis
     saved = dict(writer.env)
-    here = lambda scan: writer.at(writer.scan_rows[scan], writer.axes[axis])
+    here = lambda node: writer.at(writer.scan_rows[node], _in_buffer(writer, node, axis, span))
     writer.pragma("omp simd")
     writer.loop(axis, *span)
     kept = [node for node in sweep.kept if node in writer.kept]
@@ -92,13 +103,16 @@ def three_loops(writer: InnerReduction, run: Run, first: list[Scalar], span: Ran
         writer.define(node)
         if node in kept:
             writer.keep(node)
+        if node in writer.scan_rows:
+            writer.set(here(node), writer.operand(node))
     for scan in scans:
         writer.set(here(scan), writer.operand(scan.args[0]))
     writer.close()
     writer.env = dict(saved)
     if _run_scans(writer, scans, axis, span, here):
         writer.in_vectors.add(sweep)
-    early = {node: writer.kept_element(node) for node in kept if node in first}
+    early: dict[Scalar, Part] = {node: writer.kept_element(node) for node in kept if node in first}
+    early |= {node: here(node) for node in first if node in writer.scan_rows}
     writer.env = saved | {scan: here(scan) for scan in scans} | early
     writer.pragma("omp simd{}", joined(list(clauses), ""))
     writer.loop(axis, *span)
@@ -111,6 +125,13 @@ def three_loops(writer: InnerReduction, run: Run, first: list[Scalar], span: Ran
     writer.element(sweep, rest)
     writer.close()
     writer.env = saved
+
+
+def _in_buffer(writer: InnerReduction, node: Scalar, axis: Axis, span: Range) -> Code:
+    """The position in the buffer of a scan, or of a value that it takes in, of the running iteration: in the row, or in the strip that begins where `span` does."""
+    if node in writer.scan_strips:
+        return code("{} - {}", writer.axes[axis], span[0])
+    return code("{}", writer.axes[axis])
 
 
 def _run_scans(

@@ -32,14 +32,17 @@ class Strips:
     offset: int
 
 
-def strips(nodes: Sequence[Scalar], stores: Sequence[Store], loops: Loops) -> Strips | None:
-    """The strips that most divisions of the position along the vector ask for, the shortest among them; None where they do not pay."""
+def strips(
+    nodes: Sequence[Scalar], stores: Sequence[Store], loops: Loops, shortest: int = SHORTEST_STRIP
+) -> Strips | None:
+    """The strips that most divisions of the position along the vector ask for, the shortest among them; None where they do not pay,
+    or there are none of at least the `shortest` length."""
     indices = [index_of(n) for n in nodes]
     divisions = [div for index in (*indices, *(s.offset for s in stores)) for div in _divisions(index)]
     found = Counter(Strips(div.divisor, div.base.offset) for div in divisions if of_vector(div, loops))
     if loops.vector is None:
         return None
-    worth = {s: n for s, n in found.items() if SHORTEST_STRIP <= s.length < loops.extents[loops.vector]}
+    worth = {s: n for s, n in found.items() if shortest <= s.length < loops.extents[loops.vector]}
     return max(worth, key=lambda s: (worth[s], -s.length, -s.offset), default=None)
 
 

@@ -11,13 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuser.backends.base import KernelSource
-from fuser.backends.triton.emitter import Launch
+from fuser.backends.triton.device.compilation import Job
+from fuser.backends.triton.emitter import Launch, TensorMap
 from fuser.backends.triton.launch import module_of, refused
 from fuser.ir.types import short_dtype
 from fuser.runtime.core import native
 
 # dtypes of numbers that kernels take by value: the names of their types in Triton
 BY_VALUE = {"f32": "fp32", "f64": "fp64", "i32": "i32", "i64": "i64", "u32": "u32", "u64": "u64"}
+MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+_TYPES_OF_HOST = {
+    8: 10,
+    9: 8,
+    10: 9,
+}  # CUtensorMapDataType of what Triton numbers in another way (float64, bfloat16 and one more)
 COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
@@ -30,25 +37,48 @@ class Passing:
 
 
 @dataclass(frozen=True)
+class EncodedMap:
+    """How the code of a kernel wants a tensor map: CUtensorMapDataType, CUtensorMapSwizzle, and the box that a copy takes."""
+
+    dtype: int
+    swizzle: int
+    box: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Image:
-    """What the driver loads for one launch: the code, the kernel's name in it, its threads and bytes of shared memory; `grid`: its
-    programs, where they are not as many as planned."""
+    """What the driver loads for one launch: the code, the kernel's name in it, its threads and bytes of shared memory, the launch that
+    it is of (`Launch.smaller`), how many programs there are, and its tensor maps."""
 
     code: bytes
     name: str
     threads: int
     shared: int
+    launch: Launch
     grid: int = 0
+    maps: tuple[EncodedMap, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A tensor map as a parameter: of which buffer, from which byte, its extents and strides in elements, and how it is encoded: dtype,
+    swizzle, and with the innermost dimension first extents, strides in bytes and the box."""
+
+    buffer: int
+    first: int
+    sizes: tuple[tuple[str, int], ...]
+    encoding: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class CompiledLaunch:
-    """One launch: the kernel's address, how it is started, its buffers by number and its integers (kind, value) behind them."""
+    """One launch: the kernel's address, how it is started, its tensor maps, its buffers by number and its integers (kind, value)."""
 
     function: int
     grid: int
     threads: int
     shared: int
+    maps: tuple[Mapped, ...]
     buffers: tuple[int, ...]
     sizes: tuple[tuple[str, int], ...]
 
@@ -66,6 +96,16 @@ def by_value(dtype: Any) -> bool:
     return short_dtype(dtype) in BY_VALUE
 
 
+def jobs(source: KernelSource, passing: Passing) -> list[Job]:
+    """What compiling the launches of a source takes."""
+    if not isinstance(images, Images):
+        return []
+    launches = enumerate(source.launch["launches"])
+    return [
+        Job(source, n, "cuda", architecture(), passing.values, passing.loose) for n, launch in launches if launch.grid
+    ]
+
+
 def compiled(source: KernelSource, passing: Passing) -> Compiled:
     """The launches of a source whose buffers are passed like that. Raises ToolchainError."""
     launches, modules = [], []
@@ -74,16 +114,11 @@ def compiled(source: KernelSource, passing: Passing) -> Compiled:
             continue
         module, function, image = _loaded(source, number, passing)
         modules.append(module)
-        launches.append(
-            CompiledLaunch(
-                function,
-                image.grid or launch.grid,
-                image.threads,
-                image.shared,
-                launch.buffers,
-                (*_sizes(launch), *_TRITONS),
-            )
-        )
+        made = image.launch
+        dtypes = source.launch["dtypes"]
+        maps = tuple(_mapped(m, how, dtypes[m.buffer].itemsize) for m, how in zip(made.maps, image.maps, strict=True))
+        start = image.grid or made.grid, image.threads, image.shared
+        launches.append(CompiledLaunch(function, *start, maps, made.buffers, (*_sizes(made), *_TRITONS)))
     return Compiled(tuple(launches), tuple(modules))
 
 
@@ -95,6 +130,13 @@ _known: dict[Any, tuple[Any, int, Image]] = {}
 
 def _sizes(launch: Launch) -> tuple[tuple[str, int], ...]:
     return tuple(("i32" if -(2**31) <= size < 2**31 else "i64", size) for size in launch.sizes)
+
+
+def _mapped(tensor_map: TensorMap, how: EncodedMap, itemsize: int) -> Mapped:
+    sizes = [("i32", extent) for extent in tensor_map.shape] + [("i64", stride) for stride in tensor_map.strides]
+    strides = tuple(itemsize * stride for stride in tensor_map.strides[-2::-1])
+    encoding = how.dtype, how.swizzle, tensor_map.shape[::-1], strides, how.box[::-1]
+    return Mapped(tensor_map.buffer, itemsize * tensor_map.first, tuple(sizes), encoding)
 
 
 def _loaded(source: KernelSource, number: int, passing: Passing) -> tuple[Any, int, Image]:
@@ -113,11 +155,12 @@ def forget() -> None:
     """Drop all code: another driver is open."""
     with _lock:
         _known.clear()
-    _architecture.cache_clear()
+    architecture.cache_clear()
 
 
 @functools.cache
-def _architecture() -> int:
+def architecture() -> int:
+    """The compute capability of the device that is open, times 10."""
     major, minor = map(native.cuda_attribute, COMPUTE_CAPABILITY)
     return 10 * major + minor
 
@@ -131,17 +174,18 @@ class Images:
         constants = tuple(sorted(launch.constants.items()))
         kinds = tuple(kind for kind, _ in _sizes(launch))
         dtypes = tuple(source.launch["dtypes"])
-        return source.text, number, passing, launch.warps, launch.stages, constants, kinds, dtypes, _architecture()
+        return source.text, number, passing, launch.warps, launch.stages, constants, kinds, dtypes, architecture()
 
     def __call__(self, source: KernelSource, number: int, passing: Passing) -> Image:
-        from fuser.backends.triton.aot import fitted
+        from fuser.backends.triton.aot import fitted, registers_of
+        from fuser.backends.triton.machine_code import at_once
 
         try:
             launch, made = fitted(
                 source,
                 source.launch["launches"][number],
                 "cuda",
-                _architecture(),
+                architecture(),
                 values=passing.values,
                 loose=passing.loose,
             )
@@ -149,9 +193,16 @@ class Images:
             raise refused(error, source, str(module_of(source)[0].__file__)) from error
         scratch = [getattr(made.metadata, name, 0) for name in ("global_scratch_size", "profile_scratch_size")]
         assert not any(scratch), "no generated kernel asks for scratch of the compiler's"
-        return Image(
-            made.asm["cubin"], made.metadata.name, 32 * made.metadata.num_warps, made.metadata.shared, launch.grid
-        )
+        threads, shared = 32 * made.metadata.num_warps, made.metadata.shared
+        grid = launch.grid
+        if launch.persistent:
+            registers = registers_of(made.asm["cubin"])
+            grid = min(grid, native.cuda_attribute(MULTIPROCESSORS) * at_once(threads, registers, shared))
+        maps = [
+            EncodedMap(_TYPES_OF_HOST.get(m["elem_type"], m["elem_type"]), m["swizzle"], tuple(m["block_size"]))
+            for m in (getattr(made.metadata, "tensordesc_meta", None) or ())
+        ]
+        return Image(made.asm["cubin"], made.metadata.name, threads, shared, launch, grid, tuple(maps))
 
 
 images: Any = Images()

@@ -15,7 +15,7 @@ import numpy as np
 from fuser.backends.base import KernelSource, Memory
 from fuser.backends.link import Library, Parts, driven, lines
 from fuser.backends.triton.device.assembler import Assembler, Scope, blocker
-from fuser.backends.triton.device.operations import by_value, tuples
+from fuser.backends.triton.device.operations import by_value, compile_kernels, tuples
 from fuser.backends.triton.device.places import Entry, Place, Scratch, numbered
 from fuser.ir.graph import Var
 from fuser.partition.group import FusionGroup, FusionLimits, Plan
@@ -132,6 +132,7 @@ class _Prepared:
     def __call__(self, numbers: int) -> None:
         keep: list[Any] = []
         chosen = {entry for n, entry in enumerate(self.arguments[:64]) if numbers >> n & 1}
+        compile_kernels(self.operations, chosen)
         self.program.add_variant(numbers, tuples(self.operations, chosen, keep), tuple(keep))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fuser.backends.base import KernelSource
 from fuser.backends.triton.device import code
+from fuser.backends.triton.device.compilation import compile_together
 from fuser.backends.triton.device.places import Entry, Place
 
 Tuple = tuple[Any, ...]
@@ -23,15 +24,23 @@ class Kernel:
     source: KernelSource
     places: tuple[Place, ...]
 
-    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+    def passing(self, numbers: Collection[Entry]) -> code.Passing:
+        """How the kernel gets its buffers where entries in `numbers` are numbers."""
         values = frozenset(n for n, place in enumerate(self.places) if place.entry in numbers)
-        loose = frozenset(n for n, place in enumerate(self.places) if not place.aligned)
-        made = code.compiled(self.source, code.Passing(values, loose))
+        return code.Passing(values, frozenset(n for n, place in enumerate(self.places) if not place.aligned))
+
+    def tuples(self, numbers: Collection[Entry], keep: list[Any]) -> list[Tuple]:
+        passing = self.passing(numbers)
+        made = code.compiled(self.source, passing)
         keep.append(made)
-        return [self._launch(launch, values) for launch in made.launches]
+        return [self._launch(launch, passing.values) for launch in made.launches]
 
     def _launch(self, launch: code.CompiledLaunch, values: Collection[int]) -> Tuple:
         params: list[Tuple] = []
+        for tensor_map in launch.maps:
+            entry, offset = self.places[tensor_map.buffer].settled()
+            params.append(("map", entry, offset + tensor_map.first, tensor_map.encoding))
+            params += [(kind, 0, size) for kind, size in tensor_map.sizes]
         for number in launch.buffers:
             entry, offset = self.places[number].settled()
             params.append(("value", entry, 0) if number in values else ("address", entry, offset))
@@ -136,6 +145,12 @@ def by_value(operations: Any, entry: Entry) -> bool:
         elif any(isinstance(p, Place) and p.entry is entry for p in vars(operation).values()):
             return False
     return True
+
+
+def compile_kernels(operations: Any, numbers: Collection[Entry]) -> None:
+    """Compile the kernels of operations, by several processes where there are some to compile."""
+    kernels = [operation for operation in walk(operations) if isinstance(operation, Kernel)]
+    compile_together(job for kernel in kernels for job in code.jobs(kernel.source, kernel.passing(numbers)))
 
 
 def tuples(operations: Any, numbers: Collection[Entry], keep: list[Any]) -> Tuple:

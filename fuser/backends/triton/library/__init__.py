@@ -35,7 +35,8 @@ def host_reason(group: FusionGroup) -> str | None:
 def host_steps(plan: Plan) -> Iterator[tuple[str, str]]:
     """Name and reason of each step of a plan, and of the bodies of its control flow, that runs on the host."""
     for group in plan.groups:
-        if group.kind is Kind.LIBRARY and (reason := host_reason(group)) is not None:
+        in_library = group.reason and group.kind in (Kind.LIBRARY, Kind.CONTRACTION)
+        if in_library and (reason := host_reason(group)) is not None:
             yield group.name, reason
         for body in group.bodies:
             yield from host_steps(body)

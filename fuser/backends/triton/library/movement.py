@@ -8,6 +8,7 @@ from typing import Any
 from fuser.ir.graph import Eqn
 from fuser.ir.types import bits_of
 from fuser.ops.conversion import bitcast_convert_type_p, copy_p
+from fuser.ops.dynamic import dynamic_slice_p, dynamic_update_slice_p
 from fuser.ops.elementwise import select_n_p
 from fuser.ops.movement import (
     broadcast_in_dim_p,
@@ -21,6 +22,8 @@ from fuser.ops.movement import (
     squeeze_p,
     transpose_p,
 )
+from fuser.ops.remat import optimization_barrier_p
+from fuser.ops.windows import sliding_windows_p
 from fuser.runtime.array import torch_dtype
 
 _WIDTHS = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
@@ -43,6 +46,16 @@ def moving(move: Callable[..., Any]) -> Callable[..., Any]:
         if not eqn.primitive.multiple_results:
             return results.view(torch_dtype(eqn.outvars[0].aval.dtype))
         return [r.view(torch_dtype(v.aval.dtype)) for r, v in zip(results, eqn.outvars, strict=True)]
+
+    return rule
+
+
+def _placed(move: Callable[..., Any], moved: int) -> Callable[..., Any]:
+    """The same of the first `moved` operands, before numbers that say where."""
+
+    def rule(eqn: Eqn, *operands: Any) -> Any:
+        results = move(eqn, *map(bits, operands[:moved]), *operands[moved:])
+        return results.view(torch_dtype(eqn.outvars[0].aval.dtype))
 
     return rule
 
@@ -84,6 +97,44 @@ def _iota(eqn: Eqn) -> Any:
     shape, dimension = eqn.params["shape"], eqn.params["dimension"]
     line = encoded(torch.arange(shape[dimension]), eqn.outvars[0].aval.dtype)
     return line.reshape([-1 if d == dimension else 1 for d in range(len(shape))]).expand(shape)
+
+
+def _windows(eqn: Eqn, x: Any) -> Any:
+    """Overlapping windows of the operand's memory."""
+    params, out = eqn.params, eqn.outvars[0].aval
+    if not out.size:
+        return x.new_empty(out.shape)
+    strides, inner = list(x.stride()), []
+    for d, step, apart in zip(params["dimensions"], params["strides"], params["dilation"]):
+        inner.append(x.stride(d) * apart)
+        strides[d] = x.stride(d) * step
+    return x.as_strided(out.shape, (*strides, *inner), x.storage_offset())
+
+
+def _dynamic_slice(eqn: Eqn, x: Any, *starts: Any) -> Any:
+    for d, size, line in zip(range(x.ndim), eqn.params["slice_sizes"], _lines(x, eqn.params["slice_sizes"], starts)):
+        x = x.index_select(d, line) if size != x.shape[d] else x
+    return x
+
+
+def _dynamic_update_slice(eqn: Eqn, x: Any, update: Any, *starts: Any) -> Any:
+    if not update.numel():
+        return x.clone()
+    places = [
+        line.reshape([-1 if d == n else 1 for n in range(x.ndim)])
+        for d, line in enumerate(_lines(x, update.shape, starts))
+    ]
+    return x.index_put(tuple(places), update)
+
+
+def _lines(x: Any, sizes: Any, starts: Any) -> list[Any]:
+    """The positions of a slice along each dimension, its start held inside."""
+    import torch
+
+    lines = []
+    for extent, size, start in zip(x.shape, sizes, starts):
+        lines.append(start.long().clamp(0, extent - size) + torch.arange(size, device=x.device))
+    return lines
 
 
 def _select(eqn: Eqn, which: Any, *cases: Any) -> Any:
@@ -131,6 +182,10 @@ RULES: dict[Any, Any] = {
     split_p: moving(lambda eqn, x: x.split(list(eqn.params["sizes"]), eqn.params["axis"])),
     select_n_p: moving(_select),
     copy_p: moving(lambda eqn, x: x.clone()),
+    optimization_barrier_p: moving(lambda eqn, x: x),
+    sliding_windows_p: moving(_windows),
+    dynamic_slice_p: _placed(_dynamic_slice, 1),
+    dynamic_update_slice_p: _placed(_dynamic_update_slice, 2),
     iota_p: _iota,
     bitcast_convert_type_p: _bitcast,
 }

@@ -12,10 +12,8 @@ from fuser.ir.cost import lowered, nodes
 from fuser.ir.graph import Eqn
 from fuser.ir.scalar import Scalar
 from fuser.ir.types import BOOL, SMALL, UNSIGNED, is_complex, is_integer
-from fuser.ops.cephes import erfcx_p
 from fuser.ops.cumulative import cumprod_p, cumsum_p
 from fuser.ops.elementwise import gcd_p, lcm_p
-from fuser.ops.incomplete import igamma_p, igammac_p
 from fuser.ops.reduce import reduce_prod_p, reduce_sum_p
 from fuser.runtime.array import torch_dtype
 
@@ -168,19 +166,6 @@ def _scan(name: str) -> Callable[..., Any]:
     return rule
 
 
-def _special(name: str) -> Callable[..., Any]:
-    """A function of torch.special; of halves it computes in float32."""
-
-    def rule(eqn: Eqn, *operands: Any) -> Any:
-        import torch
-
-        kind = operands[0].dtype
-        wide = [x.float() if kind.itemsize == 2 else x for x in operands]
-        return getattr(torch.special, name)(*wide).to(kind)
-
-    return rule
-
-
 def _gcd(eqn: Eqn, x: Any, y: Any) -> Any:
     """torch's, in signed 64 bits; unsigned numbers are below 2^63 after three of Euclid's steps."""
     import torch
@@ -221,9 +206,6 @@ def _unsigned_quotient(x: Any, y: Any) -> Any:
 RULES: dict[Any, Any] = {
     gcd_p: _gcd,
     lcm_p: _lcm,
-    erfcx_p: _special("erfcx"),
-    igamma_p: _special("gammainc"),
-    igammac_p: _special("gammaincc"),
     reduce_sum_p: _reduction("sum"),
     reduce_prod_p: _reduction("prod"),
     cumsum_p: _scan("cumsum"),

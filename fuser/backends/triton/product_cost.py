@@ -1,0 +1,144 @@
+"""What a product of matrices costs on a GPU, which block of its result a program computes, and whether cuBLASLt is faster.
+
+In: a product's extents. Out: a `Choice`, the tile and the parts of the contracted axis that take least by the estimate, and seconds. A
+product takes the longest of its arithmetic (blocks in rounds over the multiprocessors), bytes from memory, bytes from the second cache,
+and of waiting for the tiles of each step. `RATES` are shares of the stated rate that such tiles reach in published measurements of
+Triton's and cuBLAS's kernels on an H100; tuning (`fuser/backends/triton/tuning.py`) measures instead.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fuser.backends.triton.target import MACHINES, Machine
+
+REFERENCE = MACHINES["cuda:90"]  # one program has one plan on all GPUs
+CACHE_BANDWIDTH = 9e12  # bytes a second from the second cache to all multiprocessors
+LATENCY = 0.9e-6  # seconds from asking for a tile in memory to having it
+START = 2e-6  # seconds of a launch within a graph, its first tiles included
+LIBRARY = 1.08  # cuBLASLt's rate over that of a generated kernel with the same tile
+MOST_SPLITS = 32
+
+
+@dataclass(frozen=True)
+class DotTile:
+    """The block of a product's result that one program computes, the piece of the contracted axis a step takes."""
+
+    m: int
+    n: int
+    k: int
+    warps: int
+    stages: int
+
+
+@dataclass(frozen=True)
+class Extents:
+    """A product: `batch` matrices of m × k times k × n, of numbers of `itemsize` bytes; `out`: bytes of a result's number."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    itemsize: int
+    out: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A tile, in how many parts the contracted axis is summed, and the estimate in seconds."""
+
+    tile: DotTile
+    splits: int
+    seconds: float
+
+
+# Tiles of products on matrix units, by rows and columns: warps, stages of tiles of 128 bytes along k, share of the stated rate.
+RATES = {
+    (128, 256): (8, 3, 0.72),
+    (128, 128): (8, 4, 0.66),
+    (64, 256): (8, 4, 0.6),
+    (128, 64): (4, 4, 0.52),
+    (64, 128): (4, 4, 0.52),
+    (64, 64): (4, 4, 0.36),
+    (32, 128): (4, 4, 0.2),
+    (32, 64): (4, 4, 0.14),
+    (16, 128): (4, 4, 0.1),
+    (16, 64): (4, 4, 0.07),
+}
+PRODUCT_TILE = (128, 256)  # the tile of most products
+SINGLE = (DotTile(64, 64, 16, 8, 2), 0.5)  # of float32, on the other units; cuBLAS reaches 0.85 there
+SINGLE_LIBRARY = 1.7
+
+
+def choose(extents: Extents, machine: Machine = REFERENCE) -> Choice:
+    """The fastest tile and number of parts."""
+    return min(candidates(extents, machine), key=lambda c: c.seconds)
+
+
+@functools.lru_cache(maxsize=4096)
+def candidates(extents: Extents, machine: Machine = REFERENCE) -> tuple[Choice, ...]:
+    """All tiles and parts that are worth a try, the fastest by the estimate first."""
+    found = []
+    for tile, rate in _tiles(extents):
+        for splits in _splits(extents, tile, machine):
+            found.append(Choice(tile, splits, seconds(extents, tile, splits, rate, machine)))
+    return tuple(sorted(found, key=lambda c: c.seconds))
+
+
+def library_seconds(extents: Extents, machine: Machine = REFERENCE) -> float:
+    """What cuBLASLt is expected to take."""
+    faster = LIBRARY if extents.itemsize <= 2 else SINGLE_LIBRARY
+    return min(
+        seconds(extents, tile, splits, rate * faster, machine)
+        for tile, rate in _tiles(extents)
+        for splits in _splits(extents, tile, machine)
+    )
+
+
+def epilogue_seconds(extents: Extents, machine: Machine = REFERENCE) -> float:
+    """What a kernel of its own takes that reads a product's result and writes as many numbers."""
+    return START + 2 * extents.batch * extents.m * extents.n * extents.out / machine.copy
+
+
+def seconds(extents: Extents, tile: DotTile, splits: int, rate: float, machine: Machine) -> float:
+    """The estimate of one tile and number of parts, at a share of the stated rate of arithmetic."""
+    e = extents
+    blocks = e.batch * -(-e.m // tile.m) * -(-e.n // tile.n) * splits
+    steps = -(-e.k // (tile.k * splits))
+    rounds = -(-blocks // machine.units)
+    arithmetic = rounds * steps * 2 * tile.m * tile.n * tile.k * machine.units / (machine.products(e.itemsize) * rate)
+    memory = e.batch * ((e.m * e.k + e.k * e.n) * e.itemsize + e.m * e.n * e.out) / machine.copy
+    cache = blocks * steps * (tile.m + tile.n) * tile.k * e.itemsize / CACHE_BANDWIDTH
+    together = max(1, min(rounds, machine.shared // max(1, _shared(tile, e.itemsize))))  # blocks that wait at once
+    waiting = rounds / together * steps * LATENCY / tile.stages
+    partial = 4 * e.batch * e.m * e.n * splits
+    combined = START + 2 * partial / CACHE_BANDWIDTH if splits > 1 else 0.0
+    return START + max(arithmetic, memory, cache, waiting) + combined
+
+
+def _shared(tile: DotTile, itemsize: int) -> int:
+    return tile.stages * (tile.m + tile.n) * tile.k * itemsize
+
+
+def _tiles(extents: Extents) -> Iterator[tuple[DotTile, float]]:
+    """The tiles that suit a product, each with its rate: those not much larger than its result."""
+    if extents.itemsize > 2:
+        yield SINGLE
+        return
+    power = lambda extent: 1 << max(extent - 1, 0).bit_length()
+    for (m, n), (warps, stages, rate) in RATES.items():
+        if m <= max(16, power(extents.m)) and n <= max(64, power(extents.n)):
+            yield DotTile(m, n, 128 // extents.itemsize, warps, stages), rate
+
+
+def _splits(extents: Extents, tile: DotTile, machine: Machine) -> Iterator[int]:
+    """Parts of the contracted axis: one, and powers of two while there are multiprocessors without work and steps to share."""
+    blocks = extents.batch * -(-extents.m // tile.m) * -(-extents.n // tile.n)
+    steps, splits = -(-extents.k // tile.k), 1
+    while splits == 1 or (
+        splits <= MOST_SPLITS and 4 * splits <= steps and blocks * splits <= 2 * machine.units and extents.itemsize <= 2
+    ):
+        yield splits
+        splits *= 2

@@ -1,0 +1,93 @@
+"""C kernels that NumPy's own functions are answered with where their results have sizes, or need orders, that depend on values.
+
+In: contiguous ndarrays. Out: ndarrays, or None where there is no kernel for them and NumPy is to answer. One thread runs them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+
+from fuser.errors import ToolchainError
+from fuser.runtime import sources, toolchain
+
+FEWEST = 1 << 14  # elements, below which NumPy's call costs less than what a kernel saves
+SAMPLE = 2048  # of select.c
+_FLOATS = (np.dtype("float32"), np.dtype("float64"))
+
+
+@functools.cache
+def _selection(dtype: np.dtype) -> Any:
+    """`order_statistics` of select.c; None where nothing compiles it."""
+    wide = dtype.itemsize == 8
+    names = f"#define T {'double' if wide else 'float'}\n#define WIDE {int(wide)}\n#define INFINITY __builtin_inf{'' if wide else 'f'}()\n"
+    return _compiled(names + sources.read("select.c"), "order_statistics")
+
+
+@functools.cache
+def _compaction(itemsize: int, name: str) -> Any:
+    text = f"#include <stdint.h>\n#define T uint{8 * itemsize}_t\n{sources.read('compact.c')}"
+    return _compiled(text, name)
+
+
+def _compiled(text: str, name: str) -> Any:
+    try:
+        function = getattr(toolchain.load_shared(toolchain.compile_shared(text).path), name)
+    except ToolchainError:
+        return None
+    function.restype = ctypes.c_int64
+    return function
+
+
+def _pointer(x: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(x.ctypes.data)
+
+
+def neighbours(x: np.ndarray, ranks: list[int]) -> list[tuple[Any, Any]] | None:
+    """For each rank k the elements at positions k and k + 1 of the sorted x (the last one twice); None where x has nans."""
+    kernel = _selection(x.dtype) if x.dtype in _FLOATS and x.flags.c_contiguous and x.size >= FEWEST else None
+    if kernel is None:
+        return None
+    room = x.size // 4
+    scratch, found = np.empty(SAMPLE + room + 16, x.dtype), np.empty(2, x.dtype)
+    results = []
+    for rank in ranks:
+        if kernel(
+            _pointer(x),
+            ctypes.c_int64(x.size),
+            ctypes.c_int64(rank),
+            _pointer(scratch),
+            ctypes.c_int64(room),
+            _pointer(found),
+        ):
+            return None
+        results.append((found[0], found[1]))
+    return results
+
+
+def positions(mask: np.ndarray) -> np.ndarray | None:
+    """Where a mask of one dimension, or one read in C order, holds."""
+    kernel = _compaction(8, "positions") if _is_large_mask(mask) else None
+    if kernel is None:
+        return None
+    found = np.empty(np.count_nonzero(mask), np.int64)
+    kernel(_pointer(mask), ctypes.c_int64(mask.size), _pointer(found))
+    return found
+
+
+def selected(x: np.ndarray, mask: np.ndarray) -> np.ndarray | None:
+    """`x[mask]`."""
+    fits = x.shape == mask.shape and x.itemsize in (4, 8) and x.flags.c_contiguous and x.dtype.kind in "iufM"
+    kernel = _compaction(x.itemsize, "selected") if fits and _is_large_mask(mask) else None
+    if kernel is None:
+        return None
+    found = np.empty(np.count_nonzero(mask), x.dtype)
+    kernel(_pointer(mask), ctypes.c_int64(mask.size), _pointer(x), _pointer(found))
+    return found
+
+
+def _is_large_mask(mask: np.ndarray) -> bool:
+    return mask.dtype == np.bool_ and mask.flags.c_contiguous and mask.size >= FEWEST

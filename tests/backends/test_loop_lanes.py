@@ -1,0 +1,88 @@
+"""Loops whose lanes are few: strips of one quotient, vectors under a mask, and states that all lanes share, against JAX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fuser
+import fuser.numpy as fnp
+from fuser import lax
+from fuser.kernel.schedule import Schedule
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def recurrence(xp: Any, scan: Any) -> Any:
+    """One state a row of a batch, whose rows lie apart in memory: positions along all lanes are divided."""
+    return lambda x, y: scan(lambda c, v: ((d := xp.tanh(c * 0.9 + v)), d), y, x.swapaxes(0, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize(
+    "rows, columns", [(16, 16), (8, 12), (5, 10), (10, 40), (30, 7), (64, 4), (50, 3), (7, 33), (2, 63), (9, 70)]
+)
+def test_batches_of_short_rows(rows: int, columns: int, dtype: str) -> None:
+    with fuser.config.using(enable_x64=dtype == "float64"), jax.enable_x64(dtype == "float64"):
+        x, y = normal(rows, 9, columns, dtype=dtype), normal(rows, columns, dtype=dtype)
+        found, expected = fuser.jit(recurrence(fnp, lax.scan))(x, y), jax.jit(recurrence(jnp, jax.lax.scan))(x, y)
+        tolerance = {"float16": 2e-2, "float32": 2e-6, "float64": 1e-14}[dtype]
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=tolerance, atol=tolerance)
+
+
+def schedules(function: Any, *args: Any) -> list[Schedule]:
+    return [s for source in fuser.jit(function).lower(*args).sources for s in source.schedules.values()]
+
+
+def test_lanes_of_short_rows_run_in_strips_and_under_masks() -> None:
+    (schedule,) = schedules(recurrence(fnp, lax.scan), normal(8, 9, 12), normal(8, 12))
+    assert (schedule.strip_mining, schedule.masking, schedule.blocking) == (12, 16, 60)
+    (schedule,) = schedules(recurrence(fnp, lax.scan), normal(16, 9, 16), normal(16, 16))
+    assert (schedule.strip_mining, schedule.masking, schedule.blocking) == (16, None, 64)
+
+
+def forward(l: Any, lax: Any, nn: Any) -> Any:
+    """The forward pass of a hidden Markov model, whose ten states all read each other, with each step's states besides."""
+
+    def run(x: Any, a: Any) -> Any:
+        def step(s: Any, o: Any) -> Any:
+            t = nn.logsumexp(s[:, None] + a, 0) + o
+            return t, t
+
+        return lax.scan(step, x[0], x)
+
+    return run
+
+
+@pytest.mark.parametrize("states", [4, 6, 10, 17])
+def test_states_that_all_lanes_share_are_computed_once(states: int) -> None:
+    x, a = normal(20, states), normal(states, states)
+    program = forward(fnp, lax, fuser.nn)
+    found, expected = fuser.jit(program)(x, a), jax.jit(forward(jnp, jax.lax, jax.nn))(x, a)
+    for f, e in zip(found, expected, strict=True):
+        np.testing.assert_allclose(f, e, rtol=3e-6)
+    assert schedules(program, x, a)[-1].blocking == states
+
+
+@pytest.mark.parametrize("lanes", [3, 7, 13, 33, 50])
+def test_lanes_that_stop_by_themselves_under_a_mask(lanes: int) -> None:
+    def program(lib: Any, xp: Any) -> Any:
+        def one(a: Any) -> Any:
+            body = lambda s: (s[0] * 0.9 - 0.01 * xp.sin(s[0]), s[1] + 1)
+            return lib.lax.while_loop(lambda s: s[0] > 0.1, body, (a, 0))
+
+        return lib.vmap(one)
+
+    x = np.abs(normal(lanes)) * 5
+    found, expected = fuser.jit(program(fuser, fnp))(x), jax.jit(program(jax, jnp))(x)
+    np.testing.assert_array_equal(found[1], expected[1])
+    np.testing.assert_allclose(found[0], expected[0], rtol=2e-6)

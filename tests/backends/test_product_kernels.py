@@ -1,0 +1,125 @@
+"""Kernels of products without a GPU: their form by size, the stand-in's answers, and machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import fuser
+from fuser.backends.triton import machine_code
+from fuser.backends.triton.aot import fitted, mappable
+from fuser.backends.triton.product_cost import Extents, candidates, choose, library_seconds
+from fuser.backends.triton.target import MACHINES
+from fuser.runtime.array import Array
+from fuser.runtime.core import native
+from tests import cuda_stand_in
+from tests.backends.product_cases import PRODUCTS, biased, of
+
+pytestmark = pytest.mark.xdist_group("triton")
+
+
+def sources(function: Callable[..., Any], *types: Any) -> Any:
+    return fuser.jit(function, backend="triton").lower(*types).sources
+
+
+def launches(function: Callable[..., Any], *types: Any) -> Any:
+    (source,) = sources(function, *types)
+    return source.launch["launches"]
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Any]:
+    if native is None:
+        pytest.skip("the native core is not built, or turned off")
+    with cuda_stand_in.opened() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_tensor_maps_are_made_of_arguments_and_lie_within_them(device: Any, name: str) -> None:
+    function, types = PRODUCTS[name]
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(t.shape, np.float32).astype(t.dtype) for t in types]
+    placed = [Array(native.device_upload(a)) for a in arrays]
+    device.reset()
+    found = fuser.jit(function, backend="triton")(*placed)
+    want = np.asarray(fuser.jit(function, backend="c")(*arrays)).astype(np.float32)
+    np.testing.assert_allclose(np.asarray(found).astype(np.float32), want, 2e-2, 2e-2)
+    assert device.counts()["launches"] == (2 if "parts" in name else 1)
+
+
+def test_arrays_whose_rows_are_multiples_of_16_bytes_apart_come_by_tensor_maps() -> None:
+    maps = {name: len(launches(function, *types)[0].maps) for name, (function, types) in PRODUCTS.items()}
+    assert maps == {
+        **dict.fromkeys(PRODUCTS, 2),
+        "one by a tensor map": 1,
+        "by pointers": 0,
+        "8 bits by pointers": 0,
+        "slices that begin anywhere": 1,
+        "gathered rows": 1,
+        "float32": 0,
+        "parts of an odd axis": 1,
+    }
+
+
+def test_a_launch_has_a_form_without_tensor_maps_for_gpus_and_addresses_without() -> None:
+    (source,) = sources(biased, of("float16", 64, 64), of("float16", 64, 64), of("float16", 64))
+    (planned,) = source.launch["launches"]
+    assert planned.maps and planned.persistent and not planned.plain.maps
+    assert mappable(planned) and not mappable(planned, loose={0}) and not mappable(planned, values={1})
+    assert not fitted(source, planned, "cuda", 80)[0].maps
+    assert not fitted(source, planned, "cuda", 90, loose={1})[0].maps
+    assert fitted(source, planned, "cuda", 90)[0].maps
+
+
+def test_results_of_few_blocks_share_out_the_contracted_axis() -> None:
+    parts, sums = launches(biased, of("bfloat16", 16, 8192), of("bfloat16", 8192, 1024), of("bfloat16", 1024))
+    assert parts.grid == 8 * 1024 // parts.constants["N_BLOCK"] and parts.function != sums.function
+    assert len(launches(biased, of("bfloat16", 4096, 1024), of("bfloat16", 1024, 4096), of("bfloat16", 4096))) == 1
+
+
+def test_what_operands_are_computed_of_joins_a_product_where_storing_them_takes_longer() -> None:
+    def groups(function: Any, *types: Any) -> list[str]:
+        plan = fuser.jit(function, backend="triton").lower(*types).plan
+        assert all("computing its operands 128 times costs" in d.reason for d in plan.decisions)
+        return [group.kind.value for group in plan.groups]
+
+    dequantised = lambda x, w, s: x @ (w.astype("bfloat16") * s) + 1
+    for m, expected in ((16, ["contraction"]), (16384, ["elementwise", "contraction"])):
+        types = of("bfloat16", m, 1024), of("int8", 1024, 1024), of("bfloat16", 1024)
+        assert groups(dequantised, *types) == expected
+    assert groups(lambda x, rows, w: x[rows] @ w, *PRODUCTS["gathered rows"][1]) == ["contraction"]
+
+
+def test_estimates_of_products() -> None:
+    large = Extents(1, 8192, 8192, 8192, 2, 2)
+    assert (choose(large).tile.m, choose(large).tile.n, choose(large).splits) == (128, 256, 1)
+    assert library_seconds(large) < choose(large).seconds < 1.2 * library_seconds(large)
+    few = choose(replace(large, m=16, n=1024))
+    assert few.tile.m == 16 and few.splits > 1
+    times = [choose(replace(large, k=k)).seconds for k in (64, 256, 1024, 4096)]
+    assert times == sorted(times)
+    assert all(c.seconds >= choose(large).seconds for c in candidates(large))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cuda:90", "cuda:100", "cuda:80", "hip:gfx942"])
+def test_products_run_on_matrix_units_by_tensor_maps_and_spill_nothing(target: str) -> None:
+    sizes = ((4096, 1024, 4096), (16, 4096, 4096), (512, 512, 512))
+    forms = [(biased, (of("bfloat16", m, k), of("bfloat16", k, n), of("bfloat16", n))) for m, k, n in sizes]
+    forms += [
+        PRODUCTS[name] for name in ("dequantised weights", "narrowed operand", "heads", "scaled and shifted rows")
+    ]
+    forms += [PRODUCTS["8 bits with scales"]]
+    for function, types in forms:
+        (source,) = sources(function, *types)
+        first, *_ = machine_code.of_source(source, 1, MACHINES[target])
+        assert first.code.matrix_units and first.code.spills == 0
+        assert first.code.tensor_maps == (target in ("cuda:90", "cuda:100"))
