@@ -73,11 +73,23 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
     """Arrays over the mesh of what each process holds of them: along the axes of a spec, those of the processes side by side."""
     leaves, structure = tree.flatten(local_inputs)
     specs = tree.broadcast_prefix(pspecs, local_inputs)
-    made = [
-        make_array_from_process_local_data(NamedSharding(global_mesh, s or PartitionSpec()), v)
-        for v, s in zip(leaves, specs)
-    ]
+    made = [_global(v, NamedSharding(global_mesh, s or PartitionSpec())) for v, s in zip(leaves, specs)]
     return tree.unflatten(structure, made)
+
+
+def _global(value: Any, sharding: NamedSharding) -> Array:
+    """The array of which every process has such a block; parts that lie on their devices already stay there."""
+    lying = value._data.sharding if isinstance(value, Array) and isinstance(value._present(), Shards) else None
+    mesh = sharding.mesh
+    own = NamedSharding(mesh.local_mesh, sharding.spec) if isinstance(mesh, Mesh) else None
+    if lying is None or own is None or not lying.is_equivalent_to(own, value.ndim):
+        return make_array_from_process_local_data(sharding, value)  # type: ignore[no-any-return]
+    probe = tuple(sharding.num_devices for _ in value.shape)
+    growth = [a // b for a, b in zip(own.shard_shape(probe), sharding.shard_shape(probe))]
+    shape = tuple(n * g for n, g in zip(value.shape, growth))
+    return make_array_from_single_device_arrays(
+        shape, sharding, [s.data for s in value.addressable_shards], dtype=value.dtype
+    )
 
 
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:

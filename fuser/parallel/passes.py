@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fuser.ir.graph import Graph
-from fuser.parallel.combine import Bucket, combine_sums
+from fuser.parallel.combine import Bucket, combine_collectives
 from fuser.parallel.lone import without_lone
 from fuser.parallel.network import bucket_bytes
 from fuser.parallel.overlap import overlap_collectives
@@ -35,4 +35,4 @@ def _sunk(graph: Graph) -> Graph:
 
 
 def _combined(graph: Graph, bucket: Bucket | None) -> Graph:
-    return combine_sums(in_bodies(graph, lambda body: _combined(body, bucket)), bucket)
+    return combine_collectives(in_bodies(graph, lambda body: _combined(body, bucket)), bucket)

@@ -21,6 +21,7 @@ from fuser.parallel.network import Network, collective_seconds
 from fuser.parallel.sharding import NamedSharding
 from fuser.parallel.spec import PartitionSpec
 from fuser.parallel.traffic import Message, messages
+from fuser.partition.buffers import temporary_bytes
 from fuser.partition.explain import moved_bytes
 from fuser.partition.group import FusionGroup
 from fuser.runtime.device import Device
@@ -121,7 +122,7 @@ def planned(name: str, lowered: Any, axes: Mapping[str, int], machine: Machine, 
         dict(axes),
         sum(v.aval.nbytes for v in lowered.spread.graph.invars),
         sum(v.aval.nbytes for v in lowered.spread.graph.outvars),
-        program.arena,
+        temporary_bytes(program),
         float(sum(g.flops for g in local)),
         float(sum(map(moved_bytes, local))),
         len(local),

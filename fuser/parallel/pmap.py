@@ -16,16 +16,19 @@ from fuser.ir.source import current_source
 from fuser.lax.movement import expand_dims, squeeze
 from fuser.ops.shard_map import Layout, Spec, shard_map_p, whole
 from fuser.parallel import run  # noqa: F401  (says how the primitive runs)
-from fuser.parallel.arrays import local_devices, relabelled
+from fuser.parallel.arrays import relabelled
 from fuser.parallel.mesh import Mesh
+from fuser.parallel.multihost import global_array_to_host_local_array, host_local_array_to_global_array
 from fuser.parallel.sharding import NamedSharding
-from fuser.parallel.spec import PartitionSpec
+from fuser.parallel.spec import PartitionSpec, spec_of
 from fuser.runtime.array import Array
 from fuser.runtime.device import Device
+from fuser.runtime.device import devices as all_devices
+from fuser.runtime.processes import processes
 from fuser.trace import tree
 from fuser.trace.batch import manual_axes
 from fuser.trace.body import staged_body
-from fuser.trace.core import type_of
+from fuser.trace.core import Tracer, type_of
 from fuser.transforms.arguments import check_callable, leaf_values
 from fuser.transforms.vmap import path, prefix
 
@@ -48,8 +51,8 @@ def pmap(
 
     `in_axes` and `out_axes` are as in `vmap`; None in `out_axes` is for results that are the same on all devices. Static
     arguments are Python values, the same for all. Donated arguments cannot be used afterwards. `axis_name` names the
-    devices for collectives (`fuser.lax.psum`, ...), psum being its own transpose. ValueError without devices, and where there are fewer
-    than elements.
+    devices for collectives (`fuser.lax.psum`, ...), psum being its own transpose. Of several processes each calls it with the elements of its own
+    devices and gets their results; collectives are over all devices. ValueError without devices, and where there are fewer than elements.
     """
     check_callable(fun, "pmap")
     static, donated = _numbers(static_broadcasted_argnums), _numbers(donate_argnums)
@@ -76,7 +79,7 @@ def pmap(
                     f"argument{'s' if len(args) != 1 else ''}. All static broadcasted arguments must be passed positionally. "
                     f"({current_source().short})"
                 )
-            available = list(devices) if devices is not None else local_devices(backend=backend)
+            available = list(devices) if devices is not None else all_devices(backend)
             call = _Call(
                 fun, name, axes, out_axes, frozenset(n % len(args) for n in static if -len(args) <= n < len(args))
             )
@@ -106,21 +109,44 @@ class _Call:
         leaves, structure = tree.flatten((free, kwargs))
         values = leaf_values(leaves, f"the arguments of {function_name(self.fun)}")
         dims = self._dims(args, free, kwargs, values)
-        size = self._size(values, dims, (free, kwargs), axis_size)
-        if size > len(devices):
+        here = sum(d.process_index == processes().index for d in devices)
+        several = here < len(devices)
+        share = axis_size * here // len(devices) if several and axis_size is not None else axis_size
+        size = self._size(values, dims, (free, kwargs), share)
+        if several:
+            self._check_share(size, here, values)
+        elif size > len(devices):
             raise ValueError(
                 f"pmap of {function_name(self.fun)} maps {size} elements and there are {len(devices)} devices "
                 f"({current_source().short}); map at most as many, and vmap the rest; on the CPU, num_cpu_devices or "
                 "FUSER_NUM_CPU_DEVICES sets how many there are"
             )
-        layout = Layout(Mesh(np.array(devices[:size], object), (self.name,)), (self.name,), False)
+        mesh = Mesh(np.array(devices if several else devices[:size], object), (self.name,))
+        layout = Layout(mesh, (self.name,), False)
         specs = [_spec(type_of(v).ndim, d, self.name) for v, d in zip(values, dims)]
+        if several:
+            values = [host_local_array_to_global_array(v, mesh, spec_of(s)) for v, s in zip(values, specs)]
         outs, out_tree = self._bound(layout, structure, values, specs, dims, fixed)
+        if several:
+            outs = [global_array_to_host_local_array(o, mesh, o.sharding.spec) for o in outs]
         for number in donated:
             for leaf in tree.leaves(args[number]):
                 if isinstance(leaf, Array):
                     leaf.delete("it was donated to a call of pmap")
         return tree.unflatten(out_tree, outs)
+
+    def _check_share(self, size: int, here: int, values: Sequence[Any]) -> None:
+        """ValueError unless this process has one element for each of its devices."""
+        if any(isinstance(v, Tracer) for v in values):
+            raise UnsupportedError(
+                f"pmap of {function_name(self.fun)} over the devices of several processes stands in a jitted or differentiated function "
+                f"({current_source().short}); call it outside, or use shard_map over a mesh of all devices"
+            )
+        if size != here:
+            raise ValueError(
+                f"pmap of {function_name(self.fun)} maps {size} elements in this process, which has {here} devices; of several processes "
+                f"each gives one element for each of its own devices ({current_source().short})"
+            )
 
     def _dims(self, args: Any, free: Any, kwargs: Any, values: Sequence[Any]) -> list[int | None]:
         axes = self.in_axes

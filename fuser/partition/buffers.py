@@ -158,6 +158,13 @@ def least(plan: Plan, slots: Sequence[int]) -> int:
     return peak([_block(chain, plan.slots) for chain in _chains(slots, plan.reuse)])
 
 
+def temporary_bytes(plan: Plan) -> int:
+    """Bytes that values between the steps need at once, those within the bodies of one step of control flow included."""
+    between = [slot.index for slot in plan.slots if slot.start >= 0 and slot.end < len(plan.groups)]
+    inside = (temporary_bytes(body) for group in plan.groups for body in group.bodies or ())
+    return least(plan, between) + max(inside, default=0)
+
+
 def pack(blocks: Sequence[Block]) -> tuple[list[int], int]:
     """Offsets at which no two blocks that are needed at once overlap, and the bytes from the first to the last."""
     ideal = peak(blocks)

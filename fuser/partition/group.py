@@ -54,11 +54,8 @@ class FusionLimits:
     host_steps: bool = False  # native loops call Python for the steps that only it has
     dots: bool = False  # contractions take prologues and epilogues into their kernel
     attention: bool = False  # a product, a reduction of its rows and a product of these share a kernel
-    product_tile: tuple[int, int] = (
-        0,
-        0,
-    )  # rows and columns of a product's result that read an operand's element once, which
-    # may then be computed there; 0: operands are computed before
+    # Rows and columns of a product's result that read an operand's element once, so that it may be computed there; 0: before.
+    product_tile: tuple[int, int] = (0, 0)
     strided_dots: bool = False  # those kernels read operands by strides alone
     names_in_text: bool = False  # a kernel's name stands in its text alone: groups of one structure are written once
     patch_bytes: int = 0  # of a second operand, up to which a product reads a first one made of pieces of one array

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fuser.api.jitted import Lowered, Traced, cost_analysis
 from fuser.backends.base import KernelSource
-from fuser.partition.buffers import least
+from fuser.partition.buffers import temporary_bytes
 from fuser.partition.explain import moved_bytes
 from fuser.partition.group import FusionGroup, Plan, kernel_groups
 from fuser.report.data import KernelProfile, Machine, ProgramProfile, Refusal, Stage
@@ -62,5 +62,4 @@ def _kernel(group: FusionGroup, source: KernelSource | None) -> KernelProfile:
 def _peak(plan: Plan) -> int:
     """Bytes of inputs, results, and the values between steps that are needed at once."""
     graph = plan.graph
-    between = [slot.index for slot in plan.slots if slot.start >= 0 and slot.end < len(plan.groups)]
-    return sum(v.aval.nbytes for v in (*graph.invars, *graph.constvars, *plan.outputs)) + least(plan, between)
+    return sum(v.aval.nbytes for v in (*graph.invars, *graph.constvars, *plan.outputs)) + temporary_bytes(plan)

@@ -27,10 +27,11 @@ static Handle condition;
 static void *condition_library; /* the driver that it was loaded by */
 
 int load_condition(void) {
+    CONTEXT_GUARD(guard);
     Handle module;
     if (condition != NULL && condition_library == driver.library)
         return 0;
-    if (enter_device() < 0 || check(driver.module_load(&module, condition_text), "the code of conditions") < 0 ||
+    if (enter_device(&guard) < 0 || check(driver.module_load(&module, condition_text), "the code of conditions") < 0 ||
         check(driver.module_function(&condition, module, "set_condition"), "the code of conditions") < 0)
         return -1;
     condition_library = driver.library;

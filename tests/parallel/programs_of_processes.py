@@ -5,6 +5,7 @@ Each prints one line of JSON, or fails.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -69,6 +70,9 @@ def results() -> dict[str, Any]:
     found |= {"loss": value, **params, "moved": fuser.device_put(params["w"], NamedSharding(grid, P("x")))}
     found["eager"] = fnp.sin(params["w"]) + params["w"].sum()
     layers = [put(W[:, :64] * n, "x") for n in range(1, 4)]
+    elements = np.resize(W, (8, 6, 5))[[d.id for d in fuser.local_devices()]]
+    scaled, total, index = over_all(elements, np.float32(3))
+    found |= {"pmap": scaled, "pmap sum": total, "pmap index": index}
     found["layers"] = forward(layers, batch)
     steps = [e.primitive.name for e in forward.lower(layers, batch).graph.eqns]
     assert ("collective_start" in steps) == (fuser.process_count() > 1), steps
@@ -96,6 +100,13 @@ def forward(layers: Any, x: Any) -> Any:
 def descend(layers: Any, x: Any) -> Any:
     """Gradients of layers so large that their sums go in several buckets."""
     return fuser.grad(lambda ws: (forward(ws, x) ** 2).sum())(layers)
+
+
+@functools.partial(fuser.pmap, axis_name="i", in_axes=(0, None), out_axes=(1, None, 0))
+def over_all(a: Any, b: Any) -> Any:
+    """Of each process's own elements: what depends on all of them."""
+    total = fuser.lax.psum(fnp.sin(a), "i")
+    return a * b + fuser.lax.pmax(a, "i"), total, fuser.lax.axis_index("i")
 
 
 def _rows(grid: Any) -> slice:

@@ -47,6 +47,18 @@ def test_a_product_by_hand() -> None:
     assert found.efficiency == pytest.approx(found.compute_seconds / (found.compute_seconds + total.seconds))
 
 
+def test_temporaries_are_what_is_needed_at_once_in_loops_too() -> None:
+    """Of products one after the other two lie between steps at once; in a loop's body one does, besides the carry."""
+    square, part = (fuser.ShapeDtypeStruct(s, np.float32) for s in ((512, 512), (1024, 512)))
+    of = lambda f: plan(
+        f, (part, square), (P("x"), P()), {"x": 4}, Machine(1e12, 1e12, 0.0), Network(LINKS["nvlink"], {})
+    )
+    chain = lambda a, b: fnp.tanh(fnp.tanh(fnp.tanh(fnp.tanh(a @ b) @ b) @ b) @ b)
+    product = 4 * 256 * 512
+    assert of(chain).temporary_bytes == 2 * product
+    assert of(lambda a, b: fuser.lax.fori_loop(0, 3, lambda _, c: chain(c, b), a)).temporary_bytes >= product
+
+
 def test_links_by_name_by_axis_and_from_a_file(tmp_path: pathlib.Path) -> None:
     assert read_network("nvlink").of(("data",)) == LINKS["nvlink"]
     mixed = read_network("model=nvlink,data=ethernet")

@@ -497,3 +497,27 @@ def test_a_program_lowered_without_devices_runs_on_those_that_compile_is_given()
     found = compiled(fuser.device_put(X, fuser.NamedSharding(mesh, P("x"))))
     same(found, X * 10)
     assert found.sharding.is_equivalent_to(fuser.NamedSharding(mesh, P("x")), 2)
+
+
+def test_permutations_that_do_not_wait_for_each_other_meet() -> None:
+    """Borders of both neighbours in one meeting, two steps in two; sums apart from them."""
+    mesh, P = mesh_of(fuser, x=8), fuser.P
+    down, up = [(n, (n + 1) % 8) for n in range(8)], [((n + 1) % 8, n) for n in range(8)]
+
+    def smooth(u: Any, steps: int) -> Any:
+        total = fuser.lax.psum(u, "x")
+        for _ in range(steps):
+            above, below = fuser.lax.ppermute(u, "x", down), fuser.lax.ppermute(u, "x", up)
+            u = (above + below + u) / 3
+        return u + total
+
+    def run(steps: int) -> Any:
+        return fuser.jit(fuser.shard_map(lambda u: smooth(u, steps), mesh=mesh, in_specs=P("x"), out_specs=P("x")))
+
+    graph = run(2).lower(X[:, :4]).graph
+    names = [e.primitive.name for e in graph.eqns if e.primitive.collect is not None]
+    assert sorted(names) == ["collective_group", "collective_group", "psum_invariant"]
+    wanted = X[:, :4]
+    for _ in range(2):
+        wanted = (np.roll(wanted, 1, 0) + np.roll(wanted, -1, 0) + wanted) / 3
+    same(run(2)(X[:, :4]), wanted + X[:, :4].sum(0))

@@ -9,7 +9,7 @@ from typing import Any
 
 from fuser.backends.base import KernelSource, Loaded, Memory, unsupported
 from fuser.backends.link import Parts, in_steps
-from fuser.backends.triton import attention, by_hand, eager, interpreter, tuning
+from fuser.backends.triton import attention, by_hand, eager, interpreter, radix_sort, scatter_kernels, tuning
 from fuser.backends.triton.block_sizes import LONGEST_SUMMED_ROW
 from fuser.backends.triton.device import code, products
 from fuser.backends.triton.device.link import Linker
@@ -24,7 +24,7 @@ from fuser.backends.triton.target import TARGET
 from fuser.errors import UnsupportedError
 from fuser.ir.cost import lowered, nodes
 from fuser.ir.graph import Eqn
-from fuser.ir.primitive import Fusion
+from fuser.ir.primitive import Fusion, Primitive
 from fuser.ir.types import SMALL, is_complex, short_dtype
 from fuser.kernel.complex_parts import split_complex, without_rule
 from fuser.kernel.kernel import Kernel
@@ -33,9 +33,13 @@ from fuser.kernel.lower_loop import lower_loop
 from fuser.kernel.schedule import NOTHING_ASKED, Schedule
 from fuser.ops.attention import attention_p
 from fuser.ops.block_kernel import block_kernel_p
+from fuser.ops.order import order_p
+from fuser.ops.scatter_rows import scatter_rows_p
 from fuser.partition.group import FusionGroup, FusionLimits, Kind, Plan, Refusal, kernel_groups
 from fuser.runtime.executable import Executable
 
+# What is a source of launches of its own, and who writes it.
+CALLS: dict[Primitive, Any] = {block_kernel_p: by_hand, order_p: radix_sort, scatter_rows_p: scatter_kernels}
 HORIZONTAL_PARTS = 16  # kernels of one launch, each a branch in its text
 HORIZONTAL_PARAMS = 192  # arrays of one launch, whose addresses and sizes are parameters, of which there are 4 KB
 HORIZONTAL_BYTES = 1 << 28  # that take a hundred times as long as a launch; a kernel of more is launched alone
@@ -56,7 +60,7 @@ class Triton:
         column_sums=LONGEST_SUMMED_ROW,
         driven="kernels are launched from there",
         target=TARGET,
-        calls=frozenset((block_kernel_p,)),
+        calls=frozenset(CALLS),
         horizontal_parts=HORIZONTAL_PARTS,
         horizontal_bytes=HORIZONTAL_BYTES,
         horizontal_params=HORIZONTAL_PARAMS,
@@ -69,8 +73,8 @@ class Triton:
         return memory()
 
     def supports(self, eqn: Eqn) -> str | None:
-        if eqn.primitive is block_kernel_p:
-            return by_hand.refusal(eqn)
+        if eqn.primitive in CALLS:
+            return CALLS[eqn.primitive].refusal(eqn)
         if eqn.primitive.fusion is Fusion.DOT:
             return attention.refusal(eqn) if eqn.primitive is attention_p else refusal(eqn)
         if (reason := unsupported(eqn, "runs in a library")) is not None:
@@ -85,7 +89,7 @@ class Triton:
 
     def emit(self, group: FusionGroup) -> KernelSource | Refusal:
         if group.kind is Kind.LIBRARY:
-            return by_hand.emit(group)
+            return CALLS[group.graph.eqns[-1].primitive].emit(group)
         if group.kind is Kind.HORIZONTAL:
             return _horizontal(group)
         if group.kind is Kind.CONTRACTION:
